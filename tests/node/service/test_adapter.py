@@ -21,7 +21,7 @@ from tests.node.service.device_plugin import DevicePlugin
 from tests.waiting import until
 
 DRIVER = "plugins.drawbridge.dev"
-THING = "example.com/thing"
+RESOURCE = "example.com/thing"
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def tmp_path():
 
 
 @asynccontextmanager
-async def adapting(cluster, folder):
+async def running_adapter(cluster, folder):
     """Run an adapter with its files in `folder`, and with the PCIe root of device a."""
     for name in ("sockets", "kubelet/plugins_registry"):
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -40,18 +40,18 @@ async def adapting(cluster, folder):
     facts = FactSources({"a": Facts(pcie_root="pci0000:17")})
     adapter = Adapter(cluster, DRIVER, folder / "sockets", facts, paths)
     stop = asyncio.Event()
-    running = asyncio.create_task(adapter.run(stop))
-    await until(lambda: (folder / "sockets/kubelet.sock").exists() or running.done())
+    task = asyncio.create_task(adapter.run(stop))
+    await until(lambda: (folder / "sockets/kubelet.sock").exists() or task.done())
     try:
         yield adapter
     finally:
         stop.set()
-        await running
+        await task
 
 
 @asynccontextmanager
-async def plugged(folder, *ids):
-    plugin = DevicePlugin(folder / "sockets", THING, *ids)
+async def running_plugin(folder, *ids):
+    plugin = DevicePlugin(folder / "sockets", RESOURCE, *ids)
     await plugin.start()
     try:
         yield plugin
@@ -59,29 +59,29 @@ async def plugged(folder, *ids):
         await plugin.stop()
 
 
-async def published(cluster, expected):
-    """Wait until the cluster has these devices, by id, with their taints."""
+async def wait_until_published(cluster, expected):
+    """Wait until the cluster has exactly these devices, by id, with these taints."""
     async with asyncio.timeout(PATIENCE):
-        while (current := await devices(cluster)) != expected:  # noqa: ASYNC110  slices of another task have no event
+        while (current := await taints_by_id(cluster)) != expected:  # noqa: ASYNC110  slices of another task have no event
             await asyncio.sleep(0.01)
     return current
 
 
-async def devices(cluster):
+async def taints_by_id(cluster):
     page = await cluster.list(RESOURCE_SLICES)
-    every = [device for item in page.items for device in item.spec.devices]
     return {
-        published_device.attributes["id"].string: [taint.key for taint in published_device.taints]
-        for published_device in every
+        device.attributes["id"].string: [taint.key for taint in device.taints]
+        for item in page.items
+        for device in item.spec.devices
     }
 
 
-async def claim(cluster, name, *names, request="r"):
-    """Create a claim with allocated devices; return the reference to the claim."""
-    results = [{"request": request, "driver": DRIVER, "pool": NODE, "device": name} for name in names]
-    requested = {"name": request, "exactly": {"deviceClassName": "c", "count": max(1, len(names))}}
-    made = {"metadata": {"name": name, "namespace": "ns"}, "spec": {"devices": {"requests": [requested]}}}
-    stored = await cluster.create(RESOURCE_CLAIMS, made)
+async def create_claim(cluster, name, *device_names, request="r"):
+    """Create a claim with allocated devices; return a reference to the claim."""
+    results = [{"request": request, "driver": DRIVER, "pool": NODE, "device": device} for device in device_names]
+    requested = {"name": request, "exactly": {"deviceClassName": "c", "count": max(1, len(device_names))}}
+    claim = {"metadata": {"name": name, "namespace": "ns"}, "spec": {"devices": {"requests": [requested]}}}
+    stored = await cluster.create(RESOURCE_CLAIMS, claim)
     reserved = [{"resource": "pods", "name": "p", "uid": "1"}]
     status = {"status": {"allocation": {"devices": {"results": results}}, "reservedFor": reserved}}
     await cluster.patch(RESOURCE_CLAIMS, name, Merge(status), "ns", subresource="status")
@@ -93,85 +93,85 @@ async def prepare(adapter, reference):
     return answer.claims[reference.uid]
 
 
-def name(id_):
+def device_name(id_):
     return f"example-com-thing-{id_}"
 
 
 async def test_the_devices_of_a_plugin_are_published_prepared_and_unprepared(cluster, tmp_path):
-    async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a", "b") as plugin:
-        await published(cluster, {})
+    async with running_adapter(cluster, tmp_path) as adapter, running_plugin(tmp_path, "a", "b") as plugin:
+        await wait_until_published(cluster, {})
         await plugin.register()
-        await published(cluster, {"a": [], "b": []})
+        await wait_until_published(cluster, {"a": [], "b": []})
         page = await cluster.list(RESOURCE_SLICES)
-        [device] = [device for device in page.items[0].spec.devices if device.name == name("a")]
+        [device] = [device for device in page.items[0].spec.devices if device.name == device_name("a")]
         assert device.attributes["resource.kubernetes.io/pcieRoot"].string == "pci0000:17"
         plugin.make_answer = lambda _: AllocateResponse(
             containers=(Edits(variables={"THINGS": "a"}, cdi=(CdiName(name="vendor.com/x=1"),)),)
         )
-        reference = await claim(cluster, "one", name("a"))
+        reference = await create_claim(cluster, "one", device_name("a"))
         answer = await prepare(adapter, reference)
         assert answer.error == ""
         assert answer.devices[0].cdi == (f"{DRIVER}/claim={reference.uid}-0", "vendor.com/x=1")
         [file] = (tmp_path / "cdi").iterdir()
         assert json.loads(file.read_text())["devices"][0]["containerEdits"]["env"] == ["THINGS=a"]
         assert await prepare(adapter, reference) == answer
-        assert plugin.calls == [("allocate", (("a",),))], "asked once"
+        assert plugin.calls == [("allocate", (("a",),))], "the plugin was called again for a prepared claim"
         await adapter.driver._preparing.unprepare(PrepareRequest(claims=(reference,)))
         assert list((tmp_path / "cdi").iterdir()) == []
 
 
 async def test_a_taken_device_causes_no_call_of_the_plugin(cluster, tmp_path):
-    async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a") as plugin:
+    async with running_adapter(cluster, tmp_path) as adapter, running_plugin(tmp_path, "a") as plugin:
         await plugin.register()
-        await published(cluster, {"a": []})
-        assert (await prepare(adapter, await claim(cluster, "one", name("a")))).error == ""
-        refused = await prepare(adapter, await claim(cluster, "two", name("a")))
-        assert "Taken" in refused.error
+        await wait_until_published(cluster, {"a": []})
+        assert (await prepare(adapter, await create_claim(cluster, "one", device_name("a")))).error == ""
+        answer = await prepare(adapter, await create_claim(cluster, "two", device_name("a")))
+        assert "Taken" in answer.error
         assert len(plugin.calls) == 1
 
 
 async def test_an_invalid_answer_is_reported_and_the_call_repeated(cluster, tmp_path):
-    async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a") as plugin:
+    async with running_adapter(cluster, tmp_path) as adapter, running_plugin(tmp_path, "a") as plugin:
         await plugin.register()
-        await published(cluster, {"a": []})
-        honest, plugin.make_answer = plugin.make_answer, lambda _: AllocateResponse()
-        reference = await claim(cluster, "one", name("a"))
+        await wait_until_published(cluster, {"a": []})
+        right_answer, plugin.make_answer = plugin.make_answer, lambda _: AllocateResponse()
+        reference = await create_claim(cluster, "one", device_name("a"))
         assert "answered 0 requests instead of 1" in (await prepare(adapter, reference)).error
         assert list((tmp_path / "cdi").iterdir()) == []
-        plugin.make_answer = honest
+        plugin.make_answer = right_answer
         assert (await prepare(adapter, reference)).error == ""
 
 
 async def test_a_restarted_adapter_keeps_devices_and_prepared_claims(cluster, tmp_path):
-    async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a", "b") as plugin:
+    async with running_adapter(cluster, tmp_path) as adapter, running_plugin(tmp_path, "a", "b") as plugin:
         await plugin.register()
-        await published(cluster, {"a": [], "b": []})
-        reference = await claim(cluster, "one", name("a"))
+        await wait_until_published(cluster, {"a": [], "b": []})
+        reference = await create_claim(cluster, "one", device_name("a"))
         answer = await prepare(adapter, reference)
-    async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a", "b") as plugin:
-        gone = f"{DRIVER}/disconnected"
-        await published(cluster, {"a": [gone], "b": [gone]})
+    async with running_adapter(cluster, tmp_path) as adapter, running_plugin(tmp_path, "a", "b") as plugin:
+        taint = f"{DRIVER}/disconnected"
+        await wait_until_published(cluster, {"a": [taint], "b": [taint]})
         assert await prepare(adapter, reference) == answer
         assert plugin.calls == []
-        waiting = await claim(cluster, "two", name("b"))
-        assert "not connected" in (await prepare(adapter, waiting)).error
+        second_reference = await create_claim(cluster, "two", device_name("b"))
+        assert "not connected" in (await prepare(adapter, second_reference)).error
         await plugin.register()
-        await published(cluster, {"a": [], "b": []})
-        assert (await prepare(adapter, waiting)).error == ""
+        await wait_until_published(cluster, {"a": [], "b": []})
+        assert (await prepare(adapter, second_reference)).error == ""
 
 
-async def test_lost_files_are_written_again_when_the_kubelet_prepares(cluster, tmp_path):
-    async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a") as plugin:
+async def test_lost_and_truncated_files_are_written_again(cluster, tmp_path):
+    async with running_adapter(cluster, tmp_path) as adapter, running_plugin(tmp_path, "a") as plugin:
         await plugin.register()
-        await published(cluster, {"a": []})
-        reference = await claim(cluster, "one", name("a"))
+        await wait_until_published(cluster, {"a": []})
+        reference = await create_claim(cluster, "one", device_name("a"))
         answer = await prepare(adapter, reference)
-        for spoil in ("gone", "half"):
+        for damage in ("lost", "truncated"):
             [file] = (tmp_path / "cdi").iterdir()
-            whole = file.read_bytes()
-            file.unlink() if spoil == "gone" else file.write_bytes(whole[:40])
+            content = file.read_bytes()
+            file.unlink() if damage == "lost" else file.write_bytes(content[:40])
             assert await prepare(adapter, reference) == answer
-            assert file.read_bytes() == whole
+            assert file.read_bytes() == content
         assert len(plugin.calls) == 3
 
 
@@ -179,93 +179,94 @@ async def test_a_corrupted_file_of_saved_plugins_is_ignored(cluster, tmp_path):
     folder = tmp_path / "kubelet/plugins" / DRIVER
     folder.mkdir(parents=True)
     (folder / "plugins").write_bytes(b'[{"resource": 1')
-    async with adapting(cluster, tmp_path), plugged(tmp_path, "a") as plugin:
+    async with running_adapter(cluster, tmp_path), running_plugin(tmp_path, "a") as plugin:
         await plugin.register()
-        await published(cluster, {"a": []})
+        await wait_until_published(cluster, {"a": []})
 
 
 async def test_device_health_follows_the_plugin(cluster, tmp_path):
-    async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a", "b") as plugin:
+    async with running_adapter(cluster, tmp_path) as adapter, running_plugin(tmp_path, "a", "b") as plugin:
         await plugin.register()
-        await published(cluster, {"a": [], "b": []})
+        await wait_until_published(cluster, {"a": [], "b": []})
         plugin.change(PluginDevice(id="a", health="Unhealthy"), PluginDevice(id="b", health="Healthy"))
-        await published(cluster, {"a": [f"{DRIVER}/unhealthy"], "b": []})
+        await wait_until_published(cluster, {"a": [f"{DRIVER}/unhealthy"], "b": []})
         report = adapter.driver.health()
-        assert {device.device.device: device.health for device in report.devices} == {name("a"): 2, name("b"): 1}
+        assert {device.device.device: device.health for device in report.devices} == {device_name("a"): 2, device_name("b"): 1}
 
 
 @pytest.fixture
 def slow_disk(monkeypatch):
-    """Block writes of the plugins' devices; yield the event that releases them, and the first id of each plugin in each write."""
-    go, wrote = threading.Event(), []
+    """Block writes of the plugins' devices; yield an event that releases the writes, and a list of writes, each with the first id of each plugin."""
+    release, writes = threading.Event(), []
     carry_out = Disk.carry_out
 
     def slowly(disk, steps):
         steps = tuple(steps)
         if steps[0].path.endswith("/plugins.new"):
-            wrote.append([load["devices"][0]["id"] for load in json.loads(steps[0].data)])
-            assert go.wait(PATIENCE)
+            writes.append([plugin["devices"][0]["id"] for plugin in json.loads(steps[0].data)])
+            assert release.wait(PATIENCE)
         carry_out(disk, steps)
 
     monkeypatch.setattr(Disk, "carry_out", slowly)
-    yield go, wrote
-    go.set()
+    yield release, writes
+    release.set()
 
 
-async def says(adapter, id_):
+async def wait_until_followed(adapter, id_):
+    """Wait until the adapter knows a device with this id as the first device of its only plugin."""
     await until(lambda: [plugin.devices[0].id for plugin in adapter.host.plugins() if plugin.devices] == [id_])
 
 
 async def test_devices_are_saved_before_publishing_without_blocking_plugins(cluster, tmp_path, slow_disk):
-    go, wrote = slow_disk
-    async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a") as plugin:
+    release, writes = slow_disk
+    async with running_adapter(cluster, tmp_path) as adapter, running_plugin(tmp_path, "a") as plugin:
         await plugin.register()
-        await until(lambda: wrote)
+        await until(lambda: writes)
         for id_ in ("b", "c"):
             plugin.change(PluginDevice(id=id_, health="Healthy"))
-            await says(adapter, id_)
-        assert await devices(cluster) == {}
-        go.set()
-        await published(cluster, {"c": []})
-    assert wrote == [["a"], ["c"]], "each time the last, in order"
-    kept = json.loads((tmp_path / f"kubelet/plugins/{DRIVER}/plugins").read_bytes())
-    assert [saved["id"] for saved in kept[0]["devices"]] == ["c"]
+            await wait_until_followed(adapter, id_)
+        assert await taints_by_id(cluster) == {}
+        release.set()
+        await wait_until_published(cluster, {"c": []})
+    assert writes == [["a"], ["c"]], "a write does not contain the latest devices"
+    saved_plugins = json.loads((tmp_path / f"kubelet/plugins/{DRIVER}/plugins").read_bytes())
+    assert [saved_device["id"] for saved_device in saved_plugins[0]["devices"]] == ["c"]
 
 
 async def test_a_restarted_adapter_publishes_saved_devices_without_saving(cluster, tmp_path, slow_disk):
-    go, wrote = slow_disk
-    go.set()
-    async with adapting(cluster, tmp_path), plugged(tmp_path, "a") as plugin:
+    release, writes = slow_disk
+    release.set()
+    async with running_adapter(cluster, tmp_path), running_plugin(tmp_path, "a") as plugin:
         await plugin.register()
-        await published(cluster, {"a": []})
-    go.clear()
-    wrote.clear()
-    async with adapting(cluster, tmp_path):
-        await published(cluster, {"a": [f"{DRIVER}/disconnected"]})
-        go.set()
-    assert wrote == []
+        await wait_until_published(cluster, {"a": []})
+    release.clear()
+    writes.clear()
+    async with running_adapter(cluster, tmp_path):
+        await wait_until_published(cluster, {"a": [f"{DRIVER}/disconnected"]})
+        release.set()
+    assert writes == []
 
 
 async def test_the_latest_devices_are_saved_during_shutdown(cluster, tmp_path, slow_disk):
-    go, wrote = slow_disk
-    async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a") as plugin:
+    release, writes = slow_disk
+    async with running_adapter(cluster, tmp_path) as adapter, running_plugin(tmp_path, "a") as plugin:
         await plugin.register()
-        await says(adapter, "a")
+        await wait_until_followed(adapter, "a")
         plugin.change(PluginDevice(id="b", health="Healthy"))
-        await says(adapter, "b")
-        asyncio.get_running_loop().call_soon(go.set)
-    assert wrote[-1] == ["b"]
+        await wait_until_followed(adapter, "b")
+        asyncio.get_running_loop().call_soon(release.set)
+    assert writes[-1] == ["b"]
 
 
 async def test_a_plugin_problem_is_reported_and_the_adapter_stays_ready(cluster, tmp_path):
-    async with adapting(cluster, tmp_path) as adapter, plugged(tmp_path, "a") as plugin:
+    async with running_adapter(cluster, tmp_path) as adapter, running_plugin(tmp_path, "a") as plugin:
         await plugin.register()
-        await says(adapter, "a")
+        await wait_until_followed(adapter, "a")
         registry = adapter.driver.metrics.registry
         assert registry.get_sample_value("drawbridge_driver_plugins") == 1
         plugin.change(PluginDevice(id="x" * (5 << 20), health="Healthy"))
         await until(adapter.host.problems)
         problems, notes = adapter.driver.metrics.readiness()
-        assert "is the maximum" in notes[f"plugin {THING}"]
+        assert "is the maximum" in notes[f"plugin {RESOURCE}"]
         assert not any("plugin" in problem for problem in problems)
         assert registry.get_sample_value("drawbridge_driver_plugin_problems") == 1

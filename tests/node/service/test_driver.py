@@ -47,9 +47,9 @@ async def test_taken_devices_and_missing_claims_have_different_errors(cluster, k
     async with running_driver(cluster, kubelet):
         info = await kubelet.register()
         first, second = await create_claim(cluster, "a", result("gpu-1")), await create_claim(cluster, "b", result("gpu-1"))
-        none = ClaimReference(namespace="ns", name="c", uid="u")
-        answers = await kubelet.prepare(info.endpoint, first, second, none)
-        assert [answers[claim.uid].error for claim in (first, second, none)] == [
+        missing = ClaimReference(namespace="ns", name="c", uid="u")
+        answers = await kubelet.prepare(info.endpoint, first, second, missing)
+        assert [answers[claim.uid].error for claim in (first, second, missing)] == [
             "",
             "ResourceClaim ns/b: Taken: gpu-1 is prepared for ns/a",
             "ResourceClaim ns/c: the claim is gone",
@@ -58,12 +58,12 @@ async def test_taken_devices_and_missing_claims_have_different_errors(cluster, k
 
 async def deallocate(cluster, name):
     """Deallocate a claim, as kube-controller-manager does after a forced deletion of its pod, whose container may still run."""
-    nothing = {"status": {"allocation": None, "reservedFor": None}}
-    await cluster.patch(RESOURCE_CLAIMS, name, Merge(nothing), "ns", subresource="status")
+    change = {"status": {"allocation": None, "reservedFor": None}}
+    await cluster.patch(RESOURCE_CLAIMS, name, Merge(change), "ns", subresource="status")
 
 
-@pytest.mark.parametrize("by", ["this driver", "another"])
-async def test_a_force_deleted_pods_device_is_prepared_once_free(cluster, kubelet, by):
+@pytest.mark.parametrize("unpreparer", ["this driver", "another driver"])
+async def test_a_device_of_a_force_deleted_pod_is_prepared_when_free(cluster, kubelet, unpreparer):
     """The driver delays its answer until the device is free, because the kubelet retries only in its next sync."""
     async with running_driver(cluster, kubelet) as driver:
         info = await kubelet.register()
@@ -72,7 +72,7 @@ async def test_a_force_deleted_pods_device_is_prepared_once_free(cluster, kubele
         await deallocate(cluster, "a")
         waiting = asyncio.create_task(kubelet.prepare(info.endpoint, second))
         await until(lambda: driver._preparing.waiting)
-        if by == "this driver":
+        if unpreparer == "this driver":
             await kubelet.unprepare(info.endpoint, first)
         else:
             store = PreparedStore(
@@ -86,13 +86,13 @@ async def test_a_device_of_an_existing_claim_is_refused_at_once(cluster, kubelet
     async with running_driver(cluster, kubelet) as driver:
         info = await kubelet.register()
         first, second = await create_claim(cluster, "a", result("gpu-1")), await create_claim(cluster, "b", result("gpu-1"))
-        gone, third = await create_claim(cluster, "c", result("gpu-0")), await create_claim(cluster, "d", result("nic"))
-        await kubelet.prepare(info.endpoint, first, gone, third)
+        deallocated, third = await create_claim(cluster, "c", result("gpu-0")), await create_claim(cluster, "d", result("nic"))
+        await kubelet.prepare(info.endpoint, first, deallocated, third)
         await deallocate(cluster, "c")
-        waited = []
-        driver._preparing._departure = waited.append
+        waits = []
+        driver._preparing._departure = waits.append
         assert "Taken" in (await kubelet.prepare(info.endpoint, second))[second.uid].error
-        assert waited == []
+        assert waits == []
 
 
 async def test_the_status_of_a_claim_names_its_network_interface(cluster, kubelet):
@@ -111,14 +111,14 @@ async def test_the_status_of_a_claim_names_its_network_interface(cluster, kubele
 
 
 async def test_an_invalid_message_does_not_stop_the_driver(cluster, kubelet):
-    class Raw(Codec):
+    class InvalidCodec(Codec):
         def encode(self, *message):
             del message
             return b"\x0a\xff"
 
     async with running_driver(cluster, kubelet):
         info = await kubelet.register()
-        async with Channel(path=info.endpoint, codec=Raw()) as channel:
+        async with Channel(path=info.endpoint, codec=InvalidCodec()) as channel:
             method = UnaryUnaryMethod(channel, DRA_ROUTE.format("v1", "Prepare"), PrepareRequest, PrepareResponse)
             with pytest.raises(GRPCError, match="cut off"):
                 await method(PrepareRequest(), timeout=PATIENCE)

@@ -11,9 +11,9 @@ from tests.node.service.fake_kubelet import REGISTRATION_ROUTE
 from tests.node.service.running_driver import create_claim, eventually, running_driver
 
 
-async def get(where, path):
+async def get(address, path):
     """Return the status and the lines of an HTTP answer."""
-    reader, writer = await asyncio.open_connection(where.host, where.port)
+    reader, writer = await asyncio.open_connection(address.host, address.port)
     writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
     head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
     writer.close()
@@ -21,19 +21,19 @@ async def get(where, path):
 
 
 async def test_the_driver_is_ready_after_registration_and_publication(cluster, kubelet):
-    async with running_driver(cluster, kubelet) as driver, driver.metrics.serving(Address()) as where:
+    async with running_driver(cluster, kubelet) as driver, driver.metrics.serving(Address()) as address:
         async with asyncio.timeout(PATIENCE):
             await driver.publisher.published.wait()
-        status, lines = await get(where, "/readyz")
+        status, lines = await get(address, "/readyz")
         assert (status, lines[0].partition(":")[0]) == (503, "[-]kubelet")
         assert "has not found this driver yet" in lines[0]
         info = await kubelet.register()
-        assert await get(where, "/readyz") == (
+        assert await get(address, "/readyz") == (
             200, ["[+]kubelet ok", "[+]slices ok", "[+]checkpoint ok", "[+]serving ok"],
         )  # fmt: skip
         first, second = await create_claim(cluster, "a", result("gpu-1")), await create_claim(cluster, "b", result("gpu-1"))
         await kubelet.prepare(info.endpoint, first, second)
-        _, counted = await get(where, "/metrics")
+        _, metrics = await get(address, "/metrics")
         assert {
             'drawbridge_driver_claims_total{call="prepare",outcome="done"} 1.0',
             'drawbridge_driver_claims_total{call="prepare",outcome="refused"} 1.0',
@@ -42,10 +42,10 @@ async def test_the_driver_is_ready_after_registration_and_publication(cluster, k
             "drawbridge_driver_prepared_claims 1.0",
             "drawbridge_driver_devices 3.0",
             "drawbridge_driver_publishes 1.0",
-        } <= set(counted)
+        } <= set(metrics)
         await kubelet.unprepare(info.endpoint, first)
-        _, counted = await get(where, "/metrics")
-        assert "drawbridge_driver_prepared_claims 0.0" in counted
+        _, metrics = await get(address, "/metrics")
+        assert "drawbridge_driver_prepared_claims 0.0" in metrics
 
 
 async def test_readiness_reports_a_rejected_registration_and_a_newer_driver(cluster, kubelet):
@@ -61,7 +61,7 @@ async def test_readiness_reports_a_rejected_registration_and_a_newer_driver(clus
 
 
 async def test_readiness_reports_that_slices_are_refused(cluster, kubelet):
-    async def refuse(*arguments, **named):
+    async def refuse(*arguments, **options):
         raise Unavailable("out of order")
 
     cluster.create = refuse

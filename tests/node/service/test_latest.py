@@ -1,4 +1,4 @@
-"""The latest message of a stream with many messages."""
+"""`Latest` delivers only the latest messages of a fast stream."""
 
 import asyncio
 
@@ -8,33 +8,33 @@ from node.service.adapting.plugin_host import Latest
 
 
 async def test_superseded_messages_are_skipped_and_the_last_is_delivered():
-    continued = asyncio.Event()
+    resume = asyncio.Event()
 
-    async def much():
+    async def numbers():
         yield 0
-        await continued.wait()
+        await resume.wait()
         for number in range(1, 1000):
             yield number
 
-    latest = Latest(much(), interval=0.0)
+    latest = Latest(numbers(), interval=0.0)
     assert await anext(latest) == 0
-    continued.set()
+    resume.set()
     await latest._reading
     assert [message async for message in latest] == [999]
 
 
 async def test_the_stream_is_not_read_during_the_interval():
-    read = []
+    read_numbers = []
 
-    async def much():
+    async def numbers():
         for number in range(1000):
-            read.append(number)
+            read_numbers.append(number)
             yield number
 
-    latest = Latest(much(), interval=3600.0)
+    latest = Latest(numbers(), interval=3600.0)
     assert await anext(latest) == 0
     await asyncio.sleep(0)
-    assert read == [0]
+    assert read_numbers == [0]
     await latest.close()
 
 

@@ -1,4 +1,4 @@
-"""Pods are read as the node, and as the agent where the API server permits no impersonation."""
+"""Pods are read with the account of the node, or with that of the agent if the API server refuses impersonation."""
 
 import pytest
 
@@ -28,13 +28,13 @@ class Refusing:
 
 
 async def cluster_with(name):
-    made = Embedded()
-    await made.create(NAMESPACES, {"metadata": {"name": "ns"}})
-    await made.create(PODS, {"metadata": {"name": name}, "spec": {"containers": [{"name": "c"}]}}, "ns")
-    return made
+    cluster = Embedded()
+    await cluster.create(NAMESPACES, {"metadata": {"name": "ns"}})
+    await cluster.create(PODS, {"metadata": {"name": name}, "spec": {"containers": [{"name": "c"}]}}, "ns")
+    return cluster
 
 
-async def read(reader):
+async def read_pods(reader):
     """Return the pods of a list, and the first pod of a watch."""
     page = await reader.list(PODS, fields="spec.nodeName=")
     async with reader.watch(PODS, initial=True, timeout=1) as events:
@@ -43,30 +43,30 @@ async def read(reader):
 
 
 async def test_an_agent_reads_as_its_node_if_permitted():
-    reader = AsNode(await cluster_with("seen"), Refusing(AssertionError("asked as the agent")))
-    assert await read(reader) == (["seen"], "seen")
+    reader = AsNode(await cluster_with("p"), Refusing(AssertionError("asked as the agent")))
+    assert await read_pods(reader) == (["p"], "p")
 
 
 async def test_an_agent_reads_as_itself_without_permission_to_impersonate():
-    reader = AsNode(Refusing(Forbidden("cannot impersonate")), await cluster_with("seen"))
-    assert await read(reader) == (["seen"], "seen")
+    reader = AsNode(Refusing(Forbidden("cannot impersonate")), await cluster_with("p"))
+    assert await read_pods(reader) == (["p"], "p")
 
 
-async def listed(reader):
+async def list_pods(reader):
     await reader.list(PODS)
 
 
-async def watched(reader):
+async def watch_pods(reader):
     async with reader.watch(PODS):
         pass
 
 
-@pytest.mark.parametrize("reads", [listed, watched])
-async def test_an_outage_causes_no_fallback_to_the_agents_account(reads):
+@pytest.mark.parametrize("read", [list_pods, watch_pods])
+async def test_an_outage_causes_no_fallback_to_the_agents_account(read):
     """An agent uses its own account only after Forbidden. If both accounts are refused, the agent raises the error."""
-    both = AsNode(Refusing(Forbidden("as the node")), Refusing(Forbidden("as the agent")))
+    refused_reader = AsNode(Refusing(Forbidden("as the node")), Refusing(Forbidden("as the agent")))
     with pytest.raises(Forbidden, match="as the agent"):
-        await reads(both)
-    away = AsNode(Refusing(Unavailable("away")), Refusing(AssertionError("asked as the agent")))
+        await read(refused_reader)
+    failing_reader = AsNode(Refusing(Unavailable("away")), Refusing(AssertionError("asked as the agent")))
     with pytest.raises(Unavailable):
-        await reads(away)
+        await read(failing_reader)

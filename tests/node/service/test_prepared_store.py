@@ -21,23 +21,23 @@ class Killed(BaseException):
     """The process is killed; this is not an error to handle."""
 
 
-class Mortal(Disk):
+class KilledDisk(Disk):
     """A disk of a process that is killed before its nth step, or in the middle of a write."""
 
-    def __init__(self, steps, *, half=False):
-        self.steps, self.half = steps, half
+    def __init__(self, steps, *, writes_half=False):
+        self.steps, self.writes_half = steps, writes_half
 
     def take(self, step):
         if self.steps == 0:
-            if self.half and isinstance(step, Write):
+            if self.writes_half and isinstance(step, Write):
                 Path(step.path).write_bytes(step.data[: len(step.data) // 2])
             raise Killed
         self.steps -= 1
         super().take(step)
 
 
-class Full(Disk):
-    """A disk without room for files of a kind."""
+class FullDisk(Disk):
+    """A disk without room for files whose paths contain `kind`."""
 
     def __init__(self, kind):
         self.kind = kind
@@ -48,9 +48,9 @@ class Full(Disk):
         super().take(step)
 
 
-def store(folder, disk=None, made=MACHINE):
+def open_store(folder, disk=None):
     (folder / "cdi").mkdir(exist_ok=True)
-    return PreparedStore(made, Guard(made, NODE), disk or Disk(), str(folder), str(folder / "cdi"))
+    return PreparedStore(MACHINE, Guard(MACHINE, NODE), disk or Disk(), str(folder), str(folder / "cdi"))
 
 
 def prepare(prepared_store, *claims):
@@ -58,65 +58,66 @@ def prepare(prepared_store, *claims):
     return prepared_store.prepare(references, {item.metadata.uid: item for item in claims})
 
 
-def files(folder):
+def cdi_files(folder):
     return sorted(path.name for path in (folder / "cdi").iterdir())
 
 
-def published_files(folder):
+def metadata_files(folder):
     """Return the names of the files that containers can read."""
     return sorted(path.name for path in (folder / "metadata").iterdir())
 
 
-A, B = claim("a", result("gpu-0")), claim("b", result("gpu-0"))
-FILE = f"drawbridge_{DRIVER}_uid-a.json"
+# Both claims have the same device.
+CLAIM_A, CLAIM_B = claim("a", result("gpu-0")), claim("b", result("gpu-0"))
+FILE_OF_A = f"drawbridge_{DRIVER}_uid-a.json"
 
 
-def test_preparing_writes_checkpoint_and_file_and_is_repeatable(tmp_path):
-    first = prepare(store(tmp_path), A)
+def test_preparing_writes_checkpoint_and_cdi_file_and_is_repeatable(tmp_path):
+    first = prepare(open_store(tmp_path), CLAIM_A)
     assert first["uid-a"].error == ""
     assert [device.cdi for device in first["uid-a"].devices] == [(f"{DRIVER}/claim=uid-a-0",)]
-    assert (set(store(tmp_path).claims()), files(tmp_path)) == ({"uid-a"}, [FILE])
-    assert prepare(store(tmp_path), A) == first
+    assert (set(open_store(tmp_path).claims()), cdi_files(tmp_path)) == ({"uid-a"}, [FILE_OF_A])
+    assert prepare(open_store(tmp_path), CLAIM_A) == first
 
 
 def test_an_unprepared_claim_leaves_nothing_and_may_be_unprepared_again(tmp_path):
-    prepare(store(tmp_path), A)
+    prepare(open_store(tmp_path), CLAIM_A)
     for _ in range(2):
-        assert store(tmp_path).unprepare([reference("a")])["uid-a"].error == ""
-        assert (dict(store(tmp_path).claims()), files(tmp_path), published_files(tmp_path)) == ({}, [], [])
+        assert open_store(tmp_path).unprepare([reference("a")])["uid-a"].error == ""
+        assert (dict(open_store(tmp_path).claims()), cdi_files(tmp_path), metadata_files(tmp_path)) == ({}, [], [])
 
 
 def test_a_refused_claim_does_not_block_the_others(tmp_path):
-    answers = prepare(store(tmp_path), A, B, claim("c", result("gpu-1")))
+    answers = prepare(open_store(tmp_path), CLAIM_A, CLAIM_B, claim("c", result("gpu-1")))
     assert [bool(answers[uid].error) for uid in ("uid-a", "uid-b", "uid-c")] == [False, True, False]
     assert answers["uid-b"].error == "ResourceClaim ns/b: Taken: gpu-0 is prepared for ns/a"
 
 
-@pytest.mark.parametrize("half", [False, True], ids=["between steps", "in a write"])
-def test_a_kill_at_any_step_of_preparing_is_repaired(tmp_path, half):
-    (tmp_path / "whole").mkdir()
-    whole = prepare(store(tmp_path / "whole"), A)
+@pytest.mark.parametrize("writes_half", [False, True], ids=["between steps", "in a write"])
+def test_a_kill_at_any_step_of_preparing_is_repaired(tmp_path, writes_half):
+    (tmp_path / "unkilled").mkdir()
+    expected = prepare(open_store(tmp_path / "unkilled"), CLAIM_A)
     kills = 0
     for steps in range(40):
         folder = tmp_path / f"{steps}"
         folder.mkdir()
         try:
-            prepare(store(folder, Mortal(steps, half=half)), A)
+            prepare(open_store(folder, KilledDisk(steps, writes_half=writes_half)), CLAIM_A)
             break
         except Killed:
             kills += 1
-        # Claim b gets the device only if claim a does not hold it, after a kill at any step.
-        answer = prepare(store(folder), B)["uid-b"]
-        held = store(folder).claims()
-        assert len(held) == 1
-        assert ("uid-a" in held) == bool(answer.error)
-        if "uid-b" in held:
-            store(folder).unprepare([reference("b")])
-        store(folder).repair()
-        assert {name for name in files(folder) if not name.endswith(".json")} == set()
-        assert prepare(store(folder), A) == whole
-        assert files(folder) == [FILE]
-        assert published_files(folder) == ["uid-a_0.json"]
+        # Claim b gets the device only if claim a does not hold the device.
+        answer = prepare(open_store(folder), CLAIM_B)["uid-b"]
+        prepared_claims = open_store(folder).claims()
+        assert len(prepared_claims) == 1
+        assert ("uid-a" in prepared_claims) == bool(answer.error)
+        if "uid-b" in prepared_claims:
+            open_store(folder).unprepare([reference("b")])
+        open_store(folder).repair()
+        assert {name for name in cdi_files(folder) if not name.endswith(".json")} == set()
+        assert prepare(open_store(folder), CLAIM_A) == expected
+        assert cdi_files(folder) == [FILE_OF_A]
+        assert metadata_files(folder) == ["uid-a_0.json"]
     assert kills == 8  # a checkpoint in four steps, and two files in two each
 
 
@@ -125,32 +126,32 @@ def test_a_kill_at_any_step_of_unpreparing_is_repaired(tmp_path):
     for steps in range(40):
         folder = tmp_path / f"{steps}"
         folder.mkdir()
-        prepare(store(folder), A)
+        prepare(open_store(folder), CLAIM_A)
         try:
-            store(folder, Mortal(steps)).unprepare([reference("a")])
+            open_store(folder, KilledDisk(steps)).unprepare([reference("a")])
             break
         except Killed:
             kills += 1
-        held = set(store(folder).claims())
-        assert bool(prepare(store(folder), B)["uid-b"].error) == ("uid-a" in held)
-        store(folder).repair()
-        assert files(folder) == [f"drawbridge_{DRIVER}_{uid}.json" for uid in sorted(store(folder).claims())]
-        assert published_files(folder) == [f"{uid}_0.json" for uid in sorted(store(folder).claims())]
-        store(folder).unprepare([reference("a"), reference("b")])
-        assert (dict(store(folder).claims()), files(folder)) == ({}, [])
+        prepared_uids = set(open_store(folder).claims())
+        assert bool(prepare(open_store(folder), CLAIM_B)["uid-b"].error) == ("uid-a" in prepared_uids)
+        open_store(folder).repair()
+        assert cdi_files(folder) == [f"drawbridge_{DRIVER}_{uid}.json" for uid in sorted(open_store(folder).claims())]
+        assert metadata_files(folder) == [f"{uid}_0.json" for uid in sorted(open_store(folder).claims())]
+        open_store(folder).unprepare([reference("a"), reference("b")])
+        assert (dict(open_store(folder).claims()), cdi_files(folder)) == ({}, [])
     assert kills == 6
 
 
 @pytest.mark.parametrize("kind", ["checkpoint", "cdi", "metadata"])
 def test_a_full_disk_is_an_error_without_loss(tmp_path, kind):
-    prepare(store(tmp_path), A)
+    prepare(open_store(tmp_path), CLAIM_A)
     before = (tmp_path / "checkpoint").read_bytes()
-    answers = prepare(store(tmp_path, Full(kind)), A, claim("c", result("gpu-1")))
+    answers = prepare(open_store(tmp_path, FullDisk(kind)), CLAIM_A, claim("c", result("gpu-1")))
     assert answers["uid-a"].error == ""
     assert "No space left on device" in answers["uid-c"].error
     if kind == "checkpoint":
         assert (tmp_path / "checkpoint").read_bytes() == before
-    assert prepare(store(tmp_path), claim("c", result("gpu-1")))["uid-c"].error == ""
+    assert prepare(open_store(tmp_path), claim("c", result("gpu-1")))["uid-c"].error == ""
 
 
 def test_a_write_to_a_full_disk_leaves_no_partial_file(tmp_path, monkeypatch):
@@ -158,69 +159,69 @@ def test_a_write_to_a_full_disk_leaves_no_partial_file(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "write", full)
-    assert "No space left" in prepare(store(tmp_path), A)["uid-a"].error
+    assert "No space left" in prepare(open_store(tmp_path), CLAIM_A)["uid-a"].error
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cdi", "lock", "metadata"]
 
 
 def test_a_driver_starts_on_a_full_disk_and_repairs_later(tmp_path):
-    first = prepare(store(tmp_path), A)
-    (tmp_path / "cdi" / FILE).unlink()
-    store(tmp_path, Full("cdi")).repair()
-    assert files(tmp_path) == []
-    assert prepare(store(tmp_path), A) == first
-    assert files(tmp_path) == [FILE]
+    first = prepare(open_store(tmp_path), CLAIM_A)
+    (tmp_path / "cdi" / FILE_OF_A).unlink()
+    open_store(tmp_path, FullDisk("cdi")).repair()
+    assert cdi_files(tmp_path) == []
+    assert prepare(open_store(tmp_path), CLAIM_A) == first
+    assert cdi_files(tmp_path) == [FILE_OF_A]
 
 
-def test_a_reboot_that_empties_the_folder_of_files_is_repaired(tmp_path):
-    prepare(store(tmp_path), A)
-    written = (tmp_path / "cdi" / FILE).read_bytes()
-    (tmp_path / "cdi" / FILE).unlink()
-    store(tmp_path).repair()
-    assert (tmp_path / "cdi" / FILE).read_bytes() == written
+def test_a_cdi_file_lost_in_a_reboot_is_written_again(tmp_path):
+    prepare(open_store(tmp_path), CLAIM_A)
+    written = (tmp_path / "cdi" / FILE_OF_A).read_bytes()
+    (tmp_path / "cdi" / FILE_OF_A).unlink()
+    open_store(tmp_path).repair()
+    assert (tmp_path / "cdi" / FILE_OF_A).read_bytes() == written
 
 
-@pytest.mark.parametrize("lost", ["cdi", "metadata"])
-def test_files_deleted_while_the_driver_runs_are_restored(tmp_path, lost):
-    prepare(store(tmp_path), A, claim("c", result("gpu-1")))
-    running = store(tmp_path)
-    folder = tmp_path / lost
+@pytest.mark.parametrize("folder_name", ["cdi", "metadata"])
+def test_files_deleted_while_the_driver_runs_are_restored(tmp_path, folder_name):
+    prepare(open_store(tmp_path), CLAIM_A, claim("c", result("gpu-1")))
+    store = open_store(tmp_path)
+    folder = tmp_path / folder_name
     written = {path.name: path.read_bytes() for path in folder.iterdir()}
     for name in sorted(written)[:1]:
         (folder / name).unlink()
-    assert running.restore()
+    assert store.restore()
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == written
     shutil.rmtree(folder)
-    assert running.restore()
+    assert store.restore()
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == written
 
 
-def test_a_different_file_of_another_version_is_not_replaced(tmp_path):
-    prepare(store(tmp_path), A)
-    (tmp_path / "cdi" / FILE).write_bytes(b"{}")
-    store(tmp_path).restore()
-    assert (tmp_path / "cdi" / FILE).read_bytes() == b"{}"
+def test_restoring_does_not_replace_a_changed_cdi_file(tmp_path):
+    prepare(open_store(tmp_path), CLAIM_A)
+    (tmp_path / "cdi" / FILE_OF_A).write_bytes(b"{}")
+    open_store(tmp_path).restore()
+    assert (tmp_path / "cdi" / FILE_OF_A).read_bytes() == b"{}"
 
 
 def test_a_file_that_cannot_be_restored_does_not_block_others(tmp_path):
-    prepare(store(tmp_path), A, claim("c", result("gpu-1")))
+    prepare(open_store(tmp_path), CLAIM_A, claim("c", result("gpu-1")))
     shutil.rmtree(tmp_path / "metadata")
-    (tmp_path / "cdi" / FILE).unlink()
-    assert store(tmp_path, Full("cdi")).restore() is False
-    assert (len(files(tmp_path)), len(published_files(tmp_path))) == (1, 2)
-    assert store(tmp_path).restore() is True
-    assert len(files(tmp_path)) == 2
+    (tmp_path / "cdi" / FILE_OF_A).unlink()
+    assert open_store(tmp_path, FullDisk("cdi")).restore() is False
+    assert (len(cdi_files(tmp_path)), len(metadata_files(tmp_path))) == (1, 2)
+    assert open_store(tmp_path).restore() is True
+    assert len(cdi_files(tmp_path)) == 2
 
 
 def test_preparing_a_claim_again_restores_its_modified_cdi_file(tmp_path):
-    first = prepare(store(tmp_path), A)
-    written = (tmp_path / "cdi" / FILE).read_bytes()
-    (tmp_path / "cdi" / FILE).write_bytes(b"{}")
-    assert prepare(store(tmp_path), A) == first
-    assert (tmp_path / "cdi" / FILE).read_bytes() == written
+    first = prepare(open_store(tmp_path), CLAIM_A)
+    written = (tmp_path / "cdi" / FILE_OF_A).read_bytes()
+    (tmp_path / "cdi" / FILE_OF_A).write_bytes(b"{}")
+    assert prepare(open_store(tmp_path), CLAIM_A) == first
+    assert (tmp_path / "cdi" / FILE_OF_A).read_bytes() == written
 
 
 def test_only_files_without_a_prepared_claim_are_removed(tmp_path):
-    prepare(store(tmp_path), A)
+    prepare(open_store(tmp_path), CLAIM_A)
     for name in (
         f"drawbridge_{DRIVER}_gone.json",
         f"drawbridge_{DRIVER}_x.json.new",
@@ -228,12 +229,12 @@ def test_only_files_without_a_prepared_claim_are_removed(tmp_path):
         "drawbridge_other.example.com_x.json",
     ):
         (tmp_path / "cdi" / name).write_text("{}")
-    store(tmp_path).repair()
-    assert files(tmp_path) == [FILE, "drawbridge_other.example.com_x.json", "nvidia.json"]
+    open_store(tmp_path).repair()
+    assert cdi_files(tmp_path) == [FILE_OF_A, "drawbridge_other.example.com_x.json", "nvidia.json"]
 
 
 def test_a_metadata_file_is_world_readable_and_restored_when_lost(tmp_path):
-    prepare(store(tmp_path), A)
+    prepare(open_store(tmp_path), CLAIM_A)
     file = tmp_path / "metadata" / "uid-a_0.json"
     content = file.read_bytes()
     assert file.stat().st_mode & 0o777 == 0o644
@@ -241,32 +242,32 @@ def test_a_metadata_file_is_world_readable_and_restored_when_lost(tmp_path):
     (tmp_path / "metadata" / "uid-gone_0.json").write_text("{}")
     (tmp_path / "metadata" / "uid-a_0.json.new").write_text("{")
     file.unlink()
-    store(tmp_path).repair()
-    assert (published_files(tmp_path), file.read_bytes()) == ([file.name], content)
+    open_store(tmp_path).repair()
+    assert (metadata_files(tmp_path), file.read_bytes()) == ([file.name], content)
 
 
 def test_a_truncated_checkpoint_is_refused_and_not_overwritten(tmp_path):
-    prepare(store(tmp_path), A)
+    prepare(open_store(tmp_path), CLAIM_A)
     data = (tmp_path / "checkpoint").read_bytes()
     (tmp_path / "checkpoint").write_bytes(data[:-1])
     for attempt in (
-        lambda opened: opened.repair(),
-        lambda opened: prepare(opened, B),
-        lambda opened: opened.unprepare([reference("a")]),
+        lambda store: store.repair(),
+        lambda store: prepare(store, CLAIM_B),
+        lambda store: store.unprepare([reference("a")]),
     ):
         with pytest.raises(BrokenCheckpoint):
-            attempt(store(tmp_path))
+            attempt(open_store(tmp_path))
     assert (tmp_path / "checkpoint").read_bytes() == data[:-1]
 
 
 def test_without_an_api_answer_only_prepared_claims_are_answered(tmp_path):
-    first = prepare(store(tmp_path), A)
+    first = prepare(open_store(tmp_path), CLAIM_A)
     references = [reference("a"), reference("b")]
-    answers = store(tmp_path).prepare(references, {"uid-a": "no answer", "uid-b": "no answer"})
+    answers = open_store(tmp_path).prepare(references, {"uid-a": "no answer", "uid-b": "no answer"})
     assert answers["uid-a"] == first["uid-a"]
     assert "no answer" in answers["uid-b"].error
-    gone = store(tmp_path).prepare(references[:1], {"uid-a": None})
-    assert "the claim is gone" in gone["uid-a"].error
+    answers_for_deleted = open_store(tmp_path).prepare(references[:1], {"uid-a": None})
+    assert "the claim is gone" in answers_for_deleted["uid-a"].error
 
 
 def test_only_one_of_two_concurrent_drivers_prepares_a_device(tmp_path):
@@ -274,40 +275,40 @@ def test_only_one_of_two_concurrent_drivers_prepares_a_device(tmp_path):
     claims = [claim(f"c{number}", result("gpu-0")) for number in range(8)]
     answers = {}
 
-    def ask(wanted):
-        answers.update(prepare(store(tmp_path), wanted))
+    def prepare_in_own_store(stored_claim):
+        answers.update(prepare(open_store(tmp_path), stored_claim))
 
-    threads = [threading.Thread(target=ask, args=(wanted,)) for wanted in claims]
+    threads = [threading.Thread(target=prepare_in_own_store, args=(stored_claim,)) for stored_claim in claims]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert sum(not answer.error for answer in answers.values()) == 1
-    assert len(store(tmp_path).claims()) == 1
+    assert len(open_store(tmp_path).claims()) == 1
 
 
 def test_the_lock_is_held_while_preparing_and_unpreparing(tmp_path):
     """A second descriptor of the lock file behaves like another process."""
     steps = []
 
-    class Watched(Disk):
+    class WatchedDisk(Disk):
         def take(self, step):
-            with (tmp_path / "lock").open() as other:
+            with (tmp_path / "lock").open() as lock_file:
                 try:
-                    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     steps.append(type(step).__name__)
             super().take(step)
 
-    prepare(store(tmp_path, Watched()), A)
-    store(tmp_path, Watched()).unprepare([reference("a")])
+    prepare(open_store(tmp_path, WatchedDisk()), CLAIM_A)
+    open_store(tmp_path, WatchedDisk()).unprepare([reference("a")])
     checkpoint = ["Write", "SyncFile", "Rename", "SyncFolder"]
     assert steps == [*checkpoint, *["Write", "Rename"] * 2, "Remove", "Remove", *checkpoint]
 
 
 def test_two_drivers_see_each_others_changes_to_the_checkpoint(tmp_path):
-    old, new = store(tmp_path), store(tmp_path)
-    prepare(old, A)
-    assert "Taken" in prepare(new, B)["uid-b"].error
-    new.unprepare([reference("a")])
-    assert prepare(old, B)["uid-b"].error == ""
+    old_store, new_store = open_store(tmp_path), open_store(tmp_path)
+    prepare(old_store, CLAIM_A)
+    assert "Taken" in prepare(new_store, CLAIM_B)["uid-b"].error
+    new_store.unprepare([reference("a")])
+    assert prepare(old_store, CLAIM_B)["uid-b"].error == ""
