@@ -1,4 +1,4 @@
-"""Metadata files: a container finds a file for each of its requests; the path follows from the pod's manifest."""
+"""Metadata files: a container finds a file for each request of its claims. The path follows from the pod's manifest."""
 
 import json
 
@@ -14,21 +14,21 @@ MACHINE = machine(
     gpus=[gpu(0, place=PLACE), gpu(1), shared_gpu(2, whole=False)],
     nics=[{"name": "nic", "interface": "eth1", "rdmaDevice": "mlx5_0"}],
 )
-ENTRY = "resource.kubernetes.io/pod-claim-name"
-CLAIMS = "/var/run/kubernetes.io/dra-device-attributes/resourceclaims"
-TEMPLATES = "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates"
+CLAIM_NAME_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
+CLAIMS_FOLDER = "/var/run/kubernetes.io/dra-device-attributes/resourceclaims"
+TEMPLATES_FOLDER = "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates"
 
 
-def prepared(*results, entry=""):
+def prepared_claim(*results, pod_claim_name=""):
     item = builtins(claim("c", *results))
-    if entry:
-        item["metadata"]["annotations"] = {ENTRY: entry}
+    if pod_claim_name:
+        item["metadata"]["annotations"] = {CLAIM_NAME_ANNOTATION: pod_claim_name}
     return Guard(MACHINE, NODE).judge(convert(item, type(claim("c"))), reference("c"), {})
 
 
-def metadata_files(record, made=MACHINE):
+def metadata_files(record, node_machine=MACHINE):
     """Return the objects of each file, by file name."""
-    return {name: list(map(json.loads, text.splitlines())) for name, text in metadata_of(record, made).items()}
+    return {name: list(map(json.loads, text.splitlines())) for name, text in metadata_of(record, node_machine).items()}
 
 
 def mounts(record):
@@ -38,7 +38,7 @@ def mounts(record):
 
 
 def test_metadata_has_every_version_and_the_newest_first():
-    [(name, objects)] = metadata_files(prepared(result("gpu-0"))).items()
+    [(name, objects)] = metadata_files(prepared_claim(result("gpu-0"))).items()
     assert name == "uid-c_0.json"
     assert [obj.pop("apiVersion") for obj in objects] == [
         "metadata.resource.k8s.io/v1beta1",
@@ -71,7 +71,7 @@ def test_metadata_has_every_version_and_the_newest_first():
 
 
 def test_each_request_has_a_file_mounted_by_its_first_device():
-    record = prepared(result("gpu-0", "gpus"), result("gpu-1", "gpus"), result("nic", "net/fast"))
+    record = prepared_claim(result("gpu-0", "gpus"), result("gpu-1", "gpus"), result("nic", "net/fast"))
     files = metadata_files(record)
     assert [[device["name"] for device in first["requests"][0]["devices"]] for first, _ in files.values()] == [
         ["gpu-0", "gpu-1"],
@@ -82,36 +82,36 @@ def test_each_request_has_a_file_mounted_by_its_first_device():
     [[first], [], [second]] = mounts(record)
     assert first == {
         "hostPath": "/state/metadata/uid-c_0.json",
-        "containerPath": f"{CLAIMS}/c/gpus/{DRIVER}-metadata.json",
+        "containerPath": f"{CLAIMS_FOLDER}/c/gpus/{DRIVER}-metadata.json",
         "options": ["ro", "nosuid", "nodev", "bind"],
     }
     assert second["hostPath"] == "/state/metadata/uid-c_1.json"
-    assert second["containerPath"] == f"{CLAIMS}/c/net/{DRIVER}-metadata.json"
+    assert second["containerPath"] == f"{CLAIMS_FOLDER}/c/net/{DRIVER}-metadata.json"
 
 
-def test_two_shares_of_a_device_are_listed_once():
-    record = prepared(*(result("gpu-2-shared", share=share, memory="10Gi", cores="30") for share in "st"))
+def test_a_device_with_two_shares_is_listed_once():
+    record = prepared_claim(*(result("gpu-2-shared", share=share, memory="10Gi", cores="30") for share in "st"))
     [(first, _)] = metadata_files(record).values()
     assert [device["name"] for device in first["requests"][0]["devices"]] == ["gpu-2-shared"]
 
 
-def test_a_claim_of_a_template_has_its_pods_claim_name():
-    record = prepared(result("gpu-0"), entry="accelerator")
+def test_the_path_of_a_templates_claim_has_the_pods_claim_name():
+    record = prepared_claim(result("gpu-0"), pod_claim_name="accelerator")
     [(first, _)] = metadata_files(record).values()
     assert first["podClaimName"] == "accelerator"
-    assert mounts(record)[0][0]["containerPath"] == f"{TEMPLATES}/accelerator/r/{DRIVER}-metadata.json"
+    assert mounts(record)[0][0]["containerPath"] == f"{TEMPLATES_FOLDER}/accelerator/r/{DRIVER}-metadata.json"
 
 
-@pytest.mark.parametrize("entry", ["../../../../etc", "a/b", "..", "A", "a" * 64, "a\n"])
-def test_an_unsafe_pod_claim_name_is_ignored(entry):
+@pytest.mark.parametrize("pod_claim_name", ["../../../../etc", "a/b", "..", "A", "a" * 64, "a\n"])
+def test_an_unsafe_pod_claim_name_is_ignored(pod_claim_name):
     """Any user who may create claims can set the annotation, so it must not lead out of the folder."""
-    record = prepared(result("gpu-0"), entry=entry)
-    assert mounts(record)[0][0]["containerPath"] == f"{CLAIMS}/c/r/{DRIVER}-metadata.json"
+    record = prepared_claim(result("gpu-0"), pod_claim_name=pod_claim_name)
+    assert mounts(record)[0][0]["containerPath"] == f"{CLAIMS_FOLDER}/c/r/{DRIVER}-metadata.json"
     assert "podClaimName" not in metadata_files(record)["uid-c_0.json"][0]
 
 
 def test_a_device_missing_from_the_machine_keeps_its_name():
-    [(first, _)] = metadata_files(prepared(result("gpu-0")), machine(gpus=[gpu(1)])).values()
+    [(first, _)] = metadata_files(prepared_claim(result("gpu-0")), machine(gpus=[gpu(1)])).values()
     assert first["requests"][0]["devices"] == [{"driver": DRIVER, "pool": NODE, "name": "gpu-0"}]
 
 
@@ -124,14 +124,15 @@ def test_only_complete_files_of_known_claims_are_metadata():
 @pytest.mark.oracle
 @pytest.mark.live
 def test_kubernetes_reader_accepts_every_version(metadata_oracle):
-    record = prepared(result("gpu-0", "gpus"), result("gpu-1", "gpus"), result("nic", "net/fast"), entry="accelerator")
+    """`metadata_oracle` is a program with Kubernetes' own reader of metadata files."""
+    record = prepared_claim(result("gpu-0", "gpus"), result("gpu-1", "gpus"), result("nic", "net/fast"), pod_claim_name="accelerator")
     texts = [text.decode() for text in metadata_of(record, MACHINE).values()]
-    # The newest version alone, the older one alone, and both as they are in the file.
-    [[first, *firsts], [second, *seconds]] = [
+    # The reader gets each file as it is, and then each line of the file, which is one version.
+    [[first, *first_lines], [second, *second_lines]] = [
         metadata_oracle.ask_all([{"file": text}, *({"file": line} for line in text.splitlines())]) for text in texts
     ]
-    assert firsts == [first] * 2
-    assert seconds == [second] * 2
+    assert first_lines == [first] * 2
+    assert second_lines == [second] * 2
     assert first == {
         "claim": "ns/c",
         "entry": "accelerator",

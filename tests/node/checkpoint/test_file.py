@@ -1,4 +1,4 @@
-"""The checkpoint: no loss is unnoticed, and other versions can read it."""
+"""The checkpoint file: every changed or missing byte is noticed, and other versions can read the file."""
 
 import msgspec
 import pytest
@@ -17,39 +17,39 @@ from node.checkpoint import (
     unflushed_steps,
 )
 
-HELD = HeldDevice(request="r", device="d", share_id="s", consumed={"memory": parse("1Gi")}, cpus="0-3")
-ONE = Prepared(uid="u1", namespace="ns", name="one", pool="n", devices=(HELD,))
-TWO = Prepared(uid="u2", namespace="ns", name="two", pool="n")
-WHOLE = encode(Checkpoint().with_records(ONE, TWO))
+HELD_DEVICE = HeldDevice(request="r", device="d", share_id="s", consumed={"memory": parse("1Gi")}, cpus="0-3")
+RECORD_1 = Prepared(uid="u1", namespace="ns", name="one", pool="n", devices=(HELD_DEVICE,))
+RECORD_2 = Prepared(uid="u2", namespace="ns", name="two", pool="n")
+CHECKPOINT = encode(Checkpoint().with_records(RECORD_1, RECORD_2))
 
 
 def test_a_written_checkpoint_is_read_back():
-    assert decode(WHOLE).claims == {"u1": ONE, "u2": TWO}
+    assert decode(CHECKPOINT).claims == {"u1": RECORD_1, "u2": RECORD_2}
     assert decode(encode(Checkpoint())).claims == {}
 
 
 def test_a_checkpoint_with_a_missing_byte_is_refused():
-    for i in range(len(WHOLE)):
+    for i in range(len(CHECKPOINT)):
         with pytest.raises(BrokenCheckpoint):
-            decode(WHOLE[:i] + WHOLE[i + 1 :])
+            decode(CHECKPOINT[:i] + CHECKPOINT[i + 1 :])
         with pytest.raises(BrokenCheckpoint, match=r"does not begin|bytes, but"):
-            decode(WHOLE[:i])
+            decode(CHECKPOINT[:i])
 
 
 def test_a_checkpoint_with_a_changed_or_additional_byte_is_refused():
-    for i in range(len(WHOLE)):
-        changed = bytearray(WHOLE)
+    for i in range(len(CHECKPOINT)):
+        changed = bytearray(CHECKPOINT)
         changed[i] ^= 1
         with pytest.raises(BrokenCheckpoint):
             decode(bytes(changed))
         with pytest.raises(BrokenCheckpoint):
-            decode(WHOLE[:i] + b"0" + WHOLE[i:])
+            decode(CHECKPOINT[:i] + b"0" + CHECKPOINT[i:])
     with pytest.raises(BrokenCheckpoint):
-        decode(WHOLE + b"\n")
+        decode(CHECKPOINT + b"\n")
 
 
-def with_more(data):
-    """Return the file as a later version would write it, with an additional field in each record."""
+def with_later_fields(data):
+    """Return the body of a checkpoint as a later version writes it, with an additional field in each record."""
     _head, _, body = data.partition(b"\n")
     plain = msgspec.json.decode(body)
     for record in plain["claims"].values():
@@ -57,35 +57,36 @@ def with_more(data):
     return msgspec.json.encode(plain) + b"\n"
 
 
-def signed(body, version, oldest):
+def checkpoint_file(body, version, oldest):
+    """Return a file of this version of the format; `oldest` is the oldest version that can read the file."""
     numbers = b"%d %d %d" % (version, oldest, len(body))
     return b"drawbridge-checkpoint %s %s\n%s" % (numbers, _sum(numbers, body), body)
 
 
 def test_a_rollback_keeps_unknown_fields_of_unchanged_claims():
-    later = decode(signed(with_more(WHOLE), 2, 1))
-    assert later.claims == {"u1": ONE, "u2": TWO}
-    body = encode(later.without("u1").with_records(ONE)).partition(b"\n")[2]
+    later = decode(checkpoint_file(with_later_fields(CHECKPOINT), 2, 1))
+    assert later.claims == {"u1": RECORD_1, "u2": RECORD_2}
+    body = encode(later.without("u1").with_records(RECORD_1)).partition(b"\n")[2]
     claims = msgspec.json.decode(body)["claims"]
     assert claims["u2"]["later"] == {"x": 1}
     assert "later" not in claims["u1"]
 
 
 def test_a_changed_record_is_written():
-    other = Prepared(uid="u1", namespace="ns", name="one", pool="another")
-    assert decode(encode(decode(WHOLE).with_records(other))).claims == {"u1": other, "u2": TWO}
+    changed_record = Prepared(uid="u1", namespace="ns", name="one", pool="another")
+    assert decode(encode(decode(CHECKPOINT).with_records(changed_record))).claims == {"u1": changed_record, "u2": RECORD_2}
 
 
 def test_an_unsupported_version_is_named():
     with pytest.raises(
         BrokenCheckpoint, match="it has version 9 of the format, which only version 8 or later can read"
     ):
-        decode(signed(with_more(WHOLE), 9, 8))
+        decode(checkpoint_file(with_later_fields(CHECKPOINT), 9, 8))
 
 
 def test_an_invalid_record_is_reported():
     with pytest.raises(BrokenCheckpoint, match="a record in it is not valid"):
-        decode(signed(b'{"claims":{"u":{"uid":7}}}\n', 1, 1))
+        decode(checkpoint_file(b'{"claims":{"u":{"uid":7}}}\n', 1, 1))
 
 
 def test_a_file_is_written_under_another_name_then_renamed():

@@ -1,4 +1,4 @@
-"""From an inventory to devices: names, counters, shares, and the examples that are shipped."""
+"""An inventory becomes devices with names, counters and shares. The example inventories are valid."""
 
 import pytest
 
@@ -11,14 +11,14 @@ from node.slices import pages_of
 from tests.node.machines import EXAMPLES, LAYOUT, MEMORY_STEPS, inventory_document, gpu, machine, shared_gpu
 
 
-def names(made):
-    return [device.name for device in made.devices]
+def device_names(node_machine):
+    return [device.name for device in node_machine.devices]
 
 
 def test_a_gpu_with_one_use_is_a_device_without_counters():
-    made = machine(gpus=[gpu(place={"pciBusId": "0000:3b:00.0", "pcieRoot": "pci0000:3a", "numaNode": 1})])
-    [device] = made.devices
-    assert made.counter_sets == ()
+    node_machine = machine(gpus=[gpu(place={"pciBusId": "0000:3b:00.0", "pcieRoot": "pci0000:3a", "numaNode": 1})])
+    [device] = node_machine.devices
+    assert node_machine.counter_sets == ()
     assert builtins(device) == {
         "name": "gpu-0",
         "attributes": {
@@ -34,17 +34,20 @@ def test_a_gpu_with_one_use_is_a_device_without_counters():
 
 def test_all_devices_of_a_gpu_consume_one_counter_set():
     """Partitions are listed first, then the shared device and the whole GPU."""
-    made = machine(layouts=[LAYOUT], gpus=[shared_gpu(layout="small")])
+    node_machine = machine(layouts=[LAYOUT], gpus=[shared_gpu(layout="small")])
     partitions = ["gpu-0-1g-0", "gpu-0-1g-1", "gpu-0-1g-2", "gpu-0-2g-0", "gpu-0-2g-2"]
-    assert names(made) == [*partitions, "gpu-0-shared", "gpu-0"]
-    [counter_set] = made.counter_sets
+    assert device_names(node_machine) == [*partitions, "gpu-0-shared", "gpu-0"]
+    [counter_set] = node_machine.counter_sets
     total = {name: counter.value for name, counter in counter_set.counters.items()}
     assert {name: amount.value() for name, amount in total.items()} == dict.fromkeys(
         ("slice-0", "slice-1", "slice-2", "slice-3"), 1
     ) | {"compute": 3}
-    taken = {d.name: {k: c.value for k, c in d.consumes_counters[0].counters.items()} for d in made.devices}
-    assert taken["gpu-0"] == taken["gpu-0-shared"] == total
-    assert {name: amount.value() for name, amount in taken["gpu-0-2g-2"].items()} == {
+    consumed = {
+        device.name: {name: counter.value for name, counter in device.consumes_counters[0].counters.items()}
+        for device in node_machine.devices
+    }
+    assert consumed["gpu-0"] == consumed["gpu-0-shared"] == total
+    assert {name: amount.value() for name, amount in consumed["gpu-0-2g-2"].items()} == {
         "slice-2": 1,
         "slice-3": 1,
         "compute": 2,
@@ -53,31 +56,33 @@ def test_all_devices_of_a_gpu_consume_one_counter_set():
 
 def test_the_largest_share_is_the_last_step_that_fits():
     steps = {"minimum": "1Gi", "step": "3Gi"}
-    made = machine(gpus=[gpu(whole=False, memory="12Gi", sharing={"memory": steps})])
-    [device] = made.devices
+    node_machine = machine(gpus=[gpu(whole=False, memory="12Gi", sharing={"memory": steps})])
+    [device] = node_machine.devices
     policy = device.capacity["memory"].request_policy
     assert str(policy.valid_range.max) == "10Gi"
     assert str(policy.default) == "1Gi"
 
 
-def test_a_nic_is_allocated_whole_or_by_virtual_functions():
+def test_a_nic_and_its_virtual_functions_consume_one_counter():
     function = {"name": "vf-0", "interface": "e0v0", "rdmaDevice": "mlx5_1", "bandwidth": "25G"}
-    made = machine(
+    node_machine = machine(
         nics=[{"name": "nic", "interface": "e0", "virtualFunctions": [function, function | {"name": "vf-1"}]}]
     )
-    taken = {d.name: d.consumes_counters[0].counters["functions"].value.value() for d in made.devices}
-    assert taken == {"vf-0": 1, "vf-1": 1, "nic": 2}
-    assert made.offers["vf-0"].value == "e0v0"
-    assert made.by_name["vf-0"].attributes["rdma"].bool_ is True
-    assert made.by_name["nic"].attributes["rdma"].bool_ is False
+    consumed = {
+        device.name: device.consumes_counters[0].counters["functions"].value.value() for device in node_machine.devices
+    }
+    assert consumed == {"vf-0": 1, "vf-1": 1, "nic": 2}
+    assert node_machine.offers["vf-0"].value == "e0v0"
+    assert node_machine.by_name["vf-0"].attributes["rdma"].bool_ is True
+    assert node_machine.by_name["nic"].attributes["rdma"].bool_ is False
 
 
 def test_a_numa_node_offers_shares_of_cpus_and_hugepages():
-    made = machine(numaNodes=[{"number": 1, "cpus": "4-7,12", "hugepages": {"2Mi": 512}}])
-    cpus, pages = made.devices
+    node_machine = machine(numaNodes=[{"number": 1, "cpus": "4-7,12", "hugepages": {"2Mi": 512}}])
+    cpus, pages = node_machine.devices
     assert (cpus.name, str(cpus.capacity["cpus"].value)) == ("cpus-numa-1", "5")
     assert (pages.name, str(pages.capacity["size"].value)) == ("hugepages-2mi-numa-1", "1Gi")
-    assert made.offers["cpus-numa-1"].cpus == (4, 5, 6, 7, 12)
+    assert node_machine.offers["cpus-numa-1"].cpus == (4, 5, 6, 7, 12)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +104,7 @@ def test_every_example_inventory_makes_valid_slices(file):
         assert errors({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"} | plain) == []
 
 
-WRONG = [
+INVALID_INVENTORIES = [
     ({"gpuss": []}, "/gpuss", "did you mean"),
     ({"kind": "Inventory"}, "/kind", "kind: DeviceInventory"),
     ({"gpus": [gpu(memory="40Gigs")]}, "/gpus/0/memory", ""),
@@ -123,7 +128,7 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("parts", "path", "hint"), WRONG)
+@pytest.mark.parametrize(("parts", "path", "hint"), INVALID_INVENTORIES)
 def test_an_invalid_inventory_is_reported_with_path_and_hint(parts, path, hint):
     inventory, problems = read_inventory(inventory_document(**parts))
     assert inventory is None

@@ -1,4 +1,4 @@
-"""Messages between kubelet and driver: the bytes of protocol buffers, and no message breaks the reader."""
+"""Messages between kubelet and driver have the bytes of protocol buffers. No message breaks the decoder."""
 
 import random
 from contextlib import suppress
@@ -31,7 +31,7 @@ from node.messages import (
 
 DEVICE = PreparedDevice(requests=("gpu",), pool="n", device="gpu-0", cdi=("d/claim=u-0",), share="s")
 # Written by hand from the rules of the format: key = number << 3 | wire type, then the length, then the text.
-BYTES = [
+ENCODED_MESSAGES = [
     (Empty(), b""),
     (RegistrationStatus(registered=True), b"\x08\x01"),
     (RegistrationStatus(error="no"), b"\x12\x02no"),
@@ -47,15 +47,15 @@ BYTES = [
 ]
 
 
-@pytest.mark.parametrize(("message", "data"), BYTES)
+@pytest.mark.parametrize(("message", "data"), ENCODED_MESSAGES)
 def test_a_message_has_the_bytes_of_protocol_buffers(message, data):
     assert encode(message) in (data, b"\x0a\x00" + data)  # `encode` also writes empty nested messages
     assert decode(data, type(message)) == message
 
 
 def test_fields_that_a_later_kubelet_adds_are_skipped():
-    more = b"\x50\x07" + b"\x5a\x03abc" + b"\x65\x00\x00\x00\x00" + b"\x69" + bytes(8)
-    assert decode(more + b"\x0a\x01n", ClaimReference) == ClaimReference(namespace="n")
+    unknown_fields = b"\x50\x07" + b"\x5a\x03abc" + b"\x65\x00\x00\x00\x00" + b"\x69" + bytes(8)
+    assert decode(unknown_fields + b"\x0a\x01n", ClaimReference) == ClaimReference(namespace="n")
 
 
 @pytest.mark.parametrize(
@@ -79,10 +79,10 @@ def test_bytes_that_are_no_message_are_an_error(data):
 
 def test_arbitrary_bytes_decode_or_raise_only_a_protobuf_error():
     chance = random.Random(7)
-    whole = encode(PrepareResponse(claims={"u": PreparedClaim(devices=(DEVICE, DEVICE))}))
+    message = encode(PrepareResponse(claims={"u": PreparedClaim(devices=(DEVICE, DEVICE))}))
     outcomes = set()
     for _ in range(4000):
-        data = bytearray(whole)
+        data = bytearray(message)
         for _ in range(chance.randint(1, 4)):
             data[chance.randrange(len(data))] = chance.randrange(256)
         try:
@@ -93,20 +93,20 @@ def test_arbitrary_bytes_decode_or_raise_only_a_protobuf_error():
 
 
 @pytest.mark.parametrize(
-    ("type_", "head"),
+    ("type_", "prefix"),
     [(PrepareRequest, b""), (PrepareResponse, b"\x0a\x80\x80\x80\x02")],
-    ids=["list", "entry of a map"],
+    ids=["in a list", "in an entry of a map"],
 )
-def test_a_message_with_two_million_empty_fields_is_refused(type_, head):
+def test_a_message_with_two_million_empty_fields_is_refused(type_, prefix):
     with pytest.raises(ProtobufError, match="more than 40000 fields"):
-        decode(head + b"\x1a\x00" * (2 << 20), type_)
+        decode(prefix + b"\x1a\x00" * (2 << 20), type_)
 
 
 # The most expensive messages, just below the maximum of 40,000 fields: empty messages, full messages, skipped fields, maps.
-CLAIM = encode(PrepareRequest(claims=(ClaimReference(namespace="a", uid="b", name="c"),)))
-WORST = {
+ENCODED_CLAIM = encode(PrepareRequest(claims=(ClaimReference(namespace="a", uid="b", name="c"),)))
+EXPENSIVE_MESSAGES = {
     "messages": (PrepareRequest, b"\x0a\x00" * 39_999),
-    "messages of texts": (PrepareRequest, CLAIM * 9_999),
+    "messages with texts": (PrepareRequest, ENCODED_CLAIM * 9_999),
     "unknown fields": (PrepareRequest, b"\x4a\x00" * 39_998),
     "long numbers": (RegistrationStatus, (b"\x58" + b"\xff" * 9 + b"\x01") * 39_998),
     "devices": (
@@ -120,20 +120,20 @@ WORST = {
 }
 
 
-@pytest.mark.parametrize("what", WORST)
-def test_no_message_blocks_the_loop_for_100_ms(what):
-    """On a machine that counts to 200,000 in 3.3 ms. The limit is relative to that time."""
-    type_, data = WORST[what]
+@pytest.mark.parametrize("name", EXPENSIVE_MESSAGES)
+def test_no_message_blocks_the_loop_for_100_ms(name):
+    """100 ms is the limit for a machine that counts to 200,000 in 3.3 ms: a message may take 30 times as long as counting."""
+    type_, data = EXPENSIVE_MESSAGES[name]
 
     def seconds(work):
-        begun = thread_time()
+        started = thread_time()
         with suppress(ProtobufError):
             work()
-        return thread_time() - begun
+        return thread_time() - started
 
     def count():
         for _ in range(200_000):
             pass
 
     tries = [(seconds(lambda: decode(data, type_)), seconds(count)) for _ in range(9)]
-    assert min(took / unit for took, unit in tries) < 30
+    assert min(decoding / counting for decoding, counting in tries) < 30

@@ -1,4 +1,4 @@
-"""Answers of a plugin as a CDI file, which a runtime applies as root."""
+"""Answers of a plugin become a CDI file, which a container runtime applies as root."""
 
 import json
 
@@ -11,7 +11,7 @@ from node.plugins import PluginFault, answer_from_spec, read_answer, spec_of_ans
 DRIVER = "plugins.drawbridge.dev"
 
 
-def answered(*edits):
+def answer_with(*edits):
     return AllocateResponse(containers=edits)
 
 
@@ -22,7 +22,7 @@ def test_a_cdi_file_has_a_device_for_each_request():
         nodes=(PluginNode(container_path="/dev/x0", host_path="/dev/y0", permissions="rw"),),
         annotations={"vendor.com/devices": "1"},
     )
-    edits = read_answer(answered(first, Edits()), ["a", "b"])
+    edits = read_answer(answer_with(first, Edits()), ["a", "b"])
     held = (HeldDevice(request="a", device="x"), HeldDevice(request="b", device="y"))
     record = Prepared(uid="u-1", namespace="n", name="c", pool="node", devices=held)
     spec = json.loads(spec_of_answers(DRIVER, record, edits))
@@ -35,24 +35,24 @@ def test_a_cdi_file_has_a_device_for_each_request():
         "mounts": [{"hostPath": "/out", "containerPath": "/in", "options": ["rbind", "ro"]}],
     }
     assert second["containerEdits"] == {"env": []}
-    assert "vendor.com" not in json.dumps(spec), "containers cannot be annotated by a claim"
+    assert "vendor.com" not in json.dumps(spec), "the file has annotations, which CDI cannot add"
 
 
 def test_the_answer_to_the_kubelet_names_the_files_devices():
-    named = Edits(cdi=(CdiName(name="vendor.com/gpu=0"), CdiName(name="vendor.com/gpu=1")))
+    edits = Edits(cdi=(CdiName(name="vendor.com/gpu=0"), CdiName(name="vendor.com/gpu=1")))
     held = tuple(
         HeldDevice(request=request, device=name) for request, name in (("a/x", "d1"), ("a/x", "d2"), ("b", "d3"))
     )
     record = Prepared(uid="u", namespace="n", name="c", pool="node", devices=held)
-    spec = spec_of_answers(DRIVER, record, {"a": named, "b": Edits()})
+    spec = spec_of_answers(DRIVER, record, {"a": edits, "b": Edits()})
     named_devices = [
         (device.requests, device.device, device.cdi) for device in answer_from_spec(DRIVER, record, spec).devices
     ]
-    ours = f"{DRIVER}/claim=u"
+    own_device = f"{DRIVER}/claim=u"
     assert named_devices == [
-        (("a",), "d1", (f"{ours}-0", "vendor.com/gpu=0", "vendor.com/gpu=1")),
+        (("a",), "d1", (f"{own_device}-0", "vendor.com/gpu=0", "vendor.com/gpu=1")),
         (("a",), "d2", ()),
-        (("b",), "d3", (f"{ours}-1",)),
+        (("b",), "d3", (f"{own_device}-1",)),
     ]
 
 
@@ -67,24 +67,24 @@ INVALID_ANSWERS = {
     "a relative path": Edits(mounts=(PluginMount(container_path="in", host_path="/out"),)),
     "a path that leads elsewhere": Edits(mounts=(PluginMount(container_path="/in", host_path="/dev/../etc"),)),
     "a line break in a path": Edits(nodes=(PluginNode(container_path="/dev/a\n", host_path="/dev/a"),)),
-    "a path of the wrong length": Edits(nodes=(PluginNode(container_path="/" + "a" * 5000, host_path="/dev/a"),)),
-    "no path": Edits(nodes=(PluginNode(container_path="/dev/a"),)),
+    "a path that is too long": Edits(nodes=(PluginNode(container_path="/" + "a" * 5000, host_path="/dev/a"),)),
+    "a device node without a host path": Edits(nodes=(PluginNode(container_path="/dev/a"),)),
     "unknown permissions": Edits(nodes=(PluginNode(container_path="/a", host_path="/a", permissions="rwx"),)),
-    "no variable": Edits(variables={"A=B": "c"}),
-    "a variable with a zero": Edits(variables={"A": "b\0c"}),
+    "a variable with = in its name": Edits(variables={"A=B": "c"}),
+    "a variable with a zero byte": Edits(variables={"A": "b\0c"}),
     "a variable that is too long": Edits(variables={"A": "b" * 40_000}),
     "too many variables": Edits(variables={f"A{number}": "" for number in range(300)}),
-    "no name of a CDI device": Edits(cdi=(CdiName(name="gpu0"),)),
+    "an invalid name of a CDI device": Edits(cdi=(CdiName(name="gpu0"),)),
 }
 
 
-@pytest.mark.parametrize("what", INVALID_ANSWERS)
-def test_an_invalid_answer_of_a_plugin_is_refused(what):
+@pytest.mark.parametrize("name", INVALID_ANSWERS)
+def test_an_invalid_answer_of_a_plugin_is_refused(name):
     with pytest.raises(PluginFault):
-        read_answer(answered(INVALID_ANSWERS[what]), ["a"])
+        read_answer(answer_with(INVALID_ANSWERS[name]), ["a"])
 
 
 @pytest.mark.parametrize("count", [0, 2])
 def test_an_answer_for_another_number_of_requests_is_refused(count):
     with pytest.raises(PluginFault, match=f"answered {count} requests instead of 1"):
-        read_answer(answered(*[Edits()] * count), ["a"])
+        read_answer(answer_with(*[Edits()] * count), ["a"])

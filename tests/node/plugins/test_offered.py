@@ -1,4 +1,7 @@
-"""Devices of plugins as devices of a driver."""
+"""Devices of plugins are published as devices of a driver.
+
+Facts are properties of devices from the facts file or from sysfs.
+"""
 
 import re
 
@@ -25,62 +28,62 @@ def machine(*devices, resource="example.com/thing", connected=True, facts=None, 
     return machine_of_plugins(DRIVER, [plugin], FactSources(facts or {}, sysfs or {}))
 
 
-def only(*args, **kwargs):
+def published_device(*args, **kwargs):
     [offered] = machine(*args, **kwargs).devices
     return offered
 
 
-def texts(offered):
+def string_attributes(offered):
     return {name: value.string for name, value in offered.attributes.items() if value.string is not None}
 
 
 def test_a_device_has_its_resource_and_id_as_attributes():
-    offered = only(device())
+    offered = published_device(device())
     assert offered.name == "example-com-thing-dev-1"
-    assert texts(offered) == {"resource": "example.com/thing", "id": "dev-1"}
+    assert string_attributes(offered) == {"resource": "example.com/thing", "id": "dev-1"}
     assert offered.taints == ()
 
 
 def test_id_and_numa_nodes_of_plugin_devices_become_attributes():
-    assert texts(only(device(UUID)))["uuid"] == UUID
-    pci = only(device("0000:3b:00.0"))
-    assert texts(pci)["resource.kubernetes.io/pciBusID"] == "0000:3b:00.0"
-    near = only(device(numa=[1]))
-    assert near.attributes["resource.kubernetes.io/numaNode"].int_ == 1
-    between = only(device(numa=[0, 1]))
-    assert "resource.kubernetes.io/numaNode" not in between.attributes
+    assert string_attributes(published_device(device(UUID)))["uuid"] == UUID
+    pci_device = published_device(device("0000:3b:00.0"))
+    assert string_attributes(pci_device)["resource.kubernetes.io/pciBusID"] == "0000:3b:00.0"
+    device_of_one_node = published_device(device(numa=[1]))
+    assert device_of_one_node.attributes["resource.kubernetes.io/numaNode"].int_ == 1
+    device_of_two_nodes = published_device(device(numa=[0, 1]))
+    assert "resource.kubernetes.io/numaNode" not in device_of_two_nodes.attributes
 
 
-def test_facts_from_the_file_override_the_plugins():
+def test_the_facts_file_overrides_what_the_plugin_reports():
     facts = {"dev-1": Facts(numa_node=0, pcie_root="pci0000:17", product="A100")}
-    offered = only(device(numa=[1]), facts=facts)
+    offered = published_device(device(numa=[1]), facts=facts)
     assert offered.attributes["resource.kubernetes.io/numaNode"].int_ == 0
-    assert texts(offered)["resource.kubernetes.io/pcieRoot"] == "pci0000:17"
-    assert texts(offered)["product"] == "A100"
+    assert string_attributes(offered)["resource.kubernetes.io/pcieRoot"] == "pci0000:17"
+    assert string_attributes(offered)["product"] == "A100"
 
 
 def test_sysfs_fills_in_attributes_that_the_plugin_omits():
     sysfs_facts = facts_of([PciDevice(address="0000:3b:00.0", kind=2, root="pci0000:3a", numa_node=1)])
-    offered = only(device("0000:3b:00.0"), sysfs=sysfs_facts)
-    assert texts(offered)["resource.kubernetes.io/pcieRoot"] == "pci0000:3a"
+    offered = published_device(device("0000:3b:00.0"), sysfs=sysfs_facts)
+    assert string_attributes(offered)["resource.kubernetes.io/pcieRoot"] == "pci0000:3a"
     assert offered.attributes["resource.kubernetes.io/numaNode"].int_ == 1
-    named = only(device(UUID), facts={UUID: Facts(pci_bus_id="0000:3b:00.0")}, sysfs=sysfs_facts)
-    assert texts(named)["resource.kubernetes.io/pcieRoot"] == "pci0000:3a"
-    nearer = only(device("0000:3b:00.0", numa=[0]), sysfs=sysfs_facts)
-    assert nearer.attributes["resource.kubernetes.io/numaNode"].int_ == 0, "the plugin knows better"
+    device_with_address_in_file = published_device(device(UUID), facts={UUID: Facts(pci_bus_id="0000:3b:00.0")}, sysfs=sysfs_facts)
+    assert string_attributes(device_with_address_in_file)["resource.kubernetes.io/pcieRoot"] == "pci0000:3a"
+    device_with_numa_node = published_device(device("0000:3b:00.0", numa=[0]), sysfs=sysfs_facts)
+    assert device_with_numa_node.attributes["resource.kubernetes.io/numaNode"].int_ == 0, "sysfs overrides the NUMA node that the plugin reports"
 
 
 def test_replicas_are_devices_with_their_card_as_attribute():
     first, second = machine(device(f"{UUID}::0"), device(f"{UUID}::1")).devices
-    assert {texts(replica)["card"] for replica in (first, second)} == {UUID}
-    assert {texts(replica)["uuid"] for replica in (first, second)} == {UUID}
+    assert {string_attributes(replica)["card"] for replica in (first, second)} == {UUID}
+    assert {string_attributes(replica)["uuid"] for replica in (first, second)} == {UUID}
     assert first.name != second.name
 
 
 def test_an_unhealthy_or_disconnected_plugin_device_is_tainted():
-    assert only(device(health="Unhealthy")).taints == (DeviceTaint(key=f"{DRIVER}/unhealthy", effect="NoSchedule"),)
-    assert only(device(health="")).taints[0].key == f"{DRIVER}/unhealthy"
-    assert only(device(), connected=False).taints[0].key == f"{DRIVER}/disconnected"
+    assert published_device(device(health="Unhealthy")).taints == (DeviceTaint(key=f"{DRIVER}/unhealthy", effect="NoSchedule"),)
+    assert published_device(device(health="")).taints[0].key == f"{DRIVER}/unhealthy"
+    assert published_device(device(), connected=False).taints[0].key == f"{DRIVER}/disconnected"
 
 
 def test_a_device_id_that_appears_twice_is_not_published():
@@ -107,7 +110,7 @@ IDS = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_si
 def test_every_id_has_a_unique_name_that_identifies_it(ids):
     devices = tuple(device(id_) for id_ in sorted(ids))
     plugin = PluginState(resource="example.com/thing", devices=devices)
-    made = machine_of_plugins(DRIVER, [plugin], FactSources())
-    known = identify([plugin])
-    assert sorted(known[device.name].id for device in made.devices) == sorted(ids)
-    assert all(LABEL(device.name) and len(device.name) <= 63 for device in made.devices)
+    node_machine = machine_of_plugins(DRIVER, [plugin], FactSources())
+    identified = identify([plugin])
+    assert sorted(identified[device.name].id for device in node_machine.devices) == sorted(ids)
+    assert all(LABEL(device.name) and len(device.name) <= 63 for device in node_machine.devices)

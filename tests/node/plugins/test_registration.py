@@ -1,4 +1,4 @@
-"""Which processes may register as a device plugin."""
+"""Which registrations of device plugins are accepted."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def test_socket_names_of_public_plugins_are_accepted(endpoint):
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "problem"),
     [
         ({"version": "v1alpha1"}, "(expected v1beta1)"),
         ({"version": ""}, "(expected v1beta1)"),
@@ -42,5 +42,5 @@ def test_socket_names_of_public_plugins_are_accepted(endpoint):
         ({"resource": "a.b/" + "c" * 61}, "at most 64 characters"),
     ],
 )
-def test_an_invalid_registration_is_refused_with_its_reason(changes, words):
-    assert words in refusal(request(**changes))
+def test_an_invalid_registration_is_refused_with_its_reason(changes, problem):
+    assert problem in refusal(request(**changes))
