@@ -123,7 +123,7 @@ def test_attributes_with_few_values_can_colour_devices():
     assert set(legend.values()) == {"no example.com/ready", "true", "false"}
 
 
-def test_devices_of_plugin_pods_and_mixed_nodes_are_counted():
+def test_mechanism_colours_devices_of_claims_and_plugin_pods():
     objects = [*fleet(3, 2), held_claim("c", on="n0/gpu-0"), held_claim("d", on="n2/gpu-0")]
     objects += [plugin_pod("p", "n0", 3), plugin_pod("q", "n1", 2)]
     nodes, colours, legend = colour_devices("mechanism", *objects)

@@ -67,6 +67,7 @@ async def test_silent_connections_are_limited_and_do_not_lock_viewers_out(monkey
             b"HTTP/1.1 408",
         ),
     ],
+    ids=["no request", "unfinished header", "unfinished body"],
 )
 async def test_the_connection_of_a_slow_or_silent_client_is_closed(monkeypatch, limits, request_bytes, status_line):
     async with asyncio.timeout(PATIENCE), dashboard_address(monkeypatch, **limits) as address:

@@ -50,7 +50,7 @@ async def text_of(session, path, status=200, **options):
 
 
 def crowded_fleet():
-    """Two nodes whose devices are all held, and a pod that requests a device."""
+    """Return two nodes whose devices are all held, and a pod that requests a device."""
     return [*full_fleet(), claim("wants"), pod("wants", "wants")]
 
 
@@ -71,13 +71,13 @@ async def test_pages_show_holders_next_steps_and_working_links():
         assert "/nodes/n0" in pages["/find?q=n0"].targets()
         assert "2 held" in pages["/nodes/n0"].text
         for page in pages.values():
-            assert page.seen[0][1] == {"lang": "en"}
+            assert page.seen[0] == ("html", {"lang": "en"})
             assert {tag for tag, _ in page.seen} >= {"header", "nav", "main", "footer", "h1", "title"}
             for target in {target for target in page.targets() if target.startswith("/") and "{" not in target}:
                 assert await text_of(session, target)
 
 
-async def test_the_waiting_page_names_only_a_configuration_from_a_file():
+async def test_the_waiting_page_names_a_configuration_other_than_the_default():
     in_force = ConfigurationInForce(configured(mode="observe"), "a.yaml")
     reading = reading_of(fleet(), Features(), in_force=in_force)
     async with dashboard_session(ReadingSource("a test", lambda: reading, is_live=False)) as session:
@@ -181,15 +181,12 @@ async def test_the_json_matches_the_openapi_document():
             "/api/v1/move",
             "/api/v1/history",
         }
-        assert (
-            set(document["paths"])
-            >= {
-                target
-                for target in Elements(await text_of(session, "/api")).targets()
-                if "/v1/" in target and "openapi" not in target
-            }
-            >= {"/api/v1/move", "/api/v1/history"}
-        )
+        linked_paths = {
+            target
+            for target in Elements(await text_of(session, "/api")).targets()
+            if "/v1/" in target and "openapi" not in target
+        }
+        assert set(document["paths"]) >= linked_paths >= {"/api/v1/move", "/api/v1/history"}
         assert msgspec.json.decode(await text_of(session, "/api/v1/move"), type=api.MoveShown).read_at
         assert msgspec.json.decode(await text_of(session, "/api/v1/history"), type=api.HistoryShown).read_at
         for endpoint in api.ENDPOINTS:
@@ -202,8 +199,8 @@ async def test_the_json_matches_the_openapi_document():
             assert schema["$ref"].rpartition("/")[2] in document["components"]["schemas"]
 
 
-async def test_a_failed_read_is_reported_and_the_previous_picture_stays():
-    is_readable = [False, True, False]
+async def test_a_failed_read_is_reported_beside_the_previous_reading():
+    is_readable = [False, True, False]  # by read; the last entry also counts for later reads
 
     def read():
         if is_readable.pop(0) if is_readable[1:] else is_readable[0]:
@@ -219,7 +216,7 @@ async def test_a_failed_read_is_reported_and_the_previous_picture_stays():
 
 
 async def test_an_internal_error_while_reading_does_not_stop_the_dashboard():
-    is_readable = [False, True, False, True]
+    is_readable = [False, True, False, True]  # by read; the last entry also counts for later reads
 
     def read():
         if is_readable.pop(0) if is_readable[1:] else is_readable[0]:
@@ -261,7 +258,8 @@ async def test_a_large_shelf_is_shown_in_pages_of_bounded_size():
         assert len(await text_of(session, "/")) < 20_000
 
 
-async def test_after_the_search_time_a_pod_shows_the_schedulers_message():
+async def test_a_pod_without_a_search_shows_the_schedulers_message():
+    """The dashboard searches for reasons for a limited time, in this test for none."""
     objects = crowded_fleet()
     condition = {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}
     for obj in objects:

@@ -107,7 +107,7 @@ async def test_events_are_read_only_for_accounts_that_may_see_the_pod(user, read
         return [convert(event("Happened", 1, object_name="wants"), Event)]
 
     source = ReadingSource("a test", lambda: reading_with(*test_login.two_tenants()), is_live=False, events=read)
-    async with served_with_login(source, test_login.ReviewServer()) as session:
+    async with session_with_login(source, test_login.ReviewServer()) as session:
         async with session.get("/pods/mine/wants", headers=bearer_header(user)) as answer:
             assert answer.status == (200 if reads else 404)
             assert ("Happened" in await answer.text()) == bool(reads)
@@ -128,13 +128,13 @@ async def test_an_account_without_the_right_to_list_events_is_informed():
 
     source = ReadingSource("a test", lambda: reading_with(*test_login.two_tenants()), is_live=False, events=lambda *_: 1 / 0)
     async with (
-        served_with_login(source, ReviewsWithoutEvents()) as session,
+        session_with_login(source, ReviewsWithoutEvents()) as session,
         session.get("/pods/mine/wants", headers=bearer_header("mine")) as answer,
     ):
         assert "your account may not list events in mine" in await answer.text()
 
 
-def served_with_login(source, reviews):
+def session_with_login(source, reviews):
     return dashboard_session(source, login=test_login.Login(reviews))
 
 

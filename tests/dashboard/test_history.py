@@ -55,8 +55,8 @@ def test_recorded_fragmentation_equals_that_of_simulate():
 @pytest.mark.parametrize(("seconds", "count"), [((0, 10, 59), 1), ((0, 60, 119, 120), 3), ((0, -5, 61), 2)])
 def test_readings_within_a_minute_are_one_sample(seconds, count):
     history = Samples()
-    for at in seconds:
-        history.add(sample(at, *fleet(1, 1)))
+    for second in seconds:
+        history.add(sample(second, *fleet(1, 1)))
     assert len(history.samples()) == count
 
 
@@ -90,8 +90,8 @@ async def test_a_tenant_does_not_see_the_number_of_waiting_pods():
     recent = datetime.now(UTC) - timedelta(hours=1)
     dashboard = Dashboard(source, login=Login(test_login.ReviewServer()))
     async with dashboard.open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
-        for at in (0, 60):
-            dashboard._history.add(sample(at, *test_login.two_tenants(), begin=recent))
+        for seconds in (0, 60):
+            dashboard._history.add(sample(seconds, *test_login.two_tenants(), begin=recent))
         for user, sees_pods in (("mine", False), ("all", True)):
             async with session.get("/history", headers=bearer_header(user)) as answer:
                 text = await answer.text()
@@ -122,7 +122,7 @@ SLICES_RESOURCE = "resourceslices.resource.k8s.io"
 
 
 @pytest.mark.parametrize(("unread_kinds", "device_counts"), [(("", SLICES_RESOURCE, ""), {4}), ((SLICES_RESOURCE, SLICES_RESOURCE), {0})])
-async def test_an_incomplete_reading_adds_no_sample_after_a_complete_one(unread_kinds, device_counts):
+async def test_an_incomplete_reading_is_sampled_only_before_a_complete_one(unread_kinds, device_counts):
     def reading_without(kind):
         objects = [obj for obj in full_fleet() if obj["kind"] != "ResourceSlice" or not kind]
         return reading_of(objects, Features(), unread=[Unread(kind, "forbidden")] if kind else ())

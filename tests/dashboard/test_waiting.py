@@ -68,6 +68,7 @@ def reading_with_varied_pods(seed, count=40):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_list_has_the_reason_that_each_pod_has_alone(seed):
+    """`waiting` shares searches between pods, and `pod_story` explains one pod."""
     reading = reading_with_varied_pods(seed)
     configuration = Configuration()
     rows = {

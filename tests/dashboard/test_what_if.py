@@ -122,7 +122,7 @@ async def test_a_slow_simulation_is_reported_and_blocks_no_other_page():
         assert time.monotonic() - started < 20
 
 
-async def test_a_form_is_escaped_and_accepted_from_this_site_only():
+async def test_form_text_is_escaped_and_foreign_or_invalid_forms_are_refused():
     async with dashboard_session(source_of(*fleet_with_free_devices())) as session:
         text = JOB_MANIFEST.replace("name: train", "name: " + json.dumps(HOSTILE_TEXT))
         page = await ask_what_if(session, text)

@@ -28,17 +28,17 @@ async def test_each_page_fits_and_is_accessible_on_desktop_and_phone(chromium, a
             assert sorted((await page.evaluate(LANDMARKS)).split(",")) == ["FOOTER", "H1", "HEADER", "MAIN", "NAV"], (
                 path
             )
-            problems += [f"{path}: {violation}" for violation in await axe_findings(page, axe)]
+            problems += [f"{path}: {finding}" for finding in await axe_findings(page, axe)]
             await page.emulate_media(color_scheme="dark")
-            problems += [f"{path}, dark: {violation}" for violation in await axe_findings(page, axe, ["color-contrast"])]
+            problems += [f"{path}, dark: {finding}" for finding in await axe_findings(page, axe, ["color-contrast"])]
             await page.set_viewport_size(PHONE)
             if wrapped := await page.evaluate(WRAPPED_LINKS):
                 problems.append(f"{path}: {wrapped} is broken into lines")
             if pixels := await overflow(page):
                 problems.append(f"{path}: {pixels} pixels wider than a phone")
             problems += [
-                f"{path}, phone: {violation}"
-                for violation in await axe_findings(page, axe, ["scrollable-region-focusable", "target-size"])
+                f"{path}, phone: {finding}"
+                for finding in await axe_findings(page, axe, ["scrollable-region-focusable", "target-size"])
             ]
             problems += [f"{path}: {complaint}" for complaint in page.complaints if "status of 404" not in complaint]
             page.complaints.clear()
