@@ -19,8 +19,8 @@ GPUS = [
 
 
 def slices(driver=DRIVER, **parts):
-    made_machine = machine(**(parts or {"gpus": GPUS, "layouts": [LAYOUT]}))
-    specs = pages_of(made_machine, NODE)
+    node_machine = machine(**(parts or {"gpus": GPUS, "layouts": [LAYOUT]}))
+    specs = pages_of(node_machine, NODE)
     return tuple(
         ResourceSlice(metadata=ObjectMeta(name=f"{driver}-{number}"), spec=spec) for number, spec in enumerate(specs)
     )
