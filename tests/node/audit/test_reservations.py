@@ -96,7 +96,7 @@ def test_a_reservation_conflicts_with_other_names_of_its_hardware():
 
 def test_two_partitions_that_fit_together_have_no_finding():
     prepared_partition = prepared_record("d", "gpu-1-1g-2")
-    assert findings_with(claims=[allocated_claim("d", "gpu-1-1g-2")], pods=[], prepared=(prepared_partition,), reservations=(reservation_of("c", "gpu-1-1g-3"),)) == ()  # fmt: skip
+    assert findings_with(claims=[allocated_claim("d", "gpu-1-1g-2")], pods=[], prepared=(prepared_partition,), reservations=(reservation_of("c", "gpu-1-1g-1"),)) == ()  # fmt: skip
 
 
 def test_only_a_share_may_be_reserved_beside_a_share():
