@@ -9,7 +9,7 @@ from analysis.capacity import node_stories
 from dashboard.colours import CHOICES, attributes_of, colours_of
 from tests.cli.elements import Elements
 from tests.cli.explain.scenes import fleet, held_claim, pod
-from tests.dashboard.test_dashboard import reading_with, dashboard_session, source_of, text_of
+from tests.dashboard.test_dashboard import dashboard_session, reading_with, source_of, text_of
 
 
 def fleet_of_teams(*counts):

@@ -35,7 +35,10 @@ def count_closed(connections):
 
 
 async def status_of_page(address, **options):
-    async with aiohttp.ClientSession() as session, session.get(f"http://{address[0]}:{address[1]}/", **options) as answer:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{address[0]}:{address[1]}/", **options) as answer,
+    ):
         return answer.status
 
 

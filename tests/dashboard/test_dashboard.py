@@ -153,7 +153,10 @@ async def test_cluster_text_becomes_neither_markup_nor_a_foreign_link():
     ],
 )
 async def test_responses_have_security_headers_and_errors_name_no_pod(method, path, headers, status):
-    async with dashboard_session(source_of(*crowded_fleet())) as session, session.request(method, path, headers=headers) as response:
+    async with (
+        dashboard_session(source_of(*crowded_fleet())) as session,
+        session.request(method, path, headers=headers) as response,
+    ):
         assert response.status == status
         assert "default/p0" not in await response.text() or status == 200
         policy = response.headers["Content-Security-Policy"]
@@ -234,7 +237,9 @@ async def test_an_internal_error_while_reading_does_not_stop_the_dashboard():
 
 
 async def test_a_not_found_page_mentions_a_kind_that_was_not_read():
-    reading_without_pods = reading_of([obj for obj in crowded_fleet() if obj["kind"] != "Pod"], Features(), unread=[Unread("pods", "forbidden")])
+    reading_without_pods = reading_of(
+        [obj for obj in crowded_fleet() if obj["kind"] != "Pod"], Features(), unread=[Unread("pods", "forbidden")]
+    )
     async with dashboard_session(ReadingSource("a test", lambda: reading_without_pods, is_live=False)) as session:
         assert "or its kind could not be read" in await text_of(session, "/pods/default/p0", 404)
     async with dashboard_session(source_of(*crowded_fleet())) as session:
@@ -280,6 +285,8 @@ def test_a_port_in_use_is_reported():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        result = run("dashboard", "--listen", f"127.0.0.1:{listener.getsockname()[1]}", "-f", "manifests/examples/fleet")
+        result = run(
+            "dashboard", "--listen", f"127.0.0.1:{listener.getsockname()[1]}", "-f", "manifests/examples/fleet"
+        )
     assert result.exit_code == 3
     assert "choose another port" in result.stderr

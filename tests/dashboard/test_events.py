@@ -14,7 +14,7 @@ from dra.wire import convert
 from rendering.exits import CommandFailed
 from tests.cli.explain.scenes import claim, fleet, pod
 from tests.dashboard import test_login
-from tests.dashboard.test_dashboard import HOSTILE_TEXT, reading_with, dashboard_session, source_of, text_of
+from tests.dashboard.test_dashboard import HOSTILE_TEXT, dashboard_session, reading_with, source_of, text_of
 from tests.dashboard.test_login import bearer_header
 
 PASSWORD = "hunter2-in-clear"
@@ -126,7 +126,9 @@ async def test_an_account_without_the_right_to_list_events_is_informed():
                 else await super().create(resource, obj)
             )
 
-    source = ReadingSource("a test", lambda: reading_with(*test_login.two_tenants()), is_live=False, events=lambda *_: 1 / 0)
+    source = ReadingSource(
+        "a test", lambda: reading_with(*test_login.two_tenants()), is_live=False, events=lambda *_: 1 / 0
+    )
     async with (
         session_with_login(source, ReviewsWithoutEvents()) as session,
         session.get("/pods/mine/wants", headers=bearer_header("mine")) as answer,

@@ -9,13 +9,15 @@ import yaml
 from dashboard.hardware import hardware_of
 from tests.cli.elements import Elements
 from tests.cli.explain.scenes import fleet, held_claim
-from tests.dashboard.test_dashboard import reading_with, dashboard_session, source_of, text_of
+from tests.dashboard.test_dashboard import dashboard_session, reading_with, source_of, text_of
 
 EXAMPLE_FOLDER = Path("manifests/examples/fleet")
 
 
 def example_objects():
-    return [obj for file in sorted(EXAMPLE_FOLDER.glob("*.yaml")) for obj in yaml.safe_load_all(file.read_text()) if obj]
+    return [
+        obj for file in sorted(EXAMPLE_FOLDER.glob("*.yaml")) for obj in yaml.safe_load_all(file.read_text()) if obj
+    ]
 
 
 def claim_on_device(name, driver, pool, device):

@@ -16,7 +16,7 @@ from dashboard.history import Sample, Samples, page_of, sample_of
 from dashboard.picture import draw_picture
 from tests.cli.explain.scenes import claim, fleet, full_fleet, held_claim, in_phase, pod
 from tests.dashboard import test_login
-from tests.dashboard.test_dashboard import reading_with, dashboard_session, source_of, text_of
+from tests.dashboard.test_dashboard import dashboard_session, reading_with, source_of, text_of
 from tests.dashboard.test_login import bearer_header
 from webhook.state import Features
 
@@ -121,7 +121,9 @@ async def test_a_live_source_is_read_again_even_without_requests():
 SLICES_RESOURCE = "resourceslices.resource.k8s.io"
 
 
-@pytest.mark.parametrize(("unread_kinds", "device_counts"), [(("", SLICES_RESOURCE, ""), {4}), ((SLICES_RESOURCE, SLICES_RESOURCE), {0})])
+@pytest.mark.parametrize(
+    ("unread_kinds", "device_counts"), [(("", SLICES_RESOURCE, ""), {4}), ((SLICES_RESOURCE, SLICES_RESOURCE), {0})]
+)
 async def test_an_incomplete_reading_is_sampled_only_before_a_complete_one(unread_kinds, device_counts):
     def reading_without(kind):
         objects = [obj for obj in full_fleet() if obj["kind"] != "ResourceSlice" or not kind]

@@ -17,7 +17,10 @@ from tests.dashboard.test_login import ReviewServer, bearer_header
 @asynccontextmanager
 async def dashboard_session(read=lambda: reading_with(*fleet()), *, fresh=1.0, **options):
     source = ReadingSource("a test", read, is_live=True)
-    async with Dashboard(source, fresh=fresh, **options).open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
+    async with (
+        Dashboard(source, fresh=fresh, **options).open("127.0.0.1", 0) as url,
+        aiohttp.ClientSession(url) as session,
+    ):
         yield session
 
 

@@ -17,7 +17,7 @@ from rendering.exits import CommandFailed
 from tests.cli.explain.scenes import fleet, held_claim, pod
 from tests.cli.running import run
 from tests.dashboard import test_login
-from tests.dashboard.test_dashboard import HOSTILE_TEXT, reading_with, dashboard_session, source_of, text_of
+from tests.dashboard.test_dashboard import HOSTILE_TEXT, dashboard_session, reading_with, source_of, text_of
 from tests.dashboard.test_login import bearer_header
 from tests.objects import container, workload
 
@@ -138,7 +138,9 @@ def many_deployments(count=400):
 async def test_the_page_of_many_workloads_stays_small_and_is_escaped():
     hostile_deployment = gpu_deployment("odd", "default", HOSTILE_TEXT)
     hostile_deployment["spec"]["template"]["metadata"]["annotations"] = {HOSTILE_TEXT: HOSTILE_TEXT}
-    async with dashboard_session(source_of(*fleet(1, 1), *many_deployments(), hostile_deployment), search=60.0) as session:
+    async with dashboard_session(
+        source_of(*fleet(1, 1), *many_deployments(), hostile_deployment), search=60.0
+    ) as session:
         page = await text_of(session, "/move")
     assert len(page) < 200_000
     assert "301 more" in page

@@ -6,11 +6,11 @@ import json
 import pytest
 from aiohttp import web
 
-from dashboard import Login, ReadingSource, Prometheus
+from dashboard import Login, Prometheus, ReadingSource
 from tests.cli.explain.scenes import fleet
 from tests.cli.running import run
 from tests.dashboard import test_login
-from tests.dashboard.test_dashboard import reading_with, dashboard_session, source_of, text_of
+from tests.dashboard.test_dashboard import dashboard_session, reading_with, source_of, text_of
 from tests.dashboard.test_login import bearer_header
 
 

@@ -48,7 +48,9 @@ async def ask_what_if(session, text, status=200, **node_fields):
 
 async def test_pasted_pods_are_placed_like_in_simulate_and_a_link_repeats_the_answer(tmp_path):
     (tmp_path / "job.yaml").write_text(JOB_MANIFEST)
-    _, simulated = run_json("simulate", "-f", manifest(tmp_path / "fleet.yaml", *fleet_with_free_devices()), "-f", tmp_path / "job.yaml")
+    _, simulated = run_json(
+        "simulate", "-f", manifest(tmp_path / "fleet.yaml", *fleet_with_free_devices()), "-f", tmp_path / "job.yaml"
+    )
     async with dashboard_session(source_of(*fleet_with_free_devices())) as session:
         page = await ask_what_if(session, JOB_MANIFEST)
         assert "3 of 3 pods would fit" in page.text
@@ -75,7 +77,9 @@ async def test_each_quota_of_the_namespace_has_a_verdict():
         return {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metadata": metadata, "spec": {"hard": {"gpu/devices": hard}}}  # fmt: skip
 
     for hard, verdict in (("3", "over the limit"), ("4", "within the limit")):
-        async with dashboard_session(source_of(*fleet_with_free_devices(), quota("default", hard), quota("other", "1"))) as session:
+        async with dashboard_session(
+            source_of(*fleet_with_free_devices(), quota("default", hard), quota("other", "1"))
+        ) as session:
             page = await ask_what_if(session, JOB_MANIFEST)
             assert "default/gpus: gpu/devices" in page.text
             assert verdict in page.text
@@ -118,7 +122,9 @@ async def test_a_slow_simulation_is_reported_and_blocks_no_other_page():
     async with dashboard_session(source_of(*fleet_with_free_devices()), search=0.0) as session:
         assert "the simulation takes too long for a page" in (await ask_what_if(session, JOB_MANIFEST, 400)).text
         started = time.monotonic()
-        await asyncio.gather(*(ask_what_if(session, JOB_MANIFEST, 400) for _ in range(5)), text_of(session, "/style.css"))
+        await asyncio.gather(
+            *(ask_what_if(session, JOB_MANIFEST, 400) for _ in range(5)), text_of(session, "/style.css")
+        )
         assert time.monotonic() - started < 20
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from e2e.ground import packages
 from tests.dashboard.browser.fleets import reading_of_fleet
-from tests.dashboard.browser.looking import FLAGS, PHONE, open_page, dashboard_url
+from tests.dashboard.browser.looking import FLAGS, PHONE, dashboard_url, open_page
 
 SMALL_SCREEN = {"width": 1120, "height": 640}
 # The file, the fleet, the page, its size, and the colour scheme.
@@ -20,7 +20,10 @@ PICTURES = (
 async def take_pictures(browser, folder):
     """Write the pictures into the folder."""
     for file, fleet, path, size, scheme in PICTURES:
-        async with dashboard_url(lambda fleet=fleet: reading_of_fleet(fleet), search=5.0, is_live=False) as url, open_page(browser, url) as page:
+        async with (
+            dashboard_url(lambda fleet=fleet: reading_of_fleet(fleet), search=5.0, is_live=False) as url,
+            open_page(browser, url) as page,
+        ):
             await page.set_viewport_size(size)
             await page.emulate_media(color_scheme=scheme)
             await page.goto(path)

@@ -7,7 +7,7 @@ from dashboard import Login
 from tests.cli.explain.scenes import claim, fleet, held_claim, in_phase, pod
 from tests.dashboard import test_login
 from tests.dashboard.browser.fleets import fleet_with_waiting_pod
-from tests.dashboard.browser.looking import open_page, dashboard_url
+from tests.dashboard.browser.looking import dashboard_url, open_page
 from webhook.state import Features
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -78,7 +78,10 @@ async def test_a_page_is_not_updated_while_a_field_has_focus(chromium):
 
 
 async def test_pages_work_without_script(chromium):
-    async with dashboard_url(ChangingCluster().read) as url, open_page(chromium, url, java_script_enabled=False) as page:
+    async with (
+        dashboard_url(ChangingCluster().read) as url,
+        open_page(chromium, url, java_script_enabled=False) as page,
+    ):
         await page.goto("/")
         assert await page.locator("meta[http-equiv=refresh]").count() == 1
         await page.get_by_role("link", name="Waiting").click()

@@ -6,20 +6,25 @@ from pathlib import Path
 import pytest
 
 from tests.dashboard.browser import screens
-from tests.dashboard.browser.fleets import reading_of_fleet, page_paths
-from tests.dashboard.browser.looking import PHONE, DESKTOP, open_page, dashboard_url, overflow, axe_findings
+from tests.dashboard.browser.fleets import page_paths, reading_of_fleet
+from tests.dashboard.browser.looking import DESKTOP, PHONE, axe_findings, dashboard_url, open_page, overflow
 
 DOCS = Path(__file__).parents[3] / "docs"
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 WRAPPED_LINKS = """() => [...document.querySelectorAll("nav a")].filter(link => link.getClientRects().length > 1).map(link => link.textContent).join()"""
-LANDMARKS = """() => [...document.querySelectorAll("main, header, footer, nav, h1")].map(element => element.tagName).join()"""
+LANDMARKS = (
+    """() => [...document.querySelectorAll("main, header, footer, nav, h1")].map(element => element.tagName).join()"""
+)
 
 
 @pytest.mark.parametrize("fleet", ["example", "large", "empty", "hostile"])
 @pytest.mark.slow_turn(30, "the test reads a large fleet")
 async def test_each_page_fits_and_is_accessible_on_desktop_and_phone(chromium, axe, fleet):
     problems = []
-    async with dashboard_url(lambda: reading_of_fleet(fleet), search=1.0, is_live=False) as url, open_page(chromium, url) as page:
+    async with (
+        dashboard_url(lambda: reading_of_fleet(fleet), search=1.0, is_live=False) as url,
+        open_page(chromium, url) as page,
+    ):
         for path in page_paths(fleet):
             await page.emulate_media(color_scheme="light")
             await page.set_viewport_size(DESKTOP)

@@ -9,12 +9,12 @@ from tests.node.audit.snapshots import (
     allocated_claim,
     claim_holding,
     hardware_of,
+    make_snapshot,
     plugin_holding,
     pod,
     prepared_record,
     published_slice,
     slices,
-    make_snapshot,
 )
 from tests.node.machines import DRIVER
 
@@ -59,7 +59,9 @@ def test_a_device_of_a_plugin_and_a_claim_is_found():
 def test_a_plugin_device_allocated_to_an_unprepared_claim_is_found():
     """The claim's pod is bound to this node, and the claim is not prepared yet."""
     snapshot = make_snapshot(
-        plugin_holding("old", "GPU-1"), pods=[pod("new", "c", phase="Pending")], claims=[allocated_claim("c", "gpu-1-1g-2")]
+        plugin_holding("old", "GPU-1"),
+        pods=[pod("new", "c", phase="Pending")],
+        claims=[allocated_claim("c", "gpu-1-1g-2")],
     )
     [finding] = findings_of(snapshot)
     assert (finding.kind, finding.object) == (FindingKind.GIVEN_TWICE, f"Device/{DRIVER}/node-1/gpu-1-1g-2")
@@ -72,7 +74,9 @@ def test_a_device_given_twice_is_found_without_pods():
 
 def test_a_finished_pod_holds_no_device():
     snapshot = make_snapshot(
-        plugin_holding("old", "GPU-0"), pods=[pod("new", "c", phase="Succeeded")], claims=[allocated_claim("c", "gpu-0")]
+        plugin_holding("old", "GPU-0"),
+        pods=[pod("new", "c", phase="Succeeded")],
+        claims=[allocated_claim("c", "gpu-0")],
     )
     assert findings_of(snapshot) == ()
 
@@ -128,7 +132,9 @@ def test_a_claim_that_needs_no_preparation_has_no_finding():
     ):
         assert findings_of(snapshot) == ()
     terminating_pod = pod("p", "c")
-    terminating_pod = replace(terminating_pod, metadata=replace(terminating_pod.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
+    terminating_pod = replace(
+        terminating_pod, metadata=replace(terminating_pod.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+    )
     assert findings_of(make_snapshot(pods=[terminating_pod], claims=[allocated_claim("c", "gpu-0")])) == ()
 
 
@@ -193,7 +199,9 @@ def test_cdi_files_are_reported_only_if_all_claims_were_read():
 
 def test_the_number_of_findings_is_bounded():
     missing_claims = [f"c{number}" for number in range(MAX_FINDINGS + 50)]
-    snapshot = make_snapshot(missing=missing_claims, prepared=tuple(prepared_record(name, "gpu-0") for name in missing_claims))
+    snapshot = make_snapshot(
+        missing=missing_claims, prepared=tuple(prepared_record(name, "gpu-0") for name in missing_claims)
+    )
     assert len(findings_of(snapshot)) == MAX_FINDINGS
 
 

@@ -34,7 +34,11 @@ def test_a_card_excludes_its_partitions(example_hardware):
 def test_a_partition_excludes_its_card_and_overlapping_partitions(example_hardware):
     """The partition 2g/0 uses the slices 0 and 1, and 2 of 3 compute, so the other 2g partition does not fit either."""
     assert device_names(example_hardware.excluded_by_plugin(RESOURCE, "GPU-1/2g/0")) == ["gpu-1", "gpu-1-1g-0", "gpu-1-1g-1", "gpu-1-2g-0", "gpu-1-2g-2"]  # fmt: skip
-    assert device_names(example_hardware.excluded_by_plugin(RESOURCE, "GPU-1/1g/2")) == ["gpu-1", "gpu-1-1g-2", "gpu-1-2g-2"]
+    assert device_names(example_hardware.excluded_by_plugin(RESOURCE, "GPU-1/1g/2")) == [
+        "gpu-1",
+        "gpu-1-1g-2",
+        "gpu-1-2g-2",
+    ]
 
 
 def test_a_card_excludes_its_shared_device(example_hardware):

@@ -6,7 +6,16 @@ from dra.wire import convert
 from node.audit import Hardware, holders
 from node.audit.hardware_identity import ExporterIds
 from node.messages import ClaimDevice, ClaimHolding, ContainerHolding, PluginHolding, PodHolding
-from tests.node.audit.snapshots import RESOURCE, allocated_claim, claim_holding, hardware_of, plugin_holding, pod, published_slice, make_snapshot
+from tests.node.audit.snapshots import (
+    RESOURCE,
+    allocated_claim,
+    claim_holding,
+    hardware_of,
+    make_snapshot,
+    plugin_holding,
+    pod,
+    published_slice,
+)
 from tests.node.machines import DRIVER, NODE, result
 from tests.objects import allocated as allocated_status
 from tests.objects import claim, typed
@@ -33,7 +42,9 @@ def test_a_partition_has_its_own_uuid_and_the_uuid_of_its_card():
 
 
 def test_a_share_has_its_own_amounts_only():
-    claim_of_two_shares = claim_with_results(result("gpu-2-shared", share="s1", memory="8Gi"), result("gpu-2-shared", share="s2", memory="2Gi"))
+    claim_of_two_shares = claim_with_results(
+        result("gpu-2-shared", share="s1", memory="8Gi"), result("gpu-2-shared", share="s2", memory="2Gi")
+    )
     holding = pod_holding("p", container_holding("c", ("c", share_of_gpu_2("s2"))))
     [row] = device_rows(holding, pods=[pod("p", "c")], claims=[claim_of_two_shares])
     assert (row.share, row.amounts) == ("s2", {"memory": parse("2Gi")})
@@ -42,28 +53,53 @@ def test_a_share_has_its_own_amounts_only():
 def test_a_container_has_only_the_devices_of_its_own_requests():
     """The kubelet lists all devices of the claim for both containers."""
     claim_of_two_gpus = claim_with_results(result("gpu-0", "a"), result("gpu-1", "b/large"))
-    holding = pod_holding("p", container_holding("one", ("c", "gpu-0", "gpu-1")), container_holding("two", ("c", "gpu-0", "gpu-1")))
+    holding = pod_holding(
+        "p", container_holding("one", ("c", "gpu-0", "gpu-1")), container_holding("two", ("c", "gpu-0", "gpu-1"))
+    )
     consumer = pod_with_claims(one=[{"name": "c", "request": "a"}], two=[{"name": "c", "request": "b"}])
-    assert container_devices(device_rows(holding, pods=[consumer], claims=[claim_of_two_gpus])) == [("one", "gpu-0"), ("two", "gpu-1")]
-    consumer = pod_with_claims(one=[{"name": "c", "request": "a"}, {"name": "c"}], two=[{"name": "c", "request": "b/large"}])
-    assert container_devices(device_rows(holding, pods=[consumer], claims=[claim_of_two_gpus])) == [("one", "gpu-0"), ("one", "gpu-1"), ("two", "gpu-1")]
+    assert container_devices(device_rows(holding, pods=[consumer], claims=[claim_of_two_gpus])) == [
+        ("one", "gpu-0"),
+        ("two", "gpu-1"),
+    ]
+    consumer = pod_with_claims(
+        one=[{"name": "c", "request": "a"}, {"name": "c"}], two=[{"name": "c", "request": "b/large"}]
+    )
+    assert container_devices(device_rows(holding, pods=[consumer], claims=[claim_of_two_gpus])) == [
+        ("one", "gpu-0"),
+        ("one", "gpu-1"),
+        ("two", "gpu-1"),
+    ]
     all_devices = [(name, device) for name in ("one", "two") for device in ("gpu-0", "gpu-1")]
-    assert container_devices(device_rows(holding, pods=[], claims=[claim_of_two_gpus])) == all_devices, "a device is left out because the pod is not known"
-    assert container_devices(device_rows(holding, pods=[consumer])) == all_devices, "a device is left out because the claim is not known"
+    assert container_devices(device_rows(holding, pods=[], claims=[claim_of_two_gpus])) == all_devices, (
+        "a device is left out because the pod is not known"
+    )
+    assert container_devices(device_rows(holding, pods=[consumer])) == all_devices, (
+        "a device is left out because the claim is not known"
+    )
     consumer_without_claims = pod_with_claims(one=[], two=[])
-    assert container_devices(device_rows(holding, pods=[consumer_without_claims], claims=[claim_of_two_gpus])) == all_devices, "a device is left out although no container names a claim"
+    assert (
+        container_devices(device_rows(holding, pods=[consumer_without_claims], claims=[claim_of_two_gpus]))
+        == all_devices
+    ), "a device is left out although no container names a claim"
 
 
 def test_an_extended_resource_belongs_to_its_container():
-    claim_of_two_gpus = claim_with_results(result("gpu-0", "container-0-request-0"), result("gpu-1", "container-1-request-0"))
-    holding = pod_holding("p", container_holding("one", ("c", "gpu-0", "gpu-1")), container_holding("two", ("c", "gpu-0", "gpu-1")))
+    claim_of_two_gpus = claim_with_results(
+        result("gpu-0", "container-0-request-0"), result("gpu-1", "container-1-request-0")
+    )
+    holding = pod_holding(
+        "p", container_holding("one", ("c", "gpu-0", "gpu-1")), container_holding("two", ("c", "gpu-0", "gpu-1"))
+    )
     mappings = [
         {"containerName": name, "resourceName": RESOURCE, "requestName": f"container-{number}-request-0"}
         for number, name in enumerate(("one", "two"))
     ]
     status = {"extendedResourceClaimStatus": {"resourceClaimName": "c", "requestMappings": mappings}}
     consumer = convert({"metadata": {"name": "p", "namespace": "ns"}, "status": status}, Pod)
-    assert container_devices(device_rows(holding, pods=[consumer], claims=[claim_of_two_gpus])) == [("one", "gpu-0"), ("two", "gpu-1")]
+    assert container_devices(device_rows(holding, pods=[consumer], claims=[claim_of_two_gpus])) == [
+        ("one", "gpu-0"),
+        ("two", "gpu-1"),
+    ]
 
 
 def test_a_claim_with_admin_access_holds_no_device():

@@ -25,7 +25,10 @@ def marks_for(*plugin_devices):
 
 
 def rules_for(*plugin_devices):
-    return [convert(body, DeviceTaintRule) for body in plan(node_object(), marks_for(*plugin_devices), plugin_devices, (), NOW).new]
+    return [
+        convert(body, DeviceTaintRule)
+        for body in plan(node_object(), marks_for(*plugin_devices), plugin_devices, (), NOW).new
+    ]
 
 
 def test_a_taint_rule_selects_one_device_of_its_node():
@@ -56,7 +59,10 @@ def test_a_taint_rule_stays_while_its_slices_are_missing():
 
 
 def test_a_taint_rule_stays_for_the_remaining_holder():
-    plugin_devices = [NodePluginDevice(RESOURCE, "GPU-0::1", "ns", "p"), NodePluginDevice(RESOURCE, "GPU-0::2", "ns", "q")]
+    plugin_devices = [
+        NodePluginDevice(RESOURCE, "GPU-0::1", "ns", "p"),
+        NodePluginDevice(RESOURCE, "GPU-0::2", "ns", "q"),
+    ]
     [rule] = rules_for(*plugin_devices)
     [(name, body)] = plan(node_object(), marks_for(plugin_devices[1]), plugin_devices[1:], [rule], NOW).renewed
     assert name == rule.metadata.name

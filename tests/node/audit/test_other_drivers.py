@@ -9,8 +9,15 @@ from node.audit import BadCheckpoint, DeviceId, UnknownForm, examine, read_other
 from node.audit.other_drivers import MAX_BYTES, MAX_DEVICES, sum_of
 from node.checkpoint import BrokenCheckpoint, decode
 from tests.draws import draws
-from tests.node.audit.snapshots import UID, allocated_claim, claim_holding, hardware_of, pod, make_snapshot
-from tests.node.audit.vendor_checkpoints import compact, completed_claim, device, first_format, device_groups, second_format
+from tests.node.audit.snapshots import UID, allocated_claim, claim_holding, hardware_of, make_snapshot, pod
+from tests.node.audit.vendor_checkpoints import (
+    compact,
+    completed_claim,
+    device,
+    device_groups,
+    first_format,
+    second_format,
+)
 from tests.node.machines import DRIVER, NODE
 
 
@@ -76,7 +83,9 @@ def test_another_format_is_reported_as_unknown(data):
 
 
 def test_invalid_names_and_records_with_invalid_uids_are_dropped():
-    data = second_format({UID: completed_claim("gpu-0", namespace="../..", name="c"), "no uid": completed_claim("gpu-0")})
+    data = second_format(
+        {UID: completed_claim("gpu-0", namespace="../..", name="c"), "no uid": completed_claim("gpu-0")}
+    )
     assert fields_of(read_other_driver(data, DRIVER)) == [("", "", UID, "gpu-0", "")]
 
 
@@ -123,7 +132,9 @@ def test_arbitrary_content_in_our_checkpoint_raises_broken_checkpoint(body, is_s
 
 def test_a_prepared_device_that_the_claim_lacks_is_found():
     records = read_other_driver(second_format({"uid-c": completed_claim("gpu-1", namespace="ns", name="c")}), DRIVER)
-    snapshot = make_snapshot(claim_holding("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=[allocated_claim("c", "gpu-0")], prepared=records)
+    snapshot = make_snapshot(
+        claim_holding("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=[allocated_claim("c", "gpu-0")], prepared=records
+    )
     [finding] = examine(snapshot, hardware_of(snapshot))
     assert (finding.kind.value, finding.object) == ("prepared, not allocated", "ResourceClaim/ns/c")
     assert f"the driver {DRIVER} has {DRIVER}/{NODE}/gpu-1" in finding.message
@@ -131,16 +142,22 @@ def test_a_prepared_device_that_the_claim_lacks_is_found():
 
 def test_a_claim_without_a_name_is_found_by_its_uid():
     """A record with the uid of no claim is reported as left on the node."""
-    records = read_other_driver(first_format({"uid-c": completed_claim("gpu-1"), UID: completed_claim("gpu-0")}), DRIVER)
+    records = read_other_driver(
+        first_format({"uid-c": completed_claim("gpu-1"), UID: completed_claim("gpu-0")}), DRIVER
+    )
     claims = [allocated_claim("c", "gpu-0")]
     named_records = with_names(records, {("ns", "c"): claims[0]})
     assert fields_of(named_records) == [("ns", "c", "uid-c", "gpu-1", ""), ("", "", UID, "gpu-0", "")]
-    snapshot = make_snapshot(claim_holding("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=claims, prepared=named_records)
+    snapshot = make_snapshot(
+        claim_holding("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=claims, prepared=named_records
+    )
     assert [(finding.kind.value, finding.object) for finding in examine(snapshot, hardware_of(snapshot))] == [
         ("prepared, not allocated", "ResourceClaim/ns/c"),
         ("left on the node", f"claim with the uid {UID}"),
     ]
     snapshot_without_claims = msgspec.structs.replace(snapshot, claims={})
     assert [
-        finding for finding in examine(snapshot_without_claims, hardware_of(snapshot_without_claims)) if finding.kind.value == "left on the node"
+        finding
+        for finding in examine(snapshot_without_claims, hardware_of(snapshot_without_claims))
+        if finding.kind.value == "left on the node"
     ] == [], "a claim is reported that may only not have been read"

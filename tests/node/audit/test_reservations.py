@@ -8,18 +8,18 @@ from node.audit import FindingKind, InvalidAnswer, NodeReservation, examine, in_
 from node.audit.reservations import LONGEST, MAX_ENTRIES
 from node.audit.snapshot import NodeReservedDevice
 from tests.node.audit.snapshots import (
-    RESERVED_DEVICE,
     RESERVATION,
+    RESERVED_DEVICE,
     allocated_claim,
-    reservations_answer,
     claim_holding,
     device,
     hardware_of,
+    make_snapshot,
     plugin_holding,
     pod,
     prepared_record,
     published_slice,
-    make_snapshot,
+    reservations_answer,
 )
 from tests.node.machines import DRIVER, NODE
 
@@ -44,7 +44,11 @@ def test_a_reservation_of_an_unused_device_has_no_finding():
 
 def test_a_reservation_of_a_now_allocated_claim_has_no_finding():
     """The driver's record of the claim has the uid of the claim. The kubelet's record has none."""
-    sources = {"reservations": (reservation_of("c", "gpu-0"),), "claims": [allocated_claim("c", "gpu-0")], "pods": [pod("p", "c")]}
+    sources = {
+        "reservations": (reservation_of("c", "gpu-0"),),
+        "claims": [allocated_claim("c", "gpu-0")],
+        "pods": [pod("p", "c")],
+    }
     assert findings_with(claim_holding("p", "c", "gpu-0"), prepared=(prepared_record("c", "gpu-0"),), **sources) == ()
     assert findings_with(claim_holding("p", "c", "gpu-0"), **sources) == ()
 
@@ -68,7 +72,10 @@ def test_a_reserved_partition_of_a_plugins_device_is_found():
     [
         {"prepared": (prepared_record("d", "gpu-0"),)},
         {"held": claim_holding("q", "d", "gpu-0")},
-        {"prepared": (prepared_record("c", "gpu-0", uid="uid-of-a-deleted-claim"),), "held": claim_holding("q", "c", "gpu-0")},
+        {
+            "prepared": (prepared_record("c", "gpu-0", uid="uid-of-a-deleted-claim"),),
+            "held": claim_holding("q", "c", "gpu-0"),
+        },
         {"prepared": (prepared_record("", "gpu-0", uid="uid-y"), prepared_record("", "gpu-0", uid="uid-z"))},
     ],
     ids=["prepared by a driver", "held by a pod", "deleted claim of the same name", "prepared claims without names"],
@@ -121,7 +128,9 @@ def test_only_reservations_in_both_answers_count():
     """A device that was released or reserved between the answers may have had another holder meanwhile."""
     kept, released, moved = (reservation_of(name, f"gpu-{i}") for i, name in enumerate(("kept", "released", "moved")))
     moved_later, doubted = reservation_of("moved", "gpu-1"), reservation_of("kept", "gpu-0", in_doubt=True)
-    assert in_both((kept, released, moved), (moved_later, doubted)) == (kept,), "a reservation is in doubt that only the second answer doubts"
+    assert in_both((kept, released, moved), (moved_later, doubted)) == (kept,), (
+        "a reservation is in doubt that only the second answer doubts"
+    )
     assert in_both((doubted,), (kept,)) == (kept,)
     assert in_both((doubted,), (doubted,)) == (doubted,)
 

@@ -34,4 +34,9 @@ def first_format(claims):
 
 def completed_claim(*device_names, **fields):
     """Return the record of a prepared claim with these devices."""
-    return {"checkpointState": "PrepareCompleted", "status": {}, "preparedDevices": device_groups(*device_names), **fields}
+    return {
+        "checkpointState": "PrepareCompleted",
+        "status": {},
+        "preparedDevices": device_groups(*device_names),
+        **fields,
+    }

@@ -125,7 +125,9 @@ def test_only_complete_files_of_known_claims_are_metadata():
 @pytest.mark.live
 def test_kubernetes_reader_accepts_every_version(metadata_oracle):
     """`metadata_oracle` is a program with Kubernetes' own reader of metadata files."""
-    record = prepared_claim(result("gpu-0", "gpus"), result("gpu-1", "gpus"), result("nic", "net/fast"), pod_claim_name="accelerator")
+    record = prepared_claim(
+        result("gpu-0", "gpus"), result("gpu-1", "gpus"), result("nic", "net/fast"), pod_claim_name="accelerator"
+    )
     texts = [text.decode() for text in metadata_of(record, MACHINE).values()]
     # The reader gets each file as it is, and then each line of the file, which is one version.
     [[first, *first_lines], [second, *second_lines]] = [

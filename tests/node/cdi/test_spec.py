@@ -62,7 +62,9 @@ def test_two_shares_of_a_device_in_one_request_are_added():
 
 
 def test_the_visible_devices_are_those_of_the_request():
-    (_, [first]), (_, [second]), (_, [third]) = requests_and_edits(result("gpu-0"), result("gpu-1"), result("nic", "net"))
+    (_, [first]), (_, [second]), (_, [third]) = requests_and_edits(
+        result("gpu-0"), result("gpu-1"), result("nic", "net")
+    )
     assert "VISIBLE=GPU-0,GPU-1" in first["env"]
     assert "VISIBLE=GPU-0,GPU-1" in second["env"]
     assert third == {"env": ["DRAWBRIDGE_DEVICE_NIC=eth1"]}

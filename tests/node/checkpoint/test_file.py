@@ -74,7 +74,10 @@ def test_a_rollback_keeps_unknown_fields_of_unchanged_claims():
 
 def test_a_changed_record_is_written():
     changed_record = Prepared(uid="u1", namespace="ns", name="one", pool="another")
-    assert decode(encode(decode(CHECKPOINT).with_records(changed_record))).claims == {"u1": changed_record, "u2": RECORD_2}
+    assert decode(encode(decode(CHECKPOINT).with_records(changed_record))).claims == {
+        "u1": changed_record,
+        "u2": RECORD_2,
+    }
 
 
 def test_an_unsupported_version_is_named():

@@ -144,7 +144,9 @@ def test_a_device_held_whole_stays_taken_after_becoming_shared():
     """The inventory may change while claims are prepared."""
     exclusive = machine(gpus=[gpu(0, name="gpu-0-shared")])
     held = prepare_all(claim("a", result("gpu-0-shared")), by=guard(exclusive))
-    assert refusal_of(claim("b", share(1)), held) == GuardRefusal("Taken", "gpu-0-shared is prepared as a whole for ns/a")
+    assert refusal_of(claim("b", share(1)), held) == GuardRefusal(
+        "Taken", "gpu-0-shared is prepared as a whole for ns/a"
+    )
 
 
 def test_admin_access_works_on_held_devices_and_holds_none():

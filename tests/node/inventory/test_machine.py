@@ -8,7 +8,7 @@ from dra.validation import errors
 from dra.wire import builtins
 from node.inventory import machine_of, numbers_of, ranges_of, read_inventory
 from node.slices import pages_of
-from tests.node.machines import EXAMPLES, LAYOUT, MEMORY_STEPS, inventory_document, gpu, machine, shared_gpu
+from tests.node.machines import EXAMPLES, LAYOUT, MEMORY_STEPS, gpu, inventory_document, machine, shared_gpu
 
 
 def device_names(node_machine):

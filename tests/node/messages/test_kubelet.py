@@ -86,7 +86,9 @@ KUBELET_MESSAGES = [(package, theirs) for package, pairs in OUR_MESSAGES.items()
 
 def fields_of(package, message):
     """Return the fields of a message of the kubelet."""
-    section = re.search(rf"^package {re.escape(package)};\n(.*?)(?=^package|\Z)", PROTO_TEXT, re.DOTALL | re.MULTILINE)[1]
+    section = re.search(rf"^package {re.escape(package)};\n(.*?)(?=^package|\Z)", PROTO_TEXT, re.DOTALL | re.MULTILINE)[
+        1
+    ]
     return list(FIELD.finditer(re.search(rf"^message {message} {{(.*?)}}$", section, re.DOTALL | re.MULTILINE)[1]))
 
 
@@ -111,13 +113,17 @@ def expected_fields(package, message):
 
 @pytest.mark.parametrize(("package", "message"), KUBELET_MESSAGES)
 def test_a_message_has_the_fields_of_its_proto_file(package, message):
-    assert messages._fields(getattr(messages, OUR_MESSAGES[package][message])) == dict(expected_fields(package, message))
+    assert messages._fields(getattr(messages, OUR_MESSAGES[package][message])) == dict(
+        expected_fields(package, message)
+    )
 
 
 @pytest.mark.parametrize(("package", "message"), KUBELET_MESSAGES)
 def test_every_unread_field_is_listed(package, message):
     last = max(int(field["number"]) for field in fields_of(package, message))
-    assert last - len(getattr(messages, OUR_MESSAGES[package][message]).__struct_fields__) == UNREAD_FIELDS.get(message, 0)
+    assert last - len(getattr(messages, OUR_MESSAGES[package][message]).__struct_fields__) == UNREAD_FIELDS.get(
+        message, 0
+    )
 
 
 def test_the_proto_files_match_the_kubelet_version_of_e2e():

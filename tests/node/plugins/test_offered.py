@@ -67,10 +67,14 @@ def test_sysfs_fills_in_attributes_that_the_plugin_omits():
     offered = published_device(device("0000:3b:00.0"), sysfs=sysfs_facts)
     assert string_attributes(offered)["resource.kubernetes.io/pcieRoot"] == "pci0000:3a"
     assert offered.attributes["resource.kubernetes.io/numaNode"].int_ == 1
-    device_with_address_in_file = published_device(device(UUID), facts={UUID: Facts(pci_bus_id="0000:3b:00.0")}, sysfs=sysfs_facts)
+    device_with_address_in_file = published_device(
+        device(UUID), facts={UUID: Facts(pci_bus_id="0000:3b:00.0")}, sysfs=sysfs_facts
+    )
     assert string_attributes(device_with_address_in_file)["resource.kubernetes.io/pcieRoot"] == "pci0000:3a"
     device_with_numa_node = published_device(device("0000:3b:00.0", numa=[0]), sysfs=sysfs_facts)
-    assert device_with_numa_node.attributes["resource.kubernetes.io/numaNode"].int_ == 0, "sysfs overrides the NUMA node that the plugin reports"
+    assert device_with_numa_node.attributes["resource.kubernetes.io/numaNode"].int_ == 0, (
+        "sysfs overrides the NUMA node that the plugin reports"
+    )
 
 
 def test_replicas_are_devices_with_their_card_as_attribute():
@@ -81,7 +85,9 @@ def test_replicas_are_devices_with_their_card_as_attribute():
 
 
 def test_an_unhealthy_or_disconnected_plugin_device_is_tainted():
-    assert published_device(device(health="Unhealthy")).taints == (DeviceTaint(key=f"{DRIVER}/unhealthy", effect="NoSchedule"),)
+    assert published_device(device(health="Unhealthy")).taints == (
+        DeviceTaint(key=f"{DRIVER}/unhealthy", effect="NoSchedule"),
+    )
     assert published_device(device(health="")).taints[0].key == f"{DRIVER}/unhealthy"
     assert published_device(device(), connected=False).taints[0].key == f"{DRIVER}/disconnected"
 

@@ -10,7 +10,7 @@ from node.messages import ClaimReference
 from node.service import Driver
 from runtime.informers import Backoff
 from tests.limits import PATIENCE
-from tests.node.machines import inventory_document, gpu
+from tests.node.machines import gpu, inventory_document
 
 NIC = {"name": "nic", "interface": "eth1"}
 DEVICE_FILES = {"deviceNodes": ["/dev/null", "/dev/no-such-card"]}

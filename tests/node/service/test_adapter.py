@@ -191,7 +191,10 @@ async def test_device_health_follows_the_plugin(cluster, tmp_path):
         plugin.change(PluginDevice(id="a", health="Unhealthy"), PluginDevice(id="b", health="Healthy"))
         await wait_until_published(cluster, {"a": [f"{DRIVER}/unhealthy"], "b": []})
         report = adapter.driver.health()
-        assert {device.device.device: device.health for device in report.devices} == {device_name("a"): 2, device_name("b"): 1}
+        assert {device.device.device: device.health for device in report.devices} == {
+            device_name("a"): 2,
+            device_name("b"): 1,
+        }
 
 
 @pytest.fixture

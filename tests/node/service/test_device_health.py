@@ -12,7 +12,15 @@ from node.service import driver as drivers
 from node.service.grpc import Codec
 from tests.limits import PATIENCE
 from tests.node.machines import DRIVER, NODE, gpu, result
-from tests.node.service.running_driver import DEVICE_FILES, RecordedBackoff, create_claim, eventually, machine, running_driver, list_slices
+from tests.node.service.running_driver import (
+    DEVICE_FILES,
+    RecordedBackoff,
+    create_claim,
+    eventually,
+    list_slices,
+    machine,
+    running_driver,
+)
 from tests.waiting import until
 
 

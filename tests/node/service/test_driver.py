@@ -46,7 +46,10 @@ async def test_the_kubelet_registers_the_driver_and_prepares_a_claim(cluster, ku
 async def test_taken_devices_and_missing_claims_have_different_errors(cluster, kubelet):
     async with running_driver(cluster, kubelet):
         info = await kubelet.register()
-        first, second = await create_claim(cluster, "a", result("gpu-1")), await create_claim(cluster, "b", result("gpu-1"))
+        first, second = (
+            await create_claim(cluster, "a", result("gpu-1")),
+            await create_claim(cluster, "b", result("gpu-1")),
+        )
         missing = ClaimReference(namespace="ns", name="c", uid="u")
         answers = await kubelet.prepare(info.endpoint, first, second, missing)
         assert [answers[claim.uid].error for claim in (first, second, missing)] == [
@@ -67,7 +70,10 @@ async def test_a_device_of_a_force_deleted_pod_is_prepared_when_free(cluster, ku
     """The driver delays its answer until the device is free, because the kubelet retries only in its next sync."""
     async with running_driver(cluster, kubelet) as driver:
         info = await kubelet.register()
-        first, second = await create_claim(cluster, "a", result("gpu-1")), await create_claim(cluster, "b", result("gpu-1"))
+        first, second = (
+            await create_claim(cluster, "a", result("gpu-1")),
+            await create_claim(cluster, "b", result("gpu-1")),
+        )
         await kubelet.prepare(info.endpoint, first)
         await deallocate(cluster, "a")
         waiting = asyncio.create_task(kubelet.prepare(info.endpoint, second))
@@ -85,8 +91,14 @@ async def test_a_device_of_a_force_deleted_pod_is_prepared_when_free(cluster, ku
 async def test_a_device_of_an_existing_claim_is_refused_at_once(cluster, kubelet):
     async with running_driver(cluster, kubelet) as driver:
         info = await kubelet.register()
-        first, second = await create_claim(cluster, "a", result("gpu-1")), await create_claim(cluster, "b", result("gpu-1"))
-        deallocated, third = await create_claim(cluster, "c", result("gpu-0")), await create_claim(cluster, "d", result("nic"))
+        first, second = (
+            await create_claim(cluster, "a", result("gpu-1")),
+            await create_claim(cluster, "b", result("gpu-1")),
+        )
+        deallocated, third = (
+            await create_claim(cluster, "c", result("gpu-0")),
+            await create_claim(cluster, "d", result("nic")),
+        )
         await kubelet.prepare(info.endpoint, first, deallocated, third)
         await deallocate(cluster, "c")
         waits = []

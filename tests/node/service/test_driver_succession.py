@@ -13,7 +13,7 @@ from node.service import Driver, NodePaths
 from node.service.sockets import DriverRegistration, GrpcSocket, has_later, successor, sweep
 from tests.limits import PATIENCE
 from tests.node.machines import DRIVER, NODE, gpu, result
-from tests.node.service.running_driver import create_claim, eventually, machine, running_driver, list_slices
+from tests.node.service.running_driver import create_claim, eventually, list_slices, machine, running_driver
 from tests.waiting import until
 
 

@@ -224,7 +224,9 @@ async def test_a_plugin_with_invalid_messages_is_disconnected_and_reported(heade
             await wait_until(changed, lambda: "disconnected" in host.problems().get(RESOURCE, ""))
             await asyncio.wait_for(changed.wait(), PATIENCE)
         assert plugin_states(host) == [(RESOURCE, False, [kept_id])]
-        assert (host.problems()[RESOURCE] == "it is disconnected: an answer has no status") is (headers == [TYPE_HEADER])
+        assert (host.problems()[RESOURCE] == "it is disconnected: an answer has no status") is (
+            headers == [TYPE_HEADER]
+        )
         with pytest.raises(PluginFault, match="not connected"):
             await host.allocate(RESOURCE, {"one": ["a"]})
 

@@ -32,7 +32,9 @@ class SlowPlugins:
 async def test_all_plugins_of_a_claim_share_one_time_limit(monkeypatch, seconds, is_in_time):
     monkeypatch.setattr(plugin_writer, "SECONDS", 1.0)
     writer = plugin_writer.PluginWriter("d.example", SlowPlugins(seconds), asyncio.get_running_loop())
-    held_devices = tuple(HeldDevice(request=f"r{i}", device=name_of(resource, "a")) for i, resource in enumerate(RESOURCES))
+    held_devices = tuple(
+        HeldDevice(request=f"r{i}", device=name_of(resource, "a")) for i, resource in enumerate(RESOURCES)
+    )
     record = Prepared(uid="u", namespace="ns", name="c", pool=NODE, devices=held_devices)
     spec = asyncio.to_thread(writer.spec, record, None)
     if is_in_time:

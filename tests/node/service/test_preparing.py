@@ -28,7 +28,9 @@ class Unreachable:
 def preparer_and_store(cluster, kubelet, clock):
     (kubelet.folder / "cdi").mkdir(exist_ok=True)
     node_machine = machine()
-    store = PreparedStore(node_machine, Guard(node_machine, NODE), Disk(), str(kubelet.folder), str(kubelet.folder / "cdi"))
+    store = PreparedStore(
+        node_machine, Guard(node_machine, NODE), Disk(), str(kubelet.folder), str(kubelet.folder / "cdi")
+    )
     return Preparing(cluster, node_machine, store, clock=clock), store
 
 
@@ -107,7 +109,9 @@ async def test_a_claim_allocated_again_during_the_cleanup_stays_prepared(cluster
     await set_allocation(cluster, "a")
     now[0] += 1
     await preparer.unprepare_deleted()
-    assert set(store.claims()) == {reference.uid}, "the claim is not prepared, although it was deallocated only a moment ago"
+    assert set(store.claims()) == {reference.uid}, (
+        "the claim is not prepared, although it was deallocated only a moment ago"
+    )
     now[0] += FORGET_AFTER
     await preparer.unprepare_deleted()
     assert not store.claims()

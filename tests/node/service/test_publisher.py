@@ -8,7 +8,7 @@ from cluster.resources import NODES, RESOURCE_SLICES
 from node.service.publisher import Publisher
 from tests.limits import PATIENCE
 from tests.node.machines import NODE, gpu
-from tests.node.service.running_driver import RecordedBackoff, eventually, machine, running_driver, list_slices
+from tests.node.service.running_driver import RecordedBackoff, eventually, list_slices, machine, running_driver
 
 
 async def test_deleted_slices_are_published_again(cluster, kubelet):

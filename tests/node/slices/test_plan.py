@@ -79,7 +79,9 @@ def test_one_changed_slice_keeps_the_generation():
 def test_two_changed_slices_increment_the_generation_of_all():
     before, after = machine_with_devices(150), machine_with_devices(150)
     changed = [Device(name="other-0"), *after.devices[1:-1], Device(name="other-1")]
-    slice_plan = plan(published_slices(pages_of(before, NODE), 3), pages_of(replace(after, devices=tuple(changed)), NODE))
+    slice_plan = plan(
+        published_slices(pages_of(before, NODE), 3), pages_of(replace(after, devices=tuple(changed)), NODE)
+    )
     assert [rewritten.spec.pool.generation for rewritten in slice_plan.rewritten] == [4, 4, 4]
 
 
@@ -102,7 +104,9 @@ def test_after_any_change_the_pool_is_complete_in_one_generation(before, after):
     generations = {slice_.spec.pool.generation for slice_ in slices}
     assert len(generations) == 1
     assert len(slices) == len(new_pages) == slices[0].spec.pool.resource_slice_count
-    assert sorted(device.name for slice_ in slices for device in slice_.spec.devices) == sorted(f"d-{n}" for n in range(after))
+    assert sorted(device.name for slice_ in slices for device in slice_.spec.devices) == sorted(
+        f"d-{n}" for n in range(after)
+    )
     if len(existing) != len(new_pages):
         assert generations == {5}
     assert not plan(slices, new_pages)
@@ -112,7 +116,9 @@ def test_slices_of_older_generations_and_other_pools_are_deleted():
     pages = pages_of(machine_with_devices(3), NODE)
     old_slice = replace(published_slices(pages, 1)[0], metadata=ObjectMeta(name="old"))
     slice_of_other_pool = replace(
-        old_slice, metadata=ObjectMeta(name="other"), spec=replace(old_slice.spec, pool=replace(old_slice.spec.pool, name="x"))
+        old_slice,
+        metadata=ObjectMeta(name="other"),
+        spec=replace(old_slice.spec, pool=replace(old_slice.spec.pool, name="x")),
     )
     slice_plan = plan([old_slice, slice_of_other_pool, *published_slices(pages, 2)], pages)
     assert {slice_.metadata.name for slice_ in slice_plan.deleted} == {"old", "other"}
@@ -136,13 +142,17 @@ def test_an_unchanged_taint_keeps_its_time():
     stored_machine = Machine(DRIVER, (Device(name="d", taints=(timed_taint,)),))
     assert not plan(published_slices(pages_of(stored_machine, NODE)), pages_of(machine_with_taint, NODE))
     machine_with_two_taints = Machine(DRIVER, (Device(name="d", taints=(taint, replace(taint, key="l"))),))
-    [rewritten] = plan(published_slices(pages_of(stored_machine, NODE)), pages_of(machine_with_two_taints, NODE)).rewritten
+    [rewritten] = plan(
+        published_slices(pages_of(stored_machine, NODE)), pages_of(machine_with_two_taints, NODE)
+    ).rewritten
     assert rewritten.spec.devices[0].taints == (timed_taint, replace(taint, key="l"))
 
 
 def test_a_failed_device_causes_one_write_in_the_same_generation():
     node_machine = machine_with_devices(150)
-    slice_plan = plan(published_slices(pages_of(node_machine, NODE), 3), pages_of(tainted(node_machine, {"d-70"}), NODE))
+    slice_plan = plan(
+        published_slices(pages_of(node_machine, NODE), 3), pages_of(tainted(node_machine, {"d-70"}), NODE)
+    )
     assert (slice_plan.deleted, slice_plan.new) == ((), ())
     [rewritten] = slice_plan.rewritten
     assert (rewritten.slice.metadata.name, rewritten.spec.pool.generation) == ("s1", 3)

@@ -35,7 +35,9 @@ async def tainted_devices(cluster):
 
 async def event_messages(cluster, kind="Node"):
     page = await cluster.list(EVENTS)
-    own_events = [item for item in page.items if item.reporting_component == COMPONENT and item.involved_object.kind == kind]
+    own_events = [
+        item for item in page.items if item.reporting_component == COMPONENT and item.involved_object.kind == kind
+    ]
     return {event.reason: event.message for event in own_events}
 
 
@@ -49,7 +51,9 @@ def allocation_of(device):
 
 def record_of(claim, *device_names, **fields):
     devices = tuple(HeldDevice(request="r", device=name) for name in device_names)
-    return Prepared(**{"uid": f"uid-{claim}", "namespace": "ns", "name": claim, "pool": NODE, "devices": devices} | fields)
+    return Prepared(
+        **{"uid": f"uid-{claim}", "namespace": "ns", "name": claim, "pool": NODE, "devices": devices} | fields
+    )
 
 
 def write_checkpoint(root, driver, *records, is_truncated=False):

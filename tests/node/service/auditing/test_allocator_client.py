@@ -65,7 +65,9 @@ async def test_the_client_trusts_the_webhooks_ca_bundle(cluster, token):
     other_allocator = Allocator()
     async with other_allocator.open(tls.server(unrelated_certificate)) as url:
         assert await ask_allocator(cluster, url, token) is None
-        assert other_allocator.requests == [], "the client sends its token to a server with the certificate of another authority"
+        assert other_allocator.requests == [], (
+            "the client sends its token to a server with the certificate of another authority"
+        )
     misnamed_certificate = certificate_for_another_name(signer)
     async with other_allocator.open(tls.server(misnamed_certificate)) as url:
         assert await ask_allocator(cluster, url, token) is None
@@ -120,7 +122,10 @@ UNUSABLE_ANSWERS = {  # the handler, and a part of the problem that the client r
     "100 MB": (send_100_mb, "more than 1048576 bytes"),
     "8 MiB of compressed blanks": (send_compressed_blanks, "not a list of reservations"),
     "no JSON": (lambda _: web.Response(body=b"\x00\xff" * 1000), "not a list of reservations"),
-    "another node": (lambda _: web.Response(body=ANSWER.replace(NODE.encode(), b"elsewhere", 1)), "not about this node"),
+    "another node": (
+        lambda _: web.Response(body=ANSWER.replace(NODE.encode(), b"elsewhere", 1)),
+        "not about this node",
+    ),
     "a redirection": (lambda _: web.Response(status=302, headers={"Location": "http://127.0.0.1:1/"}), "302"),
     "a refusal with escape sequences": (lambda _: web.Response(status=403, body=b"\x1b[2Jno " * 200), "403"),
     "a header of 1 MiB": (lambda _: web.Response(headers={"X": "x" * (1 << 20)}), ""),

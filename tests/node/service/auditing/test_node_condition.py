@@ -37,7 +37,9 @@ async def test_the_node_condition_is_kept_beside_the_kubelets_conditions(cluster
         assert (conditions_now[CONDITION]["status"], conditions_now["Ready"]) == ("True", KUBELET_CONDITION)
         version = (await cluster.get(NODES, NODE)).metadata.resource_version
         await agent.round()
-        assert (await cluster.get(NODES, NODE)).metadata.resource_version == version, "the condition was written although nothing has changed"
+        assert (await cluster.get(NODES, NODE)).metadata.resource_version == version, (
+            "the condition was written although nothing has changed"
+        )
         await overwrite_conditions(cluster)
         await agent.round()
         assert (await conditions(cluster))[CONDITION]["status"] == "True", "a lost condition was not written again"
@@ -121,7 +123,15 @@ def test_only_an_unchanged_status_keeps_its_transition_time(old_status, is_kept)
         (7, False),
         (None, False),
     ],
-    ids=["less than 10 minutes old", "10 minutes old", "in the future", "without a time zone", "not a time", "a number", "missing"],
+    ids=[
+        "less than 10 minutes old",
+        "10 minutes old",
+        "in the future",
+        "without a time zone",
+        "not a time",
+        "a number",
+        "missing",
+    ],
 )
 def test_only_a_valid_heartbeat_of_the_last_ten_minutes_is_kept(heartbeat, is_kept):
     condition = condition_of((), "", {"status": "True", "lastHeartbeatTime": heartbeat}, NOW)

@@ -13,7 +13,13 @@ from runtime.metrics import POD_DEVICE
 from tests.node.audit.snapshots import RESOURCE, allocated_claim, claim_holding, plugin_holding, pod
 from tests.node.audit.vendor_checkpoints import completed_claim, first_format
 from tests.node.machines import DRIVER, NODE
-from tests.node.service.auditing.agents import allocation_of, event_messages, request_head, tainted_devices, watching_agent
+from tests.node.service.auditing.agents import (
+    allocation_of,
+    event_messages,
+    request_head,
+    tainted_devices,
+    watching_agent,
+)
 from tests.node.service.auditing.fake_allocator import Allocator
 from tests.waiting import until
 
@@ -130,7 +136,12 @@ async def test_the_metric_of_devices_is_empty_after_the_kubelet_stops(cluster, k
         "node": NODE, "uuid": "GPU-0", "card": "GPU-0", "pci": "0000:3b:00.0", "resource": "",
     }  # fmt: skip
     [plugin_series] = device_series(agent, resource=RESOURCE)
-    assert (plugin_series["pod"], plugin_series["device"], plugin_series["uuid"], plugin_series["claim"]) == ("old", "GPU-2", "GPU-2", "")
+    assert (plugin_series["pod"], plugin_series["device"], plugin_series["uuid"], plugin_series["claim"]) == (
+        "old",
+        "GPU-2",
+        "GPU-2",
+        "",
+    )
     assert claim_series.keys() > set(POD_DEVICE)
     await kubelet.stop()
     await agent.round()

@@ -216,7 +216,9 @@ async def test_sources_are_read_again_only_after_devices_change(cluster, kubelet
         agent._settings = AgentSettings(metrics=None, paths=paths, audit_interval=10 * PATIENCE)
         readings = []
         read_sources = agent.watcher.read_sources
-        monkeypatch.setattr(agent.watcher, "read_sources", lambda holdings: readings.append(holdings) or read_sources(holdings))
+        monkeypatch.setattr(
+            agent.watcher, "read_sources", lambda holdings: readings.append(holdings) or read_sources(holdings)
+        )
         for _ in range(3):
             await agent.round()
         assert len(readings) == 1

@@ -106,7 +106,11 @@ async def test_a_taint_rule_deleted_during_its_update_is_recreated(cluster, kube
 
     monkeypatch.setattr(cluster, "patch", delete_and_patch)
     async with watching_agent(cluster, paths) as agent:
-        for plugin_ids, tainted in ((["GPU-0"], ["gpu-0"]), (["GPU-0", "GPU-0::1"], []), (["GPU-0", "GPU-0::1"], ["gpu-0"])):
+        for plugin_ids, tainted in (
+            (["GPU-0"], ["gpu-0"]),
+            (["GPU-0", "GPU-0::1"], []),
+            (["GPU-0", "GPU-0::1"], ["gpu-0"]),
+        ):
             kubelet.set_pods(*(plugin_holding("old", id_) for id_ in plugin_ids))
             snapshot = await agent.watcher.read_kubelet()
             await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
