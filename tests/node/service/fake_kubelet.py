@@ -53,7 +53,7 @@ class PodResources:
         await self.server.wait_closed()
         self.path.unlink(missing_ok=True)
 
-    def have(self, *pods):
+    def set_pods(self, *pods):
         self.answer = PodHoldings(pods=pods)
 
     async def _list(self, stream):
