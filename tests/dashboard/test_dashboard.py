@@ -236,7 +236,7 @@ async def test_an_internal_error_while_reading_does_not_stop_the_dashboard():
             assert "nodes with devices" in page
 
 
-async def test_a_not_found_page_mentions_a_kind_that_was_not_read():
+async def test_a_not_found_page_mentions_an_unread_kind():
     reading_without_pods = reading_of(
         [obj for obj in crowded_fleet() if obj["kind"] != "Pod"], Features(), unread=[Unread("pods", "forbidden")]
     )

@@ -99,7 +99,7 @@ async def test_only_the_events_of_one_object_are_listed():
 
 
 @pytest.mark.parametrize(("user", "reads"), [("mine", 1), ("all", 1), ("half", 0), ("stranger", 0)])
-async def test_events_are_read_only_for_accounts_that_may_see_the_pod(user, reads):
+async def test_events_are_read_only_for_accounts_that_see_the_pod(user, reads):
     calls = []
 
     def read(*arguments):

@@ -215,7 +215,7 @@ def test_a_tenant_view_has_the_configuration_in_force():
         (["--login", "-f", "x"], "needs a cluster"),
     ],
 )
-def test_options_of_login_and_certificate_that_do_not_fit_are_refused(options, problem):
+def test_login_and_certificate_options_that_do_not_fit_are_refused(options, problem):
     result = run("dashboard", *options)
     assert (result.exit_code, problem in result.stderr) == (2, True)
 

@@ -46,7 +46,7 @@ async def ask_what_if(session, text, status=200, **node_fields):
         return Elements(page)
 
 
-async def test_pasted_pods_are_placed_like_in_simulate_and_a_link_repeats_the_answer(tmp_path):
+async def test_pasted_pods_have_the_places_of_simulate_and_a_link(tmp_path):
     (tmp_path / "job.yaml").write_text(JOB_MANIFEST)
     _, simulated = run_json(
         "simulate", "-f", manifest(tmp_path / "fleet.yaml", *fleet_with_free_devices()), "-f", tmp_path / "job.yaml"
@@ -128,7 +128,7 @@ async def test_a_slow_simulation_is_reported_and_blocks_no_other_page():
         assert time.monotonic() - started < 20
 
 
-async def test_form_text_is_escaped_and_foreign_or_invalid_forms_are_refused():
+async def test_form_text_is_escaped_and_foreign_forms_are_refused():
     async with dashboard_session(source_of(*fleet_with_free_devices())) as session:
         text = JOB_MANIFEST.replace("name: train", "name: " + json.dumps(HOSTILE_TEXT))
         page = await ask_what_if(session, text)
@@ -192,7 +192,7 @@ async def test_removing_a_node_does_not_simulate_waiting_pods():
         ({"remove": "a " * (MAX_NAMES + 1)}, f"more than {MAX_NAMES}"),
     ],
 )
-async def test_invalid_nodes_to_remove_or_add_are_answered_with_an_explanation(node_fields, problem):
+async def test_invalid_nodes_to_remove_or_add_are_explained(node_fields, problem):
     async with dashboard_session(source_of(*fleet_with_free_devices())) as session:
         page = await ask_what_if(session, "", 400, **node_fields)
         assert problem in page.text

@@ -98,7 +98,7 @@ async def test_pages_work_without_script(chromium):
         await page.get_by_role("cell", name="default/q").wait_for(timeout=TIMEOUT)
 
 
-async def test_the_tab_key_reaches_the_skip_link_and_then_the_content(chromium):
+async def test_the_tab_key_reaches_the_skip_link_before_the_content(chromium):
     async with dashboard_url(ChangingCluster().read) as url, open_page(chromium, url) as page:
         await page.goto("/nodes/n0")
         await page.keyboard.press("Tab")

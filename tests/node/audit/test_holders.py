@@ -36,7 +36,7 @@ def test_a_claims_device_has_the_ids_that_exporters_use():
     assert row.amounts == {}
 
 
-def test_a_partition_has_its_own_uuid_and_the_uuid_of_its_card():
+def test_a_partition_has_its_own_and_its_cards_uuid():
     [row] = device_rows(claim_holding("p", "c", "gpu-1-1g-0"), claims=[allocated_claim("c", "gpu-1-1g-0")])
     assert row.exporter_ids == ExporterIds("GPU-1/1g/0", "GPU-1", "")
 
@@ -107,7 +107,7 @@ def test_a_claim_with_admin_access_holds_no_device():
     assert device_rows(claim_holding("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=[admin_claim]) == []
 
 
-def test_a_plugin_device_gets_its_uuid_from_a_slice_or_its_id():
+def test_a_plugin_devices_uuid_comes_from_slice_or_id():
     ids = {row.device: row.exporter_ids for row in device_rows(plugin_holding("p", "GPU-0", "GPU-0::3", f"{CARD_UUID}::1", "3B:00.0", "thing"))}  # fmt: skip
     gpu_ids = ExporterIds("GPU-0", "GPU-0", "0000:3b:00.0")
     assert ids["GPU-0"] == ids["GPU-0::3"] == ids["3B:00.0"] == gpu_ids

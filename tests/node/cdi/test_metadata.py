@@ -95,7 +95,7 @@ def test_a_device_with_two_shares_is_listed_once():
     assert [device["name"] for device in first["requests"][0]["devices"]] == ["gpu-2-shared"]
 
 
-def test_the_path_of_a_templates_claim_has_the_pods_claim_name():
+def test_the_path_for_a_template_has_the_pods_claim_name():
     record = prepared_claim(result("gpu-0"), pod_claim_name="accelerator")
     [(first, _)] = metadata_files(record).values()
     assert first["podClaimName"] == "accelerator"

@@ -66,7 +66,7 @@ async def deallocate(cluster, name):
 
 
 @pytest.mark.parametrize("unpreparer", ["this driver", "another driver"])
-async def test_a_device_of_a_force_deleted_pod_is_prepared_when_free(cluster, kubelet, unpreparer):
+async def test_a_force_deleted_pods_device_is_prepared_when_free(cluster, kubelet, unpreparer):
     """The driver delays its answer until the device is free, because the kubelet retries only in its next sync."""
     async with running_driver(cluster, kubelet) as driver:
         info = await kubelet.register()

@@ -133,6 +133,6 @@ def test_only_an_unchanged_status_keeps_its_transition_time(old_status, is_kept)
         "missing",
     ],
 )
-def test_only_a_valid_heartbeat_of_the_last_ten_minutes_is_kept(heartbeat, is_kept):
+def test_only_a_valid_recent_heartbeat_is_kept(heartbeat, is_kept):
     condition = condition_of((), "", {"status": "True", "lastHeartbeatTime": heartbeat}, NOW)
     assert condition["lastHeartbeatTime"] == (heartbeat if is_kept else NOW)
