@@ -60,9 +60,9 @@ async def test_a_pod_page_shows_its_own_events_in_reverse_order():
     ]
     async with dashboard_session(source_of(*objects_with_events(*events))) as session:
         page = await text_of(session, "/pods/default/wants")
-        shown = json.loads(await text_of(session, "/api/v1/pods/default/wants"))["events"]["shown"]
+        shown_for_pod = json.loads(await text_of(session, "/api/v1/pods/default/wants"))["events"]["shown"]
         shown_for_claim = json.loads(await text_of(session, "/api/v1/claims/default/wants"))["events"]["shown"]
-    assert [(happening["reason"], happening["times"]) for happening in shown] == [
+    assert [(happening["reason"], happening["times"]) for happening in shown_for_pod] == [
         ("Latest", 7),
         ("Late", 3),
         ("Hostile", 1),

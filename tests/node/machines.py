@@ -38,9 +38,9 @@ def shared_gpu(number=0, **parts):
 
 
 def inventory(**parts):
-    read, problems = read_inventory(inventory_document(**parts))
+    parsed, problems = read_inventory(inventory_document(**parts))
     assert problems == []
-    return read
+    return parsed
 
 
 def machine(**parts):

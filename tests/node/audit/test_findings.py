@@ -206,16 +206,16 @@ def test_the_number_of_findings_is_bounded():
 
 
 def test_a_finding_that_may_end_by_itself_is_old_later():
-    [left] = findings_of(make_snapshot(missing=["c"], prepared=(prepared_record("c", "gpu-0"),)))
+    [left_behind] = findings_of(make_snapshot(missing=["c"], prepared=(prepared_record("c", "gpu-0"),)))
     [not_prepared] = findings_of(make_snapshot(pods=[pod("p", "c")], claims=[allocated_claim("c", "gpu-0")]))
-    [twice] = findings_of(make_snapshot(plugin_holding("old", "GPU-0"), claim_holding("p", "c", "gpu-0")))
-    ages = FindingAges().after([left, not_prepared, twice], 100.0)
-    assert [ages.is_old(finding, 100.0) for finding in (twice, not_prepared, left)] == [True, False, False]
-    ages = ages.after([left, not_prepared], 100.0 + SOON)
-    assert [ages.is_old(finding, 100.0 + SOON) for finding in (not_prepared, left)] == [True, False]
-    assert ages.is_old(left, 100.0 + LATE)
-    ages = ages.after([], 200.0).after([left], 300.0)
-    assert not ages.is_old(left, 100.0 + LATE), "the finding is old although it had ended in between"
+    [given_twice] = findings_of(make_snapshot(plugin_holding("old", "GPU-0"), claim_holding("p", "c", "gpu-0")))
+    ages = FindingAges().after([left_behind, not_prepared, given_twice], 100.0)
+    assert [ages.is_old(finding, 100.0) for finding in (given_twice, not_prepared, left_behind)] == [True, False, False]
+    ages = ages.after([left_behind, not_prepared], 100.0 + SOON)
+    assert [ages.is_old(finding, 100.0 + SOON) for finding in (not_prepared, left_behind)] == [True, False]
+    assert ages.is_old(left_behind, 100.0 + LATE)
+    ages = ages.after([], 200.0).after([left_behind], 300.0)
+    assert not ages.is_old(left_behind, 100.0 + LATE), "the finding is old although it had ended in between"
 
 
 def test_the_example_slices_have_one_driver():

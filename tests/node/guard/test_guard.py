@@ -28,23 +28,29 @@ def guard(node_machine=MACHINE, rules=None):
 def prepare_all(*claims, by=None):
     """Prepare these claims one after the other with the guard `by`; return the records of the prepared claims."""
     judge = by or guard()
-    held = {}
+    records = {}
     for prepared in claims:
-        record = judge.judge(prepared, reference(prepared.metadata.name), held)
+        record = judge.judge(prepared, reference(prepared.metadata.name), records)
         assert isinstance(record, Prepared), record
-        held[record.uid] = record
-    return held
+        records[record.uid] = record
+    return records
 
 
-def refusal_of(claim, held=None, by=None, claim_reference=None):
-    """Return why the guard `by` refuses a claim while the claims in `held` are prepared."""
-    answer = (by or guard()).judge(claim, claim_reference or reference(claim.metadata.name), held or {})
+def refusal_of(claim, records=None, by=None, claim_reference=None):
+    """Return why the guard `by` refuses a claim while the claims with these `records` are prepared."""
+    answer = (by or guard()).judge(claim, claim_reference or reference(claim.metadata.name), records or {})
     assert isinstance(answer, GuardRefusal), answer
     return answer
 
 
-def share(memory, cores=10, number=0, **more):
-    return result(f"gpu-{number}-shared", share=more.pop("share", "s1"), memory=f"{memory}Gi", cores=str(cores), **more)
+def share(memory, cores=10, number=0, **result_fields):
+    return result(
+        f"gpu-{number}-shared",
+        share=result_fields.pop("share", "s1"),
+        memory=f"{memory}Gi",
+        cores=str(cores),
+        **result_fields,
+    )
 
 
 def test_a_claim_gets_the_devices_in_its_status():
@@ -111,19 +117,19 @@ def test_a_refusal_of_a_prepared_device_names_its_claim():
 
 def test_a_prepared_claim_keeps_its_devices_when_the_machine_changes():
     first = claim("a", result("gpu-1"))
-    held = prepare_all(first)
+    records = prepare_all(first)
     guard_of_less = guard(machine(gpus=[gpu(1)]))
-    assert guard_of_less.judge(first, reference("a"), held) == held["uid-a"]
+    assert guard_of_less.judge(first, reference("a"), records) == records["uid-a"]
 
 
 def test_a_prepared_claim_with_other_devices_is_refused():
-    held = prepare_all(claim("a", result("gpu-1")))
-    assert refusal_of(claim("a", result("gpu-2")), held).reason == "Changed"
+    records = prepare_all(claim("a", result("gpu-1")))
+    assert refusal_of(claim("a", result("gpu-2")), records).reason == "Changed"
 
 
 def test_shares_never_exceed_the_device():
-    held = prepare_all(claim("a", share(10, 30)), claim("b", share(30, 30)))
-    answer = refusal_of(claim("c", share(1, 30)), held)
+    records = prepare_all(claim("a", share(10, 30)), claim("b", share(30, 30)))
+    answer = refusal_of(claim("c", share(1, 30)), records)
     assert answer.reason == "Exceeded"
     assert "but beside ns/a, ns/b only 0 of 40Gi are left" in answer.message
     assert refusal_of(claim("c", share(1, 50)), prepare_all(claim("a", share(1, 60)))).reason == "Exceeded"
@@ -143,15 +149,15 @@ def test_a_shared_device_is_refused_without_a_share():
 def test_a_device_held_whole_stays_taken_after_becoming_shared():
     """The inventory may change while claims are prepared."""
     exclusive = machine(gpus=[gpu(0, name="gpu-0-shared")])
-    held = prepare_all(claim("a", result("gpu-0-shared")), by=guard(exclusive))
-    assert refusal_of(claim("b", share(1)), held) == GuardRefusal(
+    records = prepare_all(claim("a", result("gpu-0-shared")), by=guard(exclusive))
+    assert refusal_of(claim("b", share(1)), records) == GuardRefusal(
         "Taken", "gpu-0-shared is prepared as a whole for ns/a"
     )
 
 
 def test_admin_access_works_on_held_devices_and_holds_none():
-    held = prepare_all(claim("a", result("gpu-1")), claim("admin", changed_result(adminAccess=True), admin=True))
-    assert refusal_of(claim("c", result("gpu-1")), held).reason == "Taken"
+    records = prepare_all(claim("a", result("gpu-1")), claim("admin", changed_result(adminAccess=True), admin=True))
+    assert refusal_of(claim("c", result("gpu-1")), records).reason == "Taken"
     only_admin = prepare_all(claim("admin", changed_result(adminAccess=True), admin=True))
     assert isinstance(guard().judge(claim("c", result("gpu-1")), reference("c"), only_admin), Prepared)
 
@@ -180,8 +186,8 @@ def machine_with_groups():
 
 def test_devices_without_a_common_group_are_not_prepared_together():
     group_guard = guard(machine_with_groups())
-    held = prepare_all(claim("a", result("gpu-0-1g-0")), by=group_guard)
-    assert refusal_of(claim("b", result("gpu-0-2g-2")), held, by=group_guard).reason == "Incompatible"
+    records = prepare_all(claim("a", result("gpu-0-1g-0")), by=group_guard)
+    assert refusal_of(claim("b", result("gpu-0-2g-2")), records, by=group_guard).reason == "Incompatible"
     assert len(prepare_all(claim("a", result("gpu-0-1g-0")), claim("b", result("gpu-0-1g-1")), by=group_guard)) == 2
 
 
@@ -193,19 +199,19 @@ def rules(expression, scope="pool"):
 @pytest.mark.parametrize("scope", ["pool", "node"])
 def test_a_compatibility_rule_applies_to_prepared_devices(scope):
     strict = guard(rules=rules("false", scope))
-    held = prepare_all(claim("a", result("gpu-1")), by=strict)
-    answer = refusal_of(claim("b", result("gpu-2")), held, by=strict)
+    records = prepare_all(claim("a", result("gpu-1")), by=strict)
+    answer = refusal_of(claim("b", result("gpu-2")), records, by=strict)
     assert answer == GuardRefusal("Incompatible", "gpu-2 must not be used together with gpu-1, which ns/a has")
     strict.use_rules(Rules())
-    assert isinstance(strict.judge(claim("b", result("gpu-2")), reference("b"), held), Prepared)
+    assert isinstance(strict.judge(claim("b", result("gpu-2")), reference("b"), records), Prepared)
 
 
 def test_every_claim_gets_its_own_cpus():
-    held = prepare_all(
+    records = prepare_all(
         claim("a", result("cpus-numa-0", share="s1", cpus="3")),
         claim("b", result("cpus-numa-0", share="s2", cpus="2"), result("cpus-numa-0", "q", share="s3", cpus="1")),
     )
-    assert [device.cpus for record in held.values() for device in record.devices] == ["0-2", "3-4", "5"]
-    held_by_b = {uid: record for uid, record in held.items() if uid != "uid-a"}
+    assert [device.cpus for record in records.values() for device in record.devices] == ["0-2", "3-4", "5"]
+    held_by_b = {uid: record for uid, record in records.items() if uid != "uid-a"}
     record_of_c = guard().judge(claim("c", result("cpus-numa-0", share="s4", cpus="4")), reference("c"), held_by_b)
     assert record_of_c.devices[0].cpus == "0-2,6"

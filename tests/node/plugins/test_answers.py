@@ -23,8 +23,8 @@ def test_a_cdi_file_has_a_device_for_each_request():
         annotations={"vendor.com/devices": "1"},
     )
     edits = read_answer(answer_with(first, Edits()), ["a", "b"])
-    held = (HeldDevice(request="a", device="x"), HeldDevice(request="b", device="y"))
-    record = Prepared(uid="u-1", namespace="n", name="c", pool="node", devices=held)
+    held_devices = (HeldDevice(request="a", device="x"), HeldDevice(request="b", device="y"))
+    record = Prepared(uid="u-1", namespace="n", name="c", pool="node", devices=held_devices)
     spec = json.loads(spec_of_answers(DRIVER, record, edits))
     assert (spec["cdiVersion"], spec["kind"]) == ("0.6.0", f"{DRIVER}/claim")
     device, second = spec["devices"]
@@ -40,10 +40,10 @@ def test_a_cdi_file_has_a_device_for_each_request():
 
 def test_the_answer_to_the_kubelet_names_the_files_devices():
     edits = Edits(cdi=(CdiName(name="vendor.com/gpu=0"), CdiName(name="vendor.com/gpu=1")))
-    held = tuple(
+    held_devices = tuple(
         HeldDevice(request=request, device=name) for request, name in (("a/x", "d1"), ("a/x", "d2"), ("b", "d3"))
     )
-    record = Prepared(uid="u", namespace="n", name="c", pool="node", devices=held)
+    record = Prepared(uid="u", namespace="n", name="c", pool="node", devices=held_devices)
     spec = spec_of_answers(DRIVER, record, {"a": edits, "b": Edits()})
     named_devices = [
         (device.requests, device.device, device.cdi) for device in answer_from_spec(DRIVER, record, spec).devices

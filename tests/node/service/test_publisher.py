@@ -21,7 +21,9 @@ async def test_deleted_slices_are_published_again(cluster, kubelet):
         await cluster.delete(RESOURCE_SLICES, slice_.metadata.name)
 
         async def new_slices():
-            return [other for other in await list_slices(cluster) if other.metadata.uid != slice_.metadata.uid]
+            return [
+                published for published in await list_slices(cluster) if published.metadata.uid != slice_.metadata.uid
+            ]
 
         assert len(await eventually(new_slices)) == 1
 

@@ -23,10 +23,10 @@ def slices_after(existing, slice_plan):
     """Return the slices that exist after the plan is carried out."""
     deleted_names = {slice_.metadata.name for slice_ in slice_plan.deleted}
     new_specs = {rewritten.slice.metadata.name: rewritten.spec for rewritten in slice_plan.rewritten}
-    kept = [slice_ for slice_ in existing if slice_.metadata.name not in deleted_names]
-    kept = [replace(slice_, spec=new_specs.get(slice_.metadata.name, slice_.spec)) for slice_ in kept]
+    kept_slices = [slice_ for slice_ in existing if slice_.metadata.name not in deleted_names]
+    kept_slices = [replace(slice_, spec=new_specs.get(slice_.metadata.name, slice_.spec)) for slice_ in kept_slices]
     new = [ResourceSlice(metadata=ObjectMeta(name=f"new{n}"), spec=spec) for n, spec in enumerate(slice_plan.new)]
-    return kept + new
+    return kept_slices + new
 
 
 def machine_with_devices(count):
