@@ -31,7 +31,13 @@ def sample(seconds, *objects, begin=BEGIN):
 
 def partly_used_fleet():
     """Return two nodes with two devices each, of which a running pod holds one, and a pod that waits."""
-    return [*fleet(2, 2), held_claim("c", "p"), in_phase(pod("p", "c", nodeName="n0"), "Running"), claim("w", 9), pod("w", "w")]
+    return [
+        *fleet(2, 2),
+        held_claim("c", "p"),
+        in_phase(pod("p", "c", nodeName="n0"), "Running"),
+        claim("w", 9),
+        pod("w", "w"),
+    ]
 
 
 def test_a_sample_counts_devices_idle_nodes_and_waiting_pods():

@@ -84,7 +84,9 @@ def test_the_list_has_the_reason_that_each_pod_has_alone(seed):
 def test_only_a_pod_with_a_device_key_is_listed(key, is_listed):
     """Koordinator's old keys are device keys, although their domain is that of Kubernetes itself."""
     container = {"name": "c", "image": "i", "resources": {"limits": {key: "2"}}}
-    reading = reading_with(*full_fleet(), in_phase(pod("p", containers=[container]), "Pending", conditions=[UNSCHEDULED]))
+    reading = reading_with(
+        *full_fleet(), in_phase(pod("p", containers=[container]), "Pending", conditions=[UNSCHEDULED])
+    )
     assert [row.pod for row in waiting(reading, Configuration(), NEVER_LATE)] == ["default/p"] * is_listed
 
 

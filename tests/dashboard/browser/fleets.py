@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 from analysis.loading import reading_of
-from tests.cli.explain.scenes import DRIVER, claim, device_class, fleet, gpus, held_claim, node, in_phase, pod
+from tests.cli.explain.scenes import DRIVER, claim, device_class, fleet, gpus, held_claim, in_phase, node, pod
 from webhook.state import Features
 
 EXAMPLES = Path(__file__).parents[3] / "manifests/examples"
