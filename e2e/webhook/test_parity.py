@@ -13,7 +13,7 @@ from e2e.actors.client import ApiError
 from e2e.actors.fleet import HAMI
 from e2e.actors.webhook import COMMAND, CONFIGURATION, MODE, gpu
 from e2e.webhook.test_neighbours import neighbour, stubborn
-from tests.cli.test_one_verdict import ASKED, NONE_SUCH, THREE, claim_and_template
+from tests.cli.test_one_verdict import ALL_PODS, UNKNOWN_PRODUCT, THREE_GPU_TEMPLATE, claim_and_template
 from tests.webhook.admission.test_verdict import GPU, MEM, pod_in_n
 from tests.webhook.dialects.test_vocabularies import CASES
 from webhook.refusals import Code
@@ -55,14 +55,14 @@ NOWHERE = {
     "spec": {"spec": {"devices": {"requests": [{"name": "g", "exactly": {"deviceClassName": "no-such-class"}}]}}},
 }
 # Claims and templates, and a pod with a claim that was stored before the webhook was installed.
-[IMPOSSIBLE, _] = claim_and_template(1, selectors=NONE_SUCH)
+[IMPOSSIBLE, _] = claim_and_template(1, selectors=UNKNOWN_PRODUCT)
 CLAIMS = {f"{obj['kind']} of {count}": obj for count in (1, 9) for obj in claim_and_template(count)} | {
     "impossible": IMPOSSIBLE
 }
 BY_CLAIM = pod_in_n(claims=["c"])
 BY_CLAIM["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimName": "c"}]
 WORDS = {name: {"apiVersion": "v1", "kind": "Pod"} | row.pod for name, (_, row) in CASES.items() if not row.config}
-SAMPLE = {**ASKED, **CODED, **CLAIMS, "by claim": BY_CLAIM, **{name: WORDS[name] for name in sorted(WORDS)[::6]}}
+SAMPLE = {**ALL_PODS, **CODED, **CLAIMS, "by claim": BY_CLAIM, **{name: WORDS[name] for name in sorted(WORDS)[::6]}}
 TOLD = ("nodes", "namespaces", "deviceclasses", "resourceslices", "resourceclaimtemplates", "resourceclaims")
 
 
@@ -136,7 +136,7 @@ def squatter(webhook, cluster, namespace):
 
 def test_files_and_a_real_webhook_agree(control_plane, fleet_node, gated, webhook, tmp_path):
     here = {"namespace": gated}
-    made = [{**item, "metadata": {**item["metadata"], **here}} for item in (THREE, NOWHERE, IMPOSSIBLE)]
+    made = [{**item, "metadata": {**item["metadata"], **here}} for item in (THREE_GPU_TEMPLATE, NOWHERE, IMPOSSIBLE)]
     made.append(squatter(webhook, control_plane, gated))
     by_the_webhook(control_plane, gated, made)
     webhook.admits(gated)

@@ -1,4 +1,7 @@
-"""Repositories of several files edited in place and undone, without a renderer; e2e/kubernetes tests with one."""
+"""`translate --in-place` and `--undo` in repositories of several files, where neither kustomize nor kubectl is installed.
+
+e2e/kubernetes/test_kustomizations.py has the tests with kustomize.
+"""
 
 import errno
 import os
@@ -12,7 +15,7 @@ from tests.corpus.kustomizations import TREES, deployment
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def repository(tmp_path, monkeypatch):
     """A repository on a machine without kustomize."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "")
@@ -21,153 +24,154 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def write(here, files):
+def write_files(repository, files):
     for name, text in files.items():
-        (here / name).parent.mkdir(parents=True, exist_ok=True)
-        (here / name).write_text(text)
-    return texts(here)
+        (repository / name).parent.mkdir(parents=True, exist_ok=True)
+        (repository / name).write_text(text)
+    return texts(repository)
 
 
-def texts(here):
-    return {str(path): path.read_text() for path in here.rglob("*.yaml")}
+def texts(repository):
+    return {str(path): path.read_text() for path in repository.rglob("*.yaml")}
 
 
 def objects(path):
     return [document.object for document in manifests.read([path])]
 
 
-def test_without_kustomize_plain_resources_are_edited(here):
-    write(here, TREES["base"].files)
+def test_without_kustomize_plain_resources_are_edited(repository):
+    write_files(repository, TREES["base"].files)
     assert run("translate", "--in-place", ".").exit_code == 0
-    template, web = objects(here / "base" / "web.yaml")
+    template, web = objects(repository / "base" / "web.yaml")
     claim = web["spec"]["template"]["spec"]["resourceClaims"][0]
     assert claim["resourceClaimTemplateName"] == template["metadata"]["name"]
 
 
-def test_outside_of_a_repository_other_folders_are_not_searched(here):
-    write(
-        here, {"one.yaml": deployment("one"), "other/kustomization.yaml": "namePrefix: a-\nresources: [../one.yaml]\n"}
+def test_outside_of_a_repository_other_folders_are_not_searched(repository):
+    write_files(
+        repository, {"one.yaml": deployment("one"), "other/kustomization.yaml": "namePrefix: a-\nresources: [../one.yaml]\n"}
     )
-    assert [*find_kustomizations(["one.yaml"])] == [str(here / "other")]
-    (here / ".git").rmdir()
+    assert [*find_kustomizations(["one.yaml"])] == [str(repository / "other")]
+    (repository / ".git").rmdir()
     assert not find_kustomizations(["one.yaml"])
     assert run("translate", "--in-place", "one.yaml").stdout == "one.yaml: edited\n"
 
 
 @pytest.mark.parametrize(
-    ("name", "place"), [("prefix", "prod/kustomization.yaml:4"), ("a component", "gpu/kustomization.yaml:3")]
+    ("tree", "place"), [("prefix", "prod/kustomization.yaml:4"), ("a component", "gpu/kustomization.yaml:3")]
 )
-def test_without_kustomize_a_transformed_resource_is_not_edited(here, name, place):
-    before = write(here, TREES[name].files)
+def test_without_kustomize_a_transformed_resource_is_not_edited(repository, tree, place):
+    before = write_files(repository, TREES[tree].files)
     result = run("translate", "--in-place", ".")
     assert result.exit_code == 2
     assert f"{place}: " in result.stderr
     assert "neither kustomize nor kubectl is installed" in result.stderr
-    assert texts(here) == before
+    assert texts(repository) == before
 
 
-def test_an_unrelated_kustomization_does_not_stop_an_edit(here):
-    before = write(here, TREES["prefix"].files | {"team/one.yaml": deployment("one")})
+def test_an_unrelated_kustomization_does_not_stop_an_edit(repository):
+    before = write_files(repository, TREES["prefix"].files | {"team/one.yaml": deployment("one")})
     result = run("translate", "--in-place", "team")
     assert (result.exit_code, result.stdout) == (0, "team/one.yaml: edited\n")
-    assert {name for name, text in texts(here).items() if before[name] != text} == {str(here / "team/one.yaml")}
+    assert {name for name, text in texts(repository).items() if before[name] != text} == {str(repository / "team/one.yaml")}
 
 
-@pytest.mark.parametrize("what", ["web.yaml", "kustomization.yaml"])
-def test_nothing_is_read_or_written_through_a_link(here, what):
-    write(here, {f"repo/{name}": text for name, text in TREES["base"].files.items()})
-    (here / "repo" / ".git").mkdir()
-    (here / "repo" / "base" / what).rename(here / what)
-    (here / "repo" / "base" / what).symlink_to(here / what)
-    before = texts(here)
+@pytest.mark.parametrize("linked_file", ["web.yaml", "kustomization.yaml"])
+def test_nothing_is_read_or_written_through_a_link(repository, linked_file):
+    write_files(repository, {f"repo/{name}": text for name, text in TREES["base"].files.items()})
+    (repository / "repo" / ".git").mkdir()
+    (repository / "repo" / "base" / linked_file).rename(repository / linked_file)
+    (repository / "repo" / "base" / linked_file).symlink_to(repository / linked_file)
+    before = texts(repository)
     result = run("translate", "--in-place", "repo")
     assert result.exit_code == 2
-    assert f"base/{what}" in result.stderr
-    assert texts(here) == before
+    assert f"base/{linked_file}" in result.stderr
+    assert texts(repository) == before
 
 
-def test_a_pipe_as_kustomization_does_not_block(here):
-    write(here, {"web.yaml": deployment()})
-    os.mkfifo(here / "kustomization.yaml")
+def test_a_pipe_as_kustomization_does_not_block(repository):
+    write_files(repository, {"web.yaml": deployment()})
+    os.mkfifo(repository / "kustomization.yaml")
     assert run("translate", "--in-place", ".").exit_code == 0
 
 
-def test_each_file_with_equal_requests_has_its_own_template(here):
-    write(here, {"a.yaml": f"{deployment('a')}---\n{deployment('b')}", "c.yaml": deployment("c")})
+def test_workloads_share_a_template_unless_another_file_needs_it(repository):
+    write_files(repository, {"a.yaml": f"{deployment('a')}---\n{deployment('b')}", "c.yaml": deployment("c")})
     run("translate", "--in-place", ".")
-    names = [obj["metadata"]["name"] for file in ("a.yaml", "c.yaml") for obj in objects(here / file)]
+    # Three Deployments, and a template for each.
+    names = [obj["metadata"]["name"] for file in ("a.yaml", "c.yaml") for obj in objects(repository / file)]
     assert len(set(names)) == len(names) == 6
-    write(here, {"one.yaml": f"{deployment('a')}---\n{deployment('b')}"})
+    write_files(repository, {"one.yaml": f"{deployment('a')}---\n{deployment('b')}"})
     run("translate", "--in-place", "one.yaml")
-    assert [obj["kind"] for obj in objects(here / "one.yaml")] == ["ResourceClaimTemplate", "Deployment", "Deployment"]
+    assert [obj["kind"] for obj in objects(repository / "one.yaml")] == ["ResourceClaimTemplate", "Deployment", "Deployment"]
 
 
-@pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_a_failed_write_leaves_every_file_unchanged(here, step, monkeypatch):
-    before = write(here, {"a.yaml": deployment("a"), "b.yaml": deployment("b")})
-    real = getattr(os, step)
+@pytest.mark.parametrize("system_call", ["fsync", "replace"])
+def test_a_failed_write_leaves_every_file_unchanged(repository, system_call, monkeypatch):
+    before = write_files(repository, {"a.yaml": deployment("a"), "b.yaml": deployment("b")})
+    real_call = getattr(os, system_call)
     calls = []
 
-    def full(*args, **more):
-        if "src_dir_fd" in more or step == "fsync":
+    def fail_on_a_full_disk(*args, **options):
+        if "src_dir_fd" in options or system_call == "fsync":
             calls.append(args)
-        if len(calls) == (2 if step == "replace" else 4):  # fsync is also called twice for the files of --undo
+        if len(calls) == (2 if system_call == "replace" else 4):  # fsync is also called twice for the files of --undo
             raise OSError(errno.ENOSPC, "No space left on device")
-        return real(*args, **more)
+        return real_call(*args, **options)
 
-    monkeypatch.setattr(os, step, full)
+    monkeypatch.setattr(os, system_call, fail_on_a_full_disk)
     assert run("translate", "--in-place", ".").exit_code == 3
     assert calls
-    assert texts(here) == before
-    assert sorted(path.name for path in here.iterdir() if path.is_file()) == ["a.yaml", "b.yaml"]
+    assert texts(repository) == before
+    assert sorted(path.name for path in repository.iterdir() if path.is_file()) == ["a.yaml", "b.yaml"]
 
 
-def test_an_edit_interrupted_between_two_files_can_be_undone(here):
-    before = write(here, {"a.yaml": deployment("a"), "b.yaml": deployment("b")})
+def test_an_edit_interrupted_between_two_files_can_be_undone(repository):
+    before = write_files(repository, {"a.yaml": deployment("a"), "b.yaml": deployment("b")})
     run("translate", "--in-place", ".")
-    (here / "b.yaml").write_text(before[str(here / "b.yaml")])
+    (repository / "b.yaml").write_text(before[str(repository / "b.yaml")])
     assert run("translate", "--undo", ".").exit_code == 0
-    assert texts(here) == before
+    assert texts(repository) == before
     assert run("translate", "--undo", ".").stdout == "nothing to undo\n"
 
 
-def test_undo_keeps_later_edits_of_other_lines(here):
-    before = write(here, {"a.yaml": deployment("a")})[str(here / "a.yaml")]
+def test_undo_keeps_later_edits_of_other_lines(repository):
+    before = write_files(repository, {"a.yaml": deployment("a")})[str(repository / "a.yaml")]
     run("translate", "--in-place", ".")
-    edited = (here / "a.yaml").read_text().replace("a:1", "a:2") + "# more\n"
-    (here / "a.yaml").write_text(edited)
+    edited = (repository / "a.yaml").read_text().replace("a:1", "a:2") + "# more\n"
+    (repository / "a.yaml").write_text(edited)
     assert run("translate", "--in-place", ".").stdout == "nothing to edit\n"
     assert run("translate", "--undo", "a.yaml").exit_code == 0
-    assert (here / "a.yaml").read_text() == before.replace("a:1", "a:2") + "# more\n"
+    assert (repository / "a.yaml").read_text() == before.replace("a:1", "a:2") + "# more\n"
 
 
-def test_undo_reports_a_conflicting_edit_and_restores_nothing(here):
-    write(here, {"a.yaml": deployment("a"), "b.yaml": deployment("b")})
+def test_undo_reports_a_conflicting_edit_and_restores_nothing(repository):
+    write_files(repository, {"a.yaml": deployment("a"), "b.yaml": deployment("b")})
     run("translate", "--in-place", ".")
-    (here / "b.yaml").write_text((here / "b.yaml").read_text().replace("count: 1", "count: 2"))
-    before = texts(here)
+    (repository / "b.yaml").write_text((repository / "b.yaml").read_text().replace("count: 1", "count: 2"))
+    before = texts(repository)
     result = run("translate", "--undo", ".")
     assert result.exit_code == 1
     assert "b.yaml:13: error: not restored: this line was edited" in result.stderr
-    assert texts(here) == before
+    assert texts(repository) == before
 
 
-@pytest.mark.parametrize(("amount", "is_named"), [("1", True), ("10", True), ("0", False), ("'0'  # none", False)])
-def test_values_that_request_no_device_need_no_edit(here, amount, is_named):
-    write(here, {"values.yaml": f"limits:\n  nvidia.com/gpu: {amount}\n"})
+@pytest.mark.parametrize(("amount", "is_warned_of"), [("1", True), ("10", True), ("0", False), ("'0'  # none", False)])
+def test_only_helm_values_that_request_devices_cause_a_warning(repository, amount, is_warned_of):
+    write_files(repository, {"values.yaml": f"limits:\n  nvidia.com/gpu: {amount}\n"})
     result = run("translate", "--in-place", ".")
     assert result.exit_code == 0
-    assert ("warning: values.yaml:2: nvidia.com/gpu in Helm values is not rewritten" in result.stderr) == is_named
+    assert ("warning: values.yaml:2: nvidia.com/gpu in Helm values is not rewritten" in result.stderr) == is_warned_of
 
 
 @pytest.mark.parametrize("hook", ["check -q", "translate --in-place --changed"])
-def test_changed_values_of_a_chart_block_no_commit(here, hook):
-    write(here, {"chart/Chart.yaml": "name: a\n", "chart/values.yaml": "limits: {nvidia.com/gpu: 1}\n"})
+def test_the_values_of_a_chart_block_no_commit(repository, hook):
+    write_files(repository, {"chart/Chart.yaml": "name: a\n", "chart/values.yaml": "limits: {nvidia.com/gpu: 1}\n"})
     result = run(*hook.split(), "--", "chart/values.yaml")
     assert result.exit_code == 0, result.output
 
 
-TWO = {
+TWO_FILE_KUSTOMIZATION = {
     ".git/HEAD": "",
     "base/kustomization.yaml": "resources: [a.yaml, more/b.yaml]\n",
     "base/a.yaml": deployment("a"),
@@ -175,8 +179,8 @@ TWO = {
 }
 
 
-def test_the_diff_includes_the_rest_of_the_kustomization(here):
-    before = write(here, TWO)
+def test_the_diff_includes_the_rest_of_the_kustomization(repository):
+    before = write_files(repository, TWO_FILE_KUSTOMIZATION)
     result = run("translate", "-f", "base/a.yaml", "-o", "diff")
     assert result.exit_code == 0
     assert [line for line in result.stdout.splitlines() if line.startswith("diff ")] == [
@@ -187,33 +191,35 @@ def test_the_diff_includes_the_rest_of_the_kustomization(here):
         "warning: base/a.yaml: belongs to the kustomization base/, in which base/more/b.yaml changes, too "
         "(pass `-f base/more` too); this diff shows all of these files\n"
     ) in result.stderr
-    assert texts(here) == before
+    assert texts(repository) == before
 
 
-def test_in_place_refuses_an_incomplete_list_of_files(here):
-    before = write(here, TWO)
+def test_in_place_refuses_an_incomplete_list_of_files(repository):
+    before = write_files(repository, TWO_FILE_KUSTOMIZATION)
     result = run("translate", "--in-place", "base/a.yaml")
     assert result.exit_code == 2
     assert "error: base/a.yaml: belongs to the kustomization base/" in result.stderr
-    assert texts(here) == before
+    assert texts(repository) == before
     assert run("translate", "--in-place", "base/a.yaml", "-f", "base/more").exit_code == 0
-    assert {name for name, text in texts(here).items() if text != before[name]} == {
-        str(here / "base/a.yaml"),
-        str(here / "base/more/b.yaml"),
+    assert {name for name, text in texts(repository).items() if text != before[name]} == {
+        str(repository / "base/a.yaml"),
+        str(repository / "base/more/b.yaml"),
     }
 
 
-def test_changed_edits_the_rest_of_the_kustomization_too(here):
-    before = write(here, TWO | {"other/kustomization.yaml": "resources: [c.yaml]\n", "other/c.yaml": deployment("c")})
+def test_the_changed_option_edits_the_rest_of_the_kustomization_too(repository):
+    before = write_files(repository, TWO_FILE_KUSTOMIZATION | {"other/kustomization.yaml": "resources: [c.yaml]\n", "other/c.yaml": deployment("c")})
     result = run("translate", "--in-place", "--changed", "--", "base/a.yaml", "other/kustomization.yaml")
     assert (result.exit_code, result.stdout) == (0, "base/a.yaml: edited\nbase/more/b.yaml: edited\n")
-    assert texts(here)[str(here / "other/c.yaml")] == before[str(here / "other/c.yaml")], "it was not changed"
+    assert texts(repository)[str(repository / "other/c.yaml")] == before[str(repository / "other/c.yaml")], (
+        "other/c.yaml was edited, but it does not belong to the kustomization of base/a.yaml"
+    )
     assert run("translate", "--check", "--changed", "--", "base/a.yaml").exit_code == 0
 
 
-def test_a_diff_that_cannot_be_verified_has_a_warning(here):
+def test_a_diff_that_cannot_be_verified_has_a_warning(repository):
     """No program on this machine can render the kustomization to compare it."""
-    write(here, TREES["a patch that raises the count"].files)
+    write_files(repository, TREES["a patch that raises the count"].files)
     result = run("translate", "-f", "base/web.yaml", "-o", "diff")
     assert result.exit_code == 1
     assert "+      - name: drawbridge-main-gpu" in result.stdout
@@ -221,40 +227,40 @@ def test_a_diff_that_cannot_be_verified_has_a_warning(here):
     assert f"warning: the diff cannot be applied as it is: prod/kustomization.yaml:4: {reason}\n" in result.stderr
 
 
-def test_the_diff_of_an_uneditable_file_shows_its_objects(here):
-    write(here, TREES["a YAML anchor"].files)
+def test_the_diff_of_an_uneditable_file_shows_its_objects(repository):
+    write_files(repository, TREES["an anchor"].files)
     result = run("translate", "-f", "base/web.yaml", "-o", "diff")
     assert result.exit_code == 1
     assert "+++ b/Deployment/default/web" in result.stdout
     assert "warning: the diff cannot be applied as it is: base/web.yaml:1: cannot be edited in place: " in result.stderr
 
 
-@pytest.mark.parametrize("name", ["a patch that raises the count", "a YAML anchor", "a remote base"])
-def test_a_kustomization_that_cannot_be_edited_blocks_no_commit(here, name):
-    before = write(here, TREES[name].files)
+@pytest.mark.parametrize("tree", ["a patch that raises the count", "an anchor", "a remote base"])
+def test_a_kustomization_that_cannot_be_edited_blocks_no_commit(repository, tree):
+    before = write_files(repository, TREES[tree].files)
     result = run("translate", "--in-place", "--changed", "--", "base/web.yaml")
     assert (result.exit_code, result.stdout) == (0, "")
     assert "warning: " in result.stderr
-    assert texts(here) == before
+    assert texts(repository) == before
 
 
-def test_an_incomplete_edit_counts_the_edited_files(here):
-    write(here, TREES["a YAML anchor"].files | {f"{name}.yaml": deployment(name) for name in "abcde"})
+def test_an_incomplete_edit_counts_the_edited_files(repository):
+    write_files(repository, TREES["an anchor"].files | {f"{name}.yaml": deployment(name) for name in "abcde"})
     result = run("translate", "-q", "--in-place", "-o", "json", ".")
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-1].endswith("in the input (see above): 5 files edited, the others not")
 
 
-def test_changed_needs_in_place_or_check(here):
-    write(here, TWO)
+def test_the_changed_option_needs_in_place_or_check(repository):
+    write_files(repository, TWO_FILE_KUSTOMIZATION)
     result = run("translate", "--changed", "base/a.yaml", "-o", "diff")
     assert result.exit_code == 2
     assert "--changed has no effect on output" in result.stderr
 
 
-@pytest.mark.parametrize("form", ["diff", "yaml"])
+@pytest.mark.parametrize("output_format", ["diff", "yaml"])
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "reason"),
     [
         ("", "the input holds no objects"),
         ("apiVersion: v1\nkind: Service\nmetadata: {name: a}\n", "nothing changes: 1 object read, and none requests"),
@@ -264,11 +270,12 @@ def test_changed_needs_in_place_or_check(here):
             "nothing changes: devices are requested in 1 of 2 objects; `-o report` gives each reason",
         ),
     ],
+    ids=["no objects", "no device request", "mode observe"],
 )
-def test_without_changes_a_line_gives_the_reason(here, form, text, why):
-    write(here, {"a.yaml": text})
-    result = run("translate", "-f", "a.yaml", "-o", form)
+def test_without_changes_a_line_gives_the_reason(repository, output_format, text, reason):
+    write_files(repository, {"a.yaml": text})
+    result = run("translate", "-f", "a.yaml", "-o", output_format)
     assert result.exit_code == 0
-    assert result.stderr.count(f"warning: {why}") == 1
-    assert form == "yaml" or not result.stdout
-    assert not run("translate", "-q", "-f", "a.yaml", "-o", form).stderr
+    assert result.stderr.count(f"warning: {reason}") == 1
+    assert output_format == "yaml" or not result.stdout
+    assert not run("translate", "-q", "-f", "a.yaml", "-o", output_format).stderr

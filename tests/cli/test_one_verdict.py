@@ -10,21 +10,21 @@ from cluster import manifests
 from tests.cli.running import run
 from tests.objects import claim, claim_template, exactly, namespace
 from tests.webhook.admission.test_decide import answer, applied, review
-from tests.webhook.admission.test_verdict import FLEET, GPU, PODS, REFUSED, STATE, THREE, pod_in_n, state
+from tests.webhook.admission.test_verdict import FLEET, GPU, PODS, REFUSED, STATE, THREE_GPU_TEMPLATE, pod_in_n, state
 from tests.webhook.pods import EXAMPLES
 from webhook.admission import decide_object
 from webhook.admission import review as reviewing
 
 INVENTORY = ["--inventory", str(EXAMPLES / "fleet")]
-ODD = pod_in_n({GPU: 1})
-ODD["spec"]["ephemeralContainers"] = [{"name": "d", "image": "i"}]
-ASKED = {**PODS, "ephemeral": ODD}
-NO = REFUSED | {"ephemeral"}
+EPHEMERAL_POD = pod_in_n({GPU: 1})
+EPHEMERAL_POD["spec"]["ephemeralContainers"] = [{"name": "d", "image": "i"}]
+ALL_PODS = {**PODS, "ephemeral": EPHEMERAL_POD}
+REFUSED_PODS = REFUSED | {"ephemeral"}
 
 
 def run_on(obj, command, *options):
-    """The result of a command about this object beside the template THREE."""
-    return run(command, "-f", "-", *options, stdin=manifests.dump([THREE, obj]))
+    """Run a command on this object and on the claim template that pods in PODS use."""
+    return run(command, "-f", "-", *options, stdin=manifests.dump([THREE_GPU_TEMPLATE, obj]))
 
 
 def claim_and_template(count, **selected):
@@ -33,12 +33,12 @@ def claim_and_template(count, **selected):
     return [claim("c", request, namespace="n"), claim_template("c", request, namespace="n")]
 
 
-NONE_SUCH = [{"cel": {"expression": "device.attributes['gpu.nvidia.com'].productName == 'H9000'"}}]
+UNKNOWN_PRODUCT = [{"cel": {"expression": "device.attributes['gpu.nvidia.com'].productName == 'H9000'"}}]
 
 
-@pytest.mark.parametrize(("asked", "code"), [(claim_and_template(2), ""), (claim_and_template(9), "[R023]"), (claim_and_template(1, selectors=NONE_SUCH), "[R022]")], ids=str)  # fmt: skip
-def test_the_commands_refuse_the_claims_that_the_webhook_refuses(asked, code):
-    for obj in asked:
+@pytest.mark.parametrize(("objects", "code"), [(claim_and_template(2), ""), (claim_and_template(9), "[R023]"), (claim_and_template(1, selectors=UNKNOWN_PRODUCT), "[R022]")], ids=["2 GPUs", "more GPUs than a node has", "a GPU of an unknown product"])  # fmt: skip
+def test_the_commands_refuse_the_claims_that_the_webhook_refuses(objects, code):
+    for obj in objects:
         plural = f"{obj['kind'].lower()}s"
         report = answer(
             reviewing.decide_review(
@@ -55,13 +55,14 @@ def test_the_commands_refuse_the_claims_that_the_webhook_refuses(asked, code):
         assert not decide_object(allocated, STATE).refusals
 
 
-def simulated(obj):
+def simulate_pods(obj):
+    """Return the outcomes of `simulate` by the names of the pods."""
     result = run_on(obj, "simulate", "-f", str(EXAMPLES / "fleet"), "-o", "json")
     return {pod["pod"]: pod for pod in json.loads(result.stdout)["pods"]}
 
 
-def test_simulate_refuses_what_the_webhook_refuses():
-    (outcome,) = simulated(PODS["nine"]).values()
+def test_simulate_refuses_a_pod_for_more_gpus_than_any_node_has():
+    (outcome,) = simulate_pods(PODS["nine"]).values()
     assert outcome["summary"].startswith("refused: none of the 6 nodes can serve this pod, even with all devices free")
     assert "container main (nvidia.com/gpu: 9)" in outcome["summary"]
 
@@ -69,108 +70,114 @@ def test_simulate_refuses_what_the_webhook_refuses():
 def test_a_workload_has_as_many_pods_as_replicas():
     spec = {"replicas": 3, "template": {"spec": PODS["one"]["spec"]}}
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
-    by_name = simulated(deployment)
+    by_name = simulate_pods(deployment)
     assert list(by_name) == ["default/d-0", "default/d-1", "default/d-2"]
     assert len({device for outcome in by_name.values() for device in outcome["devices"]}) == 3
-    read = {**deployment, "metadata": {"name": "d", "uid": "u"}}
-    assert simulated(read) == {}, "its pods would be among the objects"
+    stored_deployment = {**deployment, "metadata": {"name": "d", "uid": "u"}}
+    assert simulate_pods(stored_deployment) == {}, "the pods of a stored Deployment are stored, too, so none is created"
 
 
 def mode_namespace(mode):
     return namespace("n", labels={"drawbridge.dev/mode": mode})
 
 
-def declared(**fields):
+def configuration(**fields):
     return {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", **fields}
 
 
-# The objects that set the mode; the mode that decisions have beside a potential outcome, if any; whether the webhook refuses anything.
+# The objects that set the mode; the mode of decisions that also have the outcome in mode enforce (empty: none has it); whether the
+# webhook refuses pods.
 MODES = {
-    "off": ([mode_namespace("off")], "", False),
-    "observed": ([mode_namespace("observe")], "observe", False),
-    "warned": ([mode_namespace("warn")], "warn", False),
-    "misspelt": ([mode_namespace("Enforce")], "warn", False),
-    "observed by all": ([declared(mode="observe")], "observe", False),
-    "no namespace's turn": ([declared(canary=0)], "warn", False),
-    "enforced here": ([declared(mode="observe"), mode_namespace("enforce")], "", True),
-    "nothing said": ([], "", True),
+    "namespace off": ([mode_namespace("off")], "", False),
+    "namespace observe": ([mode_namespace("observe")], "observe", False),
+    "namespace warn": ([mode_namespace("warn")], "warn", False),
+    "namespace misspelt": ([mode_namespace("Enforce")], "warn", False),
+    "configuration observe": ([configuration(mode="observe")], "observe", False),
+    "canary of 0 percent": ([configuration(canary=0)], "warn", False),
+    "configuration observe, namespace enforce": ([configuration(mode="observe"), mode_namespace("enforce")], "", True),
+    "no mode": ([], "", True),
 }
-BY_SERVER = {"half", "differ", "requests only", "ephemeral"}
+REFUSED_BY_API_SERVER = {"half", "differ", "requests only", "ephemeral"}
 
 
-@pytest.mark.parametrize("source", MODES)
-def test_the_mode_in_the_files_decides_about_refusals(source):
-    """Outside of enforce a refused pod is admitted unchanged; the API server's refusals count in every mode. All pods are in one file."""
-    files, mode, enforced = MODES[source]
-    named = {name: {**obj, "metadata": {**obj["metadata"], "name": f"p{i}"}} for i, (name, obj) in enumerate(ASKED.items())}  # fmt: skip
-    name_of = {f"Pod/n/{named_pod['metadata']['name']}": name for name, named_pod in named.items()}
-    together = manifests.dump([*files, THREE, *named.values()])
-    translated = run("translate", "-f", "-", *INVENTORY, "-o", "json", stdin=together)
+@pytest.mark.parametrize("case", MODES)
+def test_the_mode_in_the_files_decides_about_refusals(case):
+    """Modes other than enforce admit a refused pod unchanged. The API server refuses an invalid pod in every mode."""
+    files, mode, is_enforced = MODES[case]
+    pods = {name: {**obj, "metadata": {**obj["metadata"], "name": f"p{i}"}} for i, (name, obj) in enumerate(ALL_PODS.items())}  # fmt: skip
+    name_by_object = {f"Pod/n/{pod['metadata']['name']}": name for name, pod in pods.items()}
+    text = manifests.dump([*files, THREE_GPU_TEMPLATE, *pods.values()])
+    translated = run("translate", "-f", "-", *INVENTORY, "-o", "json", stdin=text)
     assert translated.exit_code == 1, translated.output
     answer = json.loads(translated.stdout)
-    by_pod = {
-        name: [decision for decision in answer["decisions"] if name_of.get(decision["object"]) == name]
-        for name in ASKED
+    decisions_by_pod = {
+        name: [decision for decision in answer["decisions"] if name_by_object.get(decision["object"]) == name]
+        for name in ALL_PODS
     }
-    expected = NO if enforced else BY_SERVER
+    expected_refusals = REFUSED_PODS if is_enforced else REFUSED_BY_API_SERVER
     assert {
-        name for name, decisions in by_pod.items() if any(decision["outcome"] == "refused" for decision in decisions)
-    } == expected
-    for name, decisions in by_pod.items():
-        if not enforced:
-            assert named[name] in answer["items"], "nothing is changed"
+        name for name, decisions in decisions_by_pod.items() if any(decision["outcome"] == "refused" for decision in decisions)
+    } == expected_refusals
+    for name, decisions in decisions_by_pod.items():
+        if not is_enforced:
+            assert pods[name] in answer["items"], "only mode enforce changes pods"
             assert not any(
                 decision["outcome"] in ("translated", "refused") for decision in decisions if "code" not in decision
             )
-        if mode and name in NO - BY_SERVER - {"its own beside"}:
+        if mode and name in REFUSED_PODS - REFUSED_BY_API_SERVER:
             assert any(decision.get("mode") == mode and decision["potentialOutcome"] for decision in decisions), (
                 name,
                 decisions,
             )
-    checked = run("check", "-f", "-", *INVENTORY, "-o", "json", stdin=together)
+    checked = run("check", "-f", "-", *INVENTORY, "-o", "json", stdin=text)
     assert checked.exit_code == 1, checked.output
     findings = json.loads(checked.stdout)["findings"]
     errors = {finding["object"] for finding in findings if finding["severity"] == "error"}
-    assert {name_of[error] for error in errors & name_of.keys()} == expected
-    assert bool(errors - name_of.keys()) == (source == "misspelt"), "a policy keeps such a Namespace out"
+    assert {name_by_object[error] for error in errors & name_by_object.keys()} == expected_refusals
+    assert bool(errors - name_by_object.keys()) == (case == "namespace misspelt"), (
+        "of the other objects, check finds an error only in a Namespace with a misspelt mode"
+    )
     assert {finding["severity"] for finding in findings if finding["code"][0] == "R" and finding["code"] != "R001"} <= {
-        "error" if enforced else "warning"
+        "error" if is_enforced else "warning"
     }
 
 
 @pytest.mark.parametrize("mode", ["off", "observe"])
 async def test_outside_enforce_a_live_webhook_creates_no_claims(mode):
     fleet = [document.object for document in FLEET]
-    async with playground([*fleet, THREE, mode_namespace(mode)], source_of("")) as here:
+    async with playground([*fleet, THREE_GPU_TEMPLATE, mode_namespace(mode)], source_of("")) as cluster:
         for number, name in enumerate(("one", "nine", "half", "profile")):
-            metadata = {**ASKED[name]["metadata"], "name": f"p{number}"}
-            answer = await here.push({**ASKED[name], "metadata": metadata})
+            metadata = {**ALL_PODS[name]["metadata"], "name": f"p{number}"}
+            answer = await cluster.push({**ALL_PODS[name], "metadata": metadata})
             assert bool(answer.refusal) == (name == "half"), answer.refusal
             assert answer.stored is None or "resourceClaims" not in answer.stored["spec"]
 
 
-def test_simulate_translates_pods_in_the_given_mode():
-    nine = [mode_namespace("observe"), THREE, ASKED["nine"]]
-    result = run("simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-", stdin=manifests.dump(nine))
+def test_simulate_refuses_an_impossible_pod_only_in_mode_enforce():
+    objects = [mode_namespace("observe"), THREE_GPU_TEMPLATE, ALL_PODS["nine"]]
+    result = run("simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-", stdin=manifests.dump(objects))
     assert "refused: " not in result.output
     assert "passed over" not in result.output
-    result = run("simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-", "--mode", "enforce", stdin=manifests.dump(nine))
+    result = run("simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-", "--mode", "enforce", stdin=manifests.dump(objects))
     assert "refused: " in result.output
 
 
-def test_the_mode_option_applies_to_all_namespaces():
-    for source in ("observed by all", "no namespace's turn", "enforced here"):  # the file, the canary, the Namespace
-        files, _, _ = MODES[source]
-        both = manifests.dump([*files, THREE, ASKED["nine"]])
+def test_the_mode_option_overrides_configuration_canary_and_namespace():
+    for case in ("configuration observe", "canary of 0 percent", "configuration observe, namespace enforce"):
+        files, _, _ = MODES[case]
+        text = manifests.dump([*files, THREE_GPU_TEMPLATE, ALL_PODS["nine"]])
         for command in ("translate", "check"):
-            for mode, expected in (("enforce", 1), ("warn", 0), ("observe", 0), ("off", 0)):
-                result = run(command, "-f", "-", *INVENTORY, "--mode", mode, stdin=both)
-                assert result.exit_code == expected, result.output
+            for mode, exit_code in (("enforce", 1), ("warn", 0), ("observe", 0), ("off", 0)):
+                result = run(command, "-f", "-", *INVENTORY, "--mode", mode, stdin=text)
+                assert result.exit_code == exit_code, result.output
 
 
-def test_a_canary_covers_the_same_workloads_in_files():
-    """A canary covers a workload by its name, which a pod has in its owner. The name of a CronJob's next Job is not known."""
-    covered = set()
+def test_a_canary_covers_the_same_workloads_in_files_and_admission():
+    """A canary of 50 percent covers workloads by their names. A pod has the name of its Deployment in its owner reference.
+
+    The name of a CronJob's next Job is unknown, so every CronJob of a file is covered.
+    """
+    outcomes = set()
     for number in range(40):
         template = {"spec": PODS["one"]["spec"]}
         deployment = {
@@ -181,39 +188,40 @@ def test_a_canary_covers_the_same_workloads_in_files():
         }
         owner = {"kind": "ReplicaSet", "name": f"d{number}-5d8f", "controller": True}
         labels = {"pod-template-hash": "5d8f"}
-        made = pod_in_n({GPU: 1}, ownerReferences=[owner], labels=labels)
-        world = state(canary=50)
-        moves = decide_object(deployment, world).changed
-        reviewed = reviewing.decide_review("mutate", review(made, namespace="n"), world)
-        assert moves == (applied(made, reviewed) != made)
-        covered.add(moves)
+        pod = pod_in_n({GPU: 1}, ownerReferences=[owner], labels=labels)
+        canary_state = state(canary=50)
+        is_changed = decide_object(deployment, canary_state).changed
+        reviewed = reviewing.decide_review("mutate", review(pod, namespace="n"), canary_state)
+        assert is_changed == (applied(pod, reviewed) != pod)
+        outcomes.add(is_changed)
         cron = {
             **deployment,
             "apiVersion": "batch/v1",
             "kind": "CronJob",
             "spec": {"jobTemplate": {"spec": {"template": template}}},
         }
-        assert decide_object(cron, world).changed
-    assert covered == {True, False}
+        assert decide_object(cron, canary_state).changed
+    assert outcomes == {True, False}
 
 
-def test_every_command_reports_an_untranslated_pod_behind_a_fence(tmp_path):
+def test_commands_report_an_untranslated_pod_behind_a_fence(tmp_path):
+    """A fence keeps the devices of the bridge's drivers from pods of other schedulers."""
     config = tmp_path / "config.yaml"
     bridge = {"schedulerName": "drawbridge", "drivers": ["gpu.nvidia.com"], "fence": True}
     config.write_text(manifests.dump([{"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mode": "enforce", "bridge": bridge}]))  # fmt: skip
-    fleet = ["--config", str(config), "-f", str(EXAMPLES / "fleet")]
-    known = ["--config", str(config), "--inventory", str(EXAMPLES / "fleet")]
-    left = pod_in_n({GPU: 1})
-    left["metadata"]["annotations"] = {"drawbridge.dev/extended-resources": "leave"}
-    assert "D218" in run_on(left, "check", *known).output
-    assert "[D218]" in run_on(left, "translate", *known, "-o", "report").output
-    assert "      left main: nvidia.com/gpu" in run_on(left, "survey", *fleet, "-o", "wide").output
-    for command in (("check", *known), ("survey", *fleet)):
-        done = run_on(pod_in_n({GPU: 1}), *command).output
-        assert "bridge.fence" not in done
-    implicit = pod_in_n({"deviceclass.resource.kubernetes.io/gpu.nvidia.com": 1})
-    assert "warning D218" in run_on(implicit, "check", *known).output
-    survey = run_on(implicit, "survey", *fleet).output
+    with_fleet = ["--config", str(config), "-f", str(EXAMPLES / "fleet")]
+    with_inventory = ["--config", str(config), "--inventory", str(EXAMPLES / "fleet")]
+    untranslated_pod = pod_in_n({GPU: 1})
+    untranslated_pod["metadata"]["annotations"] = {"drawbridge.dev/extended-resources": "leave"}
+    assert "D218" in run_on(untranslated_pod, "check", *with_inventory).output
+    assert "[D218]" in run_on(untranslated_pod, "translate", *with_inventory, "-o", "report").output
+    assert "      left main: nvidia.com/gpu" in run_on(untranslated_pod, "survey", *with_fleet, "-o", "wide").output
+    for command in (("check", *with_inventory), ("survey", *with_fleet)):
+        output = run_on(pod_in_n({GPU: 1}), *command).output
+        assert "bridge.fence" not in output
+    class_key_pod = pod_in_n({"deviceclass.resource.kubernetes.io/gpu.nvidia.com": 1})
+    assert "warning D218" in run_on(class_key_pod, "check", *with_inventory).output
+    survey = run_on(class_key_pod, "survey", *with_fleet).output
     assert "a fence keeps the devices of gpu.nvidia.com from scheduler default-scheduler" in survey
     assert "0 served" not in survey
     assert ["left", "1"] in [line.split()[:2] for line in survey.splitlines()]

@@ -7,12 +7,12 @@ import pytest
 from analysis.arrivals import MAX_PODS, created_pods
 from cluster import manifests
 from tests.cli.running import run
-from tests.webhook.admission.test_verdict import PODS, THREE
+from tests.webhook.admission.test_verdict import PODS, THREE_GPU_TEMPLATE
 from tests.webhook.pods import EXAMPLES, pod
 
 
 def simulated(*objects):
-    text = manifests.dump([THREE, *objects])
+    text = manifests.dump([THREE_GPU_TEMPLATE, *objects])
     result = run("simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-", "-o", "json", stdin=text)
     return {outcome["pod"]: outcome for outcome in json.loads(result.stdout)["pods"]}
 

@@ -89,7 +89,7 @@ PODS["nine containers"] = pod_in_n({GPU: 1})
 PODS["nine containers"]["spec"]["containers"] = [
     {**PODS["one"]["spec"]["containers"][0], "name": f"c{index}"} for index in range(9)
 ]
-THREE = {
+THREE_GPU_TEMPLATE = {
     "apiVersion": "resource.k8s.io/v1",
     "kind": "ResourceClaimTemplate",
     "metadata": {"name": "three", "namespace": "n"},
@@ -97,7 +97,7 @@ THREE = {
         "spec": {"devices": {"requests": [{"name": "g", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 3}}]}}
     },
 }
-WITH_THREE = state(THREE)
+WITH_THREE = state(THREE_GPU_TEMPLATE)
 # The keys of two systems are not translated, because claims cannot express them together.
 NOT_TRANSLATED = {"two systems"}
 REFUSED = {name for name in PODS if name not in ("one", "blanks", "only its own", "skipped")} - NOT_TRANSLATED
