@@ -6,7 +6,7 @@ import pytest
 
 from tests import ask_files
 from tests.agreement import simulate
-from tests.cli.agreement_scenes import MOVED, ONE, POD, WHOLE, of_kind
+from tests.cli.agreement_scenes import FLEET_WITH_DRIVER, ONE_GPU, POD, WHOLE_GPU_CONFIGURATION, object_of_kind
 from tests.cli.running import manifest
 
 
@@ -14,9 +14,9 @@ from tests.cli.running import manifest
 def options(tmp_path):
     """Return the arguments for a folder with a pod and an unreadable file, with a fleet and a configuration."""
     (tmp_path / "folder").mkdir()
-    manifest(tmp_path / "folder" / "pod.json", of_kind(*POD, ONE))
+    manifest(tmp_path / "folder" / "pod.json", object_of_kind(*POD, ONE_GPU))
     (tmp_path / "folder" / "bad.yaml").write_text("{")
-    fleet, configuration = manifest(tmp_path / "fleet.yaml", *MOVED), manifest(tmp_path / "whole.yaml", WHOLE)
+    fleet, configuration = manifest(tmp_path / "fleet.yaml", *FLEET_WITH_DRIVER), manifest(tmp_path / "whole.yaml", WHOLE_GPU_CONFIGURATION)
     return [str(tmp_path / "folder"), "--fleet", str(fleet), "--config", str(configuration)]
 
 

@@ -3,59 +3,62 @@
 from tests.corpus.move import GPU, migrated_fleet, node
 from webhook.names import MODE_LABEL
 
-HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "c"}}
-WHOLE = HEAD | {"meanings": {GPU: "whole"}}
+EMPTY_CONFIGURATION = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "c"}}
+WHOLE_GPU_CONFIGURATION = EMPTY_CONFIGURATION | {"meanings": {GPU: "whole"}}
 FPGA = "example.com/fpga"
-WARNED = HEAD | {"impossible": "warn"}
-CLAIMED = HEAD | {"extendedResources": {"drivers": {"gpu.nvidia.com": "translate"}}}
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-NOT_AT_X = {
-    REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [{"key": "pool", "operator": "NotIn", "values": ["x"]}]}]}
+# Impossible pods get a warning and are not refused.
+WARNING_CONFIGURATION = EMPTY_CONFIGURATION | {"impossible": "warn"}
+# GPU requests that a DeviceClass serves are translated, too.
+TRANSLATING_CONFIGURATION = EMPTY_CONFIGURATION | {"extendedResources": {"drivers": {"gpu.nvidia.com": "translate"}}}
+REQUIRED_AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution"
+NOT_IN_POOL_X = {
+    REQUIRED_AFFINITY: {"nodeSelectorTerms": [{"matchExpressions": [{"key": "pool", "operator": "NotIn", "values": ["x"]}]}]}
 }
 
 
-def job(template):
+def job_spec(template):
     return {"template": template | {"spec": {"restartPolicy": "Never"} | template["spec"]}}
 
 
-KINDS = {
+# By apiVersion and kind: a function that returns the spec of an object with this pod template.
+WORKLOAD_KINDS = {
     ("v1", "Pod"): lambda template: template["spec"],
     ("apps/v1", "Deployment"): lambda template: {"selector": {"matchLabels": {"a": "b"}}, "template": template},
-    ("batch/v1", "Job"): job,
-    ("batch/v1", "CronJob"): lambda template: {"schedule": "0 0 * * *", "jobTemplate": {"spec": job(template)}},
+    ("batch/v1", "Job"): job_spec,
+    ("batch/v1", "CronJob"): lambda template: {"schedule": "0 0 * * *", "jobTemplate": {"spec": job_spec(template)}},
     ("ray.io/v1", "RayCluster"): lambda template: {
         "headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": [{"name": "h", "image": "i"}]}}},
         "workerGroupSpecs": [{"groupName": "g", "replicas": 1, "rayStartParams": {}, "template": template}],
     },
     ("jobset.x-k8s.io/v1alpha2", "JobSet"): lambda template: {
-        "replicatedJobs": [{"name": "r", "replicas": 1, "template": {"spec": job(template)}}]
+        "replicatedJobs": [{"name": "r", "replicas": 1, "template": {"spec": job_spec(template)}}]
     },
     ("kubeflow.org/v1", "Notebook"): lambda template: {"template": template},
     ("example.com/v1", "Training"): lambda template: {"template": template},
 }
 
 
-def of_kind(version, kind, template, **metadata):
-    """An object whose pods have this template."""
+def object_of_kind(version, kind, template, **metadata):
+    """Return an object whose pods have this template."""
     own = template["metadata"] if kind == "Pod" else {}
     metadata = {"name": "w", "namespace": "n"} | own | metadata
-    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": KINDS[version, kind](template)}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": WORKLOAD_KINDS[version, kind](template)}
 
 
-def having(*nodes):
-    """Return the objects. Each node among them reports only CPU."""
-    return [obj | {"status": {"allocatable": {"cpu": "8"}}} if obj.get("kind") == "Node" else obj for obj in nodes]
+def reporting_only_cpu(*objects):
+    """Return the objects, in which each Node reports CPU and no devices."""
+    return [obj | {"status": {"allocatable": {"cpu": "8"}}} if obj.get("kind") == "Node" else obj for obj in objects]
 
 
-FLEET = having(*migrated_fleet("a", "b"))
+FLEET = reporting_only_cpu(*migrated_fleet("a", "b"))
 
 
 def namespace(mode):
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "labels": {MODE_LABEL: mode}}}
 
 
-def pods_with(limits, **spec):
-    return {"metadata": {}, "spec": {"containers": [{"name": "c", "image": "i", "resources": limits}]} | spec}
+def pod_template(resources, **spec):
+    return {"metadata": {}, "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]} | spec}
 
 
 def limits(**amounts):
@@ -63,8 +66,8 @@ def limits(**amounts):
 
 
 POD, JOB, RAY_CLUSTER, JOBSET, TRAINING = (
-    row for row in KINDS if row[1] in ("Pod", "Job", "RayCluster", "JobSet", "Training")
+    row for row in WORKLOAD_KINDS if row[1] in ("Pod", "Job", "RayCluster", "JobSet", "Training")
 )
-ONE, BOTH = pods_with(limits(gpu="1")), pods_with(limits(gpu="1", fpga="1"))
-EMPTY, MOVED, SERVED = having(node("a")), having(*migrated_fleet("a")), having(*migrated_fleet("a", extended=GPU))
-IN_POD, UNFILLED = pods_with({}, resources=limits(gpu="1")), pods_with(limits(gpu="${GPUS}"))
+ONE_GPU, GPU_AND_FPGA = pod_template(limits(gpu="1")), pod_template(limits(gpu="1", fpga="1"))
+FLEET_WITHOUT_GPUS, FLEET_WITH_DRIVER, FLEET_THAT_SERVES_GPUS = reporting_only_cpu(node("a")), reporting_only_cpu(*migrated_fleet("a")), reporting_only_cpu(*migrated_fleet("a", extended=GPU))
+POD_LEVEL_GPU, GPU_PLACEHOLDER = pod_template({}, resources=limits(gpu="1")), pod_template(limits(gpu="${GPUS}"))

@@ -1,4 +1,4 @@
-"""All commands give the same answer about an object (`tests/agreement.py`): the examples, and every contradiction that was found."""
+"""All commands give the same answer about an object (`tests/agreement.py`): an example, or an object about which they once disagreed."""
 
 import json
 
@@ -7,27 +7,27 @@ import pytest
 from cluster import manifests
 from tests.agreement import CLUSTER, COMMANDS, Scene, as_list, ask, demo
 from tests.cli.agreement_scenes import (
-    BOTH,
-    EMPTY,
+    GPU_AND_FPGA,
+    FLEET_WITHOUT_GPUS,
     FPGA,
-    HEAD,
-    IN_POD,
+    EMPTY_CONFIGURATION,
+    POD_LEVEL_GPU,
     JOB,
     JOBSET,
-    MOVED,
-    NOT_AT_X,
-    ONE,
+    FLEET_WITH_DRIVER,
+    NOT_IN_POOL_X,
+    ONE_GPU,
     POD,
     RAY_CLUSTER,
-    SERVED,
+    FLEET_THAT_SERVES_GPUS,
     TRAINING,
-    UNFILLED,
-    WARNED,
-    WHOLE,
+    GPU_PLACEHOLDER,
+    WARNING_CONFIGURATION,
+    WHOLE_GPU_CONFIGURATION,
     limits,
     namespace,
-    of_kind,
-    pods_with,
+    object_of_kind,
+    pod_template,
 )
 from tests.cli.agreement_worlds import claim
 from tests.cli.running import run
@@ -37,103 +37,101 @@ from tests.corpus.move import GPU, migrated_fleet, node
 from tests.webhook.pods import EXAMPLES
 
 
-def apart(around):
-    """The objects in two lists: nodes and classes last, the others first."""
+def split_off_fleet(objects):
+    """Return two lists: the objects that do not describe the fleet, and the nodes, slices and classes."""
     parts = [], []
-    for obj in around:
+    for obj in objects:
         parts[obj["kind"] in CLUSTER].append(obj)
     return parts
 
 
-def cases():
+def migration_cases():
     for kind, table in move.tables().items():
         for case in table:
-            around, fleet = apart(case.around)
-            configuration = HEAD | dict(case.configuration) if case.configuration else None
+            around, fleet = split_off_fleet(case.around)
+            configuration = EMPTY_CONFIGURATION | dict(case.configuration) if case.configuration else None
             yield pytest.param(Scene(case.given, around, fleet, configuration, case.minor), id=f"{kind}: {case.name}")
 
 
-def examples():
+def example_files():
     fleet = [document.object for document in manifests.read([str(EXAMPLES / "fleet")])]
     for path in sorted(EXAMPLES.rglob("*.yaml")):
         objects = [document.object for document in manifests.read([str(path)]) if "kind" in document.object]
-        asking = [obj for obj in objects if '"containers"' in json.dumps(obj) and obj["kind"] != "DaemonSet"]
-        around, nodes = apart(obj for obj in objects if obj not in asking)
-        for number, obj in enumerate(asking):
+        workloads = [obj for obj in objects if '"containers"' in json.dumps(obj) and obj["kind"] != "DaemonSet"]
+        around, nodes = split_off_fleet(obj for obj in objects if obj not in workloads)
+        for number, obj in enumerate(workloads):
             yield pytest.param(Scene(obj, around, nodes or fleet), id=f"{path.relative_to(EXAMPLES)} {number}")
 
 
-@pytest.mark.parametrize("scene", [*cases(), *examples()])
-def test_the_commands_agree_about_each_scene(scene, tmp_path):
+@pytest.mark.parametrize("scene", [*migration_cases(), *example_files()])
+def test_the_commands_agree_about_migration_cases_and_example_files(scene, tmp_path):
     assert not contradictions(ask(scene, tmp_path))
 
 
-QUEUED = {"kueue.x-k8s.io/queue-name": "q"}
-AWAY = pods_with(limits(gpu="1"), nodeSelector={"pool": "x"})
-OWN = {"resourceClaims": [{"name": "x", "resourceClaimName": "c"}]}
-# A key that a DeviceClass serves, beside a key whose claims need a class without devices.
-SERVED_AND_NOT = pods_with(limits(gpu="1"))
-SERVED_AND_NOT["spec"]["initContainers"] = [
+QUEUE_LABEL = {"kueue.x-k8s.io/queue-name": "q"}
+GPU_IN_POOL_X = pod_template(limits(gpu="1"), nodeSelector={"pool": "x"})
+OWN_CLAIM = {"resourceClaims": [{"name": "x", "resourceClaimName": "c"}]}
+# A key that a DeviceClass serves, and a key whose claims need a class without devices.
+SERVED_AND_UNSERVABLE_KEYS = pod_template(limits(gpu="1"))
+SERVED_AND_UNSERVABLE_KEYS["spec"]["initContainers"] = [
     {"name": "i", "image": "i", "resources": {"limits": {"nvidia.com/gpumem": "1"}}}
 ]
 # A container with whole devices, and a container with a key that Koordinator sums over the pod.
-HALVES = pods_with(limits(gpu="1"))
-HALVES["spec"]["containers"].append(
+GPU_AND_SUMMED_KEY = pod_template(limits(gpu="1"))
+GPU_AND_SUMMED_KEY["spec"]["containers"].append(
     {"name": "d", "image": "i", "resources": {"limits": {"huawei.com/npu-core": "100"}}}
 )
-NETWORKS = pods_with({}) | {"metadata": {"annotations": {"k8s.v1.cni.cncf.io/networks": "a/b"}}}
-ISOLATED, LABELLED = (
+NETWORK_ANNOTATION = pod_template({}) | {"metadata": {"annotations": {"k8s.v1.cni.cncf.io/networks": "a/b"}}}
+GPU_WITH_SHARE_LABEL, SHARE_LABEL = (
     template | {"metadata": {"labels": {"koordinator.sh/gpu-isolation-provider": "HAMi-core"}}}
-    for template in (ONE, pods_with({}))
+    for template in (ONE_GPU, pod_template({}))
 )
 EXAMPLE_FLEET = [document.object for document in manifests.read([str(EXAMPLES / "fleet")])]
-AT_X = node("x", {"pool": "x"})
-# A claim for more devices than a node has, beside a name that a DeviceClass and device plugins on other nodes serve.
-BESIDE_TOO_MANY = pods_with(
+NODE_IN_POOL_X = node("x", {"pool": "x"})
+# The pod's own claim c, and a GPU. Only the node in pool x is possible, and the affinity excludes this node.
+CLAIM_AND_GPU_IN_POOL_X = pod_template(
     limits(gpu="1") | {"claims": [{"name": "x"}]},
     nodeSelector={"pool": "x"},
-    affinity={"nodeAffinity": NOT_AT_X},
-    **OWN,
+    affinity={"nodeAffinity": NOT_IN_POOL_X},
+    **OWN_CLAIM,
 )
-BY_BOTH = (
-    *(obj for obj in migrated_fleet("a", extended=GPU) if obj["kind"] != "Node"),
-    node("a", {"pool": "x"}, gpu=8),
-)
-# A claim for more devices than a claim can have, beside a name that a driver serves on one node and a device plugin on another.
-BESIDE_MAX = pods_with(limits(gpu="1") | {"claims": [{"name": "x"}]}, **OWN)
+# A DeviceClass and a driver serve GPUs on node a in pool x, and so does a device plugin.
+FLEET_WITH_DRIVER_AND_PLUGIN = (*(obj for obj in migrated_fleet("a", extended=GPU) if obj["kind"] != "Node"), node("a", {"pool": "x"}, gpu=8))
+# The pod's own claim c, and a GPU.
+CLAIM_AND_GPU = pod_template(limits(gpu="1") | {"claims": [{"name": "x"}]}, **OWN_CLAIM)
 # The scene; the outcome and a code of translate; whether simulate finds a node.
-NAMED = {
-    "a plugin's key that no node has": (Scene(of_kind(*POD, ONE), (), EMPTY), "left", "D222", False),
-    "a key that no dialect has": (Scene(of_kind(*POD, pods_with(limits(fpga="1")))), "unknown", "D211", False),
-    "a label that no node has": (Scene(of_kind(*POD, AWAY), (), MOVED, WHOLE), "translated", "D212", False),
-    "a mode whose namespace stands after the pod": (
-        Scene(of_kind(*POD, ONE), [namespace("off")], MOVED, WHOLE),
+NAMED_SCENES = {
+    "a plugin's key that no node has": (Scene(object_of_kind(*POD, ONE_GPU), (), FLEET_WITHOUT_GPUS), "left", "D222", False),
+    "a key that no dialect has": (Scene(object_of_kind(*POD, pod_template(limits(fpga="1")))), "unknown", "D211", False),
+    "a label that no node has": (Scene(object_of_kind(*POD, GPU_IN_POOL_X), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION), "translated", "D212", False),
+    "mode off, in a Namespace after the pod": (
+        Scene(object_of_kind(*POD, ONE_GPU), [namespace("off")], FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION),
         "left",
         "",
         False,
     ),
-    "a mode that is not a text": (Scene(of_kind(*POD, ONE), [namespace(False)], MOVED, WHOLE), "left", "", False),
-    "a namespace in the fleet, its mode not a text": (
-        Scene(of_kind(*POD, ONE), (), [*MOVED, namespace(False)], WHOLE),
+    "a mode label that is not a text": (Scene(object_of_kind(*POD, ONE_GPU), [namespace(False)], FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION), "left", "", False),
+    "a mode label that is not a text, in the file of the fleet": (
+        Scene(object_of_kind(*POD, ONE_GPU), (), [*FLEET_WITH_DRIVER, namespace(False)], WHOLE_GPU_CONFIGURATION),
         "left",
         "",
         False,
     ),
-    "a served key beside one that no node has, in mode off": (
+    "a served key and a key that no node has, in mode off": (
         Scene(
-            of_kind(*POD, pods_with({"limits": {GPU: "1", "nvidia.com/gpumem": "3000"}})),
+            object_of_kind(*POD, pod_template({"limits": {GPU: "1", "nvidia.com/gpumem": "3000"}})),
             [namespace("off")],
-            SERVED,
-            WHOLE,
+            FLEET_THAT_SERVES_GPUS,
+            WHOLE_GPU_CONFIGURATION,
         ),
         "left",
         "",
         False,
     ),
-    "a served key, in mode off": (Scene(of_kind(*POD, ONE), [namespace("off")], SERVED, WHOLE), "left", "", True),
-    "a key that nodes have, which the pod cannot run on": (
+    "a served key, in mode off": (Scene(object_of_kind(*POD, ONE_GPU), [namespace("off")], FLEET_THAT_SERVES_GPUS, WHOLE_GPU_CONFIGURATION), "left", "", True),
+    "a key of nodes on which the pod cannot run": (
         Scene(
-            of_kind(*POD, pods_with(limits(fpga="1"), nodeSelector={"pool": "x"})), (), (node("b", **{FPGA: 1}), AT_X)
+            object_of_kind(*POD, pod_template(limits(fpga="1"), nodeSelector={"pool": "x"})), (), (node("b", **{FPGA: 1}), NODE_IN_POOL_X)
         ),
         "left",
         "D221",
@@ -141,161 +139,161 @@ NAMED = {
     ),
     "an amount of 0 of a key that only other nodes have": (
         Scene(
-            of_kind(*POD, pods_with(limits(fpga="0"), nodeSelector={"pool": "x"})), (), (node("b", **{FPGA: 1}), AT_X)
+            object_of_kind(*POD, pod_template(limits(fpga="0"), nodeSelector={"pool": "x"})), (), (node("b", **{FPGA: 1}), NODE_IN_POOL_X)
         ),
         "left",
         "",
         True,
     ),
-    "a claim for too many devices beside a served name": (
-        Scene(of_kind(*POD, BESIDE_TOO_MANY), [claim("c", 9)], BY_BOTH),
+    "a claim for more devices than the node has, and a served key": (
+        Scene(object_of_kind(*POD, CLAIM_AND_GPU_IN_POOL_X), [claim("c", 9)], FLEET_WITH_DRIVER_AND_PLUGIN),
         "refused",
         "R023",
         None,
     ),
-    "a claim for more devices than one can have beside a name served in two ways": (
-        Scene(of_kind(*JOB, BESIDE_MAX), [claim("c", 40)], [*SERVED, node("b", gpu=1), node("d", gpu=1)]),
+    "a claim for more devices than a claim can have, and a key of drivers and plugins": (
+        Scene(object_of_kind(*JOB, CLAIM_AND_GPU), [claim("c", 40)], [*FLEET_THAT_SERVES_GPUS, node("b", gpu=1), node("d", gpu=1)]),
         "served",
         "",
         False,
     ),
-    "a label that only a claim for a share replaces, beside a served key": (
-        Scene(of_kind(*JOB, ISOLATED), (), SERVED),
+    "a label that only a claim for a share replaces, and a served key": (
+        Scene(object_of_kind(*JOB, GPU_WITH_SHARE_LABEL), (), FLEET_THAT_SERVES_GPUS),
         "served",
         "",
         True,
     ),
-    "a label that only a claim for a share replaces": (Scene(of_kind(*POD, LABELLED), (), SERVED), "silent", "", True),
-    "an annotation beside no request": (Scene(of_kind(*JOB, NETWORKS), (), MOVED), "silent", "", True),
-    "half a device": (Scene(of_kind(*POD, pods_with(limits(gpu="500m")))), "refused", "R001", None),
-    "a share of a size that nothing tells": (
+    "a label that only a claim for a share replaces": (Scene(object_of_kind(*POD, SHARE_LABEL), (), FLEET_THAT_SERVES_GPUS), "silent", "", True),
+    "a network annotation without a request": (Scene(object_of_kind(*JOB, NETWORK_ANNOTATION), (), FLEET_WITH_DRIVER), "silent", "", True),
+    "half a device": (Scene(object_of_kind(*POD, pod_template(limits(gpu="500m")))), "refused", "R001", None),
+    "a share of a device of unknown size": (
         Scene(
-            of_kind(*POD, pods_with({"limits": {"koordinator.sh/gpu": "1"}})), (), (), HEAD | {"unresolved": "refuse"}
+            object_of_kind(*POD, pod_template({"limits": {"koordinator.sh/gpu": "1"}})), (), (), EMPTY_CONFIGURATION | {"unresolved": "refuse"}
         ),
         "refused",
         "R006",
         None,
     ),
-    "no limit": (Scene(of_kind(*POD, pods_with({"requests": {GPU: "1"}}))), "refused", "R001", None),
-    "a part of the keys": (Scene(of_kind(*POD, BOTH), (), MOVED, WHOLE), "partly", "D211", False),
-    "a key of the pod's sum that stays": (
-        Scene(of_kind(*POD, HALVES), (), MOVED, WHOLE),
+    "a request without a limit": (Scene(object_of_kind(*POD, pod_template({"requests": {GPU: "1"}}))), "refused", "R001", None),
+    "a GPU and a key that no dialect has": (Scene(object_of_kind(*POD, GPU_AND_FPGA), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION), "partly", "D211", False),
+    "a whole GPU and a key that Koordinator sums over the pod": (
+        Scene(object_of_kind(*POD, GPU_AND_SUMMED_KEY), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION),
         "partly",
         "",
         False,
     ),
-    "served by name": (Scene(of_kind(*POD, ONE), (), SERVED), "served", "", True),
-    "a key beside a served one": (Scene(of_kind(*POD, BOTH), (), [*SERVED, node("b", **{FPGA: 1})]), "left", "", False),
-    "keys that one node has, by plugins": (
-        Scene(of_kind(*POD, BOTH), (), [*SERVED, node("b", gpu=1, **{FPGA: 1})]),
+    "a key that a DeviceClass serves by its extended resource name": (Scene(object_of_kind(*POD, ONE_GPU), (), FLEET_THAT_SERVES_GPUS), "served", "", True),
+    "a served key and a plugin's key of another node": (Scene(object_of_kind(*POD, GPU_AND_FPGA), (), [*FLEET_THAT_SERVES_GPUS, node("b", **{FPGA: 1})]), "left", "", False),
+    "two keys that the plugins of one node have": (
+        Scene(object_of_kind(*POD, GPU_AND_FPGA), (), [*FLEET_THAT_SERVES_GPUS, node("b", gpu=1, **{FPGA: 1})]),
         "left",
         "",
         True,
     ),
-    "an unknown kind": (Scene(of_kind(*TRAINING, ONE), (), MOVED, WHOLE), "translated", "", True),
-    "keys that Kueue counts": (Scene(of_kind(*JOB, ONE, labels=QUEUED), (), MOVED, WHOLE), "translated", "", True),
-    "half a device in an unknown kind": (
-        Scene(of_kind(*TRAINING, pods_with(limits(gpu="500m"))), [namespace("observe")]),
+    "a workload of an unknown kind": (Scene(object_of_kind(*TRAINING, ONE_GPU), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION), "translated", "", True),
+    "keys that Kueue counts": (Scene(object_of_kind(*JOB, ONE_GPU, labels=QUEUE_LABEL), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION), "translated", "", True),
+    "half a device in a workload of an unknown kind": (
+        Scene(object_of_kind(*TRAINING, pod_template(limits(gpu="500m"))), [namespace("observe")]),
         "refused",
         "R001",
         None,
     ),
-    "requests of a pod in a JobSet": (Scene(of_kind(*JOBSET, IN_POD)), "refused", "R001", None),
+    "pod-level resources in a JobSet": (Scene(object_of_kind(*JOBSET, POD_LEVEL_GPU)), "refused", "R001", None),
     "an amount that is no quantity": (
-        Scene(of_kind(*POD, pods_with(limits(gpu="abc"))), (), MOVED, WHOLE),
+        Scene(object_of_kind(*POD, pod_template(limits(gpu="abc"))), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION),
         "refused",
         "D001",
         None,
     ),
-    "an amount that is no quantity, on a node that is named": (
-        Scene(of_kind(*POD, pods_with(limits(gpu="abc"), nodeName="a")), (), MOVED),
+    "an amount that is no quantity, in a pod with a nodeName": (
+        Scene(object_of_kind(*POD, pod_template(limits(gpu="abc"), nodeName="a")), (), FLEET_WITH_DRIVER),
         "refused",
         "D001",
         None,
     ),
     "an amount that is no quantity, in a workload": (
-        Scene(of_kind(*JOB, pods_with(limits(gpu="abc"))), (), MOVED, WHOLE),
+        Scene(object_of_kind(*JOB, pod_template(limits(gpu="abc"))), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION),
         "refused",
         "D001",
         None,
     ),
-    "a placeholder beside a refused key": (
+    "a placeholder and a refused key": (
         Scene(
-            of_kind(*POD, pods_with({"limits": {"koordinator.sh/gpu": "1", "vpc.amazonaws.com/pod-eni": "${N}"}})),
+            object_of_kind(*POD, pod_template({"limits": {"koordinator.sh/gpu": "1", "vpc.amazonaws.com/pod-eni": "${N}"}})),
             (),
             (),
-            HEAD | {"unresolved": "refuse"},
+            EMPTY_CONFIGURATION | {"unresolved": "refuse"},
         ),
         "refused",
         "D011",
         None,
     ),
-    "a placeholder": (Scene(of_kind(*POD, UNFILLED)), "unknown", "D011", False),
+    "a placeholder as an amount": (Scene(object_of_kind(*POD, GPU_PLACEHOLDER)), "unknown", "D011", False),
     "a misspelt key with a placeholder": (
-        Scene(of_kind(*POD, pods_with({"limits": {"nvdia.com/gpu": "${GPUS}"}}))),
+        Scene(object_of_kind(*POD, pod_template({"limits": {"nvdia.com/gpu": "${GPUS}"}}))),
         "unknown",
         "D211",
         False,
     ),
-    "own claims, and a label that no node has": (
-        Scene(of_kind(*JOB, pods_with({}, nodeSelector={"pool": "x"}, **OWN)), (), MOVED),
+    "the pod's own claims, and a label that no node has": (
+        Scene(object_of_kind(*JOB, pod_template({}, nodeSelector={"pool": "x"}, **OWN_CLAIM)), (), FLEET_WITH_DRIVER),
         "left",
         "D212",
         False,
     ),
-    "served beside claims that no node could serve, in a template that stays": (
-        Scene(of_kind(*RAY_CLUSTER, SERVED_AND_NOT), (), EXAMPLE_FLEET),
+    "a served key and a key that no node could serve, in a RayCluster": (
+        Scene(object_of_kind(*RAY_CLUSTER, SERVED_AND_UNSERVABLE_KEYS), (), EXAMPLE_FLEET),
         "refused",
         "R020",
         None,
     ),
-    "a node that is named": (
-        Scene(of_kind(*POD, pods_with(limits(gpu="9"), nodeName="a")), (), MOVED, WHOLE),
+    "more GPUs than a node has, in a pod with a nodeName": (
+        Scene(object_of_kind(*POD, pod_template(limits(gpu="9"), nodeName="a")), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION),
         "left",
         "",
         None,
     ),
-    "more devices than a claim can hold, which is only warned of": (
-        Scene(of_kind(*POD, pods_with(limits(gpu="100"))), (), SERVED, WARNED),
+    "more devices than a claim can hold, with impossible warn": (
+        Scene(object_of_kind(*POD, pod_template(limits(gpu="100"))), (), FLEET_THAT_SERVES_GPUS, WARNING_CONFIGURATION),
         "served",
         "R023",
         False,
     ),
-    "more devices than a claim can hold, warned of at the webhook": (
-        Scene(of_kind(*RAY_CLUSTER, pods_with(limits(gpu="100"))), (), MOVED, WHOLE | WARNED),
+    "more devices than a claim can hold, in a RayCluster with impossible warn": (
+        Scene(object_of_kind(*RAY_CLUSTER, pod_template(limits(gpu="100"))), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION | WARNING_CONFIGURATION),
         "translated",
         "R023",
         None,
     ),
-    "null": (Scene(of_kind(*POD, pods_with(limits(gpu=None))), (), EMPTY), "silent", "", True),
-    "an amount of 0": (Scene(of_kind(*POD, pods_with(limits(gpu="0"))), (), EMPTY), "silent", "", True),
+    "an amount of null": (Scene(object_of_kind(*POD, pod_template(limits(gpu=None))), (), FLEET_WITHOUT_GPUS), "silent", "", True),
+    "an amount of 0": (Scene(object_of_kind(*POD, pod_template(limits(gpu="0"))), (), FLEET_WITHOUT_GPUS), "silent", "", True),
     "an amount of 0 of a key that a claim never replaces": (
-        Scene(of_kind(*POD, pods_with({"limits": {"gpu.intel.com/i915_monitoring": "0"}})), (), EMPTY),
+        Scene(object_of_kind(*POD, pod_template({"limits": {"gpu.intel.com/i915_monitoring": "0"}})), (), FLEET_WITHOUT_GPUS),
         "silent",
         "",
         True,
     ),
     "an amount of 0 of a key that stays with its device plugin": (
-        Scene(of_kind(*POD, pods_with({"limits": {"kunlunxin.com/vxpu-memory": "0"}})), (), EMPTY),
+        Scene(object_of_kind(*POD, pod_template({"limits": {"kunlunxin.com/vxpu-memory": "0"}})), (), FLEET_WITHOUT_GPUS),
         "silent",
         "",
         True,
     ),
     "a misspelt key with an amount of 0": (
-        Scene(of_kind(*POD, pods_with({"limits": {"nvidia.com/gpus": "0"}})), (), EMPTY),
+        Scene(object_of_kind(*POD, pod_template({"limits": {"nvidia.com/gpus": "0"}})), (), FLEET_WITHOUT_GPUS),
         "unknown",
         "D211",
         True,
     ),
-    "an amount of 0, without a class, of a key beside one that nodes have": (
-        Scene(of_kind(*POD, pods_with({"limits": {GPU: "1", "nvidia.com/gpumem": "0"}})), (), (node("b", gpu=2),)),
+    "an amount of 0 of a key without a class, and a key that nodes have": (
+        Scene(object_of_kind(*POD, pod_template({"limits": {GPU: "1", "nvidia.com/gpumem": "0"}})), (), (node("b", gpu=2),)),
         "left",
         "",
         True,
     ),
-    "an amount of 0 beside a key that stays": (
+    "an amount of null, and a key that stays": (
         Scene(
-            of_kind(*POD, pods_with({"limits": {"koordinator.sh/fpga": None, FPGA: "1"}})),
+            object_of_kind(*POD, pod_template({"limits": {"koordinator.sh/fpga": None, FPGA: "1"}})),
             (),
             (node("b", **{FPGA: 1}),),
         ),
@@ -306,22 +304,22 @@ NAMED = {
 }
 
 
-@pytest.mark.parametrize("name", NAMED)
-def test_the_commands_agree_about_each_example(name, tmp_path):
-    scene, outcome, code, fits = NAMED[name]
+@pytest.mark.parametrize("name", NAMED_SCENES)
+def test_the_commands_agree_about_each_named_scene(name, tmp_path):
+    scene, outcome, code, fits = NAMED_SCENES[name]
     answers = ask(scene, tmp_path, (*COMMANDS, demo) if scene.fleet and scene.object["kind"] == "Pod" else COMMANDS)
     assert answers["translate"].outcome == outcome, answers["translate"]
     assert {code} - {""} <= answers["translate"].codes, answers["translate"]
     assert answers["simulate"].fits is fits, answers["simulate"]
     assert not contradictions(answers)
-    counted = f"1 {outcome}, 0 without" if outcome != "silent" else "rewritten: 1 without"
-    assert counted in last_line_of_report(scene, tmp_path)
+    expected_count = f"1 {outcome}, 0 without" if outcome != "silent" else "rewritten: 1 without"
+    assert expected_count in last_line_of_report(scene, tmp_path)
 
 
 def last_line_of_report(scene, folder):
-    """The summary of `translate -o report` for the object alone, with the others as inventory."""
+    """Return the last line of `translate -o report` about the scene's object. All other objects are the inventory."""
     (folder / "object.json").write_text(as_list([scene.object]))
     (folder / "around.json").write_text(as_list([*scene.around, *scene.fleet]))
     options = ["--config", folder / "configuration.yaml"] if scene.configuration else []
-    given = ["-f", folder / "object.json", "--inventory", folder / "around.json"]
-    return run("translate", *given, *options, "-o", "report").stdout.splitlines()[-1]
+    inputs = ["-f", folder / "object.json", "--inventory", folder / "around.json"]
+    return run("translate", *inputs, *options, "-o", "report").stdout.splitlines()[-1]

@@ -8,31 +8,31 @@ from analysis.explain.stories import Actor
 from cluster import manifests
 from tests.agreement import Scene, as_list, ask, asked, dashboard, explain, files, resize, simulate, survey, translate
 from tests.cli.agreement_scenes import (
-    EMPTY,
+    FLEET_WITHOUT_GPUS,
     FLEET,
     FPGA,
-    MOVED,
-    ONE,
+    FLEET_WITH_DRIVER,
+    ONE_GPU,
     POD,
     RAY_CLUSTER,
-    SERVED,
-    UNFILLED,
-    WARNED,
-    WHOLE,
-    having,
+    FLEET_THAT_SERVES_GPUS,
+    GPU_PLACEHOLDER,
+    WARNING_CONFIGURATION,
+    WHOLE_GPU_CONFIGURATION,
+    reporting_only_cpu,
     limits,
     namespace,
-    of_kind,
-    pods_with,
+    object_of_kind,
+    pod_template,
 )
 from tests.cli.running import run
 from tests.contradictions import contradictions
-from tests.corpus.move import GPU, migrated_fleet, node, requesting_pod
+from tests.corpus.move import GPU, requesting_pod, migrated_fleet, node
 
 
-def installed(mode, folder):
-    """The manifests of an installation with this mode."""
-    (folder / "installed.yaml").write_text(manifests.dump([WHOLE | {"mode": mode}]))
+def installation_in_mode(mode, folder):
+    """Return the manifests of an installation with this mode."""
+    (folder / "installed.yaml").write_text(manifests.dump([WHOLE_GPU_CONFIGURATION | {"mode": mode}]))
     printed = run("manifests", "--image", "r.example/d:1", "--config", folder / "installed.yaml").stdout
     return [document.object for document in manifests.parse(printed, "")]
 
@@ -40,12 +40,9 @@ def installed(mode, folder):
 @pytest.mark.parametrize("mode", ["observe", "warn", "off"])
 @pytest.mark.parametrize("source", ["label", "object", "installed"])
 def test_every_command_applies_the_mode_that_is_in_force(source, mode, tmp_path):
-    around = {"label": [namespace(mode)], "object": [WHOLE | {"mode": mode}], "installed": installed(mode, tmp_path)}
+    around = {"label": [namespace(mode)], "object": [WHOLE_GPU_CONFIGURATION | {"mode": mode}], "installed": installation_in_mode(mode, tmp_path)}
     scene = Scene(
-        of_kind(*POD, pods_with(limits(gpu="1"))),
-        around[source],
-        migrated_fleet("a"),
-        WHOLE if source == "label" else None,
+        object_of_kind(*POD, pod_template(limits(gpu="1"))), around[source], migrated_fleet("a"), WHOLE_GPU_CONFIGURATION if source == "label" else None
     )
     answers = ask(scene, tmp_path)
     assert answers["translate"].mode == mode
@@ -53,11 +50,7 @@ def test_every_command_applies_the_mode_that_is_in_force(source, mode, tmp_path)
 
 
 def test_the_commands_count_the_same_devices(tmp_path):
-    pods = [
-        requesting_pod(2, nodeName="p"),
-        requesting_pod(1, nodeName="p"),
-        of_kind(*POD, pods_with({"limits": {KUBERNETES: "1"}})),
-    ]
+    pods = [requesting_pod(2, nodeName="p"), requesting_pod(1, nodeName="p"), object_of_kind(*POD, pod_template({"limits": {KUBERNETES_KEY: "1"}}))]
     pods[2]["spec"]["nodeName"] = "p"
     for number, obj in enumerate(pods):
         obj["metadata"] |= {"name": f"r{number}", "uid": str(number)}
@@ -65,12 +58,12 @@ def test_the_commands_count_the_same_devices(tmp_path):
     old, new = (json.loads(json.dumps(obj)) for obj in migrated_fleet("a")[-1:] * 2)
     new["metadata"]["name"], new["spec"]["pool"]["generation"] = "new", 2
     dump = tmp_path / "dump.json"
-    dump.write_text(as_list([*migrated_fleet("a")[:-1], old, new, node("p", gpu=4, **{KUBERNETES: 4}), *pods]))
-    survey, nodes = (asked(command, "-f", dump) for command in ("survey", "free"))
-    listed = [device for row in nodes["nodes"] for device in row["devices"]]
-    held = sum(
+    dump.write_text(as_list([*migrated_fleet("a")[:-1], old, new, node("p", gpu=4, **{KUBERNETES_KEY: 4}), *pods]))
+    survey, free = (asked(command, "-f", dump) for command in ("survey", "free"))
+    listed_devices = [device for row in free["nodes"] for device in row["devices"]]
+    held_count = sum(
         int(amount)
-        for listed_device in listed
+        for listed_device in listed_devices
         if listed_device["state"] == "plugin"
         for holder in listed_device["holders"]
         for amount in holder["share"].values()
@@ -78,30 +71,30 @@ def test_the_commands_count_the_same_devices(tmp_path):
     counts = {
         "devices": {
             "survey": sum(driver["devices"] for driver in survey["drivers"]),
-            "free": sum(listed_device["state"] != "plugin" for listed_device in listed),
+            "free": sum(listed_device["state"] != "plugin" for listed_device in listed_devices),
         },
         "in use": {
             "survey": sum(plugin["migratingDevices"] + plugin["stayingDevices"] for plugin in survey["plugins"]),
-            "free": held,
+            "free": held_count,
         },
     }
-    right = {"devices": 8, "in use": 4}
-    wrong = {
-        f"{what}: {name} {count}, right {right[what]}"
-        for what in right
-        for name, count in counts[what].items()
-        if count != right[what]
+    expected = {"devices": 8, "in use": 4}
+    wrong_counts = {
+        f"{quantity}: {name} {count}, right {expected[quantity]}"
+        for quantity in expected
+        for name, count in counts[quantity].items()
+        if count != expected[quantity]
     }
-    assert not wrong
+    assert not wrong_counts
 
 
-TAINTED = {"taints": [{"key": "t", "effect": "NoSchedule"}]}
-KUBERNETES = "kubernetes.io/gpu"  # nodes report this key, but it is not an extended resource
-FINDINGS_OF = {"check": "findings", "doctor": "findings", "survey": "obstacles"}
+TAINT_SPEC = {"taints": [{"key": "t", "effect": "NoSchedule"}]}
+KUBERNETES_KEY = "kubernetes.io/gpu"  # nodes report this key, but it is not an extended resource
+FINDINGS_FIELD = {"check": "findings", "doctor": "findings", "survey": "obstacles"}
 
 
-def claim(name, device, pod):
-    """A claim with this device, reserved for a pod that does not exist."""
+def allocated_claim(name, device, pod):
+    """Return a claim that has this device and is reserved for this pod."""
     request = {
         "name": "r",
         "exactly": {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 1},
@@ -120,73 +113,73 @@ def claim(name, device, pod):
 
 
 def test_the_commands_report_the_same_claims_and_pods(tmp_path):
-    """A claim of a deleted pod, a claim on a device that is gone, and a pod that was created before the webhook ran."""
-    late, runs = of_kind(*POD, ONE, uid="w"), of_kind(*POD, pods_with({}, nodeName="a"), name="runs", uid="runs")
-    runs["status"] = {"phase": "Running"}
-    unplaced = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1"}
-    late["status"] = {"phase": "Pending", "conditions": [unplaced]}
-    loose = claim("loose", "gpu-1", "")
-    del loose["status"]["reservedFor"]
+    """Two claims of deleted pods, a claim for a device that is gone, and a pod that was created before the webhook ran."""
+    untranslated_pod, running_pod = object_of_kind(*POD, ONE_GPU, uid="w"), object_of_kind(*POD, pod_template({}, nodeName="a"), name="runs", uid="runs")
+    running_pod["status"] = {"phase": "Running"}
+    unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1"}
+    untranslated_pod["status"] = {"phase": "Pending", "conditions": [unschedulable]}
+    owned_claim = allocated_claim("loose", "gpu-1", "")
+    del owned_claim["status"]["reservedFor"]
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "gone", "uid": "gone", "controller": True}
-    loose["metadata"]["ownerReferences"] = [owner]
+    owned_claim["metadata"]["ownerReferences"] = [owner]
     dump, config = tmp_path / "dump.json", tmp_path / "configuration.yaml"
-    config.write_text(manifests.dump([WHOLE]))
+    config.write_text(manifests.dump([WHOLE_GPU_CONFIGURATION]))
     dump.write_text(
         as_list(
             [
-                *MOVED,
+                *FLEET_WITH_DRIVER,
                 namespace("enforce"),
-                claim("stale", "gpu-0", "gone"),
-                claim("ghost", "gpu-99", "runs"),
-                loose,
-                late,
-                runs,
+                allocated_claim("stale", "gpu-0", "gone"),
+                allocated_claim("ghost", "gpu-99", "runs"),
+                owned_claim,
+                untranslated_pod,
+                running_pod,
             ]
         )
     )
-    reported = json.dumps(asked("doctor", "-f", dump, "--config", config)["findings"])
+    doctor_findings = json.dumps(asked("doctor", "-f", dump, "--config", config)["findings"])
     for name in ("stale", "ghost", "loose"):
         answer = asked("explain", "claim", f"n/{name}", "-f", dump, "--config", config)["claim"]
-        wrong = bool(answer["claim"]["remarks"] or answer.get("wrong"))
-        assert wrong == (f"n/{name}" in reported), f"explain finds {name} wrong: {wrong}"
+        is_wrong = bool(answer["claim"]["remarks"] or answer.get("wrong"))
+        assert is_wrong == (f"n/{name}" in doctor_findings), f"explain finds {name} wrong: {is_wrong}"
     answer = asked("explain", "pod/w", "-n", "n", "-f", dump, "--config", config)["pod"]["nextStep"]
     pods = asked("simulate", "-f", dump, "--config", config)["pods"]
     assert answer["actor"] == Actor.USER
-    assert "n/w" in reported
+    assert "n/w" in doctor_findings
     assert not any(pod["node"] for pod in pods if pod["pod"] == "n/w")
 
 
-def test_the_commands_read_the_same_files(tmp_path):
-    (tmp_path / "pod.yaml").write_text(json.dumps(of_kind(*POD, pods_with(limits(gpu="1")))))
+def test_no_command_reports_an_error_about_a_helm_template(tmp_path):
+    (tmp_path / "pod.yaml").write_text(json.dumps(object_of_kind(*POD, pod_template(limits(gpu="1")))))
     (tmp_path / "chart.yaml").write_text("{{- if .Values.on }}\nkind: Pod\n{{- end }}\n")
     for command in ("translate", "check", "survey", "simulate", "free", "doctor", "quota"):
         result = run(command, "-f", tmp_path, "-o", "json")
         assert not json.loads(result.stdout).get("errors"), f"a Helm template is an error for {command}"
 
 
-@pytest.mark.parametrize(("label", "faulty"), [("enforced", True), (False, True), ("warn", False), ("", False)])
-def test_the_commands_report_the_same_namespaces(label, faulty, tmp_path):
+@pytest.mark.parametrize(("label", "is_misspelt"), [("enforced", True), (False, True), ("warn", False), ("", False)])
+def test_check_survey_and_doctor_agree_about_a_namespaces_mode(label, is_misspelt, tmp_path):
     dump = tmp_path / "dump.json"
-    dump.write_text(as_list([*installed("enforce", tmp_path), namespace(label), *FLEET, of_kind(*POD, ONE)]))
-    listed = {command: asked(command, "-f", dump)[field] for command, field in FINDINGS_OF.items()}
-    named = {
+    dump.write_text(as_list([*installation_in_mode("enforce", tmp_path), namespace(label), *FLEET, object_of_kind(*POD, ONE_GPU)]))
+    findings_by_command = {command: asked(command, "-f", dump)[field] for command, field in FINDINGS_FIELD.items()}
+    about_namespace = {
         command: {(finding["code"], finding["message"]) for finding in findings if finding["object"] == "Namespace/n"}
-        for command, findings in listed.items()
+        for command, findings in findings_by_command.items()
     }
-    assert len(named["check"]) == faulty
-    assert named["survey"] == named["check"]
-    assert named["doctor"] == named["check"]
+    assert len(about_namespace["check"]) == is_misspelt
+    assert about_namespace["survey"] == about_namespace["check"]
+    assert about_namespace["doctor"] == about_namespace["check"]
 
 
 def test_explain_starts_with_the_workloads_unreadable_pod(tmp_path):
-    """The head of the RayCluster fits, and its worker has a placeholder as an amount."""
-    answers = ask(Scene(of_kind(*RAY_CLUSTER, UNFILLED), (), EMPTY), tmp_path)
+    """The head pod of the RayCluster fits. The worker pod has a placeholder as an amount."""
+    answers = ask(Scene(object_of_kind(*RAY_CLUSTER, GPU_PLACEHOLDER), (), FLEET_WITHOUT_GPUS), tmp_path)
     assert "${GPUS}" in answers["explain"].said
     assert "w-0-0" not in answers["explain"].said.partition("cannot be read")[0]
     assert not contradictions(answers)
 
 
-COUNTING = {
+COUNTING_QUEUES = {
     "Queue": ("scheduling.volcano.sh/v1beta1", {"capability": {GPU: 2}}),
     "ClusterQueue": (
         "kueue.x-k8s.io/v1beta1",
@@ -195,11 +188,11 @@ COUNTING = {
 }
 
 
-@pytest.mark.parametrize("kind", COUNTING)
+@pytest.mark.parametrize("kind", COUNTING_QUEUES)
 def test_the_commands_name_the_keys_that_a_queue_counts(kind, tmp_path):
-    version, spec = COUNTING[kind]
+    version, spec = COUNTING_QUEUES[kind]
     queue = {"apiVersion": version, "kind": kind, "metadata": {"name": "w"}, "spec": spec}
-    answers = ask(Scene(queue, (), MOVED), tmp_path, (translate, survey, explain))
+    answers = ask(Scene(queue, (), FLEET_WITH_DRIVER), tmp_path, (translate, survey, explain))
     assert answers["translate"].outcome == "left"
     assert {name: result.keys for name, result in answers.items()} == dict.fromkeys(answers, answers["translate"].keys)
 
@@ -219,7 +212,7 @@ def test_the_commands_find_no_keys_in_a_device_plugin(tmp_path):
             "template": {"metadata": {"labels": {"a": "b"}}, "spec": spec},
         },
     }
-    answers = ask(Scene(plugin, (), MOVED), tmp_path, (translate, survey, explain))
+    answers = ask(Scene(plugin, (), FLEET_WITH_DRIVER), tmp_path, (translate, survey, explain))
     assert {name: result.keys for name, result in answers.items()} == {name: {} for name in answers}
 
 
@@ -231,19 +224,19 @@ def test_a_runtime_class_restricts_the_nodes_of_a_pod(tmp_path):
         "handler": "r",
         "scheduling": {"nodeSelector": {"pool": "x"}},
     }
-    answers = ask(Scene(of_kind(*POD, pods_with(limits(gpu="1"), runtimeClassName="r")), [runtime], SERVED), tmp_path)
+    answers = ask(Scene(object_of_kind(*POD, pod_template(limits(gpu="1"), runtimeClassName="r")), [runtime], FLEET_THAT_SERVES_GPUS), tmp_path)
     assert answers["simulate"].fits is False
     assert "before it in the queue" not in answers["explain"].said
     assert not contradictions(answers)
 
 
-def test_devices_that_earlier_pods_take_are_not_room(tmp_path):
-    """A taint keeps the pod from one node, and a pod of higher priority takes all devices of the other."""
+def test_a_pod_does_not_fit_if_earlier_pods_take_the_devices(tmp_path):
+    """A taint keeps the pod from node a, and a pod of higher priority takes all devices of node b."""
     nodes = migrated_fleet("a", "b", extended=GPU)
-    nodes = having(*[obj | {"spec": TAINTED} if obj["metadata"]["name"] == "a" else obj for obj in nodes])
-    first = of_kind(*POD, pods_with(limits(gpu="8"), priority=5), name="first")
+    nodes = reporting_only_cpu(*[obj | {"spec": TAINT_SPEC} if obj["metadata"]["name"] == "a" else obj for obj in nodes])
+    first = object_of_kind(*POD, pod_template(limits(gpu="8"), priority=5), name="first")
     answers = ask(
-        Scene(of_kind(*POD, ONE), [first], nodes), tmp_path, (translate, simulate, explain, resize, dashboard)
+        Scene(object_of_kind(*POD, ONE_GPU), [first], nodes), tmp_path, (translate, simulate, explain, resize, dashboard)
     )
     for command in ("simulate", "explain", "resize", "dashboard"):
         assert answers[command].fits is False, command
@@ -251,10 +244,10 @@ def test_devices_that_earlier_pods_take_are_not_room(tmp_path):
     assert not contradictions(answers)
 
 
-def test_a_new_pod_comes_after_the_pods_that_wait(tmp_path):
-    waiting = of_kind(*POD, pods_with(limits(gpu="8")), name="stored")
+def test_a_new_pod_is_placed_after_the_waiting_pods(tmp_path):
+    waiting = object_of_kind(*POD, pod_template(limits(gpu="8")), name="stored")
     waiting["metadata"] |= {"uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}
-    scene = Scene(of_kind(*POD, ONE, name="a"), [waiting], having(*migrated_fleet("n", extended=GPU)))
+    scene = Scene(object_of_kind(*POD, ONE_GPU, name="a"), [waiting], reporting_only_cpu(*migrated_fleet("n", extended=GPU)))
     answers = ask(scene, tmp_path, (translate, simulate, explain, resize, dashboard))
     for command in ("simulate", "explain", "resize", "dashboard"):
         assert answers[command].fits is False, command
@@ -264,47 +257,47 @@ def test_a_new_pod_comes_after_the_pods_that_wait(tmp_path):
 @pytest.mark.parametrize(
     ("key", "amount", "fleet", "scheduler"),
     [
-        ("koordinator.sh/gpu", "100", MOVED, "default-scheduler"),
+        ("koordinator.sh/gpu", "100", FLEET_WITH_DRIVER, "default-scheduler"),
         (FPGA, "1", [node("a", **{FPGA: 4})], "koord-scheduler"),
     ],
 )
-def test_a_pod_needs_no_scheduler_before_it_is_created(key, amount, fleet, scheduler, tmp_path):
-    """If the webhook translates the keys of a pod with its legacy system's scheduler, it assigns the pod to another scheduler."""
-    given = of_kind(*POD, pods_with({"limits": {key: amount}}, schedulerName="koord-scheduler"))
-    answers = ask(Scene(given, (), fleet), tmp_path)
+def test_explain_names_the_scheduler_that_will_place_the_pod(key, amount, fleet, scheduler, tmp_path):
+    """The webhook replaces the scheduler of a legacy system only in pods whose keys it translates."""
+    pod = object_of_kind(*POD, pod_template({"limits": {key: amount}}, schedulerName="koord-scheduler"))
+    answers = ask(Scene(pod, (), fleet), tmp_path)
     assert (answers["simulate"].fits, answers["explain"].fits) == (True, True)
     assert f"{scheduler} has not placed it yet" in answers["explain"].said
     assert not contradictions(answers)
 
 
-def test_a_pod_uses_the_claim_templates_beside_it(tmp_path):
+def test_a_pod_uses_the_claim_template_in_the_files(tmp_path):
     request = {
         "name": "r",
         "exactly": {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 1},
     }
-    made = {
+    claim_template = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
         "metadata": {"name": "t", "namespace": "n"},
         "spec": {"spec": {"devices": {"requests": [request]}}},
     }
-    own = pods_with({}, resourceClaims=[{"name": "x", "resourceClaimTemplateName": "t"}])
-    answers = ask(Scene(of_kind(*POD, own), [made], MOVED), tmp_path, (translate, simulate, explain))
+    pod = pod_template({}, resourceClaims=[{"name": "x", "resourceClaimTemplateName": "t"}])
+    answers = ask(Scene(object_of_kind(*POD, pod), [claim_template], FLEET_WITH_DRIVER), tmp_path, (translate, simulate, explain))
     assert (answers["simulate"].fits, answers["explain"].fits) == (True, True)
-    own["spec"]["nodeSelector"] = {"pool": "x"}
-    answers = ask(Scene(of_kind(*POD, own), [made], MOVED), tmp_path, (translate, simulate, explain))
+    pod["spec"]["nodeSelector"] = {"pool": "x"}
+    answers = ask(Scene(object_of_kind(*POD, pod), [claim_template], FLEET_WITH_DRIVER), tmp_path, (translate, simulate, explain))
     assert answers["simulate"].fits is False
     assert "pool=x" in answers["explain"].said
 
 
 def test_the_error_of_a_pod_names_its_own_claim(tmp_path):
-    many = pods_with(limits(gpu="100"))
-    scene = Scene(of_kind(*POD, many), [of_kind(*POD, many, name="a")], SERVED, WARNED)
+    many = pod_template(limits(gpu="100"))
+    scene = Scene(object_of_kind(*POD, many), [object_of_kind(*POD, many, name="a")], FLEET_THAT_SERVES_GPUS, WARNING_CONFIGURATION)
     assert "ResourceClaim/n/w-" in ask(scene, tmp_path, (simulate,))["simulate"].said
 
 
-def test_a_pod_refused_for_its_amount_has_no_outlook(tmp_path):
+def test_a_pod_refused_for_its_amount_has_no_prospect(tmp_path):
     """A claim for the amount would fit, but the pod is refused."""
-    scene = Scene(of_kind(*POD, pods_with(limits(gpu="500m"))), (), SERVED)
+    scene = Scene(object_of_kind(*POD, pod_template(limits(gpu="500m"))), (), FLEET_THAT_SERVES_GPUS)
     assert ask(scene, tmp_path, (explain,))["explain"].refused
     assert asked("explain", "pod/w", "-n", "n", *files(scene, tmp_path))["pod"]["prospect"] is None

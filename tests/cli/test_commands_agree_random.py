@@ -6,25 +6,25 @@ import pytest
 
 from tests import draws
 from tests.agreement import COMMANDS, OTHERS, Scene, ask
-from tests.cli.agreement_scenes import CLAIMED, FLEET, FPGA, HEAD, KINDS, WARNED, WHOLE, having, namespace, of_kind
-from tests.cli.agreement_worlds import world
+from tests.cli.agreement_scenes import TRANSLATING_CONFIGURATION, FLEET, FPGA, EMPTY_CONFIGURATION, WORKLOAD_KINDS, WARNING_CONFIGURATION, WHOLE_GPU_CONFIGURATION, reporting_only_cpu, namespace, object_of_kind
+from tests.cli.agreement_worlds import random_cluster_scene
 from tests.contradictions import contradictions
 from tests.corpus.move import GPU, migrated_fleet, node
 from webhook.dialects import Position
 from webhook.state import Configuration
 
-ROWS = [row for dialect in Configuration().dialects for row in dialect.keys if "<" not in row.name]
-KEYS = sorted({row.name for row in ROWS if row.place is Position.RESOURCE})
-ANNOTATIONS = sorted({row.name for row in ROWS if row.place is Position.ANNOTATION})
+DIALECT_KEYS = [row for dialect in Configuration().dialects for row in dialect.keys if "<" not in row.name]
+KEYS = sorted({row.name for row in DIALECT_KEYS if row.place is Position.RESOURCE})
+ANNOTATIONS = sorted({row.name for row in DIALECT_KEYS if row.place is Position.ANNOTATION})
 CONFIGURATIONS = (
-    *(None, None, HEAD, WHOLE, CLAIMED, WARNED),
-    *(HEAD | {"approximations": "leave"}, HEAD | {"unresolved": "refuse"}),
+    *(None, None, EMPTY_CONFIGURATION, WHOLE_GPU_CONFIGURATION, TRANSLATING_CONFIGURATION, WARNING_CONFIGURATION),
+    *(EMPTY_CONFIGURATION | {"approximations": "leave"}, EMPTY_CONFIGURATION | {"unresolved": "refuse"}),
 )
 AMOUNTS = ("1",) * 12 + ("2", "4", "4", "100", "0", "500m")
 
 
-def drawn(number):
-    """A random object with nodes, a mode and a configuration."""
+def random_scene(number):
+    """Return a random pod or workload with nodes, a mode and a configuration."""
     draw = random.Random(number)
 
     def seldom(value, share=0.1):
@@ -46,32 +46,32 @@ def drawn(number):
     template = {"metadata": {"labels": labels}, "spec": spec}
     template["metadata"] |= seldom({"annotations": {draw.choice(ANNOTATIONS): draw.choice(("1", "50", "a"))}}, 0.25)
     plugins = [node(name, **{key: draw.choice((1, 4)) for key in keys}) for name in ("p", "q")]
-    fleet = draw.choice(((), plugins, FLEET, (*FLEET, *plugins), having(*migrated_fleet("a", "b", extended=GPU))))
-    configuration, around = draw.choice(CONFIGURATIONS), []
+    fleet = draw.choice(((), plugins, FLEET, (*FLEET, *plugins), reporting_only_cpu(*migrated_fleet("a", "b", extended=GPU))))
+    configuration, surroundings = draw.choice(CONFIGURATIONS), []
     mode = draw.choice(("enforce", "observe", "warn", "off"))
     source = draw.choice(("", "", "label", "object", "option"))
     if source == "label":
-        around.append(namespace(mode))
+        surroundings.append(namespace(mode))
     elif source:
-        configuration = (configuration or HEAD) | {"mode": mode}
+        configuration = (configuration or EMPTY_CONFIGURATION) | {"mode": mode}
     if source == "object":
-        around, configuration = [configuration], None
-    given = of_kind(*draw.choice((("v1", "Pod"), *KINDS)), template, labels=labels)
-    return Scene(given, around, fleet, configuration, draw.choice((0, 0, 0, 34, 36)))
+        surroundings, configuration = [configuration], None
+    obj = object_of_kind(*draw.choice((("v1", "Pod"), *WORKLOAD_KINDS)), template, labels=labels)
+    return Scene(obj, surroundings, fleet, configuration, draw.choice((0, 0, 0, 34, 36)))
 
 
 def commands_of(number):
-    """The commands to run for a draw: every command, and one of the servers and formats (all of them in a full run)."""
+    """Return the commands to run for this draw: every command, and one server or output format (in a full run all of them)."""
     return (*COMMANDS, *(OTHERS if draws.ALL else OTHERS[number % len(OTHERS) :][:1]))
 
 
 @pytest.mark.parametrize("number", range(draws.draws(200)))
 def test_the_commands_agree_about_random_objects(number, tmp_path):
-    assert not contradictions(ask(drawn(number), tmp_path, commands_of(number)))
+    assert not contradictions(ask(random_scene(number), tmp_path, commands_of(number)))
 
 
-WIDE_AMOUNTS = ("1",) * 5 + ("0", None, "${N}", "1k", 2, "500m")
-WIDE_KINDS = {
+FURTHER_AMOUNTS = ("1",) * 5 + ("0", None, "${N}", "1k", 2, "500m")
+FURTHER_KINDS = {
     ("v1", "Pod"): lambda template: template["spec"],
     ("apps/v1", "StatefulSet"): lambda template: {"selector": {"matchLabels": {"a": "b"}}, "template": template},
     ("batch.volcano.sh/v1alpha1", "Job"): lambda template: {"tasks": [{"replicas": 1, "template": template}]},
@@ -81,44 +81,44 @@ WIDE_KINDS = {
     ("kubeflow.org/v1", "PyTorchJob"): lambda template: {
         "pytorchReplicaSpecs": {role: {"replicas": 1, "template": template} for role in ("Master", "Worker")}
     },
-    ("ray.io/v1", "RayCluster"): KINDS["ray.io/v1", "RayCluster"],
+    ("ray.io/v1", "RayCluster"): WORKLOAD_KINDS["ray.io/v1", "RayCluster"],
     ("example.com/v1", "Training"): lambda template: {"template": template},
 }
 PLUGINS = (node("p", gpu=4, **{FPGA: 4}), node("q", {"pool": "x"}, gpu=2))
-WIDE_FLEETS = (
+FURTHER_FLEETS = (
     (),
     FLEET,
     (*FLEET, *PLUGINS),
-    (*having(*migrated_fleet("a", extended=GPU)), *PLUGINS),
+    (*reporting_only_cpu(*migrated_fleet("a", extended=GPU)), *PLUGINS),
     PLUGINS,
 )
 
 
-def drawn_again(number):
+def scene_of_further_kinds(number):
     draw = random.Random(f"again {number}")
     keys = draw.choice(([GPU], [GPU], [GPU, FPGA], [GPU, "nvidia.com/gpumem"], draw.sample(KEYS, 2)))
     containers = []
     for name in ("c", "d")[: draw.choice((1, 2))]:
-        amounts = {key: draw.choice(WIDE_AMOUNTS) for key in keys}
+        amounts = {key: draw.choice(FURTHER_AMOUNTS) for key in keys}
         parts = draw.choice((("limits",), ("limits",), ("limits",), ("limits", "requests"), ("requests",)))
         containers.append({"name": name, "image": "i", "resources": dict.fromkeys(parts, amounts)})
     spec = {"containers": containers}
     spec |= draw.choice(({}, {}, {}, {"nodeSelector": {"pool": "x"}}, {"resources": {"limits": {GPU: "1"}}}))
-    version, kind = draw.choice(tuple(WIDE_KINDS))
-    made = WIDE_KINDS[version, kind]({"metadata": {"labels": {"a": "b"}}, "spec": spec})
-    given = {"apiVersion": version, "kind": kind, "metadata": {"name": "w", "namespace": "n"}, "spec": made}
-    around = [namespace(draw.choice(("enforce", "observe", "warn", "off")))] if draw.random() < 0.4 else []
-    return Scene(given, around, draw.choice(WIDE_FLEETS), draw.choice(CONFIGURATIONS), draw.choice((0, 0, 34)))
+    version, kind = draw.choice(tuple(FURTHER_KINDS))
+    object_spec = FURTHER_KINDS[version, kind]({"metadata": {"labels": {"a": "b"}}, "spec": spec})
+    obj = {"apiVersion": version, "kind": kind, "metadata": {"name": "w", "namespace": "n"}, "spec": object_spec}
+    surroundings = [namespace(draw.choice(("enforce", "observe", "warn", "off")))] if draw.random() < 0.4 else []
+    return Scene(obj, surroundings, draw.choice(FURTHER_FLEETS), draw.choice(CONFIGURATIONS), draw.choice((0, 0, 34)))
 
 
 @pytest.mark.parametrize("number", range(draws.draws(200)))
-def test_the_commands_agree_about_many_random_objects(number, tmp_path):
-    assert not contradictions(ask(drawn_again(number), tmp_path, commands_of(number)))
+def test_the_commands_agree_about_random_objects_of_further_kinds(number, tmp_path):
+    assert not contradictions(ask(scene_of_further_kinds(number), tmp_path, commands_of(number)))
 
 
-FAILED_ONCE = {57, 79, 163}
+SEEDS_THAT_FAILED_ONCE = {57, 79, 163}
 
 
-@pytest.mark.parametrize("number", sorted({*range(draws.draws(80)), *FAILED_ONCE}))
+@pytest.mark.parametrize("number", sorted({*range(draws.draws(80)), *SEEDS_THAT_FAILED_ONCE}))
 def test_the_commands_agree_in_random_clusters(number, tmp_path):
-    assert not contradictions(ask(world(number), tmp_path, commands_of(number)))
+    assert not contradictions(ask(random_cluster_scene(number), tmp_path, commands_of(number)))
