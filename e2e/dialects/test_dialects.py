@@ -17,7 +17,7 @@ from e2e.actors.client import ApiError
 from e2e.actors.webhook import CONFIGURATION as PLAIN
 from e2e.actors.webhook import claims_of, results_of
 from e2e.ground.images import BUSYBOX
-from tests.cli.dialect_examples import CONFIGURATION, DRIVERS, FILES, OPTIONAL, OPTIONAL_FILES, example, inventory
+from tests.cli.dialect_examples import CONFIGURATION, DRIVERS, FILES, OPTIONAL_CONFIGURATION, OPTIONAL_FILES, example, inventory
 from tests.webhook.dialects.test_vocabularies import CASES
 from tests.webhook.pods import configured, state_of_files
 from webhook.admission import decide_object
@@ -141,8 +141,8 @@ def annotations_namespace(control_plane, webhook, ready_namespace):
     options = ("--opt-in", "--failure-policy=Fail")
     probe = pods(next(example for example in ANNOTATION_EXAMPLES if example.devices), ready_namespace)[0]
     try:
-        webhook.follow(OPTIONAL.read_text())
-        webhook.register(*options, f"--config={OPTIONAL}")
+        webhook.follow(OPTIONAL_CONFIGURATION.read_text())
+        webhook.register(*options, f"--config={OPTIONAL_CONFIGURATION}")
         control_plane.until("every registered webhook has a CA bundle and rules", webhook.is_called, 30)
         control_plane.until(
             "the webhook translates a pod that requests by annotation",

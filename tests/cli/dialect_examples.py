@@ -1,4 +1,4 @@
-"""The manifests of manifests/examples/<dialect>, the outcome that their first lines expect, and the drivers' inventory."""
+"""The manifests of manifests/examples/<dialect>, the outcome that the first line of each expects, and the drivers' inventory."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ CONFIGURATION = EXAMPLES / "dialects.yaml"
 DIALECTS = [vocabulary.table.name for vocabulary in VOCABULARIES]
 FILES = sorted(path for name in DIALECTS for path in (EXAMPLES / name).glob("*.yaml"))
 # A configuration whose options translate further dialects, and pods of these dialects.
-OPTIONAL = EXAMPLES / "annotated.yaml"
-OPTIONAL_FILES = sorted(OPTIONAL.with_suffix("").glob("*.yaml"))
-_LINE = re.compile(r"^# expect: (.+)$", re.MULTILINE)
+OPTIONAL_CONFIGURATION = EXAMPLES / "annotated.yaml"
+OPTIONAL_FILES = sorted(OPTIONAL_CONFIGURATION.with_suffix("").glob("*.yaml"))
+_EXPECTATION = re.compile(r"^# expect: (.+)$", re.MULTILINE)
 
 
 class Example(NamedTuple):
@@ -28,9 +28,9 @@ class Example(NamedTuple):
 
     path: Path
     object: dict[str, Any]
-    devices: dict[str, int]  # by driver, for one pod of each of its templates
-    left: frozenset[str]
-    refused: str
+    devices: dict[str, int]  # number by driver, for one pod of each template of the manifest
+    left: frozenset[str]  # keys that stay
+    refused: str  # code of the refusal, or empty
 
     @property
     def name(self) -> str:
@@ -38,11 +38,11 @@ class Example(NamedTuple):
 
     @property
     def configuration(self) -> Path:
-        return OPTIONAL if self.path in OPTIONAL_FILES else CONFIGURATION
+        return OPTIONAL_CONFIGURATION if self.path in OPTIONAL_FILES else CONFIGURATION
 
 
 def example(path: Path) -> Example:
-    (expectation,) = _LINE.findall(path.read_text())
+    (expectation,) = _EXPECTATION.findall(path.read_text())
     devices: dict[str, int] = {}
     left: frozenset[str] = frozenset()
     refused = ""

@@ -7,21 +7,21 @@ import yaml
 from tests.cli.running import run
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-SYSTEM = "drawbridge-system"
+NAMESPACE = "drawbridge-system"
 IMAGE = "registry.example.com/drawbridge:1"
-WELL = run("manifests", "--image", IMAGE).stdout
+PRINTED_MANIFESTS = run("manifests", "--image", IMAGE).stdout
 
 
 def installation():
-    """The objects of an installation with what servers and controllers add."""
-    objects = list(yaml.safe_load_all(WELL))
+    """Return the objects of an installation, with the fields that the API server and controllers add."""
+    objects = list(yaml.safe_load_all(PRINTED_MANIFESTS))
     for obj in objects:
         if obj["kind"] == "Deployment":
             obj["status"] = {"observedGeneration": 1, "replicas": 2, "readyReplicas": 2}
         if obj["kind"].endswith("WebhookConfiguration"):
-            waiting = yaml.safe_load(obj["metadata"]["annotations"]["drawbridge.dev/rules"])
+            rules_by_name = yaml.safe_load(obj["metadata"]["annotations"]["drawbridge.dev/rules"])
             for hook in obj["webhooks"]:
-                hook["rules"] = waiting[hook["name"]]
+                hook["rules"] = rules_by_name[hook["name"]]
                 hook["clientConfig"]["caBundle"] = "eA=="
     objects.append(lease("drawbridge", "drawbridge-controller-0", NOW))
     return objects
@@ -29,7 +29,7 @@ def installation():
 
 def lease(name, holder, renewed):
     spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed.isoformat()}
-    return {"kind": "Lease", "metadata": {"name": name, "namespace": SYSTEM}, "spec": spec}
+    return {"kind": "Lease", "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
 
 
 def object_named(objects, kind, name):

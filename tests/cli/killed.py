@@ -1,6 +1,6 @@
-"""Ends `translate --in-place` by SIGKILL before each of its file system changes, in a process of its own.
+"""Ends `translate --in-place` by SIGKILL before its first file system change, then before its second one, and so on.
 
-python -m tests.cli.killed FOLDER prints, for each change, the files after the run was undone, and after it was repeated.
+python -m tests.cli.killed FOLDER prints a line for each killed run: the files after `--undo`, and the files after the run was repeated.
 """
 
 import json
@@ -17,20 +17,20 @@ from cli.main import main
 CHANGES = {"os.rename", "os.link", "os.remove", "os.mkdir", "os.chmod"}
 
 
-def run(*args, before=0):
-    """Run a command in a child, kill it before the change with this number, and return its exit code."""
+def run(*args, change_number=0):
+    """Run a command in a child process, kill it before the change with this number, and return its exit code."""
     pid = os.fork()
     if not pid:
-        seen = 0
+        change_count = 0
 
         def watch(event, values):
-            nonlocal seen
+            nonlocal change_count
             if event in CHANGES or (event == "open" and values[2] & os.O_CREAT):
-                seen += 1
-                if seen == before:
+                change_count += 1
+                if change_count == change_number:
                     os.kill(os.getpid(), signal.SIGKILL)
 
-        if before:
+        if change_number:
             sys.addaudithook(watch)
         sys.stdout = sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  the process ends with it
         try:
@@ -41,7 +41,7 @@ def run(*args, before=0):
 
 
 def files(folder):
-    """The content of a folder: bytes and modes of files, and targets of links."""
+    """Return the content of a folder: bytes and modes of files, and targets of links."""
     return {
         path.relative_to(folder).as_posix(): (
             str(path.readlink()) if path.is_symlink() else [path.read_bytes().hex(), path.stat().st_mode]
@@ -51,30 +51,30 @@ def files(folder):
     }
 
 
-def tried(original, before):
-    """Return the files after a killed run was undone, and after another killed run was repeated and then undone."""
+def undo_and_repeat(original, change_number):
+    """Kill two runs before the same change. Return the files after the first is undone, and after the second is repeated, then undone."""
     trees = {}
-    for way in (("--undo",), ("--in-place", "--undo")):
+    for steps in (("--undo",), ("--in-place", "--undo")):
         tree = original.with_name("tree")
         for folder in (tree, Path(os.environ["XDG_STATE_HOME"])):
             shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(original, tree, symlinks=True)
         os.chdir(tree)
-        trees["killed"] = run("translate", "--in-place", ".", before=before) == -signal.SIGKILL
-        for step in way:
+        trees["killed"] = run("translate", "--in-place", ".", change_number=change_number) == -signal.SIGKILL
+        for step in steps:
             run("translate", step, ".")
-            trees[" ".join([*way[: way.index(step) + 1]])] = files(tree)
+            trees[" ".join([*steps[: steps.index(step) + 1]])] = files(tree)
     return trees
 
 
 if __name__ == "__main__":
-    assert analysis.translated
+    assert analysis.translated  # `translate` needs these imports; they are made once, before the forks
     original = Path(sys.argv[1]) / "original"
     os.environ |= {"XDG_STATE_HOME": str(original.with_name("state")), "PATH": ""}
     number = 0
     is_killed = True
     while is_killed:
         number += 1
-        trees = tried(original, number)
+        trees = undo_and_repeat(original, number)
         is_killed = trees["killed"]
         print(json.dumps(trees), flush=True)

@@ -14,12 +14,12 @@ MODES = Path(__file__).parents[2] / "manifests" / "examples" / "modes"
 
 
 def run(*args, stdin=None):
-    """The result of `drawbridge` with these arguments: exit_code, stdout, stderr."""
+    """Run `drawbridge` with these arguments. Return the result: exit_code, stdout, stderr."""
     return CliRunner().invoke(main, [str(arg) for arg in args], input=stdin)
 
 
 def run_json(*args, stdin=None):
-    """The exit code and the only document of `drawbridge ... -o json`."""
+    """Run `drawbridge ... -o json`. Return the exit code and the only document on stdout."""
     result = run(*args, "-o", "json", stdin=stdin)
     return result.exit_code, json.loads(result.stdout)
 
@@ -31,13 +31,13 @@ def manifest(path, *objects):
 
 
 def modes(*names):
-    """The options for these files of the four-mode example."""
+    """Return the `-f` options for these files of manifests/examples/modes."""
     return [part for name in names for part in ("-f", MODES / f"{name}.yaml")]
 
 
 @pytest.fixture
-def somewhere(tmp_path, monkeypatch):
-    """An empty working directory and an empty cluster."""
+def empty_directory(tmp_path, monkeypatch):
+    """An empty working directory. Commands that connect to a cluster reach an empty cluster."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Kubernetes, "connect", lambda **_: Embedded())
     return tmp_path

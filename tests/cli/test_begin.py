@@ -1,6 +1,7 @@
-"""SIGTERM ends the process at any time after the first import, also as process 1 of a container.
+"""SIGTERM ends the process at any time after the first import. A full disk or a closed stream does not cause a traceback.
 
-143 is our exit code. -15 would mean the kernel's default action, which process 1 does not have.
+The process exits with 143, which works in process 1 of a container, too. -15 would mean the kernel's default action for SIGTERM, which
+process 1 does not have.
 """
 
 import os
@@ -14,35 +15,35 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-OURS = 128 + signal.SIGTERM
+EXIT_CODE_AFTER_SIGTERM = 128 + signal.SIGTERM
 
 
-def started(script, **pipes):
+def start_python(script, **pipes):
     return subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True, **pipes)
 
 
-@pytest.mark.parametrize("name", ["click", "cli.main"])
-def test_sigterm_during_imports_ends_the_process_at_once(name):
-    """The import blocks on standard input, to which nothing is written."""
-    stuck = (
+@pytest.mark.parametrize("module", ["click", "cli.main"])
+def test_sigterm_during_imports_ends_the_process_at_once(module):
+    """The import of the module waits for standard input, to which nothing is written."""
+    script = (
         "import sys\n"
         "class Stuck:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        f"        if name == {name!r}:\n"
+        f"        if name == {module!r}:\n"
         "            print('importing', flush=True)\n"
         "            sys.stdin.read()\n"
         "sys.meta_path.insert(0, Stuck())\n"
         "from cli import begin\n"
         "begin()\n"
     )
-    with started(stuck, stdin=subprocess.PIPE) as process:
+    with start_python(script, stdin=subprocess.PIPE) as process:
         assert process.stdout.readline() == "importing\n"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == OURS
+        assert process.wait(60) == EXIT_CODE_AFTER_SIGTERM
 
 
 def test_the_second_signal_ends_a_process_that_stops_slowly():
-    slow = (
+    script = (
         "import asyncio, signal\n"
         "from cli import end\nfrom analysis import loop\n"
         "from runtime.process import stopping\n"
@@ -55,11 +56,11 @@ def test_the_second_signal_ends_a_process_that_stops_slowly():
         "    await asyncio.Event().wait()\n"
         "loop.run(main())\n"
     )
-    with started(slow) as process:
+    with start_python(script) as process:
         for line in ("ready", "stopping"):
             assert process.stdout.readline() == f"{line}\n"
             process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == OURS
+        assert process.wait(60) == EXIT_CODE_AFTER_SIGTERM
 
 
 def test_the_entry_points_call_begin():
@@ -68,11 +69,11 @@ def test_the_entry_points_call_begin():
 
 
 COMMAND = [sys.executable, "-c", "from cli import begin; begin()"]
-FULL = "/dev/full"
+FULL_DEVICE = "/dev/full"
 
 
-def ended(*arguments, redirected="", **pipes):
-    line = " ".join([*map(shlex.quote, (*COMMAND, *arguments)), redirected])
+def run_in_shell(*arguments, redirection="", **pipes):
+    line = " ".join([*map(shlex.quote, (*COMMAND, *arguments)), redirection])
     return subprocess.run(line, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False, **pipes)
 
 
@@ -80,14 +81,14 @@ def ended(*arguments, redirected="", **pipes):
 @pytest.mark.linux("writes to /dev/full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_output_to_a_full_disk_exits_with_3(arguments, unbuffered):
-    result = ended(*arguments, redirected=f"> {FULL}", env=os.environ | {"PYTHONUNBUFFERED": unbuffered})
+    result = run_in_shell(*arguments, redirection=f"> {FULL_DEVICE}", env=os.environ | {"PYTHONUNBUFFERED": unbuffered})
     assert result.returncode == 3
     assert "No space left on device" in result.stderr
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_closed_standard_stream_does_not_change_the_exit_code(closed):
-    result = ended("explain", "R023", redirected=closed)
+@pytest.mark.parametrize("redirection", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_standard_stream_does_not_change_the_exit_code(redirection):
+    result = run_in_shell("explain", "R023", redirection=redirection)
     assert (result.returncode, "Traceback" in result.stderr) == (0, False)
-    assert ended("check", "-f", "none.yaml", redirected=closed).returncode == 2
+    assert run_in_shell("check", "-f", "none.yaml", redirection=redirection).returncode == 2

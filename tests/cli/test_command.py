@@ -1,4 +1,4 @@
-"""The contract of all commands: exit codes 0, 1, 2 and 3, each with exactly one JSON document on stdout."""
+"""All commands exit with 0, 1, 2 or 3, and `-o json` always prints exactly one document on stdout."""
 
 import errno
 import json
@@ -16,27 +16,27 @@ from rendering.exits import Broken, CommandFailed, Exit
 from tests.cli.running import run
 from tests.cluster.hostile import odd_objects
 
-GOOD = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu}\nspec: {}\n"
+VALID_CLASS = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu}\nspec: {}\n"
 
 
-def answer(result):
-    """The JSON document on stdout, which must be the only output there."""
+def json_on_stdout(result):
+    """Return the JSON document on stdout, which must be the only output there."""
     return json.loads(result.stdout)
 
 
 def test_a_missing_input_exits_with_2():
     result = run("check", "-o", "json")
     assert result.exit_code == 2
-    assert answer(result)["findings"] == []
-    assert "nothing to check" in answer(result)["errors"][0]["message"]
+    assert json_on_stdout(result)["findings"] == []
+    assert "nothing to check" in json_on_stdout(result)["errors"][0]["message"]
     assert "nothing to check" in result.stderr
 
 
 @pytest.mark.parametrize("options", [["-o", "json"], ["-ojson"], ["--output=json"], ["--output", "json"]])
-def test_an_unknown_option_is_reported_in_json_with_every_spelling(options):
+def test_every_spelling_of_json_output_reports_an_unknown_option(options):
     result = run("check", *options, "--bogus")
     assert result.exit_code == 2
-    assert "--bogus" in answer(result)["errors"][0]["message"]
+    assert "--bogus" in json_on_stdout(result)["errors"][0]["message"]
 
 
 def test_without_json_errors_are_written_to_stderr_only():
@@ -45,13 +45,13 @@ def test_without_json_errors_are_written_to_stderr_only():
 
 
 def test_an_unknown_output_format_exits_with_2():
-    result = run("check", "-f", "-", "-o", "jsno", stdin=GOOD)
+    result = run("check", "-f", "-", "-o", "jsno", stdin=VALID_CLASS)
     assert result.exit_code == 2
     assert "did you mean json?" in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("arguments", "meant"),
+    ("arguments", "text"),
     [
         (["chek"], "did you mean check"),
         (["check", "--inventroy"], "--inventory"),
@@ -59,10 +59,10 @@ def test_an_unknown_output_format_exits_with_2():
         (["xyz"], "xyz"),
     ],
 )
-def test_a_misspelling_is_reported_on_one_line_with_a_suggestion(arguments, meant):
+def test_an_unknown_command_or_option_is_reported_on_one_line(arguments, text):
     result = run(*arguments)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
-    assert meant in result.stderr
+    assert text in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_misspelling_is_reported_on_one_line_with_a_suggestion(arguments, mean
     ],
 )
 def test_a_common_mistake_is_answered_with_a_remedy(arguments, remedy):
-    assert remedy in run(*arguments, stdin=GOOD).stderr
+    assert remedy in run(*arguments, stdin=VALID_CLASS).stderr
 
 
 @pytest.mark.parametrize(
@@ -90,25 +90,25 @@ def test_a_common_mistake_is_answered_with_a_remedy(arguments, remedy):
         (["observed", "/nowhere/log"], "/nowhere/log: cannot be read: No such file or directory (check the path)"),
     ],
 )
-def test_an_invalid_option_value_is_reported_on_one_line(arguments, message):
-    result = run(*arguments, stdin=GOOD)
+def test_an_invalid_command_line_is_reported_on_one_line(arguments, message):
+    result = run(*arguments, stdin=VALID_CLASS)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
     assert message in result.stderr
 
 
 @pytest.mark.parametrize(
-    "broken",
+    "text",
     ["kind: Pod\nmetadata: {name: a\n", '{"kind": "Pod", "metadata": {"name": "a"', "spec: [\nkind: Pod\n"],
 )
-def test_a_broken_manifest_without_an_apiversion_is_not_skipped(broken, tmp_path):
-    (tmp_path / "pod.yaml").write_text(broken)
+def test_a_broken_manifest_without_an_apiversion_is_not_skipped(text, tmp_path):
+    (tmp_path / "pod.yaml").write_text(text)
     result = run("check", str(tmp_path))
     assert result.exit_code == 2
     assert "pod.yaml:" in result.stderr
     assert "skipped" not in result.stdout
 
 
-def test_commands_that_read_no_files_suggest_none():
+def test_uninstall_reads_no_files_and_suggests_none():
     assert "-f" not in run("uninstall", "--kubeconfig", "/nowhere").stderr
 
 
@@ -118,7 +118,7 @@ def test_without_a_command_the_help_is_printed():
 
 
 def test_an_incomplete_answer_ends_with_an_error(tmp_path):
-    (tmp_path / "a.yaml").write_text(GOOD)
+    (tmp_path / "a.yaml").write_text(VALID_CLASS)
     (tmp_path / "b.yaml").write_text("apiVersion: [1")
     result = run("check", "-f", str(tmp_path))
     assert result.exit_code == 2
@@ -131,7 +131,7 @@ def test_broken_yaml_names_file_line_and_remedy(tmp_path):
     file.write_text("apiVersion: 1\nb: 'x\n---\napiVersion: [1\n")
     result = run("check", "-f", str(file), "-o", "json")
     assert result.exit_code == 2
-    first, second = answer(result)["errors"]
+    first, second = json_on_stdout(result)["errors"]
     assert (first["file"], first["line"]) == (str(file), 3)
     assert "never closed" in first["remedy"]
     assert second["line"] == 5
@@ -139,41 +139,42 @@ def test_broken_yaml_names_file_line_and_remedy(tmp_path):
 
 
 def test_standard_input_is_read_only_once():
-    result = run("check", "-f", "-", "-f", "-", stdin=GOOD)
+    result = run("check", "-f", "-", "-f", "-", stdin=VALID_CLASS)
     assert result.exit_code == 2
     assert "more than once" in result.stderr
-    assert run("check", "-f", "-", "--inventory", "-", stdin=GOOD).exit_code == 2
+    assert run("check", "-f", "-", "--inventory", "-", stdin=VALID_CLASS).exit_code == 2
 
 
-def test_missing_files_and_empty_directories_are_broken_input(tmp_path):
+def test_missing_files_and_empty_directories_exit_with_2(tmp_path):
     assert run("check", "-f", str(tmp_path / "gone.yaml")).exit_code == 2
     result = run("check", "-f", str(tmp_path))
     assert result.exit_code == 2
     assert "no manifests in this directory" in result.stderr
 
 
-def test_a_file_that_cannot_be_read_is_broken_input(tmp_path):
+def test_a_file_that_cannot_be_read_exits_with_2(tmp_path):
     file = tmp_path / "loop.yaml"
     file.symlink_to(file)
-    for named in (file, tmp_path):
-        result = run("check", "-f", str(named))
+    for path in (file, tmp_path):
+        result = run("check", "-f", str(path))
         assert result.exit_code == 2
         assert "loop.yaml: cannot be read" in result.stderr
 
 
-def failing_command(failure):
+def command_with_outcome(outcome):
+    """Return a command that raises or returns this outcome."""
     @declare("try", empty={"answer": None})
     @options.output("text", "json", default="text")
     def fail(output):
-        if isinstance(failure, BaseException):
-            raise failure
-        return failure
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
 
     return fail
 
 
 @pytest.mark.parametrize(
-    ("failure", "code"),
+    ("outcome", "code"),
     [
         (None, 0),
         (Exit.FINE, 0),
@@ -186,10 +187,10 @@ def failing_command(failure):
         (KeyError("oops"), 3),
     ],
 )
-def test_each_error_has_its_exit_code(failure, code):
-    result = CliRunner().invoke(failing_command(failure), ["-o", "json"])
+def test_each_outcome_has_its_exit_code(outcome, code):
+    result = CliRunner().invoke(command_with_outcome(outcome), ["-o", "json"])
     assert result.exit_code == code
-    if isinstance(failure, Exception):
+    if isinstance(outcome, Exception):
         document = json.loads(result.stdout)
         assert document["answer"] is None
         assert document["errors"]
@@ -197,32 +198,32 @@ def test_each_error_has_its_exit_code(failure, code):
 
 
 def test_a_bug_is_reported_with_its_traceback():
-    result = CliRunner().invoke(failing_command(KeyError("oops")), [])
+    result = CliRunner().invoke(command_with_outcome(KeyError("oops")), [])
     assert "bug in drawbridge" in result.stderr
     assert "Traceback" in result.stderr
 
 
 def test_expected_errors_of_several_tasks_are_reported_once():
     """Two listeners of a process have the same error: another process uses their address."""
-    used = "Address already in use (127.0.0.1:1)"
-    both = [ExceptionGroup("door", [OSError(errno.EADDRINUSE, used)]) for _ in range(2)]
+    message = "Address already in use (127.0.0.1:1)"
+    listener_errors = [ExceptionGroup("listener", [OSError(errno.EADDRINUSE, message)]) for _ in range(2)]
     result = CliRunner().invoke(
-        failing_command(ExceptionGroup("tasks", [*both, CommandFailed("no kubeconfig", "name one")])), []
+        command_with_outcome(ExceptionGroup("tasks", [*listener_errors, CommandFailed("no kubeconfig", "name one")])), []
     )
     assert result.exit_code == 3
     assert result.stderr.splitlines() == [
-        f"error: environment: {used} (stop the process that uses this address, or choose another one)",
+        f"error: environment: {message} (stop the process that uses this address, or choose another one)",
         "error: no kubeconfig (name one)",
     ]
-    mixed = CliRunner().invoke(failing_command(ExceptionGroup("tasks", [KeyError("oops"), Broken("no")])), [])
-    assert mixed.exit_code == 3
-    assert "bug in drawbridge: KeyError" in mixed.stderr
-    assert "error: no" in mixed.stderr
+    with_a_bug = CliRunner().invoke(command_with_outcome(ExceptionGroup("tasks", [KeyError("oops"), Broken("no")])), [])
+    assert with_a_bug.exit_code == 3
+    assert "bug in drawbridge: KeyError" in with_a_bug.stderr
+    assert "error: no" in with_a_bug.stderr
 
 
 def test_a_closed_output_is_not_a_bug():
     """`drawbridge check | head -1` ends without an error."""
-    text = "---\n".join(GOOD.replace("spec: {}", "spec: {bogus: 1}") for _ in range(3000))
+    text = "---\n".join(VALID_CLASS.replace("spec: {}", "spec: {bogus: 1}") for _ in range(3000))
     result = subprocess.run(
         ["bash", "-c", f"{sys.executable} -c 'from cli.main import main; main()' check -f - | head -1"],
         input=text,
@@ -243,11 +244,11 @@ def test_the_command_starts_without_heavy_libraries():
     assert not {"aiohttp", "yaml", "kubernetes", "asyncio", "ssl", "cryptography"} & set(result.stdout.split())
 
 
-HEAD = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
+CONFIGURATION_HEAD = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
 
 
-def commands_with_a_configuration(tmp_path):
-    """Every command with --config, up to the point where it has read the file."""
+def arguments_of_commands(tmp_path):
+    """Yield the arguments of six commands that accept --config and stop at an error in that file."""
     pod = tmp_path / "pod.yaml"
     pod.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n")
     yield ["translate", "-f", str(pod)]
@@ -259,43 +260,43 @@ def commands_with_a_configuration(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "places"),
+    ("content", "texts"),
     [
-        (HEAD + "canary: 300\nmode: loud\n", [":3:1: 300 is not a percentage at /canary", ":4:1: the text 'loud'"]),
-        (HEAD + "---\nkind: ConfigMap\n", [": a configuration file holds one DrawbridgeConfiguration"]),
+        (CONFIGURATION_HEAD + "canary: 300\nmode: loud\n", [":3:1: 300 is not a percentage at /canary", ":4:1: the text 'loud'"]),
+        (CONFIGURATION_HEAD + "---\nkind: ConfigMap\n", [": a configuration file holds one DrawbridgeConfiguration"]),
         ("kind: ConfigMap\ndata: {drawbridge.yaml: ''}\n", [":1: this is a ConfigMap"]),
         ("apiVersion: v1\nkind: Pod\nspec: {}\n", [":1: this is a Pod, not a DrawbridgeConfiguration"]),
-        (HEAD + "mode: warn\nmode: enforce\n", [":4: the key 'mode' is given twice (remove one of them"]),
-        (HEAD + "hami: {depth: 1}\n", ["unknown field 'depth' at /hami/depth (remove it or correct its name: `draw"]),
+        (CONFIGURATION_HEAD + "mode: warn\nmode: enforce\n", [":4: the key 'mode' is given twice (remove one of them"]),
+        (CONFIGURATION_HEAD + "hami: {depth: 1}\n", ["unknown field 'depth' at /hami/depth (remove it or correct its name: `draw"]),
         ("mode: [\n", [":2:1: "]),
         ("", ["this one holds no object"]),
     ],
 )
-def test_every_command_reports_the_same_configuration_errors(tmp_path, content, places):
+def test_six_commands_report_the_same_configuration_errors(tmp_path, content, texts):
     file = tmp_path / "c.yaml"
     file.write_text(content)
     messages = set()
-    for arguments in commands_with_a_configuration(tmp_path):
+    for arguments in arguments_of_commands(tmp_path):
         result = run(*arguments, "--config", str(file))
         assert result.exit_code == 2, (arguments, result.output)
         messages.add(result.stderr)
     (text,) = messages
-    assert all(place in text for place in places), text
-    assert text.count("error: ") >= len(places)
+    assert all(expected_text in text for expected_text in texts), text
+    assert text.count("error: ") >= len(texts)
 
 
-def test_a_configuration_has_the_same_errors_among_manifests(tmp_path):
+def test_a_configuration_among_manifests_has_the_same_errors(tmp_path):
     file = tmp_path / "c.yaml"
-    file.write_text(HEAD + "mode: warn\nmode: enforce\nhami: {depth: 1}\n")
-    by_option = run("translate", "-f", "-", "--config", str(file), stdin=GOOD)
-    among_files = run("translate", "-f", "-", "-f", str(file), stdin=GOOD)
+    file.write_text(CONFIGURATION_HEAD + "mode: warn\nmode: enforce\nhami: {depth: 1}\n")
+    by_option = run("translate", "-f", "-", "--config", str(file), stdin=VALID_CLASS)
+    among_files = run("translate", "-f", "-", "-f", str(file), stdin=VALID_CLASS)
     assert by_option.stderr == among_files.stderr
     assert by_option.stderr.count("\n") == 2
 
 
-def test_reading_a_configuration_needs_no_web_server(tmp_path):
+def test_reading_a_configuration_loads_no_web_server(tmp_path):
     file = tmp_path / "c.yaml"
-    file.write_text(HEAD)
+    file.write_text(CONFIGURATION_HEAD)
     script = "import sys; from cli.main import main; main(standalone_mode=False); print(*sys.modules)"
     arguments = ["dialects", "-o", "json", "--config", str(file)]
     result = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
@@ -303,48 +304,48 @@ def test_reading_a_configuration_needs_no_web_server(tmp_path):
 
 
 @pytest.fixture
-def mixed(tmp_path):
-    """A folder with a chart's template, a binary file with a YAML suffix, a valid manifest, and a manifest with an invalid name."""
-    (tmp_path / "a.yaml").write_text(GOOD)
+def mixed_folder(tmp_path):
+    """A folder with a valid manifest, a chart's template, a binary file with a YAML suffix, and a manifest with an invalid name."""
+    (tmp_path / "a.yaml").write_text(VALID_CLASS)
     (tmp_path / "b.yaml").write_text("{{- if .Values.gpu }}\nkind: Pod\n{{- end }}\n")
     (tmp_path / "c.yaml").write_bytes(b"\x89PNG\xff\xfe\x00")
-    (tmp_path / "d.yaml").write_text(GOOD.replace("name: gpu", "name: Bad_Name"))
+    (tmp_path / "d.yaml").write_text(VALID_CLASS.replace("name: gpu", "name: Bad_Name"))
     return tmp_path
 
 
-def test_an_unreadable_file_does_not_stop_check(mixed):
-    (mixed / "e.yaml").write_text("apiVersion: [1")
-    result = run("check", "-f", str(mixed))
+def test_an_unreadable_file_does_not_stop_check(mixed_folder):
+    (mixed_folder / "e.yaml").write_text("apiVersion: [1")
+    result = run("check", "-f", str(mixed_folder))
     assert result.exit_code == 2
     assert "2 objects checked: 1 error" in result.stdout
-    assert f"error: {mixed}/e.yaml:" in result.stderr
-    result = run("check", "-f", str(mixed), "-o", "json")
+    assert f"error: {mixed_folder}/e.yaml:" in result.stderr
+    result = run("check", "-f", str(mixed_folder), "-o", "json")
     assert result.exit_code == 2
-    assert [Path(error["file"]).name for error in answer(result)["errors"]] == ["e.yaml"]
-    passed = {(Path(skip["file"]).name, skip["reason"]) for skip in answer(result)["skippedDocuments"]}
-    assert passed == {("b.yaml", "template"), ("c.yaml", "other")}
-    assert [finding["code"] for finding in answer(result)["findings"]] == ["D102"]
+    assert [Path(error["file"]).name for error in json_on_stdout(result)["errors"]] == ["e.yaml"]
+    skipped = {(Path(skip["file"]).name, skip["reason"]) for skip in json_on_stdout(result)["skippedDocuments"]}
+    assert skipped == {("b.yaml", "template"), ("c.yaml", "other")}
+    assert [finding["code"] for finding in json_on_stdout(result)["findings"]] == ["D102"]
 
 
-def test_an_unreadable_file_does_not_stop_translate(mixed):
-    result = run("translate", "-f", str(mixed), "-o", "json")
+def test_an_unreadable_file_does_not_stop_translate(mixed_folder):
+    result = run("translate", "-f", str(mixed_folder), "-o", "json")
     assert result.exit_code == 2
-    assert len(answer(result)["items"]) == 2
-    assert [Path(error["file"]).name for error in answer(result)["errors"]] == ["c.yaml"], "a template is skipped"
-    assert run("translate", "-f", str(mixed)).stdout.count("kind: DeviceClass") == 2
+    assert len(json_on_stdout(result)["items"]) == 2
+    assert [Path(error["file"]).name for error in json_on_stdout(result)["errors"]] == ["c.yaml"], "b.yaml is a template and no error"
+    assert run("translate", "-f", str(mixed_folder)).stdout.count("kind: DeviceClass") == 2
 
 
-def test_claims_are_not_allocated_when_the_input_has_no_node(mixed):
-    (mixed / "e.yaml").write_text("apiVersion: [1")
-    result = run("simulate", "-f", str(mixed), "--claims", "-o", "json")
+def test_claims_are_not_allocated_when_the_input_has_no_node(mixed_folder):
+    (mixed_folder / "e.yaml").write_text("apiVersion: [1")
+    result = run("simulate", "-f", str(mixed_folder), "--claims", "-o", "json")
     assert result.exit_code == 2
-    unreadable, reason = answer(result)["errors"]
+    unreadable, reason = json_on_stdout(result)["errors"]
     assert (Path(unreadable["file"]).name, reason["message"]) == ("e.yaml", "no Node in the input")
 
 
 @pytest.fixture(scope="module")
-def odd(tmp_path_factory):
-    """A file with each malformed manifest."""
+def malformed_file(tmp_path_factory):
+    """A file with all malformed manifests of `odd_objects`."""
     file = tmp_path_factory.mktemp("odd") / "odd.yaml"
     file.write_text("\n---\n".join(json.dumps(obj) for obj in odd_objects()))
     return str(file)
@@ -361,7 +362,7 @@ def odd(tmp_path_factory):
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_a_malformed_manifest_causes_no_exception(arguments, codes, odd):
-    result = run(*arguments, odd)
+def test_a_malformed_manifest_causes_no_exception(arguments, codes, malformed_file):
+    result = run(*arguments, malformed_file)
     assert "bug in drawbridge" not in result.output, result.output[-2000:]
     assert result.exit_code in codes

@@ -63,15 +63,15 @@ def test_the_commands_count_the_same_devices(tmp_path):
     listed_devices = [device for row in free["nodes"] for device in row["devices"]]
     held_count = sum(
         int(amount)
-        for listed_device in listed_devices
-        if listed_device["state"] == "plugin"
-        for holder in listed_device["holders"]
+        for device in listed_devices
+        if device["state"] == "plugin"
+        for holder in device["holders"]
         for amount in holder["share"].values()
     )
     counts = {
         "devices": {
             "survey": sum(driver["devices"] for driver in survey["drivers"]),
-            "free": sum(listed_device["state"] != "plugin" for listed_device in listed_devices),
+            "free": sum(device["state"] != "plugin" for device in listed_devices),
         },
         "in use": {
             "survey": sum(plugin["migratingDevices"] + plugin["stayingDevices"] for plugin in survey["plugins"]),
@@ -80,7 +80,7 @@ def test_the_commands_count_the_same_devices(tmp_path):
     }
     expected = {"devices": 8, "in use": 4}
     wrong_counts = {
-        f"{quantity}: {name} {count}, right {expected[quantity]}"
+        f"{quantity}: {name} {count}, expected {expected[quantity]}"
         for quantity in expected
         for name, count in counts[quantity].items()
         if count != expected[quantity]

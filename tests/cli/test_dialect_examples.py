@@ -1,4 +1,4 @@
-"""Real manifests of every dialect: `translate`, `check` and the embedded cluster have the outcome that the first line of each expects."""
+"""Real manifests of every dialect: `translate`, `check` and the embedded cluster give the outcome that a manifest's first line expects."""
 
 import json
 from collections import Counter
@@ -17,7 +17,7 @@ from tests.cli.dialect_examples import (
     DIALECTS,
     DRIVERS,
     FILES,
-    OPTIONAL,
+    OPTIONAL_CONFIGURATION,
     OPTIONAL_FILES,
     Example,
     example,
@@ -30,48 +30,50 @@ from webhook.dialects import TARGETS
 EXAMPLES = {example_read.name: example_read for example_read in map(example, (*FILES, *OPTIONAL_FILES))}
 FOLDERS = {
     CONFIGURATION: [option for name in DIALECTS for option in ("-f", str(DRIVERS.parent / name))],
-    OPTIONAL: ["-f", str(OPTIONAL.with_suffix(""))],
+    OPTIONAL_CONFIGURATION: ["-f", str(OPTIONAL_CONFIGURATION.with_suffix(""))],
 }
 
 
-def firsts(case: Example) -> list[dict]:
-    """Return the first pod of each template."""
-    return [GeneratedNames().name(made.pod) for made in created_pods(case.object)]
+def first_pods(case: Example) -> list[dict]:
+    """Return the first pod of each template of a manifest."""
+    return [GeneratedNames().name(created.pod) for created in created_pods(case.object)]
 
 
 def requested_keys(case: Example) -> set[str]:
     """Return the resources that the containers request, except those that every node has."""
     keys = set()
-    for pod in firsts(case):
+    for pod in first_pods(case):
         for container in (*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]):
             keys |= {key for key in container.get("resources", {}).get("limits", {}) if "/" in key}
     return keys
 
 
 @cache
-def translated(configuration: Path) -> dict:
+def answer_of_translate(configuration: Path) -> dict:
+    """Translate all examples with this configuration."""
     options = ["--inventory", str(DRIVERS), "--config", str(configuration), "-o", "json"]
     result = run("translate", *FOLDERS[configuration], *options)
-    assert result.exit_code == 1, "some are refused"
+    assert result.exit_code == 1, "no example was refused"
     return json.loads(result.stdout)
 
 
 def decisions_on(case: Example) -> list[dict]:
     metadata = case.object["metadata"]
     name = f"{case.object['kind']}/{metadata['namespace']}/{metadata['name']}"
-    return [decision for decision in translated(case.configuration)["decisions"] if decision["object"] == name]
+    return [decision for decision in answer_of_translate(case.configuration)["decisions"] if decision["object"] == name]
 
 
 @cache
 def findings(configuration: Path) -> list[dict]:
-    known = ["--inventory", str(DRIVERS), "--inventory", str(configuration)]
-    result = run("check", *FOLDERS[configuration], *known, "-o", "json")
+    """Return the findings of `check` about all examples with this configuration."""
+    inventories = ["--inventory", str(DRIVERS), "--inventory", str(configuration)]
+    result = run("check", *FOLDERS[configuration], *inventories, "-o", "json")
     return json.loads(result.stdout)["findings"]
 
 
-def test_every_dialect_has_two_manifests_each_with_its_own_name():
-    many = Counter(path.parent.name for path in FILES)
-    assert [name for name in DIALECTS if many[name] < 2] == []
+def test_every_dialect_has_two_manifests_and_all_names_differ():
+    count_by_dialect = Counter(path.parent.name for path in FILES)
+    assert [name for name in DIALECTS if count_by_dialect[name] < 2] == []
     names = Counter((case.object["kind"], case.object["metadata"]["namespace"], case.object["metadata"]["name"]) for case in EXAMPLES.values())  # fmt: skip
     assert max(names.values()) == 1
 
@@ -105,37 +107,37 @@ def test_check_reports_only_the_expected_errors(name):
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-async def test_a_pod_gets_devices_of_the_expected_drivers(name):
+async def test_a_pod_gets_the_expected_devices_or_is_refused(name):
     expected = EXAMPLES[name]
-    given: Counter[str] = Counter()
+    devices_by_driver: Counter[str] = Counter()
     refusals = []
-    for pod in firsts(expected):
-        async with playground(inventory(), source_of(str(expected.configuration))) as here:
-            answer = await here.push(pod)
+    for pod in first_pods(expected):
+        async with playground(inventory(), source_of(str(expected.configuration))) as cluster:
+            answer = await cluster.push(pod)
             if answer.stored is None:
                 refusals.append(answer.refusal)
                 continue
             key = (answer.stored["metadata"]["namespace"], answer.stored["metadata"]["name"])
             if "resourceClaims" not in answer.stored["spec"]:
                 continue
-            assert await here.wait_for_pods([key], PATIENCE)
-            placed = await here.pod(*key)
-            assert placed.spec.node_name, placed.status.conditions
-            for claim in await here.claims(placed):
+            assert await cluster.wait_for_pods([key], PATIENCE)
+            placed_pod = await cluster.pod(*key)
+            assert placed_pod.spec.node_name, placed_pod.status.conditions
+            for claim in await cluster.claims(placed_pod):
                 assert claim.status.allocation
-                given.update(result.driver for result in claim.status.allocation.devices.results)
-    assert dict(given) == expected.devices
+                devices_by_driver.update(result.driver for result in claim.status.allocation.devices.results)
+    assert dict(devices_by_driver) == expected.devices
     assert [expected.refused in refusal for refusal in refusals] == ([True] if expected.refused else [])
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.name)
 def test_attributes_that_a_target_names_are_published_in_the_inventory(target):
-    every = inventory()
-    assert set(target.classes) & {value["metadata"]["name"] for value in every if value["kind"] == "DeviceClass"}
+    objects = inventory()
+    assert set(target.classes) & {obj["metadata"]["name"] for obj in objects if obj["kind"] == "DeviceClass"}
     published: set[str] = set()
-    for value in every:
-        if value["kind"] == "ResourceSlice" and value["spec"]["driver"] == target.driver:
-            published |= {name for device in value["spec"]["devices"] for name in device["attributes"]}
+    for obj in objects:
+        if obj["kind"] == "ResourceSlice" and obj["spec"]["driver"] == target.driver:
+            published |= {name for device in obj["spec"]["devices"] for name in device["attributes"]}
     named = {name.removeprefix(f"{target.driver}/") for name in (target.unique, target.product, *target.where, *target.true) if name}  # fmt: skip
     named |= {target.profile} if target.profile not in ("profile", "") else set()
     assert named <= {name.removeprefix(f"{target.driver}/") for name in published}
@@ -144,6 +146,6 @@ def test_attributes_that_a_target_names_are_published_in_the_inventory(target):
 
 
 def test_the_drivers_inventory_is_valid_for_the_api_server():
-    for value in inventory():
-        if value["kind"] != "Node":
-            assert validation.errors(value) == [], value["metadata"]["name"]
+    for obj in inventory():
+        if obj["kind"] != "Node":
+            assert validation.errors(obj) == [], obj["metadata"]["name"]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from cli.main import COMMANDS, GROUPS, command_of
-from tests.cli.running import run, run_json, somewhere  # noqa: F401  a fixture
+from tests.cli.running import run, run_json, empty_directory  # noqa: F401  a fixture
 
-pytestmark = pytest.mark.usefixtures("somewhere")
+pytestmark = pytest.mark.usefixtures("empty_directory")
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
 ALL = [example for name in COMMANDS for example in command_of(name).examples]
 # These run until they are stopped, or need a node, so the test only parses their options.
@@ -25,21 +25,21 @@ def words_of(example):
 
 
 @pytest.fixture
-def files(somewhere):  # noqa: F811
+def files(empty_directory):  # noqa: F811
     """The files that the examples name."""
-    (somewhere / "deploy").mkdir()
+    (empty_directory / "deploy").mkdir()
     for folder in ("cases", "rules", "fleet"):
-        shutil.copytree(EXAMPLES / folder, somewhere / folder)
+        shutil.copytree(EXAMPLES / folder, empty_directory / folder)
     for source, name in (
         ("pods/nvidia-training.yaml", "deploy/training.yaml"),
         ("pods/hami-exclusive.yaml", "pod.yaml"),
         ("why/dump.yaml", "dump.yaml"),
         ("configuration.yaml", "drawbridge.yaml"),
     ):
-        shutil.copy(EXAMPLES / source, somewhere / name)
-    (somewhere / "webhook.log").write_text("")
+        shutil.copy(EXAMPLES / source, empty_directory / name)
+    (empty_directory / "webhook.log").write_text("")
     fleet = "\n---\n".join(path.read_text() for path in sorted((EXAMPLES / "fleet").glob("*.yaml")))
-    (somewhere / "fleet.yaml").write_text(fleet)
+    (empty_directory / "fleet.yaml").write_text(fleet)
 
 
 def test_every_help_has_two_examples_of_its_own_command():

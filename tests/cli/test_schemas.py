@@ -13,7 +13,7 @@ from analysis.schemas.schema import ANSWERS, NAMES, text_of
 from cli.main import COMMANDS as TABLE
 from cli.main import command_of
 from docs.generate import ROOT
-from tests.cli.running import manifest, run, somewhere  # noqa: F401  a fixture
+from tests.cli.running import manifest, run, empty_directory  # noqa: F401  a fixture
 from tests.draws import draws
 from tests.schemas import wrong
 from tests.webhook.dialects.test_rules import FILES, HEAD
@@ -100,7 +100,7 @@ def answer_of(*args):
     return answer, wrong(answer, SCHEMAS[args[0]], closed=True)
 
 
-@pytest.mark.usefixtures("somewhere")
+@pytest.mark.usefixtures("empty_directory")
 @pytest.mark.parametrize("row", CALLS)
 def test_the_output_of_each_command_matches_its_schema(row):
     command, document = row.split()
@@ -154,7 +154,7 @@ def test_the_output_for_an_unreadable_file_matches_the_schema(row, tmp_path):
     assert answer["errors"]
 
 
-@pytest.mark.usefixtures("somewhere")
+@pytest.mark.usefixtures("empty_directory")
 @pytest.mark.parametrize("row", CALLS)
 def test_the_output_for_an_unknown_option_matches_the_schema(row):
     answer, problems = answer_of(*CALLS[row], "--no-such-option")

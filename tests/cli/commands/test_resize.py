@@ -8,7 +8,7 @@ import pytest
 from cluster import manifests
 from cluster.embedded import Embedded
 from cluster.kubernetes import Kubernetes
-from tests.cli.dialect_examples import DRIVERS, OPTIONAL
+from tests.cli.dialect_examples import DRIVERS, OPTIONAL_CONFIGURATION
 from tests.cli.running import manifest, run, run_json
 from tests.objects import device_quota, workload
 
@@ -215,18 +215,18 @@ def test_a_translated_pod_is_resized_by_its_original_keys(tmp_path):
 
 def resize_by_annotation(amount, *options):
     """Return the result of resizing KAI's example Job to this amount of memory."""
-    files = ("-f", OPTIONAL.with_suffix(""), "-f", DRIVERS)
+    files = ("-f", OPTIONAL_CONFIGURATION.with_suffix(""), "-f", DRIVERS)
     return run("resize", "job/kai-two-parts", f"gpu-memory={amount}", *files, *options)
 
 
 def test_an_annotation_is_resized_only_if_the_configuration_translates_it():
-    result = resize_by_annotation("30000", "--config", OPTIONAL)
+    result = resize_by_annotation("30000", "--config", OPTIONAL_CONFIGURATION)
     assert result.exit_code == 0, result.output
     assert [line.split() for line in changed_lines(result.stdout)] == [
         ["-", "gpu-memory:", "'8000'"],
         ["+", "gpu-memory:", "'30000'"],
     ]
-    assert resize_by_annotation("60000", "--config", OPTIONAL).exit_code == 1
+    assert resize_by_annotation("60000", "--config", OPTIONAL_CONFIGURATION).exit_code == 1
     assert resize_by_annotation("30000").exit_code == 2
 
 

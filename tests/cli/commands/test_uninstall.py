@@ -5,7 +5,7 @@ import pytest
 from analysis.uninstall import execute, find
 from cluster import resources
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, loaded, node, pod
-from tests.cli.running import run, run_json, somewhere  # noqa: F401  a fixture
+from tests.cli.running import run, run_json, empty_directory  # noqa: F401  a fixture
 from webhook import names
 from webhook.claims import taint_rule, template
 
@@ -176,7 +176,7 @@ async def test_uninstall_keeps_objects_that_another_installation_uses():
     assert await cluster.get(resources.MUTATING_WEBHOOKS, "drawbridge")
 
 
-@pytest.mark.usefixtures("somewhere")
+@pytest.mark.usefixtures("empty_directory")
 def test_without_an_installation_there_is_nothing_to_uninstall():
     assert run_json("uninstall", "--yes") == (0, {"removedObjects": [], "remainingObjects": [], "changed": True})
     assert run("uninstall").stdout == "no objects of drawbridge to remove\n"
