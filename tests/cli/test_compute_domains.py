@@ -15,7 +15,7 @@ def test_the_multinode_example_has_no_findings():
     assert (code, answer["findings"]) == (0, [])
 
 
-def test_a_legacy_request_beside_a_channel_is_translated():
+def test_a_legacy_request_beside_a_domains_channel_is_translated():
     code, answer = run_json("translate", "-f", TRAIN, "--inventory", NODES)
     assert code == 0
     assert answer["warnings"] == []
@@ -39,7 +39,7 @@ def test_a_survey_and_explain_know_the_template_of_a_domain():
     assert "it is not created yet, though ResourceClaimTemplate train-channel exists" in result.stdout
 
 
-def test_simulated_workers_of_a_domain_are_on_a_node_each():
+def test_simulated_workers_of_a_domain_run_on_different_nodes():
     code, answer = run_json("simulate", "-f", EXAMPLE)
     assert code == 0
     assert sorted(pod["node"] for pod in answer["pods"]) == ["gb200-1", "gb200-2"]
@@ -48,16 +48,16 @@ def test_simulated_workers_of_a_domain_are_on_a_node_each():
         assert (len(pod["devices"]), len(channels)) == (5, 1)
 
 
-def test_a_given_template_overrides_a_domains_template(tmp_path):
+def test_a_template_in_the_files_overrides_a_domains_template(tmp_path):
     spec = {"devices": {"requests": [{"name": "channel", "exactly": {"deviceClassName": "mine"}}]}}
-    own = {
+    own_template = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
         "metadata": {"name": "train-channel", "namespace": "research", "uid": UID},
         "spec": {"spec": spec},
     }
-    given = manifest(tmp_path / "own.yaml", own)
-    for files in (("-f", given, "-f", EXAMPLE), ("-f", EXAMPLE, "-f", given)):
+    template_file = manifest(tmp_path / "own.yaml", own_template)
+    for files in (("-f", template_file, "-f", EXAMPLE), ("-f", EXAMPLE, "-f", template_file)):
         simulated = run("simulate", *files)
         assert "defined more than once" not in simulated.stderr
         assert "DeviceClass mine does not exist" in simulated.stdout

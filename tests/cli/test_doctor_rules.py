@@ -1,4 +1,4 @@
-"""The table of doctor's rules: every code has a rule that declares its inputs, and a dump without these inputs lists the code."""
+"""Every code of doctor has a rule that declares its inputs. A dump without these inputs lists the code as not checked."""
 
 import ast
 import inspect
@@ -19,7 +19,7 @@ from tests.cli.running import run, run_json
 
 
 def codes_in(rule):
-    """The codes in the source of a rule."""
+    """Return the codes in the source of a rule."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(rule.find)))
     texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     return {text for text in texts if re.fullmatch(r"[DO]\d{3}", text)}
@@ -38,13 +38,13 @@ def test_a_rule_declares_the_codes_that_it_reports(rule):
     assert codes_in(rule) == others.get(rule.find.__name__, set(rule.codes.split()))
 
 
-def installed():
-    """The objects of an installation that the embedded store supports."""
+def storable_installation():
+    """Return the objects of an installation that the embedded store supports."""
     known = {resource.kind for resource in resources.ALL}
     return [obj for obj in installation() if obj["kind"] in known and "apiVersion" in obj]
 
 
-def live_and_saved(objects, tmp_path, monkeypatch):
+def findings_live_and_saved(objects, tmp_path, monkeypatch):
     """Return the findings about a cluster, the findings about its snapshot, and the whole answer about the snapshot."""
     monkeypatch.setattr(Kubernetes, "connect", lambda **_: Embedded.holding(objects))
     file = tmp_path / "snapshot.json"
@@ -56,7 +56,7 @@ def live_and_saved(objects, tmp_path, monkeypatch):
     return of_cluster, of_file, saved
 
 
-def assert_missing_is_named(of_cluster, of_file, saved):
+def assert_missing_codes_are_listed(of_cluster, of_file, saved):
     not_checked = {code for entry in saved["notChecked"] for code in entry["codes"]}
     assert of_file - of_cluster == set()
     assert {code for code, _ in of_cluster - of_file} - not_checked == set()
@@ -65,9 +65,9 @@ def assert_missing_is_named(of_cluster, of_file, saved):
 
 @pytest.mark.parametrize("fault_code", FAULTS)
 def test_a_snapshot_of_devices_lists_its_unchecked_codes(fault_code, tmp_path, monkeypatch):
-    both = live_and_saved([*FLEET, *FAULTS[fault_code][0]], tmp_path, monkeypatch)
-    assert fault_code in {code for code, _ in both[0]}
-    assert_missing_is_named(*both)
+    of_cluster, of_file, saved = findings_live_and_saved([*FLEET, *FAULTS[fault_code][0]], tmp_path, monkeypatch)
+    assert fault_code in {code for code, _ in of_cluster}
+    assert_missing_codes_are_listed(of_cluster, of_file, saved)
 
 
 def scaled_down(objects):
@@ -95,11 +95,12 @@ def without_bundle(objects):
     ids=["no leader", "scaled down", "two versions", "not ready", "no bundle"],
 )
 def test_a_snapshot_of_an_installation_lists_its_unchecked_codes(change, code, tmp_path, monkeypatch):
-    objects = installed()
+    objects = storable_installation()
     change(objects)
-    both = live_and_saved([*FLEET, *objects, audit_event("DeviceInDoubt", "device x")], tmp_path, monkeypatch)
-    assert {code, "O228"} <= {code for code, _ in both[0]}
-    assert_missing_is_named(*both)
+    objects = [*FLEET, *objects, audit_event("DeviceInDoubt", "device x")]
+    of_cluster, of_file, saved = findings_live_and_saved(objects, tmp_path, monkeypatch)
+    assert {code, "O228"} <= {code for code, _ in of_cluster}
+    assert_missing_codes_are_listed(of_cluster, of_file, saved)
     assert "O228" in run("doctor", "-f", tmp_path / "snapshot.json").stdout
 
 
@@ -107,13 +108,13 @@ def test_a_snapshot_of_an_installation_lists_its_unchecked_codes(change, code, t
     ("kind", "codes"), [("Event", {"O101", "O228"}), ("ResourceSlice", {"D401", "O218"}), ("Lease", {"O020"})]
 )
 def test_a_forbidden_kind_is_listed_with_its_unchecked_codes(kind, codes, monkeypatch):
-    class Closed(Embedded):
+    class ForbiddingCluster(Embedded):
         async def list(self, resource, *args, **kwargs):
             if resource.kind == kind:
                 raise Forbidden("no")
             return await super().list(resource, *args, **kwargs)
 
-    monkeypatch.setattr(Kubernetes, "connect", lambda **_: Closed.holding([*FLEET, *installed()]))
+    monkeypatch.setattr(Kubernetes, "connect", lambda **_: ForbiddingCluster.holding([*FLEET, *storable_installation()]))
     _, answer = run_json("doctor")
-    assert [missed["kind"].partition(".")[0] for missed in answer["unread"]] == [f"{kind.lower()}s"]
+    assert [unread["kind"].partition(".")[0] for unread in answer["unread"]] == [f"{kind.lower()}s"]
     assert codes <= {code for entry in answer["notChecked"] if kind in entry["inputs"] for code in entry["codes"]}

@@ -1,4 +1,4 @@
-"""Faults around drawbridge in a dump: each has a finding with a remedy, and states that only resemble a fault have none."""
+"""Faults of the cluster around drawbridge: each has a finding with a remedy, and states that only resemble a fault have none."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -16,207 +16,207 @@ from tests.cli.commands.faults import FLEET
 from tests.cli.running import manifest, run_json
 
 NOW = datetime.now(UTC)
-NATIVE = "kube-node-lease/n0"
+KUBELET_LEASE = "kube-node-lease/n0"
 
 
-def at(seconds):
+def time_ago(seconds):
     return (NOW - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def lease(name, age, holder="it"):
-    where, _, name = name.partition("/")
-    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": at(age)}
-    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name, "namespace": where}, "spec": spec}  # fmt: skip
+def lease(name, age, holder="holder"):
+    namespace, _, name = name.partition("/")
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": time_ago(age)}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name, "namespace": namespace}, "spec": spec}  # fmt: skip
 
 
-def event(reason, about, message, age=5, uid=""):
-    kind, _, name = about.partition("/")
+def event(reason, object_name, message, age=5, uid=""):
+    kind, _, name = object_name.partition("/")
     meta = {"name": f"{reason}-{name}".lower(), "namespace": "default"}
     involved = {"kind": kind, "namespace": "default", "name": name, "uid": uid}
-    return {"apiVersion": "v1", "kind": "Event", "metadata": meta, "involvedObject": involved, "reason": reason, "message": message, "lastTimestamp": at(age)}  # fmt: skip
+    return {"apiVersion": "v1", "kind": "Event", "metadata": meta, "involvedObject": involved, "reason": reason, "message": message, "lastTimestamp": time_ago(age)}  # fmt: skip
 
 
-def replicas(there=0, key="example.com/gpu", wanted=1):
+def replica_set(created=0, key="example.com/gpu", desired=1):
     containers = [{"name": "c", "resources": {"limits": {key: "1"}}}]
-    spec = {"replicas": wanted, "template": {"spec": {"containers": containers}}}
-    return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "set", "namespace": "default"}, "spec": spec, "status": {"replicas": there}}  # fmt: skip
+    spec = {"replicas": desired, "template": {"spec": {"containers": containers}}}
+    return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "set", "namespace": "default"}, "spec": spec, "status": {"replicas": created}}  # fmt: skip
 
 
 def job(**status):
-    obj = replicas() | {"apiVersion": "batch/v1", "kind": "Job", "status": status}
+    obj = replica_set() | {"apiVersion": "batch/v1", "kind": "Job", "status": status}
     return obj | {"spec": {"template": obj["spec"]["template"]}}
 
 
-def aged(obj, seconds, **more):
-    obj["metadata"] |= {"creationTimestamp": at(seconds)} | more
+def created_ago(obj, seconds, **metadata):
+    obj["metadata"] |= {"creationTimestamp": time_ago(seconds)} | metadata
     return obj
 
 
-def deleted(obj, seconds, *finalizers):
-    obj["metadata"] |= {"deletionTimestamp": at(seconds), "finalizers": list(finalizers)}
+def deleted_ago(obj, seconds, *finalizers):
+    obj["metadata"] |= {"deletionTimestamp": time_ago(seconds), "finalizers": list(finalizers)}
     return obj
 
 
-def space(seconds, message="something remains"):
-    meta = {"name": "default", "deletionTimestamp": at(seconds)}
+def ending_namespace(seconds, message="something remains"):
+    meta = {"name": "default", "deletionTimestamp": time_ago(seconds)}
     condition = {"type": "NamespaceFinalizersRemaining", "status": "True", "message": message}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": meta, "status": {"phase": "Terminating", "conditions": [condition]}}  # fmt: skip
 
 
-def away(name="n0", status="Unknown"):
+def unready_node(name="n0", status="Unknown"):
     return node(name, conditions=[{"type": "Ready", "status": status, "reason": "NodeStatusUnknown", "message": "no word"}])  # fmt: skip
 
 
-def rule(key="example.com/repair", **selector):
+def taint_rule(key="example.com/repair", **selector):
     spec = {"deviceSelector": {"driver": DRIVER} | selector, "taint": {"key": key, "effect": "NoExecute"}}
     return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": {"name": "repair"}, "spec": spec}
 
 
-def part(wanted):
+def incomplete_pool(slice_count):
     obj = gpus("n0", 2)
-    obj["spec"]["pool"]["resourceSliceCount"] = wanted
+    obj["spec"]["pool"]["resourceSliceCount"] = slice_count
     return obj
 
 
-def emptied():
-    new = gpus("n0", 0)
-    new["metadata"]["name"] = "later"
-    new["spec"]["pool"]["generation"] = gpus("n0", 2)["spec"]["pool"]["generation"] + 1
-    return new
+def emptied_pool():
+    newer_slice = gpus("n0", 0)
+    newer_slice["metadata"]["name"] = "later"
+    newer_slice["spec"]["pool"]["generation"] = gpus("n0", 2)["spec"]["pool"]["generation"] + 1
+    return newer_slice
 
 
-def held(name):
+def allocated_claim(name):
     result = {"request": "r", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}
     consumer = {"resource": "pods", "name": "p", "uid": "pod-p"}
     return claim(name) | {"status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}}
 
 
-def seen_by_a_scheduler(obj):
+def tried_by_a_scheduler(obj):
     return obj | {"status": {"conditions": [{"type": "PodScheduled", "status": "False"}]}}
 
 
-def on_node(phase="Pending"):
+def pod_on_node(phase="Pending"):
     obj = pod("p", "a", nodeName="n0")
     return obj | {"status": {"phase": phase}}
 
 
-def full(used):
+def template_quota(used):
     name = "count/resourceclaimtemplates.resource.k8s.io"
     meta = {"name": "few", "namespace": "default"}
     return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": {name: "2"}}, "status": {"hard": {name: "2"}, "used": {name: used}}}  # fmt: skip
 
 
-def translated():
+def translated_pod():
     name = f"drawbridge-{'0' * 32}"
-    obj = aged(pod("p"), 5)
+    obj = created_ago(pod("p"), 5)
     obj["metadata"]["annotations"] = {"drawbridge.dev/templates": f'{{"{name}":"x"}}'}
     obj["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": name}]
     return obj
 
 
-def copied():
-    obj = translated()
+def copied_pod():
+    obj = translated_pod()
     del obj["metadata"]["annotations"]
-    return aged(obj, 120)
+    return created_ago(obj, 120)
 
 
-def made():
-    meta = {"name": f"drawbridge-{'0' * 32}", "namespace": "default", "creationTimestamp": at(5)}
+def translated_template():
+    meta = {"name": f"drawbridge-{'0' * 32}", "namespace": "default", "creationTimestamp": time_ago(5)}
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": meta, "spec": {"spec": claim("any")["spec"]}}  # fmt: skip
 
 
 WITH_TEMPLATE = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]}
-QUOTA = 'pods "x" is forbidden: exceeded quota: few'
-OF_A_WEBHOOK = 'Internal error occurred: failed calling webhook "guard.example.com": refused'
-OF_A_POLICY = "a template for this pod cannot be created: ValidatingAdmissionPolicy 'labels' denied request: no owner"
-GONE = "Failed to prepare: DRA driver is not registered"
+QUOTA_ERROR = 'pods "x" is forbidden: exceeded quota: few'
+WEBHOOK_ERROR = 'Internal error occurred: failed calling webhook "guard.example.com": refused'
+POLICY_ERROR = "a template for this pod cannot be created: ValidatingAdmissionPolicy 'labels' denied request: no owner"
+DRIVER_ERROR = "Failed to prepare: DRA driver is not registered"
 
 FAULTS = {
-    "no controller leads": ([lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 60), pod("p")], "O017", "no kube-controller-manager has renewed it"),
-    "no scheduler leads": ([lease(NATIVE, 0), lease("kube-system/kube-scheduler", 60), pod("p")], "O017", "no pod of its profiles is placed"),
-    "a node is away": ([away("n9"), gpus("n9", 1), pod("p")], "O201", "no pod on it has a claim"),
-    "a node is away for a reason that is not a text": ([node("n9", conditions=[{"type": "Ready", "status": "False", "reason": 5}]), gpus("n9", 1), pod("p")], "O201", "it is not ready, and no pod"),
-    "a node with claims is away": ([away("n9"), held("a"), pod("p", "a", nodeName="n9")], "O201", "claims default/a keep its devices"),
-    "no controller leads beside a clock that is ahead": ([lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 60), lease("other/ahead", -3600), pod("p")], "O017", "no kube-controller-manager has renewed it"),
-    "a quota": ([event("FailedCreate", "ReplicaSet/set", QUOTA), replicas(), pod("p")], "O101", "exceeded quota: few"),
-    "a quota on a job": ([event("FailedCreate", "Job/set", QUOTA), job(), pod("p")], "O101", "exceeded quota: few"),
-    "another's webhook": ([event("FailedCreate", "ReplicaSet/set", f"(combined from similar events): {OF_A_WEBHOOK}"), replicas(), pod("p")], "O101", f"its pods cannot be created: {OF_A_WEBHOOK}"),
-    "a claim that may not be made": ([event("FailedResourceClaimCreation", "Pod/p", QUOTA), aged(pod("p", **WITH_TEMPLATE), 5)], "O106", "exceeded quota: few"),
-    "a quota of templates": ([full("2"), translated()], "O105", "ResourceQuota default/few has no room for"),
-    "a copy of a translated pod": ([copied()], "O105", "which is not created for a copy of a translated pod"),
-    "a policy against templates": ([event("FailedTemplateCreation", "Pod/p", OF_A_POLICY), translated()], "O105", "denied request: no owner"),
-    "a finalizer of others on a pod": ([held("a"), deleted(pod("p", "a", nodeName="n0"), 40, "example.com/keeps")], "O215", f"finalizer example.com/keeps keeps it and its devices {DRIVER}/n0/gpu-0"),
-    "no scheduler of that name": ([aged(pod("p", "a", schedulerName="no-such-scheduler"), 40), claim("a")], "O109", "no scheduler called no-such-scheduler has tried default/p for 40 s"),
-    "a driver that is gone": ([event("FailedPrepareDynamicResources", "Pod/p", GONE), held("a"), on_node()], "O112", "does not prepare the devices of default/p"),
-    "half a pool": ([part(2), pod("p")], "D401", "1 of 2 slices of pool n0"),
-    "a pool without devices": ([emptied(), pod("p")], "O208", "has published pool n0 without devices in generation 2, so the devices in the older n0"),
-    "every device tainted": ([rule(), claim("a"), pod("p")], "O111", "that is not tolerated by ResourceClaim/default/a"),
-    "a finalizer of others": ([deleted(held("a"), 40, "example.com/keeps"), pod("p", "a")], "O215", "finalizer example.com/keeps keeps it and its devices"),
-    "a namespace that does not end": ([space(40), claim("b"), pod("p")], "O215", "something remains"),
+    "no controller manager leads": ([lease(KUBELET_LEASE, 0), lease("kube-system/kube-controller-manager", 60), pod("p")], "O017", "no kube-controller-manager has renewed it"),
+    "no scheduler leads": ([lease(KUBELET_LEASE, 0), lease("kube-system/kube-scheduler", 60), pod("p")], "O017", "no pod of its profiles is placed"),
+    "a node is not ready": ([unready_node("n9"), gpus("n9", 1), pod("p")], "O201", "no pod on it has a claim"),
+    "a node is not ready, for a reason that is not a text": ([node("n9", conditions=[{"type": "Ready", "status": "False", "reason": 5}]), gpus("n9", 1), pod("p")], "O201", "it is not ready, and no pod"),
+    "a node with claims is not ready": ([unready_node("n9"), allocated_claim("a"), pod("p", "a", nodeName="n9")], "O201", "claims default/a keep its devices"),
+    "no controller manager leads, and another Lease is in the future": ([lease(KUBELET_LEASE, 0), lease("kube-system/kube-controller-manager", 60), lease("other/ahead", -3600), pod("p")], "O017", "no kube-controller-manager has renewed it"),
+    "a quota refuses pods of a ReplicaSet": ([event("FailedCreate", "ReplicaSet/set", QUOTA_ERROR), replica_set(), pod("p")], "O101", "exceeded quota: few"),
+    "a quota refuses pods of a Job": ([event("FailedCreate", "Job/set", QUOTA_ERROR), job(), pod("p")], "O101", "exceeded quota: few"),
+    "another webhook refuses pods": ([event("FailedCreate", "ReplicaSet/set", f"(combined from similar events): {WEBHOOK_ERROR}"), replica_set(), pod("p")], "O101", f"its pods cannot be created: {WEBHOOK_ERROR}"),
+    "a quota refuses a claim": ([event("FailedResourceClaimCreation", "Pod/p", QUOTA_ERROR), created_ago(pod("p", **WITH_TEMPLATE), 5)], "O106", "exceeded quota: few"),
+    "a quota has no room for a template": ([template_quota("2"), translated_pod()], "O105", "ResourceQuota default/few has no room for"),
+    "a copy of a translated pod": ([copied_pod()], "O105", "which is not created for a copy of a translated pod"),
+    "a policy refuses templates": ([event("FailedTemplateCreation", "Pod/p", POLICY_ERROR), translated_pod()], "O105", "denied request: no owner"),
+    "a foreign finalizer keeps a pod": ([allocated_claim("a"), deleted_ago(pod("p", "a", nodeName="n0"), 40, "example.com/keeps")], "O215", f"finalizer example.com/keeps keeps it and its devices {DRIVER}/n0/gpu-0"),
+    "no scheduler has the name in the pod": ([created_ago(pod("p", "a", schedulerName="no-such-scheduler"), 40), claim("a")], "O109", "no scheduler called no-such-scheduler has tried default/p for 40 s"),
+    "a driver is not registered": ([event("FailedPrepareDynamicResources", "Pod/p", DRIVER_ERROR), allocated_claim("a"), pod_on_node()], "O112", "does not prepare the devices of default/p"),
+    "a pool lacks a slice": ([incomplete_pool(2), pod("p")], "D401", "1 of 2 slices of pool n0"),
+    "a new generation of a pool has no devices": ([emptied_pool(), pod("p")], "O208", "has published pool n0 without devices in generation 2, so the devices in the older n0"),
+    "every device is tainted": ([taint_rule(), claim("a"), pod("p")], "O111", "that is not tolerated by ResourceClaim/default/a"),
+    "a foreign finalizer keeps a claim": ([deleted_ago(allocated_claim("a"), 40, "example.com/keeps"), pod("p", "a")], "O215", "finalizer example.com/keeps keeps it and its devices"),
+    "a deletion of a namespace does not end": ([ending_namespace(40), claim("b"), pod("p")], "O215", "something remains"),
 }  # fmt: skip
-WELL = {
-    "a controller's lease": [lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 10), pod("p")],
-    "a lease without a holder": [lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 900, ""), pod("p")],
-    "a lease that a clock ahead has renewed": [lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 2), lease("other/ahead", -3600), pod("p")],
-    "an old dump with a lease that a clock ahead has renewed": [lease(NATIVE, 900), lease("kube-system/kube-controller-manager", 901), lease("other/ahead", 0), pod("p")],
-    "an old dump": [lease(NATIVE, 900), lease("kube-system/kube-controller-manager", 901), pod("p")],
-    "a node that is ready": [away("n9", "True"), gpus("n9", 1), pod("p")],
-    "a node without devices": [away("n9"), pod("p", nodeName="n9")],
-    "what is made by now": [event("FailedCreate", "ReplicaSet/set", QUOTA), replicas(1), pod("p")],
-    "what is not wanted": [event("FailedCreate", "ReplicaSet/set", QUOTA), replicas(wanted=0), pod("p")],
-    "what asks for no device": [event("FailedCreate", "ReplicaSet/set", QUOTA), replicas(key="cpu"), pod("p")],
-    "what was said long ago": [event("FailedCreate", "ReplicaSet/set", QUOTA, 7200), replicas(), pod("p")],
-    "a job that has ended": [event("FailedCreate", "Job/set", QUOTA), job(completionTime=at(1)), pod("p")],
-    "a job that runs": [event("FailedCreate", "Job/set", QUOTA), job(active=1), pod("p")],
-    "our own refusal": [event("FailedCreate", "ReplicaSet/set", 'admission webhook "pods.mutate.drawbridge.dev" denied the request: x'), replicas(), pod("p")],
-    "a template that comes": [event("FailedResourceClaimCreation", "Pod/p", "template not found"), aged(pod("p", **WITH_TEMPLATE), 5)],
-    "a claim that came": [event("FailedResourceClaimCreation", "Pod/p", QUOTA), pod("p", **WITH_TEMPLATE) | {"status": {"resourceClaimStatuses": [{"name": "gpu"}]}}],
-    "an event of a pod that had its name": [event("FailedResourceClaimCreation", "Pod/p", QUOTA, uid="before"), pod("p", **WITH_TEMPLATE)],
-    "a claim by its name": [event("FailedResourceClaimCreation", "Pod/p", QUOTA), pod("p", "a"), claim("a")],
-    "a quota with room": [full("1"), translated()],
-    "a pod that has just come": [aged(pod("p", "a", schedulerName="no-such-scheduler"), 5), claim("a")],
-    "a claim that is not there": [aged(pod("p", "a", schedulerName="no-such-scheduler"), 40)],
-    "a claim that is still to be made": [aged(pod("p", schedulerName="no-such-scheduler", **WITH_TEMPLATE), 40)],
-    "a pod without devices": [aged(pod("p", schedulerName="no-such-scheduler"), 40)],
-    "a scheduler that is busy": [aged(pod("p", "a", schedulerName="slow"), 40), claim("a"), seen_by_a_scheduler(aged(pod("q", schedulerName="slow"), 20))],
-    "a pod that runs": [event("FailedPrepareDynamicResources", "Pod/p", GONE), held("a"), on_node("Running")],
-    "one device tainted": [rule(device="gpu-0"), claim("a"), pod("p")],
-    "a pod of a Job that is just ending": [held("a"), deleted(pod("p", "a", nodeName="n0"), 40, "batch.kubernetes.io/job-tracking")],
-    "a pod without claims in deletion": [deleted(pod("p", nodeName="n0"), 40, "example.com/keeps")],
-    "a template that is there": [event("FailedTemplateCreation", "Pod/p", OF_A_POLICY), translated(), made()],
-    "a claim that has its device": [rule(), held("a"), pod("p", "a", nodeName="n0")],
-    "what is just deleted": [deleted(claim("a"), 5, "example.com/keeps"), pod("p")],
-    "a namespace that ends": [space(5), claim("b"), pod("p")],
-    "a namespace without claims": [space(40), pod("p")],
+HEALTHY_STATES = {
+    "a renewed lease of the controller manager": [lease(KUBELET_LEASE, 0), lease("kube-system/kube-controller-manager", 10), pod("p")],
+    "a lease without a holder": [lease(KUBELET_LEASE, 0), lease("kube-system/kube-controller-manager", 900, ""), pod("p")],
+    "a renewed lease, and another in the future": [lease(KUBELET_LEASE, 0), lease("kube-system/kube-controller-manager", 2), lease("other/ahead", -3600), pod("p")],
+    "an old dump with a newer lease": [lease(KUBELET_LEASE, 900), lease("kube-system/kube-controller-manager", 901), lease("other/ahead", 0), pod("p")],
+    "an old dump": [lease(KUBELET_LEASE, 900), lease("kube-system/kube-controller-manager", 901), pod("p")],
+    "a ready node": [unready_node("n9", "True"), gpus("n9", 1), pod("p")],
+    "a node without devices is not ready": [unready_node("n9"), pod("p", nodeName="n9")],
+    "a ReplicaSet whose pod exists by now": [event("FailedCreate", "ReplicaSet/set", QUOTA_ERROR), replica_set(1), pod("p")],
+    "a ReplicaSet that needs no pods": [event("FailedCreate", "ReplicaSet/set", QUOTA_ERROR), replica_set(desired=0), pod("p")],
+    "refused pods that request no device": [event("FailedCreate", "ReplicaSet/set", QUOTA_ERROR), replica_set(key="cpu"), pod("p")],
+    "a refusal two hours ago": [event("FailedCreate", "ReplicaSet/set", QUOTA_ERROR, 7200), replica_set(), pod("p")],
+    "a job that has ended": [event("FailedCreate", "Job/set", QUOTA_ERROR), job(completionTime=time_ago(1)), pod("p")],
+    "a job that runs": [event("FailedCreate", "Job/set", QUOTA_ERROR), job(active=1), pod("p")],
+    "a refusal by drawbridge": [event("FailedCreate", "ReplicaSet/set", 'admission webhook "pods.mutate.drawbridge.dev" denied the request: x'), replica_set(), pod("p")],
+    "a new pod whose claim template does not exist yet": [event("FailedResourceClaimCreation", "Pod/p", "template not found"), created_ago(pod("p", **WITH_TEMPLATE), 5)],
+    "a refused claim that exists by now": [event("FailedResourceClaimCreation", "Pod/p", QUOTA_ERROR), pod("p", **WITH_TEMPLATE) | {"status": {"resourceClaimStatuses": [{"name": "gpu"}]}}],
+    "an event of an earlier pod with this name": [event("FailedResourceClaimCreation", "Pod/p", QUOTA_ERROR, uid="before"), pod("p", **WITH_TEMPLATE)],
+    "a refusal for a pod that uses an existing claim": [event("FailedResourceClaimCreation", "Pod/p", QUOTA_ERROR), pod("p", "a"), claim("a")],
+    "a quota with room": [template_quota("1"), translated_pod()],
+    "a pod without its scheduler for 5 seconds": [created_ago(pod("p", "a", schedulerName="no-such-scheduler"), 5), claim("a")],
+    "a pod whose claim does not exist": [created_ago(pod("p", "a", schedulerName="no-such-scheduler"), 40)],
+    "a pod whose claim is not created yet": [created_ago(pod("p", schedulerName="no-such-scheduler", **WITH_TEMPLATE), 40)],
+    "a pod without devices": [created_ago(pod("p", schedulerName="no-such-scheduler"), 40)],
+    "a scheduler that tries other pods": [created_ago(pod("p", "a", schedulerName="slow"), 40), claim("a"), tried_by_a_scheduler(created_ago(pod("q", schedulerName="slow"), 20))],
+    "a running pod whose devices were not prepared before": [event("FailedPrepareDynamicResources", "Pod/p", DRIVER_ERROR), allocated_claim("a"), pod_on_node("Running")],
+    "one of two devices is tainted": [taint_rule(device="gpu-0"), claim("a"), pod("p")],
+    "a deleted pod with a finalizer of Kubernetes": [allocated_claim("a"), deleted_ago(pod("p", "a", nodeName="n0"), 40, "batch.kubernetes.io/job-tracking")],
+    "a deleted pod without claims": [deleted_ago(pod("p", nodeName="n0"), 40, "example.com/keeps")],
+    "a refused template that exists by now": [event("FailedTemplateCreation", "Pod/p", POLICY_ERROR), translated_pod(), translated_template()],
+    "an allocated claim for a tainted device": [taint_rule(), allocated_claim("a"), pod("p", "a", nodeName="n0")],
+    "a claim deleted 5 seconds ago": [deleted_ago(claim("a"), 5, "example.com/keeps"), pod("p")],
+    "a namespace deleted 5 seconds ago": [ending_namespace(5), claim("b"), pod("p")],
+    "a deleted namespace without claims": [ending_namespace(40), pod("p")],
 }  # fmt: skip
 
 
-def dump_of(path, objects):
-    """Write a dump with a Lease. The newest Lease is the clock of the dump, so the result does not depend on the current time."""
-    clock = [] if any(obj["kind"] == "Lease" for obj in objects) else [lease(NATIVE, 0)]
-    return manifest(path / "dump.yaml", *FLEET, *clock, *objects)
+def dump_of(folder, objects):
+    """Write a dump with a Lease. The newest Lease tells doctor when the dump was made, so the result does not depend on the current time."""
+    clock = [] if any(obj["kind"] == "Lease" for obj in objects) else [lease(KUBELET_LEASE, 0)]
+    return manifest(folder / "dump.yaml", *FLEET, *clock, *objects)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_around_drawbridge_is_named_with_a_remedy(fault, tmp_path):
-    objects, kind, message = FAULTS[fault]
-    code, answer = run_json("doctor", "-f", dump_of(tmp_path, objects))
+    objects, fault_code, message = FAULTS[fault]
+    exit_code, answer = run_json("doctor", "-f", dump_of(tmp_path, objects))
     first = answer["findings"][0]
-    assert (code, first["code"]) == (1, kind)
+    assert (exit_code, first["code"]) == (1, fault_code)
     assert message in first["message"]
     assert first["remedy"]
 
 
-@pytest.mark.parametrize("state", WELL)
+@pytest.mark.parametrize("state", HEALTHY_STATES)
 def test_a_state_that_only_resembles_a_fault_is_not_reported(state, tmp_path):
-    _, answer = run_json("doctor", "-f", dump_of(tmp_path, WELL[state]))
-    kinds = {kind for _, kind, _ in FAULTS.values()}
-    assert [finding for finding in answer["findings"] if finding["code"] in kinds] == []
+    _, answer = run_json("doctor", "-f", dump_of(tmp_path, HEALTHY_STATES[state]))
+    fault_codes = {fault_code for _, fault_code, _ in FAULTS.values()}
+    assert [finding for finding in answer["findings"] if finding["code"] in fault_codes] == []
 
 
 @pytest.mark.parametrize(("age", "expected"), [(40, []), (60, ["O020"])])
-async def test_a_store_without_lease_renewals_is_reported(age, expected):
-    cluster = loaded(*FLEET, pod("p"), lease(NATIVE, age), lease("kube-system/kube-controller-manager", age))
+async def test_leases_that_are_all_a_minute_old_are_reported(age, expected):
+    cluster = loaded(*FLEET, pod("p"), lease(KUBELET_LEASE, age), lease("kube-system/kube-controller-manager", age))
     assert [finding.code for finding in diagnose(await survey(cluster, NOW))] == expected
 
 
@@ -225,62 +225,62 @@ async def test_our_lease_alone_gives_no_finding_about_the_store():
     assert diagnose(await survey(cluster, NOW)) == {}
 
 
-def registered(**hook):
-    called = {
+def webhook_configuration(**hook):
+    webhook = {
         "name": "pods.mutate.drawbridge.dev",
         "clientConfig": {"url": "https://h/", "caBundle": "eA=="},
         "rules": [{}],
     }
     meta = {"name": "drawbridge", "labels": {"app.kubernetes.io/name": "drawbridge"}}
     kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
-    return kind | {"metadata": meta, "webhooks": [called | hook]}
+    return kind | {"metadata": meta, "webhooks": [webhook | hook]}
 
 
-def enforcing(mode="enforce", **more):
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {"drawbridge.dev/mode": mode}} | more}  # fmt: skip
+def team_namespace(mode="enforce", **metadata):
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {"drawbridge.dev/mode": mode}} | metadata}  # fmt: skip
 
 
-PASSED = Invalid("Pod is invalid: must be an integer")
-DENIED = Invalid('admission webhook "pods.mutate.drawbridge.dev" denied the request: 1500m is not a whole number')
-CALLING = ApiError('Internal error occurred: failed calling webhook "pods.mutate.drawbridge.dev": deadline exceeded')
-OTHERS = ApiError('Internal error occurred: failed calling webhook "guard.example.com": deadline exceeded')
+INVALID_POD = Invalid("Pod is invalid: must be an integer")
+WEBHOOK_DENIAL = Invalid('admission webhook "pods.mutate.drawbridge.dev" denied the request: 1500m is not a whole number')
+WEBHOOK_TIMEOUT = ApiError('Internal error occurred: failed calling webhook "pods.mutate.drawbridge.dev": deadline exceeded')
+OTHER_WEBHOOK_TIMEOUT = ApiError('Internal error occurred: failed calling webhook "guard.example.com": deadline exceeded')
 
 
 @pytest.mark.parametrize(
-    ("objects", "answer", "text"),
+    ("objects", "error", "text"),
     [
-        pytest.param([registered(), enforcing()], PASSED, "bypassed the webhook", id="passed by"),
-        pytest.param([registered(), enforcing()], CALLING, 'failed calling webhook "pods.mutate.drawbridge.dev": deadline exceeded', id="no answer"),
-        pytest.param([registered(), enforcing()], DENIED, "", id="asked"),
-        pytest.param([registered(), enforcing()], OTHERS, "", id="another's"),
-        pytest.param([registered(), enforcing()], BadRequest("else"), "", id="something else"),
-        pytest.param([registered(rules=[]), enforcing()], PASSED, "", id="not called yet"),
-        pytest.param([registered(), enforcing("warn")], PASSED, "", id="nowhere enforced"),
-        pytest.param([registered(), enforcing(deletionTimestamp=at(1), finalizers=["x"])], PASSED, "", id="in a namespace that ends"),
+        pytest.param([webhook_configuration(), team_namespace()], INVALID_POD, "bypassed the webhook", id="the webhook is bypassed"),
+        pytest.param([webhook_configuration(), team_namespace()], WEBHOOK_TIMEOUT, 'failed calling webhook "pods.mutate.drawbridge.dev": deadline exceeded', id="the webhook does not answer"),
+        pytest.param([webhook_configuration(), team_namespace()], WEBHOOK_DENIAL, "", id="the webhook denies the pod"),
+        pytest.param([webhook_configuration(), team_namespace()], OTHER_WEBHOOK_TIMEOUT, "", id="another webhook does not answer"),
+        pytest.param([webhook_configuration(), team_namespace()], BadRequest("else"), "", id="another error"),
+        pytest.param([webhook_configuration(rules=[]), team_namespace()], INVALID_POD, "", id="the webhook has no rules yet"),
+        pytest.param([webhook_configuration(), team_namespace("warn")], INVALID_POD, "", id="no namespace in mode enforce"),
+        pytest.param([webhook_configuration(), team_namespace(deletionTimestamp=time_ago(1), finalizers=["x"])], INVALID_POD, "", id="the namespace is being deleted"),
     ],
 )  # fmt: skip
-async def test_an_unreachable_webhook_is_reported_by_a_dry_run(objects, answer, text, monkeypatch):
+async def test_a_dry_run_shows_whether_the_webhook_is_called(objects, error, text, monkeypatch):
     cluster = loaded(*FLEET, pod("p"), *objects)
-    tried = []
+    namespaces = []
 
     async def create(resource, obj, namespace=None, *, dry_run=False):
         assert dry_run
-        tried.append(namespace)
-        raise answer
+        namespaces.append(namespace)
+        raise error
 
     monkeypatch.setattr(cluster, "create", create)
     findings = [finding.message for finding in diagnose(await survey(cluster, NOW)) if finding.code == "O015"]
     assert len(findings) == bool(text)
     assert all(text in message for message in findings)
-    assert set(tried) <= {"team"}
+    assert set(namespaces) <= {"team"}
 
 
 @pytest.mark.parametrize(("days", "message"), [(1, ""), (-3, "of the kubeconfig expired at ")])
-def test_an_expired_client_certificate_is_reported(days, message, tmp_path):
+def test_only_an_expired_client_certificate_is_reported(days, message, tmp_path):
     file = tmp_path / "client.crt"
-    made = NOW - timedelta(days=100)
-    signer = authority.authority("people", now=made, life=timedelta(days=900))
-    file.write_bytes(authority.leaf(signer, ["x"], now=made, life=timedelta(days=100 + days)).certificate)
+    created = NOW - timedelta(days=100)
+    signer = authority.authority("people", now=created, life=timedelta(days=900))
+    file.write_bytes(authority.leaf(signer, ["x"], now=created, life=timedelta(days=100 + days)).certificate)
     problem = loop.problem_of(str(file), NOW)
     assert (problem != "", message in problem) == (bool(message), True)
     assert loop.problem_of(str(tmp_path / "none"), NOW) == loop.problem_of("", NOW) == ""
@@ -288,12 +288,12 @@ def test_an_expired_client_certificate_is_reported(days, message, tmp_path):
 
 async def test_the_reason_of_a_rejected_certificate_is_reported(monkeypatch, tmp_path):
     monkeypatch.setattr(loop, "problem_of", lambda certificate, _: f"{certificate} is too old")
-    monkeypatch.setattr(Kubernetes, "connect", lambda **_: Refused())
+    monkeypatch.setattr(Kubernetes, "connect", lambda **_: RefusingCluster())
     with pytest.raises(CommandFailed, match=r"client\.crt is too old \(Unauthorized\)"):
-        await asyncio.to_thread(loop.visit, "", "", Refused.look, "docs/operating.md")
+        await asyncio.to_thread(loop.visit, "", "", RefusingCluster.look, "docs/operating.md")
 
 
-class Refused:
+class RefusingCluster:
     certificate = "client.crt"
 
     async def look(self):
@@ -306,9 +306,9 @@ class Refused:
 def test_a_webhook_called_by_url_needs_no_secret(tmp_path):
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "drawbridge-signature", "namespace": "drawbridge-system", "labels": {"app.kubernetes.io/name": "drawbridge"}}}  # fmt: skip
     codes = []
-    for called in ({"url": "https://h/"}, {"service": {"name": "drawbridge", "namespace": "drawbridge-system"}}):
-        hook = {"clientConfig": called | {"caBundle": "eA=="}}
-        dump = manifest(tmp_path / "dump.yaml", *FLEET, pod("p"), registered(**hook), secret)
+    for client_config in ({"url": "https://h/"}, {"service": {"name": "drawbridge", "namespace": "drawbridge-system"}}):
+        hook = {"clientConfig": client_config | {"caBundle": "eA=="}}
+        dump = manifest(tmp_path / "dump.yaml", *FLEET, pod("p"), webhook_configuration(**hook), secret)
         _, answer = run_json("doctor", "-f", dump)
         codes.append([finding["code"] for finding in answer["findings"]])
     assert ("O006" in codes[0], "O006" in codes[1]) == (False, True)
