@@ -11,7 +11,7 @@ from cluster.patch import apply_json_patch
 from e2e.actors.client import ApiError
 from e2e.actors.webhook import CONFIGURATION, MODE, Webhook
 from e2e.ground.controlplane import ControlPlane
-from tests.cli.test_files_and_webhook import fleet_of, limits_of, pod_of, ranges_of
+from tests.cli.test_files_and_webhook import random_fleet, random_namespace, random_pod, random_limit_ranges
 from tests.limit_ranger import admitted, with_requests
 from tests.webhook.pods import state_of_files
 from webhook.admission import decide_object, out_of_bounds
@@ -111,10 +111,10 @@ def test_a_dump_gives_the_same_answers_as_the_server(cluster, installed, tmp_pat
     met = Counter()
     for seed in range(SEEDS):
         rng = random.Random(f"files and server {name} {seed}")
-        limits = [limit for limit in limits_of(rng) if limit["kind"] != "Namespace"]
-        objects = [*fleet_of(rng), *limits, *ranges_of(random.Random(f"ranges {name} {seed}"))]
+        limits = [limit for limit in random_namespace(rng) if limit["kind"] != "Namespace"]
+        objects = [*random_fleet(rng), *limits, *random_limit_ranges(random.Random(f"ranges {name} {seed}"))]
         # The API server sends only resources of the dialects' domains (docs/translation.md#names-that-kubernetes-serves).
-        drawn = [pod for pod in (pod_of(rng) for _ in range(6)) if "example.com/gpu" not in str(pod)]
+        drawn = [pod for pod in (random_pod(rng) for _ in range(6)) if "example.com/gpu" not in str(pod)]
         pods = [pod | {"metadata": {"name": f"p{at}", "namespace": SPACE}} for at, pod in enumerate(drawn[:3])]
         # Without the label the webhook does not review the namespace, so objects may refer to objects that do not exist yet.
         cluster.patch(f"/api/v1/namespaces/{SPACE}", {"metadata": {"labels": {MODE: None}}})

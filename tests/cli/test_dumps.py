@@ -4,25 +4,25 @@ import pytest
 
 from tests.cli.running import manifest, run, run_json
 
-LIMITS = {"resources": {"limits": {"nvidia.com/gpu": 1, "nvidia.com/gpumen": 1}}}
-SPEC = {"containers": [{"name": "main", "image": "i", **LIMITS}]}
+RESOURCES_WITH_A_MISSPELT_KEY = {"resources": {"limits": {"nvidia.com/gpu": 1, "nvidia.com/gpumen": 1}}}
+SPEC = {"containers": [{"name": "main", "image": "i", **RESOURCES_WITH_A_MISSPELT_KEY}]}
 TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": SPEC}
 
 
-def stored(kind, name, spec, maker=None, version="apps/v1"):
+def stored_object(kind, name, spec, owner_name=None, version="apps/v1"):
     metadata = {"name": name, "namespace": "n", "uid": f"uid-{name}"}
-    if maker:
-        owner = {"apiVersion": "apps/v1", "kind": "Owner", "name": maker, "uid": f"uid-{maker}", "controller": True}
+    if owner_name:
+        owner = {"apiVersion": "apps/v1", "kind": "Owner", "name": owner_name, "uid": f"uid-{owner_name}", "controller": True}
         metadata["ownerReferences"] = [owner]
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def made(kind, name, maker=None):
-    return stored(kind, name, {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}, maker)
+def stored_workload(kind, name, owner_name=None):
+    return stored_object(kind, name, {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}, owner_name)
 
 
-DUMP = (made("Deployment", "d"), made("ReplicaSet", "d-1", "d"), stored("Pod", "d-1-x", SPEC, "d-1", "v1"))
-PLUGIN = {
+DUMP = (stored_workload("Deployment", "d"), stored_workload("ReplicaSet", "d-1", "d"), stored_object("Pod", "d-1-x", SPEC, "d-1", "v1"))
+PLUGIN_SPEC = {
     "containers": [{"name": "c", "image": "i", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}],
     "volumes": [{"name": "v", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}],
 }
@@ -34,41 +34,41 @@ def test_findings_of_owned_objects_are_reported_at_their_controller(tmp_path):
     assert {(finding["code"], finding["object"]) for finding in answer["findings"]} == {("D211", "Deployment/n/d")}
     _, answer = run_json("translate", "-f", file)
     assert {decision["object"] for decision in answer["decisions"]} == {"Deployment/n/d"}
-    assert [obj["kind"] for obj in answer["items"]] == ["Deployment", "ReplicaSet", "Pod"], "all of it passes through"
+    assert [obj["kind"] for obj in answer["items"]] == ["Deployment", "ReplicaSet", "Pod"], "the output lacks an object of the dump"
     assert "skipped: 2 objects whose controller is in the input" in run("translate", "-f", file).stderr
 
 
-@pytest.mark.parametrize("lacks", ["uid", "maker"])
-def test_a_pod_without_uid_or_owner_is_checked(tmp_path, lacks):
-    claims_to_be = stored("Pod", "x", SPEC, "d", "v1")
-    if lacks == "uid":
-        del claims_to_be["metadata"]["uid"]
-    file = manifest(tmp_path / "pod.yaml", *([DUMP[0]] if lacks == "uid" else []), claims_to_be)
+@pytest.mark.parametrize("missing", ["uid", "owner"])
+def test_a_pod_without_uid_or_with_an_absent_owner_is_checked(tmp_path, missing):
+    pod = stored_object("Pod", "x", SPEC, "d", "v1")
+    if missing == "uid":
+        del pod["metadata"]["uid"]
+    file = manifest(tmp_path / "pod.yaml", *([DUMP[0]] if missing == "uid" else []), pod)
     _, answer = run_json("check", "-f", file)
     assert "Pod/n/x" in {finding["object"] for finding in answer["findings"]}
 
 
 def test_a_device_plugin_is_a_workload_only_with_a_request(tmp_path):
-    plugin = stored("DaemonSet", "plugin", {"template": {"spec": PLUGIN}})
-    asks = stored("DaemonSet", "asks", {"template": {"spec": {**PLUGIN, **SPEC}}})
-    file = manifest(tmp_path / "dump.yaml", plugin, asks)
+    plugin = stored_object("DaemonSet", "plugin", {"template": {"spec": PLUGIN_SPEC}})
+    requesting_plugin = stored_object("DaemonSet", "asks", {"template": {"spec": {**PLUGIN_SPEC, **SPEC}}})
+    file = manifest(tmp_path / "dump.yaml", plugin, requesting_plugin)
     _, answer = run_json("survey", "-f", file)
     assert [workload["name"] for workload in answer["workloads"]] == ["asks"]
     _, answer = run_json("translate", "-f", file)
     assert {decision["object"] for decision in answer["decisions"]} == {"DaemonSet/n/asks"}
 
 
-def test_modes_are_shown_only_where_drawbridge_is_installed(tmp_path):
+def test_a_survey_shows_modes_only_if_drawbridge_is_installed(tmp_path):
     webhook = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
-    without = manifest(tmp_path / "without.yaml", DUMP[0])
-    installed = manifest(tmp_path / "with.yaml", DUMP[0], {**webhook, "metadata": {"name": "drawbridge"}})
-    assert "mode" not in run("survey", "-f", without).stdout
-    assert "Workloads of n (mode enforce)" in run("survey", "-f", installed).stdout
+    plain_file = manifest(tmp_path / "without.yaml", DUMP[0])
+    installed_file = manifest(tmp_path / "with.yaml", DUMP[0], {**webhook, "metadata": {"name": "drawbridge"}})
+    assert "mode" not in run("survey", "-f", plain_file).stdout
+    assert "Workloads of n (mode enforce)" in run("survey", "-f", installed_file).stdout
 
 
 @pytest.mark.parametrize("uid", [{}, [], 7, None, "other"], ids=repr)
-def test_an_owner_with_an_invalid_uid_skips_no_object(tmp_path, uid):
-    obj = made("ReplicaSet", "d-1")
+def test_an_owner_with_an_invalid_or_unknown_uid_skips_no_object(tmp_path, uid):
+    obj = stored_workload("ReplicaSet", "d-1")
     obj["metadata"] |= {"ownerReferences": [{"controller": True, "uid": uid}]}
     file = manifest(tmp_path / "dump.yaml", obj)
     for command in ("check", "translate"):

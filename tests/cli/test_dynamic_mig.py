@@ -9,24 +9,24 @@ from tests.webhook.pods import EXAMPLES
 
 FLEET = EXAMPLES / "partitions" / "nvidia-dynamic-mig.yaml"
 AMPERE, HOPPER = "a100-dynamic-1", "h100-dynamic-1"
-GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-"
+GPU, MIG_PREFIX = "nvidia.com/gpu", "nvidia.com/mig-"
 
 
 def pods_file(folder, node, *amounts):
-    """A file of pods on a node, one for each `KEY: COUNT`, in this order."""
+    """Write a file with a pod for each `KEY: COUNT`, in this order. The pods select this node."""
     pods = []
     for number, amount in enumerate(amounts):
         key, _, count = amount.partition(": ")
         limits = {key: int(count)}
-        place = {"nodeSelector": {"kubernetes.io/hostname": node}}
-        pods.append(pod(f"p{number}", namespace="team", limits=limits, requests=limits, **place))
+        node_selector = {"nodeSelector": {"kubernetes.io/hostname": node}}
+        pods.append(pod(f"p{number}", namespace="team", limits=limits, requests=limits, **node_selector))
     path = folder / "pods.yaml"
     path.write_text(yaml.safe_dump_all(pods))
     return path
 
 
-def placed(folder, node, *amounts):
-    """The devices of each pod, as `PROFILE-PLACE`; an empty list for a pod that waits."""
+def simulated_devices(folder, node, *amounts):
+    """Return the names of the devices that `simulate` gives to each pod. A pod that waits has an empty list."""
     _, answer = run_json("simulate", "-f", pods_file(folder, node, *amounts), "-f", FLEET)
     return {
         outcome["pod"].partition("/")[2]: [name.rpartition("/")[2] for name in outcome["devices"]]
@@ -34,67 +34,67 @@ def placed(folder, node, *amounts):
     }
 
 
-def small(count):
-    return [f"{MIG}1g.5gb: 1"] * count
+def small_partitions(count):
+    return [f"{MIG_PREFIX}1g.5gb: 1"] * count
 
 
 # The requests of pods on an A100 with MIG mode on, in order, and the numbers of the pods that wait.
-PARTS = {
-    "seven small parts, and no eighth": ([*small(8)], {7}),
-    "two of half the memory leave no memory for a small one": ([f"{MIG}3g.20gb: 2", *small(1)], {1}),
-    "four and three sevenths fill it": ([f"{MIG}4g.20gb: 1", f"{MIG}3g.20gb: 1", *small(1)], {2}),
-    "a part with media engines is there once": ([f"{MIG}1g.5gb.me: 1", f"{MIG}1g.5gb.me: 1", *small(6)], {1}),
-    "twice the memory for one seventh, four times": ([f"{MIG}1g.10gb: 4", *small(1)], {1}),
-    "all of it as one part": ([f"{MIG}7g.40gb: 1", *small(1)], {1}),
-    "a small one leaves room beside it": ([*small(1), f"{MIG}3g.20gb: 1", f"{MIG}2g.10gb: 1"], set()),
+PARTITION_REQUESTS = {
+    "an eighth small partition waits": ([*small_partitions(8)], {7}),
+    "two partitions with half of the memory leave no memory": ([f"{MIG_PREFIX}3g.20gb: 2", *small_partitions(1)], {1}),
+    "four and three sevenths fill the GPU": ([f"{MIG_PREFIX}4g.20gb: 1", f"{MIG_PREFIX}3g.20gb: 1", *small_partitions(1)], {2}),
+    "only one partition has media engines": ([f"{MIG_PREFIX}1g.5gb.me: 1", f"{MIG_PREFIX}1g.5gb.me: 1", *small_partitions(6)], {1}),
+    "four partitions with twice the memory leave no memory": ([f"{MIG_PREFIX}1g.10gb: 4", *small_partitions(1)], {1}),
+    "a partition can be the whole GPU": ([f"{MIG_PREFIX}7g.40gb: 1", *small_partitions(1)], {1}),
+    "a small partition leaves room for two larger ones": ([*small_partitions(1), f"{MIG_PREFIX}3g.20gb: 1", f"{MIG_PREFIX}2g.10gb: 1"], set()),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PARTS)
-def test_mig_devices_are_allocated_while_the_counters_last(name, tmp_path):
-    amounts, waiting = PARTS[name]
-    given = placed(tmp_path, AMPERE, *amounts)
-    assert {pod for pod, devices in given.items() if not devices} == {f"p{number}" for number in waiting}
+@pytest.mark.parametrize("name", PARTITION_REQUESTS)
+def test_mig_devices_are_allocated_while_the_gpu_has_room(name, tmp_path):
+    amounts, waiting_numbers = PARTITION_REQUESTS[name]
+    devices_by_pod = simulated_devices(tmp_path, AMPERE, *amounts)
+    assert {pod for pod, devices in devices_by_pod.items() if not devices} == {f"p{number}" for number in waiting_numbers}
     for number, amount in enumerate(amounts):
         key, _, count = amount.partition(": ")
-        profile = key.removeprefix(MIG).replace(".me", "-me").replace(".", "")
-        devices = given[f"p{number}"]
-        assert len(devices) == (0 if number in waiting else int(count))
+        profile = key.removeprefix(MIG_PREFIX).replace(".me", "-me").replace(".", "")
+        devices = devices_by_pod[f"p{number}"]
+        assert len(devices) == (0 if number in waiting_numbers else int(count))
         assert all(f"-mig-{profile}-{device.split('-')[-2]}-" in device for device in devices)
 
 
 def test_a_whole_gpu_and_its_mig_devices_exclude_each_other(tmp_path):
-    assert placed(tmp_path, HOPPER, f"{GPU}: 1", f"{MIG}1g.10gb: 1") == {"p0": ["gpu-0"], "p1": []}
-    given = placed(tmp_path, HOPPER, f"{MIG}1g.10gb: 1", f"{GPU}: 1")
-    assert given == {"p0": ["gpu-0-mig-1g10gb-19-0"], "p1": []}
+    assert simulated_devices(tmp_path, HOPPER, f"{GPU}: 1", f"{MIG_PREFIX}1g.10gb: 1") == {"p0": ["gpu-0"], "p1": []}
+    devices_by_pod = simulated_devices(tmp_path, HOPPER, f"{MIG_PREFIX}1g.10gb: 1", f"{GPU}: 1")
+    assert devices_by_pod == {"p0": ["gpu-0-mig-1g10gb-19-0"], "p1": []}
 
 
 @pytest.mark.parametrize(
-    ("node", "amount", "most"),
-    [(AMPERE, f"{MIG}1g.5gb: 8", 7), (AMPERE, f"{MIG}3g.20gb: 3", 2), (HOPPER, f"{MIG}1g.10gb.me: 2", 1), (HOPPER, f"{GPU}: 2", 1)],
+    ("node", "amount", "maximum"),
+    [(AMPERE, f"{MIG_PREFIX}1g.5gb: 8", 7), (AMPERE, f"{MIG_PREFIX}3g.20gb: 3", 2), (HOPPER, f"{MIG_PREFIX}1g.10gb.me: 2", 1), (HOPPER, f"{GPU}: 2", 1)],
 )  # fmt: skip
-def test_a_mig_request_above_the_maximum_is_refused(node, amount, most, tmp_path):
+def test_a_request_above_the_maximum_of_the_nodes_is_refused(node, amount, maximum, tmp_path):
     result = run("translate", "-f", pods_file(tmp_path, node, amount), "--inventory", FLEET, "-o", "report")
     assert result.exit_code == 1
     assert "none of the 2 nodes can serve this pod, even with all devices free" in result.output
-    assert f"request at most {most} device" in result.output
+    assert f"request at most {maximum} device" in result.output
 
 
 def test_ampere_with_mig_mode_on_has_no_whole_gpu(tmp_path):
-    assert placed(tmp_path, AMPERE, f"{GPU}: 1") == {"p0": []}
-    alone = tmp_path / "ampere.yaml"
-    alone.write_text(
+    assert simulated_devices(tmp_path, AMPERE, f"{GPU}: 1") == {"p0": []}
+    ampere_fleet = tmp_path / "ampere.yaml"
+    ampere_fleet.write_text(
         yaml.safe_dump_all(
             [obj for obj in yaml.safe_load_all(FLEET.read_text()) if HOPPER not in obj["metadata"]["name"]]
         )
     )
-    result = run("translate", "-f", pods_file(tmp_path, AMPERE, f"{GPU}: 1"), "--inventory", alone, "-o", "report")
+    result = run("translate", "-f", pods_file(tmp_path, AMPERE, f"{GPU}: 1"), "--inventory", ampere_fleet, "-o", "report")
     assert result.exit_code == 1
     assert "[R022]" in result.output
 
 
 def test_mig_devices_are_translated_and_whole_gpus_are_served(tmp_path):
-    path = pods_file(tmp_path, HOPPER, f"{MIG}1g.10gb: 2", f"{MIG}1g.10gb.me: 1", f"{GPU}: 1")
+    path = pods_file(tmp_path, HOPPER, f"{MIG_PREFIX}1g.10gb: 2", f"{MIG_PREFIX}1g.10gb.me: 1", f"{GPU}: 1")
     code, answer = run_json("translate", "-f", path, "--inventory", FLEET)
     assert code == 0
     assert [decision["outcome"] for decision in answer["decisions"]] == ["translated", "translated", "served"]
@@ -106,10 +106,10 @@ def test_mig_devices_are_translated_and_whole_gpus_are_served(tmp_path):
 
 
 def test_a_server_without_partitionable_devices_is_an_obstacle(tmp_path):
-    path = pods_file(tmp_path, AMPERE, f"{MIG}1g.5gb: 1")
-    for version, gates in (("1.35", ["DRAPartitionableDevices"]), ("1.37", [])):
+    path = pods_file(tmp_path, AMPERE, f"{MIG_PREFIX}1g.5gb: 1")
+    for version, missing_gates in (("1.35", ["DRAPartitionableDevices"]), ("1.37", [])):
         _, answer = run_json("survey", "-f", path, "-f", FLEET, "--kubernetes", version)
-        assert [finding["object"] for finding in answer["obstacles"] if finding["code"] == "S019"] == gates
+        assert [finding["object"] for finding in answer["obstacles"] if finding["code"] == "S019"] == missing_gates
 
 
 @pytest.mark.parametrize("command", ["check", "translate"])

@@ -43,7 +43,8 @@ metadata: {name: train}
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch):
+    """The working directory, with the file pod.yaml."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pod.yaml").write_text(POD)
     return tmp_path
@@ -53,11 +54,11 @@ def comments(text):
     return [line.partition("#")[2] for line in text.splitlines() if "#" in line]
 
 
-def test_an_in_place_edit_changes_only_the_translated_lines(here):
+def test_an_in_place_edit_changes_only_the_translated_lines(folder):
     assert run("translate", "-f", "pod.yaml", "--in-place").exit_code == 0
-    after = (here / "pod.yaml").read_text()
-    gone = [line for line in POD.splitlines() if line not in after.splitlines()]
-    assert [line.split(":")[0].strip() for line in gone] == [
+    after = (folder / "pod.yaml").read_text()
+    removed_lines = [line for line in POD.splitlines() if line not in after.splitlines()]
+    assert [line.split(":")[0].strip() for line in removed_lines] == [
         "nvidia.com/gpu",
         "nvidia.com/gpumem",
         "nvidia.com/gpucores",
@@ -67,60 +68,60 @@ def test_an_in_place_edit_changes_only_the_translated_lines(here):
     assert kinds == ["ResourceClaimTemplate", "Pod", "Service"]
 
 
-def test_an_edited_file_equals_translated_output_and_is_stable(here):
+def test_an_edited_file_equals_translated_output_and_is_stable(folder):
     output = run("translate", "-f", "pod.yaml").stdout
     run("translate", "-f", "pod.yaml", "--in-place")
-    after = (here / "pod.yaml").read_text()
+    after = (folder / "pod.yaml").read_text()
     objects = [document.object for document in manifests.parse(output)]
     del objects[1]["metadata"]["annotations"]  # the record of the original request, which edited files do not contain
     assert [document.object for document in manifests.parse(after)] == objects
     assert run("translate", "-f", "pod.yaml", "--in-place").exit_code == 0
-    assert (here / "pod.yaml").read_text() == after
+    assert (folder / "pod.yaml").read_text() == after
 
 
-@pytest.mark.parametrize("how", [["--dry-run"], ["--in-place"]])
-def test_an_output_format_is_printed_beside_the_edit(here, how):
-    result = run("translate", "-f", "pod.yaml", *how, "-o", "report")
+@pytest.mark.parametrize("options", [["--dry-run"], ["--in-place"]])
+def test_the_report_is_printed_beside_an_edit(folder, options):
+    result = run("translate", "-f", "pod.yaml", *options, "-o", "report")
     assert "2 objects, 1 rewritten" in result.stdout
     assert "pod.yaml: would be edited" in result.stderr or "pod.yaml: edited" in result.stderr
     assert run("translate", "-q", "-f", "pod.yaml", "--dry-run", "-o", "diff").stderr == ""
 
 
-def test_a_dry_run_writes_nothing(here):
+def test_a_dry_run_writes_nothing(folder):
     result = run("translate", "-f", "pod.yaml", "--in-place", "--dry-run")
     assert "would be" in result.stdout
-    assert (here / "pod.yaml").read_text() == POD
+    assert (folder / "pod.yaml").read_text() == POD
 
 
-def test_an_edit_keeps_the_files_mode_and_links(here):
-    (here / "pod.yaml").chmod(0o640)
-    (here / "link.yaml").symlink_to("pod.yaml")
+def test_an_edit_keeps_the_files_mode_and_links(folder):
+    (folder / "pod.yaml").chmod(0o640)
+    (folder / "link.yaml").symlink_to("pod.yaml")
     run("translate", "-f", "link.yaml", "--in-place")
-    assert (here / "link.yaml").is_symlink()
-    assert stat.S_IMODE((here / "pod.yaml").stat().st_mode) == 0o640
-    assert "resourceClaims" in (here / "pod.yaml").read_text()
-    assert sorted(path.name for path in here.iterdir()) == ["link.yaml", "pod.yaml"]
+    assert (folder / "link.yaml").is_symlink()
+    assert stat.S_IMODE((folder / "pod.yaml").stat().st_mode) == 0o640
+    assert "resourceClaims" in (folder / "pod.yaml").read_text()
+    assert sorted(path.name for path in folder.iterdir()) == ["link.yaml", "pod.yaml"]
 
 
-@pytest.mark.parametrize("wrong", ["list.yaml", "pod.json", "anchor.yaml"])
-def test_a_file_that_cannot_be_edited_is_left_and_named(wrong, here):
+@pytest.mark.parametrize("name", ["list.yaml", "pod.json", "anchor.yaml"])
+def test_a_file_that_cannot_be_edited_is_left_and_named(name, folder):
     pod, _ = (document.object for document in manifests.parse(POD))
     text = json.dumps(pod)
-    if wrong == "list.yaml":
+    if name == "list.yaml":
         text = manifests.dump([{"apiVersion": "v1", "kind": "List", "items": [pod]}])
-    if wrong == "anchor.yaml":
+    if name == "anchor.yaml":
         text = (
             POD.partition("---")[0]
             .replace('            requests:\n                cpu: "4"\n', "")
             .replace("limits:", "limits: &l")
         )
         text += "    initContainers:\n    -   name: i\n        resources: {limits: *l}\n"
-    (here / wrong).write_text(text)
-    result = run("translate", "-f", wrong, "--in-place")
+    (folder / name).write_text(text)
+    result = run("translate", "-f", name, "--in-place")
     assert result.exit_code == 2
-    assert f"{wrong}:" in result.stderr
+    assert f"{name}:" in result.stderr
     assert "cannot be edited" in result.stderr
-    assert (here / wrong).read_text() == text
+    assert (folder / name).read_text() == text
 
 
 def test_standard_input_cannot_be_edited_in_place():
@@ -129,28 +130,28 @@ def test_standard_input_cannot_be_edited_in_place():
     assert "cannot be edited" in result.stderr
 
 
-def test_a_refused_manifest_is_left_unchanged(here):
+def test_a_refused_manifest_is_left_unchanged(folder):
     bad = POD.replace("3000", "3Gi")
-    (here / "pod.yaml").write_text(bad)
+    (folder / "pod.yaml").write_text(bad)
     assert run("translate", "-f", "pod.yaml", "--in-place").exit_code == 1
-    assert (here / "pod.yaml").read_text() == bad
+    assert (folder / "pod.yaml").read_text() == bad
 
 
-def test_a_forged_record_is_removed_with_its_empty_parent(here):
-    false = """'{"containers":{"other":{"nvidia.com/gpu":"1"}}}'"""
+def test_a_forged_record_is_removed_with_its_empty_parent(folder):
+    record = """'{"containers":{"other":{"nvidia.com/gpu":"1"}}}'"""
     head, spec = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: p\n", "spec:\n  containers: [{name: c, image: x}]\n"
-    (here / "pod.yaml").write_text(f"{head}  annotations:\n    drawbridge.dev/original: {false}\n{spec}")
+    (folder / "pod.yaml").write_text(f"{head}  annotations:\n    drawbridge.dev/original: {record}\n{spec}")
     assert run("translate", "-f", "pod.yaml", "--in-place").exit_code == 0
-    assert (here / "pod.yaml").read_text() == head + spec
+    assert (folder / "pod.yaml").read_text() == head + spec
 
 
 @pytest.mark.parametrize("ending", ["", "\n", "\r\n"])
-def test_git_applies_the_printed_diff(ending, here):
+def test_git_applies_the_printed_diff(ending, folder):
     text = POD.rstrip("\n") + ending if ending != "\r\n" else POD.replace("\n", "\r\n")
-    (here / "sub").mkdir()
-    file = here / "sub" / "pod one.yaml"
+    (folder / "sub").mkdir()
+    file = folder / "sub" / "pod one.yaml"
     file.write_bytes(text.encode())
-    (here / "pod.yaml").unlink()
+    (folder / "pod.yaml").unlink()
     subprocess.run(["git", "init", "-q", "."], check=True, timeout=60)
     output = run("translate", "-f", "sub", "-o", "diff").stdout_bytes
     result = subprocess.run(["git", "apply", "-"], input=output, capture_output=True, timeout=60, check=False)
@@ -203,20 +204,21 @@ def yaml_value(text):
 )
 def test_an_edit_that_cannot_be_applied_is_refused(text, operation):
     with pytest.raises(CannotEdit):
-        edit(text, [operation], apply_quietly(yaml_value(text), operation))
+        edit(text, [operation], patched_or_unchanged(yaml_value(text), operation))
 
 
-def apply_quietly(value, operation):
+def patched_or_unchanged(value, operation):
+    """Return the patched value, or the value itself if the patch cannot be applied."""
     try:
         return apply_json_patch(value, [operation])
-    except Exception:  # noqa: BLE001  the patch itself may be impossible
+    except Exception:  # noqa: BLE001
         return value
 
 
-def test_a_file_changed_meanwhile_is_not_overwritten(here):
-    edited = Edited("pod.yaml", POD, "a: 1\n", root=str(here))
-    (here / "pod.yaml").write_text(POD + "# mine\n")
+def test_a_file_changed_since_it_was_read_is_not_overwritten(folder):
+    edited = Edited("pod.yaml", POD, "a: 1\n", root=str(folder))
+    (folder / "pod.yaml").write_text(POD + "# mine\n")
     with pytest.raises(FileExistsError):
         write([edited])
-    assert (here / "pod.yaml").read_text() == POD + "# mine\n"
-    assert [path.name for path in here.iterdir()] == ["pod.yaml"]
+    assert (folder / "pod.yaml").read_text() == POD + "# mine\n"
+    assert [path.name for path in folder.iterdir()] == ["pod.yaml"]
