@@ -33,7 +33,8 @@ TYPE_BY_KIND = {type_.__name__: type_ for type_ in (Node, ResourceSlice, DeviceC
 SELECTORS = ("productName == 'A100'", "productName == 'none'", "nothing == 'read'", "type == 'gpu'")
 FEATURES = Features(minor=37)
 QUICK_SEEDS, LONG_SEEDS = 120, 10_000
-SEEDS_WITH_REFUSALS_FOR_NODES = (150, 160, 185, 198, 221, 303, 378, 541, 624)  # a pod is refused because none of the nodes that it can run on could serve it
+# With these seeds a pod is refused, because none of the nodes that it can run on could serve it.
+SEEDS_WITH_REFUSALS_FOR_NODES = (150, 160, 185, 198, 221, 303, 378, 541, 624)
 
 
 def kubernetes_object(kind, name, spec, group="resource.k8s.io/v1", **metadata):
@@ -267,24 +268,25 @@ def test_many_random_files_and_the_webhook_have_the_same_decisions():
     assert sum(counts.values()) > LONG_SEEDS
 
 
-# The GPUs per pod of a DaemonSet; the nodes with a warning that their pods wait; whether the pods are refused.
+# The GPUs per pod of a DaemonSet; the nodes with a device plugin that have fewer GPUs; whether the pods for these nodes are refused
+# (if not, a warning says that they wait). A node's name ends in the number of its GPUs.
 DAEMON_SETS = {
     "every node has enough GPUs": (1, (), False),
-    "the node less has too few GPUs": (3, ("less",), False),
-    "only the node with a driver has enough GPUs": (5, ("less", "more"), False),
-    "no node has enough GPUs": (7, ("less", "more"), True),
+    "the node plugin-2 has too few GPUs": (3, ("plugin-2",), False),
+    "only the node with a driver has enough GPUs": (5, ("plugin-2", "plugin-4"), False),
+    "no node has enough GPUs": (7, ("plugin-2", "plugin-4"), True),
 }
 
 
 @pytest.mark.parametrize("prefer", ["plugin", "dra"])
-@pytest.mark.parametrize(("count", "nodes_with_warning", "is_refused"), DAEMON_SETS.values(), ids=DAEMON_SETS)
-def test_a_daemon_set_is_refused_only_if_no_node_fits(count, nodes_with_warning, is_refused, prefer):
+@pytest.mark.parametrize(("count", "small_nodes", "is_refused"), DAEMON_SETS.values(), ids=DAEMON_SETS)
+def test_a_daemon_set_is_refused_only_if_no_node_fits(count, small_nodes, is_refused, prefer):
     devices = [{"name": f"d{i}", "attributes": {"type": {"string": "gpu"}}} for i in range(6)]
-    pool = {"name": "moved", "generation": 1, "resourceSliceCount": 1}
-    slice_spec = {"driver": DRIVER, "nodeName": "moved", "pool": pool, "devices": devices}
+    pool = {"name": "driver-6", "generation": 1, "resourceSliceCount": 1}
+    slice_spec = {"driver": DRIVER, "nodeName": "driver-6", "pool": pool, "devices": devices}
     selector = {"cel": {"expression": f"device.driver == '{DRIVER}'"}}
     objects = [kubernetes_object("ResourceSlice", "s", slice_spec), kubernetes_object("DeviceClass", DRIVER, {"selectors": [selector]})]
-    for name, amount in (("moved", 0), ("less", 2), ("more", 4)):
+    for name, amount in (("driver-6", 0), ("plugin-2", 2), ("plugin-4", 4)):
         objects.append(kubernetes_object("Node", name, {}, "v1") | {"status": {"allocatable": {GPU: str(amount)} if amount else {}}})
     configuration = configured(mode="enforce", mixed={GPU: {"prefer": prefer}})
     files = state_of_files(manifests.parse(manifests.dump(objects)), configuration, FEATURES)
@@ -299,18 +301,18 @@ def test_a_daemon_set_is_refused_only_if_no_node_fits(count, nodes_with_warning,
     of_file = decide_object(daemon_set, files)
     assert bool(of_file.refusals) is is_refused
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}
-    for name in ("moved", "less", "more"):
+    for name in ("driver-6", "plugin-2", "plugin-4"):
         pod = kubernetes_object("Pod", f"d-{name}", template["spec"], "v1", namespace="n", ownerReferences=[owner])
         term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
         pod["spec"] = pod["spec"] | {"affinity": {"nodeAffinity": required}}
         response, _ = review_at_webhook(pod, server)
-        if name in nodes_with_warning and is_refused:
+        if name in small_nodes and is_refused:
             assert response["status"]["message"].startswith(of_file.refusals[0].message)
             continue
         assert response["allowed"], name
         warnings_of_waiting = [warning for warning in response.get("warnings", ()) if "for such nodes wait" in warning]
-        assert bool(warnings_of_waiting) is (name in nodes_with_warning)
+        assert bool(warnings_of_waiting) is (name in small_nodes)
     report = answer(
         reviewing.decide_review(
             "validate", review(daemon_set, resource="daemonsets", group="apps", namespace="n"), server
