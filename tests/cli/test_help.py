@@ -1,4 +1,4 @@
-"""Each help has two examples that run; `drawbridge help` and `drawbridge version`."""
+"""Each help has two examples that run. The commands `help` and `version` print what the options --help and --version print."""
 
 import shlex
 import shutil
@@ -11,21 +11,21 @@ from tests.cli.running import run, run_json, empty_directory  # noqa: F401  a fi
 
 pytestmark = pytest.mark.usefixtures("empty_directory")
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
-ALL = [example for name in COMMANDS for example in command_of(name).examples]
-# These run until they are stopped, or need a node, so the test only parses their options.
-SERVERS = ("dashboard", "standalone", "webhook", "allocator", "driver", "node-agent --mark")
+ALL_EXAMPLES = [example for name in COMMANDS for example in command_of(name).examples]
+# Commands that run until they are stopped, or that need a node. The tests only parse their options.
+ENDLESS_COMMANDS = ("dashboard", "standalone", "webhook", "allocator", "driver", "node-agent --mark")
 
 
 def words_of(example):
-    """The words of an example as a shell splits them, without its redirection."""
-    own = example.rpartition("| ")[2] if example.startswith("kubectl") else example.partition(" |")[0]
-    program, *words = shlex.split(own.partition(" >")[0])
+    """Return the words of drawbridge's part of an example, as a shell splits them, without the redirection."""
+    command = example.rpartition("| ")[2] if example.startswith("kubectl") else example.partition(" |")[0]
+    program, *words = shlex.split(command.partition(" >")[0])
     assert program == "drawbridge"
     return words
 
 
 @pytest.fixture
-def files(empty_directory):  # noqa: F811
+def example_files(empty_directory):  # noqa: F811
     """The files that the examples name."""
     (empty_directory / "deploy").mkdir()
     for folder in ("cases", "rules", "fleet"):
@@ -50,23 +50,23 @@ def test_every_help_has_two_examples_of_its_own_command():
 
 
 @pytest.mark.parametrize(
-    "example", [example for example in ALL if not example.startswith(tuple(f"drawbridge {s}" for s in SERVERS))]
+    "example", [example for example in ALL_EXAMPLES if not example.startswith(tuple(f"drawbridge {s}" for s in ENDLESS_COMMANDS))]
 )
-def test_the_examples_of_helps_run(files, example):
+def test_each_example_of_a_command_that_ends_runs(example_files, example):
     result = run(*words_of(example))
     assert result.exit_code in (0, 1), result.stderr
     assert result.stdout
 
 
 @pytest.mark.parametrize(
-    "example", [example for example in ALL if example.startswith(tuple(f"drawbridge {s}" for s in SERVERS))]
+    "example", [example for example in ALL_EXAMPLES if example.startswith(tuple(f"drawbridge {s}" for s in ENDLESS_COMMANDS))]
 )
-def test_the_examples_of_servers_are_understood(example):
+def test_the_options_of_server_examples_are_valid(example):
     name, *words = words_of(example)
     command_of(name).make_context(name, words)
 
 
-def test_help_prints_a_command_the_root_or_a_topic():
+def test_the_help_command_prints_helps_and_topics():
     assert run("help").stdout == run("--help").stdout
     assert run("help", "check").stdout == run("check", "--help").stdout
     assert "3  no decision was reached" in run("help", "exit-codes").stdout
@@ -75,7 +75,7 @@ def test_help_prints_a_command_the_root_or_a_topic():
     assert (result.exit_code, "did you mean translate?" in result.stderr) == (2, True)
 
 
-def test_the_version_command_prints_what_the_option_prints():
+def test_the_version_command_and_option_print_the_same_version():
     version = run("--version").stdout.split()[-1]
     assert run("version").stdout.startswith(f"drawbridge {version}\nKubernetes 1.34 to 1.")
     assert run_json("version")[1]["version"] == version
@@ -94,5 +94,5 @@ def test_no_option_is_hidden_or_has_a_second_long_name():
     options = [
         (name, option) for name in COMMANDS for option in command_of(name).params if option.opts[0].startswith("-")
     ]
-    second = [(name, option.opts) for name, option in options if sum(opt.startswith("--") for opt in option.opts) > 1]
-    assert (second, [(name, option.opts) for name, option in options if option.hidden]) == ([], [])
+    with_two_names = [(name, option.opts) for name, option in options if sum(opt.startswith("--") for opt in option.opts) > 1]
+    assert (with_two_names, [(name, option.opts) for name, option in options if option.hidden]) == ([], [])

@@ -19,9 +19,9 @@ def options_of(name):
 
 
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook["id"])
-def test_a_hook_calls_a_command_with_options_that_it_has(hook):
-    python, isolated, module, ours, name, *options = shlex.split(hook["entry"])
-    assert (python, isolated, module, ours) == ("python", "-I", "-m", "cli.main")
+def test_each_hook_uses_options_of_its_command(hook):
+    python, isolated, module, program, name, *options = shlex.split(hook["entry"])
+    assert (python, isolated, module, program) == ("python", "-I", "-m", "cli.main")
     assert set(options) <= options_of(name)
     assert {"id", "name", "entry", "language"} <= hook.keys()
 
@@ -33,8 +33,8 @@ def test_the_action_calls_check_with_existing_options():
     assert set(re.findall(r"--[a-z-]+|-o", call)) == {"--fail-on", "-o"}
     options = re.findall(r"each option (--[a-z]+)=", " ".join(scripts))
     assert {"--fail-on", "-o", *options} <= options_of("check")
-    used = re.findall(r"inputs\.([a-z-]+)", (ROOT / "action.yml").read_text())
-    assert set(used) == set(ACTION["inputs"])
+    inputs_used = re.findall(r"inputs\.([a-z-]+)", (ROOT / "action.yml").read_text())
+    assert set(inputs_used) == set(ACTION["inputs"])
 
 
 def test_the_page_shows_existing_hooks_options_and_inputs():
@@ -42,9 +42,9 @@ def test_the_page_shows_existing_hooks_options_and_inputs():
     workflow, hooks = (load(block.encode())[0] for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
     [*_, step] = workflow["jobs"]["check"]["steps"]
     assert step["with"].keys() <= ACTION["inputs"].keys()
-    known = {hook["id"]: hook for hook in HOOKS}
-    for shown in hooks["repos"][0]["hooks"]:
-        name = shlex.split(known[shown["id"]]["entry"])[4]
-        options = [text.partition("=")[0] for text in shown.get("args", ["--"]) if text.startswith("-")]
+    hooks_by_id = {hook["id"]: hook for hook in HOOKS}
+    for hook_shown in hooks["repos"][0]["hooks"]:
+        name = shlex.split(hooks_by_id[hook_shown["id"]]["entry"])[4]
+        options = [text.partition("=")[0] for text in hook_shown.get("args", ["--"]) if text.startswith("-")]
         assert options[-1] == "--"
         assert set(options[:-1]) <= options_of(name)

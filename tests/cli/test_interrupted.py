@@ -17,7 +17,7 @@ from tests.cli.killed import files
 from tests.cli.running import run
 from tests.corpus.kustomizations import deployment
 
-ODD = {
+UNUSUAL_FILES = {
     "crlf.yaml": b"\xef\xbb\xbf" + deployment("crlf").replace("\n", "\r\n").encode(),
     "open.yaml": deployment("open").rstrip("\n").encode(),
 }
@@ -25,9 +25,10 @@ ODD = {
 
 @pytest.fixture
 def original(tmp_path):
+    """A repository with manifests of unusual bytes and modes, and with a link."""
     folder = tmp_path / "original"
     (folder / ".git").mkdir(parents=True)
-    for name, text in ODD.items():
+    for name, text in UNUSUAL_FILES.items():
         (folder / name).write_bytes(text)
     (folder / "open.yaml").chmod(0o755)
     (folder / "link.yaml").symlink_to("open.yaml")
@@ -35,62 +36,62 @@ def original(tmp_path):
 
 
 def test_a_killed_run_can_be_undone_and_repeated(original):
-    first = files(original)
+    before = files(original)
     result = subprocess.run([sys.executable, "-m", "tests.cli.killed", original.parent], stdout=subprocess.PIPE, text=True, timeout=150, check=True)  # fmt: skip
-    *killed, whole = map(json.loads, result.stdout.splitlines())
-    assert len(killed) > 4 * len(ODD)
-    edited = whole["--in-place"]
-    assert edited.keys() == first.keys()
-    assert all(edited[name][0] != first[name][0] for name in ODD)
-    assert edited["open.yaml"][1] == first["open.yaml"][1]
-    for number, trees in enumerate(killed, 1):
+    *killed_runs, complete_run = map(json.loads, result.stdout.splitlines())
+    assert len(killed_runs) > 4 * len(UNUSUAL_FILES)
+    edited = complete_run["--in-place"]
+    assert edited.keys() == before.keys()
+    assert all(edited[name][0] != before[name][0] for name in UNUSUAL_FILES)
+    assert edited["open.yaml"][1] == before["open.yaml"][1]
+    for number, trees in enumerate(killed_runs, 1):
         assert trees["killed"]
-        assert trees["--undo"] == first, number
-        assert trees["--in-place --undo"] == first, number
+        assert trees["--undo"] == before, number
+        assert trees["--in-place --undo"] == before, number
         assert trees["--in-place"] == edited, number
 
 
 @pytest.fixture
-def begin(original, monkeypatch):
-    """A function that starts the command in the folder, with a limit for the size of the files that it writes."""
+def start_command(original, monkeypatch):
+    """A function that starts `drawbridge translate` in the repository, with a maximum size of the files that the process writes."""
     monkeypatch.setenv("XDG_STATE_HOME", str(original.with_name("state")))
 
-    def begun(step, most=-1):
-        running = subprocess.Popen(
+    def start(step, size_limit=-1):
+        process = subprocess.Popen(
             [sys.executable, "-m", "cli.main", "translate", step, "."],
             cwd=original,
             env={**os.environ, "PATH": "", "PYTHONPATH": str(Path.cwd())},
             stderr=subprocess.PIPE,
             text=True,
         )
-        resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (most, most))
-        return running
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size_limit, size_limit))
+        return process
 
-    return begun
+    return start
 
 
-def test_a_full_disk_is_reported_and_changes_no_file(original, begin):
+def test_a_full_disk_is_reported_and_changes_no_file(original, start_command):
     before = files(original)
-    with begin("--in-place", 600) as running:
-        assert "crlf.yaml: File too large" in running.communicate(timeout=60)[1]
-    assert running.returncode == 3
+    with start_command("--in-place", 600) as process:
+        assert "crlf.yaml: File too large" in process.communicate(timeout=60)[1]
+    assert process.returncode == 3
     assert files(original) == before
 
 
 def test_a_file_changed_after_it_was_read_is_not_edited(original, monkeypatch, capsys):
     monkeypatch.chdir(original)
     monkeypatch.setenv("XDG_STATE_HOME", str(original.with_name("state")))
-    read = analysis.edited.text_at
+    read_text = analysis.edited.text_at
 
-    def changed(path, root):
+    def read_and_change(path, root):
         with Path(path).open("a") as file:
             file.write("# as another process does\n---\n")
-        return read(path, root)
+        return read_text(path, root)
 
-    monkeypatch.setattr(analysis.edited, "text_at", changed)
-    with pytest.raises(SystemExit) as ended:
+    monkeypatch.setattr(analysis.edited, "text_at", read_and_change)
+    with pytest.raises(SystemExit) as raised:
         main(["translate", "--in-place", "open.yaml"])
-    assert ended.value.code == 3
+    assert raised.value.code == 3
     assert "open.yaml: the file changed during the command: run it again" in capsys.readouterr().err
 
 
@@ -100,32 +101,32 @@ def test_a_write_holds_the_undo_lock(original, step, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(original.with_name("state")))
     assert run("translate", "--in-place", ".").exit_code == 0
     if step == "--in-place":
-        (original / "open.yaml").write_bytes(ODD["open.yaml"])
-    write, alone = analysis.undo.write, []
+        (original / "open.yaml").write_bytes(UNUSUAL_FILES["open.yaml"])
+    write, steps_with_lock = analysis.undo.write, []
 
-    def noted(edits):
+    def write_while_locked(edits):
         with Path(os.environ["XDG_STATE_HOME"], "drawbridge", "undo", "lock").open() as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                alone.append(step)
+                steps_with_lock.append(step)
         write(edits)
 
-    monkeypatch.setattr(analysis.undo, "write", noted)
+    monkeypatch.setattr(analysis.undo, "write", write_while_locked)
     assert run("translate", step, ".").exit_code == 0
-    assert alone == [step]
+    assert steps_with_lock == [step]
 
 
-def test_two_simultaneous_runs_edit_the_files_once(original, begin):
+def test_two_simultaneous_runs_edit_the_files_once(original, start_command):
     before = files(original)
-    with begin("--in-place") as first_run, begin("--in-place") as other:
-        outputs = first_run.communicate(timeout=100)[1], other.communicate(timeout=100)[1]
+    with start_command("--in-place") as first_run, start_command("--in-place") as second_run:
+        outputs = first_run.communicate(timeout=100)[1], second_run.communicate(timeout=100)[1]
     edited = files(original)
-    assert [edited[name] != before[name] for name in ODD] == [True, True]
-    assert 0 in (first_run.returncode, other.returncode)
-    assert {first_run.returncode, other.returncode} == {0} or any(
+    assert [edited[name] != before[name] for name in UNUSUAL_FILES] == [True, True]
+    assert 0 in (first_run.returncode, second_run.returncode)
+    assert {first_run.returncode, second_run.returncode} == {0} or any(
         "the file changed during the command" in text for text in outputs
     )
-    with begin("--undo") as undone:
-        undone.communicate(timeout=60)
+    with start_command("--undo") as undo_run:
+        undo_run.communicate(timeout=60)
     assert files(original) == before

@@ -9,10 +9,10 @@ from cluster import manifests
 from tests.cli.running import manifest, run, run_json
 
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
-PODS = ("pods", "nvidia", "hami", "koordinator", "amd", "intel", "amazon", "nics", "volcano")
+POD_FOLDERS = ("pods", "nvidia", "hami", "koordinator", "amd", "intel", "amazon", "nics", "volcano")
 INVENTORIES = sorted((*EXAMPLES.glob("inventories/*.yaml"), EXAMPLES / "fleet", EXAMPLES / "drivers"))
-# Findings about keys, amounts and fields, and rules of legacy systems, which depend on no device.
-OF_WORDS = ("D0", "D1", "D211", "D213", "D214", "D215", "R001", "R002", "R004", "C0")
+# The first characters of codes about keys, amounts and fields, and about rules of legacy systems. These findings depend on no device.
+CODES_WITHOUT_DEVICES = ("D0", "D1", "D211", "D213", "D214", "D215", "R001", "R002", "R004", "C0")
 
 
 def objects_of(*paths):
@@ -32,17 +32,17 @@ def test_a_misspelt_device_inventory_is_reported(tmp_path):
     assert "DeviceInventory" in result.stdout
 
 
-def mistyped(pod):
-    """Copies of the pod: in each, one amount is malformed, or a misspelt key stands beside it."""
+def mistyped_copies(pod):
+    """Yield copies of the pod. In each copy one amount is malformed, or a misspelt key stands beside a key."""
     for key in sorted(keys_of(pod)):
-        for name, wrong in (
+        for name, replacement in (
             ("amount", (f'"{key}": ', f'"{key}": 0.5, "x": ')),
             ("typo", (f'"{key}": ', f'"{key}n": 1, "{key}": ')),
         ):
-            changed = json.loads(json.dumps(pod).replace(*wrong))
-            metadata = changed["metadata"]
+            copy = json.loads(json.dumps(pod).replace(*replacement))
+            metadata = copy["metadata"]
             metadata["name"] = f"{metadata.get('name', 'p')}-{name}-{key.partition('/')[2]}".lower()
-            yield changed
+            yield copy
 
 
 def keys_of(pod):
@@ -52,25 +52,26 @@ def keys_of(pod):
 
 @pytest.fixture(scope="module")
 def workloads(tmp_path_factory):
-    objects = objects_of(*(EXAMPLES / folder for folder in PODS))
-    wrong = [changed for pod in objects for changed in mistyped(pod)]
-    assert len(wrong) > 50
-    return manifest(tmp_path_factory.mktemp("workloads") / "pods.yaml", *objects, *wrong)
+    """A file with the pods and workloads of the examples, and with their mistyped copies."""
+    objects = objects_of(*(EXAMPLES / folder for folder in POD_FOLDERS))
+    copies = [changed for pod in objects for changed in mistyped_copies(pod)]
+    assert len(copies) > 50
+    return manifest(tmp_path_factory.mktemp("workloads") / "pods.yaml", *objects, *copies)
 
 
-def of_words(workloads, *arguments):
+def findings_without_devices(workloads, *arguments):
     _, answer = run_json("check", "-f", workloads, *arguments, "--mode", "enforce")
     return {
         (finding["code"], finding["object"], finding["path"], finding["message"])
         for finding in answer["findings"]
-        if finding["code"].startswith(OF_WORDS)
+        if finding["code"].startswith(CODES_WITHOUT_DEVICES)
     }
 
 
 @pytest.mark.parametrize("inventory", INVENTORIES, ids=lambda path: path.stem)
 def test_findings_that_depend_on_no_device_remain_with_any_inventory(workloads, inventory):
-    alone = of_words(workloads)
+    without_inventory = findings_without_devices(workloads)
     names = [str(obj["metadata"].get("name")) for obj in objects_of(workloads)]
-    typos = {name for code, name, path, _ in alone if code == "D211" and path.endswith("~1gpun")}
+    typos = {name for code, name, path, _ in without_inventory if code == "D211" and path.endswith("~1gpun")}
     assert len(typos) == len({name for name in names if name.endswith("-typo-gpu")}) > 5
-    assert sorted(alone - of_words(workloads, "--inventory", inventory)) == []
+    assert sorted(without_inventory - findings_without_devices(workloads, "--inventory", inventory)) == []
