@@ -27,7 +27,7 @@ spec:
     resources: {limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 3000}}
 """
 CLASS = "---\napiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: G_O_O_D}\nspec: {}\n"
-NO_MANIFESTS = {
+TEXTS_WITHOUT_A_MANIFEST = {
     "text": SECRET,
     "number": "81237645012",
     "list": f"- {SECRET}",
@@ -58,20 +58,21 @@ def tree(tmp_path, monkeypatch):
     return folder
 
 
-def outside(tree):
-    """The bytes of every file outside of the tree."""
+def outside_files(tree):
+    """Return the bytes of every file outside of the tree."""
     return {path: path.read_bytes() for path in sorted((tree.parent / "outside").rglob("*")) if path.is_file()}
 
 
+# The path of a link, and its target.
 LINKS = {
-    "file": ("app/x.yaml", "../../outside/secret"),
+    "secret file": ("app/x.yaml", "../../outside/secret"),
     "manifest": ("app/x.yaml", "../../outside/pod.yaml"),
-    "absolute": ("app/x.yaml", "{outside}/pod.yaml"),
+    "absolute path": ("app/x.yaml", "{outside}/pod.yaml"),
     "link to a link": ("app/x.yaml", "y"),
-    "process": ("app/x.yaml", "/proc/self/environ"),
-    "root of a process": ("app/x.yaml", "/proc/self/root{outside}/secret"),
-    "through a folder": ("app/x.yaml", "../inner/pod.yaml"),
-    "device": ("app/x.yaml", "/dev/zero"),
+    "environment of a process": ("app/x.yaml", "/proc/self/environ"),
+    "file system of a process": ("app/x.yaml", "/proc/self/root{outside}/secret"),
+    "path through a linked folder": ("app/x.yaml", "../inner/pod.yaml"),
+    "endless device": ("app/x.yaml", "/dev/zero"),
 }
 COMMANDS = (
     ("check",),
@@ -88,37 +89,37 @@ COMMANDS = (
     [pytest.param(name, marks=pytest.mark.linux("/proc")) if "/proc" in LINKS[name][1] else name for name in LINKS],
 )
 def test_a_link_out_of_the_folder_is_skipped_and_reported(tree, name, command):
-    at, to = LINKS[name]
+    link, target = LINKS[name]
     (tree / "app" / "y").symlink_to("../../outside/secret")
     (tree / "inner").symlink_to("../outside/inner")
-    (tree / at).symlink_to(to.format(outside=tree.parent / "outside"))
-    before = outside(tree)
+    (tree / link).symlink_to(target.format(outside=tree.parent / "outside"))
+    before = outside_files(tree)
     for folder in ("app", tree / "app"):
         result = run(*command, folder)
         assert result.exit_code == 2
         assert "x.yaml: cannot be read: a link leads out of the folder" in result.stderr
         assert SECRET not in result.output
         assert "good" in result.output.casefold() or "nothing to edit" in result.output
-    assert outside(tree) == before
+    assert outside_files(tree) == before
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 @pytest.mark.parametrize(
-    "named", ["link", "link/pod.yaml", "file.yaml", "app/../link", "./link/inner", "{tree}/link", "app/deep/pod.yaml"]
+    "path", ["link", "link/pod.yaml", "file.yaml", "app/../link", "./link/inner", "{tree}/link", "app/deep/pod.yaml"]
 )
-def test_a_path_through_an_outward_link_is_refused(tree, command, named):
+def test_a_path_through_an_outward_link_is_refused(tree, command, path):
     (tree / "link").symlink_to("../outside")
     (tree / "file.yaml").symlink_to("../outside/pod.yaml")
     (tree / "app" / "deep").symlink_to("../../outside")
-    before = outside(tree)
-    result = run(*command, named.format(tree=tree))
+    before = outside_files(tree)
+    result = run(*command, path.format(tree=tree))
     assert result.exit_code == 2
     assert "a link leads out of the folder" in result.stderr
     assert SECRET not in result.output
-    assert outside(tree) == before
+    assert outside_files(tree) == before
 
 
-def test_inventory_configuration_and_ignore_files_may_not_leave_the_folder(tree):
+def test_inventory_configuration_and_ignore_files_are_not_read_outside(tree):
     (tree / "link.yaml").symlink_to("../outside/secret")
     for options in (("--inventory", "link.yaml"), ("--config", "link.yaml")):
         result = run("check", "app", *options)
@@ -157,11 +158,11 @@ def test_inner_links_and_outer_paths_named_directly_are_read(tree):
 
 
 def test_a_pipe_of_the_shell_is_read(tree):
-    reading, writing = os.pipe()
-    os.write(writing, POD.replace("NAME", "piped").encode())
-    os.close(writing)
-    code, answer = run_json("translate", f"/dev/fd/{reading}")
-    os.close(reading)
+    read_end, write_end = os.pipe()
+    os.write(write_end, POD.replace("NAME", "piped").encode())
+    os.close(write_end)
+    code, answer = run_json("translate", f"/dev/fd/{read_end}")
+    os.close(read_end)
     assert (code, answer["items"][-1]["kind"]) == (0, "Pod")
 
 
@@ -172,8 +173,8 @@ def test_pipes_sockets_and_link_loops_do_not_block_a_check(tree):
     assert result.exit_code == 2
     assert ".drawbridgeignore: cannot be read: it is not a regular file" in result.stderr
     (tree / "app" / ".drawbridgeignore").unlink()
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind("app/socket.yaml")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("app/socket.yaml")
         (tree / "app" / "a.yaml").symlink_to("b.yaml")
         (tree / "app" / "b.yaml").symlink_to("a.yaml")
         code, answer = run_json("check", "app")
@@ -181,67 +182,67 @@ def test_pipes_sockets_and_link_loops_do_not_block_a_check(tree):
     assert sorted(Path(error["file"]).name for error in answer["errors"]) == ["a.yaml", "b.yaml"]
 
 
-@pytest.mark.parametrize("come", ["link", "pipe", "folder"])
-def test_a_link_created_after_the_check_is_not_followed(tree, come, monkeypatch):
+@pytest.mark.parametrize("replacement", ["link", "pipe", "folder"])
+def test_a_path_replaced_after_the_check_is_not_read(tree, replacement, monkeypatch):
     """Another process replaces the path by a link or a pipe between the check and the open."""
     file = tree / "app" / "good.yaml"
-    settled = places.settled
+    real_settled = places.settled
 
-    def swap(path, root):
-        real = settled(path, root)
+    def replace_after_the_check(path, root):
+        settled_path = real_settled(path, root)
         if not file.is_symlink() and not (tree / "app").is_symlink():
-            if come == "folder":
+            if replacement == "folder":
                 (tree / "app").rename(tree / "away")
                 (tree / "app").symlink_to("../outside")
                 (tree.parent / "outside" / "good.yaml").write_text(POD.replace("NAME", SECRET))
             else:
                 file.unlink()
-                os.mkfifo(file) if come == "pipe" else file.symlink_to(tree.parent / "outside" / "pod.yaml")
-        return real
+                os.mkfifo(file) if replacement == "pipe" else file.symlink_to(tree.parent / "outside" / "pod.yaml")
+        return settled_path
 
-    monkeypatch.setattr(places, "settled", swap)
+    monkeypatch.setattr(places, "settled", replace_after_the_check)
     result = run("translate", "app")
     assert result.exit_code == 2
     assert SECRET not in result.output
 
 
-@pytest.mark.parametrize("come", ["link", "folder", "pipe"])
-def test_in_place_writes_through_no_link_created_after_the_read(tree, come, monkeypatch):
+@pytest.mark.parametrize("replacement", ["link", "folder", "pipe"])
+def test_in_place_does_not_write_to_a_path_replaced_after_the_read(tree, replacement, monkeypatch):
     text = POD.replace("NAME", SECRET)
     (tree / "app" / "good.yaml").write_text(text)
     (tree.parent / "outside" / "good.yaml").write_text(text)
-    before = outside(tree)
+    before = outside_files(tree)
 
-    def swap(edits: list[Edited]):
-        if come == "folder":
+    def replace_before_the_write(edits: list[Edited]):
+        if replacement == "folder":
             (tree / "app").rename(tree / "away")
             (tree / "app").symlink_to("../outside")
         else:
             (tree / "app" / "good.yaml").unlink()
-            if come == "pipe":
+            if replacement == "pipe":
                 os.mkfifo(tree / "app" / "good.yaml")
             else:
                 (tree / "app" / "good.yaml").symlink_to("../../outside/good.yaml")
         write(edits)
 
-    monkeypatch.setattr(undo, "write", swap)
+    monkeypatch.setattr(undo, "write", replace_before_the_write)
     assert run("translate", "app", "--in-place").exit_code == 3
-    assert outside(tree) == before
+    assert outside_files(tree) == before
     assert not list(tree.rglob(".good.yaml*"))
 
 
-def test_an_edit_does_not_change_another_hard_link(tree):
+def test_an_edit_does_not_change_a_hard_link_outside(tree):
     os.link(tree.parent / "outside" / "pod.yaml", tree / "app" / "hard.yaml")
-    before = outside(tree)
+    before = outside_files(tree)
     assert run("translate", "app", "--in-place").exit_code == 0
-    assert outside(tree) == before
+    assert outside_files(tree) == before
     assert "resourceClaims" in (tree / "app" / "hard.yaml").read_text()
 
 
-@pytest.mark.parametrize("name", NO_MANIFESTS)
+@pytest.mark.parametrize("name", TEXTS_WITHOUT_A_MANIFEST)
 @pytest.mark.parametrize("command", ["check", "translate", "survey"])
-def test_messages_do_not_quote_what_is_not_a_manifest(tree, name, command):
-    text = NO_MANIFESTS[name]
+def test_messages_do_not_quote_a_text_that_is_no_manifest(tree, name, command):
+    text = TEXTS_WITHOUT_A_MANIFEST[name]
     (tree / "app" / "x.yaml").write_bytes(text.encode("utf-16" if name == "utf-16" else "utf-8"))
     result = run(command, "-f", "app/x.yaml")
     assert result.exit_code == (2 if command == "translate" else 0)  # translate -o yaml must not lose an object
@@ -272,12 +273,12 @@ def test_hostile_patterns_take_no_time_and_are_not_a_bug(tree, pattern):
     assert time.process_time() - began < 30
 
 
-EVIL = "\x1b[31m\r::error::x\x85\u2028\u202e##[add-mask]y%0A::z"
+HOSTILE_NAME = "\x1b[31m\r::error::x\x85\u2028\u202e##[add-mask]y%0A::z"
 
 
 @pytest.mark.parametrize("form", ["text", "github", "markdown"])
 def test_object_names_inject_no_commands_into_a_log(tree, form):
-    quoted = "".join(f"\\u{ord(c):04x}" for c in EVIL)
+    quoted = "".join(f"\\u{ord(character):04x}" for character in HOSTILE_NAME)
     (tree / "app" / "evil.yaml").write_text(
         POD.replace("NAME", f'"{quoted}"').replace("Pod", f'"::add-mask::{quoted}"') + f'"{quoted}": 1\n'
     )
@@ -285,7 +286,7 @@ def test_object_names_inject_no_commands_into_a_log(tree, form):
     result = run("check", "app", "-o", form)
     assert result.exit_code == 1
     lines = result.output.split("\n")
-    assert not [c for line in lines for c in line if c in "\x1b\r\x85\u2028\u202e"]
+    assert not [character for line in lines for character in line if character in "\x1b\r\x85\u2028\u202e"]
     assert not [line for line in lines if line.startswith("::") and not line.startswith(("::error ", "::warning "))]
     assert not [line for line in lines if "##[" in line and not line.startswith("::")]
     if form == "github":
@@ -312,9 +313,9 @@ NOT_UTF_8 = os.fsdecode(b"x\xff")
 @pytest.mark.parametrize("form", ["text", "json", "sarif", "junit", "github", "diff", "in place"])
 @pytest.mark.parametrize("place", ["app/{}.yaml", "app/{}/x.yaml"])
 def test_a_file_name_outside_utf_8_is_reported(tree, place, form):
-    at = tree / place.format(NOT_UTF_8)
-    at.parent.mkdir(exist_ok=True)
-    at.write_text(POD.replace("NAME", "n_o"))
+    path = tree / place.format(NOT_UTF_8)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(POD.replace("NAME", "n_o"))
     command = ("translate", "--in-place") if form == "in place" else ("translate", "-o", form)
     result = run(*(command if form in ("diff", "in place") else ("check", "-o", form)), "app")
     assert result.exit_code == 2
@@ -338,14 +339,14 @@ def test_an_argument_outside_utf_8_is_refused(tree):
 )
 def test_folders_nested_too_deep_are_reported_and_skipped(tree, command):
     """A checkout may have two thousand levels, which exceed Python's recursion limit in os.walk."""
-    top = handle = os.open(tree / "app", os.O_RDONLY)
+    top = folder = os.open(tree / "app", os.O_RDONLY)
     for _ in range(1_500):
-        os.mkdir("d", dir_fd=handle)
-        inner = os.open("d", os.O_RDONLY, dir_fd=handle)
-        if handle != top:
-            os.close(handle)
-        handle = inner
-    os.close(handle)
+        os.mkdir("d", dir_fd=folder)
+        inner_folder = os.open("d", os.O_RDONLY, dir_fd=folder)
+        if folder != top:
+            os.close(folder)
+        folder = inner_folder
+    os.close(folder)
     os.close(top)
     try:
         result = run(*command, "app")
@@ -357,15 +358,15 @@ def test_folders_nested_too_deep_are_reported_and_skipped(tree, command):
 
 
 @pytest.mark.parametrize(
-    "named", ["../outside/pod.yaml", "{outside}/pod.yaml", "link/pod.yaml", "../tree/../outside/pod.yaml"]
+    "path", ["../outside/pod.yaml", "{outside}/pod.yaml", "link/pod.yaml", "../tree/../outside/pod.yaml"]
 )
 @pytest.mark.parametrize("field", ["pod", "inventory", "config"])
-def test_a_file_of_cases_reads_nothing_outside_of_the_folder(tree, named, field):
+def test_a_file_of_cases_reads_nothing_outside_of_the_folder(tree, path, field):
     (tree / "link").symlink_to("../outside")
-    named = named.format(outside=tree.parent / "outside")
+    path = path.format(outside=tree.parent / "outside")
     case = {"name": "a", "pod": "app/good.yaml", "expect": {"says": "x"}}
-    case |= {"inventory": [named]} if field == "inventory" else {"pod": named} if field == "pod" else {}
-    text = json.dumps({"cases": [case], **({"config": named} if field == "config" else {})})
+    case |= {"inventory": [path]} if field == "inventory" else {"pod": path} if field == "pod" else {}
+    text = json.dumps({"cases": [case], **({"config": path} if field == "config" else {})})
     (tree / "drawbridge-test.yaml").write_text(text)
     result = run("test")
     assert result.exit_code == 2
@@ -373,11 +374,11 @@ def test_a_file_of_cases_reads_nothing_outside_of_the_folder(tree, named, field)
     assert SECRET not in result.output
 
 
-@pytest.mark.parametrize("named", ["-", "pipe.yaml", "kustomize:app", "https://127.0.0.1:9/x"])
-def test_a_file_of_cases_reads_only_regular_files(tree, named):
+@pytest.mark.parametrize("path", ["-", "pipe.yaml", "kustomize:app", "https://127.0.0.1:9/x"])
+def test_a_file_of_cases_reads_only_regular_files(tree, path):
     os.mkfifo(tree / "pipe.yaml")
     (tree / "drawbridge-test.yaml").write_text(
-        json.dumps({"cases": [{"name": "a", "pod": named, "expect": {"says": "x"}}]})
+        json.dumps({"cases": [{"name": "a", "pod": path, "expect": {"says": "x"}}]})
     )
     result = run("test", stdin=POD.replace("NAME", SECRET))
     assert result.exit_code == 2
