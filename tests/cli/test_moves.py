@@ -1,4 +1,4 @@
-"""The cases of a cluster during a migration have the decisions and messages of their tables."""
+"""Cases of clusters during a migration (tests/corpus/move): decisions and messages are those of the tables."""
 
 import random
 
@@ -25,36 +25,36 @@ CASES = [pytest.param(case, id=f"{kind}: {case.name}") for kind, cases in move.t
 @pytest.mark.parametrize("case", CASES)
 def test_each_case_is_decided_and_described_as_its_table_says(case):
     outcome, description = move.judge(case)
-    wanted = (case.says,) if isinstance(case.says, str) else case.says
+    expected_texts = (case.says,) if isinstance(case.says, str) else case.says
     assert outcome == case.becomes, description
-    for text in wanted:
+    for text in expected_texts:
         assert text in description
     assert not case.never or case.never not in description
 
 
-def test_no_case_is_repeated():
+def test_the_names_of_a_tables_cases_are_unique():
     for cases in move.tables().values():
         names = [case.name for case in cases]
         assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_command_and_format_gives_the_same_answer(case):
+def test_the_survey_and_its_formats_agree_with_the_decisions(case):
     reading = move.world(case)
     verdict = decide_object(case.given, move.state(case))
     by_key = {(decision.container, decision.key): decision for decision in verdict.decisions}
-    seen = overview(reading, SurveyScope())
-    mine = [
+    survey = overview(reading, SurveyScope())
+    workloads = [
         workload
-        for workload in seen.workloads
+        for workload in survey.workloads
         if workload.kind == case.given["kind"] and workload.name == identity_of(case.given).name
     ]
-    keys = {(key.container, key.key): key for workload in mine for key in workload.keys}
+    keys = {(key.container, key.key): key for workload in workloads for key in workload.keys}
     # Only `check` reports errors of an object without a device request; the survey skips the object.
     if keys or not all(key.startswith("/") for _, key in by_key):
         assert keys.keys() == by_key.keys()
-    for word, key in keys.items():
-        finding = by_key[word]
+    for place, key in keys.items():
+        finding = by_key[place]
         assert (key.outcome, key.code, key.detail, key.keep_reason) == (
             finding.outcome,
             finding.code,
@@ -63,36 +63,36 @@ def test_every_command_and_format_gives_the_same_answer(case):
         )
     if not keys:
         return
-    [asking] = mine
-    assert asking.outcome is outcome_of(verdict.decisions)
-    json = msgspec.json.decode(msgspec.json.encode(seen))
-    [written] = [
+    [asking_workload] = workloads
+    assert asking_workload.outcome is outcome_of(verdict.decisions)
+    document = msgspec.json.decode(msgspec.json.encode(survey))
+    [workload_in_json] = [
         workload
-        for workload in json["workloads"]
-        if workload["kind"] == asking.kind and workload["name"] == asking.name
+        for workload in document["workloads"]
+        if workload["kind"] == asking_workload.kind and workload["name"] == asking_workload.name
     ]
     text, html, rows = (
-        "\n".join(line for _, lines in as_text(report(seen, whole=True)) for line in lines),
-        as_html(report(seen, whole=True), ""),
-        as_csv(table(seen)),
+        "\n".join(line for _, lines in as_text(report(survey, whole=True)) for line in lines),
+        as_html(report(survey, whole=True), ""),
+        as_csv(table(survey)),
     )
-    assert written["outcome"] == asking.outcome
-    name = f"{asking.kind}/{asking.name}"
+    assert workload_in_json["outcome"] == asking_workload.outcome
+    name = f"{asking_workload.kind}/{asking_workload.name}"
     assert (
-        f'<b class="{asking.outcome}">{asking.outcome}</b></td><td class="w" data-head="Workload">{name}</td>' in html
+        f'<b class="{asking_workload.outcome}">{asking_workload.outcome}</b></td><td class="w" data-head="Workload">{name}</td>' in html
     )
-    assert [line.split()[:2] for line in text.splitlines()].count([asking.outcome, name]) == 1
-    for key in asking.keys:
+    assert [line.split()[:2] for line in text.splitlines()].count([asking_workload.outcome, name]) == 1
+    for key in asking_workload.keys:
         assert f"      {key.outcome} {key.container or 'pod'}: {printable(key.key)}" in text
         assert printable(key.detail) in text
         assert escaped(key.detail) in html
         assert printable(key.detail).replace('"', '""') in rows
-    replaced = {bool(key.keep_reason) for key in asking.keys if key.outcome in REPLACED}
+    replaced = {bool(key.keep_reason) for key in asking_workload.keys if key.outcome in REPLACED}
     assert bool(verdict.operations) == (False in replaced)
     if brings_pods(case.given) and not mapping(case.given["metadata"]).get("uid"):
-        came = arrivals([case.given], move.state(case))
-        assert bool(came.refused) == (asking.outcome is Outcome.REFUSED)
-        claimed = any(outcome.spec.resource_claims for outcome in came.pods.values())
+        created = arrivals([case.given], move.state(case))
+        assert bool(created.refused) == (asking_workload.outcome is Outcome.REFUSED)
+        claimed = any(outcome.spec.resource_claims for outcome in created.pods.values())
         assert verdict.decisions[0].code == "D002" or claimed == bool(replaced)
 
 
@@ -106,9 +106,9 @@ REASONS = {(table.name, row.name): row.because for table in Configuration().dial
 SCHEDULERS = ("", "koord-scheduler", "volcano", "hami-scheduler")
 
 
-def several(keys, scheduler, *, apart):
-    """A pod with one unit of each key, in a single container or in one container each."""
-    limits = [{key: 1} for key in keys] if apart else [dict.fromkeys(keys, 1)]
+def pod_with_keys(keys, scheduler, *, in_own_containers):
+    """Return a pod with one unit of each key, in a single container or with a container for each key."""
+    limits = [{key: 1} for key in keys] if in_own_containers else [dict.fromkeys(keys, 1)]
     return {"apiVersion": "v1", "kind": "Pod", **pod(*limits, scheduler=scheduler or None)}
 
 
@@ -117,30 +117,30 @@ def reason_of(decision):
     return decision.detail.removeprefix(NO_NODE)
 
 
-@pytest.mark.parametrize("around", [(), move.migrated_fleet("a", "b")], ids=["files", "a fleet"])
-def test_every_key_of_a_pod_has_its_own_reason(around):
-    known = move.state(move.Case("", move.requesting_pod(0), "", around=around))
+@pytest.mark.parametrize("objects", [(), move.migrated_fleet("a", "b")], ids=["no fleet", "a fleet"])
+def test_each_key_that_stays_has_its_own_reason(objects):
+    state = move.state(move.Case("", move.requesting_pod(0), "", around=objects))
     draw = random.Random(27)
-    alone = {}
+    decided_alone = {}
 
-    def decide(keys, scheduler, *, apart=True):
-        done = decide_object(several(keys, scheduler, apart=apart), known, rewrite_unknown=True)
-        return done, {decision.key: decision for decision in done.decisions if decision.key in keys}
+    def decide(keys, scheduler, *, in_own_containers=True):
+        verdict = decide_object(pod_with_keys(keys, scheduler, in_own_containers=in_own_containers), state, rewrite_unknown=True)
+        return verdict, {decision.key: decision for decision in verdict.decisions if decision.key in keys}
 
     for _ in range(250):
         keys, scheduler = draw.sample(KEYS, draw.choice((2, 2, 3))), draw.choice(SCHEDULERS)
-        done, reported = decide(keys, scheduler, apart=draw.random() < 0.5)
-        assert done.refusals or reported.keys() == set(keys)
+        verdict, reported = decide(keys, scheduler, in_own_containers=draw.random() < 0.5)
+        assert verdict.refusals or reported.keys() == set(keys)
         for key, decision in reported.items():
             if decision.outcome is not Outcome.LEFT or decision.potential_outcome:
                 continue
             for name in keys:
-                if (name, scheduler) not in alone:
-                    alone[name, scheduler] = decide([name], scheduler)[1][name]
+                if (name, scheduler) not in decided_alone:
+                    decided_alone[name, scheduler] = decide([name], scheduler)[1][name]
             # Keys of the same system form a single request. A key of several systems belongs to the system that another key identifies.
-            reasons = {REASONS.get((decision.dialect, key)), reason_of(alone[key, scheduler])}
+            reasons = {REASONS.get((decision.dialect, key)), reason_of(decided_alone[key, scheduler])}
             reasons |= {
-                reason_of(alone[key, scheduler]) for key in keys if alone[key, scheduler].dialect == decision.dialect
+                reason_of(decided_alone[key, scheduler]) for key in keys if decided_alone[key, scheduler].dialect == decision.dialect
             }
-            others = [other for other in keys if other != key and other in decision.detail]
-            assert others or reason_of(decision) in reasons, (keys, scheduler, decision)
+            keys_named = [other for other in keys if other != key and other in decision.detail]
+            assert keys_named or reason_of(decision) in reasons, (keys, scheduler, decision)

@@ -1,4 +1,4 @@
-"""Files given with `-f`, and positional files."""
+"""How files are named, with `-f` or without an option, and which files of a folder are skipped."""
 
 import json
 
@@ -13,12 +13,12 @@ from tests.objects import claim, exactly, node
 @pytest.mark.parametrize("command", ["translate", "check", "simulate"])
 def test_a_positional_file_is_read_like_one_with_f(command, tmp_path):
     file = manifest(tmp_path / "pod.yaml", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}})
-    alone, named = run(command, file), run(command, "-f", file)
-    assert (alone.exit_code, alone.stdout) == (named.exit_code, named.stdout)
+    positional, with_option = run(command, file), run(command, "-f", file)
+    assert (positional.exit_code, positional.stdout) == (with_option.exit_code, with_option.stdout)
     assert "nothing-of-this-name: cannot be read" in run(command, "nothing-of-this-name", "--", file).stderr
 
 
-def test_an_endless_file_is_broken_input():
+def test_an_endless_file_exits_with_2():
     result = run("translate", "-f", "/dev/zero")
     assert result.exit_code == 2
     assert "/dev/zero: is larger than 512 MiB" in result.stderr
@@ -26,7 +26,7 @@ def test_an_endless_file_is_broken_input():
 
 
 @pytest.mark.parametrize("command", ["simulate", "survey", "free", "doctor"])
-def test_every_command_warns_of_an_object_that_is_defined_twice(command, tmp_path):
+def test_commands_warn_of_an_object_that_is_defined_twice(command, tmp_path):
     file = manifest(tmp_path / "both.yaml", *[node("n0")] * 2)
     assert "defined more than once, and the last definition counts: Node n0" in run(command, "-f", file).stderr
 
@@ -34,13 +34,13 @@ def test_every_command_warns_of_an_object_that_is_defined_twice(command, tmp_pat
 def test_the_last_definition_of_an_object_counts(tmp_path):
     """Two copies of a slice are one slice: `kubectl apply` of the second replaces the first."""
     objects = [node("n0"), class_of("gpu"), node_slice("n0", gpu("gpu-0"), name="s")]
-    again = node_slice("n0", gpu("gpu-0"), gpu("gpu-1"), name="s")
-    both = manifest(tmp_path / "both.yaml", *objects, again, claim("c", exactly("gpu", count=2)))
-    result = run("simulate", "-f", both, "--claims")
+    larger_slice = node_slice("n0", gpu("gpu-0"), gpu("gpu-1"), name="s")
+    file = manifest(tmp_path / "both.yaml", *objects, larger_slice, claim("c", exactly("gpu", count=2)))
+    result = run("simulate", "-f", file, "--claims")
     assert result.exit_code == 0
     assert "defined more than once, and the last definition counts: ResourceSlice s" in result.stderr
-    more = [claim("c", exactly("gpu", count=2)), node_slice("n0", gpu("gpu-0"), name="s")]
-    assert run("simulate", "-f", manifest(tmp_path / "less.yaml", *objects, again, *more), "--claims").exit_code == 1
+    later_objects = [claim("c", exactly("gpu", count=2)), node_slice("n0", gpu("gpu-0"), name="s")]
+    assert run("simulate", "-f", manifest(tmp_path / "less.yaml", *objects, larger_slice, *later_objects), "--claims").exit_code == 1
 
 
 @pytest.mark.parametrize("command", ["translate", "check", "simulate", "survey"])
@@ -65,7 +65,7 @@ def test_an_invalid_selector_exits_with_2(selector, tmp_path):
     assert "Traceback" not in result.stderr
 
 
-ASKING = {
+GPU_POD = {
     "apiVersion": "v1",
     "kind": "Pod",
     "metadata": {"name": "train"},
@@ -74,38 +74,38 @@ ASKING = {
 
 
 @pytest.mark.parametrize(
-    ("folder", "beside"),
+    ("folder", "marker_file"),
     [("vendor", "modules.txt"), ("node_modules", ""), (".terraform", ""), (".venv", ""), (".git", "")],
 )
-def test_package_folders_are_not_read(folder, beside, tmp_path):
+def test_package_folders_are_not_read(folder, marker_file, tmp_path):
     """A Node in the test data of a vendored package would turn the repository into a cluster without GPUs."""
     package = tmp_path / folder / "testdata"
     package.mkdir(parents=True)
     manifest(package / "node.yaml", node("n0"))
-    manifest(tmp_path / "pod.yaml", ASKING)
-    if beside:
-        (tmp_path / folder / beside).write_text("# k8s.io/apimachinery v0.37.1\n")
+    manifest(tmp_path / "pod.yaml", GPU_POD)
+    if marker_file:
+        (tmp_path / folder / marker_file).write_text("# k8s.io/apimachinery v0.37.1\n")
     result = run("translate", "-f", str(tmp_path), "-o", "report")
     assert "1 object, 1 rewritten" in result.stdout
-    assert run("check", str(package / "node.yaml")).stdout.startswith("1 object"), "a file that is named is read"
+    assert run("check", str(package / "node.yaml")).stdout.startswith("1 object"), "a file of a package folder is read if the command line names it"
 
 
 def test_a_vendor_folder_without_go_modules_is_read(tmp_path):
     (tmp_path / "vendor").mkdir()
-    manifest(tmp_path / "vendor" / "pod.yaml", ASKING)
+    manifest(tmp_path / "vendor" / "pod.yaml", GPU_POD)
     assert "1 object, 1 rewritten" in run("translate", "-f", str(tmp_path), "-o", "report").stdout
 
 
 @pytest.mark.parametrize("command", ["translate", "check"])
 def test_a_node_that_turns_files_into_a_cluster_is_named(command, tmp_path):
-    alone, classes = tmp_path / "node.yaml", tmp_path / "class.yaml"
-    manifest(alone, node("n0"))
-    manifest(classes, class_of("gpu"))
-    pod = manifest(tmp_path / "pod.yaml", ASKING)
-    message = f"{alone}:1: this Node makes the files count as a cluster without DeviceClasses"
-    assert message in run(command, "-f", pod, "-f", str(alone)).stderr
-    assert message not in run(command, "-f", pod, "-f", str(alone), "-f", str(classes)).stderr
-    assert message not in run(command, "-f", pod, "--inventory", str(alone)).stderr
+    node_file, class_file = tmp_path / "node.yaml", tmp_path / "class.yaml"
+    manifest(node_file, node("n0"))
+    manifest(class_file, class_of("gpu"))
+    pod_file = manifest(tmp_path / "pod.yaml", GPU_POD)
+    message = f"{node_file}:1: this Node makes the files count as a cluster without DeviceClasses"
+    assert message in run(command, "-f", pod_file, "-f", str(node_file)).stderr
+    assert message not in run(command, "-f", pod_file, "-f", str(node_file), "-f", str(class_file)).stderr
+    assert message not in run(command, "-f", pod_file, "--inventory", str(node_file)).stderr
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_node_that_turns_files_into_a_cluster_is_named(command, tmp_path):
 def test_templates_of_terraform_are_skipped_and_counted(directive, tmp_path):
     text = f"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n{directive}\n"
     (tmp_path / "kustomization.tftpl.yaml").write_text(text)
-    manifest(tmp_path / "pod.yaml", ASKING)
+    manifest(tmp_path / "pod.yaml", GPU_POD)
     result = run("translate", "-f", str(tmp_path), "-o", "report")
     assert result.exit_code == 0
     assert "skipped, templates in 1 file" in result.stderr
@@ -140,8 +140,9 @@ spec: {containers: [{name: main, image: x, resources: {limits: {nvidia.com/gpu: 
         CHART_TEMPLATE.replace('"{{', "{{").replace('}}"', "}}"),
         CHART_TEMPLATE.replace('"{{ .Release.Name }}"', "p").replace("spec:", "{% if gpu %}\nspec:") + "{%- endif %}\n",
     ],
+    ids=["in the name", "in an amount", "with nested quotes", "without quotes", "Jinja"],
 )
-def test_a_template_is_skipped_by_every_command_with_a_note(command, text, tmp_path):
+def test_a_template_is_skipped_with_a_note(command, text, tmp_path):
     (tmp_path / "pod.yaml").write_text(text)
     (tmp_path / "fine.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: fine}\n")
     result = run(*command.split(), "-f", tmp_path)
@@ -149,9 +150,9 @@ def test_a_template_is_skipped_by_every_command_with_a_note(command, text, tmp_p
     assert "skipped, templates in 1 file" in result.output
     assert f"{tmp_path}/pod.yaml" in result.output
     assert "{{" not in result.stdout
-    fine = ("-f", tmp_path / "fine.yaml", "--inventory", tmp_path / "pod.yaml")
-    inventoried = run("check", *fine)
-    assert (inventoried.exit_code, inventoried.stderr.count("skipped, templates in 1 file")) == (0, 1)
+    options = ("-f", tmp_path / "fine.yaml", "--inventory", tmp_path / "pod.yaml")
+    result_with_inventory = run("check", *options)
+    assert (result_with_inventory.exit_code, result_with_inventory.stderr.count("skipped, templates in 1 file")) == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -169,20 +170,20 @@ def test_a_broken_manifest_with_quoted_braces_is_no_template(text, tmp_path):
 
 
 def test_braces_filled_in_at_run_time_are_no_template(tmp_path):
-    """`docker inspect --format {{.Id}}`, Vault's annotations, a ConfigMap of alerts."""
+    """Braces are part of `docker inspect --format {{.Id}}`, of Vault's annotations, and of alerts in a ConfigMap."""
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "annotations": {"vault": "{{ with }}"}}}
-    main = {"name": "main", "image": "x", "args": ["--format={{.Id}}"], "env": [{"name": "A", "value": "{{ a }}"}]}
+    container = {"name": "main", "image": "x", "args": ["--format={{.Id}}"], "env": [{"name": "A", "value": "{{ a }}"}]}
     rules = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "rules"}, "data": {"a": "{{ $value }}"}}
     probe = {"exec": {"command": ["sh", "-c", "echo {{ x }}"]}}
-    pod["spec"] = {"containers": [main | {"livenessProbe": probe}]}
-    sets = {"apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet", "metadata": {"name": "all"}}
-    sets["spec"] = {"template": {"metadata": {"name": "{{ .name }}"}}}
-    file = manifest(tmp_path / "all.yaml", pod, rules, sets)
+    pod["spec"] = {"containers": [container | {"livenessProbe": probe}]}
+    application_set = {"apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet", "metadata": {"name": "all"}}
+    application_set["spec"] = {"template": {"metadata": {"name": "{{ .name }}"}}}
+    file = manifest(tmp_path / "all.yaml", pod, rules, application_set)
     code, answer = run_json("check", file)
     assert (code, answer["findings"], answer["skippedDocuments"]) == (0, [], [])
 
 
-ARGO = """\
+ARGO_WORKFLOW = """\
 apiVersion: argoproj.io/v1alpha1
 kind: Workflow
 metadata: {name: train}
@@ -192,8 +193,8 @@ spec:
 """
 
 
-@pytest.mark.parametrize("text", [ARGO, json.dumps(ASKING).replace('"1"', '"${GPUS}"')])
-def test_every_command_warns_of_an_unfilled_placeholder(text, tmp_path):
+@pytest.mark.parametrize("text", [ARGO_WORKFLOW, json.dumps(GPU_POD).replace('"1"', '"${GPUS}"')])
+def test_check_survey_and_translate_warn_of_a_placeholder(text, tmp_path):
     (tmp_path / "app.yaml").write_text(text)
     checked, surveyed, diff = (
         run(*arguments, "-f", tmp_path) for arguments in (["check"], ["survey"], ["translate", "-o", "diff"])
