@@ -7,7 +7,7 @@ import yaml
 
 from e2e.actors.webhook import CONFIGURATION, ROOT, claims_of, known, results_of, untouched
 from e2e.actors.workloads import container, limits, pod
-from tests.cli.test_network_pools import DRIVER, HCA, MAPS, VFS
+from tests.cli.test_network_pools import DRIVER, RDMA_KEY, PLUGIN_CONFIG_MAPS, VF_KEY
 
 pytestmark = pytest.mark.real
 
@@ -20,8 +20,8 @@ FLEETS = (EXAMPLES / f"drivers/{DRIVER}.yaml", EXAMPLES / "drivers/dra.net.yaml"
 OPTIONS = ("--opt-in", "--failure-policy=Fail")
 # The resource of a pool, its amount, the devices that its plugin would choose from, and their number.
 POOLS = {
-    VFS: (2, 2, {"0000-08-00-4", "0000-08-00-5"}),
-    HCA: (1, 1, {"pci-0000-3a-00-0", "pci-0000-4a-00-0"}),
+    VF_KEY: (2, 2, {"0000-08-00-4", "0000-08-00-5"}),
+    RDMA_KEY: (1, 1, {"pci-0000-3a-00-0", "pci-0000-4a-00-0"}),
 }
 
 
@@ -76,7 +76,7 @@ def devices_of(cluster, namespace, name):
 def declared(webhook, folder, *pods):
     """The configuration that `survey` prints for the pools of these pods, from a dump with the ConfigMaps of their plugins."""
     dump = folder / "dump.yaml"
-    dump.write_text(yaml.safe_dump_all([*MAPS, *pods]))
+    dump.write_text(yaml.safe_dump_all([*PLUGIN_CONFIG_MAPS, *pods]))
     output = webhook.drawbridge("survey", "-f", str(dump), "-o", "json", "--fail-on=never")
     return json.loads(output)["network"]["configuration"] + "mode: enforce\n"
 
@@ -89,17 +89,17 @@ def test_pods_of_a_pool_get_devices_selected_by_its_configmap(control_plane, web
     control_plane.create(known(control_plane, asks))
     given = devices_of(control_plane, gated, "pool")
     assert len(given) == most
-    assert set(given) <= {(NODES["edge-1" if key == VFS else "h100-1"], device) for device in devices}
+    assert set(given) <= {(NODES["edge-1" if key == VF_KEY else "h100-1"], device) for device in devices}
 
 
 def test_a_pool_is_exhausted_when_its_selected_devices_are_allocated(control_plane, webhook, gated, configured):
-    configured(declared(webhook, control_plane.run.data, asking("pool", gated, **{HCA: 1})))
+    configured(declared(webhook, control_plane.run.data, asking("pool", gated, **{RDMA_KEY: 1})))
     names = ["one", "two"]
     for name in names:
-        control_plane.create(known(control_plane, asking(name, gated, **{HCA: 1})))
+        control_plane.create(known(control_plane, asking(name, gated, **{RDMA_KEY: 1})))
     given = [device for name in names for device in devices_of(control_plane, gated, name)]
-    assert sorted(given) == [(NODES["h100-1"], device) for device in sorted(POOLS[HCA][2])]
-    control_plane.create(known(control_plane, asking("three", gated, **{HCA: 1})))
+    assert sorted(given) == [(NODES["h100-1"], device) for device in sorted(POOLS[RDMA_KEY][2])]
+    control_plane.create(known(control_plane, asking("three", gated, **{RDMA_KEY: 1})))
     control_plane.wait_unschedulable(gated, "three")
 
 

@@ -1,4 +1,4 @@
-"""The configuration that `survey` prints for pools of network devices is valid, and its claims get the devices that the plugins select."""
+"""`survey` prints a valid configuration for pools of network devices. Claims for a pool get the devices that its device plugin selects."""
 
 import json
 import re
@@ -25,7 +25,7 @@ from webhook.state import Configuration, NetworkPool, read_configuration
 
 DRIVER = "sriovnetwork.k8snetworkplumbingwg.io"
 DRIVERS = EXAMPLES / "drivers"
-VFS, HCA = "openshift.io/mlxnics", "rdma/hca_a"
+VF_KEY, RDMA_KEY = "openshift.io/mlxnics", "rdma/hca_a"
 SELECTORS = {
     "vendors": ["15b3"],
     "devices": ["101e"],
@@ -33,30 +33,30 @@ SELECTORS = {
     "linkTypes": ["ether"],
     "IsRdma": True,
 }
-MAPS = (
+PLUGIN_CONFIG_MAPS = (
     config_map("device-plugin-config", "sriov", edge_1={"resourceList": [{"resourceName": "mlxnics", "selectors": SELECTORS}]}),
     config_map("rdma-devices", config={"configList": [{"resourceName": "hca_a", "rdmaHcaMax": 63, "selectors": {"vendors": ["15b3"], "ifNames": ["rdma2", "rdma3"]}}]}),
 )  # fmt: skip
 
 
 def pod_for(key, count=1):
-    """A pod of namespace team that requests a resource, with a name from that resource."""
+    """Return a pod of namespace team that requests a resource and is named after the resource."""
     amounts = {key: count}
     return pod(re.sub("[^a-z]", "-", key), namespace="team", limits=amounts, requests=amounts)
 
 
-def written(folder, name, *objects):
+def write_yaml(folder, name, *objects):
     path = folder / name
     path.write_text(yaml.safe_dump_all(objects))
     return path
 
 
-def surveyed(folder, *objects):
-    _, answer = run_json("survey", "-f", written(folder, "dump.yaml", *objects), "--fail-on", "never")
+def survey_networks(folder, *objects):
+    _, answer = run_json("survey", "-f", write_yaml(folder, "dump.yaml", *objects), "--fail-on", "never")
     return answer["network"]
 
 
-def pasted(folder, text, name="rules.yaml"):
+def write_text(folder, text, name="rules.yaml"):
     path = folder / name
     path.write_text(text)
     return path
@@ -65,75 +65,75 @@ def pasted(folder, text, name="rules.yaml"):
 @pytest.mark.parametrize(
     ("key", "count", "devices"),
     [
-        (VFS, 2, [f"{DRIVER}/edge-1/0000-08-00-4", f"{DRIVER}/edge-1/0000-08-00-5"]),
-        (HCA, 1, ["dra.net/h100-1/pci-0000-3a-00-0"]),
+        (VF_KEY, 2, [f"{DRIVER}/edge-1/0000-08-00-4", f"{DRIVER}/edge-1/0000-08-00-5"]),
+        (RDMA_KEY, 1, ["dra.net/h100-1/pci-0000-3a-00-0"]),
     ],
 )
 def test_a_printed_configuration_claims_the_devices_that_the_plugin_selects(key, count, devices, tmp_path):
-    asks = pod_for(key, count)
-    network = surveyed(tmp_path, *MAPS, asks)
+    requesting_pod = pod_for(key, count)
+    network = survey_networks(tmp_path, *PLUGIN_CONFIG_MAPS, requesting_pod)
     assert list(network["pools"]) == [key]
-    rules = pasted(tmp_path, network["configuration"])
+    rules = write_text(tmp_path, network["configuration"])
     code, answer = run_json("check", "-f", rules)
     assert (code, answer["findings"]) == (0, [])
-    pod_file = written(tmp_path, "pod.yaml", asks)
+    pod_file = write_yaml(tmp_path, "pod.yaml", requesting_pod)
     code, answer = run_json("translate", "-f", pod_file, "--config", rules, "--inventory", DRIVERS)
     assert code == 0
-    assert {decision["outcome"] for decision in answer["decisions"]} == {"translated" if key == VFS else "approximated"}
+    assert {decision["outcome"] for decision in answer["decisions"]} == {"translated" if key == VF_KEY else "approximated"}
     result = run("simulate", "-f", pod_file, "-f", DRIVERS, "--config", rules)
     assert result.exit_code == 0
     assert result.stdout.splitlines()[2].split("  ")[-1] == ", ".join(devices)
 
 
-@pytest.mark.parametrize(("shared", "placed"), [(False, 2), (True, 5)])
-def test_pods_share_rdma_devices_only_with_multiple_allocations(shared, placed, tmp_path):
-    pods = [pod_for(HCA) for _ in range(5)]
+@pytest.mark.parametrize(("is_shared", "placed_count"), [(False, 2), (True, 5)])
+def test_pods_share_rdma_devices_only_with_multiple_allocations(is_shared, placed_count, tmp_path):
+    pods = [pod_for(RDMA_KEY) for _ in range(5)]
     for number, obj in enumerate(pods):
         obj["metadata"]["name"] += str(number)
         obj["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "h100-1"}
-    rules = pasted(tmp_path, surveyed(tmp_path, *MAPS, pod_for(HCA))["configuration"])
+    rules = write_text(tmp_path, survey_networks(tmp_path, *PLUGIN_CONFIG_MAPS, pod_for(RDMA_KEY))["configuration"])
     fleet = [obj for path in ("dra.net.yaml", "nodes.yaml") for obj in yaml.safe_load_all((DRIVERS / path).read_text())]
     for obj in fleet:
         for device in obj["spec"]["devices"] if obj["kind"] == "ResourceSlice" else ():
-            device["allowMultipleAllocations"] = shared
-    files = written(tmp_path, "pods.yaml", *pods), written(tmp_path, "fleet.yaml", *fleet)
+            device["allowMultipleAllocations"] = is_shared
+    files = write_yaml(tmp_path, "pods.yaml", *pods), write_yaml(tmp_path, "fleet.yaml", *fleet)
     _, answer = run_json("simulate", "-f", files[0], "-f", files[1], "--config", rules)
-    assert answer["totals"]["placed"] == placed
+    assert answer["totals"]["placed"] == placed_count
 
 
 def test_a_range_of_two_virtual_functions_serves_no_third(tmp_path):
-    network = surveyed(tmp_path, *MAPS, pod_for(VFS, 3))
-    rules = pasted(tmp_path, network["configuration"])
-    pod_file = written(tmp_path, "pod.yaml", pod_for(VFS, 3))
+    network = survey_networks(tmp_path, *PLUGIN_CONFIG_MAPS, pod_for(VF_KEY, 3))
+    rules = write_text(tmp_path, network["configuration"])
+    pod_file = write_yaml(tmp_path, "pod.yaml", pod_for(VF_KEY, 3))
     _, answer = run_json("simulate", "-f", pod_file, "-f", DRIVERS, "--config", rules)
     assert answer["totals"]["placed"] == 0
 
 
 def test_the_drivers_objects_publish_a_pool_by_its_name(tmp_path):
-    network = surveyed(tmp_path, *MAPS, pod_for(VFS), pod_for(HCA))
-    made, policy = yaml.safe_load_all(network["driverObjects"])
-    assert made["spec"]["attributes"] == {"k8s.cni.cncf.io/resourceName": {"string": VFS}}
+    network = survey_networks(tmp_path, *PLUGIN_CONFIG_MAPS, pod_for(VF_KEY), pod_for(RDMA_KEY))
+    pool_object, policy = yaml.safe_load_all(network["driverObjects"])
+    assert pool_object["spec"]["attributes"] == {"k8s.cni.cncf.io/resourceName": {"string": VF_KEY}}
     (config,) = policy["spec"]["configs"]
-    assert config["deviceAttributesSelector"]["matchLabels"] == made["metadata"]["labels"]
+    assert config["deviceAttributesSelector"]["matchLabels"] == pool_object["metadata"]["labels"]
     assert config["resourceFilters"] == [
         {"vendors": ["15b3"], "devices": ["101e"], "pfNames": ["ens1f0"], "linkType": "ethernet"}
     ]
     assert "a filter cannot express pfNames ens1f0#2-3; isRdma" in network["driverObjects"]
-    assert run("check", "-f", pasted(tmp_path, network["driverObjects"], "objects.yaml")).exit_code == 0
-    rules = pasted(tmp_path, network["driverConfiguration"])
-    pod_file = written(tmp_path, "pod.yaml", pod_for(VFS, 4))
+    assert run("check", "-f", write_text(tmp_path, network["driverObjects"], "objects.yaml")).exit_code == 0
+    rules = write_text(tmp_path, network["driverConfiguration"])
+    pod_file = write_yaml(tmp_path, "pod.yaml", pod_for(VF_KEY, 4))
     _, answer = run_json("simulate", "-f", pod_file, "-f", DRIVERS, "--config", rules)
     assert answer["totals"]["placed"] == 1
 
 
 def test_a_survey_prints_only_pools_that_pods_request(tmp_path):
-    dump = written(tmp_path, "dump.yaml", *MAPS, pod_for(HCA))
+    dump = write_yaml(tmp_path, "dump.yaml", *PLUGIN_CONFIG_MAPS, pod_for(RDMA_KEY))
     text = run("survey", "-f", dump).stdout
     assert "Pools of network devices\nrdma/hca_a: vendors=15b3 ifNames=rdma2,rdma3 in ConfigMap" in text
-    assert VFS not in text
+    assert VF_KEY not in text
     assert "kind: SriovResourcePolicy" not in text
     assert "DrawbridgeConfiguration" in run("survey", "-f", dump, "-o", "markdown").stdout
-    assert surveyed(tmp_path, *MAPS) == {
+    assert survey_networks(tmp_path, *PLUGIN_CONFIG_MAPS) == {
         "pools": {},
         "configuration": "",
         "driverObjects": "",
@@ -142,15 +142,15 @@ def test_a_survey_prints_only_pools_that_pods_request(tmp_path):
 
 
 def test_a_pool_that_is_declared_already_needs_no_declaration(tmp_path):
-    network = surveyed(tmp_path, *MAPS, pod_for(VFS))
-    rules = pasted(tmp_path, network["configuration"])
-    dump = written(tmp_path, "dump.yaml", *MAPS, pod_for(VFS))
+    network = survey_networks(tmp_path, *PLUGIN_CONFIG_MAPS, pod_for(VF_KEY))
+    rules = write_text(tmp_path, network["configuration"])
+    dump = write_yaml(tmp_path, "dump.yaml", *PLUGIN_CONFIG_MAPS, pod_for(VF_KEY))
     _, answer = run_json("survey", "-f", dump, "--config", rules)
     assert (answer["network"]["pools"], answer["outcomes"]) == ({}, {"translated": 1})
 
 
 def test_a_plugin_configuration_that_is_not_json_is_an_obstacle(tmp_path):
-    dump = written(tmp_path, "dump.yaml", config_map(config='{"resourceList": ['), pod_for(VFS))
+    dump = write_yaml(tmp_path, "dump.yaml", config_map(config='{"resourceList": ['), pod_for(VF_KEY))
     _, answer = run_json("survey", "-f", dump)
     (finding,) = [obstacle for obstacle in answer["obstacles"] if obstacle["code"].startswith("S00")]
     assert (finding["object"], finding["message"]) == ("ConfigMap/gpu-operator/plugin (config)", "it is not valid JSON, or longer than 256 KiB")  # fmt: skip
@@ -164,10 +164,10 @@ def network_pool(name="openshift.io/a", *, shared=False, **selectors):
     return NetworkPool(name=name, where="ConfigMap a/b (c)", alternatives=(selectors,), is_shared=shared)
 
 
-LOST = {
-    "a driver, which no driver publishes": (network_pool(drivers=("vfio-pci",), vendors=("15b3",)), "drivers vfio-pci"),
-    "an index of ACPI": (network_pool(acpiIndexes=("1",), vendors=("15b3",)), "acpiIndexes 1"),
-    "a model, of which dranet publishes the name": (
+UNPUBLISHED_SELECTORS = {
+    "the kernel driver, which no DRA driver publishes": (network_pool(drivers=("vfio-pci",), vendors=("15b3",)), "drivers vfio-pci"),
+    "the ACPI index": (network_pool(acpiIndexes=("1",), vendors=("15b3",)), "acpiIndexes 1"),
+    "the number of a model, of which dranet publishes only the name": (
         network_pool("rdma/a", shared=True, deviceIDs=("1017",)),
         "deviceIDs 1017",
     ),
@@ -179,16 +179,16 @@ LOST = {
 }
 
 
-@pytest.mark.parametrize("case", LOST)
-def test_selectors_without_a_published_attribute_become_a_comment(case):
-    pool, comment = LOST[case]
-    made = declarations(pool)
-    assert bool(made.configuration) == bool(comment)
+@pytest.mark.parametrize("case", UNPUBLISHED_SELECTORS)
+def test_an_unpublished_selector_is_no_part_of_the_configuration(case):
+    pool, comment = UNPUBLISHED_SELECTORS[case]
+    declared = declarations(pool)
+    assert bool(declared.configuration) == bool(comment)
     if comment:
-        comments = [line for line in made.configuration.splitlines() if line.startswith("#")]
+        comments = [line for line in declared.configuration.splitlines() if line.startswith("#")]
         assert any(line.endswith(comment) for line in comments), comments
-        assert set(yaml.safe_load(made.configuration)) == {"apiVersion", "kind", "targets", "nics"}
-        assert read_configuration(yaml.safe_load(made.configuration))[0]
+        assert set(yaml.safe_load(declared.configuration)) == {"apiVersion", "kind", "targets", "nics"}
+        assert read_configuration(yaml.safe_load(declared.configuration))[0]
 
 
 def test_an_alternative_without_published_attributes_selects_the_whole_class():
@@ -199,30 +199,30 @@ def test_an_alternative_without_published_attributes_selects_the_whole_class():
 
 
 def test_target_names_differ_from_existing_names():
-    made = declarations(
+    declared = declarations(
         network_pool("a.org/vf"),
         network_pool("b.org/x"),
         network_pool("c.org/x"),
         network_pool("d.org/mine"),
         targets=[{"name": "mine", "driver": "a.b"}],
     )
-    names = [target["name"] for target in yaml.safe_load(made.configuration)["targets"]]
+    names = [target["name"] for target in yaml.safe_load(declared.configuration)["targets"]]
     assert names == ["a.org/vf", "x", "c.org/x", "d.org/mine"]
 
 
 def test_targets_above_half_the_limit_become_a_comment():
-    made = declarations(*(network_pool(f"openshift.io/p{i}", vendors=("15b3",)) for i in range(40)))
-    assert len(yaml.safe_load(made.configuration)["targets"]) == 32
-    assert made.configuration.count("too many pools") == 8
-    assert read_configuration(yaml.safe_load(made.configuration))[0]
+    declared = declarations(*(network_pool(f"openshift.io/p{i}", vendors=("15b3",)) for i in range(40)))
+    assert len(yaml.safe_load(declared.configuration)["targets"]) == 32
+    assert declared.configuration.count("too many pools") == 8
+    assert read_configuration(yaml.safe_load(declared.configuration))[0]
 
 
 def test_a_declared_class_is_the_first_of_a_target():
-    made = declarations(network_pool("rdma/a", shared=True, ifNames=("ib0",)), classes={"nic": "ours"})
-    assert yaml.safe_load(made.configuration)["targets"][0]["classes"][0] == "ours"
+    declared = declarations(network_pool("rdma/a", shared=True, ifNames=("ib0",)), classes={"nic": "ours"})
+    assert yaml.safe_load(declared.configuration)["targets"][0]["classes"][0] == "ours"
 
 
-# The SR-IOV plugin's own rules, as its selectors read a virtual function (pkg/resources/deviceSelectors.go).
+# How the SR-IOV plugin selects virtual functions (pkg/resources/deviceSelectors.go).
 _WORDS = st.sampled_from(["a", "b", "c"])
 _NUMBERS = st.sampled_from(["", "#0", "#1-2", "#0,2", "#2-1"])
 _SELECTOR = st.fixed_dictionaries(
@@ -249,7 +249,7 @@ _FUNCTION = st.fixed_dictionaries(
         "rdmaCapable": st.booleans(),
     }
 )
-_READ = {"vendors": "vendor", "devices": "deviceID", "pciAddresses": "pciAddress", "pfNames": "PFName", "rootDevices": "pfPciAddress", "linkTypes": "linkType"}  # fmt: skip
+_ATTRIBUTE_OF_SELECTOR = {"vendors": "vendor", "devices": "deviceID", "pciAddresses": "pciAddress", "pfNames": "PFName", "rootDevices": "pfPciAddress", "linkTypes": "linkType"}  # fmt: skip
 
 
 def plugin_selects(selector, function):
@@ -258,14 +258,14 @@ def plugin_selects(selector, function):
             if not function["rdmaCapable"]:
                 return False
             continue
-        value = function[_READ[name]]
+        value = function[_ATTRIBUTE_OF_SELECTOR[name]]
         if name == "linkTypes":
             value = {"ethernet": "ether"}.get(value, value)
         entry = next((listed for listed in values if listed.partition("#")[0] == value), None)
         if entry is None:
             return False
-        _, ranged, numbers = entry.partition("#")
-        spans = [[int(end) for end in part.split("-")] for part in numbers.split(",")] if ranged else [[0, 9]]
+        _, has_range, numbers = entry.partition("#")
+        spans = [[int(end) for end in part.split("-")] for part in numbers.split(",")] if has_range else [[0, 9]]
         if not any(span[0] <= function["vfID"] <= span[-1] for span in spans):
             return False
     return True
@@ -286,7 +286,7 @@ def test_a_target_selects_a_virtual_function_as_the_plugin_does(selectors, funct
 
 
 def test_a_printed_configuration_of_both_plugins_is_valid(tmp_path):
-    network = surveyed(tmp_path, *MAPS, pod_for(VFS), pod_for(HCA))
+    network = survey_networks(tmp_path, *PLUGIN_CONFIG_MAPS, pod_for(VF_KEY), pod_for(RDMA_KEY))
     configuration, findings = read_configuration(json.loads(json.dumps(yaml.safe_load(network["configuration"]))))
     assert configuration is not None, findings
 
@@ -304,15 +304,15 @@ def daemon_set(name, namespace, image, mounted):
     return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec}
 
 
-@pytest.mark.parametrize("where", [("sriov", "gpu-operator"), ("sriov",)])
-async def test_a_live_survey_reads_only_config_maps_that_plugins_mount(where):
+@pytest.mark.parametrize("namespaces", [("sriov", "gpu-operator"), ("sriov",)])
+async def test_a_live_survey_reads_only_config_maps_that_plugins_mount(namespaces):
     plugins = [
         daemon_set("vfs", "sriov", "example.com/sriov-network-device-plugin:v3", "device-plugin-config"),
         daemon_set("hcas", "gpu-operator", "example.com/of-our-own", "rdma-devices"),
     ]
-    cluster = Embedded.holding([*MAPS, *plugins, pod_for(VFS), pod_for(HCA)])
-    in_force = ConfigurationInForce(configured(evidence={"namespaces": list(where)}))
-    seen = overview(await read_cluster(cluster, SURVEY, given=in_force), SurveyScope())
-    assert list(seen.network.pools) == [VFS]
-    [obstacle] = [obstacle for obstacle in seen.obstacles if obstacle.code in ("S001", "S002")]
-    assert (obstacle.object, obstacle.message) == (HCA, "no ConfigMap that describes them was read; in a cluster, only ConfigMaps that a DaemonSet of the plugin mounts are read")  # fmt: skip
+    cluster = Embedded.holding([*PLUGIN_CONFIG_MAPS, *plugins, pod_for(VF_KEY), pod_for(RDMA_KEY)])
+    in_force = ConfigurationInForce(configured(evidence={"namespaces": list(namespaces)}))
+    survey = overview(await read_cluster(cluster, SURVEY, given=in_force), SurveyScope())
+    assert list(survey.network.pools) == [VF_KEY]
+    [obstacle] = [obstacle for obstacle in survey.obstacles if obstacle.code in ("S001", "S002")]
+    assert (obstacle.object, obstacle.message) == (RDMA_KEY, "no ConfigMap that describes them was read; in a cluster, only ConfigMaps that a DaemonSet of the plugin mounts are read")  # fmt: skip
