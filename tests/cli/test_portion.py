@@ -63,28 +63,28 @@ def test_a_too_large_workload_keeps_its_requests_and_is_reported():
 def test_a_too_large_claim_keeps_its_devices(kind):
     portion = Portion(resources.RESOURCE_CLAIMS)
     result = {"request": "r", "driver": "d", "pool": "p", "device": "gpu-0"}
-    given = [large_claim(), large_claim(allocation={"devices": {"results": [result]}})]
-    free, held = (portion.keep(msgspec.convert(obj, kind.type)) for obj in given)
+    claims = [large_claim(), large_claim(allocation={"devices": {"results": [result]}})]
+    free, held = (portion.keep(msgspec.convert(obj, kind.type)) for obj in claims)
     free, held = (resources.RESOURCE_CLAIMS.plain(kept_claim) for kept_claim in (free, held))
     assert [request["name"] for request in free["spec"]["devices"]["requests"]] == [NOT_KEPT]
     assert held["status"]["allocation"]["devices"]["results"][0]["device"] == "gpu-0"
 
 
-def test_a_full_namespace_does_not_reduce_the_others():
+def test_a_full_namespace_does_not_reduce_other_namespaces():
     portion = Portion(resources.RESOURCE_QUOTAS)
-    hard = {f"requests.e.x/a{number}": "1" for number in range(1_000)}
+    hard = {f"requests.e.x/a{quota_count}": "1" for quota_count in range(1_000)}
     quota = {"metadata": {"name": "q", "namespace": "full"}, "spec": {"hard": hard}}
-    number = MIN_ROOM // footprint(quota) + 10
-    kept = [keeps for _ in range(number) if (keeps := portion.keep(quota))]
+    quota_count = MIN_ROOM // footprint(quota) + 10
+    kept = [kept_quota for _ in range(quota_count) if (kept_quota := portion.keep(quota))]
     assert sum(map(footprint, kept)) <= MIN_ROOM
     assert portion.keep({"metadata": {"name": "q", "namespace": "honest"}, "spec": {"hard": hard}})
-    assert [missed.kind for missed in portion.cut()] == [f"{number - len(kept)} resourcequotas in full"]
+    assert [missed.kind for missed in portion.cut()] == [f"{quota_count - len(kept)} resourcequotas in full"]
 
 
 def test_a_large_configuration_is_kept_unchanged():
-    whole = {"metadata": {"name": "drawbridge", "namespace": "a"}, "data": {"configuration.yaml": "x" * 1_000_000}}
+    config_map = {"metadata": {"name": "drawbridge", "namespace": "a"}, "data": {"configuration.yaml": "x" * 1_000_000}}
     portion = Portion(resources.CONFIG_MAPS, whole=True)
-    assert portion.keep(whole) == whole
+    assert portion.keep(config_map) == config_map
     assert not portion.cut()
 
 
@@ -104,9 +104,9 @@ def test_a_page_of_hostile_objects_takes_bounded_memory(plural, tmp_path):
     items = b",".join(line.removeprefix(stub.BEFORE).removesuffix(stub.AFTER) for line in lines)
     data = b'{"metadata":{"resourceVersion":"1"},"items":[' + items + b"]}"
     kind = next(resource for resource in resources.ALL if resource.plural == plural)
-    read = replace(kind.raw, reduce=Portion(kind).keep)
+    reduced_kind = replace(kind.raw, reduce=Portion(kind).keep)
     tracemalloc.start()
-    page = answers.page(data, read)
+    page = answers.page(data, reduced_kind)
     kept, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert not page.unreadable

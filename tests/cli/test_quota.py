@@ -59,7 +59,7 @@ kind: ResourceClaimTemplate
 metadata: {name: two, namespace: ml}
 spec: {spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu.nvidia.com, count: 2}}]}}}
 """
-SET = """
+JOB_SET = """
 apiVersion: jobset.x-k8s.io/v1alpha2
 kind: JobSet
 metadata: {name: set, namespace: ml}
@@ -75,15 +75,15 @@ spec:
             containers: [{name: c, image: i, resources: {claims: [{name: d}]}}]
             resourceClaims: [{name: d, resourceClaimTemplateName: two}]
 """
-LEFT_BY_SERVE = "3 of 8 used, including 3 by pods that wait for devices; at most 5 can be requested"
+USE_BY_SERVE = "3 of 8 used, including 3 by pods that wait for devices; at most 5 can be requested"
 
 
 def text_of(*parts, hard=8):
     return "\n---\n".join((CLASS, QUOTA.replace("HARD", str(hard)), *parts))
 
 
-def found_in(text, *options):
-    """The code, object and message of each finding about a quota."""
+def quota_findings(text, *options):
+    """Return the code, object and message of each finding of `check` about a quota."""
     _, answer = run_json("check", "-f", "-", *options, stdin=text)
     return [
         (finding["code"], finding["object"], finding["message"])
@@ -93,29 +93,29 @@ def found_in(text, *options):
 
 
 def test_requests_that_fit_a_quota_are_not_mentioned():
-    assert found_in(text_of(DEPLOYMENT, POD)) == []
+    assert quota_findings(text_of(DEPLOYMENT, POD)) == []
 
 
 def test_quota_findings_are_in_input_order_with_fitting_replicas():
     line = "quota ml/team: gpu.nvidia.com/devices"
-    assert found_in(text_of(DEPLOYMENT, JOB, POD, CLAIM)) == [
-        ("D217", "Job/ml/train", f"{line}: 8 requested by 4 replicas, {LEFT_BY_SERVE}, enough for 2 of the replicas"),
+    assert quota_findings(text_of(DEPLOYMENT, JOB, POD, CLAIM)) == [
+        ("D217", "Job/ml/train", f"{line}: 8 requested by 4 replicas, {USE_BY_SERVE}, enough for 2 of the replicas"),
         ("D216", "Pod/ml/late", f"{line}: 4 requested, 7 of 8 used, including 7 by pods that wait for devices; at most 1 can be requested"),
         ("D216", "ResourceClaim/ml/one", f"{line}: 2 requested, 7 of 8 used, including 7 by pods that wait for devices; at most 1 can be requested"),
     ]  # fmt: skip
 
 
 def test_a_template_counts_once_per_nested_replica():
-    [(code, name, message)] = found_in(text_of(TEMPLATE, SET))
+    [(code, name, message)] = quota_findings(text_of(TEMPLATE, JOB_SET))
     assert (code, name) == ("D217", "JobSet/ml/set")
     assert (
         "12 requested by 6 replicas, 0 of 8 used; at most 8 can be requested, enough for 4 of the replicas" in message
     )
 
 
-def test_a_quota_that_no_replica_passes_is_a_warning():
+def test_a_quota_without_room_for_any_replica_is_a_warning():
     text = text_of(JOB, hard=1)
-    [(code, _, message)] = found_in(text)
+    [(code, _, message)] = quota_findings(text)
     assert code == "D216"
     assert message.endswith("at most 1 can be requested, enough for 0 of the replicas")
     assert run("check", "-f", "-", stdin=text).exit_code == 0
@@ -123,67 +123,65 @@ def test_a_quota_that_no_replica_passes_is_a_warning():
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
+    ("old", "new"),
     [
         ("metadata: {name: late, ", "metadata: {uid: u, name: late, "),
         ("namespace: ml", "namespace: other"),
         ("nvidia.com/gpu: 4", "cpu: 4"),
         ("kind: Pod", "kind: PodTemplate"),
     ],
-    ids=["there already", "another namespace", "no devices", "not asked for"],
+    ids=["an existing pod", "another namespace", "no devices", "a template without pods"],
 )
-def test_an_object_that_uses_no_quota_is_not_reported(before, after):
-    assert found_in(text_of(POD, hard=1))
-    assert found_in(text_of(POD.replace(before, after), hard=1)) == []
+def test_an_object_that_uses_no_quota_is_not_reported(old, new):
+    assert quota_findings(text_of(POD, hard=1))
+    assert quota_findings(text_of(POD.replace(old, new), hard=1)) == []
 
 
 def test_a_quota_for_a_priority_class_counts_only_its_pods():
-    scope = "\n  scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: In, values: [high]}]}"
-    text = text_of(hard=1) + scope.replace("\n ", "\n ")
-    assert found_in(f"{text}\n---\n{POD}") == []
-    text = text.replace("spec: {hard: {gpu.nvidia.com/devices: 1}}", "spec:\n  hard: {gpu.nvidia.com/devices: 1}")
-    assert found_in(f"{text}\n---\n{POD}") == []
+    scope = "scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: In, values: [high]}]}"
+    text = text_of(hard=1).replace("spec: {hard:", f"spec: {{{scope}, hard:")
+    assert quota_findings(f"{text}\n---\n{POD}") == []
     important = POD.replace("spec: {", "spec: {priorityClassName: high, ")
-    assert [code for code, *_ in found_in(f"{text}\n---\n{important}")] == ["D216"]
+    assert [code for code, *_ in quota_findings(f"{text}\n---\n{important}")] == ["D216"]
 
 
 def test_untranslated_requests_are_not_counted():
-    assert found_in(text_of(POD, hard=1), "--mode", "observe") == []
+    assert quota_findings(text_of(POD, hard=1), "--mode", "observe") == []
 
 
 def test_existing_objects_count_only_for_additional_replicas(tmp_path):
-    """The snapshot has three replicas, of which two wait; the manifest has five."""
+    """The snapshot has three replicas and the claims of two of them. The manifests have three and five replicas."""
     snapshot = tmp_path / "snapshot.yaml"
-    waiting = [
+    claims = [
         CLAIM.replace("{name: one,", f"{{name: serve-{number}, uid: u{number},").replace("count: 2", "count: 1")
         for number in range(2)
     ]
-    stored = DEPLOYMENT.replace("{name: serve,", "{name: serve, uid: d,")
-    snapshot.write_text(text_of(stored, *waiting, hard=3))
-    more = DEPLOYMENT.replace("replicas: 3", "replicas: 5")
-    for text, expected in ((DEPLOYMENT, []), (more, ["2 requested by 2 replicas, 2 of 3 used"])):
-        messages = [message for _, _, message in found_in(text, "--inventory", str(snapshot))]
+    stored_deployment = DEPLOYMENT.replace("{name: serve,", "{name: serve, uid: d,")
+    snapshot.write_text(text_of(stored_deployment, *claims, hard=3))
+    scaled_up = DEPLOYMENT.replace("replicas: 3", "replicas: 5")
+    for text, expected in ((DEPLOYMENT, []), (scaled_up, ["2 requested by 2 replicas, 2 of 3 used"])):
+        messages = [message for _, _, message in quota_findings(text, "--inventory", str(snapshot))]
         assert len(messages) == len(expected)
-        assert all(words in message for words, message in zip(expected, messages, strict=True))
+        assert all(text_expected in message for text_expected, message in zip(expected, messages, strict=True))
 
 
 def test_huge_replica_counts_are_computed_without_creating_pods():
-    [(_, _, message)] = found_in(text_of(DEPLOYMENT.replace("replicas: 3", f"replicas: {10**15}")))
+    [(_, _, message)] = quota_findings(text_of(DEPLOYMENT.replace("replicas: 3", f"replicas: {10**15}")))
     assert "by 2147483647 replicas" in message
 
 
 @pytest.mark.parametrize(
-    "broken",
+    "unreadable",
     [
         POD.replace("spec: {", "spec: {resourceClaims: 7, "),
         POD.replace("spec: {", "spec: {priorityClassName: [a], "),
         CLAIM.replace("name: one", "name: broken").replace("requests: [", "requests: [7, "),
     ],
-    ids=["claims", "priority", "requests"],
+    ids=["malformed resourceClaims", "malformed priorityClassName", "malformed requests"],
 )
-def test_an_unreadable_object_is_not_counted(broken):
-    text = text_of(broken, CLAIM, hard=1)
-    assert ("D216", "ResourceClaim/ml/one") in [(code, name) for code, name, _ in found_in(text)]
+def test_an_unreadable_object_is_not_counted(unreadable):
+    text = text_of(unreadable, CLAIM, hard=1)
+    assert ("D216", "ResourceClaim/ml/one") in [(code, name) for code, name, _ in quota_findings(text)]
 
 
 def test_check_and_simulate_use_the_same_message():
@@ -202,14 +200,14 @@ spec:
   devices: [{name: gpu-0}, {name: gpu-1}, {name: gpu-2}, {name: gpu-3}]
 """
     text = text_of(fleet, POD, hard=1)
-    [(_, _, message)] = found_in(text)
+    [(_, _, message)] = quota_findings(text)
     _, simulated = run_json("simulate", "-f", "-", stdin=text)
     assert [pod["summary"] for pod in simulated["pods"]] == [message]
 
 
-def test_translate_reports_the_quota_in_each_format():
+def test_translate_reports_a_quota_in_each_format():
     text = text_of(DEPLOYMENT, JOB)
-    [(_, _, message)] = found_in(text)
+    [(_, _, message)] = quota_findings(text)
     report = run("translate", "-f", "-", "-o", "report", stdin=text).stdout
     assert [line.split(maxsplit=1) for line in report.splitlines()].count(["beyond", message]) == 1
     plain = run("translate", "-f", "-", stdin=text)
@@ -226,5 +224,5 @@ def test_translate_reports_the_quota_in_each_format():
 
 def test_without_a_quota_there_is_no_message():
     text = f"{CLASS}\n---\n{DEPLOYMENT}"
-    assert found_in(text) == []
+    assert quota_findings(text) == []
     assert "within" not in run("translate", "-f", "-", "-o", "report", stdin=text).stdout

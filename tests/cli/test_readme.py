@@ -15,17 +15,17 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = ".venv/bin/drawbridge "
 
 
-def printed(page, chapter):
+def shell_lines(page, chapter):
     """Return the lines of a chapter's `sh` blocks, each split into words."""
     text = (ROOT / page).read_text().partition(f"\n## {chapter}\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     return [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
 
 
-def test_the_first_lines_are_those_of_the_page_of_commands():
-    first = printed("README.md", "Try it")
-    assert len(first) == 6
-    assert all(line in printed("docs/commands.md", "On files") for line in first)
+def test_the_commands_of_the_readme_are_on_the_page_of_commands():
+    readme_lines = shell_lines("README.md", "Try it")
+    assert len(readme_lines) == 6
+    assert all(line in shell_lines("docs/commands.md", "On files") for line in readme_lines)
 
 
 def test_a_nested_list_stays_nested_on_the_site():
@@ -35,7 +35,7 @@ def test_a_nested_list_stays_nested_on_the_site():
     )
 
 
-def test_each_command_works_after_the_commands_before_it(tmp_path, monkeypatch):
+def test_the_commands_of_the_page_run_one_after_another(tmp_path, monkeypatch):
     (tmp_path / "manifests").symlink_to(ROOT / "manifests")
     fleet = [document.object for document in manifests.read([ROOT / "manifests/examples/fleet"])]
 
@@ -47,7 +47,7 @@ def test_each_command_works_after_the_commands_before_it(tmp_path, monkeypatch):
     monkeypatch.setattr(Kubernetes, "connect", connect)
     monkeypatch.chdir(tmp_path)
     results = {}
-    for command, *arguments in printed("docs/commands.md", "On files"):
+    for command, *arguments in shell_lines("docs/commands.md", "On files"):
         if command == "cp":
             shutil.copy(*arguments)
             continue
