@@ -1,4 +1,4 @@
-"""How files are given (positional, -f, -k, URL), which are skipped, and the source comments of rendered input."""
+"""Input from positional files, -f, -k and URLs; files that are skipped; source comments of rendered input; output, completion, manual."""
 
 import gc
 import http.server
@@ -16,11 +16,12 @@ from cluster.manifests import documents, json_reader, yaml_reader
 from tests.cli.running import run, run_json
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: NAME}\nspec: {containers: [{name: a, image: b}]}\n"
-BROKEN = "{{ not: yaml"
+TEMPLATE_EXPRESSION = "{{ not: yaml"
 
 
-def names(result_of):
-    code, answer = result_of
+def names_in(result):
+    """Return the exit code of a command and the names of the objects that it printed."""
+    code, answer = result
     return code, [obj["metadata"]["name"] for obj in answer["items"]]
 
 
@@ -32,23 +33,23 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_positional_files_follow_those_of_f(folder):
-    assert names(run_json("translate", folder / "b.yaml", "-f", folder / "a.yaml")) == (0, ["a", "b"])
+def test_positional_files_are_read_after_those_of_f(folder):
+    assert names_in(run_json("translate", folder / "b.yaml", "-f", folder / "a.yaml")) == (0, ["a", "b"])
 
 
-@pytest.mark.parametrize("verb", ["translate", "check", "simulate", "survey"])
-def test_an_input_without_objects_is_reported_without_an_error(verb):
-    result = run(verb, "-", stdin="")
+@pytest.mark.parametrize("command", ["translate", "check", "simulate", "survey"])
+def test_an_input_without_objects_is_reported_without_an_error(command):
+    result = run(command, "-", stdin="")
     assert (result.exit_code, result.stderr) == (0, "warning: the input holds no objects\n")
 
 
-@pytest.mark.parametrize("verb", ["translate", "survey"])
-def test_a_misspelt_kind_is_reported_once_with_its_line(verb, tmp_path):
+@pytest.mark.parametrize("command", ["translate", "survey"])
+def test_a_misspelt_kind_is_reported_once_with_its_line(command, tmp_path):
     """`check` reports a misspelt kind (D004). No other command may skip the object silently."""
     good = POD.replace("NAME", "p")
     bad = good.replace("kind: Pod", "kind: pod")
     (tmp_path / "p.yaml").write_text(f"{good}---\n{bad}---\n{bad}")
-    result = run(verb, tmp_path / "p.yaml")
+    result = run(command, tmp_path / "p.yaml")
     lines = [line for line in result.stderr.splitlines() if "nothing changes: " not in line]
     assert lines == [f"warning: {tmp_path}/p.yaml:6: v1 has no kind pod, it is called Pod (write kind: Pod)"]
 
@@ -68,26 +69,26 @@ def test_an_ignore_file_with_too_many_lines_is_refused(folder):
 
 
 def test_a_file_that_is_named_twice_is_read_once(folder):
-    given = [folder / "a.yaml", folder, folder, folder / "chart" / ".." / "a.yaml"]
-    assert names(run_json("translate", *given)) == (0, ["a", "b", "c", "values"])
+    paths = [folder / "a.yaml", folder, folder, folder / "chart" / ".." / "a.yaml"]
+    assert names_in(run_json("translate", *paths)) == (0, ["a", "b", "c", "values"])
 
 
 def test_excluded_paths_are_skipped(folder):
-    assert names(run_json("translate", folder, "--exclude", "values.yaml")) == (0, ["a", "b", "c"])
-    assert names(run_json("translate", folder, "--exclude", "chart/")) == (0, ["a", "b"])
-    assert names(run_json("translate", folder, "--exclude", "/a.yaml", "--exclude", "chart/*")) == (0, ["b"])
+    assert names_in(run_json("translate", folder, "--exclude", "values.yaml")) == (0, ["a", "b", "c"])
+    assert names_in(run_json("translate", folder, "--exclude", "chart/")) == (0, ["a", "b"])
+    assert names_in(run_json("translate", folder, "--exclude", "/a.yaml", "--exclude", "chart/*")) == (0, ["b"])
 
 
 def test_a_folders_ignore_file_excludes_paths(folder):
-    (folder / "chart" / "c.yaml").write_text(BROKEN)
+    (folder / "chart" / "c.yaml").write_text(TEMPLATE_EXPRESSION)
     (folder / ".drawbridgeignore").write_text("# templates\nchart/**\n!chart/values.yaml\n\n")
-    assert names(run_json("translate", folder)) == (0, ["a", "b", "values"])
+    assert names_in(run_json("translate", folder)) == (0, ["a", "b", "values"])
     # A file that is named directly is read.
     assert "skipped, templates in 1 file" in run("translate", folder / "chart" / "c.yaml").stderr
 
 
 @pytest.mark.parametrize(
-    ("pattern", "left"),
+    ("pattern", "expected_names"),
     [
         ("*.yaml", []),
         ("?.yaml", ["values"]),
@@ -98,11 +99,11 @@ def test_a_folders_ignore_file_excludes_paths(folder):
         ("[", ["a", "b", "values", "c"]),
     ],
 )
-def test_patterns_are_those_of_git(pattern, left, folder):
+def test_patterns_exclude_files_as_git_does(pattern, expected_names, folder):
     code, answer = run_json("translate", folder, "--exclude", pattern)
     read_names = [obj["metadata"]["name"] for obj in answer["items"]]
-    assert sorted(read_names) == sorted(left)
-    assert code == (0 if left else 2)
+    assert sorted(read_names) == sorted(expected_names)
+    assert code == (0 if expected_names else 2)
 
 
 def test_pipes_and_symlink_loops_do_not_block_translation(folder):
@@ -130,8 +131,8 @@ def test_a_huge_file_is_refused_before_it_is_read(folder):
 
 
 @pytest.mark.parametrize("form", ["documents", "a list", "files", "a stream"])
-@pytest.mark.parametrize("verb", ["check", "translate", "survey", "simulate", "quota"])
-def test_an_input_with_too_many_objects_is_cut(verb, form, tmp_path, monkeypatch):
+@pytest.mark.parametrize("command", ["check", "translate", "survey", "simulate", "quota"])
+def test_an_input_with_too_many_objects_is_an_error(command, form, tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "MAX_OBJECTS", 4)
     objects = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"c{number}"}} for number in range(9)]
     if form == "a list":
@@ -139,7 +140,7 @@ def test_an_input_with_too_many_objects_is_cut(verb, form, tmp_path, monkeypatch
     for number, obj in enumerate(objects):
         with (tmp_path / f"{number if form == 'files' else 0}.yaml").open("a") as file:
             file.write(f"{'' if form == 'a stream' else '---'}\n{json.dumps(obj)}\n")
-    result = run(verb, tmp_path)
+    result = run(command, tmp_path)
     assert result.exit_code == 2
     assert result.stderr.count("the input has more than 4 objects") == 1
     assert result.stderr.count("error: ") == 2  # the other error: the answer is incomplete
@@ -151,20 +152,20 @@ def test_a_stream_is_read_only_up_to_the_limit():
     assert len(json_reader.stream(text, 1000)) == 1000
 
 
-@pytest.mark.parametrize("text", ["- a\n" * 2000, f"[{','.join(['{}'] * 1000)}]", f"[{'[],' * 1000}]"])
-@pytest.mark.parametrize("verb", ["check", "translate", "survey", "simulate"])
-def test_an_object_with_too_many_members_is_not_read(verb, text, tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "MAX_MEMBERS_CUT_DOWN" if verb in ("survey", "simulate") else "MAX_MEMBERS", 1000)
+@pytest.mark.parametrize("text", ["- a\n" * 2000, f"[{','.join(['{}'] * 1000)}]", f"[{'[],' * 1000}]"], ids=["lines", "objects", "lists"])
+@pytest.mark.parametrize("command", ["check", "translate", "survey", "simulate"])
+def test_a_file_with_too_many_members_is_not_read(command, text, tmp_path, monkeypatch):
+    monkeypatch.setattr(documents, "MAX_MEMBERS_CUT_DOWN" if command in ("survey", "simulate") else "MAX_MEMBERS", 1000)
     Path(tmp_path, "a.yaml").write_text("kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\n")
     Path(tmp_path, "large.yaml").write_text(f"kind: ConfigMap\napiVersion: v1\nmetadata: {{name: large}}\nx:\n{text}")
     monkeypatch.setattr(yaml_reader, "load", lambda *args, load=yaml_reader.load: load(*args) if len(args[0]) < 100 else 1 / 0)  # fmt: skip
-    result = run(verb, tmp_path)
+    result = run(command, tmp_path)
     assert result.exit_code == 2
     assert (
         result.stderr.count("large.yaml: is not read: with this file, the input has more than 1,000 lines and members")
         == 1
     )
-    assert any(text in result.stdout for text in ("name: a", "1 object checked", "1 object read", "no pending pods"))
+    assert any(summary in result.stdout for summary in ("name: a", "1 object checked", "1 object read", "no pending pods"))
 
 
 RENDERED = """\
@@ -236,30 +237,30 @@ def site():
 
 
 def test_a_url_is_read_like_a_file(site):
-    assert names(run_json("translate", "-f", f"{site}/pod.yaml")) == (0, ["web"])
+    assert names_in(run_json("translate", "-f", f"{site}/pod.yaml")) == (0, ["web"])
 
 
 @pytest.mark.parametrize(
-    ("path", "why"), [("/loop", "redirect"), ("/file", "not fetched"), ("/none", "404"), ("/large", "larger than")]
+    ("path", "reason"), [("/loop", "redirect"), ("/file", "not fetched"), ("/none", "404"), ("/large", "larger than")]
 )
-def test_an_unusable_url_is_reported_and_the_rest_is_read(path, why, site, folder, monkeypatch):
+def test_an_unusable_url_is_reported_and_the_rest_is_read(path, reason, site, folder, monkeypatch):
     monkeypatch.setattr(outside, "MAX_BYTES", 100_000)
     code, answer = run_json("translate", f"{site}{path}", folder / "a.yaml")
     assert (code, len(answer["items"])) == (2, 1)
     [error] = answer["errors"]
-    assert why in error["message"].lower() or why in error["message"]
+    assert reason in error["message"].lower() or reason in error["message"]
     assert "download the manifests" in error["remedy"].lower()
 
 
 @pytest.mark.parametrize("path", ["/loop", "/file", "/none", "/large"])
-def test_no_connection_stays_open(path, site, monkeypatch):
+def test_a_failed_download_leaves_no_connection_open(path, site, monkeypatch):
     monkeypatch.setattr(outside, "MAX_BYTES", 100_000)
-    left = []
-    monkeypatch.setattr(sys, "unraisablehook", left.append)
+    unraisable_errors = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable_errors.append)
     with pytest.raises(outside.ManifestError):
         outside.fetch(f"{site}{path}")
     gc.collect()
-    assert [str(unraisable.exc_value) for unraisable in left] == []
+    assert [str(unraisable.exc_value) for unraisable in unraisable_errors] == []
 
 
 def test_credentials_in_a_url_are_neither_sent_nor_shown(site):
@@ -275,28 +276,28 @@ def test_an_unreachable_url_is_reported_at_once():
     assert "cannot be fetched" in result.stderr
 
 
-def program(path, name, text):
-    file = path / name
-    file.write_text(f"#!/bin/sh\n{text}\n")
+def write_program(folder, name, script):
+    file = folder / name
+    file.write_text(f"#!/bin/sh\n{script}\n")
     file.chmod(0o755)
 
 
 def test_a_kustomization_is_built_with_the_installed_tool(tmp_path, monkeypatch):
-    bin_ = tmp_path / "bin"
-    bin_.mkdir()
-    monkeypatch.setenv("PATH", str(bin_))
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", str(programs))
     result = run("translate", "-k", tmp_path)
     assert result.exit_code == 2
     assert "neither kustomize nor kubectl" in result.stderr
     built = POD.replace("NAME", "built").replace("\n", "\\n")
-    program(bin_, "kubectl", f'[ "$1" = kustomize ] && [ "$2" = "{tmp_path}" ] && printf "{built}"')
-    assert names(run_json("translate", "-k", tmp_path)) == (0, ["built"])
-    program(bin_, "kustomize", "echo first >&2; echo 'no kustomization.yaml' >&2; exit 1")
+    write_program(programs, "kubectl", f'[ "$1" = kustomize ] && [ "$2" = "{tmp_path}" ] && printf "{built}"')
+    assert names_in(run_json("translate", "-k", tmp_path)) == (0, ["built"])
+    write_program(programs, "kustomize", "echo first >&2; echo 'no kustomization.yaml' >&2; exit 1")
     failed = run("translate", "-k", tmp_path)
     assert failed.exit_code == 2
     assert "kustomize: no kustomization.yaml (name a folder with a kustomization.yaml)" in failed.stderr
-    program(
-        bin_,
+    write_program(
+        programs,
         "kustomize",
         """echo 'E1125 14:40 57 run.go:72] "command failed" err="security; \\"a\\" is above"' >&2; exit 1""",
     )
@@ -304,7 +305,7 @@ def test_a_kustomization_is_built_with_the_installed_tool(tmp_path, monkeypatch)
     assert 'kustomize: security; "a" is above (build the folder by hand and pipe the result in: -f -)' in logged.stderr
 
 
-def test_quiet_keeps_errors_and_the_answer(tmp_path):
+def test_quiet_hides_notes_and_shows_errors(tmp_path):
     file = tmp_path / "p.yaml"
     file.write_text(
         POD.replace("NAME", "p").replace(
@@ -339,10 +340,10 @@ def test_commands_and_options_complete(monkeypatch):
 
     from cli.main import main
 
-    made = ShellComplete(main, {}, "drawbridge", "_DRAWBRIDGE_COMPLETE")
-    assert [completion.value for completion in made.get_completions([], "tr")] == ["translate"]
-    assert "--in-place" in [completion.value for completion in made.get_completions(["translate"], "--in")]
-    assert [completion.value for completion in made.get_completions(["translate", "-o"], "j")] == ["json", "junit"]
+    shell_complete = ShellComplete(main, {}, "drawbridge", "_DRAWBRIDGE_COMPLETE")
+    assert [completion.value for completion in shell_complete.get_completions([], "tr")] == ["translate"]
+    assert "--in-place" in [completion.value for completion in shell_complete.get_completions(["translate"], "--in")]
+    assert [completion.value for completion in shell_complete.get_completions(["translate", "-o"], "j")] == ["json", "junit"]
 
 
 def test_the_manual_has_every_command_and_only_known_macros():
@@ -351,5 +352,5 @@ def test_the_manual_has_every_command_and_only_known_macros():
     output = run("man").stdout
     assert {f".SS {name}" for name in COMMANDS} <= set(output.splitlines())
     assert "\\-\\-in\\-place" in output
-    orders = {line.split(" ")[0] for line in output.splitlines() if line[:1] in (".", "'")}
-    assert orders <= {".TH", ".SH", ".SS", ".PP", ".TP", ".nf", ".fi"}
+    macros = {line.split(" ")[0] for line in output.splitlines() if line[:1] in (".", "'")}
+    assert macros <= {".TH", ".SH", ".SS", ".PP", ".TP", ".nf", ".fi"}

@@ -13,7 +13,7 @@ from cluster.kubernetes import Kubernetes
 from rendering.exits import CommandFailed
 
 
-class Closed(Embedded):
+class ClosableCluster(Embedded):
     closed = False
 
     async def close(self):
@@ -23,12 +23,13 @@ class Closed(Embedded):
 
 @pytest.fixture
 def cluster(monkeypatch):
-    made = Closed()
-    monkeypatch.setattr(Kubernetes, "connect", lambda **_: made)
-    return made
+    closable_cluster = ClosableCluster()
+    monkeypatch.setattr(Kubernetes, "connect", lambda **_: closable_cluster)
+    return closable_cluster
 
 
-def served(error):
+def error_of_serving(error):
+    """Return the error that `serve` raises if this error ends the server."""
     async def process(cluster, stop):
         raise ExceptionGroup("two", [ExceptionGroup("one", [error])])
 
@@ -47,7 +48,7 @@ def served(error):
     ],
 )
 def test_an_error_that_ends_a_server_is_reported(cluster, error, message, remedy):
-    finding = served(error)
+    finding = error_of_serving(error)
     assert isinstance(finding, CommandFailed)
     assert (finding.message, finding.remedy) == (message, remedy)
     assert cluster.closed

@@ -33,30 +33,30 @@ class Outer(msgspec.Struct, frozen=True, kw_only=True):
     seconds: Annotated[float, Flag("Seconds.", least=1, most=10)] = 2.0
     listen: Annotated[Address, Flag("Listen.")] = Address("127.0.0.1", 80)
     backwards: Annotated[str, Flag("Backwards.", "TEXT", read=lambda text: text[::-1])] = ""
-    here: Annotated[str, Flag("Here.", "TEXT", absent=lambda: "found")] = "default"
+    place: Annotated[str, Flag("Place.", "TEXT", absent=lambda: "found")] = "default"
 
 
-def read(kind, *arguments):
+def parse_settings(kind, *arguments):
     """Return the settings that the command receives, or its output if it fails."""
-    given = []
+    received = []
 
     @click.command()
     @options_of(kind)
     def command(settings):
-        given.append(settings)
+        received.append(settings)
 
     result = CliRunner().invoke(command, arguments)
-    return given[0] if given else result.output
+    return received[0] if received else result.output
 
 
 def test_a_missing_option_has_the_default_of_its_field():
-    assert read(Outer) == Outer(here="found")
+    assert parse_settings(Outer) == Outer(place="found")
 
 
 def test_an_option_is_parsed_by_its_fields_type():
     arguments = ["--no-on", "--off", "--no-maybe", "--where=unix:/s", "--name=c", "--kind=y", "--preempting=evict"]
-    more = ["--seconds=3", "--listen=:9", "--backwards=abc", "--here=given"]
-    assert read(Outer, *arguments, *more) == Outer(
+    more_arguments = ["--seconds=3", "--listen=:9", "--backwards=abc", "--place=given"]
+    assert parse_settings(Outer, *arguments, *more_arguments) == Outer(
         on=False,
         off=True,
         maybe=False,
@@ -67,7 +67,7 @@ def test_an_option_is_parsed_by_its_fields_type():
         seconds=3.0,
         listen=Address("0.0.0.0", 9),
         backwards="cba",
-        here="given",
+        place="given",
     )
 
 
@@ -85,7 +85,7 @@ def test_an_option_is_parsed_by_its_fields_type():
     ],
 )
 def test_an_option_value_that_its_field_cannot_hold_is_refused(option, message):
-    assert message in read(Outer, option)
+    assert message in parse_settings(Outer, option)
 
 
 @pytest.mark.parametrize(
@@ -99,4 +99,4 @@ def test_an_option_value_that_its_field_cannot_hold_is_refused(option, message):
 def test_settings_have_defaults_from_the_pods_environment(kind, own, monkeypatch):
     for name, value in {"POD_NAMESPACE": "ours", "POD_NAME": "pod", "NODE_NAME": "node"}.items():
         monkeypatch.setenv(name, value)
-    assert read(kind) == kind(**own)
+    assert parse_settings(kind) == kind(**own)
