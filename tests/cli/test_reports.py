@@ -1,4 +1,4 @@
-"""HTML and Markdown reports are self-contained, and no name in them becomes markup, a row or a column."""
+"""HTML and Markdown reports are self-contained, and no name of an object becomes markup, a row or a column in them."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -14,53 +14,53 @@ from tests.cli.running import MODES, manifest, run
 
 EXAMPLES = MODES.parent
 
-ODD = "a|b`<script>alert(1)</script>`\n| x | y |\n# *z* [l](http://x) \\| \x1b[31m\u202e"
-LONG = "n" * 63
+HOSTILE_NAME = "a|b`<script>alert(1)</script>`\n| x | y |\n# *z* [l](http://x) \\| \x1b[31m\u202e"
+LONG_NAME = "n" * 63
 
 
-def tables(text):
+def column_counts(text):
     """Return, for each table of a Markdown text, the number of columns of each row."""
-    counted, of = [], []
+    counts, table = [], []
     for line in [*text.splitlines(), ""]:
         if line.startswith("|"):
-            of.append(len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) - 1)
-        elif of:
-            counted.append(of)
-            of = []
-    return counted
+            table.append(len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) - 1)
+        elif table:
+            counts.append(table)
+            table = []
+    return counts
 
 
-def odd_pods(tmp_path):
-    gone = held_claim(ODD, "away", on="n1/gpu-1")  # doctor reports this claim
-    gone["metadata"] |= {
+def hostile_dump(tmp_path):
+    """Write a fleet with pods, claims and a node that have hostile or long names."""
+    lost_claim = held_claim(HOSTILE_NAME, "away", on="n1/gpu-1")  # doctor reports this claim
+    lost_claim["metadata"] |= {
         "finalizers": ["resource.kubernetes.io/delete-protection", "x/y"],
         "deletionTimestamp": "2026-01-01T00:00:00Z",
         "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "away", "uid": "pod-away", "controller": True}],
     }
     fleet = full_fleet("c3")
-    first = next(obj for obj in fleet if obj["metadata"]["name"] == "c0")
-    first["status"]["reservedFor"].append({"resource": "pods", "name": ODD, "uid": "pod-odd"})
-    return manifest(tmp_path / "odd.json", *fleet, pod(LONG, "c9", ODD), pod(ODD, ODD), gone, node(ODD))
+    held_claim = next(obj for obj in fleet if obj["metadata"]["name"] == "c0")
+    held_claim["status"]["reservedFor"].append({"resource": "pods", "name": HOSTILE_NAME, "uid": "pod-odd"})
+    return manifest(tmp_path / "odd.json", *fleet, pod(LONG_NAME, "c9", HOSTILE_NAME), pod(HOSTILE_NAME, HOSTILE_NAME), lost_claim, node(HOSTILE_NAME))
 
 
 COMMANDS = {
     "check": ("check",),
     "doctor": ("doctor",),
     "survey": ("survey",),
-    "explain a pod": ("explain", "pod", LONG),
+    "explain a pod": ("explain", "pod", LONG_NAME),
     "explain a claim": ("explain", "claim", "c0"),
     "explain a device": ("explain", "device", "n1/gpu-1"),
     "simulate": ("simulate",),
     "free": ("free",),
 }
-# Self-contained pictures.
-DRAWN = {"free": ("free",), "simulate": ("simulate",)}
+PICTURE_COMMANDS = {"free": ("free",), "simulate": ("simulate",)}
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_report_is_self_contained_and_shows_names_unchanged(command, tmp_path):
-    result = run(*COMMANDS[command], "-f", odd_pods(tmp_path), "-o", "html")
+    result = run(*COMMANDS[command], "-f", hostile_dump(tmp_path), "-o", "html")
     page = Elements(result.stdout)
     tags = {tag for tag, _ in page.elements}
     assert tags >= {"html", "meta", "title", "style", "header", "main", "h1", "footer"}
@@ -73,20 +73,20 @@ def test_a_report_is_self_contained_and_shows_names_unchanged(command, tmp_path)
     assert not re.search(r"url\(|@import", result.stdout)
     assert "\x1b" not in result.stdout
     assert "\u202e" not in result.stdout
-    assert ODD.partition("\n")[0] in page.text
+    assert HOSTILE_NAME.partition("\n")[0] in page.text
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_markdown_keeps_its_rows_and_columns(command, tmp_path):
-    result = run(*COMMANDS[command], "-f", odd_pods(tmp_path), "-o", "markdown")
+    result = run(*COMMANDS[command], "-f", hostile_dump(tmp_path), "-o", "markdown")
     text = re.sub(
         r"^(`{3,})\n.*?^\1$", "", result.stdout, flags=re.DOTALL | re.MULTILINE
     )  # nothing in a fence is markup
     assert "script" in result.stdout
     assert "<script" not in text
     assert "\x1b" not in result.stdout
-    assert tables(text)
-    assert all(len(set(rows)) == 1 and rows[0] > 1 for rows in tables(text))
+    assert column_counts(text)
+    assert all(len(set(rows)) == 1 and rows[0] > 1 for rows in column_counts(text))
     outside = [line for line in text.splitlines() if not line.startswith("|")]
     assert not [line for line in outside if "alert" in line or "*z*" in line]
     assert len([line for line in outside if line.startswith("# ")]) == 1
@@ -94,7 +94,7 @@ def test_markdown_keeps_its_rows_and_columns(command, tmp_path):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_format_has_the_exit_code_of_text(command, tmp_path):
-    arguments = (*COMMANDS[command], "-f", odd_pods(tmp_path))
+    arguments = (*COMMANDS[command], "-f", hostile_dump(tmp_path))
     text = run(*arguments)
     for form in ("html", "markdown"):
         result = run(*arguments, "-o", form)
@@ -102,14 +102,14 @@ def test_every_format_has_the_exit_code_of_text(command, tmp_path):
         assert result.stdout == run(*arguments, "-o", form).stdout
 
 
-@pytest.mark.parametrize("command", DRAWN)
-def test_a_picture_is_self_contained_with_the_exit_of_text(command, tmp_path):
-    arguments = (*DRAWN[command], "-f", odd_pods(tmp_path))
+@pytest.mark.parametrize("command", PICTURE_COMMANDS)
+def test_a_picture_is_self_contained_and_has_texts_exit_code(command, tmp_path):
+    arguments = (*PICTURE_COMMANDS[command], "-f", hostile_dump(tmp_path))
     result = run(*arguments, "-o", "svg")
-    drawn = ET.fromstring(result.stdout)
-    assert {element.tag.removeprefix(SVG) for element in drawn.iter()} <= {"svg", "style", "text", "g", "title", "rect"}
+    picture = ET.fromstring(result.stdout)
+    assert {element.tag.removeprefix(SVG) for element in picture.iter()} <= {"svg", "style", "text", "g", "title", "rect"}
     assert not [
-        name for element in drawn.iter() for name in element.attrib if name.startswith("on") or name in ("href", "src")
+        name for element in picture.iter() for name in element.attrib if name.startswith("on") or name in ("href", "src")
     ]
     assert "url(" not in result.stdout
     assert result.exit_code == run(*arguments).exit_code
@@ -117,23 +117,23 @@ def test_a_picture_is_self_contained_with_the_exit_of_text(command, tmp_path):
 
 
 def test_a_picture_of_a_fleet_shows_the_holders(tmp_path):
-    drawn = ET.fromstring(run("free", "-f", odd_pods(tmp_path), "-o", "svg").stdout)
-    titles = [element.text for element in drawn.iter(f"{SVG}title")]
+    picture = ET.fromstring(run("free", "-f", hostile_dump(tmp_path), "-o", "svg").stdout)
+    titles = [element.text for element in picture.iter(f"{SVG}title")]
     assert "gpu.example.com/n0/gpu-0: held, default/p0, default/" in "\n".join(titles)
-    assert "held" in [element.text for element in drawn.iter(f"{SVG}text")]
+    assert "held" in [element.text for element in picture.iter(f"{SVG}text")]
 
 
 def test_a_simulation_draws_its_allocations(tmp_path):
     arguments = ("simulate", "-f", manifest(tmp_path / "free.json", *fleet(2, 2), claim("c"), pod("new", "c")))
-    drawn = ET.fromstring(run(*arguments, "-o", "svg").stdout)
-    assert [element.text for element in drawn.iter(f"{SVG}title")].count("gpu.example.com/n0/gpu-0: default/new") == 1
+    picture = ET.fromstring(run(*arguments, "-o", "svg").stdout)
+    assert [element.text for element in picture.iter(f"{SVG}title")].count("gpu.example.com/n0/gpu-0: default/new") == 1
     assert "| n0 | 1 given, 1 free |" in run(*arguments, "-o", "markdown").stdout
     assert "| default/new | n0 | gpu.example.com/n0/gpu-0 |" in run(*arguments, "-o", "markdown").stdout
 
 
 def test_a_fleet_of_many_nodes_is_drawn_in_part():
-    drawn = draw_fleet([("n" * 63, [("free", "<a>"), ("held", "b")])], 4900)
-    assert [element.text for element in ET.fromstring(drawn).iter(f"{SVG}text")] == [
+    picture = draw_fleet([("n" * 63, [("free", "<a>"), ("held", "b")])], 4900)
+    assert [element.text for element in ET.fromstring(picture).iter(f"{SVG}text")] == [
         "n" * 39 + "…",
         None,
         "H",
@@ -146,18 +146,18 @@ def test_a_fleet_of_many_nodes_is_drawn_in_part():
 
 
 def bars(page):
-    """The label of each bar, and the widths of its parts."""
-    labels, of = [], []
+    """Return the label of each bar of a page, and the widths of the bar's parts."""
+    labels, parts = [], []
     for tag, attributes in Elements(page).elements:
         if tag == "svg" and attributes.get("class") == "bar":
-            of = []
-            labels.append((attributes["aria-label"], of))
+            parts = []
+            labels.append((attributes["aria-label"], parts))
         elif tag == "rect":
-            of.append((attributes["class"], attributes["width"]))
+            parts.append((attributes["class"], attributes["width"]))
     return labels
 
 
-def test_a_quota_and_a_capacity_are_bars(tmp_path):
+def test_a_quota_and_a_capacity_are_drawn_as_bars(tmp_path):
     quota = {
         "apiVersion": "drawbridge.dev/v1alpha1",
         "kind": "DeviceQuota",
@@ -166,18 +166,18 @@ def test_a_quota_and_a_capacity_are_bars(tmp_path):
     }
     running = pod("q", "a", nodeName="n0")
     dump = manifest(tmp_path / "dump.json", *fleet(), quota, held_claim("a", "q"), running, claim("c"), pod("p", "c"))
-    drawn = bars(run("explain", "pod", "p", "-f", dump, "-o", "html").stdout)
-    assert ("1 of 4 used, 1 requested", [("held", "25.00%"), ("given", "25.00%"), ("free", "50.00%")]) in drawn
-    why = ("explain", "device", "node-b/gpu-1", "-f", EXAMPLES / "why")
-    assert bars(run(*why, "-o", "html").stdout)[0] == (
+    quota_bars = bars(run("explain", "pod", "p", "-f", dump, "-o", "html").stdout)
+    assert ("1 of 4 used, 1 requested", [("held", "25.00%"), ("given", "25.00%"), ("free", "50.00%")]) in quota_bars
+    arguments = ("explain", "device", "node-b/gpu-1", "-f", EXAMPLES / "why")
+    assert bars(run(*arguments, "-o", "html").stdout)[0] == (
         "20Gi of 80Gi used",
         [("held", "25.00%"), ("given", "0.00%"), ("free", "75.00%")],
     )
-    assert "| memory | 20Gi of 80Gi used | 60Gi | 80Gi |" in run(*why, "-o", "markdown").stdout
+    assert "| memory | 20Gi of 80Gi used | 60Gi | 80Gi |" in run(*arguments, "-o", "markdown").stdout
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_an_unknown_format_is_refused_with_the_list(command):
+def test_an_unknown_format_is_refused_with_a_list_of_formats(command):
     result = run(*COMMANDS[command], "-o", "pdf")
     assert result.exit_code == 2
     assert "'html'" in result.stderr
@@ -186,14 +186,14 @@ def test_an_unknown_format_is_refused_with_the_list(command):
 
 def test_unreadable_files_are_named_in_the_report(tmp_path):
     (tmp_path / "broken.json").write_text('{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {}')
-    result = run("check", "-f", odd_pods(tmp_path), "-f", tmp_path / "broken.json", "-o", "html")
+    result = run("check", "-f", hostile_dump(tmp_path), "-f", tmp_path / "broken.json", "-o", "html")
     assert result.exit_code == 2
     assert "Not read, so this report may be incomplete" in Elements(result.stdout).text
     assert "broken.json" in Elements(result.stdout).text
 
 
 @pytest.mark.parametrize(
-    ("text", "written"),
+    ("text", "escaped_text"),
     [
         ("a|b", r"a\|b"),
         (r"a\|b", r"a\\\|b"),
@@ -207,8 +207,8 @@ def test_unreadable_files_are_named_in_the_report(tmp_path):
         ("\x1b[0m", r"\\x1b\[0m"),
     ],
 )
-def test_text_from_objects_is_not_markup(text, written):
-    assert inline(text) == written
+def test_text_from_objects_is_not_markup(text, escaped_text):
+    assert inline(text) == escaped_text
 
 
 def test_lines_of_text_stay_inside_their_block():
@@ -253,11 +253,11 @@ def test_text_aligns_columns_and_puts_notes_below_rows():
     assert as_markdown(report).startswith("# r\n\n2 nodes\n\n## Nodes\n\n| Node |   | Number | Why |\n")
 
 
-def test_a_table_of_pictures_is_not_on_a_terminal():
+def test_a_table_of_pictures_is_not_printed_as_text():
     assert list(as_text(Report("r", (Rows(("Node", ""), [("n1", Drawn(Html(), "half"))]),)))) == [("", ()), ("", ("",))]
 
 
-def test_text_shows_the_full_report_instead_of_the_parts():
+def test_text_shows_the_full_report_instead_of_its_parts():
     report = Report("r", (TABLE,), full=["all"])
     assert [lines for _, lines in as_text(report)] == [["all"], ("",)]
     assert as_markdown(report).endswith("## In full\n\n```\nall\n```\n")

@@ -16,10 +16,10 @@ from webhook.dialects import plain
 from webhook.service.configuration_file import Source
 
 RULES = EXAMPLES / "rules"
-NAMES = sorted(path.name for path in RULES.iterdir())
+EXAMPLE_NAMES = sorted(path.name for path in RULES.iterdir())
 VGPU = "hami-core-gpu.project-hami.io"
-# The dialect, and the expected requests of the pod.
-ASKED = {
+# By example: its dialect, and the requests in the template of its pod.
+EXPECTED_REQUESTS = {
     "amounts": ("slices", {"deviceClassName": VGPU, "count": 1, "capacity": {"requests": {"cores": "30", "memory": "12Gi"}}}),
     "words": ("sizes", {"deviceClassName": VGPU, "count": 1, "capacity": {"requests": {"cores": "25", "memory": "20Gi"}}}),
     "devices": ("npu", {"deviceClassName": "npu.example.com", "count": 2}),
@@ -27,8 +27,8 @@ ASKED = {
     "pairs": ("rails", *({"deviceClassName": name, "count": 1} for name in ("gpu.nvidia.com", "dranet") * 2)),
 }  # fmt: skip
 
-# The devices of each pod: the healthy NPUs of the requested model.
-DEVICES = {
+# By example: the node and the devices that its pod gets.
+EXPECTED_DEVICES = {
     "amounts": "share-1: hami-gpu-0 (30 cores, 12Gi memory)",
     "words": "share-1: hami-gpu-0 (25 cores, 20Gi memory)",
     "devices": "npu-2: npu-0, npu-2",
@@ -37,97 +37,97 @@ DEVICES = {
 }
 
 
-def files(name):
-    own = RULES / name / "fleet.yaml"
-    return RULES / name / "pod.yaml", RULES / name / "rules.yaml", own if own.exists() else EXAMPLES / "fleet"
+def files_of(name):
+    own_fleet = RULES / name / "fleet.yaml"
+    return RULES / name / "pod.yaml", RULES / name / "rules.yaml", own_fleet if own_fleet.exists() else EXAMPLES / "fleet"
 
 
 def test_every_example_is_run():
-    assert set(NAMES) == set(ASKED)
+    assert set(EXAMPLE_NAMES) == set(EXPECTED_REQUESTS)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_translate_has_the_decisions_that_an_example_declares(name):
-    pod, rules, fleet = files(name)
+@pytest.mark.parametrize("name", EXAMPLE_NAMES)
+def test_translate_makes_the_expected_requests_for_an_example(name):
+    pod, rules, fleet = files_of(name)
     code, answer = run_json("translate", "-f", pod, "--config", rules, "--inventory", fleet)
     assert code == 0
-    dialect, *expected_requests = ASKED[name]
+    dialect, *expected_requests = EXPECTED_REQUESTS[name]
     assert {decision["dialect"] for decision in answer["decisions"]} == {dialect}
-    template, made = answer["items"]
+    template, translated_pod = answer["items"]
     requests = [request["exactly"] for request in template["spec"]["spec"]["devices"]["requests"]]
     assert [
-        {key: request[key] for key in expected} for request, expected in zip(requests, expected_requests, strict=True)
+        {key: request[key] for key in expected_request} for request, expected_request in zip(requests, expected_requests, strict=True)
     ] == expected_requests
-    (container,) = made["spec"]["containers"]
-    assert container["resources"] == {"claims": [{"name": made["spec"]["resourceClaims"][0]["name"]}]}
+    (container,) = translated_pod["spec"]["containers"]
+    assert container["resources"] == {"claims": [{"name": translated_pod["spec"]["resourceClaims"][0]["name"]}]}
 
 
 def test_annotations_and_node_selectors_become_device_selectors():
     for name, words in (("words", ["a100", "h100"]), ("devices", ['.model.lowerAscii().contains("n2")', ".?healthy", '.?kind.orValue("") == "npu"'])):  # fmt: skip
-        pod, rules, _ = files(name)
+        pod, rules, _ = files_of(name)
         _, answer = run_json("translate", "-f", pod, "--config", rules)
         (request,) = answer["items"][0]["spec"]["spec"]["devices"]["requests"]
         text = " ".join(selector["cel"]["expression"] for selector in request["exactly"]["selectors"])
         assert [word for word in words if word not in text] == []
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EXAMPLE_NAMES)
 def test_without_its_rules_an_example_is_not_translated(name):
-    pod, _, fleet = files(name)
+    pod, _, fleet = files_of(name)
     _, answer = run_json("translate", "-f", pod, "--inventory", fleet)
     assert len(answer["items"]) == 1
     assert {decision["outcome"] for decision in answer["decisions"]} <= {"unknown", "left"}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EXAMPLE_NAMES)
 def test_check_accepts_an_examples_rules_by_every_option(name):
-    pod, rules, fleet = files(name)
-    for given in (["--config", rules], ["-f", rules], ["--inventory", rules]):
-        code, answer = run_json("check", "-f", pod, "--inventory", fleet, *given)
+    pod, rules, fleet = files_of(name)
+    for options in (["--config", rules], ["-f", rules], ["--inventory", rules]):
+        code, answer = run_json("check", "-f", pod, "--inventory", fleet, *options)
         assert (code, answer["findings"]) == (0, [])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EXAMPLE_NAMES)
 def test_survey_simulate_and_dialects_know_an_example(name):
-    pod, rules, fleet = files(name)
+    pod, rules, fleet = files_of(name)
     _, answer = run_json("survey", "-f", pod, "-f", fleet, "--config", rules)
     assert answer["outcomes"] == {"approximated" if name == "words" else "translated": 1}
     code, answer = run_json("simulate", "-f", pod, "-f", fleet, "--config", rules)
     assert code == 0
     assert answer["totals"]["placed"] == 1
-    dialect = ASKED[name][0]
+    dialect = EXPECTED_REQUESTS[name][0]
     _, answer = run_json("dialects", dialect, "--config", rules)
-    written = yaml.safe_load(rules.read_text())["dialects"]
-    assert [row["name"] for row in answer["dialects"][0]["keys"]] == [row["name"] for row in written[0]["keys"]]
+    dialects = yaml.safe_load(rules.read_text())["dialects"]
+    assert [row["name"] for row in answer["dialects"][0]["keys"]] == [row["name"] for row in dialects[0]["keys"]]
 
 
 def test_a_printed_dialect_is_valid_in_a_configuration(tmp_path):
-    for name in NAMES:
-        _, rules, _ = files(name)
-        dialect = ASKED[name][0]
+    for name in EXAMPLE_NAMES:
+        _, rules, _ = files_of(name)
+        dialect = EXPECTED_REQUESTS[name][0]
         printed = yaml.safe_load(run("dialects", dialect, "--config", rules, "-o", "yaml").stdout)
-        again = tmp_path / f"{name}.yaml"
-        again.write_text(yaml.safe_dump({**yaml.safe_load(rules.read_text()), **printed}))
-        assert run("dialects", dialect, "--config", again).exit_code == 0
+        config_file = tmp_path / f"{name}.yaml"
+        config_file.write_text(yaml.safe_dump({**yaml.safe_load(rules.read_text()), **printed}))
+        assert run("dialects", dialect, "--config", config_file).exit_code == 0
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("verb", ["translate", "check", "survey", "simulate"])
-def test_every_command_refuses_a_broken_rule_with_its_line(name, verb, tmp_path):
-    pod, rules, _ = files(name)
+@pytest.mark.parametrize("name", EXAMPLE_NAMES)
+@pytest.mark.parametrize("command", ["translate", "check", "survey", "simulate"])
+def test_commands_refuse_a_broken_rule_with_its_line(name, command, tmp_path):
+    pod, rules, _ = files_of(name)
     lines = rules.read_text().splitlines()
-    at = next(i for i, line in enumerate(lines) if line.strip() == "role: count")
-    lines[at] = lines[at].replace("count", "cuont")
+    index = next(i for i, line in enumerate(lines) if line.strip() == "role: count")
+    lines[index] = lines[index].replace("count", "cuont")
     broken = tmp_path / "rules.yaml"
     broken.write_text("\n".join(lines))
-    result = run(verb, "-f", pod, "--config", broken)
+    result = run(command, "-f", pod, "--config", broken)
     assert result.exit_code == 2
-    assert f"{broken}:{at + 1}:5: " in result.stderr
+    assert f"{broken}:{index + 1}:5: " in result.stderr
     assert "did you mean count?" in result.stderr
 
 
 def test_broken_rules_in_the_inventory_are_refused(tmp_path):
-    pod, rules, _ = files("amounts")
+    pod, rules, _ = files_of("amounts")
     broken = tmp_path / "rules.yaml"
     broken.write_text(rules.read_text().replace("target: vgpu", "target: vpgu"))
     result = run("check", "-f", pod, "--inventory", broken)
@@ -135,19 +135,19 @@ def test_broken_rules_in_the_inventory_are_refused(tmp_path):
     assert f"{broken}:10:3: unknown target 'vpgu' at /dialects/0/target" in result.stderr
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EXAMPLE_NAMES)
 async def test_the_webhook_and_the_embedded_cluster_serve_an_example(name):
-    pod, rules, fleet = files(name)
+    pod, rules, fleet = files_of(name)
     objects = [document.object for document in manifests.read([fleet])]
     (document,) = manifests.read([pod])
-    async with playground(objects, Source(str(rules))) as here:
-        progress = await end_of(here, document.object, PATIENCE)
+    async with playground(objects, Source(str(rules))) as cluster:
+        progress = await end_of(cluster, document.object, PATIENCE)
     assert progress.end is End.PLACED, progress
-    assert progress.runs == (DEVICES[name],)
+    assert progress.runs == (EXPECTED_DEVICES[name],)
 
 
-def test_a_boolean_that_no_device_publishes_is_named(tmp_path):
-    pod, rules, fleet = files("devices")
+def test_a_refusal_names_the_published_values_of_a_boolean(tmp_path):
+    pod, rules, fleet = files_of("devices")
     unhealthy = tmp_path / "fleet.yaml"
     unhealthy.write_text(fleet.read_text().replace("{bool: true}", "{bool: false}"))
     code, answer = run_json("translate", "-f", pod, "--config", rules, "--inventory", unhealthy)
@@ -155,7 +155,7 @@ def test_a_boolean_that_no_device_publishes_is_named(tmp_path):
     assert "published values of healthy: false" in answer["refusals"][0]
 
 
-def test_the_shortest_example_of_the_page_is_valid(tmp_path):
+def test_the_first_example_of_the_page_of_keys_is_valid(tmp_path):
     page = (EXAMPLES.parents[1] / "docs" / "keys.md").read_text()
     text, *_ = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     rules = tmp_path / "rules.yaml"
@@ -175,5 +175,5 @@ def test_the_page_lists_exactly_the_roles_of_a_dialect():
 def test_a_configured_key_may_request_pairs_of_devices():
     page = (EXAMPLES.parents[1] / "docs" / "keys.md").read_text()
     (line,) = re.findall(r"^ *(keys: .*)$", page, re.MULTILINE)
-    done = verdict_of(pod({"example.com/gpu-and-rail": 2}), **yaml.safe_load(line))
-    assert [exact["class"] for exact in exactly(done)] == ["gpu.nvidia.com", "dranet"] * 2
+    verdict = verdict_of(pod({"example.com/gpu-and-rail": 2}), **yaml.safe_load(line))
+    assert [exact["class"] for exact in exactly(verdict)] == ["gpu.nvidia.com", "dranet"] * 2
