@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analysis.schemas.schema import ANSWERS, NAMES, text_of
-from cli.main import COMMANDS as TABLE
-from cli.main import command_of
+from cli.main import COMMANDS, command_of
 from docs.generate import ROOT
 from tests.cli.running import manifest, run, empty_directory  # noqa: F401  a fixture
 from tests.draws import draws
@@ -21,7 +20,7 @@ from webhook.state.configuration import read_configuration
 
 EXAMPLES = ROOT / "manifests" / "examples"
 FLEET, MODES, PODS, WHY = (str(EXAMPLES / name) for name in ("fleet", "modes", "pods", "why"))
-# By command and type of its document: the arguments of a call.
+# By command and type of the printed document: the arguments of a call.
 CALLS = {
     "translate Translated": ["translate", "-f", PODS],
     "survey Surveyed": ["survey", "-f", PODS],
@@ -60,13 +59,13 @@ def answers_in_json(name):
 
 
 def test_every_command_that_answers_in_json_has_a_schema():
-    assert {name for name in TABLE if answers_in_json(name)} == set(NAMES) - {"config"}
+    assert {name for name in COMMANDS if answers_in_json(name)} == set(NAMES) - {"config"}
     documents = {f"{name} {type_.__name__}" for name, types in ANSWERS.items() for type_ in types}
-    assert set(CALLS) == documents, "each document has a call"
+    assert set(CALLS) == documents, "CALLS needs a call for every type of document"
 
 
 def members(schema):
-    """Every member that a schema names, at any depth."""
+    """Return the names of all members that a schema names, at any depth."""
     if isinstance(schema, list):
         return {name for part in schema for name in members(part)}
     if not isinstance(schema, dict):
@@ -75,7 +74,7 @@ def members(schema):
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_every_key_is_in_camel_case(name):
+def test_every_member_is_in_camel_case(name):
     assert [member for member in members(SCHEMAS[name]) if not re.fullmatch(r"[a-z][A-Za-z]*", member)] == []
 
 
@@ -86,7 +85,7 @@ def test_an_unknown_schema_name_has_a_suggestion():
     assert run("schema").stdout.split()[0] == "config"
 
 
-ORPHAN = {
+LOST_CLAIM = {
     "apiVersion": "resource.k8s.io/v1",
     "kind": "ResourceClaim",
     "metadata": {"name": "lost", "namespace": "team-a", "uid": "1"},
@@ -95,17 +94,17 @@ ORPHAN = {
 
 
 def answer_of(*args):
-    """Return the answer of a command, and its errors by the command's schema."""
+    """Return the JSON output of a command, and the violations of the command's schema in the output."""
     answer = json.loads(run(*args, "-o", "json").stdout)
     return answer, wrong(answer, SCHEMAS[args[0]], closed=True)
 
 
 @pytest.mark.usefixtures("empty_directory")
-@pytest.mark.parametrize("row", CALLS)
-def test_the_output_of_each_command_matches_its_schema(row):
-    command, document = row.split()
-    answer, problems = answer_of(*CALLS[row])
-    assert problems == [], "add it in analysis/schemas/answers.py"
+@pytest.mark.parametrize("call", CALLS)
+def test_the_output_of_each_command_matches_its_schema(call):
+    command, document = call.split()
+    answer, problems = answer_of(*CALLS[call])
+    assert problems == [], "the types in analysis/schemas/answers.py do not describe the output"
     assert set(answer) == set(SCHEMAS[command]["definitions"][document]["properties"]) - {"errors"}
 
 
@@ -124,7 +123,7 @@ def test_refusals_match_the_schema_of_translate():
 
 def test_an_infeasible_claim_matches_the_schema_of_simulate(tmp_path):
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com", "count": 99}}
-    claim = ORPHAN | {"spec": {"devices": {"requests": [request]}}}
+    claim = LOST_CLAIM | {"spec": {"devices": {"requests": [request]}}}
     file = manifest(tmp_path / "claim.json", claim)
     answer, problems = answer_of(
         "simulate", "-f", MODES, "-f", str(file), "--node", "gpu-node", "--claim", "team-a/lost"
@@ -140,29 +139,29 @@ def test_placed_and_unplaced_pods_match_the_schema_of_simulate():
 
 
 def test_findings_match_the_schema_of_doctor(tmp_path):
-    answer, problems = answer_of("doctor", "-f", str(manifest(tmp_path / "dump.json", ORPHAN)))
+    answer, problems = answer_of("doctor", "-f", str(manifest(tmp_path / "dump.json", LOST_CLAIM)))
     assert problems == []
     assert answer["findings"]
 
 
-@pytest.mark.parametrize("row", [row for row in CALLS if "-f" in CALLS[row]])
-def test_the_output_for_an_unreadable_file_matches_the_schema(row, tmp_path):
+@pytest.mark.parametrize("call", [call for call in CALLS if "-f" in CALLS[call]])
+def test_the_output_for_an_unreadable_file_matches_the_schema(call, tmp_path):
     file = tmp_path / "broken.yaml"
     file.write_text("apiVersion: [")
-    answer, problems = answer_of(*[str(file) if part in (PODS, MODES, WHY) else part for part in CALLS[row]])
+    answer, problems = answer_of(*[str(file) if part in (PODS, MODES, WHY) else part for part in CALLS[call]])
     assert problems == []
     assert answer["errors"]
 
 
 @pytest.mark.usefixtures("empty_directory")
-@pytest.mark.parametrize("row", CALLS)
-def test_the_output_for_an_unknown_option_matches_the_schema(row):
-    answer, problems = answer_of(*CALLS[row], "--no-such-option")
+@pytest.mark.parametrize("call", CALLS)
+def test_the_output_for_an_unknown_option_matches_the_schema(call):
+    answer, problems = answer_of(*CALLS[call], "--no-such-option")
     assert problems == []
     assert answer["errors"]
 
 
-def test_the_answer_about_invalid_options_does_not_contain_them():
+def test_the_answer_to_invalid_options_has_no_pods():
     answer, problems = answer_of("simulate", "--generate", "mig", "-f", MODES)
     assert problems == []
     assert answer["pods"] == []
@@ -176,18 +175,18 @@ def test_a_member_that_no_schema_names_is_reported():
     assert wrong(answer, SCHEMAS["explain"], closed=True) == ["/codes/0/colour: no schema names it"]
 
 
-def example(name="configuration.yaml"):
+def example_configuration(name="configuration.yaml"):
     return yaml.safe_load((EXAMPLES / name).read_text())
 
 
-def changed(path, value):
-    """The example with the member at this path replaced."""
-    whole = place = example()
-    *way, last = path
-    for part in way:
-        place = place[part]
-    place[last] = value
-    return whole
+def changed_example(path, value):
+    """Return the example configuration with this value at this path."""
+    configuration = parent = example_configuration()
+    *keys, last = path
+    for key in keys:
+        parent = parent[key]
+    parent[last] = value
+    return configuration
 
 
 @pytest.mark.parametrize(
@@ -211,52 +210,52 @@ def changed(path, value):
     ],
 )
 def test_schema_and_code_refuse_the_same_errors(path, value):
-    assert wrong(changed(path, value), CONFIGURATION)
-    assert read_configuration(changed(path, value))[0] is None
+    assert wrong(changed_example(path, value), CONFIGURATION)
+    assert read_configuration(changed_example(path, value))[0] is None
 
 
 def test_schema_and_code_accept_the_example():
-    assert wrong(example(), CONFIGURATION) == []
-    assert read_configuration(example())[1] == []
+    assert wrong(example_configuration(), CONFIGURATION) == []
+    assert read_configuration(example_configuration())[1] == []
 
 
-# Fields of a ResourceSlice, and fields that are the same in every file.
-OF_KUBERNETES = {"DeviceAttribute", "DeviceCapacity", "CapacityRequestPolicy", "CapacityRequestPolicyRange"}
-IN_EVERY_FILE = {"apiVersion", "kind", "metadata"}
+# Types from Kubernetes, and fields that all objects have. The schema does not describe them.
+KUBERNETES_TYPES = {"DeviceAttribute", "DeviceCapacity", "CapacityRequestPolicy", "CapacityRequestPolicyRange"}
+COMMON_FIELDS = {"apiVersion", "kind", "metadata"}
 
 
-def test_every_setting_is_explained():
-    """The comment at a field is also its description in docs/configuration.md."""
-    fields = {name: field for name, field in CONFIGURATION["properties"].items() if name not in IN_EVERY_FILE}
+def test_every_setting_has_a_description():
+    """The description of a field in the schema is also its description in docs/configuration.md."""
+    fields = {name: field for name, field in CONFIGURATION["properties"].items() if name not in COMMON_FIELDS}
     owners = {
         name: definition
         for name, definition in CONFIGURATION["definitions"].items()
-        if name not in {*OF_KUBERNETES, "Metadata"}
+        if name not in {*KUBERNETES_TYPES, "Metadata"}
     }
     owners["File"] = {"properties": fields}
-    silent = [
+    undescribed = [
         f"{owner}.{name}"
         for owner, definition in owners.items()
         for name, member in definition.get("properties", {}).items()
         if not member.get("description")
     ]
-    assert silent == []
+    assert undescribed == []
 
 
-ODD = st.sampled_from(["dialects", "targets", "mode", "canary", "keys", "dialect", "metadata"])
-VALUES = st.sampled_from(
+FIELD_NAMES = st.sampled_from(["dialects", "targets", "mode", "canary", "keys", "dialect", "metadata"])
+FIELD_VALUES = st.sampled_from(
     [[], {}, "off", 3, True, [{}], {"a": {"b": "c"}}, {"name": "x"}, [{"name": "x", "driver": "y"}]]
 )
 
 
-@given(FILES, st.dictionaries(ODD, VALUES, max_size=2))
+@given(FILES, st.dictionaries(FIELD_NAMES, FIELD_VALUES, max_size=2))
 @settings(
     max_examples=draws(200), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
-def test_a_configuration_that_the_code_accepts_passes_the_schema(file, odd):
-    whole = {**HEAD, **file, **odd}
-    configuration, _ = read_configuration(whole)
-    problems = wrong(without_nulls(whole), CONFIGURATION)
+def test_a_configuration_that_the_code_accepts_passes_the_schema(file, replaced_fields):
+    document = {**HEAD, **file, **replaced_fields}
+    configuration, _ = read_configuration(document)
+    problems = wrong(without_nulls(document), CONFIGURATION)
     if configuration is not None:
         assert problems == []
 
@@ -267,13 +266,13 @@ def without_nulls(value):
     return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-LINE = re.compile(r"# yaml-language-server: \$schema=(\S+)\n")
+SCHEMA_COMMENT = re.compile(r"# yaml-language-server: \$schema=(\S+)\n")
 
 
 def test_examples_name_the_schema_in_the_repository():
     files = [path for path in sorted(EXAMPLES.rglob("*.yaml")) if "kind: DrawbridgeConfiguration" in path.read_text()]
     assert files
     for path in files:
-        line = LINE.match(path.read_text())
+        line = SCHEMA_COMMENT.match(path.read_text())
         assert line, path
         assert (path.parent / line[1]).resolve() == (ROOT / "docs" / "schemas") / "config.json"

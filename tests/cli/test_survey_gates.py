@@ -1,4 +1,4 @@
-"""Feature gates in a survey: which are off on the server, how many workloads need them, and how to enable them."""
+"""A survey names the feature gates that are off on the server, the number of workloads that need them, and how to enable them."""
 
 from unittest.mock import AsyncMock
 
@@ -19,110 +19,110 @@ from tests.dra.validation import corpus
 from tests.objects import obj
 from webhook.state import Features
 
-SERVERS = {minor: Features.from_server(gates.server_of(minor)) for minor in range(34, 38)}
-API = "resource.k8s.io/v1"
-CLASS = {"apiVersion": API, "kind": "DeviceClass", "metadata": {"name": "c"}, "spec": {"selectors": [{"cel": {"expression": 'device.driver == "d.io"'}}]}}  # fmt: skip
+FEATURES_BY_MINOR = {minor: Features.from_server(gates.server_of(minor)) for minor in range(34, 38)}
+API_VERSION = "resource.k8s.io/v1"
+CLASS = {"apiVersion": API_VERSION, "kind": "DeviceClass", "metadata": {"name": "c"}, "spec": {"selectors": [{"cel": {"expression": 'device.driver == "d.io"'}}]}}  # fmt: skip
 
 
-def named(kind, **spec):
-    return obj(kind, "x", API, namespace="a", **spec)
+def resource_object(kind, **spec):
+    return obj(kind, "x", API_VERSION, namespace="a", **spec)
 
 
 def request_with(**fields):
     return {"name": "r", "exactly": {"deviceClassName": "c", **fields}}
 
 
-def template_of(request, **more):
-    return named("ResourceClaimTemplate", spec={"devices": {"requests": [request], **more}})
+def template_of(request, **fields):
+    return resource_object("ResourceClaimTemplate", spec={"devices": {"requests": [request], **fields}})
 
 
-def sliced(**device):
-    return of_pool("x", 1, devices=[{"name": "d", **device}])
+def device_slice(**device):
+    return pool_slice("x", 1, devices=[{"name": "d", **device}])
 
 
-def of_pool(name, slices, **more):
-    spec = {"driver": "d.io", "nodeName": "n", "pool": {"name": "n", "generation": 1, "resourceSliceCount": slices}}
-    stored_pod = named("ResourceSlice", **spec, **more)
-    stored_pod["metadata"]["name"] = name
-    return stored_pod
+def pool_slice(name, slice_count, **fields):
+    spec = {"driver": "d.io", "nodeName": "n", "pool": {"name": "n", "generation": 1, "resourceSliceCount": slice_count}}
+    slice_ = resource_object("ResourceSlice", **spec, **fields)
+    slice_["metadata"]["name"] = name
+    return slice_
 
 
-PARTITION = {"consumesCounters": [{"counterSet": "s", "counters": {"m": {"value": "1"}}}]}
-PARTITIONED = [
-    of_pool("counters", 2, sharedCounters=[{"name": "s", "counters": {"m": {"value": "1"}}}]),
-    of_pool("devices", 2, devices=[{"name": "d", **PARTITION}]),
+COUNTER_DEVICE = {"consumesCounters": [{"counterSet": "s", "counters": {"m": {"value": "1"}}}]}
+COUNTER_SLICES = [
+    pool_slice("counters", 2, sharedCounters=[{"name": "s", "counters": {"m": {"value": "1"}}}]),
+    pool_slice("devices", 2, devices=[{"name": "d", **COUNTER_DEVICE}]),
 ]
 
 
-def claiming():
-    """A Deployment whose pods have their own claim."""
-    stored_pod = workload_object("Deployment", "own", with_limits())
-    stored_pod["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimTemplateName": "x"}]
-    return stored_pod
+def claiming_deployment():
+    """Return a Deployment whose pods have their own claim."""
+    deployment = workload_object("Deployment", "own", with_limits())
+    deployment["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimTemplateName": "x"}]
+    return deployment
 
 
-def gates_named(features, *objects):
+def obstacles_by_gate(features, *objects):
     survey = overview(reading_of(objects, features, pods=False), SurveyScope())
     return {obstacle.object: obstacle for obstacle in survey.obstacles if obstacle.code == "S019"}
 
 
 # The gate, the minor versions in which it is off by default, and objects that need it.
-NEEDS = {
+OBJECTS_THAT_NEED_GATES = {
     "shares of a legacy key": (gates.CAPACITY, [34, 35], [workload_object("Deployment", "hami", HAMI_CONTAINER)]),
-    "shares of a claim": (gates.CAPACITY, [34, 35], [claiming(), template_of(request_with(capacity={"requests": {"memory": "1Gi"}})), CLASS]),
-    "distinct devices": (gates.CAPACITY, [34, 35], [claiming(), template_of(request_with(), constraints=[{"distinctAttribute": "d.io/x"}]), CLASS]),
-    "tolerations": (gates.TAINTS, [34, 35], [claiming(), template_of(request_with(tolerations=[{"operator": "Exists"}])), CLASS]),
-    "taints": (gates.TAINTS, [34, 35], [claiming(), template_of(request_with()), CLASS, sliced(taints=[{"key": "k", "effect": "NoSchedule"}])]),
-    "partitions": (gates.COUNTERS, [34, 35], [claiming(), template_of(request_with()), CLASS, *PARTITIONED]),
-    "binding conditions": (gates.BINDING, [34, 35], [claiming(), template_of(request_with()), CLASS, sliced(bindingConditions=["x"], bindingFailureConditions=["y"])]),
-    "CPUs of the node": (gates.NODE_RESOURCES, [34, 35, 36, 37], [claiming(), template_of(request_with()), CLASS, sliced(nodeAllocatableResources={"cpu": {}})]),
-    "derived attributes": (gates.DERIVED, [34, 35, 36, 37], [claiming(), template_of(request_with(derivedAttributes=[{"name": "d.io/y", "expression": "1"}])), CLASS]),
-    "a name of a class": (gates.EXTENDED, [34, 35], [running_pod("p", with_limits(**{"deviceclass.resource.kubernetes.io/c": 1})), CLASS]),
-    "alternatives": (gates.ALTERNATIVES, [], [claiming(), template_of({"name": "r", "firstAvailable": [{"name": "a", "deviceClassName": "c"}]}), CLASS]),
-    "admin access": (gates.ADMIN_ACCESS, [], [claiming(), template_of(request_with(adminAccess=True)), CLASS]),
-    "a claim": (gates.CLAIMS, [], [claiming(), template_of(request_with()), CLASS]),
+    "shares of a claim": (gates.CAPACITY, [34, 35], [claiming_deployment(), template_of(request_with(capacity={"requests": {"memory": "1Gi"}})), CLASS]),
+    "distinct devices": (gates.CAPACITY, [34, 35], [claiming_deployment(), template_of(request_with(), constraints=[{"distinctAttribute": "d.io/x"}]), CLASS]),
+    "tolerations": (gates.TAINTS, [34, 35], [claiming_deployment(), template_of(request_with(tolerations=[{"operator": "Exists"}])), CLASS]),
+    "taints": (gates.TAINTS, [34, 35], [claiming_deployment(), template_of(request_with()), CLASS, device_slice(taints=[{"key": "k", "effect": "NoSchedule"}])]),
+    "partitions": (gates.COUNTERS, [34, 35], [claiming_deployment(), template_of(request_with()), CLASS, *COUNTER_SLICES]),
+    "binding conditions": (gates.BINDING, [34, 35], [claiming_deployment(), template_of(request_with()), CLASS, device_slice(bindingConditions=["x"], bindingFailureConditions=["y"])]),
+    "CPUs of the node": (gates.NODE_RESOURCES, [34, 35, 36, 37], [claiming_deployment(), template_of(request_with()), CLASS, device_slice(nodeAllocatableResources={"cpu": {}})]),
+    "derived attributes": (gates.DERIVED, [34, 35, 36, 37], [claiming_deployment(), template_of(request_with(derivedAttributes=[{"name": "d.io/y", "expression": "1"}])), CLASS]),
+    "an extended resource of a class": (gates.EXTENDED, [34, 35], [running_pod("p", with_limits(**{"deviceclass.resource.kubernetes.io/c": 1})), CLASS]),
+    "alternatives": (gates.ALTERNATIVES, [], [claiming_deployment(), template_of({"name": "r", "firstAvailable": [{"name": "a", "deviceClassName": "c"}]}), CLASS]),
+    "admin access": (gates.ADMIN_ACCESS, [], [claiming_deployment(), template_of(request_with(adminAccess=True)), CLASS]),
+    "a claim": (gates.CLAIMS, [], [claiming_deployment(), template_of(request_with()), CLASS]),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("minor", SERVERS)
-@pytest.mark.parametrize("name", NEEDS)
-def test_a_gate_that_is_off_by_default_is_an_obstacle(name, minor):
-    gate, off, objects = NEEDS[name]
-    by_gate = gates_named(SERVERS[minor], *objects)
-    assert list(by_gate) == ([gate] if minor in off else [])
+@pytest.mark.parametrize("minor", FEATURES_BY_MINOR)
+@pytest.mark.parametrize("name", OBJECTS_THAT_NEED_GATES)
+def test_only_a_gate_that_is_off_by_default_is_an_obstacle(name, minor):
+    gate, minors_with_gate_off, objects = OBJECTS_THAT_NEED_GATES[name]
+    by_gate = obstacles_by_gate(FEATURES_BY_MINOR[minor], *objects)
+    assert list(by_gate) == ([gate] if minor in minors_with_gate_off else [])
 
 
-@pytest.mark.parametrize("name", NEEDS)
+@pytest.mark.parametrize("name", OBJECTS_THAT_NEED_GATES)
 def test_a_gate_that_is_on_is_no_obstacle(name):
-    assert gates_named(Features.from_server(gates.EVERYTHING), *NEEDS[name][2]) == {}
+    assert obstacles_by_gate(Features.from_server(gates.EVERYTHING), *OBJECTS_THAT_NEED_GATES[name][2]) == {}
 
 
 @pytest.mark.parametrize(
-    ("name", "off"), [("alternatives", gates.ALTERNATIVES), ("admin access", gates.ADMIN_ACCESS), ("a claim", gates.CLAIMS)]
+    ("name", "gate"), [("alternatives", gates.ALTERNATIVES), ("admin access", gates.ADMIN_ACCESS), ("a claim", gates.CLAIMS)]
 )  # fmt: skip
-def test_a_gate_that_was_disabled_is_an_obstacle(name, off):
-    switched = Features.from_server(read_server("1.34", f"{off}=false"))
-    by_gate = gates_named(switched, *NEEDS[name][2])
-    assert list(by_gate) == [off]
-    assert by_gate[off].remedy.startswith("start kube-apiserver")
+def test_a_gate_that_was_disabled_is_an_obstacle(name, gate):
+    features = Features.from_server(read_server("1.34", f"{gate}=false"))
+    by_gate = obstacles_by_gate(features, *OBJECTS_THAT_NEED_GATES[name][2])
+    assert list(by_gate) == [gate]
+    assert by_gate[gate].remedy.startswith("start kube-apiserver")
 
 
 def test_an_extended_resource_needs_the_gates_of_its_devices():
-    _, _, asking = NEEDS["a name of a class"]
-    tainted = sliced(taints=[{"key": "k", "effect": "NoSchedule"}])
-    assert set(gates_named(SERVERS[35], *asking, tainted)) == {gates.EXTENDED, gates.TAINTS}
+    _, _, objects = OBJECTS_THAT_NEED_GATES["an extended resource of a class"]
+    tainted = device_slice(taints=[{"key": "k", "effect": "NoSchedule"}])
+    assert set(obstacles_by_gate(FEATURES_BY_MINOR[35], *objects, tainted)) == {gates.EXTENDED, gates.TAINTS}
 
 
 def test_the_workloads_and_pods_that_need_a_gate_are_counted():
-    owner = {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "hami", "uid": "u", "controller": True}]}  # fmt: skip
-    pods = [running_pod(f"p{number}", HAMI_CONTAINER, owners=owner) for number in range(3)]
+    owner_fields = {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "hami", "uid": "u", "controller": True}]}  # fmt: skip
+    pods = [running_pod(f"p{number}", HAMI_CONTAINER, owners=owner_fields) for number in range(3)]
     objects = (
-        *NEEDS["shares of a legacy key"][2],
+        *OBJECTS_THAT_NEED_GATES["shares of a legacy key"][2],
         *pods,
         running_pod("other", HAMI_CONTAINER),
         running_pod("plain", with_limits(nvidia_gpu=1)),
     )
-    by_gate = gates_named(SERVERS[35], *objects)
+    by_gate = obstacles_by_gate(FEATURES_BY_MINOR[35], *objects)
     assert by_gate[gates.CAPACITY].message == "Kubernetes 1.35 has it off: 2 workloads (4 pods) need shares of devices"
 
 
@@ -139,7 +139,7 @@ def test_the_workloads_and_pods_that_need_a_gate_are_counted():
     ],
 )
 def test_a_reported_gate_overrides_a_declared_one_and_the_default(features, message):
-    by_gate = gates_named(features, *NEEDS["shares of a legacy key"][2])
+    by_gate = obstacles_by_gate(features, *OBJECTS_THAT_NEED_GATES["shares of a legacy key"][2])
     assert bool(by_gate) == bool(message)
     assert all(message in finding.message for finding in by_gate.values())
 
@@ -161,8 +161,8 @@ def test_the_remedy_names_the_version_and_the_components(gate, minor, remedy):
 
 
 def test_the_remedy_enables_the_gates_that_a_gate_needs():
-    off = Features.combine(37, {gates.COUNTERS: False})
-    assert "DRAPartitionableDevices=true,DRADeviceCompatibilityGroups=true" in remedy_of(gates.GROUPS, off)
+    features = Features.combine(37, {gates.COUNTERS: False})
+    assert "DRAPartitionableDevices=true,DRADeviceCompatibilityGroups=true" in remedy_of(gates.GROUPS, features)
 
 
 async def test_a_live_survey_uses_the_declared_gates(monkeypatch):
@@ -190,13 +190,13 @@ async def test_a_live_survey_uses_the_declared_gates(monkeypatch):
     ],
 )
 def test_a_class_needs_the_gates_of_its_selected_devices(expression, is_needed):
-    selecting = {**CLASS, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
-    part = sliced(taints=[{"key": "k", "effect": "NoSchedule"}], attributes={"kind": {"string": "part"}})
-    by_gate = gates_named(SERVERS[35], claiming(), template_of(request_with()), selecting, part)
+    class_with_selector = {**CLASS, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
+    tainted_slice = device_slice(taints=[{"key": "k", "effect": "NoSchedule"}], attributes={"kind": {"string": "part"}})
+    by_gate = obstacles_by_gate(FEATURES_BY_MINOR[35], claiming_deployment(), template_of(request_with()), class_with_selector, tainted_slice)
     assert bool(by_gate) is is_needed
 
 
-def outcomes(features, *objects):
+def outcomes_of_workloads(features, *objects):
     survey = overview(reading_of(objects, features, pods=False), SurveyScope())
     return {
         (workload.name, workload.outcome): [(key.key, key.outcome, key.until, key.remedy) for key in workload.keys]
@@ -204,42 +204,42 @@ def outcomes(features, *objects):
     }
 
 
-SHARES = "start kube-apiserver, kube-scheduler with `--feature-gates=DRAConsumableCapacity=true`"
+REMEDY_FOR_SHARES = "start kube-apiserver, kube-scheduler with `--feature-gates=DRAConsumableCapacity=true`"
 
 
 def test_a_workload_waits_for_the_gate_of_its_key():
-    off = Features.combine(36, {gates.CAPACITY: False})
-    ((name, keys),) = outcomes(off, workload_object("Deployment", "hami", HAMI_CONTAINER)).items()
+    features = Features.combine(36, {gates.CAPACITY: False})
+    ((name, keys),) = outcomes_of_workloads(features, workload_object("Deployment", "hami", HAMI_CONTAINER)).items()
     assert name == ("hami", "left")
     assert keys == [
-        (key, "left", f"feature gate {gates.CAPACITY} is on", SHARES)
+        (key, "left", f"feature gate {gates.CAPACITY} is on", REMEDY_FOR_SHARES)
         for key in ("nvidia.com/gpu", "nvidia.com/gpucores", "nvidia.com/gpumem")
     ]
-    stays = workload_object("Deployment", "hami", with_limits(nvidia_gpu=1, nvidia_gpumem="x"))
-    assert list(outcomes(off, stays)) == list(outcomes(SERVERS[37], stays)), "a gate explains nothing else"
+    invalid_deployment = workload_object("Deployment", "hami", with_limits(nvidia_gpu=1, nvidia_gpumem="x"))
+    assert list(outcomes_of_workloads(features, invalid_deployment)) == list(outcomes_of_workloads(FEATURES_BY_MINOR[37], invalid_deployment)), "a key with an invalid amount does not wait for the gate"
 
 
 @pytest.mark.parametrize("name", ["shares of a claim", "tolerations", "derived attributes", "distinct devices"])
 def test_a_workload_waits_for_the_gates_of_its_claims(name):
-    gate, off, objects = NEEDS[name]
-    ((outcome, keys),) = outcomes(SERVERS[off[0]], *objects).items()
+    gate, minors_with_gate_off, objects = OBJECTS_THAT_NEED_GATES[name]
+    ((outcome, keys),) = outcomes_of_workloads(FEATURES_BY_MINOR[minors_with_gate_off[0]], *objects).items()
     assert outcome == ("own", "left")
-    assert keys == [("resourceClaims", "left", f"feature gate {gate} is on", remedy_of(gate, SERVERS[off[0]]))]
-    assert outcomes(Features.from_server(gates.EVERYTHING), *objects) == {("own", None): []}
+    assert keys == [("resourceClaims", "left", f"feature gate {gate} is on", remedy_of(gate, FEATURES_BY_MINOR[minors_with_gate_off[0]]))]
+    assert outcomes_of_workloads(Features.from_server(gates.EVERYTHING), *objects) == {("own", None): []}
 
 
 @pytest.mark.parametrize("name", ["taints", "partitions", "binding conditions", "CPUs of the node"])
 def test_a_gate_that_only_slices_need_blocks_no_claim(name):
-    _, off, objects = NEEDS[name]
-    assert outcomes(SERVERS[off[0]], *objects) == {("own", None): []}
+    _, minors_with_gate_off, objects = OBJECTS_THAT_NEED_GATES[name]
+    assert outcomes_of_workloads(FEATURES_BY_MINOR[minors_with_gate_off[0]], *objects) == {("own", None): []}
 
 
 def test_an_extended_resource_waits_for_its_gate():
-    _, off, objects = NEEDS["a name of a class"]
-    assert list(outcomes(SERVERS[off[0]], *objects)) == [("p", "left")]
+    _, minors_with_gate_off, objects = OBJECTS_THAT_NEED_GATES["an extended resource of a class"]
+    assert list(outcomes_of_workloads(FEATURES_BY_MINOR[minors_with_gate_off[0]], *objects)) == [("p", "left")]
 
 
 def test_every_gate_that_claims_may_need_is_checked():
-    """Every field of a claim is in some object of the corpus."""
-    claims = [stored for stored in corpus.VALID.values() if stored["kind"].startswith("ResourceClaim")]
+    """The valid objects of the corpus have every field of a claim."""
+    claims = [valid_object for valid_object in corpus.VALID.values() if valid_object["kind"].startswith("ResourceClaim")]
     assert frozenset().union(*[required_by(claim["kind"], claim) for claim in claims]) <= _TITLES.keys()
