@@ -17,7 +17,6 @@ from tests.growth import assert_linear
 
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
 PODS, WHY, MODES = (str(EXAMPLES / name) for name in ("pods", "why", "modes"))
-# Each of them prints to stdout, to stderr, or to both.
 COMMANDS = (
     ["translate", "-f", PODS, "-o", "diff"],
     ["translate", "-f", PODS, "-o", "report"],
@@ -40,7 +39,7 @@ COMMANDS = (
     ["--help"],
     ["check", "--help"],
 )
-ALL_OF_THEM = """
+SCRIPT = """
 import json, sys
 from cli.main import main
 for words in json.loads(sys.argv[1]):
@@ -52,47 +51,47 @@ for words in json.loads(sys.argv[1]):
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def seen(columns, commands=COMMANDS, **variables):
-    """The lines that these commands print on a terminal of this width."""
+def lines_on_terminal(columns, commands=COMMANDS, **variables):
+    """Return the lines that these commands print on a terminal of this width."""
     import json
 
-    main, side = pty.openpty()
-    termios.tcsetwinsize(side, (24, columns))
+    terminal, program_end = pty.openpty()
+    termios.tcsetwinsize(program_end, (24, columns))
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
-    words = [sys.executable, "-c", ALL_OF_THEM, json.dumps(commands)]
+    arguments = [sys.executable, "-c", SCRIPT, json.dumps(commands)]
     with subprocess.Popen(
-        words, stdin=side, stdout=side, stderr=side, env={**environment, "TERM": "xterm", **variables}
-    ) as program:
-        os.close(side)
+        arguments, stdin=program_end, stdout=program_end, stderr=program_end, env={**environment, "TERM": "xterm", **variables}
+    ) as process:
+        os.close(program_end)
         parts = []
         try:
-            while part := os.read(main, 1 << 16):
+            while part := os.read(terminal, 1 << 16):
                 parts.append(part)
-        except OSError:  # the other side is closed
-            os.close(main)
-        program.wait(timeout=60)
+        except OSError:  # the process has closed its end
+            os.close(terminal)
+        process.wait(timeout=60)
     return b"".join(parts).decode().replace("\r\n", "\n").splitlines()
 
 
 @pytest.mark.parametrize("columns", [80, 40])
 def test_no_breakable_line_is_wider_than_the_terminal(columns):
-    lines = [COLOUR.sub("", line) for line in seen(columns)]
+    lines = [COLOUR.sub("", line) for line in lines_on_terminal(columns)]
     assert len(lines) > 400
-    names = re.compile(r"  (-|drawbridge ).*")  # a help does not wrap the names of options, nor its examples
+    never_wrapped = re.compile(r"  (-|drawbridge ).*")  # a help wraps neither its options nor its examples
     assert [
-        line for line in lines if columns_of(line) > columns and " " in line.strip() and not names.match(line)
+        line for line in lines if columns_of(line) > columns and " " in line.strip() and not never_wrapped.match(line)
     ] == []
 
 
 @pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_colours_are_off_where_they_are_not_wanted(variables):
-    lines = seen(80, [["translate", "-f", PODS, "-o", "diff"], ["survey", "-f", WHY], ["chek"]], **variables)
+def test_colours_are_off_with_no_color_and_on_dumb_terminals(variables):
+    lines = lines_on_terminal(80, [["translate", "-f", PODS, "-o", "diff"], ["survey", "-f", WHY], ["chek"]], **variables)
     assert len(lines) > 100
     assert [line for line in lines if "\x1b" in line] == []
 
 
 def test_errors_warnings_and_changes_have_colours_on_a_terminal():
-    lines = seen(80, [["translate", "-f", PODS, "-o", "diff"], ["chek"]])
+    lines = lines_on_terminal(80, [["translate", "-f", PODS, "-o", "diff"], ["chek"]])
     text = "\n".join(lines)
     assert "\x1b[31merror\x1b[0m: no such command" in text
     assert "\x1b[33mwarning\x1b[0m:" in text
@@ -101,8 +100,8 @@ def test_errors_warnings_and_changes_have_colours_on_a_terminal():
 
 
 def test_a_pipe_gets_whole_lines_without_colours():
-    words = [sys.executable, "-m", "cli.main", "translate", "-f", PODS, "-o", "diff"]
-    result = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    arguments = [sys.executable, "-m", "cli.main", "translate", "-f", PODS, "-o", "diff"]
+    result = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
     assert "\x1b" not in result.stdout + result.stderr
     assert max(map(len, result.stderr.splitlines())) > 200
     assert max(map(len, result.stdout.splitlines())) > 100
@@ -132,9 +131,9 @@ def test_the_indentation_of_wrapped_lines_is_bounded():
 
 def test_a_wide_cell_does_not_widen_other_rows_without_limit():
     """Otherwise a name of 60 KB would widen the line of each other pod by 60 KB."""
-    head, wide, other = aligned([("NAME", "NODE"), ("a" * 1_000, "n0"), ("b", "n1")])
-    assert (head, other) == (f"  {'NAME':{WIDEST}}  NODE", f"  {'b':{WIDEST}}  n1")
-    assert wide == f"  {'a' * 1_000}  n0"
+    head, wide_row, other_row = aligned([("NAME", "NODE"), ("a" * 1_000, "n0"), ("b", "n1")])
+    assert (head, other_row) == (f"  {'NAME':{WIDEST}}  NODE", f"  {'b':{WIDEST}}  n1")
+    assert wide_row == f"  {'a' * 1_000}  n0"
 
 
 def test_the_severity_is_coloured_wherever_the_line_is_wrapped():
@@ -154,7 +153,7 @@ def test_the_severity_is_coloured_wherever_the_line_is_wrapped():
     ]
 
 
-UNSEEN = "a\u202egpu\u2066\x9b\u200b\U000e0041"
+INVISIBLE_TEXT = "a\u202egpu\u2066\x9b\u200b\U000e0041"
 
 
 @pytest.mark.parametrize("form", ["yaml", "json"])
@@ -162,17 +161,17 @@ def test_invisible_characters_are_printed_as_escapes(form, tmp_path):
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "p", "annotations": {UNSEEN: UNSEEN, "emoji": "👩‍🚀"}},
+        "metadata": {"name": "p", "annotations": {INVISIBLE_TEXT: INVISIBLE_TEXT, "emoji": "👩‍🚀"}},
     }
     result = run("translate", "-f", manifest(tmp_path / "pod.yaml", pod), "-o", form)
     assert result.exit_code == 0
-    assert not set(result.stdout) & (set(UNSEEN) - set("agpu"))
+    assert not set(result.stdout) & (set(INVISIBLE_TEXT) - set("agpu"))
     printed = [document.object for document in manifests.parse(result.stdout)]
     assert (printed if form == "yaml" else printed[0]["items"]) == [pod]
 
 
 def test_invisible_characters_are_escapes_in_sarif(tmp_path):
-    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": UNSEEN}, "spec": {}}
+    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": INVISIBLE_TEXT}, "spec": {}}
     result = run("check", "-f", manifest(tmp_path / "claim.yaml", claim), "-o", "sarif")
     assert "\\u202egpu" in result.stdout
-    assert not set(result.stdout) & (set(UNSEEN) - set("agpu"))
+    assert not set(result.stdout) & (set(INVISIBLE_TEXT) - set("agpu"))

@@ -9,7 +9,7 @@ from cluster.resources import PODS
 from rendering.exits import CommandFailed
 from tests.allocator.service.sidecar import loaded, pod
 
-HELPS = {
+REMEDIES = {
     Unauthorized: "may have expired: log in again",
     Forbidden: "ask for the rights listed in docs/commands.md#drawbridge-survey",
     Throttled: "look for clients that send too many requests",
@@ -18,7 +18,7 @@ HELPS = {
 }
 
 
-@pytest.mark.parametrize("error", HELPS)
+@pytest.mark.parametrize("error", REMEDIES)
 def test_the_remedy_depends_on_the_error_of_the_api_server(error):
     async def look(_):
         raise ExceptionGroup("informers", [error("so it said")])
@@ -26,7 +26,7 @@ def test_the_remedy_depends_on_the_error_of_the_api_server(error):
     with pytest.raises(CommandFailed) as raised:
         visit("", "", look, "docs/commands.md#drawbridge-survey")
     assert raised.value.message == "so it said"
-    assert HELPS[error] in raised.value.remedy
+    assert REMEDIES[error] in raised.value.remedy
 
 
 def test_a_server_error_has_a_remedy_about_etcd():
@@ -38,19 +38,20 @@ def test_a_server_error_has_a_remedy_about_etcd():
     assert "at etcd, which may have no space (NOSPACE)" in raised.value.remedy
 
 
-async def test_a_throttled_list_of_pods_is_retried_or_fails():
-    cluster, refused = loaded(pod("p")), 0
-    answer = cluster.list
+async def test_a_list_of_pods_is_retried_after_throttling_once():
+    """A list is throttled once, and then answered. Later every list is throttled, and reading the cluster fails."""
+    cluster, refusals = loaded(pod("p")), 0
+    real_list = cluster.list
 
-    async def lists(resource, *args, **kwargs):
-        nonlocal refused
-        if resource.id == PODS.id and refused != 1:
-            refused += 1
+    async def list_or_throttle(resource, *args, **kwargs):
+        nonlocal refusals
+        if resource.id == PODS.id and refusals != 1:
+            refusals += 1
             raise Throttled("too many requests", retry_after=0.0)
-        return await answer(resource, *args, **kwargs)
+        return await real_list(resource, *args, **kwargs)
 
-    cluster.list = lists
+    cluster.list = list_or_throttle
     assert list((await read_cluster(cluster)).pods) == ["default/p"]
-    refused = 2
+    refusals = 2
     with pytest.raises(ExceptionGroup, match="TaskGroup"):
         await read_cluster(cluster)

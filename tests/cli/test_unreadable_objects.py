@@ -1,4 +1,4 @@
-"""Every command reads the same objects in the same way, and names those that it cannot read."""
+"""Every command reads the same objects in the same way, and names the objects that it cannot read."""
 
 import pytest
 
@@ -16,12 +16,12 @@ def gpu_pod(name="p", **spec):
 
 
 BAD_NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "bad", "labels": 3}}
-# A command, and the objects that it reads beside a pod: as input or as inventory.
-READING = {
+# Commands that read a pod, and a malformed Node as further input or as inventory.
+COMMANDS_WITH_A_BAD_NODE = {
     "translate": ("translate", "-f", "POD", "--inventory", "OTHERS"),
-    "translate of all": ("translate", "-f", "POD", "-f", "OTHERS"),
+    "translate, Node as input": ("translate", "-f", "POD", "-f", "OTHERS"),
     "check": ("check", "-f", "POD", "--inventory", "OTHERS"),
-    "check of all": ("check", "-f", "POD", "-f", "OTHERS"),
+    "check, Node as input": ("check", "-f", "POD", "-f", "OTHERS"),
     "survey": ("survey", "-f", "POD", "-f", "OTHERS"),
     "simulate": ("simulate", "-f", "POD", "-f", "OTHERS"),
     "explain": ("explain", "pod/p", "-f", "POD", "-f", "OTHERS"),
@@ -30,7 +30,7 @@ READING = {
 }
 
 
-@pytest.mark.parametrize("arguments", READING.values(), ids=READING)
+@pytest.mark.parametrize("arguments", COMMANDS_WITH_A_BAD_NODE.values(), ids=COMMANDS_WITH_A_BAD_NODE)
 def test_every_command_names_a_malformed_object(arguments, tmp_path):
     files = {
         "POD": manifest(tmp_path / "pod.json", gpu_pod()),
@@ -40,8 +40,8 @@ def test_every_command_names_a_malformed_object(arguments, tmp_path):
     assert "bad" in result.output or "others.json:1" in result.output, result.output
 
 
-# Commands that continue without an unreadable object of the fleet, and a text about the other objects.
-WITHOUT_ONE = {
+# Commands that continue without an unreadable object; the exit code; a text about the other objects.
+COMMANDS_THAT_CONTINUE = {
     "survey": (("survey",), 0, "served"),
     "simulate": (("simulate",), 3, "1 of 1 pod placed"),
     "explain": (("explain", "pod/p"), 0, "pod default/p"),
@@ -50,11 +50,11 @@ WITHOUT_ONE = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "code", "rest"), WITHOUT_ONE.values(), ids=WITHOUT_ONE)
-def test_a_malformed_object_is_named_and_the_rest_is_used(arguments, code, rest, tmp_path):
+@pytest.mark.parametrize(("arguments", "code", "text_about_others"), COMMANDS_THAT_CONTINUE.values(), ids=COMMANDS_THAT_CONTINUE)
+def test_a_malformed_object_is_named_and_the_rest_is_used(arguments, code, text_about_others, tmp_path):
     files = (manifest(tmp_path / "pod.json", gpu_pod()), manifest(tmp_path / "others.json", BAD_NODE), FLEET)
     result = run(*arguments, *(argument for file in files for argument in ("-f", file)))
-    assert (result.exit_code, rest in result.stdout) == (code, True), result.output
+    assert (result.exit_code, text_about_others in result.stdout) == (code, True), result.output
     assert f"warning: not read: Node default/bad: {tmp_path}/others.json:1: " in result.stderr
 
 
@@ -70,9 +70,9 @@ def test_slices_without_nodes_give_no_finding_about_nodes(tmp_path, command):
 
 
 @pytest.mark.parametrize("arguments", [("translate",), ("check",), ("survey", "-o", "wide"), ("explain", "pod/p")])
-def test_a_template_missing_from_the_files_does_not_exist(arguments, tmp_path):
-    named = gpu_pod(resourceClaims=[{"name": "d", "resourceClaimTemplateName": "absent"}])
-    file = manifest(tmp_path / "pod.json", named)
+def test_a_template_missing_from_the_files_is_not_called_unreadable(arguments, tmp_path):
+    pod_with_template = gpu_pod(resourceClaims=[{"name": "d", "resourceClaimTemplateName": "absent"}])
+    file = manifest(tmp_path / "pod.json", pod_with_template)
     output = run(*arguments, "-f", file, "-f", FLEET).output
     assert "could not be read" not in output
 
@@ -94,9 +94,9 @@ COMMANDS = (
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_a_null_amount_counts_as_absent(command, tmp_path):
-    asking = gpu_pod()
-    asking["spec"]["containers"][0]["resources"]["limits"][GPU] = None
-    file = manifest(tmp_path / "pod.json", asking)
+    pod_with_null = gpu_pod()
+    pod_with_null["spec"]["containers"][0]["resources"]["limits"][GPU] = None
+    file = manifest(tmp_path / "pod.json", pod_with_null)
     result = run(*command, "-f", file, *(() if command[0] == "demo" else ("-f", FLEET)))
     assert result.exit_code == 0, result.output
     assert "quantity" not in result.output

@@ -1,4 +1,4 @@
-"""The pods of workloads in manifests: their number by kind, and each pod as the webhook admits it."""
+"""The pods that `simulate` creates for a workload: their names by kind, and each pod as the webhook admits it."""
 
 import json
 
@@ -11,14 +11,14 @@ from tests.webhook.admission.test_verdict import PODS, THREE_GPU_TEMPLATE
 from tests.webhook.pods import EXAMPLES, pod
 
 
-def simulated(*objects):
+def simulate_pods(*objects):
     text = manifests.dump([THREE_GPU_TEMPLATE, *objects])
     result = run("simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-", "-o", "json", stdin=text)
     return {outcome["pod"]: outcome for outcome in json.loads(result.stdout)["pods"]}
 
 
-def pods_of(**of_pods):
-    return {"template": {"spec": PODS["one"]["spec"]}, **of_pods}
+def pod_fields(**fields):
+    return {"template": {"spec": PODS["one"]["spec"]}, **fields}
 
 
 WORKLOADS = {
@@ -26,23 +26,23 @@ WORKLOADS = {
         {
             "apiVersion": "ray.io/v1",
             "kind": "RayCluster",
-            "spec": {"headGroupSpec": pods_of(), "workerGroupSpecs": [pods_of(replicas=2, numOfHosts=2)]},
+            "spec": {"headGroupSpec": pod_fields(), "workerGroupSpecs": [pod_fields(replicas=2, numOfHosts=2)]},
         },
         ["w-0-0", "w-1-0", "w-1-1", "w-1-2", "w-1-3"],
     ),
-    "a group and its leader": (
+    "groups with leaders": (
         {
             "apiVersion": "leaderworkerset.x-k8s.io/v1",
             "kind": "LeaderWorkerSet",
-            "spec": {"replicas": 2, "leaderWorkerTemplate": {"size": 2, "leaderTemplate": pods_of()["template"], "workerTemplate": pods_of()["template"]}},
+            "spec": {"replicas": 2, "leaderWorkerTemplate": {"size": 2, "leaderTemplate": pod_fields()["template"], "workerTemplate": pod_fields()["template"]}},
         },
         ["w-0-0", "w-0-1", "w-1-0", "w-1-1"],
     ),
-    "a group without a leader of its own": (
+    "a group without a leader template": (
         {
             "apiVersion": "leaderworkerset.x-k8s.io/v1",
             "kind": "LeaderWorkerSet",
-            "spec": {"leaderWorkerTemplate": {"size": 3, "workerTemplate": pods_of()["template"]}},
+            "spec": {"leaderWorkerTemplate": {"size": 3, "workerTemplate": pod_fields()["template"]}},
         },
         ["w-0", "w-1", "w-2"],
     ),
@@ -50,49 +50,49 @@ WORKLOADS = {
         {
             "apiVersion": "jobset.x-k8s.io/v1alpha2",
             "kind": "JobSet",
-            "spec": {"replicatedJobs": [{"replicas": 2, "template": {"spec": pods_of(parallelism=2)}}]},
+            "spec": {"replicatedJobs": [{"replicas": 2, "template": {"spec": pod_fields(parallelism=2)}}]},
         },
         ["w-0", "w-1", "w-2", "w-3"],
     ),
     "a cron job": (
-        {"apiVersion": "batch/v1", "kind": "CronJob", "spec": {"jobTemplate": {"spec": pods_of(parallelism=2)}}},
+        {"apiVersion": "batch/v1", "kind": "CronJob", "spec": {"jobTemplate": {"spec": pod_fields(parallelism=2)}}},
         ["w-0", "w-1"],
     ),
-    "none at all": ({"apiVersion": "apps/v1", "kind": "Deployment", "spec": pods_of(replicas=0)}, []),
-    "not a number": ({"apiVersion": "apps/v1", "kind": "Deployment", "spec": pods_of(replicas="many")}, ["w-0"]),
-    "a template alone": ({"apiVersion": "v1", "kind": "PodTemplate", **pods_of()}, []),
+    "no replicas": ({"apiVersion": "apps/v1", "kind": "Deployment", "spec": pod_fields(replicas=0)}, []),
+    "replicas that are not a number": ({"apiVersion": "apps/v1", "kind": "Deployment", "spec": pod_fields(replicas="many")}, ["w-0"]),
+    "a PodTemplate without a workload": ({"apiVersion": "v1", "kind": "PodTemplate", **pod_fields()}, []),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("workload_name", WORKLOADS)
 def test_pods_of_every_kind_pass_through_admission(workload_name):
     workload, expected = WORKLOADS[workload_name]
-    by_name = simulated({**workload, "metadata": {"name": "w"}})
+    by_name = simulate_pods({**workload, "metadata": {"name": "w"}})
     assert list(by_name) == [f"default/{name}" for name in expected]
     for outcome in by_name.values():
         assert outcome["devices"] or "insufficient" not in outcome["summary"], "a pod kept its legacy request"
 
 
 def test_pods_of_workloads_with_a_generate_name_have_valid_names():
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "w-"}, "spec": pods_of()}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "w-"}, "spec": pod_fields()}
     assert [created_pod.name for created_pod in created_pods(job)] == ["w-00001"]
-    by_name = simulated(job, job)
-    assert list(by_name) == ["default/w-00001-0", "default/w-00002-0"]
-    assert all(outcome["devices"] for outcome in by_name.values()), by_name
+    outcomes = simulate_pods(job, job)
+    assert list(outcomes) == ["default/w-00001-0", "default/w-00002-0"]
+    assert all(outcome["devices"] for outcome in outcomes.values()), outcomes
 
 
 def test_pods_inherit_the_scheduler_of_their_owner():
-    half = {"template": {"spec": pod({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000})["spec"]}}
+    shared_gpu_template = {"template": {"spec": pod({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000})["spec"]}}
     job = {
         "apiVersion": "batch.volcano.sh/v1alpha1",
         "kind": "Job",
         "metadata": {"name": "v"},
-        "spec": {"tasks": [half]},
+        "spec": {"tasks": [shared_gpu_template]},
     }
-    (outcome,) = simulated(job).values()
-    assert "Insufficient nvidia.com/gpu" in outcome["summary"], "the webhook leaves what Volcano schedules"
-    (outcome,) = simulated(
-        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "v"}, "spec": half}
+    (outcome,) = simulate_pods(job).values()
+    assert "Insufficient nvidia.com/gpu" in outcome["summary"], "the webhook translated a pod of the scheduler Volcano"
+    (outcome,) = simulate_pods(
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "v"}, "spec": shared_gpu_template}
     ).values()
     assert outcome["devices"]
 
@@ -114,6 +114,6 @@ def test_a_workload_of_very_many_pods_is_bounded():
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {"name": "w"},
-        "spec": pods_of(replicas=10**9),
+        "spec": pod_fields(replicas=10**9),
     }
-    assert len(simulated(deployment)) == MAX_PODS
+    assert len(simulate_pods(deployment)) == MAX_PODS
