@@ -10,18 +10,18 @@ class Elements(HTMLParser):
 
     def __init__(self, page):
         super().__init__()
-        self.elements, self.open, self.text = [], [], ""
+        self.seen, self.open, self.text = [], [], ""
         self.feed(page)
         self.close()
         assert self.open == []
 
     def handle_starttag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs)))
+        self.seen.append((tag, dict(attrs)))
         if tag not in VOID_ELEMENTS:
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs)))
+        self.seen.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -32,5 +32,5 @@ class Elements(HTMLParser):
     def targets(self):
         """Return the addresses in the attributes href, src and action."""
         return [
-            attributes[key] for _, attributes in self.elements for key in ("href", "src", "action") if key in attributes
+            attributes[key] for _, attributes in self.seen for key in ("href", "src", "action") if key in attributes
         ]

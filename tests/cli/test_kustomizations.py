@@ -228,14 +228,14 @@ def test_a_diff_that_cannot_be_verified_has_a_warning(repository):
 
 
 def test_the_diff_of_an_uneditable_file_shows_its_objects(repository):
-    write_files(repository, TREES["an anchor"].files)
+    write_files(repository, TREES["a YAML anchor"].files)
     result = run("translate", "-f", "base/web.yaml", "-o", "diff")
     assert result.exit_code == 1
     assert "+++ b/Deployment/default/web" in result.stdout
     assert "warning: the diff cannot be applied as it is: base/web.yaml:1: cannot be edited in place: " in result.stderr
 
 
-@pytest.mark.parametrize("tree", ["a patch that raises the count", "an anchor", "a remote base"])
+@pytest.mark.parametrize("tree", ["a patch that raises the count", "a YAML anchor", "a remote base"])
 def test_a_kustomization_that_cannot_be_edited_blocks_no_commit(repository, tree):
     before = write_files(repository, TREES[tree].files)
     result = run("translate", "--in-place", "--changed", "--", "base/web.yaml")
@@ -245,7 +245,7 @@ def test_a_kustomization_that_cannot_be_edited_blocks_no_commit(repository, tree
 
 
 def test_an_incomplete_edit_counts_the_edited_files(repository):
-    write_files(repository, TREES["an anchor"].files | {f"{name}.yaml": deployment(name) for name in "abcde"})
+    write_files(repository, TREES["a YAML anchor"].files | {f"{name}.yaml": deployment(name) for name in "abcde"})
     result = run("translate", "-q", "--in-place", "-o", "json", ".")
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-1].endswith("in the input (see above): 5 files edited, the others not")

@@ -62,12 +62,12 @@ SVG = "{http://www.w3.org/2000/svg}"
 def test_a_report_is_self_contained_and_shows_names_unchanged(command, tmp_path):
     result = run(*COMMANDS[command], "-f", hostile_dump(tmp_path), "-o", "html")
     page = Elements(result.stdout)
-    tags = {tag for tag, _ in page.elements}
+    tags = {tag for tag, _ in page.seen}
     assert tags >= {"html", "meta", "title", "style", "header", "main", "h1", "footer"}
     assert not tags & {"script", "img", "iframe", "object", "link", "base", "a", "form"}
-    assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on") or name in ("src", "href", "style")]  # fmt: skip
+    assert not [name for _, attributes in page.seen for name in attributes if name.startswith("on") or name in ("src", "href", "style")]  # fmt: skip
     assert {"http-equiv": "Content-Security-Policy", "content": "default-src 'none'; style-src 'unsafe-inline'"} in [
-        attributes for _, attributes in page.elements
+        attributes for _, attributes in page.seen
     ]
     assert STYLE in result.stdout
     assert not re.search(r"url\(|@import", result.stdout)
@@ -148,7 +148,7 @@ def test_a_fleet_of_many_nodes_is_drawn_in_part():
 def bars(page):
     """Return the label of each bar of a page, and the widths of the bar's parts."""
     labels, parts = [], []
-    for tag, attributes in Elements(page).elements:
+    for tag, attributes in Elements(page).seen:
         if tag == "svg" and attributes.get("class") == "bar":
             parts = []
             labels.append((attributes["aria-label"], parts))

@@ -65,26 +65,14 @@ async def test_pages_show_holders_next_steps_and_working_links():
         assert "/nodes/n0/together" in pages["/nodes/n0"].targets()
         assert "In use; wanted as well:" in pages["/nodes/n0/together"].text
         assert "In use; wanted as well:" in pages["/together"].text
-<<<<<<< HEAD
         assert pages["/together"].text.count("n1") > pages["/nodes/n0/together"].text.count("n1"), (
             "the page of all nodes names n1 no more often than the page of n0"
-=======
-        assert pages["/together"].text.count("n1") > pages["/nodes/n0/together"].text.count("n1"), "of every node"
-        assert "/nodes/n0" in pages["/find?q=n0"].targets()
-        assert (
-            "2 devices" in pages["/nodes/n0"].elements[-0][1].get("aria-label", "") or "2 held" in pages["/nodes/n0"].text
->>>>>>> 194d2cfa (Tests of the command line: names say what runs and what it returns)
         )
         assert "/nodes/n0" in pages["/find?q=n0"].targets()
         assert "2 held" in pages["/nodes/n0"].text
         for page in pages.values():
-<<<<<<< HEAD
             assert page.seen[0] == ("html", {"lang": "en"})
             assert {tag for tag, _ in page.seen} >= {"header", "nav", "main", "footer", "h1", "title"}
-=======
-            assert page.elements[0][1] == {"lang": "en"}
-            assert {tag for tag, _ in page.elements} >= {"header", "nav", "main", "footer", "h1", "title"}
->>>>>>> 194d2cfa (Tests of the command line: names say what runs and what it returns)
             for target in {target for target in page.targets() if target.startswith("/") and "{" not in target}:
                 assert await text_of(session, target)
 
@@ -127,10 +115,10 @@ async def test_cluster_text_becomes_neither_markup_nor_a_foreign_link():
                 if response.content_type != "text/html":
                     continue
                 page = Elements(await response.text())
-            scripts = [attributes for tag, attributes in page.elements if tag == "script"]
+            scripts = [attributes for tag, attributes in page.seen if tag == "script"]
             assert scripts in ([], [{"src": "/script.js", "defer": "defer", "data-again": "30"}]), path
-            assert not {tag for tag, _ in page.elements} & {"img", "iframe", "object", "style", "base"}, path
-            for _, attributes in page.elements:
+            assert not {tag for tag, _ in page.seen} & {"img", "iframe", "object", "style", "base"}, path
+            for _, attributes in page.seen:
                 assert not [key for key in attributes if key.startswith("on") or key == "style"], path
             for target in page.targets():
                 assert target.startswith(("/", "#content")), (path, target)

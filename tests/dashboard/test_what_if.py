@@ -128,19 +128,11 @@ async def test_a_slow_simulation_is_reported_and_blocks_no_other_page():
         assert time.monotonic() - started < 20
 
 
-<<<<<<< HEAD
 async def test_form_text_is_escaped_and_foreign_forms_are_refused():
     async with dashboard_session(source_of(*fleet_with_free_devices())) as session:
         text = JOB_MANIFEST.replace("name: train", "name: " + json.dumps(HOSTILE_TEXT))
         page = await ask_what_if(session, text)
         assert {name for name, _ in page.seen}.isdisjoint({"script", "img"})
-=======
-async def test_a_question_is_escaped_and_accepted_from_this_site_only():
-    async with served(source_of(*roomy())) as session:
-        text = POD.replace("name: train", "name: " + json.dumps(HOSTILE))
-        page = await ask(session, text)
-        assert {name for name, _ in page.elements}.isdisjoint({"script", "img"})
->>>>>>> 194d2cfa (Tests of the command line: names say what runs and what it returns)
         async with session.post(
             "/what-if", data={"manifest": JOB_MANIFEST}, headers={"Origin": "https://evil.example"}
         ) as answer:
