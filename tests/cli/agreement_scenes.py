@@ -40,8 +40,8 @@ WORKLOAD_KINDS = {
 
 def object_of_kind(version, kind, template, **metadata):
     """Return an object whose pods have this template."""
-    own = template["metadata"] if kind == "Pod" else {}
-    metadata = {"name": "w", "namespace": "n"} | own | metadata
+    pod_metadata = template["metadata"] if kind == "Pod" else {}
+    metadata = {"name": "w", "namespace": "n"} | pod_metadata | metadata
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": WORKLOAD_KINDS[version, kind](template)}
 
 

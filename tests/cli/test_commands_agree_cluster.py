@@ -230,7 +230,7 @@ def test_a_runtime_class_restricts_the_nodes_of_a_pod(tmp_path):
     assert not contradictions(answers)
 
 
-def test_a_pod_does_not_fit_if_earlier_pods_take_the_devices(tmp_path):
+def test_a_pod_waits_if_earlier_pods_take_the_devices(tmp_path):
     """A taint keeps the pod from node a, and a pod of higher priority takes all devices of node b."""
     nodes = migrated_fleet("a", "b", extended=GPU)
     nodes = reporting_only_cpu(*[obj | {"spec": TAINT_SPEC} if obj["metadata"]["name"] == "a" else obj for obj in nodes])

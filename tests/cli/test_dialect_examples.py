@@ -138,9 +138,9 @@ def test_attributes_that_a_target_names_are_published_in_the_inventory(target):
     for obj in objects:
         if obj["kind"] == "ResourceSlice" and obj["spec"]["driver"] == target.driver:
             published |= {name for device in obj["spec"]["devices"] for name in device["attributes"]}
-    named = {name.removeprefix(f"{target.driver}/") for name in (target.unique, target.product, *target.where, *target.true) if name}  # fmt: skip
-    named |= {target.profile} if target.profile not in ("profile", "") else set()
-    assert named <= {name.removeprefix(f"{target.driver}/") for name in published}
+    attributes_of_target = {name.removeprefix(f"{target.driver}/") for name in (target.unique, target.product, *target.where, *target.true) if name}  # fmt: skip
+    attributes_of_target |= {target.profile} if target.profile not in ("profile", "") else set()
+    assert attributes_of_target <= {name.removeprefix(f"{target.driver}/") for name in published}
     page = (DRIVERS.parents[2] / "docs" / "drivers.md").read_text()
     assert f"- `{target.driver}`\n" in page
 

@@ -62,8 +62,8 @@ def test_an_hour_after_an_account_was_recreated_pods_are_healthy():
 
 
 def test_without_an_installation_there_are_no_parts():
-    others = [{"kind": "Namespace", "metadata": {"name": "default"}}]
-    assert installed.parts_of(others, frozenset()) is None
+    objects = [{"kind": "Namespace", "metadata": {"name": "default"}}]
+    assert installed.parts_of(objects, frozenset()) is None
 
 
 def set_webhook_status(objects, **status):
@@ -95,8 +95,8 @@ def out_of_memory(objects):
 
 def between_restarts(objects):
     set_webhook_status(objects, readyReplicas=0)
-    ended = {"reason": "Error", "message": "Usage: drawbridge webhook\nerror: no such option: --no-such\n"}
-    objects.append(webhook_pod(containerStatuses=[{"name": "webhook", "state": {"terminated": ended}}]))
+    termination = {"reason": "Error", "message": "Usage: drawbridge webhook\nerror: no such option: --no-such\n"}
+    objects.append(webhook_pod(containerStatuses=[{"name": "webhook", "state": {"terminated": termination}}]))
 
 
 def pods_not_created(objects):
@@ -123,9 +123,9 @@ def lease_in_the_future(objects):
 
 
 def two_installations(objects):
-    other = copy.deepcopy(object_named(objects, "Deployment", "drawbridge-webhook"))
-    other["metadata"]["namespace"] = "gpu-tools"
-    objects.append(other)
+    second_deployment = copy.deepcopy(object_named(objects, "Deployment", "drawbridge-webhook"))
+    second_deployment["metadata"]["namespace"] = "gpu-tools"
+    objects.append(second_deployment)
 
 
 def two_versions(objects):

@@ -34,14 +34,14 @@ def test_every_doctor_code_belongs_to_a_rule():
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.find.__name__)
 def test_a_rule_declares_the_codes_that_it_reports(rule):
     # Codes outside of a rule's source are in `_CODE_OF_REASON`, `find_incomplete` (D401, D403) and `find_refused_pods` (O101).
-    others = {"reported_by_agents": set(), "incomplete_pools": {"O208"}, "not_created": set()}
-    assert codes_in(rule) == others.get(rule.find.__name__, set(rule.codes.split()))
+    codes_in_source = {"reported_by_agents": set(), "incomplete_pools": {"O208"}, "not_created": set()}
+    assert codes_in(rule) == codes_in_source.get(rule.find.__name__, set(rule.codes.split()))
 
 
 def storable_installation():
     """Return the objects of an installation that the embedded store supports."""
-    known = {resource.kind for resource in resources.ALL}
-    return [obj for obj in installation() if obj["kind"] in known and "apiVersion" in obj]
+    storable_kinds = {resource.kind for resource in resources.ALL}
+    return [obj for obj in installation() if obj["kind"] in storable_kinds and "apiVersion" in obj]
 
 
 def findings_live_and_saved(objects, tmp_path, monkeypatch):

@@ -39,7 +39,7 @@ def test_findings_of_owned_objects_are_reported_at_their_controller(tmp_path):
 
 
 @pytest.mark.parametrize("missing", ["uid", "owner"])
-def test_a_pod_without_uid_or_with_an_absent_owner_is_checked(tmp_path, missing):
+def test_a_pod_whose_uid_or_owner_is_missing_is_checked(tmp_path, missing):
     pod = stored_object("Pod", "x", SPEC, "d", "v1")
     if missing == "uid":
         del pod["metadata"]["uid"]
@@ -67,7 +67,7 @@ def test_a_survey_shows_modes_only_if_drawbridge_is_installed(tmp_path):
 
 
 @pytest.mark.parametrize("uid", [{}, [], 7, None, "other"], ids=repr)
-def test_an_owner_with_an_invalid_or_unknown_uid_skips_no_object(tmp_path, uid):
+def test_no_object_is_skipped_for_an_invalid_or_unknown_owner_uid(tmp_path, uid):
     obj = stored_workload("ReplicaSet", "d-1")
     obj["metadata"] |= {"ownerReferences": [{"controller": True, "uid": uid}]}
     file = manifest(tmp_path / "dump.yaml", obj)

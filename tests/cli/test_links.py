@@ -149,8 +149,8 @@ def test_inner_links_and_outer_paths_named_directly_are_read(tree):
         0,
         ["ResourceClaimTemplate", "Pod", "DeviceClass", "Pod", "DeviceClass"],
     )
-    for named in ("../outside", "../outside/pod.yaml", tree.parent / "outside" / "inner"):
-        code, answer = run_json("translate", named)
+    for path in ("../outside", "../outside/pod.yaml", tree.parent / "outside" / "inner"):
+        code, answer = run_json("translate", path)
         assert code == 0
         assert SECRET in str(answer["items"])
     (tree.parent / "elsewhere").symlink_to("outside/pod.yaml")
@@ -207,7 +207,7 @@ def test_a_path_replaced_after_the_check_is_not_read(tree, replacement, monkeypa
 
 
 @pytest.mark.parametrize("replacement", ["link", "folder", "pipe"])
-def test_in_place_does_not_write_to_a_path_replaced_after_the_read(tree, replacement, monkeypatch):
+def test_in_place_does_not_write_to_a_replaced_path(tree, replacement, monkeypatch):
     text = POD.replace("NAME", SECRET)
     (tree / "app" / "good.yaml").write_text(text)
     (tree.parent / "outside" / "good.yaml").write_text(text)
@@ -266,11 +266,11 @@ def test_hostile_patterns_take_no_time_and_are_not_a_bug(tree, pattern):
     deep.mkdir(parents=True)
     (deep / ("a" * 100 + ".yaml")).write_text(POD.replace("NAME", "a"))
     (tree / "app" / ".drawbridgeignore").write_text(pattern)
-    began = time.process_time()
+    start = time.process_time()
     result = run("check", "app")
     assert result.exit_code != 3
     assert "bug" not in result.stderr
-    assert time.process_time() - began < 30
+    assert time.process_time() - start < 30
 
 
 HOSTILE_NAME = "\x1b[31m\r::error::x\x85\u2028\u202e##[add-mask]y%0A::z"

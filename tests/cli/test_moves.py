@@ -129,9 +129,9 @@ def test_each_key_that_stays_has_its_own_reason(objects):
 
     for _ in range(250):
         keys, scheduler = draw.sample(KEYS, draw.choice((2, 2, 3))), draw.choice(SCHEDULERS)
-        verdict, reported = decide(keys, scheduler, in_own_containers=draw.random() < 0.5)
-        assert verdict.refusals or reported.keys() == set(keys)
-        for key, decision in reported.items():
+        verdict, decision_by_key = decide(keys, scheduler, in_own_containers=draw.random() < 0.5)
+        assert verdict.refusals or decision_by_key.keys() == set(keys)
+        for key, decision in decision_by_key.items():
             if decision.outcome is not Outcome.LEFT or decision.potential_outcome:
                 continue
             for name in keys:
@@ -142,5 +142,5 @@ def test_each_key_that_stays_has_its_own_reason(objects):
             reasons |= {
                 reason_of(decided_alone[key, scheduler]) for key in keys if decided_alone[key, scheduler].dialect == decision.dialect
             }
-            keys_named = [other for other in keys if other != key and other in decision.detail]
+            keys_named = [name_in_detail for name_in_detail in keys if name_in_detail != key and name_in_detail in decision.detail]
             assert keys_named or reason_of(decision) in reasons, (keys, scheduler, decision)

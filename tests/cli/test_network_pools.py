@@ -261,10 +261,10 @@ def plugin_selects(selector, function):
         value = function[_ATTRIBUTE_OF_SELECTOR[name]]
         if name == "linkTypes":
             value = {"ethernet": "ether"}.get(value, value)
-        entry = next((listed for listed in values if listed.partition("#")[0] == value), None)
-        if entry is None:
+        matching_pattern = next((pattern for pattern in values if pattern.partition("#")[0] == value), None)
+        if matching_pattern is None:
             return False
-        _, has_range, numbers = entry.partition("#")
+        _, has_range, numbers = matching_pattern.partition("#")
         spans = [[int(end) for end in part.split("-")] for part in numbers.split(",")] if has_range else [[0, 9]]
         if not any(span[0] <= function["vfID"] <= span[-1] for span in spans):
             return False

@@ -64,7 +64,7 @@ H100_ATTRIBUTES = {"type": {"string": "gpu"}, "productName": {"string": "NVIDIA 
 LARGE_TEMPLATE = {"name": "large", "devices": [{"driver": "gpu.nvidia.com", "count": 16, "attributes": H100_ATTRIBUTES}]}
 
 
-def test_translate_refuses_a_pod_unless_a_declared_node_could_serve_it(tmp_path):
+def test_translate_refuses_a_pod_that_no_declared_node_could_serve(tmp_path):
     pod_file = manifest(tmp_path / "pod.yaml", SIXTEEN_GPU_POD)
     fleet_options = ["--inventory", EXAMPLES / "fleet"]
     refused = run("translate", "-f", pod_file, *fleet_options)

@@ -61,7 +61,7 @@ def simulate_pods(obj):
     return {pod["pod"]: pod for pod in json.loads(result.stdout)["pods"]}
 
 
-def test_simulate_refuses_a_pod_for_more_gpus_than_any_node_has():
+def test_simulate_refuses_a_pod_that_no_node_could_serve():
     (outcome,) = simulate_pods(PODS["nine"]).values()
     assert outcome["summary"].startswith("refused: none of the 6 nodes can serve this pod, even with all devices free")
     assert "container main (nvidia.com/gpu: 9)" in outcome["summary"]

@@ -64,10 +64,10 @@ def test_a_too_large_claim_keeps_its_devices(kind):
     portion = Portion(resources.RESOURCE_CLAIMS)
     result = {"request": "r", "driver": "d", "pool": "p", "device": "gpu-0"}
     claims = [large_claim(), large_claim(allocation={"devices": {"results": [result]}})]
-    free, held = (portion.keep(msgspec.convert(obj, kind.type)) for obj in claims)
-    free, held = (resources.RESOURCE_CLAIMS.plain(kept_claim) for kept_claim in (free, held))
-    assert [request["name"] for request in free["spec"]["devices"]["requests"]] == [NOT_KEPT]
-    assert held["status"]["allocation"]["devices"]["results"][0]["device"] == "gpu-0"
+    claim_without_device, claim_with_device = (portion.keep(msgspec.convert(obj, kind.type)) for obj in claims)
+    claim_without_device, claim_with_device = (resources.RESOURCE_CLAIMS.plain(kept_claim) for kept_claim in (claim_without_device, claim_with_device))
+    assert [request["name"] for request in claim_without_device["spec"]["devices"]["requests"]] == [NOT_KEPT]
+    assert claim_with_device["status"]["allocation"]["devices"]["results"][0]["device"] == "gpu-0"
 
 
 def test_a_full_namespace_does_not_reduce_other_namespaces():

@@ -46,9 +46,9 @@ def test_an_input_without_objects_is_reported_without_an_error(command):
 @pytest.mark.parametrize("command", ["translate", "survey"])
 def test_a_misspelt_kind_is_reported_once_with_its_line(command, tmp_path):
     """`check` reports a misspelt kind (D004). No other command may skip the object silently."""
-    good = POD.replace("NAME", "p")
-    bad = good.replace("kind: Pod", "kind: pod")
-    (tmp_path / "p.yaml").write_text(f"{good}---\n{bad}---\n{bad}")
+    pod = POD.replace("NAME", "p")
+    misspelt_pod = pod.replace("kind: Pod", "kind: pod")
+    (tmp_path / "p.yaml").write_text(f"{pod}---\n{misspelt_pod}---\n{misspelt_pod}")
     result = run(command, tmp_path / "p.yaml")
     lines = [line for line in result.stderr.splitlines() if "nothing changes: " not in line]
     assert lines == [f"warning: {tmp_path}/p.yaml:6: v1 has no kind pod, it is called Pod (write kind: Pod)"]

@@ -22,7 +22,7 @@ def shell_lines(page, chapter):
     return [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
 
 
-def test_the_commands_of_the_readme_are_on_the_page_of_commands():
+def test_the_page_of_commands_has_the_commands_of_the_readme():
     readme_lines = shell_lines("README.md", "Try it")
     assert len(readme_lines) == 6
     assert all(line in shell_lines("docs/commands.md", "On files") for line in readme_lines)

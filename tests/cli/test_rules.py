@@ -63,12 +63,12 @@ def test_translate_makes_the_expected_requests_for_an_example(name):
 
 
 def test_annotations_and_node_selectors_become_device_selectors():
-    for name, words in (("words", ["a100", "h100"]), ("devices", ['.model.lowerAscii().contains("n2")', ".?healthy", '.?kind.orValue("") == "npu"'])):  # fmt: skip
+    for name, parts in (("words", ["a100", "h100"]), ("devices", ['.model.lowerAscii().contains("n2")', ".?healthy", '.?kind.orValue("") == "npu"'])):  # fmt: skip
         pod, rules, _ = files_of(name)
         _, answer = run_json("translate", "-f", pod, "--config", rules)
         (request,) = answer["items"][0]["spec"]["spec"]["devices"]["requests"]
         text = " ".join(selector["cel"]["expression"] for selector in request["exactly"]["selectors"])
-        assert [word for word in words if word not in text] == []
+        assert [part for part in parts if part not in text] == []
 
 
 @pytest.mark.parametrize("name", EXAMPLE_NAMES)

@@ -89,14 +89,14 @@ def test_an_option_value_that_its_field_cannot_hold_is_refused(option, message):
 
 
 @pytest.mark.parametrize(
-    ("kind", "own"),
+    ("kind", "fields"),
     [
         (WebhookSettings, {"namespace": "ours"}),
         (AllocatorSettings, {"namespace": "ours", "identity": "pod"}),
         (AgentSettings, {"paths": NodePaths("node")}),
     ],
 )
-def test_settings_have_defaults_from_the_pods_environment(kind, own, monkeypatch):
+def test_settings_have_defaults_from_the_pods_environment(kind, fields, monkeypatch):
     for name, value in {"POD_NAMESPACE": "ours", "POD_NAME": "pod", "NODE_NAME": "node"}.items():
         monkeypatch.setenv(name, value)
-    assert parse_settings(kind) == kind(**own)
+    assert parse_settings(kind) == kind(**fields)

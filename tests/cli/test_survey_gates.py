@@ -86,7 +86,7 @@ OBJECTS_THAT_NEED_GATES = {
 
 @pytest.mark.parametrize("minor", FEATURES_BY_MINOR)
 @pytest.mark.parametrize("name", OBJECTS_THAT_NEED_GATES)
-def test_only_a_gate_that_is_off_by_default_is_an_obstacle(name, minor):
+def test_only_gates_that_are_off_by_default_are_obstacles(name, minor):
     gate, minors_with_gate_off, objects = OBJECTS_THAT_NEED_GATES[name]
     by_gate = obstacles_by_gate(FEATURES_BY_MINOR[minor], *objects)
     assert list(by_gate) == ([gate] if minor in minors_with_gate_off else [])
