@@ -97,7 +97,6 @@ CLAIM_AND_GPU_IN_POOL_X = pod_template(
 )
 # A DeviceClass and a driver serve GPUs on node a in pool x, and so does a device plugin.
 FLEET_WITH_DRIVER_AND_PLUGIN = (*(obj for obj in migrated_fleet("a", extended=GPU) if obj["kind"] != "Node"), node("a", {"pool": "x"}, gpu=8))
-# The pod's own claim c, and a GPU.
 CLAIM_AND_GPU = pod_template(limits(gpu="1") | {"claims": [{"name": "x"}]}, **OWN_CLAIM)
 # The scene; the outcome and a code of translate; whether simulate finds a node.
 NAMED_SCENES = {

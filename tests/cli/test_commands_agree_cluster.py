@@ -113,7 +113,7 @@ def allocated_claim(name, device, pod):
 
 
 def test_the_commands_report_the_same_claims_and_pods(tmp_path):
-    """Two claims of deleted pods, a claim for a device that is gone, and a pod that was created before the webhook ran."""
+    """The dump has two claims of deleted pods, a claim for a device that is gone, and a pod that was created before the webhook ran."""
     untranslated_pod, running_pod = object_of_kind(*POD, ONE_GPU, uid="w"), object_of_kind(*POD, pod_template({}, nodeName="a"), name="runs", uid="runs")
     running_pod["status"] = {"phase": "Running"}
     unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1"}
@@ -141,7 +141,7 @@ def test_the_commands_report_the_same_claims_and_pods(tmp_path):
     for name in ("stale", "ghost", "loose"):
         answer = asked("explain", "claim", f"n/{name}", "-f", dump, "--config", config)["claim"]
         is_wrong = bool(answer["claim"]["remarks"] or answer.get("wrong"))
-        assert is_wrong == (f"n/{name}" in doctor_findings), f"explain finds {name} wrong: {is_wrong}"
+        assert is_wrong == (f"n/{name}" in doctor_findings), f"doctor and explain disagree about {name}; explain finds a fault: {is_wrong}"
     answer = asked("explain", "pod/w", "-n", "n", "-f", dump, "--config", config)["pod"]["nextStep"]
     pods = asked("simulate", "-f", dump, "--config", config)["pods"]
     assert answer["actor"] == Actor.USER

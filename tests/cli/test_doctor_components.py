@@ -1,4 +1,4 @@
-"""What `drawbridge doctor` reports about an installation with a single fault."""
+"""`drawbridge doctor` reports each fault of an installation."""
 
 import asyncio
 import copy
@@ -34,7 +34,7 @@ def findings_about(objects, *answers, unread_kinds=("Secret",)):
 
 
 def test_a_tenants_pods_with_our_label_are_not_queried():
-    """Doctor trusts the metrics of a replica: its certificate, its configuration, its readiness."""
+    """Doctor trusts what a pod answers about certificates, configuration and readiness, so it asks only pods of the installation."""
     labels = {"app.kubernetes.io/name": "drawbridge"}
     pods = [{"kind": "Pod", "metadata": {"name": "p", "namespace": name, "labels": labels}} for name in (NAMESPACE, "team")]  # fmt: skip
     forged = {"kind": "Deployment", "metadata": {"name": "drawbridge-webhook", "namespace": "team", "labels": labels}}

@@ -1,4 +1,4 @@
-"""Each help has two examples that run. The commands `help` and `version` print what the options --help and --version print."""
+"""Each help has two examples that run. The commands `help` and `version` print what --help and --version print, and more."""
 
 import shlex
 import shutil

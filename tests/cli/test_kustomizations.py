@@ -218,7 +218,7 @@ def test_the_changed_option_edits_the_rest_of_the_kustomization_too(repository):
 
 
 def test_a_diff_that_cannot_be_verified_has_a_warning(repository):
-    """No program on this machine can render the kustomization to compare it."""
+    """No program on this machine can build the kustomization with and without the diff."""
     write_files(repository, TREES["a patch that raises the count"].files)
     result = run("translate", "-f", "base/web.yaml", "-o", "diff")
     assert result.exit_code == 1

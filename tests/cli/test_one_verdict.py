@@ -28,7 +28,7 @@ def run_on(obj, command, *options):
 
 
 def claim_and_template(count, **selected):
-    """A claim for whole GPUs, and a template with the same spec."""
+    """Return a claim for whole GPUs, and a claim template with the same spec."""
     request = exactly("gpu.nvidia.com", name="g", count=count, **selected)
     return [claim("c", request, namespace="n"), claim_template("c", request, namespace="n")]
 
@@ -85,8 +85,8 @@ def configuration(**fields):
     return {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", **fields}
 
 
-# The objects that set the mode; the mode of decisions that also have the outcome in mode enforce (empty: none has it); whether the
-# webhook refuses pods.
+# The objects that set the mode; the mode that decisions name beside the outcome that mode enforce would have (empty: no decision has
+# such an outcome); whether the webhook refuses pods.
 MODES = {
     "namespace off": ([mode_namespace("off")], "", False),
     "namespace observe": ([mode_namespace("observe")], "observe", False),

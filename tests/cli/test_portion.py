@@ -1,4 +1,4 @@
-"""Which parts of objects are kept if a tenant fills the collections of a cluster."""
+"""A `Portion` bounds the memory of objects that are read. It keeps the device fields of large objects and drops the rest."""
 
 import tracemalloc
 
@@ -19,7 +19,7 @@ MANY_LABELS = {f"l{number}": "" for number in range(40_000)}
 
 
 def gpu_deployment(namespace="a", **fields):
-    """A Deployment whose container has these fields."""
+    """Return a Deployment whose container has these fields."""
     pods = {"containers": [container("c", GPU) | fields]}
     return workload("Deployment", "d", pods, namespace=namespace, replicas=2)
 

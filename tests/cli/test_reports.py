@@ -81,7 +81,7 @@ def test_markdown_keeps_its_rows_and_columns(command, tmp_path):
     result = run(*COMMANDS[command], "-f", hostile_dump(tmp_path), "-o", "markdown")
     text = re.sub(
         r"^(`{3,})\n.*?^\1$", "", result.stdout, flags=re.DOTALL | re.MULTILINE
-    )  # nothing in a fence is markup
+    )  # text in a code block is no markup
     assert "script" in result.stdout
     assert "<script" not in text
     assert "\x1b" not in result.stdout
