@@ -16,7 +16,10 @@ def options(tmp_path):
     (tmp_path / "folder").mkdir()
     manifest(tmp_path / "folder" / "pod.json", object_of_kind(*POD, ONE_GPU))
     (tmp_path / "folder" / "bad.yaml").write_text("{")
-    fleet, configuration = manifest(tmp_path / "fleet.yaml", *FLEET_WITH_DRIVER), manifest(tmp_path / "whole.yaml", WHOLE_GPU_CONFIGURATION)
+    fleet, configuration = (
+        manifest(tmp_path / "fleet.yaml", *FLEET_WITH_DRIVER),
+        manifest(tmp_path / "whole.yaml", WHOLE_GPU_CONFIGURATION),
+    )
     return [str(tmp_path / "folder"), "--fleet", str(fleet), "--config", str(configuration)]
 
 

@@ -17,7 +17,15 @@ from e2e.actors.client import ApiError
 from e2e.actors.webhook import CONFIGURATION as PLAIN
 from e2e.actors.webhook import claims_of, results_of
 from e2e.ground.images import BUSYBOX
-from tests.cli.dialect_examples import CONFIGURATION, DRIVERS, FILES, OPTIONAL_CONFIGURATION, OPTIONAL_FILES, example, inventory
+from tests.cli.dialect_examples import (
+    CONFIGURATION,
+    DRIVERS,
+    FILES,
+    OPTIONAL_CONFIGURATION,
+    OPTIONAL_FILES,
+    example,
+    inventory,
+)
 from tests.webhook.dialects.test_vocabularies import CASES
 from tests.webhook.pods import configured, state_of_files
 from webhook.admission import decide_object

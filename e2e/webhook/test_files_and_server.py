@@ -11,7 +11,7 @@ from cluster.patch import apply_json_patch
 from e2e.actors.client import ApiError
 from e2e.actors.webhook import CONFIGURATION, MODE, Webhook
 from e2e.ground.controlplane import ControlPlane
-from tests.cli.test_files_and_webhook import random_fleet, random_namespace, random_pod, random_limit_ranges
+from tests.cli.test_files_and_webhook import random_fleet, random_limit_ranges, random_namespace, random_pod
 from tests.limit_ranger import admitted, with_requests
 from tests.webhook.pods import state_of_files
 from webhook.admission import decide_object, out_of_bounds

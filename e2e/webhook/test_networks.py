@@ -7,7 +7,7 @@ import yaml
 
 from e2e.actors.webhook import CONFIGURATION, ROOT, claims_of, known, results_of, untouched
 from e2e.actors.workloads import container, limits, pod
-from tests.cli.test_network_pools import DRIVER, RDMA_KEY, PLUGIN_CONFIG_MAPS, VF_KEY
+from tests.cli.test_network_pools import DRIVER, PLUGIN_CONFIG_MAPS, RDMA_KEY, VF_KEY
 
 pytestmark = pytest.mark.real
 

@@ -13,7 +13,7 @@ from e2e.actors.client import ApiError
 from e2e.actors.fleet import HAMI
 from e2e.actors.webhook import COMMAND, CONFIGURATION, MODE, gpu
 from e2e.webhook.test_neighbours import neighbour, stubborn
-from tests.cli.test_one_verdict import ALL_PODS, UNKNOWN_PRODUCT, THREE_GPU_TEMPLATE, claim_and_template
+from tests.cli.test_one_verdict import ALL_PODS, THREE_GPU_TEMPLATE, UNKNOWN_PRODUCT, claim_and_template
 from tests.webhook.admission.test_verdict import GPU, MEM, pod_in_n
 from tests.webhook.dialects.test_vocabularies import CASES
 from webhook.refusals import Code

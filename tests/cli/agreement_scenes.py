@@ -3,7 +3,11 @@
 from tests.corpus.move import GPU, migrated_fleet, node
 from webhook.names import MODE_LABEL
 
-EMPTY_CONFIGURATION = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "c"}}
+EMPTY_CONFIGURATION = {
+    "apiVersion": "drawbridge.dev/v1alpha1",
+    "kind": "DrawbridgeConfiguration",
+    "metadata": {"name": "c"},
+}
 WHOLE_GPU_CONFIGURATION = EMPTY_CONFIGURATION | {"meanings": {GPU: "whole"}}
 FPGA = "example.com/fpga"
 # Impossible pods get a warning and are not refused.
@@ -12,7 +16,9 @@ WARNING_CONFIGURATION = EMPTY_CONFIGURATION | {"impossible": "warn"}
 TRANSLATING_CONFIGURATION = EMPTY_CONFIGURATION | {"extendedResources": {"drivers": {"gpu.nvidia.com": "translate"}}}
 REQUIRED_AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution"
 NOT_IN_POOL_X = {
-    REQUIRED_AFFINITY: {"nodeSelectorTerms": [{"matchExpressions": [{"key": "pool", "operator": "NotIn", "values": ["x"]}]}]}
+    REQUIRED_AFFINITY: {
+        "nodeSelectorTerms": [{"matchExpressions": [{"key": "pool", "operator": "NotIn", "values": ["x"]}]}]
+    }
 }
 
 
@@ -69,5 +75,9 @@ POD, JOB, RAY_CLUSTER, JOBSET, TRAINING = (
     row for row in WORKLOAD_KINDS if row[1] in ("Pod", "Job", "RayCluster", "JobSet", "Training")
 )
 ONE_GPU, GPU_AND_FPGA = pod_template(limits(gpu="1")), pod_template(limits(gpu="1", fpga="1"))
-FLEET_WITHOUT_GPUS, FLEET_WITH_DRIVER, FLEET_THAT_SERVES_GPUS = reporting_only_cpu(node("a")), reporting_only_cpu(*migrated_fleet("a")), reporting_only_cpu(*migrated_fleet("a", extended=GPU))
+FLEET_WITHOUT_GPUS, FLEET_WITH_DRIVER, FLEET_THAT_SERVES_GPUS = (
+    reporting_only_cpu(node("a")),
+    reporting_only_cpu(*migrated_fleet("a")),
+    reporting_only_cpu(*migrated_fleet("a", extended=GPU)),
+)
 POD_LEVEL_GPU, GPU_PLACEHOLDER = pod_template({}, resources=limits(gpu="1")), pod_template(limits(gpu="${GPUS}"))

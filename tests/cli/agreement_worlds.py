@@ -3,11 +3,27 @@
 import random
 
 from tests.agreement import Scene
-from tests.cli.agreement_scenes import TRANSLATING_CONFIGURATION, FPGA, WORKLOAD_KINDS, NOT_IN_POOL_X, REQUIRED_AFFINITY, WARNING_CONFIGURATION, WHOLE_GPU_CONFIGURATION, namespace, object_of_kind
+from tests.cli.agreement_scenes import (
+    FPGA,
+    NOT_IN_POOL_X,
+    REQUIRED_AFFINITY,
+    TRANSLATING_CONFIGURATION,
+    WARNING_CONFIGURATION,
+    WHOLE_GPU_CONFIGURATION,
+    WORKLOAD_KINDS,
+    namespace,
+    object_of_kind,
+)
 from tests.corpus.move import GPU, migrated_fleet, node
 
 CONFIGURATIONS = (
-    *(None, None, WHOLE_GPU_CONFIGURATION, TRANSLATING_CONFIGURATION, WHOLE_GPU_CONFIGURATION | TRANSLATING_CONFIGURATION),
+    *(
+        None,
+        None,
+        WHOLE_GPU_CONFIGURATION,
+        TRANSLATING_CONFIGURATION,
+        WHOLE_GPU_CONFIGURATION | TRANSLATING_CONFIGURATION,
+    ),
     *(WHOLE_GPU_CONFIGURATION | {"approximations": "leave"}, WHOLE_GPU_CONFIGURATION | WARNING_CONFIGURATION),
 )
 KEYS = (*(GPU,) * 6, FPGA, "nvidia.com/mig-1g.5gb", "amd.com/gpu", "rdma/hca_shared", "nvidia.com/gpumem")
@@ -23,7 +39,9 @@ NODE_SELECTORS = (
     {"kubernetes.io/hostname": "a"},
     {"nvidia.com/gpu.present": "true"},
 )
-ANTI_AFFINITY = {REQUIRED_AFFINITY: [{"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "kubernetes.io/hostname"}]}
+ANTI_AFFINITY = {
+    REQUIRED_AFFINITY: [{"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "kubernetes.io/hostname"}]
+}
 TAINT = {"key": "gpu", "value": "x"}
 
 
@@ -59,7 +77,9 @@ class RandomCluster:
     def fleet(self):
         """Return nodes with devices of drivers or device plugins. Some nodes are full, tainted or not ready."""
         kind = self.draw.choice(("moved", "moved", "served", "plugin", "mixed", "both"))
-        nodes_and_devices = () if kind == "plugin" else migrated_fleet("a", "b", extended=GPU if kind in ("served", "both") else "")
+        nodes_and_devices = (
+            () if kind == "plugin" else migrated_fleet("a", "b", extended=GPU if kind in ("served", "both") else "")
+        )
         plugins = (node("p", {"pool": self.draw.choice(("x", "z"))}, gpu=4, **{FPGA: 2}),)
         nodes_and_devices = (*nodes_and_devices, *(plugins if kind in ("plugin", "mixed") else ()))
         return [self.node(obj, has_both=kind == "both") if obj["kind"] == "Node" else obj for obj in nodes_and_devices]
@@ -112,6 +132,8 @@ def claim(name, count, *, device="", holder=""):
 def random_cluster_scene(number):
     """Return a random pod or workload in a random cluster."""
     cluster = RandomCluster(number)
-    obj = object_of_kind(*cluster.draw.choice((("v1", "Pod"), ("v1", "Pod"), *WORKLOAD_KINDS)), cluster.pod_template(), labels={"a": "b"})
+    obj = object_of_kind(
+        *cluster.draw.choice((("v1", "Pod"), ("v1", "Pod"), *WORKLOAD_KINDS)), cluster.pod_template(), labels={"a": "b"}
+    )
     configuration, minor = cluster.draw.choice(CONFIGURATIONS), cluster.draw.choice((0, 0, 34, 36))
     return Scene(obj, cluster.surroundings(), cluster.fleet(), configuration, minor)

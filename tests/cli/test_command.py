@@ -163,6 +163,7 @@ def test_a_file_that_cannot_be_read_exits_with_2(tmp_path):
 
 def command_with_outcome(outcome):
     """Return a command that raises or returns this outcome."""
+
     @declare("try", empty={"answer": None})
     @options.output("text", "json", default="text")
     def fail(output):
@@ -208,7 +209,8 @@ def test_expected_errors_of_several_tasks_are_reported_once():
     message = "Address already in use (127.0.0.1:1)"
     listener_errors = [ExceptionGroup("listener", [OSError(errno.EADDRINUSE, message)]) for _ in range(2)]
     result = CliRunner().invoke(
-        command_with_outcome(ExceptionGroup("tasks", [*listener_errors, CommandFailed("no kubeconfig", "name one")])), []
+        command_with_outcome(ExceptionGroup("tasks", [*listener_errors, CommandFailed("no kubeconfig", "name one")])),
+        [],
     )
     assert result.exit_code == 3
     assert result.stderr.splitlines() == [
@@ -262,12 +264,18 @@ def arguments_of_commands(tmp_path):
 @pytest.mark.parametrize(
     ("content", "texts"),
     [
-        (CONFIGURATION_HEAD + "canary: 300\nmode: loud\n", [":3:1: 300 is not a percentage at /canary", ":4:1: the text 'loud'"]),
+        (
+            CONFIGURATION_HEAD + "canary: 300\nmode: loud\n",
+            [":3:1: 300 is not a percentage at /canary", ":4:1: the text 'loud'"],
+        ),
         (CONFIGURATION_HEAD + "---\nkind: ConfigMap\n", [": a configuration file holds one DrawbridgeConfiguration"]),
         ("kind: ConfigMap\ndata: {drawbridge.yaml: ''}\n", [":1: this is a ConfigMap"]),
         ("apiVersion: v1\nkind: Pod\nspec: {}\n", [":1: this is a Pod, not a DrawbridgeConfiguration"]),
         (CONFIGURATION_HEAD + "mode: warn\nmode: enforce\n", [":4: the key 'mode' is given twice (remove one of them"]),
-        (CONFIGURATION_HEAD + "hami: {depth: 1}\n", ["unknown field 'depth' at /hami/depth (remove it or correct its name: `draw"]),
+        (
+            CONFIGURATION_HEAD + "hami: {depth: 1}\n",
+            ["unknown field 'depth' at /hami/depth (remove it or correct its name: `draw"],
+        ),
         ("mode: [\n", [":2:1: "]),
         ("", ["this one holds no object"]),
     ],
@@ -331,7 +339,9 @@ def test_an_unreadable_file_does_not_stop_translate(mixed_folder):
     result = run("translate", "-f", str(mixed_folder), "-o", "json")
     assert result.exit_code == 2
     assert len(json_on_stdout(result)["items"]) == 2
-    assert [Path(error["file"]).name for error in json_on_stdout(result)["errors"]] == ["c.yaml"], "b.yaml is a template and no error"
+    assert [Path(error["file"]).name for error in json_on_stdout(result)["errors"]] == ["c.yaml"], (
+        "b.yaml is a template and no error"
+    )
     assert run("translate", "-f", str(mixed_folder)).stdout.count("kind: DeviceClass") == 2
 
 

@@ -7,21 +7,21 @@ import pytest
 from cluster import manifests
 from tests.agreement import CLUSTER, COMMANDS, Scene, as_list, ask, demo
 from tests.cli.agreement_scenes import (
-    GPU_AND_FPGA,
+    EMPTY_CONFIGURATION,
+    FLEET_THAT_SERVES_GPUS,
+    FLEET_WITH_DRIVER,
     FLEET_WITHOUT_GPUS,
     FPGA,
-    EMPTY_CONFIGURATION,
-    POD_LEVEL_GPU,
+    GPU_AND_FPGA,
+    GPU_PLACEHOLDER,
     JOB,
     JOBSET,
-    FLEET_WITH_DRIVER,
     NOT_IN_POOL_X,
     ONE_GPU,
     POD,
+    POD_LEVEL_GPU,
     RAY_CLUSTER,
-    FLEET_THAT_SERVES_GPUS,
     TRAINING,
-    GPU_PLACEHOLDER,
     WARNING_CONFIGURATION,
     WHOLE_GPU_CONFIGURATION,
     limits,
@@ -96,20 +96,43 @@ CLAIM_AND_GPU_IN_POOL_X = pod_template(
     **OWN_CLAIM,
 )
 # A DeviceClass and a driver serve GPUs on node a in pool x, and so does a device plugin.
-FLEET_WITH_DRIVER_AND_PLUGIN = (*(obj for obj in migrated_fleet("a", extended=GPU) if obj["kind"] != "Node"), node("a", {"pool": "x"}, gpu=8))
+FLEET_WITH_DRIVER_AND_PLUGIN = (
+    *(obj for obj in migrated_fleet("a", extended=GPU) if obj["kind"] != "Node"),
+    node("a", {"pool": "x"}, gpu=8),
+)
 CLAIM_AND_GPU = pod_template(limits(gpu="1") | {"claims": [{"name": "x"}]}, **OWN_CLAIM)
 # The scene; the outcome and a code of translate; whether simulate finds a node.
 NAMED_SCENES = {
-    "a plugin's key that no node has": (Scene(object_of_kind(*POD, ONE_GPU), (), FLEET_WITHOUT_GPUS), "left", "D222", False),
-    "a key that no dialect has": (Scene(object_of_kind(*POD, pod_template(limits(fpga="1")))), "unknown", "D211", False),
-    "a label that no node has": (Scene(object_of_kind(*POD, GPU_IN_POOL_X), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION), "translated", "D212", False),
+    "a plugin's key that no node has": (
+        Scene(object_of_kind(*POD, ONE_GPU), (), FLEET_WITHOUT_GPUS),
+        "left",
+        "D222",
+        False,
+    ),
+    "a key that no dialect has": (
+        Scene(object_of_kind(*POD, pod_template(limits(fpga="1")))),
+        "unknown",
+        "D211",
+        False,
+    ),
+    "a label that no node has": (
+        Scene(object_of_kind(*POD, GPU_IN_POOL_X), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION),
+        "translated",
+        "D212",
+        False,
+    ),
     "mode off, in a Namespace after the pod": (
         Scene(object_of_kind(*POD, ONE_GPU), [namespace("off")], FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION),
         "left",
         "",
         False,
     ),
-    "a mode label that is not a text": (Scene(object_of_kind(*POD, ONE_GPU), [namespace(False)], FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION), "left", "", False),
+    "a mode label that is not a text": (
+        Scene(object_of_kind(*POD, ONE_GPU), [namespace(False)], FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION),
+        "left",
+        "",
+        False,
+    ),
     "a mode label that is not a text, in the file of the fleet": (
         Scene(object_of_kind(*POD, ONE_GPU), (), [*FLEET_WITH_DRIVER, namespace(False)], WHOLE_GPU_CONFIGURATION),
         "left",
@@ -127,10 +150,17 @@ NAMED_SCENES = {
         "",
         False,
     ),
-    "a served key, in mode off": (Scene(object_of_kind(*POD, ONE_GPU), [namespace("off")], FLEET_THAT_SERVES_GPUS, WHOLE_GPU_CONFIGURATION), "left", "", True),
+    "a served key, in mode off": (
+        Scene(object_of_kind(*POD, ONE_GPU), [namespace("off")], FLEET_THAT_SERVES_GPUS, WHOLE_GPU_CONFIGURATION),
+        "left",
+        "",
+        True,
+    ),
     "a key of nodes on which the pod cannot run": (
         Scene(
-            object_of_kind(*POD, pod_template(limits(fpga="1"), nodeSelector={"pool": "x"})), (), (node("b", **{FPGA: 1}), NODE_IN_POOL_X)
+            object_of_kind(*POD, pod_template(limits(fpga="1"), nodeSelector={"pool": "x"})),
+            (),
+            (node("b", **{FPGA: 1}), NODE_IN_POOL_X),
         ),
         "left",
         "D221",
@@ -138,7 +168,9 @@ NAMED_SCENES = {
     ),
     "an amount of 0 of a key that only other nodes have": (
         Scene(
-            object_of_kind(*POD, pod_template(limits(fpga="0"), nodeSelector={"pool": "x"})), (), (node("b", **{FPGA: 1}), NODE_IN_POOL_X)
+            object_of_kind(*POD, pod_template(limits(fpga="0"), nodeSelector={"pool": "x"})),
+            (),
+            (node("b", **{FPGA: 1}), NODE_IN_POOL_X),
         ),
         "left",
         "",
@@ -151,7 +183,11 @@ NAMED_SCENES = {
         None,
     ),
     "a claim for more devices than a claim can have, and a key of drivers and plugins": (
-        Scene(object_of_kind(*JOB, CLAIM_AND_GPU), [claim("c", 40)], [*FLEET_THAT_SERVES_GPUS, node("b", gpu=1), node("d", gpu=1)]),
+        Scene(
+            object_of_kind(*JOB, CLAIM_AND_GPU),
+            [claim("c", 40)],
+            [*FLEET_THAT_SERVES_GPUS, node("b", gpu=1), node("d", gpu=1)],
+        ),
         "served",
         "",
         False,
@@ -162,35 +198,78 @@ NAMED_SCENES = {
         "",
         True,
     ),
-    "a label that only a claim for a share replaces": (Scene(object_of_kind(*POD, SHARE_LABEL), (), FLEET_THAT_SERVES_GPUS), "silent", "", True),
-    "a network annotation without a request": (Scene(object_of_kind(*JOB, NETWORK_ANNOTATION), (), FLEET_WITH_DRIVER), "silent", "", True),
+    "a label that only a claim for a share replaces": (
+        Scene(object_of_kind(*POD, SHARE_LABEL), (), FLEET_THAT_SERVES_GPUS),
+        "silent",
+        "",
+        True,
+    ),
+    "a network annotation without a request": (
+        Scene(object_of_kind(*JOB, NETWORK_ANNOTATION), (), FLEET_WITH_DRIVER),
+        "silent",
+        "",
+        True,
+    ),
     "half a device": (Scene(object_of_kind(*POD, pod_template(limits(gpu="500m")))), "refused", "R001", None),
     "a share of a device of unknown size": (
         Scene(
-            object_of_kind(*POD, pod_template({"limits": {"koordinator.sh/gpu": "1"}})), (), (), EMPTY_CONFIGURATION | {"unresolved": "refuse"}
+            object_of_kind(*POD, pod_template({"limits": {"koordinator.sh/gpu": "1"}})),
+            (),
+            (),
+            EMPTY_CONFIGURATION | {"unresolved": "refuse"},
         ),
         "refused",
         "R006",
         None,
     ),
-    "a request without a limit": (Scene(object_of_kind(*POD, pod_template({"requests": {GPU: "1"}}))), "refused", "R001", None),
-    "a GPU and a key that no dialect has": (Scene(object_of_kind(*POD, GPU_AND_FPGA), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION), "partly", "D211", False),
+    "a request without a limit": (
+        Scene(object_of_kind(*POD, pod_template({"requests": {GPU: "1"}}))),
+        "refused",
+        "R001",
+        None,
+    ),
+    "a GPU and a key that no dialect has": (
+        Scene(object_of_kind(*POD, GPU_AND_FPGA), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION),
+        "partly",
+        "D211",
+        False,
+    ),
     "a whole GPU and a key that Koordinator sums over the pod": (
         Scene(object_of_kind(*POD, GPU_AND_SUMMED_KEY), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION),
         "partly",
         "",
         False,
     ),
-    "a key that a DeviceClass serves by its extended resource name": (Scene(object_of_kind(*POD, ONE_GPU), (), FLEET_THAT_SERVES_GPUS), "served", "", True),
-    "a served key and a plugin's key of another node": (Scene(object_of_kind(*POD, GPU_AND_FPGA), (), [*FLEET_THAT_SERVES_GPUS, node("b", **{FPGA: 1})]), "left", "", False),
+    "a key that a DeviceClass serves by its extended resource name": (
+        Scene(object_of_kind(*POD, ONE_GPU), (), FLEET_THAT_SERVES_GPUS),
+        "served",
+        "",
+        True,
+    ),
+    "a served key and a plugin's key of another node": (
+        Scene(object_of_kind(*POD, GPU_AND_FPGA), (), [*FLEET_THAT_SERVES_GPUS, node("b", **{FPGA: 1})]),
+        "left",
+        "",
+        False,
+    ),
     "two keys that the plugins of one node have": (
         Scene(object_of_kind(*POD, GPU_AND_FPGA), (), [*FLEET_THAT_SERVES_GPUS, node("b", gpu=1, **{FPGA: 1})]),
         "left",
         "",
         True,
     ),
-    "a workload of an unknown kind": (Scene(object_of_kind(*TRAINING, ONE_GPU), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION), "translated", "", True),
-    "keys that Kueue counts": (Scene(object_of_kind(*JOB, ONE_GPU, labels=QUEUE_LABEL), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION), "translated", "", True),
+    "a workload of an unknown kind": (
+        Scene(object_of_kind(*TRAINING, ONE_GPU), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION),
+        "translated",
+        "",
+        True,
+    ),
+    "keys that Kueue counts": (
+        Scene(object_of_kind(*JOB, ONE_GPU, labels=QUEUE_LABEL), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION),
+        "translated",
+        "",
+        True,
+    ),
     "half a device in a workload of an unknown kind": (
         Scene(object_of_kind(*TRAINING, pod_template(limits(gpu="500m"))), [namespace("observe")]),
         "refused",
@@ -218,7 +297,9 @@ NAMED_SCENES = {
     ),
     "a placeholder and a refused key": (
         Scene(
-            object_of_kind(*POD, pod_template({"limits": {"koordinator.sh/gpu": "1", "vpc.amazonaws.com/pod-eni": "${N}"}})),
+            object_of_kind(
+                *POD, pod_template({"limits": {"koordinator.sh/gpu": "1", "vpc.amazonaws.com/pod-eni": "${N}"}})
+            ),
             (),
             (),
             EMPTY_CONFIGURATION | {"unresolved": "refuse"},
@@ -247,7 +328,12 @@ NAMED_SCENES = {
         None,
     ),
     "more GPUs than a node has, in a pod with a nodeName": (
-        Scene(object_of_kind(*POD, pod_template(limits(gpu="9"), nodeName="a")), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION),
+        Scene(
+            object_of_kind(*POD, pod_template(limits(gpu="9"), nodeName="a")),
+            (),
+            FLEET_WITH_DRIVER,
+            WHOLE_GPU_CONFIGURATION,
+        ),
         "left",
         "",
         None,
@@ -259,21 +345,42 @@ NAMED_SCENES = {
         False,
     ),
     "more devices than a claim can hold, in a RayCluster with impossible warn": (
-        Scene(object_of_kind(*RAY_CLUSTER, pod_template(limits(gpu="100"))), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION | WARNING_CONFIGURATION),
+        Scene(
+            object_of_kind(*RAY_CLUSTER, pod_template(limits(gpu="100"))),
+            (),
+            FLEET_WITH_DRIVER,
+            WHOLE_GPU_CONFIGURATION | WARNING_CONFIGURATION,
+        ),
         "translated",
         "R023",
         None,
     ),
-    "an amount of null": (Scene(object_of_kind(*POD, pod_template(limits(gpu=None))), (), FLEET_WITHOUT_GPUS), "silent", "", True),
-    "an amount of 0": (Scene(object_of_kind(*POD, pod_template(limits(gpu="0"))), (), FLEET_WITHOUT_GPUS), "silent", "", True),
+    "an amount of null": (
+        Scene(object_of_kind(*POD, pod_template(limits(gpu=None))), (), FLEET_WITHOUT_GPUS),
+        "silent",
+        "",
+        True,
+    ),
+    "an amount of 0": (
+        Scene(object_of_kind(*POD, pod_template(limits(gpu="0"))), (), FLEET_WITHOUT_GPUS),
+        "silent",
+        "",
+        True,
+    ),
     "an amount of 0 of a key that a claim never replaces": (
-        Scene(object_of_kind(*POD, pod_template({"limits": {"gpu.intel.com/i915_monitoring": "0"}})), (), FLEET_WITHOUT_GPUS),
+        Scene(
+            object_of_kind(*POD, pod_template({"limits": {"gpu.intel.com/i915_monitoring": "0"}})),
+            (),
+            FLEET_WITHOUT_GPUS,
+        ),
         "silent",
         "",
         True,
     ),
     "an amount of 0 of a key that stays with its device plugin": (
-        Scene(object_of_kind(*POD, pod_template({"limits": {"kunlunxin.com/vxpu-memory": "0"}})), (), FLEET_WITHOUT_GPUS),
+        Scene(
+            object_of_kind(*POD, pod_template({"limits": {"kunlunxin.com/vxpu-memory": "0"}})), (), FLEET_WITHOUT_GPUS
+        ),
         "silent",
         "",
         True,
@@ -285,7 +392,11 @@ NAMED_SCENES = {
         True,
     ),
     "an amount of 0 of a key without a class, and a key that nodes have": (
-        Scene(object_of_kind(*POD, pod_template({"limits": {GPU: "1", "nvidia.com/gpumem": "0"}})), (), (node("b", gpu=2),)),
+        Scene(
+            object_of_kind(*POD, pod_template({"limits": {GPU: "1", "nvidia.com/gpumem": "0"}})),
+            (),
+            (node("b", gpu=2),),
+        ),
         "left",
         "",
         True,

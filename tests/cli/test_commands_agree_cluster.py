@@ -8,22 +8,22 @@ from analysis.explain.stories import Actor
 from cluster import manifests
 from tests.agreement import Scene, as_list, ask, asked, dashboard, explain, files, resize, simulate, survey, translate
 from tests.cli.agreement_scenes import (
-    FLEET_WITHOUT_GPUS,
     FLEET,
-    FPGA,
+    FLEET_THAT_SERVES_GPUS,
     FLEET_WITH_DRIVER,
+    FLEET_WITHOUT_GPUS,
+    FPGA,
+    GPU_PLACEHOLDER,
     ONE_GPU,
     POD,
     RAY_CLUSTER,
-    FLEET_THAT_SERVES_GPUS,
-    GPU_PLACEHOLDER,
     WARNING_CONFIGURATION,
     WHOLE_GPU_CONFIGURATION,
-    reporting_only_cpu,
     limits,
     namespace,
     object_of_kind,
     pod_template,
+    reporting_only_cpu,
 )
 from tests.cli.running import run
 from tests.contradictions import contradictions
@@ -40,9 +40,16 @@ def installation_in_mode(mode, folder):
 @pytest.mark.parametrize("mode", ["observe", "warn", "off"])
 @pytest.mark.parametrize("source", ["label", "object", "installed"])
 def test_every_command_applies_the_mode_that_is_in_force(source, mode, tmp_path):
-    around = {"label": [namespace(mode)], "object": [WHOLE_GPU_CONFIGURATION | {"mode": mode}], "installed": installation_in_mode(mode, tmp_path)}
+    around = {
+        "label": [namespace(mode)],
+        "object": [WHOLE_GPU_CONFIGURATION | {"mode": mode}],
+        "installed": installation_in_mode(mode, tmp_path),
+    }
     scene = Scene(
-        object_of_kind(*POD, pod_template(limits(gpu="1"))), around[source], migrated_fleet("a"), WHOLE_GPU_CONFIGURATION if source == "label" else None
+        object_of_kind(*POD, pod_template(limits(gpu="1"))),
+        around[source],
+        migrated_fleet("a"),
+        WHOLE_GPU_CONFIGURATION if source == "label" else None,
     )
     answers = ask(scene, tmp_path)
     assert answers["translate"].mode == mode
@@ -50,7 +57,11 @@ def test_every_command_applies_the_mode_that_is_in_force(source, mode, tmp_path)
 
 
 def test_the_commands_count_the_same_devices(tmp_path):
-    pods = [requesting_pod(2, nodeName="p"), requesting_pod(1, nodeName="p"), object_of_kind(*POD, pod_template({"limits": {KUBERNETES_KEY: "1"}}))]
+    pods = [
+        requesting_pod(2, nodeName="p"),
+        requesting_pod(1, nodeName="p"),
+        object_of_kind(*POD, pod_template({"limits": {KUBERNETES_KEY: "1"}})),
+    ]
     pods[2]["spec"]["nodeName"] = "p"
     for number, obj in enumerate(pods):
         obj["metadata"] |= {"name": f"r{number}", "uid": str(number)}
@@ -114,7 +125,10 @@ def allocated_claim(name, device, pod):
 
 def test_the_commands_report_the_same_claims_and_pods(tmp_path):
     """The dump has two claims of deleted pods, a claim for a device that is gone, and a pod that was created before the webhook ran."""
-    untranslated_pod, running_pod = object_of_kind(*POD, ONE_GPU, uid="w"), object_of_kind(*POD, pod_template({}, nodeName="a"), name="runs", uid="runs")
+    untranslated_pod, running_pod = (
+        object_of_kind(*POD, ONE_GPU, uid="w"),
+        object_of_kind(*POD, pod_template({}, nodeName="a"), name="runs", uid="runs"),
+    )
     running_pod["status"] = {"phase": "Running"}
     unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1"}
     untranslated_pod["status"] = {"phase": "Pending", "conditions": [unschedulable]}
@@ -141,7 +155,9 @@ def test_the_commands_report_the_same_claims_and_pods(tmp_path):
     for name in ("stale", "ghost", "loose"):
         answer = asked("explain", "claim", f"n/{name}", "-f", dump, "--config", config)["claim"]
         is_wrong = bool(answer["claim"]["remarks"] or answer.get("wrong"))
-        assert is_wrong == (f"n/{name}" in doctor_findings), f"doctor and explain disagree about {name}; explain finds a fault: {is_wrong}"
+        assert is_wrong == (f"n/{name}" in doctor_findings), (
+            f"doctor and explain disagree about {name}; explain finds a fault: {is_wrong}"
+        )
     answer = asked("explain", "pod/w", "-n", "n", "-f", dump, "--config", config)["pod"]["nextStep"]
     pods = asked("simulate", "-f", dump, "--config", config)["pods"]
     assert answer["actor"] == Actor.USER
@@ -160,7 +176,9 @@ def test_no_command_reports_an_error_about_a_helm_template(tmp_path):
 @pytest.mark.parametrize(("label", "is_misspelt"), [("enforced", True), (False, True), ("warn", False), ("", False)])
 def test_check_survey_and_doctor_agree_about_a_namespaces_mode(label, is_misspelt, tmp_path):
     dump = tmp_path / "dump.json"
-    dump.write_text(as_list([*installation_in_mode("enforce", tmp_path), namespace(label), *FLEET, object_of_kind(*POD, ONE_GPU)]))
+    dump.write_text(
+        as_list([*installation_in_mode("enforce", tmp_path), namespace(label), *FLEET, object_of_kind(*POD, ONE_GPU)])
+    )
     findings_by_command = {command: asked(command, "-f", dump)[field] for command, field in FINDINGS_FIELD.items()}
     about_namespace = {
         command: {(finding["code"], finding["message"]) for finding in findings if finding["object"] == "Namespace/n"}
@@ -224,7 +242,12 @@ def test_a_runtime_class_restricts_the_nodes_of_a_pod(tmp_path):
         "handler": "r",
         "scheduling": {"nodeSelector": {"pool": "x"}},
     }
-    answers = ask(Scene(object_of_kind(*POD, pod_template(limits(gpu="1"), runtimeClassName="r")), [runtime], FLEET_THAT_SERVES_GPUS), tmp_path)
+    answers = ask(
+        Scene(
+            object_of_kind(*POD, pod_template(limits(gpu="1"), runtimeClassName="r")), [runtime], FLEET_THAT_SERVES_GPUS
+        ),
+        tmp_path,
+    )
     assert answers["simulate"].fits is False
     assert "before it in the queue" not in answers["explain"].said
     assert not contradictions(answers)
@@ -233,10 +256,14 @@ def test_a_runtime_class_restricts_the_nodes_of_a_pod(tmp_path):
 def test_a_pod_waits_if_earlier_pods_take_the_devices(tmp_path):
     """A taint keeps the pod from node a, and a pod of higher priority takes all devices of node b."""
     nodes = migrated_fleet("a", "b", extended=GPU)
-    nodes = reporting_only_cpu(*[obj | {"spec": TAINT_SPEC} if obj["metadata"]["name"] == "a" else obj for obj in nodes])
+    nodes = reporting_only_cpu(
+        *[obj | {"spec": TAINT_SPEC} if obj["metadata"]["name"] == "a" else obj for obj in nodes]
+    )
     first = object_of_kind(*POD, pod_template(limits(gpu="8"), priority=5), name="first")
     answers = ask(
-        Scene(object_of_kind(*POD, ONE_GPU), [first], nodes), tmp_path, (translate, simulate, explain, resize, dashboard)
+        Scene(object_of_kind(*POD, ONE_GPU), [first], nodes),
+        tmp_path,
+        (translate, simulate, explain, resize, dashboard),
     )
     for command in ("simulate", "explain", "resize", "dashboard"):
         assert answers[command].fits is False, command
@@ -282,17 +309,26 @@ def test_a_pod_uses_the_claim_template_in_the_files(tmp_path):
         "spec": {"spec": {"devices": {"requests": [request]}}},
     }
     pod = pod_template({}, resourceClaims=[{"name": "x", "resourceClaimTemplateName": "t"}])
-    answers = ask(Scene(object_of_kind(*POD, pod), [claim_template], FLEET_WITH_DRIVER), tmp_path, (translate, simulate, explain))
+    answers = ask(
+        Scene(object_of_kind(*POD, pod), [claim_template], FLEET_WITH_DRIVER), tmp_path, (translate, simulate, explain)
+    )
     assert (answers["simulate"].fits, answers["explain"].fits) == (True, True)
     pod["spec"]["nodeSelector"] = {"pool": "x"}
-    answers = ask(Scene(object_of_kind(*POD, pod), [claim_template], FLEET_WITH_DRIVER), tmp_path, (translate, simulate, explain))
+    answers = ask(
+        Scene(object_of_kind(*POD, pod), [claim_template], FLEET_WITH_DRIVER), tmp_path, (translate, simulate, explain)
+    )
     assert answers["simulate"].fits is False
     assert "pool=x" in answers["explain"].said
 
 
 def test_the_error_of_a_pod_names_its_own_claim(tmp_path):
     many = pod_template(limits(gpu="100"))
-    scene = Scene(object_of_kind(*POD, many), [object_of_kind(*POD, many, name="a")], FLEET_THAT_SERVES_GPUS, WARNING_CONFIGURATION)
+    scene = Scene(
+        object_of_kind(*POD, many),
+        [object_of_kind(*POD, many, name="a")],
+        FLEET_THAT_SERVES_GPUS,
+        WARNING_CONFIGURATION,
+    )
     assert "ResourceClaim/n/w-" in ask(scene, tmp_path, (simulate,))["simulate"].said
 
 

@@ -6,7 +6,18 @@ import pytest
 
 from tests import draws
 from tests.agreement import COMMANDS, OTHERS, Scene, ask
-from tests.cli.agreement_scenes import TRANSLATING_CONFIGURATION, FLEET, FPGA, EMPTY_CONFIGURATION, WORKLOAD_KINDS, WARNING_CONFIGURATION, WHOLE_GPU_CONFIGURATION, reporting_only_cpu, namespace, object_of_kind
+from tests.cli.agreement_scenes import (
+    EMPTY_CONFIGURATION,
+    FLEET,
+    FPGA,
+    TRANSLATING_CONFIGURATION,
+    WARNING_CONFIGURATION,
+    WHOLE_GPU_CONFIGURATION,
+    WORKLOAD_KINDS,
+    namespace,
+    object_of_kind,
+    reporting_only_cpu,
+)
 from tests.cli.agreement_worlds import random_cluster_scene
 from tests.contradictions import contradictions
 from tests.corpus.move import GPU, migrated_fleet, node

@@ -91,7 +91,11 @@ def is_translated(answer):
 @pytest.fixture(params=SCENES.values(), ids=SCENES)
 def scene(request, tmp_path):
     objects, mode, configured_mode = request.param
-    return manifest(tmp_path / "all.json", *objects, shared_pod("p", "3000"), shared_pod("q", TOO_MUCH_MEMORY)), mode, configured_mode
+    return (
+        manifest(tmp_path / "all.json", *objects, shared_pod("p", "3000"), shared_pod("q", TOO_MUCH_MEMORY)),
+        mode,
+        configured_mode,
+    )
 
 
 def test_every_command_uses_the_same_configuration(scene):
@@ -174,9 +178,7 @@ def test_only_check_and_doctor_continue_with_an_invalid_configuration(tmp_path):
     assert "O002" in {finding["code"] for finding in answer["findings"]}
     for command in ("check", "doctor"):
         [warning] = [
-            line
-            for line in run(command, "-f", installed_file).stderr.splitlines()
-            if "default configuration" in line
+            line for line in run(command, "-f", installed_file).stderr.splitlines() if "default configuration" in line
         ]
         assert f"ConfigMap {SYSTEM_NAMESPACE}/drawbridge is not valid: drawbridge.yaml: line 3" in warning
 

@@ -14,7 +14,7 @@ from analysis.doctor import components, installed
 from analysis.doctor.rules import examine
 from dra.validation import CODES
 from tests.allocator.service.sidecar import loaded
-from tests.cli.installations import IMAGE, NOW, NAMESPACE, installation, lease, object_named
+from tests.cli.installations import IMAGE, NAMESPACE, NOW, installation, lease, object_named
 from tests.cli.running import manifest, run
 from tests.draws import draws
 from tests.objects import pod
@@ -44,7 +44,9 @@ def test_a_tenants_pods_with_our_label_are_not_queried():
         return [obj["metadata"]["namespace"] for obj in parts.of_kinds("Pod")]
 
     assert queried_namespaces() == [NAMESPACE]
-    assert queried_namespaces("ClusterRoleBinding") == [NAMESPACE, "team"], "without the bindings doctor cannot tell which namespaces are ours"
+    assert queried_namespaces("ClusterRoleBinding") == [NAMESPACE, "team"], (
+        "without the bindings doctor cannot tell which namespaces are ours"
+    )
 
 
 def test_a_healthy_installation_has_no_findings():
@@ -170,6 +172,7 @@ def daemon_set_without_node(objects):
 
 def scheduler_configuration(*profiles, **fields):
     """Return a function that adds the bridge to drawbridge's configuration, and adds this configuration of the bridge's scheduler."""
+
     def change(objects):
         drawbridge_configuration = (
             "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nbridge: {schedulerName: drawbridge}\n"
@@ -190,7 +193,10 @@ WITH_PLUGIN = {"schedulerName": "drawbridge", "plugins": {"multiPoint": {"enable
     [
         (scheduler_configuration(WITH_PLUGIN), ""),
         (scheduler_configuration({"schedulerName": "drawbridge"}, extenders=[{"urlPrefix": "http://127.0.0.1"}]), ""),
-        (scheduler_configuration(WITH_PLUGIN | {"schedulerName": "drawbrigde"}), "no profile in it is called drawbridge"),
+        (
+            scheduler_configuration(WITH_PLUGIN | {"schedulerName": "drawbrigde"}),
+            "no profile in it is called drawbridge",
+        ),
         (scheduler_configuration({"schedulerName": "drawbridge"}), "neither the plugin Drawbridge nor an extender"),
         (scheduler_configuration("drawbridge", 7), "no profile in it is called drawbridge"),
     ],
@@ -200,7 +206,9 @@ def test_the_schedulers_configuration_needs_the_bridges_profile(change, message)
     objects = installation()
     change(objects)
     findings = [
-        finding for finding in findings_about(objects) if finding.object == f"ConfigMap/{NAMESPACE}/drawbridge-scheduler"
+        finding
+        for finding in findings_about(objects)
+        if finding.object == f"ConfigMap/{NAMESPACE}/drawbridge-scheduler"
     ]
     assert [finding.code for finding in findings] == ["O002"] * bool(message)
     assert all(message in finding.message for finding in findings)
@@ -277,7 +285,9 @@ def test_a_missing_config_map_of_the_administrator_is_reported():
     for obj in driver_objects:
         if obj["kind"] == "DaemonSet":
             obj["status"] = {"desiredNumberScheduled": 1, "numberReady": 1}
-    cluster_wide = [obj for obj in printed if "drawbridge-driver" in obj["metadata"]["name"] and obj not in driver_objects]
+    cluster_wide = [
+        obj for obj in printed if "drawbridge-driver" in obj["metadata"]["name"] and obj not in driver_objects
+    ]
     objects = [*installation(), *driver_objects, *cluster_wide]
     [finding] = findings_about(objects)
     assert (finding.code, finding.object) == ("O003", "ConfigMap/drawbridge-driver/drawbridge-inventory")
@@ -298,7 +308,10 @@ def test_an_unreadable_kind_is_not_reported_as_missing(kind):
 
 def test_additional_fields_of_an_installation_are_ignored():
     printed = {"rules": [{"verbs": ["get", "list"], "resources": ["pods"]}], "empty": {}, "no": False}
-    stored = {"rules": [{"verbs": ["watch", "list", "get"], "resources": ["pods", "nodes"]}, {"verbs": ["*"]}], "more": 1}
+    stored = {
+        "rules": [{"verbs": ["watch", "list", "get"], "resources": ["pods", "nodes"]}, {"verbs": ["*"]}],
+        "more": 1,
+    }
     assert components.differs(printed, stored, "x") == ""
     assert components.differs(stored, printed, "x") == "x.rules[0]"
     assert components.differs({"a": [{"name": "n", "v": 1}]}, {"a": [{"name": "n", "v": 2}]}, "x") == "x.a[0].v"
@@ -332,7 +345,9 @@ def test_an_installation_with_malformed_fields_causes_no_exception(tmp_path):
         objects = copy.deepcopy(healthy_objects)
         # Draw the object first: a policy has a hundred times as many fields as a Lease.
         obj = draw.choice(objects)
-        *path, last = draw.choice([candidate for candidate in paths_in(obj) if candidate not in (("kind",), ("apiVersion",))])
+        *path, last = draw.choice(
+            [candidate for candidate in paths_in(obj) if candidate not in (("kind",), ("apiVersion",))]
+        )
         parent = obj
         for key in path:
             parent = parent[key]

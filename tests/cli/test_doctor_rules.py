@@ -114,7 +114,9 @@ def test_a_forbidden_kind_is_listed_with_its_unchecked_codes(kind, codes, monkey
                 raise Forbidden("no")
             return await super().list(resource, *args, **kwargs)
 
-    monkeypatch.setattr(Kubernetes, "connect", lambda **_: ForbiddingCluster.holding([*FLEET, *storable_installation()]))
+    monkeypatch.setattr(
+        Kubernetes, "connect", lambda **_: ForbiddingCluster.holding([*FLEET, *storable_installation()])
+    )
     _, answer = run_json("doctor")
     assert [unread["kind"].partition(".")[0] for unread in answer["unread"]] == [f"{kind.lower()}s"]
     assert codes <= {code for entry in answer["notChecked"] if kind in entry["inputs"] for code in entry["codes"]}

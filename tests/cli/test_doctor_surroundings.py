@@ -241,9 +241,15 @@ def team_namespace(mode="enforce", **metadata):
 
 
 INVALID_POD = Invalid("Pod is invalid: must be an integer")
-WEBHOOK_DENIAL = Invalid('admission webhook "pods.mutate.drawbridge.dev" denied the request: 1500m is not a whole number')
-WEBHOOK_TIMEOUT = ApiError('Internal error occurred: failed calling webhook "pods.mutate.drawbridge.dev": deadline exceeded')
-OTHER_WEBHOOK_TIMEOUT = ApiError('Internal error occurred: failed calling webhook "guard.example.com": deadline exceeded')
+WEBHOOK_DENIAL = Invalid(
+    'admission webhook "pods.mutate.drawbridge.dev" denied the request: 1500m is not a whole number'
+)
+WEBHOOK_TIMEOUT = ApiError(
+    'Internal error occurred: failed calling webhook "pods.mutate.drawbridge.dev": deadline exceeded'
+)
+OTHER_WEBHOOK_TIMEOUT = ApiError(
+    'Internal error occurred: failed calling webhook "guard.example.com": deadline exceeded'
+)
 
 
 @pytest.mark.parametrize(

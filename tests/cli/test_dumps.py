@@ -12,7 +12,13 @@ TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": SPEC}
 def stored_object(kind, name, spec, owner_name=None, version="apps/v1"):
     metadata = {"name": name, "namespace": "n", "uid": f"uid-{name}"}
     if owner_name:
-        owner = {"apiVersion": "apps/v1", "kind": "Owner", "name": owner_name, "uid": f"uid-{owner_name}", "controller": True}
+        owner = {
+            "apiVersion": "apps/v1",
+            "kind": "Owner",
+            "name": owner_name,
+            "uid": f"uid-{owner_name}",
+            "controller": True,
+        }
         metadata["ownerReferences"] = [owner]
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
 
@@ -21,7 +27,11 @@ def stored_workload(kind, name, owner_name=None):
     return stored_object(kind, name, {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}, owner_name)
 
 
-DUMP = (stored_workload("Deployment", "d"), stored_workload("ReplicaSet", "d-1", "d"), stored_object("Pod", "d-1-x", SPEC, "d-1", "v1"))
+DUMP = (
+    stored_workload("Deployment", "d"),
+    stored_workload("ReplicaSet", "d-1", "d"),
+    stored_object("Pod", "d-1-x", SPEC, "d-1", "v1"),
+)
 PLUGIN_SPEC = {
     "containers": [{"name": "c", "image": "i", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}],
     "volumes": [{"name": "v", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}],
@@ -34,7 +44,9 @@ def test_findings_of_owned_objects_are_reported_at_their_controller(tmp_path):
     assert {(finding["code"], finding["object"]) for finding in answer["findings"]} == {("D211", "Deployment/n/d")}
     _, answer = run_json("translate", "-f", file)
     assert {decision["object"] for decision in answer["decisions"]} == {"Deployment/n/d"}
-    assert [obj["kind"] for obj in answer["items"]] == ["Deployment", "ReplicaSet", "Pod"], "the output lacks an object of the dump"
+    assert [obj["kind"] for obj in answer["items"]] == ["Deployment", "ReplicaSet", "Pod"], (
+        "the output lacks an object of the dump"
+    )
     assert "skipped: 2 objects whose controller is in the input" in run("translate", "-f", file).stderr
 
 

@@ -54,7 +54,9 @@ PARTITION_REQUESTS = {
 def test_mig_devices_are_allocated_while_the_gpu_has_room(name, tmp_path):
     amounts, waiting_numbers = PARTITION_REQUESTS[name]
     devices_by_pod = simulated_devices(tmp_path, AMPERE, *amounts)
-    assert {pod for pod, devices in devices_by_pod.items() if not devices} == {f"p{number}" for number in waiting_numbers}
+    assert {pod for pod, devices in devices_by_pod.items() if not devices} == {
+        f"p{number}" for number in waiting_numbers
+    }
     for number, amount in enumerate(amounts):
         key, _, count = amount.partition(": ")
         profile = key.removeprefix(MIG_PREFIX).replace(".me", "-me").replace(".", "")
@@ -88,7 +90,9 @@ def test_ampere_with_mig_mode_on_has_no_whole_gpu(tmp_path):
             [obj for obj in yaml.safe_load_all(FLEET.read_text()) if HOPPER not in obj["metadata"]["name"]]
         )
     )
-    result = run("translate", "-f", pods_file(tmp_path, AMPERE, f"{GPU}: 1"), "--inventory", ampere_fleet, "-o", "report")
+    result = run(
+        "translate", "-f", pods_file(tmp_path, AMPERE, f"{GPU}: 1"), "--inventory", ampere_fleet, "-o", "report"
+    )
     assert result.exit_code == 1
     assert "[R022]" in result.output
 

@@ -70,18 +70,24 @@ def random_slice(rng, node, driver):
             device["taints"] = [{"key": "a.b/c", "effect": rng.choice(["None", "NoSchedule", "NoExecute"])}]
         devices.append(device)
     pool = {"name": f"{node}-{driver}", "generation": 1, "resourceSliceCount": rng.choice([1] * 9 + [2])}
-    return kubernetes_object("ResourceSlice", pool["name"], {"driver": driver, "nodeName": node, "pool": pool, "devices": devices})
+    return kubernetes_object(
+        "ResourceSlice", pool["name"], {"driver": driver, "nodeName": node, "pool": pool, "devices": devices}
+    )
 
 
 def random_fleet(rng):
     """Return nodes with devices or device plugins, classes as vendors and administrators write them, and taint rules."""
     objects = []
     for i in range(rng.choice([1, 2, 3])):
-        node = kubernetes_object("Node", f"n{i}", {}, "v1", labels={"pool": rng.choice("ab"), "kubernetes.io/hostname": f"n{i}"})
+        node = kubernetes_object(
+            "Node", f"n{i}", {}, "v1", labels={"pool": rng.choice("ab"), "kubernetes.io/hostname": f"n{i}"}
+        )
         if rng.random() < 0.3:
             node["status"] = {"allocatable": {rng.choice([GPU, "example.com/gpu"]): str(rng.choice([0, 1, 4]))}}
         objects.append(node)
-        objects += [random_slice(rng, f"n{i}", driver) for driver in (DRIVER, OTHER_DRIVER) if i == 0 or rng.random() < 0.8]
+        objects += [
+            random_slice(rng, f"n{i}", driver) for driver in (DRIVER, OTHER_DRIVER) if i == 0 or rng.random() < 0.8
+        ]
     expression_prefix = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == "
     expressions = {DRIVER: f"{expression_prefix}'gpu'", "mig.nvidia.com": f"{expression_prefix}'mig'", OTHER_DRIVER: f"device.driver == '{OTHER_DRIVER}'", "second": f"device.driver == '{rng.choice([DRIVER, OTHER_DRIVER])}'"}  # fmt: skip
     for name, expression in expressions.items():
@@ -90,10 +96,14 @@ def random_fleet(rng):
         spec = {"selectors": [{"cel": {"expression": expression}}]}
         if served := {DRIVER: rng.choice([GPU, GPU, ""]), "second": rng.choice([GPU, "example.com/gpu", ""])}.get(name):
             spec["extendedResourceName"] = served
-        objects.append(kubernetes_object("DeviceClass", name, spec, creationTimestamp=f"2026-01-01T00:00:0{rng.choice('12')}Z"))
+        objects.append(
+            kubernetes_object("DeviceClass", name, spec, creationTimestamp=f"2026-01-01T00:00:0{rng.choice('12')}Z")
+        )
     if rng.random() < 0.2:
         taint = {"key": rng.choice(["drawbridge.dev/fence", "a.b/c"]), "effect": "NoSchedule", "value": "v"}
-        objects.append(kubernetes_object("DeviceTaintRule", "r", {"deviceSelector": {"driver": DRIVER}, "taint": taint}))
+        objects.append(
+            kubernetes_object("DeviceTaintRule", "r", {"deviceSelector": {"driver": DRIVER}, "taint": taint})
+        )
     return objects
 
 
@@ -213,7 +223,9 @@ def compare_decisions(seed):
             if "matchFields" in str(created_obj["spec"]["affinity"]):
                 owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}
                 created_obj["metadata"]["ownerReferences"] = [owner]
-        response, admitted_obj = review_at_webhook(admitted(created_obj, ranges) if created_obj["kind"] == "Pod" else created_obj, server)
+        response, admitted_obj = review_at_webhook(
+            admitted(created_obj, ranges) if created_obj["kind"] == "Pod" else created_obj, server
+        )
         verdict = decide_object(created_obj, files)
         if refused_by_server(verdict):
             counts["refused by the API server"] += 1
@@ -232,19 +244,25 @@ def compare_decisions(seed):
                 if is_enforced and not warning.startswith("drawbridge: ")
             ]
             beginnings = [warning.partition("…")[0] for warning in whole_warnings]
-            assert all(any(file_warning.startswith(warning) for file_warning in verdict.warnings) for warning in beginnings), (
+            assert all(
+                any(file_warning.startswith(warning) for file_warning in verdict.warnings) for warning in beginnings
+            ), (
                 seed,
                 beginnings,
                 verdict.warnings,
             )
         counts[f"{created_obj['kind']} {'admitted' if response['allowed'] else 'refused'}"] += 1
-        counts["defaults added"] += created_obj["kind"] == "Pod" and admitted(created_obj, ranges) != with_requests(created_obj)
+        counts["defaults added"] += created_obj["kind"] == "Pod" and admitted(created_obj, ranges) != with_requests(
+            created_obj
+        )
         counts["warned of a node pool"] += any(
             "an autoscaler may create another node" in str(warning) for warning in verdict.warnings
         )
         counts["refused for its nodes"] += "that this pod can run on" in message
         counts["warned of its nodes"] += any("that this pod can run on" in str(warning) for warning in verdict.warnings)
-        counts["served by Kubernetes"] += any("extendedResourceName" in decision.detail for decision in verdict.decisions)
+        counts["served by Kubernetes"] += any(
+            "extendedResourceName" in decision.detail for decision in verdict.decisions
+        )
         counts["translated"] += bool(verdict.templates)
     return counts
 
@@ -285,9 +303,15 @@ def test_a_daemon_set_is_refused_only_if_no_node_fits(count, small_nodes, is_ref
     pool = {"name": "driver-6", "generation": 1, "resourceSliceCount": 1}
     slice_spec = {"driver": DRIVER, "nodeName": "driver-6", "pool": pool, "devices": devices}
     selector = {"cel": {"expression": f"device.driver == '{DRIVER}'"}}
-    objects = [kubernetes_object("ResourceSlice", "s", slice_spec), kubernetes_object("DeviceClass", DRIVER, {"selectors": [selector]})]
+    objects = [
+        kubernetes_object("ResourceSlice", "s", slice_spec),
+        kubernetes_object("DeviceClass", DRIVER, {"selectors": [selector]}),
+    ]
     for name, amount in (("driver-6", 0), ("plugin-2", 2), ("plugin-4", 4)):
-        objects.append(kubernetes_object("Node", name, {}, "v1") | {"status": {"allocatable": {GPU: str(amount)} if amount else {}}})
+        objects.append(
+            kubernetes_object("Node", name, {}, "v1")
+            | {"status": {"allocatable": {GPU: str(amount)} if amount else {}}}
+        )
     configuration = configured(mode="enforce", mixed={GPU: {"prefer": prefer}})
     files = state_of_files(manifests.parse(manifests.dump(objects)), configuration, FEATURES)
     builder = StateBuilder(configuration, keys=(KEY,))

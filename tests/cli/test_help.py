@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.main import COMMANDS, GROUPS, command_of
-from tests.cli.running import run, run_json, empty_directory  # noqa: F401  a fixture
+from tests.cli.running import empty_directory, run, run_json  # noqa: F401  a fixture
 
 pytestmark = pytest.mark.usefixtures("empty_directory")
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
@@ -50,7 +50,8 @@ def test_every_help_has_two_examples_of_its_own_command():
 
 
 @pytest.mark.parametrize(
-    "example", [example for example in ALL_EXAMPLES if not example.startswith(tuple(f"drawbridge {s}" for s in ENDLESS_COMMANDS))]
+    "example",
+    [example for example in ALL_EXAMPLES if not example.startswith(tuple(f"drawbridge {s}" for s in ENDLESS_COMMANDS))],
 )
 def test_each_example_of_a_command_that_ends_runs(example_files, example):
     result = run(*words_of(example))
@@ -59,7 +60,8 @@ def test_each_example_of_a_command_that_ends_runs(example_files, example):
 
 
 @pytest.mark.parametrize(
-    "example", [example for example in ALL_EXAMPLES if example.startswith(tuple(f"drawbridge {s}" for s in ENDLESS_COMMANDS))]
+    "example",
+    [example for example in ALL_EXAMPLES if example.startswith(tuple(f"drawbridge {s}" for s in ENDLESS_COMMANDS))],
 )
 def test_the_options_of_server_examples_are_valid(example):
     name, *words = words_of(example)
@@ -94,5 +96,7 @@ def test_no_option_is_hidden_or_has_a_second_long_name():
     options = [
         (name, option) for name in COMMANDS for option in command_of(name).params if option.opts[0].startswith("-")
     ]
-    with_two_names = [(name, option.opts) for name, option in options if sum(opt.startswith("--") for opt in option.opts) > 1]
+    with_two_names = [
+        (name, option.opts) for name, option in options if sum(opt.startswith("--") for opt in option.opts) > 1
+    ]
     assert (with_two_names, [(name, option.opts) for name, option in options if option.hidden]) == ([], [])

@@ -49,7 +49,8 @@ def test_without_kustomize_plain_resources_are_edited(repository):
 
 def test_outside_of_a_repository_other_folders_are_not_searched(repository):
     write_files(
-        repository, {"one.yaml": deployment("one"), "other/kustomization.yaml": "namePrefix: a-\nresources: [../one.yaml]\n"}
+        repository,
+        {"one.yaml": deployment("one"), "other/kustomization.yaml": "namePrefix: a-\nresources: [../one.yaml]\n"},
     )
     assert [*find_kustomizations(["one.yaml"])] == [str(repository / "other")]
     (repository / ".git").rmdir()
@@ -73,7 +74,9 @@ def test_an_unrelated_kustomization_does_not_stop_an_edit(repository):
     before = write_files(repository, TREES["prefix"].files | {"team/one.yaml": deployment("one")})
     result = run("translate", "--in-place", "team")
     assert (result.exit_code, result.stdout) == (0, "team/one.yaml: edited\n")
-    assert {name for name, text in texts(repository).items() if before[name] != text} == {str(repository / "team/one.yaml")}
+    assert {name for name, text in texts(repository).items() if before[name] != text} == {
+        str(repository / "team/one.yaml")
+    }
 
 
 @pytest.mark.parametrize("linked_file", ["web.yaml", "kustomization.yaml"])
@@ -103,7 +106,11 @@ def test_workloads_share_a_template_unless_another_file_needs_it(repository):
     assert len(set(names)) == len(names) == 6
     write_files(repository, {"one.yaml": f"{deployment('a')}---\n{deployment('b')}"})
     run("translate", "--in-place", "one.yaml")
-    assert [obj["kind"] for obj in objects(repository / "one.yaml")] == ["ResourceClaimTemplate", "Deployment", "Deployment"]
+    assert [obj["kind"] for obj in objects(repository / "one.yaml")] == [
+        "ResourceClaimTemplate",
+        "Deployment",
+        "Deployment",
+    ]
 
 
 @pytest.mark.parametrize("system_call", ["fsync", "replace"])
@@ -208,7 +215,10 @@ def test_in_place_refuses_an_incomplete_list_of_files(repository):
 
 
 def test_the_changed_option_edits_the_rest_of_the_kustomization_too(repository):
-    before = write_files(repository, TWO_FILE_KUSTOMIZATION | {"other/kustomization.yaml": "resources: [c.yaml]\n", "other/c.yaml": deployment("c")})
+    before = write_files(
+        repository,
+        TWO_FILE_KUSTOMIZATION | {"other/kustomization.yaml": "resources: [c.yaml]\n", "other/c.yaml": deployment("c")},
+    )
     result = run("translate", "--in-place", "--changed", "--", "base/a.yaml", "other/kustomization.yaml")
     assert (result.exit_code, result.stdout) == (0, "base/a.yaml: edited\nbase/more/b.yaml: edited\n")
     assert texts(repository)[str(repository / "other/c.yaml")] == before[str(repository / "other/c.yaml")], (

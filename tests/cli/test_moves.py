@@ -79,7 +79,8 @@ def test_the_survey_and_its_formats_agree_with_the_decisions(case):
     assert workload_in_json["outcome"] == asking_workload.outcome
     name = f"{asking_workload.kind}/{asking_workload.name}"
     assert (
-        f'<b class="{asking_workload.outcome}">{asking_workload.outcome}</b></td><td class="w" data-head="Workload">{name}</td>' in html
+        f'<b class="{asking_workload.outcome}">{asking_workload.outcome}</b></td><td class="w" data-head="Workload">{name}</td>'
+        in html
     )
     assert [line.split()[:2] for line in text.splitlines()].count([asking_workload.outcome, name]) == 1
     for key in asking_workload.keys:
@@ -124,7 +125,9 @@ def test_each_key_that_stays_has_its_own_reason(objects):
     decided_alone = {}
 
     def decide(keys, scheduler, *, in_own_containers=True):
-        verdict = decide_object(pod_with_keys(keys, scheduler, in_own_containers=in_own_containers), state, rewrite_unknown=True)
+        verdict = decide_object(
+            pod_with_keys(keys, scheduler, in_own_containers=in_own_containers), state, rewrite_unknown=True
+        )
         return verdict, {decision.key: decision for decision in verdict.decisions if decision.key in keys}
 
     for _ in range(250):
@@ -140,7 +143,11 @@ def test_each_key_that_stays_has_its_own_reason(objects):
             # Keys of the same system form a single request. A key of several systems belongs to the system that another key identifies.
             reasons = {REASONS.get((decision.dialect, key)), reason_of(decided_alone[key, scheduler])}
             reasons |= {
-                reason_of(decided_alone[key, scheduler]) for key in keys if decided_alone[key, scheduler].dialect == decision.dialect
+                reason_of(decided_alone[key, scheduler])
+                for key in keys
+                if decided_alone[key, scheduler].dialect == decision.dialect
             }
-            keys_named = [name_in_detail for name_in_detail in keys if name_in_detail != key and name_in_detail in decision.detail]
+            keys_named = [
+                name_in_detail for name_in_detail in keys if name_in_detail != key and name_in_detail in decision.detail
+            ]
             assert keys_named or reason_of(decision) in reasons, (keys, scheduler, decision)

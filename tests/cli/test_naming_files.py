@@ -40,7 +40,12 @@ def test_the_last_definition_of_an_object_counts(tmp_path):
     assert result.exit_code == 0
     assert "defined more than once, and the last definition counts: ResourceSlice s" in result.stderr
     later_objects = [claim("c", exactly("gpu", count=2)), node_slice("n0", gpu("gpu-0"), name="s")]
-    assert run("simulate", "-f", manifest(tmp_path / "less.yaml", *objects, larger_slice, *later_objects), "--claims").exit_code == 1
+    assert (
+        run(
+            "simulate", "-f", manifest(tmp_path / "less.yaml", *objects, larger_slice, *later_objects), "--claims"
+        ).exit_code
+        == 1
+    )
 
 
 @pytest.mark.parametrize("command", ["translate", "check", "simulate", "survey"])
@@ -87,7 +92,9 @@ def test_package_folders_are_not_read(folder, marker_file, tmp_path):
         (tmp_path / folder / marker_file).write_text("# k8s.io/apimachinery v0.37.1\n")
     result = run("translate", "-f", str(tmp_path), "-o", "report")
     assert "1 object, 1 rewritten" in result.stdout
-    assert run("check", str(package / "node.yaml")).stdout.startswith("1 object"), "a file of a package folder is read if the command line names it"
+    assert run("check", str(package / "node.yaml")).stdout.startswith("1 object"), (
+        "a file of a package folder is read if the command line names it"
+    )
 
 
 def test_a_vendor_folder_without_go_modules_is_read(tmp_path):
@@ -152,7 +159,10 @@ def test_a_template_is_skipped_with_a_note(command, text, tmp_path):
     assert "{{" not in result.stdout
     options = ("-f", tmp_path / "fine.yaml", "--inventory", tmp_path / "pod.yaml")
     result_with_inventory = run("check", *options)
-    assert (result_with_inventory.exit_code, result_with_inventory.stderr.count("skipped, templates in 1 file")) == (0, 1)
+    assert (result_with_inventory.exit_code, result_with_inventory.stderr.count("skipped, templates in 1 file")) == (
+        0,
+        1,
+    )
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,9 @@ def test_a_printed_configuration_claims_the_devices_that_the_plugin_selects(key,
     pod_file = write_yaml(tmp_path, "pod.yaml", requesting_pod)
     code, answer = run_json("translate", "-f", pod_file, "--config", rules, "--inventory", DRIVERS)
     assert code == 0
-    assert {decision["outcome"] for decision in answer["decisions"]} == {"translated" if key == VF_KEY else "approximated"}
+    assert {decision["outcome"] for decision in answer["decisions"]} == {
+        "translated" if key == VF_KEY else "approximated"
+    }
     result = run("simulate", "-f", pod_file, "-f", DRIVERS, "--config", rules)
     assert result.exit_code == 0
     assert result.stdout.splitlines()[2].split("  ")[-1] == ", ".join(devices)
@@ -165,7 +167,10 @@ def network_pool(name="openshift.io/a", *, shared=False, **selectors):
 
 
 UNPUBLISHED_SELECTORS = {
-    "the kernel driver, which no DRA driver publishes": (network_pool(drivers=("vfio-pci",), vendors=("15b3",)), "drivers vfio-pci"),
+    "the kernel driver, which no DRA driver publishes": (
+        network_pool(drivers=("vfio-pci",), vendors=("15b3",)),
+        "drivers vfio-pci",
+    ),
     "the ACPI index": (network_pool(acpiIndexes=("1",), vendors=("15b3",)), "acpiIndexes 1"),
     "the number of a model, of which dranet publishes only the name": (
         network_pool("rdma/a", shared=True, deviceIDs=("1017",)),

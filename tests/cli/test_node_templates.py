@@ -8,7 +8,11 @@ from tests.cli.running import manifest, run, run_json
 from tests.objects import claim, claim_template, exactly, node
 from tests.webhook.pods import CLAIMED, EXAMPLES
 
-EMPTY_CONFIGURATION = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "c"}}
+EMPTY_CONFIGURATION = {
+    "apiVersion": "drawbridge.dev/v1alpha1",
+    "kind": "DrawbridgeConfiguration",
+    "metadata": {"name": "c"},
+}
 BIG_TEMPLATE = {"name": "big", "devices": [{"driver": DRIVER, "count": 4}]}
 
 
@@ -47,7 +51,9 @@ def test_simulate_names_the_declared_node_that_would_fit(fleet, config, tmp_path
     assert (code, code_with_config) == (1, 1)
     summaries = {pod["pod"]: pod["summary"] for pod in answer["pods"]}
     summaries_without_config = {pod["pod"]: pod["summary"] for pod in plain["pods"]}
-    assert summaries_without_config["default/a"].startswith("refused: the only node cannot serve this pod, even with all devices free")
+    assert summaries_without_config["default/a"].startswith(
+        "refused: the only node cannot serve this pod, even with all devices free"
+    )
     assert summaries["default/a"].startswith("0/1 nodes: 1 node(s) had too few devices that can be used together")
     assert summaries["default/a"].endswith("; a node of template big could serve it (`nodeTemplates`)")
     assert summaries["default/b"] == summaries_without_config["default/b"]
@@ -61,7 +67,10 @@ SIXTEEN_GPU_POD = {
     "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "16"}}}]},
 }
 H100_ATTRIBUTES = {"type": {"string": "gpu"}, "productName": {"string": "NVIDIA H100 80GB HBM3"}}
-LARGE_TEMPLATE = {"name": "large", "devices": [{"driver": "gpu.nvidia.com", "count": 16, "attributes": H100_ATTRIBUTES}]}
+LARGE_TEMPLATE = {
+    "name": "large",
+    "devices": [{"driver": "gpu.nvidia.com", "count": 16, "attributes": H100_ATTRIBUTES}],
+}
 
 
 def test_translate_refuses_a_pod_that_no_declared_node_could_serve(tmp_path):
@@ -83,7 +92,9 @@ def test_translate_counts_only_the_nodes_of_trusted_drivers(tmp_path):
     config = manifest(tmp_path / "config.yaml", EMPTY_CONFIGURATION | {"evidence": {"drivers": ["dra.net"]}})
     _, answer = run_json("translate", "-f", pod_file, "--inventory", EXAMPLES / "fleet", "--config", config)
     assert [decision["outcome"] for decision in answer["decisions"]] == ["left"]
-    config = manifest(tmp_path / "config.yaml", EMPTY_CONFIGURATION | CLAIMED | {"evidence": {"drivers": ["gpu.nvidia.com"]}})
+    config = manifest(
+        tmp_path / "config.yaml", EMPTY_CONFIGURATION | CLAIMED | {"evidence": {"drivers": ["gpu.nvidia.com"]}}
+    )
     _, answer = run_json("translate", "-f", pod_file, "--inventory", EXAMPLES / "fleet", "--config", config)
     assert [decision["basis"] for decision in answer["decisions"]] == [
         "3 of 3 nodes that count (`evidence`) publish it as a whole GPU (class gpu.nvidia.com)"

@@ -116,7 +116,9 @@ def test_the_mode_in_the_files_decides_about_refusals(case):
     }
     expected_refusals = REFUSED_PODS if is_enforced else REFUSED_BY_API_SERVER
     assert {
-        name for name, decisions in decisions_by_pod.items() if any(decision["outcome"] == "refused" for decision in decisions)
+        name
+        for name, decisions in decisions_by_pod.items()
+        if any(decision["outcome"] == "refused" for decision in decisions)
     } == expected_refusals
     for name, decisions in decisions_by_pod.items():
         if not is_enforced:
@@ -158,7 +160,9 @@ def test_simulate_refuses_an_impossible_pod_only_in_mode_enforce():
     result = run("simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-", stdin=manifests.dump(objects))
     assert "refused: " not in result.output
     assert "passed over" not in result.output
-    result = run("simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-", "--mode", "enforce", stdin=manifests.dump(objects))
+    result = run(
+        "simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-", "--mode", "enforce", stdin=manifests.dump(objects)
+    )
     assert "refused: " in result.output
 
 

@@ -65,7 +65,9 @@ def test_a_too_large_claim_keeps_its_devices(kind):
     result = {"request": "r", "driver": "d", "pool": "p", "device": "gpu-0"}
     claims = [large_claim(), large_claim(allocation={"devices": {"results": [result]}})]
     claim_without_device, claim_with_device = (portion.keep(msgspec.convert(obj, kind.type)) for obj in claims)
-    claim_without_device, claim_with_device = (resources.RESOURCE_CLAIMS.plain(kept_claim) for kept_claim in (claim_without_device, claim_with_device))
+    claim_without_device, claim_with_device = (
+        resources.RESOURCE_CLAIMS.plain(kept_claim) for kept_claim in (claim_without_device, claim_with_device)
+    )
     assert [request["name"] for request in claim_without_device["spec"]["devices"]["requests"]] == [NOT_KEPT]
     assert claim_with_device["status"]["allocation"]["devices"]["results"][0]["device"] == "gpu-0"
 

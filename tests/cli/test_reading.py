@@ -152,7 +152,9 @@ def test_a_stream_is_read_only_up_to_the_limit():
     assert len(json_reader.stream(text, 1000)) == 1000
 
 
-@pytest.mark.parametrize("text", ["- a\n" * 2000, f"[{','.join(['{}'] * 1000)}]", f"[{'[],' * 1000}]"], ids=["lines", "objects", "lists"])
+@pytest.mark.parametrize(
+    "text", ["- a\n" * 2000, f"[{','.join(['{}'] * 1000)}]", f"[{'[],' * 1000}]"], ids=["lines", "objects", "lists"]
+)
 @pytest.mark.parametrize("command", ["check", "translate", "survey", "simulate"])
 def test_a_file_with_too_many_members_is_not_read(command, text, tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "MAX_MEMBERS_CUT_DOWN" if command in ("survey", "simulate") else "MAX_MEMBERS", 1000)
@@ -165,7 +167,9 @@ def test_a_file_with_too_many_members_is_not_read(command, text, tmp_path, monke
         result.stderr.count("large.yaml: is not read: with this file, the input has more than 1,000 lines and members")
         == 1
     )
-    assert any(summary in result.stdout for summary in ("name: a", "1 object checked", "1 object read", "no pending pods"))
+    assert any(
+        summary in result.stdout for summary in ("name: a", "1 object checked", "1 object read", "no pending pods")
+    )
 
 
 RENDERED = """\
@@ -343,7 +347,10 @@ def test_commands_and_options_complete(monkeypatch):
     shell_complete = ShellComplete(main, {}, "drawbridge", "_DRAWBRIDGE_COMPLETE")
     assert [completion.value for completion in shell_complete.get_completions([], "tr")] == ["translate"]
     assert "--in-place" in [completion.value for completion in shell_complete.get_completions(["translate"], "--in")]
-    assert [completion.value for completion in shell_complete.get_completions(["translate", "-o"], "j")] == ["json", "junit"]
+    assert [completion.value for completion in shell_complete.get_completions(["translate", "-o"], "j")] == [
+        "json",
+        "junit",
+    ]
 
 
 def test_the_manual_has_every_command_and_only_known_macros():

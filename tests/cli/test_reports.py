@@ -41,7 +41,14 @@ def hostile_dump(tmp_path):
     fleet = full_fleet("c3")
     held_claim = next(obj for obj in fleet if obj["metadata"]["name"] == "c0")
     held_claim["status"]["reservedFor"].append({"resource": "pods", "name": HOSTILE_NAME, "uid": "pod-odd"})
-    return manifest(tmp_path / "odd.json", *fleet, pod(LONG_NAME, "c9", HOSTILE_NAME), pod(HOSTILE_NAME, HOSTILE_NAME), lost_claim, node(HOSTILE_NAME))
+    return manifest(
+        tmp_path / "odd.json",
+        *fleet,
+        pod(LONG_NAME, "c9", HOSTILE_NAME),
+        pod(HOSTILE_NAME, HOSTILE_NAME),
+        lost_claim,
+        node(HOSTILE_NAME),
+    )
 
 
 COMMANDS = {
@@ -107,9 +114,19 @@ def test_a_picture_is_self_contained_and_has_texts_exit_code(command, tmp_path):
     arguments = (*PICTURE_COMMANDS[command], "-f", hostile_dump(tmp_path))
     result = run(*arguments, "-o", "svg")
     picture = ET.fromstring(result.stdout)
-    assert {element.tag.removeprefix(SVG) for element in picture.iter()} <= {"svg", "style", "text", "g", "title", "rect"}
+    assert {element.tag.removeprefix(SVG) for element in picture.iter()} <= {
+        "svg",
+        "style",
+        "text",
+        "g",
+        "title",
+        "rect",
+    }
     assert not [
-        name for element in picture.iter() for name in element.attrib if name.startswith("on") or name in ("href", "src")
+        name
+        for element in picture.iter()
+        for name in element.attrib
+        if name.startswith("on") or name in ("href", "src")
     ]
     assert "url(" not in result.stdout
     assert result.exit_code == run(*arguments).exit_code

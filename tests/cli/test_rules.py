@@ -39,7 +39,11 @@ EXPECTED_DEVICES = {
 
 def files_of(name):
     own_fleet = RULES / name / "fleet.yaml"
-    return RULES / name / "pod.yaml", RULES / name / "rules.yaml", own_fleet if own_fleet.exists() else EXAMPLES / "fleet"
+    return (
+        RULES / name / "pod.yaml",
+        RULES / name / "rules.yaml",
+        own_fleet if own_fleet.exists() else EXAMPLES / "fleet",
+    )
 
 
 def test_every_example_is_run():
@@ -56,7 +60,8 @@ def test_translate_makes_the_expected_requests_for_an_example(name):
     template, translated_pod = answer["items"]
     requests = [request["exactly"] for request in template["spec"]["spec"]["devices"]["requests"]]
     assert [
-        {key: request[key] for key in expected_request} for request, expected_request in zip(requests, expected_requests, strict=True)
+        {key: request[key] for key in expected_request}
+        for request, expected_request in zip(requests, expected_requests, strict=True)
     ] == expected_requests
     (container,) = translated_pod["spec"]["containers"]
     assert container["resources"] == {"claims": [{"name": translated_pod["spec"]["resourceClaims"][0]["name"]}]}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from analysis.schemas.schema import ANSWERS, NAMES, text_of
 from cli.main import COMMANDS, command_of
 from docs.generate import ROOT
-from tests.cli.running import manifest, run, empty_directory  # noqa: F401  a fixture
+from tests.cli.running import empty_directory, manifest, run  # noqa: F401  a fixture
 from tests.draws import draws
 from tests.schemas import wrong
 from tests.webhook.dialects.test_rules import FILES, HEAD

@@ -30,6 +30,7 @@ def cluster(monkeypatch):
 
 def error_of_serving(error):
     """Return the error that `serve` raises if this error ends the server."""
+
     async def process(cluster, stop):
         raise ExceptionGroup("two", [ExceptionGroup("one", [error])])
 

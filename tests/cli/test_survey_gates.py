@@ -41,7 +41,11 @@ def device_slice(**device):
 
 
 def pool_slice(name, slice_count, **fields):
-    spec = {"driver": "d.io", "nodeName": "n", "pool": {"name": "n", "generation": 1, "resourceSliceCount": slice_count}}
+    spec = {
+        "driver": "d.io",
+        "nodeName": "n",
+        "pool": {"name": "n", "generation": 1, "resourceSliceCount": slice_count},
+    }
     slice_ = resource_object("ResourceSlice", **spec, **fields)
     slice_["metadata"]["name"] = name
     return slice_
@@ -192,7 +196,9 @@ async def test_a_live_survey_uses_the_declared_gates(monkeypatch):
 def test_a_class_needs_the_gates_of_its_selected_devices(expression, is_needed):
     class_with_selector = {**CLASS, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
     tainted_slice = device_slice(taints=[{"key": "k", "effect": "NoSchedule"}], attributes={"kind": {"string": "part"}})
-    by_gate = obstacles_by_gate(FEATURES_BY_MINOR[35], claiming_deployment(), template_of(request_with()), class_with_selector, tainted_slice)
+    by_gate = obstacles_by_gate(
+        FEATURES_BY_MINOR[35], claiming_deployment(), template_of(request_with()), class_with_selector, tainted_slice
+    )
     assert bool(by_gate) is is_needed
 
 
@@ -216,7 +222,9 @@ def test_a_workload_waits_for_the_gate_of_its_key():
         for key in ("nvidia.com/gpu", "nvidia.com/gpucores", "nvidia.com/gpumem")
     ]
     invalid_deployment = workload_object("Deployment", "hami", with_limits(nvidia_gpu=1, nvidia_gpumem="x"))
-    assert list(outcomes_of_workloads(features, invalid_deployment)) == list(outcomes_of_workloads(FEATURES_BY_MINOR[37], invalid_deployment)), "a key with an invalid amount does not wait for the gate"
+    assert list(outcomes_of_workloads(features, invalid_deployment)) == list(
+        outcomes_of_workloads(FEATURES_BY_MINOR[37], invalid_deployment)
+    ), "a key with an invalid amount does not wait for the gate"
 
 
 @pytest.mark.parametrize("name", ["shares of a claim", "tolerations", "derived attributes", "distinct devices"])
@@ -224,7 +232,14 @@ def test_a_workload_waits_for_the_gates_of_its_claims(name):
     gate, minors_with_gate_off, objects = OBJECTS_THAT_NEED_GATES[name]
     ((outcome, keys),) = outcomes_of_workloads(FEATURES_BY_MINOR[minors_with_gate_off[0]], *objects).items()
     assert outcome == ("own", "left")
-    assert keys == [("resourceClaims", "left", f"feature gate {gate} is on", remedy_of(gate, FEATURES_BY_MINOR[minors_with_gate_off[0]]))]
+    assert keys == [
+        (
+            "resourceClaims",
+            "left",
+            f"feature gate {gate} is on",
+            remedy_of(gate, FEATURES_BY_MINOR[minors_with_gate_off[0]]),
+        )
+    ]
     assert outcomes_of_workloads(Features.from_server(gates.EVERYTHING), *objects) == {("own", None): []}
 
 
@@ -241,5 +256,7 @@ def test_an_extended_resource_waits_for_its_gate():
 
 def test_every_gate_that_claims_may_need_is_checked():
     """The valid objects of the corpus have every field of a claim."""
-    claims = [valid_object for valid_object in corpus.VALID.values() if valid_object["kind"].startswith("ResourceClaim")]
+    claims = [
+        valid_object for valid_object in corpus.VALID.values() if valid_object["kind"].startswith("ResourceClaim")
+    ]
     assert frozenset().union(*[required_by(claim["kind"], claim) for claim in claims]) <= _TITLES.keys()

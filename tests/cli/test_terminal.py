@@ -60,7 +60,11 @@ def lines_on_terminal(columns, commands=COMMANDS, **variables):
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
     arguments = [sys.executable, "-c", SCRIPT, json.dumps(commands)]
     with subprocess.Popen(
-        arguments, stdin=program_end, stdout=program_end, stderr=program_end, env={**environment, "TERM": "xterm", **variables}
+        arguments,
+        stdin=program_end,
+        stdout=program_end,
+        stderr=program_end,
+        env={**environment, "TERM": "xterm", **variables},
     ) as process:
         os.close(program_end)
         parts = []
@@ -85,7 +89,9 @@ def test_no_breakable_line_is_wider_than_the_terminal(columns):
 
 @pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_colours_are_off_with_no_color_and_on_dumb_terminals(variables):
-    lines = lines_on_terminal(80, [["translate", "-f", PODS, "-o", "diff"], ["survey", "-f", WHY], ["chek"]], **variables)
+    lines = lines_on_terminal(
+        80, [["translate", "-f", PODS, "-o", "diff"], ["survey", "-f", WHY], ["chek"]], **variables
+    )
     assert len(lines) > 100
     assert [line for line in lines if "\x1b" in line] == []
 
@@ -171,7 +177,12 @@ def test_invisible_characters_are_printed_as_escapes(form, tmp_path):
 
 
 def test_invisible_characters_are_escapes_in_sarif(tmp_path):
-    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": INVISIBLE_TEXT}, "spec": {}}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": INVISIBLE_TEXT},
+        "spec": {},
+    }
     result = run("check", "-f", manifest(tmp_path / "claim.yaml", claim), "-o", "sarif")
     assert "\\u202egpu" in result.stdout
     assert not set(result.stdout) & (set(INVISIBLE_TEXT) - set("agpu"))

@@ -50,7 +50,9 @@ COMMANDS_THAT_CONTINUE = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "code", "text_about_others"), COMMANDS_THAT_CONTINUE.values(), ids=COMMANDS_THAT_CONTINUE)
+@pytest.mark.parametrize(
+    ("arguments", "code", "text_about_others"), COMMANDS_THAT_CONTINUE.values(), ids=COMMANDS_THAT_CONTINUE
+)
 def test_a_malformed_object_is_named_and_the_rest_is_used(arguments, code, text_about_others, tmp_path):
     files = (manifest(tmp_path / "pod.json", gpu_pod()), manifest(tmp_path / "others.json", BAD_NODE), FLEET)
     result = run(*arguments, *(argument for file in files for argument in ("-f", file)))
