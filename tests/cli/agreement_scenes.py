@@ -63,8 +63,11 @@ def namespace(mode):
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "labels": {MODE_LABEL: mode}}}
 
 
-def pod_template(resources, **spec):
-    return {"metadata": {}, "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]} | spec}
+def pod_template(container_resources, **spec):
+    return {
+        "metadata": {},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": container_resources}]} | spec,
+    }
 
 
 def limits(**amounts):

@@ -27,9 +27,9 @@ def run_on(obj, command, *options):
     return run(command, "-f", "-", *options, stdin=manifests.dump([THREE_GPU_TEMPLATE, obj]))
 
 
-def claim_and_template(count, **selected):
+def claim_and_template(count, **fields):
     """Return a claim for whole GPUs, and a claim template with the same spec."""
-    request = exactly("gpu.nvidia.com", name="g", count=count, **selected)
+    request = exactly("gpu.nvidia.com", name="g", count=count, **fields)
     return [claim("c", request, namespace="n"), claim_template("c", request, namespace="n")]
 
 
@@ -40,12 +40,12 @@ UNKNOWN_PRODUCT = [{"cel": {"expression": "device.attributes['gpu.nvidia.com'].p
 def test_the_commands_refuse_the_claims_that_the_webhook_refuses(objects, code):
     for obj in objects:
         plural = f"{obj['kind'].lower()}s"
-        report = answer(
+        response = answer(
             reviewing.decide_review(
                 "validate", review(obj, resource=plural, group="resource.k8s.io", namespace="n"), STATE
             )
         )
-        assert (code in report["status"]["message"]) if code else report["allowed"]
+        assert (code in response["status"]["message"]) if code else response["allowed"]
         for command in ("translate", "check"):
             result = run_on(obj, command, *INVENTORY, "-o", "json")
             assert result.exit_code == bool(code), result.output
