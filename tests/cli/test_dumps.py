@@ -79,7 +79,7 @@ def test_a_survey_shows_modes_only_if_drawbridge_is_installed(tmp_path):
 
 
 @pytest.mark.parametrize("uid", [{}, [], 7, None, "other"], ids=repr)
-def test_no_object_is_skipped_for_an_invalid_or_unknown_owner_uid(tmp_path, uid):
+def test_an_invalid_or_unknown_owner_uid_excludes_no_object(tmp_path, uid):
     obj = stored_workload("ReplicaSet", "d-1")
     obj["metadata"] |= {"ownerReferences": [{"controller": True, "uid": uid}]}
     file = manifest(tmp_path / "dump.yaml", obj)
