@@ -27,7 +27,7 @@ from tests.cli.agreement_scenes import (
 )
 from tests.cli.running import run
 from tests.contradictions import contradictions
-from tests.corpus.move import GPU, requesting_pod, migrated_fleet, node
+from tests.corpus.move import GPU, migrated_fleet, node, requesting_pod
 
 
 def installation_in_mode(mode, folder):
@@ -274,7 +274,9 @@ def test_a_pod_waits_if_earlier_pods_take_the_devices(tmp_path):
 def test_a_new_pod_is_placed_after_the_waiting_pods(tmp_path):
     waiting = object_of_kind(*POD, pod_template(limits(gpu="8")), name="stored")
     waiting["metadata"] |= {"uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}
-    scene = Scene(object_of_kind(*POD, ONE_GPU, name="a"), [waiting], reporting_only_cpu(*migrated_fleet("n", extended=GPU)))
+    scene = Scene(
+        object_of_kind(*POD, ONE_GPU, name="a"), [waiting], reporting_only_cpu(*migrated_fleet("n", extended=GPU))
+    )
     answers = ask(scene, tmp_path, (translate, simulate, explain, resize, dashboard))
     for command in ("simulate", "explain", "resize", "dashboard"):
         assert answers[command].fits is False, command

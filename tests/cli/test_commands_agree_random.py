@@ -57,7 +57,9 @@ def random_scene(number):
     template = {"metadata": {"labels": labels}, "spec": spec}
     template["metadata"] |= seldom({"annotations": {draw.choice(ANNOTATIONS): draw.choice(("1", "50", "a"))}}, 0.25)
     plugins = [node(name, **{key: draw.choice((1, 4)) for key in keys}) for name in ("p", "q")]
-    fleet = draw.choice(((), plugins, FLEET, (*FLEET, *plugins), reporting_only_cpu(*migrated_fleet("a", "b", extended=GPU))))
+    fleet = draw.choice(
+        ((), plugins, FLEET, (*FLEET, *plugins), reporting_only_cpu(*migrated_fleet("a", "b", extended=GPU)))
+    )
     configuration, surroundings = draw.choice(CONFIGURATIONS), []
     mode = draw.choice(("enforce", "observe", "warn", "off"))
     source = draw.choice(("", "", "label", "object", "option"))

@@ -39,8 +39,8 @@ def hostile_dump(tmp_path):
         "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "away", "uid": "pod-away", "controller": True}],
     }
     fleet = full_fleet("c3")
-    held_claim = next(obj for obj in fleet if obj["metadata"]["name"] == "c0")
-    held_claim["status"]["reservedFor"].append({"resource": "pods", "name": HOSTILE_NAME, "uid": "pod-odd"})
+    claim_in_use = next(obj for obj in fleet if obj["metadata"]["name"] == "c0")
+    claim_in_use["status"]["reservedFor"].append({"resource": "pods", "name": HOSTILE_NAME, "uid": "pod-odd"})
     return manifest(
         tmp_path / "odd.json",
         *fleet,
