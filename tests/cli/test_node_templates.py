@@ -6,7 +6,7 @@ from tests.allocator.fleets import DRIVER, gpu
 from tests.cli.commands.fleets import class_of, node_slice, pod_of_template
 from tests.cli.running import manifest, run, run_json
 from tests.objects import claim, claim_template, exactly, node
-from tests.webhook.pods import CLAIMED, EXAMPLES
+from tests.webhook.pods import EXAMPLES, NVIDIA_BY_CLAIM
 
 EMPTY_CONFIGURATION = {
     "apiVersion": "drawbridge.dev/v1alpha1",
@@ -93,7 +93,7 @@ def test_translate_counts_only_the_nodes_of_trusted_drivers(tmp_path):
     _, answer = run_json("translate", "-f", pod_file, "--inventory", EXAMPLES / "fleet", "--config", config)
     assert [decision["outcome"] for decision in answer["decisions"]] == ["left"]
     config = manifest(
-        tmp_path / "config.yaml", EMPTY_CONFIGURATION | CLAIMED | {"evidence": {"drivers": ["gpu.nvidia.com"]}}
+        tmp_path / "config.yaml", EMPTY_CONFIGURATION | NVIDIA_BY_CLAIM | {"evidence": {"drivers": ["gpu.nvidia.com"]}}
     )
     _, answer = run_json("translate", "-f", pod_file, "--inventory", EXAMPLES / "fleet", "--config", config)
     assert [decision["basis"] for decision in answer["decisions"]] == [

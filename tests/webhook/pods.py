@@ -21,18 +21,18 @@ from webhook.translate.verdict import Verdict
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "manifests" / "examples"
-KEY = b"a key of this test"
+SIGNING_KEY = b"a key of this test"
 UNKNOWN = Inventory()
 FEATURES = Features(minor=37)
 
 HAMI = "hami-core-gpu.project-hami.io"
 KOORD = "koordinator.sh/"
-SIZES = {
+GPU_MODELS = {
     "models": [{"product": "NVIDIA A100-SXM4-40GB", "memory": "40Gi"}, {"product": "NVIDIA L40S", "memory": "46068Mi"}]
 }
-WHOLE = {"meanings": {"nvidia.com/gpu": "whole"}}
+WHOLE_GPUS = {"meanings": {"nvidia.com/gpu": "whole"}}
 # NVIDIA's DeviceClass serves nvidia.com/gpu as an extended resource. With this setting the webhook makes claims for such pods.
-CLAIMED = {"extendedResources": {"drivers": {"gpu.nvidia.com": "translate"}}}
+NVIDIA_BY_CLAIM = {"extendedResources": {"drivers": {"gpu.nvidia.com": "translate"}}}
 
 
 def configured(**fields) -> Configuration:
@@ -77,19 +77,19 @@ def verdict_of(
     """Translate a pod with a configuration of these fields. Unless a field says otherwise, pods that request nvidia.com/gpu get claims."""
     optional = {} if features is None else {"features": features}
     state = State(
-        configuration=configured(**(CLAIMED | fields)),
+        configuration=configured(**(NVIDIA_BY_CLAIM | fields)),
         fleet=fleet,
         quotas={"n": quota},
         limit_ranges={"n": limit_range},
-        keys=(KEY,),
+        keys=(SIGNING_KEY,),
         **optional,
     )
     return translate(manifest, state, namespace="n", sign=True)
 
 
-def replayed(applied: dict, stored: dict) -> Verdict:
+def replay_update(applied: dict, stored: dict) -> Verdict:
     """Replay an update of a pod of namespace n."""
-    return replay(applied, stored, State(configuration=configured(), keys=(KEY,)), namespace="n")
+    return replay(applied, stored, State(configuration=configured(), keys=(SIGNING_KEY,)), namespace="n")
 
 
 def patched(manifest: dict, verdict: Verdict) -> dict:

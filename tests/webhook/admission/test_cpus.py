@@ -5,7 +5,7 @@ import pytest
 from cluster.patch import apply_json_patch
 from dra.stock.stock import Stock
 from tests.webhook.admission.reviews import answer, applied, review
-from tests.webhook.pods import KEY, WHOLE, configured, pod
+from tests.webhook.pods import SIGNING_KEY, WHOLE_GPUS, configured, pod
 from tests.webhook.translate.cpu_fleets import (
     CLASS,
     EVERYWHERE,
@@ -32,10 +32,10 @@ MODES = ("enforce", "warn", "observe")
 def world(*objects, mode="enforce", **fields):
     classes, slices, nodes = typed_by_kind(*NODES, *objects)
     return State(
-        configuration=configured(mode=mode, **(EVERYWHERE | WHOLE | fields)),
+        configuration=configured(mode=mode, **(EVERYWHERE | WHOLE_GPUS | fields)),
         fleet=Inventory.gather(classes, slices, nodes),
         stock=Stock.of(slices=slices, classes=classes, nodes=nodes),
-        keys=(KEY,),
+        keys=(SIGNING_KEY,),
     )
 
 

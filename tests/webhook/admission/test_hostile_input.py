@@ -6,7 +6,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.draws import draws
-from tests.webhook.pods import KEY, KOORD, SIZES, WHOLE, configured, container, example_fleet, patched, pod, replayed
+from tests.webhook.pods import (
+    GPU_MODELS,
+    KOORD,
+    SIGNING_KEY,
+    WHOLE_GPUS,
+    configured,
+    container,
+    example_fleet,
+    patched,
+    pod,
+    replay_update,
+)
 from webhook.admission import decide_object
 from webhook.names import DECISION, DEVICES, ORIGINAL, TEMPLATES
 from webhook.state import State
@@ -74,7 +85,7 @@ def spoiled(draw, seeds):
 
 
 many_examples = settings(max_examples=draws(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-STATE = State(configuration=configured(**WHOLE, **SIZES), fleet=example_fleet(), keys=(KEY,))
+STATE = State(configuration=configured(**WHOLE_GPUS, **GPU_MODELS), fleet=example_fleet(), keys=(SIGNING_KEY,))
 
 
 @many_examples
@@ -86,7 +97,7 @@ def test_a_pod_with_random_parts_never_causes_an_error(value):
     if translation.changed:
         translated_pod = patched(value, translation)
         assert not translate(translated_pod, STATE, namespace="n", sign=True).templates
-        patched(value, replayed(value, translated_pod))
+        patched(value, replay_update(value, translated_pod))
 
 
 @many_examples
@@ -100,8 +111,8 @@ GOOD = {
     "apiVersion": "drawbridge.dev/v1alpha1",
     "kind": "DrawbridgeConfiguration",
     "metadata": {"name": "x"},
-    **WHOLE,
-    **SIZES,
+    **WHOLE_GPUS,
+    **GPU_MODELS,
     "keys": {"hami": {"nvidia.com/gpumem": "a/b"}},
     "dialects": [{"name": "x", "title": "x", "keys": [{"name": "a/<p>", "meaning": "m", "role": "count", "most": 3}]}],
     "joint": [{"primary": "nvidia.com/gpu", "secondary": "a/c"}],

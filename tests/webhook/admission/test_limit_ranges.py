@@ -12,7 +12,7 @@ from dra import wire
 from tests.draws import draws
 from tests.limit_ranger import admitted, with_requests
 from tests.objects import obj, pod
-from tests.webhook.pods import CLAIMED, WHOLE, configured, container
+from tests.webhook.pods import NVIDIA_BY_CLAIM, WHOLE_GPUS, configured, container
 from webhook.admission import decide_object
 from webhook.admission.limit_ranges import fill_in, out_of_bounds
 from webhook.state import State, container_defaults
@@ -33,7 +33,7 @@ def pod_of(*containers, init=(), namespace="n", **metadata):
 
 def state(*ranges, **fields):
     read = [wire.convert(range_, LimitRange) for range_ in ranges]
-    configuration = configured(**({"cpuClaims": {"default": "translate"}} | WHOLE | CLAIMED | fields))
+    configuration = configured(**({"cpuClaims": {"default": "translate"}} | WHOLE_GPUS | NVIDIA_BY_CLAIM | fields))
     keys = frozenset().union(*(limit_range.keys for limit_range in read))
     return State(
         configuration=configuration,

@@ -10,7 +10,7 @@ from dra import wire
 from tests.draws import draws
 from tests.objects import container, pod, template_entries
 from tests.webhook.admission.reviews import KEY, answer, applied, review
-from tests.webhook.pods import CLAIMED, EXAMPLES, configured, refused_by_server, state_of_files
+from tests.webhook.pods import EXAMPLES, NVIDIA_BY_CLAIM, configured, refused_by_server, state_of_files
 from webhook.admission import decide_object
 from webhook.admission import review as reviewing
 from webhook.names import BYPASS_HINT
@@ -21,7 +21,7 @@ FLEET = manifests.read([EXAMPLES / "fleet"])
 
 def state(*objects, **fields) -> State:
     documents = manifests.parse(manifests.dump(list(objects))) if objects else []
-    file_state = state_of_files([*FLEET, *documents], configured(**(CLAIMED | fields)))
+    file_state = state_of_files([*FLEET, *documents], configured(**(NVIDIA_BY_CLAIM | fields)))
     return State(**{name: getattr(file_state, name) for name in State.__struct_fields__} | {"keys": (KEY,)})
 
 

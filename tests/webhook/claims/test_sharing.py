@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from dra.budget import Budget
 from dra.objects import ResourceClaimSpec
 from tests.draws import draws
-from tests.webhook.pods import WHOLE, container, patched, pod, verdict_of
+from tests.webhook.pods import WHOLE_GPUS, container, patched, pod, verdict_of
 from webhook.claims import ContainerDemand, share
 from webhook.claims.spec import Claims
 from webhook.dialects.vocabulary import Demand
@@ -21,7 +21,7 @@ def container_with_gpus(name: str, count: int, **fields) -> dict:
 
 def devices_and_total(value: dict) -> tuple[dict[str, set[tuple[str, str, int]]], int]:
     """Return the devices that each container uses, and the number of devices of all claims."""
-    verdict = verdict_of(value, **WHOLE)
+    verdict = verdict_of(value, **WHOLE_GPUS)
     assert not verdict.refusals
     spec = patched(value, verdict)["spec"] if verdict.changed else value["spec"]
     counts_by_request = {}

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dra import validation
 from tests.draws import draws
-from tests.webhook.pods import KEY, SIZES, UNKNOWN, configured, container, patched
+from tests.webhook.pods import GPU_MODELS, SIGNING_KEY, UNKNOWN, configured, container, patched
 from webhook.claims import template
 from webhook.dialects import VOCABULARIES
 from webhook.dialects.table import Position
@@ -23,7 +23,7 @@ CONFIGURATIONS = st.sampled_from(
     [
         configured(),
         configured(
-            **SIZES,
+            **GPU_MODELS,
             meanings={"nvidia.com/gpu": "whole", "amd.com/gpu": "whole", "gpu.intel.com/xe": "whole"},
             amazon={"coresPerDevice": 2, "deviceGroups": True},
             nics={"pools": ["nvidia.com/hostdev", "openshift.io/x1"]},
@@ -62,7 +62,7 @@ def keys_by_container(pod: dict) -> dict[str, set[str]]:
 @given(pods(), CONFIGURATIONS)
 @settings(max_examples=draws(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_random_pods_are_translated_wholly_or_not_at_all(pod, configuration):
-    verdict = translate(pod, State(configuration=configuration, fleet=UNKNOWN, keys=(KEY,)), namespace="n")
+    verdict = translate(pod, State(configuration=configuration, fleet=UNKNOWN, keys=(SIGNING_KEY,)), namespace="n")
     for name, spec in verdict.templates.items():
         assert validation.errors(template.object_of(name, spec, "n")) == []
     if verdict.refusals:

@@ -5,8 +5,8 @@ import pytest
 from tests.webhook.dialects.hami_pods import hami_pod
 from tests.webhook.dialects.rows import Row
 from tests.webhook.pods import (
+    GPU_MODELS,
     HAMI,
-    SIZES,
     alternatives,
     devices,
     exactly,
@@ -50,7 +50,7 @@ ROWS = {
     "nvidia.com/gpu": Row(pod({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 1000}), "translated"),
     "nvidia.com/gpumem": Row(pod({"nvidia.com/gpumem": 1000, "nvidia.com/gpucores": 10}), "translated"),
     "nvidia.com/gpumem-percentage": Row(
-        pod({"nvidia.com/gpumem-percentage": 50, "nvidia.com/gpucores": 10}), "approximated", SIZES
+        pod({"nvidia.com/gpumem-percentage": 50, "nvidia.com/gpucores": 10}), "approximated", GPU_MODELS
     ),
     "nvidia.com/gpucores": Row(pod({"nvidia.com/gpucores": 10}), "translated"),
     "nvidia.com/priority": Row(pod({"nvidia.com/gpumem": 1000, "nvidia.com/priority": 1}), "approximated"),
@@ -124,7 +124,7 @@ def test_a_factor_that_leaves_hamis_range_is_refused():
 
 
 def test_models_narrow_the_alternatives_of_a_percentage():
-    verdict = verdict_of(hami_pod({"use_gputype": "l40s"}, gpumem_percentage=50), **SIZES)
+    verdict = verdict_of(hami_pod({"use_gputype": "l40s"}, gpumem_percentage=50), **GPU_MODELS)
     (request,) = devices(verdict)["requests"]
     assert [alternative["capacity"]["requests"]["memory"] for alternative in request["firstAvailable"]] == ["23034Mi"]
 
@@ -194,7 +194,7 @@ def test_amounts_of_100_percent_request_whole_gpus(limits):
 
 
 def test_a_percentage_is_an_alternative_for_each_size():
-    verdict = verdict_of(scheduled(gpu=1, gpumem_percentage=50), **SIZES)
+    verdict = verdict_of(scheduled(gpu=1, gpumem_percentage=50), **GPU_MODELS)
     assert alternatives(verdict) == [[{"memory": "20Gi", "cores": "0"}, {"memory": "23034Mi", "cores": "0"}]]
 
 

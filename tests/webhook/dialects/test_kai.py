@@ -10,8 +10,8 @@ from hypothesis import strategies as some
 from dra.quantity import parse
 from tests.webhook.dialects.rows import rows_not_translated
 from tests.webhook.pods import (
-    SIZES,
-    WHOLE,
+    GPU_MODELS,
+    WHOLE_GPUS,
     alternatives,
     configured,
     container,
@@ -21,7 +21,7 @@ from tests.webhook.pods import (
     patched,
     pod,
     refused,
-    replayed,
+    replay_update,
     share,
     untouched,
     verdict_of,
@@ -75,7 +75,7 @@ def test_kai_annotations_are_ignored_for_other_schedulers(key, options):
 def test_a_pod_in_a_queue_keeps_its_scheduler(options):
     manifest = pod({"nvidia.com/gpu": 1}, **KAI_SCHEDULER)
     manifest["metadata"]["labels"] = {"kai.scheduler/queue": "q"}
-    assert untouched(verdict_of(manifest, **WHOLE, **options))
+    assert untouched(verdict_of(manifest, **WHOLE_GPUS, **options))
 
 
 def test_memory_becomes_a_share_and_the_pod_leaves_kai():
@@ -96,7 +96,7 @@ def test_memory_becomes_a_share_and_the_pod_leaves_kai():
 
 def test_a_fraction_is_resolved_as_hamis_percentage_is():
     kai_verdict, hami_verdict = (
-        verdict_of(value, **TRANSLATED_FRACTIONS, **SIZES)
+        verdict_of(value, **TRANSLATED_FRACTIONS, **GPU_MODELS)
         for value in (
             kai_pod(gpu_fraction="0.5"),
             pod({"nvidia.com/gpumem-percentage": 50, "nvidia.com/gpucores": 0}, scheduler="hami-scheduler"),
@@ -112,7 +112,7 @@ def test_a_fraction_is_resolved_as_hamis_percentage_is():
     [("0.125", "5Gi"), (".25", "10Gi"), ("5e-1", "20Gi"), ("0.333", "13639Mi"), ("0.29", "11878Mi")],
 )
 def test_a_fraction_need_not_be_a_whole_percentage(text, first_memory):
-    verdict = verdict_of(kai_pod(gpu_fraction=text), **TRANSLATED_FRACTIONS, **SIZES)
+    verdict = verdict_of(kai_pod(gpu_fraction=text), **TRANSLATED_FRACTIONS, **GPU_MODELS)
     assert alternatives(verdict)[0][0] == {"memory": first_memory, "cores": "0"}
 
 
@@ -229,9 +229,9 @@ def test_a_second_review_changes_nothing_and_an_update_is_replayed():
     assert not second_verdict.warnings
     updated = {**patched_pod, "metadata": {**patched_pod["metadata"], "annotations": {**patched_pod["metadata"]["annotations"], "gpu-memory": "2000"}}}  # fmt: skip
     updated["spec"] = {**patched_pod["spec"], "schedulerName": "kai-scheduler"}
-    assert patched(updated, replayed(updated, patched_pod)) == patched_pod
+    assert patched(updated, replay_update(updated, patched_pod)) == patched_pod
     updated["metadata"]["annotations"]["gpu-memory"] = "3000"
-    assert patched(updated, replayed(updated, patched_pod))["metadata"]["annotations"]["gpu-memory"] == "3000"
+    assert patched(updated, replay_update(updated, patched_pod))["metadata"]["annotations"]["gpu-memory"] == "3000"
 
 
 @pytest.mark.parametrize(("text", "is_refused"), [("2000", False), ("3000", True)])
@@ -319,7 +319,7 @@ def test_memory_of_a_container_becomes_its_share(name):
     assert patched_pod["spec"]["schedulerName"] == "default-scheduler"
     updated_pod = {**patched_pod, "metadata": {**patched_pod["metadata"], "annotations": patched_pod["metadata"]["annotations"] | manifest["metadata"]["annotations"]}}  # fmt: skip
     updated_pod["spec"] = {**patched_pod["spec"], "schedulerName": "kai-scheduler"}
-    assert patched(updated_pod, replayed(updated_pod, patched_pod)) == patched_pod
+    assert patched(updated_pod, replay_update(updated_pod, patched_pod)) == patched_pod
     assert untouched(verdict_of(pod_with_container_memory(**amounts)))
 
 

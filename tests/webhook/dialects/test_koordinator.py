@@ -16,10 +16,10 @@ from tests.webhook.dialects.koordinator_pods import (
 )
 from tests.webhook.dialects.rows import Row
 from tests.webhook.pods import (
+    GPU_MODELS,
     HAMI,
     KOORD,
-    SIZES,
-    WHOLE,
+    WHOLE_GPUS,
     alternatives,
     container,
     devices,
@@ -50,7 +50,9 @@ ROWS = {
     KOORD + "gpu": Row(koordinator_pod({"gpu": 200}), "translated"),
     KOORD + "gpu-core": Row(koordinator_pod(CORE_AND_MEMORY), "translated"),
     KOORD + "gpu-memory": Row(koordinator_pod(CORE_AND_MEMORY), "translated"),
-    KOORD + "gpu-memory-ratio": Row(koordinator_pod({"gpu-core": 50, "gpu-memory-ratio": 50}), "approximated", SIZES),
+    KOORD + "gpu-memory-ratio": Row(
+        koordinator_pod({"gpu-core": 50, "gpu-memory-ratio": 50}), "approximated", GPU_MODELS
+    ),
     KOORD + "gpu.shared": Row(koordinator_pod({"gpu.shared": 2, **CORE_AND_MEMORY}), "translated"),
     KOORD + "rdma": Row(koordinator_pod({"rdma": 100}), "translated"),
     KOORD + "fpga": Row(koordinator_pod({"fpga": 100}), "left"),
@@ -193,7 +195,7 @@ def test_keys_of_hami_and_koordinator_together_change_no_pod():
 
 def test_a_declared_meaning_applies_only_to_bare_keys():
     manifest = pod({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 1000}, {"nvidia.com/gpu": 1})
-    verdict = verdict_of(manifest, **WHOLE)
+    verdict = verdict_of(manifest, **WHOLE_GPUS)
     assert len(verdict.templates) == 2
     claims = [container["resources"]["claims"] for container in patched(manifest, verdict)["spec"]["containers"]]
     assert claims == [[{"name": "drawbridge-c0-gpu"}], [{"name": "drawbridge-c1-gpu"}]]
@@ -213,7 +215,7 @@ def test_totals_are_divided_by_the_number_of_gpus():
 
 
 def test_two_half_gpus_become_shares_of_two_distinct_gpus():
-    verdict = verdict_of(koordinator_scheduled_pod({"gpu": 50}, {"gpu": 50}), **SIZES)
+    verdict = verdict_of(koordinator_scheduled_pod({"gpu": 50}, {"gpu": 50}), **GPU_MODELS)
     assert alternatives(verdict) == [[{"memory": "20Gi", "cores": "50"}, {"memory": "23034Mi", "cores": "50"}]] * 2
     assert devices(verdict)["constraints"] == [
         {"requests": ["gpu-0", "gpu-1"], "distinctAttribute": f"{HAMI}/uuid"},
@@ -235,9 +237,9 @@ def test_a_sum_not_divisible_by_the_gpus_is_refused():
 
 
 def test_koordinators_webhook_does_not_change_the_resulting_templates():
-    original_verdict = verdict_of(koordinator_scheduled_pod({"gpu": 50}), **SIZES)
+    original_verdict = verdict_of(koordinator_scheduled_pod({"gpu": 50}), **GPU_MODELS)
     rewritten_verdict = verdict_of(
-        koordinator_scheduled_pod({"gpu-core": 50, "gpu-memory-ratio": 50, "gpu.shared": 1}), **SIZES
+        koordinator_scheduled_pod({"gpu-core": 50, "gpu-memory-ratio": 50, "gpu.shared": 1}), **GPU_MODELS
     )
     assert original_verdict.templates == rewritten_verdict.templates
     assert original_verdict.templates

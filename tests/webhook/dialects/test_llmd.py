@@ -7,8 +7,8 @@ from dra.objects import DeviceClass, Node, ResourceSlice
 from tests.webhook.dialects.rows import Row
 from tests.webhook.pods import (
     EXAMPLES,
-    SIZES,
-    WHOLE,
+    GPU_MODELS,
+    WHOLE_GPUS,
     configured,
     container,
     devices,
@@ -154,13 +154,13 @@ def test_numbered_devices_are_requested_individually():
     assert untouched(many_devices)
     assert "contain the number of a device" in many_devices.warnings[0]
     joint = [{"primary": "nvidia.com/gpu", "secondary": EFA}]
-    pairs_verdict = verdict_of(pod({"nvidia.com/gpu": 1, EFA: 2}), joint=joint, parameters={"efa": NIC}, **WHOLE)
+    pairs_verdict = verdict_of(pod({"nvidia.com/gpu": 1, EFA: 2}), joint=joint, parameters={"efa": NIC}, **WHOLE_GPUS)
     assert untouched(pairs_verdict)
     assert "contain the number of a device" in pairs_verdict.warnings[0]
 
 
 def test_parameters_of_one_target_are_not_set_on_other_targets():
-    verdict = verdict_of(pod({PAIRS: 1}, {"nvidia.com/gpu": 1}), parameters={"efa": NIC}, **WHOLE)
+    verdict = verdict_of(pod({PAIRS: 1}, {"nvidia.com/gpu": 1}), parameters={"efa": NIC}, **WHOLE_GPUS)
     assert all("config" not in claim.spec["spec"]["devices"] for claim in verdict.added_claims)
 
 
@@ -209,7 +209,7 @@ def test_time_slice_parameters_go_to_the_driver_of_each_device(amounts, target, 
         "apiVersion": "resource.nvidia.com/v1beta1",
         "kind": "MigDeviceConfig" if target == "mig" else "GpuConfig",
     }
-    verdict = verdict_of(pod(amounts), parameters={target: time_slicing}, meanings=meanings, **SIZES)
+    verdict = verdict_of(pod(amounts), parameters={target: time_slicing}, meanings=meanings, **GPU_MODELS)
     (entry,) = devices(verdict)["config"]
     assert entry["requests"] == request_names
     assert entry["opaque"]["parameters"] == time_slicing

@@ -13,7 +13,7 @@ from tests.corpus.move.plugins import config_map
 from tests.webhook.dialects.rows import Row, rows_not_translated
 from tests.webhook.pods import (
     EXAMPLES,
-    WHOLE,
+    WHOLE_GPUS,
     configured,
     devices,
     exactly,
@@ -57,13 +57,13 @@ def test_an_undeclared_device_plugin_pool_is_left_unchanged():
 
 
 def test_a_network_device_of_nvidias_is_not_a_gpu():
-    verdict = verdict_of(pod({"nvidia.com/hostdev": 1}), **WHOLE)
+    verdict = verdict_of(pod({"nvidia.com/hostdev": 1}), **WHOLE_GPUS)
     assert outcomes(verdict) == {"nvidia.com/hostdev": "left"}
 
 
 def test_a_gpu_beside_shared_rdma_handles_is_translated_without_them():
     manifest = pod({"nvidia.com/gpu": 8, "rdma/hca_shared_devices_a": 1})
-    verdict = verdict_of(manifest, **WHOLE)
+    verdict = verdict_of(manifest, **WHOLE_GPUS)
     assert outcomes(verdict) == {"nvidia.com/gpu": "translated", "rdma/hca_shared_devices_a": "left"}
     assert patched(manifest, verdict)["spec"]["containers"][0]["resources"]["limits"] == {
         "rdma/hca_shared_devices_a": 1
@@ -72,7 +72,7 @@ def test_a_gpu_beside_shared_rdma_handles_is_translated_without_them():
 
 def test_a_gpu_beside_a_vpc_address_is_translated_without_it():
     manifest = pod({"nvidia.com/gpu": 1, "vpc.amazonaws.com/pod-eni": 1})
-    verdict = verdict_of(manifest, **WHOLE)
+    verdict = verdict_of(manifest, **WHOLE_GPUS)
     assert outcomes(verdict) == {"nvidia.com/gpu": "translated", "vpc.amazonaws.com/pod-eni": "left"}
     [left_decision] = [decision for decision in verdict.decisions if decision.outcome == "left"]
     assert left_decision.detail == "it requests an address of the VPC, not a device"
@@ -125,7 +125,7 @@ def test_multus_networks_beside_a_targeted_pool_are_an_approximation():
 def test_a_device_in_place_of_handles_pairs_with_a_gpu():
     target = {**HCA, "attributes": ["resource.kubernetes.io/pcieRoot"]}
     joint = [{"primary": "nvidia.com/gpu", "secondary": RDMA}]
-    file = {"targets": [target], "nics": {"targets": {RDMA: "hca"}}, "joint": joint, **WHOLE}
+    file = {"targets": [target], "nics": {"targets": {RDMA: "hca"}}, "joint": joint, **WHOLE_GPUS}
     verdict = verdict_of(pod({"nvidia.com/gpu": 1, RDMA: 1}), **file)
     assert [request["class"] for request in exactly(verdict)] == ["gpu.nvidia.com", "dranet"]
     assert devices(verdict)["constraints"][0]["matchAttribute"] == "resource.kubernetes.io/pcieRoot"
@@ -227,7 +227,7 @@ def test_the_number_of_target_selectors_is_limited():
 
 def test_gpus_and_adapters_are_paired_under_one_switch():
     joint = [{"primary": "nvidia.com/gpu", "secondary": EFA}]
-    verdict = verdict_of(pod({"nvidia.com/gpu": 8, EFA: 32}), joint=joint, **WHOLE)
+    verdict = verdict_of(pod({"nvidia.com/gpu": 8, EFA: 32}), joint=joint, **WHOLE_GPUS)
     (spec,) = verdict.templates.values()
     requests = spec["spec"]["devices"]["requests"]
     assert [request["exactly"]["count"] for request in requests] == [1, 4] * 4
@@ -244,6 +244,6 @@ def test_a_host_network_pod_keeps_its_adapter():
 def test_a_paired_key_is_left_unchanged_with_its_partner():
     joint = [{"primary": "nvidia.com/gpu", "secondary": EFA}]
     verdict = verdict_of(
-        pod({"nvidia.com/gpu": 1, EFA: 1}), joint=joint, quota=frozenset({"requests.nvidia.com/gpu"}), **WHOLE
+        pod({"nvidia.com/gpu": 1, EFA: 1}), joint=joint, quota=frozenset({"requests.nvidia.com/gpu"}), **WHOLE_GPUS
     )
     assert untouched(verdict)

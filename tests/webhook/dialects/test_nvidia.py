@@ -5,7 +5,7 @@ import pytest
 from tests.webhook.dialects.rows import Row
 from tests.webhook.pods import (
     HAMI,
-    WHOLE,
+    WHOLE_GPUS,
     exactly,
     outcomes,
     patched,
@@ -65,7 +65,7 @@ MIG = Row(
 )  # fmt: skip
 DRAIN_LABELS = ("nvidia.com/gpu-driver-upgrade-drain.skip", "nvidia.com/ofed-driver-upgrade-drain.skip")
 ROWS = {
-    "nvidia.com/gpu": Row(pod(ONE_GPU), "translated", WHOLE),
+    "nvidia.com/gpu": Row(pod(ONE_GPU), "translated", WHOLE_GPUS),
     "nvidia.com/gpu.shared": Row(
         pod({"nvidia.com/gpu.shared": 1}), "approximated", {"nvidia": {"consumableShares": True}}
     ),
@@ -74,22 +74,22 @@ ROWS = {
         pod({"nvidia.com/mig-1g.5gb.shared": 1}), "left", key="nvidia.com/mig-1g.5gb.shared"
     ),
     "nvidia.com/pgpu": Row(pod({"nvidia.com/pgpu": 1}), "left"),
-    "NVIDIA_VISIBLE_DEVICES": Row(with_variable("NVIDIA_VISIBLE_DEVICES", "all"), "", WHOLE),
-    "NVIDIA_IMEX_CHANNELS": Row(with_variable("NVIDIA_IMEX_CHANNELS", "0"), "", WHOLE),
-    "NVIDIA_MIG_CONFIG_DEVICES": Row(with_variable("NVIDIA_MIG_CONFIG_DEVICES", "all"), "", WHOLE),
-    "NVIDIA_DRIVER_CAPABILITIES": Row(with_variable("NVIDIA_DRIVER_CAPABILITIES", "all"), "", WHOLE),
+    "NVIDIA_VISIBLE_DEVICES": Row(with_variable("NVIDIA_VISIBLE_DEVICES", "all"), "", WHOLE_GPUS),
+    "NVIDIA_IMEX_CHANNELS": Row(with_variable("NVIDIA_IMEX_CHANNELS", "0"), "", WHOLE_GPUS),
+    "NVIDIA_MIG_CONFIG_DEVICES": Row(with_variable("NVIDIA_MIG_CONFIG_DEVICES", "all"), "", WHOLE_GPUS),
+    "NVIDIA_DRIVER_CAPABILITIES": Row(with_variable("NVIDIA_DRIVER_CAPABILITIES", "all"), "", WHOLE_GPUS),
     "cloud.google.com/gke-gpu-sharing-strategy": Row(
-        pod_selecting("cloud.google.com/gke-gpu-sharing-strategy", "mps"), "left", WHOLE, key="nvidia.com/gpu"
+        pod_selecting("cloud.google.com/gke-gpu-sharing-strategy", "mps"), "left", WHOLE_GPUS, key="nvidia.com/gpu"
     ),
     "cloud.google.com/gke-gpu-partition-size": Row(
         pod_selecting("cloud.google.com/gke-gpu-partition-size", "1g.5gb"), "translated", key="nvidia.com/gpu"
     ),
-    "nvidia.com/gpu.product": Row(pod_selecting("nvidia.com/gpu.product", "T4-SHARED"), "left", WHOLE, key="nvidia.com/gpu"),
-    "nvidia.com/gpu.sharing-strategy": Row(pod_selecting("nvidia.com/gpu.sharing-strategy", "none"), "", WHOLE),
-    "nvidia.com/gpu.slices.<part>": Row(pod_selecting("nvidia.com/gpu.slices.gi", "1"), "left", WHOLE, key="nvidia.com/gpu"),
-    **{name: Row(pod_selecting(name, value), "", WHOLE) for name, value in SELECTORS_WITHOUT_EFFECT.items()},
-    **{name: Row(pod_selecting(key, "1"), "", WHOLE, key=key) for name, key in EXAMPLES_OF_ROWS.items()},
-    **{name: Row(pod(ONE_GPU) | {"metadata": {"name": "p", "namespace": "n", "labels": {name: "true"}}}, "", WHOLE) for name in DRAIN_LABELS},
+    "nvidia.com/gpu.product": Row(pod_selecting("nvidia.com/gpu.product", "T4-SHARED"), "left", WHOLE_GPUS, key="nvidia.com/gpu"),
+    "nvidia.com/gpu.sharing-strategy": Row(pod_selecting("nvidia.com/gpu.sharing-strategy", "none"), "", WHOLE_GPUS),
+    "nvidia.com/gpu.slices.<part>": Row(pod_selecting("nvidia.com/gpu.slices.gi", "1"), "left", WHOLE_GPUS, key="nvidia.com/gpu"),
+    **{name: Row(pod_selecting(name, value), "", WHOLE_GPUS) for name, value in SELECTORS_WITHOUT_EFFECT.items()},
+    **{name: Row(pod_selecting(key, "1"), "", WHOLE_GPUS, key=key) for name, key in EXAMPLES_OF_ROWS.items()},
+    **{name: Row(pod(ONE_GPU) | {"metadata": {"name": "p", "namespace": "n", "labels": {name: "true"}}}, "", WHOLE_GPUS) for name in DRAIN_LABELS},
 }  # fmt: skip
 
 
@@ -135,9 +135,9 @@ def test_a_required_node_affinity_is_read_like_a_node_selector():
     expression = {"key": "nvidia.com/gpu.sharing-strategy", "operator": "In", "values": ["time-slicing"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    assert untouched(verdict_of(pod({"nvidia.com/gpu": 1}, affinity=affinity), **WHOLE))
+    assert untouched(verdict_of(pod({"nvidia.com/gpu": 1}, affinity=affinity), **WHOLE_GPUS))
     expression["operator"] = "NotIn"
-    assert verdict_of(pod({"nvidia.com/gpu": 1}, affinity=affinity), **WHOLE).changed
+    assert verdict_of(pod({"nvidia.com/gpu": 1}, affinity=affinity), **WHOLE_GPUS).changed
 
 
 def required_affinity(*terms: tuple) -> dict:
@@ -192,7 +192,7 @@ PARTIAL_GPU_AFFINITIES = {
 
 @pytest.mark.parametrize("terms", PARTIAL_GPU_AFFINITIES.values(), ids=PARTIAL_GPU_AFFINITIES)
 def test_an_affinity_that_allows_partial_gpus_never_means_whole_gpus(terms):
-    verdict = verdict_of(pod(ONE_GPU, affinity=required_affinity(*terms)), **WHOLE)
+    verdict = verdict_of(pod(ONE_GPU, affinity=required_affinity(*terms)), **WHOLE_GPUS)
     assert untouched(verdict)
     assert outcomes(verdict) == {"nvidia.com/gpu": "left"}
 
@@ -208,7 +208,9 @@ REASONS = {
 
 @pytest.mark.parametrize("case", REASONS)
 def test_the_reason_names_the_selectors_that_show_a_partial_gpu(case):
-    [warning] = verdict_of(pod(ONE_GPU, affinity=required_affinity(*PARTIAL_GPU_AFFINITIES[case])), **WHOLE).warnings
+    [warning] = verdict_of(
+        pod(ONE_GPU, affinity=required_affinity(*PARTIAL_GPU_AFFINITIES[case])), **WHOLE_GPUS
+    ).warnings
     assert str(warning).endswith(f"left as it is: a unit {REASONS[case]}")
 
 
@@ -222,7 +224,7 @@ def test_the_reason_names_the_selectors_that_show_a_partial_gpu(case):
     ],
 )
 def test_a_node_selector_can_indicate_a_partial_gpu(selector):
-    assert untouched(verdict_of(pod(ONE_GPU, nodeSelector=selector), **WHOLE))
+    assert untouched(verdict_of(pod(ONE_GPU, nodeSelector=selector), **WHOLE_GPUS))
 
 
 WHOLE_GPU_AFFINITIES = {
@@ -240,7 +242,7 @@ WHOLE_GPU_AFFINITIES = {
 
 @pytest.mark.parametrize("terms", WHOLE_GPU_AFFINITIES.values(), ids=WHOLE_GPU_AFFINITIES)
 def test_an_affinity_that_excludes_partial_gpus_means_whole_gpus(terms):
-    verdict = verdict_of(pod(ONE_GPU, affinity=required_affinity(*terms)), **WHOLE)
+    verdict = verdict_of(pod(ONE_GPU, affinity=required_affinity(*terms)), **WHOLE_GPUS)
     assert exactly(verdict) == [{"class": "gpu.nvidia.com", "count": 1}]
 
 
@@ -253,7 +255,7 @@ def test_an_affinity_that_excludes_partial_gpus_means_whole_gpus(terms):
     ],
 )
 def test_one_profile_in_every_alternative_is_a_mig_device(terms):
-    verdict = verdict_of(pod(ONE_GPU, affinity=required_affinity(*terms)), **WHOLE)
+    verdict = verdict_of(pod(ONE_GPU, affinity=required_affinity(*terms)), **WHOLE_GPUS)
     assert selected(verdict, profile="1g.5gb")
     assert exactly(verdict)[0]["class"] == "mig.nvidia.com"
 
@@ -262,14 +264,14 @@ def test_a_preferred_affinity_is_ignored():
     preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [
         {"weight": 1, "preference": {"matchExpressions": [{"key": STRATEGY, "operator": "In", "values": ["mps"]}]}}
     ]}  # fmt: skip
-    assert exactly(verdict_of(pod(ONE_GPU, affinity={"nodeAffinity": preferred}), **WHOLE))
+    assert exactly(verdict_of(pod(ONE_GPU, affinity={"nodeAffinity": preferred}), **WHOLE_GPUS))
 
 
 def test_a_custom_plugin_configuration_is_left_unchanged_unless_declared_whole():
     manifest = pod_selecting("nvidia.com/device-plugin.config", "shared-4")
     assert untouched(verdict_of(manifest))
     assert "device-plugin.config" in verdict_of(manifest).warnings[0]
-    assert exactly(verdict_of(manifest, **WHOLE)) == [{"class": "gpu.nvidia.com", "count": 1}]
+    assert exactly(verdict_of(manifest, **WHOLE_GPUS)) == [{"class": "gpu.nvidia.com", "count": 1}]
 
 
 @pytest.mark.parametrize(
@@ -277,19 +279,21 @@ def test_a_custom_plugin_configuration_is_left_unchanged_unless_declared_whole()
 )
 def test_a_malformed_affinity_does_not_affect_the_translation(malformed):
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": malformed}}}
-    assert exactly(verdict_of(pod(ONE_GPU, affinity=affinity), **WHOLE)) == [{"class": "gpu.nvidia.com", "count": 1}]
+    assert exactly(verdict_of(pod(ONE_GPU, affinity=affinity), **WHOLE_GPUS)) == [
+        {"class": "gpu.nvidia.com", "count": 1}
+    ]
 
 
 def test_a_plain_product_selector_stays_and_changes_nothing():
     selector = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
-    assert exactly(verdict_of(pod({"nvidia.com/gpu": 1}, nodeSelector=selector), **WHOLE)) == [
+    assert exactly(verdict_of(pod({"nvidia.com/gpu": 1}, nodeSelector=selector), **WHOLE_GPUS)) == [
         {"class": "gpu.nvidia.com", "count": 1}
     ]
 
 
 def test_a_gpu_and_a_mig_device_are_two_claims():
     manifest = pod({"nvidia.com/gpu": 1, "nvidia.com/mig-1g.5gb": 1})
-    verdict = verdict_of(manifest, **WHOLE)
+    verdict = verdict_of(manifest, **WHOLE_GPUS)
     claims = patched(manifest, verdict)["spec"]["containers"][0]["resources"]["claims"]
     assert claims == [{"name": "drawbridge-c0-gpu"}, {"name": "drawbridge-c0-mig"}]
 
@@ -303,7 +307,7 @@ def test_the_declared_meaning_of_a_unit_decides_what_is_requested():
 
 
 def test_two_whole_gpus_are_one_request():
-    assert exactly(verdict_of(pod({"nvidia.com/gpu": 2}), **WHOLE)) == [{"class": "gpu.nvidia.com", "count": 2}]
+    assert exactly(verdict_of(pod({"nvidia.com/gpu": 2}), **WHOLE_GPUS)) == [{"class": "gpu.nvidia.com", "count": 2}]
 
 
 def test_a_mig_profile_gets_its_plus_sign_back():
@@ -314,25 +318,25 @@ def test_a_mig_profile_gets_its_plus_sign_back():
 
 @pytest.mark.parametrize("key", ["rdma/hca_shared_devices_a", "nvidia.com/hostdev"])
 def test_names_other_than_gpus_are_left_unchanged(key):
-    verdict = verdict_of(pod({key: 1}), **WHOLE)
+    verdict = verdict_of(pod({key: 1}), **WHOLE_GPUS)
     assert untouched(verdict)
     assert outcomes(verdict) == {key: "left"}
 
 
 def test_the_limit_for_a_nic_beside_a_gpu_stays():
     manifest = pod({"nvidia.com/gpu": 8, "nvidia.com/hostdev": 8})
-    patched_pod = patched(manifest, verdict_of(manifest, **WHOLE))
+    patched_pod = patched(manifest, verdict_of(manifest, **WHOLE_GPUS))
     assert patched_pod["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/hostdev": 8}
 
 
 def test_a_zero_request_makes_no_claim():
-    assert untouched(verdict_of(pod({"nvidia.com/gpu": 0}), **WHOLE))
+    assert untouched(verdict_of(pod({"nvidia.com/gpu": 0}), **WHOLE_GPUS))
 
 
 def test_the_users_claims_are_kept():
     manifest = pod({"nvidia.com/gpu": 1}, resourceClaims=[{"name": "mine", "resourceClaimName": "x"}])
     manifest["spec"]["containers"][0]["resources"]["claims"] = [{"name": "mine"}]
-    patched_spec = patched(manifest, verdict_of(manifest, **WHOLE))["spec"]
+    patched_spec = patched(manifest, verdict_of(manifest, **WHOLE_GPUS))["spec"]
     assert patched_spec["resourceClaims"][0] == {"name": "mine", "resourceClaimName": "x"}
     assert [claim["name"] for claim in patched_spec["containers"][0]["resources"]["claims"]] == [
         "mine",
@@ -348,14 +352,14 @@ def test_the_users_claims_are_kept():
 def test_requests_that_differ_from_the_limits_are_refused(resources):
     manifest = pod({})
     manifest["spec"]["containers"][0]["resources"] = resources
-    assert refused(verdict_of(manifest, **WHOLE))
+    assert refused(verdict_of(manifest, **WHOLE_GPUS))
 
 
 def test_gpus_with_several_nics_each_are_split_between_pairs():
     manifest = pod({"nvidia.com/gpu": 8, "vpc.amazonaws.com/efa": 32})
     verdict = verdict_of(
         manifest,
-        **WHOLE,
+        **WHOLE_GPUS,
         joint=[{"primary": "nvidia.com/gpu", "secondary": "vpc.amazonaws.com/efa"}],
     )
     (spec,) = verdict.templates.values()  # two claims of one template

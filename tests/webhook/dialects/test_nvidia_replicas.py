@@ -3,7 +3,7 @@
 import pytest
 
 from tests.webhook.pods import (
-    WHOLE,
+    WHOLE_GPUS,
     exactly,
     outcomes,
     pod,
@@ -67,4 +67,4 @@ def test_several_replicas_are_left_unchanged():
     ],
 )
 def test_a_selector_that_shows_a_replica_wins_over_a_declaration(selector):
-    assert untouched(verdict_of(pod({"nvidia.com/gpu": 1}, nodeSelector=selector), **WHOLE))
+    assert untouched(verdict_of(pod({"nvidia.com/gpu": 1}, nodeSelector=selector), **WHOLE_GPUS))

@@ -8,7 +8,7 @@ from dra import validation
 from tests.draws import draws
 from tests.webhook.dialects.rule_tables import ANNOTATION, HEAD, rules
 from tests.webhook.dialects.test_fuzzed import AMOUNTS, TEXTS
-from tests.webhook.pods import KEY, SIZES, UNKNOWN, pod
+from tests.webhook.pods import GPU_MODELS, SIGNING_KEY, UNKNOWN, pod
 from webhook.claims import template
 from webhook.state import State
 from webhook.state.configuration import read_configuration
@@ -276,7 +276,7 @@ NPU = {
 
 
 def assert_claims_are_valid(configuration, manifests):
-    state = State(configuration=configuration, fleet=UNKNOWN, keys=(KEY,))
+    state = State(configuration=configuration, fleet=UNKNOWN, keys=(SIGNING_KEY,))
     for manifest in manifests:
         verdict = translate(manifest, state, namespace="n")
         for name, spec in verdict.templates.items():
@@ -289,7 +289,7 @@ def assert_claims_are_valid(configuration, manifests):
     max_examples=draws(300), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 def test_any_rule_file_is_rejected_or_makes_valid_claims(file, manifest):
-    configuration, findings = read_configuration({**HEAD, **SIZES, **file})
+    configuration, findings = read_configuration({**HEAD, **GPU_MODELS, **file})
     if configuration is None:
         assert findings
         assert all(finding.path and finding.message and finding.remedy for finding in findings)
@@ -303,6 +303,6 @@ def test_any_rule_file_is_rejected_or_makes_valid_claims(file, manifest):
     max_examples=draws(200), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 def test_a_sensible_rule_file_is_accepted_and_makes_valid_claims(table, manifests):
-    configuration, findings = read_configuration({**HEAD, **SIZES, "targets": [NPU], "dialects": [table]})
+    configuration, findings = read_configuration({**HEAD, **GPU_MODELS, "targets": [NPU], "dialects": [table]})
     assert findings == []
     assert_claims_are_valid(configuration, manifests)

@@ -7,7 +7,7 @@ from hypothesis import strategies as some
 from tests.webhook.dialects.rows import rows_not_translated
 from tests.webhook.pods import (
     HAMI,
-    WHOLE,
+    WHOLE_GPUS,
     configured,
     container,
     devices,
@@ -52,14 +52,14 @@ def tensorfusion_pod(*limits: dict, scheduler: str = "", **annotations: str) -> 
 
 
 def test_a_tensor_fusion_pod_with_gpu_limits_is_left_unchanged():
-    verdict = verdict_of(pod_with_label("true", {"nvidia.com/gpu": 1}), **WHOLE)
+    verdict = verdict_of(pod_with_label("true", {"nvidia.com/gpu": 1}), **WHOLE_GPUS)
     assert untouched(verdict)
     assert outcomes(verdict)[ENABLED] == outcomes(verdict)["nvidia.com/gpu"] == "left"
 
 
 @pytest.mark.parametrize("options", [{}, TRANSLATED_FRACTIONS])
 def test_a_pod_without_the_label_is_ignored(options):
-    verdict = verdict_of(pod_with_label("false", {"nvidia.com/gpu": 1}), **WHOLE, **options)
+    verdict = verdict_of(pod_with_label("false", {"nvidia.com/gpu": 1}), **WHOLE_GPUS, **options)
     assert outcomes(verdict) == {"nvidia.com/gpu": "translated"}
 
 
@@ -230,7 +230,9 @@ def test_an_annotation_no_claim_expresses_is_reported_and_kept(key):
 
 
 def test_a_labelled_pod_with_container_keys_is_left_unchanged():
-    verdict = verdict_of(tensorfusion_pod({"nvidia.com/gpu": 1}, vram_limit="8Gi"), **WHOLE, **TRANSLATED_FRACTIONS)
+    verdict = verdict_of(
+        tensorfusion_pod({"nvidia.com/gpu": 1}, vram_limit="8Gi"), **WHOLE_GPUS, **TRANSLATED_FRACTIONS
+    )
     assert untouched(verdict)
 
 

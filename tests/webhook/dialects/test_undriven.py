@@ -3,7 +3,7 @@
 import pytest
 
 from tests.webhook.dialects.rows import rows_not_translated
-from tests.webhook.pods import KOORD, WHOLE, exactly, outcomes, patched, pod, untouched, verdict_of
+from tests.webhook.pods import KOORD, WHOLE_GPUS, exactly, outcomes, patched, pod, untouched, verdict_of
 from webhook.dialects.plugins.undriven import DIALECT
 
 ROWS = rows_not_translated(DIALECT, {"hygon.com/dcunum": 1})
@@ -27,7 +27,7 @@ def test_the_reason_names_an_existing_driver_unknown_to_drawbridge():
 @pytest.mark.parametrize("key", ["mthreads.com/vgpu", "vke.volcengine.com/rdma"])
 def test_a_gpu_beside_another_vendors_device_is_translated(key):
     manifest = pod({"nvidia.com/gpu": 1, key: 1})
-    verdict = verdict_of(manifest, **WHOLE)
+    verdict = verdict_of(manifest, **WHOLE_GPUS)
     assert exactly(verdict) == [{"class": "gpu.nvidia.com", "count": 1}]
     assert patched(manifest, verdict)["spec"]["containers"][0]["resources"]["limits"] == {key: 1}
 

@@ -4,8 +4,8 @@ import pytest
 
 from tests.webhook.dialects.rows import Row, rows_not_translated
 from tests.webhook.pods import (  # fmt: skip
+    GPU_MODELS,
     HAMI,
-    SIZES,
     alternatives,
     container,
     devices,
@@ -33,7 +33,7 @@ def pod_with_annotations(**annotations) -> dict:
 ROWS = {
     V + "number": Row(pod(ONE_VGPU), "approximated"),
     V + "memory": Row(pod(MEMORY), "translated"),
-    V + "memory-percentage": Row(pod(ONE_VGPU | {V + "memory-percentage": 50}), "translated", SIZES),
+    V + "memory-percentage": Row(pod(ONE_VGPU | {V + "memory-percentage": 50}), "translated", GPU_MODELS),
     V + "cores": Row(pod(MEMORY | {V + "cores": 30}), "translated"),
     V + "mode": Row(pod_with_annotations(mode="mig"), "left"),
     V + "use-gpuuuid": Row(pod_with_annotations(use_gpuuuid="a"), "translated"),
@@ -46,7 +46,7 @@ ROWS = {
 
 
 def translated(**limits):
-    return verdict_of(pod({V + name.replace("_", "-"): value for name, value in limits.items()}), **SIZES)
+    return verdict_of(pod({V + name.replace("_", "-"): value for name, value in limits.items()}), **GPU_MODELS)
 
 
 def test_a_number_alone_is_the_whole_memory_and_no_compute():

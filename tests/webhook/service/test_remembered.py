@@ -16,7 +16,7 @@ from allocator.problem.cache import CompileCache
 from dra.cache import Cache
 from tests.draws import draws
 from tests.webhook.admission.reviews import review
-from tests.webhook.pods import CLAIMED, WHOLE, configured
+from tests.webhook.pods import NVIDIA_BY_CLAIM, WHOLE_GPUS, configured
 from tests.webhook.service.random_reviews import GPU, ChangingCluster, RandomReviews
 from webhook.service.decider import ReviewDecider
 
@@ -48,7 +48,7 @@ def new_decider():
 GPU_CONTAINER = {"name": "c0", "resources": {"limits": {GPU: "1"}}}
 CONFIGURATIONS = {
     "plain": {},
-    "declared": WHOLE,
+    "declared": WHOLE_GPUS,
     "partial roll-out": {"canary": 50},
     "mixed fleet": {"mixed": {GPU: {"prefer": "dra"}}},
     "bridge": {"bridge": {"schedulerName": "ours", "drivers": ["hami-core-gpu.project-hami.io"], "fence": True}},
@@ -106,7 +106,7 @@ def test_the_caches_are_found_and_all_of_them_are_cleared():
         "dra.cel.selector._COMPILED",
         "dra.quantity._cached_parse",
     }
-    differences_to_fresh_webhook("some", 10, WHOLE)
+    differences_to_fresh_webhook("some", 10, WHOLE_GPUS)
     forget_everything()
     assert not [
         name
@@ -134,7 +134,7 @@ def fails_once(error, cache_class, method):
     ("cache_class", "method"), [(FleetMemo, "query"), (CompileCache, "__init__"), (PageCache, "keep")], ids=str
 )
 def test_a_failing_cache_costs_no_answer(monkeypatch, caplog, error, cache_class, method):
-    cluster = ChangingCluster(random.Random(1), configured(**WHOLE, **CLAIMED))
+    cluster = ChangingCluster(random.Random(1), configured(**WHOLE_GPUS, **NVIDIA_BY_CLAIM))
     body = review({"metadata": {"name": "p"}, "spec": {"containers": [GPU_CONTAINER]}})
     fresh = new_decider().decide("mutate", body, cluster.state(cluster.read()), PATIENCE)
     assert fresh.record.outcome == "translated"
@@ -152,7 +152,7 @@ def test_an_error_that_persists_without_caches_is_raised(monkeypatch):
     def failing(*_, **__):
         raise KeyError("always")
 
-    cluster = ChangingCluster(random.Random(1), configured(**WHOLE, **CLAIMED))
+    cluster = ChangingCluster(random.Random(1), configured(**WHOLE_GPUS, **NVIDIA_BY_CLAIM))
     monkeypatch.setattr(FleetMemo, "query", failing)
     body = review({"metadata": {"name": "p"}, "spec": {"containers": [GPU_CONTAINER]}})
     with pytest.raises(KeyError, match="always"):

@@ -7,9 +7,9 @@ from dra import wire
 from dra.objects import DeviceClass, Node, ResourceSlice
 from tests.webhook.pods import (
     EXAMPLES,
+    GPU_MODELS,
     HAMI,
-    SIZES,
-    WHOLE,
+    WHOLE_GPUS,
     configured,
     container,
     devices,
@@ -105,7 +105,7 @@ AMD = {
 def test_a_declared_device_kind_is_added():
     dialect = table({"name": "amd.example.com/gpu", "role": "count"}, target="mi300")
     verdict = verdict_of(
-        pod({"amd.example.com/gpu": 2}, {"nvidia.com/gpu": 1}), targets=[AMD], dialects=[dialect], **WHOLE
+        pod({"amd.example.com/gpu": 2}, {"nvidia.com/gpu": 1}), targets=[AMD], dialects=[dialect], **WHOLE_GPUS
     )
     requests = [spec["spec"]["devices"]["requests"][0]["exactly"] for spec in verdict.templates.values()]
     assert {(request["deviceClassName"], request["count"]) for request in requests} == {
@@ -119,7 +119,7 @@ def test_two_kinds_of_one_name_get_distinct_request_names():
     joint = [{"primary": "nvidia.com/gpu", "secondary": "amd.example.com/gpu", "attribute": PCIE_ROOT}]
     target = {**AMD, "attributes": [PCIE_ROOT]}
     manifest = pod({"nvidia.com/gpu": 2, "amd.example.com/gpu": 2})
-    verdict = verdict_of(manifest, targets=[target], dialects=[dialect], joint=joint, **WHOLE)
+    verdict = verdict_of(manifest, targets=[target], dialects=[dialect], joint=joint, **WHOLE_GPUS)
     assert [request["name"] for request in devices(verdict)["requests"]] == [
         "gpu-0",
         "gpu-beside-0",
@@ -132,7 +132,12 @@ def test_a_key_needing_an_undeclared_target_field_is_left_unchanged():
     target = {"name": "mi300", "driver": "gpu.amd.com", "classes": ["gpu.amd.com"]}
     rows = [{"name": "our/gpu", "role": "count"}, {"name": "our/mem", "role": "memory", "unit": "bytes"}]
     percent = {"name": "our/percent", "role": "memoryPercent"}
-    config = {"targets": [target], "dialects": [table(*rows, percent, target="mi300")], **SIZES, "unresolved": "leave"}
+    config = {
+        "targets": [target],
+        "dialects": [table(*rows, percent, target="mi300")],
+        **GPU_MODELS,
+        "unresolved": "leave",
+    }
     two_gpus, percentage = (
         verdict_of(pod({"our/gpu": 2, "our/mem": 5}), **config),
         verdict_of(pod({"our/percent": 50}), **config),
@@ -151,7 +156,7 @@ def test_a_class_of_another_driver_does_not_serve_a_target():
     example = read_objects(manifests.read([EXAMPLES / "fleet"]))
     foreign_classes = [wire.convert(device_class, DeviceClass) for device_class in classes]
     fleet = Inventory.gather(foreign_classes, example.of_type(ResourceSlice), example.of_type(Node))
-    verdict = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=fleet, classes={"gpu": "odd"}, **WHOLE)
+    verdict = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=fleet, classes={"gpu": "odd"}, **WHOLE_GPUS)
     assert untouched(verdict)
     assert "dra.net" in verdict.warnings[0]
     assert "targets" in verdict.warnings[0]

@@ -5,7 +5,7 @@ from dra.objects.claim import DeviceClass
 from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
 from tests.objects import node
-from tests.webhook.pods import KEY, configured, patched
+from tests.webhook.pods import SIGNING_KEY, configured, patched
 from webhook.state import State
 from webhook.state.inventory import Inventory
 from webhook.translate.translate import translate
@@ -77,7 +77,10 @@ def verdict_of(value, *, fleet_=None, namespace="n", **fields):
         key: fields.pop(key) for key in ("templates", "quotas", "limit_ranges", "features") if key in fields
     }
     state = State(
-        configuration=configured(**(EVERYWHERE | fields)), fleet=fleet_ or Inventory(), keys=(KEY,), **state_fields
+        configuration=configured(**(EVERYWHERE | fields)),
+        fleet=fleet_ or Inventory(),
+        keys=(SIGNING_KEY,),
+        **state_fields,
     )
     return translate(value, state, namespace=namespace, sign=True)
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.draws import draws
 from tests.objects import container, pod
-from tests.webhook.pods import CLAIMED, KEY, SIZES, WHOLE, configured, example_fleet, patched
+from tests.webhook.pods import GPU_MODELS, NVIDIA_BY_CLAIM, SIGNING_KEY, WHOLE_GPUS, configured, example_fleet, patched
 from webhook.dialects import VOCABULARIES, Position
 from webhook.state import State
 from webhook.translate.translate import translate
@@ -16,11 +16,11 @@ from webhook.translate.translate import translate
 SHARE = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
 JOINT, CPUS = "scheduling.koordinator.sh/device-joint-allocate", "scheduling.koordinator.sh/numa-topology-spec"
 STATES = {
-    name: State(configuration=configured(**fields), fleet=example_fleet(), keys=(KEY,))
+    name: State(configuration=configured(**fields), fleet=example_fleet(), keys=(SIGNING_KEY,))
     for name, fields in {
         "seen": {},
-        "declared": {**WHOLE, **SIZES, **CLAIMED},
-        "by annotation": {**SIZES, "kai": {"fractions": "translate"}, "tensorfusion": {"fractions": "translate"}},
+        "declared": {**WHOLE_GPUS, **GPU_MODELS, **NVIDIA_BY_CLAIM},
+        "by annotation": {**GPU_MODELS, "kai": {"fractions": "translate"}, "tensorfusion": {"fractions": "translate"}},
     }.items()
 }
 NUMBERS = ("1", "1", "1", "2", "50", "3000", "0", "1.5", "4Gi", 1)

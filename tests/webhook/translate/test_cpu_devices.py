@@ -3,7 +3,7 @@
 from cluster import manifests
 from dra.objects.claim import DeviceClass
 from dra.objects.device import ResourceSlice
-from tests.webhook.pods import EXAMPLES, WHOLE, devices, exactly, patched, pod, read_objects, untouched
+from tests.webhook.pods import EXAMPLES, WHOLE_GPUS, devices, exactly, patched, pod, read_objects, untouched
 from tests.webhook.translate.cpu_fleets import (
     CLASS,
     GPU,
@@ -36,7 +36,7 @@ def single_cpu(number):
 
 def test_a_gpu_and_cpus_get_separate_claims():
     manifest = pod(TWO_CPUS | GPU)
-    verdict = verdict_of(manifest, **WHOLE)
+    verdict = verdict_of(manifest, **WHOLE_GPUS)
     assert sorted(request["class"] for request in exactly_of(verdict)) == ["dra.cpu", "gpu.nvidia.com"]
     assert patched(manifest, verdict)["spec"]["containers"][0]["resources"]["limits"] == TWO_CPUS
     gpu_left = verdict_of(manifest, meanings={"nvidia.com/gpu": "leave"})

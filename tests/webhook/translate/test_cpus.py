@@ -10,7 +10,7 @@ from dra import wire
 from dra.objects.claim import ResourceClaimSpec
 from dra.quantity import parse
 from tests.draws import draws
-from tests.webhook.pods import WHOLE, configured, container, patched, pod, replayed, untouched
+from tests.webhook.pods import WHOLE_GPUS, configured, container, patched, pod, replay_update, untouched
 from tests.webhook.translate.cpu_fleets import (
     EVERYWHERE,
     GPU,
@@ -218,13 +218,13 @@ def test_a_second_review_and_a_second_apply_change_nothing():
     stored = patched(manifest, verdict_of(manifest))
     assert untouched(verdict_of(stored))
     assert verdict_of(stored).decisions == ()
-    assert not replayed(stored, stored).operations
-    assert not replayed(
+    assert not replay_update(stored, stored).operations
+    assert not replay_update(
         {**manifest, "metadata": {**manifest["metadata"], "annotations": stored["metadata"]["annotations"]}}, stored
     ).operations
     # A container that another webhook adds later gets its own claims. The existing claims stay.
     stored["spec"]["containers"].append(container("c1", TWO_CPUS | GPU))
-    patched_pod = patched(stored, verdict_of(stored, **WHOLE))
+    patched_pod = patched(stored, verdict_of(stored, **WHOLE_GPUS))
     assert [
         [claim["name"] for claim in container["resources"]["claims"]] for container in patched_pod["spec"]["containers"]
     ] == [

@@ -6,12 +6,12 @@ import pytest
 
 from tests.corpus.hostile_pods import PODS
 from tests.growth import assert_cheaper, assert_linear
-from tests.webhook.pods import SIZES, configured, example_fleet, untouched
+from tests.webhook.pods import GPU_MODELS, configured, example_fleet, untouched
 from webhook.state import State
 from webhook.translate import find_placeholder
 from webhook.translate.translate import translate
 
-CONFIGURATION = configured(meanings={"nvidia.com/gpu": "whole"}, **SIZES)
+CONFIGURATION = configured(meanings={"nvidia.com/gpu": "whole"}, **GPU_MODELS)
 STATES = {
     "declared": State(configuration=CONFIGURATION, keys=(b"k",)),
     "seen": State(configuration=configured(), fleet=example_fleet(), keys=(b"k",)),

@@ -5,7 +5,19 @@ import json
 
 import pytest
 
-from tests.webhook.pods import HAMI, KEY, KOORD, WHOLE, exactly, patched, pod, refused, replayed, untouched, verdict_of
+from tests.webhook.pods import (
+    HAMI,
+    KOORD,
+    SIGNING_KEY,
+    WHOLE_GPUS,
+    exactly,
+    patched,
+    pod,
+    refused,
+    replay_update,
+    untouched,
+    verdict_of,
+)
 from tests.webhook.translate.samples import GPU, annotations
 from webhook.claims import template
 from webhook.names import DECISION, DEVICES, ORIGINAL, TEMPLATES, VERSION
@@ -35,19 +47,19 @@ def test_the_record_contains_removed_keys_and_decisions():
 
 def test_a_key_that_another_webhook_puts_back_is_removed_again():
     manifest = pod({"nvidia.com/gpu": "2"})
-    patched_pod = patched(manifest, verdict_of(manifest, **WHOLE))
+    patched_pod = patched(manifest, verdict_of(manifest, **WHOLE_GPUS))
     first_result = copy.deepcopy(patched_pod)
     patched_pod["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 2}
-    second_verdict = verdict_of(patched_pod, **WHOLE)
+    second_verdict = verdict_of(patched_pod, **WHOLE_GPUS)
     assert patched(patched_pod, second_verdict) == first_result
     assert second_verdict.templates == {}
 
 
 def test_a_restored_key_with_another_number_requests_twice():
     manifest = pod({"nvidia.com/gpu": 2})
-    patched_pod = patched(manifest, verdict_of(manifest, **WHOLE))
+    patched_pod = patched(manifest, verdict_of(manifest, **WHOLE_GPUS))
     patched_pod["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 3}
-    verdict = verdict_of(patched_pod, **WHOLE)
+    verdict = verdict_of(patched_pod, **WHOLE_GPUS)
     assert refused(verdict)
     assert "another webhook" in str(verdict.refusals[0])
 
@@ -64,7 +76,10 @@ def test_a_later_key_of_another_dialect_is_translated_too():
         "nvidia.com/gpumem": 3000,
         "nvidia.com/mig-1g.5gb": 1,
     }
-    assert len(template.verify(annotations(second_pod)[TEMPLATES], template.identify_raw(second_pod, "n"), KEY)) == 2
+    assert (
+        len(template.verify(annotations(second_pod)[TEMPLATES], template.identify_raw(second_pod, "n"), SIGNING_KEY))
+        == 2
+    )
     assert not verdict_of(second_pod).changed
 
 
@@ -77,22 +92,22 @@ def test_a_late_key_of_the_same_dialect_is_left_unchanged():
 
 def test_a_record_without_our_claims_is_ignored():
     manifest = pod(GPU, annotations={ORIGINAL: '{"containers":{"c0":{"nvidia.com/gpu":1}}}'})
-    verdict = verdict_of(manifest, **WHOLE)
+    verdict = verdict_of(manifest, **WHOLE_GPUS)
     assert exactly(verdict) == [{"class": "gpu.nvidia.com", "count": 1}]
 
 
 @pytest.mark.parametrize("damaged", ["{", "[]", '{"containers":3}', ""])
 def test_a_damaged_record_is_ignored(damaged):
-    assert verdict_of(pod(GPU, annotations={ORIGINAL: damaged}), **WHOLE).changed
+    assert verdict_of(pod(GPU, annotations={ORIGINAL: damaged}), **WHOLE_GPUS).changed
 
 
 def test_a_templates_annotation_signed_with_another_key_is_replaced():
     forged = template.sign({"drawbridge-0123456789abcdef": {}}, b"another key", template.identify_raw({}, "n"))
     manifest = pod(GPU, annotations={TEMPLATES: forged})
-    verdict = verdict_of(manifest, **WHOLE)
+    verdict = verdict_of(manifest, **WHOLE_GPUS)
     patched_pod = patched(manifest, verdict)
     signed = annotations(patched_pod)[TEMPLATES]
-    assert template.verify(signed, template.identify_raw(patched_pod, "n"), KEY) == dict(verdict.templates)
+    assert template.verify(signed, template.identify_raw(patched_pod, "n"), SIGNING_KEY) == dict(verdict.templates)
 
 
 # Updates
@@ -104,16 +119,16 @@ def test_a_second_apply_restores_keys_and_scheduler():
     applied = copy.deepcopy(stored)
     applied["spec"]["schedulerName"] = "koord-scheduler"
     applied["spec"]["containers"][0]["resources"]["limits"] = {KOORD + "gpu": "100"}
-    assert patched(applied, replayed(applied, stored)) == stored
+    assert patched(applied, replay_update(applied, stored)) == stored
 
 
 def test_a_changed_number_is_not_a_replay():
     manifest = pod({"nvidia.com/gpu": 1})
-    stored = patched(manifest, verdict_of(manifest, **WHOLE))
+    stored = patched(manifest, verdict_of(manifest, **WHOLE_GPUS))
     applied = copy.deepcopy(stored)
     applied["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 2}
-    assert replayed(applied, stored).operations == ()
+    assert replay_update(applied, stored).operations == ()
 
 
 def test_an_update_of_an_untranslated_pod_changes_nothing():
-    assert replayed(pod(GPU), pod(GPU)).operations == ()
+    assert replay_update(pod(GPU), pod(GPU)).operations == ()

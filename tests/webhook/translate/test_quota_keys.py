@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.webhook.pods import WHOLE, example_fleet, pod, untouched, verdict_of
+from tests.webhook.pods import WHOLE_GPUS, example_fleet, pod, untouched, verdict_of
 from tests.webhook.translate.samples import GPU, PAIRED, fleet_serving
 from webhook.state.features import Features
 
@@ -11,21 +11,21 @@ from webhook.state.features import Features
 
 def test_a_key_under_a_limit_range_is_left_unchanged():
     limited = frozenset({"nvidia.com/gpu"})
-    verdict = verdict_of(pod(GPU), limit_range=limited, **WHOLE)
+    verdict = verdict_of(pod(GPU), limit_range=limited, **WHOLE_GPUS)
     assert untouched(verdict)
     assert "a LimitRange" in verdict.warnings[0]
-    assert verdict_of(pod(GPU), limit_range=frozenset({"cpu"}), **WHOLE).changed
+    assert verdict_of(pod(GPU), limit_range=frozenset({"cpu"}), **WHOLE_GPUS).changed
     assert untouched(verdict_of(pod({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1}), limit_range=limited))
 
 
 def test_a_key_under_a_quota_is_left_unchanged_until_mapped():
     quota = frozenset({"requests.nvidia.com/gpu"})
-    verdict = verdict_of(pod(GPU), quota=quota, **WHOLE)
+    verdict = verdict_of(pod(GPU), quota=quota, **WHOLE_GPUS)
     assert untouched(verdict)
     assert "quotas" in verdict.warnings[0]
     mapped = {"nvidia.com/gpu": BY_CLASS}
-    assert verdict_of(pod(GPU), quota=quota | {BY_CLASS}, **WHOLE, quotas=mapped).changed
-    assert verdict_of(pod(GPU), quota=frozenset({"requests.cpu"}), **WHOLE).changed
+    assert verdict_of(pod(GPU), quota=quota | {BY_CLASS}, **WHOLE_GPUS, quotas=mapped).changed
+    assert verdict_of(pod(GPU), quota=frozenset({"requests.cpu"}), **WHOLE_GPUS).changed
 
 
 BY_CLASS = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
@@ -38,7 +38,7 @@ LIMITED = frozenset({"requests.nvidia.com/gpu"})
 )
 @pytest.mark.parametrize("approximations", ["warn", "allow", "leave"])
 def test_a_mapped_key_without_a_quota_is_warned_about(key, approximations):
-    mapped = {**WHOLE, "quotas": {"nvidia.com/gpu": key}, "approximations": approximations}
+    mapped = {**WHOLE_GPUS, "quotas": {"nvidia.com/gpu": key}, "approximations": approximations}
     verdict = verdict_of(pod(GPU), quota=LIMITED, **mapped)
     assert verdict.changed
     [warning] = verdict.warnings
@@ -62,7 +62,7 @@ def test_a_mapped_key_without_a_quota_is_warned_about(key, approximations):
     ],
 )
 def test_a_mapped_quota_that_misses_the_class_is_warned_about(key, features):
-    verdict = verdict_of(pod(GPU), quota=LIMITED | {key}, **WHOLE, quotas={"nvidia.com/gpu": key}, features=Features(gates=features))  # fmt: skip
+    verdict = verdict_of(pod(GPU), quota=LIMITED | {key}, **WHOLE_GPUS, quotas={"nvidia.com/gpu": key}, features=Features(gates=features))  # fmt: skip
     assert verdict.changed
     [warning] = verdict.warnings
     assert warning == f"container c0: nvidia.com/gpu: {key}, which `quotas` names for it, counts no claims of class gpu.nvidia.com"  # fmt: skip

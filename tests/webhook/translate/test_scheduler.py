@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cluster import manifests
-from tests.webhook.pods import WHOLE, patched, pod, untouched, verdict_of
+from tests.webhook.pods import WHOLE_GPUS, patched, pod, untouched, verdict_of
 from tests.webhook.translate.samples import GPU, annotations
 from webhook.names import DECISION
 
@@ -14,8 +14,8 @@ BRIDGE = Path(__file__).parents[3] / "manifests/bridge"
 
 def test_an_undeclared_scheduler_is_not_trusted():
     manifest = pod(GPU, scheduler="mine")
-    assert untouched(verdict_of(manifest, **WHOLE))
-    verdict = verdict_of(manifest, **WHOLE, schedulers={"mine": {"likeCluster": True}})
+    assert untouched(verdict_of(manifest, **WHOLE_GPUS))
+    verdict = verdict_of(manifest, **WHOLE_GPUS, schedulers={"mine": {"likeCluster": True}})
     assert patched(manifest, verdict)["spec"]["schedulerName"] == "mine"
 
 
@@ -28,7 +28,7 @@ def test_a_pod_for_the_shipped_scheduler_is_translated_without_configuration(pat
     [document] = manifests.parse(text)
     [profile] = document.object["profiles"]
     manifest = pod(GPU, scheduler=profile["schedulerName"])
-    assert DECISION in annotations(patched(manifest, verdict_of(manifest, **WHOLE)))
+    assert DECISION in annotations(patched(manifest, verdict_of(manifest, **WHOLE_GPUS)))
 
 
 def test_only_the_dialects_own_scheduler_is_replaced():
@@ -41,7 +41,7 @@ def test_only_the_dialects_own_scheduler_is_replaced():
     )
     pod_of_another_scheduler = pod(GPU, scheduler="koord-scheduler")
     assert (
-        patched(pod_of_another_scheduler, verdict_of(pod_of_another_scheduler, **WHOLE))["spec"]["schedulerName"]
+        patched(pod_of_another_scheduler, verdict_of(pod_of_another_scheduler, **WHOLE_GPUS))["spec"]["schedulerName"]
         == "koord-scheduler"
     )
 
@@ -60,12 +60,13 @@ def test_a_pod_that_is_only_partly_translated_keeps_its_scheduler():
 def test_pods_for_managed_devices_get_the_scheduler_of_the_bridge():
     bridge = {"schedulerName": "drawbridge-scheduler", "drivers": ["gpu.nvidia.com"]}
     managed, unmanaged = pod(GPU), pod({"nvidia.com/gpumem": 1})
-    patched_pod = patched(managed, verdict_of(managed, **WHOLE, bridge=bridge))
+    patched_pod = patched(managed, verdict_of(managed, **WHOLE_GPUS, bridge=bridge))
     assert patched_pod["spec"]["schedulerName"] == "drawbridge-scheduler"
     assert "schedulerName" not in patched(unmanaged, verdict_of(unmanaged, bridge=bridge))["spec"]
     unable = {"drawbridge-scheduler": {"claims": False}}
     assert (
-        "schedulerName" not in patched(managed, verdict_of(managed, **WHOLE, bridge=bridge, schedulers=unable))["spec"]
+        "schedulerName"
+        not in patched(managed, verdict_of(managed, **WHOLE_GPUS, bridge=bridge, schedulers=unable))["spec"]
     )
 
 
@@ -75,7 +76,7 @@ def test_only_claims_for_the_bridge_tolerate_the_fence():
     toleration = {"key": "drawbridge.dev/fence", "operator": "Exists", "effect": "NoSchedule"}
 
     def tolerations(value, **bridge_fields):
-        verdict = verdict_of(value, **WHOLE, schedulers=declared, bridge=bridge | bridge_fields)
+        verdict = verdict_of(value, **WHOLE_GPUS, schedulers=declared, bridge=bridge | bridge_fields)
         [spec] = verdict.templates.values()
         [request] = spec["spec"]["devices"]["requests"]
         return request["exactly"].get("tolerations", [])

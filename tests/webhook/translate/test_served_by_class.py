@@ -1,7 +1,7 @@
 """Keys that a DeviceClass serves through extendedResourceName."""
 
 from tests.webhook.pods import (
-    WHOLE,
+    WHOLE_GPUS,
     configured,
     container,
     example_fleet,
@@ -22,7 +22,7 @@ from webhook.translate.translate import translate
 
 def test_a_key_served_by_a_class_is_left_unchanged_silently():
     verdict = verdict_of(
-        pod(GPU, scheduler="hami-scheduler"), fleet=fleet_serving("nvidia.com/gpu"), extendedResources={}, **WHOLE
+        pod(GPU, scheduler="hami-scheduler"), fleet=fleet_serving("nvidia.com/gpu"), extendedResources={}, **WHOLE_GPUS
     )
     assert untouched(verdict)
     assert verdict.warnings == ()
@@ -45,10 +45,10 @@ def test_a_zero_count_beside_a_served_key_changes_nothing():
 
 
 def test_classes_serve_no_key_if_the_gate_is_off():
-    verdict = verdict_of(pod(GPU), fleet=fleet_serving("nvidia.com/gpu"), features=Features(minor=35), **WHOLE)
+    verdict = verdict_of(pod(GPU), fleet=fleet_serving("nvidia.com/gpu"), features=Features(minor=35), **WHOLE_GPUS)
     assert verdict.changed
     gate_off = Features(minor=37, gates={"DRAExtendedResource": False})
-    assert verdict_of(pod(GPU), fleet=fleet_serving("nvidia.com/gpu"), features=gate_off, **WHOLE).changed
+    assert verdict_of(pod(GPU), fleet=fleet_serving("nvidia.com/gpu"), features=gate_off, **WHOLE_GPUS).changed
 
 
 def test_two_keys_that_classes_serve_are_always_left_unchanged():

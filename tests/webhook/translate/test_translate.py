@@ -6,10 +6,10 @@ import json
 import pytest
 
 from tests.webhook.pods import (
+    GPU_MODELS,
     HAMI,
-    KEY,
-    SIZES,
-    WHOLE,
+    SIGNING_KEY,
+    WHOLE_GPUS,
     configured,
     container,
     devices,
@@ -45,7 +45,7 @@ def test_pods_out_of_scope_are_untouched_and_unreported(change):
     manifest = pod(GPU)
     for part, fields in change.items():
         manifest[part].update(fields)
-    verdict = verdict_of(manifest, **WHOLE)
+    verdict = verdict_of(manifest, **WHOLE_GPUS)
     assert untouched(verdict)
     assert verdict.decisions == ()
 
@@ -62,7 +62,7 @@ def test_pods_out_of_scope_are_untouched_and_unreported(change):
     ],
 )
 def test_an_invalid_pod_is_left_unchanged(broken):
-    assert untouched(verdict_of(broken, **WHOLE))
+    assert untouched(verdict_of(broken, **WHOLE_GPUS))
 
 
 @pytest.mark.parametrize("amount", [[], {}, True, "", "one", "1 1", "0x1", 1e400])
@@ -76,12 +76,12 @@ def test_invalid_amounts_are_refused_with_their_text(amount):
 
 def test_a_null_amount_is_zero():
     pod_with_null = pod({"nvidia.com/gpu": None})
-    verdict = verdict_of(pod_with_null, **WHOLE)
+    verdict = verdict_of(pod_with_null, **WHOLE_GPUS)
     assert untouched(verdict)
     assert verdict.decisions == ()
     pod_with_null_request = pod({"nvidia.com/gpu": 1})
     pod_with_null_request["spec"]["containers"][0]["resources"]["requests"] = {"nvidia.com/gpu": None}
-    assert "request 0 and limit 1 differ" in str(verdict_of(pod_with_null_request, **WHOLE).refusals[0])
+    assert "request 0 and limit 1 differ" in str(verdict_of(pod_with_null_request, **WHOLE_GPUS).refusals[0])
 
 
 # Evidence for whole GPUs
@@ -114,13 +114,13 @@ def test_whole_cards_need_no_shares():
 
 def test_percentages_need_alternatives():
     verdict = verdict_of(
-        pod({"nvidia.com/gpumem-percentage": 50}), features=Features(gates={"DRAPrioritizedList": False}), **SIZES
+        pod({"nvidia.com/gpumem-percentage": 50}), features=Features(gates={"DRAPrioritizedList": False}), **GPU_MODELS
     )
     assert untouched(verdict)
 
 
 def test_without_dra_nothing_is_translated():
-    assert untouched(verdict_of(pod(GPU), features=Features(minor=33), **WHOLE))
+    assert untouched(verdict_of(pod(GPU), features=Features(minor=33), **WHOLE_GPUS))
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_warnings_fit_the_limits_of_clients():
 
 def test_a_request_larger_than_a_claim_is_split():
     manifest = pod({"nvidia.com/gpu": 100})
-    verdict = verdict_of(manifest, **WHOLE)
+    verdict = verdict_of(manifest, **WHOLE_GPUS)
     entries = patched(manifest, verdict)["spec"]["resourceClaims"]
     counts = {
         name: spec["spec"]["devices"]["requests"][0]["exactly"]["count"] for name, spec in verdict.templates.items()
@@ -177,7 +177,7 @@ def test_a_request_larger_than_a_claim_is_split():
     "limits", [{"nvidia.com/gpu": 129}, {"nvidia.com/gpu": 33, "nvidia.com/gpumem": 1}, {"nvidia.com/gpu": 10**12}]
 )
 def test_a_request_above_the_limit_of_a_pod_is_unchanged(limits):
-    verdict = verdict_of(pod(limits), **WHOLE)
+    verdict = verdict_of(pod(limits), **WHOLE_GPUS)
     assert untouched(verdict)
     assert not refused(verdict)
     assert any("left as it is" in text for text in verdict.warnings)
@@ -185,7 +185,7 @@ def test_a_request_above_the_limit_of_a_pod_is_unchanged(limits):
 
 def test_equal_requests_share_a_template():
     manifest = pod(GPU, GPU, {"nvidia.com/gpu": 2})
-    verdict = verdict_of(manifest, **WHOLE)
+    verdict = verdict_of(manifest, **WHOLE_GPUS)
     assert len(verdict.templates) == 2
     assert len(patched(manifest, verdict)["spec"]["resourceClaims"]) == 3
 
@@ -197,7 +197,7 @@ def test_names_of_claim_entries_are_unique_and_short_enough():
     long = "a" * 63
     manifest = pod({}, resourceClaims=[{"name": "drawbridge-c0-gpu", "resourceClaimName": "x"}])
     manifest["spec"]["containers"] = [container("c0", GPU), container(long, GPU)]
-    patched_spec = patched(manifest, verdict_of(manifest, **WHOLE))["spec"]
+    patched_spec = patched(manifest, verdict_of(manifest, **WHOLE_GPUS))["spec"]
     names = [entry["name"] for entry in patched_spec["resourceClaims"]]
     assert names[1] == "drawbridge-c0-gpu-2"
     assert len(set(names)) == 3
@@ -210,7 +210,7 @@ def test_null_fields_are_replaced_by_maps_and_lists():
         "spec": {"resourceClaims": None, "containers": [container("c0", GPU)]},
     }
     manifest["spec"]["containers"][0]["resources"]["claims"] = None
-    patched_pod = patched(manifest, verdict_of(manifest, **WHOLE))
+    patched_pod = patched(manifest, verdict_of(manifest, **WHOLE_GPUS))
     assert patched_pod["spec"]["containers"][0]["resources"] == {"claims": [{"name": "drawbridge-c0-gpu"}]}
 
 
@@ -254,7 +254,7 @@ def test_a_users_text_stays_inside_its_cel_literal():
 
 def test_the_same_pod_gives_the_same_bytes():
     manifest = pod({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 3000})
-    state = State(configuration=configured(), keys=(KEY,))
+    state = State(configuration=configured(), keys=(SIGNING_KEY,))
     first_verdict = translate(manifest, state, namespace="n", sign=True)
     second_verdict = translate(copy.deepcopy(manifest), state, namespace="n", sign=True)
     assert json.dumps(first_verdict.operations) == json.dumps(second_verdict.operations)

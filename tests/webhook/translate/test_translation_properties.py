@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 
 from dra import validation
 from tests.draws import draws
-from tests.webhook.pods import KEY, KOORD, SIZES, UNKNOWN, configured, container, example_fleet, patched, replayed
+from tests.webhook.pods import (
+    GPU_MODELS,
+    KOORD,
+    SIGNING_KEY,
+    UNKNOWN,
+    configured,
+    container,
+    example_fleet,
+    patched,
+    replay_update,
+)
 from webhook.claims import template
 from webhook.names import DECISION, DEVICES, ORIGINAL, TEMPLATES, TRANSLATED_LABEL, WAITS_LABEL
 from webhook.state import State
@@ -99,15 +109,15 @@ def pods(draw) -> dict:
 
 CONFIGURATIONS = [
     configured(),
-    configured(**SIZES, meanings={"nvidia.com/gpu": "whole"}, unresolved="leave"),
-    configured(**SIZES, meanings={"nvidia.com/gpu": "hami"}, approximations="allow", numaBind="drop"),
-    configured(**SIZES, meanings={"nvidia.com/gpu": "koordinator"}, koordinator={"wholeNICForShare": True}),
+    configured(**GPU_MODELS, meanings={"nvidia.com/gpu": "whole"}, unresolved="leave"),
+    configured(**GPU_MODELS, meanings={"nvidia.com/gpu": "hami"}, approximations="allow", numaBind="drop"),
+    configured(**GPU_MODELS, meanings={"nvidia.com/gpu": "koordinator"}, koordinator={"wholeNICForShare": True}),
 ]
 configurations_and_fleets = st.tuples(st.sampled_from(CONFIGURATIONS), st.sampled_from([UNKNOWN, example_fleet()]))
 default_settings = settings(max_examples=draws(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def translated_by(pod, configuration_and_fleet, key=KEY):
+def translated_by(pod, configuration_and_fleet, key=SIGNING_KEY):
     configuration, fleet = configuration_and_fleet
     keys = () if key is None else (key,)
     state = State(configuration=configuration, fleet=fleet, keys=keys)
@@ -217,8 +227,8 @@ def test_applying_the_manifest_again_is_undone_by_the_replay(pod, configuration_
             for amounts in ("limits", "requests"):
                 if amounts in original["resources"]:
                     applied_container["resources"][amounts] = copy.deepcopy(original["resources"][amounts])
-    assert pruned(patched(applied, replayed(applied, stored))) == pruned(stored)
-    assert replayed(stored, stored).operations == ()
+    assert pruned(patched(applied, replay_update(applied, stored))) == pruned(stored)
+    assert replay_update(stored, stored).operations == ()
 
 
 @default_settings
@@ -236,7 +246,7 @@ def test_every_template_is_valid_named_by_its_content_and_used(pod, configuratio
         } - {None}
         assert referenced_names == set(verdict.templates)
         assert template.verify(
-            patched_pod["metadata"]["annotations"][TEMPLATES], template.identify_raw(patched_pod, "n"), KEY
+            patched_pod["metadata"]["annotations"][TEMPLATES], template.identify_raw(patched_pod, "n"), SIGNING_KEY
         ) == dict(verdict.templates)
         entries = [entry["name"] for entry in patched_pod["spec"]["resourceClaims"]]
         assert len(entries) == len(set(entries))

@@ -57,7 +57,7 @@ def test_a_container_with_a_misspelt_key_is_left_unchanged():
 
 def test_an_advertised_key_is_not_a_misspelling():
     from cluster import manifests
-    from tests.webhook.pods import CLAIMED, configured, state_of_files
+    from tests.webhook.pods import NVIDIA_BY_CLAIM, configured, state_of_files
 
     node = {
         "apiVersion": "v1",
@@ -65,7 +65,7 @@ def test_an_advertised_key_is_not_a_misspelling():
         "metadata": {"name": "old"},
         "status": {"allocatable": {"nvidia.com/gpumemory": "9"}},
     }
-    state = state_of_files([*FLEET, *manifests.parse(manifests.dump([node]))], configured(**CLAIMED))
+    state = state_of_files([*FLEET, *manifests.parse(manifests.dump([node]))], configured(**NVIDIA_BY_CLAIM))
     item = pod_in_n({GPU: 1, "nvidia.com/gpumemory": 4000})
     assert decide_object(item, state).operations
     assert outcomes_of(item, state)["nvidia.com/gpumemory"][1].startswith(

@@ -15,11 +15,11 @@ from tests.webhook.definitions import (
     template,
 )
 from tests.webhook.pods import (
+    GPU_MODELS,
     HAMI,
-    KEY,
-    SIZES,
+    SIGNING_KEY,
     UNKNOWN,
-    WHOLE,
+    WHOLE_GPUS,
     configured,
     exactly,
     outcomes,
@@ -45,7 +45,7 @@ def workload(version: str, kind: str, spec: dict, labels: dict | None = None) ->
 
 
 def verdict_with_fields(obj: dict, **fields):
-    state = State(configuration=configured(**{**WHOLE, **fields}), fleet=UNKNOWN, keys=(KEY,))
+    state = State(configuration=configured(**{**WHOLE_GPUS, **fields}), fleet=UNKNOWN, keys=(SIGNING_KEY,))
     return decide_object(obj, state)
 
 
@@ -114,7 +114,13 @@ def verdict_with_definitions(obj: dict, *definitions: dict):
     kinds = custom_kinds([obj, *definitions])
     volcano_serves = {"schedulers": {"volcano": {"likeCluster": True}}}
     return decide_object(
-        obj, State(configuration=configured(**WHOLE, **volcano_serves), fleet=UNKNOWN, keys=(KEY,), custom_kinds=kinds)
+        obj,
+        State(
+            configuration=configured(**WHOLE_GPUS, **volcano_serves),
+            fleet=UNKNOWN,
+            keys=(SIGNING_KEY,),
+            custom_kinds=kinds,
+        ),
     )
 
 
@@ -188,16 +194,16 @@ def test_tpus_stay_on_pods_of_a_leader_worker_set():
         assert "TPU_WORKER_ID" in verdict.warnings[0]
     gpu_pod = pod({"nvidia.com/gpu": 1})
     gpu_pod["metadata"]["labels"] = {LWS_LABEL: "w"}
-    assert verdict_of(gpu_pod, **WHOLE).changed
+    assert verdict_of(gpu_pod, **WHOLE_GPUS).changed
 
 
 @pytest.mark.parametrize("key", ["habana.ai/gaudi", "nvidia.com/gpu"])
 def test_devices_of_a_virtual_machine_stay_on_its_pod(key):
     """For every key, KubeVirt's launcher reads the environment variables that the device plugin sets."""
     launcher = pod({key: 1})
-    assert verdict_of(launcher, **WHOLE).changed
+    assert verdict_of(launcher, **WHOLE_GPUS).changed
     launcher["metadata"]["labels"] = {"kubevirt.io/created-by": "7f3a"}
-    verdict = verdict_of(launcher, **WHOLE)
+    verdict = verdict_of(launcher, **WHOLE_GPUS)
     assert untouched(verdict)
     assert outcomes(verdict) == {key: "left"}
     assert "PCI_RESOURCE" in verdict.warnings[0]
@@ -233,25 +239,25 @@ def queued_pod(*limits: dict, **options) -> dict:
 
 
 def test_the_reason_for_a_queued_pod_names_the_mapping():
-    verdict = verdict_of(queued_pod({"nvidia.com/gpu": 1}), **WHOLE)
+    verdict = verdict_of(queued_pod({"nvidia.com/gpu": 1}), **WHOLE_GPUS)
     assert untouched(verdict)
     assert "deviceClassMappings: [{name: nvidia.com/gpu, deviceClassNames: [gpu.nvidia.com]}]" in verdict.warnings[0]
 
 
 def test_a_queued_pod_is_translated_if_kueue_counts_its_class():
-    assert exactly(verdict_of(queued_pod({"nvidia.com/gpu": 1}), **WHOLE, **CLASSES_IN_KUEUE)) == [
+    assert exactly(verdict_of(queued_pod({"nvidia.com/gpu": 1}), **WHOLE_GPUS, **CLASSES_IN_KUEUE)) == [
         {"class": "gpu.nvidia.com", "count": 1}
     ]
     other_classes = {"kueue": {"deviceClasses": [HAMI]}}
-    assert untouched(verdict_of(queued_pod({"nvidia.com/gpu": 1}), **WHOLE, **other_classes))
+    assert untouched(verdict_of(queued_pod({"nvidia.com/gpu": 1}), **WHOLE_GPUS, **other_classes))
 
 
 def test_kueue_does_not_count_alternatives():
     limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 50}
-    verdict = verdict_of(queued_pod(limits), **SIZES, **CLASSES_IN_KUEUE)
+    verdict = verdict_of(queued_pod(limits), **GPU_MODELS, **CLASSES_IN_KUEUE)
     assert untouched(verdict)
     assert "firstAvailable" in verdict.warnings[0]
-    assert verdict_of(pod(limits), **SIZES, **CLASSES_IN_KUEUE).templates
+    assert verdict_of(pod(limits), **GPU_MODELS, **CLASSES_IN_KUEUE).templates
 
 
 def test_a_queued_job_keeps_its_template():
