@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dra.objects import Pod
     from dra.stock import Stock
 
-_KEY = re.compile(r"(pod )?([a-z0-9][-a-z0-9.]*/[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?)")
+_KEY = re.compile(r"(pod |claim )?([a-z0-9][-a-z0-9.]*/[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?)")
 STRANGER = "a claim of another namespace"
 
 
@@ -19,12 +19,12 @@ def redact(sentence: str, stock: Stock, namespace: str) -> str:
     """Replace the names of claims and pods of other namespaces in a sentence."""
 
     def hide(match: re.Match[str]) -> str:
-        pod, key = match.groups()
+        kind, key = match.groups()
         if key.startswith(f"{namespace}/"):
             return match[0]
-        if pod:
+        if kind == "pod ":
             return "a pod of another namespace"
-        return STRANGER if key in stock.claims else key
+        return STRANGER if kind or key in stock.claims else key
 
     return _KEY.sub(hide, sentence)
 

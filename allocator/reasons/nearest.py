@@ -164,7 +164,7 @@ class _Finder:
             key for key in islice(holders, HOLDERS) if self.fits(self.stock.without("ResourceClaim", key), self.claims)
         ]
         if sufficient:
-            ends = self._ends(sufficient, "ends", "is deleted")
+            ends = self._release(sufficient, "is")
             yield NearestFit(
                 Kind.RELEASE, f"would fit once {_either(self._names(sufficient))}{ends}", claims=tuple(sufficient)
             )
@@ -184,15 +184,17 @@ class _Finder:
                 remaining_stock = remaining_stock.without("ResourceClaim", other)
             if self.fits(remaining_stock, self.claims):
                 ended = fewer
-        ends = self._ends(ended, "end", "are deleted")
+        ends = self._release(ended, "are")
         yield NearestFit(Kind.RELEASE, f"would fit once {_all(self._names(ended))}{ends}", claims=tuple(ended))
 
-    def _ends(self, keys: Iterable[str], ends: str, deleted: str) -> str:
-        """Describe how claims end: with their pods, or by deletion if no pod uses them."""
+    def _release(self, keys: Sequence[str], verb: str) -> str:
+        """Describe what releases the devices of claims: the end of their pods or, if no pod uses a claim, its deletion."""
         are_reserved = {bool(self.stock.claims[key].status.reserved_for) for key in keys}
         if are_reserved == {False}:
-            return f", used by no pod, {deleted}"
-        return f" {ends}" if are_reserved == {True} else f" {ends} or {deleted}"
+            return f", used by no pod, {verb} deleted"
+        if all(name.startswith("pod ") for name in self._names(keys)):
+            return " ends" if verb == "is" else " end"
+        return f" {verb} released" if are_reserved == {True} else f" {verb} released or deleted"
 
     def _names(self, keys: Iterable[str]) -> list[str]:
         return [holder_name(self.stock.claims[key]) for key in keys]

@@ -56,7 +56,7 @@ DEVICES_OF_ALL = 1000  # a request with allocationMode All counts as this number
 MAX_TOKENS = 16384  # pods whose token is remembered
 MAX_POD_BYTES = 64 << 20  # memory for these pods
 MAX_DECISIONS = 3  # decisions for one call of reserve, if its basis changes meanwhile
-_HELD = re.compile(r"held by ([-a-z0-9.]+/[-a-z0-9.]*[a-z0-9])")
+_HELD = re.compile(r"held by claim ([-a-z0-9.]+/[-a-z0-9.]*[a-z0-9])")
 
 
 class Progress(msgspec.Struct, frozen=True):

@@ -159,5 +159,5 @@ def holder_name(claim: ResourceClaim) -> str:
     """Name the holder of a claim's devices. If the scheduler created the claim for extended resources, name the pod."""
     pods = claim.status.reserved_for
     if claim.metadata.annotations.get(EXTENDED_CLAIM) != "true" or not pods:
-        return claim.metadata.key
+        return f"claim {claim.metadata.key}"
     return f"pod {claim.metadata.namespace}/{pods[0].name}"

@@ -121,7 +121,7 @@ class GangTrial:
         for name in self.members if self.ours and not placed else ():
             reason = reason_of(pods[name])
             if (
-                any(claims.get(name) is None for name in re.findall(r"held by [-a-z0-9]+/([-a-z0-9]+)", reason))
+                any(claims.get(name) is None for name in re.findall(r"held by claim [-a-z0-9]+/([-a-z0-9]+)", reason))
                 or not reason
             ):
                 yield f"{name} waits with the reason {reason!r}"

@@ -180,7 +180,7 @@ def test_a_pod_keeps_its_device_until_refused_bindings_are_allowed(world, ours, 
         "the refusal is an event", lambda: any(REFUSED in event for event in world.cluster.events(ours, "a"))
     )
     world.create_pod(ours, "b")
-    held_by = f"held by {ours}/a"
+    held_by = f"held by claim {ours}/a"
     world.cluster.until(held_by, lambda: any(held_by in event for event in world.cluster.events(ours, "b")))
     assert world.holders(ours) == {"a": ["a"]}
     assert world.reservations() == 1

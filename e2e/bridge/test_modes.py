@@ -97,7 +97,7 @@ def test_a_conflicting_mode_waits_and_a_compatible_mode_is_allocated(control_pla
     control_plane.create(*claim_and_pod("mps", own_namespace, scheduler))
     control_plane.wait_scheduled(own_namespace, "mps")
     control_plane.create(*claim_and_pod("mig", own_namespace, scheduler))
-    holder = f"held by {own_namespace}/mps"
+    holder = f"held by claim {own_namespace}/mps"
     control_plane.until(
         "an event names the conflicting device and its holder",
         lambda: has_event(control_plane, own_namespace, "mig", CONFLICTS[form], holder),

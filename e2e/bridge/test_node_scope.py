@@ -77,7 +77,7 @@ def test_a_pod_waits_for_devices_in_another_pool(control_plane, bridge, plugin, 
     control_plane.create(*claim_and_pod("first", "open", own_namespace, SCHEDULER))
     control_plane.wait_scheduled(own_namespace, "first")
     control_plane.create(*claim_and_pod("second", "sealed", own_namespace, PLUGIN_SCHEDULER))
-    words = f"DeviceCompatibility/{RULE} keeps it apart from d0 of pool span-open (held by {own_namespace}/first)"
+    words = f"DeviceCompatibility/{RULE} keeps it apart from d0 of pool span-open (held by claim {own_namespace}/first)"
 
     def is_explained():
         return any(words in event for event in control_plane.events(own_namespace, "second"))

@@ -160,7 +160,7 @@ def test_a_warning_for_busy_devices_names_no_other_namespace(control_plane, flee
 
     warning = control_plane.until("the webhook knows who holds what", warning_of, 20)
     assert "this pod waits until devices are free" in warning
-    assert f"in use: held by {gated}/" in warning
+    assert f"in use: held by claim {gated}/" in warning
     created({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "busy-elsewhere"}})
     control_plane.until("it has its account", lambda: control_plane.read(ACCOUNT))
     webhook.admits("busy-elsewhere")

@@ -140,10 +140,10 @@ def test_simulate_and_explain_name_all_that_a_node_lacks(tmp_path):
 @pytest.mark.parametrize(
     ("holding_claim", "other_objects", "is_unused", "expected_advice"),
     [
-        (held_claim("used", "runs"), [RUNNING_POD], False, "default/used ends"),
-        (held_claim("unused"), [RUNNING_POD], True, "default/unused, used by no pod, is deleted"),
-        (held_claim("stale", "gone"), [RUNNING_POD], True, "default/stale, used by no pod, is deleted"),
-        (held_claim("stale", "elsewhere"), [], False, "default/stale ends"),
+        (held_claim("used", "runs"), [RUNNING_POD], False, "claim default/used is released"),
+        (held_claim("unused"), [RUNNING_POD], True, "claim default/unused, used by no pod, is deleted"),
+        (held_claim("stale", "gone"), [RUNNING_POD], True, "claim default/stale, used by no pod, is deleted"),
+        (held_claim("stale", "elsewhere"), [], False, "claim default/stale is released"),
     ],
     ids=(
         "claim of a running pod",

@@ -92,7 +92,10 @@ def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
     assert fleet_outlook.message.endswith(
         f"; 5 node(s) were unschedulable and node(s) had untolerated taint(s) and {not_selected}; 3 {not_selected}; 3 node(s) for other reasons"
     )
-    assert advice(pinned_pod, stock, fleet_outlook.hindrances) == "nearest is n2: would fit once default/all ends"
+    assert (
+        advice(pinned_pod, stock, fleet_outlook.hindrances)
+        == "nearest is n2: would fit once claim default/all is released"
+    )
     pod_without_node = typed_pod("p", "one", nodeSelector={"zone": "c"})
     assert Decider().outlook(pod_without_node, stock).outlook is Outlook.FITS  # the scheduler checks the node selector
     for name in [name for name in stock.nodes if name not in ("n0", "n1", "n2")]:

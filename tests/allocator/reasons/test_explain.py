@@ -39,7 +39,7 @@ def test_the_stages_account_for_all_devices():
 
 def test_the_claim_that_holds_the_device_is_named():
     stock = fleet({"n0": (gpu("a"),)}, taken("n0", "a", name="other"))
-    assert "held by default/other" in reasons_by_stage(stock, claim("x", exactly("gpu")))[Stage.IN_USE].text
+    assert "held by claim default/other" in reasons_by_stage(stock, claim("x", exactly("gpu")))[Stage.IN_USE].text
 
 
 def test_the_holder_of_an_extended_resource_claim_is_its_pod():
@@ -116,7 +116,7 @@ def test_the_reason_for_missing_counters_names_amounts_and_holder():
     reason = reasons_by_stage(stock, claim("x", exactly("8g")))[Stage.COUNTERS]
     assert reason.rejected == 1
     assert "needs 1 slot-0 of gpu-0, 0 left" in reason.text
-    assert "gpu-0-1g-0 (held by default/other)" in reason.text
+    assert "gpu-0-1g-0 (held by claim default/other)" in reason.text
 
 
 def test_the_reason_for_excluding_groups_names_counter_set_and_holder():
@@ -124,13 +124,13 @@ def test_the_reason_for_excluding_groups_names_counter_set_and_holder():
     devices = (*partitions("gpu-0", groups=["mig"])[:2], gpu("odd", profile="8g", consumesCounters=consumption))
     stock = fleet({"n0": devices}, taken("n0", "gpu-0-1g-0", name="other"))
     text = reasons_by_stage(stock, claim("x", exactly("8g")))[Stage.GROUPS].text
-    assert text == "names no group; on counter set gpu-0 is gpu-0-1g-0 (held by default/other, in mig)"
+    assert text == "names no group; on counter set gpu-0 is gpu-0-1g-0 (held by claim default/other, in mig)"
 
 
 def test_the_reason_for_used_capacity_names_the_amount_left():
     stock = fleet({"n0": (shared("a", "80Gi"),)}, taken("n0", "a", memory="30Gi", name="other"))
     text = reasons_by_stage(stock, claim("x", exactly("gpu", memory="60Gi")))[Stage.CAPACITY].text
-    assert text == "memory: 60Gi requested, 50Gi of 80Gi left (held by default/other)"
+    assert text == "memory: 60Gi requested, 50Gi of 80Gi left (held by claim default/other)"
 
 
 def test_a_request_beyond_the_capacity_of_devices_names_that_capacity():
@@ -249,10 +249,10 @@ def test_a_fleet_is_summarized_in_one_line(answers, summary):
 
 
 def test_a_reason_is_printed_with_counts_stage_and_devices():
-    reason = Reason(Stage.IN_USE, "default/a", "r", 5, 8, ("gpu-0", "gpu-1"), "held by default/b")
+    reason = Reason(Stage.IN_USE, "default/a", "r", 5, 8, ("gpu-0", "gpu-1"), "held by claim default/b")
     assert list(explain.lines(Answer(Verdict.INFEASIBLE, reasons=(reason,)))) == [
         "claim default/a, request r:",
-        "     5 of 8  in use         held by default/b",
+        "     5 of 8  in use         held by claim default/b",
         "                            gpu-0, gpu-1 and 3 more",
     ]
 

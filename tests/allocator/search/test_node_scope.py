@@ -134,7 +134,7 @@ def test_the_conflicting_device_of_another_pool_is_named():
     answer = fleet(stock_with(holding("theirs", "mig-0")), claims_for("full"))["n0"]
     assert not answer.feasible
     [reason] = [reason for reason in answer.reasons if reason.stage is Stage.COMPATIBILITY]
-    assert reason.text == "DeviceCompatibility/mig keeps it apart from mig-0 of pool p (held by team/theirs)"
+    assert reason.text == "DeviceCompatibility/mig keeps it apart from mig-0 of pool p (held by claim team/theirs)"
 
 
 def test_a_device_of_another_node_does_not_conflict():

@@ -64,7 +64,10 @@ async def test_a_node_rule_also_applies_to_reserved_devices():
         assert "schedule the pod again" not in refusal["error"]
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
         assert answer["verdict"] == "full"
-        assert "DeviceCompatibility/alone keeps it apart from gpu-0 of pool n0 (held by default/a)" in answer["message"]
+        assert (
+            "DeviceCompatibility/alone keeps it apart from gpu-0 of pool n0 (held by claim default/a)"
+            in answer["message"]
+        )
         await sidecar.plugin("unreserve", {"reservation": reserved["reservation"]})
         assert (await sidecar.place("q"))[0] == 200
 
@@ -152,9 +155,9 @@ async def test_a_device_reserved_within_a_group_is_not_called_held():
         _, reserved = await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
         for message in await messages("q"):
             assert message.endswith("1 of 1 devices are in use: meant for pod default/p of the same group")
-        assert (await messages("r"))[0].endswith("held by default/a")
+        assert (await messages("r"))[0].endswith("held by claim default/a")
         await sidecar.plugin("commit", {"reservation": reserved["reservation"]})
-        assert (await messages("q"))[0].endswith("held by default/a")
+        assert (await messages("q"))[0].endswith("held by claim default/a")
 
 
 async def test_messages_do_not_name_claims_of_other_namespaces():

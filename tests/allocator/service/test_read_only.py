@@ -58,7 +58,9 @@ async def test_a_waiting_pod_gets_an_explanation_after_the_grace_period():
     [(name, sentence)] = await recorder.explanations_after(GRACE, stock)
     assert name == "p"
     assert sentence.startswith("0 of 1 nodes can serve the claims: 1 node(s) cannot serve request r: ")
-    assert sentence.endswith("in use: held by default/all; nearest is n0: would fit once default/all ends")
+    assert sentence.endswith(
+        "in use: held by claim default/all; nearest is n0: would fit once claim default/all is released"
+    )
 
 
 async def test_an_explanation_does_not_name_claims_of_other_namespaces():
@@ -70,7 +72,7 @@ async def test_an_explanation_does_not_name_claims_of_other_namespaces():
     [(_, sentence)] = await recorder.explanations_after(
         GRACE, stock.without("ResourceClaim", "default/all").with_object(foreign_claim)
     )
-    assert sentence.endswith("would fit once a claim of another namespace ends")
+    assert sentence.endswith("would fit once a claim of another namespace is released")
     assert "secret" not in sentence
 
 
@@ -82,7 +84,7 @@ async def test_nodes_without_devices_do_not_hide_the_nearest_fit():
     stock = stock.with_object(allocated_claim("all", 2, stock, "n0", "x"))
     recorder.explanations.see(None, typed_pod("p", "one"))
     [(_, sentence)] = await recorder.explanations_after(GRACE, stock)
-    assert sentence.endswith("nearest is n0: would fit once default/all ends")
+    assert sentence.endswith("nearest is n0: would fit once claim default/all is released")
 
 
 async def test_an_event_for_an_unservable_pod_names_the_nearest_fit():
@@ -119,7 +121,7 @@ async def test_an_extended_resource_is_explained_by_its_future_claim():
     )
     assert await recorder.explanations_after(GRACE, stock_with_only_the_plugin_node) == []
     [(name, sentence)] = await recorder.explanations_after(CHECK_SECONDS, stock.with_object(plugin_node))
-    assert (name, sentence.endswith("would fit once default/all ends")) == ("p", True)
+    assert (name, sentence.endswith("would fit once claim default/all is released")) == ("p", True)
     assert "1 node(s) had a device plugin for example.com/gpu, so no device is allocated for it" in sentence
     assert "no node could serve it" not in sentence
     [(_, sentence)] = await recorder.explanations_after(CHECK_SECONDS, stock)

@@ -101,7 +101,7 @@ def test_the_reasons_of_an_unplaced_pod_name_the_holder():
     refused = simulated.pods[1]
     assert refused.summary.startswith("0/2 nodes: ")
     assert {reason.stage for reason in refused.reasons} >= {Stage.IN_USE}
-    assert any("held by default/a-double" in f"{reason.text} {reason.examples}" for reason in refused.reasons)
+    assert any("held by claim default/a-double" in f"{reason.text} {reason.examples}" for reason in refused.reasons)
 
 
 WAITING_PODS = [

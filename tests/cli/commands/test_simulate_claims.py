@@ -81,8 +81,8 @@ def test_a_refusal_names_the_holders_and_a_remedy(fleet, tmp_path):
     result = run("simulate", "--claims", "-f", fleet, "-f", claims, "--node", "n0")
     assert result.exit_code == 1
     assert "in use" in result.stdout
-    assert "held by default/x" in result.stdout
-    assert "would fit once default/x or default/y, used by no pod, is deleted" in result.stdout
+    assert "held by claim default/x" in result.stdout
+    assert "would fit once claim default/x or claim default/y, used by no pod, is deleted" in result.stdout
 
 
 def test_a_refusal_for_capacity_names_the_available_amount(tmp_path):
@@ -102,7 +102,7 @@ def test_a_refusal_for_capacity_names_the_available_amount(tmp_path):
     assert hints["split"]["value"] == "2 x memory=40Gi"
     (reason,) = [reason for reason in answer["reasons"] if reason["stage"] == "capacity"]
     assert (reason["rejected"], reason["total"], reason["claim"], reason["request"]) == (2, 2, "default/a", "r")
-    assert any("62Gi of 80Gi left (held by default/x)" in example for example in reason["examples"])
+    assert any("62Gi of 80Gi left (held by claim default/x)" in example for example in reason["examples"])
 
 
 @pytest.mark.parametrize("files", PROPOSALS.values(), ids=PROPOSALS)

@@ -165,7 +165,7 @@ def test_only_claims_on_eligible_nodes_block_the_pod(tmp_path):
         ("n1", True),
         ("n1", True),
     ]
-    assert prospect["nearestFit"] == "nearest is n1: would fit once default/c2 or default/c3 ends"
+    assert prospect["nearestFit"] == "nearest is n1: would fit once claim default/c2 or claim default/c3 is released"
 
 
 @pytest.mark.parametrize(("cpu", "suffices"), [("4", [False, True]), ("8", [False, False])])
