@@ -48,7 +48,7 @@ def source_of(path: str) -> Source:
 
 
 def watched_configuration(path: str, documents: Sequence[Document]) -> tuple[Source, ConfigurationInForce]:
-    """Return the configuration in force for what was read; if it is from the file at `path`, it is reread when the file changes."""
+    """Return the configuration that applies to the documents, and its source. If it is the file at `path`, the source rereads a changed file."""
     source = source_of(path)
     in_force = configuration_in_force(ConfigurationInForce(source.current, path) if path else None, documents)
     source.current = in_force.configuration
@@ -80,7 +80,7 @@ class ConfigurationInForce(NamedTuple):
         return ConfigurationSource(self.source, mode or self.configuration.file.mode)
 
     def report(self, mode: str | None = None) -> None:
-        """Print the source and the mode in one line on stderr, unless the defaults apply."""
+        """Print the source and the mode in one line on stderr, unless the default configuration and mode apply. Also warn of a problem."""
         if self.problem:
             warn(f"{self.problem}, so the default configuration applies")
         if (self.is_default and not mode) or quiet():

@@ -1,7 +1,7 @@
 """The codes of findings: title, severity, remedy, and what happens without drawbridge. `drawbridge explain CODE` prints them.
 
-A code never changes its meaning and is never reused. The API server refuses an object with R001, or with a code D0 or D1 of severity
-error, except D010. A problem that the API server accepts, but that matters later, has severity warning or info.
+A code never changes its meaning and is never reused. The API server refuses an object with R001, or with a code D of severity error,
+except D010 and D214. A problem that the API server accepts, but that matters later, has severity warning or info.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ CODES: Final[dict[str, FindingCode]] = {
     "D007": FindingCode("a value is missing and reads as zero", _WARNING, "write the value"),
     "D008": FindingCode("no apiVersion or no kind", _ERROR, "add the missing field: kubectl and the API server refuse the object"),
     "D009": FindingCode("a namespace on a cluster-scoped object", _INFO, "remove the namespace: the API server ignores it"),
-    "D010": FindingCode("an object that drawbridge cannot check because of a bug", _ERROR, "report this bug of drawbridge, and attach the object"),
+    "D010": FindingCode("an object that drawbridge could not check, because of a bug in drawbridge", _ERROR, "report this bug of drawbridge, and attach the object"),
     "D011": FindingCode("a placeholder that is not filled in", _WARNING, "fill in the placeholder, or check the rendered manifest"),
-    "D012": FindingCode("a file that requests devices, but is not read as Kubernetes objects", _WARNING, "check the rendered objects: --chart DIR --values FILE, -k DIR, or -f - (standard input)"),
+    "D012": FindingCode("a file with text that requests devices, such as a template, from which no Kubernetes objects are read", _WARNING, "check the rendered objects: --chart DIR --values FILE, -k DIR, or -f - (standard input)"),
     # Errors of the API server.
     "D101": FindingCode("a required value is missing", _ERROR, "set the field"),
     "D102": FindingCode("a name or value has the wrong format", _ERROR, "use the format that the message gives"),
@@ -73,7 +73,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "D211": FindingCode("a key that looks like a request for devices and that drawbridge does not know", _WARNING, "correct the key, or describe it under `dialects` (docs/keys.md); `drawbridge dialects` lists the known keys"),
     "D212": FindingCode("a node selector or node affinity that no node meets", _WARNING, "select labels that nodes have, or remove the selector"),
     "D213": FindingCode("a resource name that is not valid in a container", _ERROR, "write a domain in lower case, a slash and a name, as in nvidia.com/gpu"),
-    "D214": FindingCode("an invalid drawbridge.dev/mode label", _ERROR, "write off, observe, warn or enforce, in quotes, or remove the label: until then drawbridge only warns in the namespace"),
+    "D214": FindingCode("an invalid drawbridge.dev/mode label of a Namespace, so that drawbridge only warns", _ERROR, "write off, observe, warn or enforce, in quotes, or remove the label: until then drawbridge only warns in the namespace"),
     "D215": FindingCode("an object that is too large to be checked completely", _WARNING, "split the object, or run `drawbridge translate` on the unchecked part alone"),
     "D216": FindingCode("a claim or pod that exceeds a DeviceQuota", _WARNING, "request less, free devices of the namespace, or ask for a larger quota (docs/configuration.md#quotas)"),
     "D217": FindingCode("a DeviceQuota that has room for only some of the replicas", _INFO, "lower the number of replicas, free devices of the namespace, or ask for a larger quota"),
@@ -97,7 +97,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "D311": FindingCode("a request without an amount for shared devices", _INFO, "set capacity.requests: otherwise the claim takes the whole capacity of a device"),
     "D312": FindingCode("an outdated CEL expression", _WARNING, "write the form that the message gives"),
     "D313": FindingCode("driver parameters for a driver whose devices the class does not select", _INFO, "check the driver's name"),
-    "D314": FindingCode("a capacity that matching devices do not have under that name", _WARNING, "write the published name: memory and gpu.example.com/memory are two names here"),
+    "D314": FindingCode("a capacity whose name differs from the published name by its domain", _WARNING, "write the published name: memory and gpu.example.com/memory are two names here"),
     "D315": FindingCode("no node could serve the claim, even with all devices free", _WARNING, "request what the message offers, or devices that one node has"),
     "D316": FindingCode("more driver parameters than an allocation can hold", _WARNING, "merge entries: the classes and the claim together may have 64"),
     "D317": FindingCode("a DeviceTaintRule that taints no device, or every device", _WARNING, "write driver, pool and device as the ResourceSlices name them"),
@@ -115,12 +115,12 @@ CODES: Final[dict[str, FindingCode]] = {
     "D410": FindingCode("large partitions come before small ones", _INFO, "list small partitions first: the scheduler takes the first device that fits"),
     "D411": FindingCode("upper case in the name of a driver", _WARNING, "use lower case"),
     "D414": FindingCode("a counter set defined twice in a pool", _WARNING, "make counter set names unique in the pool: the scheduler allocates no device of this pool"),
-    "D415": FindingCode("compatibility groups that exclude no device, or every other device", _INFO, "check whether you want the effect that the message describes"),
+    "D415": FindingCode("compatibility groups that exclude no other device, or all other devices", _INFO, "check whether you want the effect that the message describes"),
     "D416": FindingCode("a shared capacity without a default", _INFO, "set requestPolicy.default"),
     "D418": FindingCode("a node selector with an empty term or with several terms", _WARNING, "remove the empty term; write only one term for a device"),
     # compatibleOnlyWith.
     "D501": FindingCode("two devices disagree on whether they are compatible", _WARNING, "change the rules: either both devices permit each other, or neither permits the other"),
-    "D502": FindingCode("a rule that also keeps devices of different hardware apart, because it reads no attribute of the hardware", _WARNING, "set scope: counterSet, or compare an attribute that identifies the hardware"),
+    "D502": FindingCode("a rule that keeps partitions of different GPUs apart, because it reads no attribute that identifies the GPU", _WARNING, "set scope: counterSet, or compare an attribute that identifies the hardware"),
     "D503": FindingCode("a rule that applies to no device", _WARNING, "correct the driver or the selector of the rule"),
     "D504": FindingCode("a device whose rule permits no other device", _INFO, "keep the rule if the device is to be used alone; otherwise let the rule permit devices of the same mode"),
     "D505": FindingCode("a rule that fails on some devices", _WARNING, "test for an attribute before the rule reads it: a rule permits no device on which it fails"),

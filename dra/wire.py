@@ -56,7 +56,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 
 
 class WireError(ValueError):
-    """The JSON is not a valid object of its type. `pointer` leads to the wrong value."""
+    """The JSON is not a valid object of its type. `pointer` is the JSON pointer to the invalid value."""
 
     def __init__(self, message: str, pointer: str = "") -> None:
         super().__init__(f"{pointer}: {message}" if pointer else message)

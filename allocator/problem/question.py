@@ -85,7 +85,7 @@ class Question(msgspec.Struct, frozen=True, eq=False):
     leaves: tuple[Leaf, ...]
     asks: tuple[Ask, ...]
     constraints: tuple[Constraint, ...]
-    reading: Reading  # the version of the allocator that answers
+    reading: Reading  # how the allocator of the server's version reads requests and slices
 
 
 def question_of(claims: Sequence[ResourceClaim], stock: Stock) -> Question:

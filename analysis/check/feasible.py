@@ -49,7 +49,7 @@ def find_unservable(
     findings: Sequence[Sequence[Finding]],
     server: Server = EVERYTHING,
 ) -> list[list[Finding]]:
-    """Add the findings about each claim and template; `findings` are those about each object."""
+    """Return, for each object, its findings in `findings` and the new ones: claims and templates that no device can serve."""
     from dra.budget import Budget
     from dra.finding import stated
     from webhook.admission import Feasibility, find_broken_rule, judge

@@ -103,11 +103,13 @@ def report(overview: Overview, *, whole: bool) -> Report:
     if not whole and (more := len(grouped) - _NAMESPACES) > 0:
         parts.append(f"... and {count_of(more, 'more namespace')}, which `-o wide`, csv, json and html list")
     server = f"Kubernetes {overview.server}: " if overview.server else ""
-    read = f"{count_of(overview.objects, 'object')} read, {count_of(overview.pods, 'living pod')} among them"
+    read = (
+        f"{count_of(overview.objects, 'object')} read, among them {count_of(overview.pods, 'running or pending pod')}"
+    )
     workload_count = "no workload requests a device"
     if overview.workloads:
         workload_count = f"{count_of(len(overview.workloads), 'workload')} with devices"
-    # Such as: "Kubernetes 1.36: 2,400 objects read, 900 living pods among them; 40 workloads with devices".
+    # Such as: "Kubernetes 1.36: 2,400 objects read, among them 900 running or pending pods; 40 workloads with devices".
     summary = f"{server}{read}; {workload_count}"
     return Report("Accelerator workloads: what becomes of them", parts, summary)
 
@@ -164,7 +166,7 @@ def _totals(overview: Overview) -> Iterator[tuple[str, int, str]]:
         until = sum(any(key.until for key in workload.keys) for workload in workloads)
         notes = [
             count_of(pods, "pod"),
-            f"{moved:,} on claims already" if moved else "",
+            f"{moved:,} of them with claims already" if moved else "",
             f"{stays:,} only at the webhook" if stays else "",
             f"{until:,} until the cluster is ready" if until else "",
             *[f"{number:,} would be {would} in mode enforce" for would, number in enforced.items()],

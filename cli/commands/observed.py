@@ -57,7 +57,9 @@ def command(*, logs: tuple[str, ...], namespace: str, output: str) -> Exit:
                 raise Broken(f"{name}: cannot be read: {error.strerror or error}", "check the path") from error
         summaries = summarise((line for log in lines for line in log), warn)
     if not summaries:
-        warn("no decision of a webhook was read: give the webhook's log at level info, from `kubectl logs`")
+        warn(
+            "no decision of a webhook was read: pass the webhook's log, from `kubectl logs`; the webhook logs decisions only at level info"
+        )
     shown = [row for row in summaries if namespace in ("", row.namespace)]
     write(output, lambda: _report(shown), lambda: {"namespaces": [msgspec.to_builtins(row) for row in shown]})
     return Exit.FINE

@@ -176,7 +176,7 @@ def owning_pods(claim: ResourceClaim) -> list[OwnerReference]:
 
 
 def why_orphaned(claim: ResourceClaim, pod_uids: Collection[str]) -> str:
-    """Return a message if the pod for which a claim was created no longer exists; "" if the claim is being deleted."""
+    """Return a message if the pod for which a claim was created no longer exists and the claim is not being deleted, else ""."""
     owners = owning_pods(claim)
     if not owners or claim.metadata.deletion_timestamp or any(owner.uid in pod_uids for owner in owners):
         return ""

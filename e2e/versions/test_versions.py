@@ -135,13 +135,13 @@ def test_a_read_only_allocator_explains_a_waiting_pod(control_plane, read_only_a
 
 def test_pods_get_devices_through_the_extender(control_plane, bridge, gpus, namespace, cell):
     extender.allocate_and_free(control_plane, namespace)
-    cell("bridge, extender: devices are allocated and freed")
+    cell("allocator as scheduler extender: devices are allocated and freed")
 
 
 def test_pods_get_devices_through_the_plugin(control_plane, bridge, scheduler, namespace, cell):
     plugin.test_pods_get_and_reuse_devices_through_the_plugin(control_plane, namespace)
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
-    cell("bridge, our scheduler: devices are allocated and freed, and a waiting pod is placed")
+    cell("allocator with our scheduler plugin: devices are allocated and freed, and a waiting pod is placed")
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,7 @@ def test_our_driver_prepares_devices(control_plane, driver, namespace, created, 
     assert device_variables(driver, namespace, "p") == {"DRAWBRIDGE_DEVICE_GPU_0": "GPU-0", "card": "yes"}
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/p", gracePeriodSeconds=0)
     until_freed(driver, set())
-    cell("node, our driver: a container sees its device")
+    cell("our node driver: a container sees its device")
 
 
 @pytest.mark.time_limit(400, "the control plane starts three times")

@@ -1,6 +1,7 @@
-"""Targets: the kinds of device that a dialect can request, with the names that their drivers use.
+"""Targets: the kinds of device that legacy keys can request, with the names that their drivers use.
 
-The data comes from the drivers' releases. It selects the DeviceClass of a target and names attributes and capacities in claims. What a
+The data comes from the drivers' releases. Translation takes the DeviceClass of a target, and the names of attributes and capacities, from
+this data. What a
 driver publishes on the cluster (`webhook.state.inventory`) takes precedence over this data. An administrator adds targets of the same form under
 `targets` in the configuration.
 """
@@ -32,7 +33,7 @@ class Target(
     driver: str  # `spec.driver` of its slices
     title: str = ""  # for messages
     classes: tuple[str, ...] = ()  # the DeviceClasses of the vendor's chart, the preferred one first
-    type: str = ""  # value of the driver's `type` attribute, if the driver publishes several kinds
+    type: str = ""  # the kind among those that the driver publishes; "" if it publishes one kind
     # Attributes of the driver's domain, with the values that all devices of the target have. They are necessary if the class selects other
     # kinds of device too.
     where: Mapping[str, str] = {}
@@ -46,10 +47,11 @@ class Target(
     cores: str = "cores"  # capacity for shares of the compute
     # The devices of a container may be spread over several claims.
     separable: bool = True
-    # The attributes that the driver publishes by its source code. They count if no slices are known.
+    # The attributes that the driver publishes, according to its source code. They are used if no slices are known.
     attributes: tuple[str, ...] = ()
     request: str = "gpu"  # prefix of the request names in claims
-    # Another target for whole devices. It is requested if it serves them better.
+    # Another target with the same devices. Whole devices are requested from it if this target cannot serve them, or if only the other target
+    # publishes the attribute that the devices must share.
     instead: str = ""
     # The target that serves virtual functions if the cluster has no class for this target.
     virtual: str = ""
@@ -57,13 +59,13 @@ class Target(
     virtual_flag: str = ""
     # Attributes that are true for a network device with RDMA. Claims require only those that nodes publish.
     rdma_flags: tuple[str, ...] = ()
-    # The vendor's name. The legacy system puts it before a product name that lacks it, so users may write it in the words that select models.
+    # The vendor's name. Legacy systems put it before a product name that lacks it, so annotations that select models may contain it.
     vendor: str = ""
-    # Several shares of one container must be on cards of one product, because the driver numbers the limits of the cards in no fixed order.
+    # Several shares of one container must be on cards of one product: the driver assigns the containers' limits to the cards in no fixed order.
     one_product: bool = False
     # The PCIe root may be published as the empty text, which equals every other empty root.
     rootless: bool = False
-    # A device publishes the name of its pool, which is the resource name that requests it.
+    # A device publishes the name of its resource pool, which is the name of the extended resource that requests such a device.
     pooled: bool = False
     # The driver moves devices into the pod's network namespace, so pods with hostNetwork cannot have them.
     moved: bool = False

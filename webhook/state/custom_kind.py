@@ -59,7 +59,7 @@ class CustomKind(NamedTuple):
 
 
 def custom_kinds(objects: Iterable[_Object]) -> Mapping[GroupKind, tuple[CustomKind, ...]]:
-    """Return the custom kinds of some objects whose definitions are also among the objects. Two definitions of one kind are both kept."""
+    """Return the custom kinds whose objects and CustomResourceDefinitions are both among the objects. Two definitions of one kind are both kept."""
     definitions: list[_Object] = []
     wanted_kinds: set[GroupKind] = set()
     for obj in objects:

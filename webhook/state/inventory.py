@@ -121,14 +121,14 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             known=True,
             classes=classes_by_name,
             nodes=all_nodes,
-            handed_out=_handed_out(nodes) if evidence.chooses else handed_out_anywhere,
+            handed_out=_handed_out(nodes) if evidence.is_restricted else handed_out_anywhere,
             handed_out_anywhere=handed_out_anywhere,
             labelled=labelled,
             shared=shared,
             installed=installed,
             grows=installed.autoscalers[0].name if installed.autoscalers else next(pool_labels, ""),
             extended=serve_resources(classes),
-            chosen=evidence.chooses,
+            chosen=evidence.is_restricted,
             census=census,
         )
 

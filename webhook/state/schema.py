@@ -25,7 +25,7 @@ from webhook.dialects import (
 )
 
 Mode = Literal["observe", "warn", "enforce", "off"]
-Serving = Literal["leave", "translate"]
+LeaveOrTranslate = Literal["leave", "translate"]
 
 
 class _Declared(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -33,7 +33,7 @@ class _Declared(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
 
 
 class Model(_Declared, frozen=True, kw_only=True):
-    """A device model and its memory, which converts a percentage of a device if no node publishes the memory."""
+    """A device model and its memory. If no node publishes the memory, a percentage of a device is converted to bytes by this value."""
 
     # The product name that the driver publishes.
     product: str
@@ -42,7 +42,7 @@ class Model(_Declared, frozen=True, kw_only=True):
 
 
 class Joint(_Declared, frozen=True, kw_only=True):
-    """Two keys that belong together in a container: their devices form pairs that share the value of an attribute."""
+    """Two keys that belong together in a container. Their devices form groups, and the devices of a group share the value of an attribute."""
 
     # The key of one kind of device.
     primary: str
@@ -60,7 +60,7 @@ class Placing(_Declared, frozen=True, kw_only=True):
 
     # A strategy, or several strategies with weights: NAME=WEIGHT,NAME=WEIGHT.
     strategy: str = ALLOCATORS_DEFAULT
-    # Namespace: the strategy for its pods.
+    # The strategy for the pods of each namespace, by the name of the namespace.
     namespaces: dict[str, str] = {}
     # The maximum number of pods with devices that the bridge places on a node; 0 is no maximum.
     most_pods_per_node: int = 0
@@ -80,7 +80,7 @@ class BridgeSettings(_Declared, frozen=True, kw_only=True):
 
 
 class Evidence(_Declared, frozen=True, kw_only=True):
-    """The drivers and nodes that show what a key means and which sizes exist. An empty field chooses all drivers or nodes."""
+    """The drivers and nodes that show what a key means and which device sizes exist. An empty list of drivers, or an empty selector, means all."""
 
     # Drivers whose slices count.
     drivers: tuple[str, ...] = ()
@@ -91,7 +91,8 @@ class Evidence(_Declared, frozen=True, kw_only=True):
     namespaces: tuple[str, ...] = ()
 
     @property
-    def chooses(self) -> bool:
+    def is_restricted(self) -> bool:
+        """Whether only some drivers or nodes count."""
         return bool(self.drivers or self.node_selector)
 
 
@@ -109,7 +110,7 @@ class PreferredNodes(_Declared, frozen=True, kw_only=True):
 class MixedFleet(PreferredNodes, frozen=True, kw_only=True):
     """The preferred nodes for one resource, with exceptions for namespaces."""
 
-    # Namespace: `prefer`, `percent` or `nodeSelector` for its pods.
+    # `prefer`, `percent` or `nodeSelector` for the pods of each namespace, by the name of the namespace.
     namespaces: dict[str, PreferredNodes] = {}
 
 
@@ -120,18 +121,20 @@ class ExtendedResources(_Declared, frozen=True, kw_only=True):
     """
 
     # The value for all other pods. If not set, it is `translate` for drivers that the bridge manages, and `leave` for others.
-    default: Serving | None = None
-    # Driver: the value for pods that request its devices.
-    drivers: dict[str, Serving] = {}
-    # Namespace: the value for its pods. It takes precedence over `autoscaled`, which takes precedence over `drivers`.
-    namespaces: dict[str, Serving] = {}
+    default: LeaveOrTranslate | None = None
+    # The value for pods that request devices of a driver, by the name of the driver.
+    drivers: dict[str, LeaveOrTranslate] = {}
+    # The value for the pods of each namespace, by its name. It takes precedence over `autoscaled`, which takes precedence over `drivers`.
+    namespaces: dict[str, LeaveOrTranslate] = {}
     # The value for pods that may need a new node, if the autoscaler that would create this node ignores claims.
-    autoscaled: Serving | None = None
+    autoscaled: LeaveOrTranslate | None = None
 
-    def choose(self, driver: str, namespace: str, annotation: str, *, managed: bool, autoscaled: bool) -> Serving:
-        """Return the choice for a pod. An annotation with any other value is ignored."""
-        if annotation in get_args(Serving):
-            return cast("Serving", annotation)
+    def choose(
+        self, driver: str, namespace: str, annotation: str, *, managed: bool, autoscaled: bool
+    ) -> LeaveOrTranslate:
+        """Return the choice for a pod. An annotation whose value is neither `leave` nor `translate` is ignored."""
+        if annotation in get_args(LeaveOrTranslate):
+            return cast("LeaveOrTranslate", annotation)
         usual = self.default or ("translate" if managed else "leave")
         rule = self.autoscaled if autoscaled else None
         return self.namespaces.get(namespace) or rule or self.drivers.get(driver) or usual
@@ -144,9 +147,9 @@ class CPUClaims(_Declared, frozen=True, kw_only=True):
     """
 
     # The value for all other namespaces.
-    default: Serving = "leave"
-    # Namespace: the value for its pods.
-    namespaces: dict[str, Serving] = {}
+    default: LeaveOrTranslate = "leave"
+    # The value for the pods of each namespace, by the name of the namespace.
+    namespaces: dict[str, LeaveOrTranslate] = {}
 
     def wanted(self, namespace: str) -> bool:
         return self.namespaces.get(namespace, self.default) == "translate"
@@ -195,11 +198,11 @@ class NodeTemplate(_Declared, frozen=True, kw_only=True):
 
 
 class KubernetesSettings(_Declared, frozen=True, kw_only=True):
-    """Values of the API server and its scheduler that they do not report themselves."""
+    """Values of the API server and its scheduler that drawbridge cannot read from them."""
 
     # The version as 1.N, for commands on files. A cluster reports its own version.
     version: str = ""
-    # Feature gate of the API server and the scheduler: whether it is on.
+    # Whether each feature gate of the API server and the scheduler is on, by the name of the gate.
     feature_gates: dict[str, bool] = {}
 
     def declared(self) -> Declared:

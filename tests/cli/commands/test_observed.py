@@ -104,5 +104,5 @@ def test_foreign_log_lines_and_collector_prefixes_are_ignored(tmp_path):
     assert run("observed", tmp_path / "gone").exit_code == 2
     empty_result = run("observed", stdin="kind: Pod\n")
     assert empty_result.stdout == "0 pods in 0 namespaces\n"
-    assert "warning: no decision of a webhook was read: give the webhook's log at level info" in empty_result.stderr
+    assert "warning: no decision of a webhook was read: pass the webhook's log" in empty_result.stderr
     assert "no decision" not in run("observed", file, "-n", "b").stderr
