@@ -17,7 +17,7 @@ def test_nvidia_pods_get_devices_if_the_class_serves_the_resource(control_plane,
     by_core, by_us = stored["status"].get("extendedResourceClaimStatus"), claims_of(control_plane, gated, "two")
     assert bool(by_core) != bool(by_us)
     served_by = "by Kubernetes" if by_core else "by our claims"
-    cell("webhook: a pod gets GPUs by the extended resource name of a DeviceClass", served_by)
+    cell("webhook: a class's resource name leads to GPUs", served_by)
     if by_core:
         control_plane.delete(f"/api/v1/namespaces/{gated}/pods/two", gracePeriodSeconds=0)
         claims = f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaims"

@@ -141,7 +141,7 @@ def test_pods_get_devices_through_the_extender(control_plane, bridge, gpus, name
 def test_pods_get_devices_through_the_plugin(control_plane, bridge, scheduler, namespace, cell):
     plugin.test_pods_get_and_reuse_devices_through_the_plugin(control_plane, namespace)
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
-    cell("allocator with our scheduler plugin: devices are allocated and freed, and a waiting pod is placed")
+    cell("allocator with our plugin: devices are allocated and freed, a waiting pod is placed")
 
 
 @pytest.fixture(scope="module")
