@@ -13,7 +13,7 @@ def important_pod(name, *claims, **spec):
 
 
 def disruption_budget(allowed):
-    """Return a PodDisruptionBudget for pods with the label app=kept, whose status allows this number of disruptions."""
+    """Return a PodDisruptionBudget for pods with the label app=kept. Its status allows this number of disruptions."""
     meta = {"name": "b", "namespace": "default"}
     spec = {"selector": {"matchLabels": {"app": "kept"}}}
     return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": meta, "spec": spec, "status": {"disruptionsAllowed": allowed}}  # fmt: skip
@@ -71,7 +71,7 @@ async def existing_pods(sidecar, *names):
 
 
 async def extender_filter(sidecar, name, *nodes):
-    """Call filter as a stock (unmodified) scheduler does; return the answer."""
+    """Call the filter of the extender as a stock (unmodified) scheduler does; return the answer."""
     question = {"Pod": await sidecar.pod(name), "NodeNames": nodes}
     return (await sidecar.ask("/extender/filter", question))[1]
 

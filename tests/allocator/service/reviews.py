@@ -63,4 +63,4 @@ def pending_devices(sidecar):
         find_pod=sidecar.service.knowledge.pod,
         find_spec=admission._spec,
     )
-    return pending.get(("gpu", "devices"), 0) // 10**9
+    return pending.get(("gpu", "devices"), 0) // 10**9  # amounts are in billionths

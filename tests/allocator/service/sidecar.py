@@ -19,7 +19,7 @@ from tests.objects import container, device_quota, exactly, resource_slice
 from tests.waiting import until
 
 DRIVER = "gpu.example.com"
-# A replica without the Lease tries this often to get it. Renewals are as frequent, and each wakes every watch of the embedded store.
+# Seconds between the attempts to get or renew the Lease. More attempts would slow the tests, as each renewal wakes every watch of the store.
 TERM = Term(retry=0.2)
 RULES = PlacementRules()
 
@@ -29,6 +29,7 @@ def node(name, **status):
 
 
 def gpus(nodeName, count):
+    """Return a node's ResourceSlice with this number of devices."""
     devices = [f"gpu-{i}" for i in range(count)]
     return resource_slice(f"{nodeName}-gpus", *devices, driver=DRIVER, pool=nodeName, nodeName=nodeName)
 
@@ -54,6 +55,7 @@ def pod_with_extended_resource(name, count=1, **spec):
 
 
 def fleet(nodes=2, each=2):
+    """Return a DeviceClass, and nodes with `each` devices per node."""
     names = [f"n{i}" for i in range(nodes)]
     return [device_class(), *(node(name) for name in names), *(gpus(name, each) for name in names)]
 
@@ -129,6 +131,7 @@ async def running(cluster, *, identity="one", leads=True, reviewing=None, rules=
 
 
 def loaded(*objects):
+    """Return an embedded store with these objects."""
     cluster = Embedded()
     cluster.load(list(objects))
     return cluster

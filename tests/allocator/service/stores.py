@@ -8,7 +8,7 @@ from cluster.embedded import Embedded
 class FaultyStore(Embedded):
     """A store whose writes of claims can fail or get no answer. The first write has the number 1.
 
-    `errors_before` and `errors_after` map the number of a write to the error that is raised before or after the store has the write.
+    `errors_before` and `errors_after` map the number of a write to the error that is raised before or after the store carries out the write.
     """
 
     def __init__(self):
