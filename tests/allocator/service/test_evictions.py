@@ -160,7 +160,7 @@ def with_namespace(obj, namespace):
 
 
 async def test_pods_of_other_namespaces_are_not_named_in_an_event():
-    """The victim's event does not name the preemptor, nor the preemptor's message the victim. The list of victims is for administrators."""
+    """The victim's event does not name the preemptor, nor does the preemptor's message name the victim. The answer's list is for administrators."""
     foreign_pod = with_namespace(pod("secret", "secret", priority=1), "theirs")
     cluster = loaded(*fleet(1, 1), with_namespace(claim("secret"), "theirs"), foreign_pod, claim("urgent"), important_pod("urgent", "urgent"))  # fmt: skip
     async with running(cluster) as sidecar:

@@ -1,4 +1,4 @@
-"""Preemption for pods of a stock (unmodified) scheduler. It calls the allocator as its extender, and never calls postfilter."""
+"""Preemption for pods of a stock (unmodified) scheduler. Such a scheduler calls the allocator as its extender, and never calls postfilter."""
 
 import pytest
 
@@ -31,9 +31,9 @@ async def test_a_pod_preempts_through_the_extender_and_gets_the_device():
 
 async def test_in_advise_mode_victims_are_reported_once_and_not_evicted():
     cluster = loaded(*full_node_and_preemptor("a", requested=1))
-    async with running(cluster) as sidecar:
+    async with running(cluster, preempting=Preempting.ADVISE) as sidecar:
         await start_pod(sidecar, "a", "n0")
-        sidecar.service.extender_preemption._again = 0.0
+        sidecar.service.extender_preemption._again = 0.0  # no pause between two scans for a pod
         for _ in range(3):
             earlier_scans = sidecar.service.extender_preemption.scans
             await extender_filter(sidecar, "urgent", "n0")

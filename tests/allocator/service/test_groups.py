@@ -65,7 +65,7 @@ async def test_no_pod_is_evicted_for_a_group_that_cannot_fit():
         assert (answer["nominations"], answer["victims"], await pod_exists(sidecar, "a")) == ([], [], True)
 
 
-async def test_the_token_of_an_earlier_prefilter_call_is_refused():
+async def test_a_supposition_refuses_the_token_of_an_earlier_prefilter_call():
     cluster = loaded(*fleet(1, 2), *map(claim, ("g0", "g1")), important_pod("g0", "g0"), important_pod("g1", "g1"))
     async with running(cluster) as sidecar:
         earlier_token = (await prefilter_in_supposition(sidecar, "g0"))["token"]
@@ -173,11 +173,8 @@ async def cost_and_least_cost(rng):
                     evictable[node].append(priorities[name])
                 else:
                     protected_pods[node] += 1
-        for below in (
-            1,
-            2,
-            3,
-        ):  # like the plugin, first suppose that only the pods with the lowest priority are evicted
+        # Like the plugin, first suppose that only the pods with the lowest priority are evicted.
+        for below in (1, 2, 3):
             places = await place_in_supposition(sidecar, members, rng.choice, suppose=str(below), below=below)
             if len(places) == len(members):
                 victims = [victim["name"] for victim in (await make_room(sidecar, places))["victims"]]

@@ -92,7 +92,7 @@ async def test_devices_freed_for_a_nominated_pod_are_kept(leader):
         assert "default/next" in next_wake["pods"]
 
 
-async def test_an_equal_pods_nominated_node_is_not_available():
+async def test_a_preemptor_does_not_get_an_equal_pods_nominated_node():
     rival = important_pod("rival", "rival")
     claims = [claim(name) for name in ("low", "rival", "urgent")]
     cluster = loaded(*fleet(1, 1), *claims, pod("low", "low", priority=1), rival, important_pod("urgent", "urgent"))
@@ -129,7 +129,7 @@ async def test_the_end_of_a_nomination_requeues_the_refused_pod(ending, monkeypa
     async with running(cluster, preempting=Preempting.EVICT) as sidecar:
         last_seq = await keep_device_for_urgent(cluster, sidecar)
         if ending.startswith("the scheduler"):
-            sidecar.service.pods.nominations._ours.clear()
+            sidecar.service.pods.nominations._ours.clear()  # from now on, only the pod's status has a nomination
             await nominate(cluster, "n0")
             await until(lambda: sidecar.service.pods.find("pod-urgent").status.nominated_node_name)
             assert (await extender_filter(sidecar, "late", "n0"))["NodeNames"] == []

@@ -1,4 +1,4 @@
-"""Interrupted evictions on the embedded store: no pod is evicted in vain."""
+"""Evictions on the embedded store while pods, devices or leaders change: no pod is evicted in vain."""
 
 import asyncio
 import threading
@@ -132,7 +132,7 @@ async def test_two_concurrent_calls_evict_one_pod():
 
 
 async def test_a_stale_disruption_budget_allows_one_eviction_of_protected_pods():
-    """The budget's controller updates its status later. Until then the allocator subtracts the pods that it evicted."""
+    """The budget's controller updates the budget's status later. Until then the allocator subtracts the pods that it evicted."""
     protected_pods = [pod(name, name, priority=1) for name in ("kept", "kept2")]
     for protected_pod in protected_pods:
         protected_pod["metadata"]["labels"] = {"app": "kept"}
