@@ -1,6 +1,6 @@
 """Short answers of prefilter: they omit the largest group of nodes with an equal outcome, and mean the same as long answers.
 
-Only a scheduler that states the same nodes as the allocator has gets a short answer. For the tests of the Go plugin,
+A scheduler gets a short answer only if it states exactly the nodes that the allocator knows. For the tests of the Go plugin,
 `bridge/plugin/testdata/answers.json` has pairs of a long and a short answer. This command writes the file:
 
     python -m tests.allocator.service.test_answers
@@ -103,6 +103,7 @@ def answer_cases():
 
 
 def answers_text():
+    """Return the text of the file, with one line per case."""
     return json.dumps(answer_cases(), separators=(",", ":")).replace('{"nodes":["n0"', '\n{"nodes":["n0"') + "\n"
 
 
@@ -113,6 +114,7 @@ def test_the_answers_file_of_the_go_plugin_is_current():
 
 
 def test_the_short_answer_omits_only_the_largest_group_of_nodes():
+    # A form of a short answer: whether omitted nodes fit, whether fitting nodes are listed, and whether any nodes are listed.
     forms_of_short_answers, verdicts = set(), set()
     for pair in answer_cases():
         nodes, long, short = pair["nodes"], pair["named"], pair["short"]
@@ -131,7 +133,7 @@ def test_the_short_answer_omits_only_the_largest_group_of_nodes():
 
 
 @pytest.mark.parametrize("scheduler_nodes", [None, (), ("n0", "n1"), ("n0", "n1", "n2", "n3"), ("n0", "n1", "n3")])
-def test_a_scheduler_without_the_same_nodes_gets_all_node_names(scheduler_nodes):
+def test_a_scheduler_with_other_or_no_nodes_gets_all_names(scheduler_nodes):
     nodes = dict.fromkeys(("n0", "n1", "n2"))
     fleet_outlook = FleetOutlook(Outlook.FITS, dict.fromkeys(nodes, 0))
     assert ask(fleet_outlook, nodes, scheduler_nodes) == ask(fleet_outlook, nodes) == {"verdict": "fits", "token": "t", "message": "", "reasons": [], "nodes": [{"name": name, "score": 0} for name in nodes]}  # fmt: skip
@@ -139,7 +141,7 @@ def test_a_scheduler_without_the_same_nodes_gets_all_node_names(scheduler_nodes)
 
 
 def test_the_checksum_changes_with_the_set_of_nodes():
-    assert known_nodes(["n1", "n2"]).sum == 5870541378  # the plugin's tests have the same number
+    assert known_nodes(["n1", "n2"]).sum == 5870541378  # the tests of the Go plugin have the same number
     assert known_nodes(["a", "b"]) == known_nodes(["b", "a"]) != known_nodes(["a", "c"]) != known_nodes(["a"])
     stock = SimpleNamespace(nodes={"a": None})
     plugin = plugin_of(lambda: FleetOutlook(Outlook.FITS, dict.fromkeys(stock.nodes, 0)), stock)

@@ -58,7 +58,7 @@ def test_pods_are_retried_in_batches_after_the_debt_is_paid():
     turns = NamespaceTurns(clock)
     spend_time(turns, clock, "hog", 10.0)
     pods = [pod_in_namespace(f"p{i}", "hog") for i in range(AT_ONCE + 2)]
-    other_pod = pod_in_namespace("honest", "team")
+    other_pod = pod_in_namespace("cheap", "team")
     assert "take long to evaluate" in turns.reason_to_wait("hog")
     assert turns.next_pods([*pods, other_pod]) == [other_pod]
     clock.now += 10.0 / SHARE
@@ -77,7 +77,7 @@ def test_namespace_debts_take_bounded_memory_and_the_largest_is_kept():
 
 
 def expensive_claim(name):
-    """Return a claim with 32 selectors that take long on any machine; each of them computes 3,600 sums."""
+    """Return a claim with 32 selectors that take long on any machine; each computes 3,600 sums. `name` ends with a number, so that claims differ."""
     numbers = str(list(range(60)))
     costly_claim = claim(name)
     expressions = [f"{numbers}.all(x, {numbers}.all(y, x + y + {i} != -{name[1:]})) && device.driver == '{DRIVER}'" for i in range(32)]  # fmt: skip
@@ -93,7 +93,7 @@ async def test_a_cheap_pod_is_answered_while_expensive_pods_wait():
     objects = [*map(expensive_claim, names), *(pod(name, name) for name in names)]
     for obj in objects:
         obj["metadata"]["namespace"] = "hog"
-    cluster = loaded(*fleet(1, 41), *objects, claim("honest"), pod("honest", "honest"))
+    cluster = loaded(*fleet(1, 41), *objects, claim("cheap"), pod("cheap", "cheap"))
     async with running(cluster) as sidecar:
         seq = sidecar.service.requeue_events.seq
         waiting_pods = set()
@@ -106,7 +106,7 @@ async def test_a_cheap_pod_is_answered_while_expensive_pods_wait():
                 if len(waiting_pods) == 3:
                     break
         assert waiting_pods
-        assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("honest")}))[1]["verdict"] == "fits"
+        assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("cheap")}))[1]["verdict"] == "fits"
         await until(lambda: waiting_pods & set(sidecar.service.requeue_events.since(seq).pods))
 
 

@@ -26,10 +26,8 @@ async def test_reserved_devices_are_not_given_to_another_pod_until_released():
         }
         assert answers["p"]["verdict"] == answers["q"]["verdict"] == "fits"
         status, reserved = await sidecar.plugin("reserve", {"token": answers["p"]["token"], "node": "n0"})
-        assert (status, await sidecar.plugin("reserve", {"token": answers["p"]["token"], "node": "n0"})) == (
-            200,
-            (200, reserved),
-        )
+        assert status == 200
+        assert await sidecar.plugin("reserve", {"token": answers["p"]["token"], "node": "n0"}) == (200, reserved)
         status, refusal = await sidecar.plugin("reserve", {"token": answers["q"]["token"], "node": "n0"})
         assert (status, refusal["remedy"]) == (409, "schedule the pod again")
         assert "schedule the pod again" not in refusal["error"]
@@ -170,10 +168,10 @@ async def test_messages_do_not_name_claims_of_other_namespaces():
     foreign_pod = pod("secret", "secret")
     for obj in (claims["secret"], foreign_pod):
         obj["metadata"]["namespace"] = "theirs"
-    device_class_, node_, slices = fleet(1, 1)
-    slices["spec"]["devices"][0] |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi"}}}
+    device_class_, node_, slice_ = fleet(1, 1)
+    slice_["spec"]["devices"][0] |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi"}}}
     objects = (*claims.values(), foreign_pod, pod("mine", "mine"), pod("late", "late"))
-    async with running(loaded(device_class_, node_, slices, *objects)) as sidecar:
+    async with running(loaded(device_class_, node_, slice_, *objects)) as sidecar:
         await sidecar.place("mine")
         _, first_answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("late")})
         _, answer = await sidecar.plugin("prefilter", {"pod": foreign_pod})

@@ -100,7 +100,7 @@ QUICK_FAMILIES = (
 
 
 def with_extended_resource(pod, stock):
-    """Add a request for an extended resource to a pod. Any device serves the resource, and so do device plugins on half of the nodes."""
+    """Return the pod with a request for an extended resource, and a stock where any device or a device plugin on every second node serves it."""
     selector = {"cel": {"expression": "device.driver != ''"}}
     device_class = sidecar.device_class("served", extendedResourceName=EXTENDED_RESOURCE, selectors=[selector])
     plugin_nodes = [sidecar.node(name, allocatable={EXTENDED_RESOURCE: "1"}) for name in list(stock.nodes)[::2]]
@@ -337,4 +337,4 @@ async def test_a_threads_reservation_is_recomputed_only_after_a_change(monkeypat
         assert status == 200
         assert (await client.plugin("commit", {"reservation": reserved["reservation"]}))[0] == 200
         assert await client.allocated_devices("a") == ["n0/gpu-0" if change == "nothing changes" else "n0/gpu-1"]
-    assert decisions == (2 if change == "nothing changes" else 3)
+    assert decisions == (2 if change == "nothing changes" else 3)  # on the loop, in the thread, and after a change

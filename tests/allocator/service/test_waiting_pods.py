@@ -52,7 +52,7 @@ def clock():
 def table(events, clock):
     """Return a table of waiting pods with one pod, which waited for devices and was requeued."""
     pods = WaitingPods(events, clock)
-    pods.put(BIG_POD, WaitReason.ROOM, b"two")
+    pods.put(BIG_POD, WaitReason.ROOM, shape=b"two")
     pods.requeue(pods.pods_waiting_for(WaitReason.ROOM))
     return pods
 
