@@ -1,4 +1,7 @@
-"""What the allocator knows of its API server: feature gates that are reported, declared or guessed, also during an upgrade."""
+"""What the allocator knows of its API server: feature gates that are reported, declared or guessed, also during an upgrade.
+
+The stock is the allocator's copy of all devices and claims, read as a server with these gates reads them.
+"""
 
 import threading
 
@@ -33,7 +36,7 @@ def cluster_with_gates(*objects):
 
 async def test_the_stock_follows_the_servers_gates_and_guesses_are_reported():
     async with running(cluster_with_gates()) as sidecar:
-        sidecar.service.knowledge.declare(Declared(0, {PARTITIONS_GATE: False, SHARES_GATE: False}))
+        sidecar.service.knowledge.declare(Declared(gates={PARTITIONS_GATE: False, SHARES_GATE: False}))
         await until(lambda: not sidecar.service.knowledge.stock.reading.enabled(PARTITIONS_GATE))
         assert sidecar.service.knowledge.stock.reading.enabled(SHARES_GATE)  # as the server reports
         status, answer = await sidecar.ask("/api/v1/server")

@@ -81,7 +81,7 @@ async def test_an_admitted_pod_that_is_never_stored_expires():
         assert await refusal(sidecar, pod_using("q", "two")) == ""
 
 
-async def test_a_template_in_the_annotation_counts_if_its_hash_matches():
+async def test_an_annotated_template_counts_only_if_its_hash_matches_its_name():
     spec = template_of("x", 2)["spec"]
     name = claim_templates.name_of(spec)
     annotation = claim_templates.sign(
@@ -198,7 +198,7 @@ async def test_pods_older_than_their_template_do_not_exceed_the_quota():
             await refusal(sidecar, claim_created_for(owner, f"c{i}", count=1)) for i, owner in enumerate(stored_pods)
         ]
     assert refusals[:2] == ["", ""]
-    assert all("1 requested, 2 of 2 used" in refusal for refusal in refusals[2:])
+    assert all("1 requested, 2 of 2 used" in message for message in refusals[2:])
 
 
 async def test_a_pod_with_an_unstored_claim_counts_once(monkeypatch):
@@ -240,4 +240,4 @@ async def test_claims_with_a_forged_owner_do_not_exceed_the_quota():
         nobody = {"metadata": {"name": "nobody", "uid": "no-such-pod"}}
         refusals = [await refusal(sidecar, claim_created_for(owner, f"c{i}", count=1)) for i, owner in enumerate((stored, stored, stored, nobody))]  # fmt: skip
         assert refusals[:2] == ["", ""]
-        assert all("1 requested, 2 of 2 used" in refusal for refusal in refusals[2:])
+        assert all("1 requested, 2 of 2 used" in message for message in refusals[2:])

@@ -56,7 +56,8 @@ async def test_a_follower_returns_the_leaders_answer_completely_or_an_error(size
             await until(lambda: follower.service.election.holders_notes)
             status, answer = await post(follower.listening.quota, json.dumps(review_of(pod_using("p", "two"))))
     if size > LARGEST:
-        assert (status, answer["error"][-27:]) == (503, "has more than 1048576 bytes")
+        assert status == 503
+        assert answer["error"].endswith("has more than 1048576 bytes")
     else:
         assert (status, answer) == (200, json.loads(body))
 
@@ -88,7 +89,8 @@ async def test_a_follower_reuses_its_tls_context_until_the_authority_changes(tmp
         assert len(contexts) == 2
         peers.ca.write_text("")
         status, body = await post(follower.listening.quota, json.dumps(review_of(pod_using("s", "one"))))
-        assert (status, body["error"].partition(" 127")[0]) == (503, "the call of the leader at")
+        assert status == 503
+        assert body["error"].startswith("the call of the leader at 127.")
 
 
 async def test_concurrent_reviews_on_two_replicas_never_exceed_the_quota():
@@ -126,9 +128,8 @@ async def test_a_new_leader_counts_only_admitted_pods_that_were_stored():
         assert await refusal(old_leader, pod_using("lost", "one")) == ""
         assert "3 of 3 used" in await refusal(old_leader, pod_using("q", "one"))
         await until(lambda: new_leader.service.knowledge.pod("default", "stored") is not None)
-        old_leader.service.election._term = Term(
-            duration=0.0, retry=3600.0
-        )  # the old leader never tries to get the Lease again
+        # The old leader never tries to get the Lease again.
+        old_leader.service.election._term = Term(duration=0.0, retry=3600.0)
         await old_leader.service.election.release()
         await until(lambda: new_leader.service.lead.leads)
         assert "2 of 3 used, including 2 by" in await refusal(new_leader, pod_using("q", "two"))

@@ -18,11 +18,12 @@ async def reserve(sidecar, name, node="n0"):
 
 
 def status_of_quota(sidecar):
+    """Return the limits and the usage in the status of the quota `team`."""
     status = sidecar.service.knowledge.quotas.objects["default", "team"].status
     return tuple({key: str(amount) for key, amount in amounts.items()} for amounts in (status.hard, status.used))
 
 
-async def test_a_reservation_over_quota_is_refused_and_requeued_later():
+async def test_a_pod_over_quota_is_refused_and_requeued_later():
     cluster = loaded(*fleet(1, 4), quota_of(gpu__devices=3), claim("a", 2), claim("b", 2), pod("p", "a"), pod("q", "b"))
     async with running(cluster) as sidecar:
         assert (await reserve(sidecar, "p"))[0] == 200
@@ -133,7 +134,7 @@ async def test_the_allocator_waits_until_quotas_are_read():
         await asyncio.gather(reading, return_exceptions=True)
 
 
-async def test_pods_are_refused_while_a_quota_exceeds_its_memory_share(monkeypatch):
+async def test_pods_are_refused_while_quotas_exceed_their_namespaces_memory_share(monkeypatch):
     cluster = loaded(*fleet(1, 4), quota_of(gpu__devices=1), *map(claim, "ab"), pod("p", "a"), pod("q", "b"))
     cluster.load([quota_of("more", gpu__devices=4) | {"metadata": {"name": "more", "namespace": "other"}}])
     async with running(cluster) as sidecar:
