@@ -46,6 +46,7 @@ async def test_a_throttled_write_waits_as_long_as_the_server_asks():
 
 
 async def test_a_write_refused_by_a_busy_server_cannot_land_late(caplog, monkeypatch):
+    """A write lands late if the server carries it out after the allocator has stopped waiting for the answer."""
     monkeypatch.setattr(commits, "DEADLINE", 0.3)
     cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
     cluster.errors_before[1] = Throttled("too many requests", retry_after=60)
@@ -173,7 +174,7 @@ class RejectingStore(FaultyStore):
 
 
 async def test_unwritable_claims_delay_no_other_pods():
-    """Without pauses the allocator would write 119 times per second and not become ready again."""
+    """Without pauses the allocator would write more than a hundred times per second and not become ready again."""
     unwritable_claims = [f"bad-{i}" for i in range(20)]
     cluster = RejectingStore()
     cluster.rejected_claims = {*unwritable_claims}
@@ -224,6 +225,7 @@ async def test_a_rejected_pod_is_placed_once_the_server_accepts_writes():
 
 
 async def test_a_write_is_retried_until_the_policy_accepts_it():
+    """The policy accepts only writes of the replica that holds the Lease, and may see a new holder late."""
     cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
     cluster.errors_before[1] = Forbidden(f"ValidatingAdmissionPolicy '{HOLDER_POLICY}' denied request")
     async with running(cluster) as sidecar:

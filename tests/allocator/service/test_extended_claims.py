@@ -42,7 +42,7 @@ WRITE_ERRORS = (
 
 
 class FailingStore(Embedded):
-    """A store whose first creations of claims fail or, with method `patch`, the first writes of the pod's status after the creation."""
+    """A store whose first writes fail with `failures`: creations of claims if `method` is "create", or patches of pods if it is "patch"."""
 
     def __init__(self, failures, method="create"):
         super().__init__()
@@ -144,6 +144,7 @@ async def test_a_claim_write_without_an_answer_is_retried(monkeypatch):
         assert calls
 
 
+# n0 has a device, and n1 has a device plugin for two devices.
 MIXED_FLEET = EXTENDED_RESOURCE_CLASS, node("n0"), gpus("n0", 1), node("n1", allocatable={"example.com/gpu": "2"})
 
 

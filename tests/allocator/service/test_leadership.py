@@ -116,7 +116,7 @@ async def test_a_new_leader_lists_claims_after_the_policy_check(claim_errors):
         assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")}))[1]["verdict"] == "full"
 
 
-async def test_a_silent_policy_delays_leadership_for_a_limited_time(caplog):
+async def test_a_rejecting_policy_delays_leadership_for_a_limited_time(caplog):
     cluster = StoreWithLatePolicy()
     cluster.load([claim("a")])
     claims = await cluster.list(resources.RESOURCE_CLAIMS)
@@ -150,7 +150,7 @@ async def test_a_leader_with_an_expired_lease_writes_nothing():
 
 
 async def block_renewals(election):
-    """Block renewals of the Lease until the returned Event is set; return after a running renewal has ended."""
+    """Block renewals of the Lease until the returned Event is set; return once the next renewal is blocked."""
     resume, is_blocked, hold = asyncio.Event(), asyncio.Event(), election._hold
 
     async def blocked_hold():

@@ -20,7 +20,7 @@ from tests.allocator.service.sidecar import (
 from tests.limits import PATIENCE
 
 
-async def test_an_allocation_of_an_unbound_pod_yields_to_another_schedulers():
+async def test_an_unbound_pods_allocation_yields_to_that_of_another_scheduler():
     cluster = loaded(*fleet(1, 1), claim("a"), claim("theirs"), pod("p", "a"))
     async with running(cluster) as sidecar:
         assert (await sidecar.place("p"))[0] == 200

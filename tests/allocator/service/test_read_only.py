@@ -109,7 +109,7 @@ async def test_pods_that_do_not_wait_for_devices_get_no_explanation():
 
 
 async def test_an_extended_resource_is_explained_by_its_future_claim():
-    """The explanation lists nodes whose device plugin serves the resource separately. If all nodes are such nodes, nothing is written."""
+    """The explanation has a separate count of nodes whose device plugin serves the resource. If all nodes have one, nothing is written."""
     recorder = Recorder()
     class_ = sidecar.device_class("served", extendedResourceName="example.com/gpu")
     containers = [{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}]
