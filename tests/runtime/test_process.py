@@ -12,7 +12,7 @@ from runtime.process import run_until
 
 async def test_a_stopping_process_is_not_ready_and_drains():
     metrics, stop, observations = MetricsPort(), asyncio.Event(), []
-    metrics.checks["cluster"] = str
+    metrics.checks["cluster"] = str  # returns "", which is no problem
 
     async def record_readiness():
         async with aiohttp.ClientSession() as session, session.get(f"http://{metrics.address}/readyz") as answer:

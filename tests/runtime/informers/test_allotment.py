@@ -33,7 +33,7 @@ def test_every_owner_has_a_guaranteed_share():
     assert not room.take(("a", "4"), "a", MIB)  # one owner gets at most half
     assert all(room.take(("b", str(number)), "b", MIB) for number in range(4))
     assert not room.take(("c", "0"), "c", 2 * MIB)
-    assert room.take(("c", "1"), "c", FLOOR)
+    assert room.take(("c", "1"), "c", FLOOR)  # an owner always gets this much
 
 
 def test_a_changed_object_takes_its_room_once():
@@ -108,10 +108,10 @@ async def test_a_tenant_fills_only_its_own_share_of_the_cache(stream, is_filled_
             assert await cache.wait_for_sync(10)
             if not is_filled_before:
                 await create_templates(cluster, "hostile", 40)
-            await create_templates(cluster, "honest", 2)
-            await eventually(lambda: asyncio.sleep(0, ("honest", "t1") in cache.objects))
+            await create_templates(cluster, "other", 2)
+            await eventually(lambda: asyncio.sleep(0, ("other", "t1") in cache.objects))
             cached_keys = [key for key in cache.objects if key[0] == "hostile"]
-            assert 15 < len(cached_keys) < 25
+            assert 15 < len(cached_keys) < 25  # templates of 200 KiB in half of 8 MiB
             assert ("hostile", "") in cache.set_aside
             assert cache.incomplete
             text = str(quarantine)

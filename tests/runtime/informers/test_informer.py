@@ -1,4 +1,4 @@
-"""Informers: on both clusters, and on an embedded cluster that fails as real ones do."""
+"""Informers: on an embedded and a real cluster, and on an embedded cluster that fails as real ones do."""
 
 import asyncio
 import itertools
@@ -204,9 +204,9 @@ async def test_a_broken_configuration_is_not_retried():
         await asyncio.wait_for(Informer(failing_cluster, CONFIG_MAPS).run(), PATIENCE)
 
 
-async def test_a_failing_listener_ends_the_informer_with_an_error():
+async def test_a_listener_that_fails_without_an_object_ends_the_informer():
     informer = Informer(Embedded(), CONFIG_MAPS)
-    informer.listen(lambda _: 1 / 0)
+    informer.listen(lambda _: 1 / 0)  # the batch has no object that could be quarantined
     with pytest.raises(ZeroDivisionError):
         await asyncio.wait_for(informer.run(), PATIENCE)
 

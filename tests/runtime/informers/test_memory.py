@@ -23,4 +23,4 @@ def test_bounds_grow_with_the_limit_and_never_shrink(limit_file_text, scale, mon
     if limit_file_text is not None:
         file.write_text(limit_file_text)
     monkeypatch.setattr(allotment, "LIMITS", (file,))
-    assert allotment.scale.__wrapped__() == scale
+    assert allotment.scale.__wrapped__() == scale  # the function without its cache

@@ -9,24 +9,24 @@ from runtime.informers.cache import Delta, ObjectCache
 from tests.cluster.objects import versioned_claim
 
 
-def change(type_, name, version):
+def event(type_, name, version):
     return Change(type_, versioned_claim(name, version), str(version))
 
 
 def test_events_older_than_a_list_change_nothing():
     cache = ObjectCache()
     cache.replace([versioned_claim("a", 5)])
-    assert cache.change(change("MODIFIED", "a", 4)) is None
-    assert cache.change(change("DELETED", "a", 5)) is None
-    assert cache.change(change("DELETED", "b", 6)) is None
+    assert cache.change(event("MODIFIED", "a", 4)) is None
+    assert cache.change(event("DELETED", "a", 5)) is None
+    assert cache.change(event("DELETED", "b", 6)) is None
     assert metadata(cache.objects["ns", "a"]).resource_version == "5"
-    assert cache.change(change("DELETED", "a", 6)) == Delta(("ns", "a"), versioned_claim("a", 5), None)
+    assert cache.change(event("DELETED", "a", 6)) == Delta(("ns", "a"), versioned_claim("a", 5), None)
 
 
 def test_versions_are_compared_as_numbers():
     cache = ObjectCache()
     cache.replace([versioned_claim("a", 9)])
-    assert cache.change(change("MODIFIED", "a", 10)) is not None
+    assert cache.change(event("MODIFIED", "a", 10)) is not None
 
 
 def test_a_new_list_returns_the_differences():
@@ -48,7 +48,7 @@ def test_a_list_older_than_the_cache_is_accepted():
     cache = ObjectCache()
     cache.replace([versioned_claim("a", 50)])
     assert [delta.new.metadata.resource_version for delta in cache.replace([versioned_claim("a", 7)])] == ["7"]
-    assert cache.change(change("MODIFIED", "a", 8)) is not None
+    assert cache.change(event("MODIFIED", "a", 8)) is not None
 
 
 def test_an_object_that_became_unreadable_keeps_its_last_readable_form():
@@ -60,7 +60,7 @@ def test_an_object_that_became_unreadable_keeps_its_last_readable_form():
     assert cache.unreadable["ns", "a"] == unreadable
     cache.replace([], [unreadable])
     assert ("ns", "a") in cache.objects
-    cache.change(change("MODIFIED", "a", 3))
+    cache.change(event("MODIFIED", "a", 3))
     assert not cache.unreadable
     cache.skip(Unreadable("ns", "a", "4", "odd", deleted=True))
     assert not cache.objects
@@ -75,7 +75,7 @@ def test_a_cache_that_gets_every_event_equals_the_collection(steps):
             collection["ns", name] = versioned_claim(name, version)
             deltas = [cache.change(Change("MODIFIED", collection["ns", name], str(version)))]
         elif step == "delete" and collection.pop(("ns", name), None) is not None:
-            deltas = [cache.change(change("DELETED", name, version))]
+            deltas = [cache.change(event("DELETED", name, version))]
         elif step == "read":
             deltas = cache.replace(collection.values())
         for delta in deltas:

@@ -1,4 +1,4 @@
-"""Reflection of a collection: phases of lists and watches, and the waits between failures."""
+"""Reflection, which keeps a copy of a collection up to date: phases of lists and watches, and the waits between failures."""
 
 from itertools import product
 
@@ -96,6 +96,7 @@ def test_an_api_error_maps_to_its_reflection_outcome(error, expected):
 
 
 def test_waits_double_up_to_a_maximum():
+    """The second argument of `seconds` is a random fraction: 0 halves the wait."""
     backoff = Backoff(least=1, most=30)
     assert [backoff.seconds(failures, 0.999999) for failures in (1, 2, 3, 4, 5, 6, 1000)] == pytest.approx(
         [1, 2, 4, 8, 16, 30, 30], rel=1e-5
