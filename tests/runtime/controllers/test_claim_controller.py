@@ -172,18 +172,18 @@ async def test_a_claim_is_deallocated_when_its_last_pod_finishes(controlled_clus
 
 
 class LatePodEvents(Embedded):
-    """A cluster that holds back events of pods until `released` is set, except the end of a streamed list."""
+    """A cluster that holds back events of pods until `may_show_pods` is set, except the end of a streamed list."""
 
     def __init__(self):
         super().__init__()
-        self.released = asyncio.Event()
+        self.may_show_pods = asyncio.Event()
 
     @contextlib.asynccontextmanager
     async def watch(self, resource, *args, **kwargs):
         async def hold_back(events):
             async for event in events:
                 if not getattr(event, "initial_end", False):
-                    await self.released.wait()
+                    await self.may_show_pods.wait()
                 yield event
 
         async with super().watch(resource, *args, **kwargs) as events:
@@ -209,7 +209,7 @@ async def test_an_unseen_pod_keeps_its_reservation():
         released_claim = await eventually(find_released_claim)
         assert [consumer.uid for consumer in released_claim.status.reserved_for] == [owner.metadata.uid]
         assert released_claim.status.allocation is not None
-        cluster.released.set()
+        cluster.may_show_pods.set()
         running.cancel()
 
 
@@ -254,13 +254,13 @@ async def test_a_claim_is_deleted_with_its_pod(controlled_cluster, home):
 
 
 async def test_a_deleted_claim_remains_until_its_pod_finishes(controlled_cluster, home):
-    for name, source in (("one", "shared"), ("two", "witness")):
-        await controlled_cluster.create(RESOURCE_CLAIMS, claim(source), home)
-        body = pod(name, resourceClaims=[{"name": "gpu", "resourceClaimName": source}])
+    for name, claim_name in (("one", "shared"), ("two", "witness")):
+        await controlled_cluster.create(RESOURCE_CLAIMS, claim(claim_name), home)
+        body = pod(name, resourceClaims=[{"name": "gpu", "resourceClaimName": claim_name}])
         owner = await create_pod(controlled_cluster, home, body)
         await controlled_cluster.bind(name, home, NODE)
-        await allocate(controlled_cluster, home, source, owner)
-        await controlled_cluster.delete(RESOURCE_CLAIMS, source, home)
+        await allocate(controlled_cluster, home, claim_name, owner)
+        await controlled_cluster.delete(RESOURCE_CLAIMS, claim_name, home)
     await finish(controlled_cluster, home, "two")
     assert await wait_until_gone(controlled_cluster, home, "witness"), "the claim of the finished pod still exists"
     claim_in_use = await controlled_cluster.get(RESOURCE_CLAIMS, "shared", home)
@@ -302,5 +302,6 @@ async def test_a_consumer_of_an_unknown_kind_keeps_its_reservation(controlled_cl
     ],
 )
 def test_generated_names_have_at_most_58_characters(pod_name, entry, expected):
+    """An API server appends five random characters, and the whole name may have 63 characters."""
     assert generate_name(pod_name, entry) == expected
     assert len(expected) <= 58

@@ -105,7 +105,7 @@ def test_a_released_claim_is_written_only_at_its_known_version():
     }
 
 
-def test_the_controllers_field_manager_forces_a_recorded_claim_name():
+def test_a_claim_name_is_recorded_by_a_forced_apply():
     (record,) = actions_for_pod(typed_pod(), [typed_claim()])
     assert isinstance(record, RecordNames)
     assert (record.patch.manager, record.patch.force) == ("ResourceClaimController", True)

@@ -83,7 +83,7 @@ async def test_a_killed_leader_is_replaced_after_its_term():
     await candidate.leave()
 
 
-async def test_a_leader_that_cannot_renew_stops_in_time():
+async def test_a_leader_that_cannot_renew_stops_and_leads_again_later():
     class Disconnectable(Embedded):
         is_disconnected = False
 
@@ -102,7 +102,7 @@ async def test_a_leader_that_cannot_renew_stops_in_time():
     await candidate.leave()
 
 
-async def test_a_leaders_deadline_counts_from_the_begin_of_a_renewal():
+async def test_a_leaders_deadline_counts_from_the_start_of_a_renewal():
     """Other candidates count the term from the write of the Lease, not from the moment when the leader learns of its success."""
     term = Term(duration=3.0, retry=0.01)
 
@@ -131,6 +131,7 @@ async def give_lease_to(cluster, identity):
 
 
 async def test_a_former_leader_does_not_lead_during_its_rest():
+    """The rest is the time in which late writes of the former term may still take effect."""
     cluster, leading = Embedded(), set()
     first = Candidate(cluster, "first", leading, SLOW_TERM._replace(rest=3600))
     await until(lambda: leading == {"first"})

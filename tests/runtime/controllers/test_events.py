@@ -1,4 +1,7 @@
-"""Events about objects: repetitions are counted in one event, and an event that cannot be written is no error for the caller."""
+"""Events about objects: repetitions are counted in one event, and an event that cannot be written is no error for the caller.
+
+`record` counts equal events of an object. `keep` writes one event for an object and a reason, and replaces its message.
+"""
 
 import asyncio
 import itertools
@@ -30,6 +33,7 @@ def recorder(cluster, time, first_suffix=1):
 
 
 async def events(cluster, namespace):
+    """Return the reason, the message, the type and the count of each event that the recorder wrote."""
     recorded = (await cluster.list(EVENTS, namespace)).items
     return sorted(
         (event.reason, event.message, event.type, event.count)
@@ -82,7 +86,7 @@ async def test_a_repetition_much_later_is_a_new_event():
     assert await events(cluster, "default") == [("Busy", "m", "Normal", 1)] * 2
 
 
-async def test_a_nodes_event_in_namespace_default_has_a_shortened_message():
+async def test_the_long_message_of_a_nodes_event_is_shortened():
     cluster = Embedded()
     node = await cluster.create(NODES, {"metadata": {"name": "node-a"}})
     await recorder(cluster, Time()).record(node, "Drift", "m" * 5000)
@@ -137,7 +141,7 @@ async def test_a_kept_event_that_was_deleted_is_written_again(cluster, home):
     assert len(await events(cluster, home)) == 1
 
 
-class Crowded(Embedded):
+class YieldingCluster(Embedded):
     """A cluster that yields to other tasks a random number of times before each write."""
 
     def __init__(self, seed):
@@ -159,7 +163,7 @@ class Crowded(Embedded):
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_an_event_recorded_several_times_at_once_is_one_event(seed):
-    cluster, time = Crowded(seed), Time()
+    cluster, time = YieldingCluster(seed), Time()
     subject = await cluster.create(RESOURCE_CLAIMS, claim("one"), "default")
     events_recorder = recorder(cluster, time)
     await asyncio.gather(*(events_recorder.record(subject, "Busy", "m") for _ in range(4)))
@@ -170,10 +174,13 @@ async def test_an_event_recorded_several_times_at_once_is_one_event(seed):
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_two_recorders_keep_the_same_event_only_once(seed):
-    cluster = Crowded(seed)
+    cluster = YieldingCluster(seed)
     subject = await cluster.create(RESOURCE_CLAIMS, claim("one"), "default")
     recorders = [recorder(cluster, Time(), first_suffix=first_suffix) for first_suffix in (1, 9)]
-    assert await asyncio.gather(*(recorder.keep(subject, "Busy", "m") for recorder in recorders)) == [True, True]
+    assert await asyncio.gather(*(events_recorder.keep(subject, "Busy", "m") for events_recorder in recorders)) == [
+        True,
+        True,
+    ]
     assert len(await events(cluster, "default")) == 1
 
 

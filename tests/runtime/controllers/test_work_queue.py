@@ -1,4 +1,4 @@
-"""Work queues: each key is worked on once at a time, and again after a failure or a delay."""
+"""Work queues: a key is worked on by one task at a time, and again after a failure or a delay."""
 
 import asyncio
 import contextlib
@@ -56,18 +56,18 @@ async def test_a_key_added_during_its_work_is_worked_on_again():
 
 
 async def test_a_failed_key_is_retried_without_delaying_others():
-    queue, done = WorkQueue("q", backoff=Backoff(least=0.01, most=0.01)), []
+    queue, attempts = WorkQueue("q", backoff=Backoff(least=0.01, most=0.01)), []
 
     async def work(key):
-        done.append(key)
-        if key == "bad" and done.count("bad") < 3:
+        attempts.append(key)
+        if key == "bad" and attempts.count("bad") < 3:
             raise Unavailable("not yet")
 
     for name in ("bad", "good"):
         queue.add(name)
     async with running(queue, work):
-        await eventually(lambda: asyncio.sleep(0, done.count("bad") == 3))
-    assert done[:2] == ["bad", "good"]
+        await eventually(lambda: asyncio.sleep(0, attempts.count("bad") == 3))
+    assert attempts[:2] == ["bad", "good"]
     assert len(queue) == 0
 
 
