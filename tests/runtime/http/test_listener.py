@@ -1,4 +1,4 @@
-"""The listener: reading requests, and what each connection costs."""
+"""The listener: reading requests, and the memory and time that each connection takes."""
 
 import asyncio
 import contextlib
@@ -60,6 +60,7 @@ async def test_a_body_that_the_listener_abandons_is_freed_at_once(reason):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"POST /mutate HTTP/1.1\r\nHost: webhook\r\nContent-Length: 8000\r\n\r\n" + b" " * 7000)
         clients.append((reader, writer))
+    # If the bytes are limited, there is room for one body, whose client gets no answer.
     for reader, _ in clients[: -1 if max_bytes else None]:
         assert (await reader.readline()).split()[1] in (b"408", b"503")
     assert body_bytes_in_memory() <= bytes_before + max_bytes
@@ -212,7 +213,7 @@ async def test_the_parser_gets_only_the_head_of_one_request(monkeypatch, first_r
 
 
 async def test_time_while_the_process_was_stopped_is_not_charged(monkeypatch):
-    """Otherwise the listener drops bytes unread that arrive while the machine is paused. A sweep closes connections that exceed their time."""
+    """Otherwise a sweep, which closes connections that exceed their time, would drop bytes that arrived while the machine was paused."""
     loop = asyncio.get_running_loop()
     pause_seconds, real_time, swept_at = 0.0, loop.time, []
     monkeypatch.setattr(loop, "time", lambda: real_time() + pause_seconds)
@@ -221,9 +222,9 @@ async def test_time_while_the_process_was_stopped_is_not_charged(monkeypatch):
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(REQUEST[:-1])
     await wait_for_phase(listener, ConnectionPhase.BODY)
-    (connection,) = listener.connections
-    sweep = connection.sweep
-    monkeypatch.setattr(connection, "sweep", lambda now: (sweep(now), swept_at.append(now)))
+    (peer,) = listener.connections
+    sweep = peer.sweep
+    monkeypatch.setattr(peer, "sweep", lambda now: (sweep(now), swept_at.append(now)))
     pause_seconds = 1000.0
     async with asyncio.timeout(PATIENCE):
         while not swept_at or swept_at[-1] < real_time() + pause_seconds - 1.0:  # noqa: ASYNC110  the product has no event for it

@@ -30,6 +30,7 @@ async def test_a_connection_evicted_while_it_sends_is_closed(monkeypatch, reason
     port = listener.open("127.0.0.1", 0)
     clients = [await send_head(port) for _ in range(8)]
     async with asyncio.timeout(PATIENCE):
+        # Six of the eight are evicted, because a peer may have two. Two of the six may still be leaving if their number is limited.
         for reader, _ in clients[: 6 if is_late else 4]:
             await wait_for_close(reader)
     assert len(listener.connections) == 2
@@ -54,7 +55,7 @@ def connect_unaccepted(port, count):
     return [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
 
 
-async def test_many_connections_are_accepted_in_one_iteration(monkeypatch):
+async def test_many_connections_are_accepted_in_few_iterations(monkeypatch):
     """With one accepted connection per iteration, the kernel dropped the others, and an honest client waited for seconds."""
     accept_calls = []
     accept = Listener._accept
@@ -96,7 +97,7 @@ async def test_large_bodies_of_many_clients_are_read_in_turns(handler, expected_
     for _, writer in clients:
         writer.write(post(b" " * (2 << 20)))
     assert {(await read_answer(reader))[-1] for reader, _ in clients} == {expected_body}
-    assert max(turns.values()) == 2
+    assert max(turns.values()) == 2  # the second read exceeds the time of a turn
     await listener.end(0.0)
     for _, writer in clients:
         writer.close()

@@ -40,19 +40,19 @@ ROUTES = [
 ]
 
 
-async def answer_to(url, request):
+async def answer_to(url, raw_request):
     """Send a request; return the status, the head and the body of the answer."""
     host, _, port = url.removeprefix("http://").rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     async with asyncio.timeout(PATIENCE):
-        writer.write(request)
+        writer.write(raw_request)
         answer = await reader.read()
     writer.close()
     head, _, body = answer.partition(b"\r\n\r\n")
     return int(head.split()[1]), head.decode(), body.decode()
 
 
-def request(method, path, headers="", body=b"", host="127.0.0.1:1"):
+def request_bytes(method, path, headers="", body=b"", host="127.0.0.1:1"):
     length = f"Content-Length: {len(body)}\r\n" if body else ""
     return f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n{CLOSE_HEADER}{headers}{length}\r\n".encode() + body
 
@@ -63,28 +63,28 @@ FORM_HEADER = "Content-Type: application/x-www-form-urlencoded; charset=utf-8\r\
 @pytest.mark.parametrize(
     ("raw_request", "expected_status", "expected_body"),
     [
-        (request("GET", "/named/a%20b?x=1&x=2&y"), 200, "[('one', 'a b')] [('x', '1'), ('y', '')]"),
-        (request("GET", "/named/%FF?x=%FF"), 200, "[('one', '\ufffd')] [('x', '\ufffd')]"),
-        (request("GET", "/deep/a/b%2Fc/d/e"), 200, "[('last', 'e'), ('one', 'a'), ('rest', 'b/c/d')] []"),
-        (request("GET", "/deep/a/b"), 404, "Not Found\n"),
-        (request("GET", "/named/a/b"), 404, "Not Found\n"),
-        (request("GET", "/acb"), 404, "Not Found\n"),
-        (request("HEAD", "/named/a"), 200, ""),
-        (request("GET", "/page"), 404, "<p>é"),
-        (request("GET", "/form"), 405, "Method Not Allowed\n"),
-        (request("GET", "/broken"), 500, "internal error, see the log\n"),
-        (request("GET", "/occupied"), 503, "Service Unavailable\n"),
-        (request("POST", "/form", FORM_HEADER + 'Cookie: other="; mine=a=b\r\n', b"a=%C3%A9&b="), 200, "[('a', 'é'), ('b', '')] a=b"),
-        (request("POST", "/form", FORM_HEADER, b"a=\xff"), 400, "Bad Request\n"),
-        (request("POST", "/form", FORM_HEADER, b"a=%ff"), 400, "Bad Request\n"),
-        (request("POST", "/form", FORM_HEADER, b"&".join([b"a=1"] * 65)), 400, "Bad Request\n"),
-        (request("POST", "/form", "Content-Type: text/plain\r\n", b"a=1"), 415, "Unsupported Media Type\n"),
-        (request("POST", "/form", FORM_HEADER, b"a=" + b"b" * 999), 413, "the body has 1001 bytes, at most 1000 are accepted\n"),
-        (request("GET", "/named/a", host="evil.example"), 403, "use an IP address or localhost: another host name may belong to another machine\n"),
-        (request("GET", "/named/a", host="[::1"), 403, "use an IP address or localhost: another host name may belong to another machine\n"),
-        (request("GET", "/named/a", "Origin: http://evil.example\r\n"), 403, "a page of another origin may not use this port\n"),
-        (request("GET", "/named/a", "Origin: http://[\r\n"), 403, "a page of another origin may not use this port\n"),
-        (request("GET", "/named/a", "Origin: http://127.0.0.1:1\r\n"), 200, "[('one', 'a')] []"),
+        (request_bytes("GET", "/named/a%20b?x=1&x=2&y"), 200, "[('one', 'a b')] [('x', '1'), ('y', '')]"),
+        (request_bytes("GET", "/named/%FF?x=%FF"), 200, "[('one', '\ufffd')] [('x', '\ufffd')]"),
+        (request_bytes("GET", "/deep/a/b%2Fc/d/e"), 200, "[('last', 'e'), ('one', 'a'), ('rest', 'b/c/d')] []"),
+        (request_bytes("GET", "/deep/a/b"), 404, "Not Found\n"),
+        (request_bytes("GET", "/named/a/b"), 404, "Not Found\n"),
+        (request_bytes("GET", "/acb"), 404, "Not Found\n"),
+        (request_bytes("HEAD", "/named/a"), 200, ""),
+        (request_bytes("GET", "/page"), 404, "<p>é"),
+        (request_bytes("GET", "/form"), 405, "Method Not Allowed\n"),
+        (request_bytes("GET", "/broken"), 500, "internal error, see the log\n"),
+        (request_bytes("GET", "/occupied"), 503, "Service Unavailable\n"),
+        (request_bytes("POST", "/form", FORM_HEADER + 'Cookie: other="; mine=a=b\r\n', b"a=%C3%A9&b="), 200, "[('a', 'é'), ('b', '')] a=b"),
+        (request_bytes("POST", "/form", FORM_HEADER, b"a=\xff"), 400, "Bad Request\n"),
+        (request_bytes("POST", "/form", FORM_HEADER, b"a=%ff"), 400, "Bad Request\n"),
+        (request_bytes("POST", "/form", FORM_HEADER, b"&".join([b"a=1"] * 65)), 400, "Bad Request\n"),
+        (request_bytes("POST", "/form", "Content-Type: text/plain\r\n", b"a=1"), 415, "Unsupported Media Type\n"),
+        (request_bytes("POST", "/form", FORM_HEADER, b"a=" + b"b" * 999), 413, "the body has 1001 bytes, at most 1000 are accepted\n"),
+        (request_bytes("GET", "/named/a", host="evil.example"), 403, "use an IP address or localhost: another host name may belong to another machine\n"),
+        (request_bytes("GET", "/named/a", host="[::1"), 403, "use an IP address or localhost: another host name may belong to another machine\n"),
+        (request_bytes("GET", "/named/a", "Origin: http://evil.example\r\n"), 403, "a page of another origin may not use this port\n"),
+        (request_bytes("GET", "/named/a", "Origin: http://[\r\n"), 403, "a page of another origin may not use this port\n"),
+        (request_bytes("GET", "/named/a", "Origin: http://127.0.0.1:1\r\n"), 200, "[('one', 'a')] []"),
     ],
 )  # fmt: skip
 async def test_a_request_is_answered_by_its_route_or_refused(raw_request, expected_status, expected_body):
@@ -109,7 +109,7 @@ async def test_a_request_is_answered_by_its_route_or_refused(raw_request, expect
 )
 async def test_a_site_for_any_host_refuses_only_other_origins(host, origin, status):
     async with Site(ROUTES, Limits(), any_host=True).open("127.0.0.1", 0) as url:
-        assert (await answer_to(url, request("GET", "/named/a", origin, host=host)))[0] == status
+        assert (await answer_to(url, request_bytes("GET", "/named/a", origin, host=host)))[0] == status
 
 
 class Streamed:

@@ -53,8 +53,8 @@ def guests():
         return new_guests
 
     yield make
-    for connection in all_guests:
-        connection.close()
+    for guest in all_guests:
+        guest.close()
 
 
 class HandshakeLog:
@@ -102,17 +102,17 @@ async def test_known_peers_and_other_addresses_precede_a_crowd(guests):
 async def test_too_many_handshakes_end_the_oldest_of_the_largest_peer(guests):
     log = HandshakeLog(Handshakes(turn=16, most=4))
     log.may_end.clear()
-    crowd, (honest,) = guests(*["many"] * 4), guests("honest")
-    tasks = [asyncio.create_task(log.begin_handshake(connection)) for connection in crowd]
+    crowd, (other,) = guests(*["many"] * 4), guests("other")
+    tasks = [asyncio.create_task(log.begin_handshake(guest)) for guest in crowd]
     async with asyncio.timeout(PATIENCE):
         while len(log.begun) < 4:  # noqa: ASYNC110  the product has no event for it, and needs none
             await asyncio.sleep(0)
-        tasks.append(asyncio.create_task(log.begin_handshake(honest)))
+        tasks.append(asyncio.create_task(log.begin_handshake(other)))
         tasks.append(asyncio.create_task(log.begin_handshake(*guests("many"))))
         while len(log.begun) < 6:  # noqa: ASYNC110  as above
             await asyncio.sleep(0)
-        assert [connection.was_cut for connection in crowd] == [True, True, False, False]
-        assert not honest.was_cut
+        assert [guest.was_cut for guest in crowd] == [True, True, False, False]
+        assert not other.was_cut
         log.may_end.set()
         await asyncio.gather(*tasks)
     assert not log.handshakes._in_progress
@@ -122,7 +122,7 @@ async def test_too_many_handshakes_end_the_oldest_of_the_largest_peer(guests):
 async def test_an_incomplete_client_hello_delays_no_other_handshake(guests, sent):
     log = HandshakeLog(Handshakes(turn=1))
     slow, quick = guests(*["slow"] * 8, sent=sent), guests(*["other"] * 20)
-    tasks = [asyncio.create_task(log.begin_handshake(connection)) for connection in slow]
+    tasks = [asyncio.create_task(log.begin_handshake(guest)) for guest in slow]
     async with asyncio.timeout(PATIENCE):
         await asyncio.gather(*map(log.begin_handshake, quick))
         slow[0].client_socket.sendall(CLIENT_HELLO[len(sent) :])
@@ -132,7 +132,7 @@ async def test_an_incomplete_client_hello_delays_no_other_handshake(guests, sent
     await asyncio.gather(*tasks, return_exceptions=True)
     assert [guest.peer for guest, _ in log.begun] == ["other"] * 20 + ["slow"]
     assert not asyncio.get_running_loop().remove_reader(slow[1].server_socket)
-    assert all(connection.handshake_task is None for connection in slow)
+    assert all(guest.handshake_task is None for guest in slow)
 
 
 @pytest.mark.parametrize(
