@@ -85,17 +85,17 @@ async def test_an_expensive_account_or_connection_delays_no_cheap_request(log):
 async def test_one_expensive_answer_does_not_make_a_client_expensive(log):
     """A single review may be slow after a cache was cleared or during a garbage collection."""
     queue = FairQueue()
-    honest = Client(log, "honest")
+    client = Client(log, "client")
     for _ in range(40):
-        queue.join(honest, "", None, b"")
+        queue.join(client, "", None, b"")
         await drain(queue)
-    honest.seconds = 10 * UNKNOWN_COST
-    queue.join(honest, "", None, b"")
+    client.seconds = 10 * UNKNOWN_COST
+    queue.join(client, "", None, b"")
     await drain(queue)
-    queue.join(honest, "", None, b"")
+    queue.join(client, "", None, b"")
     assert not queue._slow
     await drain(queue)
-    queue.join(honest, "", None, b"")
+    queue.join(client, "", None, b"")
     assert queue._slow, "the client is still cheap after several expensive answers"
     await drain(queue)
 
@@ -145,10 +145,10 @@ async def test_new_clients_do_not_starve_an_expensive_client(log):
     assert log.index("expensive", 1) <= 3
 
 
-async def test_a_late_cheap_account_precedes_expensive_accounts(log):
+async def test_a_late_cheap_account_precedes_an_expensive_account(log):
     queue = FairQueue()
-    honest, crowd = Client(log, "honest"), [Client(log, number, 1.5 * CHEAP) for number in range(32)]
-    for client, account in (*((member, "crowd") for member in crowd), *[(honest, "honest")] * 8):
+    cheap, crowd = Client(log, "cheap"), [Client(log, number, 1.5 * CHEAP) for number in range(32)]
+    for client, account in (*((member, "crowd") for member in crowd), *[(cheap, "cheap")] * 8):
         for _ in range(3):
             queue.join(client, account, None, b"")
             await drain(queue)
@@ -157,10 +157,10 @@ async def test_a_late_cheap_account_precedes_expensive_accounts(log):
         queue.join(client, "crowd", None, b"")
     while not log:  # noqa: ASYNC110  as above
         await asyncio.sleep(0)
-    queue.join(honest, "honest", None, b"")
+    queue.join(cheap, "cheap", None, b"")
     answers_before = len(log)
     await drain(queue)
-    assert log.index("honest") == answers_before, "the cheap request was not answered next"
+    assert log.index("cheap") == answers_before, "the cheap request was not answered next"
     assert len(log) == 33
 
 
@@ -202,7 +202,7 @@ async def test_unfinished_requests_continue_in_order_between_new_requests(log):
     tasks[0].cancel()
     while len(log) < 2:  # noqa: ASYNC110  as above
         await asyncio.sleep(0)
-    queue.join(Client(log, "honest"), "", None, b"")
+    queue.join(Client(log, "new"), "", None, b"")
     await asyncio.gather(*tasks, return_exceptions=True)
-    assert [name for name in log if name != "honest"] == list(range(1, 8))
-    assert log.index("honest") <= 4
+    assert [name for name in log if name != "new"] == list(range(1, 8))
+    assert log.index("new") <= 4

@@ -33,7 +33,7 @@ class PipeClient(Client):
     """A client whose requests arrive as I/O, through a pipe; it logs how long each request waited."""
 
     def __init__(self, log, clock, queue, seconds):
-        super().__init__(log, "honest")
+        super().__init__(log, "measured")
         self.clock, self.queue, self.seconds = clock, queue, seconds
         self.sent_at = None
         self.read_end, self.write_end = os.pipe()
@@ -75,40 +75,40 @@ def ask_at_each_turn(monkeypatch, queue, client):
 LONGEST_DECISION, LATE_ANSWER, BRIEF_REQUEST = 1.4 * DecisionLimits().loop_seconds, 0.036, 0.01
 
 
-@pytest.mark.parametrize(
-    "seconds_of_crowd",
-    {
-        "each request takes the longest possible time": lambda _number, _now: LONGEST_DECISION,
-        "one request per second takes the longest possible time": lambda _number, now: (
-            LONGEST_DECISION if now % 1.0 < 0.1 else BRIEF_REQUEST
-        ),
-        "all requests are cheap": lambda _number, _now: 0.9 * CHEAP,
-        "all requests are slightly expensive": lambda _number, _now: 0.9 * UNKNOWN_COST,
-        "each client takes another time": lambda number, _now: (1 + number) * 0.002,
-    }.items(),
-    ids=lambda seconds_of_crowd: seconds_of_crowd[0],
-)
+# For each crowd: the CPU seconds of an answer, by the number of the client and the time.
+CROWDS = {
+    "each request takes the longest possible time": lambda _number, _now: LONGEST_DECISION,
+    "one request per second takes the longest possible time": lambda _number, now: (
+        LONGEST_DECISION if now % 1.0 < 0.1 else BRIEF_REQUEST
+    ),
+    "all requests are cheap": lambda _number, _now: 0.9 * CHEAP,
+    "all requests are slightly expensive": lambda _number, _now: 0.9 * UNKNOWN_COST,
+    "each client takes another time": lambda number, _now: (1 + number) * 0.002,
+}
+
+
+@pytest.mark.parametrize("seconds_of_crowd", CROWDS.values(), ids=CROWDS)
 async def test_a_client_waits_under_100_ms_among_32_other_clients(log, clock, monkeypatch, seconds_of_crowd):
     """The CPU time of all turns between a request and its answer counts."""
     queue = FairQueue()
-    honest = PipeClient(log, clock, queue, 0.001)
+    measured = PipeClient(log, clock, queue, 0.001)
     for answer_count in range(20):
-        honest.ask()
-        while len(log) <= answer_count:  # noqa: ASYNC110  as above
+        measured.ask()
+        while len(log) <= answer_count:  # noqa: ASYNC110  the queue has no event for this, and needs none
             await asyncio.sleep(0)
     busy_clients = [
-        BusyClient([], number, clock, queue, lambda now, number=number: seconds_of_crowd[1](number, now))
+        BusyClient([], number, clock, queue, lambda now, number=number: seconds_of_crowd(number, now))
         for number in range(32)
     ]
 
     async def continue_late_answer():
         while not busy_clients[0].has_ended:
             await queue.wait_turn()
-            honest.ask()
+            measured.ask()
             clock.now += LATE_ANSWER
 
     tasks = [asyncio.create_task(continue_late_answer()) for _ in range(8)]
-    ask_at_each_turn(monkeypatch, queue, honest)
+    ask_at_each_turn(monkeypatch, queue, measured)
     log.clear()
     for client in busy_clients:
         client.ask()
@@ -117,24 +117,24 @@ async def test_a_client_waits_under_100_ms_among_32_other_clients(log, clock, mo
     for client in busy_clients:
         client.has_ended = True
     await asyncio.gather(*tasks)
-    honest.close()
+    measured.close()
     assert max(log) < 0.1
 
 
 async def test_a_client_waits_under_100_ms_among_equally_cheap_clients(log, clock):
     """32 clients of the same account send requests of 1 ms without a pause."""
     queue = FairQueue()
-    honest = PipeClient(log, clock, queue, 0.001)
+    measured = PipeClient(log, clock, queue, 0.001)
     crowd = [BusyClient([], number, clock, queue, 0.001) for number in range(32)]
-    for client in (*crowd, honest):
+    for client in (*crowd, measured):
         client.cost = 0.001
         client.ask()
     while len(log) < 300 and clock.now < 100.0:
         await asyncio.sleep(0)
-        honest.ask()
+        measured.ask()
     for client in crowd:
         client.has_ended = True
-    honest.close()
+    measured.close()
     assert len(log) == 300
     assert max(log) < 0.1
 
@@ -192,8 +192,8 @@ class NearlyExpensive(CheapUntilAsked):
 async def test_a_cheap_request_waits_for_at_most_two_expensive_requests(log, clock, monkeypatch):
     """Eight clients that look cheap send requests of 34 ms, while eight unfinished requests continue for 34 ms at a time."""
     queue = FairQueue()
-    honest = PipeClient(log, clock, queue, 0.001)
-    honest.cost = 0.0002
+    measured = PipeClient(log, clock, queue, 0.001)
+    measured.cost = 0.0002
     crowd = [NearlyExpensive([], number, clock, queue, 0.034, account=f"{number}") for number in range(8)]
 
     async def continue_for_long():
@@ -202,7 +202,7 @@ async def test_a_cheap_request_waits_for_at_most_two_expensive_requests(log, clo
             clock.now += 0.034
 
     tasks = [asyncio.create_task(continue_for_long()) for _ in range(8)]
-    ask_at_each_turn(monkeypatch, queue, honest)
+    ask_at_each_turn(monkeypatch, queue, measured)
     for client in crowd:
         client.ask()
     while len(log) < 100:  # noqa: ASYNC110  as above
@@ -210,7 +210,7 @@ async def test_a_cheap_request_waits_for_at_most_two_expensive_requests(log, clo
     for client in crowd:
         client.has_ended = True
     await asyncio.gather(*tasks)
-    honest.close()
+    measured.close()
     assert max(log) < 0.08
 
 
