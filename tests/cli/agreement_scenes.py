@@ -71,11 +71,12 @@ def pod_template(container_resources, **spec):
 
 
 def limits(**amounts):
+    """Return limits for the keys of a GPU (`gpu`) and an FPGA (`fpga`)."""
     return {"limits": {GPU if key == "gpu" else FPGA: amount for key, amount in amounts.items()}}
 
 
 POD, JOB, RAY_CLUSTER, JOBSET, TRAINING = (
-    row for row in WORKLOAD_KINDS if row[1] in ("Pod", "Job", "RayCluster", "JobSet", "Training")
+    (version, kind) for version, kind in WORKLOAD_KINDS if kind in ("Pod", "Job", "RayCluster", "JobSet", "Training")
 )
 ONE_GPU, GPU_AND_FPGA = pod_template(limits(gpu="1")), pod_template(limits(gpu="1", fpga="1"))
 FLEET_WITHOUT_GPUS, FLEET_WITH_DRIVER, FLEET_THAT_SERVES_GPUS = (

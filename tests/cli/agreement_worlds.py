@@ -16,6 +16,7 @@ from tests.cli.agreement_scenes import (
 )
 from tests.corpus.move import GPU, migrated_fleet, node
 
+# An entry that is repeated, here and below, is drawn more often.
 CONFIGURATIONS = (
     *(
         None,
@@ -27,7 +28,7 @@ CONFIGURATIONS = (
     *(WHOLE_GPU_CONFIGURATION | {"approximations": "leave"}, WHOLE_GPU_CONFIGURATION | WARNING_CONFIGURATION),
 )
 KEYS = (*(GPU,) * 6, FPGA, "nvidia.com/mig-1g.5gb", "amd.com/gpu", "rdma/hca_shared", "nvidia.com/gpumem")
-QUOTAS = (
+QUOTA_NAMES = (
     f"requests.{GPU}",
     "limits.cpu",
     "gpu.nvidia.com.deviceclass.resource.k8s.io/devices",
@@ -76,17 +77,19 @@ class RandomCluster:
 
     def fleet(self):
         """Return nodes with devices of drivers or device plugins. Some nodes are full, tainted or not ready."""
-        kind = self.draw.choice(("moved", "moved", "served", "plugin", "mixed", "both"))
-        nodes_and_devices = (
-            () if kind == "plugin" else migrated_fleet("a", "b", extended=GPU if kind in ("served", "both") else "")
-        )
-        plugins = (node("p", {"pool": self.draw.choice(("x", "z"))}, gpu=4, **{FPGA: 2}),)
-        nodes_and_devices = (*nodes_and_devices, *(plugins if kind in ("plugin", "mixed") else ()))
-        return [self.node(obj, has_both=kind == "both") if obj["kind"] == "Node" else obj for obj in nodes_and_devices]
+        kind = self.draw.choice(("driver", "driver", "served", "plugin", "separate nodes", "same node"))
+        served_key = GPU if kind in ("served", "same node") else ""
+        nodes_and_devices = () if kind == "plugin" else migrated_fleet("a", "b", extended=served_key)
+        plugin_node = node("p", {"pool": self.draw.choice(("x", "z"))}, gpu=4, **{FPGA: 2})
+        nodes_and_devices = (*nodes_and_devices, *([plugin_node] if kind in ("plugin", "separate nodes") else ()))
+        return [
+            self.node(obj, has_plugin_too=kind == "same node") if obj["kind"] == "Node" else obj
+            for obj in nodes_and_devices
+        ]
 
-    def node(self, obj, *, has_both):
+    def node(self, obj, *, has_plugin_too):
         allocatable = {"memory": "16Gi", "cpu": self.draw.choice(("8", "8", "2"))}
-        allocatable |= {"pods": self.draw.choice(("110", "110", "2", "0"))} | ({GPU: "8"} if has_both else {})
+        allocatable |= {"pods": self.draw.choice(("110", "110", "2", "0"))} | ({GPU: "8"} if has_plugin_too else {})
         spec = self.seldom({"taints": [TAINT | {"effect": self.draw.choice(("NoSchedule", "PreferNoSchedule"))}]}, 0.15)
         spec |= self.seldom({"unschedulable": True})
         status = {"allocatable": obj["status"]["allocatable"] | allocatable}
@@ -96,7 +99,7 @@ class RandomCluster:
 
     def surroundings(self):
         """Return quotas, a namespace with a mode, the claim `own`, and running pods with their claims."""
-        hard = {self.draw.choice(QUOTAS): self.draw.choice(("0", "1", "100"))}
+        hard = {self.draw.choice(QUOTA_NAMES): self.draw.choice(("0", "1", "100"))}
         devices = {self.draw.choice(("*/devices", "gpu.nvidia.com/devices")): self.draw.choice((0, 1, 3, 100))}
         objects = self.seldom([namespace(self.draw.choice(("enforce", "observe", "warn", "off")))], 0.25)
         objects += self.seldom([namespaced_object("v1", "ResourceQuota", "rq") | {"spec": {"hard": hard}}], 0.15)

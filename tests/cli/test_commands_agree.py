@@ -58,9 +58,9 @@ def example_files():
     for path in sorted(EXAMPLES.rglob("*.yaml")):
         objects = [document.object for document in manifests.read([str(path)]) if "kind" in document.object]
         workloads = [obj for obj in objects if '"containers"' in json.dumps(obj) and obj["kind"] != "DaemonSet"]
-        around, nodes = split_off_fleet(obj for obj in objects if obj not in workloads)
+        around, own_fleet = split_off_fleet(obj for obj in objects if obj not in workloads)
         for number, obj in enumerate(workloads):
-            yield pytest.param(Scene(obj, around, nodes or fleet), id=f"{path.relative_to(EXAMPLES)} {number}")
+            yield pytest.param(Scene(obj, around, own_fleet or fleet), id=f"{path.relative_to(EXAMPLES)} {number}")
 
 
 @pytest.mark.parametrize("scene", [*migration_cases(), *example_files()])
@@ -101,7 +101,7 @@ FLEET_WITH_DRIVER_AND_PLUGIN = (
     node("a", {"pool": "x"}, gpu=8),
 )
 CLAIM_AND_GPU = pod_template(limits(gpu="1") | {"claims": [{"name": "x"}]}, **OWN_CLAIM)
-# The scene; the outcome and a code of translate; whether simulate finds a node.
+# The scene; the outcome (docs/translation.md) and a code of translate; whether simulate finds a node for every pod (None: not decided).
 NAMED_SCENES = {
     "a plugin's key that no node has": (
         Scene(object_of_kind(*POD, ONE_GPU), (), FLEET_WITHOUT_GPUS),

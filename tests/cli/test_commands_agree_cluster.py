@@ -56,6 +56,9 @@ def test_every_command_applies_the_mode_that_is_in_force(source, mode, tmp_path)
     assert not contradictions(answers)
 
 
+KUBERNETES_KEY = "kubernetes.io/gpu"  # nodes report this key, but it is not an extended resource
+
+
 def test_the_commands_count_the_same_devices(tmp_path):
     pods = [
         requesting_pod(2, nodeName="p"),
@@ -66,12 +69,14 @@ def test_the_commands_count_the_same_devices(tmp_path):
     for number, obj in enumerate(pods):
         obj["metadata"] |= {"name": f"r{number}", "uid": str(number)}
         obj["status"] = {"phase": "Running"}
-    old, new = (json.loads(json.dumps(obj)) for obj in migrated_fleet("a")[-1:] * 2)
-    new["metadata"]["name"], new["spec"]["pool"]["generation"] = "new", 2
+    old_slice, new_slice = (json.loads(json.dumps(obj)) for obj in migrated_fleet("a")[-1:] * 2)
+    new_slice["metadata"]["name"], new_slice["spec"]["pool"]["generation"] = "new", 2
     dump = tmp_path / "dump.json"
-    dump.write_text(as_list([*migrated_fleet("a")[:-1], old, new, node("p", gpu=4, **{KUBERNETES_KEY: 4}), *pods]))
-    survey, free = (asked(command, "-f", dump) for command in ("survey", "free"))
-    listed_devices = [device for row in free["nodes"] for device in row["devices"]]
+    dump.write_text(
+        as_list([*migrated_fleet("a")[:-1], old_slice, new_slice, node("p", gpu=4, **{KUBERNETES_KEY: 4}), *pods])
+    )
+    survey_answer, free_answer = (asked(command, "-f", dump) for command in ("survey", "free"))
+    listed_devices = [device for row in free_answer["nodes"] for device in row["devices"]]
     held_count = sum(
         int(amount)
         for device in listed_devices
@@ -81,11 +86,11 @@ def test_the_commands_count_the_same_devices(tmp_path):
     )
     counts = {
         "devices": {
-            "survey": sum(driver["devices"] for driver in survey["drivers"]),
+            "survey": sum(driver["devices"] for driver in survey_answer["drivers"]),
             "free": sum(device["state"] != "plugin" for device in listed_devices),
         },
         "in use": {
-            "survey": sum(plugin["migratingDevices"] + plugin["stayingDevices"] for plugin in survey["plugins"]),
+            "survey": sum(plugin["migratingDevices"] + plugin["stayingDevices"] for plugin in survey_answer["plugins"]),
             "free": held_count,
         },
     }
@@ -100,7 +105,6 @@ def test_the_commands_count_the_same_devices(tmp_path):
 
 
 TAINT_SPEC = {"taints": [{"key": "t", "effect": "NoSchedule"}]}
-KUBERNETES_KEY = "kubernetes.io/gpu"  # nodes report this key, but it is not an extended resource
 FINDINGS_FIELD = {"check": "findings", "doctor": "findings", "survey": "obstacles"}
 
 
@@ -158,11 +162,11 @@ def test_the_commands_report_the_same_claims_and_pods(tmp_path):
         assert is_wrong == (f"n/{name}" in doctor_findings), (
             f"doctor and explain disagree about {name}; explain finds a fault: {is_wrong}"
         )
-    answer = asked("explain", "pod/w", "-n", "n", "-f", dump, "--config", config)["pod"]["nextStep"]
-    pods = asked("simulate", "-f", dump, "--config", config)["pods"]
-    assert answer["actor"] == Actor.USER
+    next_step = asked("explain", "pod/w", "-n", "n", "-f", dump, "--config", config)["pod"]["nextStep"]
+    simulated_pods = asked("simulate", "-f", dump, "--config", config)["pods"]
+    assert next_step["actor"] == Actor.USER
     assert "n/w" in doctor_findings
-    assert not any(pod["node"] for pod in pods if pod["pod"] == "n/w")
+    assert not any(pod["node"] for pod in simulated_pods if pod["pod"] == "n/w")
 
 
 def test_no_command_reports_an_error_about_a_helm_template(tmp_path):
@@ -190,7 +194,7 @@ def test_check_survey_and_doctor_agree_about_a_namespaces_mode(label, is_misspel
 
 
 def test_explain_starts_with_the_workloads_unreadable_pod(tmp_path):
-    """The head pod of the RayCluster fits. The worker pod has a placeholder as an amount."""
+    """The head pod w-0-0 of the RayCluster fits. The worker pod has a placeholder as an amount."""
     answers = ask(Scene(object_of_kind(*RAY_CLUSTER, GPU_PLACEHOLDER), (), FLEET_WITHOUT_GPUS), tmp_path)
     assert "${GPUS}" in answers["explain"].said
     assert "w-0-0" not in answers["explain"].said.partition("cannot be read")[0]
