@@ -1,4 +1,7 @@
-"""The manifests of manifests/examples/<dialect>, the outcome that the first line of each expects, and the drivers' inventory."""
+"""The manifests of manifests/examples/<dialect>, the outcome that the first line of each expects, and the drivers' inventory.
+
+A dialect is the table of the keys of one system.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Ends `translate --in-place` by SIGKILL before its first file system change, then before its second one, and so on.
 
-python -m tests.cli.killed FOLDER prints a line for each killed run: the files after `--undo`, and the files after the run was repeated.
+python -m tests.cli.killed FOLDER prints a line of JSON for each change: whether the runs were killed, and the files after the steps that
+followed. The last line is about runs that were not killed, because they made fewer changes.
 """
 
 import json
@@ -18,7 +19,7 @@ CHANGES = {"os.rename", "os.link", "os.remove", "os.mkdir", "os.chmod"}
 
 
 def run(*args, change_number=0):
-    """Run a command in a child process, kill it before the change with this number, and return its exit code."""
+    """Run a command in a child process, kill it before the change with this number (0: before none), and return its exit code."""
     pid = os.fork()
     if not pid:
         change_count = 0
@@ -52,19 +53,22 @@ def files(folder):
 
 
 def undo_and_repeat(original, change_number):
-    """Kill two runs before the same change. Return the files after the first is undone, and after the second is repeated, then undone."""
-    trees = {}
+    """Kill two runs before the same change; undo the first, and repeat and undo the second.
+
+    Return whether the second was killed, and by the steps taken so far (such as "--in-place --undo"): the files.
+    """
+    outcome = {}
     for steps in (("--undo",), ("--in-place", "--undo")):
         tree = original.with_name("tree")
         for folder in (tree, Path(os.environ["XDG_STATE_HOME"])):
             shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(original, tree, symlinks=True)
         os.chdir(tree)
-        trees["killed"] = run("translate", "--in-place", ".", change_number=change_number) == -signal.SIGKILL
+        outcome["killed"] = run("translate", "--in-place", ".", change_number=change_number) == -signal.SIGKILL
         for step in steps:
             run("translate", step, ".")
-            trees[" ".join([*steps[: steps.index(step) + 1]])] = files(tree)
-    return trees
+            outcome[" ".join([*steps[: steps.index(step) + 1]])] = files(tree)
+    return outcome
 
 
 if __name__ == "__main__":
@@ -75,6 +79,6 @@ if __name__ == "__main__":
     is_killed = True
     while is_killed:
         number += 1
-        trees = undo_and_repeat(original, number)
-        is_killed = trees["killed"]
-        print(json.dumps(trees), flush=True)
+        outcome = undo_and_repeat(original, number)
+        is_killed = outcome["killed"]
+        print(json.dumps(outcome), flush=True)

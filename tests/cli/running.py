@@ -1,4 +1,4 @@
-"""Runs the command in this process, as a shell would."""
+"""Runs `drawbridge` in this process, with arguments as a shell would pass them."""
 
 import json
 from pathlib import Path

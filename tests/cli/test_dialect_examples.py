@@ -1,4 +1,7 @@
-"""Real manifests of every dialect: `translate`, `check` and the embedded cluster give the outcome that a manifest's first line expects."""
+"""Real manifests of every dialect: `translate`, `check` and the embedded cluster give the outcome that a manifest's first line expects.
+
+A dialect is the table of the keys of one system. A target is a kind of device that claims request instead of a key.
+"""
 
 import json
 from collections import Counter
@@ -28,7 +31,7 @@ from tests.limits import PATIENCE
 from webhook.dialects import TARGETS
 
 EXAMPLES = {example_read.name: example_read for example_read in map(example, (*FILES, *OPTIONAL_FILES))}
-FOLDERS = {
+FILE_OPTIONS = {
     CONFIGURATION: [option for name in DIALECTS for option in ("-f", str(DRIVERS.parent / name))],
     OPTIONAL_CONFIGURATION: ["-f", str(OPTIONAL_CONFIGURATION.with_suffix(""))],
 }
@@ -50,9 +53,9 @@ def requested_keys(case: Example) -> set[str]:
 
 @cache
 def answer_of_translate(configuration: Path) -> dict:
-    """Translate all examples with this configuration."""
+    """Return the answer of `translate` about all examples with this configuration."""
     options = ["--inventory", str(DRIVERS), "--config", str(configuration), "-o", "json"]
-    result = run("translate", *FOLDERS[configuration], *options)
+    result = run("translate", *FILE_OPTIONS[configuration], *options)
     assert result.exit_code == 1, "no example was refused"
     return json.loads(result.stdout)
 
@@ -67,7 +70,7 @@ def decisions_on(case: Example) -> list[dict]:
 def findings(configuration: Path) -> list[dict]:
     """Return the findings of `check` about all examples with this configuration."""
     inventories = ["--inventory", str(DRIVERS), "--inventory", str(configuration)]
-    result = run("check", *FOLDERS[configuration], *inventories, "-o", "json")
+    result = run("check", *FILE_OPTIONS[configuration], *inventories, "-o", "json")
     return json.loads(result.stdout)["findings"]
 
 
@@ -79,7 +82,7 @@ def test_every_dialect_has_two_manifests_and_all_names_differ():
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_translate_has_the_expected_decisions_for_every_key(name):
+def test_translate_makes_the_expected_decision_for_every_key(name):
     expected = EXAMPLES[name]
     decisions = decisions_on(expected)
     outcomes = {decision["key"]: decision["outcome"] for decision in decisions}

@@ -44,16 +44,16 @@ def test_a_killed_run_can_be_undone_and_repeated(original):
     assert edited.keys() == before.keys()
     assert all(edited[name][0] != before[name][0] for name in UNUSUAL_FILES)
     assert edited["open.yaml"][1] == before["open.yaml"][1]
-    for number, trees in enumerate(killed_runs, 1):
-        assert trees["killed"]
-        assert trees["--undo"] == before, number
-        assert trees["--in-place --undo"] == before, number
-        assert trees["--in-place"] == edited, number
+    for number, outcome in enumerate(killed_runs, 1):
+        assert outcome["killed"]
+        assert outcome["--undo"] == before, number
+        assert outcome["--in-place --undo"] == before, number
+        assert outcome["--in-place"] == edited, number
 
 
 @pytest.fixture
 def start_command(original, monkeypatch):
-    """A function that starts `drawbridge translate` in the repository, with a maximum size of the files that the process writes."""
+    """A function that starts `drawbridge translate` in the repository, with a maximum size in bytes of each file that it writes (-1: none)."""
     monkeypatch.setenv("XDG_STATE_HOME", str(original.with_name("state")))
 
     def start(step, size_limit=-1):
@@ -71,6 +71,7 @@ def start_command(original, monkeypatch):
 
 
 def test_a_full_disk_is_reported_and_changes_no_file(original, start_command):
+    """A limit of the size of files stands for a full disk."""
     before = files(original)
     with start_command("--in-place", 600) as process:
         assert "crlf.yaml: File too large" in process.communicate(timeout=60)[1]

@@ -1,4 +1,7 @@
-"""Every command gives the same answer with the examples of custom rules (manifests/examples/rules)."""
+"""Every command gives the same answer with the examples of custom rules (manifests/examples/rules).
+
+The rules of an example are a configuration with a dialect: the table of the keys of one system.
+"""
 
 import re
 
@@ -52,8 +55,8 @@ def test_every_example_is_run():
 
 @pytest.mark.parametrize("name", EXAMPLE_NAMES)
 def test_translate_makes_the_expected_requests_for_an_example(name):
-    pod, rules, fleet = files_of(name)
-    code, answer = run_json("translate", "-f", pod, "--config", rules, "--inventory", fleet)
+    pod_file, rules, fleet = files_of(name)
+    code, answer = run_json("translate", "-f", pod_file, "--config", rules, "--inventory", fleet)
     assert code == 0
     dialect, *expected_requests = EXPECTED_REQUESTS[name]
     assert {decision["dialect"] for decision in answer["decisions"]} == {dialect}
@@ -69,8 +72,8 @@ def test_translate_makes_the_expected_requests_for_an_example(name):
 
 def test_annotations_and_node_selectors_become_device_selectors():
     for name, parts in (("words", ["a100", "h100"]), ("devices", ['.model.lowerAscii().contains("n2")', ".?healthy", '.?kind.orValue("") == "npu"'])):  # fmt: skip
-        pod, rules, _ = files_of(name)
-        _, answer = run_json("translate", "-f", pod, "--config", rules)
+        pod_file, rules, _ = files_of(name)
+        _, answer = run_json("translate", "-f", pod_file, "--config", rules)
         (request,) = answer["items"][0]["spec"]["spec"]["devices"]["requests"]
         text = " ".join(selector["cel"]["expression"] for selector in request["exactly"]["selectors"])
         assert [part for part in parts if part not in text] == []
@@ -78,26 +81,26 @@ def test_annotations_and_node_selectors_become_device_selectors():
 
 @pytest.mark.parametrize("name", EXAMPLE_NAMES)
 def test_without_its_rules_an_example_is_not_translated(name):
-    pod, _, fleet = files_of(name)
-    _, answer = run_json("translate", "-f", pod, "--inventory", fleet)
+    pod_file, _, fleet = files_of(name)
+    _, answer = run_json("translate", "-f", pod_file, "--inventory", fleet)
     assert len(answer["items"]) == 1
     assert {decision["outcome"] for decision in answer["decisions"]} <= {"unknown", "left"}
 
 
 @pytest.mark.parametrize("name", EXAMPLE_NAMES)
 def test_check_accepts_an_examples_rules_by_every_option(name):
-    pod, rules, fleet = files_of(name)
+    pod_file, rules, fleet = files_of(name)
     for options in (["--config", rules], ["-f", rules], ["--inventory", rules]):
-        code, answer = run_json("check", "-f", pod, "--inventory", fleet, *options)
+        code, answer = run_json("check", "-f", pod_file, "--inventory", fleet, *options)
         assert (code, answer["findings"]) == (0, [])
 
 
 @pytest.mark.parametrize("name", EXAMPLE_NAMES)
 def test_survey_simulate_and_dialects_know_an_example(name):
-    pod, rules, fleet = files_of(name)
-    _, answer = run_json("survey", "-f", pod, "-f", fleet, "--config", rules)
+    pod_file, rules, fleet = files_of(name)
+    _, answer = run_json("survey", "-f", pod_file, "-f", fleet, "--config", rules)
     assert answer["outcomes"] == {"approximated" if name == "words" else "translated": 1}
-    code, answer = run_json("simulate", "-f", pod, "-f", fleet, "--config", rules)
+    code, answer = run_json("simulate", "-f", pod_file, "-f", fleet, "--config", rules)
     assert code == 0
     assert answer["totals"]["placed"] == 1
     dialect = EXPECTED_REQUESTS[name][0]
@@ -119,32 +122,32 @@ def test_a_printed_dialect_is_valid_in_a_configuration(tmp_path):
 @pytest.mark.parametrize("name", EXAMPLE_NAMES)
 @pytest.mark.parametrize("command", ["translate", "check", "survey", "simulate"])
 def test_commands_refuse_a_broken_rule_with_its_line(name, command, tmp_path):
-    pod, rules, _ = files_of(name)
+    pod_file, rules, _ = files_of(name)
     lines = rules.read_text().splitlines()
     index = next(i for i, line in enumerate(lines) if line.strip() == "role: count")
     lines[index] = lines[index].replace("count", "cuont")
     broken = tmp_path / "rules.yaml"
     broken.write_text("\n".join(lines))
-    result = run(command, "-f", pod, "--config", broken)
+    result = run(command, "-f", pod_file, "--config", broken)
     assert result.exit_code == 2
     assert f"{broken}:{index + 1}:5: " in result.stderr
     assert "did you mean count?" in result.stderr
 
 
 def test_broken_rules_in_the_inventory_are_refused(tmp_path):
-    pod, rules, _ = files_of("amounts")
+    pod_file, rules, _ = files_of("amounts")
     broken = tmp_path / "rules.yaml"
     broken.write_text(rules.read_text().replace("target: vgpu", "target: vpgu"))
-    result = run("check", "-f", pod, "--inventory", broken)
+    result = run("check", "-f", pod_file, "--inventory", broken)
     assert result.exit_code == 2
     assert f"{broken}:10:3: unknown target 'vpgu' at /dialects/0/target" in result.stderr
 
 
 @pytest.mark.parametrize("name", EXAMPLE_NAMES)
 async def test_the_webhook_and_the_embedded_cluster_serve_an_example(name):
-    pod, rules, fleet = files_of(name)
+    pod_file, rules, fleet = files_of(name)
     objects = [document.object for document in manifests.read([fleet])]
-    (document,) = manifests.read([pod])
+    (document,) = manifests.read([pod_file])
     async with playground(objects, Source(str(rules))) as cluster:
         progress = await end_of(cluster, document.object, PATIENCE)
     assert progress.end is End.PLACED, progress
@@ -152,10 +155,10 @@ async def test_the_webhook_and_the_embedded_cluster_serve_an_example(name):
 
 
 def test_a_refusal_names_the_published_values_of_a_boolean(tmp_path):
-    pod, rules, fleet = files_of("devices")
+    pod_file, rules, fleet = files_of("devices")
     unhealthy = tmp_path / "fleet.yaml"
     unhealthy.write_text(fleet.read_text().replace("{bool: true}", "{bool: false}"))
-    code, answer = run_json("translate", "-f", pod, "--config", rules, "--inventory", unhealthy)
+    code, answer = run_json("translate", "-f", pod_file, "--config", rules, "--inventory", unhealthy)
     assert code == 1
     assert "published values of healthy: false" in answer["refusals"][0]
 
@@ -181,4 +184,4 @@ def test_a_configured_key_may_request_pairs_of_devices():
     page = (EXAMPLES.parents[1] / "docs" / "keys.md").read_text()
     (line,) = re.findall(r"^ *(keys: .*)$", page, re.MULTILINE)
     verdict = verdict_of(pod({"example.com/gpu-and-rail": 2}), **yaml.safe_load(line))
-    assert [exact["class"] for exact in exactly(verdict)] == ["gpu.nvidia.com", "dranet"] * 2
+    assert [request["class"] for request in exactly(verdict)] == ["gpu.nvidia.com", "dranet"] * 2
