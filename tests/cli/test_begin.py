@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[2]
 EXIT_CODE_AFTER_SIGTERM = 128 + signal.SIGTERM
 
 
-def start_python(script, **pipes):
-    return subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True, **pipes)
+def start_python(script, **options):
+    return subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True, **options)
 
 
 @pytest.mark.parametrize("module", ["click", "cli.main"])
@@ -72,9 +72,11 @@ COMMAND = [sys.executable, "-c", "from cli import begin; begin()"]
 FULL_DEVICE = "/dev/full"
 
 
-def run_in_shell(*arguments, redirection="", **pipes):
+def run_in_shell(*arguments, redirection="", **options):
     line = " ".join([*map(shlex.quote, (*COMMAND, *arguments)), redirection])
-    return subprocess.run(line, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False, **pipes)
+    return subprocess.run(
+        line, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False, **options
+    )
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"], ["explain", "R023"], ["dialects", "-o", "json"]])  # fmt: skip

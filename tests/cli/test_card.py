@@ -41,7 +41,7 @@ def simulate_on_card(folder, *objects):
     return run("simulate", "-f", CARD, "-f", manifest(folder / "objects.json", *CLASSES, *objects))
 
 
-def test_the_card_has_the_fields_that_its_driver_publishes():
+def test_the_card_has_only_fields_that_its_driver_publishes():
     assert unpublished([SLICE]) == []
 
 

@@ -32,14 +32,14 @@ def test_a_missing_input_exits_with_2():
     assert "nothing to check" in result.stderr
 
 
-@pytest.mark.parametrize("options", [["-o", "json"], ["-ojson"], ["--output=json"], ["--output", "json"]])
-def test_every_spelling_of_json_output_reports_an_unknown_option(options):
-    result = run("check", *options, "--bogus")
+@pytest.mark.parametrize("output_options", [["-o", "json"], ["-ojson"], ["--output=json"], ["--output", "json"]])
+def test_every_spelling_of_json_output_reports_an_unknown_option(output_options):
+    result = run("check", *output_options, "--bogus")
     assert result.exit_code == 2
     assert "--bogus" in json_on_stdout(result)["errors"][0]["message"]
 
 
-def test_without_json_errors_are_written_to_stderr_only():
+def test_without_json_output_errors_go_only_to_stderr():
     result = run("check", "--bogus")
     assert (result.exit_code, result.stdout) == (2, "")
 
@@ -66,15 +66,15 @@ def test_an_unknown_command_or_option_is_reported_on_one_line(arguments, text):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "remedy"),
+    ("arguments", "text"),
     [
         (["explain", "notebook", "-f", "-"], "such as pod/notebook"),
         (["test", "-"], "-:1:1: unknown field 'apiVersion'"),
         (["free", "--kubeconfig", "/nowhere"], "or read files with -f"),
     ],
 )
-def test_a_common_mistake_is_answered_with_a_remedy(arguments, remedy):
-    assert remedy in run(*arguments, stdin=VALID_CLASS).stderr
+def test_an_error_names_its_place_or_a_remedy(arguments, text):
+    assert text in run(*arguments, stdin=VALID_CLASS).stderr
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_broken_manifest_without_an_apiversion_is_not_skipped(text, tmp_path):
     assert "skipped" not in result.stdout
 
 
-def test_uninstall_reads_no_files_and_suggests_none():
+def test_an_error_of_uninstall_does_not_suggest_files():
     assert "-f" not in run("uninstall", "--kubeconfig", "/nowhere").stderr
 
 
@@ -166,12 +166,12 @@ def command_with_outcome(outcome):
 
     @declare("try", empty={"answer": None})
     @options.output("text", "json", default="text")
-    def fail(output):
+    def finish(output):
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
 
-    return fail
+    return finish
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,7 @@ def malformed_file(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "codes"),
+    ("arguments", "exit_codes"),
     [
         (["check", "-f"], {2}),
         (["translate", "-o", "json", "-f"], {2}),
@@ -372,7 +372,7 @@ def malformed_file(tmp_path_factory):
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_a_malformed_manifest_causes_no_exception(arguments, codes, malformed_file):
+def test_a_malformed_manifest_causes_no_exception(arguments, exit_codes, malformed_file):
     result = run(*arguments, malformed_file)
     assert "bug in drawbridge" not in result.output, result.output[-2000:]
-    assert result.exit_code in codes
+    assert result.exit_code in exit_codes

@@ -1,4 +1,7 @@
-"""Commands that read NVIDIA's ComputeDomain from files know the template that its controller creates."""
+"""Commands that read NVIDIA's ComputeDomain from files know the template that its controller creates.
+
+Each worker of a domain claims a channel by this template: a device of the driver compute-domain.nvidia.com.
+"""
 
 from pathlib import Path
 

@@ -124,7 +124,7 @@ def test_every_command_uses_the_same_configuration(scene):
         for finding in answers["check"]["findings"]
         if finding["object"] == "Pod/m/q" and finding["code"][0] == "R"
     ]
-    assert any(finding["severity"] == "error" for finding in refusals) is (mode == "enforce")
+    assert any(finding["severity"] == "error" for finding in refusals) is is_enforced
     assert answers["survey"]["modes"].get("m", "enforce") == mode
     outcome_by_pod = {outcome["pod"]: outcome for outcome in answers["simulate"]["pods"]}
     assert ("share-" in str(outcome_by_pod["m/p"]["node"])) is is_enforced
@@ -132,7 +132,7 @@ def test_every_command_uses_the_same_configuration(scene):
     assert any(decision["outcome"] in ("translated", "approximated") for decision in decisions) is is_enforced
 
 
-def test_a_command_prints_its_configuration_unless_it_is_the_default(tmp_path):
+def test_commands_print_the_configuration_or_mode_that_is_given(tmp_path):
     pod_file = manifest(tmp_path / "plain.json", shared_pod("p", "3000"))
     config_file = manifest(tmp_path / "config.json", configuration("warn"))
     installed_file = manifest(tmp_path / "whole.json", shared_pod("p", "3000"), *installation("observe"))
@@ -210,8 +210,8 @@ def test_the_installed_configuration_is_read_from_a_live_cluster(monkeypatch, tm
     snapshot_file = tmp_path / "saved.json"
     options = ["--to", snapshot_file, "--force"] if command == "snapshot" else []
     clusters = []
-    for kind in (Embedded, ForbiddingCluster):
-        cluster = kind()
+    for cluster_class in (Embedded, ForbiddingCluster):
+        cluster = cluster_class()
         cluster.load(objects)
         clusters.append(cluster)
     allowed, forbidden = clusters
@@ -236,7 +236,7 @@ def test_an_embedded_server_prefers_the_configuration_option(tmp_path):
         assert (in_force.source, watched.path, watched.current.file.mode) == (source, path, mode)
 
 
-def test_the_last_configuration_counts_and_defaults_are_named():
+def test_the_source_is_the_last_configuration_or_the_defaults():
     assert configuration_in_force(None).source == "defaults"
     documents = manifests.parse("\n---\n".join(json.dumps(configuration(mode)) for mode in ("off", "warn")), "a.yaml")
     in_force = configuration_in_force(None, documents)
