@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def parts_of(objects, *unread_kinds):
+    """Return the objects of the installation among these objects, with its configuration."""
     parts = installed.parts_of(objects, frozenset(unread_kinds))
     return installed.with_configuration(parts, installed.installed_configuration(parts))
 
@@ -88,7 +89,7 @@ def image_not_pulled(objects):
 
 
 def out_of_memory(objects):
-    """Let a pod wait. The kubelet's message does not mention the lack of memory."""
+    """Let a container that ran out of memory wait for a restart. The kubelet's message does not mention the memory."""
     set_webhook_status(objects, readyReplicas=0)
     objects.append(waiting_pod("CrashLoopBackOff"))
     [status] = objects[-1]["status"]["containerStatuses"]
@@ -185,16 +186,16 @@ def scheduler_configuration(*profiles, **fields):
     return change
 
 
-WITH_PLUGIN = {"schedulerName": "drawbridge", "plugins": {"multiPoint": {"enabled": [{"name": "Drawbridge"}]}}}
+PROFILE_WITH_PLUGIN = {"schedulerName": "drawbridge", "plugins": {"multiPoint": {"enabled": [{"name": "Drawbridge"}]}}}
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (scheduler_configuration(WITH_PLUGIN), ""),
+        (scheduler_configuration(PROFILE_WITH_PLUGIN), ""),
         (scheduler_configuration({"schedulerName": "drawbridge"}, extenders=[{"urlPrefix": "http://127.0.0.1"}]), ""),
         (
-            scheduler_configuration(WITH_PLUGIN | {"schedulerName": "drawbrigde"}),
+            scheduler_configuration(PROFILE_WITH_PLUGIN | {"schedulerName": "drawbrigde"}),
             "no profile in it is called drawbridge",
         ),
         (scheduler_configuration({"schedulerName": "drawbridge"}), "neither the plugin Drawbridge nor an extender"),
@@ -202,7 +203,7 @@ WITH_PLUGIN = {"schedulerName": "drawbridge", "plugins": {"multiPoint": {"enable
     ],
     ids=["plugin", "extender", "misspelt profile", "neither plugin nor extender", "malformed profiles"],
 )
-def test_the_schedulers_configuration_needs_the_bridges_profile(change, message):
+def test_a_profile_of_the_scheduler_has_to_use_the_bridge(change, message):
     objects = installation()
     change(objects)
     findings = [
@@ -273,7 +274,7 @@ REPLICA_ANSWERS = [
 
 
 @pytest.mark.parametrize(("readiness", "metrics", "code", "message"), REPLICA_ANSWERS)
-def test_a_fault_in_a_replicas_response_is_reported(readiness, metrics, code, message):
+def test_a_fault_in_a_replicas_answer_is_reported(readiness, metrics, code, message):
     [finding] = findings_about(installation(), components.answer_of("p", readiness, metrics))
     assert finding.code == code
     assert message in finding.message
@@ -306,7 +307,7 @@ def test_an_unreadable_kind_is_not_reported_as_missing(kind):
     assert findings_about(objects, unread_kinds=("Secret", kind, f"{kind}Binding")) == []
 
 
-def test_additional_fields_of_an_installation_are_ignored():
+def test_only_additional_fields_are_no_difference():
     printed = {"rules": [{"verbs": ["get", "list"], "resources": ["pods"]}], "empty": {}, "no": False}
     stored = {
         "rules": [{"verbs": ["watch", "list", "get"], "resources": ["pods", "nodes"]}, {"verbs": ["*"]}],

@@ -47,8 +47,8 @@ def job(**status):
     return obj | {"spec": {"template": obj["spec"]["template"]}}
 
 
-def created_ago(obj, seconds, **metadata):
-    obj["metadata"] |= {"creationTimestamp": time_ago(seconds)} | metadata
+def created_ago(obj, seconds):
+    obj["metadata"] |= {"creationTimestamp": time_ago(seconds)}
     return obj
 
 
@@ -63,7 +63,7 @@ def ending_namespace(seconds, message="something remains"):
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": meta, "status": {"phase": "Terminating", "conditions": [condition]}}  # fmt: skip
 
 
-def unready_node(name="n0", status="Unknown"):
+def node_with_readiness(name="n0", status="Unknown"):
     return node(name, conditions=[{"type": "Ready", "status": status, "reason": "NodeStatusUnknown", "message": "no word"}])  # fmt: skip
 
 
@@ -134,9 +134,9 @@ DRIVER_ERROR = "Failed to prepare: DRA driver is not registered"
 FAULTS = {
     "no controller manager leads": ([lease(KUBELET_LEASE, 0), lease("kube-system/kube-controller-manager", 60), pod("p")], "O017", "no kube-controller-manager has renewed it"),
     "no scheduler leads": ([lease(KUBELET_LEASE, 0), lease("kube-system/kube-scheduler", 60), pod("p")], "O017", "no pod of its profiles is placed"),
-    "a node is not ready": ([unready_node("n9"), gpus("n9", 1), pod("p")], "O201", "no pod on it has a claim"),
+    "a node is not ready": ([node_with_readiness("n9"), gpus("n9", 1), pod("p")], "O201", "no pod on it has a claim"),
     "a node is not ready, for a reason that is not a text": ([node("n9", conditions=[{"type": "Ready", "status": "False", "reason": 5}]), gpus("n9", 1), pod("p")], "O201", "it is not ready, and no pod"),
-    "a node with claims is not ready": ([unready_node("n9"), allocated_claim("a"), pod("p", "a", nodeName="n9")], "O201", "claims default/a keep its devices"),
+    "a node with claims is not ready": ([node_with_readiness("n9"), allocated_claim("a"), pod("p", "a", nodeName="n9")], "O201", "claims default/a keep its devices"),
     "no controller manager leads, and another Lease is in the future": ([lease(KUBELET_LEASE, 0), lease("kube-system/kube-controller-manager", 60), lease("other/ahead", -3600), pod("p")], "O017", "no kube-controller-manager has renewed it"),
     "a quota refuses pods of a ReplicaSet": ([event("FailedCreate", "ReplicaSet/set", QUOTA_ERROR), replica_set(), pod("p")], "O101", "exceeded quota: few"),
     "a quota refuses pods of a Job": ([event("FailedCreate", "Job/set", QUOTA_ERROR), job(), pod("p")], "O101", "exceeded quota: few"),
@@ -160,8 +160,8 @@ HEALTHY_STATES = {
     "a renewed lease, and another in the future": [lease(KUBELET_LEASE, 0), lease("kube-system/kube-controller-manager", 2), lease("other/ahead", -3600), pod("p")],
     "an old dump with a newer lease": [lease(KUBELET_LEASE, 900), lease("kube-system/kube-controller-manager", 901), lease("other/ahead", 0), pod("p")],
     "an old dump": [lease(KUBELET_LEASE, 900), lease("kube-system/kube-controller-manager", 901), pod("p")],
-    "a ready node": [unready_node("n9", "True"), gpus("n9", 1), pod("p")],
-    "a node without devices is not ready": [unready_node("n9"), pod("p", nodeName="n9")],
+    "a ready node": [node_with_readiness("n9", "True"), gpus("n9", 1), pod("p")],
+    "a node without devices is not ready": [node_with_readiness("n9"), pod("p", nodeName="n9")],
     "a ReplicaSet whose pod exists by now": [event("FailedCreate", "ReplicaSet/set", QUOTA_ERROR), replica_set(1), pod("p")],
     "a ReplicaSet that needs no pods": [event("FailedCreate", "ReplicaSet/set", QUOTA_ERROR), replica_set(desired=0), pod("p")],
     "refused pods that request no device": [event("FailedCreate", "ReplicaSet/set", QUOTA_ERROR), replica_set(key="cpu"), pod("p")],
@@ -215,12 +215,12 @@ def test_a_state_that_only_resembles_a_fault_is_not_reported(state, tmp_path):
 
 
 @pytest.mark.parametrize(("age", "expected"), [(40, []), (60, ["O020"])])
-async def test_leases_that_are_all_a_minute_old_are_reported(age, expected):
+async def test_leases_are_reported_once_all_are_a_minute_old(age, expected):
     cluster = loaded(*FLEET, pod("p"), lease(KUBELET_LEASE, age), lease("kube-system/kube-controller-manager", age))
     assert [finding.code for finding in diagnose(await survey(cluster, NOW))] == expected
 
 
-async def test_our_lease_alone_gives_no_finding_about_the_store():
+async def test_an_old_lease_of_drawbridge_alone_is_not_reported():
     cluster = loaded(*FLEET, pod("p"), lease("drawbridge-system/drawbridge", 50))
     assert diagnose(await survey(cluster, NOW)) == {}
 

@@ -1,4 +1,4 @@
-"""In a dump, findings about created objects are reported at their owner, and device plugins are not workloads."""
+"""In a dump, findings about objects that a controller created are reported at the controller, and device plugins are not workloads."""
 
 import pytest
 

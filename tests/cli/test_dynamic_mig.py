@@ -1,4 +1,4 @@
-"""NVIDIA's driver with DynamicMIG: legacy keys become claims for partitions, and two partitions never overlap."""
+"""NVIDIA's driver with DynamicMIG: legacy keys become claims for MIG devices (partitions of a GPU), which never overlap."""
 
 import pytest
 import yaml
@@ -40,9 +40,9 @@ def small_partitions(count):
 
 # The requests of pods on an A100 with MIG mode on, in order, and the numbers of the pods that wait.
 PARTITION_REQUESTS = {
-    "an eighth small partition waits": ([*small_partitions(8)], {7}),
+    "the pod of an eighth small partition waits": ([*small_partitions(8)], {7}),
     "two partitions with half of the memory leave no memory": ([f"{MIG_PREFIX}3g.20gb: 2", *small_partitions(1)], {1}),
-    "four and three sevenths fill the GPU": ([f"{MIG_PREFIX}4g.20gb: 1", f"{MIG_PREFIX}3g.20gb: 1", *small_partitions(1)], {2}),
+    "partitions of four sevenths and of three sevenths fill the GPU": ([f"{MIG_PREFIX}4g.20gb: 1", f"{MIG_PREFIX}3g.20gb: 1", *small_partitions(1)], {2}),
     "only one partition has media engines": ([f"{MIG_PREFIX}1g.5gb.me: 1", f"{MIG_PREFIX}1g.5gb.me: 1", *small_partitions(6)], {1}),
     "four partitions with twice the memory leave no memory": ([f"{MIG_PREFIX}1g.10gb: 4", *small_partitions(1)], {1}),
     "a partition can be the whole GPU": ([f"{MIG_PREFIX}7g.40gb: 1", *small_partitions(1)], {1}),
