@@ -80,7 +80,7 @@ def test_an_edited_file_equals_translated_output_and_is_stable(folder):
 
 
 @pytest.mark.parametrize("options", [["--dry-run"], ["--in-place"]])
-def test_the_report_is_printed_beside_an_edit(folder, options):
+def test_the_report_is_printed_beside_an_edit_or_dry_run(folder, options):
     result = run("translate", "-f", "pod.yaml", *options, "-o", "report")
     assert "2 objects, 1 rewritten" in result.stdout
     assert "pod.yaml: would be edited" in result.stderr or "pod.yaml: edited" in result.stderr
@@ -104,7 +104,7 @@ def test_an_edit_keeps_the_files_mode_and_links(folder):
 
 
 @pytest.mark.parametrize("name", ["list.yaml", "pod.json", "anchor.yaml"])
-def test_a_file_that_cannot_be_edited_is_left_and_named(name, folder):
+def test_an_uneditable_file_is_left_unchanged_and_named(name, folder):
     pod, _ = (document.object for document in manifests.parse(POD))
     text = json.dumps(pod)
     if name == "list.yaml":
@@ -138,6 +138,7 @@ def test_a_refused_manifest_is_left_unchanged(folder):
 
 
 def test_a_forged_record_is_removed_with_its_empty_parent(folder):
+    """The annotation drawbridge.dev/original records the requests that a translation replaced. Here it records a container that the pod lacks."""
     record = """'{"containers":{"other":{"nvidia.com/gpu":"1"}}}'"""
     head, spec = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: p\n", "spec:\n  containers: [{name: c, image: x}]\n"
     (folder / "pod.yaml").write_text(f"{head}  annotations:\n    drawbridge.dev/original: {record}\n{spec}")
@@ -180,10 +181,11 @@ EDITS = [
 
 @pytest.mark.parametrize(("text", "operations"), EDITS)
 def test_an_edit_equals_the_json_patch_and_keeps_comments(text, operations):
-    [before] = [yaml_value(text)]
+    before = yaml_value(text)
     expected = apply_json_patch(before, operations)
     after = edit(text, operations, expected)
     assert yaml_value(after) == expected
+    # A removed line takes its comment with it.
     assert comments(after) == comments(text) or "remove" in str(operations[-1])
 
 

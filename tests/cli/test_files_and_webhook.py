@@ -32,13 +32,13 @@ KEYS = (GPU, GPU, GPU, f"{IMPLICIT}{DRIVER}", f"{IMPLICIT}second", f"{IMPLICIT}n
 TYPE_BY_KIND = {type_.__name__: type_ for type_ in (Node, ResourceSlice, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, Namespace, ResourceQuota, LimitRange)}  # fmt: skip
 SELECTORS = ("productName == 'A100'", "productName == 'none'", "nothing == 'read'", "type == 'gpu'")
 FEATURES = Features(minor=37)
-QUICK_SEEDS, LONG_SEEDS = 120, 10_000
+QUICK_SEED_COUNT, LONG_SEED_COUNT = 120, 10_000
 # With these seeds a pod is refused, because none of the nodes that it can run on could serve it.
 SEEDS_WITH_REFUSALS_FOR_NODES = (150, 160, 185, 198, 221, 303, 378, 541, 624)
 
 
-def kubernetes_object(kind, name, spec, group="resource.k8s.io/v1", **metadata):
-    return {"apiVersion": group, "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
+def kubernetes_object(kind, name, spec, version="resource.k8s.io/v1", **metadata):
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
 
 
 def random_claim_spec(rng):
@@ -60,10 +60,10 @@ def random_slice(rng, node, driver):
     devices = []
     for i in range(rng.choice([0, 1, 2, 2, 4])):
         kind = rng.choice(["gpu", "gpu", "mig"]) if driver == DRIVER else "hami-gpu"
-        facts = {"type": {"string": kind}, "productName": {"string": rng.choice(["A100", "H100"])}}
+        attributes = {"type": {"string": kind}, "productName": {"string": rng.choice(["A100", "H100"])}}
         if kind == "mig":
-            facts["profile"] = {"string": "1g.5gb"}
-        device = {"name": f"d{i}", "attributes": facts, "capacity": {"memory": {"value": "40Gi"}}}
+            attributes["profile"] = {"string": "1g.5gb"}
+        device = {"name": f"d{i}", "attributes": attributes, "capacity": {"memory": {"value": "40Gi"}}}
         if driver == OTHER_DRIVER:
             device["allowMultipleAllocations"] = True
         if rng.random() < 0.15:
@@ -188,12 +188,12 @@ def review_at_webhook(obj, state):
     """Review the creation of an object. Return the webhook's response and the changed object."""
     if obj["kind"] != "Pod":
         resource = f"{obj['kind'].lower()}s"
-        report = answer(
+        response = answer(
             reviewing.decide_review(
                 "validate", review(obj, resource=resource, group="resource.k8s.io", namespace="n"), state
             )
         )
-        return report, obj
+        return response, obj
     outcome = reviewing.decide_review("mutate", review(obj, namespace="n"), state)
     return answer(outcome), applied(obj, outcome)
 
@@ -208,25 +208,25 @@ def compare_decisions(seed):
         node["metadata"].setdefault("labels", {})["cloud.google.com/gke-nodepool"] = "a"
     ranges = [obj for obj in objects if obj["kind"] == "LimitRange"]
     text = manifests.dump(objects)
-    files = state_of_files(manifests.parse(text), configuration, FEATURES)
+    file_state = state_of_files(manifests.parse(text), configuration, FEATURES)
     builder = StateBuilder(configuration, keys=(KEY,))
     builder.learn(features=FEATURES)
     builder.update_objects([wire.convert(obj, TYPE_BY_KIND[obj["kind"]]) for obj in objects])
     builder.settle()
-    server = builder.state(fresh=True)
+    webhook_state = builder.state(fresh=True)
     counts = Counter()
-    is_enforced = not server.namespaces["n"]
+    is_enforced = not webhook_state.namespaces["n"]
     for created_obj in (random_pod(rng), *[obj for obj in objects if obj["kind"].startswith("ResourceClaim") and "status" not in obj]):  # fmt: skip
-        place_rng = random.Random(f"places {seed}")
-        if created_obj["kind"] == "Pod" and place_rng.random() < 0.8:
-            created_obj["spec"]["affinity"] = random_affinity(place_rng)
+        affinity_rng = random.Random(f"places {seed}")
+        if created_obj["kind"] == "Pod" and affinity_rng.random() < 0.8:
+            created_obj["spec"]["affinity"] = random_affinity(affinity_rng)
             if "matchFields" in str(created_obj["spec"]["affinity"]):
                 owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}
                 created_obj["metadata"]["ownerReferences"] = [owner]
         response, admitted_obj = review_at_webhook(
-            admitted(created_obj, ranges) if created_obj["kind"] == "Pod" else created_obj, server
+            admitted(created_obj, ranges) if created_obj["kind"] == "Pod" else created_obj, webhook_state
         )
-        verdict = decide_object(created_obj, files)
+        verdict = decide_object(created_obj, file_state)
         if refused_by_server(verdict):
             counts["refused by the API server"] += 1
             continue
@@ -234,16 +234,16 @@ def compare_decisions(seed):
         assert "; ".join(map(str, verdict.refusals)) == message, (seed, created_obj)
         if response["allowed"] and created_obj["kind"] == "Pod":
             # The translated file has only the fields of the file. The API server adds the defaults of the LimitRange again.
-            of_file = admitted(apply_json_patch(created_obj, verdict.operations), ranges)
-            assert of_file["spec"] == with_requests(admitted_obj)["spec"], (seed, created_obj)
+            pod_from_file = admitted(apply_json_patch(created_obj, verdict.operations), ranges)
+            assert pod_from_file["spec"] == with_requests(admitted_obj)["spec"], (seed, created_obj)
         if response["allowed"]:
             # The API server limits the length and the number of warnings.
-            whole_warnings = [
+            returned_warnings = [
                 warning
                 for warning in response.get("warnings", ())
                 if is_enforced and not warning.startswith("drawbridge: ")
             ]
-            beginnings = [warning.partition("…")[0] for warning in whole_warnings]
+            beginnings = [warning.partition("…")[0] for warning in returned_warnings]
             assert all(
                 any(file_warning.startswith(warning) for file_warning in verdict.warnings) for warning in beginnings
             ), (
@@ -269,7 +269,7 @@ def compare_decisions(seed):
 
 def test_files_and_the_webhook_have_the_same_decisions():
     counts = Counter()
-    for seed in (*range(QUICK_SEEDS), 3724, *SEEDS_WITH_REFUSALS_FOR_NODES):  # seed 3724 failed once
+    for seed in (*range(QUICK_SEED_COUNT), 3724, *SEEDS_WITH_REFUSALS_FOR_NODES):  # seed 3724 failed once
         counts += compare_decisions(seed)
     expected = ("Pod admitted", "Pod refused", "ResourceClaim admitted", "ResourceClaim refused", "ResourceClaimTemplate refused", "served by Kubernetes", "translated", "defaults added", "warned of a node pool", "refused for its nodes", "warned of its nodes")  # fmt: skip
     assert all(counts[outcome] >= 3 for outcome in expected), counts
@@ -279,11 +279,11 @@ def test_files_and_the_webhook_have_the_same_decisions():
 @pytest.mark.time_limit(1800, "ten thousand fleets")
 def test_many_random_files_and_the_webhook_have_the_same_decisions():
     counts = Counter()
-    for seed in range(QUICK_SEEDS, QUICK_SEEDS + LONG_SEEDS):
+    for seed in range(QUICK_SEED_COUNT, QUICK_SEED_COUNT + LONG_SEED_COUNT):
         counts += compare_decisions(seed)
         if seed % 1000 == 0:
             print(f"after {seed}: {dict(counts)}", flush=True)
-    assert sum(counts.values()) > LONG_SEEDS
+    assert sum(counts.values()) > LONG_SEED_COUNT
 
 
 # The GPUs per pod of a DaemonSet; the nodes with a device plugin that have fewer GPUs; whether the pods for these nodes are refused
@@ -313,33 +313,33 @@ def test_a_daemon_set_is_refused_only_if_no_node_fits(count, small_nodes, is_ref
             | {"status": {"allocatable": {GPU: str(amount)} if amount else {}}}
         )
     configuration = configured(mode="enforce", mixed={GPU: {"prefer": prefer}})
-    files = state_of_files(manifests.parse(manifests.dump(objects)), configuration, FEATURES)
+    file_state = state_of_files(manifests.parse(manifests.dump(objects)), configuration, FEATURES)
     builder = StateBuilder(configuration, keys=(KEY,))
     builder.learn(features=FEATURES)
     builder.update_objects([wire.convert(obj, TYPE_BY_KIND[obj["kind"]]) for obj in objects])
     builder.settle()
-    server = builder.state(fresh=True)
+    webhook_state = builder.state(fresh=True)
     limits = {"limits": {GPU: str(count)}, "requests": {GPU: str(count)}}
     template = {"metadata": {}, "spec": {"containers": [{"name": "m", "image": "i", "resources": limits}]}}
     daemon_set = kubernetes_object("DaemonSet", "d", {"selector": {}, "template": template}, "apps/v1", namespace="n")
-    of_file = decide_object(daemon_set, files)
-    assert bool(of_file.refusals) is is_refused
+    verdict = decide_object(daemon_set, file_state)
+    assert bool(verdict.refusals) is is_refused
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}
     for name in ("driver-6", "plugin-2", "plugin-4"):
         pod = kubernetes_object("Pod", f"d-{name}", template["spec"], "v1", namespace="n", ownerReferences=[owner])
         term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
         pod["spec"] = pod["spec"] | {"affinity": {"nodeAffinity": required}}
-        response, _ = review_at_webhook(pod, server)
+        response, _ = review_at_webhook(pod, webhook_state)
         if name in small_nodes and is_refused:
-            assert response["status"]["message"].startswith(of_file.refusals[0].message)
+            assert response["status"]["message"].startswith(verdict.refusals[0].message)
             continue
         assert response["allowed"], name
         warnings_of_waiting = [warning for warning in response.get("warnings", ()) if "for such nodes wait" in warning]
         assert bool(warnings_of_waiting) is (name in small_nodes)
-    report = answer(
+    response = answer(
         reviewing.decide_review(
-            "validate", review(daemon_set, resource="daemonsets", group="apps", namespace="n"), server
+            "validate", review(daemon_set, resource="daemonsets", group="apps", namespace="n"), webhook_state
         )
     )
-    assert any("its pods will be refused" in warning for warning in report.get("warnings", ())) is is_refused
+    assert any("its pods will be refused" in warning for warning in response.get("warnings", ())) is is_refused

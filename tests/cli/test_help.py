@@ -51,7 +51,11 @@ def test_every_help_has_two_examples_of_its_own_command():
 
 @pytest.mark.parametrize(
     "example",
-    [example for example in ALL_EXAMPLES if not example.startswith(tuple(f"drawbridge {s}" for s in ENDLESS_COMMANDS))],
+    [
+        example
+        for example in ALL_EXAMPLES
+        if not example.startswith(tuple(f"drawbridge {name}" for name in ENDLESS_COMMANDS))
+    ],
 )
 def test_each_example_of_a_command_that_ends_runs(example_files, example):
     result = run(*words_of(example))
@@ -61,9 +65,13 @@ def test_each_example_of_a_command_that_ends_runs(example_files, example):
 
 @pytest.mark.parametrize(
     "example",
-    [example for example in ALL_EXAMPLES if example.startswith(tuple(f"drawbridge {s}" for s in ENDLESS_COMMANDS))],
+    [
+        example
+        for example in ALL_EXAMPLES
+        if example.startswith(tuple(f"drawbridge {name}" for name in ENDLESS_COMMANDS))
+    ],
 )
-def test_the_options_of_server_examples_are_valid(example):
+def test_the_options_in_examples_of_endless_commands_are_valid(example):
     name, *words = words_of(example)
     command_of(name).make_context(name, words)
 

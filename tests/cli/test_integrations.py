@@ -20,8 +20,8 @@ def options_of(name):
 
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook["id"])
 def test_each_hook_uses_options_of_its_command(hook):
-    python, isolated, module, program, name, *options = shlex.split(hook["entry"])
-    assert (python, isolated, module, program) == ("python", "-I", "-m", "cli.main")
+    python, isolated_option, module_option, module, name, *options = shlex.split(hook["entry"])
+    assert (python, isolated_option, module_option, module) == ("python", "-I", "-m", "cli.main")
     assert set(options) <= options_of(name)
     assert {"id", "name", "entry", "language"} <= hook.keys()
 

@@ -21,7 +21,7 @@ def objects_of(*paths):
 
 def test_check_knows_the_kinds_of_the_examples():
     result = run("check", EXAMPLES / "inventories", EXAMPLES / "drivers")
-    assert (result.exit_code, "D004" in result.stdout) == (0, False), result.stdout
+    assert (result.exit_code, "D004" in result.stdout) == (0, False), result.stdout  # D004: an unknown kind
 
 
 def test_a_misspelt_device_inventory_is_reported(tmp_path):

@@ -42,7 +42,8 @@ def test_the_names_of_a_tables_cases_are_unique():
 def test_the_survey_and_its_formats_agree_with_the_decisions(case):
     reading = move.world(case)
     verdict = decide_object(case.given, move.state(case))
-    by_key = {(decision.container, decision.key): decision for decision in verdict.decisions}
+    # A place is a container and a key in it.
+    decision_by_place = {(decision.container, decision.key): decision for decision in verdict.decisions}
     survey = overview(reading, SurveyScope())
     workloads = [
         workload
@@ -51,59 +52,61 @@ def test_the_survey_and_its_formats_agree_with_the_decisions(case):
     ]
     keys = {(key.container, key.key): key for workload in workloads for key in workload.keys}
     # Only `check` reports errors of an object without a device request; the survey skips the object.
-    if keys or not all(key.startswith("/") for _, key in by_key):
-        assert keys.keys() == by_key.keys()
+    if keys or not all(key.startswith("/") for _, key in decision_by_place):
+        assert keys.keys() == decision_by_place.keys()
     for place, key in keys.items():
-        finding = by_key[place]
+        decision = decision_by_place[place]
         assert (key.outcome, key.code, key.detail, key.keep_reason) == (
-            finding.outcome,
-            finding.code,
-            finding.detail,
-            finding.keep_reason,
+            decision.outcome,
+            decision.code,
+            decision.detail,
+            decision.keep_reason,
         )
     if not keys:
         return
-    [asking_workload] = workloads
-    assert asking_workload.outcome is outcome_of(verdict.decisions)
+    [requesting_workload] = workloads
+    assert requesting_workload.outcome is outcome_of(verdict.decisions)
     document = msgspec.json.decode(msgspec.json.encode(survey))
     [workload_in_json] = [
         workload
         for workload in document["workloads"]
-        if workload["kind"] == asking_workload.kind and workload["name"] == asking_workload.name
+        if workload["kind"] == requesting_workload.kind and workload["name"] == requesting_workload.name
     ]
     text, html, rows = (
         "\n".join(line for _, lines in as_text(report(survey, whole=True)) for line in lines),
         as_html(report(survey, whole=True), ""),
         as_csv(table(survey)),
     )
-    assert workload_in_json["outcome"] == asking_workload.outcome
-    name = f"{asking_workload.kind}/{asking_workload.name}"
+    assert workload_in_json["outcome"] == requesting_workload.outcome
+    name = f"{requesting_workload.kind}/{requesting_workload.name}"
     assert (
-        f'<b class="{asking_workload.outcome}">{asking_workload.outcome}</b></td><td class="w" data-head="Workload">{name}</td>'
+        f'<b class="{requesting_workload.outcome}">{requesting_workload.outcome}</b></td><td class="w" data-head="Workload">{name}</td>'
         in html
     )
-    assert [line.split()[:2] for line in text.splitlines()].count([asking_workload.outcome, name]) == 1
-    for key in asking_workload.keys:
+    assert [line.split()[:2] for line in text.splitlines()].count([requesting_workload.outcome, name]) == 1
+    for key in requesting_workload.keys:
         assert f"      {key.outcome} {key.container or 'pod'}: {printable(key.key)}" in text
         assert printable(key.detail) in text
         assert escaped(key.detail) in html
         assert printable(key.detail).replace('"', '""') in rows
-    replaced = {bool(key.keep_reason) for key in asking_workload.keys if key.outcome in REPLACED}
-    assert bool(verdict.operations) == (False in replaced)
+    # For each key that claims replace: whether the object keeps it, and only the webhook replaces it in the pods.
+    has_keep_reason = {bool(key.keep_reason) for key in requesting_workload.keys if key.outcome in REPLACED}
+    assert bool(verdict.operations) == (False in has_keep_reason)
     if brings_pods(case.given) and not mapping(case.given["metadata"]).get("uid"):
         created = arrivals([case.given], move.state(case))
-        assert bool(created.refused) == (asking_workload.outcome is Outcome.REFUSED)
+        assert bool(created.refused) == (requesting_workload.outcome is Outcome.REFUSED)
         claimed = any(outcome.spec.resource_claims for outcome in created.pods.values())
-        assert verdict.decisions[0].code == "D002" or claimed == bool(replaced)
+        assert verdict.decisions[0].code == "D002" or claimed == bool(has_keep_reason)
 
 
+# A dialect is the table of the keys of one system. A name with "<" is a pattern, not a key.
 KEYS = sorted(
     row.name
     for dialect in Configuration().dialects
     for row in dialect.keys
     if row.place is Position.RESOURCE and "<" not in row.name
 )
-REASONS = {(table.name, row.name): row.because for table in Configuration().dialects for row in table.keys}
+REASONS = {(dialect.name, row.name): row.because for dialect in Configuration().dialects for row in dialect.keys}
 SCHEDULERS = ("", "koord-scheduler", "volcano", "hami-scheduler")
 
 
@@ -143,9 +146,9 @@ def test_each_key_that_stays_has_its_own_reason(objects):
             # Keys of the same system form a single request. A key of several systems belongs to the system that another key identifies.
             reasons = {REASONS.get((decision.dialect, key)), reason_of(decided_alone[key, scheduler])}
             reasons |= {
-                reason_of(decided_alone[key, scheduler])
-                for key in keys
-                if decided_alone[key, scheduler].dialect == decision.dialect
+                reason_of(decided_alone[name, scheduler])
+                for name in keys
+                if decided_alone[name, scheduler].dialect == decision.dialect
             }
             keys_named = [
                 name_in_detail for name_in_detail in keys if name_in_detail != key and name_in_detail in decision.detail
