@@ -171,10 +171,10 @@ def test_only_helm_values_that_request_devices_cause_a_warning(repository, amoun
     assert ("warning: values.yaml:2: nvidia.com/gpu in Helm values is not rewritten" in result.stderr) == is_warned_of
 
 
-@pytest.mark.parametrize("hook", ["check -q", "translate --in-place --changed"])
-def test_the_values_of_a_chart_block_no_commit(repository, hook):
+@pytest.mark.parametrize("command_of_hook", ["check -q", "translate --in-place --changed"])
+def test_the_values_of_a_chart_block_no_commit(repository, command_of_hook):
     write_files(repository, {"chart/Chart.yaml": "name: a\n", "chart/values.yaml": "limits: {nvidia.com/gpu: 1}\n"})
-    result = run(*hook.split(), "--", "chart/values.yaml")
+    result = run(*command_of_hook.split(), "--", "chart/values.yaml")
     assert result.exit_code == 0, result.output
 
 
@@ -282,7 +282,7 @@ def test_the_changed_option_needs_in_place_or_check(repository):
     ],
     ids=["no objects", "no device request", "mode observe"],
 )
-def test_without_changes_a_line_gives_the_reason(repository, output_format, text, reason):
+def test_without_changes_a_warning_gives_the_reason(repository, output_format, text, reason):
     write_files(repository, {"a.yaml": text})
     result = run("translate", "-f", "a.yaml", "-o", output_format)
     assert result.exit_code == 0

@@ -261,7 +261,7 @@ def test_the_total_size_of_a_folders_manifests_is_limited(tree, monkeypatch):
 
 
 @pytest.mark.parametrize("pattern", ["**/" * 40 + "x", "*a" * 60 + "b", "[z-a]", "[", "[[:x:]]", "a{1000}{1000}", "\\"])
-def test_hostile_patterns_take_no_time_and_are_not_a_bug(tree, pattern):
+def test_hostile_patterns_take_bounded_time_and_cause_no_bug(tree, pattern):
     deep = tree / "app" / "/".join(["aaaaaaaa"] * 12)
     deep.mkdir(parents=True)
     (deep / ("a" * 100 + ".yaml")).write_text(POD.replace("NAME", "a"))
@@ -311,9 +311,9 @@ NOT_UTF_8 = os.fsdecode(b"x\xff")
 
 @pytest.mark.linux("names that are not UTF-8")
 @pytest.mark.parametrize("form", ["text", "json", "sarif", "junit", "github", "diff", "in place"])
-@pytest.mark.parametrize("place", ["app/{}.yaml", "app/{}/x.yaml"])
-def test_a_file_name_outside_utf_8_is_reported(tree, place, form):
-    path = tree / place.format(NOT_UTF_8)
+@pytest.mark.parametrize("path_pattern", ["app/{}.yaml", "app/{}/x.yaml"])
+def test_a_file_name_outside_utf_8_is_reported(tree, path_pattern, form):
+    path = tree / path_pattern.format(NOT_UTF_8)
     path.parent.mkdir(exist_ok=True)
     path.write_text(POD.replace("NAME", "n_o"))
     command = ("translate", "--in-place") if form == "in place" else ("translate", "-o", form)
@@ -362,6 +362,7 @@ def test_folders_nested_too_deep_are_reported_and_skipped(tree, command):
 )
 @pytest.mark.parametrize("field", ["pod", "inventory", "config"])
 def test_a_file_of_cases_reads_nothing_outside_of_the_folder(tree, path, field):
+    """`drawbridge test` runs the cases of drawbridge-test.yaml, which names other files."""
     (tree / "link").symlink_to("../outside")
     path = path.format(outside=tree.parent / "outside")
     case = {"name": "a", "pod": "app/good.yaml", "expect": {"says": "x"}}

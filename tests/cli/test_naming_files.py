@@ -1,4 +1,4 @@
-"""How files are named, with `-f` or without an option, and which files of a folder are skipped."""
+"""How files are named, with `-f` or without an option, which files are skipped, and warnings about the objects in files."""
 
 import json
 

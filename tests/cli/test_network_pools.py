@@ -56,7 +56,7 @@ def survey_networks(folder, *objects):
     return answer["network"]
 
 
-def write_text(folder, text, name="rules.yaml"):
+def write_text(folder, text, name="config.yaml"):
     path = folder / name
     path.write_text(text)
     return path
@@ -73,16 +73,16 @@ def test_a_printed_configuration_claims_the_devices_that_the_plugin_selects(key,
     requesting_pod = pod_for(key, count)
     network = survey_networks(tmp_path, *PLUGIN_CONFIG_MAPS, requesting_pod)
     assert list(network["pools"]) == [key]
-    rules = write_text(tmp_path, network["configuration"])
-    code, answer = run_json("check", "-f", rules)
+    config = write_text(tmp_path, network["configuration"])
+    code, answer = run_json("check", "-f", config)
     assert (code, answer["findings"]) == (0, [])
     pod_file = write_yaml(tmp_path, "pod.yaml", requesting_pod)
-    code, answer = run_json("translate", "-f", pod_file, "--config", rules, "--inventory", DRIVERS)
+    code, answer = run_json("translate", "-f", pod_file, "--config", config, "--inventory", DRIVERS)
     assert code == 0
     assert {decision["outcome"] for decision in answer["decisions"]} == {
         "translated" if key == VF_KEY else "approximated"
     }
-    result = run("simulate", "-f", pod_file, "-f", DRIVERS, "--config", rules)
+    result = run("simulate", "-f", pod_file, "-f", DRIVERS, "--config", config)
     assert result.exit_code == 0
     assert result.stdout.splitlines()[2].split("  ")[-1] == ", ".join(devices)
 
@@ -93,21 +93,21 @@ def test_pods_share_rdma_devices_only_with_multiple_allocations(is_shared, place
     for number, obj in enumerate(pods):
         obj["metadata"]["name"] += str(number)
         obj["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "h100-1"}
-    rules = write_text(tmp_path, survey_networks(tmp_path, *PLUGIN_CONFIG_MAPS, pod_for(RDMA_KEY))["configuration"])
+    config = write_text(tmp_path, survey_networks(tmp_path, *PLUGIN_CONFIG_MAPS, pod_for(RDMA_KEY))["configuration"])
     fleet = [obj for path in ("dra.net.yaml", "nodes.yaml") for obj in yaml.safe_load_all((DRIVERS / path).read_text())]
     for obj in fleet:
         for device in obj["spec"]["devices"] if obj["kind"] == "ResourceSlice" else ():
             device["allowMultipleAllocations"] = is_shared
     files = write_yaml(tmp_path, "pods.yaml", *pods), write_yaml(tmp_path, "fleet.yaml", *fleet)
-    _, answer = run_json("simulate", "-f", files[0], "-f", files[1], "--config", rules)
+    _, answer = run_json("simulate", "-f", files[0], "-f", files[1], "--config", config)
     assert answer["totals"]["placed"] == placed_count
 
 
 def test_a_range_of_two_virtual_functions_serves_no_third(tmp_path):
     network = survey_networks(tmp_path, *PLUGIN_CONFIG_MAPS, pod_for(VF_KEY, 3))
-    rules = write_text(tmp_path, network["configuration"])
+    config = write_text(tmp_path, network["configuration"])
     pod_file = write_yaml(tmp_path, "pod.yaml", pod_for(VF_KEY, 3))
-    _, answer = run_json("simulate", "-f", pod_file, "-f", DRIVERS, "--config", rules)
+    _, answer = run_json("simulate", "-f", pod_file, "-f", DRIVERS, "--config", config)
     assert answer["totals"]["placed"] == 0
 
 
@@ -115,16 +115,16 @@ def test_the_drivers_objects_publish_a_pool_by_its_name(tmp_path):
     network = survey_networks(tmp_path, *PLUGIN_CONFIG_MAPS, pod_for(VF_KEY), pod_for(RDMA_KEY))
     pool_object, policy = yaml.safe_load_all(network["driverObjects"])
     assert pool_object["spec"]["attributes"] == {"k8s.cni.cncf.io/resourceName": {"string": VF_KEY}}
-    (config,) = policy["spec"]["configs"]
-    assert config["deviceAttributesSelector"]["matchLabels"] == pool_object["metadata"]["labels"]
-    assert config["resourceFilters"] == [
+    (pool_policy,) = policy["spec"]["configs"]
+    assert pool_policy["deviceAttributesSelector"]["matchLabels"] == pool_object["metadata"]["labels"]
+    assert pool_policy["resourceFilters"] == [
         {"vendors": ["15b3"], "devices": ["101e"], "pfNames": ["ens1f0"], "linkType": "ethernet"}
     ]
     assert "a filter cannot express pfNames ens1f0#2-3; isRdma" in network["driverObjects"]
     assert run("check", "-f", write_text(tmp_path, network["driverObjects"], "objects.yaml")).exit_code == 0
-    rules = write_text(tmp_path, network["driverConfiguration"])
+    config = write_text(tmp_path, network["driverConfiguration"])
     pod_file = write_yaml(tmp_path, "pod.yaml", pod_for(VF_KEY, 4))
-    _, answer = run_json("simulate", "-f", pod_file, "-f", DRIVERS, "--config", rules)
+    _, answer = run_json("simulate", "-f", pod_file, "-f", DRIVERS, "--config", config)
     assert answer["totals"]["placed"] == 1
 
 
@@ -145,9 +145,9 @@ def test_a_survey_prints_only_pools_that_pods_request(tmp_path):
 
 def test_a_pool_that_is_declared_already_needs_no_declaration(tmp_path):
     network = survey_networks(tmp_path, *PLUGIN_CONFIG_MAPS, pod_for(VF_KEY))
-    rules = write_text(tmp_path, network["configuration"])
+    config = write_text(tmp_path, network["configuration"])
     dump = write_yaml(tmp_path, "dump.yaml", *PLUGIN_CONFIG_MAPS, pod_for(VF_KEY))
-    _, answer = run_json("survey", "-f", dump, "--config", rules)
+    _, answer = run_json("survey", "-f", dump, "--config", config)
     assert (answer["network"]["pools"], answer["outcomes"]) == ({}, {"translated": 1})
 
 
@@ -166,6 +166,7 @@ def network_pool(name="openshift.io/a", *, shared=False, **selectors):
     return NetworkPool(name=name, where="ConfigMap a/b (c)", alternatives=(selectors,), is_shared=shared)
 
 
+# A pool, and the end of the comment about it in the configuration (empty: there is no configuration).
 UNPUBLISHED_SELECTORS = {
     "the kernel driver, which no DRA driver publishes": (
         network_pool(drivers=("vfio-pci",), vendors=("15b3",)),
@@ -215,19 +216,19 @@ def test_target_names_differ_from_existing_names():
     assert names == ["a.org/vf", "x", "c.org/x", "d.org/mine"]
 
 
-def test_targets_above_half_the_limit_become_a_comment():
+def test_targets_above_half_the_limit_become_comments():
     declared = declarations(*(network_pool(f"openshift.io/p{i}", vendors=("15b3",)) for i in range(40)))
     assert len(yaml.safe_load(declared.configuration)["targets"]) == 32
     assert declared.configuration.count("too many pools") == 8
     assert read_configuration(yaml.safe_load(declared.configuration))[0]
 
 
-def test_a_declared_class_is_the_first_of_a_target():
+def test_a_configured_class_is_the_first_class_of_a_target():
     declared = declarations(network_pool("rdma/a", shared=True, ifNames=("ib0",)), classes={"nic": "ours"})
     assert yaml.safe_load(declared.configuration)["targets"][0]["classes"][0] == "ours"
 
 
-# How the SR-IOV plugin selects virtual functions (pkg/resources/deviceSelectors.go).
+# Selectors of the SR-IOV plugin, and attributes of virtual functions.
 _WORDS = st.sampled_from(["a", "b", "c"])
 _NUMBERS = st.sampled_from(["", "#0", "#1-2", "#0,2", "#2-1"])
 _SELECTOR = st.fixed_dictionaries(
@@ -242,7 +243,7 @@ _SELECTOR = st.fixed_dictionaries(
         "isRdma": st.just([]),
     },
 ).filter(bool)
-_FUNCTION = st.fixed_dictionaries(
+_VIRTUAL_FUNCTION = st.fixed_dictionaries(
     {
         "vendor": _WORDS,
         "deviceID": _WORDS,
@@ -258,6 +259,7 @@ _ATTRIBUTE_OF_SELECTOR = {"vendors": "vendor", "devices": "deviceID", "pciAddres
 
 
 def plugin_selects(selector, function):
+    """Return whether the SR-IOV plugin selects this virtual function (pkg/resources/deviceSelectors.go)."""
     for name, values in selector.items():
         if name == "isRdma":
             if not function["rdmaCapable"]:
@@ -270,13 +272,14 @@ def plugin_selects(selector, function):
         if matching_pattern is None:
             return False
         _, has_range, numbers = matching_pattern.partition("#")
+        # Without a range, every number is selected.
         spans = [[int(end) for end in part.split("-")] for part in numbers.split(",")] if has_range else [[0, 9]]
         if not any(span[0] <= function["vfID"] <= span[-1] for span in spans):
             return False
     return True
 
 
-@given(selectors=st.lists(_SELECTOR, min_size=1, max_size=3), function=_FUNCTION)
+@given(selectors=st.lists(_SELECTOR, min_size=1, max_size=3), function=_VIRTUAL_FUNCTION)
 @settings(max_examples=draws(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_target_selects_a_virtual_function_as_the_plugin_does(selectors, function):
     pool = NetworkPool(
@@ -296,27 +299,29 @@ def test_a_printed_configuration_of_both_plugins_is_valid(tmp_path):
     assert configuration is not None, findings
 
 
-def test_the_example_of_the_page_is_valid():
+def test_the_example_on_the_page_of_the_configuration_is_valid():
     page = (EXAMPLES.parents[1] / "docs" / "configuration.md").read_text()
     (text,) = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "hca_a" in block]
     assert configured(**yaml.safe_load(text)).file.targets
 
 
-def daemon_set(name, namespace, image, mounted):
-    pod = {"containers": [{"name": "p", "image": image}], "volumes": [{"name": "c", "configMap": {"name": mounted}}]}
-    spec = {"selector": {"matchLabels": {"a": name}}, "template": {"metadata": {"labels": {"a": name}}, "spec": pod}}
+def daemon_set(name, namespace, image, config_map_name):
+    volume = {"name": "c", "configMap": {"name": config_map_name}}
+    pod_spec = {"containers": [{"name": "p", "image": image}], "volumes": [volume]}
+    template = {"metadata": {"labels": {"a": name}}, "spec": pod_spec}
+    spec = {"selector": {"matchLabels": {"a": name}}, "template": template}
     metadata = {"name": name, "namespace": namespace}
     return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec}
 
 
-@pytest.mark.parametrize("namespaces", [("sriov", "gpu-operator"), ("sriov",)])
-async def test_a_live_survey_reads_only_config_maps_that_plugins_mount(namespaces):
+@pytest.mark.parametrize("trusted_namespaces", [("sriov", "gpu-operator"), ("sriov",)])
+async def test_a_live_survey_reads_only_config_maps_that_plugins_mount(trusted_namespaces):
     plugins = [
         daemon_set("vfs", "sriov", "example.com/sriov-network-device-plugin:v3", "device-plugin-config"),
         daemon_set("hcas", "gpu-operator", "example.com/of-our-own", "rdma-devices"),
     ]
     cluster = Embedded.holding([*PLUGIN_CONFIG_MAPS, *plugins, pod_for(VF_KEY), pod_for(RDMA_KEY)])
-    in_force = ConfigurationInForce(configured(evidence={"namespaces": list(namespaces)}))
+    in_force = ConfigurationInForce(configured(evidence={"namespaces": list(trusted_namespaces)}))
     survey = overview(await read_cluster(cluster, SURVEY, given=in_force), SurveyScope())
     assert list(survey.network.pools) == [VF_KEY]
     [obstacle] = [obstacle for obstacle in survey.obstacles if obstacle.code in ("S001", "S002")]

@@ -70,9 +70,9 @@ def test_simulate_refuses_a_pod_that_no_node_could_serve():
 def test_a_workload_has_as_many_pods_as_replicas():
     spec = {"replicas": 3, "template": {"spec": PODS["one"]["spec"]}}
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
-    by_name = simulate_pods(deployment)
-    assert list(by_name) == ["default/d-0", "default/d-1", "default/d-2"]
-    assert len({device for outcome in by_name.values() for device in outcome["devices"]}) == 3
+    outcome_by_name = simulate_pods(deployment)
+    assert list(outcome_by_name) == ["default/d-0", "default/d-1", "default/d-2"]
+    assert len({device for outcome in outcome_by_name.values() for device in outcome["devices"]}) == 3
     stored_deployment = {**deployment, "metadata": {"name": "d", "uid": "u"}}
     assert simulate_pods(stored_deployment) == {}, "the pods of a stored Deployment are stored, too, so none is created"
 
@@ -97,6 +97,7 @@ MODES = {
     "configuration observe, namespace enforce": ([configuration(mode="observe"), mode_namespace("enforce")], "", True),
     "no mode": ([], "", True),
 }
+# Names of pods in ALL_PODS.
 REFUSED_BY_API_SERVER = {"half", "differ", "requests only", "ephemeral"}
 
 
@@ -134,9 +135,9 @@ def test_the_mode_in_the_files_decides_about_refusals(case):
     checked = run("check", "-f", "-", *INVENTORY, "-o", "json", stdin=text)
     assert checked.exit_code == 1, checked.output
     findings = json.loads(checked.stdout)["findings"]
-    errors = {finding["object"] for finding in findings if finding["severity"] == "error"}
-    assert {name_by_object[error] for error in errors & name_by_object.keys()} == expected_refusals
-    assert bool(errors - name_by_object.keys()) == (case == "namespace misspelt"), (
+    objects_with_errors = {finding["object"] for finding in findings if finding["severity"] == "error"}
+    assert {name_by_object[error] for error in objects_with_errors & name_by_object.keys()} == expected_refusals
+    assert bool(objects_with_errors - name_by_object.keys()) == (case == "namespace misspelt"), (
         "of the other objects, check finds an error only in a Namespace with a misspelt mode"
     )
     assert {finding["severity"] for finding in findings if finding["code"][0] == "R" and finding["code"] != "R001"} <= {
@@ -145,7 +146,7 @@ def test_the_mode_in_the_files_decides_about_refusals(case):
 
 
 @pytest.mark.parametrize("mode", ["off", "observe"])
-async def test_outside_enforce_a_live_webhook_creates_no_claims(mode):
+async def test_outside_mode_enforce_a_live_webhook_creates_no_claims(mode):
     fleet = [document.object for document in FLEET]
     async with playground([*fleet, THREE_GPU_TEMPLATE, mode_namespace(mode)], source_of("")) as cluster:
         for number, name in enumerate(("one", "nine", "half", "profile")):
