@@ -1,4 +1,7 @@
-"""A `Portion` bounds the memory of objects that are read. It keeps the device fields of large objects and drops the rest."""
+"""A `Portion` bounds the memory of objects that are read. It keeps the device fields of large objects and drops the rest.
+
+`Portion.cut` counts the objects that are kept in part or not at all. Texts that no command reads do not count.
+"""
 
 import tracemalloc
 
@@ -74,12 +77,12 @@ def test_a_too_large_claim_keeps_its_devices(kind):
 
 def test_a_full_namespace_does_not_reduce_other_namespaces():
     portion = Portion(resources.RESOURCE_QUOTAS)
-    hard = {f"requests.e.x/a{quota_count}": "1" for quota_count in range(1_000)}
+    hard = {f"requests.e.x/a{number}": "1" for number in range(1_000)}
     quota = {"metadata": {"name": "q", "namespace": "full"}, "spec": {"hard": hard}}
     quota_count = MIN_ROOM // footprint(quota) + 10
     kept = [kept_quota for _ in range(quota_count) if (kept_quota := portion.keep(quota))]
     assert sum(map(footprint, kept)) <= MIN_ROOM
-    assert portion.keep({"metadata": {"name": "q", "namespace": "honest"}, "spec": {"hard": hard}})
+    assert portion.keep({"metadata": {"name": "q", "namespace": "other"}, "spec": {"hard": hard}})
     assert [missed.kind for missed in portion.cut()] == [f"{quota_count - len(kept)} resourcequotas in full"]
 
 
@@ -101,7 +104,7 @@ def test_five_thousand_pods_of_a_namespace_are_kept_whole():
 
 @pytest.mark.parametrize("plural", ["resourceclaims", "resourceclaimtemplates", "pods", "deployments"])
 def test_a_page_of_hostile_objects_takes_bounded_memory(plural, tmp_path):
-    hostile_store.write(tmp_path, plural, 6 << 20)
+    hostile_store.write(tmp_path, plural, 6 << 20)  # bytes
     lines = (tmp_path / plural).read_bytes().splitlines(keepends=True)
     items = b",".join(line.removeprefix(stub.BEFORE).removesuffix(stub.AFTER) for line in lines)
     data = b'{"metadata":{"resourceVersion":"1"},"items":[' + items + b"]}"

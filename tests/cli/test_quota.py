@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.running import run, run_json
 
-CLASS = """
+CLASS_AND_CONFIGURATION = """
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass
 metadata: {name: gpu.nvidia.com}
@@ -79,7 +79,7 @@ USE_BY_SERVE = "3 of 8 used, including 3 by pods that wait for devices; at most 
 
 
 def text_of(*parts, hard=8):
-    return "\n---\n".join((CLASS, QUOTA.replace("HARD", str(hard)), *parts))
+    return "\n---\n".join((CLASS_AND_CONFIGURATION, QUOTA.replace("HARD", str(hard)), *parts))
 
 
 def quota_findings(text, *options):
@@ -97,11 +97,11 @@ def test_requests_that_fit_a_quota_are_not_mentioned():
 
 
 def test_quota_findings_are_in_input_order_with_fitting_replicas():
-    line = "quota ml/team: gpu.nvidia.com/devices"
+    prefix = "quota ml/team: gpu.nvidia.com/devices"
     assert quota_findings(text_of(DEPLOYMENT, JOB, POD, CLAIM)) == [
-        ("D217", "Job/ml/train", f"{line}: 8 requested by 4 replicas, {USE_BY_SERVE}, enough for 2 of the replicas"),
-        ("D216", "Pod/ml/late", f"{line}: 4 requested, 7 of 8 used, including 7 by pods that wait for devices; at most 1 can be requested"),
-        ("D216", "ResourceClaim/ml/one", f"{line}: 2 requested, 7 of 8 used, including 7 by pods that wait for devices; at most 1 can be requested"),
+        ("D217", "Job/ml/train", f"{prefix}: 8 requested by 4 replicas, {USE_BY_SERVE}, enough for 2 of the replicas"),
+        ("D216", "Pod/ml/late", f"{prefix}: 4 requested, 7 of 8 used, including 7 by pods that wait for devices; at most 1 can be requested"),
+        ("D216", "ResourceClaim/ml/one", f"{prefix}: 2 requested, 7 of 8 used, including 7 by pods that wait for devices; at most 1 can be requested"),
     ]  # fmt: skip
 
 
@@ -167,7 +167,7 @@ def test_existing_objects_count_only_for_additional_replicas(tmp_path):
 
 def test_huge_replica_counts_are_computed_without_creating_pods():
     [(_, _, message)] = quota_findings(text_of(DEPLOYMENT.replace("replicas: 3", f"replicas: {10**15}")))
-    assert "by 2147483647 replicas" in message
+    assert "by 2147483647 replicas" in message  # the maximum of the API server, an int32
 
 
 @pytest.mark.parametrize(
@@ -223,6 +223,6 @@ def test_translate_reports_a_quota_in_each_format():
 
 
 def test_without_a_quota_there_is_no_message():
-    text = f"{CLASS}\n---\n{DEPLOYMENT}"
+    text = f"{CLASS_AND_CONFIGURATION}\n---\n{DEPLOYMENT}"
     assert quota_findings(text) == []
     assert "within" not in run("translate", "-f", "-", "-o", "report", stdin=text).stdout

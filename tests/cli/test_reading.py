@@ -19,9 +19,9 @@ POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: NAME}\nspec: {containers: [{n
 TEMPLATE_EXPRESSION = "{{ not: yaml"
 
 
-def names_in(result):
+def names_in(code_and_answer):
     """Return the exit code of a command and the names of the objects that it printed."""
-    code, answer = result
+    code, answer = code_and_answer
     return code, [obj["metadata"]["name"] for obj in answer["items"]]
 
 
@@ -33,7 +33,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_positional_files_are_read_after_those_of_f(folder):
+def test_positional_files_are_read_after_the_files_of_f(folder):
     assert names_in(run_json("translate", folder / "b.yaml", "-f", folder / "a.yaml")) == (0, ["a", "b"])
 
 
@@ -148,7 +148,7 @@ def test_an_input_with_too_many_objects_is_an_error(command, form, tmp_path, mon
 
 def test_a_stream_is_read_only_up_to_the_limit():
     text = b'{"a":1}\n' * 1000
-    assert len(json_reader.stream(text, 4)) == 5
+    assert len(json_reader.stream(text, 4)) == 5, "one object above the limit shows the caller that there are more"
     assert len(json_reader.stream(text, 1000)) == 1000
 
 
@@ -160,6 +160,7 @@ def test_a_file_with_too_many_members_is_not_read(command, text, tmp_path, monke
     monkeypatch.setattr(documents, "MAX_MEMBERS_CUT_DOWN" if command in ("survey", "simulate") else "MAX_MEMBERS", 1000)
     Path(tmp_path, "a.yaml").write_text("kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\n")
     Path(tmp_path, "large.yaml").write_text(f"kind: ConfigMap\napiVersion: v1\nmetadata: {{name: large}}\nx:\n{text}")
+    # `load` fails if it gets the text of large.yaml.
     monkeypatch.setattr(yaml_reader, "load", lambda *args, load=yaml_reader.load: load(*args) if len(args[0]) < 100 else 1 / 0)  # fmt: skip
     result = run(command, tmp_path)
     assert result.exit_code == 2
@@ -274,7 +275,7 @@ def test_credentials_in_a_url_are_neither_sent_nor_shown(site):
     assert "secret" not in result.stderr
 
 
-def test_an_unreachable_url_is_reported_at_once():
+def test_an_unreachable_url_exits_with_2():
     result = run("translate", "-f", "http://127.0.0.1:9/pod.yaml")
     assert result.exit_code == 2
     assert "cannot be fetched" in result.stderr

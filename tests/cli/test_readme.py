@@ -1,4 +1,4 @@
-"""The commands of README and docs/commands.md run in their order, and their output has the expected facts."""
+"""The commands of docs/commands.md, which include those of README, run in their order and print the expected facts."""
 
 import re
 import shlex
@@ -12,7 +12,7 @@ from docs.site import double_indentation
 from tests.cli.running import run
 
 ROOT = Path(__file__).parents[2]
-PROGRAM = ".venv/bin/drawbridge "
+PROGRAM = ".venv/bin/drawbridge"
 
 
 def shell_lines(page, chapter):
@@ -51,7 +51,7 @@ def test_the_commands_of_the_page_run_one_after_another(tmp_path, monkeypatch):
         if command == "cp":
             shutil.copy(*arguments)
             continue
-        assert command == PROGRAM.strip()
+        assert command == PROGRAM
         result = run(*arguments)
         assert result.exit_code in (0, 1), (arguments, result.output)
         assert "Traceback" not in result.output

@@ -49,9 +49,9 @@ def error_of_serving(error):
     ],
 )
 def test_an_error_that_ends_a_server_is_reported(cluster, error, message, remedy):
-    finding = error_of_serving(error)
-    assert isinstance(finding, CommandFailed)
-    assert (finding.message, finding.remedy) == (message, remedy)
+    raised = error_of_serving(error)
+    assert isinstance(raised, CommandFailed)
+    assert (raised.message, raised.remedy) == (message, remedy)
     assert cluster.closed
 
 

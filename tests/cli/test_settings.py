@@ -36,12 +36,12 @@ class Outer(msgspec.Struct, frozen=True, kw_only=True):
     place: Annotated[str, Flag("Place.", "TEXT", absent=lambda: "found")] = "default"
 
 
-def parse_settings(kind, *arguments):
+def parse_settings(settings_type, *arguments):
     """Return the settings that the command receives, or its output if it fails."""
     received = []
 
     @click.command()
-    @options_of(kind)
+    @options_of(settings_type)
     def command(settings):
         received.append(settings)
 
@@ -84,19 +84,19 @@ def test_an_option_is_parsed_by_its_fields_type():
         ("--unflagged=1", "No such option"),
     ],
 )
-def test_an_option_value_that_its_field_cannot_hold_is_refused(option, message):
+def test_an_unknown_option_or_an_invalid_value_is_refused(option, message):
     assert message in parse_settings(Outer, option)
 
 
 @pytest.mark.parametrize(
-    ("kind", "fields"),
+    ("settings_type", "fields"),
     [
         (WebhookSettings, {"namespace": "ours"}),
         (AllocatorSettings, {"namespace": "ours", "identity": "pod"}),
         (AgentSettings, {"paths": NodePaths("node")}),
     ],
 )
-def test_settings_have_defaults_from_the_pods_environment(kind, fields, monkeypatch):
+def test_settings_have_defaults_from_the_pods_environment(settings_type, fields, monkeypatch):
     for name, value in {"POD_NAMESPACE": "ours", "POD_NAME": "pod", "NODE_NAME": "node"}.items():
         monkeypatch.setenv(name, value)
-    assert parse_settings(kind) == kind(**fields)
+    assert parse_settings(settings_type) == settings_type(**fields)
