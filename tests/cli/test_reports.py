@@ -93,10 +93,10 @@ def test_markdown_keeps_its_rows_and_columns(command, tmp_path):
     assert "<script" not in text
     assert "\x1b" not in result.stdout
     assert column_counts(text)
-    assert all(len(set(rows)) == 1 and rows[0] > 1 for rows in column_counts(text))
-    outside = [line for line in text.splitlines() if not line.startswith("|")]
-    assert not [line for line in outside if "alert" in line or "*z*" in line]
-    assert len([line for line in outside if line.startswith("# ")]) == 1
+    assert all(len(set(counts)) == 1 and counts[0] > 1 for counts in column_counts(text))
+    lines_outside_tables = [line for line in text.splitlines() if not line.startswith("|")]
+    assert not [line for line in lines_outside_tables if "alert" in line or "*z*" in line]
+    assert len([line for line in lines_outside_tables if line.startswith("# ")]) == 1
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -110,7 +110,7 @@ def test_every_format_has_the_exit_code_of_text(command, tmp_path):
 
 
 @pytest.mark.parametrize("command", PICTURE_COMMANDS)
-def test_a_picture_is_self_contained_and_has_texts_exit_code(command, tmp_path):
+def test_a_picture_is_self_contained_and_exits_like_text(command, tmp_path):
     arguments = (*PICTURE_COMMANDS[command], "-f", hostile_dump(tmp_path))
     result = run(*arguments, "-o", "svg")
     picture = ET.fromstring(result.stdout)
@@ -164,14 +164,14 @@ def test_a_fleet_of_many_nodes_is_drawn_in_part():
 
 def bars(page):
     """Return the label of each bar of a page, and the widths of the bar's parts."""
-    labels, parts = [], []
+    bars_of_page, parts = [], []
     for tag, attributes in Elements(page).seen:
         if tag == "svg" and attributes.get("class") == "bar":
             parts = []
-            labels.append((attributes["aria-label"], parts))
+            bars_of_page.append((attributes["aria-label"], parts))
         elif tag == "rect":
             parts.append((attributes["class"], attributes["width"]))
-    return labels
+    return bars_of_page
 
 
 def test_a_quota_and_a_capacity_are_drawn_as_bars(tmp_path):

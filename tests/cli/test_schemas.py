@@ -209,7 +209,7 @@ def changed_example(path, value):
         (["nodeTemplates", 0, "devices", 0, "capacity", "memory"], "141Gi"),
     ],
 )
-def test_schema_and_code_refuse_the_same_errors(path, value):
+def test_schema_and_code_refuse_the_same_configurations(path, value):
     assert wrong(changed_example(path, value), CONFIGURATION)
     assert read_configuration(changed_example(path, value))[0] is None
 
@@ -273,6 +273,6 @@ def test_examples_name_the_schema_in_the_repository():
     files = [path for path in sorted(EXAMPLES.rglob("*.yaml")) if "kind: DrawbridgeConfiguration" in path.read_text()]
     assert files
     for path in files:
-        line = SCHEMA_COMMENT.match(path.read_text())
-        assert line, path
-        assert (path.parent / line[1]).resolve() == (ROOT / "docs" / "schemas") / "config.json"
+        comment = SCHEMA_COMMENT.match(path.read_text())
+        assert comment, path
+        assert (path.parent / comment[1]).resolve() == (ROOT / "docs" / "schemas") / "config.json"

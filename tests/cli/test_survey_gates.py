@@ -70,7 +70,7 @@ def obstacles_by_gate(features, *objects):
     return {obstacle.object: obstacle for obstacle in survey.obstacles if obstacle.code == "S019"}
 
 
-# The gate, the minor versions in which it is off by default, and objects that need it.
+# The gate, the minor versions of Kubernetes in which it is off by default, and objects that need it.
 OBJECTS_THAT_NEED_GATES = {
     "shares of a legacy key": (gates.CAPACITY, [34, 35], [workload_object("Deployment", "hami", HAMI_CONTAINER)]),
     "shares of a claim": (gates.CAPACITY, [34, 35], [claiming_deployment(), template_of(request_with(capacity={"requests": {"memory": "1Gi"}})), CLASS]),
@@ -215,8 +215,10 @@ REMEDY_FOR_SHARES = "start kube-apiserver, kube-scheduler with `--feature-gates=
 
 def test_a_workload_waits_for_the_gate_of_its_key():
     features = Features.combine(36, {gates.CAPACITY: False})
-    ((name, keys),) = outcomes_of_workloads(features, workload_object("Deployment", "hami", HAMI_CONTAINER)).items()
-    assert name == ("hami", "left")
+    ((name_and_outcome, keys),) = outcomes_of_workloads(
+        features, workload_object("Deployment", "hami", HAMI_CONTAINER)
+    ).items()
+    assert name_and_outcome == ("hami", "left")
     assert keys == [
         (key, "left", f"feature gate {gates.CAPACITY} is on", REMEDY_FOR_SHARES)
         for key in ("nvidia.com/gpu", "nvidia.com/gpucores", "nvidia.com/gpumem")
@@ -230,8 +232,8 @@ def test_a_workload_waits_for_the_gate_of_its_key():
 @pytest.mark.parametrize("name", ["shares of a claim", "tolerations", "derived attributes", "distinct devices"])
 def test_a_workload_waits_for_the_gates_of_its_claims(name):
     gate, minors_with_gate_off, objects = OBJECTS_THAT_NEED_GATES[name]
-    ((outcome, keys),) = outcomes_of_workloads(FEATURES_BY_MINOR[minors_with_gate_off[0]], *objects).items()
-    assert outcome == ("own", "left")
+    ((name_and_outcome, keys),) = outcomes_of_workloads(FEATURES_BY_MINOR[minors_with_gate_off[0]], *objects).items()
+    assert name_and_outcome == ("own", "left")
     assert keys == [
         (
             "resourceClaims",

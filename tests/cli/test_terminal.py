@@ -127,7 +127,7 @@ def test_a_line_is_wrapped_at_blanks_and_indented():
 )
 def test_a_line_is_wrapped_in_linear_time(part):
     """In quadratic time, a `kind` of 60,000 blanks would take half a minute."""
-    assert_linear(lambda text: list(wrapped(text, 80)), lambda size: part * size, 500)
+    assert_linear(lambda text: list(wrapped(text, 80)), lambda size: part * size, size=500)
 
 
 def test_the_indentation_of_wrapped_lines_is_bounded():

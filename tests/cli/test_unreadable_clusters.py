@@ -1,4 +1,4 @@
-"""The remedy for an unreadable cluster depends on the API server's error; a throttled list is retried."""
+"""The remedy for an unreadable cluster depends on the error of the connection or the API server; a throttled list is retried."""
 
 import pytest
 
@@ -19,7 +19,7 @@ REMEDIES = {
 
 
 @pytest.mark.parametrize("error", REMEDIES)
-def test_the_remedy_depends_on_the_error_of_the_api_server(error):
+def test_the_remedy_for_an_unreadable_cluster_depends_on_the_error(error):
     async def look(_):
         raise ExceptionGroup("informers", [error("so it said")])
 
@@ -40,18 +40,18 @@ def test_a_server_error_has_a_remedy_about_etcd():
 
 async def test_a_list_of_pods_is_retried_after_throttling_once():
     """A list is throttled once, and then answered. Later every list is throttled, and reading the cluster fails."""
-    cluster, refusals = loaded(pod("p")), 0
+    cluster, throttled_count = loaded(pod("p")), 0
     real_list = cluster.list
 
     async def list_or_throttle(resource, *args, **kwargs):
-        nonlocal refusals
-        if resource.id == PODS.id and refusals != 1:
-            refusals += 1
+        nonlocal throttled_count
+        if resource.id == PODS.id and throttled_count != 1:
+            throttled_count += 1
             raise Throttled("too many requests", retry_after=0.0)
         return await real_list(resource, *args, **kwargs)
 
     cluster.list = list_or_throttle
     assert list((await read_cluster(cluster)).pods) == ["default/p"]
-    refusals = 2
+    throttled_count = 2
     with pytest.raises(ExceptionGroup, match="TaskGroup"):
         await read_cluster(cluster)

@@ -16,7 +16,7 @@ def gpu_pod(name="p", **spec):
 
 
 BAD_NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "bad", "labels": 3}}
-# Commands that read a pod, and a malformed Node as further input or as inventory.
+# Commands that read a pod (file POD), and a malformed Node (file OTHERS) as further input or as inventory.
 COMMANDS_WITH_A_BAD_NODE = {
     "translate": ("translate", "-f", "POD", "--inventory", "OTHERS"),
     "translate, Node as input": ("translate", "-f", "POD", "-f", "OTHERS"),

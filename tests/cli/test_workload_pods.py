@@ -18,9 +18,11 @@ def simulate_pods(*objects):
 
 
 def pod_fields(**fields):
+    """Return fields of a workload's spec: the template of its pods, and these fields."""
     return {"template": {"spec": PODS["one"]["spec"]}, **fields}
 
 
+# A workload, and the names of the pods that `simulate` creates for it.
 WORKLOADS = {
     "a Ray cluster": (
         {
@@ -109,7 +111,7 @@ def test_pods_of_a_volcano_job_are_in_its_pod_group():
     assert created.pod["metadata"]["annotations"] == {"a": "b", "scheduling.k8s.io/group-name": "v"}
 
 
-def test_a_workload_of_very_many_pods_is_bounded():
+def test_the_number_of_pods_of_a_workload_is_bounded():
     deployment = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
