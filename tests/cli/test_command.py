@@ -90,7 +90,7 @@ def test_an_error_names_its_place_or_a_remedy(arguments, text):
         (["observed", "/nowhere/log"], "/nowhere/log: cannot be read: No such file or directory (check the path)"),
     ],
 )
-def test_an_invalid_command_line_is_reported_on_one_line(arguments, message):
+def test_an_invalid_argument_is_reported_on_one_line(arguments, message):
     result = run(*arguments, stdin=VALID_CLASS)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
     assert message in result.stderr
@@ -217,10 +217,12 @@ def test_expected_errors_of_several_tasks_are_reported_once():
         f"error: environment: {message} (stop the process that uses this address, or choose another one)",
         "error: no kubeconfig (name one)",
     ]
-    with_a_bug = CliRunner().invoke(command_with_outcome(ExceptionGroup("tasks", [KeyError("oops"), Broken("no")])), [])
-    assert with_a_bug.exit_code == 3
-    assert "bug in drawbridge: KeyError" in with_a_bug.stderr
-    assert "error: no" in with_a_bug.stderr
+    result_with_bug = CliRunner().invoke(
+        command_with_outcome(ExceptionGroup("tasks", [KeyError("oops"), Broken("no")])), []
+    )
+    assert result_with_bug.exit_code == 3
+    assert "bug in drawbridge: KeyError" in result_with_bug.stderr
+    assert "error: no" in result_with_bug.stderr
 
 
 def test_a_closed_output_is_not_a_bug():

@@ -71,7 +71,7 @@ def test_the_commands_agree_about_migration_cases_and_example_files(scene, tmp_p
 QUEUE_LABEL = {"kueue.x-k8s.io/queue-name": "q"}
 GPU_IN_POOL_X = pod_template(limits(gpu="1"), nodeSelector={"pool": "x"})
 OWN_CLAIM = {"resourceClaims": [{"name": "x", "resourceClaimName": "c"}]}
-# A key that a DeviceClass serves, and a key whose claims need a class without devices.
+# A key that a DeviceClass serves, and a key that needs devices of a class of which no node has any.
 SERVED_AND_UNSERVABLE_KEYS = pod_template(limits(gpu="1"))
 SERVED_AND_UNSERVABLE_KEYS["spec"]["initContainers"] = [
     {"name": "i", "image": "i", "resources": {"limits": {"nvidia.com/gpumem": "1"}}}
@@ -82,13 +82,13 @@ GPU_AND_SUMMED_KEY["spec"]["containers"].append(
     {"name": "d", "image": "i", "resources": {"limits": {"huawei.com/npu-core": "100"}}}
 )
 NETWORK_ANNOTATION = pod_template({}) | {"metadata": {"annotations": {"k8s.v1.cni.cncf.io/networks": "a/b"}}}
-GPU_WITH_SHARE_LABEL, SHARE_LABEL = (
+GPU_WITH_SHARE_LABEL, SHARE_LABEL_WITHOUT_GPU = (
     template | {"metadata": {"labels": {"koordinator.sh/gpu-isolation-provider": "HAMi-core"}}}
     for template in (ONE_GPU, pod_template({}))
 )
 EXAMPLE_FLEET = [document.object for document in manifests.read([str(EXAMPLES / "fleet")])]
 NODE_IN_POOL_X = node("x", {"pool": "x"})
-# The pod's own claim c, and a GPU. Only the node in pool x is possible, and the affinity excludes this node.
+# The pod's own claim c, and a GPU. The node selector allows only the node in pool x, and the affinity excludes this node.
 CLAIM_AND_GPU_IN_POOL_X = pod_template(
     limits(gpu="1") | {"claims": [{"name": "x"}]},
     nodeSelector={"pool": "x"},
@@ -121,7 +121,7 @@ NAMED_SCENES = {
         "D212",
         False,
     ),
-    "mode off, in a Namespace after the pod": (
+    "mode off, in a Namespace that follows the pod in the file": (
         Scene(object_of_kind(*POD, ONE_GPU), [namespace("off")], FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION),
         "left",
         "",
@@ -182,7 +182,7 @@ NAMED_SCENES = {
         "R023",
         None,
     ),
-    "a claim for more devices than a claim can have, and a key of drivers and plugins": (
+    "a claim for more devices than a claim can hold, and a key of drivers and plugins": (
         Scene(
             object_of_kind(*JOB, CLAIM_AND_GPU),
             [claim("c", 40)],
@@ -199,7 +199,7 @@ NAMED_SCENES = {
         True,
     ),
     "a label that only a claim for a share replaces": (
-        Scene(object_of_kind(*POD, SHARE_LABEL), (), FLEET_THAT_SERVES_GPUS),
+        Scene(object_of_kind(*POD, SHARE_LABEL_WITHOUT_GPU), (), FLEET_THAT_SERVES_GPUS),
         "silent",
         "",
         True,
@@ -338,13 +338,13 @@ NAMED_SCENES = {
         "",
         None,
     ),
-    "more devices than a claim can hold, with impossible warn": (
+    "more devices than a claim can hold, with `impossible: warn`": (
         Scene(object_of_kind(*POD, pod_template(limits(gpu="100"))), (), FLEET_THAT_SERVES_GPUS, WARNING_CONFIGURATION),
         "served",
         "R023",
         False,
     ),
-    "more devices than a claim can hold, in a RayCluster with impossible warn": (
+    "more devices than a claim can hold, in a RayCluster with `impossible: warn`": (
         Scene(
             object_of_kind(*RAY_CLUSTER, pod_template(limits(gpu="100"))),
             (),

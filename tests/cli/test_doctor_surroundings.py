@@ -131,6 +131,7 @@ WEBHOOK_ERROR = 'Internal error occurred: failed calling webhook "guard.example.
 POLICY_ERROR = "a template for this pod cannot be created: ValidatingAdmissionPolicy 'labels' denied request: no owner"
 DRIVER_ERROR = "Failed to prepare: DRA driver is not registered"
 
+# The objects, the code of the first finding, and a text of its message.
 FAULTS = {
     "no controller manager leads": ([lease(KUBELET_LEASE, 0), lease("kube-system/kube-controller-manager", 60), pod("p")], "O017", "no kube-controller-manager has renewed it"),
     "no scheduler leads": ([lease(KUBELET_LEASE, 0), lease("kube-system/kube-scheduler", 60), pod("p")], "O017", "no pod of its profiles is placed"),

@@ -312,7 +312,7 @@ NOT_UTF_8 = os.fsdecode(b"x\xff")
 @pytest.mark.linux("names that are not UTF-8")
 @pytest.mark.parametrize("form", ["text", "json", "sarif", "junit", "github", "diff", "in place"])
 @pytest.mark.parametrize("path_pattern", ["app/{}.yaml", "app/{}/x.yaml"])
-def test_a_file_name_outside_utf_8_is_reported(tree, path_pattern, form):
+def test_a_file_name_that_is_not_utf_8_is_reported(tree, path_pattern, form):
     path = tree / path_pattern.format(NOT_UTF_8)
     path.parent.mkdir(exist_ok=True)
     path.write_text(POD.replace("NAME", "n_o"))
@@ -325,7 +325,7 @@ def test_a_file_name_outside_utf_8_is_reported(tree, path_pattern, form):
 
 
 @pytest.mark.linux("names that are not UTF-8")
-def test_an_argument_outside_utf_8_is_refused(tree):
+def test_an_argument_that_is_not_utf_8_is_refused(tree):
     folder = tree / NOT_UTF_8
     folder.mkdir()
     (folder / "kustomization.yaml").write_text("resources: []\n")

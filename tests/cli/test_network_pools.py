@@ -87,8 +87,8 @@ def test_a_printed_configuration_claims_the_devices_that_the_plugin_selects(key,
     assert result.stdout.splitlines()[2].split("  ")[-1] == ", ".join(devices)
 
 
-@pytest.mark.parametrize(("is_shared", "placed_count"), [(False, 2), (True, 5)])
-def test_pods_share_rdma_devices_only_with_multiple_allocations(is_shared, placed_count, tmp_path):
+@pytest.mark.parametrize(("allows_multiple", "placed_count"), [(False, 2), (True, 5)])
+def test_pods_share_rdma_devices_only_with_multiple_allocations(allows_multiple, placed_count, tmp_path):
     pods = [pod_for(RDMA_KEY) for _ in range(5)]
     for number, obj in enumerate(pods):
         obj["metadata"]["name"] += str(number)
@@ -97,7 +97,7 @@ def test_pods_share_rdma_devices_only_with_multiple_allocations(is_shared, place
     fleet = [obj for path in ("dra.net.yaml", "nodes.yaml") for obj in yaml.safe_load_all((DRIVERS / path).read_text())]
     for obj in fleet:
         for device in obj["spec"]["devices"] if obj["kind"] == "ResourceSlice" else ():
-            device["allowMultipleAllocations"] = is_shared
+            device["allowMultipleAllocations"] = allows_multiple
     files = write_yaml(tmp_path, "pods.yaml", *pods), write_yaml(tmp_path, "fleet.yaml", *fleet)
     _, answer = run_json("simulate", "-f", files[0], "-f", files[1], "--config", config)
     assert answer["totals"]["placed"] == placed_count

@@ -85,8 +85,8 @@ def configuration(**fields):
     return {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", **fields}
 
 
-# The objects that set the mode; the mode that decisions name beside the outcome that mode enforce would have (empty: no decision has
-# such an outcome); whether the webhook refuses pods.
+# The objects that set the mode; the mode that a decision names if its outcome would differ in mode enforce (empty: none would differ);
+# whether the webhook refuses pods.
 MODES = {
     "namespace off": ([mode_namespace("off")], "", False),
     "namespace observe": ([mode_namespace("observe")], "observe", False),

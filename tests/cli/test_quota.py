@@ -149,7 +149,7 @@ def test_untranslated_requests_are_not_counted():
     assert quota_findings(text_of(POD, hard=1), "--mode", "observe") == []
 
 
-def test_existing_objects_count_only_for_additional_replicas(tmp_path):
+def test_only_replicas_beyond_the_existing_ones_are_counted(tmp_path):
     """The snapshot has three replicas and the claims of two of them. The manifests have three and five replicas."""
     snapshot = tmp_path / "snapshot.yaml"
     claims = [
