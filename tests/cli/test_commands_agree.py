@@ -71,7 +71,7 @@ def test_the_commands_agree_about_migration_cases_and_example_files(scene, tmp_p
 QUEUE_LABEL = {"kueue.x-k8s.io/queue-name": "q"}
 GPU_IN_POOL_X = pod_template(limits(gpu="1"), nodeSelector={"pool": "x"})
 OWN_CLAIM = {"resourceClaims": [{"name": "x", "resourceClaimName": "c"}]}
-# A key that a DeviceClass serves, and a key that needs devices of a class of which no node has any.
+# A key that a DeviceClass serves, and a key for a share of a GPU. No node of the example fleet has devices for both.
 SERVED_AND_UNSERVABLE_KEYS = pod_template(limits(gpu="1"))
 SERVED_AND_UNSERVABLE_KEYS["spec"]["initContainers"] = [
     {"name": "i", "image": "i", "resources": {"limits": {"nvidia.com/gpumem": "1"}}}
@@ -321,7 +321,7 @@ NAMED_SCENES = {
         "D212",
         False,
     ),
-    "a served key and a key that no node could serve, in a RayCluster": (
+    "a served key and a key that no node could serve beside it, in a RayCluster": (
         Scene(object_of_kind(*RAY_CLUSTER, SERVED_AND_UNSERVABLE_KEYS), (), EXAMPLE_FLEET),
         "refused",
         "R020",
