@@ -1,4 +1,4 @@
-"""One case for one row of a dialect's table."""
+"""Cases for the rows of a dialect. A dialect is the table of one system's keys, with a row for each key."""
 
 import re
 from typing import NamedTuple
@@ -6,22 +6,23 @@ from typing import NamedTuple
 from tests.webhook.pods import pod
 from webhook.dialects.table import Dialect, Outcome, Position, Role
 
-_MEMBERS = {Position.ANNOTATION: "annotations", Position.LABEL: "labels"}
+_METADATA_FIELDS = {Position.ANNOTATION: "annotations", Position.LABEL: "labels"}
 
 
 class Row(NamedTuple):
-    """A pod with the row's key, and the expected outcome of the key; "" if a known key has no effect."""
+    """A pod with the row's key, the fields of the configuration, and the expected outcome; "" if the key is known but has no effect."""
 
     pod: dict
     outcome: str
     config: dict = {}
-    key: str = ""  # the key on the pod, if the row's name has a `<…>` part
+    key: str = ""  # the key with this outcome, if it is not the row's name: for `<…>` in the name, or if another key is decided
 
 
 def rows_not_translated(table: Dialect, limits: dict, config: dict | None = None, **spec) -> dict[str, Row]:
-    """Return a case for each row with outcome LEFT. A key has this outcome if it is a resource or has role PLACED, OPT_OUT or ASKS.
+    """Return a case for each row whose outcome in the table is LEFT.
 
-    Other keys of these rows have no effect. Their pod requests `limits`.
+    A verdict reports this outcome only for resources and for roles PLACED, OPT_OUT and REQUESTS_DEVICES; the other keys have no effect.
+    A pod with a key that is not a resource requests `limits`.
     """
     rows = {}
     for row in table.keys:
@@ -31,8 +32,8 @@ def rows_not_translated(table: Dialect, limits: dict, config: dict | None = None
         value = row.when or "x"
         manifest = pod({key: 1}) if row.place is Position.RESOURCE else pod(limits, **spec)
         is_left = row.place is Position.RESOURCE or row.role in (Role.PLACED, Role.OPT_OUT, Role.REQUESTS_DEVICES)
-        if row.place in _MEMBERS:
-            manifest["metadata"][_MEMBERS[row.place]] = {key: value}
+        if row.place in _METADATA_FIELDS:
+            manifest["metadata"][_METADATA_FIELDS[row.place]] = {key: value}
         elif row.place is Position.NODE_SELECTOR:
             manifest["spec"]["nodeSelector"] = {key: value}
         elif row.place is Position.ENV:

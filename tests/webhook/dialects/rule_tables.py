@@ -1,11 +1,11 @@
-"""Configurations with a dialect of an administrator."""
+"""Configurations with a dialect that an administrator wrote. A dialect is a table of the keys of one system; a row says what a key requests."""
 
 HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration"}
 ANNOTATION = {"name": "our.org/a", "place": "annotation"}
 
 
-def rules(*keys: dict, **table_fields) -> dict:
-    """Return a configuration with one dialect, in which `our.org/gpu` requests GPUs and `keys` are the other rows."""
+def dialect_with(*keys: dict, **table_fields) -> dict:
+    """Return a configuration field with one dialect. Its rows are `our.org/gpu`, which requests GPUs, and `keys`."""
     count_row = {"name": "our.org/gpu", "meaning": "GPUs", "role": "count"}
     table = {
         "name": "ours",

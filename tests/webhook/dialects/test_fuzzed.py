@@ -1,4 +1,4 @@
-"""Random values for every row of every dialect cause no exception, no partial translation and no claim that the API server refuses."""
+"""Random values for every key of every dialect (the table of one system's keys) cause no exception, no partial translation and no claim that the API server refuses."""
 
 import re
 
@@ -15,7 +15,7 @@ from webhook.state import State
 from webhook.translate.translate import translate
 
 ROWS = [row for dialect in VOCABULARIES for row in dialect.table.keys]
-PARTS = st.sampled_from(["x1", "1g.5gb", "1g.5gb.me", "nps1", "nps4", "a10_24g", "..", "-", "X" * 200])
+PARTS_OF_NAMES = st.sampled_from(["x1", "1g.5gb", "1g.5gb.me", "nps1", "nps4", "a10_24g", "..", "-", "X" * 200])
 AMOUNTS = st.sampled_from([0, 1, 2, 3, 33, 50, 100, 129, 150, 1024, 2**31, 2**63, -1, "1k", "0.5", "1500m", "3Gi", "", "9" * 70, None, True, [], 1.0])  # fmt: skip
 TEXTS = st.sampled_from(["true", "false", "", ",", "A100,", "a, b", "mig", "{}", "[]", '{"gpu":', '{"rdma":{"allocateStrategy":"ApplyForAll"}}', "1g.5gb", "huawei", "in\x00side", "\ud800", '"]) || true // "', "x" * 20_000, None, 7, {"a": 1}])  # fmt: skip
 SCHEDULERS = st.sampled_from(["", "default-scheduler", "volcano", "koord-scheduler", "hami-scheduler", "kai-scheduler"])
@@ -36,7 +36,9 @@ METADATA_FIELDS = {Position.ANNOTATION: "annotations", Position.LABEL: "labels"}
 
 def key_names(position: Position) -> st.SearchStrategy[str]:
     names = sorted(row.name for row in ROWS if row.place is position)
-    return st.tuples(st.sampled_from(names), PARTS).map(lambda pair: re.sub("<[A-Za-z]+>", lambda _: pair[1], pair[0]))
+    return st.tuples(st.sampled_from(names), PARTS_OF_NAMES).map(
+        lambda pair: re.sub("<[A-Za-z]+>", lambda _: pair[1], pair[0])
+    )
 
 
 LIMITS = st.dictionaries(key_names(Position.RESOURCE), AMOUNTS, max_size=4)

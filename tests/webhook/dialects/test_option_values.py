@@ -22,11 +22,12 @@ def options():
 
 
 def pods(table):
-    """Return pods that request one or two resources of a dialect."""
-    keys = [row.name.replace("<", "").replace(">", "") for row in table.keys if row.place is Position.RESOURCE][:8]
-    for amounts in (*combinations(keys, 1), *combinations(keys, 2)):
+    """Yield pods that request one or two resources of a dialect, 0, 1 or 100 of each."""
+    keys = [row.name.replace("<", "").replace(">", "") for row in table.keys if row.place is Position.RESOURCE]
+    first_keys = keys[:8]  # 8 keys have 28 pairs
+    for requested_keys in (*combinations(first_keys, 1), *combinations(first_keys, 2)):
         for amount in (0, 1, 100):
-            yield pod(dict.fromkeys(amounts, amount))
+            yield pod(dict.fromkeys(requested_keys, amount))
 
 
 @pytest.mark.parametrize(("vocabulary", "field"), list(options()))

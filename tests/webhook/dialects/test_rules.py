@@ -1,4 +1,4 @@
-"""Dialects of an administrator: invalid tables are rejected, and accepted tables make valid claims."""
+"""Dialects that an administrator wrote. A dialect is a table with a row for each key of a system. Invalid tables are rejected, and accepted tables make valid claims."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dra import validation
 from tests.draws import draws
-from tests.webhook.dialects.rule_tables import ANNOTATION, HEAD, rules
+from tests.webhook.dialects.rule_tables import ANNOTATION, HEAD, dialect_with
 from tests.webhook.dialects.test_fuzzed import AMOUNTS, TEXTS
 from tests.webhook.pods import GPU_MODELS, SIGNING_KEY, UNKNOWN, pod
 from webhook.claims import template
@@ -17,7 +17,7 @@ from webhook.translate.translate import translate
 
 def test_an_expression_too_costly_on_long_values_is_rejected():
     row = {"name": "our.org/a", "place": "annotation", "role": "cores", "expression": "'x'.matches(value) ? 1 : 2"}
-    file = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", **rules(row)}
+    file = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", **dialect_with(row)}
     configuration, findings = read_configuration(file)
     assert configuration is None
     assert [(finding.path, finding.message) for finding in findings] == [
@@ -27,7 +27,7 @@ def test_an_expression_too_costly_on_long_values_is_rejected():
 
 def mistakes_of(*keys: dict, **table_fields) -> dict[str, str]:
     """Return the messages about a rejected table by their paths in the table."""
-    configuration, findings = read_configuration({**HEAD, **rules(*keys, **table_fields)})
+    configuration, findings = read_configuration({**HEAD, **dialect_with(*keys, **table_fields)})
     assert configuration is None
     assert all(finding.remedy for finding in findings)
     return {finding.path.removeprefix("/dialects/0/"): finding.message for finding in findings}
@@ -79,7 +79,7 @@ def mistakes_of(*keys: dict, **table_fields) -> dict[str, str]:
         ({"name": "our.org/b", "meaning": "x" * 2000}, "keys/1/meaning"),
     ],
 )
-def test_an_ineffective_row_is_rejected_at_its_path(row, path):
+def test_an_invalid_row_is_rejected_at_its_path(row, path):
     assert path in mistakes_of(row)
 
 
@@ -90,7 +90,7 @@ def test_a_dialect_name_must_be_usable_in_commands(name):
 
 def test_a_key_is_shared_only_if_both_dialects_allow_it():
     row = {"role": "count", "common": True}
-    _, findings = read_configuration({**HEAD, **rules({"name": "nvidia.com/gpu", **row})})
+    _, findings = read_configuration({**HEAD, **dialect_with({"name": "nvidia.com/gpu", **row})})
     assert findings == []
     assert list(mistakes_of({"name": "nvidia.com/gpu", "role": "count"})) == ["keys/1/name"]
     assert list(mistakes_of({"name": "nvidia.com/gpumem", **row})) == ["keys/1/name"]
@@ -101,7 +101,7 @@ def test_two_annotations_with_one_role_are_rejected():
     assert list(mistakes_of(*rows)) == ["keys/2/role"]
 
 
-def test_variables_belong_to_containers_not_pods():
+def test_a_dialect_of_scope_pod_reads_no_variables():
     assert list(mistakes_of({"name": "X", "place": "env", "role": "cores"}, scope="pod")) == ["keys/1/role"]
 
 
@@ -145,12 +145,12 @@ def test_a_target_with_names_invalid_in_a_claim_is_rejected(field, value, path):
     ],
     ids=["driver", "device class", "attribute"],
 )  # fmt: skip
-def test_the_remedy_for_an_invalid_name_says_what_it_names(fields, remedy):
+def test_the_remedy_for_an_invalid_name_says_what_to_write(fields, remedy):
     _, findings = read_configuration({**HEAD, **fields})
     assert [finding.remedy for finding in findings] == [remedy]
 
 
-# Random rule files
+# Random configuration files with dialects and targets
 
 NAMES = st.sampled_from(["our.org/a", "our.org/b", "our.org/c<x>", "our.org/c<x>-big", "OUR_A", "our-label", "cpu", "nvidia.com/gpu", "nvidia.com/gpumem", "a/b/c", "<x>/y", "", "drawbridge.dev/skip"])  # fmt: skip
 EXPRESSIONS = st.sampled_from(["", "", "int(value)", "int(value) * 1024", "value", "value.split(',')", "[value, value]", "{'a': 1}[value]", "value ==", "dyn(value)", "9223372036854775807", "-1", "value.matches(value) ? 1 : 2", "value.map(x, x)", "'x'.matches(value) ? 'a' : 'b'"])  # fmt: skip
@@ -236,13 +236,15 @@ def pods(draw) -> dict:
     return manifest
 
 
-NUMBERS = st.sampled_from(["", "int(value)", "int(value) * 1024", "value.size()", "{'true': 1, 'A100,': 2}[value]", "value.matches('x') ? 1 : -1", "dyn(value)"])  # fmt: skip
-WORDS = st.sampled_from(["", "value", "value.split(',')", "[value, value + 'x']", "value.matches('x') ? value : ''"])
+NUMBER_EXPRESSIONS = st.sampled_from(["", "int(value)", "int(value) * 1024", "value.size()", "{'true': 1, 'A100,': 2}[value]", "value.matches('x') ? 1 : -1", "dyn(value)"])  # fmt: skip
+TEXT_EXPRESSIONS = st.sampled_from(
+    ["", "value", "value.split(',')", "[value, value + 'x']", "value.matches('x') ? value : ''"]
+)
 UNITS = {"memory": "MiB", "cores": "percent", "memoryPercent": "percent", "count": "count"}
 
 
 @st.composite
-def sound_tables(draw) -> dict:
+def valid_tables(draw) -> dict:
     """Draw a valid table with a row for every place of a key."""
     request_rows = [{"name": "our.org/a", "role": draw(st.sampled_from(["count", "memory"]))}]
     if draw(st.booleans()):
@@ -259,13 +261,17 @@ def sound_tables(draw) -> dict:
     for row in rows:
         numeric = row["role"] in UNITS or row["role"] == "nic"
         row |= {"meaning": "m", "unit": UNITS.get(row["role"], draw(st.sampled_from(["text", "list"])))}
-        expression = draw(NUMBERS if numeric else WORDS.filter(lambda word: "[" not in word and "split" not in word))
+        expression = draw(
+            NUMBER_EXPRESSIONS
+            if numeric
+            else TEXT_EXPRESSIONS.filter(lambda text: "[" not in text and "split" not in text)
+        )
         row |= {"expression": expression, "most": draw(st.sampled_from([None, 100, 2**62]))}
     fields = {"target": draw(st.sampled_from(["gpu", "vgpu", "nic", "mig", "npu"])), "scope": "container"}
     return {"name": "ours", "title": "t", "keys": rows, **fields}
 
 
-NPU = {
+NPU_TARGET = {
     "name": "npu",
     "driver": "npu.example.com",
     "classes": ["npu.example.com"],
@@ -288,7 +294,7 @@ def assert_claims_are_valid(configuration, manifests):
 @settings(
     max_examples=draws(300), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
-def test_any_rule_file_is_rejected_or_makes_valid_claims(file, manifest):
+def test_any_configuration_file_is_rejected_or_makes_valid_claims(file, manifest):
     configuration, findings = read_configuration({**HEAD, **GPU_MODELS, **file})
     if configuration is None:
         assert findings
@@ -298,11 +304,11 @@ def test_any_rule_file_is_rejected_or_makes_valid_claims(file, manifest):
     assert_claims_are_valid(configuration, [manifest])
 
 
-@given(sound_tables(), st.lists(pods(), min_size=5, max_size=5))
+@given(valid_tables(), st.lists(pods(), min_size=5, max_size=5))
 @settings(
     max_examples=draws(200), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
-def test_a_sensible_rule_file_is_accepted_and_makes_valid_claims(table, manifests):
-    configuration, findings = read_configuration({**HEAD, **GPU_MODELS, "targets": [NPU], "dialects": [table]})
+def test_a_valid_table_is_accepted_and_makes_valid_claims(table, manifests):
+    configuration, findings = read_configuration({**HEAD, **GPU_MODELS, "targets": [NPU_TARGET], "dialects": [table]})
     assert findings == []
     assert_claims_are_valid(configuration, manifests)

@@ -1,4 +1,4 @@
-"""Properties of every dialect: each row of its table has a case, and each key is translated as its case states.
+"""Properties of every dialect (the table of one system's keys): each row has a case, and each key has the outcome of its case.
 
 These tests fail for a new dialect until `test_<name>.py` exists and its `ROWS` has a case for every row of the table.
 """
@@ -16,7 +16,7 @@ from webhook.dialects.table import Outcome, Position
 from webhook.state.schema import File
 
 
-def rows_of(name: str) -> dict[str, Row]:
+def cases_of(name: str) -> dict[str, Row]:
     """Return the cases of a dialect; {} if it has no test module."""
     try:
         module = importlib.import_module(f"tests.webhook.dialects.test_{name}")
@@ -28,25 +28,25 @@ def rows_of(name: str) -> dict[str, Row]:
 CASES = {
     f"{dialect.table.name}: {name}": (name, row)
     for dialect in VOCABULARIES
-    for name, row in rows_of(dialect.table.name).items()
+    for name, row in cases_of(dialect.table.name).items()
 }
 
 
 @pytest.mark.parametrize("name", [dialect.table.name for dialect in VOCABULARIES])
 def test_every_row_of_a_dialect_has_a_case(name):
     table = next(dialect.table for dialect in VOCABULARIES if dialect.table.name == name)
-    rows_without_case = {row.name for row in table.keys} - rows_of(name).keys()
+    rows_without_case = {row.name for row in table.keys} - cases_of(name).keys()
     assert not rows_without_case, f"ROWS in tests/webhook/dialects/test_{name}.py lacks cases for rows of the table"
-    assert not rows_of(name).keys() - {row.name for row in table.keys}
+    assert not cases_of(name).keys() - {row.name for row in table.keys}, "a case is for no row of the table"
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_each_key_is_translated_as_its_case_states(case):
+def test_each_key_has_the_outcome_of_its_case(case):
     name, row = CASES[case]
     key = row.key or name
     verdict = verdict_of(row.pod, **row.config)
     assert outcomes(verdict).get(key, "") == row.outcome
-    assert key in repr(row.pod)
+    assert key in repr(row.pod), "the pod of the case does not have the key"
 
 
 @pytest.mark.parametrize("case", [case for case, (_, row) in CASES.items() if not row.outcome])

@@ -1,6 +1,6 @@
-"""Every key in the documentation or sources of the systems, and its outcome.
+"""Every key in the documentation or sources of the systems, and its outcome. A dialect is the table of one system's keys.
 
-A line has a dialect, a place, an outcome, and the keys with these. A key of several systems is listed for each system.
+A line has a dialect, a place on the pod, an outcome, and all keys that have the three. A key of several systems is listed for each system.
 The list was not made from the tables of the dialects; `test_vocabularies.py` compares the tables with it.
 """
 
