@@ -27,6 +27,7 @@ CORE_AND_MEMORY = {"gpu-core": 50, "gpu-memory": "8Gi"}
 
 
 def koordinator_verdict(*limits: dict, fleet=UNKNOWN, hints: dict | None = None, config: dict | None = None):
+    """Return the verdict on a pod for Koordinator's scheduler. `hints` has the values of annotations by their whole keys, `config` the fields of the configuration."""
     manifest = pod(
         *({KOORD + key: amount for key, amount in limit.items()} for limit in limits),
         annotations={key: json.dumps(hint) for key, hint in (hints or {}).items()},
@@ -35,7 +36,8 @@ def koordinator_verdict(*limits: dict, fleet=UNKNOWN, hints: dict | None = None,
     return verdict_of(manifest, fleet=fleet, **(config or {}))
 
 
-def koordinator_scheduled_pod(*limits_by_container: dict, **fields) -> dict:
+def koordinator_pod_with_fields(*limits_by_container: dict, **fields) -> dict:
+    """Return a pod for Koordinator's scheduler; `fields` are arguments of `tests.webhook.pods.pod`, such as complete annotations."""
     prefixed_limits = [
         {KOORD + key: value for key, value in container_limits.items()} for container_limits in limits_by_container
     ]
@@ -43,7 +45,7 @@ def koordinator_scheduled_pod(*limits_by_container: dict, **fields) -> dict:
 
 
 def fleet_of(*published: tuple[str, str, list[dict]]) -> Inventory:
-    """Return a fleet with one node on which drivers publish devices, and a class for all devices of each driver."""
+    """Return a fleet with one node. Each argument has a driver, the name of the class for its devices, and the devices that it publishes."""
     return Inventory.gather(classes_of(published), slices_of("n", published), ())
 
 
@@ -67,5 +69,6 @@ def slices_of(node: str, published: tuple[tuple[str, str, list[dict]], ...]) -> 
 SAME_PCIE = {"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"}
 
 
-def detail(verdict, key: str) -> str:
+def details_about(verdict, key: str) -> str:
+    """Return the details of all decisions on a key."""
     return "; ".join(decision.detail for decision in verdict.decisions if decision.key == key)

@@ -9,9 +9,9 @@ from tests.webhook.dialects.koordinator_pods import (
     JOINT,
     PARTITION,
     TOPOLOGY,
-    detail,
+    details_about,
     koordinator_pod,
-    koordinator_scheduled_pod,
+    koordinator_pod_with_fields,
     koordinator_verdict,
 )
 from tests.webhook.dialects.rows import Row
@@ -167,7 +167,7 @@ def test_each_100_of_rdma_requests_a_whole_device():
     assert exactly(koordinator_verdict({"rdma": 200})) == [{"class": "dranet", "count": 2}]
 
 
-def test_a_designated_allocation_is_left_unchanged():
+def test_a_pod_with_an_allocation_annotation_is_left_unchanged():
     assert untouched(koordinator_verdict({"gpu": 100}, hints={"scheduling.koordinator.sh/device-allocated": {}}))
 
 
@@ -188,7 +188,7 @@ def test_init_containers_and_sidecars_see_the_pods_devices():
     assert [container["resources"]["claims"] for container in containers] == [[{"name": "drawbridge-pod-gpu"}]] * 4
 
 
-def test_keys_of_hami_and_koordinator_together_change_no_pod():
+def test_a_pod_with_keys_of_hami_and_koordinator_is_unchanged():
     assert untouched(verdict_of(pod({"nvidia.com/gpumem": 1000}, {KOORD + "gpu": 100})))
     assert untouched(verdict_of(pod({"nvidia.com/gpumem": 1000, KOORD + "gpu": 100})))
 
@@ -202,30 +202,30 @@ def test_a_declared_meaning_applies_only_to_bare_keys():
 
 
 def test_one_and_a_half_gpus_of_a_container_are_refused():
-    assert refused(verdict_of(koordinator_scheduled_pod({"gpu": 150})))
+    assert refused(verdict_of(koordinator_pod_with_fields({"gpu": 150})))
 
 
 def test_compute_without_memory_is_refused():
-    assert refused(verdict_of(koordinator_scheduled_pod({"gpu-core": 50})))
+    assert refused(verdict_of(koordinator_pod_with_fields({"gpu-core": 50})))
 
 
 def test_totals_are_divided_by_the_number_of_gpus():
-    verdict = verdict_of(koordinator_scheduled_pod({"gpu.shared": 2, "gpu-core": 100, "gpu-memory": "16Gi"}))
+    verdict = verdict_of(koordinator_pod_with_fields({"gpu.shared": 2, "gpu-core": 100, "gpu-memory": "16Gi"}))
     assert exactly(verdict) == [share(memory="8Gi", cores="50")] * 2
 
 
 def test_two_half_gpus_become_shares_of_two_distinct_gpus():
-    verdict = verdict_of(koordinator_scheduled_pod({"gpu": 50}, {"gpu": 50}), **GPU_MODELS)
+    verdict = verdict_of(koordinator_pod_with_fields({"gpu": 50}, {"gpu": 50}), **GPU_MODELS)
     assert alternatives(verdict) == [[{"memory": "20Gi", "cores": "50"}, {"memory": "23034Mi", "cores": "50"}]] * 2
     assert devices(verdict)["constraints"] == [
         {"requests": ["gpu-0", "gpu-1"], "distinctAttribute": f"{HAMI}/uuid"},
         {"requests": ["gpu-0", "gpu-1"], "matchAttribute": f"{HAMI}/productName"},
     ]
-    assert untouched(verdict_of(koordinator_scheduled_pod({"gpu": 50}, {"gpu": 50})))
+    assert untouched(verdict_of(koordinator_pod_with_fields({"gpu": 50}, {"gpu": 50})))
 
 
 def test_containers_add_up_to_whole_gpus_that_both_see():
-    manifest = koordinator_scheduled_pod({"gpu": 150}, {"gpu": 50})
+    manifest = koordinator_pod_with_fields({"gpu": 150}, {"gpu": 50})
     verdict = verdict_of(manifest)
     assert exactly(verdict) == [{"class": "gpu.nvidia.com", "count": 2}]
     claims = [container["resources"]["claims"] for container in patched(manifest, verdict)["spec"]["containers"]]
@@ -233,25 +233,25 @@ def test_containers_add_up_to_whole_gpus_that_both_see():
 
 
 def test_a_sum_not_divisible_by_the_gpus_is_refused():
-    assert refused(verdict_of(koordinator_scheduled_pod({"gpu": 31}, {"gpu": 50})))
+    assert refused(verdict_of(koordinator_pod_with_fields({"gpu": 31}, {"gpu": 50})))
 
 
 def test_koordinators_webhook_does_not_change_the_resulting_templates():
-    original_verdict = verdict_of(koordinator_scheduled_pod({"gpu": 50}), **GPU_MODELS)
+    original_verdict = verdict_of(koordinator_pod_with_fields({"gpu": 50}), **GPU_MODELS)
     rewritten_verdict = verdict_of(
-        koordinator_scheduled_pod({"gpu-core": 50, "gpu-memory-ratio": 50, "gpu.shared": 1}), **GPU_MODELS
+        koordinator_pod_with_fields({"gpu-core": 50, "gpu-memory-ratio": 50, "gpu.shared": 1}), **GPU_MODELS
     )
     assert original_verdict.templates == rewritten_verdict.templates
     assert original_verdict.templates
 
 
 def test_a_pod_that_must_keep_koordinators_scheduler_is_left_unchanged():
-    manifest = koordinator_scheduled_pod({"gpu-core": 50, "gpu-memory": "8Gi"})
+    manifest = koordinator_pod_with_fields({"gpu-core": 50, "gpu-memory": "8Gi"})
     assert verdict_of(manifest).changed
     assert untouched(verdict_of(manifest, targetScheduler=""))
 
 
-def test_other_keys_prevent_the_translation_of_an_init_container():
+def test_a_request_of_an_init_container_beside_others_is_refused():
     init_request_only = pod({}, init=(container("i", {KOORD + "gpu": 100}),), scheduler="koord-scheduler")
     assert exactly(verdict_of(init_request_only)) == [{"class": "gpu.nvidia.com", "count": 1}]
     requests_of_both = pod(
@@ -289,7 +289,9 @@ def test_a_kubernetes_io_key_is_refused_only_for_invalid_amounts(limits, request
 
 
 @pytest.mark.parametrize("key", ["pod-group.scheduling.sigs.k8s.io", "quota.scheduling.koordinator.sh/name"])
-def test_a_label_of_several_coscheduling_schedulers_is_not_called_koordinators(key):
+def test_the_reason_names_koordinator_only_for_its_own_labels(key):
     verdict = verdict_of(pod_with_label(key))
-    assert ("only Koordinator implements it" in detail(verdict, key)) is (key != "pod-group.scheduling.sigs.k8s.io")
-    assert "the pod keeps its scheduler" in detail(verdict, key)
+    assert ("only Koordinator implements it" in details_about(verdict, key)) is (
+        key != "pod-group.scheduling.sigs.k8s.io"
+    )
+    assert "the pod keeps its scheduler" in details_about(verdict, key)

@@ -9,7 +9,7 @@ from tests.webhook.dialects.koordinator_pods import (
     JOINT,
     SAME_PCIE,
     classes_of,
-    detail,
+    details_about,
     fleet_of,
     koordinator_verdict,
     slices_of,
@@ -26,7 +26,7 @@ def test_an_undeclared_share_of_a_network_device_is_unchanged():
 
 
 def fleet_with_nics(*bandwidths: str, shared: bool = True, without_bandwidth: int = 0) -> Inventory:
-    """Return a fleet of one node with a card for each bandwidth and `without_bandwidth` more cards."""
+    """Return a fleet of one node with a GPU, a card for each bandwidth, and `without_bandwidth` more cards. `shared` cards allow several allocations."""
     policy = {"requestPolicy": {"default": "1G", "validRange": {"min": "1G", "step": "1G"}}}
     root = {"resource.kubernetes.io/pcieRoot": {"string": "pci0000:10"}}
     cards = [{"capacity": {"bandwidth": {"value": bandwidth, **policy}}} for bandwidth in bandwidths] + [
@@ -41,7 +41,7 @@ def fleet_with_nics(*bandwidths: str, shared: bool = True, without_bandwidth: in
 
 
 @pytest.mark.parametrize(("sharing_nodes", "translated"), [(1, False), (2, True)])
-def test_a_single_node_that_shares_cards_does_not_enable_translation(sharing_nodes, translated):
+def test_a_share_is_translated_if_most_nodes_share_their_cards(sharing_nodes, translated):
     """A compromised node can publish any device. Pods that could run on other nodes would wait for its cards."""
     shared = {"allowMultipleAllocations": True, "capacity": {"bandwidth": {"value": "100G"}}}
     fleet = {f"n{i}": ("dra.net", "dranet", [{"name": "c", **(shared if i < sharing_nodes else {})}]) for i in range(3)}
@@ -93,7 +93,7 @@ def test_a_share_with_a_vf_selector_becomes_one_virtual_function():
     verdict = koordinator_verdict({"rdma": 30}, hints={HINT: {"rdma": {"vfSelector": {}}}})
     assert [request["count"] for request in exactly(verdict)] == [1]
     assert outcomes(verdict)[KOORD + "rdma"] == "approximated"
-    assert "one virtual function" in detail(verdict, KOORD + "rdma")
+    assert "one virtual function" in details_about(verdict, KOORD + "rdma")
 
 
 def test_a_network_share_has_its_gpus_pcie_root():

@@ -9,7 +9,7 @@ from tests.webhook.dialects.koordinator_pods import (
     HINT,
     JOINT,
     PARTITION,
-    detail,
+    details_about,
     koordinator_pod,
     koordinator_verdict,
 )
@@ -45,12 +45,12 @@ def test_a_virtual_function_can_be_requested():
 @pytest.mark.parametrize(("kind", "selector"), [("rdma", "vfSelector"), ("rdma", "selector"), ("gpu", "selector")])
 def test_a_label_without_an_attribute_is_left_unchanged(kind, selector):
     hint = {kind: {selector: {"matchLabels": {"a": "b"}}}}
-    verdict = koordinator_verdict({kind: 100}, hints={HINT: hint}, config=LABELS)
+    verdict = koordinator_verdict({kind: 100}, hints={HINT: hint}, config=LABEL_ATTRIBUTES)
     assert untouched(verdict)
-    assert "koordinator.deviceLabels" in detail(verdict, HINT)
+    assert "koordinator.deviceLabels" in details_about(verdict, HINT)
 
 
-LABELS = {"koordinator": {"deviceLabels": {"type": "nic.example.com/model", "room": "nic.example.com/in"}}}
+LABEL_ATTRIBUTES = {"koordinator": {"deviceLabels": {"type": "nic.example.com/model", "room": "nic.example.com/in"}}}
 IN_EXPRESSION = '("model" in device.attributes["nic.example.com"] && device.attributes["nic.example.com"]["model"] in ["fast","slow"])'  # fmt: skip
 
 
@@ -65,16 +65,24 @@ IN_EXPRESSION = '("model" in device.attributes["nic.example.com"] && device.attr
 )
 def test_a_label_selector_becomes_a_selector_on_the_declared_attribute(operator, values, text):
     selector = {"matchExpressions": [{"key": "type", "operator": operator, "values": values}]}
-    verdict = koordinator_verdict({"rdma": 100}, hints={HINT: {"rdma": {"selector": selector}}}, config=LABELS)
+    verdict = koordinator_verdict(
+        {"rdma": 100}, hints={HINT: {"rdma": {"selector": selector}}}, config=LABEL_ATTRIBUTES
+    )
     (request,) = exactly(verdict)
     assert [part.replace(", ", ",") for part in request["cel"]] == [text]
-    labels = {"spec": "a", "fast": "fast", "slow": "slow", "": None}
-    matching = {name for name, model in labels.items() if has_model(request["cel"][0], model)}
-    expected = {"In": {"fast", "slow"}, "NotIn": {"spec", ""}, "Exists": {"spec", "fast", "slow"}, "DoesNotExist": {""}}
+    models = {"other": "a", "fast": "fast", "slow": "slow", "without": None}
+    matching = {name for name, model in models.items() if matches_model(request["cel"][0], model)}
+    expected = {
+        "In": {"fast", "slow"},
+        "NotIn": {"other", "without"},
+        "Exists": {"other", "fast", "slow"},
+        "DoesNotExist": {"without"},
+    }
     assert matching == expected[operator]
 
 
-def has_model(text, model):
+def matches_model(text, model):
+    """Return whether a CEL expression matches a device with this model; None is no model attribute."""
     attributes = {} if model is None else {"model": {"string": model}}
     device = wire.convert({"name": "d", "attributes": attributes}, Device)
     return cel.compile(text, cel.NEW).matches(cel.view_of("nic.example.com", device))
@@ -82,11 +90,13 @@ def has_model(text, model):
 
 def test_selector_and_vf_selector_labels_are_both_requested():
     selectors = {"selector": {"matchLabels": {"type": "fast"}}, "vfSelector": {"matchLabels": {"room": "b"}}}
-    (request,) = exactly(koordinator_verdict({"rdma": 100}, hints={HINT: {"rdma": selectors}}, config=LABELS))
+    (request,) = exactly(koordinator_verdict({"rdma": 100}, hints={HINT: {"rdma": selectors}}, config=LABEL_ATTRIBUTES))
     assert request["cel"][0].endswith("isSriovVf.orValue(false)")
     assert [part in request["cel"][1] for part in ('["model"] in', '["in"] in')] == [True, True]
     (request,) = exactly(
-        koordinator_verdict({"gpu": 100}, hints={HINT: {"gpu": {"selector": selectors["selector"]}}}, config=LABELS)
+        koordinator_verdict(
+            {"gpu": 100}, hints={HINT: {"gpu": {"selector": selectors["selector"]}}}, config=LABEL_ATTRIBUTES
+        )
     )
     assert '["model"] in ["fast"]' in request["cel"][0]
 
@@ -103,13 +113,17 @@ def test_selector_and_vf_selector_labels_are_both_requested():
 )
 def test_a_malformed_label_selector_is_refused(selector):
     for name in ("selector", "vfSelector"):
-        assert refused(koordinator_verdict({"rdma": 100}, hints={HINT: {"rdma": {name: selector}}}, config=LABELS))
+        assert refused(
+            koordinator_verdict({"rdma": 100}, hints={HINT: {"rdma": {name: selector}}}, config=LABEL_ATTRIBUTES)
+        )
 
 
 def test_a_label_selector_too_large_for_claims_stays():
     values = [f"value-{number}" for number in range(1_000)]
     selector = {"matchExpressions": [{"key": "type", "operator": "In", "values": values}]}
-    assert untouched(koordinator_verdict({"rdma": 100}, hints={HINT: {"rdma": {"selector": selector}}}, config=LABELS))
+    assert untouched(
+        koordinator_verdict({"rdma": 100}, hints={HINT: {"rdma": {"selector": selector}}}, config=LABEL_ATTRIBUTES)
+    )
 
 
 def test_a_device_label_needs_an_attribute_with_a_domain():
@@ -148,4 +162,4 @@ def test_malformed_annotations_are_refused(key):
 def test_every_part_of_a_hint_is_reported(limits, hint, outcome, words):
     verdict = koordinator_verdict(limits, hints={HINT: hint})
     assert outcomes(verdict)[HINT] == outcome
-    assert words in detail(verdict, HINT)
+    assert words in details_about(verdict, HINT)

@@ -1,4 +1,4 @@
-"""Koordinator's joint allocation and GPU partitions."""
+"""Koordinator's joint allocation and GPU partitions. The bridge is drawbridge's scheduler for devices of the drivers that it manages."""
 
 import json
 
@@ -9,9 +9,9 @@ from tests.webhook.dialects.koordinator_pods import (
     JOINT,
     PARTITION,
     SAME_PCIE,
-    detail,
+    details_about,
     fleet_of,
-    koordinator_scheduled_pod,
+    koordinator_pod_with_fields,
     koordinator_verdict,
 )
 from tests.webhook.pods import HAMI, KOORD, devices, exactly, outcomes, patched, pod, strip, untouched, verdict_of
@@ -62,7 +62,7 @@ def test_more_pairs_than_a_claim_holds_are_split_between_pairs():
     [({"gpu": 100, "rdma": 200}, (1, 2)), ({"gpu": 200, "rdma": 200}, (2, 2)), ({"gpu": 200, "rdma": 100}, (2, 1))],
 )
 def test_the_devices_annotation_counts_both_device_classes_of_a_pair(amounts, counts):
-    manifest = koordinator_scheduled_pod(amounts, annotations=JOINT_WITH_SCOPE)
+    manifest = koordinator_pod_with_fields(amounts, annotations=JOINT_WITH_SCOPE)
     [entries] = json.loads(
         patched(manifest, verdict_of(manifest))["metadata"]["annotations"]["drawbridge.dev/devices"]
     ).values()
@@ -75,7 +75,7 @@ def test_the_devices_annotation_counts_both_device_classes_of_a_pair(amounts, co
 
 def test_a_pair_with_a_managed_driver_goes_to_the_bridge():
     bridge = {"schedulerName": "drawbridge", "drivers": ["dra.net"]}
-    manifest = koordinator_scheduled_pod({"gpu": 100, "rdma": 100}, annotations=JOINT_WITH_SCOPE)
+    manifest = koordinator_pod_with_fields({"gpu": 100, "rdma": 100}, annotations=JOINT_WITH_SCOPE)
     assert patched(manifest, verdict_of(manifest, bridge=bridge))["spec"]["schedulerName"] == "drawbridge"
 
 
@@ -96,7 +96,7 @@ def test_gpus_are_tied_to_a_published_partition_and_losses_reported(spec, is_los
     )
     assert devices(verdict)["constraints"] == [{"requests": ["gpu"], "matchAttribute": "gpu.nvidia.com/partition2"}]
     assert outcomes(verdict)[PARTITION] == "approximated"
-    assert ("Restricted, which takes only the best, is lost" in detail(verdict, PARTITION)) is is_lost
+    assert ("Restricted, which takes only the best, is lost" in details_about(verdict, PARTITION)) is is_lost
 
 
 def test_a_partition_hint_does_not_affect_shares():
@@ -106,7 +106,7 @@ def test_a_partition_hint_does_not_affect_shares():
 
 
 def test_gpus_and_nics_under_one_switch_are_pairs():
-    verdict = verdict_of(koordinator_scheduled_pod({"gpu": 200, "rdma": 200}, annotations=JOINT_WITH_SCOPE))
+    verdict = verdict_of(koordinator_pod_with_fields({"gpu": 200, "rdma": 200}, annotations=JOINT_WITH_SCOPE))
     assert [request["name"] for request in devices(verdict)["requests"]] == ["gpu-0", "nic-0", "gpu-1", "nic-1"]
     assert devices(verdict)["constraints"] == [
         {"requests": ["gpu-0", "nic-0"], "matchAttribute": "resource.kubernetes.io/pcieRoot"},
@@ -115,7 +115,7 @@ def test_gpus_and_nics_under_one_switch_are_pairs():
 
 
 def test_a_partition_that_no_driver_publishes_leaves_the_pod_unchanged():
-    manifest = koordinator_scheduled_pod(
+    manifest = koordinator_pod_with_fields(
         {"gpu": 200}, annotations={"scheduling.koordinator.sh/gpu-partition-spec": "{}"}
     )
     assert untouched(verdict_of(manifest))
@@ -139,19 +139,19 @@ def test_without_a_scope_the_bridge_uses_the_topology_strategy():
     patched_pod = patched(manifest, verdict)
     assert patched_pod["spec"]["schedulerName"] == "drawbridge"
     assert patched_pod["metadata"]["annotations"][STRATEGY] == "topology"
-    assert "the bridge prefers" in detail(verdict, JOINT)
-    assert "lost" not in detail(verdict, JOINT)
+    assert "the bridge prefers" in details_about(verdict, JOINT)
+    assert "lost" not in details_about(verdict, JOINT)
 
 
-def test_joint_placement_needs_the_bridge_and_keeps_a_pods_strategy():
+def test_the_topology_strategy_needs_the_bridge_and_replaces_no_other():
     plain_pod = joint_pod()
     verdict = verdict_of(plain_pod)
     assert STRATEGY not in patched(plain_pod, verdict)["metadata"]["annotations"]
-    assert "lost" in detail(verdict, JOINT)
+    assert "lost" in details_about(verdict, JOINT)
     pod_with_strategy = joint_pod(**{STRATEGY: "CompactFirst"})
     verdict = verdict_of(pod_with_strategy, **BRIDGE)
     assert patched(pod_with_strategy, verdict)["metadata"]["annotations"][STRATEGY] == "CompactFirst"
-    assert "the pod's own" in detail(verdict, JOINT)
+    assert "the pod's own" in details_about(verdict, JOINT)
 
 
 def test_a_required_scope_needs_no_strategy():

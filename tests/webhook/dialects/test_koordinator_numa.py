@@ -13,10 +13,10 @@ from tests.webhook.dialects.koordinator_pods import (
     JOINT,
     SAME_PCIE,
     TOPOLOGY,
-    detail,
+    details_about,
     fleet_of,
     koordinator_pod,
-    koordinator_scheduled_pod,
+    koordinator_pod_with_fields,
     koordinator_verdict,
 )
 from tests.webhook.pods import (
@@ -38,7 +38,7 @@ from webhook.state import Inventory
 NUMA = "resource.kubernetes.io/numaNode"
 ONE_NODE = {TOPOLOGY: {"numaTopologyPolicy": "SingleNUMANode"}}
 CPU_BINDING = {BINDING: {"requiredCPUBindPolicy": "FullPCPUs"}}
-HOST = {
+CPUS_AND_PAGES_BY_CLAIM = {
     "koordinator": {"hostResources": {"cpu": "cpus", "hugepages-2Mi": "pages"}},
     "classes": {"cpus": "cpus", "pages": "pages"},
     "targets": [
@@ -55,6 +55,7 @@ HOST = {
 
 
 def host_fleet(numa: bool = True) -> Inventory:
+    """Return a fleet of one node that publishes a GPU, a network device, CPUs and huge pages, with their NUMA node if `numa`."""
     numa_attribute = {NUMA: {"int": 0}} if numa else {}
 
     def shared_device(name: str, capacity: str, amount: str, **attributes: str) -> dict:
@@ -73,8 +74,10 @@ def host_fleet(numa: bool = True) -> Inventory:
     )
 
 
-def pod_and_verdict(*native: dict, pod_amounts: dict, hints: dict, fleet: Inventory, config: dict = HOST):
-    """Return a pod and its verdict. Each dict of `native` is the CPUs and huge pages of a container; the pod requests Koordinator's devices."""
+def pod_and_verdict(
+    *native: dict, pod_amounts: dict, hints: dict, fleet: Inventory, config: dict = CPUS_AND_PAGES_BY_CLAIM
+):
+    """Return a pod and its verdict. Each dict of `native` has the CPUs and huge pages of a container; the first container also has `pod_amounts` of Koordinator's keys."""
     manifest = pod(
         *(
             {**({KOORD + key: amount for key, amount in pod_amounts.items()} if not i else {}), **container_limits}
@@ -94,7 +97,7 @@ def test_zero_devices_on_one_numa_node_make_no_claim():
 
 def test_resources_of_one_numa_node_are_requested_in_one_claim():
     native = {"cpu": "3", "hugepages-2Mi": "64Mi", "memory": "1Gi"}
-    value, verdict = pod_and_verdict(
+    manifest, verdict = pod_and_verdict(
         native, {"cpu": "1"}, pod_amounts={"gpu": 100, "rdma": 100}, hints=ONE_NODE, fleet=host_fleet()
     )
     spec = devices(verdict)
@@ -103,9 +106,9 @@ def test_resources_of_one_numa_node_are_requested_in_one_claim():
     assert spec["constraints"] == [{"requests": names, "matchAttribute": NUMA}]
     amounts = [request["exactly"]["capacity"]["requests"] for request in spec["requests"][2:]]
     assert amounts == [{"cpus": "4"}, {"size": "64Mi"}]
-    patched_containers = patched(value, verdict)["spec"]["containers"]
+    patched_containers = patched(manifest, verdict)["spec"]["containers"]
     assert patched_containers[0]["resources"]["limits"] == native, "limits that the node and quotas count changed"
-    recorded = json.loads(patched(value, verdict)["metadata"]["annotations"]["drawbridge.dev/devices"])
+    recorded = json.loads(patched(manifest, verdict)["metadata"]["annotations"]["drawbridge.dev/devices"])
     assert [request["key"] for request in recorded["c0"]] == [KOORD + "gpu", KOORD + "rdma", "cpu", "hugepages-2Mi"]
 
 
@@ -133,7 +136,7 @@ def test_bound_cpus_get_a_separate_claim():
     _, verdict = pod_and_verdict({"cpu": "2"}, pod_amounts={"gpu": 100}, hints=CPU_BINDING, fleet=host_fleet())
     assert len(verdict.templates) == 2
     assert outcomes(verdict)[BINDING] == "approximated"
-    assert "own request stays" in detail(verdict, BINDING)
+    assert "own request stays" in details_about(verdict, BINDING)
 
 
 @pytest.mark.parametrize(
@@ -144,8 +147,8 @@ def test_bound_cpus_get_a_separate_claim():
         ({**ONE_NODE, HINT: {"rdma": {"allocateStrategy": "ApplyForAll"}}}, {"cpu": "2"}, host_fleet(), "ApplyForAll"),
     ],
 )
-def test_a_numa_policy_without_claim_form_changes_no_pod(hints, native, fleet, words):
-    rdma = 1 if HINT in hints else 100
+def test_a_numa_policy_that_no_claim_expresses_changes_nothing(hints, native, fleet, words):
+    rdma = 1 if HINT in hints else 100  # ApplyForAll has an effect only on less than a whole device, which is 100
     _, verdict = pod_and_verdict(native, pod_amounts={"gpu": 100, "rdma": rdma}, hints=hints, fleet=fleet)
     assert untouched(verdict)
     assert any(words in decision.detail for decision in verdict.decisions)
@@ -156,8 +159,8 @@ def test_cpu_hints_are_reported_as_lost_without_configuration_for_cpus():
         {"cpu": "2"}, pod_amounts={"gpu": 100}, hints={**ONE_NODE, **CPU_BINDING}, fleet=host_fleet(), config={}
     )
     assert exactly(verdict) == [{"class": "gpu.nvidia.com", "count": 1}]
-    assert "is lost" in detail(verdict, TOPOLOGY)
-    assert "is lost" in detail(verdict, BINDING)
+    assert "is lost" in details_about(verdict, TOPOLOGY)
+    assert "is lost" in details_about(verdict, BINDING)
 
 
 @pytest.mark.parametrize(
@@ -170,13 +173,13 @@ def test_cpu_hints_are_reported_as_lost_without_configuration_for_cpus():
 def test_an_unmet_required_numa_policy_is_reported_as_lost(spec, words):
     _, verdict = pod_and_verdict({"cpu": "2"}, pod_amounts={"gpu": 100}, hints={TOPOLOGY: spec}, fleet=host_fleet())
     assert verdict.changed
-    assert words in detail(verdict, TOPOLOGY)
+    assert words in details_about(verdict, TOPOLOGY)
     assert outcomes(verdict)[TOPOLOGY] == "approximated"
     preferred_spec = {**spec, "singleNUMANodeExclusive": "Preferred", "numaTopologyPolicy": "BestEffort"}
     _, verdict = pod_and_verdict(
         {"cpu": "2"}, pod_amounts={"gpu": 100}, hints={TOPOLOGY: preferred_spec}, fleet=host_fleet()
     )
-    assert "lost" not in detail(verdict, TOPOLOGY)
+    assert "lost" not in details_about(verdict, TOPOLOGY)
 
 
 @pytest.mark.parametrize(
@@ -226,11 +229,11 @@ def test_a_numa_scope_of_network_devices_has_no_effect():
     ],
 )
 def test_a_claim_requests_the_cpus_that_the_pods_scheduler_counts(spec, cpus):
-    manifest = koordinator_scheduled_pod(
+    manifest = koordinator_pod_with_fields(
         {"gpu": 100}, annotations={key: json.dumps(hint) for key, hint in CPU_BINDING.items()}, **spec
     )
     manifest["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2"
-    verdict = verdict_of(manifest, fleet=host_fleet(), **HOST)
+    verdict = verdict_of(manifest, fleet=host_fleet(), **CPUS_AND_PAGES_BY_CLAIM)
     [claim] = [
         template
         for template in verdict.templates.values()
@@ -240,7 +243,7 @@ def test_a_claim_requests_the_cpus_that_the_pods_scheduler_counts(spec, cpus):
 
 
 @pytest.mark.parametrize("amount", ["1e30", "9" * 4000, "1e-30", "9223372036854775808"])
-def test_an_amount_that_no_claim_expresses_changes_no_pod(amount):
+def test_an_amount_that_no_claim_expresses_changes_nothing(amount):
     _, verdict = pod_and_verdict({"cpu": amount}, pod_amounts={"gpu": 100}, hints=ONE_NODE, fleet=host_fleet())
     assert untouched(verdict)
-    assert "whole number" in detail(verdict, "cpu")
+    assert "whole number" in details_about(verdict, "cpu")
