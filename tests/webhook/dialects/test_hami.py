@@ -36,7 +36,7 @@ def with_variable(name: str, value: str) -> dict:
 
 
 DEVICE_KINDS = ["vgpu", "amd", "cambricon-mlu", "dcu", "enflame-gcu", "xpu", "metax-gpu", "metax-sgpu", "mthreads-vgpu"]
-OUTPUTS = [
+WRITTEN_BY_HAMI = [
     "hami.io/vgpu-node",
     "hami.io/vgpu-time",
     "hami.io/bind-time",
@@ -67,7 +67,7 @@ ROWS = {
     "hami.io/dra": Row(pod_with_metadata("hami.io/dra", "true", "labels"), "left", key="nvidia.com/gpu"),
     "CUDA_DISABLE_CONTROL": Row(with_variable("CUDA_DISABLE_CONTROL", "true"), ""),
     "GPU_CORE_UTILIZATION_POLICY": Row(with_variable("GPU_CORE_UTILIZATION_POLICY", "force"), ""),
-    **{key: Row(pod_with_metadata(key, "x"), "left") for key in OUTPUTS},
+    **{key: Row(pod_with_metadata(key, "x"), "left") for key in WRITTEN_BY_HAMI},
 }
 
 
@@ -76,7 +76,7 @@ def test_a_hami_label_has_effect_only_with_its_value(key, value):
     assert verdict_of(pod_with_metadata(key, value, "labels")).changed
 
 
-def scheduled(**limits) -> dict:
+def pod_for_hamis_scheduler(**limits) -> dict:
     """Return a pod for HAMi's own scheduler."""
     return pod(
         {f"nvidia.com/{key.replace('_', '-')}": value for key, value in limits.items()}, scheduler="hami-scheduler"
@@ -87,7 +87,7 @@ WHOLE_GPU = [{"class": HAMI, "count": 1}]
 
 
 @pytest.mark.parametrize(("cores", "expected_cores"), [(30, "30"), (150, "100")])
-def test_a_percentage_of_cores_above_100_becomes_100(cores, expected_cores):
+def test_a_percentage_of_cores_is_at_most_100(cores, expected_cores):
     verdict = verdict_of(hami_pod(gpu=1, gpumem=1000, gpucores=cores))
     assert exactly(verdict) == [{"class": HAMI, "count": 1, "capacity": {"memory": "1000Mi", "cores": expected_cores}}]
 
@@ -97,13 +97,13 @@ def test_all_cores_with_a_memory_cap_are_approximated():
     assert outcomes(verdict)["nvidia.com/gpucores"] == "approximated"
 
 
-def test_the_factor_and_defaults_of_the_config_map_apply():
+def test_the_factor_and_defaults_of_hamis_config_map_apply():
     verdict = verdict_of(hami_pod(gpumem=1000), hami={"memoryFactor": 2, "defaultGPUNum": 3, "defaultCores": 10})
     assert exactly(verdict) == [{"class": HAMI, "count": 1, "capacity": {"memory": "2000Mi", "cores": "10"}}] * 3
 
 
 @pytest.mark.parametrize(("default", "outcome", "detail"), [(0, "approximated", "unlimited"), (10, "translated", "10")])
-def test_default_cores_are_reserved_so_only_0_cores_are_unlimited(default, outcome, detail):
+def test_absent_cores_are_reported_as_unlimited_or_as_the_default(default, outcome, detail):
     verdict = verdict_of(hami_pod(gpumem=1000), hami={"defaultCores": default})
     decisions = [decision for decision in verdict.decisions if "gpucores is absent" in decision.detail]
     assert [(str(decision.outcome), decision.detail.endswith(detail)) for decision in decisions] == [(outcome, True)]
@@ -160,26 +160,26 @@ def test_sizes_above_the_limit_of_alternatives_cause_a_warning():
 
 
 def test_two_shares_become_requests_on_distinct_devices():
-    verdict = verdict_of(scheduled(gpu=2, gpumem=3000, gpucores=30))
+    verdict = verdict_of(pod_for_hamis_scheduler(gpu=2, gpumem=3000, gpucores=30))
     assert exactly(verdict) == [share(memory="3000Mi", cores="30")] * 2
     assert devices(verdict)["constraints"] == [{"requests": ["gpu-0", "gpu-1"], "distinctAttribute": f"{HAMI}/uuid"}]
 
 
 def test_memory_alone_requests_a_share_of_one_gpu_without_cores():
-    assert exactly(verdict_of(scheduled(gpumem=3000))) == [share(memory="3000Mi", cores="0")]
+    assert exactly(verdict_of(pod_for_hamis_scheduler(gpumem=3000))) == [share(memory="3000Mi", cores="0")]
 
 
 def test_a_bare_count_requests_whole_gpus():
-    assert exactly(verdict_of(scheduled(gpu=1))) == WHOLE_GPU
+    assert exactly(verdict_of(pod_for_hamis_scheduler(gpu=1))) == WHOLE_GPU
 
 
 def test_cores_without_memory_request_a_share_without_a_memory_amount():
-    assert exactly(verdict_of(scheduled(gpu=1, gpucores=30))) == [share(cores="30")]
+    assert exactly(verdict_of(pod_for_hamis_scheduler(gpu=1, gpucores=30))) == [share(cores="30")]
 
 
 @pytest.mark.parametrize("limits", [{"gpumem": 0}, {"gpumem_percentage": 0}], ids=["memory", "percentage"])
 def test_a_zero_amount_requests_a_share_not_a_whole_gpu(limits):
-    verdict = verdict_of(scheduled(gpu=1, **limits))
+    verdict = verdict_of(pod_for_hamis_scheduler(gpu=1, **limits))
     assert exactly(verdict) == [share(cores="0")]
     assert verdict.warnings
 
@@ -190,29 +190,29 @@ def test_a_zero_amount_requests_a_share_not_a_whole_gpu(limits):
     ids=["percentage", "percentage alone", "cores"],
 )
 def test_amounts_of_100_percent_request_whole_gpus(limits):
-    assert exactly(verdict_of(scheduled(**limits))) == WHOLE_GPU
+    assert exactly(verdict_of(pod_for_hamis_scheduler(**limits))) == WHOLE_GPU
 
 
 def test_a_percentage_is_an_alternative_for_each_size():
-    verdict = verdict_of(scheduled(gpu=1, gpumem_percentage=50), **GPU_MODELS)
+    verdict = verdict_of(pod_for_hamis_scheduler(gpu=1, gpumem_percentage=50), **GPU_MODELS)
     assert alternatives(verdict) == [[{"memory": "20Gi", "cores": "0"}, {"memory": "23034Mi", "cores": "0"}]]
 
 
 def test_a_percentage_of_unknown_size_is_left_unchanged_or_refused():
-    assert untouched(verdict_of(scheduled(gpu=1, gpumem_percentage=50)))
-    assert refused(verdict_of(scheduled(gpu=1, gpumem_percentage=50), unresolved="refuse"))
+    assert untouched(verdict_of(pod_for_hamis_scheduler(gpu=1, gpumem_percentage=50)))
+    assert refused(verdict_of(pod_for_hamis_scheduler(gpu=1, gpumem_percentage=50), unresolved="refuse"))
 
 
 @pytest.mark.parametrize("amount", [1.5, "1.5", "1500m"])
 def test_a_fractional_amount_is_refused(amount):
-    verdict = verdict_of(scheduled(gpu=1, gpumem=amount))
+    verdict = verdict_of(pod_for_hamis_scheduler(gpu=1, gpumem=amount))
     assert refused(verdict)
     assert "nvidia.com/gpumem" in str(verdict.refusals[0])
     assert str(amount) in str(verdict.refusals[0])
 
 
 def test_an_amount_with_a_suffix_is_read_as_a_quantity():
-    assert exactly(verdict_of(scheduled(gpu=1, gpumem="3k"))) == [share(memory="3000Mi", cores="0")]
+    assert exactly(verdict_of(pod_for_hamis_scheduler(gpu=1, gpumem="3k"))) == [share(memory="3000Mi", cores="0")]
 
 
 @pytest.mark.parametrize(("policy", "has_outcome"), [("leave", untouched), ("refuse", refused)])
@@ -229,13 +229,13 @@ def test_numa_binding_can_be_dropped_by_policy():
 
 
 def test_a_percentage_of_100_beside_memory_reserves_all_cores():
-    assert exactly(verdict_of(scheduled(gpu=1, gpumem=3000, gpumem_percentage=100))) == [
+    assert exactly(verdict_of(pod_for_hamis_scheduler(gpu=1, gpumem=3000, gpumem_percentage=100))) == [
         share(memory="3000Mi", cores="100")
     ]
 
 
 def test_a_unit_that_hami_would_misread_is_refused():
-    assert refused(verdict_of(scheduled(gpu=1, gpumem="3Gi")))
+    assert refused(verdict_of(pod_for_hamis_scheduler(gpu=1, gpumem="3Gi")))
 
 
 @pytest.mark.parametrize("scheduler", ["kai-scheduler", "koord-scheduler"])
@@ -246,19 +246,22 @@ def test_a_share_is_left_unchanged_if_its_scheduler_ignores_shares(scheduler):
 
 
 def test_cores_that_hamis_webhook_injects_do_not_change_the_template():
-    without_cores, with_cores = verdict_of(scheduled(gpu=1)), verdict_of(scheduled(gpu=1, gpucores=100))
+    without_cores, with_cores = (
+        verdict_of(pod_for_hamis_scheduler(gpu=1)),
+        verdict_of(pod_for_hamis_scheduler(gpu=1, gpucores=100)),
+    )
     assert without_cores.templates == with_cores.templates
 
 
 def test_every_key_of_a_container_is_reported():
-    verdict = verdict_of(scheduled(gpu=2, gpumem=3000, gpucores=30))
+    verdict = verdict_of(pod_for_hamis_scheduler(gpu=2, gpumem=3000, gpucores=30))
     keys = ("nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores", "schedulerName")
     assert outcomes(verdict) == dict.fromkeys(keys, "translated")
 
 
 def test_a_percentage_of_a_partly_examined_class_is_not_refused():
     """If the selectors of a class cost too much to evaluate, it is unknown whether its devices have memory sizes."""
-    manifest = scheduled(gpu=1, gpumem_percentage=50)
+    manifest = pod_for_hamis_scheduler(gpu=1, gpumem_percentage=50)
     fleets = {
         doubt: Inventory(known=True, classes={HAMI: Served(name=HAMI, doubt=doubt)}) for doubt in ("", "too costly")
     }

@@ -89,7 +89,7 @@ def test_the_division_mode_decides_whether_a_pod_is_left_unchanged(mode, is_left
     assert untouched(verdict_of(hami_pod({"vgpu_mode": mode}, gpumem=1))) is is_left
 
 
-def test_mig_alone_takes_the_smallest_profile_that_holds_the_memory():
+def test_mode_mig_requests_profiles_that_hold_the_memory_smallest_first():
     verdict = verdict_of(hami_pod({"vgpu_mode": "mig"}, gpu=2, gpumem=8000, gpucores=30), fleet=example_fleet())
     first_request, second_request = devices(verdict)["requests"]
     profiles = [
@@ -115,7 +115,7 @@ def test_profiles_beyond_the_limit_of_alternatives_are_reported():
 
 
 @pytest.mark.parametrize("limits", [{"gpumem": 30000}, {"gpu": 1}, {"gpumem_percentage": 50}])
-def test_mig_alone_is_left_unchanged_where_no_profile_is_known(limits):
+def test_mode_mig_without_a_known_profile_leaves_the_pod_unchanged(limits):
     assert untouched(verdict_of(hami_pod({"vgpu_mode": "mig"}, **limits), fleet=example_fleet()))
     assert untouched(verdict_of(hami_pod({"vgpu_mode": "mig"}, **limits)))
 
@@ -137,12 +137,17 @@ def test_a_scoring_policy_is_dropped_with_a_warning(key):
     assert any(key in warning for warning in verdict.warnings)
 
 
-NODE, GPU, STRATEGY = "hami.io/node-scheduler-policy", "hami.io/gpu-scheduler-policy", "drawbridge.dev/strategy"
+NODE_POLICY, GPU_POLICY, STRATEGY = (
+    "hami.io/node-scheduler-policy",
+    "hami.io/gpu-scheduler-policy",
+    "drawbridge.dev/strategy",
+)
 BRIDGE = {"bridge": {"schedulerName": "drawbridge", "drivers": [HAMI]}}
 
 
 def pod_with_policies(**annotations):
-    annotation_keys = {"node": NODE, "gpu": GPU, "own": STRATEGY}
+    """Return a pod with annotations: `node` and `gpu` are HAMi's policies, `strategy` is drawbridge's."""
+    annotation_keys = {"node": NODE_POLICY, "gpu": GPU_POLICY, "strategy": STRATEGY}
     return pod(
         {"nvidia.com/gpumem": 1000},
         scheduler="hami-scheduler",
@@ -170,17 +175,17 @@ def test_a_scoring_policy_becomes_the_nearest_strategy_of_the_bridge(policies, s
     assert patched_pod["spec"]["schedulerName"] == "drawbridge"
     assert patched_pod["metadata"]["annotations"][STRATEGY] == strategy
     assert read_placement(strategy)
-    annotations = {"node": NODE, "gpu": GPU}
+    annotations = {"node": NODE_POLICY, "gpu": GPU_POLICY}
     known_keys = [annotations[name] for name, text in policies.items() if text != "odd"]
     assert [outcomes(verdict)[key] for key in known_keys] == ["approximated"] * len(known_keys)
     assert not any("dropped" in text and key in text for text in verdict.warnings for key in known_keys)
 
 
 def test_a_pods_own_strategy_is_kept_and_unknown_policies_ignored():
-    pod_with_strategy = pod_with_policies(gpu="binpack", own="topology")
+    pod_with_strategy = pod_with_policies(gpu="binpack", strategy="topology")
     verdict = verdict_of(pod_with_strategy, **BRIDGE)
     assert patched(pod_with_strategy, verdict)["metadata"]["annotations"][STRATEGY] == "topology"
-    assert outcomes(verdict)[GPU] == "approximated"
+    assert outcomes(verdict)[GPU_POLICY] == "approximated"
     pod_with_unknown_policy = pod_with_policies(gpu="odd")
     assert (
         STRATEGY
@@ -194,7 +199,7 @@ def test_without_the_bridge_no_strategy_is_written():
     manifest = pod_with_policies(gpu="binpack")
     verdict = verdict_of(manifest)
     assert STRATEGY not in patched(manifest, verdict)["metadata"]["annotations"]
-    assert outcomes(verdict)[GPU] == "approximated"
+    assert outcomes(verdict)[GPU_POLICY] == "approximated"
 
 
 def test_a_priority_is_approximated():

@@ -33,7 +33,7 @@ from webhook.state.state import State
 
 KAI_SCHEDULER = {"scheduler": "kai-scheduler"}
 ROWS = rows_not_translated(KAI, {}, **KAI_SCHEDULER)
-TRANSLATED_FRACTIONS = {"kai": {"fractions": "translate"}}
+TRANSLATE_FRACTIONS = {"kai": {"fractions": "translate"}}
 
 
 def pod_with_annotation(key: str, value: str, *, queue: str = "", scheduler: str = "") -> dict:
@@ -63,7 +63,7 @@ def test_a_share_is_left_unchanged_with_a_warning(key, value, scheduler_or_queue
     assert key in verdict.warnings[0]
 
 
-@pytest.mark.parametrize("options", [{}, TRANSLATED_FRACTIONS])
+@pytest.mark.parametrize("options", [{}, TRANSLATE_FRACTIONS])
 @pytest.mark.parametrize("key", ["gpu-fraction", "gpu-memory"])
 def test_kai_annotations_are_ignored_for_other_schedulers(key, options):
     verdict = verdict_of(pod_with_annotation(key, "1"), **options)
@@ -71,7 +71,7 @@ def test_kai_annotations_are_ignored_for_other_schedulers(key, options):
     assert not verdict.warnings
 
 
-@pytest.mark.parametrize("options", [{}, TRANSLATED_FRACTIONS])
+@pytest.mark.parametrize("options", [{}, TRANSLATE_FRACTIONS])
 def test_a_pod_in_a_queue_keeps_its_scheduler(options):
     manifest = pod({"nvidia.com/gpu": 1}, **KAI_SCHEDULER)
     manifest["metadata"]["labels"] = {"kai.scheduler/queue": "q"}
@@ -80,7 +80,7 @@ def test_a_pod_in_a_queue_keeps_its_scheduler(options):
 
 def test_memory_becomes_a_share_and_the_pod_leaves_kai():
     manifest = kai_pod(gpu_memory="2000", labels={"kai.scheduler/queue": "q"})
-    verdict = verdict_of(manifest, **TRANSLATED_FRACTIONS)
+    verdict = verdict_of(manifest, **TRANSLATE_FRACTIONS)
     assert exactly(verdict) == [share(memory="2000Mi", cores="0")]
     patched_pod = patched(manifest, verdict)
     assert patched_pod["spec"]["schedulerName"] == "default-scheduler"
@@ -96,15 +96,15 @@ def test_memory_becomes_a_share_and_the_pod_leaves_kai():
 
 def test_a_fraction_is_resolved_as_hamis_percentage_is():
     kai_verdict, hami_verdict = (
-        verdict_of(value, **TRANSLATED_FRACTIONS, **GPU_MODELS)
+        verdict_of(value, **TRANSLATE_FRACTIONS, **GPU_MODELS)
         for value in (
             kai_pod(gpu_fraction="0.5"),
             pod({"nvidia.com/gpumem-percentage": 50, "nvidia.com/gpucores": 0}, scheduler="hami-scheduler"),
         )
     )
     assert kai_verdict.templates == hami_verdict.templates
-    assert untouched(verdict_of(kai_pod(gpu_fraction="0.5"), **TRANSLATED_FRACTIONS))
-    assert refused(verdict_of(kai_pod(gpu_fraction="0.5"), unresolved="refuse", **TRANSLATED_FRACTIONS))
+    assert untouched(verdict_of(kai_pod(gpu_fraction="0.5"), **TRANSLATE_FRACTIONS))
+    assert refused(verdict_of(kai_pod(gpu_fraction="0.5"), unresolved="refuse", **TRANSLATE_FRACTIONS))
 
 
 @pytest.mark.parametrize(
@@ -112,27 +112,27 @@ def test_a_fraction_is_resolved_as_hamis_percentage_is():
     [("0.125", "5Gi"), (".25", "10Gi"), ("5e-1", "20Gi"), ("0.333", "13639Mi"), ("0.29", "11878Mi")],
 )
 def test_a_fraction_need_not_be_a_whole_percentage(text, first_memory):
-    verdict = verdict_of(kai_pod(gpu_fraction=text), **TRANSLATED_FRACTIONS, **GPU_MODELS)
+    verdict = verdict_of(kai_pod(gpu_fraction=text), **TRANSLATE_FRACTIONS, **GPU_MODELS)
     assert alternatives(verdict)[0][0] == {"memory": first_memory, "cores": "0"}
 
 
 @given(mib=some.integers(100, 2**20), text=some.decimals("0.01", "0.99", places=4).map(str))
 def test_a_fraction_is_rounded_down_to_whole_mebibytes(mib, text):
     verdict = verdict_of(
-        kai_pod(gpu_fraction=text), models=[{"product": "A", "memory": f"{mib}Mi"}], **TRANSLATED_FRACTIONS
+        kai_pod(gpu_fraction=text), models=[{"product": "A", "memory": f"{mib}Mi"}], **TRANSLATE_FRACTIONS
     )
     ((amounts,),) = alternatives(verdict)
     assert parse(amounts["memory"]).as_int() == int(mib * Fraction(text)) << 20
 
 
 def test_shares_of_several_gpus_are_on_distinct_gpus():
-    verdict = verdict_of(kai_pod(gpu_memory="2000", gpu_fraction_num_devices="2"), **TRANSLATED_FRACTIONS)
+    verdict = verdict_of(kai_pod(gpu_memory="2000", gpu_fraction_num_devices="2"), **TRANSLATE_FRACTIONS)
     assert exactly(verdict) == [share(memory="2000Mi", cores="0")] * 2
     assert devices(verdict)["constraints"][0]["distinctAttribute"].endswith("/uuid")
 
 
-def containers_with_claims(value: dict, verdict) -> list[str]:
-    patched_spec = patched(value, verdict)["spec"]
+def containers_with_claims(manifest: dict, verdict) -> list[str]:
+    patched_spec = patched(manifest, verdict)["spec"]
     containers = (*patched_spec.get("initContainers", ()), *patched_spec["containers"])
     return [container["name"] for container in containers if container["resources"].get("claims")]
 
@@ -140,7 +140,7 @@ def containers_with_claims(value: dict, verdict) -> list[str]:
 @pytest.mark.parametrize(("annotations", "user_container"), [({}, "c0"), ({"gpu_fraction_container_name": "c1"}, "c1"), ({"gpu_fraction_container_name": "i0"}, "i0")])  # fmt: skip
 def test_the_named_or_first_container_gets_the_claim(annotations, user_container):
     manifest = kai_pod({}, {}, init=(container("i0", {}),), gpu_memory="2000", **annotations)
-    assert containers_with_claims(manifest, verdict_of(manifest, **TRANSLATED_FRACTIONS)) == [user_container]
+    assert containers_with_claims(manifest, verdict_of(manifest, **TRANSLATE_FRACTIONS)) == [user_container]
 
 
 @pytest.mark.parametrize(
@@ -154,26 +154,26 @@ def test_the_named_or_first_container_gets_the_claim(annotations, user_container
     ],
 )  # fmt: skip
 def test_a_pod_that_kai_denies_is_refused_only_if_translated(annotations):
-    assert refused(verdict_of(kai_pod(**annotations), **TRANSLATED_FRACTIONS))
+    assert refused(verdict_of(kai_pod(**annotations), **TRANSLATE_FRACTIONS))
     assert untouched(verdict_of(kai_pod(**annotations)))
 
 
-def test_whole_gpus_beside_a_fraction_are_refused_as_kai_does():
+def test_whole_gpus_beside_a_fraction_are_refused_as_by_kai():
     manifest = kai_pod({"nvidia.com/gpu": 1}, gpu_memory="2000")
-    assert refused(verdict_of(manifest, **TRANSLATED_FRACTIONS))
+    assert refused(verdict_of(manifest, **TRANSLATE_FRACTIONS))
     assert untouched(verdict_of(manifest))
 
 
 @pytest.mark.parametrize("key", ["nvidia.com/gpumem", "nvidia.com/mig-1g.5gb"])
-def test_other_keys_beside_a_left_fraction_are_left_unchanged(key):
-    verdict = verdict_of(kai_pod({key: 1}, gpu_memory="2000"), **TRANSLATED_FRACTIONS)
+def test_a_fraction_beside_gpumem_or_mig_keys_is_left_unchanged(key):
+    verdict = verdict_of(kai_pod({key: 1}, gpu_memory="2000"), **TRANSLATE_FRACTIONS)
     assert untouched(verdict)
     assert outcomes(verdict) == {"gpu-memory": "left", key: "left"}
 
 
 def test_a_network_device_beside_a_fraction_is_translated_too():
     manifest = kai_pod({"vpc.amazonaws.com/efa": 1}, gpu_memory="2000")
-    verdict = verdict_of(manifest, **TRANSLATED_FRACTIONS)
+    verdict = verdict_of(manifest, **TRANSLATE_FRACTIONS)
     assert len(verdict.templates) == 2
     assert patched(manifest, verdict)["spec"]["schedulerName"] == "default-scheduler"
 
@@ -182,7 +182,7 @@ def test_a_network_device_beside_a_fraction_is_translated_too():
 def test_pods_that_kai_prepared_or_that_burst_are_unchanged(key):
     manifest = kai_pod(gpu_memory="2000")
     manifest["metadata"]["annotations"][key] = "x"
-    verdict = verdict_of(manifest, **TRANSLATED_FRACTIONS)
+    verdict = verdict_of(manifest, **TRANSLATE_FRACTIONS)
     assert untouched(verdict)
     assert outcomes(verdict)[key] == outcomes(verdict)["gpu-memory"] == "left"
 
@@ -190,10 +190,8 @@ def test_pods_that_kai_prepared_or_that_burst_are_unchanged(key):
 def test_a_pod_with_a_runai_memory_limit_is_left_unchanged():
     manifest = kai_pod(gpu_memory="2000")
     manifest["spec"]["containers"][0]["env"] = [{"name": "RUNAI_GPU_MEMORY_LIMIT", "value": "4G"}]
-    assert untouched(verdict_of(manifest, **TRANSLATED_FRACTIONS))
-    assert configured(**TRANSLATED_FRACTIONS).reads_all, (
-        "the webhook does not read the environment variables of the pod"
-    )
+    assert untouched(verdict_of(manifest, **TRANSLATE_FRACTIONS))
+    assert configured(**TRANSLATE_FRACTIONS).reads_all, "the webhook does not read the environment variables of the pod"
     assert not configured().reads_all
 
 
@@ -209,22 +207,22 @@ def test_a_pod_with_a_runai_memory_limit_is_left_unchanged():
         ("pod-group-name", "g", "approximated"),
     ],
 )
-def test_an_annotation_that_only_kai_honours_is_reported_as_lost(key, value, outcome):
+def test_a_kai_annotation_is_approximated_if_its_effect_is_lost(key, value, outcome):
     manifest = kai_pod(gpu_memory="2000")
     manifest["metadata"]["annotations"][key] = value
-    verdict = verdict_of(manifest, **TRANSLATED_FRACTIONS)
+    verdict = verdict_of(manifest, **TRANSLATE_FRACTIONS)
     assert exactly(verdict) == [share(memory="2000Mi", cores="0")]
     assert outcomes(verdict).get(key, "") == outcome
 
 
 def test_a_pod_is_left_unchanged_if_approximations_are_disabled():
-    assert untouched(verdict_of(kai_pod(gpu_memory="2000"), approximations="leave", **TRANSLATED_FRACTIONS))
+    assert untouched(verdict_of(kai_pod(gpu_memory="2000"), approximations="leave", **TRANSLATE_FRACTIONS))
 
 
 def test_a_second_review_changes_nothing_and_an_update_is_replayed():
     manifest = kai_pod(gpu_memory="2000", gpu_fraction_num_devices="2", labels={"kai.scheduler/queue": "q"})
-    patched_pod = patched(manifest, verdict_of(manifest, **TRANSLATED_FRACTIONS))
-    second_verdict = verdict_of(patched_pod, **TRANSLATED_FRACTIONS)
+    patched_pod = patched(manifest, verdict_of(manifest, **TRANSLATE_FRACTIONS))
+    second_verdict = verdict_of(patched_pod, **TRANSLATE_FRACTIONS)
     assert not second_verdict.operations
     assert not second_verdict.warnings
     updated = {**patched_pod, "metadata": {**patched_pod["metadata"], "annotations": {**patched_pod["metadata"]["annotations"], "gpu-memory": "2000"}}}  # fmt: skip
@@ -237,9 +235,9 @@ def test_a_second_review_changes_nothing_and_an_update_is_replayed():
 @pytest.mark.parametrize(("text", "is_refused"), [("2000", False), ("3000", True)])
 def test_an_annotation_restored_by_another_webhook_is_removed_or_refused(text, is_refused):
     manifest = kai_pod(gpu_memory="2000")
-    patched_pod = patched(manifest, verdict_of(manifest, **TRANSLATED_FRACTIONS))
+    patched_pod = patched(manifest, verdict_of(manifest, **TRANSLATE_FRACTIONS))
     patched_pod["metadata"]["annotations"]["gpu-memory"] = text
-    second_verdict = verdict_of(patched_pod, **TRANSLATED_FRACTIONS)
+    second_verdict = verdict_of(patched_pod, **TRANSLATE_FRACTIONS)
     assert bool(second_verdict.refusals) is is_refused
     if not is_refused:
         assert "gpu-memory" not in patched(patched_pod, second_verdict)["metadata"]["annotations"]
@@ -247,29 +245,29 @@ def test_an_annotation_restored_by_another_webhook_is_removed_or_refused(text, i
 
 
 def test_the_api_server_sends_fractions_only_where_they_are_translated():
-    condition = registration.on_mutate(configured(**TRANSLATED_FRACTIONS).dialects)
+    condition = registration.on_mutate(configured(**TRANSLATE_FRACTIONS).dialects)
     assert "'gpu-memory'" in condition
     assert "'gpu-memory'" not in registration.on_mutate(configured().dialects)
     assert {"gpu-memory", "gpu-fraction"} <= set(
-        registration.names_not_sent(configured(**TRANSLATED_FRACTIONS), configured())
+        registration.names_not_sent(configured(**TRANSLATE_FRACTIONS), configured())
     )
-    assert registration.names_not_sent(configured(), configured(**TRANSLATED_FRACTIONS)) == []
+    assert registration.names_not_sent(configured(), configured(**TRANSLATE_FRACTIONS)) == []
     assert "gpu-memory" in registration.names_not_sent_by(
-        registration.on_mutate(configured().dialects), configured(**TRANSLATED_FRACTIONS)
+        registration.on_mutate(configured().dialects), configured(**TRANSLATE_FRACTIONS)
     )
 
 
 def test_renamed_annotations_are_read_and_removed_by_their_names():
     manifest = kai_pod(vram="2000", how_many="2")
     renamed = {"kai": {"gpu-memory": "vram", "gpu-fraction-num-devices": "how-many"}}
-    verdict = verdict_of(manifest, keys=renamed, **TRANSLATED_FRACTIONS)
+    verdict = verdict_of(manifest, keys=renamed, **TRANSLATE_FRACTIONS)
     assert len(exactly(verdict)) == 2
     assert {"vram", "how-many"}.isdisjoint(patched(manifest, verdict)["metadata"]["annotations"])
 
 
 def test_the_record_lists_the_removed_annotations():
     manifest = kai_pod({"vpc.amazonaws.com/efa": 1}, gpu_memory="2000")
-    annotations = patched(manifest, verdict_of(manifest, **TRANSLATED_FRACTIONS))["metadata"]["annotations"]
+    annotations = patched(manifest, verdict_of(manifest, **TRANSLATE_FRACTIONS))["metadata"]["annotations"]
     record = json.loads(annotations["drawbridge.dev/original"])
     assert record["annotations"] == ["gpu-memory"]
     assert record["containers"]["c0"] == {"gpu-memory": "2000", "vpc.amazonaws.com/efa": 1}
@@ -278,14 +276,14 @@ def test_the_record_lists_the_removed_annotations():
 def test_an_annotation_gives_a_workload_in_a_file_no_toleration():
     manifest = kai_pod({"vpc.amazonaws.com/efa": 1}, gpu_memory="2000")
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "n"}, "spec": {"template": manifest}}  # fmt: skip
-    verdict = decide_object(job, State(configuration=configured(**TRANSLATED_FRACTIONS)))
+    verdict = decide_object(job, State(configuration=configured(**TRANSLATE_FRACTIONS)))
     template = patched(job, verdict)["spec"]["template"]
     assert [toleration["key"] for toleration in template["spec"]["tolerations"]] == ["vpc.amazonaws.com/efa"]
     assert "gpu-memory" not in template["metadata"]["annotations"]
 
 
 def pod_with_container_memory(scheduler: str = "kai-scheduler", **amounts: str) -> dict:
-    """Return a pod of two containers; `c0_request="4Gi"` sets KAI's annotation for the request of container c0."""
+    """Return a pod of two containers; `c0_request="4Gi"` sets KAI's annotation for the memory request of container c0, other names set annotations with hyphens."""
     renamed = {}
     for name, text in amounts.items():
         container_name, _, bound = name.partition("_")
@@ -311,7 +309,7 @@ CONTAINER_MEMORY = {
 def test_memory_of_a_container_becomes_its_share(name):
     amounts, user_container, memory = CONTAINER_MEMORY[name]
     manifest = pod_with_container_memory(**amounts)
-    verdict = verdict_of(manifest, **TRANSLATED_FRACTIONS)
+    verdict = verdict_of(manifest, **TRANSLATE_FRACTIONS)
     assert exactly(verdict) == [share(memory=memory, cores="0")]
     assert containers_with_claims(manifest, verdict) == [user_container]
     patched_pod = patched(manifest, verdict)
@@ -325,7 +323,7 @@ def test_memory_of_a_container_becomes_its_share(name):
 
 def test_container_memory_is_requested_from_each_of_several_gpus():
     verdict = verdict_of(
-        pod_with_container_memory(c0_request="4Gi", gpu_fraction_num_devices="2"), **TRANSLATED_FRACTIONS
+        pod_with_container_memory(c0_request="4Gi", gpu_fraction_num_devices="2"), **TRANSLATE_FRACTIONS
     )
     assert exactly(verdict) == [share(memory="4Gi", cores="0")] * 2
 
@@ -341,8 +339,8 @@ def test_container_memory_is_requested_from_each_of_several_gpus():
         *(({"c0_request": text}, "is not an amount of memory") for text in ("", "x", "0", "-1Gi")),
     ],
 )
-def test_a_container_that_kai_denies_is_refused_if_translated(amounts, reason):
-    verdict = verdict_of(pod_with_container_memory(**amounts), **TRANSLATED_FRACTIONS)
+def test_container_memory_that_kai_denies_is_refused_if_translated(amounts, reason):
+    verdict = verdict_of(pod_with_container_memory(**amounts), **TRANSLATE_FRACTIONS)
     assert reason in str(verdict.refusals[0])
     assert untouched(verdict_of(pod_with_container_memory(**amounts)))
 
@@ -356,8 +354,8 @@ def test_a_container_that_kai_denies_is_refused_if_translated(amounts, reason):
         {"c0_request": "9Ei"},
     ],
 )
-def test_a_container_that_bursts_or_requests_twice_is_unchanged(amounts):
-    verdict = verdict_of(pod_with_container_memory(**amounts), **TRANSLATED_FRACTIONS)
+def test_container_memory_that_no_claim_expresses_is_left_unchanged(amounts):
+    verdict = verdict_of(pod_with_container_memory(**amounts), **TRANSLATE_FRACTIONS)
     assert untouched(verdict)
     assert "left" in outcomes(verdict).values()
 
@@ -365,12 +363,12 @@ def test_a_container_that_bursts_or_requests_twice_is_unchanged(amounts):
 def test_a_container_that_kai_gave_gpus_is_left_unchanged():
     manifest = pod_with_container_memory(c0_request="4Gi")
     manifest["metadata"]["annotations"]["nvidia.com/container.c0.gpus.devices"] = "GPU-0"
-    verdict = verdict_of(manifest, **TRANSLATED_FRACTIONS)
+    verdict = verdict_of(manifest, **TRANSLATE_FRACTIONS)
     assert untouched(verdict)
     assert "placed the pod already" in verdict.warnings[0]
 
 
-@pytest.mark.parametrize("options", [{}, TRANSLATED_FRACTIONS])
+@pytest.mark.parametrize("options", [{}, TRANSLATE_FRACTIONS])
 def test_container_memory_is_ignored_on_pods_of_other_schedulers(options):
     verdict = verdict_of(pod_with_container_memory(scheduler="other", c0_request="4Gi"), **options)
     assert not verdict.decisions
@@ -378,15 +376,15 @@ def test_container_memory_is_ignored_on_pods_of_other_schedulers(options):
 
 
 def test_match_conditions_select_annotations_by_prefix():
-    condition = registration.on_mutate(configured(**TRANSLATED_FRACTIONS).dialects)
+    condition = registration.on_mutate(configured(**TRANSLATE_FRACTIONS).dialects)
     assert "k.startsWith('nvidia.com/container.')" in condition
     assert "nvidia.com/container." not in registration.on_mutate(configured().dialects)
-    assert registration.names_not_sent_by(condition, configured(**TRANSLATED_FRACTIONS)) == []
+    assert registration.names_not_sent_by(condition, configured(**TRANSLATE_FRACTIONS)) == []
     assert memory_annotation("<container>", "request") in registration.names_not_sent_by(
-        registration.on_mutate(configured().dialects), configured(**TRANSLATED_FRACTIONS)
+        registration.on_mutate(configured().dialects), configured(**TRANSLATE_FRACTIONS)
     )
 
 
-def test_an_amount_of_a_container_can_be_resized():
-    assert configured(**TRANSLATED_FRACTIONS).is_amount(memory_annotation("main", "request"))
+def test_container_memory_is_an_amount_only_where_it_is_translated():
+    assert configured(**TRANSLATE_FRACTIONS).is_amount(memory_annotation("main", "request"))
     assert not configured().is_amount(memory_annotation("main", "request"))

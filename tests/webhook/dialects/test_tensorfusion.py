@@ -30,7 +30,7 @@ from webhook.state.state import State
 ROWS = rows_not_translated(TENSOR_FUSION, {}, scheduler="tensor-fusion-scheduler")
 DOMAIN = "tensor-fusion.ai"
 ENABLED = f"{DOMAIN}/enabled"
-TRANSLATED_FRACTIONS = {"tensorfusion": {"fractions": "translate"}}
+TRANSLATE_FRACTIONS = {"tensorfusion": {"fractions": "translate"}}
 DECLARED_TFLOPS = {
     "tensorfusion": {"fractions": "translate", "tflops": {"H100": 1000, "T4": 65.5, "NVIDIA A100-SXM4-40GB": 312}}
 }
@@ -57,7 +57,7 @@ def test_a_tensor_fusion_pod_with_gpu_limits_is_left_unchanged():
     assert outcomes(verdict)[ENABLED] == outcomes(verdict)["nvidia.com/gpu"] == "left"
 
 
-@pytest.mark.parametrize("options", [{}, TRANSLATED_FRACTIONS])
+@pytest.mark.parametrize("options", [{}, TRANSLATE_FRACTIONS])
 def test_a_pod_without_the_label_is_ignored(options):
     verdict = verdict_of(pod_with_label("false", {"nvidia.com/gpu": 1}), **WHOLE_GPUS, **options)
     assert outcomes(verdict) == {"nvidia.com/gpu": "translated"}
@@ -78,7 +78,7 @@ def test_a_pod_without_the_label_is_ignored(options):
 )
 def test_the_limit_of_an_amount_is_claimed_before_its_request(annotations, memory, cores):
     manifest = tensorfusion_pod(**annotations)
-    verdict = verdict_of(manifest, **TRANSLATED_FRACTIONS)
+    verdict = verdict_of(manifest, **TRANSLATE_FRACTIONS)
     assert exactly(verdict) == [share(memory=memory, cores=cores)]
     patched_pod = patched(manifest, verdict)
     assert not [key for key in patched_pod["metadata"]["annotations"] if key.startswith(DOMAIN)]
@@ -112,7 +112,7 @@ def test_tflops_without_a_model_use_the_only_declared_model():
     assert not selected(verdict, productName="NVIDIA L40S"), (
         "the claim matches a model for which the percentage is wrong"
     )
-    for options in (TRANSLATED_FRACTIONS, DECLARED_TFLOPS):
+    for options in (TRANSLATE_FRACTIONS, DECLARED_TFLOPS):
         verdict = verdict_of(manifest, **options)
         assert untouched(verdict)
         assert "the model" in verdict.warnings[0]
@@ -136,7 +136,7 @@ def test_tflops_are_rounded_up_to_percent_within_one_gpu(tflops, gpu_tflops):
 
 
 def test_shares_of_several_gpus_are_on_distinct_gpus():
-    verdict = verdict_of(tensorfusion_pod(vram_limit="8Gi", gpu_count="2"), **TRANSLATED_FRACTIONS)
+    verdict = verdict_of(tensorfusion_pod(vram_limit="8Gi", gpu_count="2"), **TRANSLATE_FRACTIONS)
     assert exactly(verdict) == [share(memory="8Gi", cores="0")] * 2
     assert devices(verdict)["constraints"][0]["distinctAttribute"] == f"{HAMI}/uuid"
 
@@ -146,40 +146,40 @@ def test_shares_of_several_gpus_are_on_distinct_gpus():
     [{"dedicated_gpu": "true", "gpu_model": "H100", "vram_limit": "1Gi"}, {"isolation": "shared", "gpu_model": "H100"}],
 )
 def test_dedicated_and_shared_gpus_become_whole_gpus_of_their_model(annotations):
-    verdict = verdict_of(tensorfusion_pod(gpu_count="3", **annotations), **TRANSLATED_FRACTIONS)
+    verdict = verdict_of(tensorfusion_pod(gpu_count="3", **annotations), **TRANSLATE_FRACTIONS)
     (request,) = exactly(verdict)
     assert (request["count"], "capacity" in request) == (3, False)
     assert selected(verdict, productName="NVIDIA H100 PCIe")
     assert not selected(verdict, productName="NVIDIA L40S")
 
 
-def containers_with_claims(value: dict, verdict) -> list[str]:
+def containers_with_claims(manifest: dict, verdict) -> list[str]:
     return [
         container["name"]
-        for container in patched(value, verdict)["spec"]["containers"]
+        for container in patched(manifest, verdict)["spec"]["containers"]
         if container["resources"].get("claims")
     ]
 
 
 def test_the_named_containers_see_the_same_gpus():
     manifest = tensorfusion_pod({}, {}, {}, vram_limit="8Gi", inject_container="c2, c0")
-    verdict = verdict_of(manifest, **TRANSLATED_FRACTIONS)
+    verdict = verdict_of(manifest, **TRANSLATE_FRACTIONS)
     assert containers_with_claims(manifest, verdict) == ["c0", "c2"]
     assert len(verdict.templates) == 1
     assert len(patched(manifest, verdict)["spec"]["resourceClaims"]) == 1
 
 
 @pytest.mark.parametrize(
-    "value",
+    "manifest",
     [
         tensorfusion_pod({}, {}, vram_limit="8Gi"),
         tensorfusion_pod(dedicated_gpu="true"),
         *(tensorfusion_pod(vram_limit="8Gi", gpu_count=text) for text in ("0", "129", "-1", "two", "")),
     ],
 )
-def test_a_pod_denied_by_tensor_fusion_is_refused_if_translated(value):
-    assert refused(verdict_of(value, **TRANSLATED_FRACTIONS))
-    assert untouched(verdict_of(value))
+def test_a_pod_denied_by_tensor_fusion_is_refused_if_translated(manifest):
+    assert refused(verdict_of(manifest, **TRANSLATE_FRACTIONS))
+    assert untouched(verdict_of(manifest))
 
 
 @pytest.mark.parametrize(
@@ -211,42 +211,40 @@ def test_a_pod_denied_by_tensor_fusion_is_refused_if_translated(value):
 def test_a_pod_with_an_inexpressible_annotation_is_left_unchanged(key, value):
     manifest = tensorfusion_pod(vram_limit="8Gi")
     manifest["metadata"]["annotations"][f"{DOMAIN}/{key}"] = value
-    verdict = verdict_of(manifest, **TRANSLATED_FRACTIONS)
+    verdict = verdict_of(manifest, **TRANSLATE_FRACTIONS)
     assert untouched(verdict)
     assert outcomes(verdict)[f"{DOMAIN}/{key}"] == outcomes(verdict)[ENABLED] == "left"
 
 
 @pytest.mark.parametrize("annotations", [{}, {"compute_percent_limit": "50"}, {"gpu_count": "2"}])
 def test_a_pod_without_a_memory_request_is_left_unchanged(annotations):
-    assert untouched(verdict_of(tensorfusion_pod(**annotations), **TRANSLATED_FRACTIONS))
+    assert untouched(verdict_of(tensorfusion_pod(**annotations), **TRANSLATE_FRACTIONS))
 
 
 @pytest.mark.parametrize("key", ["qos", "gpupool", "autoscale"])
 def test_an_annotation_no_claim_expresses_is_reported_and_kept(key):
     manifest = tensorfusion_pod(vram_limit="8Gi", **{key: "true"})
-    verdict = verdict_of(manifest, **TRANSLATED_FRACTIONS)
+    verdict = verdict_of(manifest, **TRANSLATE_FRACTIONS)
     assert outcomes(verdict)[f"{DOMAIN}/{key}"] == "approximated"
     assert f"{DOMAIN}/{key}" in patched(manifest, verdict)["metadata"]["annotations"]
 
 
 def test_a_labelled_pod_with_container_keys_is_left_unchanged():
-    verdict = verdict_of(
-        tensorfusion_pod({"nvidia.com/gpu": 1}, vram_limit="8Gi"), **WHOLE_GPUS, **TRANSLATED_FRACTIONS
-    )
+    verdict = verdict_of(tensorfusion_pod({"nvidia.com/gpu": 1}, vram_limit="8Gi"), **WHOLE_GPUS, **TRANSLATE_FRACTIONS)
     assert untouched(verdict)
 
 
 def test_a_worker_pod_of_tensor_fusion_is_left_unchanged():
     worker = tensorfusion_pod(vram_limit="8Gi", scheduler="tensor-fusion-scheduler")
     del worker["metadata"]["labels"]
-    assert untouched(verdict_of(worker, **TRANSLATED_FRACTIONS))
+    assert untouched(verdict_of(worker, **TRANSLATE_FRACTIONS))
 
 
-def test_a_second_review_changes_nothing_about_the_default_scheduler():
+def test_a_second_review_changes_nothing_in_a_translated_pod():
     manifest = tensorfusion_pod(vram_limit="8Gi", gpu_count="2", scheduler="tensor-fusion-scheduler")
-    patched_pod = patched(manifest, verdict_of(manifest, **TRANSLATED_FRACTIONS))
+    patched_pod = patched(manifest, verdict_of(manifest, **TRANSLATE_FRACTIONS))
     assert patched_pod["spec"]["schedulerName"] == "default-scheduler"
-    second_verdict = verdict_of(patched_pod, **TRANSLATED_FRACTIONS)
+    second_verdict = verdict_of(patched_pod, **TRANSLATE_FRACTIONS)
     assert not second_verdict.operations
     assert not second_verdict.decisions
     assert not second_verdict.warnings
@@ -255,17 +253,17 @@ def test_a_second_review_changes_nothing_about_the_default_scheduler():
 def test_an_init_container_gets_no_gpu():
     manifest = tensorfusion_pod(vram_limit="8Gi")
     manifest["spec"]["initContainers"] = [container("i0", {})]
-    assert containers_with_claims(manifest, verdict_of(manifest, **TRANSLATED_FRACTIONS)) == ["c0"]
+    assert containers_with_claims(manifest, verdict_of(manifest, **TRANSLATE_FRACTIONS)) == ["c0"]
 
 
-def test_pods_with_the_label_are_sent_only_if_translated():
-    assert f"'{ENABLED}'" in registration.on_mutate(configured(**TRANSLATED_FRACTIONS).dialects)
+def test_labelled_pods_reach_the_webhook_only_if_translated():
+    assert f"'{ENABLED}'" in registration.on_mutate(configured(**TRANSLATE_FRACTIONS).dialects)
     assert f"'{ENABLED}'" not in registration.on_mutate(configured().dialects)
-    assert ENABLED in registration.names_not_sent(configured(**TRANSLATED_FRACTIONS), configured())
+    assert ENABLED in registration.names_not_sent(configured(**TRANSLATE_FRACTIONS), configured())
 
 
 @pytest.mark.parametrize("tflops", [{"H100": 0}, {"": 100}])
-def test_a_model_without_a_name_or_tflops_is_a_mistake(tflops):
+def test_a_model_without_a_name_or_tflops_is_rejected(tflops):
     file = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "tensorfusion": {"tflops": tflops}}  # fmt: skip
     configuration, findings = read_configuration(file)
     assert configuration is None
@@ -276,8 +274,8 @@ def test_a_pod_translated_in_a_file_is_not_translated_again():
     manifest = tensorfusion_pod(vram_limit="8Gi")
     manifest_in_file = {"apiVersion": "v1", "kind": "Pod", **manifest}
     patched_pod = patched(
-        manifest_in_file, decide_object(manifest_in_file, State(configuration=configured(**TRANSLATED_FRACTIONS)))
+        manifest_in_file, decide_object(manifest_in_file, State(configuration=configured(**TRANSLATE_FRACTIONS)))
     )
-    verdict = verdict_of(patched_pod, **TRANSLATED_FRACTIONS)
+    verdict = verdict_of(patched_pod, **TRANSLATE_FRACTIONS)
     assert not verdict.decisions
     assert not verdict.templates

@@ -20,67 +20,67 @@ from tests.webhook.pods import (  # fmt: skip
 )
 from webhook.dialects.systems.volcano import DIALECT
 
-V = "volcano.sh/vgpu-"
-ONE_VGPU = {V + "number": 1}
-MEMORY = {V + "number": 1, V + "memory": 3000}
+PREFIX = "volcano.sh/vgpu-"
+ONE_VGPU = {PREFIX + "number": 1}
+MEMORY = {PREFIX + "number": 1, PREFIX + "memory": 3000}
 VOLCANO_UNDERSTANDS_CLAIMS = {"schedulers": {"volcano": {"likeCluster": True}}}
 
 
 def pod_with_annotations(**annotations) -> dict:
-    return pod(MEMORY, annotations={V + name.replace("_", "-"): text for name, text in annotations.items()})
+    return pod(MEMORY, annotations={PREFIX + name.replace("_", "-"): text for name, text in annotations.items()})
 
 
 ROWS = {
-    V + "number": Row(pod(ONE_VGPU), "approximated"),
-    V + "memory": Row(pod(MEMORY), "translated"),
-    V + "memory-percentage": Row(pod(ONE_VGPU | {V + "memory-percentage": 50}), "translated", GPU_MODELS),
-    V + "cores": Row(pod(MEMORY | {V + "cores": 30}), "translated"),
-    V + "mode": Row(pod_with_annotations(mode="mig"), "left"),
-    V + "use-gpuuuid": Row(pod_with_annotations(use_gpuuuid="a"), "translated"),
-    V + "nouse-gpuuuid": Row(pod_with_annotations(nouse_gpuuuid="a"), "translated"),
-    V + "podgroup-policy": Row(pod_with_annotations(podgroup_policy="spread"), "approximated"),
+    PREFIX + "number": Row(pod(ONE_VGPU), "approximated"),
+    PREFIX + "memory": Row(pod(MEMORY), "translated"),
+    PREFIX + "memory-percentage": Row(pod(ONE_VGPU | {PREFIX + "memory-percentage": 50}), "translated", GPU_MODELS),
+    PREFIX + "cores": Row(pod(MEMORY | {PREFIX + "cores": 30}), "translated"),
+    PREFIX + "mode": Row(pod_with_annotations(mode="mig"), "left"),
+    PREFIX + "use-gpuuuid": Row(pod_with_annotations(use_gpuuuid="a"), "translated"),
+    PREFIX + "nouse-gpuuuid": Row(pod_with_annotations(nouse_gpuuuid="a"), "translated"),
+    PREFIX + "podgroup-policy": Row(pod_with_annotations(podgroup_policy="spread"), "approximated"),
     "nvidia.com/use-gputype": Row(pod(MEMORY, annotations={"nvidia.com/use-gputype": "A100"}), "translated"),
     "nvidia.com/nouse-gputype": Row(pod(MEMORY, annotations={"nvidia.com/nouse-gputype": "A100"}), "translated"),
     **rows_not_translated(DIALECT, MEMORY),
 }
 
 
-def translated(**limits):
-    return verdict_of(pod({V + name.replace("_", "-"): value for name, value in limits.items()}), **GPU_MODELS)
+def verdict_with_limits(**limits):
+    return verdict_of(pod({PREFIX + name.replace("_", "-"): value for name, value in limits.items()}), **GPU_MODELS)
 
 
 def test_a_number_alone_is_the_whole_memory_and_no_compute():
-    assert exactly(translated(number=1)) == [share(cores="0")]
+    assert exactly(verdict_with_limits(number=1)) == [share(cores="0")]
 
 
 def test_memory_alone_is_one_gpu():
-    assert exactly(translated(memory=4000)) == [share(memory="4000Mi", cores="0")]
+    assert exactly(verdict_with_limits(memory=4000)) == [share(memory="4000Mi", cores="0")]
 
 
 def test_amounts_are_requested_from_each_of_several_gpus():
-    verdict = translated(number=2, memory=3000, cores=30)
+    verdict = verdict_with_limits(number=2, memory=3000, cores=30)
     assert exactly(verdict) == [share(memory="3000Mi", cores="30")] * 2
     assert devices(verdict)["constraints"][0]["distinctAttribute"] == f"{HAMI}/uuid"
 
 
 def test_the_percentage_wins_over_the_amount():
-    verdict = translated(number=1, memory=3000, memory_percentage=50)
+    verdict = verdict_with_limits(number=1, memory=3000, memory_percentage=50)
     assert alternatives(verdict) == [[{"memory": "20Gi", "cores": "0"}, {"memory": "23034Mi", "cores": "0"}]]
-    assert outcomes(verdict)[V + "memory"] == "translated"
+    assert outcomes(verdict)[PREFIX + "memory"] == "translated"
 
 
 def test_with_percentages_turned_off_the_memory_amount_is_requested():
-    manifest = pod(MEMORY | {V + "memory-percentage": 50})
+    manifest = pod(MEMORY | {PREFIX + "memory-percentage": 50})
     assert exactly(verdict_of(manifest, volcano={"percentage": False})) == [share(memory="3000Mi", cores="0")]
 
 
 def test_a_memory_percentage_of_zero_is_refused():
-    assert refused(translated(number=1, memory_percentage=0))
+    assert refused(verdict_with_limits(number=1, memory_percentage=0))
 
 
 @pytest.mark.parametrize("limits", [{"cores": 50}, {"memory_percentage": 50}, {"number": 0, "memory": 3000}])
-def test_cores_or_a_percentage_alone_or_a_zero_number_request_no_gpu(limits):
-    assert untouched(translated(**limits))
+def test_cores_or_percentages_alone_or_number_0_request_no_gpu(limits):
+    assert untouched(verdict_with_limits(**limits))
 
 
 def test_memory_is_multiplied_by_the_factor():
@@ -138,4 +138,4 @@ def test_the_policy_spread_becomes_the_allocators_low_load_strategy():
     manifest["spec"]["schedulerName"] = "volcano"
     verdict = verdict_of(manifest, bridge={"schedulerName": "drawbridge", "drivers": [HAMI]})
     assert patched(manifest, verdict)["metadata"]["annotations"]["drawbridge.dev/strategy"] == "LowLoadFirst"
-    assert outcomes(verdict)[V + "podgroup-policy"] == "approximated"
+    assert outcomes(verdict)[PREFIX + "podgroup-policy"] == "approximated"
