@@ -30,6 +30,7 @@ def test_several_devices_without_groups_are_approximated():
 def test_connected_devices_are_requested_where_groups_are_published():
     verdict = verdict_of(pod({NEURON: 16}), amazon={"deviceGroups": True})
     assert devices(verdict)["constraints"] == [{"matchAttribute": "resource.aws.com/devicegroup16_id", "requests": ["neuron"]}]  # fmt: skip
+    # The driver publishes groups of 4, 8 and 16 devices, and none of 3.
     assert "constraints" not in devices(verdict_of(pod({NEURON: 3}), amazon={"deviceGroups": True}))
 
 
@@ -51,6 +52,7 @@ def test_more_than_64_cores_per_device_are_rejected():
 
 
 def test_old_plugin_slots_become_shares_of_the_declared_size():
+    """The amazon dialect leaves slots on the pod. `keys` disables its row, so that an administrator's dialect can translate the key."""
     slots = {"name": "k8s.amazonaws.com/vgpu", "meaning": "slots", "role": "cores", "unit": "percent", "expression": "int(value) * 10"}  # fmt: skip
     slot_dialect = {"name": "slots", "title": "Slots as shares", "target": "vgpu", "keys": [slots]}
     manifest = pod({slots["name"]: 3})

@@ -7,22 +7,22 @@ from tests.webhook.pods import exactly, outcomes, pod, selected, untouched, verd
 from webhook.dialects.plugins.amd import DIALECT
 
 GPU = {"amd.com/gpu": 1}
-CARDS = {"meanings": {"amd.com/gpu": "whole"}}
+WHOLE_AMD_GPUS = {"meanings": {"amd.com/gpu": "whole"}}
 MODES = ("spx", "dpx", "tpx", "qpx", "cpx")
 PARTITION = "amd.com/compute-memory-partition"
 ROWS = {
-    "amd.com/gpu": Row(pod(GPU), "translated", CARDS),
+    "amd.com/gpu": Row(pod(GPU), "translated", WHOLE_AMD_GPUS),
     **{
         f"amd.com/{mode}_<memory>": Row(pod({f"amd.com/{mode}_nps1": 1}), "translated", key=f"amd.com/{mode}_nps1")
         for mode in MODES
     },
-    **rows_not_translated(DIALECT, GPU, CARDS),
-    PARTITION: Row(pod(GPU, nodeSelector={PARTITION: "spx_nps1"}), "", CARDS),
+    **rows_not_translated(DIALECT, GPU, WHOLE_AMD_GPUS),
+    PARTITION: Row(pod(GPU, nodeSelector={PARTITION: "spx_nps1"}), "", WHOLE_AMD_GPUS),
 }
 
 
 def test_a_request_for_a_whole_gpu_matches_no_partition():
-    verdict = verdict_of(pod(GPU), **CARDS)
+    verdict = verdict_of(pod(GPU), **WHOLE_AMD_GPUS)
     assert exactly(verdict)[0]["class"] == "gpu.amd.com"
     assert selected(verdict, type="amdgpu", partitionProfile="spx_nps1")
     assert not selected(verdict, type="amdgpu-partition", partitionProfile="cpx_nps4")
@@ -42,7 +42,7 @@ def test_a_partition_is_requested_by_profile_regardless_of_device_type(profile):
 
 
 def test_a_partition_selector_requests_a_partition():
-    verdict = verdict_of(pod(GPU, nodeSelector={PARTITION: "cpx_nps4"}), **CARDS)
+    verdict = verdict_of(pod(GPU, nodeSelector={PARTITION: "cpx_nps4"}), **WHOLE_AMD_GPUS)
     assert selected(verdict, type="amdgpu-partition", partitionProfile="cpx_nps4")
     assert not selected(verdict, type="amdgpu", partitionProfile="spx_nps1")
 
@@ -51,7 +51,7 @@ def test_a_choice_of_two_partitions_is_left_unchanged():
     expression = {"key": PARTITION, "operator": "In", "values": ["cpx_nps4", "spx_nps1"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    assert untouched(verdict_of(pod(GPU, affinity=affinity), **CARDS))
+    assert untouched(verdict_of(pod(GPU, affinity=affinity), **WHOLE_AMD_GPUS))
 
 
 def test_a_declared_partition_is_requested():
@@ -60,11 +60,11 @@ def test_a_declared_partition_is_requested():
 
 
 def test_a_hami_share_of_an_amd_gpu_is_unchanged():
-    verdict = verdict_of(pod({"amd.com/gpu": 1, "amd.com/gpumem": 1000}), **CARDS)
+    verdict = verdict_of(pod({"amd.com/gpu": 1, "amd.com/gpumem": 1000}), **WHOLE_AMD_GPUS)
     assert untouched(verdict)
     assert set(outcomes(verdict).values()) == {"left"}
 
 
 def test_zero_hami_memory_requests_a_whole_amd_gpu():
-    verdict = verdict_of(pod(GPU | {"amd.com/gpumem": 0}), **CARDS)
+    verdict = verdict_of(pod(GPU | {"amd.com/gpumem": 0}), **WHOLE_AMD_GPUS)
     assert exactly(verdict)[0]["class"] == "gpu.amd.com"

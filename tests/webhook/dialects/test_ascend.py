@@ -1,4 +1,4 @@
-"""Ascend: templates become memory and a percentage of time, limits are requested unchanged, and whole cards have no capacity."""
+"""Ascend: a share is rounded up to a template, a fixed amount of memory and cores. In the limit mode it is not rounded. Whole cards have no capacity."""
 
 import pytest
 
@@ -23,7 +23,7 @@ ROWS = {
 
 
 def capacity(limits: dict, **pod_fields) -> dict:
-    """Return the capacity of each request; {} for a whole card."""
+    """Return the capacity that all requests of a pod have; {} for whole cards."""
     (amounts,) = {
         tuple(sorted(request.get("capacity", {}).items())) for request in exactly(verdict_of(pod(limits, **pod_fields)))
     }
@@ -31,7 +31,7 @@ def capacity(limits: dict, **pod_fields) -> dict:
 
 
 def matching_products(verdict, *names: str) -> list[str]:
-    """Return which of these models match the selector of the only request."""
+    """Return which of these product names match the selector of the only request."""
     (request,) = exactly(verdict)
     selector = cel.compile(*request["cel"])
     devices = {name: Device(name="d", attributes={"productName": DeviceAttribute(string=name)}) for name in names}
@@ -76,7 +76,7 @@ def test_templates_on_two_cards_are_refused():
         ({}, {}),
     ],
 )
-def test_limits_are_requested_unchanged(limits, expected_capacity):
+def test_in_the_limit_mode_amounts_are_not_rounded_to_templates(limits, expected_capacity):
     assert capacity({CARD: 2, **limits}, annotations=LIMIT_MODE) == expected_capacity
 
 
@@ -166,7 +166,7 @@ def test_an_invalid_ascend_option_is_rejected_at_its_path(option, path):
 HUAWEI = "huawei.com/Ascend910"
 
 
-def test_any_ascend_910_card_is_served_by_huaweis_own_driver():
+def test_a_bare_count_of_910_cards_uses_huaweis_own_driver():
     verdict = verdict_of(pod({HUAWEI: 8}))
     assert outcomes(verdict) == {HUAWEI: "translated"}
     (request,) = exactly(verdict)

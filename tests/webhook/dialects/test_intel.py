@@ -9,10 +9,10 @@ from webhook.dialects.plugins.intel import DIALECT
 I915, XE, GAUDI = "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi"
 QAT = "qat.intel.com/"
 SERVICES = {"cy": "sym;asym", "dc": "dc", "sym": "sym", "asym": "asym", "sym-dc": "sym;dc", "asym-dc": "asym;dc"}
-CARDS = {"meanings": {I915: "whole", XE: "whole"}}
+WHOLE_INTEL_GPUS = {"meanings": {I915: "whole", XE: "whole"}}
 ROWS = {
-    I915: Row(pod({I915: 1}), "translated", CARDS),
-    XE: Row(pod({XE: 1}), "translated", CARDS),
+    I915: Row(pod({I915: 1}), "translated", WHOLE_INTEL_GPUS),
+    XE: Row(pod({XE: 1}), "translated", WHOLE_INTEL_GPUS),
     GAUDI: Row(pod({GAUDI: 8}), "translated"),
     **{f"{QAT}{name}": Row(pod({f"{QAT}{name}": 1}), "approximated") for name in SERVICES},
     **rows_not_translated(DIALECT, {GAUDI: 1}),
@@ -20,7 +20,7 @@ ROWS = {
 
 
 def test_the_kernel_driver_is_selected():
-    verdict = verdict_of(pod({I915: 1}), **CARDS)
+    verdict = verdict_of(pod({I915: 1}), **WHOLE_INTEL_GPUS)
     assert selected(verdict, type="gpu", driver="i915")
     assert not selected(verdict, type="gpu", driver="xe")
     assert not selected(verdict, type="vf", driver="i915")
@@ -32,7 +32,7 @@ def test_a_possibly_shared_unit_is_left_unchanged():
 
 
 def test_a_whole_card_beside_a_part_is_left_unchanged():
-    verdict = verdict_of(pod({I915: 1, "gpu.intel.com/millicores": 500}), **CARDS)
+    verdict = verdict_of(pod({I915: 1, "gpu.intel.com/millicores": 500}), **WHOLE_INTEL_GPUS)
     assert untouched(verdict)
     assert set(outcomes(verdict).values()) == {"left"}
 

@@ -37,7 +37,7 @@ def constraints_of(verdict):
     return [(constraint["requests"], constraint["matchAttribute"]) for constraint in devices(verdict)["constraints"]]
 
 
-def test_pairs_share_a_numa_node_and_each_a_pcie_root():
+def test_pairs_require_one_numa_node_and_a_pcie_root_each():
     verdict = verdict_of(pod({PAIRS: 2}))
     requests = devices(verdict)["requests"]
     assert [request["name"] for request in requests] == ["gpu-0", "nic-0", "gpu-1", "nic-1"]
@@ -60,8 +60,9 @@ def test_pairs_share_a_numa_node_and_each_a_pcie_root():
         (6, {CROSS_NUMA: "true"}, 0),
         (8, {}, 0),
     ],
+    ids=["single", "several", "relaxed", "the value yes", "six relaxed", "all pairs of a node"],
 )
-def test_pairs_share_a_numa_node_unless_relaxed_or_node_sized(count, annotations, numa_constraints):
+def test_pairs_require_one_numa_node_unless_single_relaxed_or_all(count, annotations, numa_constraints):
     verdict = verdict_of(pod({PAIRS: count}, annotations=annotations))
     attributes = [attribute for _, attribute in constraints_of(verdict)]
     assert attributes == [PCIE_ROOT] * count + [NUMA_NODE] * numa_constraints
@@ -116,7 +117,7 @@ def test_invalid_limits_are_reported(options):
 
 # Parameters for drivers
 
-NIC = {"interface": {"name": "net<i>", "mtu": 9000}}
+NUMBERED_INTERFACES = {"interface": {"name": "net<i>", "mtu": 9000}}
 
 
 def interfaces_of(verdict):
@@ -134,7 +135,7 @@ def test_equal_parameters_of_all_network_devices_are_one_entry():
 
 
 def test_network_devices_are_numbered_across_all_claims_of_the_pod():
-    verdict = verdict_of(pod({PAIRS: 20}), llmd={"pairsPerNode": 20}, parameters={"nic": NIC})
+    verdict = verdict_of(pod({PAIRS: 20}), llmd={"pairsPerNode": 20}, parameters={"nic": NUMBERED_INTERFACES})
     entries = [entry for claim in interfaces_of(verdict) for entry in claim]
     assert len(interfaces_of(verdict)) == 2
     assert [entry["name"] for _, entry in entries] == [f"net{i}" for i in range(20)]
@@ -142,7 +143,7 @@ def test_network_devices_are_numbered_across_all_claims_of_the_pod():
 
 
 def test_numbered_devices_are_requested_individually():
-    verdict = verdict_of(pod({EFA: 3}), parameters={"efa": NIC})
+    verdict = verdict_of(pod({EFA: 3}), parameters={"efa": NUMBERED_INTERFACES})
     requests = devices(verdict)["requests"]
     assert [(request["name"], request["exactly"]["count"]) for request in requests] == [
         ("efa-0", 1),
@@ -150,17 +151,19 @@ def test_numbered_devices_are_requested_individually():
         ("efa-2", 1),
     ]
     assert [entry["name"] for _, entry in interfaces_of(verdict)[0]] == ["net0", "net1", "net2"]
-    many_devices = verdict_of(pod({EFA: 33}), parameters={"efa": NIC})
+    many_devices = verdict_of(pod({EFA: 33}), parameters={"efa": NUMBERED_INTERFACES})
     assert untouched(many_devices)
     assert "contain the number of a device" in many_devices.warnings[0]
     joint = [{"primary": "nvidia.com/gpu", "secondary": EFA}]
-    pairs_verdict = verdict_of(pod({"nvidia.com/gpu": 1, EFA: 2}), joint=joint, parameters={"efa": NIC}, **WHOLE_GPUS)
+    pairs_verdict = verdict_of(
+        pod({"nvidia.com/gpu": 1, EFA: 2}), joint=joint, parameters={"efa": NUMBERED_INTERFACES}, **WHOLE_GPUS
+    )
     assert untouched(pairs_verdict)
     assert "contain the number of a device" in pairs_verdict.warnings[0]
 
 
 def test_parameters_of_one_target_are_not_set_on_other_targets():
-    verdict = verdict_of(pod({PAIRS: 1}, {"nvidia.com/gpu": 1}), parameters={"efa": NIC}, **WHOLE_GPUS)
+    verdict = verdict_of(pod({PAIRS: 1}, {"nvidia.com/gpu": 1}), parameters={"efa": NUMBERED_INTERFACES}, **WHOLE_GPUS)
     assert all("config" not in claim.spec["spec"]["devices"] for claim in verdict.added_claims)
 
 
@@ -179,7 +182,7 @@ def test_parameters_invalid_in_a_claim_are_reported(parameters, path):
 
 
 def test_parameters_ignored_by_the_driver_are_warned_about():
-    assert read_configuration({**HEAD, "parameters": {"nic": NIC}})[1] == []
+    assert read_configuration({**HEAD, "parameters": {"nic": NUMBERED_INTERFACES}})[1] == []
     configuration, findings = read_configuration({**HEAD, "parameters": {"nic": {"interface": {"mtuu": 9000}}}})
     assert configuration is not None
     assert [(finding.code, finding.severity, finding.path) for finding in findings] == [

@@ -29,16 +29,16 @@ from webhook.state import Inventory, installed
 from webhook.state.configuration import read_configuration
 
 EFA, POOL, RDMA = "vpc.amazonaws.com/efa", "openshift.io/mlxnics", "rdma/hca_shared_devices_a"
-POOLS = ("openshift.io/", "intel.com/", "mellanox.com/", "k8s.cni.cncf.io/", "nvidia.com/sriov_")
-NAMES = ("nvidia.com/hostdev", "nvidia.com/sriovlegacy", "nvidia.com/mlnxnics")
+POOL_PREFIXES = ("openshift.io/", "intel.com/", "mellanox.com/", "k8s.cni.cncf.io/", "nvidia.com/sriov_")
+POOLS_WITHOUT_PREFIX = ("nvidia.com/hostdev", "nvidia.com/sriovlegacy", "nvidia.com/mlnxnics")
 SRIOV = "sriovnetwork.k8snetworkplumbingwg.io"
 ROWS = {
     EFA: Row(pod({EFA: 1}), "approximated"),
     **{
         f"{prefix}<pool>": Row(pod({f"{prefix}x": 1}), "translated", {"nics": {"pools": [f"{prefix}x"]}}, f"{prefix}x")
-        for prefix in POOLS
+        for prefix in POOL_PREFIXES
     },
-    **{name: Row(pod({name: 1}), "translated", {"nics": {"pools": [name]}}) for name in NAMES},
+    **{name: Row(pod({name: 1}), "translated", {"nics": {"pools": [name]}}) for name in POOLS_WITHOUT_PREFIX},
     "rdma/<pool>": Row(pod({RDMA: 1}), "approximated", {"nics": {"targets": {RDMA: "nic"}}}, RDMA),
     **rows_not_translated(DIALECT, {EFA: 1}),
 }
@@ -78,6 +78,7 @@ def test_a_gpu_beside_a_vpc_address_is_translated_without_it():
     assert left_decision.detail == "it requests an address of the VPC, not a device"
 
 
+# A target: which devices of a driver a claim requests.
 HCA = {
     "name": "hca",
     "driver": "dra.net",
@@ -141,8 +142,8 @@ def test_a_host_network_pod_requests_no_device_that_changes_namespace():
 def test_shared_rdma_handles_with_a_target_become_one_whole_device():
     for fleet in (Inventory(), fleet_with_nics()):
         verdict = verdict_of(pod({RDMA: 1000}), fleet=fleet, **RDMA_AS_HCA)
-        truth = 'device.attributes["dra.net"].?rdma.orValue(false)'
-        assert exactly(verdict) == [{"class": "dranet", "count": 1, "cel": [*HCA["selectors"], truth]}]
+        does_rdma = 'device.attributes["dra.net"].?rdma.orValue(false)'
+        assert exactly(verdict) == [{"class": "dranet", "count": 1, "cel": [*HCA["selectors"], does_rdma]}]
         assert outcomes(verdict) == {RDMA: "approximated"}
         assert any("fewer pods fit on a node" in decision.detail for decision in verdict.decisions)
 

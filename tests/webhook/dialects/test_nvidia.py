@@ -267,7 +267,7 @@ def test_a_preferred_affinity_is_ignored():
     assert exactly(verdict_of(pod(ONE_GPU, affinity={"nodeAffinity": preferred}), **WHOLE_GPUS))
 
 
-def test_a_custom_plugin_configuration_is_left_unchanged_unless_declared_whole():
+def test_pods_for_custom_plugin_configurations_need_a_declared_meaning():
     manifest = pod_selecting("nvidia.com/device-plugin.config", "shared-4")
     assert untouched(verdict_of(manifest))
     assert "device-plugin.config" in verdict_of(manifest).warnings[0]

@@ -14,10 +14,11 @@ from webhook.dialects import TARGETS
 
 FACTS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("published.yaml").read_text())
 INVENTORIES = ("drivers", "fleet", "rules/devices", "partitions/nvidia-dynamic-mig.yaml")
-_WORD = re.compile(r"(?P<name>[^:=?+]+)(:(?P<kind>\w+))?(=(?P<value>\S+?))?(?P<policy>\+)?(?P<optional>\?)?")
+_WORD = re.compile(r"(?P<name>[^:=?+]+)(:(?P<type>\w+))?(=(?P<value>\S+?))?(?P<policy>\+)?(?P<optional>\?)?")
 
 
 def words(text: str) -> dict[str, re.Match[str]]:
+    """Return what a text of published.yaml says about each attribute or capacity, by name. The file explains its notation."""
     matches = [_WORD.fullmatch(word) for word in text.split()]
     return {match["name"]: match for match in matches if match}
 
@@ -38,7 +39,7 @@ def differences(driver: str, device: dict[str, Any], kind: dict[str, Any]) -> li
     problems += [f"has capacity {key}" for key in amounts if key not in capacities]
     for key in attributes.keys() & expected.keys():
         [(value_type, value)] = attributes[key].items()
-        if value_type != (expected[key]["kind"] or "string"):
+        if value_type != (expected[key]["type"] or "string"):
             problems.append(f"{key} is a {value_type}")
         elif expected[key]["value"] not in {None, value}:
             problems.append(f"{key} is {value}")
@@ -64,7 +65,7 @@ def unpublished(objects: list[dict[str, Any]]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", INVENTORIES)
-def test_examples_have_what_drivers_publish(name):
+def test_devices_of_examples_are_those_that_drivers_publish(name):
     assert unpublished([document.object for document in manifests.read([EXAMPLES / name])]) == []
 
 
@@ -86,12 +87,12 @@ def test_slices_and_classes_of_e2e_are_those_of_their_drivers():
     )
 
 
-def test_every_driver_that_a_target_names_has_its_facts():
+def test_published_facts_include_the_driver_of_every_target():
     assert {target.driver for target in TARGETS.values()} - set(FACTS) == set()
 
 
 @pytest.mark.parametrize("driver", FACTS)
-def test_an_inventory_has_the_classes_and_names_of_its_chart(driver):
+def test_the_example_of_a_driver_has_its_charts_classes(driver):
     objects = [document.object for document in manifests.read([EXAMPLES / "drivers" / f"{driver}.yaml"])]
     classes = {
         obj["metadata"]["name"]: obj["spec"].get("extendedResourceName", "")

@@ -1,4 +1,4 @@
-"""Rebellions: whole NPUs; the product name selects the family."""
+"""Rebellions: whole NPUs. ATOM and REBEL are families of products; `rebellions.ai/npu` requests either."""
 
 import pytest
 
@@ -12,7 +12,7 @@ ROWS = {key: Row(pod({key: 1}), "translated") for key in (NPU, ATOM, REBEL)}
 @pytest.mark.parametrize(
     ("key", "products"), [(NPU, ["RBLN-CA22", "RBLN-CR03"]), (ATOM, ["RBLN-CA22"]), (REBEL, ["RBLN-CR03"])]
 )
-def test_the_product_determines_the_family(key, products):
+def test_a_key_requests_the_products_of_its_family(key, products):
     verdict = verdict_of(pod({key: 4}))
     (request,) = exactly(verdict)
     assert (request["class"], request["count"]) == ("npu.rebellions.ai", 4)

@@ -44,7 +44,7 @@ def test_without_another_vendors_device_the_scheduler_is_replaced():
     assert patched(manifest, verdict_of(manifest))["spec"]["schedulerName"] == "default-scheduler"
 
 
-def test_koordinator_keys_on_another_vendor_are_left_unchanged():
+def test_koordinator_keys_beside_another_vendors_key_are_left_unchanged():
     manifest = pod({KOORD + "gpu.shared": 1, KOORD + "gpu-memory": "8Gi", "metax-tech.com/sgpu": 1})
     verdict = verdict_of(manifest)
     assert untouched(verdict)
@@ -52,7 +52,7 @@ def test_koordinator_keys_on_another_vendor_are_left_unchanged():
     assert "metax-tech.com/sgpu" in verdict.warnings[0]
 
 
-def test_koordinator_keys_on_amd_gpus_are_left_unchanged():
+def test_koordinator_keys_beside_an_amd_gpu_are_left_unchanged():
     verdict = verdict_of(pod({KOORD + "rdma": 100, "amd.com/gpu": 1}, scheduler="koord-scheduler"))
     assert untouched(verdict)
     assert outcomes(verdict) == {KOORD + "rdma": "left", "amd.com/gpu": "left"}
