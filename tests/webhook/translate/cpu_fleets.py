@@ -10,6 +10,7 @@ from webhook.state import State
 from webhook.state.inventory import Inventory
 from webhook.translate.translate import translate
 
+# Guaranteed pods get claims for their CPUs in every namespace.
 EVERYWHERE = {"cpuClaims": {"default": "translate"}}
 TWO_CPUS = {"cpu": "2", "memory": "1Gi"}
 GPU = {"nvidia.com/gpu": 1}
@@ -20,6 +21,7 @@ def labelled_node(name, **labels):
 
 
 def cpu_group(name, numa, cpus, **fields):
+    """Return a device that stands for all CPUs of a NUMA node; each claim takes a part of its capacity."""
     attributes = {
         "dra.cpu/numaNodeID": {"int": numa},
         "dra.cpu/socketID": {"int": numa},
@@ -39,6 +41,7 @@ CLASS = {
 
 
 def cpu_slice(name, devices, driver="dra.cpu"):
+    """Return the ResourceSlice with which a driver publishes devices of node `name`."""
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceSlice",
@@ -56,7 +59,7 @@ KINDS = {"DeviceClass": DeviceClass, "ResourceSlice": ResourceSlice, "Node": Nod
 
 
 def typed_by_kind(*objects):
-    """Return classes, slices and nodes as typed objects."""
+    """Return a list of the classes, one of the slices and one of the nodes, as typed objects."""
     return [[wire.convert(obj, cls) for obj in objects if obj["kind"] == kind] for kind, cls in KINDS.items()]
 
 
@@ -73,6 +76,7 @@ def cpus_on(*names, devices=GROUPS, other_names=()):
 
 
 def verdict_of(value, *, fleet_=None, namespace="n", **fields):
+    """Return the verdict on a pod. `fields` are fields of the state or of the configuration."""
     state_fields = {
         key: fields.pop(key) for key in ("templates", "quotas", "limit_ranges", "features") if key in fields
     }
@@ -92,12 +96,14 @@ def containers_with_claims(value, verdict):
 
 
 def outcomes_of(verdict):
+    """Return the container, the outcome and the detail of each decision."""
     return [(decision.container, decision.outcome, decision.detail) for decision in verdict.decisions]
 
 
-def exactly_of(verdict):
+def requested_classes(verdict):
+    """Return the class of each request in the claims that the webhook adds."""
     return [
-        {"class": request["exactly"]["deviceClassName"]}
+        request["exactly"]["deviceClassName"]
         for claim in verdict.added_claims
         for request in claim.spec["spec"]["devices"]["requests"]
     ]

@@ -11,6 +11,7 @@ def custom_resource(version, kind, spec, **metadata):
 
 
 def outcomes_of(item, state=STATE, **options):
+    """Return the outcome of each decision by the path or name of the container, and the key."""
     return {
         (decision.container, decision.key): str(decision.outcome)
         for decision in decide_object(item, state, **options).decisions

@@ -15,6 +15,7 @@ from webhook.translate.translate import translate
 
 SHARE = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
 JOINT, CPUS = "scheduling.koordinator.sh/device-joint-allocate", "scheduling.koordinator.sh/numa-topology-spec"
+# States by what shows the meaning of a key: the fleet that the webhook sees, the configuration, or annotations of the pod.
 STATES = {
     name: State(configuration=configured(**fields), fleet=example_fleet(), keys=(SIGNING_KEY,))
     for name, fields in {
@@ -33,15 +34,16 @@ def pod_of(*limits, annotations=None, scheduler="default-scheduler"):
     return pod(namespace="", containers=containers, schedulerName=scheduler, annotations=annotations)
 
 
-def rows():
-    by_dialect = defaultdict(list)
+def rows_by_place():
+    """Return the rows of all dialects by the place of their keys on a pod. A dialect is a table with a row for each key of a system."""
+    by_place = defaultdict(list)
     for dialect in VOCABULARIES:
         for row in dialect.table.keys:
-            by_dialect[row.place].append(row)
-    return by_dialect
+            by_place[row.place].append(row)
+    return by_place
 
 
-ROWS = rows()
+ROWS = rows_by_place()
 
 
 def drawn_pod(rng):
@@ -81,7 +83,7 @@ def assert_second_translation_changes_nothing(item, state):
         pod_of({"rdma/x": "1", "nvidia.com/gpu": "1"}, SHARE, annotations={CPUS: "[]"}),
         pod_of({"rebellions.ai/ATOM": "2", "nvidia.com/gpu": "1"}, SHARE, annotations={JOINT: "0"}),
     ],
-    ids=["a plain key beside another system's", "a malformed annotation", "an annotation of another system"],
+    ids=["a plain key beside a key of another system", "a malformed annotation", "an annotation of another system"],
 )
 @pytest.mark.parametrize("state", STATES)
 def test_removed_keys_still_identify_the_system_of_a_pod(item, state):

@@ -13,11 +13,11 @@ from tests.webhook.translate.cpu_fleets import (
     cpu_group,
     cpu_slice,
     cpus_on,
-    exactly_of,
     fleet_of,
     gpu_objects,
     labelled_node,
     outcomes_of,
+    requested_classes,
     verdict_of,
 )
 from webhook.dialects.table import Outcome
@@ -37,15 +37,15 @@ def single_cpu(number):
 def test_a_gpu_and_cpus_get_separate_claims():
     manifest = pod(TWO_CPUS | GPU)
     verdict = verdict_of(manifest, **WHOLE_GPUS)
-    assert sorted(request["class"] for request in exactly_of(verdict)) == ["dra.cpu", "gpu.nvidia.com"]
+    assert sorted(requested_classes(verdict)) == ["dra.cpu", "gpu.nvidia.com"]
     assert patched(manifest, verdict)["spec"]["containers"][0]["resources"]["limits"] == TWO_CPUS
     gpu_left = verdict_of(manifest, meanings={"nvidia.com/gpu": "leave"})
-    assert [request["class"] for request in exactly_of(gpu_left)] == ["dra.cpu"]
+    assert requested_classes(gpu_left) == ["dra.cpu"]
     nodes = [labelled_node("a"), labelled_node("b"), cpu_slice("a", GROUPS)]
     without_class = verdict_of(
         manifest, fleet_=fleet_of(*nodes, *gpu_objects("b")), meanings={"nvidia.com/gpu": "whole"}
     )
-    assert [request["class"] for request in exactly_of(without_class)] == ["gpu.nvidia.com"]
+    assert requested_classes(without_class) == ["gpu.nvidia.com"]
     assert (
         "c0",
         Outcome.LEFT,
@@ -54,7 +54,7 @@ def test_a_gpu_and_cpus_get_separate_claims():
     without_node = verdict_of(
         manifest, fleet_=fleet_of(CLASS, *nodes, *gpu_objects("b")), meanings={"nvidia.com/gpu": "whole"}
     )
-    assert [request["class"] for request in exactly_of(without_node)] == ["gpu.nvidia.com"]
+    assert requested_classes(without_node) == ["gpu.nvidia.com"]
     assert (
         "c0",
         Outcome.LEFT,
@@ -138,5 +138,5 @@ def test_cpus_stay_if_the_pod_exceeds_the_device_limit():
     nodes = [labelled_node("a"), labelled_node("b"), cpu_slice("a", single_cpus), cpu_slice("b", single_cpus)]
     manifest = pod({"cpu": 128, "memory": "1Gi"} | GPU)
     verdict = verdict_of(manifest, fleet_=fleet_of(CLASS, *nodes, *gpu_objects("a", "b")))
-    assert [request["class"] for request in exactly_of(verdict)] == ["gpu.nvidia.com"]
+    assert requested_classes(verdict) == ["gpu.nvidia.com"]
     assert ("c0", Outcome.LEFT, "129 devices for one pod, 128 is the maximum") in outcomes_of(verdict)

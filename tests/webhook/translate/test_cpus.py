@@ -17,8 +17,8 @@ from tests.webhook.translate.cpu_fleets import (
     TWO_CPUS,
     containers_with_claims,
     cpus_on,
-    exactly_of,
     outcomes_of,
+    requested_classes,
     verdict_of,
 )
 from webhook.dialects.table import Outcome
@@ -33,7 +33,7 @@ SIDECAR = {"restartPolicy": "Always"}
 CONFIGURATION = configured()
 
 
-# Which pods are Guaranteed: Kubernetes' rule, applied to pods with all defaults
+# Which containers get exclusive CPUs: the kubelet's rule, applied to pods to which the API server has added all defaults
 
 
 def exclusive_cpus_of_kubernetes(value):
@@ -143,7 +143,7 @@ def test_invalid_amounts_request_no_cpus(resources):
     assert untouched(verdict_of(manifest))
 
 
-# Their translation
+# The translation of pods with exclusive CPUs
 
 
 def test_a_guaranteed_container_keeps_its_request_beside_the_claim():
@@ -175,7 +175,7 @@ def test_a_guaranteed_container_keeps_its_request_beside_the_claim():
         pod(TWO_CPUS, init=(container("i", {"cpu": "1"}),)),
         pod({"memory": "1Gi"}),
     ],
-    ids=["a part", "no memory", "another container", "an init container", "no CPU"],
+    ids=["part of a CPU", "no memory", "a container without memory", "an init container without memory", "no CPU"],
 )
 def test_a_pod_without_exclusive_cpus_is_unchanged(value):
     assert untouched(verdict_of(value))
@@ -269,7 +269,7 @@ def test_koordinators_own_claim_for_cpus_is_the_only_one():
         annotations={"scheduling.koordinator.sh/resource-spec": '{"requiredCPUBindPolicy": "FullPCPUs"}'},
     )
     verdict = verdict_of(manifest, koordinator={"hostResources": {"cpu": "cpu"}})
-    assert sorted(request["class"] for request in exactly_of(verdict)) == ["dra.cpu", "gpu.nvidia.com"]
+    assert sorted(requested_classes(verdict)) == ["dra.cpu", "gpu.nvidia.com"]
     assert "Koordinator requests the pod's CPUs through a claim" in {detail for _, _, detail in outcomes_of(verdict)}
 
 

@@ -12,12 +12,13 @@ from webhook.translate import find_placeholder
 from webhook.translate.translate import translate
 
 CONFIGURATION = configured(meanings={"nvidia.com/gpu": "whole"}, **GPU_MODELS)
+# States by what shows the meaning of a key: the configuration, or the fleet that the webhook sees.
 STATES = {
     "declared": State(configuration=CONFIGURATION, keys=(b"k",)),
     "seen": State(configuration=configured(), fleet=example_fleet(), keys=(b"k",)),
 }
 MAX_COST = 8  # the maximum time of a review, as a multiple of the time to count to a million
-MAX_LETTERS = 600
+MAX_LETTERS = 600  # of a refusal, a warning or a detail
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -42,7 +43,7 @@ def test_a_hostile_pod_gets_a_short_answer_quickly(name, state):
         "deep_selectors_in_a_hint",
     ],
 )
-def test_a_pod_beyond_a_limit_is_unchanged_for_a_reason(name):
+def test_a_pod_beyond_a_limit_is_left_with_a_reason(name):
     verdict = translate(PODS[name](), STATES["declared"], namespace="n")
     assert untouched(verdict)
     assert [str(decision.outcome) for decision in verdict.decisions] == ["left"]

@@ -1,4 +1,4 @@
-"""Keys under a ResourceQuota or a LimitRange."""
+"""Keys that a ResourceQuota or a LimitRange limits. A configuration can map a key to a quota on the claims that replace it."""
 
 import pytest
 
@@ -6,10 +6,8 @@ from tests.webhook.pods import WHOLE_GPUS, example_fleet, pod, untouched, verdic
 from tests.webhook.translate.samples import GPU, PAIRED, fleet_serving
 from webhook.state.features import Features
 
-# Quotas and approximations
 
-
-def test_a_key_under_a_limit_range_is_left_unchanged():
+def test_a_key_in_a_limit_range_is_left_unchanged():
     limited = frozenset({"nvidia.com/gpu"})
     verdict = verdict_of(pod(GPU), limit_range=limited, **WHOLE_GPUS)
     assert untouched(verdict)
@@ -18,33 +16,37 @@ def test_a_key_under_a_limit_range_is_left_unchanged():
     assert untouched(verdict_of(pod({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1}), limit_range=limited))
 
 
-def test_a_key_under_a_quota_is_left_unchanged_until_mapped():
+def test_a_key_in_a_quota_is_left_unchanged_until_mapped():
     quota = frozenset({"requests.nvidia.com/gpu"})
     verdict = verdict_of(pod(GPU), quota=quota, **WHOLE_GPUS)
     assert untouched(verdict)
     assert "quotas" in verdict.warnings[0]
-    mapped = {"nvidia.com/gpu": BY_CLASS}
-    assert verdict_of(pod(GPU), quota=quota | {BY_CLASS}, **WHOLE_GPUS, quotas=mapped).changed
+    mapped = {"nvidia.com/gpu": QUOTA_ON_CLASS}
+    assert verdict_of(pod(GPU), quota=quota | {QUOTA_ON_CLASS}, **WHOLE_GPUS, quotas=mapped).changed
     assert verdict_of(pod(GPU), quota=frozenset({"requests.cpu"}), **WHOLE_GPUS).changed
 
 
-BY_CLASS = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
-LIMITED = frozenset({"requests.nvidia.com/gpu"})
+QUOTA_ON_CLASS = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
+QUOTA_ON_GPU = frozenset({"requests.nvidia.com/gpu"})
 
 
 @pytest.mark.parametrize(
     "key",
-    [BY_CLASS, "requests.deviceclass.resource.kubernetes.io/gpu.nvidia.com", "count/resourceclaims.resource.k8s.io"],
+    [
+        QUOTA_ON_CLASS,
+        "requests.deviceclass.resource.kubernetes.io/gpu.nvidia.com",
+        "count/resourceclaims.resource.k8s.io",
+    ],
 )
 @pytest.mark.parametrize("approximations", ["warn", "allow", "leave"])
 def test_a_mapped_key_without_a_quota_is_warned_about(key, approximations):
     mapped = {**WHOLE_GPUS, "quotas": {"nvidia.com/gpu": key}, "approximations": approximations}
-    verdict = verdict_of(pod(GPU), quota=LIMITED, **mapped)
+    verdict = verdict_of(pod(GPU), quota=QUOTA_ON_GPU, **mapped)
     assert verdict.changed
     [warning] = verdict.warnings
     assert warning == f"container c0: nvidia.com/gpu: no ResourceQuota here limits {key}, which `quotas` names for it: no ResourceQuota counts its claims"  # fmt: skip
     assert [decision.code for decision in verdict.decisions if decision.key == "nvidia.com/gpu"] == ["", "D223"]
-    counted = verdict_of(pod(GPU), quota=LIMITED | {key}, **mapped)
+    counted = verdict_of(pod(GPU), quota=QUOTA_ON_GPU | {key}, **mapped)
     assert counted.changed
     assert (counted.warnings, {decision.code for decision in counted.decisions}) == ((), {""})
     assert verdict_of(pod(GPU), quota=frozenset({"requests.cpu"}), **mapped).warnings == (), (
@@ -62,7 +64,7 @@ def test_a_mapped_key_without_a_quota_is_warned_about(key, approximations):
     ],
 )
 def test_a_mapped_quota_that_misses_the_class_is_warned_about(key, features):
-    verdict = verdict_of(pod(GPU), quota=LIMITED | {key}, **WHOLE_GPUS, quotas={"nvidia.com/gpu": key}, features=Features(gates=features))  # fmt: skip
+    verdict = verdict_of(pod(GPU), quota=QUOTA_ON_GPU | {key}, **WHOLE_GPUS, quotas={"nvidia.com/gpu": key}, features=Features(gates=features))  # fmt: skip
     assert verdict.changed
     [warning] = verdict.warnings
     assert warning == f"container c0: nvidia.com/gpu: {key}, which `quotas` names for it, counts no claims of class gpu.nvidia.com"  # fmt: skip
