@@ -27,7 +27,8 @@ def example_verdict(name: str):
     return decide_object(example(name), State(configuration=configuration, fleet=example_fleet()))
 
 
-def stock() -> Stock:
+def example_stock() -> Stock:
+    """Return the devices, classes and nodes of the example fleet, as the allocator knows them."""
     objects = read_objects(manifests.read([EXAMPLES / "fleet"]))
     return Stock.of(
         slices=objects.of_type(ResourceSlice), classes=objects.of_type(DeviceClass), nodes=objects.of_type(Node)
@@ -49,16 +50,16 @@ def claims_of(name: str) -> list[ResourceClaim]:
 
 
 def devices_by_node_of(name: str) -> dict[str, list[str]]:
-    """Return the devices that a pod would get on each node that can run it."""
-    inventory, claims = stock(), claims_of(name)
+    """Return the devices that a pod of an example would get, by node that can run it."""
+    stock, claims = example_stock(), claims_of(name)
     assert claims
     devices_by_node = {}
-    for node in inventory.nodes:
-        answer = allocator.allocate(inventory, node, claims)
+    for node in stock.nodes:
+        answer = allocator.allocate(stock, node, claims)
         assert answer.error in (None, ""), answer.error
         if answer.verdict == "feasible":
             devices_by_node[node] = [
-                r.device for allocation in answer.allocations for r in allocation.allocation.devices.results
+                result.device for allocation in answer.allocations for result in allocation.allocation.devices.results
             ]
     return devices_by_node
 
@@ -84,8 +85,8 @@ def test_an_example_gets_its_devices(name, nodes, devices):
 
 
 def test_joint_devices_share_their_pcie_root():
-    for pair in devices_by_node_of("koordinator-joint").values():
-        assert [pair[0][-1], pair[2][-1]] == [pair[1][-1], pair[3][-1]]  # gpu-0 with eth0, gpu-1 with eth1
+    for first_gpu, first_nic, second_gpu, second_nic in devices_by_node_of("koordinator-joint").values():
+        assert [first_gpu[-1], second_gpu[-1]] == [first_nic[-1], second_nic[-1]]  # gpu-0 with eth0, gpu-1 with eth1
 
 
 @pytest.mark.parametrize("name", ["hami-wrong-unit", "koordinator-indivisible"])

@@ -1,4 +1,4 @@
-"""The record of a translation on the pod: later reviews, second applications of a manifest, and damaged records."""
+"""The record of a translation on the pod: later reviews, second applications of a manifest, and damaged records. A dialect is the table of one system's keys."""
 
 import copy
 import json
@@ -55,7 +55,7 @@ def test_a_key_that_another_webhook_puts_back_is_removed_again():
     assert second_verdict.templates == {}
 
 
-def test_a_restored_key_with_another_number_requests_twice():
+def test_a_key_restored_with_another_number_is_refused():
     manifest = pod({"nvidia.com/gpu": 2})
     patched_pod = patched(manifest, verdict_of(manifest, **WHOLE_GPUS))
     patched_pod["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 3}
@@ -122,7 +122,7 @@ def test_a_second_apply_restores_keys_and_scheduler():
     assert patched(applied, replay_update(applied, stored)) == stored
 
 
-def test_a_changed_number_is_not_a_replay():
+def test_an_update_with_a_changed_number_is_not_undone():
     manifest = pod({"nvidia.com/gpu": 1})
     stored = patched(manifest, verdict_of(manifest, **WHOLE_GPUS))
     applied = copy.deepcopy(stored)

@@ -91,10 +91,10 @@ def test_unknown_kinds_are_rewritten_only_with_the_option():
         "/spec/workerGroupSpecs/0/template",
         "/spec/workerGroupSpecs/1/template",
     ]
-    patched_object = apply_json_patch(RAY, verdict.operations)
+    patched_object = apply_json_patch(ray, verdict.operations)
     assert len(verdict.templates) == 1
     assert all("resourceClaims" in group["template"]["spec"] for group in patched_object["spec"]["workerGroupSpecs"])
-    assert patched_object["spec"]["headGroupSpec"] == RAY["spec"]["headGroupSpec"]
+    assert patched_object["spec"]["headGroupSpec"] == ray["spec"]["headGroupSpec"]
 
 
 def test_an_object_is_refused_as_a_whole():

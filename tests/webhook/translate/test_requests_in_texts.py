@@ -94,7 +94,7 @@ POD_TEXT = f"kind: Pod\nspec: {{containers: [{{resources: {{limits: {{{GPU}: 1}}
         ("limits: {example.com/dongle: 1}", False),
     ],
 )
-def test_a_pod_inside_a_config_map_is_reported(kind, text, is_reported):
+def test_only_requests_in_config_maps_and_secrets_are_reported(kind, text, is_reported):
     config = {
         "apiVersion": "v1",
         "kind": kind,

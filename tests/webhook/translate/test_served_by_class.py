@@ -17,8 +17,6 @@ from webhook.state import State
 from webhook.state.features import Features
 from webhook.translate.translate import translate
 
-# Keys that the webhook leaves to a class
-
 
 def test_a_key_served_by_a_class_is_left_unchanged_silently():
     verdict = verdict_of(
@@ -58,10 +56,10 @@ def test_two_keys_that_classes_serve_are_always_left_unchanged():
         manifest = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": containers}}
         state = State(configuration=configured(), fleet=example_fleet())
         verdict = translate(manifest, state, namespace="n")
-        outcomes_of_first = {
+        outcomes_of_c0 = {
             decision.key: decision.outcome for decision in verdict.decisions if decision.container == "c0"
         }
-        assert outcomes_of_first.keys() == {"nvidia.com/gpu", "nvidia.com/mig-1g.5gb"}
-        assert set(outcomes_of_first.values()) <= {Outcome.SERVED, Outcome.LEFT}
+        assert outcomes_of_c0.keys() == {"nvidia.com/gpu", "nvidia.com/mig-1g.5gb"}
+        assert set(outcomes_of_c0.values()) <= {Outcome.SERVED, Outcome.LEFT}
         if verdict.changed:
             assert not translate(patched(manifest, verdict), state, namespace="n").operations

@@ -66,7 +66,7 @@ def test_an_invalid_pod_is_left_unchanged(broken):
 
 
 @pytest.mark.parametrize("amount", [[], {}, True, "", "one", "1 1", "0x1", 1e400])
-def test_invalid_amounts_are_refused_with_their_text(amount):
+def test_invalid_amounts_are_refused_with_the_name_of_the_key(amount):
     manifest = pod({})
     manifest["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpumem": amount}}
     verdict = verdict_of(manifest)
@@ -84,10 +84,10 @@ def test_a_null_amount_is_zero():
     assert "request 0 and limit 1 differ" in str(verdict_of(pod_with_null_request, **WHOLE_GPUS).refusals[0])
 
 
-# Evidence for whole GPUs
+# What shows that a count means whole GPUs
 
 
-def test_a_fleet_of_whole_gpus_is_evidence():
+def test_a_fleet_of_whole_gpus_shows_that_counts_mean_them():
     assert exactly(verdict_of(pod(GPU), fleet=example_fleet())) == [{"class": "gpu.nvidia.com", "count": 1}]
 
 
@@ -108,11 +108,11 @@ def test_shares_need_a_server_with_consumable_capacity():
     assert verdict_of(manifest, features=Features(minor=35, gates={"DRAConsumableCapacity": True})).changed
 
 
-def test_whole_cards_need_no_shares():
+def test_whole_cards_need_no_consumable_capacity():
     assert verdict_of(pod({"nvidia.com/gpumem-percentage": 100}), features=Features(minor=34)).changed
 
 
-def test_percentages_need_alternatives():
+def test_percentages_need_a_server_with_prioritized_lists():
     verdict = verdict_of(
         pod({"nvidia.com/gpumem-percentage": 50}), features=Features(gates={"DRAPrioritizedList": False}), **GPU_MODELS
     )
@@ -131,7 +131,8 @@ def test_an_approximation_is_translated_warned_about_or_left_by_policy(policy, c
     assert (verdict.changed, bool(verdict.warnings)) == (changed, is_warned)
 
 
-SCORING = ("hami.io/gpu-scheduler-policy", "hami.io/node-scheduler-policy")  # only the first has a role
+# Only the first policy can change the request, with the value mutex.
+SCORING = ("hami.io/gpu-scheduler-policy", "hami.io/node-scheduler-policy")
 
 
 @pytest.mark.parametrize("key", SCORING)
@@ -233,7 +234,7 @@ def test_counts_that_do_not_pair_are_left_unchanged_or_refused(otherwise, has_ou
     assert has_outcome(verdict_of(manifest, fleet=example_fleet(), dialects=[NETWORK], joint=joint))
 
 
-def test_the_user_can_name_the_attribute():
+def test_the_configuration_can_name_the_attribute_of_a_pair():
     joint = [
         {"primary": "nvidia.com/gpu", "secondary": "example.com/nic", "attribute": "resource.kubernetes.io/numaNode"}
     ]
@@ -281,7 +282,7 @@ def test_removing_most_amounts_replaces_the_map_in_one_operation():
 def test_removing_few_amounts_removes_each_by_name():
     remaining = {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}
     limits = remaining | {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
-    assert [on_limit["op"] for on_limit in operations_on_limits(limits)] == ["remove", "remove"]
+    assert [operation["op"] for operation in operations_on_limits(limits)] == ["remove", "remove"]
 
 
 def test_the_requested_keys_of_a_container_are_sorted():

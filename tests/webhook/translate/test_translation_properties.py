@@ -117,7 +117,7 @@ configurations_and_fleets = st.tuples(st.sampled_from(CONFIGURATIONS), st.sample
 default_settings = settings(max_examples=draws(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def translated_by(pod, configuration_and_fleet, key=SIGNING_KEY):
+def verdict_with(pod, configuration_and_fleet, key=SIGNING_KEY):
     configuration, fleet = configuration_and_fleet
     keys = () if key is None else (key,)
     state = State(configuration=configuration, fleet=fleet, keys=keys)
@@ -167,7 +167,7 @@ def pruned(value):
 @given(pods(), configurations_and_fleets)
 def test_a_patch_is_reversible_and_leaves_the_input_unmodified(pod, configuration_and_fleet):
     copied = copy.deepcopy(pod)
-    verdict = translated_by(pod, configuration_and_fleet)
+    verdict = verdict_with(pod, configuration_and_fleet)
     assert pod == copied
     if verdict.changed:
         assert normalized(reversed_translation(patched(pod, verdict))) == normalized(pod)
@@ -176,10 +176,10 @@ def test_a_patch_is_reversible_and_leaves_the_input_unmodified(pod, configuratio
 @default_settings
 @given(pods(), configurations_and_fleets)
 def test_a_second_translation_changes_nothing(pod, configuration_and_fleet):
-    verdict = translated_by(pod, configuration_and_fleet)
-    assert verdict == translated_by(copy.deepcopy(pod), configuration_and_fleet)
+    verdict = verdict_with(pod, configuration_and_fleet)
+    assert verdict == verdict_with(copy.deepcopy(pod), configuration_and_fleet)
     if verdict.changed:
-        second_verdict = translated_by(patched(pod, verdict), configuration_and_fleet)
+        second_verdict = verdict_with(patched(pod, verdict), configuration_and_fleet)
         assert (second_verdict.operations, second_verdict.refusals, second_verdict.templates) == ((), (), {})
 
 
@@ -191,7 +191,7 @@ def _is_bound(entries):
 @default_settings
 @given(pods(), configurations_and_fleets)
 def test_a_container_keeps_all_of_its_keys_or_none(pod, configuration_and_fleet):
-    verdict = translated_by(pod, configuration_and_fleet)
+    verdict = verdict_with(pod, configuration_and_fleet)
     if not verdict.changed:
         return
     patched_pod = patched(pod, verdict)
@@ -213,7 +213,7 @@ def test_a_container_keeps_all_of_its_keys_or_none(pod, configuration_and_fleet)
 @default_settings
 @given(pods(), configurations_and_fleets)
 def test_applying_the_manifest_again_is_undone_by_the_replay(pod, configuration_and_fleet):
-    verdict = translated_by(pod, configuration_and_fleet)
+    verdict = verdict_with(pod, configuration_and_fleet)
     if not verdict.changed:
         return
     stored = patched(pod, verdict)
@@ -234,7 +234,7 @@ def test_applying_the_manifest_again_is_undone_by_the_replay(pod, configuration_
 @default_settings
 @given(pods(), configurations_and_fleets)
 def test_every_template_is_valid_named_by_its_content_and_used(pod, configuration_and_fleet):
-    verdict = translated_by(pod, configuration_and_fleet)
+    verdict = verdict_with(pod, configuration_and_fleet)
     for name, spec in verdict.templates.items():
         template_object = template.object_of(name, spec, "n")
         assert validation.errors(template_object) == []
@@ -258,8 +258,8 @@ def test_every_template_is_valid_named_by_its_content_and_used(pod, configuratio
 @given(pods(), configurations_and_fleets)
 def test_without_a_signing_key_only_signatures_are_missing(pod, configuration_and_fleet):
     signed, unsigned = (
-        translated_by(pod, configuration_and_fleet),
-        translated_by(pod, configuration_and_fleet, key=None),
+        verdict_with(pod, configuration_and_fleet),
+        verdict_with(pod, configuration_and_fleet, key=None),
     )
     assert unsigned.decisions == signed.decisions
     if signed.changed:

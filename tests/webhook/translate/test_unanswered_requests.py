@@ -11,7 +11,7 @@ from webhook.translate import translate
 from webhook.translate.unanswered_requests import MAX_KEYS
 
 EMPTY_STATE = State()
-assert FLEET
+assert FLEET, "the example fleet has no objects"
 
 
 def outcomes_of(item, state=EMPTY_STATE) -> dict[str, tuple[str, str]]:
@@ -82,7 +82,7 @@ def test_annotations_and_variables_are_reported_too():
     assert outcomes_of(item)["NVIDIA_VISIBLE_DEVICES"][0] == "left"
 
 
-def test_devices_that_gke_injects_by_annotation_are_named():
+def test_devices_that_gke_injects_by_annotation_are_reported():
     item = pod_in_n({"cpu": 1}, annotations={"devices.gke.io/container.tcpx-daemon": "- path: /dev/nvidia0"})
     outcome, detail = outcomes_of(item)["devices.gke.io/container.tcpx-daemon"]
     assert outcome == "left"
@@ -104,7 +104,7 @@ def test_the_implicit_name_of_a_class_is_served():
     assert "DeviceClass gpu.example.com serves it" in detail
 
 
-def test_the_reason_for_a_pod_with_a_node_is_reported():
+def test_a_pod_with_a_node_is_left_with_a_reason():
     item = pod_in_n({GPU: 1})
     item["spec"]["nodeName"] = "n1"
     assert outcomes_of(item)[GPU] == (
@@ -151,7 +151,7 @@ BY_CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}
         ({"affinity": affinity_to_zone("new")}, {GPU: 1}, set()),
     ],
 )
-def test_a_pod_with_incompatible_node_demands_is_reported(spec, limits, keys):
+def test_the_keys_for_which_a_pod_waits_are_reported(spec, limits, keys):
     from cluster import manifests
     from tests.webhook.pods import configured, state_of_files
 
@@ -216,7 +216,7 @@ INEFFECTIVE_NAMES = [
 
 
 @pytest.mark.parametrize(("field", "values", "key", "detail"), INEFFECTIVE_NAMES)
-def test_an_ineffective_drawbridge_annotation_is_reported(field, values, key, detail):
+def test_an_ineffective_drawbridge_label_or_annotation_is_reported(field, values, key, detail):
     item = pod_in_n({GPU: 1}, **{field: values})
     assert outcomes_of(item)[key] == ("unknown", detail)
     assert any(detail in text for text in decide_object(item, EMPTY_STATE).warnings)

@@ -44,7 +44,7 @@ RESOURCES_BY_PATH = {
 
 
 @pytest.mark.parametrize("path", RESOURCES_BY_PATH)
-def test_a_container_in_a_custom_resource_is_decided_like_pods(path):
+def test_a_custom_resource_is_decided_like_a_pod(path):
     item = RESOURCES_BY_PATH[path]
     verdict = decide_object(item, STATE)
     assert outcomes_of(item) == {(path, GPU): "translated"}
@@ -56,7 +56,7 @@ def test_a_container_in_a_custom_resource_is_decided_like_pods(path):
     assert {decision.object.partition("/")[0] for decision in verdict.decisions} == {item["kind"]}
 
 
-def test_pods_of_unknown_kinds_are_refused_like_any_pod():
+def test_requests_of_custom_resources_are_refused_like_those_of_pods():
     nine_gpus = copy.deepcopy(KSERVE)
     nine_gpus["spec"]["predictor"]["model"]["resources"] = {"limits": {GPU: 9}}
     assert "[R023]" in str(decide_object(nine_gpus, STATE).refusals[0])

@@ -215,7 +215,7 @@ def volcano(**spec) -> dict:
 
 
 @pytest.mark.parametrize("spec", [{}, {"schedulerName": "volcano"}])
-def test_a_volcano_job_names_the_scheduler_of_its_pods(spec):
+def test_the_warning_about_a_volcano_job_names_its_scheduler(spec):
     verdict = verdict_with_fields(volcano(**spec))
     assert untouched(verdict)
     assert (
