@@ -1,4 +1,4 @@
-"""Neuron: whole devices. Cores become devices if the configuration declares the cores of a device."""
+"""Amazon's Neuron: claims request whole devices. Cores become devices if the configuration declares the cores of a device."""
 
 import pytest
 

@@ -29,7 +29,7 @@ def pod_with_metadata(key: str, value: str, field: str = "annotations") -> dict:
     return manifest
 
 
-def with_variable(name: str, value: str) -> dict:
+def pod_with_variable(name: str, value: str) -> dict:
     manifest = pod({"nvidia.com/gpumem": 1000})
     manifest["spec"]["containers"][0]["env"] = [{"name": name, "value": value}]
     return manifest
@@ -65,8 +65,8 @@ ROWS = {
     **{key: Row(pod_with_metadata(key, "binpack"), "approximated") for key in POLICIES},
     "hami.io/webhook": Row(pod_with_metadata("hami.io/webhook", "ignore", "labels"), "left"),
     "hami.io/dra": Row(pod_with_metadata("hami.io/dra", "true", "labels"), "left", key="nvidia.com/gpu"),
-    "CUDA_DISABLE_CONTROL": Row(with_variable("CUDA_DISABLE_CONTROL", "true"), ""),
-    "GPU_CORE_UTILIZATION_POLICY": Row(with_variable("GPU_CORE_UTILIZATION_POLICY", "force"), ""),
+    "CUDA_DISABLE_CONTROL": Row(pod_with_variable("CUDA_DISABLE_CONTROL", "true"), ""),
+    "GPU_CORE_UTILIZATION_POLICY": Row(pod_with_variable("GPU_CORE_UTILIZATION_POLICY", "force"), ""),
     **{key: Row(pod_with_metadata(key, "x"), "left") for key in WRITTEN_BY_HAMI},
 }
 

@@ -1,4 +1,4 @@
-"""HAMi's annotations: models, UUIDs, NUMA binding, modes and scheduling policies."""
+"""HAMi's annotations: models, UUIDs, NUMA binding, modes and scheduling policies. The bridge is drawbridge's scheduler for devices of some drivers."""
 
 import pytest
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""Intel: whole GPUs by kernel driver, Gaudi, and QAT by services."""
+"""Intel: whole GPUs by their kernel driver, Gaudi cards, and QAT functions by their services."""
 
 import pytest
 

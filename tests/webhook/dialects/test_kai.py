@@ -96,8 +96,8 @@ def test_memory_becomes_a_share_and_the_pod_leaves_kai():
 
 def test_a_fraction_is_resolved_as_hamis_percentage_is():
     kai_verdict, hami_verdict = (
-        verdict_of(value, **TRANSLATE_FRACTIONS, **GPU_MODELS)
-        for value in (
+        verdict_of(manifest, **TRANSLATE_FRACTIONS, **GPU_MODELS)
+        for manifest in (
             kai_pod(gpu_fraction="0.5"),
             pod({"nvidia.com/gpumem-percentage": 50, "nvidia.com/gpucores": 0}, scheduler="hami-scheduler"),
         )

@@ -1,4 +1,4 @@
-"""RDMA, SR-IOV and EFA by resource name."""
+"""Network devices for RDMA, SR-IOV and EFA. A pool is a resource name under which a device plugin offers a group of such devices."""
 
 import json
 

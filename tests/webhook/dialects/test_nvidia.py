@@ -25,7 +25,7 @@ def pod_selecting(selector: str, value: str) -> dict:
     return pod(ONE_GPU, nodeSelector={selector: value})
 
 
-def with_variable(name: str, value: str) -> dict:
+def pod_with_variable(name: str, value: str) -> dict:
     manifest = pod(ONE_GPU)
     manifest["spec"]["containers"][0]["env"] = [{"name": name, "value": value}]
     return manifest
@@ -74,10 +74,10 @@ ROWS = {
         pod({"nvidia.com/mig-1g.5gb.shared": 1}), "left", key="nvidia.com/mig-1g.5gb.shared"
     ),
     "nvidia.com/pgpu": Row(pod({"nvidia.com/pgpu": 1}), "left"),
-    "NVIDIA_VISIBLE_DEVICES": Row(with_variable("NVIDIA_VISIBLE_DEVICES", "all"), "", WHOLE_GPUS),
-    "NVIDIA_IMEX_CHANNELS": Row(with_variable("NVIDIA_IMEX_CHANNELS", "0"), "", WHOLE_GPUS),
-    "NVIDIA_MIG_CONFIG_DEVICES": Row(with_variable("NVIDIA_MIG_CONFIG_DEVICES", "all"), "", WHOLE_GPUS),
-    "NVIDIA_DRIVER_CAPABILITIES": Row(with_variable("NVIDIA_DRIVER_CAPABILITIES", "all"), "", WHOLE_GPUS),
+    "NVIDIA_VISIBLE_DEVICES": Row(pod_with_variable("NVIDIA_VISIBLE_DEVICES", "all"), "", WHOLE_GPUS),
+    "NVIDIA_IMEX_CHANNELS": Row(pod_with_variable("NVIDIA_IMEX_CHANNELS", "0"), "", WHOLE_GPUS),
+    "NVIDIA_MIG_CONFIG_DEVICES": Row(pod_with_variable("NVIDIA_MIG_CONFIG_DEVICES", "all"), "", WHOLE_GPUS),
+    "NVIDIA_DRIVER_CAPABILITIES": Row(pod_with_variable("NVIDIA_DRIVER_CAPABILITIES", "all"), "", WHOLE_GPUS),
     "cloud.google.com/gke-gpu-sharing-strategy": Row(
         pod_selecting("cloud.google.com/gke-gpu-sharing-strategy", "mps"), "left", WHOLE_GPUS, key="nvidia.com/gpu"
     ),

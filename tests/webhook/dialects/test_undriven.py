@@ -1,4 +1,4 @@
-"""Devices without a DRA driver are left, and the other requests of the pod are translated."""
+"""Requests for devices without a DRA driver stay on the pod, and its other requests are translated."""
 
 import pytest
 
