@@ -92,5 +92,5 @@ def test_a_quota_on_one_key_leaves_the_pair_unchanged():
     assert untouched(verdict)
     assert "a ResourceQuota limits requests.example.com/nic" in verdict.warnings[0]
     nic = "dranet.deviceclass.resource.k8s.io/devices"
-    mapped = verdict_of(manifest, quota=quota | {nic}, **pairs, quotas={"example.com/nic": nic})
-    assert (mapped.changed, {decision.code for decision in mapped.decisions}) == (True, {""})
+    verdict = verdict_of(manifest, quota=quota | {nic}, **pairs, quotas={"example.com/nic": nic})
+    assert (verdict.changed, {decision.code for decision in verdict.decisions}) == (True, {""})

@@ -1,4 +1,4 @@
-"""The scheduler of a translated pod, and the toleration of the taint with which the bridge fences its devices."""
+"""The scheduler of a translated pod, and its toleration of the taint on devices of the bridge, which is drawbridge's scheduler for some drivers."""
 
 from pathlib import Path
 

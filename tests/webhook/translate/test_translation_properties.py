@@ -183,9 +183,9 @@ def test_a_second_translation_changes_nothing(pod, configuration_and_fleet):
         assert (second_verdict.operations, second_verdict.refusals, second_verdict.templates) == ((), (), {})
 
 
-def _is_bound(entries):
-    """Return whether a key is translated only together with the other keys of its container. Keys of independent dialects are not."""
-    return bool(entries) and not entries[0].dialect.independent
+def _needs_other_keys(rows):
+    """Return whether the key of these rows is translated only together with the other keys of its container. Keys of independent dialects are not."""
+    return bool(rows) and not rows[0].dialect.independent
 
 
 @default_settings
@@ -201,7 +201,7 @@ def test_a_container_keeps_all_of_its_keys_or_none(pod, configuration_and_fleet)
             pod["spec"].get(field, []), patched_pod["spec"].get(field, []), strict=True
         ):
             dialect_keys = {
-                key for key in original["resources"].get("limits", {}) if _is_bound(configuration.resource(key))
+                key for key in original["resources"].get("limits", {}) if _needs_other_keys(configuration.resource(key))
             }
             removed_keys = dialect_keys - set(patched_container.get("resources", {}).get("limits", {}))
             assert not removed_keys or all(

@@ -151,7 +151,7 @@ def test_each_kind_of_the_table_has_the_stated_outcome(group_kind):
         (BEFORE_131, "its CRD jobsets.jobset.x-k8s.io has no resourceClaims[].resourceClaimTemplateName in v7"),
         (pod_spec(claims=False), "its CRD jobsets.jobset.x-k8s.io has no containers.resources.claims in v7"),
     ],
-    ids=range(5),
+    ids=["keeps claims", "any fields", "drops resourceClaims", "before 1.31", "drops claims of containers"],
 )
 def test_the_definition_decides_whether_a_template_is_rewritten(spec, reason):
     group_kind = ("jobset.x-k8s.io", "JobSet")
