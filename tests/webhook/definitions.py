@@ -2,6 +2,7 @@
 
 from typing import Any
 
+# The schema of the field `claims` of a container's resources.
 CLAIMS = {
     "type": "array",
     "items": {"type": "object", "properties": {"name": {"type": "string"}, "request": {"type": "string"}}},
@@ -10,24 +11,28 @@ ANY = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an object with these fields."""
     return {"type": "object", "properties": properties}
 
 
-_NAMES = {"type": "object", "additionalProperties": {"type": "string"}}
+_STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
 _AMOUNTS = {"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": True}}
 
 
 def pod_spec(
     *, claim_fields: tuple[str, ...] = ("name", "resourceClaimName", "resourceClaimTemplateName"), claims: bool = True
 ) -> dict[str, Any]:
-    """Return the schema of a pod's spec. `claim_fields` are the fields of an entry of resourceClaims; if empty, the spec has no resourceClaims."""
+    """Return the schema of a pod's spec. `claim_fields` are the fields of an entry of resourceClaims; if empty, the spec has no resourceClaims.
+
+    Without `claims`, the resources of a container have no field `claims`.
+    """
     resources = {"limits": _AMOUNTS, "requests": _AMOUNTS} | ({"claims": CLAIMS} if claims else {})
     container = {"name": {"type": "string"}, "image": {"type": "string"}, "resources": _object(resources)}
     members: dict[str, Any] = {
         part: {"type": "array", "items": _object(container)} for part in ("containers", "initContainers")
     }
     members["tolerations"] = {"type": "array", "items": ANY}
-    members["nodeSelector"] = _NAMES
+    members["nodeSelector"] = _STRINGS
     if claim_fields:
         members["resourceClaims"] = {
             "type": "array",
@@ -38,14 +43,17 @@ def pod_spec(
 
 KEEPS_CLAIMS = pod_spec()
 DROPS_CLAIMS = pod_spec(claim_fields=(), claims=False)
+# Before Kubernetes 1.31, an entry of resourceClaims named its claim or template in the field `source`.
 BEFORE_131 = pod_spec(claim_fields=("name", "source"))
 
 
 def object_with(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an object with one field."""
     return _object({name: schema})
 
 
 def template(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a pod template with this schema of its spec."""
     return _object({"metadata": ANY, "spec": spec})
 
 

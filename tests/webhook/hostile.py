@@ -1,4 +1,4 @@
-"""Hostile reviews of at most 3 MiB that an API server would send, made to take much time or memory.
+"""Hostile reviews, made to take much time or memory. They have at most 3 MiB, so an API server would send them.
 
 The reviews are generated, because files of them would take megabytes. To add a review, add an entry to REVIEWS.
 """
@@ -21,7 +21,7 @@ GPU = {"nvidia.com/gpu": "1"}
 def crowded_pod(
     *, limits: Json = GPU, containers: int = 1, init: int = 0, annotations: Json | None = None, **spec: Any
 ) -> Json:
-    """A pod of many containers."""
+    """Return a pod with `containers` containers and `init` init containers, all with the same limits."""
     crowded = [container(f"c{i}", limits) for i in range(containers)]
     init_fields = {"initContainers": [container(f"i{i}", limits) for i in range(init)]} if init else {}
     return pod(containers=crowded, annotations=annotations, **init_fields, **spec)
@@ -68,11 +68,12 @@ def _device_class(pattern: str) -> bytes:
 
 
 def _deep(levels: int) -> str:
+    """Return the JSON of an empty list inside lists, with this number of levels."""
     return "[" * levels + "]" * levels
 
 
 def _twice() -> str:
-    """Return a pod with every field twice. JSON decoders differ in which value they use."""
+    """Return the JSON of a pod in which many fields occur more than once. JSON decoders differ in which value they use."""
     limits = '{"nvidia.com/gpu":"1","nvidia.com/gpu":"8","nvidia.com/gpu":[[]]}'
     container = f'{{"name":"a","name":"b","resources":{{"limits":{{}},"limits":{limits}}}}}'
     metadata = '{"name":"p","name":"q","annotations":{"drawbridge.dev/original":"{}","drawbridge.dev/original":"[]"}}'
@@ -80,7 +81,7 @@ def _twice() -> str:
 
 
 def _numbers(digits: int) -> str:
-    """Return a pod with long numbers, in fields for numbers and in fields for strings."""
+    """Return the JSON of a pod with long numbers, in fields for numbers and in fields for strings."""
     nines = "9" * digits
     limits = f'{{"nvidia.com/gpu":{nines},"nvidia.com/gpumem":1e{nines[:4]},"nvidia.com/gpucores":-{nines}}}'
     container = f'{{"name":{nines},"resources":{{"limits":{limits},"requests":{limits}}}}}'
@@ -92,14 +93,15 @@ def _raw(text: str, invalid_bytes: bytes) -> bytes:
     return review(text).replace(b"ODD", invalid_bytes)
 
 
-ODD = '{"metadata":{"name":"ODD","annotations":{"nvidia.com/use-gputype":"ODD"}},"spec":{"containers":[{"name":"ODD","resources":{"limits":{"nvidia.com/gpu":"1","nvidia.com/ODD":"ODD"}}}]}}'
+# A pod with places for odd characters: a test replaces each `ODD`.
+ODD_POD = '{"metadata":{"name":"ODD","annotations":{"nvidia.com/use-gputype":"ODD"}},"spec":{"containers":[{"name":"ODD","resources":{"limits":{"nvidia.com/gpu":"1","nvidia.com/ODD":"ODD"}}}]}}'
 ZEROS = "0" * 9_000
 COSTLY = "device.driver.matches('^(a?){40}a{40}$') || [1,2,3,4,5,6,7,8,9].all(x, [1,2,3,4,5,6,7,8,9].all(y, [1,2,3,4,5,6,7,8,9].all(z, x + y + z > 0)))"
 
 # RE2 compiles a pattern in one call that cannot be interrupted. Repetitions make the call long.
 SLOW_PATTERNS = ("(a{0,1000}){0,1}" * 300, r"\\pL" * 2_000, "(((a{1,10}){1,10}){1,10})" * 300, r"(\\pL{1,100})")
 
-# Path and review, by the kind of attack.
+# The path of each review and the function that makes it, by a description of the attack.
 REVIEWS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "5,000 init containers": ("mutate", lambda: review(crowded_pod(init=5_000))),
     "5,000 containers": ("mutate", lambda: review(crowded_pod(containers=5_000))),
@@ -149,13 +151,13 @@ REVIEWS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "isQuantity of 9,000 zeros": ("validate", lambda: _claims(selecting_claim(f"isQuantity('{ZEROS}x')"))),
     "32 costly selectors": ("validate", lambda: _claims(selecting_claim(*([COSTLY] * 32)))),
     "91 KB of selectors": ("validate", lambda: _claims(selecting_claim(*([COSTLY] * 32), requests=16))),
-    "32 requests of 32 devices": ("validate", lambda: _claims(selecting_claim("device.driver != 'x'", requests=32, count=32))),
+    "32 requests for 32 devices": ("validate", lambda: _claims(selecting_claim("device.driver != 'x'", requests=32, count=32))),
     "2,000 init containers with claims": (
         "mutate",
         lambda: review(crowded_pod(init=2_000, resourceClaims=[{"name": f"c{i}", "resourceClaimTemplateName": f"t{i}"} for i in range(2_000)])),
     ),
     "a list of a million numbers": ("validate", lambda: _claims(selecting_claim("lists.range(999900).size() > 0"))),
-    "lists of a million numbers": (
+    "32 lists of a million numbers": (
         "validate",
         lambda: _claims(selecting_claim(*[f"lists.range({999_900 - i}).reverse()[0] != {i}" for i in range(32)])),
     ),
@@ -174,9 +176,9 @@ REVIEWS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "each field twice": ("mutate", lambda: review(_twice())),
     "numbers of 4,000 digits": ("mutate", lambda: review(_numbers(4_000))),
     "numbers of 300,000 digits": ("mutate", lambda: review(_numbers(300_000))),
-    "bytes that are not UTF-8": ("mutate", lambda: _raw(ODD, b"\xff\xfe\xc0\x80")),
-    "half a surrogate pair": ("mutate", lambda: _raw(ODD, rb"\ud800")),
-    "a character that ends lines": ("mutate", lambda: _raw(ODD, rb"\u2028\r\n\u0000\u001b[31m")),
+    "bytes that are not UTF-8": ("mutate", lambda: _raw(ODD_POD, b"\xff\xfe\xc0\x80")),
+    "half a surrogate pair": ("mutate", lambda: _raw(ODD_POD, rb"\ud800")),
+    "characters that end lines": ("mutate", lambda: _raw(ODD_POD, rb"\u2028\r\n\u0000\u001b[31m")),
     "3,000 requests for the same devices": (
         "validate",
         lambda: _claims(selecting_claim("device.driver != 'x'", requests=3_000, count=2**53)),
@@ -193,7 +195,7 @@ REVIEWS: dict[str, tuple[str, Callable[[], bytes]]] = {
     ),
     "keys written as escapes": (
         "mutate",
-        lambda: review(ODD.replace("nvidia.com/gpu", "".join(f"\\u{ord(letter):04x}" for letter in "nvidia.com/gpu")).replace("ODD", "\\u0061" * 100_000)),
+        lambda: review(ODD_POD.replace("nvidia.com/gpu", "".join(f"\\u{ord(letter):04x}" for letter in "nvidia.com/gpu")).replace("ODD", "\\u0061" * 100_000)),
     ),
     "a record of 1 MiB in both objects of an update": (
         "mutate",

@@ -22,6 +22,7 @@ from webhook.translate.verdict import Verdict
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "manifests" / "examples"
 SIGNING_KEY = b"a key of this test"
+# The fleet of a webhook that has read no objects.
 UNKNOWN = Inventory()
 FEATURES = Features(minor=37)
 
@@ -98,7 +99,7 @@ def patched(manifest: dict, verdict: Verdict) -> dict:
 
 
 def devices(verdict: Verdict) -> dict:
-    """The `devices` of the only template."""
+    """Return the field `devices` of the only template's claim spec."""
     assert not verdict.refusals, verdict.refusals
     (spec,) = verdict.templates.values()
     return spec["spec"]["devices"]
@@ -110,7 +111,7 @@ def exactly(verdict: Verdict) -> list[dict]:
 
 
 def strip(request: dict) -> dict:
-    """The fields of a request that differ from the defaults: class, count, selectors as texts, capacity."""
+    """Return the class and count of a request's field `exactly`, and, if it has them, its selectors as texts and its capacity."""
     assert request["allocationMode"] == "ExactCount"
     fields = {"class": request["deviceClassName"], "count": request["count"]}
     if "selectors" in request:
@@ -163,7 +164,7 @@ def alternatives(verdict: Verdict) -> list[list[dict]]:
 
 
 def share(**capacity) -> dict:
-    """Return what `exactly` returns for a share of one GPU."""
+    """Return the entry in the result of `exactly` for a share of one GPU with this capacity."""
     return {"class": HAMI, "count": 1, "capacity": capacity}
 
 
@@ -171,7 +172,7 @@ def selected(verdict: Verdict, **attributes: str) -> bool:
     """Return whether a device with these attributes of its driver matches the selectors of the only request."""
     (request,) = exactly(verdict)
     device = wire.convert(
-        {"name": "d", "attributes": {name: {"string": text_} for name, text_ in attributes.items()}}, Device
+        {"name": "d", "attributes": {name: {"string": text} for name, text in attributes.items()}}, Device
     )
     driver = request["class"].replace("mig.", "gpu.")
     return all(cel.compile(expression).matches(cel.view_of(driver, device)) for expression in request.get("cel", []))
