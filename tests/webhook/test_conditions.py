@@ -28,7 +28,7 @@ OWN_DIALECT = Dialect(
         Row(name="bare-gpu", meaning="a card"),
         Row(name="memory", meaning="a name that every container has"),
         Row(name="it's/quoted", place=Position.ANNOTATION, role="count", meaning="odd"),
-        Row(name="example.org/part-<name>", place=Position.ANNOTATION, role="count", meaning="a family"),
+        Row(name="example.org/part-<name>", place=Position.ANNOTATION, role="count", meaning="a part"),
         Row(name="example.org/labelled", place=Position.LABEL, role="count", meaning="a label"),
     ),
 )
@@ -37,15 +37,21 @@ VARYING_DIALECT = Dialect(
     title="Varying",
     keys=(Row(name="<vendor>.example.org/card", meaning="a card"), Row(name="bare-gpu", meaning="a card")),
 )
+# Dialects (tables of the keys of one system each) for which the conditions are made.
 TABLES = {"built in": BUILT_IN, "of an administrator": (*BUILT_IN, OWN_DIALECT), "varying": (VARYING_DIALECT,)}
 
 
 # The plain form of the conditions: a loop over the fields for each rule, without optimisation
 
 
-def plain_condition(root, resource, annotation, label, parts):
-    """Return the condition for a pod or a pod template in its plain form."""
-    requests_resource = " || ".join(f"c.?resources.?{part}.orValue({{}}).exists(k, {resource})" for part in parts)
+def plain_condition(root, resource, annotation, label, amount_fields):
+    """Return the condition for a pod or a pod template in its plain form.
+
+    `resource`, `annotation` and `label` are the expressions that test a key `k`.
+    """
+    requests_resource = " || ".join(
+        f"c.?resources.?{field}.orValue({{}}).exists(k, {resource})" for field in amount_fields
+    )
     return " || ".join(
         [
             f"{root}.?spec.?resourceClaims.orValue([]).size() > 0",
@@ -59,29 +65,31 @@ def plain_condition(root, resource, annotation, label, parts):
     )
 
 
-# Domains of resource names. The conditions need not match names that the webhook never translates.
+# Domains of resource names. The webhook never translates the names of LEFT_DOMAINS, so the conditions need not match them.
 DOMAINS, LEFT_DOMAINS = (
     sorted({row.name.partition("/")[0] for dialect in BUILT_IN for row in dialect.keys if row.place is Position.RESOURCE and (row.outcome is Outcome.LEFT) is is_left})
     for is_left in (False, True)
 )  # fmt: skip
 IS_BUILT_IN = " || ".join(f"k.startsWith('{domain}/')" for domain in DOMAINS)
 IS_OWN = f"{IS_BUILT_IN} || k.startsWith('gpu.example.org/') || k == 'bare-gpu' || k == 'memory'"
-IS_MARK = " || ".join(f"k == '{name}'" for name in names.ANNOTATIONS)
-PLAIN_PARTS = {
-    "built in": (IS_BUILT_IN, IS_MARK, "false"),
+IS_OUR_ANNOTATION = " || ".join(f"k == '{name}'" for name in names.ANNOTATIONS)
+# For each table: the expressions that test a resource name, an annotation and a label.
+KEY_TESTS = {
+    "built in": (IS_BUILT_IN, IS_OUR_ANNOTATION, "false"),
     "of an administrator": (
         IS_OWN,
-        rf"{IS_MARK} || k == 'it\'s/quoted' || k.startsWith('example.org/part-')",
+        rf"{IS_OUR_ANNOTATION} || k == 'it\'s/quoted' || k.startsWith('example.org/part-')",
         "k == 'example.org/labelled'",
     ),
-    "varying": ("k.contains('/') || k == 'bare-gpu'", IS_MARK, "false"),
+    "varying": ("k.contains('/') || k == 'bare-gpu'", IS_OUR_ANNOTATION, "false"),
 }
 
 
 def plain_on_mutate(table):
+    """Return the plain form of `on_mutate`."""
     replay = f"object.?metadata.?annotations.orValue({{}}).exists(k, k == '{names.ORIGINAL}')"
     return (
-        f"request.operation == 'CREATE' ? ({plain_condition('object', *PLAIN_PARTS[table], ['requests'])}) : ({replay})"
+        f"request.operation == 'CREATE' ? ({plain_condition('object', *KEY_TESTS[table], ['requests'])}) : ({replay})"
     )
 
 
@@ -155,7 +163,7 @@ def is_webhook_called(oracle, expression, objects, **review_fields):
 
 
 def assert_equal_results(oracle, expression, plain, objects, **review_fields):
-    """Assert that both forms give equal results for each object, and that each result occurs for more than ten objects."""
+    """Assert that both forms give equal results for each object, and that more than ten results are true and more than ten false."""
     results = is_webhook_called(oracle, expression, objects, **review_fields)
     plain_results = is_webhook_called(oracle, plain, objects, **review_fields)
     differing = [
@@ -195,7 +203,7 @@ def test_the_validation_condition_of_workloads_equals_its_plain_form(condition_o
         for entry in webhook.get("matchConditions", [])
         if webhook["name"].startswith("workloads.") and entry["name"] == "names-an-accelerator"
     ]
-    plain = plain_condition(root, *PLAIN_PARTS["built in"], ["limits", "requests"])
+    plain = plain_condition(root, *KEY_TESTS["built in"], ["limits", "requests"])
     assert_equal_results(condition_oracle, condition, plain, random_objects(workload, kind), resource=resource)
 
 
@@ -214,22 +222,22 @@ def defaulted(value):
     return defaulted_pod
 
 
-def test_the_match_conditions_select_every_pod_a_dialect_changes(condition_oracle):
+def test_the_match_conditions_select_every_pod_that_is_changed(condition_oracle):
     pods = [defaulted(row.pod) for name, row in CASES.values() if not row.config.get("dialects")]
-    acting = [pod for pod in pods if not passes(pod)]
-    assert len(acting) > 30
-    assert all(is_webhook_called(condition_oracle, on_mutate(BUILT_IN), acting))
+    changed_pods = [pod for pod in pods if not is_left_unchanged(pod)]
+    assert len(changed_pods) > 30
+    assert all(is_webhook_called(condition_oracle, on_mutate(BUILT_IN), changed_pods))
 
 
-def test_the_webhook_would_leave_pods_unchanged_that_the_conditions_skip(condition_oracle):
+def test_pods_that_the_conditions_skip_would_be_left_unchanged(condition_oracle):
     pods = [defaulted(pod) for pod in random_objects(random_pod, "alone")]
     results = is_webhook_called(condition_oracle, on_mutate(BUILT_IN), pods)
     skipped = [pod for pod, is_called in zip(pods, results, strict=True) if not is_called]
     assert len(skipped) > 100
-    assert [pod for pod in skipped if not passes(pod)] == []
+    assert [pod for pod in skipped if not is_left_unchanged(pod)] == []
 
 
-def passes(pod):
+def is_left_unchanged(pod):
     """Return whether the webhook would leave a pod unchanged."""
     enforcing = state(mode="enforce")
     response = answer(reviewing.decide_review("mutate", review(pod, namespace="ns"), enforcing))
@@ -239,14 +247,14 @@ def passes(pod):
 # Cost
 
 
-def test_a_maximal_dialect_does_not_raise_the_cost_for_others(condition_oracle):
+def test_a_maximal_dialect_does_not_make_other_pods_cost_more(condition_oracle):
     keys = [Row(name=f"{'d' * 40}{i}.example.org/x", meaning="a card") for i in range(MAX_ROWS)]
     maximal = Dialect(name="own", title="Own", keys=tuple(keys))
     amounts = {"cpu": "1", f"{'x' * 50}.example.com/{'y' * 60}": "1"}
     containers = [{"name": f"c{i}", "image": "none", "resources": {"requests": amounts}} for i in range(800)]
     pods = [{"apiVersion": "v1", "kind": "Pod", "spec": {"containers": containers}}]
     (without_dialect,), (with_dialect,) = (
-        outcomes(condition_oracle, on_mutate(tables), pods) for tables in (BUILT_IN, (*BUILT_IN, maximal))
+        outcomes(condition_oracle, on_mutate(dialects), pods) for dialects in (BUILT_IN, (*BUILT_IN, maximal))
     )
     assert not with_dialect["called"]
     assert with_dialect["cost"] <= 1.1 * without_dialect["cost"]
@@ -313,7 +321,7 @@ def test_pods_for_cpu_claims_reach_the_webhook_only_where_enabled(condition_orac
     assert not any(is_webhook_called(condition_oracle, on_mutate(BUILT_IN, except_ns), pods))
 
 
-def test_cpu_conditions_fail_on_no_random_pod_and_cost_little(condition_oracle):
+def test_cpu_conditions_never_fail_on_random_pods_and_cost_little(condition_oracle):
     assert_equal_results(
         condition_oracle,
         on_mutate(BUILT_IN, CPU_CLAIMS_IN_NS),

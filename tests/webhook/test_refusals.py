@@ -5,7 +5,7 @@ from dra.finding import stated
 from webhook.refusals import Code
 
 
-def test_every_code_states_the_outcome_without_drawbridge():
+def test_every_code_states_what_would_happen_without_drawbridge():
     assert [code for code in CODES if code.startswith("R")] == list(Code)
     assert all(CODES[code].without for code in Code)
 

@@ -21,7 +21,7 @@ from webhook.state.configuration import DEFAULT, Configuration
 DIALECTS = Configuration().dialects
 
 
-def webhooks(options=Registration()):  # noqa: B008  a value
+def webhooks(options=Registration()):  # noqa: B008  immutable
     return [webhook for configuration in configurations(DIALECTS, options) for webhook in configuration["webhooks"]]
 
 
@@ -38,7 +38,7 @@ def test_drawbridges_namespace_is_always_excluded():
         assert names == {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["own"]}
 
 
-def test_only_pods_follow_the_admins_failure_policy():
+def test_only_webhooks_for_pods_use_the_configured_failure_policy():
     for webhook in webhooks(Registration(failure_policy="Fail", devices=True)):
         assert (webhook["failurePolicy"] == "Fail") == webhook["name"].startswith("pods.")
 
@@ -49,7 +49,7 @@ def test_with_opt_in_only_labelled_namespaces_are_reviewed():
 
 
 @pytest.mark.parametrize("opt_in", [False, True])
-def test_quotas_apply_in_every_namespace_mode(opt_in):
+def test_quotas_apply_in_namespaces_of_every_mode(opt_in):
     for webhook in quota_configuration(Registration(opt_in=opt_in))["webhooks"]:
         keys = [expression["key"] for expression in webhook["namespaceSelector"]["matchExpressions"]]
         assert keys == ["kubernetes.io/metadata.name"]
@@ -81,7 +81,7 @@ def test_pods_with_keys_of_a_custom_dialect_are_sent():
             Row(name="gpu.example.org/card", meaning="a card"),
             Row(name="bare-gpu", meaning="a card"),
             Row(name="it's/quoted", place=Position.ANNOTATION, role="count", meaning="odd"),
-            Row(name="example.org/part-<name>", place=Position.ANNOTATION, role="count", meaning="a family"),
+            Row(name="example.org/part-<name>", place=Position.ANNOTATION, role="count", meaning="a part"),
         ),
     )
     file = msgspec.structs.replace(DEFAULT, dialects=(dialect,))
@@ -92,17 +92,17 @@ def test_pods_with_keys_of_a_custom_dialect_are_sent():
     assert "k.startsWith('example.org/part-')" in expression
 
 
-IN_BATCH = CPUClaims(namespaces={"batch": "translate"})
+CPU_CLAIMS_IN_BATCH = CPUClaims(namespaces={"batch": "translate"})
 
 
 def test_pods_reach_the_webhook_for_cpus_only_where_configured():
     plain = on_mutate(DIALECTS)
     assert on_mutate(DIALECTS, CPUClaims(namespaces={"batch": "leave"})) == plain
     assert "request.namespace" not in plain
-    in_batch = on_mutate(DIALECTS, IN_BATCH)
+    in_batch = on_mutate(DIALECTS, CPU_CLAIMS_IN_BATCH)
     assert "request.namespace in ['batch'] && (" in in_batch
     assert "!(request.namespace in ['batch']) && (" in on_mutate(DIALECTS, CPUClaims(default="translate", namespaces={"batch": "leave"}))  # fmt: skip
-    webhook_configurations = configurations(DIALECTS, Registration(cpus=IN_BATCH))
+    webhook_configurations = configurations(DIALECTS, Registration(cpus=CPU_CLAIMS_IN_BATCH))
     assert webhook_configurations[0]["webhooks"][0]["matchConditions"][0]["expression"] == in_batch
     # The validating webhooks do not depend on CPU claims.
     assert webhook_configurations[1] == configurations(DIALECTS, Registration())[1]
@@ -113,12 +113,12 @@ def test_cpus_of_namespaces_outside_the_condition_are_reported():
         return Configuration(msgspec.structs.replace(DEFAULT, cpu_claims=cpus))
 
     everywhere = CPUClaims(default="translate")
-    assert names_not_sent_by(on_mutate(DIALECTS), with_cpu_claims(IN_BATCH)) == ["cpu"]
+    assert names_not_sent_by(on_mutate(DIALECTS), with_cpu_claims(CPU_CLAIMS_IN_BATCH)) == ["cpu"]
     assert names_not_sent_by(on_mutate(DIALECTS, everywhere), with_cpu_claims(everywhere)) == []
-    assert names_not_sent_by(on_mutate(DIALECTS, IN_BATCH), with_cpu_claims(everywhere)) == ["cpu"]
+    assert names_not_sent_by(on_mutate(DIALECTS, CPU_CLAIMS_IN_BATCH), with_cpu_claims(everywhere)) == ["cpu"]
     assert names_not_sent_by(on_mutate(DIALECTS), with_cpu_claims(CPUClaims())) == []
-    assert names_not_sent(with_cpu_claims(IN_BATCH), with_cpu_claims(everywhere)) == []
-    assert names_not_sent(with_cpu_claims(everywhere), with_cpu_claims(IN_BATCH)) == ["cpu"]
+    assert names_not_sent(with_cpu_claims(CPU_CLAIMS_IN_BATCH), with_cpu_claims(everywhere)) == []
+    assert names_not_sent(with_cpu_claims(everywhere), with_cpu_claims(CPU_CLAIMS_IN_BATCH)) == ["cpu"]
     assert names_not_sent(with_cpu_claims(CPUClaims()), with_cpu_claims(everywhere)) == []
 
 
@@ -138,8 +138,8 @@ def test_without_a_bundle_the_rules_are_only_in_an_annotation():
         configurations(DIALECTS, Registration(devices=True)), complete, strict=True
     ):
         assert not any("rules" in webhook for webhook in configuration["webhooks"])
-        waiting = json.loads(configuration["metadata"]["annotations"][RULES])
-        assert waiting == {webhook["name"]: webhook["rules"] for webhook in complete_configuration["webhooks"]}
+        annotated_rules = json.loads(configuration["metadata"]["annotations"][RULES])
+        assert annotated_rules == {webhook["name"]: webhook["rules"] for webhook in complete_configuration["webhooks"]}
 
 
 @pytest.mark.parametrize(
@@ -158,12 +158,12 @@ def test_the_webhook_configuration_names_what_maintains_the_ca_bundle(options, a
 
 def test_a_plain_pod_matches_a_single_webhook():
     """All webhooks for pods except one require a label that only drawbridge sets."""
-    of_pods = [webhook for webhook in webhooks(Registration()) if webhook["name"].startswith("pods.")]
-    labels = [webhook["objectSelector"].get("matchLabels") for webhook in of_pods]
+    pod_webhooks = [webhook for webhook in webhooks(Registration()) if webhook["name"].startswith("pods.")]
+    labels = [webhook["objectSelector"].get("matchLabels") for webhook in pod_webhooks]
     assert labels == [None, {"drawbridge.dev/translated": "true"}]
 
 
-def test_a_pod_with_the_skip_label_is_excluded_everywhere():
+def test_every_webhook_for_pods_excludes_pods_labelled_skip():
     selectors = [w["objectSelector"] for w in webhooks(Registration()) if w["name"].startswith("pods.")]
     skipped = {"key": "drawbridge.dev/skip", "operator": "NotIn", "values": ["true"]}
     assert [selector["matchExpressions"] for selector in selectors] == [[skipped]] * 2
