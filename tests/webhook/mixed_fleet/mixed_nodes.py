@@ -15,11 +15,12 @@ CLASS = device_class(DRIVER, f"device.driver == '{DRIVER}'")
 
 
 def plugin_node(name, amount=None, *, labels=None, **spec):
-    """Return a node whose device plugin offers `amount` GPUs."""
+    """Return a node whose device plugin offers `amount` GPUs, or a node without a device plugin."""
     return node(name, allocatable=None if amount is None else {GPU: str(amount)}, labels=labels, **spec)
 
 
 def published(name, count=4):
+    """Return the ResourceSlice of a node with `count` GPUs."""
     return resource_slice(name, *(device(i) for i in range(count)), driver=DRIVER, pool=name, nodeName=name)
 
 
@@ -61,7 +62,7 @@ def state_with(*objects, policy=None, counted=True, **fields):
 
 
 def decision_of(item, state):
-    """Return the mechanism that the webhook chooses for a pod, the reason, and the response. A pod in a file must get the same."""
+    """Return the mechanism that the webhook chooses for a pod, the reason, and the response. Assert that the pod gets the same in a file."""
     outcome = reviewing.decide_review("mutate", review(item, namespace=item["metadata"]["namespace"]), state)
     response = answer(outcome)
     assert response["allowed"], response

@@ -53,6 +53,7 @@ def test_the_preferred_mechanism_is_used_unless_only_it_is_full(policy, other_ob
     mechanism, reason, response = decision_of(gpu_pod(), state_with(*MIXED, *other_objects, policy=policy))
     assert mechanism == expected_mechanism
     assert reason_part in reason
+    # The annotation has only the part of the reason that is about the choice.
     assert (
         response["auditAnnotations"]["served-by"]
         == reason.rpartition("publish it as a whole GPU (class gpu.nvidia.com); ")[2]
@@ -69,25 +70,27 @@ def test_a_pod_without_the_preferred_mechanism_is_warned():
 
 
 def test_an_impossible_mechanism_is_avoided_even_if_preferred():
-    wide = state_with(*old_node("old-1", 2), *new_node("new-1", 4), claim_holding("new-1", 4), policy=PREFER_PLUGIN)
-    assert decision_of(gpu_pod(amount=4), wide)[0] == "dra"
-    narrow = state_with(
+    few_plugin_devices = state_with(
+        *old_node("old-1", 2), *new_node("new-1", 4), claim_holding("new-1", 4), policy=PREFER_PLUGIN
+    )
+    assert decision_of(gpu_pod(amount=4), few_plugin_devices)[0] == "dra"
+    few_dra_devices = state_with(
         *old_node("old-1", 8),
         *new_node("new-1", 4),
         *new_node("new-2", 4),
         gpu_pod("full", 8, nodeName="old-1"),
         policy=PREFER_DRA,
     )
-    mechanism, reason, _ = decision_of(gpu_pod(amount=8), narrow)
+    mechanism, reason, _ = decision_of(gpu_pod(amount=8), few_dra_devices)
     assert mechanism == "plugin"
     assert "no node with a driver could serve this pod" in reason
 
 
 def test_free_devices_of_several_nodes_do_not_add_up():
-    """Four devices are free on nodes with the device plugin, and no node has two of them."""
-    ones = [gpu_pod(f"full-{i}", 3, nodeName=f"old-{i}") for i in (1, 2, 3)]
-    assert decision_of(gpu_pod(amount=2), state_with(*MIXED, *ones, policy=PREFER_PLUGIN))[0] == "dra"
-    assert decision_of(gpu_pod(amount=1), state_with(*MIXED, *ones, policy=PREFER_PLUGIN))[0] == "plugin"
+    """Three devices are free on nodes with the device plugin, one on each node."""
+    running_pods = [gpu_pod(f"full-{i}", 3, nodeName=f"old-{i}") for i in (1, 2, 3)]
+    assert decision_of(gpu_pod(amount=2), state_with(*MIXED, *running_pods, policy=PREFER_PLUGIN))[0] == "dra"
+    assert decision_of(gpu_pod(amount=1), state_with(*MIXED, *running_pods, policy=PREFER_PLUGIN))[0] == "plugin"
 
 
 CONSTRAINTS = {
@@ -130,7 +133,7 @@ def test_a_pod_gets_its_only_possible_mechanism(constraint):
     )
 
 
-def test_a_drained_node_has_no_free_devices():
+def test_devices_of_cordoned_or_tainted_nodes_are_not_free():
     assert (
         decision_of(
             gpu_pod(), state_with(*old_node("old-1", unschedulable=True), *new_node("new-1"), policy=PREFER_PLUGIN)
@@ -180,7 +183,7 @@ def test_unknown_device_usage_does_not_rule_out_the_preferred_mechanism():
     )
 
 
-def test_a_stale_cache_does_not_change_the_mechanism():
+def test_no_pod_gets_a_claim_while_the_cache_is_stale():
     state = msgspec.structs.replace(
         state_with(*MIXED, *OLD_NODES_FULL, policy=PREFER_PLUGIN), stock=None, confirmed=False
     )

@@ -15,9 +15,9 @@ INVALID_POLICIES = {
     "101 percent": ({GPU: {"percent": 101}}, "/mixed/nvidia.com~1gpu/percent", "101 is not a percentage"),
     "an unknown preference": ({GPU: {"prefer": "both"}}, "/mixed/nvidia.com~1gpu/prefer", ""),
     "an unknown key": ({"example.com/x": PREFER_DRA}, "/mixed/example.com~1x", "no dialect knows"),
-    "no namespace": ({GPU: PREFER_DRA | {"namespaces": {"A*": PREFER_DRA}}}, "/mixed/nvidia.com~1gpu/namespaces/A*", "not the name"),
-    "nothing for a namespace": ({GPU: PREFER_DRA | {"namespaces": {"a": {}}}}, "/mixed/nvidia.com~1gpu/namespaces/a", "nothing selects"),
-    "one in another": ({GPU: PREFER_DRA | {"namespaces": {"a": PREFER_DRA | {"namespaces": {}}}}}, "/mixed/nvidia.com~1gpu/namespaces/a", ""),
+    "an invalid name of a namespace": ({GPU: PREFER_DRA | {"namespaces": {"A*": PREFER_DRA}}}, "/mixed/nvidia.com~1gpu/namespaces/A*", "not the name"),
+    "no field for a namespace": ({GPU: PREFER_DRA | {"namespaces": {"a": {}}}}, "/mixed/nvidia.com~1gpu/namespaces/a", "nothing selects"),
+    "namespaces inside a namespace": ({GPU: PREFER_DRA | {"namespaces": {"a": PREFER_DRA | {"namespaces": {}}}}}, "/mixed/nvidia.com~1gpu/namespaces/a", ""),
     "a list": ([], "/mixed", ""),
     "a text": ({GPU: "dra"}, "/mixed/nvidia.com~1gpu", ""),
 }  # fmt: skip

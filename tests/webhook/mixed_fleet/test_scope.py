@@ -35,7 +35,7 @@ def test_a_namespace_may_have_its_own_policy():
     assert "in namespace slow nodes with a device plugin are preferred" in reason
 
 
-def test_pods_that_require_a_node_with_these_labels_prefer_drivers():
+def test_only_pods_that_select_the_policys_nodes_prefer_drivers():
     """All nodes have the label, so that nothing but the policy decides."""
     labels = {"labels": {"tier": "fast"}}
     state = state_with(
@@ -63,20 +63,21 @@ def test_a_growing_percentage_only_adds_workloads():
         translated_names[percent] = {
             name for name in map(str, range(40)) if decision_of(gpu_pod(name), state)[0] == "dra"
         }
+        # A second decision is the same.
         assert translated_names[percent] == {
             name for name in map(str, range(40)) if decision_of(gpu_pod(name), state)[0] == "dra"
         }
     assert not translated_names[0]
     assert translated_names[0] < translated_names[20] < translated_names[60] < translated_names[100]
     assert len(translated_names[100]) == 40
-    half_of_workloads = state_with(*MIXED, policy={"percent": 50})
-    assert len({decision_of(owned_pod(number), half_of_workloads)[0] for number in range(8)}) == 1, (
+    state_for_half = state_with(*MIXED, policy={"percent": 50})
+    assert len({decision_of(owned_pod(number), state_for_half)[0] for number in range(8)}) == 1, (
         "the pods of a workload stay together"
     )
 
 
 def test_a_deployment_in_a_file_is_decided_like_its_pods():
-    half_of_workloads = state_with(*MIXED, policy={"percent": 50})
+    state_for_half = state_with(*MIXED, policy={"percent": 50})
     for name in map("app-{}".format, range(12)):
         template = {"metadata": {"labels": {"a": "b"}}, "spec": gpu_pod()["spec"]}
         deployment = {
@@ -86,18 +87,18 @@ def test_a_deployment_in_a_file_is_decided_like_its_pods():
             "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
         }
         item = owned_pod(1, name=f"{name}-5d9")
-        assert bool(decide_object(deployment, half_of_workloads).operations) is (
-            decision_of(item, half_of_workloads)[0] == "dra"
+        assert bool(decide_object(deployment, state_for_half).operations) is (
+            decision_of(item, state_for_half)[0] == "dra"
         )
 
 
-def test_observe_and_warn_decide_equally_without_changes():
+def test_modes_observe_and_warn_decide_but_change_no_pod():
     for mode in ("observe", "warn"):
-        for policy, outcome_ in ((PREFER_PLUGIN, "left"), (PREFER_DRA, "would translate")):
+        for policy, expected_outcome in ((PREFER_PLUGIN, "left"), (PREFER_DRA, "would translate")):
             state = state_with(*MIXED, policy=policy)
             state = msgspec.structs.replace(state, namespaces={"ns": {MODE_LABEL: mode}})
             outcome = reviewing.decide_review("mutate", review(gpu_pod(), namespace="ns"), state)
-            assert outcome.record.outcome == outcome_
+            assert outcome.record.outcome == expected_outcome
             assert "patch" not in answer(outcome)
 
 
@@ -116,18 +117,21 @@ def test_a_translated_pod_stays_translated_on_reinvocation():
     assert "patch" not in answer(outcome)
 
 
-def test_a_lying_node_affects_only_itself():
+def test_a_false_amount_of_one_node_changes_no_mechanism():
     """A compromised node that reports free devices attracts pods, with and without drawbridge. It does not hide free devices of other nodes."""
-    lying_node = plugin_node("liar", 10**9)
-    assert decision_of(gpu_pod(), state_with(*MIXED, lying_node, policy=PREFER_DRA))[0] == "dra"
-    assert decision_of(gpu_pod(), state_with(*MIXED, plugin_node("liar", -4), policy=PREFER_PLUGIN))[0] == "plugin"
-    pod_on_lying_node = gpu_pod("beyond", 10**9, nodeName="liar")
+    compromised_node = plugin_node("compromised", 10**9)
+    assert decision_of(gpu_pod(), state_with(*MIXED, compromised_node, policy=PREFER_DRA))[0] == "dra"
     assert (
-        decision_of(gpu_pod(), state_with(*MIXED, lying_node, pod_on_lying_node, policy=PREFER_PLUGIN))[0] == "plugin"
+        decision_of(gpu_pod(), state_with(*MIXED, plugin_node("compromised", -4), policy=PREFER_PLUGIN))[0] == "plugin"
+    )
+    pod_on_compromised_node = gpu_pod("beyond", 10**9, nodeName="compromised")
+    assert (
+        decision_of(gpu_pod(), state_with(*MIXED, compromised_node, pod_on_compromised_node, policy=PREFER_PLUGIN))[0]
+        == "plugin"
     )
 
 
-def test_labels_for_shared_gpus_take_precedence():
+def test_labels_for_shared_gpus_take_precedence_over_the_policy():
     """A policy states which nodes are preferred, not what a unit means. Replicas of a GPU stay with their device plugin."""
     shared = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
     nodes = [node for i in range(3) for node in old_node(f"shared-{i}", labels=shared)]
@@ -138,7 +142,7 @@ def test_labels_for_shared_gpus_take_precedence():
     assert "time-slicing" in outcome.record.decisions[0].detail
 
 
-def test_a_device_plugin_workload_has_no_claim_warnings():
+def test_a_workload_for_device_plugins_gets_no_warning_about_claims():
     template = {"metadata": {"labels": {"a": "b"}}, "spec": gpu_pod(amount=4)["spec"]}
     deployment = {
         "apiVersion": "apps/v1",
@@ -165,7 +169,7 @@ def test_a_choice_examines_each_node_only_a_few_times():
     budget = Budget(10**6)
     choice = choose(preference, [], state, budget)
     assert choice is not None
-    assert 10**6 - budget.left < 400
+    assert 10**6 - budget.left < 400  # fewer than four steps for each of the 120 nodes
 
 
 @pytest.mark.parametrize("terms", [8, 200])

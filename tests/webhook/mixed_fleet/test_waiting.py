@@ -1,4 +1,4 @@
-"""With random mixed fleets and policies, no translated pod waits if its original would have run. kube-scheduler's own plugins answer both."""
+"""With random mixed fleets and policies, no translated pod waits if its original would have run. kube-scheduler's own plugins judge both pods."""
 
 import random
 from collections import Counter
@@ -113,7 +113,7 @@ def without_key(pod):
 
 
 def question_of(pod, nodes, objects):
-    """Return the question to kube-scheduler's allocator: which of these nodes have the pod's devices. Its claim is not drawbridge's."""
+    """Return the question to kube-scheduler's allocator: which of these nodes have the pod's devices. The claim is not the one that drawbridge makes."""
     request = {
         "deviceClassName": DRIVER,
         "allocationMode": "ExactCount",
@@ -125,14 +125,14 @@ def question_of(pod, nodes, objects):
     return {"nodes": nodes, "claims": [claim], "slices": slices, "classes": [CLASS]}
 
 
-@pytest.mark.parametrize("declared", [{}, {"meanings": {GPU: "whole"}}, {"mixed": {GPU: {"prefer": "dra"}}}], ids=str)
-def test_no_translated_pod_waits_where_its_original_would_have_run(declared, filter_oracle, allocate_oracle):
+@pytest.mark.parametrize("settings", [{}, {"meanings": {GPU: "whole"}}, {"mixed": {GPU: {"prefer": "dra"}}}], ids=str)
+def test_no_translated_pod_waits_where_its_original_would_have_run(settings, filter_oracle, allocate_oracle):
     counts = Counter()
     for seed in range(CASES):
         rng = random.Random(f"pins {seed}")
         objects, pod = drawn_fleet(rng), drawn_pod(rng)
         nodes = [obj for obj in objects if obj["kind"] == "Node"]
-        state = state_of_files(manifests.parse(manifests.dump(objects)), configured(mode="enforce", **declared))
+        state = state_of_files(manifests.parse(manifests.dump(objects)), configured(mode="enforce", **settings))
         verdict = decide_object(pod, state)
         original_answer, translated_answer = filter_oracle.ask_all(
             [{"pod": variant, "nodes": nodes} for variant in (pod, without_key(pod))]
