@@ -1,4 +1,4 @@
-"""The maker of claims does not exceed its budget."""
+"""The maker of claims stops at the end of its budget. A result that it has cached costs nothing."""
 
 import pytest
 
@@ -14,7 +14,7 @@ MAKER = ClaimMaker(Configuration(), Inventory.gather([CLASS], [SLICE], [NODE]))
 
 
 @pytest.mark.parametrize("field", ["models", "not_models", "uuids", "not_uuids"])
-def test_selectors_of_long_lists_exceed_a_small_budget(field):
+def test_selectors_of_long_lists_exceed_a_small_budget_unless_cached(field):
     long_demand = Demand(target="gpu", **{field: tuple(f"{field}{i}" for i in range(100))})
     with pytest.raises(OutOfBudget):
         MAKER.make(long_demand, Budget(max_call_steps=4_000))

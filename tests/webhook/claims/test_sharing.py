@@ -20,7 +20,10 @@ def container_with_gpus(name: str, count: int, **fields) -> dict:
 
 
 def devices_and_total(value: dict) -> tuple[dict[str, set[tuple[str, str, int]]], int]:
-    """Return the devices that each container uses, and the number of devices of all claims."""
+    """Return the devices that each container uses, and the number of devices of all claims.
+
+    A device is a claim, a request and an index.
+    """
     verdict = verdict_of(value, **WHOLE_GPUS)
     assert not verdict.refusals
     spec = patched(value, verdict)["spec"] if verdict.changed else value["spec"]
@@ -37,7 +40,7 @@ def devices_and_total(value: dict) -> tuple[dict[str, set[tuple[str, str, int]]]
             if claim.get("request", name) == name
             for i in range(count)
         }
-    return devices_by_container, sum(count for part in counts_by_request.values() for count in part.values())
+    return devices_by_container, sum(count for counts in counts_by_request.values() for count in counts.values())
 
 
 def effective_request(value: dict) -> int:
@@ -95,6 +98,7 @@ def test_concurrent_containers_never_share_a_device(value):
 
 
 def test_an_init_container_reuses_some_devices_of_two_claims():
+    # A claim can have 32 devices, so 40 GPUs need two claims.
     manifest = pod({GPU: 40}, init=(container_with_gpus("i", 35),))
     devices_by_container, total = devices_and_total(manifest)
     assert (len(devices_by_container["i"]), len(devices_by_container["c0"]), total) == (35, 40, 40)
@@ -124,10 +128,11 @@ def claims_and_warnings(*limits: dict, init: dict) -> tuple[dict, tuple[str, ...
     return claims_by_container, verdict.warnings
 
 
+# A pod with this key requests a share of a GPU: the memory in MiB.
 MEM = "nvidia.com/gpumem"
 
 
-def test_an_init_container_with_equal_share_uses_one_claim():
+def test_an_init_container_with_an_equal_share_reuses_the_claim():
     claims_by_container, _ = claims_and_warnings({MEM: 3000}, init={MEM: 3000})
     assert claims_by_container == {"i": ["drawbridge-c0-gpu"], "c0": ["drawbridge-c0-gpu"]}
 
@@ -156,28 +161,28 @@ def test_a_sidecar_shares_its_claim_with_no_later_init_container():
     assert len(patched_spec["resourceClaims"]) == 2
 
 
-SHARE = Demand(target="vgpu", memory=10, cores=10)
+GPU_SHARE = Demand(target="vgpu", memory=10, cores=10)
 
 
 @pytest.mark.parametrize(
     ("later_demand", "init_demand", "is_reused"),
     [
-        (SHARE, SHARE, True),
-        (SHARE, Demand(target="vgpu", memory=5, cores=10), True),
-        (SHARE, Demand(target="vgpu", memory=11, cores=10), False),
-        (SHARE, Demand(target="vgpu", memory=5, cores=11), False),
-        (SHARE, Demand(target="vgpu"), False),
-        (Demand(target="vgpu"), SHARE, True),
-        (Demand(target="vgpu", cores=10), SHARE, True),
-        (SHARE, Demand(target="vgpu", cores=10), False),
-        (SHARE, Demand(target="gpu", memory=5, cores=10), False),
-        (SHARE, Demand(target="vgpu", memory=5, cores=10, models=("x",)), False),
-        (SHARE.times(2), SHARE, True),
-        (SHARE, SHARE.times(2), False),
+        (GPU_SHARE, GPU_SHARE, True),
+        (GPU_SHARE, Demand(target="vgpu", memory=5, cores=10), True),
+        (GPU_SHARE, Demand(target="vgpu", memory=11, cores=10), False),
+        (GPU_SHARE, Demand(target="vgpu", memory=5, cores=11), False),
+        (GPU_SHARE, Demand(target="vgpu"), False),
+        (Demand(target="vgpu"), GPU_SHARE, True),
+        (Demand(target="vgpu", cores=10), GPU_SHARE, True),
+        (GPU_SHARE, Demand(target="vgpu", cores=10), False),
+        (GPU_SHARE, Demand(target="gpu", memory=5, cores=10), False),
+        (GPU_SHARE, Demand(target="vgpu", memory=5, cores=10, models=("x",)), False),
+        (GPU_SHARE.times(2), GPU_SHARE, True),
+        (GPU_SHARE, GPU_SHARE.times(2), False),
         (Demand(target="vgpu", memory_percent=50, cores=0), Demand(target="vgpu", memory_percent=40, cores=0), False),
     ],
 )
-def test_an_init_container_reuses_a_claim_with_enough_amounts(later_demand, init_demand, is_reused):
+def test_an_init_container_reuses_only_claims_that_surely_suffice(later_demand, init_demand, is_reused):
     claims = Claims(specs=(ResourceClaimSpec(),), needs=(), base="gpu")
     later_container = ContainerDemand(container="c", demand=later_demand, claims=claims, separable=False, order=1)
     init_container = ContainerDemand(

@@ -86,7 +86,7 @@ def test_raw_and_typed_pods_have_the_same_identity():
 
 
 @pytest.mark.parametrize("raw", [{}, {"metadata": None, "spec": []}, {"metadata": {"annotations": 1, "name": 7}}])
-def test_a_malformed_pod_has_an_identity_without_a_name(raw):
+def test_a_malformed_pod_has_an_identity_with_its_namespace(raw):
     assert template.identify_raw(raw, "team-a").namespace == "team-a"
 
 

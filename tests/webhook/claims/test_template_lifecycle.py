@@ -41,6 +41,7 @@ def signed_pod(*templates, annotation=None, phase="Pending", namespace="ns", nam
 
 
 def stored(spec, name=NAME, labels=None, **metadata):
+    """Return a template of the cluster, with the labels of drawbridge or with `labels` instead."""
     value = template.object_of(name, spec, "ns")
     value["metadata"] |= metadata | ({} if labels is None else {"labels": labels})
     return wire.convert(value, ResourceClaimTemplate)
@@ -98,6 +99,7 @@ def test_only_our_own_template_with_other_content_is_replaced(other_spec):
 
 
 def test_a_mismatched_unused_template_has_no_grace_period():
+    """The hash in the name of the template is not that of its content."""
     mismatched = stored(spec(7))
     assert template_lifecycle.sweep({}, [mismatched], frozenset(), now=0.0, grace=60.0)[1] == [mismatched]
     assert template_lifecycle.sweep({}, [mismatched], frozenset({("ns", NAME)}), now=0.0, grace=60.0)[1] == []
@@ -133,8 +135,10 @@ def test_a_quota_on_the_original_key_blocks_the_template():
 
 
 def test_a_limit_range_on_the_original_key_blocks_the_template():
-    ranged = state(limit_ranges={"ns": frozenset({"nvidia.com/gpu"})})
-    assert "LimitRange limits nvidia.com/gpu" in template_lifecycle.objection(signed_pod(NAME), [SIGNED_SPEC], ranged)
+    with_limit_range = state(limit_ranges={"ns": frozenset({"nvidia.com/gpu"})})
+    assert "LimitRange limits nvidia.com/gpu" in template_lifecycle.objection(
+        signed_pod(NAME), [SIGNED_SPEC], with_limit_range
+    )
     assert (
         template_lifecycle.objection(signed_pod(NAME), [SIGNED_SPEC], state(limit_ranges={"ns": frozenset({"cpu"})}))
         == ""
@@ -142,6 +146,7 @@ def test_a_limit_range_on_the_original_key_blocks_the_template():
 
 
 def test_a_mapped_or_charged_quota_blocks_no_template():
+    """Claims do not bypass a quota that the configuration maps to a new key, or that Kubernetes charges for the claims."""
     limited = {"quotas": {"ns": frozenset({"requests.nvidia.com/gpu"})}}
     mapped = Configuration(msgspec.structs.replace(DEFAULT, quotas={"nvidia.com/gpu": "x"}))
     assert template_lifecycle.objection(signed_pod(NAME), [SIGNED_SPEC], state(configuration=mapped, **limited)) == ""
@@ -178,7 +183,7 @@ def test_a_canary_percentage_selects_the_same_pods_as_at_admission():
         assert (template_lifecycle.objection(stored_pod, [SIGNED_SPEC], cluster_state) == "") is is_enforced
 
 
-# A name that another template may have
+# Conflicts of names
 
 
 def test_a_template_name_with_equal_content_is_free():
@@ -193,7 +198,7 @@ def test_a_template_name_with_equal_content_is_free():
     )
 
 
-def test_a_template_name_that_is_taken_names_its_owner():
+def test_a_conflict_of_names_reports_the_other_templates_owner():
     templates = {("ns", NAME): stored(spec(7)).spec.spec}
     (problem,) = template_lifecycle.name_conflicts(
         {NAME: SIGNED_SPEC}, "ns", state(templates=templates, template_owners={("ns", NAME): "it belongs to Job x"})
