@@ -11,8 +11,10 @@ from webhook.state import StateBuilder
 from webhook.state.features import Features
 
 GPU = "nvidia.com/gpu"
+# Settings of the bridge (drawbridge's allocator) that keep other schedulers from the devices of this driver.
 FENCED = {"schedulerName": "drawbridge", "drivers": ["gpu.nvidia.com"], "fence": True}
 DRIVER = "gpu.nvidia.com"
+# The extended resource by which any pod can request devices of this DeviceClass, whatever the class says.
 IMPLICIT = f"deviceclass.resource.kubernetes.io/{DRIVER}"
 # NVIDIA's chart renders this DeviceClass if the cluster serves resource.k8s.io/v1.
 CLASS = {

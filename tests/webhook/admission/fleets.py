@@ -13,7 +13,7 @@ def typed_node(name):
 
 
 def gpu_slice(node, count, *, memory="80Gi", slices=1, **device):
-    """Return a slice with `count` GPUs of a node. `device` has further fields of each GPU."""
+    """Return a slice with `count` GPUs of a node, whose pool has `slices` slices in all. `device` has further fields of each GPU."""
     devices = [{"name": f"gpu-{i}", "capacity": {"memory": {"value": memory}}} | device for i in range(count)]
     fields = {"driver": DRIVER, "pool": node, "nodeName": node, "resourceSliceCount": slices}
     return typed(resource_slice(f"{node}-s", *devices, **fields))
@@ -31,11 +31,12 @@ def claim_for(count=1, *, name="c", cel="", held_devices=(), class_=DRIVER, **co
     return typed(claim(name, request, namespace="ns", constraints=constraints, status=status))
 
 
-def stock(*further_objects, nodes=("n0", "n1"), count=4, **slices):
+def stock(*further_objects, nodes=("n0", "n1"), count=4, **slice_fields):
+    """Return a stock (the objects that the allocator knows) of nodes with `count` GPUs each, and further objects."""
     objects = [*further_objects]
     return Stock.of(
         nodes=[typed_node(name) for name in nodes],
-        slices=[gpu_slice(name, count, **slices) for name in nodes],
+        slices=[gpu_slice(name, count, **slice_fields) for name in nodes],
         classes=[typed_class(), *[o for o in objects if isinstance(o, DeviceClass)]],
         claims=[o for o in objects if isinstance(o, ResourceClaim)],
         rules=[o for o in objects if isinstance(o, DeviceTaintRule)],

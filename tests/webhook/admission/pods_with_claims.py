@@ -32,6 +32,7 @@ def claim_spec_for(count):
 
 
 def template_of(count):
+    """Return the claim spec of a template for `count` devices, as the webhook's state has it."""
     return claim_spec(wire.convert(claim_spec_for(count), ResourceClaimSpec))
 
 
@@ -43,22 +44,25 @@ def state_with_template(count, mode="enforce"):
 
 
 def state_with_plugin_node():
-    labels = {"metadata": {"name": "old", "labels": {"of": "old"}}}
+    """Return a state with slices of the nodes n, m and o, and the node `old` with device plugins."""
+    labelled_node = {"metadata": {"name": "old", "labels": {"of": "old"}}}
     amounts = {"nvidia.com/gpu": "16", "rdma/hca": "1"}
-    old = wire.convert(labels | {"status": {"allocatable": amounts}}, Node)
+    old = wire.convert(labelled_node | {"status": {"allocatable": amounts}}, Node)
     mixed = msgspec.structs.replace(
-        ENFORCE, fleet=Inventory.gather([CLASS], [SLICE, *map(_slice_of, "mo")], [NODE, old])
+        ENFORCE, fleet=Inventory.gather([CLASS], [SLICE, *map(slice_of, ("m", "o"))], [NODE, old])
     )
     return msgspec.structs.replace(mixed, stock=mixed.stock.with_all([old]))
 
 
-def _slice_of(node):
+def slice_of(node):
+    """Return SLICE as a slice of another node."""
     spec = msgspec.structs.replace(SLICE.spec, node_name=node, pool=msgspec.structs.replace(SLICE.spec.pool, name=node))
     metadata = msgspec.structs.replace(SLICE.metadata, name=f"s-{node}")
     return msgspec.structs.replace(SLICE, metadata=metadata, spec=spec)
 
 
 def workload_outcome(obj, world):
+    """Return the outcome of the validating review of a Job whose pods have the spec of this pod."""
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -85,6 +85,7 @@ def applied(obj, outcome):
 
 
 def mutated(obj, current_state=ENFORCE, **kwargs):
+    """Return the object after its mutating review, and the outcome of the review."""
     outcome = admission.decide_review("mutate", review(obj, **kwargs), current_state)
     return applied(obj, outcome), outcome
 
@@ -95,6 +96,7 @@ def translated(obj):
 
 
 def untouched(outcome):
+    """Return whether an answer admits the object without a patch or a warning."""
     return answer(outcome) == {"uid": "u", "allowed": True}
 
 
@@ -112,6 +114,7 @@ FORGED = {
 
 
 def validated(obj, current_state=ENFORCE, **kwargs):
+    """Return the outcome of the validating review of an object."""
     return admission.decide_review("validate", review(obj, **kwargs), current_state)
 
 
@@ -131,7 +134,7 @@ def limited_workload(kind="Deployment", **limits):
 
 
 def broken(value, rng):
-    """Return a copy of a JSON value with one part replaced by a value of another type."""
+    """Return a copy of a JSON value with one part replaced by a value that does not suit it."""
     value = copy.deepcopy(value)
     junk = rng.choice([None, 0, -1, 1e300, True, "", "\u0000", "x" * 300, [], {}, [None], {"": None}, [[[]]]])
     parent = value

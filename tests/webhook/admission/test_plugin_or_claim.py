@@ -8,7 +8,7 @@ import pytest
 
 from dra import wire
 from dra.objects.node import Node
-from tests.webhook.admission.pods_with_claims import _slice_of, review_outcome, state_with_plugin_node, workload_outcome
+from tests.webhook.admission.pods_with_claims import review_outcome, slice_of, state_with_plugin_node, workload_outcome
 from tests.webhook.admission.reviews import CLASS, ENFORCE, NODE, SLICE, answer, gpu_pod, review
 from tests.webhook.pods import configured
 from webhook.admission import decide_object
@@ -17,11 +17,11 @@ from webhook.state import Configuration
 from webhook.state.inventory import Inventory
 
 
-def test_a_pod_only_for_a_device_plugin_is_not_translated():
+def test_a_pod_that_only_device_plugins_serve_is_not_translated():
     """No node with a DRA driver has sixteen GPUs, but a node with the device plugin has."""
     other_nodes = [wire.convert({"metadata": {"name": name}}, Node) for name in ("m", "o")]
     old = wire.convert({"metadata": {"name": "old"}, "status": {"allocatable": {"nvidia.com/gpu": "16"}}}, Node)
-    slices = [SLICE, *(_slice_of(node.metadata.name) for node in other_nodes)]
+    slices = [SLICE, *(slice_of(node.metadata.name) for node in other_nodes)]
     fleet = Inventory.gather([CLASS], slices, [NODE, *other_nodes, old])
     mixed = msgspec.structs.replace(ENFORCE, fleet=fleet)
     forged = gpu_pod(limits={"nvidia.com/gpu": "16"}, annotations={"drawbridge.dev/devices": "[]"})
@@ -36,9 +36,9 @@ def test_a_pod_only_for_a_device_plugin_is_not_translated():
     assert answer(review_outcome(gpu_pod(limits={"nvidia.com/gpu": "2"}), mixed))["patch"], (
         "a pod that a DRA node can serve is not translated"
     )
-    offline = decide_object(forged | {"metadata": {"name": "p", "namespace": "ns"}}, mixed)
-    assert not offline.refusals, "a file gets another decision than the pod"
-    assert {decision.outcome for decision in offline.decisions} == {"left"}
+    file_verdict = decide_object(forged | {"metadata": {"name": "p", "namespace": "ns"}}, mixed)
+    assert not file_verdict.refusals, "a file gets another decision than the pod"
+    assert {decision.outcome for decision in file_verdict.decisions} == {"left"}
 
 
 def in_autoscaled_pool(world, **changes):
@@ -47,52 +47,56 @@ def in_autoscaled_pool(world, **changes):
     for node in world.fleet.nodes.values():
         metadata = msgspec.structs.replace(node.metadata, labels={"cloud.google.com/gke-nodepool": "a"})
         nodes.append(msgspec.structs.replace(node, metadata=metadata))
-    fleet = Inventory.gather([CLASS], [SLICE, *map(_slice_of, "mo")], nodes)
+    fleet = Inventory.gather([CLASS], [SLICE, *map(slice_of, ("m", "o"))], nodes)
     file = msgspec.structs.replace(world.configuration.file, **changes)
     return msgspec.structs.replace(world, fleet=fleet, configuration=Configuration(file))
 
 
-MAY_COME = "this may never work, but an autoscaler may create another node (cloud.google.com/gke-nodepool): none of"
+NODE_MAY_BE_CREATED = (
+    "this may never work, but an autoscaler may create another node (cloud.google.com/gke-nodepool): none of"
+)
 
 
 @pytest.mark.parametrize("count", [16, 5])
 def test_a_pod_waits_for_an_autoscaler(count):
     pod_ = gpu_pod(limits={"nvidia.com/gpu": str(count)})
-    growing = in_autoscaled_pool(ENFORCE)
-    response = answer(review_outcome(pod_, growing))
+    autoscaled = in_autoscaled_pool(ENFORCE)
+    response = answer(review_outcome(pod_, autoscaled))
     assert "patch" in response
-    assert response["warnings"][0].startswith(MAY_COME.replace("none of", "the only node"))
-    assert MAY_COME.partition(" (")[0] in " ".join(answer(workload_outcome(pod_, growing))["warnings"])
-    verdict = decide_object(pod_ | {"metadata": {"name": "p", "namespace": "ns"}}, growing)
+    assert response["warnings"][0].startswith(NODE_MAY_BE_CREATED.replace("none of", "the only node"))
+    assert NODE_MAY_BE_CREATED.partition(" (")[0] in " ".join(answer(workload_outcome(pod_, autoscaled))["warnings"])
+    verdict = decide_object(pod_ | {"metadata": {"name": "p", "namespace": "ns"}}, autoscaled)
     assert verdict.templates
     assert not verdict.refusals
     assert [(decision.outcome, decision.code, decision.container) for decision in verdict.decisions] == [
         ("translated", "R023", "main")
     ]
     assert not answer(review_outcome(pod_, in_autoscaled_pool(ENFORCE, impossible="refuse")))["allowed"]
-    small = configured(nodeTemplates=[{"name": "t", "allocatable": {"nvidia.com/gpu": "4"}}]).file.node_templates
-    assert not answer(review_outcome(pod_, in_autoscaled_pool(ENFORCE, node_templates=small)))["allowed"], (
+    small_templates = configured(
+        nodeTemplates=[{"name": "t", "allocatable": {"nvidia.com/gpu": "4"}}]
+    ).file.node_templates
+    assert not answer(review_outcome(pod_, in_autoscaled_pool(ENFORCE, node_templates=small_templates)))["allowed"], (
         "the pod is admitted although no declared node template has enough devices"
     )
 
 
 def test_a_missing_class_is_refused_even_with_an_autoscaler():
-    growing = in_autoscaled_pool(ENFORCE)
+    autoscaled = in_autoscaled_pool(ENFORCE)
     absent = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "absent"}}]}}
     claim = {"kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": absent}
     body = review(claim, resource="resourceclaims", group="resource.k8s.io")
     assert (
         "DeviceClass absent does not exist"
-        in answer(admission.decide_review("validate", body, growing))["status"]["message"]
+        in answer(admission.decide_review("validate", body, autoscaled))["status"]["message"]
     )
 
 
 @pytest.mark.parametrize("impossible", ["auto", "warn"])
 def test_a_device_plugin_is_preferred_to_a_waiting_claim(impossible):
-    growing = msgspec.structs.replace(
+    autoscaled = msgspec.structs.replace(
         in_autoscaled_pool(state_with_plugin_node(), impossible=impossible), stock=ENFORCE.stock
     )
-    response = answer(review_outcome(gpu_pod(limits={"nvidia.com/gpu": "16"}), growing))
+    response = answer(review_outcome(gpu_pod(limits={"nvidia.com/gpu": "16"}), autoscaled))
     assert "patch" not in response
     assert "node old still serves nvidia.com/gpu" in response["warnings"][0]
 
@@ -100,7 +104,7 @@ def test_a_device_plugin_is_preferred_to_a_waiting_claim(impossible):
 def test_a_pod_impossible_for_both_mechanisms_is_refused():
     old = wire.convert({"metadata": {"name": "old"}, "status": {"allocatable": {"nvidia.com/gpu": "16"}}}, Node)
     other_nodes = [wire.convert({"metadata": {"name": name}}, Node) for name in ("m", "o")]
-    slices = [SLICE, *(_slice_of(node.metadata.name) for node in other_nodes)]
+    slices = [SLICE, *(slice_of(node.metadata.name) for node in other_nodes)]
     mixed = msgspec.structs.replace(ENFORCE, fleet=Inventory.gather([CLASS], slices, [NODE, *other_nodes, old]))
     mixed = msgspec.structs.replace(mixed, stock=mixed.stock.with_all([*other_nodes, old]))
     pod_ = gpu_pod(limits={"nvidia.com/gpu": "17"})
@@ -121,9 +125,14 @@ def test_plugin_keys_and_claims_are_judged_together():
 
 
 @pytest.mark.parametrize(("count", "refused"), [("16", False), ("17", True)])
-def test_a_daemon_set_is_not_refused_for_some_nodes(count, refused):
-    pods = {"metadata": {}, "spec": gpu_pod(limits={"nvidia.com/gpu": count})["spec"]}
-    daemon_set = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {"template": pods}}
+def test_a_daemon_set_is_refused_only_if_no_node_serves(count, refused):
+    template = {"metadata": {}, "spec": gpu_pod(limits={"nvidia.com/gpu": count})["spec"]}
+    daemon_set = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "d"},
+        "spec": {"template": template},
+    }
     assert bool(decide_object(daemon_set, state_with_plugin_node()).refusals) is refused
 
 

@@ -6,7 +6,7 @@ import pytest
 from dra import wire
 from dra.objects.node import Node
 from dra.stock.stock import Stock
-from tests.webhook.admission.pods_with_claims import _slice_of, review_outcome, state_with_plugin_node, workload_outcome
+from tests.webhook.admission.pods_with_claims import review_outcome, slice_of, state_with_plugin_node, workload_outcome
 from tests.webhook.admission.reviews import CLASS, ENFORCE, GPU, NODE, SLICE, STOCK, answer, gpu_pod
 from tests.webhook.pods import configured
 from webhook.admission import decide_object
@@ -17,12 +17,12 @@ from webhook.state.node_templates import prospects
 
 
 def _slice_with(count, name):
-    spec = msgspec.structs.replace(_slice_of(name).spec, devices=SLICE.spec.devices[:count])
-    return msgspec.structs.replace(_slice_of(name), spec=spec)
+    spec = msgspec.structs.replace(slice_of(name).spec, devices=SLICE.spec.devices[:count])
+    return msgspec.structs.replace(slice_of(name), spec=spec)
 
 
 def state_with_nodes(*, plugins=0, **fields):
-    """Return a state with nodes `small` (2 GPUs), `large` (4), `bare` (none published yet) and, with `plugins`, `old` (a device plugin)."""
+    """Return a state with nodes `small` (2 GPUs), `large` (4), `bare` (none published yet) and, with `plugins`, `old` (`plugins` GPUs of a device plugin)."""
     nodes = {
         name: wire.convert({"metadata": {"name": name, "labels": {"of": name}}}, Node)
         for name in ("small", "large", "bare")
@@ -99,18 +99,18 @@ def test_a_pod_waits_for_a_driver_that_may_start(by):
     )
     assert warning.startswith(opening)
     assert "requests class gpu.nvidia.com, but no such node has a whole GPU" in warning
-    [doubt] = decide_object(pod_restricted_to(3, "bare", by=by), state_with_nodes()).decisions
-    assert (doubt.code, doubt.remedy) == (
+    [decision] = decide_object(pod_restricted_to(3, "bare", by=by), state_with_nodes()).decisions
+    assert (decision.code, decision.remedy) == (
         "R020",
         "correct the pod's node selector or affinity, or request what these nodes have",
     )
 
 
-def test_a_pod_stays_with_plugins_unless_a_driver_may_start():
+def test_a_pod_gets_claims_if_a_driver_serves_or_may_start():
     mixed = state_with_nodes(plugins=8)
-    for count, node, moves in ((3, "small", False), (3, "bare", True), (2, "small", True)):
+    for count, node, is_translated in ((3, "small", False), (3, "bare", True), (2, "small", True)):
         response = response_and_file_check(pod_restricted_to(count, node), mixed)
-        assert (response["allowed"], "patch" in response) == (True, moves)
+        assert (response["allowed"], "patch" in response) == (True, is_translated)
         assert bool(response.get("warnings")) is (count == 3)
 
 
@@ -179,6 +179,6 @@ def test_the_answer_to_a_warned_pod_awaits_its_templates():
     assert [name for _, name in outcome.awaited_templates] == list(outcome.record.templates) != []
 
 
-def test_a_job_is_warned_if_reachable_nodes_are_small():
+def test_a_job_is_warned_if_reachable_nodes_are_too_small():
     [warning] = answer(workload_outcome(pod_restricted_to(3, "small"), state_with_nodes()))["warnings"]
     assert warning.startswith("its pods will be refused: the only node that this pod can run on")
