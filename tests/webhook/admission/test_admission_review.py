@@ -10,7 +10,7 @@ from webhook.admission import admission_review as reviews
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 
 
-def changed_review(**changes):
+def valid_review_with(**changes):
     request = {"uid": UID, "operation": "CREATE", "object": {"kind": "Pod"}, "oldObject": None, "dryRun": True}
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request} | changes
 
@@ -20,19 +20,19 @@ def decode(value):
 
 
 def test_a_valid_review_is_read_and_its_objects_stay_raw():
-    request = decode(changed_review())
+    request = decode(valid_review_with())
     assert (request.uid, request.operation, request.dry_run) == (UID, "CREATE", True)
     assert reviews.read(request.object) == {"kind": "Pod"}
 
 
 def test_unknown_newer_fields_are_ignored():
-    value = changed_review(fromTheFuture=1)
+    value = valid_review_with(fromTheFuture=1)
     value["request"]["alsoNew"] = {"x": [1]}
     assert decode(value).uid == UID
 
 
 @pytest.mark.parametrize(
-    ("body", "words"),
+    ("body", "message_part"),
     [
         (b"", "not JSON"),
         (b"{", "not JSON"),
@@ -48,19 +48,19 @@ def test_unknown_newer_fields_are_ignored():
         (b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":7}}', "request.uid"),
         (b'{"request":' * 500_000, "nested"),
         (b'{"apiVersion":' + b"[" * 100_000, "not an AdmissionReview"),
-        (json.dumps(changed_review()).encode()[:-9], "not JSON"),
-        (json.dumps(changed_review()).encode() + b"x", "not JSON"),
+        (json.dumps(valid_review_with()).encode()[:-9], "not JSON"),
+        (json.dumps(valid_review_with()).encode() + b"x", "not JSON"),
     ],
 )
-def test_a_malformed_review_is_rejected_with_status_400(body, words):
+def test_a_malformed_review_is_rejected_with_status_400(body, message_part):
     with pytest.raises(reviews.ReviewError) as caught:
         reviews.decode(body)
     assert caught.value.status == 400
-    assert words in str(caught.value)
+    assert message_part in str(caught.value)
 
 
 @pytest.mark.parametrize("raw", ["null", "[]", '"pod"', "7"])
-def test_an_object_of_another_type_is_refused(raw):
+def test_a_reviewed_object_that_is_no_json_object_is_refused(raw):
     body = (
         b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"x","object":'
         + raw.encode()

@@ -1,4 +1,4 @@
-"""Validation of claims, templates, workloads and rules."""
+"""Validation of claims, pods, workloads, compatibility rules and slices."""
 
 import sys
 
@@ -56,8 +56,8 @@ def test_a_translated_pod_is_admitted_without_a_warning():
 
 def test_templates_with_an_invalid_signature_are_ignored():
     pod, _ = mutated(gpu_pod())
-    notes = pod["metadata"]["annotations"]
-    notes["drawbridge.dev/templates"] = notes["drawbridge.dev/templates"].replace('"count":1', '"count":4')
+    annotations = pod["metadata"]["annotations"]
+    annotations["drawbridge.dev/templates"] = annotations["drawbridge.dev/templates"].replace('"count":1', '"count":4')
     response = answer(validated(pod))
     assert response["allowed"]
     assert any("was not written by this installation" in warning for warning in response["warnings"])
@@ -68,7 +68,7 @@ def test_a_record_without_a_claim_is_ignored():
     assert answer(validated(forged))["allowed"]
 
 
-def test_a_pod_without_its_claim_gets_a_warning():
+def test_a_pod_whose_claim_does_not_exist_gets_a_warning():
     waiting = gpu_pod(limits={})
     waiting["spec"]["resourceClaims"] = [{"name": "a", "resourceClaimName": "later"}]
     response = answer(validated(waiting))
@@ -91,8 +91,8 @@ def test_a_workload_with_one_undecided_template_is_undecided(monkeypatch):
     """So a worker decides it again, with a larger budget."""
     verdict = merge([Verdict(), Verdict(is_undecided=True)])
     monkeypatch.setattr(sys.modules["webhook.admission.review"], "decide_object", lambda *_, **__: verdict)
-    crowded = review(limited_workload(**{"nvidia.com/gpu": "1"}), resource="deployments", group="apps")
-    assert decide_review("validate", crowded, state()).record.outcome == "undecided"
+    body = review(limited_workload(**{"nvidia.com/gpu": "1"}), resource="deployments", group="apps")
+    assert decide_review("validate", body, state()).record.outcome == "undecided"
 
 
 # Refusals
@@ -124,7 +124,7 @@ def device_entry(count):
     return {"driver": GPU, "count": count, "attributes": plain["attributes"], "capacity": plain["capacity"]}
 
 
-# Slices, classes, and drawbridge's own kinds
+# Compatibility rules and slices
 
 
 def compatibility(**spec):

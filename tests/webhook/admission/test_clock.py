@@ -11,12 +11,12 @@ from dra.errors import OutOfBudget
 from dra.objects import DeviceTaintRule
 from tests.webhook.admission.fleets import DRIVER, claim_for, stock, typed_class
 from tests.webhook.admission.reviews import gpu_pod, review, state
-from tests.webhook.admission.test_parameters import WRONG, pod_with_own_claim, spec
+from tests.webhook.admission.test_parameters import WRONG_PARAMETERS, pod_with_own_claim, spec
 from webhook.admission import review as admission
 from webhook.admission.feasibility import NO_TIME, UNKNOWN, Feasibility, judge
 from webhook.service.decider import ReviewDecider
 
-MORE = typed_class("none", "false")
+EMPTY_CLASS = typed_class("none", "false")
 TAINT = wire.convert(
     {
         "metadata": {"name": "drain"},
@@ -29,15 +29,15 @@ TAINT = wire.convert(
 )
 QUESTIONS = {
     "fits": (stock(), [claim_for()]),
-    "more than there is": (stock(count=8), [claim_for(20)]),
+    "too many": (stock(count=8), [claim_for(20)]),
     "a sum": (stock(count=8), [claim_for(name=f"c{index}") for index in range(12)]),
-    "tied": (stock(), [claim_for(2), claim_for(3, name="d", cel="true")]),
-    "another class": (stock(MORE), [claim_for(class_="none")]),
-    "two classes": (stock(MORE), [claim_for(3), claim_for(2, name="d", class_="none")]),
+    "two different claims": (stock(), [claim_for(2), claim_for(3, name="d", cel="true")]),
+    "an empty class": (stock(EMPTY_CLASS), [claim_for(class_="none")]),
+    "two classes": (stock(EMPTY_CLASS), [claim_for(3), claim_for(2, name="d", class_="none")]),
     "a selector": (stock(), [claim_for(cel=f"device.attributes['{DRIVER}'].productName == 'x'")]),
     "a constraint": (stock(), [claim_for(2, requests=["r"], matchAttribute="x/y")]),
     "busy": (stock(claim_for(1, name="held", held_devices=["gpu-0", "gpu-1"]), nodes=("n0",)), [claim_for(3)]),
-    "curable": (stock(TAINT, nodes=("n0",)), [claim_for(4)]),
+    "a tainted device": (stock(TAINT, nodes=("n0",)), [claim_for(4)]),
 }
 
 
@@ -82,9 +82,8 @@ def test_an_interrupted_verdict_never_contradicts_the_full_verdict(name):
             assert judgement == full_judgement or judgement.remedy == NO_TIME
     assert judgement == full_judgement
     assert Feasibility.UNKNOWN in verdicts
-    if (
-        full_judgement.verdict is Feasibility.NEVER and name != "a sum"
-    ):  # for a sum, the decision and its reason are one step
+    # For a sum, the verdict and its reason are found in one step.
+    if full_judgement.verdict is Feasibility.NEVER and name != "a sum":
         assert Feasibility.NEVER in verdicts, "the verdict NEVER is lost if no time is left for its message"
 
 
@@ -117,15 +116,17 @@ PODS = {
     "too many": gpu_pod(limits={"nvidia.com/gpu": "16"}),
     "as many as there are": gpu_pod(limits={"nvidia.com/gpu": "4"}),
 }
-MODES = {mode: state(mode=mode, templates={("ns", "t"): spec(WRONG)}) for mode in ("enforce", "observe", "warn")}
+STATES = {
+    mode: state(mode=mode, templates={("ns", "t"): spec(WRONG_PARAMETERS)}) for mode in ("enforce", "observe", "warn")
+}
 # Seconds between two checks of the clock. A budget checks the clock every 256 steps; at the intended speed, a step takes 1 µs.
 SPEEDS = [256e-6 * speed for speed in (1 / 50, 1, 50, 250, 400, 600, 900, 1_300, 2_000, 4_000)]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", STATES)
 @pytest.mark.parametrize("name", PODS)
-def test_a_slow_machine_gives_the_same_decision_or_none(name, mode):
-    world, body = MODES[mode], review(PODS[name])
+def test_a_slow_machine_decides_equally_or_reports_a_timeout(name, mode):
+    world, body = STATES[mode], review(PODS[name])
     full_outcome = admission.decide_review("mutate", body, world)
     late_outcomes = 0
     assert bool(full_outcome.record.problems) == (name in ("too many", "parameters that a driver refuses"))

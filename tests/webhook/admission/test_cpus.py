@@ -71,28 +71,28 @@ def test_cpus_that_no_claim_can_serve_stay_with_the_kubelet(mode, impossible):
     assert outcome.record.outcome == "left"
     assert {decision.outcome for decision in outcome.record.decisions} == {Outcome.LEFT}
     assert "no node could serve claims for them" in outcome.record.decisions[0].detail
-    of_file = decide_object(value, state)
-    assert (of_file.operations, of_file.refusals) == ((), ())
+    file_verdict = decide_object(value, state)
+    assert (file_verdict.operations, file_verdict.refusals) == ((), ())
     if mode == "enforce":
-        assert [decision.detail for decision in of_file.decisions] == [
+        assert [decision.detail for decision in file_verdict.decisions] == [
             decision.detail for decision in outcome.record.decisions
         ]
 
 
-def test_a_gpu_gets_a_claim_even_if_the_cpus_cannot():
+def test_a_gpu_gets_a_claim_even_if_cpus_get_none():
     value, outcome = reviewed(pod(CPUS | GPU, CPUS, CPUS), world(*gpu_objects("a")))
     stored = applied(value, outcome)
     assert [entry["name"] for entry in stored["spec"]["resourceClaims"]] == ["drawbridge-c0-gpu"]
     assert [decision.outcome for decision in outcome.record.decisions] == [Outcome.TRANSLATED, *[Outcome.LEFT] * 3]
     state = world(*gpu_objects("a"))
-    of_file = decide_object(value, state)
-    assert len(of_file.templates) == 1
-    assert [decision.detail for decision in of_file.decisions] == [
+    file_verdict = decide_object(value, state)
+    assert len(file_verdict.templates) == 1
+    assert [decision.detail for decision in file_verdict.decisions] == [
         decision.detail for decision in outcome.record.decisions
     ]
 
 
-def test_an_impossible_gpu_is_refused_with_and_without_cpus():
+def test_a_pod_with_possible_cpus_and_impossible_gpus_is_refused():
     state = world(*gpu_objects("a"))
     value, outcome = reviewed(pod(TWO_CPUS | {"nvidia.com/gpu": "9"}), state)
     assert not answer(outcome)["allowed"]
@@ -100,10 +100,10 @@ def test_an_impossible_gpu_is_refused_with_and_without_cpus():
     assert [str(refusal.code) for refusal in decide_object(value, state).refusals] == ["R023"]
 
 
-@pytest.mark.parametrize("number", [2, 16, 24, 30])
-def test_a_deployment_in_a_file_gets_cpus_like_its_pods(number):
+@pytest.mark.parametrize("cpus", [2, 16, 24, 30])
+def test_a_deployment_in_a_file_gets_claims_like_its_pods(cpus):
     state = world()
-    limits = {"cpu": number, "memory": "1Gi"}
+    limits = {"cpu": cpus, "memory": "1Gi"}
     value, outcome = reviewed(pod(limits), state)
     of_pod = [entry["name"] for entry in applied(value, outcome)["spec"]["resourceClaims"]]
     template = {"metadata": {}, "spec": value["spec"]}

@@ -60,7 +60,7 @@ def test_a_dry_run_gets_the_same_answer():
 
 
 @pytest.mark.parametrize(
-    "changed",
+    "value",
     [
         gpu_pod(labels={"drawbridge.dev/skip": "true"}),
         gpu_pod(annotations={"kubernetes.io/config.mirror": "x"}),
@@ -73,14 +73,14 @@ def test_a_dry_run_gets_the_same_answer():
     ],
     ids=["skip", "mirror", "bound", "no accelerator", "no limits", "no resources", "no spec", "nothing at all"],
 )
-def test_exempt_pods_and_pods_without_accelerators_are_untouched(changed):
-    _, outcome = mutated(changed)
+def test_exempt_pods_and_pods_without_accelerators_are_untouched(value):
+    _, outcome = mutated(value)
     assert untouched(outcome)
     assert not outcome.record.is_logged_at_info
 
 
 @pytest.mark.parametrize(
-    "body",
+    "review_fields",
     [
         {"sub": "ephemeralcontainers", "operation": "UPDATE"},
         {"sub": "status", "operation": "UPDATE"},
@@ -90,8 +90,8 @@ def test_exempt_pods_and_pods_without_accelerators_are_untouched(changed):
         {"operation": "CONNECT"},
     ],
 )
-def test_objects_of_other_operations_and_kinds_are_untouched(body):
-    _, outcome = mutated(gpu_pod(), **body)
+def test_objects_of_other_operations_and_kinds_are_untouched(review_fields):
+    _, outcome = mutated(gpu_pod(), **review_fields)
     assert untouched(outcome)
 
 
@@ -224,20 +224,21 @@ def test_the_timeout_answer_never_changes_a_skipped_pod():
     assert applied(skipped, answer_timeout("mutate", review(skipped), ENFORCE)) == skipped
 
 
-MARKED = '"annotations":{"drawbridge.dev/devices":"x","team":"a"}'
+FORGED_JSON = '"annotations":{"drawbridge.dev/devices":"x","team":"a"}'
+# Pods with large content, by its place. The test replaces MANY by many values.
 LARGE_AT = {
-    "containers": f'{{"metadata":{{{MARKED}}},"spec":{{"containers":[MANY]}}}}',
-    "labels": f'{{"metadata":{{{MARKED},"labels":{{"a":[MANY]}}}}}}',
-    "annotations": f'{{"metadata":{{{MARKED[:-1]},"b":[MANY]}}}}}}',
-    "an unknown field": f'{{"metadata":{{{MARKED}}},"unknown":[MANY]}}',
+    "containers": f'{{"metadata":{{{FORGED_JSON}}},"spec":{{"containers":[MANY]}}}}',
+    "labels": f'{{"metadata":{{{FORGED_JSON},"labels":{{"a":[MANY]}}}}}}',
+    "annotations": f'{{"metadata":{{{FORGED_JSON[:-1]},"b":[MANY]}}}}}}',
+    "an unknown field": f'{{"metadata":{{{FORGED_JSON}}},"unknown":[MANY]}}',
 }
 
 
-@pytest.mark.parametrize("small", ["{}", "[]", "0", '{"name":""}', '{"":{}}'])
+@pytest.mark.parametrize("element", ["{}", "[]", "0", '{"name":""}', '{"":{}}'])
 @pytest.mark.parametrize("location", LARGE_AT)
-def test_the_timeout_answer_skips_large_content(small, location):
+def test_the_timeout_answer_skips_large_content(element, location):
     """Decoding 7 MiB of `{}` takes 2.4 s in one call, which cannot be interrupted."""
-    repeated = ",".join([small] * (1_000_000 // len(small)))
+    repeated = ",".join([element] * (1_000_000 // len(element)))
     body = review("OBJECT").replace(b'"OBJECT"', LARGE_AT[location].replace("MANY", repeated).encode())
     tracemalloc.start()
     try:

@@ -29,11 +29,11 @@ from webhook.admission import decide_object
 from webhook.admission import review as admission
 from webhook.admission.judge import parameter_warnings
 
-TEMPLATES = {"resource": "resourceclaimtemplates", "group": "resource.k8s.io"}
-CLASSES = {"resource": "deviceclasses", "group": "resource.k8s.io"}
-WRONG = typed("GpuConfig", sharin={})
-AT = "/devices/config/0/opaque/parameters/sharin"
-MESSAGE = f"D702 /spec{AT}: unknown field 'sharin' (did you mean sharing?)"
+TEMPLATE_REVIEW = {"resource": "resourceclaimtemplates", "group": "resource.k8s.io"}
+CLASS_REVIEW = {"resource": "deviceclasses", "group": "resource.k8s.io"}
+WRONG_PARAMETERS = typed("GpuConfig", sharin={})
+PATH = "/devices/config/0/opaque/parameters/sharin"
+MESSAGE = f"D702 /spec{PATH}: unknown field 'sharin' (did you mean sharing?)"
 
 
 def devices(driver, *parameters, class_name=GPU, count=1):
@@ -66,7 +66,7 @@ def decided(obj, state_, **kwargs):
 
 
 def test_parameters_that_the_driver_would_refuse_are_warned_about():
-    outcome = decided(pod_with_own_claim(), world(t=spec(WRONG)))
+    outcome = decided(pod_with_own_claim(), world(t=spec(WRONG_PARAMETERS)))
     assert answer(outcome)["allowed"]
     assert answer(outcome)["warnings"] == [f"claim own: {MESSAGE}"]
     assert answer(outcome)["auditAnnotations"] == {"outcome": "warned", "mode": "enforce"}
@@ -84,35 +84,35 @@ def test_a_setting_dependent_on_driver_options_causes_no_warning():
 
 
 def test_observe_mode_records_bad_parameters_without_a_warning():
-    outcome = decided(pod_with_own_claim(), world("observe", t=spec(WRONG)))
+    outcome = decided(pod_with_own_claim(), world("observe", t=spec(WRONG_PARAMETERS)))
     assert "warnings" not in answer(outcome)
     assert outcome.record.problems == (f"claim own: {MESSAGE}",)
 
 
 def test_a_warning_about_parameters_does_not_replace_the_refusal():
-    outcome = decided(pod_with_own_claim(), world(t=spec(WRONG, count=16)))
+    outcome = decided(pod_with_own_claim(), world(t=spec(WRONG_PARAMETERS, count=16)))
     assert not answer(outcome)["allowed"]
     assert answer(outcome)["warnings"] == [f"claim own: {MESSAGE}"]
 
 
 def test_bad_parameters_are_warned_about_on_claims_and_templates():
-    response = answer(validated(claim_with_parameters(WRONG), **claim_request()))
+    response = answer(validated(claim_with_parameters(WRONG_PARAMETERS), **claim_request()))
     assert response["allowed"]
     assert response["warnings"] == [MESSAGE]
     template = {
         "kind": "ResourceClaimTemplate",
         "metadata": {"name": "t"},
-        "spec": {"spec": claim_with_parameters(WRONG)["spec"]},
+        "spec": {"spec": claim_with_parameters(WRONG_PARAMETERS)["spec"]},
     }
-    response = answer(validated(template, **TEMPLATES))
+    response = answer(validated(template, **TEMPLATE_REVIEW))
     assert response["allowed"]
     assert response["warnings"] == [MESSAGE.replace("/spec", "/spec/spec", 1)]
 
 
 def test_bad_parameters_are_warned_about_on_classes():
-    config = [{"opaque": {"driver": GPU, "parameters": WRONG}}]
+    config = [{"opaque": {"driver": GPU, "parameters": WRONG_PARAMETERS}}]
     class_ = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "c"}, "spec": {"config": config}}  # fmt: skip
-    response = answer(validated(class_, **CLASSES))
+    response = answer(validated(class_, **CLASS_REVIEW))
     assert response["allowed"]
     assert response["warnings"] == ["D702 /spec/config/0/opaque/parameters/sharin: unknown field 'sharin' (did you mean sharing?)"]  # fmt: skip
 
@@ -123,10 +123,10 @@ def test_a_strategy_unsuitable_for_a_known_class_is_warned_about():
         {"metadata": {"name": "mig"}, "spec": {"selectors": [{"cel": {"expression": mig}}]}}, DeviceClass
     )
     stock = Stock.of(slices=[SLICE], classes=[CLASS, class_], nodes=[NODE])
-    claim_spec = spec(typed("GpuConfig", sharing={"strategy": "MPS"}), class_name="mig")
-    warnings = parameter_warnings(claim_spec.devices, "/spec/devices", state(stock=stock), Budget())
+    mps_spec = spec(typed("GpuConfig", sharing={"strategy": "MPS"}), class_name="mig")
+    warnings = parameter_warnings(mps_spec.devices, "/spec/devices", state(stock=stock), Budget())
     assert [text[:4] for text in warnings] == ["D705"]
-    assert not parameter_warnings(claim_spec.devices, "/spec/devices", state(stock=None), Budget())
+    assert not parameter_warnings(mps_spec.devices, "/spec/devices", state(stock=None), Budget())
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -138,13 +138,12 @@ def test_every_valid_entry_is_admitted_without_a_warning(name):
 
 
 @pytest.mark.parametrize(("driver", "_", "parameters", "code", "where"), BAD)
-def test_every_invalid_entry_is_admitted_with_its_warning(driver, _, parameters, code, where):
+def test_every_invalid_entry_is_admitted_with_its_warning_if_any(driver, _, parameters, code, where):
     without_stock = msgspec.structs.replace(ENFORCE, stock=None)
     response = answer(validated(claim_with_parameters(parameters, driver=driver), without_stock, **claim_request()))
     assert response["allowed"]
-    if (
-        code == "D705" or CODES[code].severity.value != "warning"
-    ):  # D705 needs the classes; other severities give no warning
+    # D705 needs the classes, and other severities give no warning.
+    if code == "D705" or CODES[code].severity.value != "warning":
         assert "warnings" not in response
         return
     start = f"{code} /spec/devices/config/0/opaque/parameters{where}: "
@@ -153,9 +152,9 @@ def test_every_invalid_entry_is_admitted_with_its_warning(driver, _, parameters,
 
 def test_a_timeout_in_parameter_checks_keeps_the_verdict():
     entries = [typed("GpuConfig", **{f"x{number}": number for number in range(500)}) for _ in range(32)]
-    claim_spec = spec(*entries, count=16)
-    assert not parameter_warnings(claim_spec.devices, "", ENFORCE, Budget(1_000))
-    assert parameter_warnings(claim_spec.devices, "", ENFORCE, Budget(1_000_000))
+    long_spec = spec(*entries, count=16)
+    assert not parameter_warnings(long_spec.devices, "", ENFORCE, Budget(1_000))
+    assert parameter_warnings(long_spec.devices, "", ENFORCE, Budget(1_000_000))
     claim_of_too_many_entries = spec(*entries, *entries, *entries, count=16)  # more than the API server accepts
     outcome = decided(pod_with_own_claim(), world(t=claim_of_too_many_entries))
     assert not answer(outcome)["allowed"]
@@ -171,7 +170,7 @@ def test_a_channel_claim_without_any_configuration_is_warned_about():
 
 def test_files_get_the_same_parameter_warnings():
     item = pod_with_own_claim() | {"metadata": {"name": "p", "namespace": "ns"}}
-    verdict = decide_object(item, world(t=spec(WRONG)))
+    verdict = decide_object(item, world(t=spec(WRONG_PARAMETERS)))
     assert verdict.warnings == (f"claim own: {MESSAGE}",)
     assert not verdict.refusals
 
