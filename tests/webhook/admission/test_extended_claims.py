@@ -45,7 +45,7 @@ def test_an_impossible_request_is_refused_with_a_remedy(key):
         ) == (True, None, None)
 
 
-def test_a_pod_for_a_device_plugin_is_not_refused():
+def test_a_pod_is_admitted_if_a_device_plugin_has_enough():
     assert not webhook_response(pod_requesting(3), world(nodes=[plugin_node("b", "2")]))["allowed"]
     assert webhook_response(pod_requesting(3), world(nodes=[plugin_node("b", "3")]))["allowed"]
     assert not webhook_response(pod_requesting(3, IMPLICIT), world(nodes=[plugin_node("b", "3")]))["allowed"]
@@ -67,11 +67,12 @@ def test_a_pod_may_wait_for_a_usable_device_plugin():
     assert "warnings" not in webhook_response(item, world(nodes=[tainted_node]))
     small_pod = pod_requesting(1)
     small_pod["spec"]["nodeSelector"] = {"of": "a"}
-    [tainted] = webhook_response(small_pod, world(nodes=[node_b], rules=[taint_rule(DRIVER)]))["warnings"][:1]
-    assert tainted.startswith("no node can serve this pod now")
+    [first_warning] = webhook_response(small_pod, world(nodes=[node_b], rules=[taint_rule(DRIVER)]))["warnings"][:1]
+    assert first_warning.startswith("no node can serve this pod now")
 
 
 def with_use(state, node, count):
+    """Return a state in which pods use `count` GPUs of a node. A state has amounts in billionths."""
     return msgspec.structs.replace(state, uses={node: {GPU: count * 10**9}})
 
 
@@ -123,19 +124,17 @@ def test_init_containers_share_the_devices_of_containers():
 def test_all_containers_of_an_excessive_sum_are_named():
     item = pod_requesting(2)
     item["spec"]["containers"] += [{"name": "beside", "resources": {"limits": {IMPLICIT: "1"}}}]
-    start = {"name": "first", "resources": {"limits": {GPU: "3"}}}
-    item["spec"]["initContainers"] = [start]
+    # The init container uses the two devices of main, so it adds only one to the sum.
+    init_container = {"name": "first", "resources": {"limits": {GPU: "3"}}}
+    item["spec"]["initContainers"] = [init_container]
     [refusal] = decide_object(item, world()).refusals
-    message = (
-        f"container main ({GPU}: 2); container beside ({IMPLICIT}: 1); container first ({GPU}: 1) together request 4"
-    )
     assert refusal.code == "R023"
-    for part in message.removesuffix(" together request 4").split("; "):
+    for part in (f"container main ({GPU}: 2)", f"container beside ({IMPLICIT}: 1)", f"container first ({GPU}: 1)"):
         assert part in str(refusal)
     assert "together request 4 devices" in str(refusal)
 
 
-def test_the_remedy_offers_the_larger_device_plugin_amount():
+def test_the_remedy_offers_the_larger_amount_of_plugin_and_driver():
     for amount, offer in (
         ("4", "4 in container main, which a device plugin offers"),
         ("1", "2 devices in container main"),
@@ -145,15 +144,15 @@ def test_the_remedy_offers_the_larger_device_plugin_amount():
 
 
 def test_a_request_within_device_plugin_capacity_is_never_refused():
-    sick = plugin_node("b", "4")
-    assert decide_object(pod_requesting(5), world(nodes=[sick])).refusals
-    sick["status"]["capacity"] = {GPU: "5"}
-    assert not decide_object(pod_requesting(5), world(nodes=[sick])).refusals
+    unhealthy_node = plugin_node("b", "4")
+    assert decide_object(pod_requesting(5), world(nodes=[unhealthy_node])).refusals
+    unhealthy_node["status"]["capacity"] = {GPU: "5"}
+    assert not decide_object(pod_requesting(5), world(nodes=[unhealthy_node])).refusals
 
 
 @pytest.mark.parametrize("counts", [[33], [20, 20], [1] * 33], ids=str)
-def test_more_than_32_devices_by_name_are_refused(counts):
-    def asking(*counts_of_containers):
+def test_more_than_32_devices_of_an_extended_resource_are_refused(counts):
+    def pod_with_containers(*counts_of_containers):
         item = pod_requesting(1)
         resources = [{"limits": {GPU: str(count)}} for count in counts_of_containers]
         item["spec"]["containers"] = [
@@ -162,13 +161,13 @@ def test_more_than_32_devices_by_name_are_refused(counts):
         return item
 
     state = world(devices=64)
-    [refusal] = decide_object(asking(*counts), state).refusals
+    [refusal] = decide_object(pod_with_containers(*counts), state).refusals
     assert refusal.message.endswith(f" {sum(counts)} devices, but one claim can hold at most 32")
     assert refusal.code == "R023"
-    assert not webhook_response(asking(*counts), state)["allowed"]
-    assert webhook_response(asking(*counts), world(devices=64, nodes=[plugin_node("b", "64")]))["allowed"]
+    assert not webhook_response(pod_with_containers(*counts), state)["allowed"]
+    assert webhook_response(pod_with_containers(*counts), world(devices=64, nodes=[plugin_node("b", "64")]))["allowed"]
     fewer = counts[:-1] if len(counts) > 2 else [*counts[:-1], counts[-1] - sum(counts) + 32]
-    assert not decide_object(asking(*fewer), state).refusals
+    assert not decide_object(pod_with_containers(*fewer), state).refusals
 
 
 @pytest.mark.parametrize(
@@ -215,8 +214,8 @@ def test_a_request_by_implicit_name_waits_for_the_class():
     assert decision.detail == f"there is no DeviceClass {DRIVER}.typo: the pod waits until there is one"
 
 
-def test_a_tie_of_nodes_that_prevents_a_claim_is_reported():
-    tie = "set which nodes are preferred under `mixed`"
+def test_a_missing_preference_that_prevents_a_claim_is_reported():
+    hint = "set which nodes are preferred under `mixed`"
     nodes = [plugin_node("b", "4")]
     verdict = decide_object(pod_requesting(1), world(nodes=nodes))
     assert [decision.detail for decision in verdict.decisions] == [
@@ -226,10 +225,10 @@ def test_a_tie_of_nodes_that_prevents_a_claim_is_reported():
     [decision] = decide_object(
         pod_requesting(1), world(nodes=nodes, extendedResources={"default": "translate"})
     ).decisions
-    assert tie in decision.detail
+    assert hint in decision.detail
     annotated = pod_requesting(1, annotations={"drawbridge.dev/extended-resources": "translate"})
     [decision] = decide_object(annotated, world(nodes=nodes)).decisions
-    assert tie in decision.detail
+    assert hint in decision.detail
 
 
 @pytest.mark.parametrize("name", [None, 3, ["x"], {}], ids=str)

@@ -50,12 +50,13 @@ def test_a_pod_of_another_scheduler_is_warned_of_the_fence():
     assert "warnings" not in webhook_response(pod_requesting(1), state)
 
 
+# No dialect (a table of the keys of one system) has this key.
 UNDESCRIBED = "example.com/accelerator"
 SHARED = gpu_slice(1)
 SHARED["spec"]["devices"][0]["allowMultipleAllocations"] = True
 
 
-@pytest.mark.parametrize("fenced", ["wanted", "there"])
+@pytest.mark.parametrize("fence", ["configured", "existing"])
 @pytest.mark.parametrize(
     ("key", "extra"),
     [
@@ -68,16 +69,16 @@ SHARED["spec"]["devices"][0]["allowMultipleAllocations"] = True
         pytest.param(GPU, {"slices": SHARED}, id="shared devices"),
     ],
 )
-def test_a_pod_behind_a_fence_gets_a_warning(key, extra, fenced):
-    bridge = {"bridge": FENCED if fenced == "wanted" else FENCED | {"fence": False}}
-    state = world(**bridge, **extra, rules=[taint_rule(DRIVER)] if fenced == "there" else ())
+def test_a_pod_behind_a_fence_gets_a_warning(key, extra, fence):
+    bridge = {"bridge": FENCED if fence == "configured" else FENCED | {"fence": False}}
+    state = world(**bridge, **extra, rules=[taint_rule(DRIVER)] if fence == "existing" else ())
     decisions = [
         decision for decision in decide_object(pod_requesting(1, key), state).decisions if decision.code == "D218"
     ]
     [decision] = decisions
     assert (decision.container, decision.key) == ("main", key)
-    fenced = f"a fence keeps the devices of {DRIVER} from scheduler default-scheduler"
-    assert decision.detail == f"{fenced}, so no node can serve this request"
+    cause = f"a fence keeps the devices of {DRIVER} from scheduler default-scheduler"
+    assert decision.detail == f"{cause}, so no node can serve this request"
     assert decision.remedy == "set schedulerName: drawbridge on the pod"
     response = webhook_response(pod_requesting(1, key), state)
     [warning] = [text for text in response["warnings"] if "a fence keeps" in text]
@@ -144,7 +145,7 @@ def test_a_changed_setting_does_not_affect_running_pods():
         )
 
 
-def test_an_extended_resource_is_judged_for_the_new_scheduler():
+def test_an_implicit_name_is_judged_for_the_translated_pods_scheduler():
     item = pod_requesting(1)
     item["spec"]["containers"] += [
         {"name": "beside", "resources": {"limits": {IMPLICIT: "1"}, "requests": {IMPLICIT: "1"}}}

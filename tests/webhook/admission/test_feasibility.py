@@ -76,12 +76,12 @@ def test_an_incomplete_pool_does_not_make_a_claim_impossible():
     assert judge(stock(slices=2), [claim_for(9)]).verdict is Feasibility.BUSY
 
 
-@pytest.mark.parametrize(("keeps", "verdict"), [(True, Feasibility.BUSY), (False, Feasibility.NEVER)])
-def test_an_empty_newer_generation_makes_a_claim_impossible(keeps, verdict):
+@pytest.mark.parametrize(("keeps_old_slice", "verdict"), [(True, Feasibility.BUSY), (False, Feasibility.NEVER)])
+def test_a_claim_is_impossible_once_only_an_empty_generation_remains(keeps_old_slice, verdict):
     old = gpu_slice("n0", 4)
     pool = replace(old.spec.pool, generation=2)
     meta, spec = replace(old.metadata, name="new"), replace(old.spec, pool=pool, devices=())
-    slices = [old] * keeps + [ResourceSlice(metadata=meta, spec=spec)]
+    slices = [old] * keeps_old_slice + [ResourceSlice(metadata=meta, spec=spec)]
     assert (
         judge(Stock.of(nodes=[typed_node("n0")], slices=slices, classes=[typed_class()]), [claim_for(1)]).verdict
         is verdict
@@ -100,8 +100,11 @@ def test_the_verdict_is_unknown_without_any_slice():
 
 
 def test_one_known_class_among_alternatives_prevents_a_refusal():
-    sub = [{"name": n, "deviceClassName": c, "allocationMode": "ExactCount", "count": 1} for n, c in (("a", "nope"), ("b", DRIVER))]  # fmt: skip
-    value = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"name": "r", "firstAvailable": sub}]}}}
+    subrequests = [{"name": n, "deviceClassName": c, "allocationMode": "ExactCount", "count": 1} for n, c in (("a", "nope"), ("b", DRIVER))]  # fmt: skip
+    value = {
+        "metadata": {"name": "c"},
+        "spec": {"devices": {"requests": [{"name": "r", "firstAvailable": subrequests}]}},
+    }
     judgement = judge(stock(), [wire.convert(value, ResourceClaim)])
     assert judgement.verdict is not Feasibility.NEVER
 
@@ -115,7 +118,7 @@ def test_one_known_class_among_alternatives_prevents_a_refusal():
         ("160Gi", 2, "80Gi of memory per device in claim c, request r"),
     ],
 )
-def test_the_remedy_splits_a_too_large_amount_over_several_devices(memory, count, remedy):
+def test_the_remedy_splits_too_much_memory_only_where_possible(memory, count, remedy):
     claim_ = typed(claim("c", exactly(DRIVER, count=count, memory=memory), namespace="ns"))
     assert judge(stock(), [claim_]).remedy == f"request at most {remedy}"
 
@@ -125,12 +128,12 @@ def test_a_search_without_steps_left_gives_no_verdict():
 
 
 def test_a_small_budget_yields_only_never_or_unknown():
-    tied = [claim_for(2), claim_for(3, name="d", cel="true")]
-    assert judge(stock(), tied, budget=Budget()).remedy == "request at most 1 device in claim c, request r"
+    two_claims = [claim_for(2), claim_for(3, name="d", cel="true")]
+    assert judge(stock(), two_claims, budget=Budget()).remedy == "request at most 1 device in claim c, request r"
     for steps in (2, 100, 1_000):
-        hurried = judge(stock(), tied, budget=Budget(steps))
+        hurried = judge(stock(), two_claims, budget=Budget(steps))
         assert hurried.verdict in (Feasibility.NEVER, Feasibility.UNKNOWN)
-    assert judge(stock(), tied, budget=Budget(2)).verdict is Feasibility.UNKNOWN
+    assert judge(stock(), two_claims, budget=Budget(2)).verdict is Feasibility.UNKNOWN
 
 
 def test_equal_claims_beyond_a_node_report_the_sum():
@@ -174,6 +177,7 @@ def test_shareable_devices_are_not_counted_as_whole_devices():
     assert "together" not in judgement.text
 
 
+# Each obstacle: the taint of a device, and arguments of `stock`.
 CURABLE = {
     "a taint": ({"key": "maintenance", "effect": "NoSchedule"}, {}),
     "a pool that is not complete": (None, {"slices": 2}),
@@ -182,19 +186,19 @@ CURABLE = {
 
 @pytest.mark.parametrize("obstacle", CURABLE)
 def test_a_curable_obstacle_never_makes_a_claim_impossible(obstacle):
-    """The test uses many budgets, with which the search ends before all obstacles are checked."""
-    taint, pools = CURABLE[obstacle]
+    """Many of the budgets end the search before all obstacles are checked."""
+    taint, slice_fields = CURABLE[obstacle]
     rules = []
     if taint:
         spec = {"deviceSelector": {"driver": DRIVER, "device": "gpu-8"}, "taint": taint}
         rules = [wire.convert({"metadata": {"name": "drain"}, "spec": spec}, DeviceTaintRule)]
-    fleet = stock(*rules, nodes=("n0",), count=9, **pools)
+    fleet = stock(*rules, nodes=("n0",), count=9, **slice_fields)
     verdicts = set()
     for steps in range(10, 3_000, 31):
         judgement = judge(fleet, [claim_for(name=f"c{index}") for index in range(9)], budget=Budget(steps))
         verdicts.add(judgement.verdict)
         assert "spent" not in judgement.text, "a search that ended early gives the budget as its reason"
-    assert verdicts == {Feasibility.UNKNOWN, Feasibility.BUSY} - ({Feasibility.UNKNOWN} if pools else set())
+    assert verdicts == {Feasibility.UNKNOWN, Feasibility.BUSY} - ({Feasibility.UNKNOWN} if slice_fields else set())
 
 
 def test_a_remedy_offers_only_amounts_that_were_checked():

@@ -15,7 +15,7 @@ from webhook.refusals import Code
 from webhook.translate import PodClaim
 
 
-def test_the_remedy_for_a_plugin_key_names_no_other_class():
+def test_the_remedy_for_a_translated_key_names_no_class():
     fleet = stock(typed_class("none", "false"))
     assert judge(fleet, [claim_for(class_="none")]).remedy == f"use DeviceClass {DRIVER} in claim c, request r"
     judgement = judge(fleet, [claim_for(class_="none")], generated={"c": PodClaim("", users=("main",))})
@@ -64,7 +64,7 @@ def alternatives(*classes, cel=None):
     return wire.convert(value, ResourceClaim)
 
 
-def test_existing_products_and_profiles_are_listed():
+def test_published_products_are_listed_for_a_class_without_devices():
     fleet = stock(typed_class("mig.nvidia.com", "false"))
     slice_ = wire.convert(
         {
@@ -84,13 +84,13 @@ def test_existing_products_and_profiles_are_listed():
         },
         ResourceSlice,
     )
-    mixed = Stock.of(nodes=[typed_node("n0")], slices=[slice_], classes=fleet.classes.values())
-    judgement = judge(mixed, [claim_for(class_="mig.nvidia.com")])
+    fleet_of_two_products = Stock.of(nodes=[typed_node("n0")], slices=[slice_], classes=fleet.classes.values())
+    judgement = judge(fleet_of_two_products, [claim_for(class_="mig.nvidia.com")])
     assert judgement.text.endswith("but no node has MIG devices; published values of productName: H100, L40S")
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
-def test_the_offered_class_is_independent_of_informer_order(names):
+def test_the_offered_class_is_independent_of_the_order_of_classes(names):
     classes = [typed_class(name, f"device.driver == '{DRIVER}'") for name in names]
     assert (
         judge(stock(typed_class("none", "false"), *classes), [claim_for(class_="none")]).remedy
@@ -107,8 +107,8 @@ def test_a_missing_product_never_fits_and_existing_ones_are_listed():
         slices=[gpu_slice("n0", 1, **gpu("A100")), gpu_slice("n1", 1, **gpu("L40S"))],
         classes=[typed_class()],
     )
-    read = f"device.attributes['{DRIVER}']"
-    judgement = judge(fleet, [claim_for(1, cel=f"{read}.productName == 'H200' && {read}.uuid != ''")])
+    attributes = f"device.attributes['{DRIVER}']"
+    judgement = judge(fleet, [claim_for(1, cel=f"{attributes}.productName == 'H200' && {attributes}.uuid != ''")])
     assert (judgement.verdict, judgement.code) == (Feasibility.NEVER, Code.NO_DEVICE)
     assert "published values of productName: A100, L40S" in judgement.text
     assert "GPU-" not in judgement.text
@@ -221,9 +221,9 @@ def test_other_reachable_nodes_need_a_new_search_for_reasons():
         classes=[typed_class()],
     )
     memo = FleetMemo()
-    judgement = {name: judge(fleet, [claim_for(6)], within=frozenset({name}), memo=memo) for name in sizes}
-    assert judgement == {name: judge(fleet, [claim_for(6)], within=frozenset({name})) for name in sizes}
-    assert len(set(judgement.values())) == 3
+    judgements = {name: judge(fleet, [claim_for(6)], within=frozenset({name}), memo=memo) for name in sizes}
+    assert judgements == {name: judge(fleet, [claim_for(6)], within=frozenset({name})) for name in sizes}
+    assert len(set(judgements.values())) == 3
 
 
 def test_incomplete_reasons_are_not_cached(searched_claims):

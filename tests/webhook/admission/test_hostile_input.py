@@ -25,13 +25,13 @@ from webhook.state.configuration import read_configuration
 from webhook.translate.translate import translate
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
-values = st.recursive(
+json_values = st.recursive(
     scalars,
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
     max_leaves=5,
 )
 
-SEEDS = [
+VALID_PODS = [
     pod(
         {"nvidia.com/gpu": 2, "nvidia.com/gpumem": 3000},
         {"nvidia.com/gpu": 1},
@@ -68,12 +68,12 @@ def paths_in(value, path=()):
 
 
 @st.composite
-def spoiled(draw, seeds):
+def spoiled(draw, valid_values):
     """Draw a valid value with some parts replaced by random values."""
-    value = copy.deepcopy(draw(st.sampled_from(seeds)))
+    value = copy.deepcopy(draw(st.sampled_from(valid_values)))
     for _ in range(draw(st.integers(1, 3))):
         path = draw(st.sampled_from(list(paths_in(value))))
-        replacement = draw(values)
+        replacement = draw(json_values)
         if not path:
             value = replacement
             continue
@@ -89,7 +89,7 @@ STATE = State(configuration=configured(**WHOLE_GPUS, **GPU_MODELS), fleet=exampl
 
 
 @many_examples
-@given(spoiled(SEEDS))
+@given(spoiled(VALID_PODS))
 def test_a_pod_with_random_parts_never_causes_an_error(value):
     if not isinstance(value, dict):
         return
@@ -101,13 +101,13 @@ def test_a_pod_with_random_parts_never_causes_an_error(value):
 
 
 @many_examples
-@given(spoiled([{"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": SEEDS[0]}}]), st.booleans())
-def test_a_workload_with_random_parts_never_causes_an_error(value, unknown):
+@given(spoiled([{"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": VALID_PODS[0]}}]), st.booleans())
+def test_a_workload_with_random_parts_never_causes_an_error(value, rewrites_unknown):
     if isinstance(value, dict):
-        decide_object(value, STATE, rewrite_unknown=unknown)
+        decide_object(value, STATE, rewrite_unknown=rewrites_unknown)
 
 
-GOOD = {
+VALID_CONFIGURATION = {
     "apiVersion": "drawbridge.dev/v1alpha1",
     "kind": "DrawbridgeConfiguration",
     "metadata": {"name": "x"},
@@ -123,7 +123,7 @@ GOOD = {
 
 
 @many_examples
-@given(spoiled([GOOD]))
+@given(spoiled([VALID_CONFIGURATION]))
 def test_a_configuration_with_random_parts_is_valid_or_has_findings(value):
     configuration, findings = read_configuration(value)
     assert (configuration is None) == bool(findings)

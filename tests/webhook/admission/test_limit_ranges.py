@@ -18,7 +18,7 @@ from webhook.admission.limit_ranges import fill_in, out_of_bounds
 from webhook.state import State, container_defaults
 
 GPU = "nvidia.com/gpu"
-TWO = {"cpu": "2", "memory": "1Gi"}
+TWO_CPUS = {"cpu": "2", "memory": "1Gi"}
 
 
 def limit_range(*items, name="l"):
@@ -32,13 +32,13 @@ def pod_of(*containers, init=(), namespace="n", **metadata):
 
 
 def state(*ranges, **fields):
-    read = [wire.convert(range_, LimitRange) for range_ in ranges]
+    typed_ranges = [wire.convert(range_, LimitRange) for range_ in ranges]
     configuration = configured(**({"cpuClaims": {"default": "translate"}} | WHOLE_GPUS | NVIDIA_BY_CLAIM | fields))
-    keys = frozenset().union(*(limit_range.keys for limit_range in read))
+    keys = frozenset().union(*(limit_range.keys for limit_range in typed_ranges))
     return State(
         configuration=configuration,
         limit_ranges={"n": keys},
-        container_defaults={"n": container_defaults(read)},
+        container_defaults={"n": container_defaults(typed_ranges)},
     )
 
 
@@ -51,7 +51,9 @@ ITEMS = st.fixed_dictionaries(
 )
 RANGES = st.lists(st.lists(ITEMS, max_size=2), min_size=1, max_size=2)
 RESOURCES = st.one_of(st.none(), st.fixed_dictionaries({}, optional={"limits": AMOUNTS, "requests": AMOUNTS}))
-CONTAINERS = RESOURCES.map(lambda some: {"name": "c", "image": "i"} | ({} if some is None else {"resources": some}))
+CONTAINERS = RESOURCES.map(
+    lambda resources: {"name": "c", "image": "i"} | ({} if resources is None else {"resources": resources})
+)
 
 
 def without_empty_resources(value):
@@ -75,9 +77,9 @@ def test_a_pod_is_judged_with_limit_rangers_defaults(ranges, containers, init):
     assert without_empty_resources(with_requests(filled.object)) == without_empty_resources(
         admitted(value, limit_ranges)
     )
-    # `undo` removes the defaults from a JSON Patch of the completed pod.
-    marked = ({"op": "add", "path": "/spec/containers/0/resources", "value": {**filled.object["spec"]["containers"][0].get("resources", {}), "claims": [{"name": "x"}]}},)  # fmt: skip
-    undone = apply_json_patch(value, filled.undo(marked))
+    # `undo` removes the defaults from a JSON Patch of the pod with defaults.
+    patch = ({"op": "add", "path": "/spec/containers/0/resources", "value": {**filled.object["spec"]["containers"][0].get("resources", {}), "claims": [{"name": "x"}]}},)  # fmt: skip
+    undone = apply_json_patch(value, filled.undo(patch))
     value["spec"]["containers"][0].setdefault("resources", {})["claims"] = [{"name": "x"}]
     assert without_empty_resources(undone) == without_empty_resources(value)
     assert filled.undo(()) == ()
@@ -85,7 +87,7 @@ def test_a_pod_is_judged_with_limit_rangers_defaults(ranges, containers, init):
 
 def test_a_pod_guaranteed_by_limit_range_defaults_gets_cpu_claims():
     """The patch does not write the defaults of the LimitRange into the pod."""
-    with_defaults = state(limit_range({"default": TWO}))
+    with_defaults = state(limit_range({"default": TWO_CPUS}))
     value = pod_of({"name": "c", "image": "i"}, {"name": "d", "image": "i", "resources": {"limits": {"cpu": "3"}}})
     verdict = decide_object(value, with_defaults)
     translated = apply_json_patch(value, verdict.operations)
