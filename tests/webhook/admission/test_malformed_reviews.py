@@ -1,4 +1,4 @@
-"""Reviews that are malformed, too large or take too long."""
+"""Malformed reviews, amounts beyond 64 bits, and a review that takes too long."""
 
 import random
 
@@ -26,7 +26,7 @@ from webhook.admission import review as admission
     ("amount", "is_accepted"),
     [("9e19", True), ("9" * 64, True), ("9" * 310, True), ("10000000000000000000", False), ("1" * 64, False)],
 )
-def test_an_amount_beyond_64_bits_is_refused(amount, is_accepted):
+def test_amounts_beyond_64_bits_are_refused_as_by_kubernetes(amount, is_accepted):
     """The API server checks thousandths, which overflow for some larger amounts (`tests/dra/validation/test_pods.py`)."""
     _, outcome = mutated(gpu_pod(limits={"nvidia.com/gpu": amount}))
     assert answer(outcome)["allowed"] is is_accepted
@@ -46,7 +46,7 @@ def test_an_object_without_timely_review_is_admitted_with_warning():
 
 @pytest.mark.parametrize("obj", [None, [], "x", 7, True])
 @pytest.mark.parametrize("path", ["mutate", "validate"])
-def test_a_review_without_an_object_is_refused(path, obj):
+def test_a_review_without_a_json_object_is_refused(path, obj):
     response = answer(admission.decide_review(path, review(obj), ENFORCE))
     assert response["allowed"] is False
     assert response["status"]["code"] == 400
@@ -55,14 +55,16 @@ def test_a_review_without_an_object_is_refused(path, obj):
 @pytest.mark.parametrize("seed", range(draws(400)))
 def test_a_malformed_object_always_gets_an_answer(seed):
     rng = random.Random(seed)
-    start = mutated(gpu_pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "koordinator.sh/gpu": "50"}))[0]
-    obj = rng.choice([gpu_pod(), start, limited_workload(**{"nvidia.com/gpu": "1"}), gpu_claim()])
+    translated_pod = mutated(
+        gpu_pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "koordinator.sh/gpu": "50"})
+    )[0]
+    obj = rng.choice([gpu_pod(), translated_pod, limited_workload(**{"nvidia.com/gpu": "1"}), gpu_claim()])
     for _ in range(rng.randint(1, 4)):
         obj = broken(obj, rng)
     for path in ("mutate", "validate"):
         for request in (
             {},
-            {"operation": "UPDATE", "old": start},
+            {"operation": "UPDATE", "old": translated_pod},
             claim_request(),
             {"resource": "deployments", "group": "apps"},
         ):

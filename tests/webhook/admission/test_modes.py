@@ -12,6 +12,7 @@ def test_templates_are_signed_in_mode_enforce_only(mode):
     current_state = msgspec.structs.replace(ENFORCE, namespaces={"ns": {"drawbridge.dev/mode": mode}})
     outcome = mutated(gpu_pod(), current_state)[1]
     assert "patch" not in answer(outcome)
+    # Each signature starts with its version.
     assert b"v2 " not in outcome.body
 
 
@@ -65,7 +66,7 @@ def test_pods_of_a_workload_share_their_mode_in_a_canary():
     modes = set()
     for index in range(40):
         owner = {"kind": "ReplicaSet", "name": f"web-{index}-abc", "controller": True}
-        several = [
+        modes_of_pods = [
             mutated(
                 gpu_pod(
                     name="",
@@ -77,6 +78,6 @@ def test_pods_of_a_workload_share_their_mode_in_a_canary():
             )[1].record.mode
             for _ in range(3)
         ]
-        assert len(set(several)) == 1
-        modes |= set(several)
+        assert len(set(modes_of_pods)) == 1
+        modes |= set(modes_of_pods)
     assert modes == {"warn", "enforce"}

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.oracle, pytest.mark.live]
 
 
 def case_of(seed):
-    """Return up to three nodes with devices of two drivers or of plugins, two classes that may have one resource name, and a pod."""
+    """Return up to three nodes with devices of two drivers and of device plugins, two classes that may have one resource name, and a pod."""
     rng = random.Random(f"by name {seed}")
 
     def amounts():
@@ -42,8 +42,8 @@ def case_of(seed):
     nodes, slices = [], []
     for node_index in range(rng.randrange(1, 4)):
         name = f"n{node_index}"
-        handed_out = {name: str(rng.randrange(0, 7)) for name in rng.sample(NAMES[:2], rng.choice([0, 0, 1, 2]))}
-        nodes.append({"metadata": {"name": name}, "status": {"allocatable": handed_out}})
+        plugin_amounts = {key: str(rng.randrange(0, 7)) for key in rng.sample(NAMES[:2], rng.choice([0, 0, 1, 2]))}
+        nodes.append({"metadata": {"name": name}, "status": {"allocatable": plugin_amounts}})
         for driver in DRIVERS:
             devices = [{"name": f"d{number}"} for number in range(rng.randrange(0, 6))]
             pool = {"name": f"{name}-{driver}", "generation": 1, "resourceSliceCount": 1}
@@ -56,21 +56,23 @@ def case_of(seed):
     return {"pod": item, "classes": classes, "nodes": nodes, "slices": slices}
 
 
-def could_serve(case, node, requests, allocate_oracle):
+def could_serve(case, node, scheduler_answer, allocate_oracle):
     """Return whether the scheduler could place the pod on a node: by the amounts of device plugins, and by the allocator."""
-    handed_out = {name: int(amount) for name, amount in node["status"]["allocatable"].items()}
-    short = [name for name, amount in requests["totals"].items() if 0 < handed_out.get(name, 0) < amount]
-    unknown = [name for container in case["pod"]["spec"]["containers"] + case["pod"]["spec"]["initContainers"] for name, amount in container["resources"]["requests"].items() if amount != "0" and name not in requests["classes"] and not handed_out.get(name)]  # fmt: skip
-    by_plugin = [
-        name for name in handed_out if name not in requests["classes"] and total(case["pod"], name) > handed_out[name]
+    plugin_amounts = {name: int(amount) for name, amount in node["status"]["allocatable"].items()}
+    short = [name for name, amount in scheduler_answer["totals"].items() if 0 < plugin_amounts.get(name, 0) < amount]
+    unserved = [name for container in case["pod"]["spec"]["containers"] + case["pod"]["spec"]["initContainers"] for name, amount in container["resources"]["requests"].items() if amount != "0" and name not in scheduler_answer["classes"] and not plugin_amounts.get(name)]  # fmt: skip
+    exceeded = [
+        name
+        for name in plugin_amounts
+        if name not in scheduler_answer["classes"] and total(case["pod"], name) > plugin_amounts[name]
     ]
-    if short or unknown or by_plugin:
+    if short or unserved or exceeded:
         return False
-    if not requests["requests"]:
+    if not scheduler_answer["requests"]:
         return True
     claim = {
         "metadata": {"name": "c", "namespace": "n", "uid": "1"},
-        "spec": {"devices": {"requests": requests["requests"]}},
+        "spec": {"devices": {"requests": scheduler_answer["requests"]}},
     }
     question = {"node": node, "claims": [claim], "slices": case["slices"], "classes": case["classes"]}
     return allocate_oracle.ask(**question)["verdict"] != "infeasible"
@@ -109,7 +111,9 @@ def test_a_refused_pod_could_not_run_on_any_node(allocate_oracle, extended_oracl
         case = case_of(seed)
         questions = [{"pod": case["pod"], "classes": case["classes"], "allocatable": node["status"]["allocatable"]} for node in case["nodes"]]  # fmt: skip
         answers = zip(case["nodes"], extended_oracle.ask_all(questions), strict=True)
-        is_servable = any(could_serve(case, node, requests, allocate_oracle) for node, requests in answers)
+        is_servable = any(
+            could_serve(case, node, scheduler_answer, allocate_oracle) for node, scheduler_answer in answers
+        )
         is_denied, is_translated = webhook_decision(case)
         if is_translated:  # the webhook translates a request only if no class serves the resource
             continue

@@ -16,7 +16,9 @@ from tests.draws import draws
 from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.problems import MayServe
 
-CASES, RECORDED = 60, 20  # cases for each family: 840 in total with a live oracle, 280 with recorded answers
+# Cases for each family (kind of random fleet): 840 in total with a live oracle (Kubernetes' allocator), 280 with recorded answers.
+CASES, RECORDED = 60, 20
+# The number of cases of the long test, and the first case of each family.
 LONG = int(os.environ.get("DRAWBRIDGE_CASES", "20000"))
 FIRST = int(os.environ.get("DRAWBRIDGE_FIRST_CASE", "0"))
 
@@ -28,8 +30,8 @@ def compare(oracle, family, seeds):
     """
     counts = Counter()
     cases = [case_of(family, seed) for seed in seeds]
-    idle = [case | {"allocatedClaims": []} for case in cases]
-    for seed, case, oracle_answer in zip(seeds, cases, oracle.ask_all(idle), strict=True):
+    idle_cases = [case | {"allocatedClaims": []} for case in cases]
+    for seed, case, oracle_answer in zip(seeds, cases, oracle.ask_all(idle_cases), strict=True):
         claims = [convert(claim, ResourceClaim) for claim in case["claims"]]
         judgement = judge(stock_of(case), claims)
         counts[judgement.verdict, oracle_answer["verdict"]] += 1
@@ -46,12 +48,12 @@ def test_a_pod_is_refused_only_if_no_reachable_node_serves():
             stock, claims = assemble_fleet(family, 40_000 + seed, rng)
             within = frozenset(rng.sample(sorted(stock.nodes), rng.choice((1, 2, 4))))
             for_all_nodes, judgement = judge(stock, claims), judge(stock, claims, within=within)
-            idle = [allocate(stock.idle(), node, claims).verdict.value for node in sorted(within)]
+            idle_verdicts = [allocate(stock.idle(), node, claims).verdict.value for node in sorted(within)]
             never = judgement.verdict is Feasibility.NEVER
             if for_all_nodes.verdict not in (Feasibility.FITS, Feasibility.BUSY):
                 assert judgement == for_all_nodes
             elif never:
-                assert set(idle) == {"infeasible"}, (family, seed, judgement.text)
+                assert set(idle_verdicts) == {"infeasible"}, (family, seed, judgement.text)
             counts[judgement.may_serve] += 1
     assert counts[MayServe.PLUGIN | MayServe.NEW_NODE | MayServe.UNREACHED], counts
 

@@ -34,7 +34,7 @@ from webhook.admission import review as admission
 
 
 def stock_with_claim(count, **status):
-    """Return a stock with a claim `c` for `count` devices."""
+    """Return a stock (the objects that the allocator knows) with a claim `c` for `count` devices."""
     stored = {"metadata": {"name": "c", "namespace": "ns", "uid": "1"}, "spec": claim_spec_for(count), "status": status}
     return Stock.of(slices=[SLICE], classes=[CLASS], nodes=[NODE], claims=[wire.convert(stored, ResourceClaim)])
 
@@ -57,7 +57,7 @@ BY_NAME = {"resourceClaimName": "c"}
         "a claim and a translated request",
     ],
 )
-def test_own_and_translated_claims_are_judged_together(item, world):
+def test_impossible_own_claims_are_refused_with_the_message_of_validation(item, world):
     outcome = review_outcome(item, world)
     assert not answer(outcome)["allowed"]
     assert "patch" not in answer(outcome)
@@ -87,7 +87,7 @@ def test_own_and_translated_claims_are_judged_together(item, world):
         "unknown devices",
     ],
 )
-def test_a_pod_with_feasible_own_claims_is_untouched(item, world):
+def test_a_pod_whose_own_claims_need_no_refusal_is_untouched(item, world):
     assert untouched(review_outcome(item, world))
 
 
@@ -104,11 +104,11 @@ def test_impossible_own_claims_are_admitted_in_modes_warn_and_observe():
     warned = review_outcome(pod_with_claims(BY_TEMPLATE), state_with_template(16, mode="warn"))
     assert answer(warned)["allowed"]
     assert answer(warned)["warnings"][0].startswith("drawbridge would refuse this Pod in mode enforce: ")
-    watched = review_outcome(pod_with_claims(BY_TEMPLATE), state_with_template(16, mode="observe"))
-    assert answer(watched)["allowed"]
-    assert "warnings" not in answer(watched)
-    assert [outcome.record.outcome for outcome in (warned, watched)] == ["would refuse", "would refuse"]
-    assert watched.record.problems
+    observed = review_outcome(pod_with_claims(BY_TEMPLATE), state_with_template(16, mode="observe"))
+    assert answer(observed)["allowed"]
+    assert "warnings" not in answer(observed)
+    assert [outcome.record.outcome for outcome in (warned, observed)] == ["would refuse", "would refuse"]
+    assert observed.record.problems
 
 
 def test_observe_mode_records_what_enforce_would_do():
@@ -150,9 +150,9 @@ def test_an_entry_with_our_name_is_judged_by_its_template(name, words):
 
 def test_a_translated_pods_copy_elsewhere_gets_a_warning():
     translated_pod, outcome = mutated(gpu_pod())
-    copy = admission.decide_review("mutate", review(translated_pod, namespace="elsewhere"), ENFORCE)
+    outcome_of_copy = admission.decide_review("mutate", review(translated_pod, namespace="elsewhere"), ENFORCE)
     [name] = outcome.record.templates
-    warning, removed = answer(copy)["warnings"]
+    warning, removed = answer(outcome_of_copy)["warnings"]
     assert warning == (
         f"ResourceClaimTemplate {name} is not created for a copy of a translated pod: "
         "use its original manifest, or replace the claims with the requests in drawbridge.dev/original"
@@ -164,9 +164,9 @@ def test_a_translated_pods_copy_elsewhere_gets_a_warning():
 def test_a_forged_signature_is_ignored_and_removed():
     translated_pod = translated(TOO_MANY)
     (entry,) = translated_pod["spec"]["resourceClaims"]
-    notes = translated_pod["metadata"]["annotations"]
-    notes["drawbridge.dev/templates"] = notes["drawbridge.dev/templates"].replace('"count":16', '"count":1')
-    stored = state(templates={("ns", entry["resourceClaimTemplateName"]): template_of(16)})
-    assert not answer(review_outcome(translated_pod, stored))["allowed"]
+    annotations = translated_pod["metadata"]["annotations"]
+    annotations["drawbridge.dev/templates"] = annotations["drawbridge.dev/templates"].replace('"count":16', '"count":1')
+    with_template_in_cluster = state(templates={("ns", entry["resourceClaimTemplateName"]): template_of(16)})
+    assert not answer(review_outcome(translated_pod, with_template_in_cluster))["allowed"]
     cleaned = translated(translated_pod)
     assert "drawbridge.dev/templates" not in cleaned["metadata"].get("annotations", {})

@@ -1,4 +1,4 @@
-"""Pods that only device plugins can serve. The webhook refuses them if no node could ever serve them, and so do files."""
+"""Pods that only device plugins can serve. If no node could ever serve them, the webhook refuses them, in reviews and in files."""
 
 import random
 
@@ -47,7 +47,7 @@ def world(*nodes, **options):
     return builder_with(*nodes, **options).state(fresh=True)
 
 
-TWO = (plugin_node("small", {GPU: 4}), plugin_node("large", {GPU: 8}), plugin_node("bare"))
+THREE_NODES = (plugin_node("small", {GPU: 4}), plugin_node("large", {GPU: 8}), plugin_node("bare"))
 
 
 def pod_requesting(count, key=GPU, **spec):
@@ -83,13 +83,13 @@ def test_a_pod_is_warned_if_a_pool_may_grow(label):
     assert refusal_message(pod_requesting(9), world(*pooled, nodeTemplates=[template]))
     elsewhere = {"nodeSelector": {"kubernetes.io/hostname": "large"}}
     assert refusal_message(pod_requesting(9), world(*pooled, evidence=elsewhere)), (
-        "a pool counts although its nodes are not selected as evidence"
+        "a pool counts although the configuration excludes its nodes"
     )
 
 
 def test_a_pod_gets_a_warning_if_an_autoscaler_is_installed():
     assert_warning_of_autoscaler(
-        "Karpenter", world(*TWO, installed=Installed(autoscalers=(Autoscaler(name="Karpenter"),)))
+        "Karpenter", world(*THREE_NODES, installed=Installed(autoscalers=(Autoscaler(name="Karpenter"),)))
     )
 
 
@@ -105,24 +105,24 @@ def refusal_message(obj, state):
 
 
 def test_a_request_above_the_largest_advertised_amount_is_refused():
-    message = refusal_message(pod_requesting(9), world(*TWO))
+    message = refusal_message(pod_requesting(9), world(*THREE_NODES))
     offers = "no device plugin offers more than 8 (node large)"
     assert (
         f"none of the 3 nodes can serve this pod, even with all devices free: container main requests 9 {GPU}, but {offers}"
         in message
     )
     assert "(request at most 8 in container main) [R023]" in message
-    assert other_warnings(pod_requesting(8), world(*TWO)) == []
+    assert other_warnings(pod_requesting(8), world(*THREE_NODES)) == []
 
 
 @pytest.mark.parametrize("restriction", [selecting_node("small"), {"nodeName": "small"}], ids=["selector", "nodeName"])
 def test_a_request_for_more_than_reachable_nodes_advertise_is_refused(restriction):
-    message = refusal_message(pod_requesting(5, **restriction), world(*TWO))
+    message = refusal_message(pod_requesting(5, **restriction), world(*THREE_NODES))
     assert "no device plugin on a node that the pod can run on offers more than 4 (node small)" in message
     assert "node large offers 8, but the pod cannot run there (request at most 4 in container main)" in message
     assert "[R020]" in message
-    assert not refusal_message(pod_requesting(4, **restriction), world(*TWO))
-    assert "[R023]" in refusal_message(pod_requesting(9, **restriction), world(*TWO))
+    assert not refusal_message(pod_requesting(4, **restriction), world(*THREE_NODES))
+    assert "[R023]" in refusal_message(pod_requesting(9, **restriction), world(*THREE_NODES))
 
 
 def other_warnings(obj, state):
@@ -130,23 +130,23 @@ def other_warnings(obj, state):
     return [warning for warning in response_to(obj, state).get("warnings", []) if "left as it is" not in warning]
 
 
-SILENT = {
+NOT_REFUSED = {
     "a device is unhealthy": (pod_requesting(8), (plugin_node("a", {GPU: 7}, {GPU: 8}),), {}),
     "all devices of the largest node are unhealthy": (pod_requesting(9), (plugin_node("a", {GPU: 0}, {GPU: 8}), plugin_node("b", {GPU: 4})), {}),
     "a device plugin is starting": (pod_requesting(9), (plugin_node("a", {GPU: 0}), plugin_node("b", {GPU: 4})), {}),
     "no node advertises the resource": (pod_requesting(9), (plugin_node("a"), plugin_node("b", {GPU: 0})), {}),
-    "no reachable node advertises the resource": (pod_requesting(9, **selecting_node("bare")), TWO, {}),
+    "no reachable node advertises the resource": (pod_requesting(9, **selecting_node("bare")), THREE_NODES, {}),
     "no node is known": (pod_requesting(9), (), {}),
     "a taint may be removed": (pod_requesting(8), (plugin_node("a", {GPU: 4}), plugin_node("b", {GPU: 8}, taints=[{"key": "k", "effect": "NoSchedule"}])), {}),
     "no dialect has the key": (pod_requesting(9, UNKNOWN), (plugin_node("a", {UNKNOWN: 4}),), {}),
     "a class serves the resource": (pod_requesting(9), (plugin_node("a", {GPU: 4}),), {"classes": (CLASS,)}),
-    "an autoscaler can create a node": (pod_requesting(9), TWO, {"nodeTemplates": [{"name": "t", "labels": {"a": "b"}, "allocatable": {GPU: "16"}}]}),
-    "another scheduler": (pod_requesting(9, schedulerName="volcano"), TWO, {}),
-    "zero devices are requested": (pod_requesting(0), TWO, {}),
+    "an autoscaler can create a node": (pod_requesting(9), THREE_NODES, {"nodeTemplates": [{"name": "t", "labels": {"a": "b"}, "allocatable": {GPU: "16"}}]}),
+    "another scheduler": (pod_requesting(9, schedulerName="volcano"), THREE_NODES, {}),
+    "zero devices are requested": (pod_requesting(0), THREE_NODES, {}),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("obj", "nodes", "options"), SILENT.values(), ids=SILENT)
+@pytest.mark.parametrize(("obj", "nodes", "options"), NOT_REFUSED.values(), ids=NOT_REFUSED)
 def test_a_pod_that_may_be_served_is_not_refused(obj, nodes, options):
     state = world(*nodes, **options)
     assert response_to(obj, state)["allowed"]
@@ -156,13 +156,13 @@ def test_a_pod_that_may_be_served_is_not_refused(obj, nodes, options):
 def test_an_unusable_node_template_does_not_prevent_refusal():
     small = {"name": "t", "labels": {"a": "b"}, "allocatable": {GPU: "8"}}
     installed = Installed(autoscalers=(Autoscaler(name="Karpenter"),))
-    assert refusal_message(pod_requesting(9), world(*TWO, installed=installed, nodeTemplates=[small]))
+    assert refusal_message(pod_requesting(9), world(*THREE_NODES, installed=installed, nodeTemplates=[small]))
     large = small | {"allocatable": {GPU: "9"}}
-    assert refusal_message(pod_requesting(9, **selecting_node("large")), world(*TWO, nodeTemplates=[large]))
+    assert refusal_message(pod_requesting(9, **selecting_node("large")), world(*THREE_NODES, nodeTemplates=[large]))
 
 
-def test_devices_of_a_node_count_once_the_node_exists():
-    builder = builder_with(*TWO)
+def test_a_new_node_may_have_devices_until_the_next_refresh():
+    builder = builder_with(*THREE_NODES)
     builder.update_objects([wire.convert(plugin_node("large", {GPU: 8}, {GPU: 9}), Node)])
     assert not refusal_message(pod_requesting(9), builder.state(fresh=True))
     builder.update_objects([wire.convert(plugin_node("new"), Node)])
@@ -175,12 +175,12 @@ def test_a_running_pod_of_a_dump_is_not_refused():
     pending, running = [
         pod_requesting(5, nodeName="small") | {"status": {"phase": phase}} for phase in ("Pending", "Running")
     ]
-    assert decide_object(pending, world(*TWO)).refusals
-    assert not decide_object(running, world(*TWO)).refusals
+    assert decide_object(pending, world(*THREE_NODES)).refusals
+    assert not decide_object(running, world(*THREE_NODES)).refusals
 
 
-def test_skipped_pods_mirror_pods_and_old_copies_are_not_judged():
-    state = world(*TWO)
+def test_skipped_and_mirror_pods_and_stale_states_cause_no_refusal():
+    state = world(*THREE_NODES)
     skipped, mirror = pod_requesting(9), pod_requesting(9, nodeName="small")
     skipped["metadata"]["labels"] = {"drawbridge.dev/skip": "true"}
     mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
@@ -192,10 +192,10 @@ def test_skipped_pods_mirror_pods_and_old_copies_are_not_judged():
 
 
 def test_mode_warn_and_impossible_warn_only_return_a_warning():
-    assert response_to(pod_requesting(9), world(*TWO, impossible="warn"))["warnings"][0].startswith(
+    assert response_to(pod_requesting(9), world(*THREE_NODES, impossible="warn"))["warnings"][0].startswith(
         "this can never work: none of the 3"
     )
-    warned = with_mode(world(*TWO), "warn")
+    warned = with_mode(world(*THREE_NODES), "warn")
     response = answer(admission.decide_review("mutate", review(pod_requesting(9)), warned))
     assert response["allowed"]
     assert response["warnings"][0].startswith("drawbridge would refuse this Pod in mode enforce: none of the 3 nodes")
@@ -208,18 +208,20 @@ def test_containers_are_added_up_as_the_scheduler_does():
     with_two_containers = pod_requesting(5)
     main = with_two_containers["spec"]["containers"][0]
     with_two_containers["spec"]["containers"].append(main | {"name": "other"})
-    assert f"the pod's containers together request 10 {GPU}" in refusal_message(with_two_containers, world(*TWO))
+    assert f"the pod's containers together request 10 {GPU}" in refusal_message(
+        with_two_containers, world(*THREE_NODES)
+    )
     with_init_container = pod_requesting(4)
     with_init_container["spec"]["initContainers"] = [main | {"name": "first"}]
-    assert not refusal_message(with_init_container, world(*TWO))
+    assert not refusal_message(with_init_container, world(*THREE_NODES))
     with_init_container["spec"]["initContainers"][0]["restartPolicy"] = "Always"
     assert (
         f"the pod's containers together request 9 {GPU}"
-        in answer(mutated(with_init_container, world(*TWO)))["status"]["message"]
+        in answer(review_outcome(with_init_container, world(*THREE_NODES)))["status"]["message"]
     )
 
 
-def mutated(obj, state):
+def review_outcome(obj, state):
     return admission.decide_review("mutate", review(obj), state)
 
 
@@ -227,10 +229,10 @@ def test_a_request_removed_by_translation_is_not_counted():
     with_two_containers = pod_requesting(5)
     with_two_containers["spec"]["containers"].append(with_two_containers["spec"]["containers"][0] | {"name": "other"})
     decision = Decision("", "other", "nvidia", GPU, Outcome.TRANSLATED, "")
-    request = plugin_request(with_two_containers, world(*TWO), (decision,))
+    request = plugin_request(with_two_containers, world(*THREE_NODES), (decision,))
     assert (request.amounts, request.subjects) == ({GPU: 5 * 10**9}, {GPU: "container main"})
     two_decisions = (decision, msgspec.structs.replace(decision, container="main"))
-    assert plugin_request(with_two_containers, world(*TWO), two_decisions) is None
+    assert plugin_request(with_two_containers, world(*THREE_NODES), two_decisions) is None
 
 
 def test_a_node_needs_enough_of_both_requested_names():
@@ -243,7 +245,8 @@ def test_a_node_needs_enough_of_both_requested_names():
 
 
 def test_a_full_fleet_is_reported_if_usage_is_known():
-    state = world(*TWO)
+    state = world(*THREE_NODES)
+    # Amounts in use are in billionths.
     use = {"large": {GPU: 6 * 10**9}, "small": {GPU: 10**9}}
     full_state = msgspec.structs.replace(state, uses=use)
     waits = f"this pod waits until devices are free: container main requests 4 {GPU}, but the device plugin on node small has 3 left, and no other node has more"
@@ -255,14 +258,14 @@ def test_a_full_fleet_is_reported_if_usage_is_known():
 
 def test_a_workload_gets_a_warning_about_its_pods():
     template = pod_requesting(9)
-    kind = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "ns"}}
-    workload = kind | {"spec": {"template": {key: template[key] for key in ("metadata", "spec")}}}
+    header = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "ns"}}
+    workload = header | {"spec": {"template": {key: template[key] for key in ("metadata", "spec")}}}
     request = review(workload, group="apps", resource="deployments")
-    warning = answer(admission.decide_review("validate", request, world(*TWO)))["warnings"][0]
+    warning = answer(admission.decide_review("validate", request, world(*THREE_NODES)))["warnings"][0]
     assert warning.startswith(
         "its pods will be refused: none of the 3 nodes can serve this pod, even with all devices free: "
     )
-    assert "[R023]" in str(decide_object(workload, world(*TWO)).refusals[0])
+    assert "[R023]" in str(decide_object(workload, world(*THREE_NODES)).refusals[0])
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -283,6 +286,6 @@ def test_a_pod_is_refused_exactly_if_every_kubelet_refuses(seed):
     obj["spec"] |= restriction
     reachable = [node for node in nodes if not restriction or node["metadata"]["labels"] == restriction["nodeSelector"]]
     is_admitted_by_kubelet = any(
-        all(int(obj["status"]["capacity"][key]) >= amount for key, amount in amounts.items()) for obj in reachable
+        all(int(node["status"]["capacity"][key]) >= amount for key, amount in amounts.items()) for node in reachable
     )
-    assert answer(mutated(obj, world(*nodes)))["allowed"] is is_admitted_by_kubelet
+    assert answer(review_outcome(obj, world(*nodes)))["allowed"] is is_admitted_by_kubelet
