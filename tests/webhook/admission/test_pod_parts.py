@@ -13,7 +13,7 @@ from tests.webhook.service.test_remembered import CONFIGURATIONS, PATIENCE, new_
 from webhook.admission import admission_review as reviews
 from webhook.admission import review as admission
 
-POD, SPEC, CONTAINER = (
+POD_KEYS, SPEC_KEYS, CONTAINER_KEYS = (
     frozenset(parts.__annotations__) for parts in (reviews._PodParts, reviews._SpecParts, reviews._ContainerParts)
 )
 
@@ -73,9 +73,9 @@ def test_decisions_read_only_the_pod_fields_that_are_decoded(monkeypatch, name, 
             "mutate", review(request["obj"], **options), cluster.state(cluster.following_builder), PATIENCE
         )
         random_reviews.record(request, outcome)
-    assert read_keys["pod"] <= POD
-    assert read_keys["spec"] <= SPEC
-    assert read_keys["container"] <= CONTAINER
+    assert read_keys["pod"] <= POD_KEYS
+    assert read_keys["spec"] <= SPEC_KEYS
+    assert read_keys["container"] <= CONTAINER_KEYS
     assert {"containers", "schedulerName", "resourceClaims"} <= read_keys["spec"], (
         "the recording misses keys that decisions read"
     )
@@ -85,20 +85,20 @@ def test_decisions_read_only_the_pod_fields_that_are_decoded(monkeypatch, name, 
 def test_a_pod_of_an_unexpected_shape_is_decoded_completely(spec):
     body = review({"kind": "Pod", "spec": spec, "x": 1})
     assert reviews.decode_pod(body) == (reviews.decode(body), None)
-    read = []
+    outcomes = []
     for decode in (lambda body: (reviews.decode(body), None), reviews.decode_pod):
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(admission.reviews, "decode_pod", decode)
-            read.append(admission.decide_review("mutate", body, ENFORCE))
-    assert read[0] == read[1]
+            outcomes.append(admission.decide_review("mutate", body, ENFORCE))
+    assert outcomes[0] == outcomes[1]
 
 
 def test_unused_pod_fields_are_not_decoded():
     container = {"name": "c", "env": [{"name": "A", "x": 1}], "ports": [{}], "resources": {"limits": {"x": 1}}}
     pod = {"spec": {"volumes": [{"secret": {}}], "hostname": "h", "containers": [container]}}
     request, parts = reviews.decode_pod(review(pod))
-    read = {"name": "c", "env": [{"name": "A"}], "resources": {"limits": {"x": 1}}}
-    assert parts == {"spec": {"volumes": [{}], "containers": [read]}}
+    decoded_container = {"name": "c", "env": [{"name": "A"}], "resources": {"limits": {"x": 1}}}
+    assert parts == {"spec": {"volumes": [{}], "containers": [decoded_container]}}
     assert (request.uid, request.namespace, request.operation) == ("u", "ns", "CREATE")
     keys = [
         {"name": "m.example/gpu", "role": "count", "unit": "count", "meaning": "cards"},
@@ -112,23 +112,28 @@ def test_unused_pod_fields_are_not_decoded():
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"kind":"AdmissionReview"}', b"\xff", review({}, uid="")])
 def test_both_decoders_reject_malformed_reviews_with_the_same_message(body):
     errors = []
-    for how in (reviews.decode, reviews.decode_pod):
+    for decode in (reviews.decode, reviews.decode_pod):
         with pytest.raises(reviews.ReviewError) as refused:
-            how(body)
+            decode(body)
         errors.append((refused.value.status, str(refused.value)))
     assert errors[0] == errors[1]
 
 
 @pytest.mark.parametrize("variable", [{"value": "H100"}, {"valueFrom": {"fieldRef": {}}}, {"value": 5}, {}])
 def test_a_dialect_with_variables_decides_equally_on_partly_decoded_pods(monkeypatch, variable):
+    """The dialect (a table of the keys of one system) reads an environment variable."""
     keys = [
         {"name": "m.example/gpu", "role": "count", "unit": "count", "meaning": "cards"},
         {"name": "M_PRODUCT", "role": "models", "unit": "list", "place": "env", "meaning": "products"},
     ]
     table = {"name": "mine", "title": "Mine", "target": "gpu", "keys": keys}
     state = msgspec.structs.replace(ENFORCE, configuration=configured(dialects=[table]))
-    asking = {"name": "c", "env": [{"name": "M_PRODUCT", **variable}], "resources": {"limits": {"m.example/gpu": "1"}}}
-    body = review({"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [asking]}})
+    container = {
+        "name": "c",
+        "env": [{"name": "M_PRODUCT", **variable}],
+        "resources": {"limits": {"m.example/gpu": "1"}},
+    }
+    body = review({"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container]}})
     on_parts = admission.decide_review("mutate", body, state)
     monkeypatch.setattr(admission.reviews, "decode_pod", lambda body: (reviews.decode(body), None))
     assert admission.decide_review("mutate", body, state) == on_parts

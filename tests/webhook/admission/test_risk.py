@@ -26,6 +26,7 @@ def documents(*names):
 
 
 def claim_in_mode(mode, held_device=""):
+    """Return a claim for one device of the class of a mode; `held_device` is allocated to it."""
     [claim] = [read_object(document) for document in documents("claims") if document["metadata"]["name"] == mode]
     meta = {"name": mode, "namespace": "ns", "uid": mode}
     raw = {"metadata": meta, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": mode, "allocationMode": "ExactCount", "count": 1}}]}}}  # fmt: skip
@@ -37,6 +38,7 @@ def claim_in_mode(mode, held_device=""):
 
 
 def stock(*files, held_devices=()):
+    """Return a stock (the objects that the allocator knows) of example files; `held_devices` has pairs of a mode and a device."""
     objects = documents("classes", *files)
     kinds = {"DeviceClass": DeviceClass, "ResourceSlice": ResourceSlice, "DeviceCompatibility": DeviceCompatibility}
     objects_by_kind = {
@@ -88,7 +90,7 @@ def test_a_class_with_some_excluded_devices_is_a_risk():
 
 
 @pytest.mark.parametrize(("scope", "risk"), [("node", RISK_ACROSS_POOLS), ("pool", "")])
-def test_a_rule_about_nodes_is_a_risk_across_pools(scope, risk):
+def test_only_a_node_scoped_rule_is_a_risk_across_pools(scope, risk):
     rule = compatibility("mig", MIG, MIG, scope=scope)
     fleet = stock_with(holding("theirs", "mig-0"), rules=[rule])
     assert find_broken_rule(fleet, claims_for("full"), Budget(1_000_000)) == risk

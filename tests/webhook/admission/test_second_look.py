@@ -41,7 +41,7 @@ def test_a_translated_pod_is_reviewed_again_despite_its_labels(labels):
     )
 
 
-def test_a_restored_key_sets_a_removed_label_again():
+def test_a_pod_with_a_restored_key_gets_its_label_again():
     translated_pod, _ = mutated(gpu_pod())
     del translated_pod["metadata"]["labels"]
     translated_pod["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
@@ -58,7 +58,7 @@ def test_a_key_restored_by_another_webhook_is_removed_again():
     assert again == translated_pod
 
 
-def test_a_restored_key_is_refused_unless_skipped():
+def test_a_pod_with_a_restored_key_is_refused_unless_skipped():
     translated_pod, _ = mutated(gpu_pod())
     translated_pod["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
     assert selected(translated_pod)
@@ -73,7 +73,7 @@ def test_a_pod_with_a_forged_label_is_admitted():
     assert answer(validated(forged, ENFORCE))["allowed"]
 
 
-def test_a_pod_whose_template_exists_gets_the_label_translated_only():
+def test_a_pod_whose_template_exists_gets_only_one_label():
     first_pod, _ = mutated(gpu_pod())
     (entry,) = first_pod["spec"]["resourceClaims"]
     name = entry["resourceClaimTemplateName"]

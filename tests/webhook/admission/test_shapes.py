@@ -54,7 +54,7 @@ def test_a_bug_in_a_warning_check_refuses_no_claim(monkeypatch):
 @pytest.mark.parametrize("mode", ["enforce", "warn"])
 @pytest.mark.parametrize("kind", RESOURCES)
 def test_a_review_of_values_of_any_shape_has_an_answer(kind, mode):
-    draw = random.Random(f"reviews of {kind} in {mode}")
+    rng = random.Random(f"reviews of {kind} in {mode}")
     world = state(mode=mode)
     examples = {
         **shapes.examples(),
@@ -64,12 +64,12 @@ def test_a_review_of_values_of_any_shape_has_an_answer(kind, mode):
     }
     originals = [
         *examples[kind],
-        *([gpu_pod()] if kind == "Pod" else [shapes.claim(draw) for _ in range(20)] if kind == "ResourceClaim" else []),
+        *([gpu_pod()] if kind == "Pod" else [shapes.claim(rng) for _ in range(20)] if kind == "ResourceClaim" else []),
     ]
     group, resource = RESOURCES[kind]
     for _ in range(draws(150)):
-        obj, old = (shapes.bent(draw.choice(originals), draw) for _ in range(2))
-        operation = draw.choice(("CREATE", "UPDATE"))
+        obj, old = (shapes.bent(rng.choice(originals), rng) for _ in range(2))
+        operation = rng.choice(("CREATE", "UPDATE"))
         body = review(
             obj, operation=operation, old=old if operation == "UPDATE" else None, group=group, resource=resource
         )

@@ -41,15 +41,15 @@ def test_an_unreadable_template_is_not_called_missing():
 
 
 def test_no_pod_is_refused_while_the_cache_is_stale():
-    percent = gpu_pod(limits={"nvidia.com/gpumem-percentage": "50"})
-    sizeless = msgspec.structs.replace(ENFORCE, fleet=Inventory(), configuration=configured(unresolved="refuse"))
-    assert "[R006]" in answer(mutated(percent, sizeless)[1])["status"]["message"]
-    stale_state = msgspec.structs.replace(sizeless, stock=None, confirmed=False)
-    reviewed, outcome = mutated(percent, stale_state)
-    assert reviewed == percent
+    half_gpu_pod = gpu_pod(limits={"nvidia.com/gpumem-percentage": "50"})
+    without_sizes = msgspec.structs.replace(ENFORCE, fleet=Inventory(), configuration=configured(unresolved="refuse"))
+    assert "[R006]" in answer(mutated(half_gpu_pod, without_sizes)[1])["status"]["message"]
+    stale_state = msgspec.structs.replace(without_sizes, stock=None, confirmed=False)
+    reviewed, outcome = mutated(half_gpu_pod, stale_state)
+    assert reviewed == half_gpu_pod
     assert outcome.record.outcome == "left"
-    incomplete_state = msgspec.structs.replace(sizeless, incomplete=frozenset({"ResourceSlice"}))
-    assert mutated(percent, incomplete_state)[1].record.outcome == "left"
+    incomplete_state = msgspec.structs.replace(without_sizes, incomplete=frozenset({"ResourceSlice"}))
+    assert mutated(half_gpu_pod, incomplete_state)[1].record.outcome == "left"
     translated_pod, _ = mutated(gpu_pod())
     name = translated_pod["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
     taken_name = {("ns", name): wire.convert({"devices": {"requests": []}}, ResourceClaimSpec)}
@@ -60,12 +60,12 @@ def test_no_pod_is_refused_while_the_cache_is_stale():
 # Unreadable objects of a namespace
 
 
-UNREADABLE = state(unsure={"ns": ("ResourceQuota",)})
+QUOTA_UNREADABLE = state(unsure={"ns": ("ResourceQuota",)})
 UNREADABLE_WARNING = "drawbridge translates and refuses nothing in namespace ns: ResourceQuota could not be read, so its rules are unknown"
 
 
 def test_unreadable_quotas_of_a_namespace_prevent_a_translation():
-    reviewed, outcome = mutated(gpu_pod(), UNREADABLE)
+    reviewed, outcome = mutated(gpu_pod(), QUOTA_UNREADABLE)
     assert reviewed == gpu_pod()
     assert outcome.record.outcome == "would translate"
     assert answer(outcome)["warnings"][-1] == UNREADABLE_WARNING
@@ -84,15 +84,15 @@ def test_a_namespaces_invalid_mode_causes_a_warning_for_its_pods():
 def test_unreadable_quotas_of_a_namespace_prevent_a_refusal():
     impossible = gpu_pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"})
     assert not answer(mutated(impossible)[1])["allowed"]
-    reviewed, outcome = mutated(impossible, UNREADABLE)
+    reviewed, outcome = mutated(impossible, QUOTA_UNREADABLE)
     assert reviewed == impossible
     assert answer(outcome)["allowed"]
     assert answer(outcome)["warnings"][-1] == UNREADABLE_WARNING
 
 
-def test_unreadable_limits_affect_only_device_pods_of_the_namespace():
-    assert "warnings" not in answer(mutated(gpu_pod(limits={}), UNREADABLE)[1])
-    reviewed, _ = mutated(gpu_pod(), UNREADABLE, namespace="elsewhere")
+def test_unreadable_quotas_affect_only_device_pods_of_the_namespace():
+    assert "warnings" not in answer(mutated(gpu_pod(limits={}), QUOTA_UNREADABLE)[1])
+    reviewed, _ = mutated(gpu_pod(), QUOTA_UNREADABLE, namespace="elsewhere")
     assert reviewed != gpu_pod()
 
 
@@ -106,7 +106,7 @@ def test_off_and_observe_modes_hold_while_limit_ranges_are_unknown():
 def test_an_update_is_replayed_even_if_quotas_are_unreadable():
     """Without the replay, the API server would refuse the update."""
     translated_pod, _ = mutated(gpu_pod())
-    reviewed, outcome = mutated(gpu_pod(), UNREADABLE, operation="UPDATE", old=translated_pod)
-    reviewed_with_limits, _ = mutated(gpu_pod(), ENFORCE, operation="UPDATE", old=translated_pod)
-    assert reviewed == reviewed_with_limits
+    reviewed, outcome = mutated(gpu_pod(), QUOTA_UNREADABLE, operation="UPDATE", old=translated_pod)
+    reviewed_with_readable_quotas, _ = mutated(gpu_pod(), ENFORCE, operation="UPDATE", old=translated_pod)
+    assert reviewed == reviewed_with_readable_quotas
     assert outcome.record.outcome == "replayed"
