@@ -70,18 +70,18 @@ GPU, MEM, CORES, PERCENT = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gp
 PODS = {
     "one": pod_in_n({GPU: 1}),
     "nine": pod_in_n({GPU: 9}),
-    "half": pod_in_n({GPU: "0.5"}),
-    "differ": pod_in_n({GPU: 2}, requests={GPU: 1}),
+    "half a GPU": pod_in_n({GPU: "0.5"}),
+    "unequal limits and requests": pod_in_n({GPU: 2}, requests={GPU: 1}),
     "requests only": pod_in_n(requests={GPU: 1}),
     "blanks": pod_in_n({GPU: " 1 "}),
-    "bytes": pod_in_n({GPU: 1, MEM: 8 << 30}),
+    "memory in bytes": pod_in_n({GPU: 1, MEM: 8 << 30}),
     "wrong unit": pod_in_n({GPU: 1, MEM: "8Gi"}),
     "too large": pod_in_n({GPU: 1, MEM: 900000}),
-    "profile": pod_in_n({"nvidia.com/mig-1g.12gb": 1}),
-    "product": pod_in_n({GPU: 1, MEM: 1000}, annotations={"nvidia.com/use-gputype": "A1000"}),
+    "missing MIG profile": pod_in_n({"nvidia.com/mig-1g.12gb": 1}),
+    "missing product": pod_in_n({GPU: 1, MEM: 1000}, annotations={"nvidia.com/use-gputype": "A1000"}),
     "two systems": pod_in_n({GPU: 1, MEM: 1000, "koordinator.sh/gpu-core": 50}),
     "two hundred": pod_in_n({GPU: 200}),
-    "own and key": pod_in_n({GPU: 3}, claims=["three"]),
+    "own claim and key": pod_in_n({GPU: 3}, claims=["three"]),
     "only its own": pod_in_n(claims=["three"]),
     "skipped": pod_in_n({GPU: 9}, labels={"drawbridge.dev/skip": "true"}),
 }
@@ -97,7 +97,7 @@ THREE_GPU_TEMPLATE = {
         "spec": {"devices": {"requests": [{"name": "g", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 3}}]}}
     },
 }
-WITH_THREE = state(THREE_GPU_TEMPLATE)
+STATE_WITH_TEMPLATE = state(THREE_GPU_TEMPLATE)
 # The keys of two systems are not translated, because claims cannot express them together.
 NOT_TRANSLATED = {"two systems"}
 REFUSED = {name for name in PODS if name not in ("one", "blanks", "only its own", "skipped")} - NOT_TRANSLATED
@@ -105,10 +105,10 @@ REFUSED = {name for name in PODS if name not in ("one", "blanks", "only its own"
 
 @pytest.mark.parametrize("name", PODS)
 def test_a_file_and_the_webhook_give_equal_messages(name):
-    refusal = refusals_at_webhook(PODS[name], WITH_THREE)
-    verdict = decide_object(PODS[name], WITH_THREE)
+    refusal = refusals_at_webhook(PODS[name], STATE_WITH_TEMPLATE)
+    verdict = decide_object(PODS[name], STATE_WITH_TEMPLATE)
     assert bool(refusal) == bool(verdict.refusals) == (name in REFUSED), (refusal, verdict.refusals)
-    assert name == "own and key" or refusals_of_file(PODS[name], WITH_THREE) == refusal
+    assert name == "own claim and key" or refusals_of_file(PODS[name], STATE_WITH_TEMPLATE) == refusal
     if verdict.refusals:
         assert (verdict.operations, verdict.templates) == ((), {})
 
@@ -164,8 +164,8 @@ def test_the_record_of_a_refusal_has_its_code():
 
 
 def test_a_template_of_the_same_input_is_known():
-    assert WITH_THREE.templates["n", "three"].devices.requests[0].name == "g"
-    assert decide_object(PODS["only its own"], WITH_THREE).warnings == ()
+    assert STATE_WITH_TEMPLATE.templates["n", "three"].devices.requests[0].name == "g"
+    assert decide_object(PODS["only its own"], STATE_WITH_TEMPLATE).warnings == ()
     assert "does not exist yet" in decide_object(PODS["only its own"], STATE).warnings[0]
 
 

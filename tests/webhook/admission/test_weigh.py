@@ -70,8 +70,8 @@ def test_a_pod_that_has_a_valid_signature_is_judged_again():
     """Such a pod is from a manifest that was read from a cluster, or from a reinvocation. No other review judges the pod."""
     translated_pod = translated(TOO_MANY)
     assert not answer(review_outcome(translated_pod))["allowed"]
-    fine, _ = mutated(gpu_pod())
-    assert untouched(review_outcome(fine))
+    possible_pod, _ = mutated(gpu_pod())
+    assert untouched(review_outcome(possible_pod))
 
 
 def test_an_update_is_not_judged():
@@ -81,7 +81,7 @@ def test_an_update_is_not_judged():
     assert untouched(outcome)
 
 
-def test_a_pod_is_allowed_while_the_stock_is_unknown():
+def test_a_pod_is_allowed_while_the_devices_are_unknown():
     assert answer(review_outcome(TOO_MANY, state(stock=None)))["allowed"]
 
 
@@ -106,7 +106,7 @@ def out_of_time_while_judging(monkeypatch):
     return lambda: bool(judging)
 
 
-def test_omitted_warnings_are_counted_with_the_warnings_that_follow(out_of_time_while_judging):
+def test_the_last_warning_counts_all_omitted_warnings(out_of_time_while_judging):
     pod = gpu_pod(limits={"nvidia.com/gpu": "1", "nvidia.com/priority": "1"})
     [container] = pod["spec"]["containers"]
     pod["spec"]["containers"] = [container | {"name": f"c{number}"} for number in range(7)]

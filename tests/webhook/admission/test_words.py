@@ -5,7 +5,7 @@ import pytest
 from tests.webhook.admission.test_verdict import GPU, MEM, STATE, pod_in_n
 from webhook.admission import decide_object
 
-LIKE = {"nvidia.com/use-gputype": "A10O"}
+MISSPELT_PRODUCT = {"nvidia.com/use-gputype": "A10O"}
 
 
 def refusal(item) -> str:
@@ -20,16 +20,16 @@ def test_a_refused_fraction_names_the_keys_for_shares():
 
 
 @pytest.mark.parametrize(
-    ("requested", "meant"),
+    ("requested", "suggestion"),
     [
-        (pod_in_n({GPU: 1, MEM: 1000}, annotations=LIKE), "did you mean A100?"),
+        (pod_in_n({GPU: 1, MEM: 1000}, annotations=MISSPELT_PRODUCT), "did you mean A100?"),
         (pod_in_n({"nvidia.com/mig-1g.6gb": 1}), "did you mean 1g.5gb?"),
         (pod_in_n({"nvidia.com/mig-7g.141gb": 1}), "request one of these values"),
     ],
 )
-def test_an_unknown_product_or_profile_is_refused_with_a_suggestion(requested, meant):
+def test_an_unknown_product_or_profile_is_refused_with_a_suggestion(requested, suggestion):
     text = refusal(requested)
-    assert f"({meant}) [R022]" in text
+    assert f"({suggestion}) [R022]" in text
     assert "published values of" in text
 
 
