@@ -1,5 +1,7 @@
 """Keys that a DeviceClass serves through extendedResourceName."""
 
+import pytest
+
 from tests.webhook.pods import (
     WHOLE_GPUS,
     configured,
@@ -27,11 +29,17 @@ def test_a_key_served_by_a_class_is_left_unchanged_silently():
     assert outcomes(verdict) == {"nvidia.com/gpu": "served"}
 
 
-def test_classes_serve_only_plain_counts():
-    fleet = fleet_serving("nvidia.com/gpu")
-    assert verdict_of(pod({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1}), fleet=fleet).decisions[0].detail != "served"
-    narrowed = pod(GPU, nodeSelector={"cloud.google.com/gke-gpu-partition-size": "1g.5gb"})
-    assert "extendedResourceName" not in verdict_of(narrowed, fleet=fleet).decisions[0].detail
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        pod({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1}),
+        pod(GPU, nodeSelector={"cloud.google.com/gke-gpu-partition-size": "1g.5gb"}),
+    ],
+    ids=["count with memory", "count on nodes with partitions"],
+)
+def test_a_class_serves_only_plain_counts(manifest):
+    verdict = verdict_of(manifest, fleet=fleet_serving("nvidia.com/gpu"), extendedResources={}, **WHOLE_GPUS)
+    assert outcomes(verdict)["nvidia.com/gpu"] != "served"
 
 
 def test_a_zero_count_beside_a_served_key_changes_nothing():
