@@ -32,7 +32,10 @@ def in_phase(obj, phase, **status):
 
 
 def full_fleet(*but):
-    """Return two nodes with two devices each. A claim of a running pod holds each device, except where `but` names the claim."""
+    """Return two nodes with two devices each, and the claims c0 to c3 that hold the devices for the running pods p0 to p3.
+
+    The claims that `but` names, and their pods, are left out.
+    """
     objects = [*fleet(2, 2)]
     for number, on in enumerate(("n0/gpu-0", "n0/gpu-1", "n1/gpu-0", "n1/gpu-1")):
         if f"c{number}" in but:
@@ -50,7 +53,7 @@ def dump(tmp_path, *objects):
 
 
 def explain(tmp_path, arguments, *objects, options=()):
-    """Return the result of `drawbridge explain` as text."""
+    """Run `drawbridge explain` on these objects; return its result, with the answer as text."""
     return run("explain", *arguments.split(), "-f", dump(tmp_path, *objects), *options)
 
 

@@ -65,6 +65,7 @@ def test_explain_shows_faults_of_the_components_a_pod_waits_for(case):
     assert bool(actor_of(story)) == bool(components)
     message = story.next_step.message
     assert with_cause(story, []) == story
+    # O010 is about a component that still runs, with only some of its replicas.
     assert with_cause(story, [replace(finding, code="O010") for finding in FAULTS.values()]) == story
     remaining_faults = dict(FAULTS)
     for component in components:

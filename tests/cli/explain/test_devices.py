@@ -109,6 +109,7 @@ def test_a_compatibility_rule_between_pools_of_a_node_is_reported(tmp_path):
     assert (neighbour["devices"], neighbour["freeDevices"]) == (["n0/mig-0", "n0/mig-1"], 1)
     assert (neighbour["usableTogether"], neighbour["stage"]) == (False, "compatibility")
     assert neighbour["text"] == "DeviceCompatibility/mig: not together on one node"
+    # A rule of scope `pool` does not apply to devices of two pools.
     assert device_answer(tmp_path, *two_pools_each("pool"), name="n0-whole/whole")["neighbours"] == []
 
 

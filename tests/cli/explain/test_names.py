@@ -111,7 +111,7 @@ def test_unreadable_objects_are_reported_and_skipped(tmp_path):
     assert code == 0
     [unread] = answer["unread"]
     assert unread["kind"] == "ResourceClaim default/odd"
-    assert answer["pod"]["prospect"]["outlook"] == "full"
+    assert answer["pod"]["prospect"]["outlook"] == "full"  # the devices that the pod could use are in use
     result = explain(tmp_path, "pod p", *full_fleet(), claim("c"), pod("p", "c"), malformed_claim)
     assert "warning: not read: ResourceClaim default/odd" in result.stderr
 

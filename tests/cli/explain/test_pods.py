@@ -65,7 +65,8 @@ def unstored_pod(**container):
     return obj
 
 
-# For each state of a pod: the objects, the actor that has to act next, and a part of the message.
+# For each state of a pod: the objects, the actor that has to act next ("" for none), and a part of the message.
+# The bridge is the part of drawbridge that allocates devices.
 NEXT_STEPS = {
     "runs": ([*fleet(), with_device_status(held_claim("c", "p")), in_phase(pod("p", "c", nodeName="n0"), "Running")], "", "it runs on n0"),
     "has ended": ([*fleet(), claim("c"), in_phase(pod("p", "c", nodeName="n0"), "Succeeded")], "", "it has ended (Succeeded)"),
@@ -111,7 +112,7 @@ def test_explain_says_which_actor_has_to_act_next(case, tmp_path):
 def test_each_blocking_claim_says_whether_freeing_suffices(tmp_path):
     _, answer = explain_json(tmp_path, "pod p", *full_fleet(), claim("c"), pod("p", "c"))
     prospect = answer["pod"]["prospect"]
-    assert prospect["outlook"] == "full"
+    assert prospect["outlook"] == "full"  # the devices that the pod could use are in use
     [group] = prospect["groups"]
     assert (group["count"], group["nodes"]) == (2, ["n0", "n1"])
     assert [stage["stage"] for stage in group["stages"]] == ["in use"]
@@ -165,7 +166,7 @@ def test_without_access_to_all_pods_no_consumer_is_reported_missing():
     assert "no longer exists" in lone_claim_story("default/c", scene_with_all_pods, Configuration()).claim.remarks[0]
 
 
-def test_the_namespaces_quota_shows_used_and_requested_amounts(tmp_path):
+def test_the_quota_of_the_namespace_shows_used_and_requested_amounts(tmp_path):
     objects = [
         *fleet(),
         scoped_quota({"gpu/devices": "1"}, name="few", namespace="default"),
@@ -189,6 +190,7 @@ def test_the_namespaces_quota_shows_used_and_requested_amounts(tmp_path):
 
 
 def test_only_the_quota_lines_that_limit_the_pod_are_shown(tmp_path):
+    """A line of a quota limits the amount of one key."""
     quotas = [
         scoped_quota({"gpu/devices": 2, "other/devices": 3}, name="q", namespace="default"),
         scoped_quota({"gpu/devices": 4}, scope("In", "high"), name="high", namespace="default"),
@@ -203,7 +205,7 @@ def test_only_the_quota_lines_that_limit_the_pod_are_shown(tmp_path):
     ]
 
 
-def test_the_schedulers_message_is_shown_with_its_time(tmp_path):
+def test_the_message_of_the_scheduler_is_shown_with_its_time(tmp_path):
     condition = {
         "type": "PodScheduled",
         "status": "False",

@@ -91,7 +91,7 @@ def test_no_claim_blocks_a_pod_that_no_node_can_serve(case, tmp_path):
 
 
 @pytest.mark.parametrize("case", UNEVALUATED_REASONS)
-def test_a_scheduler_reason_not_evaluated_is_quoted_without_a_prediction(case, tmp_path):
+def test_an_unevaluated_scheduler_reason_is_quoted_without_a_prediction(case, tmp_path):
     scheduler_message = f"{NO_NODE_AVAILABLE}{UNEVALUATED_REASONS[case]}. {NO_CLAIM_ALLOCATED}"
     pending_pod = waiting_pod(message=scheduler_message, schedulerName="default-scheduler")
     message, prospect = message_and_prospect(tmp_path, pending_pod, *with_large_nodes(*full_fleet()))
@@ -109,6 +109,7 @@ def test_a_scheduler_reason_not_evaluated_is_quoted_without_a_prediction(case, t
     ],
 )
 def test_freeing_a_claim_suffices_once_other_scheduler_filters_passed(spec, tmp_path):
+    """Without a message of the scheduler, it is unknown (None) whether freeing a claim suffices."""
     for message, suffices in (("", None), (f"{NO_NODE_AVAILABLE}{NO_CLAIM_ALLOCATED}", True)):
         _, prospect = message_and_prospect(
             tmp_path, waiting_pod(message=message, **spec), *with_large_nodes(*full_fleet())
@@ -237,17 +238,17 @@ def test_without_access_to_all_claims_the_outlook_is_undecided():
 )
 def test_an_extended_resource_is_counted_on_driver_and_plugin_nodes(count, used_by_plugin, pod_fields, message):
     """Node n0 has a driver with two devices, and node n1 has a device plugin with four."""
-    limits = lambda number: [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": str(number)}}}]  # noqa: E731
+    containers_with = lambda number: [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": str(number)}}}]  # noqa: E731
     plugin_node = node("n1", allocatable=NODE_ALLOCATABLE | {"nvidia.com/gpu": "4"})
-    devices = [obj for obj in fleet(1, 2) if obj["kind"] != "DeviceClass"]
-    devices = [device | {"metadata": device["metadata"] | {"labels": {"to": "n0"}}} for device in devices]
+    node_and_slice = [obj for obj in fleet(1, 2) if obj["kind"] != "DeviceClass"]
+    node_and_slice = [obj | {"metadata": obj["metadata"] | {"labels": {"to": "n0"}}} for obj in node_and_slice]
     gpu_class = device_class(extendedResourceName="nvidia.com/gpu")
-    plugin_pod = in_phase(pod("hog", containers=limits(used_by_plugin), nodeName="n1"), "Running")
+    plugin_pod = in_phase(pod("hog", containers=containers_with(used_by_plugin), nodeName="n1"), "Running")
     pending_pod = waiting_pod(
         message="0/2 nodes are available", resourceClaims=[], schedulerName="default-scheduler", **pod_fields
     )
-    pending_pod["spec"]["containers"] = limits(count)
-    scene = reading_of([*devices, plugin_node, gpu_class, plugin_pod, pending_pod], Features(minor=37))
+    pending_pod["spec"]["containers"] = containers_with(count)
+    scene = reading_of([*node_and_slice, plugin_node, gpu_class, plugin_pod, pending_pod], Features(minor=37))
     assert pod_story("default/p", scene, Configuration()).next_step.message.startswith(message)
 
 

@@ -121,7 +121,7 @@ def test_decisions_of_a_forged_record_are_shown_without_a_basis(tmp_path):
 
 
 def test_a_pod_with_untranslated_keys_waits_for_the_scheduler(tmp_path):
-    for uid in ("", "1"):
+    for uid in ("", "1"):  # a pod that is not created yet, and a stored pod
         pod = gpu_pod(uid=uid, limits={"rdma/hca": "1"})
         pod["spec"]["nodeSelector"] = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
         _, answer = explain_json(tmp_path, "pod p", pod)

@@ -54,19 +54,21 @@ def test_pods_of_a_workload_are_grouped_and_waiting_pods_come_first(tmp_path, ar
     assert (code, workload_answer["kind"], workload_answer["name"]) == (0, "Deployment", "default/train")
     assert (workload_answer["desiredPods"], workload_answer["runningPods"]) == (3, 2)
     assert [group["names"] for group in workload_answer["pods"]] == [["train-5d-c"], ["train-5d-a", "train-5d-b"]]
+    # Of each group, only the first pod is explained. "full": the devices that it could use are in use.
     assert workload_answer["pods"][0]["first"]["prospect"]["outlook"] == "full"
 
 
 def test_text_lists_pod_groups_and_explains_a_waiting_pod(tmp_path):
     lines = explain(tmp_path, "deploy train", *training_deployment()).stdout.splitlines()
     assert lines[0] == "deployment default/train: 2 running, 3 pods wanted"
-    assert lines[1] == "  pods        1: train-5d-c"
+    assert lines[1] == "  pods        1: train-5d-c"  # the number of pods in the group, and their names
     assert lines[3] == "  pods        2: train-5d-a, train-5d-b"
     assert lines[6].startswith("pod default/train-5d-c: Pending, ")
     assert lines[6].endswith("created by ReplicaSet train-5d of Deployment train")
 
 
-def test_a_missing_custom_object_is_found_through_owners_of_pods(tmp_path):
+def test_without_its_object_a_workload_is_explained_from_its_pods(tmp_path):
+    """The input has a pod that a PyTorchJob owns, but not the PyTorchJob."""
     worker_pod = owned_by(
         in_phase(pod("fit-worker-0", nodeName="n0"), "Running"), "PyTorchJob", "fit", "kubeflow.org/v1"
     )
@@ -83,8 +85,9 @@ def test_a_custom_object_without_pods_is_found_by_its_name(tmp_path):
     ray = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "ray"}, "spec": spec}
     lines = explain(tmp_path, "raycluster ray", *fleet(), ray).stdout.splitlines()
     assert lines[0] == "raycluster default/ray: 0 running, 3 pods wanted"
+    # One line for each group of pods: the workers come before the head, because they request devices.
     assert [line for line in lines if line.startswith("  pods")] == [
-        "  pods        none is created yet; the first would be ray-1-0",  # the pod that requests a device
+        "  pods        none is created yet; the first would be ray-1-0",
         "  pods        none is created yet; the first would be ray-0-0",
     ]
     assert "pod default/ray-1-0: in no cluster yet" in lines[6]
@@ -196,7 +199,9 @@ def test_an_unknown_workload_name_exits_with_1_and_a_hint(tmp_path, argument, hi
 
 
 def test_explain_ends_on_a_cycle_of_owners(tmp_path):
-    first = owned_by(workload("ReplicaSet", "x"), "ReplicaSet", "y")
-    second = owned_by(workload("ReplicaSet", "y"), "ReplicaSet", "x")
-    code, answer = explain_json(tmp_path, "rs/y", first, second, owned_by(pod("p"), "ReplicaSet", "x"))
+    cycle = (
+        owned_by(workload("ReplicaSet", "x"), "ReplicaSet", "y"),
+        owned_by(workload("ReplicaSet", "y"), "ReplicaSet", "x"),
+    )
+    code, answer = explain_json(tmp_path, "rs/y", *cycle, owned_by(pod("p"), "ReplicaSet", "x"))
     assert (code, answer["workload"]["pods"][0]["names"]) == (0, ["p"])
