@@ -36,12 +36,13 @@ def test_the_action_installs_pinned_packages_outside_of_the_workspace(workspace,
     assert "--require-hashes" in arguments
     assert arguments[arguments.index("--only-binary") + 1] == ":all:"
     assert arguments[arguments.index("--requirement") + 1] == f"{ROOT}/requirements.runtime.lock"
+    # Nothing is installed from a repository or a folder; the only path is that of the lock file.
     assert not any(argument.startswith(("-e", "git+", "/")) and "lock" not in argument for argument in arguments[1:])
     used_actions = [step["uses"] for step in ACTION["runs"]["steps"] if "uses" in step]
     assert [action for action in used_actions if not re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", action)] == []
 
 
-def test_the_actions_scripts_contain_no_expression_and_no_token():
+def test_scripts_of_the_action_contain_no_expression_and_no_token():
     text = (ROOT / "action.yml").read_text()
     for step in ACTION["runs"]["steps"]:
         assert "${{" not in step.get("run", "")
@@ -103,12 +104,16 @@ def test_each_line_of_the_inventory_input_is_a_path(workspace, python):
 def test_invalid_paths_fail_the_job(workspace, python, paths):
     result = run_action(workspace, python, paths=paths)
     assert result.returncode == 2
+    # "Error: " or "error: ".
     lines = [line for line in result.stdout.splitlines() if "rror: " in line and "see above" not in line]
     assert len(lines) == 1
 
 
 def test_text_quoted_from_the_workspace_becomes_no_workflow_command(workspace, python):
-    """The runner executes lines that begin with ::, and commands that begin with ##[ anywhere in a line."""
+    """The runner executes lines that begin with ::, and commands that begin with ##[ anywhere in a line.
+
+    Between a line with a random token that stops commands and the line that resumes them, it executes none.
+    """
     (workspace / "##[stop-commands]x.yaml").write_text("{apiVersion")
     (workspace / "::add-mask::a.yaml").write_text("{apiVersion")
     (workspace / "named.yaml").write_text(
@@ -145,14 +150,15 @@ STARTUP_VARIABLES = {
 
 
 def test_no_python_variable_makes_the_action_execute_the_workspace(workspace, python):
-    (workspace / "lib").symlink_to(workspace)
+    (workspace / "lib").symlink_to(workspace)  # with PYTHONHOME=., Python would import from ./lib
     result = run_action(workspace, python, job_environment=STARTUP_VARIABLES, paths="bad.yaml")
     assert nothing_ran(workspace) is True
     assert result.returncode == 1, result.stderr
     assert "::error file=bad.yaml,line=3," in result.stdout
 
 
-# The runner splits lines at the first three texts, and other readers of a log also at the following ones.
+# The runner splits lines at the first three texts, and other readers of a log also at the following ones. The last makes a terminal
+# overwrite the line.
 LINE_ENDS = ("\n", "\r", "\r\n", "\x0b", "\x0c", "\x85", "\u2028", "\x1b[2K\x1b[1G")
 
 
