@@ -6,6 +6,7 @@ from analysis.doctor import diagnose, survey
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, gpus, node, pod
 from webhook.claims import taint_rule, template
 
+# The finalizer that a claim has while it is allocated.
 FINALIZER = "resource.kubernetes.io/delete-protection"
 BRIDGE_SETTINGS = {"schedulerName": "drawbridge", "drivers": [DRIVER], "fence": True}
 CONFIGURATION = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "bridge": BRIDGE_SETTINGS}
@@ -52,7 +53,7 @@ def lease(age):
 
 
 def unused_template():
-    """A ResourceClaimTemplate of the webhook that no pod uses."""
+    """A ResourceClaimTemplate of the webhook, which no object in FLEET uses."""
     spec = {"spec": claim("any")["spec"]}
     obj = template.object_of(template.name_of(spec), spec, "default")
     obj["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
@@ -60,7 +61,7 @@ def unused_template():
 
 
 def pod_without_sandbox(minutes, driver="hami-core-gpu.project-hami.io", status="False"):
-    """A pod that is bound to a node and has no sandbox, its allocated claim, and the slice of the driver."""
+    """A pod on a node that has had no sandbox for this many minutes (with status "True": a sandbox), its claim, and the driver's slice."""
     since = (datetime.now(UTC) - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
     bound_pod, bound_claim = pod("p", "a"), allocated_claim("a", "p")
     bound_pod["spec"]["nodeName"] = "n0"
@@ -95,7 +96,7 @@ def waiting_pod(*claims, **fields):
 
 
 def agent_taint_rule(age):
-    """The device taint of an audit agent, renewed this many seconds ago."""
+    """The DeviceTaintRule of an audit agent, renewed this many seconds ago."""
     renewal = (datetime.now(UTC) - timedelta(seconds=age)).isoformat(timespec="seconds")
     node_reference = {"apiVersion": "v1", "kind": "Node", "name": "n0", "uid": "u"}
     meta = {"name": "drawbridge-held-x", "labels": {"drawbridge.dev/marked-on": "n"}, "annotations": {"drawbridge.dev/seen": renewal}, "ownerReferences": [node_reference]}  # fmt: skip
@@ -104,7 +105,7 @@ def agent_taint_rule(age):
 
 
 def node_with_condition(age, name="n0", **condition):
-    """A node with the condition that an audit agent wrote this many seconds ago."""
+    """A node with the condition that an audit agent wrote this many seconds ago; `condition` changes fields of it."""
     heartbeat = (datetime.now(UTC) - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
     node_condition = {
         "type": "DrawbridgeDevicesConsistent",

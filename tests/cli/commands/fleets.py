@@ -4,9 +4,9 @@ from tests.allocator.fleets import DRIVER
 from tests.objects import allocated, claim, device_class, pod, resource_slice, result
 
 
-def node_slice(nodeName, *devices, name=None):
+def node_slice(node, *devices, name=None):
     """A slice with the devices of a node."""
-    return resource_slice(name or nodeName, *devices, driver=DRIVER, pool=nodeName, nodeName=nodeName)
+    return resource_slice(name or node, *devices, driver=DRIVER, pool=node, nodeName=node)
 
 
 def class_of(name, expression="true"):

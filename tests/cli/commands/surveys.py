@@ -9,12 +9,12 @@ from webhook.state import Configuration, Features
 
 
 def with_limits(name="main", **limits):
-    """A container with these limits; `nvidia_gpu` stands for `nvidia.com/gpu`."""
+    """A container with these limits, whose names are as in `amounts_by_key`."""
     return container(name, amounts_by_key(limits))
 
 
 def amounts_by_key(amounts):
-    """The amounts by key; the name `nvidia_gpu` stands for the key `nvidia.com/gpu`."""
+    """The amounts by key. In a name, the first `_` stands for `/`, and `nvidia_` for `nvidia.com/`."""
     return {key.replace("_", "/", 1).replace("nvidia/", "nvidia.com/"): value for key, value in amounts.items()}
 
 
@@ -60,7 +60,7 @@ def running_deployment(replicas=3, name="train"):
 
 
 def lines_of(survey, *, is_whole=False):
-    """The survey as a terminal shows it."""
+    """The survey as a terminal shows it; with `is_whole`, it has all workloads and their keys."""
     return [line for title, lines in as_text(report(survey, whole=is_whole)) for line in (title, *lines)]
 
 
