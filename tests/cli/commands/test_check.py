@@ -108,6 +108,7 @@ def test_objects_of_the_inventory_have_no_findings(tmp_path):
         .replace("deviceClassName: gpu", "deviceClassName: gpus")
     )
     result = check("-f", "-", "--inventory", str(tmp_path), "-o", "json", stdin=claim)
+    # D301 is about the claim, whose class does not exist.
     assert [finding["code"] for finding in json.loads(result.stdout)["findings"]] == ["D301"]
 
 
@@ -279,6 +280,7 @@ def test_a_device_inventory_is_checked_by_the_drivers_rules(tmp_path):
     ],
 )
 def test_a_finding_has_the_basis_of_the_keys_meaning(fields, basis):
+    """The basis says why drawbridge reads the key with this meaning."""
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
     decision = Decision("p", "c", "d", "k", Outcome.APPROXIMATED, "differs", **fields)
     [finding] = findings_of_decisions(pod, [decision])

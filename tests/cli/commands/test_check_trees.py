@@ -12,7 +12,10 @@ from tests.growth import assert_linear
 
 
 def check_outcomes(documents):
-    """Return the exit code of `check .`, and the outcome of each document: refused, unfilled, passed by, or '' if it is valid."""
+    """Return the exit code of `check .`, and the outcome of each document, which is given by its file and its first line.
+
+    Outcomes: refused, unfilled (it has placeholders), passed by (it is not checked), or '' if it is valid.
+    """
     code, answer = run_json("check", ".")
     lines = {}
     for name, line in documents:
@@ -106,7 +109,7 @@ def test_rendered_charts_and_kustomizations_are_not_reported_as_skipped(tmp_path
 @pytest.mark.parametrize("command", ["check", "translate -o report", "survey"])
 def test_a_kustomize_patch_that_is_given_alone_is_skipped(command, tmp_path, monkeypatch):
     write_tree(TREES["overlay"], tmp_path)
-    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git").mkdir()  # kustomizations are looked for up to this folder
     monkeypatch.chdir(tmp_path)
     for name in ("prod/gpus.yaml", "./prod/gpus.yaml", tmp_path / "prod" / "gpus.yaml"):
         assert "skipped, part of a kustomization: 1 file" in run(*command.split(), "-f", name).output
@@ -253,6 +256,7 @@ def test_a_placeholder_in_a_pod_is_a_warning(gpus, tmp_path, monkeypatch):
     code, answer = run_json("check", "chainsaw.yaml")
     [finding] = answer["findings"]
     assert (code, finding["code"], finding["severity"]) == (0, "D011", "warning")
+    # Without a placeholder, ports of a wrong type are an error.
     (tmp_path / "chainsaw.yaml").write_text(CHAINSAW_POD.replace("($ports)", "ports").replace("($gpus)", "1"))
     code, answer = run_json("check", "chainsaw.yaml")
     assert (code, {error["code"] for error in answer["findings"]}) == (1, {"D001"})
