@@ -155,6 +155,7 @@ def test_a_dump_without_pods_has_no_findings_about_absent_pods(tmp_path):
     )
     assert result.exit_code == 0
     assert run_json("doctor", "-f", str(tmp_path / "dump.yaml"))[1]["findings"] == []
+    # Under "Not looked for", a line has the codes of the findings that need pods.
     [line] = [line.split() for line in result.stdout.splitlines() if "Pod" in line.split()]
     assert {"O210", "O211", "O212", "O216", "O217"} <= {*line}
 
@@ -198,7 +199,9 @@ async def test_doctor_fails_on_a_server_without_resource_claims(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"minutes": 4}, {"minutes": 6, "status": "True"}, {"minutes": 6, "driver": DRIVER}]
+    "changes",
+    [{"minutes": 4}, {"minutes": 6, "status": "True"}, {"minutes": 6, "driver": DRIVER}],
+    ids=["it waits for a short time", "it has a sandbox", "its driver prepares a claim again"],
 )
 def test_a_pod_that_no_driver_keeps_waiting_is_not_reported(changes, tmp_path):
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *pod_without_sandbox(**changes)))
@@ -278,13 +281,14 @@ def test_a_dump_without_slices_is_not_checked_for_empty_classes(tmp_path):
     assert "kubectl get KIND" in unchecked["reason"]
 
 
-@pytest.mark.parametrize("kind", [obj.kind for obj in resources.ALL if obj.kind != "Workload"])
+@pytest.mark.parametrize("kind", [resource.kind for resource in resources.ALL if resource.kind != "Workload"])
 @pytest.mark.parametrize("field", ["apiVersion", "metadata", "status"])
 def test_an_unreadable_object_is_named_with_its_line(tmp_path, kind, field):
-    known_resource = next(obj for obj in resources.ALL if obj.kind == kind)
+    known_resource = next(resource for resource in resources.ALL if resource.kind == kind)
     labels = {"app.kubernetes.io/name": "drawbridge"}
     obj = {"apiVersion": known_resource.api_version, "kind": kind, "metadata": {"name": "drawbridge", "labels": labels}}
     result = run("doctor", "-f", manifest(tmp_path / "dump.yaml", obj | {field: 7}))
+    # The object is unreadable only if doctor reads this field.
     assert result.exit_code in (0, 1, 3), result.output
     assert ("dump.yaml:1: " in result.output) is ("warning: not read: " in result.output) is (result.exit_code == 3)
     assert "this is a bug" not in result.output
@@ -301,7 +305,7 @@ def test_an_unreadable_object_hides_no_finding_about_another_object(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["sarif", "github", "junit", "markdown", "html", "text"])
-def test_every_format_has_the_finding_and_readable_formats_the_repair(form, tmp_path):
+def test_every_format_has_findings_and_formats_for_people_their_repair(form, tmp_path):
     objects, name, repair = FAULTS["O212"]
     result = run("doctor", "-f", manifest(tmp_path / "dump.json", *objects), "-o", form)
     assert result.exit_code == 1

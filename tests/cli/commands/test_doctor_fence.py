@@ -1,4 +1,7 @@
-"""What `drawbridge doctor` reports about fences. A fence is a taint that keeps other schedulers from the devices of the bridge."""
+"""What `drawbridge doctor` reports about fences. A fence is a taint that keeps other schedulers from the devices of the bridge.
+
+The bridge is the part of drawbridge that schedules pods with devices.
+"""
 
 from datetime import UTC, datetime
 
@@ -13,6 +16,8 @@ from webhook.claims import taint_rule
 from webhook.state import read_configuration
 
 CONFIGURATION_WITH_FENCE = ConfigurationInForce(read_configuration(CONFIGURATION)[0], "a file")
+# The fleet without its class.
+NODE_AND_SLICE = FLEET[1:]
 DEFAULT_CONFIGURATION = {"source": "defaults", "mode": "enforce"}
 
 
@@ -114,7 +119,7 @@ def test_a_pod_not_blocked_by_the_fence_has_no_finding(objects, tmp_path):
     assert (code, answer["configuration"], answer["findings"], answer["unread"]) == (0, DEFAULT_CONFIGURATION, [], [])
 
 
-def pod_waiting_for_resource(**fields):
+def unschedulable_pod(**fields):
     """An unschedulable pod that requests the extended resource example.com/gpu."""
     resources = {"limits": {"example.com/gpu": "1"}}
     spec = {"schedulerName": "default-scheduler", "containers": [{"name": "c", "resources": resources}]}
@@ -124,29 +129,27 @@ def pod_waiting_for_resource(**fields):
 @pytest.mark.parametrize(
     ("objects", "is_reported"),
     [
-        pytest.param([taint_rule(DRIVER), pod_waiting_for_resource()], True, id="the fence blocks the pod"),
+        pytest.param([taint_rule(DRIVER), unschedulable_pod()], True, id="the fence blocks the pod"),
         pytest.param(
-            [taint_rule(DRIVER), pod_waiting_for_resource(schedulerName="")],
+            [taint_rule(DRIVER), unschedulable_pod(schedulerName="")],
             True,
             id="the fence blocks a pod without a scheduler name",
         ),
+        pytest.param([taint_rule("other.example.com"), unschedulable_pod()], False, id="the fence of another driver"),
         pytest.param(
-            [taint_rule("other.example.com"), pod_waiting_for_resource()], False, id="the fence of another driver"
-        ),
-        pytest.param(
-            [taint_rule(DRIVER), pod_waiting_for_resource() | {"status": {}}],
+            [taint_rule(DRIVER), unschedulable_pod() | {"status": {}}],
             False,
             id="no scheduler has tried the pod",
         ),
-        pytest.param([taint_rule(DRIVER), pod_waiting_for_resource(nodeName="n0")], False, id="the pod has a node"),
+        pytest.param([taint_rule(DRIVER), unschedulable_pod(nodeName="n0")], False, id="the pod has a node"),
         pytest.param(
-            [taint_rule(DRIVER), pod_waiting_for_resource(schedulerName="drawbridge")], False, id="a pod of the bridge"
+            [taint_rule(DRIVER), unschedulable_pod(schedulerName="drawbridge")], False, id="a pod of the bridge"
         ),
     ],
 )
 def test_only_a_fenced_request_for_an_extended_resource_is_reported(objects, is_reported, tmp_path):
     served_class = device_class(extendedResourceName="example.com/gpu")
-    dump = manifest(tmp_path / "dump.yaml", *FLEET[1:], served_class, *objects)
+    dump = manifest(tmp_path / "dump.yaml", *NODE_AND_SLICE, served_class, *objects)
     _, answer = run_json("doctor", "-f", dump)
     assert [finding["code"] for finding in answer["findings"]] == ["O110"] * is_reported
     assert all("default-scheduler for example.com/gpu" in finding["message"] for finding in answer["findings"])
@@ -164,7 +167,7 @@ REPAIR_TAINT["spec"]["taint"] = {"key": "example.com/repairs", "effect": "NoSche
 
 def pod_waiting_for(name="example.com/gpu", **fields):
     """An unschedulable pod that requests a device by this resource name."""
-    return pod_waiting_for_resource(containers=[{"name": "c", "resources": {"limits": {name: "1"}}}], **fields)
+    return unschedulable_pod(containers=[{"name": "c", "resources": {"limits": {name: "1"}}}], **fields)
 
 
 @pytest.mark.parametrize(
@@ -188,11 +191,13 @@ def pod_waiting_for(name="example.com/gpu", **fields):
 def test_an_extended_resource_request_is_checked_like_its_implicit_claim(
     objects, finding_code, object_prefix, tmp_path
 ):
-    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET[1:], CLASS_WITH_DEVICES, *objects))
+    _, answer = run_json(
+        "doctor", "-f", manifest(tmp_path / "dump.yaml", *NODE_AND_SLICE, CLASS_WITH_DEVICES, *objects)
+    )
     [finding] = answer["findings"]
     assert finding["code"] == finding_code
     assert finding["object"].startswith(object_prefix)
-    assert "od/default/p" in finding["message"]
+    assert "Pod/default/p" in finding["message"]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +212,7 @@ def test_an_extended_resource_request_is_checked_like_its_implicit_claim(
     ],
 )
 def test_a_served_extended_resource_request_has_no_finding(objects, tmp_path):
-    dump = manifest(tmp_path / "dump.yaml", *FLEET[1:], CLASS_WITH_DEVICES, *objects)
+    dump = manifest(tmp_path / "dump.yaml", *NODE_AND_SLICE, CLASS_WITH_DEVICES, *objects)
     assert run_json("doctor", "-f", dump)[1]["findings"] == []
 
 
@@ -220,10 +225,11 @@ def test_a_served_extended_resource_request_has_no_finding(objects, tmp_path):
     ],
 )
 def test_the_remedy_recreates_only_pods_that_the_webhook_would_translate(name, remedy_part, tmp_path):
+    # The last name is implied by the name of the class.
     served_class = device_class("class", extendedResourceName=name if name.count(".") == 1 else "example.com/other")
     resources = {"limits": {name: "1"}}
-    blocked_pod = pod_waiting_for_resource(containers=[{"name": "c", "resources": resources}])
-    dump = manifest(tmp_path / "dump.yaml", *FLEET[1:], served_class, taint_rule(DRIVER), blocked_pod)
+    blocked_pod = unschedulable_pod(containers=[{"name": "c", "resources": resources}])
+    dump = manifest(tmp_path / "dump.yaml", *NODE_AND_SLICE, served_class, taint_rule(DRIVER), blocked_pod)
     _, answer = run_json("doctor", "-f", dump)
     [remedy] = [finding["remedy"] for finding in answer["findings"] if finding["code"] == "O110"]
     assert remedy_part in remedy

@@ -144,7 +144,7 @@ def test_a_forbidden_repair_is_reported_and_other_repairs_continue(monkeypatch):
 
     async def refuse(resource, name, *rest, **options):
         if name == "c":
-            raise Forbidden("nurse may not delete resourceclaims")
+            raise Forbidden("user x may not delete resourceclaims")
         return await delete(resource, name, *rest, **options)
 
     monkeypatch.setattr(cluster, "delete", refuse)
@@ -153,10 +153,10 @@ def test_a_forbidden_repair_is_reported_and_other_repairs_continue(monkeypatch):
     assert code == 1
     first, second = answer["findings"]
     assert (first["repaired"], second["repaired"]) == (False, True)
-    assert "nurse may not delete resourceclaims" in first["problem"]
+    assert "user x may not delete resourceclaims" in first["problem"]
 
 
-async def test_agent_events_are_reported_and_stale_marks_are_repaired():
+async def test_agent_events_are_reported_and_stale_taint_rules_are_repaired():
     kubelet_event = audit_event("DeviceNotAllocated", "said by another component") | {"reportingComponent": "kubelet"}
     cluster = loaded(
         *FLEET, pod("p"), agent_taint_rule(3600), audit_event("DeviceGivenTwice", "two have it"), kubelet_event

@@ -121,6 +121,7 @@ def nvidia_slice(type_):
     return obj
 
 
+# Settings of None: there is no configuration file.
 @pytest.mark.parametrize(
     ("objects", "settings", "user_by_missing_class"),
     [
