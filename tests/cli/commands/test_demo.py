@@ -22,6 +22,7 @@ from tests.limits import PATIENCE
 def test_without_a_terminal_the_demo_prints_every_pod_and_ends():
     result = subprocess.run([DRAWBRIDGE, "demo"], capture_output=True, text=True, timeout=150, check=False)
     assert (result.returncode, result.stderr) == (0, "")
+    # The signs of pods that are placed, unchanged, waiting and refused.
     lines = [line for line in result.stdout.splitlines() if line[:1] in "✓·…✗" and line]
     assert len(lines) >= 12
     assert {line[0] for line in lines} == set("✓·…✗")
@@ -64,7 +65,7 @@ def test_a_demo_accepts_pods_from_files(tmp_path):
     file.write_text("# mine\nkind: Pod\napiVersion: v1\nmetadata: {name: mine}\nspec: {containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]}\n")  # fmt: skip
     result = run("demo", "-f", str(file), "--config", CONFIGURATION)
     assert result.exit_code == 0
-    assert "✓ mine  mine" in result.stdout
+    assert "✓ mine  mine" in result.stdout  # the name, and the comment in the file
     assert "requests c: nvidia.com/gpu 1" in result.stdout
 
 

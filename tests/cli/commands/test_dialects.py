@@ -1,4 +1,4 @@
-"""`drawbridge dialects`, and docs/keys.md, which lists the same keys."""
+"""`drawbridge dialects`, and docs/keys.md, which lists the same keys. A dialect is the table of the keys of one system."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ def test_every_key_of_every_dialect_is_on_the_page():
         (["amd.com/gpu", "hami"], {"amd", "hami"}),
     ],
 )
-def test_named_dialects_and_all_readers_of_named_keys_are_listed(names, expected_dialects):
+def test_named_dialects_and_all_dialects_of_named_keys_are_listed(names, expected_dialects):
     dialects = json.loads(run("dialects", *names, "-o", "json").stdout)["dialects"]
     assert expected_dialects <= {dialect["name"] for dialect in dialects}
     for dialect in dialects:

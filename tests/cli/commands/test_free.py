@@ -43,6 +43,7 @@ def test_devices_of_an_incomplete_pool_are_listed(tmp_path):
 
 
 def test_free_devices_and_devices_of_a_plugin_are_listed(tmp_path):
+    # This pod has a claim for its resource, and no device of the plugin.
     served_pod = plugin_pod(
         "served", "n0", extendedResourceClaimStatus={"resourceClaimName": "x", "requestMappings": []}
     )

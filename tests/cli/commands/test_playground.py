@@ -20,6 +20,7 @@ FLEET = [d.object for d in manifests.read([EXAMPLES / "fleet"])]
 
 
 async def end_of_pushed_pod(demo, name, **limits):
+    """Create a pod with these limits in the demo; return its progress once it is placed, refused, left or waiting."""
     container = {"name": "c", "image": "x", "resources": {"limits": limits}}
     return await end_of(demo, {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name}, "spec": {"containers": [container]}}, PATIENCE)  # fmt: skip
 
@@ -28,11 +29,11 @@ async def test_a_device_is_allocated_once_and_freed_with_its_pod():
     async with playground(FLEET, Source(CONFIGURATION)) as demo:
         pods = await asyncio.gather(*(end_of_pushed_pod(demo, f"p{i}", **{"nvidia.com/gpu": "1"}) for i in range(12)))
         devices = [line for progress in pods for line in progress.runs]
-        assert len(set(devices)) == len(devices) == 10
+        assert len(set(devices)) == len(devices) == 10  # the GPUs of the fleet
         waiting_pods = [progress for progress in pods if progress.end is End.WAITS]
         assert len(waiting_pods) == 2
-        ended_pod = next(progress.name for progress in pods if progress.end is End.PLACED)
-        await demo.cluster.delete(resources.PODS, ended_pod, "default", grace=0)
+        placed_pod = next(progress.name for progress in pods if progress.end is End.PLACED)
+        await demo.cluster.delete(resources.PODS, placed_pod, "default", grace=0)
         async with asyncio.timeout(PATIENCE):
             while not any([(await demo.pod("default", progress.name)).spec.node_name for progress in waiting_pods]):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
@@ -129,7 +130,7 @@ async def test_a_pod_with_its_own_template_is_placed_and_deleted():
             assert "own" not in await response.text()
 
 
-async def test_an_ambiguous_pod_name_is_not_deleted():
+async def test_a_pod_with_an_ambiguous_name_is_not_deleted():
     pod = "apiVersion: v1\nkind: Pod\nmetadata: {{name: p, namespace: {}}}\nspec: {{containers: [{{name: c, image: i}}]}}\n"
     async with playground(FLEET, Source(CONFIGURATION)) as demo, PodsListener(demo, patience=PATIENCE).open() as url, aiohttp.ClientSession() as session:  # fmt: skip
         for namespace in ("one", "two"):

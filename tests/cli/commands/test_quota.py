@@ -1,4 +1,7 @@
-"""`drawbridge quota`: the used, pending and free amount of each line, the holders, and the keys without effect."""
+"""`drawbridge quota`: the used, pending and free amount of each line, the holders, and the keys without effect.
+
+A line of a quota limits the amount of one key.
+"""
 
 import json
 

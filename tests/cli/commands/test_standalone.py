@@ -1,4 +1,4 @@
-"""`drawbridge standalone`: it serves until SIGTERM, and its store survives a kill."""
+"""`drawbridge standalone`: it serves until SIGTERM, and its store survives a kill. Also, `drawbridge webhook` without a kubeconfig."""
 
 import os
 import signal
