@@ -82,7 +82,7 @@ def test_free_text_in_kubernetes_annotations_is_left_out(annotation):
 
 
 def test_free_text_in_the_domain_of_a_dialect_is_left_out():
-    """Koordinator reads kubernetes.io/gpu, so kubernetes.io is the domain of a dialect."""
+    """A dialect is the table of the keys of one system. Koordinator reads kubernetes.io/gpu, so kubernetes.io is the domain of a dialect."""
     kept_annotations = {
         "hami.io/vgpu-devices-allocated": "GPU-0,NVIDIA,1,2:;",
         "nvidia.com/use-gputype": "A100, or any",
@@ -116,7 +116,7 @@ def test_redaction_keeps_requests_known_variables_and_secret_references():
     obj = {"metadata": {"annotations": {"hami.io/use-gputype": "A100"}}, "spec": spec}
     redacted_object, left_out = redact(obj, known_variables=("NVIDIA_VISIBLE_DEVICES",))
     assert redacted_object == {"metadata": obj["metadata"], "spec": {"containers": spec["containers"]}}
-    assert left_out == 5
+    assert left_out == 5  # the first two fields of the spec, and three values of the volume
 
 
 JSON_VALUES = st.recursive(

@@ -184,22 +184,22 @@ def test_a_quota_counts_new_pods_instead_of_replaced_pods(tmp_path):
 
 def test_the_workload_names_a_new_template_with_the_new_amount(tmp_path):
     code, answer = run_json("resize", "deployment/serve", "memory=8Gi", "-f", dump(tmp_path, POD_SPEC_WITH_CLAIM))
-    template, workload = answer["objects"]
+    new_template, new_workload = answer["objects"]
     assert (code, [pod["node"] for pod in answer["pods"]]) == (0, ["n0", "n0"])
     assert [line["requested"] for line in answer["quotas"]] == ["16Gi"], (
         "the quota does not count the amount of the new template"
     )
-    assert template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["capacity"] == {
+    assert new_template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["capacity"] == {
         "requests": {"cores": "0", "memory": "8Gi"}
     }
-    assert template["metadata"]["name"] != "share"
-    [claim_entry] = workload["spec"]["template"]["spec"]["resourceClaims"]
-    assert workload["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == {"memory": "1Gi"}
-    assert claim_entry["resourceClaimTemplateName"] == template["metadata"]["name"]
-    assert not {"uid", "resourceVersion"} & (template["metadata"].keys() | workload["metadata"].keys())
-    assert "status" not in workload
+    assert new_template["metadata"]["name"] != "share"
+    [claim_entry] = new_workload["spec"]["template"]["spec"]["resourceClaims"]
+    assert new_workload["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == {"memory": "1Gi"}
+    assert claim_entry["resourceClaimTemplateName"] == new_template["metadata"]["name"]
+    assert not {"uid", "resourceVersion"} & (new_template["metadata"].keys() | new_workload["metadata"].keys())
+    assert "status" not in new_workload
     printed = run("resize", "deployment/serve", "memory=8Gi", "-f", tmp_path / "dump.json").stdout
-    assert f"+++ ResourceClaimTemplate/ml/{template['metadata']['name']}" in printed
+    assert f"+++ ResourceClaimTemplate/ml/{new_template['metadata']['name']}" in printed
     assert "-        resourceClaimTemplateName: share" in printed
 
 
@@ -279,7 +279,7 @@ def test_a_live_cluster_has_the_answer_of_its_dump(tmp_path, monkeypatch):
     assert answer_of_cluster["pods"][1]["node"] == "n0"
 
 
-def test_an_admitted_waiting_pod_uses_quota_and_no_device(tmp_path):
+def test_a_waiting_pod_uses_quota_and_no_device(tmp_path):
     template_entry = {"name": "gpu", "resourceClaimTemplateName": "share"}
     waiting_pod = obj(
         "Pod", "waits", spec={"containers": [{"name": "c", "image": "i"}], "resourceClaims": [template_entry]}
@@ -312,9 +312,9 @@ def test_a_claim_shared_by_all_replaced_pods_is_freed(tmp_path):
         *node_with_gpus("b", "c", "d", node="n1"),
     )
     objects = [document.object for document in manifests.read([file])]
-    for obj in objects:
-        if obj["kind"] == "Pod":
-            obj["spec"]["resourceClaims"] += claim_entries
+    for stored_object in objects:
+        if stored_object["kind"] == "Pod":
+            stored_object["spec"]["resourceClaims"] += claim_entries
     _, answer = run_json("resize", "deployment/serve", f"{GPU_MEMORY}=16384", "-f", manifest(file, *objects))
     assert [pod["node"] for pod in answer["pods"]] == ["n1", "n1"]
 

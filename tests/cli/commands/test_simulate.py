@@ -49,11 +49,11 @@ def test_a_pod_that_fits_nowhere_is_printed_with_the_reasons(fleet, tmp_path):
 
 @pytest.mark.parametrize(("scope", "nodes"), [("node", ["n0", None]), ("pool", ["n0", "n0"])])
 def test_a_compatibility_rule_covers_the_pools_of_its_scope(tmp_path, scope, nodes):
-    pools = [node_slice("n0", gpu("gpu-0")), node_slice("n0", gpu("gpu-0"))]
-    pools[1]["metadata"]["name"] = pools[1]["spec"]["pool"]["name"] = "second"
+    slices = [node_slice("n0", gpu("gpu-0")), node_slice("n0", gpu("gpu-0"))]
+    slices[1]["metadata"]["name"] = slices[1]["spec"]["pool"]["name"] = "second"
     spec = {"driver": "gpu.example.com", "compatibleOnlyWith": "false", "scope": scope}
     rule = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceCompatibility", "metadata": {"name": "alone"}}
-    objects = [node("n0"), *pools, class_of("gpu"), rule | {"spec": spec}, claim_template("one", exactly("gpu"))]
+    objects = [node("n0"), *slices, class_of("gpu"), rule | {"spec": spec}, claim_template("one", exactly("gpu"))]
     files = manifest(tmp_path / "all.yaml", *objects, pod_of_template("a", "one"), pod_of_template("b", "one"))
     _, answer = run_json("simulate", "-f", files)
     assert [outcome["node"] for outcome in answer["pods"]] == nodes

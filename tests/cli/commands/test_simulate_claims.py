@@ -107,9 +107,9 @@ def test_a_refusal_for_capacity_names_the_available_amount(tmp_path):
 
 @pytest.mark.parametrize("files", PROPOSALS.values(), ids=PROPOSALS)
 @pytest.mark.parametrize("pair", list(itertools.combinations_with_replacement(KINDS, 2)), ids="-".join)
-def test_modes_share_a_gpu_only_as_the_comments_say(files, pair):
+def test_two_modes_share_a_gpu_only_if_they_are_compatible(files, pair):
     first, second = pair
-    second = f"{second}-too" if first == second else second
+    second = f"{second}-too" if first == second else second  # another claim of the same mode
     code, answer = answer_about_node(
         *modes("classes", "claims", *files), "--node", "gpu-node", "--claim", first, "--claim", second
     )
@@ -179,7 +179,7 @@ def test_nodes_with_the_same_refusal_are_grouped(tmp_path):
 @pytest.mark.parametrize(
     ("existing_class", "message"),
     [
-        (class_of("gpu", "device.nonsense"), "device.nonsense"),
+        (class_of("gpu", "device.nonsense"), "nonsense"),
         (class_of("other"), "DeviceClass/gpu does not exist"),
     ],
 )
@@ -187,7 +187,7 @@ def test_an_error_of_the_in_tree_allocator_exits_with_2(tmp_path, existing_class
     objects = [node("n0"), node_slice("n0", gpu("gpu-0")), existing_class, claim("a", exactly("gpu"))]
     code, answer = answer_about_node("-f", manifest(tmp_path / "all.yaml", *objects), "--node", "n0")
     assert (code, answer["verdict"]) == (2, "error")
-    assert message.removeprefix("device.") in answer["error"]
+    assert message in answer["error"]
 
 
 def test_an_exhausted_budget_exits_with_3(tmp_path):
@@ -229,7 +229,7 @@ def test_the_claim_option_implies_the_claims_option(fleet, tmp_path):
 def test_nodes_added_to_the_fleet_get_an_answer(fleet, tmp_path):
     claims = manifest(tmp_path / "claims.yaml", claim("a", exactly("gpu")))
     _, answer = run_json("simulate", "-f", fleet, "-f", claims, "--claims", "--add-nodes", "n0=2")
-    assert len(answer["nodes"]) == 3
+    assert len(answer["nodes"]) == 3  # n0 and two nodes like it
     assert {verdict["verdict"] for verdict in answer["nodes"].values()} == {"feasible"}
 
 
@@ -249,9 +249,9 @@ def test_older_api_versions_are_converted_and_defaulted(tmp_path):
     old_slice["apiVersion"] = "resource.k8s.io/v1beta1"
     old_claim = claim("a", {"name": "r", "deviceClassName": "gpu"})
     old_claim["apiVersion"] = "resource.k8s.io/v1beta1"
-    class_with_rule = class_of("gpu", f'device.attributes["{DRIVER}"].model == "x"')
+    class_with_selector = class_of("gpu", f'device.attributes["{DRIVER}"].model == "x"')
     code, answer = answer_about_node(
-        "-f", manifest(tmp_path / "old.yaml", node("n0"), old_slice, class_with_rule, old_claim), "--node", "n0"
+        "-f", manifest(tmp_path / "old.yaml", node("n0"), old_slice, class_with_selector, old_claim), "--node", "n0"
     )
     assert (code, answer["verdict"]) == (0, "feasible")
 

@@ -49,11 +49,11 @@ def test_the_answer_counts_objects_bytes_and_redacted_values(serve_cluster):
     file = serve_cluster(pod_with(args=["--password", SECRET], env=[{"name": "A", "value": SECRET}]))
     code, answer = run_json("snapshot", "--to", file)
     assert code == 0
-    objects = len(json.loads(file.read_text())["items"])
-    assert (answer["objects"], answer["unread"]) == (objects, [])
+    object_count = len(json.loads(file.read_text())["items"])
+    assert (answer["objects"], answer["unread"]) == (object_count, [])
     assert answer["redactedValues"] >= 3  # two arguments and the value of a variable
     assert answer["bytes"] == file.stat().st_size
-    assert f"{objects} objects " in run("snapshot", "--to", file, "--force").stdout
+    assert f"{object_count} objects " in run("snapshot", "--to", file, "--force").stdout
 
 
 def test_the_snapshot_file_is_readable_by_its_owner_only(serve_cluster):
@@ -149,6 +149,7 @@ def test_device_plugins_and_autoscalers_keep_the_fields_that_survey_reads(monkey
     autoscaler = scaler("1.31.0", f"--token={SECRET}") | {"metadata": {"name": "scaler", "namespace": NAMESPACE}}
     autoscaler["spec"]["template"]["spec"]["containers"][0]["env"] = [secret_variable]
     cluster.objects = [pool(), policy(), config_map(any=sharing(), other=SECRET), CHART, autoscaler]
+    # Objects of a tenant that look like a plugin's configuration and an autoscaler.
     cluster.objects += [
         obj | {"metadata": {"name": "fake", "namespace": "team-a"}} for obj in (autoscaler, config_map(any=sharing(8)))
     ]
