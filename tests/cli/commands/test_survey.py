@@ -24,7 +24,7 @@ from tests.cli.commands.surveys import (
 from tests.cli.running import manifest, run, run_json
 from webhook.dialects import Outcome
 
-ESC = "\x1b]0;owned\x07\x1b[2J"
+ESCAPE_SEQUENCES = "\x1b]0;owned\x07\x1b[2J"
 
 
 @pytest.fixture
@@ -66,7 +66,8 @@ def test_a_broken_file_does_not_stop_the_survey(dump, tmp_path):
 def hostile_file(tmp_path):
     """A file with a pod whose names contain control characters, markup and a formula, and a pod with a wide name."""
     hostile_pod = running_pod(
-        f"=cmd|' /C calc'!A0{ESC}<script>alert(1)</script>\u202e", with_limits(f"@{ESC}", **SHARE_LIMITS)
+        f"=cmd|' /C calc'!A0{ESCAPE_SEQUENCES}<script>alert(1)</script>\u202e",
+        with_limits(f"@{ESCAPE_SEQUENCES}", **SHARE_LIMITS),
     )
     wide_pod = running_pod("名前" * 30, HAMI_CONTAINER)
     return manifest(tmp_path / "hostile.yaml", hostile_pod, wide_pod)

@@ -92,6 +92,7 @@ def test_a_large_dump_is_read_item_by_item(form, tmp_path):
         tracemalloc.stop()
     assert (len(documents), problems) == (600, [])
     assert kept_bytes < 0.9 * size
+    # At most about two copies of the text.
     assert peak_bytes < 2.1 * size
 
 
@@ -190,10 +191,10 @@ def test_equal_pods_are_decided_once(monkeypatch):
 class ClusterWithForbiddenKinds(Embedded):
     """A cluster that forbids listing some kinds."""
 
-    closed = frozenset({"nodes", "deployments"})
+    forbidden = frozenset({"nodes", "deployments"})
 
     async def list(self, resource, namespace=None, **options):
-        if resource.plural in self.closed:
+        if resource.plural in self.forbidden:
             raise Forbidden(f'{resource.plural} is forbidden: User "x" cannot list')
         return await super().list(resource, namespace, **options)
 
@@ -268,6 +269,7 @@ async def test_only_the_given_namespace_is_read():
 
 
 def test_the_necessary_kinds_are_the_workload_kinds():
+    """If objects of a necessary kind cannot be read, the survey exits with 3."""
     from analysis.loading import NECESSARY_KINDS
 
     assert {resource.id for resource in resources.ALL if resource.kind in WORKLOAD_KINDS} == NECESSARY_KINDS

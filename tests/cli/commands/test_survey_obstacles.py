@@ -107,7 +107,7 @@ def operator_object(version, kind, namespace="", **spec):
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
 
 
-SRIOV = "sriovnetwork.openshift.io/v1"
+SRIOV_API = "sriovnetwork.openshift.io/v1"
 FEATURE_GATE_ON = {"dynamicResourceAllocation": True}
 
 
@@ -123,8 +123,8 @@ FEATURE_GATE_ON = {"dynamicResourceAllocation": True}
         (operator_object("deviceplugin.intel.com/v1", "DsaDevicePlugin"), "", "", "", ""),
         (operator_object("mellanox.com/v1alpha1", "NicClusterPolicy", sriovDevicePlugin={"image": "i"}), "S016", "NicClusterPolicy/x", "nodeAffinity", "dranet"),
         (operator_object("mellanox.com/v1alpha1", "NicClusterPolicy", rdmaSharedDevicePlugin={"image": "i"}), "", "", "", ""),
-        (operator_object(SRIOV, "SriovOperatorConfig", "s"), "S016", "SriovOperatorConfig/s/x", "only instead of the plugin", "featureGates"),
-        (operator_object(SRIOV, "SriovOperatorConfig", "s", featureGates=FEATURE_GATE_ON), "", "", "", ""),
+        (operator_object(SRIOV_API, "SriovOperatorConfig", "s"), "S016", "SriovOperatorConfig/s/x", "only instead of the plugin", "featureGates"),
+        (operator_object(SRIOV_API, "SriovOperatorConfig", "s", featureGates=FEATURE_GATE_ON), "", "", "", ""),
         # Kinds with the same names in other API groups.
         (operator_object("k8s.aws/v1alpha1", "DeviceConfig", "s"), "", "", "", ""),
         (operator_object("kyverno.io/v1", "ClusterPolicy"), "", "", "", ""),

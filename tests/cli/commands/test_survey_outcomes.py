@@ -74,7 +74,7 @@ def test_a_workload_with_differing_outcomes_is_partly_translated(tmp_path):
 
 
 def pod_with_code(code):
-    """A pod for which `translate` reports this code, and the fleet that it needs."""
+    """A pod, and a fleet with which `translate` reports this code about the pod."""
     coded_pod = running_pod("p", with_limits(nvidia_gpu=1), phase="")
     fleet = [plugin_node("n0", {"pool": "a"}, nvidia_gpu=8), plugin_node("n1", {"pool": "b"})]
     match code:
@@ -140,7 +140,7 @@ SLICE = resource_object(
     devices=[{"name": "gpu-0"}, {"name": "gpu-1"}],
 )
 # The resource name that each DeviceClass has without an extendedResourceName.
-IMPLICIT_RESOURCE_NAME = "deviceclass.resource.kubernetes.io_gpu.nvidia.com"
+IMPLICIT_RESOURCE_NAME = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
 
 
 def taint_rule(key, **selector):
@@ -148,16 +148,17 @@ def taint_rule(key, **selector):
     return resource_object("DeviceTaintRule", "r", deviceSelector={"driver": "gpu.nvidia.com"} | selector, taint=taint)
 
 
-@pytest.mark.parametrize("name", ["nvidia.com_gpu", IMPLICIT_RESOURCE_NAME])
+@pytest.mark.parametrize("name", ["nvidia.com/gpu", IMPLICIT_RESOURCE_NAME])
 def test_a_blocked_request_for_an_extended_resource_is_left(name):
     def verdict_of(*objects, **fields):
         container = with_limits()
-        container["resources"]["limits"] = {name.replace("_", "/"): 1}
+        container["resources"]["limits"] = {name: 1}
         pod = running_pod("p", container, **fields)
         [workload] = survey_of(pod, plugin_node("n0"), CLASS_WITH_RESOURCE_NAME, SLICE, *objects).workloads
         [key] = workload.keys
         return workload.outcome, key.detail, key.until, key.remedy
 
+    # [::2]: the outcome, and until when it lasts.
     assert verdict_of()[::2] == (Outcome.SERVED, "")
     assert verdict_of(taint_rule("a/repairs", device="gpu-0"))[::2] == (Outcome.SERVED, "")
     outcome, _, until, remedy = verdict_of(taint_rule("a/repairs"))
@@ -175,7 +176,7 @@ def test_a_blocked_request_for_an_extended_resource_is_left(name):
 
 
 @pytest.mark.parametrize(("nodes", "outcome"), [((), Outcome.SERVED), ((plugin_node("n0"),), Outcome.REFUSED)])
-def test_a_class_without_devices_is_refused_if_nodes_are_known(nodes, outcome):
+def test_requests_of_empty_classes_are_refused_if_nodes_are_known(nodes, outcome):
     container = with_limits()
     container["resources"]["limits"] = {"deviceclass.resource.kubernetes.io/none": 1}
     empty_class = resource_object("DeviceClass", "none", selectors=[{"cel": {"expression": "device.driver == 'x'"}}])
@@ -194,6 +195,7 @@ def test_translated_pods_are_counted_as_pods_with_claims():
 
 
 def test_devices_beside_a_pod_that_stays_are_stranded():
+    """A device is stranded if it is unused, but its node must keep the device plugin for a pod that cannot migrate."""
     staying_container = with_limits(**{"nvidia_gpu.shared": 2})
     objects = [plugin_node(f"n{i}", **{"nvidia_gpu.shared": 8, "nvidia_gpu": 4}) for i in range(2)]
     objects += [

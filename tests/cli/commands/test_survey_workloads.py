@@ -100,7 +100,7 @@ def test_a_running_pod_is_decided_like_an_unscheduled_pod():
     assert (workload.outcome, workload.running_pods) == (Outcome.TRANSLATED, 1)
 
 
-def test_pods_of_an_unreadable_kind_are_listed_under_their_owner():
+def test_pods_are_listed_under_an_owner_missing_from_the_input():
     owner = owned_by("PyTorchJob", "llm", "kubeflow.org/v1")
     [workload] = survey_of(*[running_pod(f"llm-{i}", HAMI_CONTAINER, owners=owner) for i in range(4)]).workloads
     assert (workload.kind, workload.name, workload.pods) == ("PyTorchJob", "llm", 4)
