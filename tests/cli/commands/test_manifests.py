@@ -109,6 +109,7 @@ def test_the_plugin_option_changes_only_the_allocator_and_its_scheduler():
 
 def test_the_read_only_option_adds_a_read_only_allocator():
     plain, with_option = (run("manifests", "--image", "x", *options).stdout for options in ((), ("--read-only",)))
+    # Both have the same text up to the last lines before the webhook configuration, which the objects of the option precede.
     assert with_option.startswith(plain[: plain.index("kind: MutatingWebhook")][:-200])
     assert ("drawbridge-read-only" in plain, "drawbridge-read-only" in with_option) == (False, True)
 

@@ -138,7 +138,7 @@ def test_simulate_uses_driver_nodes_only_if_plugin_nodes_are_full(tmp_path, full
 
 
 @pytest.mark.parametrize(("full_nodes", "outcome"), [((), "left"), (OLD_NODES_FULL, "translated")])
-def test_explain_leaves_a_waiting_pod_unless_plugin_nodes_are_full(tmp_path, full_nodes, outcome):
+def test_explain_calls_a_pod_left_unless_plugin_nodes_are_full(tmp_path, full_nodes, outcome):
     configuration = {
         "apiVersion": "drawbridge.dev/v1alpha1",
         "kind": "DrawbridgeConfiguration",
@@ -163,7 +163,7 @@ async def test_a_survey_of_one_namespace_does_not_count_plugin_usage():
         return state_of(reading, reading.configuration).uses
 
     usage = await usage_in("")
-    assert usage["old-1"][GPU] == 4 * 10**9
+    assert usage["old-1"][GPU] == 4 * 10**9  # four GPUs, in billionths
     assert await usage_in("other") is None
 
 

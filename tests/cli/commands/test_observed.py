@@ -54,7 +54,8 @@ def test_pods_are_counted_by_namespace_with_the_reasons():
     ]
 
 
-def test_a_pod_refused_at_validation_counts_as_refused():
+def test_a_translated_pod_refused_at_validation_counts_only_as_refused():
+    """After the mutating review, the API server asks for a validating review of the same pod."""
     validation = {**REFUSED_RECORD, "path": "validate", "decisions": (), "problems": ("no node has 16",)}
     [namespace] = run_json("observed", stdin=log_lines(TRANSLATED_RECORD, validation))[1]["namespaces"]
     assert namespace["outcomes"] == {"refused": 1}

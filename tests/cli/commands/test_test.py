@@ -80,7 +80,7 @@ def test_a_case_that_differs_from_its_expectation_fails(tmp_path, field):
 
 def test_a_pod_does_not_fit_while_claims_hold_every_gpu(tmp_path):
     """A pod for one GPU is translated, and waits."""
-    fleet = EXAMPLES / "why"
+    fleet = EXAMPLES / "why"  # an example in which claims hold every GPU
     gpu_pod = {
         **POD,
         "spec": {"containers": [{**POD["spec"]["containers"][0], "resources": {"limits": {"nvidia.com/gpu": 1}}}]},

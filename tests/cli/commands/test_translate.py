@@ -170,6 +170,7 @@ def test_only_a_limit_range_of_the_pods_namespace_is_reported():
     assert "a LimitRange bounds it" in run("translate", "-f", "-", stdin=yaml_of(SHARE_POD, limit_range)).stderr
     limit_range["metadata"]["namespace"] = "other"
     assert "a LimitRange" not in run("translate", "-f", "-", stdin=yaml_of(SHARE_POD, limit_range)).stderr
+    # A malformed LimitRange is an error in any namespace.
     limit_range["spec"]["limits"] = 3
     result = run("translate", "-f", "-", stdin=yaml_of(SHARE_POD, limit_range))
     assert result.exit_code == 2

@@ -125,6 +125,7 @@ def test_a_report_names_the_tolerations_that_are_added(other_tolerations):
         ("", "rewritten: 1 without a legacy request"),
         (", resources: {limits: {nvidia.com/pgpu: 1}}", "rewritten: 1 left, 0 without"),
     ],
+    ids=["only a node selector", "a node selector and a key that is left"],
 )
 def test_a_vendors_node_selector_is_not_counted_as_left(resources, total, tmp_path):
     """DaemonSets of NVIDIA's GPU operator have such a selector and request no device."""

@@ -51,7 +51,7 @@ QUOTA = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metada
 
 
 async def uninstall(cluster, namespace="", *, kinds=False):
-    """Uninstall drawbridge; return descriptions of the deleted and of the kept objects."""
+    """Uninstall drawbridge, with `kinds` also its CRDs and their objects; return descriptions of the deleted and of the kept objects."""
     plan = await find(cluster, namespace, kinds=kinds)
     return [step.description for step in plan.steps if await execute(cluster, step)], plan.left
 
@@ -109,8 +109,9 @@ async def test_uninstall_keeps_and_names_objects_that_others_use(objects, messag
     for _ in range(2):
         _, kept = await uninstall(cluster)
         assert message in " ".join(kept)
-    for obj in objects:
-        assert await cluster.get(resources.resource_of(obj), obj["metadata"]["name"], obj["metadata"].get("namespace"))
+    for kept_object in objects:
+        metadata = kept_object["metadata"]
+        assert await cluster.get(resources.resource_of(kept_object), metadata["name"], metadata.get("namespace"))
 
 
 async def test_the_kinds_option_deletes_crds_and_their_objects():
@@ -143,7 +144,7 @@ def tenant_objects():
 @pytest.mark.parametrize("namespace", ["", SYSTEM_NAMESPACE])
 @pytest.mark.parametrize("is_labelled", [True, False])
 async def test_labelled_objects_in_namespaces_of_tenants_are_kept(namespace, is_labelled):
-    """The namespace of an installation has our label. If the namespace existed before, it has none, and the webhook configuration refers to it."""
+    """The namespace of an installation has the label of drawbridge. If the namespace existed before, it has none, and the webhook configuration refers to it."""
     service = {"service": {"namespace": SYSTEM_NAMESPACE, "name": "w"}}
     webhook_list = [] if is_labelled else [{"name": "w", "clientConfig": service}]
     webhooks = obj(
@@ -178,5 +179,6 @@ async def test_uninstall_keeps_objects_that_another_installation_uses():
 
 @pytest.mark.usefixtures("empty_directory")
 def test_without_an_installation_there_is_nothing_to_uninstall():
+    # With --yes, "changed" is always true.
     assert run_json("uninstall", "--yes") == (0, {"removedObjects": [], "remainingObjects": [], "changed": True})
     assert run("uninstall").stdout == "no objects of drawbridge to remove\n"
