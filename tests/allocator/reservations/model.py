@@ -145,7 +145,7 @@ class World:
             yield "time passes", lambda w: w.wait()
 
     def _scheduler_moves(self, replica, name):
-        """Yield what the scheduler may ask of a replica for a pod."""
+        """Yield the moves in which a replica decides about a pod, reserves or commits its claims, or gives them up."""
         ledger = self.ledgers[replica]
         reservation = ledger.reservations.get(name)
         pod_fact = ledger.pods.get(name)
@@ -315,7 +315,7 @@ class World:
 
     def deliver_all(self):
         """Deliver all writes, reads and events, without another fault."""
-        for _ in range(200):
+        for _ in range(200):  # more deliveries than any world has outstanding
             if not self.ledgers[self.holder].leading:
                 self.take_lead()
             elif self.ledgers[1 - self.holder].leading:

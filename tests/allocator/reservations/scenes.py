@@ -17,7 +17,7 @@ class Broken(AssertionError):  # noqa: N818  named like a finding, not like an e
 
 
 class Scene:
-    """A fleet, the claims of each pod, the quota, and the limits of faults."""
+    """A fleet, claims, the claims that each pod needs, a quota, and how many faults, Lease moves and pod deletions may happen."""
 
     def __init__(self, stock, claims, pods, *, quota=None, faults=2, lease_moves=1, deaths=1):
         self.stock, self.claims, self.pods, self.quota = stock, claims, pods, quota
@@ -42,13 +42,13 @@ class Scene:
         return self._known_allocations[key]
 
     def find_conflict(self, allocated_claims):
-        """Return why claims must not be allocated together. The allocator must accept the devices of each claim in turn."""
+        """Return why claims must not be allocated together, or "" if the allocator can give each claim in turn the devices that it has."""
         key = tuple(sorted((uid, devices_of_claim(claim)) for uid, claim in allocated_claims.items()))
         if key not in self._known_conflicts:
-            self._known_conflicts[key] = self._find_conflict(allocated_claims)
+            self._known_conflicts[key] = self._compute_conflict(allocated_claims)
         return self._known_conflicts[key]
 
-    def _find_conflict(self, allocated_claims):
+    def _compute_conflict(self, allocated_claims):
         if self.quota is not None and len(allocated_claims) > self.quota:
             return "the quota is exceeded"
         stock = self.stock

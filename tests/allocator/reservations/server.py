@@ -66,7 +66,7 @@ class Server:
         return Server(*self.claims.values(), version=self.version)
 
     def put(self, claim):
-        """Store a claim, as any client may; return the stored version."""
+        """Store a claim, as any client may; return the claim as it is stored."""
         uid = claim.metadata.uid
         stored = self.claims.get(uid)
         if stored is not None:
@@ -92,7 +92,7 @@ class Server:
         self.claims.pop(uid, None)
 
     def run_claim_controller(self, deleted_pods):
-        """Act as the claim controller: remove consumers that are gone, and the allocation with the last consumer."""
+        """Act as the claim controller: remove consumers that are gone, and with the last consumer the allocation, if the claim has our finalizer."""
         for claim in list(self.claims.values()):
             remaining = tuple(consumer for consumer in claim.status.reserved_for if consumer.uid not in deleted_pods)
             if len(remaining) < len(claim.status.reserved_for):

@@ -28,7 +28,10 @@ def sign(world):
 
 
 def _ranks(world, uid):
-    """Return the ranks of all versions of a claim that the world refers to. Signatures contain ranks, because versions only rise."""
+    """Return the rank of each version of a claim that occurs in the world.
+
+    Signatures contain ranks, because versions count all writes: two worlds may differ in their versions and in nothing else.
+    """
     versions = {0}
     if uid in world.server.claims:
         versions.add(int(world.server.claims[uid].metadata.resource_version))
@@ -57,8 +60,9 @@ def _sign_ledger(ledger, ranks):
             ranks[uid][hold.version] if hold.busy else 0,
             hold.lost,
             hold.is_ours,
-            min(hold.refusals, 2),
-            bool(hold.refusal),
+            # Further rejected writes only make pauses longer, and `World.wait` outlasts every pause.
+            min(hold.refusals, 2),  # the number of writes that the API server rejected in succession
+            bool(hold.refusal),  # whether the claim must wait before the next write
         )
         for uid, hold in sorted(ledger.holds.items(), key=lambda entry: entry[0])
     )
@@ -80,10 +84,11 @@ def _sign_ledger(ledger, ranks):
 
 def _sign_decision(world, replica, decision):
     parts, generation, _ = decision
-    changed = world.ledgers[replica].changed
-    pools = {"/".join(pool) for part in parts for pool in pools_of(part.allocation)} | {"team"}
+    changed = world.ledgers[replica].changed  # by pool or namespace: the generation of its last change
+    pools = {"/".join(pool) for part in parts for pool in pools_of(part.allocation)}
+    namespace = "team"  # of all claims and pods; a change of its usage makes decisions about quotas outdated
     devices = tuple(devices_of_allocation(part.allocation) for part in parts)
-    return devices, tuple(sorted(pool for pool in pools if changed.get(pool, 0) > generation))
+    return devices, tuple(sorted(name for name in pools | {namespace} if changed.get(name, 0) > generation))
 
 
 def devices_of_allocation(allocation):

@@ -51,16 +51,15 @@ def test_an_unstarted_pod_yields_its_devices_to_a_foreign_allocation():
     world.apply(CommitConfirmed("t-a"))
     foreign_claim = replace(claim("e"), status=replace(claim("e").status, allocation=allocation_of("d0")))
     world.apply(ClaimSeen(world.server.put(foreign_claim)))
-    assert (
-        world.apply(Overlapped(frozenset(["c", "e"]))) == []
-    )  # the pod may be bound, so the ledger reads the pod first
+    # The pod may be bound, so the ledger reads the pod first.
+    assert world.apply(Overlapped(frozenset(["c", "e"]))) == []
     assert [type(write) for write in world.run()] == [Unallocate]
     assert any(isinstance(effect, PodEvent) and "gave them up" in effect.sentence for effect in world.reported_effects)
     world.deliver_claim_events()
     assert world.held_devices() == {"d0"}
 
 
-def test_claims_with_one_device_are_rivals_until_one_is_deleted():
+def test_holders_of_the_same_device_are_rivals_until_one_is_deleted():
     world = World(claim("c"), claim("e"))
     world.assume("a", claim_part(claim("c"), allocation_of("d0")))
     world.commit("a")

@@ -26,7 +26,7 @@ DEVICES_WITH_COUNTERS = [consuming(name, k={"m": "2"}) for name in ("d0", "d1")]
 DEVICES_WITH_GROUPS = [consuming("d0", groups=["a"], k={"m": "1"}), consuming("d1", groups=["b"], k={"m": "1"})]
 ENOUGH_COUNTERS, TOO_FEW_COUNTERS = {"k": {"m": "4"}}, {"k": {"m": "3"}}
 
-NO_DEVICE_WITH_X_TOGETHER = compatibility(expression='!("x" in device.attributes)', selector="true")
+DEVICE_WITH_X_MUST_BE_ALONE = compatibility(expression='!("x" in device.attributes)', selector="true")
 NO_TWO_DEVICES_OF_A_NODE_TOGETHER = compatibility(expression="false", scope="node")
 
 
@@ -101,7 +101,7 @@ def test_only_the_given_pools_are_checked():
     )
 
 
-FOREIGN_SLICES = {
+DEVICES_OF_FOREIGN_SLICE = {
     "no devices": (),
     "a device with less capacity": [SHARED_DEVICE | {"capacity": {"memory": {"value": "1"}}}],
     "devices that consume more": [consuming("d0", k={"m": "100"}), consuming("d1", k={"m": "100"})],
@@ -120,13 +120,13 @@ HELD_DEVICES = {
 }
 
 
-@pytest.mark.parametrize("foreign_devices", FOREIGN_SLICES)
+@pytest.mark.parametrize("foreign_devices", DEVICES_OF_FOREIGN_SLICE)
 @pytest.mark.parametrize("generation", [1, 2**62])
 @pytest.mark.parametrize("held_devices", HELD_DEVICES)
 def test_slices_in_a_foreign_pool_cause_no_overlap(held_devices, generation, foreign_devices):
     """A compromised node publishes a slice in another node's pool, in which the held devices are missing or would overlap."""
     counters = {"k": {"m": "1"}} if generation > 1 else {}
-    foreign_slice = slice_("s", *FOREIGN_SLICES[foreign_devices], generation=generation, counters=counters)
+    foreign_slice = slice_("s", *DEVICES_OF_FOREIGN_SLICE[foreign_devices], generation=generation, counters=counters)
     devices = (
         [SHARED_DEVICE, "d1"]
         if held_devices == "shares of a device"
@@ -141,7 +141,7 @@ def test_slices_in_a_foreign_pool_cause_no_overlap(held_devices, generation, for
     for slices in ([foreign_slice, device_slice, counter_slice], [device_slice, counter_slice, foreign_slice]):
         nodes = [node(), node("n1")]
         stock_with_foreign_slice = Stock.of(
-            slices=slices, nodes=nodes, claims=claims, compatibilities=[NO_DEVICE_WITH_X_TOGETHER]
+            slices=slices, nodes=nodes, claims=claims, compatibilities=[DEVICE_WITH_X_MUST_BE_ALONE]
         )
         assert overlaps(stock_with_foreign_slice) == ()
 

@@ -26,9 +26,9 @@ def test_a_rejected_write_requeues_the_pod_with_the_reason():
 
 
 def reject_writes(world, name, reason="the API server rejects the write", accepted_claims=()):
-    """Commit the reservation of a pod. Accept the writes of `accepted_claims`, reject all others, and return their number."""
+    """Commit the reservation of a pod. Accept the writes of `accepted_claims`; reject all others, and return how many were rejected."""
     world.apply(Commit(f"t-{name}"))
-    writes = 0
+    rejected = 0
     while world.queued_requests:
         write = world.queued_requests.pop(0)
         meta = write.claim.metadata
@@ -36,14 +36,14 @@ def reject_writes(world, name, reason="the API server rejects the write", accept
             world.apply(world.server.apply(write))
             continue
         world.apply(Denied(meta.uid, meta.resource_version, reason))
-        writes += 1
-    return writes
+        rejected += 1
+    return rejected
 
 
 def test_a_claim_with_rejected_writes_is_retried_with_backoff():
     """The first retry comes at once, because the cause of the first rejection may have been temporary."""
     world = World(claim("c"))
-    world.reported_effects = [Requeue(frozenset({"a"}))]
+    world.reported_effects = [Requeue(frozenset({"a"}))]  # starts the first attempt
     times = []
     for second in range(400):
         world.now = float(second)

@@ -20,6 +20,7 @@ def test_a_reserved_pod_keeps_devices_while_binding_is_uncertain():
     world.now = 29
     world.apply(Tick())
     assert world.state("a") is ReservationState.BINDING
+    # In a copy of the world, an informer reports that the pod is bound.
     bound_world = World.__new__(World)
     bound_world.__dict__ = {
         **world.__dict__,
@@ -83,7 +84,7 @@ def test_an_unconfirmed_reservation_ends_at_once_when_released():
     world.assume("a", claim_part(claim("c"), allocation_of("d0")))
     world.commit("a")
     world.apply(Unreserve("t-a"))
-    assert [type(errand) for errand in world.queued_requests] == [Unallocate]
+    assert [type(request) for request in world.queued_requests] == [Unallocate]
     world.run()
     assert world.state("a") is ReservationState.PENDING
     assert world.apply(CommitConfirmed("t-a")) == []
