@@ -18,17 +18,18 @@ def only_node_of(resource_slice, device):
 
 def exclude_each_other(compatibilities, first, second):
     """Return whether a rule forbids two devices together. A device is a tuple of its pool (driver and name), its node, and its body."""
+    (first_pool, first_node, _), (second_pool, second_node, _) = first, second
     for rule in compatibilities:
         spec = rule.spec
-        if spec.driver != first[0][0] or spec.driver != second[0][0] or not spec.compatible_only_with:
+        if spec.driver != first_pool[0] or spec.driver != second_pool[0] or not spec.compatible_only_with:
             continue
         counter_sets = [
             {consumption.counter_set for consumption in device.consumes_counters} for *_, device in (first, second)
         ]
         is_in_scope = {
-            "pool": first[0] == second[0],
-            "counterSet": first[0] == second[0] and bool(counter_sets[0] & counter_sets[1]),
-            "node": first[1] is not None and first[1] == second[1],
+            "pool": first_pool == second_pool,
+            "counterSet": first_pool == second_pool and bool(counter_sets[0] & counter_sets[1]),
+            "node": first_node is not None and first_node == second_node,
         }
         if not is_in_scope[spec.scope]:
             continue
@@ -40,8 +41,9 @@ def exclude_each_other(compatibilities, first, second):
 
 
 def matches(expression, device, *, result_on_error):
+    (driver, _), _, body = device
     try:
-        return cel.compile(expression).matches(cel.view_of(device[0][0], device[2]))
+        return cel.compile(expression).matches(cel.view_of(driver, body))
     except SelectorError:
         return result_on_error
 
@@ -69,7 +71,7 @@ class Brute:
                 self.device_by_name.setdefault(
                     (page.pool, device.name), (page.pool, only_node_of(page.slice, device), device)
                 )
-        self.held_devices = [holder for key, holder in self.device_by_name.items() if stock.use(key[0]).holds(key[1])]
+        self.held_devices = [device for key, device in self.device_by_name.items() if stock.use(key[0]).holds(key[1])]
         self.requested_devices = [
             (claim, request.exactly, number)
             for claim in claims
@@ -82,6 +84,10 @@ class Brute:
         return self.search(0, [], 0)
 
     def search(self, position, chosen, start):
+        """Return the names of `chosen` and of devices for all positions from `position` on; None if there is no way.
+
+        A further device of the same request has at least the index `start`.
+        """
         if position == len(self.requested_devices):
             return [device.name for _, device in chosen]
         _, request, number = self.requested_devices[position]

@@ -97,6 +97,7 @@ def _smaller_cases(case: Case) -> Iterator[Case]:
 
 
 def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the paths of the parts that can be removed from a case."""
     required_keys = {"node", "slices", "classes", "claims", "metadata", "name", "driver", "pool", "spec", "cel"}
     required_keys |= {"exactly", "resourceSliceCount", "allocationMode", "value", "deviceClassName"}
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()

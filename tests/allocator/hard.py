@@ -1,6 +1,6 @@
 """Cases that an exhaustive search cannot answer in time: packings, pigeonholes, pairs.
 
-A case is the JSON that the oracle reads, a program around Kubernetes' own allocator.
+A case is the JSON input of the oracle. The oracle is a program around Kubernetes' own allocator.
 """
 
 import random
@@ -9,7 +9,7 @@ from typing import Any
 
 Case = dict[str, Any]
 ROOT = "resource.kubernetes.io/pcieRoot"
-SLOTS = 8
+SLOTS = 8  # of a GPU
 # By profile of a partition: how many slots of the GPU it takes, and at which slots it may start.
 PROFILES = {"1g": (1, range(7)), "2g": (2, (0, 2, 4)), "3g": (4, (0, 4)), "7g": (8, (0,))}
 
@@ -68,7 +68,7 @@ def selects_profile(name: str) -> str:
 
 
 def identical(devices: int, counts: Sequence[int], *, single: bool = False) -> Case:
-    """Return identical devices, and a claim for each count: one request for this many devices, or this many requests if `single`."""
+    """Return identical devices, and a claim for each count of devices: with one request, or if `single` with a request for each device."""
     gpus = [device(f"gpu-{i:02}", {ROOT: {"string": "r"}}) for i in range(devices)]
     claims = [
         claim(f"c{n}", [request(f"r{i}", "gpu") for i in range(count)] if single else [request("r", "gpu", count)])
@@ -84,13 +84,16 @@ def possible_then_impossible(devices: int, count: int) -> Case:
     return case([slice_("g", gpus, "a")], [claim("c", [request("a", "gpu", count)]), second])
 
 
-def mig(gpus: int, counts: Sequence[tuple[str, int]], *, groups: bool = False, halves: bool = False) -> Case:
-    """Return GPUs with overlapping partitions, and a claim with a request for each pair of a profile and a count."""
+def mig(gpus: int, profile_counts: Sequence[tuple[str, int]], *, groups: bool = False, with_4g: bool = False) -> Case:
+    """Return GPUs with overlapping partitions, and a claim with a request for each pair of a profile and a count.
+
+    `groups` adds compatibility groups to the partitions, and `with_4g` a partition of one more profile to each GPU.
+    """
     counter_sets, devices = [], []
     for gpu in range(gpus):
         slots = {f"s{i}": {"value": "1"} for i in range(SLOTS)}
         counter_sets.append({"name": f"g{gpu}", "counters": slots})
-        profiles = {**PROFILES, **({"4g": (4, (0,))} if halves else {})}
+        profiles = {**PROFILES, **({"4g": (4, (0,))} if with_4g else {})}
         for name, (size, starts) in profiles.items():
             for start in starts:
                 consumption: Case = {
@@ -115,14 +118,17 @@ def mig(gpus: int, counts: Sequence[tuple[str, int]], *, groups: bool = False, h
             for index in range(0, len(devices), 64)
         ),
     ]
-    requests = [request(f"q{name}", "gpu", count, selects_profile(name)) for name, count in counts]
+    requests = [request(f"q{name}", "gpu", count, selects_profile(name)) for name, count in profile_counts]
     return case(slices, [claim("c", requests)])
 
 
 def pairs(
     roots: int, gpus: int, nics: int, pair_count: int, *, interleaved: bool = False, without_nic: int = 0
 ) -> Case:
-    """Return a claim for pairs of a GPU and a NIC, each pair under one PCIe root; `without_nic` roots have no NIC."""
+    """Return PCIe roots with `gpus` GPUs and `nics` NICs each, and a claim for pairs of a GPU and a NIC, each pair under one root.
+
+    The last `without_nic` roots have no NIC.
+    """
     gpu_devices = [device(f"gpu-{i:03}", {ROOT: {"string": f"r{i // gpus:02}"}}) for i in range(roots * gpus)]
     nic_devices = [
         device(f"nic-{i:03}", {ROOT: {"string": f"r{i // nics:02}"}}) for i in range((roots - without_nic) * nics)
@@ -185,7 +191,8 @@ def alternatives(gpus: int, request_count: int) -> Case:
     return {**partitions, "claims": [claim("c", requests)]}
 
 
-_TRIPLES = ((8, 9), (9, 11), (10, 10), (8, 11), (12, 9), (9, 10), (8, 8), (13, 8))
+# Of each device of 30Gi: the first two of the three shares that fill the device.
+_FIRST_TWO_SHARES = ((8, 9), (9, 11), (10, 10), (8, 11), (12, 9), (9, 10), (8, 8), (13, 8))
 
 # By name: a function that returns the case, and whether all of its claims fit.
 HARD: dict[str, tuple[Callable[[], Case], bool]] = {
@@ -196,15 +203,15 @@ HARD: dict[str, tuple[Callable[[], Case], bool]] = {
     "8 halves and 2 small partitions of 4 GPUs": (lambda: mig(4, [("1g", 2), ("3g", 8)]), False),
     "16 halves and 4 small partitions of 8 GPUs": (lambda: mig(8, [("1g", 4), ("3g", 16)]), False),
     "partitions of three sizes that fit on 8 GPUs": (
-        lambda: mig(8, [("1g", 4), ("2g", 4), ("3g", 12)], halves=True),
+        lambda: mig(8, [("1g", 4), ("2g", 4), ("3g", 12)], with_4g=True),
         True,
     ),
     "partitions of five profiles that do not fit on 8 GPUs": (
-        lambda: mig(8, [("1g", 8), ("2g", 7), ("3g", 4), ("4g", 4), ("7g", 3)], halves=True),
+        lambda: mig(8, [("1g", 8), ("2g", 7), ("3g", 4), ("4g", 4), ("7g", 3)], with_4g=True),
         False,
     ),
     "partitions with compatibility groups that fit on 8 GPUs": (
-        lambda: mig(8, [("1g", 8), ("3g", 6), ("4g", 6)], groups=True, halves=True),
+        lambda: mig(8, [("1g", 8), ("3g", 6), ("4g", 6)], groups=True, with_4g=True),
         True,
     ),
     "16 GPU+NIC pairs, enough NICs": (lambda: pairs(16, 2, 1, 16), True),
@@ -213,13 +220,13 @@ HARD: dict[str, tuple[Callable[[], Case], bool]] = {
         lambda: pairs(16, 2, 1, 16, interleaved=True, without_nic=1),
         False,
     ),
-    "one request for 9 devices with distinct values of 8": (lambda: pigeonholes(32, 8, 9), False),
-    "9 requests for devices with distinct values of 8": (lambda: pigeonholes(32, 8, 9, single=True), False),
+    "one request for 9 devices with distinct values, only 8 values": (lambda: pigeonholes(32, 8, 9), False),
+    "9 requests for devices with distinct values, only 8 values": (lambda: pigeonholes(32, 8, 9, single=True), False),
     "10 devices that differ in two attributes, impossible": (lambda: latin(40, 10, "xy", 0), False),
     "10 devices that differ in three attributes, possible": (lambda: latin(60, 10, "xyz", 1), True),
     "17 shares of 9Gi in 8 devices of 24Gi": (lambda: shares(8, 24, [9] * 17), False),
     "24 shares that fill 8 devices exactly": (
-        lambda: shares(8, 30, sorted(n for a, b in _TRIPLES for n in (a, b, 30 - a - b))),
+        lambda: shares(8, 30, sorted(n for a, b in _FIRST_TWO_SHARES for n in (a, b, 30 - a - b))),
         True,
     ),
     "21 shares that do not fit on 8 devices": (

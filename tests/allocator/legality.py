@@ -65,7 +65,7 @@ class _Checker:
                 for alternative in request.first_available
             )
             if request.first_available and len(used_alternatives) != 1 and not (may_be_empty and not used_alternatives):
-                yield f"{request.name}: alternatives used: {used_alternatives}"
+                yield f"{request.name}: the request must use one alternative, but uses {sorted(used_alternatives)}"
             bodies |= {
                 f"{request.name}/{alternative.name}": alternative
                 for alternative in request.first_available
