@@ -2,7 +2,7 @@
 
 from tests.allocator.fleet_maker import DRIVERS, ROOT, FleetMaker
 
-OPERATIONS = "DRAOptionalNodeOperations"
+FEATURE_TO_SKIP_NODE_OPERATIONS = "DRAOptionalNodeOperations"
 
 
 class CaseMaker(FleetMaker):
@@ -12,7 +12,7 @@ class CaseMaker(FleetMaker):
         rng = self.rng
         node = {"metadata": {"name": "n0", "labels": {"zone": "a", "rank": "5"}}}
         if rng.random() < 0.6:
-            node["status"] = {"declaredFeatures": [OPERATIONS]}
+            node["status"] = {"declaredFeatures": [FEATURE_TO_SKIP_NODE_OPERATIONS]}
         for number in range(rng.choice((1, 1, 2, 2, 3) if self.family != "limits" else (1, 2))):
             self.pool(number)
         if self.chance(0.5, "chaos"):

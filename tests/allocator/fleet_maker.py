@@ -7,16 +7,16 @@ DRIVERS = ("g.example.com", "n.example.com", "a.example.com")
 
 
 class FleetMaker:
-    """Draws slices, taint rules and allocated claims of a family."""
+    """Draws slices, taint rules and allocated claims of a family, which is a kind of case (`tests.allocator.generate` lists the families)."""
 
     def __init__(self, family: str, rng: random.Random) -> None:
         self.family = family
         self.rng = rng
-        self.devices: list[tuple[str, str, dict]] = []
+        self.devices: list[tuple[str, str, dict]] = []  # (driver, pool, device)
         self.slices: list[dict] = []
 
     def chance(self, probability: float, *families: str) -> bool:
-        """Return True with a probability. If families are given without the family of this case, the probability is a fifth."""
+        """Return True with a probability. If families are given and this family is not one of them, divide the probability by five."""
         if families and self.family not in families:
             probability /= 5
         return self.rng.random() < probability

@@ -1,13 +1,13 @@
 """Random cases for the allocator: small fleets with combinations of all features of the API.
 
 Each family has a focus: `general` mixes all features, `tight` has just enough devices or too few, `chaos` has devices in
-states that no sequence of allocations produces, contradicting slices and odd numbers, `admin` has claims with admin access,
+states that no sequence of allocations produces, contradicting slices and unusual numbers, `admin` has claims with admin access,
 `limits` has counts around the 32 devices that a claim may hold, `shares` consumable capacity, `parts` counters and
 compatibility groups, `places` node selection.
 Some families need search: `mig` partitions GPUs, `pairs` ties GPUs to NICs, `bins` packs shares, `over` requests more devices
 than a claim may hold. In `clash` one node publishes slices in the pools of another node. `wide` is a case of another family
-with fields and values that no other family draws (`tests.allocator.wide`). A case is the JSON that the oracle reads, a
-program around Kubernetes' own allocator.
+with fields and values that no other family draws (`tests.allocator.wide`). A case is the JSON input of the
+oracle. The oracle is a program around Kubernetes' own allocator.
 """
 
 import copy

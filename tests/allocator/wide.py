@@ -1,6 +1,7 @@
-"""Changes to a case: each adds fields and values that the families of `tests.allocator.generate` do not draw.
+"""The family `wide` of `tests.allocator.generate`: a case of another family, with changes that add fields and values.
 
-Families and changes together draw every field of ResourceSlice, DeviceClass and ResourceClaim that Kubernetes' own allocator reads.
+The other families and these changes together draw every field of ResourceSlice, DeviceClass and ResourceClaim that Kubernetes' own
+allocator reads.
 Today's validation refuses many of the added values, but stored objects may have them.
 """
 
@@ -29,11 +30,11 @@ from tests.allocator.wide_fleets import (
     change_counters,
     change_request_policies,
     enlarge,
-    list_attributes,
     qualify_names,
     select_nodes,
     skip_node_operations,
     spell_out_defaults,
+    use_list_values,
     use_one_pool_name,
 )
 
@@ -60,7 +61,7 @@ def _reduce_claims(case: Case) -> None:
 
 
 CHANGES: list[Callable[[random.Random, Case], None]] = [
-    list_attributes,
+    use_list_values,
     qualify_names,
     add_taints,
     add_taint_rules,

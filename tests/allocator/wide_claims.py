@@ -1,4 +1,4 @@
-"""Changes to a case's classes and claims: each adds fields and values that no family of `tests.allocator.generate` draws."""
+"""Changes to a case's classes and claims: each adds fields and values that cases of other families lack (see `tests.allocator.wide`)."""
 
 import random
 
@@ -26,7 +26,7 @@ def change_classes(rng: random.Random, case: Case) -> None:
 
 
 def expression(rng: random.Random, case: Case) -> str:
-    """Draw a selector that reads fields that the families' selectors do not read."""
+    """Draw the CEL expression of a selector, which reads fields that selectors of other families do not read."""
     drivers = sorted({slice_["spec"]["driver"] for slice_ in case["slices"]}) or ["g.example.com"]
     driver = rng.choice(drivers)
     attributes, capacity = f'device.attributes["{driver}"]', f'device.capacity["{driver}"]'
@@ -108,7 +108,10 @@ def add_alternatives(rng: random.Random, case: Case) -> None:
 
 
 def change_allocation_modes(rng: random.Random, case: Case) -> None:
-    """Give a request an unknown mode or no mode, a missing class, or a count that is small, missing, or more than a claim can hold."""
+    """Give a request an unknown mode or no mode, a missing class, no count, or a count of zero, one, or at least 31.
+
+    A claim may hold 32 devices.
+    """
     bodies = all_bodies(case)
     if not bodies:
         return

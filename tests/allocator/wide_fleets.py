@@ -1,4 +1,4 @@
-"""Changes to a case's slices and allocated claims: each adds fields and values that no family of `tests.allocator.generate` draws."""
+"""Changes to a case's slices and allocated claims: each adds fields and values that cases of other families lack (see `tests.allocator.wide`)."""
 
 import json
 import random
@@ -6,7 +6,7 @@ import random
 from tests.allocator.case_parts import ROOT, Case, all_bodies, all_devices, all_requests, draw_some
 
 
-def list_attributes(rng: random.Random, case: Case) -> None:
+def use_list_values(rng: random.Random, case: Case) -> None:
     """Give an attribute a list of any type, an empty list, or no value."""
     values = (
         {"bools": [True]},
@@ -107,7 +107,7 @@ def skip_node_operations(rng: random.Random, case: Case) -> None:
 
 
 def spell_out_defaults(rng: random.Random, case: Case) -> None:
-    """Write values that are false or empty, instead of omitting the fields."""
+    """Write values that are false or empty, instead of omitting the fields; sometimes name a partitionTypeAttribute."""
     for slice_ in draw_some(rng, case["slices"]):
         spec = slice_["spec"]
         for name, value in (("perDeviceNodeSelection", False), ("allNodes", False), ("nodeName", "")):
@@ -180,7 +180,10 @@ def select_nodes(rng: random.Random, case: Case) -> None:
 
 
 def change_request_policies(rng: random.Random, case: Case) -> None:
-    """Give capacities request policies with any steps, and with defaults in another notation, out of range or too large to count."""
+    """Give capacities request policies with unusual steps, and with defaults in another notation, out of range or too large to count.
+
+    Let requests ask for such amounts.
+    """
     pairs = [(device, name) for _, device in all_devices(case) for name in device.get("capacity") or {}]
     for device, name in draw_some(rng, pairs):
         device["allowMultipleAllocations"] = rng.random() < 0.9
@@ -218,7 +221,10 @@ def change_request_policies(rng: random.Random, case: Case) -> None:
 
 
 def change_counters(rng: random.Random, case: Case) -> None:
-    """Let a device name a counter set twice, or consume none of its counters; distribute the counter sets of a pool over two slices."""
+    """Let a device name a counter set twice, consume none of its counters, or name other groups.
+
+    Distribute the counter sets of a pool over two slices.
+    """
     for _, device in draw_some(rng, all_devices(case)):
         consumptions = device.get("consumesCounters") or []
         if consumptions:
@@ -246,7 +252,7 @@ def change_counters(rng: random.Random, case: Case) -> None:
 
 
 def use_one_pool_name(rng: random.Random, case: Case) -> None:
-    """Give the pools of all drivers one name, and change slice names, so that slices are in another order than their names."""
+    """Give the pools of all drivers one name, and change slice names, so that the slices are not sorted by name."""
     for slice_ in case["slices"]:
         slice_["spec"]["pool"] = slice_["spec"]["pool"] | {"name": "p"}
         if rng.random() < 0.5:
