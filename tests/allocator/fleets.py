@@ -50,7 +50,7 @@ def partitions(name, groups=()):
 
 
 def fleet(nodes, *claims, rules=(), labels=None):
-    """Return a stock with these devices by node, and with claims. It declares the counter sets that the devices consume."""
+    """Return a stock of nodes with these devices, and of claims. Slices declare the counter sets that the devices consume."""
     slices = []
     for node, devices in nodes.items():
         counter_sets = sorted(

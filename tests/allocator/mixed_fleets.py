@@ -31,7 +31,10 @@ def move_to_node(case, node):
 
 
 def assemble_fleet(family, seed, rng, server=EVERYTHING):
-    """Return the stock of six nodes made from one to three cases, so that some nodes are equal, and the claims of the first case."""
+    """Return the stock (all objects that the allocator reads) of a fleet, and claims.
+
+    The fleet has six nodes from one to three different cases, so some nodes are equal. The claims are those of the first case.
+    """
     cases = [case_of(family, seed + n) for n in range(rng.choice((1, 2, 3)))]
     parts = [move_to_node(rng.choice(cases), f"n{n}") for n in range(6)]
     nodes = [

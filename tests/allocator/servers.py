@@ -25,6 +25,7 @@ FEATURES = {
     "PartitionableDevices": (gates.COUNTERS,),
     "PrioritizedList": (gates.ALTERNATIVES,),
 }
+# By gate: another gate without which it has no effect.
 _REQUIRED_GATE = {gates.GROUPS: gates.COUNTERS, gates.FRACTIONAL: gates.CAPACITY}
 
 
@@ -47,7 +48,7 @@ def server_of_case(case: Case) -> Server:
 
 
 def _is_copied(gate: str, minor: int) -> bool:
-    """Return whether our allocator copies this feature of a minor. It copies no alpha features of old minors: they changed later."""
+    """Return whether our allocator behaves like that of a minor if a gate is on. It does not for alpha gates of old minors, which changed later."""
     stage = known_gates(minor).get(gate)
     return stage is not None and (minor == NEWEST or stage.maturity != "alpha")
 
@@ -76,15 +77,16 @@ def asked_of(server: Server, case: Case, *, fitted: bool = False) -> Case:
         case = case | {"claims": [_without_gated_fields(claim, server) for claim in claims]}
         if not server.enabled(gates.LISTS):
             case = case | {"slices": [_without_lists(slice_) for slice_ in case["slices"]]}
-    without = [
+    disabled_features = [
         name
         for name, required_gates in features_of(server.minor).items()
         if not all(map(server.enabled, required_gates))
     ]
     server_fields = {"minor": server.minor, "gates": sorted(server.gates)}
-    question = case | {"server": server_fields, "without": without}
+    question = case | {"server": server_fields, "without": disabled_features}
     if is_unordered(server):  # the server's cache lists slices by name, as our allocator does
         question["slices"] = sorted(question["slices"], key=lambda slice_: slice_["metadata"]["name"])
+    # Minor 34 has no gate of its own for taint rules.
     reads_taint_rules = server.enabled(gates.TAINTS) and (server.enabled(gates.TAINT_RULES) or server.minor < 35)
     return (
         question
@@ -171,6 +173,7 @@ def _all_bodies(case: Case) -> list[Case]:
 
 
 def _is_all_twice(request: Case) -> bool:
+    """Return whether the first two alternatives of a request ask for all devices."""
     return [alternative.get("allocationMode") for alternative in request.get("firstAvailable", ())][:2] == [
         "All",
         "All",

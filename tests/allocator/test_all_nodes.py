@@ -20,7 +20,7 @@ from tests.dra.samples import slice_
 from tests.draws import draws
 from tests.objects import exactly
 
-OPTIONAL_OPERATIONS = (NODE_FEATURE,)
+OPTIONAL_OPERATIONS = (NODE_FEATURE,)  # the features of a node that can use slices with skipNodeOperations
 
 
 def assert_fleet_answers_like_each_node(stock, claims):
@@ -100,7 +100,7 @@ def test_a_node_that_publishes_in_all_pools_stays_cheap():
     claims = [fleets.claim("c", exactly("gpu", count=2))]
     for generation in (1, 2**62):
         foreign_slices = [
-            slice_(f"lie-{pool_name}", "a", pool=pool_name, driver=fleets.DRIVER, generation=generation)
+            slice_(f"foreign-{pool_name}", "a", pool=pool_name, driver=fleets.DRIVER, generation=generation)
             for pool_name in names[1:]
         ]
         stock_with_foreign_slices = stock.with_all(foreign_slices)

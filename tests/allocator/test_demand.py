@@ -98,7 +98,7 @@ def test_slices_of_one_node_do_not_increase_the_demand(claim_spec, expected_memo
     stock = Stock.of(
         slices=[*slices, gpus("n0", *sizes_on_n0)], classes=[convert({"metadata": {"name": "gpu"}}, DeviceClass)]
     )
-    demand = Demands().upper_bound(claim_spec, stock)
+    demand = Demands().upper_bound(claim_spec, stock)  # in billionths
     assert demand["gpu", "memory"] == expected_memory * 10**9
     assert demand["gpu", DEVICES] == expected_memory // 80 * 10**9
 

@@ -23,7 +23,7 @@ from tests.objects import exactly
 def test_a_large_node_leaves_budget_to_the_other_nodes():
     small_nodes = {f"n{n}": [fleets.gpu("a", memory="80Gi")] for n in range(9)}
     devices_of_large_node = [fleets.gpu(f"g{i}", memory=f"{i + 1}Mi") for i in range(2_000)]
-    stock = fleets.fleet({"evil": devices_of_large_node} | small_nodes)
+    stock = fleets.fleet({"large": devices_of_large_node} | small_nodes)
     claims = [
         fleets.claim(
             "c",
@@ -31,7 +31,7 @@ def test_a_large_node_leaves_budget_to_the_other_nodes():
         )
     ]
     answers = fleet(stock, claims, options=Options(budget=Budget(5_000)))
-    assert answers.verdict("evil") is Verdict.UNDECIDED
+    assert answers.verdict("large") is Verdict.UNDECIDED
     assert sorted(answers.feasible) == sorted(small_nodes)
     assert list(answers) == list(stock.nodes)
 
@@ -69,6 +69,7 @@ def test_a_question_about_a_fleet_resumes_where_time_ran_out():
     while decided_counts[-1] < len(stock.nodes):
         answers = fleet(stock, claims, options=options_with_patience(4), memo=memo)
         decided_counts.append(sum(answers.verdict(node) is not Verdict.UNDECIDED for node in answers))
+        # Between two checks of the time, the allocator decides at most 32 nodes.
         assert 0 < decided_counts[-1] - decided_counts[-2] <= 4 * 32
         node_already_decided = f"n{len(decided_counts):03}"
         stock = stock.with_object(fleets.taken(node_already_decided, "a"))
@@ -174,8 +175,9 @@ def test_nodes_with_equal_selected_labels_are_matched_once(matched_nodes):
     assert len(matched_nodes) == 4 * 4
 
 
-def long_selector(number):
-    return " && ".join([f"device.driver != 'other{number}'"] * 250)[:9000].rpartition(" && ")[0]
+def long_selector(suffix):
+    """Return a selector of almost 9,000 bytes."""
+    return " && ".join([f"device.driver != 'other{suffix}'"] * 250)[:9000].rpartition(" && ")[0]
 
 
 def claim_with_a_hundred_long_selectors():

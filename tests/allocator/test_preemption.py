@@ -33,7 +33,7 @@ from tests.objects import exactly, typed
 
 
 def aged_pod(name, *claims, age=0, node="n0", priority=0, **further_fields):
-    """Return a pod that runs on a node, or a pending pod if `node` is empty. The pod is older the greater `age` is."""
+    """Return a pod that runs on a node, or a pending pod if `node` is empty. `age` is in seconds."""
     node_fields = {"nodeName": node} if node else {}
     created = f"2026-01-01T00:00:{59 - age:02}Z"
     return typed(
@@ -190,15 +190,15 @@ def test_a_disruption_budget_protects_selected_pods_of_its_namespace():
 
 
 def least_disruption(holders, pods, nodes, frees_enough):
-    """Return the least disruption of all choices on all nodes."""
+    """Return the least disruption of all choices that free enough, on all nodes; None if there is none."""
     costs = []
     for node in nodes:
         running_pods = [pod for pod in pods if pod.spec.node_name == node]
         for size in range(len(running_pods) + 1):
             costs += [
-                holders.disruption(victims_)
-                for victims_ in combinations(running_pods, size)
-                if frees_enough(Victims(node, victims_))
+                holders.disruption(evicted_pods)
+                for evicted_pods in combinations(running_pods, size)
+                if frees_enough(Victims(node, evicted_pods))
             ]
     return min(costs, default=None)
 
@@ -320,7 +320,7 @@ def test_preemption_stopped_early_returns_enough_victims_or_none():
 
         def frees_enough_in_time(victims, remaining=remaining_checks):
             if next(remaining, None) is None:
-                raise Enough
+                raise Enough  # the search has had enough time
             return frees_enough(victims)
 
         choices.append(make_room(stock.nodes, holders_below_urgent, stock, frees_enough_in_time))
