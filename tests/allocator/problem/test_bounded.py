@@ -84,7 +84,7 @@ def test_an_exhausted_shared_budget_leaves_later_questions_undecided():
     assert shared_budget.is_out
 
 
-def test_reasons_are_omitted_when_the_budget_is_spent():
+def test_reasons_are_unknown_when_the_budget_is_spent():
     stock = fleet_of_different_gpus(2_000)
     claims = [fleets.claim("c", exactly("gpu", selector=MATCHES_NO_DEVICE))]
     answer = allocate(stock, "n0", claims, options=Options(steps=6_000), reasons=True)

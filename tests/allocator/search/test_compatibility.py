@@ -196,7 +196,7 @@ def test_a_device_without_groups_is_exclusive_only_upstream():
         assert can_serve(stock, "loner") is can_be_used_together
 
 
-def test_a_rule_of_one_device_applies_in_both_directions():
+def test_a_rule_holds_whichever_device_was_allocated_first():
     rule = compatibility("alone", "false", f'{ATTRIBUTES}.mode == "mig"')
     assert not can_serve(four_mode_stock(rule, holders=[holding("h", "mig-0")]), "mps")
     assert not can_serve(four_mode_stock(rule, holders=[holding("h", "mps-0")]), "mig")

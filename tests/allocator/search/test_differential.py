@@ -50,10 +50,10 @@ def check_without_verdict(oracle, case, answer):
     claims = [convert(claim, ResourceClaim) for claim in case["claims"]]
     if answer.feasible:
         assert violations(stock_of(case), case["node"]["metadata"]["name"], claims, answer) == []
-    for relative in easier_cases(case):
-        theirs = oracle.ask(**relative)
+    for easier_case in easier_cases(case):
+        theirs = oracle.ask(**easier_case)
         if theirs["verdict"] != "timeout":
-            assert difference(ours(relative), theirs) is None, relative
+            assert difference(ours(easier_case), theirs) is None, easier_case
             return
 
 
@@ -62,9 +62,8 @@ def check_without_verdict(oracle, case, answer):
 def test_verdict_and_devices_equal_those_of_the_in_tree_allocator(allocate_oracle, family):
     cases = allocate_oracle.cases(CASES_PER_FAMILY, recorded=RECORDED_CASES_PER_FAMILY)
     covered = compare(allocate_oracle, family, 0, cases)
-    assert covered["compared"] >= cases * (
-        0.75 if cases == CASES_PER_FAMILY else 0.6
-    )  # with few cases, the share of timeouts varies more
+    # With few cases, the share of timeouts varies more.
+    assert covered["compared"] >= cases * (0.75 if cases == CASES_PER_FAMILY else 0.6)
     assert covered["undecided where the oracle was not"] <= 1
 
 

@@ -22,7 +22,7 @@ def device_of_mode(name, mode, gpu="0", **fields):
 
 
 def random_pool(rng, name):
-    """Return the slices and device names of a pool: on the node, with a node for each device, for all nodes, or incomplete."""
+    """Return the slices and device names of a pool of node n0: plain, with counters, with a node for each device, for all nodes, or incomplete."""
     shape = rng.choice(
         ("plain", "plain", "plain", "counters", "counters", "node per device", "all nodes", "incomplete")
     )
@@ -126,7 +126,7 @@ def stock_with(*claims, rules=(MIG_ONLY_WITH_MIG,), slices=(), nodes=("n0", "n1"
 
 
 def claims_for(*modes, **fields):
-    requests = [exactly(device_of_mode, name=f"r{i}", **fields) for i, device_of_mode in enumerate(modes)]
+    requests = [exactly(mode, name=f"r{i}", **fields) for i, mode in enumerate(modes)]
     return [typed(claim("c", *requests, namespace="team", uid="c"))]
 
 
@@ -182,7 +182,7 @@ def test_a_held_device_stays_in_use_during_republication():
         assert not fleet(stock, claims_for("full"))["n0"].feasible
 
 
-def test_a_node_with_a_holder_in_another_pool_is_infeasible():
+def test_a_conflicting_holder_in_another_pool_makes_the_node_infeasible():
     slices = []
     for name in ("n0", "n1", "n2"):
         slices.append(slice_(f"a-{name}", device_of_mode("mig-0", "mig"), pool=f"p-{name}", node=name))
@@ -203,8 +203,8 @@ def test_a_further_share_joins_the_holders_of_a_device():
 
 
 def test_equal_counter_set_names_in_two_pools_are_independent():
-    def counting_device(name, kind):
-        return device_of_mode(name, kind, consumesCounters=[{"counterSet": "s", "counters": {"m": {"value": "2"}}}])
+    def counting_device(name, mode):
+        return device_of_mode(name, mode, consumesCounters=[{"counterSet": "s", "counters": {"m": {"value": "2"}}}])
 
     slices = []
     for name, *devices in (
@@ -221,8 +221,8 @@ def test_equal_counter_set_names_in_two_pools_are_independent():
 
 
 def test_shares_are_counted_under_a_rule_across_pools():
-    def device_with_memory(name, kind, **fields):
-        return device_of_mode(name, kind, capacity={"memory": {"value": "10"}}, **fields)
+    def device_with_memory(name, mode, **fields):
+        return device_of_mode(name, mode, capacity={"memory": {"value": "10"}}, **fields)
 
     slices = [
         slice_("a", device_with_memory("mig-0", "mig"), pool="p"),

@@ -1,4 +1,4 @@
-"""The search: hard cases, claims of many devices, limits, and errors."""
+"""The search: hard cases, claims for many devices, limits, and errors."""
 
 import pytest
 
@@ -29,8 +29,11 @@ def test_search_cuts_do_not_change_the_allocation(name):
     claims = [convert(claim, ResourceClaim) for claim in case["claims"]]
     assert violations(stock_of(case), "n0", claims, answer) == []
     for cuts in (Cuts(patience=0), Cuts(siblings=False, memo=False), Cuts(twins=False)):
-        answer_with_cuts = ours(case, Options(cuts=cuts))
-        assert answer_with_cuts.verdict is Verdict.UNDECIDED or answer_with_cuts.allocations == answer.allocations
+        answer_with_other_cuts = ours(case, Options(cuts=cuts))
+        assert (
+            answer_with_other_cuts.verdict is Verdict.UNDECIDED
+            or answer_with_other_cuts.allocations == answer.allocations
+        )
 
 
 @pytest.mark.oracle
@@ -41,7 +44,7 @@ def test_hard_cases_get_the_answer_of_the_in_tree_allocator(allocate_oracle, nam
     assert difference(ours(case), theirs) is None
 
 
-def test_a_claim_of_1184_devices_needs_no_deep_recursion():
+def test_claims_for_1184_devices_need_no_deep_recursion():
     case = hard.identical(1200, [32] * 37)
     case["slices"] = [
         hard.slice_("g", case["slices"][0]["spec"]["devices"][i : i + 128], f"s{i:05}", total=10)

@@ -1,6 +1,6 @@
 """For each supported minor of Kubernetes, our answers equal those of its in-tree allocator, with random gates, fleets and claims.
 
-The in-tree allocators run in programs, the referees.
+Each in-tree allocator runs in a program of its own, a referee.
 """
 
 import random
@@ -121,8 +121,8 @@ CASES_BY_FIELD = {
     "includes": case_with([pool_slice("a", "p", devices=[GPU | {"attributes": {"m": {"string": "x"}}}])], selectors=[{"cel": {"expression": "device.attributes['g'].m.includes('x')"}}]),
     "node operations": case_with([pool_slice("a", "p", devices=[GPU], skipNodeOperations=["*"])]),
 }  # fmt: skip
-# The expected verdicts on a request for one device that has, or whose device has, a field. There is one verdict for each minor with default
-# gates, in ascending order (later minors have the verdict of the last one), and at the end a verdict for the newest minor with all gates.
+# The expected verdicts on these cases: one for each minor with default gates, in ascending order (later minors have the verdict of the last
+# one), and at the end one for the newest minor with all gates.
 EXPECTED_VERDICTS = {
     "plain": "yes yes yes yes yes",
     "counters": "no no yes yes yes",

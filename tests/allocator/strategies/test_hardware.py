@@ -81,7 +81,7 @@ def test_a_unit_without_allocations_is_entirely_free():
     assert room(unit, FREE) == Room(1.0, 1.0, busy=False)
 
 
-def test_a_held_partition_removes_options_with_its_counters():
+def test_a_held_partition_reduces_the_options_of_its_unit():
     (unit,) = units(POOL_OF_QUARTERS)
     room_left = room(unit, PoolUse(frozenset({"q0"})))
     assert room_left.free == 0.75
