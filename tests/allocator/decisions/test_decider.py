@@ -16,7 +16,7 @@ from allocator.decisions import (
     find_claims,
     with_pods,
 )
-from allocator.decisions import decider as deciders
+from allocator.decisions import decider as decider_module
 from allocator.one_node import Options
 from allocator.preemption import without_pods
 from allocator.strategies import DEFAULT, STRATEGIES, StrategyCache, choose_devices, node_view, read_placement
@@ -161,6 +161,7 @@ def test_earlier_pods_take_devices_and_leaving_pods_return_them():
     stock = stock_of(sidecar.claim("a"), sidecar.claim("b"), nodes=1, per_node=1)
     stock_with_p = with_pods(stock, "n0", [typed_pod("p", "a")])
     decider = Decider()
+    # The text of a refusal is a str.
     assert isinstance(decider.serve(typed_pod("q", "b"), "n0", stock_with_p, uncached=Options()), str)
     stock_with_both = stock.with_object(allocated_claim("a", 1, stock, "n0", "p", "other"))
     stock_without_p = without_pods(stock_with_both, [typed_pod("p", "a")])
@@ -322,7 +323,7 @@ def test_the_scores_of_all_nodes_share_one_budget(monkeypatch):
     """One budget is for the search, and one for the scores of all nodes. Scoring does not match slices with nodes again."""
     budgets, slice_matches, pools = [], [], Stock.pools
     monkeypatch.setattr(
-        deciders, "Budget", lambda *args, **keywords: budgets.append(Budget(*args, **keywords)) or budgets[-1]
+        decider_module, "Budget", lambda *args, **keywords: budgets.append(Budget(*args, **keywords)) or budgets[-1]
     )
     monkeypatch.setattr(
         Stock, "pools", lambda stock, *arguments: slice_matches.append(len(arguments) < 2) or pools(stock, *arguments)

@@ -79,10 +79,12 @@ def test_weights_scale_the_node_scores_of_strategies():
 
 def test_a_node_at_its_pod_limit_is_skipped():
     stock = stock_of(sidecar.claim("one"), nodes=2)
-    fleet_outlook = Decider().outlook(typed_pod("p", "one"), stock, Placement(), {"n0": "enough"})
+    fleet_outlook = Decider().outlook(typed_pod("p", "one"), stock, Placement(), {"n0": "too many pods"})
     assert [*fleet_outlook.nodes] == ["n1"]
-    assert [(hindrance.message, hindrance.nodes) for hindrance in fleet_outlook.hindrances] == [("enough", ("n0",))]
+    assert [(hindrance.message, hindrance.nodes) for hindrance in fleet_outlook.hindrances] == [
+        ("too many pods", ("n0",))
+    ]
     outlook_without_node = Decider().outlook(
-        typed_pod("p", "one"), stock, Placement(), {"n0": "enough", "n1": "enough"}
+        typed_pod("p", "one"), stock, Placement(), {"n0": "too many pods", "n1": "too many pods"}
     )
     assert outlook_without_node.outlook is Outlook.FULL

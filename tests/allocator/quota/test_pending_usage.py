@@ -21,7 +21,7 @@ from tests.dra.policy import quota_samples
 from tests.draws import draws
 from tests.objects import claim, exactly, owner, pod, typed
 
-ENTRIES = ("gpu", "nic")
+ENTRIES = ("gpu", "nic")  # names in the resourceClaims of a pod
 POD_UIDS = ("p", "q")
 CLAIM_UIDS = ("a", "b", "c")
 PRIORITY_CLASSES = ("", "high")
@@ -67,7 +67,7 @@ class World:
         self.pending = PendingUsage(remembered=SECONDS_REMEMBERED)
         self.now = 0
         self.unseen = {}  # by UID of an admitted object without an event: until when the object counts, and its priority class
-        self.pods = {}
+        self.pods = {}  # by UID: the priority class
         self.claims = {}
         self.entries = {}  # by UID of a claim: the pod and entry for which the claim was created, which never change
 
@@ -110,7 +110,7 @@ class World:
 
     def counted_devices(self, quota, excluded=""):
         stock = Stock.of(claims=self.claims.values())
-        pods = {uid: waiting_pod(uid, priority_class=name) for uid, name in self.pods.items()}
+        pods = {uid: waiting_pod(uid, priority_class=priority_class) for uid, priority_class in self.pods.items()}
         usage = self.pending.waiting(
             quota,
             stock,
@@ -125,9 +125,9 @@ class World:
         entries_with_claim = {self.entries[uid] for uid in self.claims if self.entries[uid]}
         priority_classes = {name for name in PRIORITY_CLASSES if quota is QUOTA_OF_ALL_PRIORITIES or name == "high"}
         count = 0
-        admitted = {uid: name for uid, (_, name) in self.unseen.items()} | self.pods
-        for uid, name in admitted.items():
-            if uid != excluded and name in priority_classes:
+        admitted = {uid: priority_class for uid, (_, priority_class) in self.unseen.items()} | self.pods
+        for uid, priority_class in admitted.items():
+            if uid != excluded and priority_class in priority_classes:
                 device_counts = {"": DEVICES_PER_CLAIM} if uid in CLAIM_UIDS else DEVICES_BY_ENTRY
                 count += sum(
                     device_count
@@ -136,8 +136,8 @@ class World:
                 )
         for uid, stored in self.claims.items():
             pod_and_entry = self.entries[uid]
-            name = self.pods.get(pod_and_entry[0], "") if pod_and_entry else ""
-            if uid != excluded and stored.status.allocation is None and name in priority_classes:
+            priority_class = self.pods.get(pod_and_entry[0], "") if pod_and_entry else ""
+            if uid != excluded and stored.status.allocation is None and priority_class in priority_classes:
                 count += DEVICES_PER_CLAIM
         return count
 
@@ -209,7 +209,7 @@ def test_the_number_of_admitted_pods_is_bounded():
     for i in range(20_000):
         pending.admit(NewObject(f"{i}", f"n{i % 3}", "p", "", CLAIM_BY_ENTRY), 0.0)
     assert sum(len(vars(usage)["admitted"]) for usage in vars(pending)["_namespaces"].values()) == 16384
-    pending.expire(31.0)
+    pending.expire(31.0)  # an admission counts for 30 seconds
     assert not vars(pending)["_namespaces"]
 
 
@@ -217,7 +217,7 @@ def test_equal_pending_requests_are_evaluated_once():
     pending = PendingUsage()
     evaluated_specs = []
     for i in range(50):
-        pending.admit(NewObject(f"door-{i}", "team", "p", "", {"gpu": FutureClaim("one", spec_of_devices(1))}), 0.0)
+        pending.admit(NewObject(f"admitted-{i}", "team", "p", "", {"gpu": FutureClaim("one", spec_of_devices(1))}), 0.0)
         pending.see_pod(
             waiting_pod(f"pod-{i}", without_claim_for=("nic",)), {"gpu": FutureClaim("one", spec_of_devices(1))}
         )
@@ -291,7 +291,7 @@ def memory_kept_by(function):
         tracemalloc.stop()
 
 
-def test_deleted_claims_take_no_memory():
+def test_the_memory_for_deleted_claims_is_bounded():
     def see_and_lose_many_claims():
         pending = PendingUsage()
         for index in range(600):
@@ -303,7 +303,7 @@ def test_deleted_claims_take_no_memory():
     assert memory_kept_by(see_and_lose_many_claims)[0] < 2 * SHARED_BYTES
 
 
-def test_pending_admissions_take_bounded_memory_and_the_latest_count():
+def test_only_the_latest_admissions_count_within_a_memory_bound():
     def admit_many_claims():
         pending = PendingUsage()
         for index in range(1500):

@@ -225,7 +225,7 @@ def test_nodes_are_sorted_by_how_nearly_they_can_serve():
     ]
 
 
-def test_nodes_with_equal_losses_at_equal_stages_are_grouped():
+def test_nodes_with_equal_refusals_are_grouped():
     answers = {"a": refusal_at(Stage.CLASS), "b": refusal_at(Stage.IN_USE), "c": refusal_at(Stage.CLASS)}
     assert [group.nodes for group in explain.equal_answers(answers)] == [("b",), ("a", "c")]
 

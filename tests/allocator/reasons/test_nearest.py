@@ -12,12 +12,12 @@ from tests.allocator.fleets import claim, fleet, gpu, partitions, shared, taken
 from tests.objects import exactly
 
 
-def hints_by_kind(stock, *claims, attempts=400):
+def hints_by_kind(stock, *claims, tries=400):
     def fits(changed_stock, changed_claims):
         return choose_devices(changed_stock, "n0", changed_claims).answer.feasible
 
     assert not fits(stock, claims), "these claims fit, so no hint is needed"
-    return {hint.kind: hint for hint in nearest_fits(stock, "n0", claims, fits=fits, tries=attempts)}
+    return {hint.kind: hint for hint in nearest_fits(stock, "n0", claims, fits=fits, tries=tries)}
 
 
 SHARED_GPUS = fleet(
@@ -145,12 +145,12 @@ def test_a_search_for_hints_stops_after_its_tries(tries):
     assert calls == tries
 
 
-@pytest.mark.parametrize("decided", range(24))
-def test_an_undecided_attempt_changes_no_other_hint(decided):
+@pytest.mark.parametrize("decided_attempts", range(24))
+def test_an_undecided_attempt_changes_no_other_hint(decided_attempts):
     """A hint depends only on its own attempts, so an undecided attempt changes no other hint."""
     claims = [claim("a", exactly("gpu", memory="80Gi"))]
     all_hints = hints_by_kind(SHARED_GPUS, *claims)
-    attempts_left = decided
+    attempts_left = decided_attempts
 
     def fits(changed_stock, changed_claims):
         nonlocal attempts_left
@@ -159,7 +159,7 @@ def test_an_undecided_attempt_changes_no_other_hint(decided):
 
     found_hints = nearest_fits(SHARED_GPUS, "n0", claims, fits=fits)
     assert all(hint == all_hints[hint.kind] for hint in found_hints)
-    assert bool(found_hints) == (decided > 2), "the first hint needs three decided attempts"
+    assert bool(found_hints) == (decided_attempts > 2), "the first hint needs three decided attempts"
 
 
 def test_a_hint_about_an_alternative_names_request_and_alternative():

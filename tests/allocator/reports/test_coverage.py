@@ -15,12 +15,12 @@ def device(name, mode, counter_set=""):
     return body | ({"attributes": {"mode": {"string": mode}}} if mode else {})
 
 
-def status(rule, *devices, devices_of_pool_q=()):
+def status_for_devices(rule, *devices, devices_of_pool_q=()):
     slices = [slice_("a", *devices), *([slice_("b", *devices_of_pool_q, pool="q")] if devices_of_pool_q else [])]
-    return status_on(rule, slices)
+    return status_for_slices(rule, slices)
 
 
-def status_on(rule, slices):
+def status_for_slices(rule, slices):
     stock = Stock.of(slices=slices, nodes=[node()], compatibilities=[rule])
     compiled = rule_of(rule)
     pages = [page for pool in stock.pages_of for page in stock.newest_pages(pool)]
@@ -35,7 +35,9 @@ MIG_AND_MPS_DEVICES = (device("mig-0", "mig"), device("mig-1", "mig"), device("m
 
 
 def test_the_status_of_a_valid_rule_counts_devices_without_findings():
-    reported = status(compatibility("r", MIG, MIG), *MIG_AND_MPS_DEVICES, devices_of_pool_q=[device("mig-2", "mig")])
+    reported = status_for_devices(
+        compatibility("r", MIG, MIG), *MIG_AND_MPS_DEVICES, devices_of_pool_q=[device("mig-2", "mig")]
+    )
     assert (reported.devices, finding_codes(reported)) == (3, [])
 
 
@@ -51,24 +53,28 @@ def test_the_status_of_a_valid_rule_counts_devices_without_findings():
     ],
 )
 def test_the_status_of_a_compatibility_rule_has_the_expected_findings(rule, expected_codes, words):
-    reported = status(rule, *MIG_AND_MPS_DEVICES)
+    reported = status_for_devices(rule, *MIG_AND_MPS_DEVICES)
     assert finding_codes(reported) == expected_codes
     assert words in " ".join(f"{finding.path} {finding.message}" for finding in reported.findings)
 
 
 def test_a_rule_covers_a_device_on_which_its_selector_fails():
-    reported = status(compatibility("r", MIG, MIG), device("odd", ""), device("mps-0", "mps"))
+    reported = status_for_devices(compatibility("r", MIG, MIG), device("odd", ""), device("mps-0", "mps"))
     assert (reported.devices, finding_codes(reported)) == (1, ["D505"])
 
 
 def test_only_devices_within_the_scope_of_a_rule_contradict_it():
-    rule = {"expression": MIG, "scope": "counterSet"}
+    rule_fields = {"expression": MIG, "scope": "counterSet"}
     devices = device("mig-0", "mig", "one"), device("mps-0", "mps", "two")
-    assert finding_codes(status(compatibility("r", **rule), *devices)) == []
-    assert finding_codes(status(compatibility("r", **rule), *devices, device("mps-1", "mps", "one"))) == ["D501"]
+    assert finding_codes(status_for_devices(compatibility("r", **rule_fields), *devices)) == []
+    assert finding_codes(
+        status_for_devices(compatibility("r", **rule_fields), *devices, device("mps-1", "mps", "one"))
+    ) == ["D501"]
     assert (
         finding_codes(
-            status(compatibility("r", MIG), device("mig-0", "mig"), devices_of_pool_q=[device("mps-0", "mps")])
+            status_for_devices(
+                compatibility("r", MIG), device("mig-0", "mig"), devices_of_pool_q=[device("mps-0", "mps")]
+            )
         )
         == []
     )
@@ -77,12 +83,12 @@ def test_only_devices_within_the_scope_of_a_rule_contradict_it():
 def test_a_node_rule_covers_all_pools_of_the_node():
     rule = compatibility("r", MIG, scope="node")
     mig, mps = device("mig-0", "mig"), device("mps-0", "mps")
-    reported = status(rule, mig, devices_of_pool_q=[mps])
+    reported = status_for_devices(rule, mig, devices_of_pool_q=[mps])
     assert (reported.devices, finding_codes(reported)) == (2, ["D501"])
     assert "applies to 'mig-0' and to 'mps-0' of node 'n0'" in reported.findings[0].message
     on_two_nodes = [slice_("a", mig), slice_("b", mps, pool="q", node="n1")]
-    assert finding_codes(status_on(rule, on_two_nodes)) == []
-    reported = status_on(rule, [slice_("a", mig), slice_("b", mps, pool="q", allNodes=True)])
+    assert finding_codes(status_for_slices(rule, on_two_nodes)) == []
+    reported = status_for_slices(rule, [slice_("a", mig), slice_("b", mps, pool="q", allNodes=True)])
     assert (reported.devices, finding_codes(reported)) == (1, ["D508"])
     assert reported.findings[0].path == "/spec/scope"
     assert "'mps-0' of pool 'q' is on no single node" in reported.findings[0].message
@@ -92,5 +98,5 @@ def test_an_expensive_expression_is_stopped_and_reported():
     attributes = {f"a{i}": {"string": "x" * 60} for i in range(30)}
     devices = [{"name": f"d{i}", "attributes": attributes} for i in range(128)]
     expensive = " || ".join(f'device.attributes["{DRIVER}"].a{i}.matches("(x+x+)+{i}")' for i in range(30))
-    reported = status(compatibility("r", expensive), *devices)
+    reported = status_for_devices(compatibility("r", expensive), *devices)
     assert "it takes too long" in reported.findings[-1].message

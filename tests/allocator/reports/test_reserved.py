@@ -1,4 +1,4 @@
-"""Reservations on a node whose allocations are not written to the API server yet."""
+"""The reservations on a node: allocations that are not written to the API server yet."""
 
 from msgspec.structs import replace
 

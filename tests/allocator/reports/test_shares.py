@@ -1,4 +1,4 @@
-"""The report of shares: which pod holds which device by which claim, a row for each of these."""
+"""The report of shares: a row for each device of a claim and each pod for which the claim is reserved."""
 
 from allocator.reports import shares
 from allocator.reports.shares import Share

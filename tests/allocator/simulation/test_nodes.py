@@ -57,7 +57,7 @@ def test_a_claim_shared_with_a_pod_elsewhere_keeps_its_allocation():
     assert [claim.status.allocation for claim in remaining.claims] == [shared_claim.status.allocation]
 
 
-def test_pods_that_no_controller_recreates_vanish_with_their_node():
+def test_pods_that_no_controller_recreates_elsewhere_vanish_with_their_node():
     daemon_set_owner = (OwnerReference(kind="DaemonSet", name="d", uid="d"),)
     snapshot = snapshot_of(
         TWO_NODES,

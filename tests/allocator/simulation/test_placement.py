@@ -38,7 +38,7 @@ def test_a_cached_answer_equals_a_new_answer(strategy):
 
 
 class ScoresByEarlierCalls(STRATEGIES["CompactFirst"].__class__):
-    name = "dishonest"
+    name = "by-earlier-calls"
     calls = 0
 
     def score(self, view, plan):  # noqa: ARG002
@@ -48,7 +48,7 @@ class ScoresByEarlierCalls(STRATEGIES["CompactFirst"].__class__):
 
 
 class ScoresByTopology(STRATEGIES["CompactFirst"].__class__):
-    name = "silent"
+    name = "by-topology"
 
     def score(self, view, plan):  # noqa: ARG002
         """Score by the topology, which the strategy's `looks_at` does not list."""
@@ -56,8 +56,8 @@ class ScoresByTopology(STRATEGIES["CompactFirst"].__class__):
 
 
 def test_a_strategy_that_reads_undeclared_data_is_detected(monkeypatch):
-    monkeypatch.setitem(STRATEGIES, "dishonest", ScoresByEarlierCalls())
-    assert nodes_with_stale_answers("dishonest")
-    monkeypatch.setitem(STRATEGIES, "silent", ScoresByTopology())
+    monkeypatch.setitem(STRATEGIES, "by-earlier-calls", ScoresByEarlierCalls())
+    assert nodes_with_stale_answers("by-earlier-calls")
+    monkeypatch.setitem(STRATEGIES, "by-topology", ScoresByTopology())
     with pytest.raises(LookupError, match="looks_at"):
-        nodes_with_stale_answers("silent")
+        nodes_with_stale_answers("by-topology")

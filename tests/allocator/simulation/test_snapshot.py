@@ -157,14 +157,13 @@ def test_a_claim_named_twice_by_a_pod_is_allocated_once():
 
 
 def test_an_allocated_claim_keeps_its_pod_on_its_node():
-    allocated_claim = taken("n1", "gpu-1", name="mine")
     on_n1 = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}
     allocated_claim = convert(
         {
             "metadata": {"name": "mine", "namespace": "default"},
             "status": {"allocation": {"devices": {"results": []}, "nodeSelector": on_n1}},
         },
-        type(allocated_claim),
+        ResourceClaim,
     )
     simulated = run(TWO_NODE_FLEET, pending_pod("a", "mine"), claims=[allocated_claim])
     assert places(simulated) == {"a": ("n1", [])}
