@@ -122,7 +122,7 @@ def gpus(node, count=2, **fields):
 
 
 @pytest.mark.parametrize(
-    ("expression", "node_kinds", "feasible_nodes"),
+    ("expression", "group_count", "feasible_count"),
     [
         (f'{UUID} != "n7-gpu-0"', 2, 199),
         (f'{UUID} == "n7-gpu-0"', 2, 0),
@@ -132,10 +132,10 @@ def gpus(node, count=2, **fields):
         (f"{UUID}.nothing", 200, 0),  # the selector fails on each device, with a message that names the device
     ],
 )
-def test_nodes_are_grouped_by_the_results_of_a_selector(expression, node_kinds, feasible_nodes):
+def test_nodes_are_grouped_by_the_results_of_a_selector(expression, group_count, feasible_count):
     stock = fleets.fleet({f"n{n}": gpus(f"n{n}") for n in range(200)})
     answers = fleet(stock, [fleets.claim("c", exactly("gpu", selector=expression, count=2))])
-    assert (len(answers.equal_nodes()), len(answers.feasible)) == (node_kinds, feasible_nodes)
+    assert (len(answers.equal_nodes()), len(answers.feasible)) == (group_count, feasible_count)
 
 
 @pytest.mark.parametrize("constraint", ["matchAttribute", "distinctAttribute"])

@@ -21,7 +21,7 @@ def test_a_fleet_memo_keeps_a_bounded_number_of_questions():
     memo, fleet_stock = FleetMemo(), two_nodes_with_shared_gpus()
     for number in range(QUESTIONS):
         fleet(fleet_stock, numbered_question(number), memo=memo)
-    assert len(memo) == 64
+    assert len(memo) == 64  # the maximum
     assert memo.pages.cells < 200
 
 
@@ -30,7 +30,7 @@ def test_a_strategy_cache_keeps_a_bounded_number_of_questions():
     cache = StrategyCache()
     for number in range(QUESTIONS):
         choose_devices(fleet_stock, "n0", numbered_question(number), strategy="least-fragmentation", cache=cache)
-    assert len(cache._compiled) == 64
+    assert len(cache._compiled) == 64  # the maximum
 
 
 def test_placements_keep_answers_to_a_bounded_number_of_questions():
@@ -39,4 +39,4 @@ def test_placements_keep_answers_to_a_bounded_number_of_questions():
     placements = Placements(fleet_stock, lambda now, node, claims: choose_devices(now, node, claims, cache=cache))
     for number in range(QUESTIONS):
         placements.answers(numbered_question(number))
-    assert len(placements._answers) == len(placements._seen) == len(placements._asked) == 256
+    assert len(placements._answers) == len(placements._seen) == len(placements._asked) == 256  # the maximum

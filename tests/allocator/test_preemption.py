@@ -26,7 +26,7 @@ from dra.wire import convert
 from tests.allocator import fleets
 from tests.allocator.decisions.test_decider import stock_of
 from tests.allocator.fleets import partitions, shared
-from tests.allocator.search.test_compatibility import random_fleet as mixed_devices
+from tests.allocator.search.test_compatibility import random_fleet as fleet_of_mixed_devices
 from tests.allocator.service import sidecar
 from tests.draws import draws
 from tests.objects import exactly, typed
@@ -72,8 +72,8 @@ def frees_enough_for(pending_pod, stock):
 
 def node_and_victims(pending_pod, stock, pods, budgets=()):
     """Return the chosen node and the names of the victims on that node; None if no choice frees enough devices."""
-    holders = holders_below(pending_pod, pods, stock, budgets)
-    choice = make_room(stock.nodes, holders, stock, frees_enough_for(pending_pod, stock))
+    potential_victims = holders_below(pending_pod, pods, stock, budgets)
+    choice = make_room(stock.nodes, potential_victims, stock, frees_enough_for(pending_pod, stock))
     return None if choice is None else (choice.node, sorted(pod.metadata.name for pod in choice.pods))
 
 
@@ -189,14 +189,14 @@ def test_a_disruption_budget_protects_selected_pods_of_its_namespace():
 # ---- the chosen victims, compared with all possible choices
 
 
-def least_disruption(holders, pods, nodes, frees_enough):
+def least_disruption(potential_victims, pods, nodes, frees_enough):
     """Return the least disruption of all choices that free enough, on all nodes; None if there is none."""
     costs = []
     for node in nodes:
         running_pods = [pod for pod in pods if pod.spec.node_name == node]
         for size in range(len(running_pods) + 1):
             costs += [
-                holders.disruption(evicted_pods)
+                potential_victims.disruption(evicted_pods)
                 for evicted_pods in combinations(running_pods, size)
                 if frees_enough(Victims(node, evicted_pods))
             ]
@@ -236,10 +236,10 @@ def test_no_victims_with_less_disruption_free_enough_amounts(pods_drawn, budgets
         return all(sum(freed_amounts[pod.metadata.uid][i] for pod in victims.pods) >= needed_amounts[i] for i in (0, 1))
 
     stock = stock_of(nodes=1)
-    holders = holders_below(aged_pod("urgent", priority=9), pods, stock, budgets)
-    chosen = make_room(["n0"], holders, stock, frees_enough)
-    least = least_disruption(holders, pods, ["n0"], frees_enough)
-    assert (holders.disruption(chosen.pods) if chosen else None) == least
+    potential_victims = holders_below(aged_pod("urgent", priority=9), pods, stock, budgets)
+    chosen = make_room(["n0"], potential_victims, stock, frees_enough)
+    least = least_disruption(potential_victims, pods, ["n0"], frees_enough)
+    assert (potential_victims.disruption(chosen.pods) if chosen else None) == least
     if chosen:
         assert frees_enough(chosen)
         assert least[0] == evictions_beyond_budgets(chosen.pods, budgets)
@@ -262,12 +262,12 @@ def partitioned_devices(rng):
 def incompatible_devices(rng):
     """Return a fleet of devices with compatibility groups, compatibleOnlyWith and counters, and requests for them."""
     requests = [exactly(name, count=rng.choice((1, 1, 2))) for name in ("any", "full", "mig", "mps")]
-    return mixed_devices(rng), requests
+    return fleet_of_mixed_devices(rng), requests
 
 
-def draw_full_node(devices, rng):
+def draw_full_node(draw_fleet, rng):
     """Draw a full node, the pods on it, some of which share a claim, and a pending pod."""
-    stock, requests = devices(rng)
+    stock, requests = draw_fleet(rng)
     [node] = stock.nodes
     pods = []
     for i in range(7):
@@ -290,18 +290,18 @@ def draw_full_node(devices, rng):
     return stock, pods[:8], aged_pod("urgent", "want", priority=rng.randrange(4), node="")
 
 
-@pytest.mark.parametrize("devices", [shared_devices, partitioned_devices, incompatible_devices])
+@pytest.mark.parametrize("draw_fleet", [shared_devices, partitioned_devices, incompatible_devices])
 @pytest.mark.parametrize("seed", range(draws(25)))
-def test_no_victims_with_less_disruption_free_enough_devices(devices, seed):
-    rng = random.Random(f"{devices.__name__}-{seed}")
-    stock, pods, pending_pod = draw_full_node(devices, rng)
+def test_no_victims_with_less_disruption_free_enough_devices(draw_fleet, seed):
+    rng = random.Random(f"{draw_fleet.__name__}-{seed}")
+    stock, pods, pending_pod = draw_full_node(draw_fleet, rng)
     budgets = [budget(app, rng.randrange(2), app=app) for app in "xy"]
-    holders = holders_below(pending_pod, pods, stock, budgets)
+    potential_victims = holders_below(pending_pod, pods, stock, budgets)
     frees_enough = frees_enough_for(pending_pod, stock)
-    chosen = make_room(stock.nodes, holders, stock, frees_enough)
+    chosen = make_room(stock.nodes, potential_victims, stock, frees_enough)
     less_important_pods = [pod for pod in pods if pod.spec.priority < pending_pod.spec.priority]
-    assert (holders.disruption(chosen.pods) if chosen else None) == least_disruption(
-        holders, less_important_pods, stock.nodes, frees_enough
+    assert (potential_victims.disruption(chosen.pods) if chosen else None) == least_disruption(
+        potential_victims, less_important_pods, stock.nodes, frees_enough
     )
     if chosen:
         assert frees_enough(chosen), "the evictions do not free enough devices"
@@ -312,7 +312,7 @@ def test_preemption_stopped_early_returns_enough_victims_or_none():
     """Sixteen pods are too many to examine all choices. A stopped search returns the best choice so far that frees enough."""
     holders = [holder(f"p{i}", 1, age=i % 7, priority=i % 3) for i in range(16)]
     stock, urgent = crowded_fleet(*holders, per_node=16, requested=5)
-    holders_below_urgent = holders_below(urgent, [pod for pod, _ in holders], stock)
+    potential_victims = holders_below(urgent, [pod for pod, _ in holders], stock)
     frees_enough = frees_enough_for(urgent, stock)
     choices = []
     for checks in (0, 1, 6, 18, 40, 200):
@@ -323,7 +323,7 @@ def test_preemption_stopped_early_returns_enough_victims_or_none():
                 raise Enough  # the search has had enough time
             return frees_enough(victims)
 
-        choices.append(make_room(stock.nodes, holders_below_urgent, stock, frees_enough_in_time))
+        choices.append(make_room(stock.nodes, potential_victims, stock, frees_enough_in_time))
     assert choices[:3] == [None, None, None], "a search returned victims before any choice freed enough devices"
     assert all(frees_enough(choice) for choice in choices[3:])
     assert [len(choice.pods) for choice in choices[3:]] == [5, 5, 5]

@@ -117,6 +117,7 @@ def test_strategies_score_used_nodes_differently_and_equal_nodes_equally():
 
 def test_nodes_beyond_the_budget_fit_with_score_zero(monkeypatch):
     """Without a budget, 300 nodes that share 3,200 devices with node selectors take ten seconds for each pod."""
+    # To compare nodes, `_numbered` gets one site for each device of a node: the device's place on buses and links.
     site_counts = []
     number_sites = node_view._numbered
     monkeypatch.setattr(node_view, "_numbered", lambda sites: site_counts.append(len(sites)) or number_sites(sites))

@@ -176,6 +176,7 @@ def test_pending_usage_counts_each_object_once_and_leaves_nothing_behind(events)
     for uid in CLAIM_UIDS:
         world.lose_claim(uid)
     world.pass_time(100)
+    # The other attributes are two caches of bounded size, and an argument of the constructor.
     leftovers = {
         name: value
         for name, value in vars(world.pending).items()

@@ -23,7 +23,7 @@ from tests.allocator.reservations.signature import sign
 
 
 class Exploration:
-    """Counts of an exploration."""
+    """How many worlds and moves an exploration has seen, and how many moves lead to its last world."""
 
     def __init__(self):
         self.worlds = 0
@@ -32,7 +32,7 @@ class Exploration:
 
 
 def explore(scene, *, max_worlds, table=TABLE, start=None):
-    """Explore worlds breadth-first, up to a maximum. Raise Broken with the moves after which an invariant does not hold."""
+    """Explore worlds breadth-first, at most `max_worlds`; return the counts. Raise Broken with the moves after which an invariant does not hold."""
     exploration = Exploration()
     start = start or World(scene, table)
     known_signatures = {sign(start)}

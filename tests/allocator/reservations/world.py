@@ -35,7 +35,7 @@ class World:
         self.apply(BecameLeader())
 
     def apply(self, event):
-        """Apply an event; queue writes and reads for `run`, and return the other effects."""
+        """Apply an event; queue writes and reads for `run`, and return all other effects except OverlayClaim."""
         effects = step(self.ledger, event, self.now)
         self.queued_requests += [effect for effect in effects if isinstance(effect, SERVER_REQUESTS)]
         other_effects = [effect for effect in effects if not isinstance(effect, (*SERVER_REQUESTS, OverlayClaim))]

@@ -40,6 +40,7 @@ def run(stock, *pods, claims=(), templates=(), strategy="first-fit"):
 
 
 def places(simulated):
+    """Return by pod: the node and the device names that the simulation gave to the pod."""
     return {
         outcome.pod.removeprefix("default/"): (outcome.node, [d.split("/")[2] for d in outcome.devices])
         for outcome in simulated.pods
