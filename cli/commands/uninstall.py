@@ -50,6 +50,6 @@ def command(*, yes: bool, kinds: bool, namespace: str, kubeconfig: str, context:
     write(
         output,
         lambda: Report("Uninstallation", (Screen(lines),), summary),
-        lambda: {"removedObjects": removed, "remainingObjects": remaining, "changed": yes},
+        lambda: {"removedObjects": removed, "remainingObjects": remaining, "changed": yes and bool(removed)},
     )
     return Exit.FINE

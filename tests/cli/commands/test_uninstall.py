@@ -179,6 +179,5 @@ async def test_uninstall_keeps_objects_that_another_installation_uses():
 
 @pytest.mark.usefixtures("empty_directory")
 def test_without_an_installation_there_is_nothing_to_uninstall():
-    # With --yes, "changed" is always true.
-    assert run_json("uninstall", "--yes") == (0, {"removedObjects": [], "remainingObjects": [], "changed": True})
+    assert run_json("uninstall", "--yes") == (0, {"removedObjects": [], "remainingObjects": [], "changed": False})
     assert run("uninstall").stdout == "no objects of drawbridge to remove\n"
