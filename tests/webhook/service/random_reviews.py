@@ -13,7 +13,7 @@ from webhook import names
 from webhook.state import StateBuilder
 
 CLAIMS = 16  # the number of names of claims that are created and deleted
-KEYS = b"k" * 32, b"o" * 32
+SIGNING_KEYS = b"k" * 32, b"o" * 32
 GPU, MEMORY, CORES = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores"
 LIMITS = (
     {},
@@ -61,10 +61,10 @@ class ChangingCluster:
 
     def __init__(self, rng, configuration):
         self.rng, self.configuration = rng, configuration
-        self.keys = KEYS[:1]
+        self.keys = SIGNING_KEYS[:1]
         # The fleet is so small that one claim or one node affects answers.
-        absent_keys = rng.choice([(), SLICES, SLICES[1:], SLICES[:-1]])
-        self.objects = {key: obj for key, obj in FLEET.items() if key not in absent_keys or rng.random() < 0.3}
+        absent_slices = rng.choice([(), SLICES, SLICES[1:], SLICES[:-1]])
+        self.objects = {key: obj for key, obj in FLEET.items() if key not in absent_slices or rng.random() < 0.3}
         self.fresh = True
         self.following_builder = self.read()
 
@@ -96,7 +96,7 @@ class ChangingCluster:
             case 1:
                 self.drop(("ResourceClaim", "ns", f"c{rng.randrange(CLAIMS)}"))
             case 10:
-                self.put(self.another_class())
+                self.put(self.changed_class())
             case 2 | 3:
                 key = rng.choice([key for key in FLEET if key[0] in ("DeviceClass", "Node", "ResourceSlice")])
                 if key in self.objects:
@@ -104,7 +104,7 @@ class ChangingCluster:
                 else:
                     self.put(FLEET[key])
             case 4:
-                self.keys = rng.choice([KEYS[:1], KEYS, KEYS[::-1]])
+                self.keys = rng.choice([SIGNING_KEYS[:1], SIGNING_KEYS, SIGNING_KEYS[::-1]])
                 self.following_builder.learn(keys=self.keys)
             case 5 if template:
                 metadata = {"name": template, "namespace": "ns"}
@@ -118,15 +118,15 @@ class ChangingCluster:
                 plain = {"metadata": {"name": node.metadata.name}, "spec": {"unschedulable": rng.random() < 0.5}}
                 self.put(wire.convert(plain, Node))
 
-    def another_class(self):
-        """Return a DeviceClass without selectors, or with one that selects no devices or some."""
+    def changed_class(self):
+        """Return a DeviceClass of the fleet without its selectors, or with another one."""
         key = self.rng.choice([key for key in FLEET if key[0] == "DeviceClass"])
         expression = self.rng.choice(["false", "device.driver != ''", "!device.allowMultipleAllocations"])
         selectors = self.rng.choice([[], [{"cel": {"expression": expression}}]])
         return wire.convert({"metadata": {"name": key[2]}, "spec": {"selectors": selectors}}, DeviceClass)
 
     def claim(self):
-        """Return a claim to which a device is allocated or not."""
+        """Return a claim, in most cases with an allocated device."""
         rng = self.rng
         slices = [obj.spec for obj in self.objects.values() if isinstance(obj, ResourceSlice) and obj.spec.devices]
         status = {}
@@ -183,7 +183,7 @@ class RandomReviews:
         return new_request
 
     def applied_again(self, pod):
-        """Return a translated pod with the keys of its manifest added again."""
+        """Return a translated pod whose first container has keys again, as if its manifest were applied again."""
         changed = json.loads(json.dumps(pod))
         changed["spec"]["containers"][0].setdefault("resources", {})["limits"] = dict(self.rng.choice(LIMITS))
         return changed

@@ -33,6 +33,7 @@ class Allowing:
         self.decisions = Counter()
         self.current_state = ENFORCE
         self.checks_without_template = 0  # how many checks report a missing template
+        self.release = None  # the file whose creation ends the decisions about pods named held
 
     def awaits_template(self, _outcome):
         self.checks_without_template -= 1
@@ -58,8 +59,8 @@ class Allowing:
             self.current_state = copy(ENFORCE)  # a new state, as if the missing class had been created
         outcome = "refused" if refused else "untouched"
         record = Record(path=path, uid=request.uid, mode="enforce", outcome=outcome)
-        no = reviews.DenialStatus(message="no class")
-        response = reviews.deny(request.uid, no) if refused else reviews.allow(request.uid)
+        denial = reviews.DenialStatus(message="no class")
+        response = reviews.deny(request.uid, denial) if refused else reviews.allow(request.uid)
         return Answer(response=response, record=record)
 
 
@@ -81,9 +82,11 @@ class Running(SimpleNamespace):
 
 
 def phases(running):
+    """Count the connections in each phase."""
     return Counter(connection.phase.name for connection in running.app._listener.connections)
 
 
+# A request with this head is incomplete until its body has 99 bytes. For other bodies, tests replace the 99.
 HEAD = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n"
 
 

@@ -32,7 +32,10 @@ def template_spec(count=1):
 
 
 def translated_pod(name="p", count=1, key=KEY, namespace="default", signed_for="", *, followed=True):
-    """Return a pod as the webhook translates it; `followed` adds the label of the pods that the controller watches."""
+    """Return a pod as the webhook translates it; `followed` adds the label of the pods that the controller watches.
+
+    The templates are signed for the pod's own namespace, or for `signed_for`.
+    """
     wanted_spec = template_spec(count)
     template_name = template.name_of(wanted_spec)
     manifest = gpu_pod(limits={}, name=name, namespace=namespace)
@@ -46,7 +49,7 @@ def translated_pod(name="p", count=1, key=KEY, namespace="default", signed_for="
     return manifest
 
 
-class Recorder(Embedded):
+class RecordingCluster(Embedded):
     """A cluster that records writes of templates. The process is killed at the write with the number `dies_at`."""
 
     def __init__(self):
@@ -94,17 +97,19 @@ async def running(cluster, state=STATE, **settings):
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def templates(cluster):
+async def template_counts(cluster):
+    """Return the number of GPUs that each template requests, by name."""
     page = await cluster.list(resources.RESOURCE_CLAIM_TEMPLATES)
     return {item.metadata.name: item.spec.spec.devices.requests[0].exactly.count for item in page.items}
 
 
 async def wait_for_templates(cluster, *counts):
+    """Wait until the cluster has one template for each of these numbers of GPUs, and no other template."""
     await until(lambda: has_templates(cluster, counts))
 
 
 async def has_templates(cluster, counts):
-    return sorted((await templates(cluster)).values()) == sorted(counts)
+    return sorted((await template_counts(cluster)).values()) == sorted(counts)
 
 
 def write_count(controller, action):
@@ -117,7 +122,7 @@ async def create_pods(cluster, *pods):
 
 
 class ChangingState:
-    """A state that a test can exchange."""
+    """The state that the controller gets. A test can replace it."""
 
     def __init__(self, mode):
         self.set_mode(mode)

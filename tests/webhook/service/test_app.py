@@ -32,7 +32,7 @@ async def test_an_answer_waits_for_the_template_that_its_pod_names(running):
     running.decider.checks_without_template = 3
     status, text = await running.post()
     assert (status, json.loads(text)["response"]["allowed"]) == (200, True)
-    assert running.decider.checks_without_template == -1
+    assert running.decider.checks_without_template == -1  # the fourth check found the template
     assert running.decider.decisions["mutate"] == 1
 
 
@@ -44,14 +44,14 @@ async def test_an_answer_does_not_wait_forever_for_a_template(running):
     assert running.app._waiting == 0
 
 
-@pytest.mark.parametrize(("stored", "is_early"), [(("there",), True), (("there", "absent"), False)])
-def test_an_answer_is_early_until_its_awaited_templates_exist(stored, is_early):
+@pytest.mark.parametrize(("stored", "waits"), [(("there",), True), (("there", "absent"), False)])
+def test_an_answer_waits_until_all_its_templates_exist(stored, waits):
     templates = {("ns", name): None for name in stored}
     follower = SimpleNamespace(state=lambda: msgspec.structs.replace(ENFORCE, templates=templates))
     record = Record(path="mutate", uid="u", outcome="translated")
     awaited = (("ns", "there"), ("ns", "absent"))
     outcome = Answer(response=reviews.allow("u"), record=record, awaited_templates=awaited)
-    assert ReviewDecider(None, follower).awaits_template(outcome) is is_early
+    assert ReviewDecider(None, follower).awaits_template(outcome) is waits
 
 
 def test_the_metric_of_reviews_documents_every_outcome():
@@ -68,11 +68,11 @@ async def test_a_review_is_answered_and_counted(running):
     assert count("drawbridge_review_seconds_count", {"path": "/mutate"}) == 1
 
 
-async def test_reviews_are_timed_in_less_than_a_millisecond(running, monkeypatch):
+async def test_reviews_are_timed_with_a_finer_clock_than_the_loops(running, monkeypatch):
     loop = asyncio.get_running_loop()
     frozen_time = loop.time()
-    with monkeypatch.context() as coarse:
-        coarse.setattr(loop, "time", lambda: frozen_time)
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "time", lambda: frozen_time)
         await running.post()
     assert running.metrics.registry.get_sample_value("drawbridge_review_seconds_sum", {"path": "/mutate"}) > 0
     assert running.app.longest_hold > 0
@@ -128,7 +128,7 @@ async def test_an_invalid_request_gets_the_matching_http_status(running, request
 @pytest.mark.parametrize(
     "running", [DecisionLimits(inline=0, worker_seconds=3), DecisionLimits(members=8, worker_seconds=3)], indirect=True
 )
-async def test_an_endless_decision_in_a_worker_is_killed_and_allowed(running):
+async def test_an_endless_decision_is_killed_and_its_pod_allowed(running):
     endless = asyncio.create_task(running.post(review_of("endless", namespace="theirs")))
     honest = [await running.post() for _ in range(5)]
     assert {status for status, _ in honest} == {200}
@@ -169,7 +169,7 @@ async def test_one_namespace_does_not_occupy_all_workers(running, tmp_path):
     assert {status for status, _ in await asyncio.gather(*held_reviews)} == {200}
 
 
-async def test_a_bug_in_a_later_decision_is_answered_with_500(running, monkeypatch):
+async def test_a_bug_in_a_second_decision_is_answered_with_500(running, monkeypatch):
     async def broken(*_):
         raise RuntimeError("a bug")
 

@@ -1,3 +1,5 @@
+"""The webhook's server answers reviews only for callers with the configured credentials."""
+
 import asyncio
 import ssl
 import tempfile
@@ -24,9 +26,9 @@ def folder():
 async def serve():
     started = []
 
-    async def start(credentials, **pace):
+    async def start(credentials, **options):
         authority, leaf = tls.authority_and_leaf()
-        app = App(Allowing(), WebhookMetrics(), callers=Callers(credentials, **pace))
+        app = App(Allowing(), WebhookMetrics(), callers=Callers(credentials, **options))
         port = await app.start("127.0.0.1", 0, tls.server(leaf))
         started.append(app)
         return f"https://127.0.0.1:{port}", tls.client(authority)
@@ -86,10 +88,11 @@ async def test_reviews_are_answered_only_for_callers_with_an_accepted_certificat
         assert await status(url, context) == expected
     (folder / "client.pem").write_bytes(pem(*certificate("kube-apiserver", certificate("clients"))))
     context.load_cert_chain(folder / "client.pem")
+    # The TLS handshake refuses a certificate of another signer.
     with pytest.raises((aiohttp.ClientError, ssl.SSLError, asyncio.TimeoutError)):
         await status(url, context)
 
 
-async def test_by_default_every_client_that_can_reach_us_is_answered(serve):
+async def test_by_default_every_client_is_answered(serve):
     url, context = await serve(Credentials())
     assert await status(url, context) == 200

@@ -63,7 +63,7 @@ def test_a_file_changed_while_being_read_is_read_again(file):
         ("mode: [", "drawbridge.yaml"),
         ("", "no object"),
         (CONTENT.format(mode="warn") + "---\n" + CONTENT.format(mode="warn"), "2 objects"),
-        (None, "drawbridge.yaml"),
+        (None, "drawbridge.yaml"),  # the file is deleted
     ],
 )
 def test_an_invalid_file_is_reported_and_the_old_configuration_stays(file, content, problem_part):
@@ -142,7 +142,7 @@ def test_a_rejected_configuration_is_reported_in_one_short_line(file):
     assert not any(source.notes().values())
 
 
-def test_keys_missing_in_the_webhook_configuration_are_reported(file):
+def test_keys_that_the_api_server_might_not_send_are_reported(file):
     source = Source(str(file))
     for name, reported in [("nvidia.com/our-gpu", False), ("our.org/gpu", True), ("amd.com/our-gpu", False)]:
         file.write_text(CONTENT.format(mode="warn") + TABLE.replace("NAME", name))

@@ -1,4 +1,4 @@
-"""How the webhook reads from a cluster which device plugins and autoscalers are installed, and their configurations."""
+"""How the webhook reads from a cluster which device plugins and autoscalers are installed, and their configurations: the evidence."""
 
 import asyncio
 from pathlib import Path
@@ -39,8 +39,8 @@ class ClusterWithPlugins(Embedded):
         self.requested.add((resource.plural, namespace))
         if resource.plural in self.errors:
             raise self.errors[resource.plural]
-        kinds = [obj for obj in self.objects if obj["kind"] == resource.kind]
-        return [kind for kind in kinds if namespace in (None, kind["metadata"].get("namespace"))]
+        of_kind = [obj for obj in self.objects if obj["kind"] == resource.kind]
+        return [obj for obj in of_kind if namespace in (None, obj["metadata"].get("namespace"))]
 
     async def list(self, resource, namespace=None, **options):
         if resource.plural not in {kind.plural for kind in (*OF_CLUSTER, *OF_OPERATORS, *OF_NAMESPACES)}:
@@ -72,9 +72,9 @@ async def test_evidence_counts_from_the_first_read_until_deletion():
     cluster.objects = [pool(), policy(), config_map(any=sharing()), config_map(namespace="team-a", any=sharing(8))]
 
     async def check(installation, follower, builder):
-        [plugin], [scaler] = installation().plugins, installation().autoscalers
+        [plugin], [autoscaler] = installation().plugins, installation().autoscalers
         assert plugin.configurations["any"].where == f"ConfigMap {NAMESPACE}/plugin (any)"
-        assert scaler.pools[0].name == "gpu"
+        assert autoscaler.pools[0].name == "gpu"
         cluster.objects.pop(0)
         await until(lambda: not installation().autoscalers)
         assert installation().plugins
@@ -89,8 +89,8 @@ async def test_a_network_plugins_mounted_config_map_is_read():
     cluster = ClusterWithPlugins()
     pools = {"resourceList": [{"resourceName": "vfs", "selectors": {"vendors": ["15b3"]}}]}
     image = "quay.io/openshift/origin-sriov-network-device-plugin:4.20"
-    mounts = daemon_set(image, volume="device-plugin-config", args=["--resource-prefix=a.org", "--token=hunter2"])
-    cluster.objects = [mounts, config_map("device-plugin-config", node_1=pools), config_map("other", node_1=pools)]
+    plugin = daemon_set(image, volume="device-plugin-config", args=["--resource-prefix=a.org", "--token=hunter2"])
+    cluster.objects = [plugin, config_map("device-plugin-config", node_1=pools), config_map("other", node_1=pools)]
 
     async def check(installation, follower, builder):
         assert list(installation().network.pools) == ["a.org/vfs"]
@@ -100,7 +100,7 @@ async def test_a_network_plugins_mounted_config_map_is_read():
     await follow(cluster, check, **CONFIGURATION)
 
 
-async def test_a_gpu_cluster_beside_a_cluster_policy_replaces_no_plugin():
+async def test_a_gpucluster_replaces_plugins_only_without_a_clusterpolicy():
     cluster = ClusterWithPlugins()
     cluster.objects = [gpu_cluster(), policy(), config_map(any=sharing())]
 
@@ -115,7 +115,7 @@ async def test_a_gpu_cluster_beside_a_cluster_policy_replaces_no_plugin():
     await follow(cluster, check, **CONFIGURATION)
 
 
-async def test_without_a_declaration_no_evidence_is_read():
+async def test_without_evidence_namespaces_no_evidence_is_read():
     cluster = ClusterWithPlugins()
     cluster.objects = [pool(), karpenter()]
 
@@ -186,7 +186,7 @@ async def test_handler_and_nodes_of_a_runtime_class_are_read():
     assert (runtime_class.handler, runtime_class.node_selector) == ("nvidia", {"pool": "old"})
 
 
-async def test_objects_of_operators_are_read_only_for_commands():
+async def test_some_kinds_of_operators_are_read_only_for_commands():
     cluster = ClusterWithPlugins()
     cluster.objects = [device_config(), gpu_cluster()]
     for for_command, kinds in ((False, ["GPUCluster"]), (True, ["GPUCluster", "DeviceConfig"])):
@@ -205,9 +205,9 @@ def test_the_cluster_roles_allow_listing_every_kind_of_evidence(file, kinds):
     rules = [rule for rule in role["rules"] if "resourceNames" not in rule]
     verbs_by_kind = {(group, plural): rule["verbs"] for rule in rules for group in rule["apiGroups"] for plural in rule["resources"]}  # fmt: skip
     assert {(kind.group, kind.plural) for kind in kinds} <= verbs_by_kind.keys()
-    operator_groups = {"amd.com", "deviceplugin.intel.com", "karpenter.sh", "mellanox.com", "node.k8s.io", "nvidia.com"}
-    operator_groups.add("sriovnetwork.openshift.io")
-    assert {name for name in verbs_by_kind if name[0] in operator_groups} == {
+    evidence_groups = {"amd.com", "deviceplugin.intel.com", "karpenter.sh", "mellanox.com", "node.k8s.io", "nvidia.com"}
+    evidence_groups.add("sriovnetwork.openshift.io")
+    assert {(group, plural) for group, plural in verbs_by_kind if group in evidence_groups} == {
         (kind.group, kind.plural) for kind in kinds
     }
     assert set(map(tuple, verbs_by_kind.values())) == {("list",)}

@@ -70,27 +70,27 @@ async def test_a_kind_missing_on_the_server_does_not_block_readiness():
     await follow(Lacking(), check, Pace(extra=0.05))
 
 
-async def test_a_follower_without_device_holders_does_not_watch_resource_claims():
-    class Counting(Embedded):
+async def test_a_follower_not_interested_in_device_holders_watches_no_claims():
+    class RecordingWatches(Embedded):
         def __init__(self):
             super().__init__()
-            self.followed = set()
+            self.watched = set()
 
         def watch(self, resource, *args, **kwargs):
-            self.followed.add(resource.plural)
+            self.watched.add(resource.plural)
             return super().watch(resource, *args, **kwargs)
 
-    async def followed(**settings):
-        cluster = Counting()
+    async def watched_kinds(**settings):
+        cluster = RecordingWatches()
         follower = Follower(cluster, StateBuilder(Configuration()), **settings)
         task = asyncio.create_task(follower.run())
         async with asyncio.timeout(PATIENCE):
             await follower.wait_for_sync()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        return cluster.followed
+        return cluster.watched
 
-    all_kinds, without_claims = await followed(), await followed(holders=False)
+    all_kinds, without_claims = await watched_kinds(), await watched_kinds(holders=False)
     assert all_kinds - without_claims == {"resourceclaims"}
     assert without_claims < all_kinds
 
@@ -132,7 +132,7 @@ async def test_device_usage_is_counted_only_when_a_policy_needs_it():
     await follow(cluster, check, Pace(refresh=0.01), builder)
 
 
-async def test_a_missing_right_to_list_pods_is_only_reported():
+async def test_a_missing_right_to_watch_pods_is_only_reported():
     class Blind(Embedded):
         def watch(self, resource, *args, **kwargs):
             if resource.plural == "pods":
@@ -148,7 +148,7 @@ async def test_a_missing_right_to_list_pods_is_only_reported():
     await follow(Blind(), check, Pace(refresh=0.01), StateBuilder(configured(mixed=MIXED)))
 
 
-async def test_a_missing_right_is_reported():
+async def test_a_missing_right_to_watch_quotas_is_reported_as_unread():
     class Forbidding(Embedded):
         def watch(self, resource, *args, **kwargs):
             if resource.plural == "resourcequotas":
@@ -198,7 +198,7 @@ async def test_a_kind_with_an_unreadable_object_is_incomplete():
     ],
     ids=["Namespace", "ResourceQuota", "LimitRange"],
 )
-async def test_an_unreadable_object_of_a_namespace_only_causes_warnings(resource, unreadable):
+async def test_an_unreadable_object_puts_its_namespace_in_warn_mode(resource, unreadable):
     cluster = Embedded.holding([{"apiVersion": "v1", "kind": resource.kind, **unreadable}])
     builder = StateBuilder(Configuration(msgspec.structs.replace(DEFAULT, mode="enforce")))
 

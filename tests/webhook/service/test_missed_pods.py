@@ -75,8 +75,8 @@ def test_other_pods_are_not_reported_as_missed(case):
     assert find_missed(wire.convert(pod, Pod), webhook_state) is None
 
 
-# The pod's request, the node's resources besides nvidia.com/gpu, and the intended resource.
-MISSPELT = [
+# The pod's limits, the node's allocatable resources, and for each unknown name the likely name ("" if there is none).
+RESOURCE_NAMES = [
     ({"nvdia.com/gpu": "1"}, {}, {"nvdia.com/gpu": "nvidia.com/gpu"}),
     ({"nvidia.com/gppu": "1"}, {}, {"nvidia.com/gppu": "nvidia.com/gpu"}),
     ({"nvdia.com/mig-1g.5gb": "1"}, {}, {"nvdia.com/mig-1g.5gb": "nvidia.com/mig-1g.5gb"}),
@@ -92,7 +92,7 @@ MISSPELT = [
 ]
 
 
-@pytest.mark.parametrize(("limits", "allocatable", "expected"), MISSPELT)
+@pytest.mark.parametrize(("limits", "allocatable", "expected"), RESOURCE_NAMES)
 def test_an_unknown_resource_name_is_found_with_the_likely_name(limits, allocatable, expected):
     node = wire.convert({"metadata": {"name": "n"}, "status": {"allocatable": allocatable}}, Node)
     webhook_state = msgspec.structs.replace(state(), fleet=Inventory.gather([CLASS], [SLICE], [node]))
@@ -118,7 +118,7 @@ NOT_CHECKED = {
 
 
 @pytest.mark.parametrize("case", NOT_CHECKED)
-def test_names_are_not_checked_if_uncertain_or_without_effect(case):
+def test_resource_names_are_not_checked_if_a_warning_would_not_help(case):
     pod, webhook_state = NOT_CHECKED[case]
     assert find_unknown(wire.convert(pod, Pod), webhook_state) == {}
 
@@ -147,7 +147,7 @@ def test_the_policy_admits_the_controllers_events():
 
 
 @pytest.mark.parametrize(("mode", "events"), [("enforce", 1), ("warn", 1), ("observe", 0), ("off", 0)])
-async def test_a_misspelt_name_is_reported_only_in_warning_modes(mode, events):
+async def test_a_misspelt_name_is_reported_only_in_enforce_and_warn_mode(mode, events):
     cluster = Evicting()
     await create_pods(cluster, pending_pod(limits=UNKNOWN_RESOURCE, owner=None))
     await controller_of(cluster, webhook_state=state(mode=mode)).check()
@@ -183,6 +183,7 @@ async def create_pods(cluster, *pods):
 
 
 def controller_of(cluster, *, evict=0, webhook_state=None, refused=None):
+    """Return a controller that evicts at most `evict` missed pods a minute."""
     webhook_state = webhook_state or state()
     webhook_state.configuration.file = msgspec.structs.replace(
         webhook_state.configuration.file, evict_missed_pods=evict
@@ -211,12 +212,12 @@ async def test_a_missed_pod_is_reported_once_with_a_remedy():
 
 async def test_evictions_are_limited_per_minute_to_reported_controlled_pods():
     cluster = Evicting()
-    mirror = {**OWNER, "kind": "Node", "uid": "node"}
+    node_owner = {**OWNER, "kind": "Node", "uid": "node"}
     await create_pods(
         cluster,
         *(pending_pod(f"p{index}") for index in range(5)),
         pending_pod("bare", owner=None),
-        pending_pod("static", owner=mirror),
+        pending_pod("static", owner=node_owner),
     )
     controller = controller_of(cluster, evict=2)
     await controller.check()
@@ -235,7 +236,7 @@ async def test_an_eviction_that_did_not_help_is_not_repeated():
     cluster = Evicting()
     await create_pods(cluster, pending_pod())
     controller = controller_of(cluster, evict=60)
-    controller._evicted["rs"] = "2000-01-01T00:00:00Z"
+    controller._evicted["rs"] = "2000-01-01T00:00:00Z"  # pods created later come from an earlier eviction
     for _ in range(3):
         await controller.check()
     assert cluster.evicted == []

@@ -83,6 +83,7 @@ def _rest(request):
 
 
 def _attempt(decider, path, body, state):
+    """Return the answer, or the text of the error."""
     try:
         return decider.decide(path, body, state, PATIENCE)
     except Exception as error:  # noqa: BLE001  it is compared: a review that cannot be read is refused, anything else is a 500
@@ -133,7 +134,7 @@ def fails_once(error, cache_class, method):
 @pytest.mark.parametrize(
     ("cache_class", "method"), [(FleetMemo, "query"), (CompileCache, "__init__"), (PageCache, "keep")], ids=str
 )
-def test_a_failing_cache_costs_no_answer(monkeypatch, caplog, error, cache_class, method):
+def test_a_failing_cache_prevents_no_answer(monkeypatch, caplog, error, cache_class, method):
     cluster = ChangingCluster(random.Random(1), configured(**WHOLE_GPUS, **NVIDIA_BY_CLAIM))
     body = review({"metadata": {"name": "p"}, "spec": {"containers": [GPU_CONTAINER]}})
     fresh = new_decider().decide("mutate", body, cluster.state(cluster.read()), PATIENCE)

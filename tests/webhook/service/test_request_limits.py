@@ -36,7 +36,7 @@ async def test_one_peer_does_not_occupy_all_waiting_places(running, tmp_path):
     async with peer_at(running, "127.0.0.2") as stranger:
         stranger_reviews = [asyncio.create_task(stranger.post(review_of("held", namespace=f"ns{n}"))) for n in range(9)]
         await until(lambda: sum(request.done() for request in stranger_reviews) == 3)
-        assert running.app._waiting == 6
+        assert running.app._waiting == 6  # three quarters of the 8 places
         own_review = asyncio.create_task(running.post(review_of("held", namespace="ours")))
         await until(lambda: running.app._waiting == 7)
         running.decider.release.touch()
@@ -97,7 +97,7 @@ async def test_too_many_bytes_of_bodies_drop_the_oldest_body(running):
 
 @pytest.mark.parametrize("running", [Limits(bytes=5000, deadline=60)], indirect=True)
 @pytest.mark.linux("127.0.0.2 is an address of the loopback")
-async def test_the_dropped_body_is_of_the_peer_with_most_bytes(running):
+async def test_the_dropped_body_belongs_to_the_peer_with_most_bytes(running):
     head_of_large_body = HEAD.replace(b"99", b"4000")
     reader, writer = await running.connect()
     writer.write(HEAD.replace(b"99", b"1600") + b" " * 1500)
@@ -140,20 +140,20 @@ async def test_a_client_that_is_still_sending_can_read_the_answer(running):
 
 @pytest.mark.parametrize("running", [Limits(quiet=3, idle=3, handshake=3)], indirect=True)
 async def test_silent_connections_are_closed_in_every_phase(running):
-    raw, writer = await asyncio.open_connection("127.0.0.1", running.port)
+    without_tls, writer = await asyncio.open_connection("127.0.0.1", running.port)
     running.writers.append(writer)
     ((quiet, _),) = await connections_with(running, 1, b"")
     ((idle, _),) = await connections_with(running, 1, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
     async with asyncio.timeout(PATIENCE):
         assert (await idle.readline()).startswith(b"HTTP/1.1 200")
-        for reader in (raw, quiet, idle):
+        for reader in (without_tls, quiet, idle):
             with suppress(ConnectionError):
                 await reader.read()
     await until(lambda: not running.app._listener.connections)
 
 
 @pytest.mark.parametrize("running", [Limits(connections=8, peer=100, deadline=60)], indirect=True)
-async def test_a_full_connection_limit_does_not_lock_other_clients_out(running):
+async def test_reaching_the_connection_limit_locks_no_client_out(running):
     assert (await running.post())[0] == 200
     await connections_with(running, 8, HEAD + b"{")
     assert len(running.app._listener.connections) <= 8
@@ -168,7 +168,7 @@ async def test_a_full_connection_limit_does_not_lock_other_clients_out(running):
 
 
 @pytest.mark.parametrize("running", [Limits(peer=4, deadline=60)], indirect=True)
-async def test_one_address_has_a_share_of_the_connections(running):
+async def test_one_address_can_open_only_its_share_of_connections(running):
     await connections_with(running, 9, HEAD + b"{")
     assert len(running.app._listener.connections) <= 4
     assert (await running.post())[0] == 200

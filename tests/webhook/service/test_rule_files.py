@@ -22,7 +22,7 @@ TABLE = BEGIN + "dialects:\n- name: ours\n  title: Ours\n  keys:\n" + ROW
 COSTLY_PATTERN = "((a{1,100}){1,100}){1,100}"
 
 
-def row(**members):
+def file_with_row(**members):
     return TABLE + "  - " + "\n    ".join(f"{key}: {value}" for key, value in members.items()) + "\n"
 
 
@@ -35,12 +35,12 @@ HOSTILE = {
     "rows": (TABLE + "".join(f"  - {{name: our.org/x{i}, meaning: m, role: count}}\n" for i in range(20_000)), 3),
     "tables": (BEGIN + "dialects:\n" + "".join(f"- {{name: t{i}, title: t, keys: []}}\n" for i in range(5_000)), 3),
     "fields": (TABLE + "".join(f"f{i}: 1\n" for i in range(5_000)), 8),
-    "a long name": (row(**ANNOTATION_ROW | {"name": "our.org/" + "x" * 500_000}), 8),
-    "a long expression": (row(**ANNOTATION_ROW, expression="1" + "+1" * 500_000), 12),
-    "a deep expression": (row(**ANNOTATION_ROW, expression="(" * 500 + "1" + ")" * 500), 12),
-    "a costly pattern": (row(**ANNOTATION_ROW, expression=f"value.matches('{COSTLY_PATTERN}') ? 1 : 2"), 12),
-    "loops in loops": (row(**ANNOTATION_ROW, expression="value.split('').map(a, value.split('').map(b, a + b)).size()"), 12),
-    "a number without end": (row(**ANNOTATION_ROW, most="9" * 100_000), 12),
+    "a long name": (file_with_row(**ANNOTATION_ROW | {"name": "our.org/" + "x" * 500_000}), 8),
+    "a long expression": (file_with_row(**ANNOTATION_ROW, expression="1" + "+1" * 500_000), 12),
+    "a deep expression": (file_with_row(**ANNOTATION_ROW, expression="(" * 500 + "1" + ")" * 500), 12),
+    "a costly pattern": (file_with_row(**ANNOTATION_ROW, expression=f"value.matches('{COSTLY_PATTERN}') ? 1 : 2"), 12),
+    "loops in loops": (file_with_row(**ANNOTATION_ROW, expression="value.split('').map(a, value.split('').map(b, a + b)).size()"), 12),
+    "a long number": (file_with_row(**ANNOTATION_ROW, most="9" * 100_000), 12),
     "binary": ("\x00\x01\x02", 1),
 }  # fmt: skip
 
@@ -88,7 +88,7 @@ async def test_reviews_go_on_while_a_large_file_is_read(tmp_path):
     following = asyncio.create_task(source.follow(configurations.append))
     replace(file, file_with_mistakes(40_000))
     async with asyncio.timeout(PATIENCE):
-        while not source.problem:  # noqa: ASYNC110  it is told by a thread
+        while not source.problem:  # noqa: ASYNC110  a thread sets it
             await asyncio.sleep(0.01)
         replace(file, TABLE + "mode: warn\n")
         while not configurations:  # noqa: ASYNC110
@@ -106,7 +106,7 @@ def test_a_file_with_the_maximum_number_of_rows_is_read(tmp_path):
 
 @given(FILES)
 @settings(max_examples=draws(100), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture])  # fmt: skip
-def test_any_file_is_accepted_or_rejected_with_its_position(tmp_path, file):
+def test_any_file_is_accepted_or_rejected_with_positions(tmp_path, file):
     complete_file = {**HEAD, **file}
     path = tmp_path / "rules.yaml"
     path.write_text(manifests.dump([complete_file]))
@@ -120,11 +120,11 @@ def test_any_file_is_accepted_or_rejected_with_its_position(tmp_path, file):
 
 
 def problems_of(path):
-    """Return why a file is refused; [] if it is accepted."""
+    """Return why a file is rejected; () if it is accepted."""
     try:
         load_configuration(str(path))
     except ConfigurationError as error:
-        assert error.problems  # noqa: PT017  that there is an error is not asked for
+        assert error.problems  # noqa: PT017  the file may also be accepted
         return error.problems
     return ()
 
@@ -139,5 +139,6 @@ def test_a_typo_is_accepted_or_reported_with_its_line(tmp_path, text, data):
     inserted = data.draw(st.sampled_from(["", " ", "x", ":", "'", "-", "\t", "{", "\n", "0", "#", "&", "*", "é"]))
     path = tmp_path / "rules.yaml"
     path.write_text(text[:position] + inserted + text[position + data.draw(st.integers(0, 2)) :])
+    # A file with no object or with two is rejected as a whole, without a line.
     problems = [problem for problem in problems_of(path) if "this one holds" not in problem.message]
     assert all(problem.message and problem.line for problem in problems)

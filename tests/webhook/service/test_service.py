@@ -29,7 +29,7 @@ async def test_a_controllers_metrics_port_reports_readiness_and_quarantined_obje
         process.service.quarantine.hold(("deployments.apps", "default", "hostile"), RecursionError("too deep"))
         assert "hostile" not in (await get_text(url))[1]
         status, body = await get_text(f"{url}?verbose")
-        assert status == 200, "a quarantined object would make all replicas unready"
+        assert status == 200, "a quarantined object made the process unready"
         assert "[!]objects processed: set aside: deployments.apps default/hostile: RecursionError: too deep" in body
         assert "drawbridge_quarantined_objects 1.0" in (await get_text(f"http://{process.metrics}/metrics"))[1]
 
@@ -79,11 +79,11 @@ async def test_metrics_show_decisions_stock_and_certificate(cluster):
 
 async def test_startup_waits_for_an_unavailable_api_server(cluster):
     class Away(Embedded):
-        tries = 3
+        remaining_failures = 3
 
         async def server(self):
-            if self.tries:
-                self.tries -= 1
+            if self.remaining_failures:
+                self.remaining_failures -= 1
                 raise Unavailable("no server there")
             return await super().server()
 
@@ -103,11 +103,11 @@ async def test_with_outdated_devices_pods_are_translated_and_never_denied(cluste
 
     async with running(cluster) as process:
         assert not await is_allowed(process)
-    async with running(cluster, pace=Pace(fresh=-1.0)) as process:
+    async with running(cluster, pace=Pace(fresh=-1.0)) as process:  # what was read is outdated at once
         assert await is_allowed(process)
 
 
-async def test_a_quota_on_its_key_leaves_a_pod_unchanged(cluster):
+async def test_a_pod_whose_key_has_a_quota_is_left_unchanged(cluster):
     async with running(cluster) as process:
         quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"requests.nvidia.com/gpu": "4"}}}  # fmt: skip
         await cluster.create(

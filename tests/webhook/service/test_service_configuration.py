@@ -56,7 +56,7 @@ async def test_an_invalid_rule_file_is_reported_and_not_used(cluster, tmp_path):
         assert "patch" in await post(cluster, process.address, pod_with_our_key)
 
 
-async def test_a_process_without_a_configuration_shows_none(cluster):
+async def test_a_process_without_a_configuration_shows_no_digest(cluster):
     """The authority has no configuration. If it showed a digest, the shipped alert would always fire."""
     async with running(cluster) as process:
         assert "drawbridge_configuration_info{" not in (await get_text(f"http://{process.metrics}/metrics"))[1]

@@ -33,12 +33,12 @@ async def test_a_webhook_without_controllers_awaits_the_secret_and_writes_nothin
     async with asyncio.TaskGroup() as group:
         started = asyncio.Event()
 
-        async def answer():
+        async def post_when_started():
             async with running(ReadOnly(cluster), controllers=False, authority=False) as process:
                 started.set()
                 assert (await post(cluster, process.address, gpu_pod()))["patchType"] == "JSONPatch"
 
-        waiting = group.create_task(answer())
+        waiting = group.create_task(post_when_started())
         await secret_requested.wait()
         assert not started.is_set()
         async with running(cluster, reviews=False):
@@ -117,7 +117,7 @@ async def test_each_process_reads_only_the_secrets_that_it_needs(
         controller_cluster.requested_secrets,
         webhook_cluster.requested_secrets,
     ) == (
-        {*secret_names, ""},
+        {*secret_names, ""},  # a creation names no Secret in its path
         {"drawbridge-signature"},
         {"drawbridge", "drawbridge-signature"},
     )

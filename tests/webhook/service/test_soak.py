@@ -10,17 +10,17 @@ from bench.webhook.soak import NO_HONEST_REVIEWS, DelayFigures, Sample, SoakResu
 
 @pytest.mark.linux("reads /proc")
 async def test_a_webhook_under_hostile_reviews_loses_nothing_and_stays_small():
-    with admission.server("webhook") as where:
-        seen = await soak(where, seconds=8, reviews=2_000, share=0.5, hostile=100)
-    assert not seen.lost
-    assert seen.hostile >= 100
-    assert seen.honest_results.answered > 5
-    assert not seen.honest_results.lost
-    assert seen.honest_results.cpu_time.longest < 1_000
-    assert seen.answers[200] > 5
-    assert set(seen.answers) <= {200, 400, 408, 503}
-    assert max(sample.memory for sample in seen.samples) < 512
-    assert max(sample.descriptors for sample in seen.samples) < 64
+    with admission.server("webhook") as server:
+        result = await soak(server, seconds=8, reviews=2_000, share=0.5, hostile=100)
+    assert not result.lost
+    assert result.hostile >= 100
+    assert result.honest_results.answered > 5
+    assert not result.honest_results.lost
+    assert result.honest_results.cpu_time.longest < 1_000
+    assert result.answers[200] > 5
+    assert set(result.answers) <= {200, 400, 408, 503}
+    assert max(sample.memory for sample in result.samples) < 512
+    assert max(sample.descriptors for sample in result.samples) < 64
 
 
 @pytest.mark.parametrize(
@@ -34,9 +34,9 @@ async def test_a_webhook_under_hostile_reviews_loses_nothing_and_stays_small():
     ],
 )
 def test_growth_of_memory_or_descriptors_is_reported(memory, descriptors, problem):
-    seen = SoakResult({200: 1}, 0, [Sample(float(n), memory(n), descriptors(n)) for n in range(60)])
-    assert problem in "; ".join(seen.problems)
-    assert bool(seen.problems) == bool(problem)
+    result = SoakResult({200: 1}, 0, [Sample(float(n), memory(n), descriptors(n)) for n in range(60)])
+    assert problem in "; ".join(result.problems)
+    assert bool(result.problems) == bool(problem)
 
 
 def test_held_and_lost_honest_reviews_are_reported():
@@ -65,7 +65,7 @@ def test_held_and_lost_honest_reviews_are_reported():
         (200, b'{"response": {"allowed": false}}', '{"allowed": false}'),
     ],
 )
-def test_the_report_explains_how_an_honest_review_was_lost(status, text, explanation):
+def test_only_a_lost_honest_review_is_explained(status, text, explanation):
     assert why_lost(status, text) == explanation
 
 

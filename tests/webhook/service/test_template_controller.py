@@ -12,7 +12,7 @@ from tests.waiting import until
 from tests.webhook.admission.reviews import NODE, SLICE
 from tests.webhook.service.template_cluster import (
     ChangingState,
-    Recorder,
+    RecordingCluster,
     create_pods,
     running,
     template_spec,
@@ -26,12 +26,12 @@ from webhook.state.features import Features
 from webhook.state.inventory import Inventory
 
 
-async def follows_no_pod(controller):
+async def wait_until_no_pod_is_followed(controller):
     await until(lambda: asyncio.sleep(0, not controller._pods.objects))
 
 
 async def test_a_template_is_created_once_for_many_pods():
-    cluster = Recorder()
+    cluster = RecordingCluster()
     async with running(cluster):
         await create_pods(cluster, *(translated_pod(f"p{i}") for i in range(20)))
         await wait_for_templates(cluster, 1)
@@ -39,14 +39,14 @@ async def test_a_template_is_created_once_for_many_pods():
 
 
 async def test_pods_created_before_the_start_get_their_templates():
-    cluster = Recorder()
+    cluster = RecordingCluster()
     await create_pods(cluster, translated_pod("a"), translated_pod("b", 2))
     async with running(cluster):
         await wait_for_templates(cluster, 1, 2)
 
 
 async def test_a_deleted_template_is_recreated_while_a_pod_needs_it():
-    cluster = Recorder()
+    cluster = RecordingCluster()
     async with running(cluster):
         await create_pods(cluster, translated_pod())
         await wait_for_templates(cluster, 1)
@@ -60,23 +60,23 @@ async def has_created(cluster, number):
 
 
 async def test_a_deleted_template_is_recreated_for_an_unfollowed_pod():
-    cluster = Recorder()
+    cluster = RecordingCluster()
     async with running(cluster) as controller:
         await create_pods(cluster, translated_pod())
         await wait_for_templates(cluster, 1)
         await create_pods(cluster, translated_pod("quiet", followed=False))
         await cluster.delete(resources.PODS, "p", "default", grace=0)
-        await follows_no_pod(controller)
+        await wait_until_no_pod_is_followed(controller)
         await cluster.delete(resources.RESOURCE_CLAIM_TEMPLATES, template.name_of(template_spec()), "default")
         await until(lambda: has_created(cluster, 2))
         await wait_for_templates(cluster, 1)
-        await follows_no_pod(controller)
+        await wait_until_no_pod_is_followed(controller)
 
 
-async def test_a_late_unfollowed_pod_gets_a_template_after_its_deletion():
+async def test_an_unfollowed_pod_created_after_its_templates_deletion_gets_one():
     """A webhook replica admitted the pod before it saw that the template was deleted."""
 
-    class Late(Recorder):
+    class Late(RecordingCluster):
         lists_after_deletion = 0
 
         async def list(self, resource, namespace=None, **kwargs):
@@ -94,7 +94,7 @@ async def test_a_late_unfollowed_pod_gets_a_template_after_its_deletion():
         await create_pods(cluster, translated_pod())
         await wait_for_templates(cluster, 1)
         await cluster.delete(resources.PODS, "p", "default", grace=0)
-        await follows_no_pod(controller)
+        await wait_until_no_pod_is_followed(controller)
         cluster.lists_after_deletion = 1
         await cluster.delete(resources.RESOURCE_CLAIM_TEMPLATES, template.name_of(template_spec()), "default")
         await until(lambda: has_created(cluster, 2))
@@ -102,8 +102,8 @@ async def test_a_late_unfollowed_pod_gets_a_template_after_its_deletion():
     assert cluster.lists_after_deletion >= 3
 
 
-async def test_a_pod_that_is_not_followed_keeps_its_template():
-    class CountingSurveys(Recorder):
+async def test_an_unfollowed_pod_keeps_its_template():
+    class CountingSurveys(RecordingCluster):
         surveys = 0
 
         async def list(self, resource, namespace=None, **kwargs):
@@ -118,7 +118,7 @@ async def test_a_pod_that_is_not_followed_keeps_its_template():
         for name in ("p", "q"):
             await cluster.delete(resources.PODS, name, "default", grace=0)
         await wait_for_templates(cluster, 1)
-        await follows_no_pod(controller)
+        await wait_until_no_pod_is_followed(controller)
         earlier_surveys = cluster.surveys
         await until(lambda: asyncio.sleep(0, cluster.surveys >= earlier_surveys + 3))
         await wait_for_templates(cluster, 1)
@@ -127,30 +127,30 @@ async def test_a_pod_that_is_not_followed_keeps_its_template():
 
 
 async def test_no_unused_template_is_deleted_before_pods_are_listed():
-    class WithoutPods(Recorder):
-        has_no_pods = True
+    class PodsUnavailable(RecordingCluster):
+        is_unavailable = True
         lists = 0
 
         async def list(self, resource, *args, **kwargs):
-            if resource.id == resources.PODS.id and self.has_no_pods:
+            if resource.id == resources.PODS.id and self.is_unavailable:
                 self.lists += 1
                 raise Unavailable("not now")
             return await super().list(resource, *args, **kwargs)
 
-    cluster = WithoutPods()
+    cluster = PodsUnavailable()
     own_template = template.object_of(template.name_of(template_spec()), template_spec(), "default")
     await cluster.create(resources.RESOURCE_CLAIM_TEMPLATES.raw, own_template, "default")
     await create_pods(cluster, translated_pod("quiet", followed=False))
     async with running(cluster, grace=0.01):
         await until(lambda: asyncio.sleep(0, cluster.lists >= 3))
         await wait_for_templates(cluster, 1)
-        cluster.has_no_pods = False
+        cluster.is_unavailable = False
         await create_pods(cluster, translated_pod("q", 2))
         await wait_for_templates(cluster, 1, 2)
 
 
 async def test_a_withheld_template_is_created_once_the_mode_allows_it():
-    cluster, state = Recorder(), ChangingState("warn")
+    cluster, state = RecordingCluster(), ChangingState("warn")
     await create_pods(cluster, translated_pod(followed=False))
     async with running(cluster, state) as controller:
         await until(lambda: asyncio.sleep(0, bool(controller._withheld)))
@@ -159,13 +159,13 @@ async def test_a_withheld_template_is_created_once_the_mode_allows_it():
         await wait_for_templates(cluster, 1)
 
 
-SERVING = typed(device_class("gpu.nvidia.com", extendedResourceName="nvidia.com/gpu"))
+SERVING_CLASS = typed(device_class("gpu.nvidia.com", extendedResourceName="nvidia.com/gpu"))
 QUOTAS = {"quotas": {"default": frozenset({"requests.nvidia.com/gpu"})}}
 
 
 @pytest.mark.parametrize(("mode", "fields"), [("off", {}), ("observe", {}), ("warn", {}), ("enforce", QUOTAS)])
-async def test_a_template_is_created_only_when_the_webhook_allows_it(mode, fields):
-    cluster, state = Recorder(), ChangingState("off")
+async def test_a_template_is_created_only_when_pods_are_translated(mode, fields):
+    cluster, state = RecordingCluster(), ChangingState("off")
     state.set_mode(mode, **fields)
     async with running(cluster, state):
         await create_pods(cluster, translated_pod())
@@ -176,12 +176,12 @@ async def test_a_template_is_created_only_when_the_webhook_allows_it(mode, field
 
 
 async def test_a_template_is_created_once_a_quota_counts_its_claims():
-    cluster, state = Recorder(), ChangingState("enforce")
+    cluster, state = RecordingCluster(), ChangingState("enforce")
     state.set_mode("enforce", **QUOTAS)
     await create_pods(cluster, translated_pod())
     async with running(cluster, state) as controller:
         await until(lambda: asyncio.sleep(0, bool(controller._withheld and controller._withheld_with)))
-        fleet = Inventory.gather([SERVING], [SLICE], [NODE])
+        fleet = Inventory.gather([SERVING_CLASS], [SLICE], [NODE])
         state.set_mode("enforce", **QUOTAS, features=Features.from_server(EVERYTHING), fleet=fleet)
         await wait_for_templates(cluster, 1)
 
@@ -193,7 +193,7 @@ async def settle():
 
 
 async def test_an_unused_template_is_deleted_after_the_grace_period():
-    cluster = Recorder()
+    cluster = RecordingCluster()
     async with running(cluster, grace=0.15) as controller:
         await create_pods(cluster, translated_pod(), translated_pod("q", 2))
         await wait_for_templates(cluster, 1, 2)

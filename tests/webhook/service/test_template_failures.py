@@ -11,7 +11,7 @@ from tests.waiting import until
 from tests.webhook.service.template_cluster import (
     STATE,
     Killed,
-    Recorder,
+    RecordingCluster,
     create_pods,
     running,
     template_spec,
@@ -24,7 +24,7 @@ from webhook.service.template_controller import Templates
 
 
 async def test_a_list_with_an_expired_continue_token_is_restarted():
-    class ExpiringToken(Recorder):
+    class ExpiringToken(RecordingCluster):
         tries = 0
 
         async def list(self, resource, namespace=None, *, limit=500, more="", **kwargs):
@@ -42,13 +42,13 @@ async def test_a_list_with_an_expired_continue_token_is_restarted():
 
 
 async def test_a_template_that_fails_is_quarantined_and_delays_no_others():
-    class Undigested(Recorder):
+    class FailingForOneTemplate(RecordingCluster):
         async def create(self, resource, obj, *args, **kwargs):
             if obj["metadata"]["name"] == template.name_of(template_spec(3)):
                 raise RecursionError("nested too deeply")
             return await super().create(resource, obj, *args, **kwargs)
 
-    cluster = Undigested()
+    cluster = FailingForOneTemplate()
     async with running(cluster) as controller:
         await create_pods(cluster, translated_pod("hostile", 3), translated_pod("a", 1), translated_pod("b", 2))
         await wait_for_templates(cluster, 1, 2)
@@ -59,7 +59,7 @@ async def test_a_template_that_fails_is_quarantined_and_delays_no_others():
 @pytest.mark.parametrize("write", range(1, 5))
 async def test_the_next_start_repairs_a_kill_at_any_write(write, after_write):
     """Four writes are due: two creations, and a deletion and a creation for a name with other content."""
-    cluster = Recorder()
+    cluster = RecordingCluster()
     other_content = template.object_of(template.name_of(template_spec(3)), template_spec(9), "default")
     await cluster.create(resources.RESOURCE_CLAIM_TEMPLATES.raw, other_content, "default")
     await create_pods(cluster, *(translated_pod(f"p{n}", n) for n in (1, 2, 3)))
@@ -76,7 +76,7 @@ async def test_the_next_start_repairs_a_kill_at_any_write(write, after_write):
 
 
 async def test_a_failing_api_server_is_retried_until_it_recovers():
-    class Failing(Recorder):
+    class Failing(RecordingCluster):
         failures = 3
 
         async def create(self, resource, *args, **kwargs):
@@ -92,7 +92,7 @@ async def test_a_failing_api_server_is_retried_until_it_recovers():
 
 
 async def test_each_pod_with_a_refused_template_gets_one_event():
-    class Refusing(Recorder):
+    class Refusing(RecordingCluster):
         refuses = True
 
         async def create(self, resource, *args, **kwargs):
@@ -125,7 +125,7 @@ async def returns(function, expected):
 
 
 async def test_templates_of_a_deleted_namespace_are_given_up():
-    class NamespaceGone(Recorder):
+    class NamespaceGone(RecordingCluster):
         tries = 0
 
         async def create(self, resource, obj, *args, **kwargs):

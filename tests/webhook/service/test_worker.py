@@ -100,7 +100,7 @@ async def test_a_worker_has_enough_memory_for_the_largest_pod(pool, operation):
     large_pod["spec"]["containers"][0]["env"] = [{"name": "a"}] * 120_000
     body = review(large_pod, operation=operation, old=large_pod if operation == "UPDATE" else None)
     outcome = await pool.decide(
-        lambda path, stored: decide_review(path, stored, ENFORCE), ENFORCE, "mutate", body, 60.0
+        lambda path, request_body: decide_review(path, request_body, ENFORCE), ENFORCE, "mutate", body, 60.0
     )
     assert outcome.record.outcome == ("translated" if operation == "CREATE" else "untouched")
 
@@ -115,7 +115,7 @@ async def test_a_request_to_a_killed_idle_worker_goes_to_another(pool):
 
 @pytest.mark.parametrize("stopped", [False, True])
 async def test_a_review_whose_worker_is_killed_is_decided_by_another(pool, tmp_path, stopped):
-    first_worker, last_worker = tmp_path / "first", tmp_path / "told"
+    first_worker, last_worker = tmp_path / "first", tmp_path / "last"
 
     def decide(path, body):
         if not first_worker.exists():
@@ -137,7 +137,7 @@ async def test_a_review_whose_worker_is_killed_is_decided_by_another(pool, tmp_p
 @pytest.mark.parametrize("idle", [True, False])
 async def test_a_request_to_a_stopped_worker_is_decided_by_another(pool, tmp_path, idle):
     """No worker has read the request, so it must not time out undecided."""
-    stopped_worker = tmp_path / "first"
+    stopped_worker = tmp_path / "stopped"
 
     def decide(path, body):
         if not stopped_worker.exists() and body == b"stop":
@@ -230,6 +230,7 @@ async def test_workers_hold_none_of_the_parents_connections(pool):
     read_end, write_end = os.pipe()
     await decide_in_pool(pool)
     os.close(write_end)
+    # This would block if the worker held the write end, too.
     assert os.read(read_end, 1) == b"", "a worker has written to a pipe of its parent"
     os.close(read_end)
 
@@ -266,11 +267,11 @@ async def test_a_killed_worker_is_reaped_without_delaying_other_requests(pool, m
 
 
 async def test_a_killed_workers_slot_is_free_after_its_process_ends(monkeypatch):
-    """Otherwise four workers could exist for a while, with memory for two."""
+    """Otherwise the ending process and its successor could exist at once, with memory for one."""
     pool, ended, waitpid = WorkerPool(1, Reply), [], os.waitpid
     monkeypatch.setattr("runtime.workers.pool.os.waitpid", lambda *arguments: waitpid(*arguments) if ended else (0, 0))
-    for body, reason in ((b"spin", "more than"), (b"die", "more than"), (b"", "more than")):
-        with pytest.raises(Undecided, match=reason):
+    for body in (b"spin", b"die", b""):  # only the first gets a worker
+        with pytest.raises(Undecided, match="more than"):
             await decide_in_pool(pool, body, seconds=0.2)
     assert pool.counts["forked"] == 1
     ended.append(True)

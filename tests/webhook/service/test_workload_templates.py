@@ -10,7 +10,7 @@ from tests.webhook.admission.reviews import CLASS, NODE, SLICE, gpu_pod
 from tests.webhook.service.template_cluster import (
     STATE,
     ChangingState,
-    Recorder,
+    RecordingCluster,
     create_pods,
     running,
     translated_pod,
@@ -24,10 +24,10 @@ async def test_no_template_is_created_for_a_workload_with_impossible_pods():
     stock = Stock.of(slices=[SLICE], classes=[CLASS], nodes=[NODE])
     state = ChangingState("enforce")
     state.set_mode("enforce", stock=stock)  # the only node has four GPUs
-    cluster = Recorder()
+    cluster = RecordingCluster()
     async with running(cluster, state):
-        await put_workloads(cluster, "impossible", 8)
-        await put_workloads(cluster, "possible", 2)
+        await create_deployment(cluster, "impossible", 8)
+        await create_deployment(cluster, "possible", 2)
         await wait_for_templates(cluster, 2)
         assert len(cluster.writes) == 1
         lenient = Configuration(msgspec.structs.replace(DEFAULT, impossible="warn"))
@@ -38,15 +38,15 @@ async def test_no_template_is_created_for_a_workload_with_impossible_pods():
 async def test_a_workload_refused_for_a_missing_class_is_remembered():
     state = ChangingState("enforce")
     state.set_mode("enforce", stock=Stock.of(slices=[SLICE], classes=[], nodes=[NODE]))
-    cluster = Recorder()
+    cluster = RecordingCluster()
     async with running(cluster, state) as controller:
-        await put_workloads(cluster, "web", 2)
-        await put_workloads(cluster, "gone", 2)
+        await create_deployment(cluster, "web", 2)
+        await create_deployment(cluster, "gone", 2)
 
-        async def are_kept():
+        async def both_are_remembered():
             return {key for _, (_, key) in controller.refused} == {"web", "gone"}
 
-        await until(are_kept)
+        await until(both_are_remembered)
         assert {(refusal.code, "administrator" in refusal.remedy) for refusal in controller.refused.values()} == {
             ("R021", True)
         }
@@ -58,7 +58,7 @@ async def test_a_workload_refused_for_a_missing_class_is_remembered():
         assert controller.refused == {}
 
 
-async def put_workloads(cluster, name, count):
+async def create_deployment(cluster, name, count):
     spec = {"template": {"spec": gpu_pod(limits={"nvidia.com/gpu": str(count)})["spec"]}}
     manifest = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
     await cluster.create(resources.DEPLOYMENTS.raw, manifest, "default")
@@ -69,7 +69,7 @@ def limited_deployment(**limits):
 
 
 async def test_the_template_of_a_workload_precedes_its_first_pod():
-    cluster = Recorder()
+    cluster = RecordingCluster()
     async with running(cluster, grace=0.05):
         await cluster.create(resources.DEPLOYMENTS, limited_deployment(**{"nvidia.com/gpu": "2"}), "default")
         await create_pods(cluster, translated_pod())
@@ -81,7 +81,7 @@ async def test_the_template_of_a_workload_precedes_its_first_pod():
 
 
 async def test_no_template_is_created_for_an_untranslated_workload():
-    cluster = Recorder()
+    cluster = RecordingCluster()
     observing = msgspec.structs.replace(
         STATE,
         configuration=Configuration(msgspec.structs.replace(DEFAULT, mode="observe")),
