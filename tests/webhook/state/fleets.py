@@ -11,7 +11,7 @@ from tests.objects import device_class, node, typed
 from tests.webhook.pods import EXAMPLES, HAMI, pod, read_objects
 from webhook.state.inventory import Inventory
 
-GPU = pod({"nvidia.com/gpu": 1})
+GPU_POD = pod({"nvidia.com/gpu": 1})
 
 
 def example_objects():
@@ -29,6 +29,7 @@ def example_fleet_with(*, classes=None, slices=None, nodes=()) -> Inventory:
 
 
 def old_node(name="old", *, labels=None, allocatable=None) -> Node:
+    """Return a node without slices; its labels or resources may show that a device plugin serves it."""
     return typed(node(name, labels=labels, allocatable=allocatable))
 
 
@@ -36,6 +37,7 @@ def typed_class(name: str, *expressions: str, **fields: str) -> DeviceClass:
     return typed(device_class(name, *expressions, **fields))
 
 
+# Labels or resources of nodes on which a device plugin hands out GPUs, or parts of them.
 OLD_NODES = [
     {"allocatable": {"nvidia.com/gpu": "8"}},
     {"labels": {"nvidia.com/gpu.sharing-strategy": "time-slicing"}},
@@ -83,4 +85,4 @@ def memory_alternatives(verdict) -> list[str]:
     return [alternative["capacity"]["requests"]["memory"] for alternative in request["firstAvailable"]]
 
 
-HALF_OF_A_GPU = pod({"nvidia.com/gpumem-percentage": 50})
+HALF_GPU_POD = pod({"nvidia.com/gpumem-percentage": 50})

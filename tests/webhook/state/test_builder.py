@@ -1,3 +1,5 @@
+"""The state builder follows a cluster's objects. The stock of a state is the devices, nodes and claims that the allocator knows."""
+
 import msgspec
 import pytest
 
@@ -208,7 +210,7 @@ def test_a_state_has_the_latest_configuration_features_and_keys(fresh):
     assert (state.configuration.file.mode, state.features.minor, state.keys) == ("warn", 34, (b"k",))
 
 
-def test_devices_are_counted_by_the_feature_gates_of_the_server():
+def test_devices_are_counted_according_to_the_servers_feature_gates():
     builder = settled_builder(CLASS, SLICE, NODE)
     earlier_stock = builder.state(fresh=True).stock
     builder.learn(features=Features(minor=37))
@@ -240,22 +242,22 @@ def configuration_declaring(**kubernetes):
 
 
 def test_unreported_feature_gates_come_from_the_configuration():
-    shares, counters = "DRAConsumableCapacity", "DRAPartitionableDevices"
+    shares_gate, counters_gate = "DRAConsumableCapacity", "DRAPartitionableDevices"
     builder = settled_builder(CLASS, SLICE, NODE)
-    builder.learn(features=Features.combine(37, {counters: True}))
-    builder.configure(configuration_declaring(featureGates={shares: False, counters: False}))
+    builder.learn(features=Features.combine(37, {counters_gate: True}))
+    builder.configure(configuration_declaring(featureGates={shares_gate: False, counters_gate: False}))
     builder.refresh()
     state = builder.state(fresh=True)
-    assert (state.features.enabled(shares), state.features.enabled(counters)) == (False, True)
-    assert (state.stock.reading.enabled(shares), state.stock.reading.enabled(counters)) == (False, True)
-    assert f"{counters}=false: it is true" in state.features.doubts()
-    builder.learn(features=Features.combine(37, {shares: True, counters: True}))
+    assert (state.features.enabled(shares_gate), state.features.enabled(counters_gate)) == (False, True)
+    assert (state.stock.reading.enabled(shares_gate), state.stock.reading.enabled(counters_gate)) == (False, True)
+    assert f"{counters_gate}=false: it is true" in state.features.doubts()
+    builder.learn(features=Features.combine(37, {shares_gate: True, counters_gate: True}))
     builder.refresh()
-    assert builder.state(fresh=True).stock.reading.enabled(shares)
+    assert builder.state(fresh=True).stock.reading.enabled(shares_gate)
     builder.configure(configuration_declaring())
-    assert f"{counters}=false" not in builder.state(fresh=True).features.doubts()
+    assert f"{counters_gate}=false" not in builder.state(fresh=True).features.doubts()
     features = builder.state(fresh=True).features
-    builder.learn(features=Features.combine(37, {shares: True, counters: True}))
+    builder.learn(features=Features.combine(37, {shares_gate: True, counters_gate: True}))
     assert builder.state(fresh=True).features is features  # the same object, so that equal pods are decided once
 
 
@@ -278,7 +280,7 @@ def settled_builder_with_features(features):
     return builder
 
 
-TEMPLATE_OF_EIGHT = [{"name": "big", "devices": [{"driver": "gpu.nvidia.com", "count": 8}]}]
+NODE_TEMPLATE = {"name": "big", "devices": [{"driver": "gpu.nvidia.com", "count": 8}]}
 
 
 def test_changed_evidence_or_node_templates_rescan_the_fleet():
@@ -286,22 +288,20 @@ def test_changed_evidence_or_node_templates_rescan_the_fleet():
     assert builder.survey() is None
     earlier = builder.state(fresh=True)
     assert earlier.prospects is None
-    builder.configure(configured(evidence={"drivers": ["other.example.com"]}, nodeTemplates=TEMPLATE_OF_EIGHT))
+    builder.configure(configured(evidence={"drivers": ["other.example.com"]}, nodeTemplates=[NODE_TEMPLATE]))
     builder.refresh()
     later = builder.state(fresh=True)
     assert later.fleet.classes["gpu.nvidia.com"].devices == 0
     assert list(later.prospects.nodes) == ["big"]
     assert later.stock is earlier.stock, "node templates or evidence changed the existing devices"
     builder.configure(
-        configured(mode="warn", evidence={"drivers": ["other.example.com"]}, nodeTemplates=TEMPLATE_OF_EIGHT)
+        configured(mode="warn", evidence={"drivers": ["other.example.com"]}, nodeTemplates=[NODE_TEMPLATE])
     )
     assert builder.survey() is None, "the fleet is scanned again without a change"
 
 
 def test_new_nodes_count_against_the_limit_of_a_template():
-    builder = StateBuilder(
-        configured(nodeTemplates=[TEMPLATE_OF_EIGHT[0] | {"labels": {"pool": "big"}, "maxNodes": 1}])
-    )
+    builder = StateBuilder(configured(nodeTemplates=[NODE_TEMPLATE | {"labels": {"pool": "big"}, "maxNodes": 1}]))
     for obj in (CLASS, SLICE, NODE):
         builder.update_objects([obj])
     builder.settle()

@@ -9,7 +9,7 @@ def metadata_owned_by(kind, name, labels=None):
     return {"ownerReferences": [{"kind": kind, "name": name, "controller": True}], "labels": labels or {}}
 
 
-def test_a_deployment_keeps_its_answer_across_revisions():
+def test_all_revisions_of_a_deployment_are_one_workload():
     first_revision = workload("ns", metadata_owned_by("ReplicaSet", "web-7d4b9", {"pod-template-hash": "7d4b9"}))
     second_revision = workload("ns", metadata_owned_by("ReplicaSet", "web-5c8ff", {"pod-template-hash": "5c8ff"}))
     assert first_revision == second_revision == PodOwner("ns", "ReplicaSet", "web")

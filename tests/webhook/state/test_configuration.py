@@ -49,7 +49,7 @@ def fenced_driver(fence=True, **extended_resources):
         fenced_driver(fence=False, default="leave", namespaces={"ml": "leave"}),
     ],
 )
-def test_unfenced_pods_may_be_left_to_the_default_scheduler(value):
+def test_settings_that_leave_no_pod_of_a_fenced_driver_are_valid(value):
     assert configured(**value).file.bridge is not None
 
 
@@ -245,7 +245,7 @@ def test_every_resource_quota_key_for_claims_is_accepted(quota):
         ({"nodeTemplates": [{"name": "x", "allocatable": {"nvidia com/gpu": 1}}]}, "/nodeTemplates/0/allocatable/nvidia com~1gpu"),
     ],
 )  # fmt: skip
-def test_an_invalid_object_name_is_rejected(fields, path):
+def test_an_invalid_kubernetes_name_is_rejected(fields, path):
     assert list(mistakes(**fields)) == [path]
 
 

@@ -1,4 +1,4 @@
-"""Keys, device kinds and dialects that a configuration adds or renames."""
+"""Keys, device kinds (`targets`) and dialects (tables of the keys of one system) that a configuration adds, renames or disables."""
 
 import pytest
 
@@ -81,7 +81,7 @@ def table(*keys: dict, name: str = "ours", **fields) -> dict:
         ({"hami": {"defaultCores": 101}}, "/hami/defaultCores", "percentage"),
     ],
 )
-def test_an_ineffective_table_is_rejected(fields, path, message_part):
+def test_an_invalid_table_target_or_class_is_rejected(fields, path, message_part):
     ((pointer, message),) = mistakes(**fields).items()
     assert pointer.endswith(path)
     assert message_part in message
@@ -114,7 +114,7 @@ def test_a_declared_device_kind_is_added():
     }
 
 
-def test_two_kinds_of_one_name_get_distinct_request_names():
+def test_device_kinds_with_one_request_name_get_distinct_names():
     dialect = table({"name": "amd.example.com/gpu", "role": "count"}, target="mi300")
     joint = [{"primary": "nvidia.com/gpu", "secondary": "amd.example.com/gpu", "attribute": PCIE_ROOT}]
     target = {**AMD, "attributes": [PCIE_ROOT]}
@@ -192,7 +192,7 @@ def test_a_key_or_a_dialect_can_be_switched_off():
 
 
 def test_an_administrators_table_is_a_dialect_like_others():
-    table = {
+    dialect = {
         "name": "ours",
         "title": "Ours",
         "target": "vgpu",
@@ -204,20 +204,20 @@ def test_an_administrators_table_is_a_dialect_like_others():
         ],
     }
     manifest = pod({"our.org/slices": 2, "our.org/gib": 4, "our.org/percent": 20})
-    verdict = verdict_of(manifest, dialects=[table])
+    verdict = verdict_of(manifest, dialects=[dialect])
     assert exactly(verdict) == [{"class": HAMI, "count": 1, "capacity": {"memory": "4Gi", "cores": "20"}}] * 2
-    assert untouched(verdict_of(pod({"our.org/slices": 1, "our.org/old": 1}), dialects=[table]))
-    assert verdict_of(pod({"our.org/gib": 81}), dialects=[table]).refusals
+    assert untouched(verdict_of(pod({"our.org/slices": 1, "our.org/old": 1}), dialects=[dialect]))
+    assert verdict_of(pod({"our.org/gib": 81}), dialects=[dialect]).refusals
 
 
 def test_virtual_functions_are_requested_by_pool():
-    table = {
+    dialect = {
         "name": "pools",
         "title": "pools",
         "target": "vf",
         "keys": [{"name": "openshift.io/mlxnics", "meaning": "virtual functions", "role": "nic"}],
     }
-    (request,) = exactly(verdict_of(pod({"openshift.io/mlxnics": 2}), dialects=[table]))
+    (request,) = exactly(verdict_of(pod({"openshift.io/mlxnics": 2}), dialects=[dialect]))
     assert request == {
         "class": "sriovnetwork.k8snetworkplumbingwg.io",
         "count": 2,
@@ -226,7 +226,7 @@ def test_virtual_functions_are_requested_by_pool():
 
 
 def test_a_pod_scoped_dialect_sums_requests_for_requesting_containers():
-    table = {
+    dialect = {
         "name": "sums",
         "title": "sums",
         "scope": "pod",
@@ -234,7 +234,7 @@ def test_a_pod_scoped_dialect_sums_requests_for_requesting_containers():
         "keys": [{"name": "our.org/gib", "meaning": "memory of one GPU", "unit": "GiB", "role": "memory"}],
     }
     manifest = pod({"our.org/gib": 3}, {"our.org/gib": 3}, {}, init=(container("i", {"our.org/gib": 5}),))
-    verdict = verdict_of(manifest, dialects=[table])
+    verdict = verdict_of(manifest, dialects=[dialect])
     assert exactly(verdict) == [{"class": HAMI, "count": 1, "capacity": {"memory": "6Gi"}}]
     patched_spec = patched(manifest, verdict)["spec"]
     containers = [*patched_spec["initContainers"], *patched_spec["containers"]]

@@ -10,7 +10,7 @@ from webhook.state import custom_kinds
 
 GROUP_KIND = ("example.com", "Thing")
 TYPE = {"apiVersion": "example.com/v1", "kind": "Thing"}
-POD = {
+POD_SPEC = {
     "resourceClaims": [{"name": "a", "resourceClaimTemplateName": "t"}],
     "containers": [{"name": "c", "resources": {"claims": [{"name": "a", "request": "r"}]}}],
 }
@@ -28,16 +28,16 @@ def pruned_spec(crd, obj):
 @pytest.mark.parametrize(
     ("schema", "spec", "expected"),
     [
-        (KEEPS_CLAIMS, POD, POD),
-        (ANY, POD, POD),
-        (DROPS_CLAIMS, POD, {"containers": [{"name": "c", "resources": {}}]}),
-        (BEFORE_131, POD, {**POD, "resourceClaims": [{"name": "a"}]}),
-        ({"type": "object", "additionalProperties": template(KEEPS_CLAIMS)}, {"Worker": {"spec": POD}}, {"Worker": {"spec": POD}}),
-        ({"type": "object", "additionalProperties": True}, {"Worker": {"spec": POD}}, {"Worker": {}}),
-        ({"type": "array", "items": {"type": "array", "items": DROPS_CLAIMS}}, [[POD]], [[{"containers": [{"name": "c", "resources": {}}]}]]),
-        ({**ANY, "properties": {"known": DROPS_CLAIMS}}, {"known": POD, "other": POD}, {"known": {"containers": [{"name": "c", "resources": {}}]}, "other": POD}),
-        ({**ANY, "items": {"type": "object", "properties": {"known": {"type": "object"}}}}, [{"known": POD, "other": 1}], [{"known": {}, "other": 1}]),
-        ({"type": "object", "x-kubernetes-embedded-resource": True}, {"kind": "Pod", "metadata": {"a": 1}, "spec": POD}, {"kind": "Pod", "metadata": {"a": 1}}),
+        (KEEPS_CLAIMS, POD_SPEC, POD_SPEC),
+        (ANY, POD_SPEC, POD_SPEC),
+        (DROPS_CLAIMS, POD_SPEC, {"containers": [{"name": "c", "resources": {}}]}),
+        (BEFORE_131, POD_SPEC, {**POD_SPEC, "resourceClaims": [{"name": "a"}]}),
+        ({"type": "object", "additionalProperties": template(KEEPS_CLAIMS)}, {"Worker": {"spec": POD_SPEC}}, {"Worker": {"spec": POD_SPEC}}),
+        ({"type": "object", "additionalProperties": True}, {"Worker": {"spec": POD_SPEC}}, {"Worker": {}}),
+        ({"type": "array", "items": {"type": "array", "items": DROPS_CLAIMS}}, [[POD_SPEC]], [[{"containers": [{"name": "c", "resources": {}}]}]]),
+        ({**ANY, "properties": {"known": DROPS_CLAIMS}}, {"known": POD_SPEC, "other": POD_SPEC}, {"known": {"containers": [{"name": "c", "resources": {}}]}, "other": POD_SPEC}),
+        ({**ANY, "items": {"type": "object", "properties": {"known": {"type": "object"}}}}, [{"known": POD_SPEC, "other": 1}], [{"known": {}, "other": 1}]),
+        ({"type": "object", "x-kubernetes-embedded-resource": True}, {"kind": "Pod", "metadata": {"a": 1}, "spec": POD_SPEC}, {"kind": "Pod", "metadata": {"a": 1}}),
     ],
     ids=range(10),
 )  # fmt: skip
@@ -47,25 +47,30 @@ def test_a_field_stays_where_the_schema_permits_it(schema, spec, expected):
 
 def test_served_and_stored_schema_prune_an_object():
     two_versions = definition(GROUP_KIND, KEEPS_CLAIMS, DROPS_CLAIMS)
-    assert pruned_spec(two_versions, custom_object(POD)) == POD
-    assert "resourceClaims" not in pruned_spec(two_versions, custom_object(POD, "v2"))
+    assert pruned_spec(two_versions, custom_object(POD_SPEC)) == POD_SPEC
+    assert "resourceClaims" not in pruned_spec(two_versions, custom_object(POD_SPEC, "v2"))
     assert "resourceClaims" not in pruned_spec(
-        definition(GROUP_KIND, DROPS_CLAIMS, KEEPS_CLAIMS), custom_object(POD, "v2")
+        definition(GROUP_KIND, DROPS_CLAIMS, KEEPS_CLAIMS), custom_object(POD_SPEC, "v2")
     )
     converted = definition(GROUP_KIND, DROPS_CLAIMS, KEEPS_CLAIMS, conversion={"strategy": "Webhook"})
-    assert pruned_spec(converted, custom_object(POD, "v2")) == POD
+    assert pruned_spec(converted, custom_object(POD_SPEC, "v2")) == POD_SPEC
 
 
 def test_definitions_from_before_1_22_are_read():
     v1beta1_definition = definition(GROUP_KIND, DROPS_CLAIMS)
     schema = v1beta1_definition["spec"]["versions"][0]["schema"]
     v1beta1_definition["apiVersion"] = "apiextensions.k8s.io/v1beta1"
-    assert pruned_spec(v1beta1_definition, custom_object(POD)) == POD  # v1beta1 preserves unknown fields by default
+    assert (
+        pruned_spec(v1beta1_definition, custom_object(POD_SPEC)) == POD_SPEC
+    )  # v1beta1 preserves unknown fields by default
     v1beta1_definition["spec"] |= {"preserveUnknownFields": False, "version": "v1", "validation": schema}
-    assert "resourceClaims" not in pruned_spec(v1beta1_definition, custom_object(POD))
+    assert "resourceClaims" not in pruned_spec(v1beta1_definition, custom_object(POD_SPEC))
     del v1beta1_definition["spec"]["versions"]
-    assert "resourceClaims" not in pruned_spec(v1beta1_definition, custom_object(POD))
-    assert pruned_spec(definition(GROUP_KIND, DROPS_CLAIMS, preserveUnknownFields=True), custom_object(POD)) == POD
+    assert "resourceClaims" not in pruned_spec(v1beta1_definition, custom_object(POD_SPEC))
+    assert (
+        pruned_spec(definition(GROUP_KIND, DROPS_CLAIMS, preserveUnknownFields=True), custom_object(POD_SPEC))
+        == POD_SPEC
+    )
 
 
 def deep_schema(levels):
@@ -103,7 +108,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("crd", HOSTILE.values(), ids=HOSTILE)
 def test_a_definition_that_cannot_be_read_drops_no_field(crd):
-    assert all(not kind.served for kind in custom_kinds([crd, custom_object(POD)]).get(GROUP_KIND, ()))
+    assert all(not kind.served for kind in custom_kinds([crd, custom_object(POD_SPEC)]).get(GROUP_KIND, ()))
 
 
 def test_definitions_of_other_kinds_are_not_read():

@@ -9,7 +9,7 @@ from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
 from tests.webhook.pods import HAMI, configured, untouched, verdict_of
 from tests.webhook.state.fleets import (
-    GPU,
+    GPU_POD,
     OLD_NODES,
     example_fleet_with,
     example_objects,
@@ -18,9 +18,6 @@ from tests.webhook.state.fleets import (
     typed_class,
 )
 from webhook.state.inventory import Inventory
-
-# Which nodes and drivers are evidence
-
 
 VOUCHED_LABELS = {"node-restriction.kubernetes.io/vouched": "yes"}
 
@@ -44,11 +41,11 @@ def vouched_node(name):
 def test_old_nodes_outside_the_evidence_selector_do_not_stop_translation(old):
     """Most nodes are old. If all nodes were evidence, the old ones would prevent translation."""
     names = sorted({s.spec.node_name for s in example_objects().of_type(ResourceSlice)})
-    honest = [vouched_node(name) for name in names]
-    stolen = [old_node(f"stolen-{i}", **old) for i in range(20)]
-    assert untouched(verdict_of(GPU, fleet=fleet_by_evidence(evidence={}, nodes=[*honest, *stolen])))
-    facts = fleet_by_evidence(evidence={"nodeSelector": VOUCHED_LABELS}, nodes=[*honest, *stolen])
-    verdict = verdict_of(GPU, fleet=facts)
+    vouched = [vouched_node(name) for name in names]
+    unvouched = [old_node(f"unvouched-{i}", **old) for i in range(20)]
+    assert untouched(verdict_of(GPU_POD, fleet=fleet_by_evidence(evidence={}, nodes=[*vouched, *unvouched])))
+    fleet = fleet_by_evidence(evidence={"nodeSelector": VOUCHED_LABELS}, nodes=[*vouched, *unvouched])
+    verdict = verdict_of(GPU_POD, fleet=fleet)
     assert verdict.changed
     (basis,) = [decision.basis for decision in verdict.decisions]
     assert basis == "3 of 3 nodes that count (`evidence`) publish it as a whole GPU (class gpu.nvidia.com)"
@@ -56,14 +53,14 @@ def test_old_nodes_outside_the_evidence_selector_do_not_stop_translation(old):
 
 def test_slices_outside_the_evidence_selector_are_ignored():
     names = sorted({s.spec.node_name for s in example_objects().of_type(ResourceSlice)})
-    stolen = [hami_slice(f"stolen-{i}", ("Made up", "1Mi")) for i in range(20)]
-    nodes = [*(vouched_node(name) for name in names), *(old_node(f"stolen-{i}") for i in range(20))]
-    slices = [*example_objects().of_type(ResourceSlice), *stolen]
-    with_stolen_nodes = fleet_by_evidence(evidence={"nodeSelector": VOUCHED_LABELS}, slices=slices, nodes=nodes)
+    unvouched_slices = [hami_slice(f"unvouched-{i}", ("Made up", "1Mi")) for i in range(20)]
+    nodes = [*(vouched_node(name) for name in names), *(old_node(f"unvouched-{i}") for i in range(20))]
+    slices = [*example_objects().of_type(ResourceSlice), *unvouched_slices]
+    with_unvouched_nodes = fleet_by_evidence(evidence={"nodeSelector": VOUCHED_LABELS}, slices=slices, nodes=nodes)
     vouched_only = fleet_by_evidence(
         evidence={"nodeSelector": VOUCHED_LABELS}, nodes=[vouched_node(name) for name in names]
     )
-    assert with_stolen_nodes.classes == vouched_only.classes
+    assert with_unvouched_nodes.classes == vouched_only.classes
     every_node = fleet_by_evidence(evidence={}, slices=slices, nodes=nodes)
     assert every_node.classes[HAMI].products != vouched_only.classes[HAMI].products
 
@@ -71,17 +68,17 @@ def test_slices_outside_the_evidence_selector_are_ignored():
 def test_one_old_node_among_the_evidence_allows_translation():
     names = sorted({s.spec.node_name for s in example_objects().of_type(ResourceSlice)})
     old_vouched_node = old_node("old", labels=VOUCHED_LABELS, allocatable={"nvidia.com/gpu": "8"})
-    facts = fleet_by_evidence(
+    fleet = fleet_by_evidence(
         evidence={"nodeSelector": VOUCHED_LABELS}, nodes=[*(vouched_node(name) for name in names), old_vouched_node]
     )
-    assert verdict_of(GPU, fleet=facts).changed
+    assert verdict_of(GPU_POD, fleet=fleet).changed
 
 
 def test_devices_of_a_driver_not_in_evidence_are_ignored():
-    facts = fleet_by_evidence(evidence={"drivers": ["gpu.nvidia.com"]})
-    assert facts.classes["gpu.nvidia.com"].devices == 10
-    assert facts.classes[HAMI].devices == 0
-    verdict = verdict_of(GPU, fleet=fleet_by_evidence(evidence={"drivers": ["dra.net"]}))
+    fleet = fleet_by_evidence(evidence={"drivers": ["gpu.nvidia.com"]})
+    assert fleet.classes["gpu.nvidia.com"].devices == 10
+    assert fleet.classes[HAMI].devices == 0
+    verdict = verdict_of(GPU_POD, fleet=fleet_by_evidence(evidence={"drivers": ["dra.net"]}))
     assert untouched(verdict)
     assert "among the nodes and drivers that count (`evidence`)" in verdict.warnings[0]
 
@@ -93,8 +90,8 @@ def test_devices_without_a_node_count_if_evidence_names_them(drivers, counts):
         for slice_ in example_objects().of_type(ResourceSlice)
         if slice_.spec.driver == "dra.net"
     ]
-    facts = fleet_by_evidence(evidence={"nodeSelector": VOUCHED_LABELS, "drivers": list(drivers)}, slices=slices)
-    assert bool(facts.classes["dranet"].devices) is counts
+    fleet = fleet_by_evidence(evidence={"nodeSelector": VOUCHED_LABELS, "drivers": list(drivers)}, slices=slices)
+    assert bool(fleet.classes["dranet"].devices) is counts
 
 
 NINE = "[1, 2, 3, 4, 5, 6, 7, 8, 9]"
@@ -114,33 +111,33 @@ def slice_with_kinds(count: int) -> ResourceSlice:
 def test_a_costly_class_takes_no_budget_from_other_classes():
     """Without a limit, a scan of 512 kinds of device with 32 such selectors takes 5.8 s. Meanwhile a starting webhook answers no review."""
     plain = "device.driver == 'made.up' && device.attributes['made.up'].productName.matches('^P[0-9]+$')"
-    classes = [typed_class("dear", *[COSTLY_SELECTOR] * 32), typed_class("plain", plain)]
-    facts = example_fleet_with(classes=classes, slices=[slice_with_kinds(20_000)])
-    assert facts.classes["dear"].devices == 0
-    assert facts.classes["plain"].devices == 20_000
-    assert "cost too much" in facts.classes["dear"].doubt
-    assert "128 products" in facts.classes["plain"].doubt
+    classes = [typed_class("costly", *[COSTLY_SELECTOR] * 32), typed_class("plain", plain)]
+    fleet = example_fleet_with(classes=classes, slices=[slice_with_kinds(20_000)])
+    assert fleet.classes["costly"].devices == 0
+    assert fleet.classes["plain"].devices == 20_000
+    assert "cost too much" in fleet.classes["costly"].doubt
+    assert "128 products" in fleet.classes["plain"].doubt
 
 
-def test_many_device_kinds_on_one_node_affect_no_other():
+def test_many_device_kinds_on_one_node_affect_no_other_node():
     """If the budget of the whole class paid for these kinds, the class would have no devices at all."""
     costly_selector = f"{NINE}.all(a, {NINE}.all(b, {NINE}.all(c, a + b + c > 0)))"
-    honest = []
+    other_slices = []
     for number in range(3):
         text = wire.encode(slice_with_kinds(3)).replace(b'"made-up"', f'"n{number}"'.encode())
-        honest.append(wire.decode(text, ResourceSlice))
-    for slices in ([slice_with_kinds(20_000), *honest], [*honest, slice_with_kinds(20_000)]):
+        other_slices.append(wire.decode(text, ResourceSlice))
+    for slices in ([slice_with_kinds(20_000), *other_slices], [*other_slices, slice_with_kinds(20_000)]):
         served_class = example_fleet_with(classes=[typed_class("some", costly_selector)], slices=slices).classes["some"]
-        # Devices of the made-up node are counted if they equal devices of the honest nodes.
+        # Devices of the made-up node are counted if they equal devices of the other nodes.
         assert (served_class.devices, len(served_class.nodes), served_class.doubt) == (12, 4, "")
     cheap_class = example_fleet_with(
-        classes=[typed_class("cheap", "true")], slices=[slice_with_kinds(20_000), *honest]
+        classes=[typed_class("cheap", "true")], slices=[slice_with_kinds(20_000), *other_slices]
     ).classes["cheap"]
     assert (cheap_class.devices, cheap_class.doubt) == (20_009, "")
     assert {product.name for product in cheap_class.products[:3]} == {"P0", "P1", "P2"}
 
 
-def test_a_costly_selector_is_evaluated_for_a_few_device_kinds():
+def test_a_costly_selector_is_evaluated_for_a_hundred_device_kinds():
     classes = [typed_class("some", f"{NINE}.all(a, {NINE}.all(b, a + b > 0))")]
     costly_class = example_fleet_with(classes=classes, slices=[slice_with_kinds(100)]).classes["some"]
     assert (costly_class.devices, costly_class.doubt) == (100, "")

@@ -9,8 +9,8 @@ from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
 from tests.webhook.pods import HAMI, configured, exactly, example_fleet, pod, untouched, verdict_of
 from tests.webhook.state.fleets import (
-    GPU,
-    HALF_OF_A_GPU,
+    GPU_POD,
+    HALF_GPU_POD,
     OLD_NODES,
     example_fleet_with,
     example_objects,
@@ -27,37 +27,38 @@ from webhook.state.inventory import Inventory
 
 
 def test_the_inventory_describes_the_example_fleet():
-    facts = example_fleet()
-    gpus, shares = facts.classes["gpu.nvidia.com"], facts.classes[HAMI]
+    fleet = example_fleet()
+    gpus, shares = fleet.classes["gpu.nvidia.com"], fleet.classes[HAMI]
     assert (gpus.devices, gpus.driver, gpus.shared) == (10, "gpu.nvidia.com", 0)
     assert [product.name for product in gpus.products] == ["NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-40GB"]
     assert gpus.publishes(PCIE_ROOT)
     assert gpus.publishes(NUMA_NODE)
     assert (shares.devices, shares.shared, set(shares.capacities)) == (4, 4, {"cores", "memory"})
     assert not shares.publishes(NUMA_NODE)
-    assert facts.classes["mig-1g.5gb"].devices == 14
-    implicit = {f"deviceclass.resource.kubernetes.io/{name}": name for name in facts.classes}
-    assert facts.extended == {"nvidia.com/gpu": "gpu.nvidia.com", "nvidia.com/mig-1g.5gb": "mig-1g.5gb"} | implicit
+    assert fleet.classes["mig-1g.5gb"].devices == 14
+    implicit = {f"deviceclass.resource.kubernetes.io/{name}": name for name in fleet.classes}
+    assert fleet.extended == {"nvidia.com/gpu": "gpu.nvidia.com", "nvidia.com/mig-1g.5gb": "mig-1g.5gb"} | implicit
 
 
 @pytest.mark.parametrize("old", OLD_NODES)
 def test_one_old_node_does_not_decide_for_the_fleet(old):
-    assert verdict_of(GPU, fleet=example_fleet_with(nodes=[old_node(**old)])).changed
+    assert verdict_of(GPU_POD, fleet=example_fleet_with(nodes=[old_node(**old)])).changed
 
 
 @pytest.mark.parametrize("old", OLD_NODES)
-def test_equally_many_old_nodes_leave_a_bare_count_unchanged(old):
+def test_half_the_nodes_being_old_leaves_a_gpu_count_unchanged(old):
     nodes = [old_node(name, **old) for name in ("old", "older", "oldest")]  # three nodes of the example have whole GPUs
-    verdict = verdict_of(GPU, fleet=example_fleet_with(nodes=nodes))
+    verdict = verdict_of(GPU_POD, fleet=example_fleet_with(nodes=nodes))
     assert untouched(verdict)
     assert "such as old, which" in verdict.warnings[0]
     assert "3 of 6 nodes" in verdict.warnings[0]
-    assert verdict_of(GPU, fleet=example_fleet_with(nodes=nodes), meanings={"nvidia.com/gpu": "whole"}).changed
+    assert verdict_of(GPU_POD, fleet=example_fleet_with(nodes=nodes), meanings={"nvidia.com/gpu": "whole"}).changed
 
 
-SHARED = {"nvidia.com/gpu.sharing-strategy": "time-slicing", "pool": "shared"}
+SHARED_LABELS = {"nvidia.com/gpu.sharing-strategy": "time-slicing", "pool": "shared"}
 
 
+# A constraint on `pool` stands for a required node affinity: the operator and the values.
 @pytest.mark.parametrize(
     ("constraint", "changed", "text"),
     [
@@ -65,20 +66,21 @@ SHARED = {"nvidia.com/gpu.sharing-strategy": "time-slicing", "pool": "shared"}
         ({"nodeSelector": {"pool": "shared"}}, False, "6 of 6 nodes that the pod can run on"),
         ({"pool": ["DoesNotExist"]}, True, "3 of 3 nodes that the pod can run on"),
         ({"pool": ["NotIn", "shared"]}, True, "3 of 3 nodes that the pod can run on"),
+        # A constraint that no node meets excludes none.
         ({"pool": ["In", "none there"]}, False, "6 of 9 nodes show no whole GPU"),
         ({"pool": ["In", "not a value/"]}, False, "6 of 9 nodes show no whole GPU"),
     ],
 )
 def test_nodes_outside_the_selector_of_a_pod_do_not_count(constraint, changed, text):
-    pools = example_fleet_with(
-        nodes=[old_node(f"shared-{i}", labels=SHARED, allocatable={"nvidia.com/gpu": "4"}) for i in range(6)]
+    fleet = example_fleet_with(
+        nodes=[old_node(f"shared-{i}", labels=SHARED_LABELS, allocatable={"nvidia.com/gpu": "4"}) for i in range(6)]
     )
     if "pool" in constraint:
         operator, *values = constraint["pool"]
         term = {"matchExpressions": [{"key": "pool", "operator": operator, "values": values}]}
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
         constraint = {"affinity": {"nodeAffinity": required}}
-    verdict = verdict_of(pod({"nvidia.com/gpu": 1}, **constraint), fleet=pools)
+    verdict = verdict_of(pod({"nvidia.com/gpu": 1}, **constraint), fleet=fleet)
     [decision] = verdict.decisions
     assert verdict.changed == changed
     assert text in (decision.basis or decision.detail)
@@ -93,17 +95,17 @@ def test_nodes_outside_the_selector_of_a_pod_do_not_count(constraint, changed, t
     ],
 )
 def test_a_node_without_contrary_evidence_permits_translation(harmless):
-    assert verdict_of(GPU, fleet=example_fleet_with(nodes=[harmless])).changed
+    assert verdict_of(GPU_POD, fleet=example_fleet_with(nodes=[harmless])).changed
 
 
 def test_without_the_device_class_a_count_is_left_unchanged():
-    assert untouched(verdict_of(GPU, fleet=example_fleet_with(classes=[])))
+    assert untouched(verdict_of(GPU_POD, fleet=example_fleet_with(classes=[])))
     assert untouched(verdict_of(pod({"nvidia.com/gpumem": 1}), fleet=example_fleet_with(classes=[])))
 
 
 def test_an_incomplete_pool_is_not_evidence():
     incomplete = [s for s in example_objects().of_type(ResourceSlice) if s.metadata.name == "slice-1-gpu-devices"]
-    assert untouched(verdict_of(GPU, fleet=example_fleet_with(slices=incomplete)))
+    assert untouched(verdict_of(GPU_POD, fleet=example_fleet_with(slices=incomplete)))
 
 
 def test_a_pool_with_duplicate_device_names_is_not_evidence():
@@ -114,9 +116,9 @@ def test_a_pool_with_duplicate_device_names_is_not_evidence():
     for slice_ in slices:
         devices = (*slice_.spec.devices, *slice_.spec.devices[:1])
         doubled.append(msgspec.structs.replace(slice_, spec=msgspec.structs.replace(slice_.spec, devices=devices)))
-    facts = example_fleet_with(slices=doubled)
-    assert facts.classes["gpu.nvidia.com"].devices == 0
-    assert untouched(verdict_of(GPU, fleet=facts))
+    fleet = example_fleet_with(slices=doubled)
+    assert fleet.classes["gpu.nvidia.com"].devices == 0
+    assert untouched(verdict_of(GPU_POD, fleet=fleet))
 
 
 def test_only_the_newest_generation_counts():
@@ -152,7 +154,7 @@ def test_two_network_classes_need_a_declaration():
     )
 
 
-def nics(name: str, **attributes: str) -> ResourceSlice:
+def nic_slice(name: str, **attributes: str) -> ResourceSlice:
     devices = [{"name": "eth1", "attributes": {key: {"string": value} for key, value in attributes.items()}}]
     pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": "dra.net", "nodeName": name, "pool": pool, "devices": devices}
@@ -162,13 +164,14 @@ def nics(name: str, **attributes: str) -> ResourceSlice:
 def test_a_class_of_one_node_causes_no_ambiguity():
     used_class = typed_class("our-nics", "device.driver == 'dra.net' && !has(device.attributes['dra.net'].lab)")
     unused_class = typed_class("lab-nics", "device.driver == 'dra.net' && has(device.attributes['dra.net'].lab)")
-    honest = [nics(name) for name in ("a", "b", "c")]
+    common_slices = [nic_slice(name) for name in ("a", "b", "c")]
     manifest = pod({"koordinator.sh/rdma": 100})
     verdict = verdict_of(
-        manifest, fleet=example_fleet_with(classes=[used_class, unused_class], slices=[*honest, nics("evil", lab="x")])
+        manifest,
+        fleet=example_fleet_with(classes=[used_class, unused_class], slices=[*common_slices, nic_slice("d", lab="x")]),
     )
     assert exactly(verdict)[0]["class"] == "our-nics"
-    ambiguous_slices = [*honest, nics("d", lab="x"), nics("e", lab="x")]
+    ambiguous_slices = [*common_slices, nic_slice("d", lab="x"), nic_slice("e", lab="x")]
     assert untouched(
         verdict_of(manifest, fleet=example_fleet_with(classes=[used_class, unused_class], slices=ambiguous_slices))
     )
@@ -192,7 +195,7 @@ def test_a_class_selector_may_read_every_field():
     assert example_fleet_with(classes=[class_reading_all]).classes["c"].devices == 8
 
 
-def test_the_newest_class_serves_an_extended_resource_then_by_name():
+def test_the_newest_then_alphabetically_first_class_serves_an_extended_resource():
     older, newer = (
         typed_class("a", creationTimestamp="2026-01-01T00:00:00Z", extendedResourceName="x/y"),
         typed_class("b", creationTimestamp="2026-02-01T00:00:00Z", extendedResourceName="x/y"),
@@ -209,7 +212,7 @@ def test_a_capacity_has_the_name_that_most_devices_publish():
     assert Served(name="c", driver="d").spelling("memory") == "memory"
 
 
-def test_a_class_whose_devices_are_not_shared_gets_no_shares():
+def test_a_class_of_unshared_devices_gets_no_request_for_shares():
     classes = [typed_class(HAMI, "device.driver == 'gpu.nvidia.com'")]
     assert untouched(verdict_of(pod({"nvidia.com/gpumem": 1}), fleet=example_fleet_with(classes=classes)))
 
@@ -256,19 +259,21 @@ def test_a_decision_names_the_evidence_for_its_meaning(config, selector, basis):
 
 
 def test_all_pools_without_a_node_together_count_as_one_node():
-    def homeless(name: str) -> ResourceSlice:
+    def slice_for_all_nodes(name: str) -> ResourceSlice:
         text = wire.encode(hami_slice(name, ("X", "1Mi"))).replace(f'"nodeName":"{name}"'.encode(), b'"allNodes":true')
         return wire.decode(text, ResourceSlice)
 
-    honest = [hami_slice(name, ("X", "40Gi")) for name in ("a", "b")]
-    evil = [homeless(f"evil-{i}") for i in range(9)]
-    assert memory_alternatives(verdict_of(HALF_OF_A_GPU, fleet=example_fleet_with(slices=[*honest, *evil]))) == ["20Gi"]
-    [product] = example_fleet_with(slices=[*honest, *evil]).classes[HAMI].products
+    node_slices = [hami_slice(name, ("X", "40Gi")) for name in ("a", "b")]
+    slices_without_node = [slice_for_all_nodes(f"all-{i}") for i in range(9)]
+    assert memory_alternatives(
+        verdict_of(HALF_GPU_POD, fleet=example_fleet_with(slices=[*node_slices, *slices_without_node]))
+    ) == ["20Gi"]
+    [product] = example_fleet_with(slices=[*node_slices, *slices_without_node]).classes[HAMI].products
     assert (product.memory, product.others, product.sizes) == (40 << 30, (), 2)
 
 
-@pytest.mark.parametrize(("key", "offered"), [("by/plugin", True), ("by/class", True), ("by/template", True), ("by/none", False), ("by/nobody", False)])  # fmt: skip
+@pytest.mark.parametrize(("key", "offered"), [("by/plugin", True), ("by/class", True), ("by/template", True), ("by/empty-plugin", False), ("by/nobody", False)])  # fmt: skip
 def test_classes_device_plugins_and_node_templates_offer_resources(key, offered):
     configuration = configured(nodeTemplates=[{"name": "t", "allocatable": {"by/template": "1"}}])
-    inventory = Inventory.gather([typed_class("c", extendedResourceName="by/class")], [], [old_node(allocatable={"by/plugin": 1, "by/none": 0})])  # fmt: skip
+    inventory = Inventory.gather([typed_class("c", extendedResourceName="by/class")], [], [old_node(allocatable={"by/plugin": 1, "by/empty-plugin": 0})])  # fmt: skip
     assert State(configuration=configuration, fleet=inventory).offers(key) is offered

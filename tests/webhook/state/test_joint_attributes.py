@@ -62,9 +62,9 @@ def test_devices_with_an_empty_pcie_root_are_excluded():
     slices = example_objects().of_type(ResourceSlice)
     text = wire.encode(next(s for s in slices if s.metadata.name == "train-1-dra"))
     blank = wire.decode(text.replace(b'"pci0000:15"', b'""'), ResourceSlice)
-    facts = example_fleet_with(slices=[*(s for s in slices if s.metadata.name != "train-1-dra"), blank])
-    assert facts.classes["dranet"].rootless == 1
-    verdict = verdict_of(pod({"nvidia.com/gpu": 1, "example.com/nic": 1}), fleet=facts, **JOINT)
+    fleet = example_fleet_with(slices=[*(s for s in slices if s.metadata.name != "train-1-dra"), blank])
+    assert fleet.classes["dranet"].rootless == 1
+    verdict = verdict_of(pod({"nvidia.com/gpu": 1, "example.com/nic": 1}), fleet=fleet, **JOINT)
     assert exactly(verdict)[1]["cel"] == ['device.attributes["resource.kubernetes.io"].?pcieRoot.orValue("") != ""']
 
 
@@ -96,6 +96,6 @@ def test_gpus_of_a_published_partition_are_requested_together():
     manifest = pod({"koordinator.sh/gpu": 200}, annotations={"scheduling.koordinator.sh/gpu-partition-spec": "{}"})
     verdict = verdict_of(manifest, fleet=example_fleet_with(slices=partitioned))
     (spec,) = verdict.templates.values()
-    ties = [{"requests": ["gpu"], "matchAttribute": "gpu.nvidia.com/partition2"}]
-    assert spec["spec"]["devices"]["constraints"] == ties
+    constraints = [{"requests": ["gpu"], "matchAttribute": "gpu.nvidia.com/partition2"}]
+    assert spec["spec"]["devices"]["constraints"] == constraints
     assert untouched(verdict_of(manifest, fleet=example_fleet()))

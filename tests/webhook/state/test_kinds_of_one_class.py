@@ -16,14 +16,14 @@ XE = (INTEL, {"type": "gpu", "driver": "xe"})
 VF = (INTEL, {"type": "vf", "driver": "xe"})
 
 
-def fleet_with(*nodes: tuple) -> Inventory:
+def fleet_with(*devices: tuple) -> Inventory:
     """Return a fleet with one node for each device. A device is a driver's name and attributes."""
     classes, slices = [], []
-    for driver in {driver for driver, _ in nodes}:
+    for driver in {driver for driver, _ in devices}:
         selector = {"cel": {"expression": f"device.driver == '{driver}'"}}
         value = {"metadata": {"name": driver}, "spec": {"selectors": [selector]}}
         classes.append(wire.convert(value, DeviceClass))
-    for number, (driver, texts) in enumerate(nodes):
+    for number, (driver, texts) in enumerate(devices):
         attributes = {name: {"string": text} for name, text in texts.items()}
         spec = {
             "driver": driver,
@@ -77,19 +77,22 @@ def test_a_key_of_an_unpublished_device_kind_is_left_unchanged(key, nodes, reaso
 
 
 def gpu_fleet(*policies: dict | None) -> Inventory:
-    """Return nodes with one GPU each. A GPU has four shares; its policy has the default number of a claim. With PLAIN, the GPU has no shares."""
+    """Return a fleet of nodes with one GPU of four shares each; with NO_SHARES, the GPU is not divided.
+
+    A policy has the number of shares that a claim gets if it requests no number.
+    """
     slices = []
     for number, policy in enumerate(policies):
         capacity = {
             "shares": {"value": "4", "requestPolicy": policy},
             "memory": {"value": "24Gi", "requestPolicy": {"default": "0"}},
         }
-        if policy == PLAIN:
+        if policy == NO_SHARES:
             capacity = {"memory": {"value": "24Gi"}}
         device = {
             "name": "d",
             "attributes": {"type": {"string": "gpu"}},
-            "allowMultipleAllocations": policy != PLAIN,
+            "allowMultipleAllocations": policy != NO_SHARES,
             "capacity": capacity,
         }
         pool = {"name": f"n{number}", "generation": 1, "resourceSliceCount": 1}
@@ -99,31 +102,33 @@ def gpu_fleet(*policies: dict | None) -> Inventory:
     return Inventory.gather([wire.convert(value, DeviceClass)], slices, ())
 
 
-ONE, ALL, PLAIN = {"default": "1"}, {"default": "4"}, {}
+ONE_SHARE, ALL_SHARES, NO_SHARES = {"default": "1"}, {"default": "4"}, {}
 
 
 def test_a_gpu_divided_into_shares_is_not_a_whole_gpu():
-    verdict = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=gpu_fleet(ONE))
+    verdict = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=gpu_fleet(ONE_SHARE))
     assert untouched(verdict)
     assert "n0, which publishes only parts of devices" in verdict.warnings[0]
 
 
-@pytest.mark.parametrize("policy", [ALL, None])
+@pytest.mark.parametrize("policy", [ALL_SHARES, None])
 def test_a_gpu_claimed_with_all_shares_is_a_whole_gpu(policy):
     verdict = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=gpu_fleet(policy))
     assert exactly(verdict) == [{"class": "gpu.nvidia.com", "count": 1}]
 
 
 def test_a_request_for_a_whole_gpu_excludes_divided_gpus():
-    verdict = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=gpu_fleet(ONE, PLAIN, PLAIN))
+    verdict = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=gpu_fleet(ONE_SHARE, NO_SHARES, NO_SHARES))
     assert exactly(verdict) == [{"class": "gpu.nvidia.com", "count": 1, "cel": ["!device.allowMultipleAllocations"]}]
 
 
-def test_one_node_does_not_exclude_the_gpus_of_others():
-    verdict = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=gpu_fleet(ONE, ALL, PLAIN))
+def test_gpus_claimed_with_all_shares_are_not_excluded():
+    verdict = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=gpu_fleet(ONE_SHARE, ALL_SHARES, NO_SHARES))
     assert exactly(verdict) == [{"class": "gpu.nvidia.com", "count": 1}]
 
 
 def test_a_share_is_requested_from_divided_gpus():
-    verdict = verdict_of(pod({"nvidia.com/gpu.shared": 1}), fleet=gpu_fleet(ONE), nvidia={"consumableShares": True})
+    verdict = verdict_of(
+        pod({"nvidia.com/gpu.shared": 1}), fleet=gpu_fleet(ONE_SHARE), nvidia={"consumableShares": True}
+    )
     assert exactly(verdict) == [{"class": "gpu.nvidia.com", "count": 1, "capacity": {"shares": "1"}}]

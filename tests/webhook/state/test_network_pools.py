@@ -40,7 +40,7 @@ POOL_NAMES = {
     "the SR-IOV plugin's own prefix": ([config_map(config=sriov_config(pool()))], "intel.com/vfs"),
     "a prefix of the pool": ([config_map(config=sriov_config(pool(resourcePrefix="a.org")))], "a.org/vfs"),
     "a prefix of the plugin": ([config_map(config=sriov_config(pool())), plugin(SRIOV, "--resource-prefix=b.org")], "b.org/vfs"),
-    "a prefix as a word of its own": ([config_map(config=sriov_config(pool())), plugin(SRIOV, "-resource-prefix", "b.org")], "b.org/vfs"),
+    "a prefix in an argument of its own": ([config_map(config=sriov_config(pool())), plugin(SRIOV, "-resource-prefix", "b.org")], "b.org/vfs"),
     "a pool's prefix before the plugin's": ([config_map(config=sriov_config(pool(resourcePrefix="a.org"))), plugin(SRIOV, "--resource-prefix=b.org")], "a.org/vfs"),
     "the map of the SR-IOV network operator": ([config_map("device-plugin-config", node_1=sriov_config(pool()))], "openshift.io/vfs"),
     "another plugin's map": ([config_map(config=sriov_config(pool())), plugin(SRIOV, "--resource-prefix=b.org", volume="other")], "intel.com/vfs"),
@@ -81,16 +81,16 @@ def test_pools_of_a_nic_cluster_policy_are_read():
 
 
 def test_selectors_of_several_nodes_are_alternatives_of_one_pool():
-    pool_a, pools_b_and_a = (
+    config_of_a, config_of_b_and_a = (
         sriov_config(pool(selectors={"pfNames": ["a"]})),
         sriov_config(pool(selectors=[{"pfNames": ["b"]}, {"pfNames": ["a"]}])),
     )
-    (pool_,) = read_network(
-        config_map("device-plugin-config", node_1=pool_a, node_2=pools_b_and_a, node_3=pool_a)
+    (network_pool,) = read_network(
+        config_map("device-plugin-config", node_1=config_of_a, node_2=config_of_b_and_a, node_3=config_of_a)
     ).pools.values()
-    assert pool_.alternatives == ({"pfNames": ("a",)}, {"pfNames": ("b",)})
-    assert pool_.where == "ConfigMap gpu-operator/device-plugin-config (node-1)"
-    assert str(pool_) == f"pfNames=a… in {pool_.where}"
+    assert network_pool.alternatives == ({"pfNames": ("a",)}, {"pfNames": ("b",)})
+    assert network_pool.where == "ConfigMap gpu-operator/device-plugin-config (node-1)"
+    assert str(network_pool) == f"pfNames=a… in {network_pool.where}"
 
 
 def test_all_selectors_are_read_and_booleans_only_if_true():
@@ -101,46 +101,46 @@ def test_all_selectors_are_read_and_booleans_only_if_true():
         "vdpaType": "vhost",
         "drivers": ["mlx5_core"],
     }
-    (pool_,) = read_network(
+    (network_pool,) = read_network(
         config_map(config=sriov_config(pool(selectors=selectors, deviceType="auxNetDevice")))
     ).pools.values()
-    assert pool_.alternatives == (
+    assert network_pool.alternatives == (
         {"deviceType": ("auxNetDevice",), "vendors": ("15b3",), "drivers": ("mlx5_core",), "isRdma": (), "vdpaType": ("vhost",)},
     )  # fmt: skip
-    (pool_,) = read_network(
+    (network_pool,) = read_network(
         config_map(config=sriov_config(pool(selectors=selectors | {"IsRdma": False})))
     ).pools.values()
-    assert "isRdma" not in pool_.alternatives[0]
+    assert "isRdma" not in network_pool.alternatives[0]
 
 
 def test_devices_of_the_shared_rdma_plugin_are_interface_names():
-    (pool_,) = read_network(
+    (network_pool,) = read_network(
         config_map(config=rdma_config({"resourceName": "a", "devices": ["ib0", "ib1"]}))
     ).pools.values()
-    assert (pool_.alternatives, pool_.is_shared) == (({"ifNames": ("ib0", "ib1")},), True)
+    assert (network_pool.alternatives, network_pool.is_shared) == (({"ifNames": ("ib0", "ib1")},), True)
 
 
 INVALID_POOLS = {
-    "a text that is not JSON": ("plain", '{"resourceList": [', "is not valid JSON"),
-    "a text that is too long": ("plain", json.dumps(sriov_config(pool(selectors={"vendors": ["15b3"] * 40_000}))), "longer than 256 KiB"),
-    "a text of 1 MiB": ("plain", '{"resourceList": []}' + " " * (1 << 20), "longer than 256 KiB"),
-    "a deep text": ("plain", '{"resourceList": ' + "[" * 50_000 + "]" * 50_000 + "}", "is not valid JSON"),
-    "a pool twice": ("json", sriov_config(pool(), pool()), "has the pool intel.com/vfs twice"),
-    "a name with a slash": ("json", sriov_config(pool("a/b")), "has a pool 'a/b', a name that the plugin refuses"),
-    "a hyphen in a name of shared RDMA": ("json", rdma_config(pool("a-b")), "has a pool 'a-b', a name that the plugin refuses"),
-    "no name": ("json", sriov_config({"selectors": {"vendors": ["15b3"]}}), "has a pool ''"),
-    "a name that is a number": ("json", sriov_config(pool(5)), "has a pool ''"),
-    "no selectors": ("json", sriov_config({"resourceName": "vfs"}), "has no selectors that can be read for the pool intel.com/vfs"),
-    "selectors that are numbers": ("json", sriov_config(pool(selectors=5)), "has no selectors"),
-    "a selector of numbers": ("json", sriov_config(pool(selectors={"vendors": [5, {}]})), "has no selectors"),
-    "a value that is too long": ("json", sriov_config(pool(selectors={"pfNames": ["x" * 64]})), "has no selectors"),
-    "257 values": ("json", sriov_config(pool(selectors={"pfNames": ["x"] * 257})), "has no selectors"),
+    "a text that is not JSON": ('{"resourceList": [', "is not valid JSON"),
+    "a text that is too long": (json.dumps(sriov_config(pool(selectors={"vendors": ["15b3"] * 40_000}))), "longer than 256 KiB"),
+    "a text of 1 MiB": ('{"resourceList": []}' + " " * (1 << 20), "longer than 256 KiB"),
+    "a deep text": ('{"resourceList": ' + "[" * 50_000 + "]" * 50_000 + "}", "is not valid JSON"),
+    "a pool twice": (sriov_config(pool(), pool()), "has the pool intel.com/vfs twice"),
+    "a name with a slash": (sriov_config(pool("a/b")), "has a pool 'a/b', a name that the plugin refuses"),
+    "a hyphen in a name of shared RDMA": (rdma_config(pool("a-b")), "has a pool 'a-b', a name that the plugin refuses"),
+    "no name": (sriov_config({"selectors": {"vendors": ["15b3"]}}), "has a pool ''"),
+    "a name that is a number": (sriov_config(pool(5)), "has a pool ''"),
+    "no selectors": (sriov_config({"resourceName": "vfs"}), "has no selectors that can be read for the pool intel.com/vfs"),
+    "selectors that are numbers": (sriov_config(pool(selectors=5)), "has no selectors"),
+    "a selector of numbers": (sriov_config(pool(selectors={"vendors": [5, {}]})), "has no selectors"),
+    "a value that is too long": (sriov_config(pool(selectors={"pfNames": ["x" * 64]})), "has no selectors"),
+    "257 values": (sriov_config(pool(selectors={"pfNames": ["x"] * 257})), "has no selectors"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", INVALID_POOLS)
 def test_a_bad_pool_is_reported_and_the_others_are_read(case):
-    _, value, problem = INVALID_POOLS[case]
+    value, problem = INVALID_POOLS[case]
     network = read_network(config_map(config=value), config_map("good", config=sriov_config(pool("good"))))
     (mistake,) = network.mistakes
     assert mistake.where == "ConfigMap gpu-operator/plugin (config)"

@@ -40,7 +40,7 @@ def test_a_node_template_can_declare_every_field_of_a_device():
     }
 
 
-def templates(*values):
+def read_templates(*values):
     configuration, findings = read_configuration({**HEAD, "nodeTemplates": list(values)})
     assert findings == []
     return configuration.file.node_templates
@@ -59,9 +59,9 @@ def stock_with_nodes(*nodes):
     )
 
 
-def answer_for(claim, *values, stock=None):
+def answer_for(claim, *node_templates, stock=None):
     stock = stock or stock_with_nodes()
-    return judge(stock, [claim], prospects=prospects(templates(*values), stock))
+    return judge(stock, [claim], prospects=prospects(read_templates(*node_templates), stock))
 
 
 def test_a_pod_waits_for_the_named_node_template():
@@ -124,7 +124,7 @@ def test_devices_without_a_node_also_serve_new_nodes():
     stock = Stock.of(nodes=[typed_node("n0")], slices=[gpu_slice("n0", 4), nic], classes=[typed_class(), nic_class])
     claims = [claim_for(8, name="gpus"), claim_for(1, name="nics", class_="nic")]
     assert judge(stock, claims).verdict is Feasibility.NEVER
-    assert judge(stock, claims, prospects=prospects(templates(BIG_NODE), stock)).verdict is Feasibility.BUSY
+    assert judge(stock, claims, prospects=prospects(read_templates(BIG_NODE), stock)).verdict is Feasibility.BUSY
 
 
 def test_without_node_templates_there_are_no_prospects():
