@@ -33,7 +33,8 @@ LITERALS = {
     t.FORMAT: ["format.dns1123Label()", "format.uuid()", "format.named('date').value()"],
     t.NULL: ["null"],
 }
-CREATORS = {
+# Functions that are not called by name: operators and macros, which other methods of the generator write, and dyn().
+NOT_CALLED = {
     "transformMapEntry",
     "cel.@mapInsert",
     "@sortByAssociatedKeys",
@@ -66,11 +67,13 @@ def instantiate(type_, bound):
 
 
 class Generator:
+    """Draws expressions. `used` has the functions that were drawn, and `scope` the variables that an expression can use, with their types."""
+
     def __init__(self, seed):
         self.rng = random.Random(seed)
         self.used = set()
         self.scope = []
-        self.fresh = 0
+        self.variable_count = 0
 
     def expression(self):
         """Draw an expression, usually of type bool."""
@@ -148,7 +151,7 @@ class Generator:
         rng = self.rng
         for _ in range(30):
             name = rng.choice(list(FUNCTIONS))
-            if name in CREATORS:
+            if name in NOT_CALLED:
                 continue
             overload = rng.choice(FUNCTIONS[name])
             bound = {}
@@ -164,7 +167,7 @@ class Generator:
     def probe(self, _, depth):
         """Draw two calls of a random function, and a comparison of their results."""
         rng = self.rng
-        name = rng.choice([name for name in FUNCTIONS if name not in CREATORS])
+        name = rng.choice([name for name in FUNCTIONS if name not in NOT_CALLED])
         overload = rng.choice(FUNCTIONS[name])
         bound = {param: self.type(0) for param in overload.params}
         self.used.add(name)
@@ -200,8 +203,8 @@ class Generator:
         return f"({self.draw(t.BOOL, depth)} ? {self.draw(result_type, depth)} : {self.draw(result_type, depth)})"
 
     def name(self):
-        self.fresh += 1
-        return f"v{self.fresh}" if self.rng.random() < 0.9 else self.rng.choice(["x", "y"])
+        self.variable_count += 1
+        return f"v{self.variable_count}" if self.rng.random() < 0.9 else self.rng.choice(["x", "y"])
 
     def scoped(self, names, make):
         self.scope += names

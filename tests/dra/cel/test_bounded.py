@@ -16,7 +16,7 @@ from tests.dra.cel.judge import actual_cost
 VIEW = VIEWS[0]
 
 
-def bound(parts, body):
+def bind(parts, body):
     """Bind names to values. A value may use the names before it."""
     return "".join(f"cel.bind({name}, {value}, " for name, value in parts) + body + ")" * len(parts)
 
@@ -28,36 +28,37 @@ def nested_lists(levels, seed="1"):
 
 
 def doubled(name, seed, times):
+    """Return names with values, each twice as long as the one before it."""
     return [(f"{name}0", seed)] + [
         (f"{name}{level}", f"{name}{level - 1} + {name}{level - 1}") for level in range(1, times + 1)
     ]
 
 
 MAPS = [("m0", "{1: 1}")] + [
-    (f"m{at}", "{" + ",".join(f"{key}: m{at - 1}" for key in range(10)) + "}") for at in range(1, 9)
+    (f"m{level}", "{" + ",".join(f"{key}: m{level - 1}" for key in range(10)) + "}") for level in range(1, 9)
 ]
 LISTS, TEXT = doubled("l", "[1, 2, 3, 4]", 17), doubled("s", '"xxxxxxxxxxxxxxxx"', 14)
 HOSTILE = {
-    "nested lists are compared": bound(nested_lists(8), "n8 == n8"),
-    "nested lists are compared by !=": bound(nested_lists(8), "n8 != n8"),
-    "a nested list is searched": bound(nested_lists(8), "n7 in n8"),
-    "nested lists are made distinct": bound(nested_lists(8), "n8.distinct().size() > 0"),
-    "nested sets": bound(nested_lists(8), "sets.contains(n8, n8)"),
-    "nested lists become flat": bound(nested_lists(8), "n8.flatten(20).size() > 0"),
-    "nested empty lists become flat": bound(nested_lists(9, ""), "n9.flatten(20).size() == 0"),
-    "nested lists are printed": bound(nested_lists(8), '"%s".format([n8]).size() > 0'),
-    "includes of nested lists": bound(nested_lists(8), "dyn(n8).includes(n7)"),
-    "indexOf of nested lists": bound(nested_lists(8), "n8.indexOf(n7) > 0"),
-    "nested lists in optionals": bound(nested_lists(8), "optional.of(n8) == optional.of(n8)"),
-    "nested maps are compared": bound(MAPS, "m8 == m8"),
-    "lists are added again and again": bound(LISTS, "lists.range(300).map(x, l17 + l17).size() > 0"),
-    "texts are replaced again and again": bound(TEXT, 'lists.range(50).map(x, s7.replace("x", s7)).size() > 0'),
-    "texts are split again and again": bound(TEXT, 'lists.range(50).map(x, s14.split("x")).size() > 0'),
-    "all occurrences of a pattern are searched": bound(TEXT, 's14.findAll("x*y|x").size() > 0'),
-    "a pattern without an automaton": bound(TEXT, 's14.matches("(x|b)*x(x|b){200}y")'),
+    "nested lists are compared": bind(nested_lists(8), "n8 == n8"),
+    "nested lists are compared by !=": bind(nested_lists(8), "n8 != n8"),
+    "a nested list is searched": bind(nested_lists(8), "n7 in n8"),
+    "nested lists are made distinct": bind(nested_lists(8), "n8.distinct().size() > 0"),
+    "nested sets": bind(nested_lists(8), "sets.contains(n8, n8)"),
+    "nested lists become flat": bind(nested_lists(8), "n8.flatten(20).size() > 0"),
+    "nested empty lists become flat": bind(nested_lists(9, ""), "n9.flatten(20).size() == 0"),
+    "nested lists are printed": bind(nested_lists(8), '"%s".format([n8]).size() > 0'),
+    "includes of nested lists": bind(nested_lists(8), "dyn(n8).includes(n7)"),
+    "indexOf of nested lists": bind(nested_lists(8), "n8.indexOf(n7) > 0"),
+    "nested lists in optionals": bind(nested_lists(8), "optional.of(n8) == optional.of(n8)"),
+    "nested maps are compared": bind(MAPS, "m8 == m8"),
+    "lists are added again and again": bind(LISTS, "lists.range(300).map(x, l17 + l17).size() > 0"),
+    "texts are replaced again and again": bind(TEXT, 'lists.range(50).map(x, s7.replace("x", s7)).size() > 0'),
+    "texts are split again and again": bind(TEXT, 'lists.range(50).map(x, s14.split("x")).size() > 0'),
+    "all occurrences of a pattern are searched": bind(TEXT, 's14.findAll("x*y|x").size() > 0'),
+    "a pattern without an automaton": bind(TEXT, 's14.matches("(x|b)*x(x|b){200}y")'),
     "loops in loops": "".join(f"[1,2,3,4,5,6,7,8,9].all(v{at}, " for at in range(9)) + "v0 > 0" + ")" * 9,
     "a long list is sorted": "lists.range(400000).sort().size() > 0",
-    "long numbers": bound(TEXT, 'lists.range(9).all(x, isQuantity(s14.replace("x", "0") + "x"))'),
+    "long numbers": bind(TEXT, 'lists.range(9).all(x, isQuantity(s14.replace("x", "0") + "x"))'),
 }  # fmt: skip
 # Expressions that would fill the memory.
 LARGE = [
@@ -132,7 +133,7 @@ def test_a_call_limit_rejects_a_pattern_that_compiles_slowly(pattern, tries, mon
 
 
 def test_a_call_limit_rejects_a_search_that_takes_long():
-    selector = compile_uncached(bound(doubled("s", '"xxxxxxxxxxxxxxxx"', 9), "s9.matches('(x|b)*x(x|b){100}y')"))
+    selector = compile_uncached(bind(doubled("s", '"xxxxxxxxxxxxxxxx"', 9), "s9.matches('(x|b)*x(x|b){100}y')"))
     assert selector.matches(VIEW, Budget()) is False
     budget = Budget(max_call_steps=25_000)
     with pytest.raises(OutOfBudget):
@@ -184,5 +185,5 @@ def test_an_evaluation_is_charged_its_real_cost_not_the_estimate(text):
 
 def test_an_error_message_does_not_show_a_huge_value():
     with pytest.raises(SelectorError) as raised:
-        compile_uncached(bound(nested_lists(5), "dyn({1: 2})[dyn(n5)] == 1")).matches(VIEW)
+        compile_uncached(bind(nested_lists(5), "dyn({1: 2})[dyn(n5)] == 1")).matches(VIEW)
     assert len(str(raised.value)) < 200

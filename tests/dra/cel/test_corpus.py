@@ -15,9 +15,9 @@ pytestmark = [
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_verdicts_and_worst_case_costs_equal_those_of_go(cel_oracle, name):
     differing = [
-        f"{text}\n  Go:   {go_verdicts}\n  ours: {answer}"
-        for text, go_verdicts in answered(cel_oracle, name).items()
-        if (answer := drawbridge_answer(text, name, VIEWS)) != go_verdicts
+        f"{text}\n  Go:   {expected}\n  ours: {answer}"
+        for text, expected in answered(cel_oracle, name).items()
+        if (answer := drawbridge_answer(text, name, VIEWS)) != expected
     ]
     assert not differing, "\n".join(differing)
 

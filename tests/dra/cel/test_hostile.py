@@ -39,18 +39,18 @@ REJECTED = {
 
 
 @pytest.mark.parametrize("name", REJECTED)
-def test_a_deep_long_or_broken_expression_is_a_clear_error(name):
+def test_a_deep_long_or_broken_expression_is_rejected(name):
     with pytest.raises(SelectorError):
         cel.compile(REJECTED[name])
 
 
-def test_a_long_flat_expression_is_fine():
+def test_a_long_flat_expression_is_accepted():
     terms = " || ".join(f'device.driver == "driver-{i}"' for i in range(250))
     assert not cel.compile(terms).matches(VIEWS[0])
 
 
 @pytest.mark.parametrize("depth", [10, 25, 36])
-def test_reasonable_nesting_is_fine(depth):
+def test_reasonable_nesting_is_accepted(depth):
     assert cel.compile("(" * depth + "true" + ")" * depth).matches(VIEWS[0])
     assert cel.compile("[1].exists(x, " * depth + "x == 1" + ")" * depth).matches(VIEWS[0])
 
@@ -121,11 +121,11 @@ def test_two_threads_with_deep_stacks_restore_the_recursion_limit():
     usual = sys.getrecursionlimit()
     has_begun, may_end = threading.Event(), threading.Event()
 
-    def deep():
+    def wait_for_end():
         has_begun.set()
         assert may_end.wait(PATIENCE)
 
-    other_thread = threading.Thread(target=_with_more_stack, args=(deep,))
+    other_thread = threading.Thread(target=_with_more_stack, args=(wait_for_end,))
 
     def begin_other():
         other_thread.start()

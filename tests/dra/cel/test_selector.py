@@ -24,13 +24,13 @@ def test_a_selector_is_compiled_once_for_all_devices():
 
 
 def test_a_view_can_be_made_without_an_api_object():
-    view_ = cel.DeviceView("d", {"d": {"speed": 5}}, {"d": {"memory": Quantity.parse("1Gi")}}, allow_multiple=True)
-    assert view_.driver == "d"
+    made_view = cel.DeviceView("d", {"d": {"speed": 5}}, {"d": {"memory": Quantity.parse("1Gi")}}, allow_multiple=True)
+    assert made_view.driver == "d"
     text = 'device.driver == "d" && device.attributes.d.speed == 5 && device.allowMultipleAllocations'
-    assert cel.compile(f'{text} && device.capacity["d"].memory == quantity("1Gi")').matches(view_)
+    assert cel.compile(f'{text} && device.capacity["d"].memory == quantity("1Gi")').matches(made_view)
 
 
-def test_an_error_on_a_device_is_never_false():
+def test_an_evaluation_error_is_raised_and_not_false():
     selector = cel.compile('device.attributes["gpu.example.com"].nope == 1')
     with pytest.raises(SelectorRunError, match="no such key: nope"):
         selector.matches(GPU_VIEW)
@@ -99,7 +99,7 @@ def test_a_derived_attribute_of_an_unsupported_type_is_rejected(text):
 @pytest.mark.parametrize(
     "text", ["dyn(1.5)", "dyn([1, 2.5].map(x, dyn(x)))", "[dyn(1), dyn('a')]", "dyn({})", "[dyn(1.5)]"]
 )
-def test_a_derived_value_of_an_impossible_type_is_an_error(text):
+def test_an_unsupported_derived_type_found_at_evaluation_is_an_error(text):
     with pytest.raises(SelectorError):
         cel.compile(text, derived=True).derive(GPU_VIEW)
 
@@ -201,7 +201,7 @@ READS = [
     ('device.attributes["a"].b.exists(x, x == 1)', [("attributes", "a", "b")], ()),
     ("[1].all(device, device > 0)", [], ()),
 ]
-EVERYTHING = [
+READING_ALL_FIELDS = [
     "dyn(device).size() == 4",
     'device.attributes["a"].exists(k, k == "b")',
     'device.attributes["a"].size() == 0',
@@ -223,7 +223,7 @@ def test_the_syntax_tree_shows_which_fields_are_read(text, names, scalars):
     assert cel.compile(text).reads == cel.Reads(frozenset(names), frozenset(scalars))
 
 
-@pytest.mark.parametrize("text", EVERYTHING)
+@pytest.mark.parametrize("text", READING_ALL_FIELDS)
 def test_an_expression_without_literal_field_names_reads_all_fields(text):
     assert cel.compile(text).reads.everything
 
