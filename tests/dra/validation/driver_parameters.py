@@ -120,5 +120,5 @@ BAD = [
     ("gpu.amd.com", picking("gpu.amd.com"), typed("GpuConfig"), "D701", "/apiVersion"),
     ("gpu.intel.com", picking("gpu.intel.com"), {"sharing": {}}, "D708", ""),
 ]  # fmt: skip
-# This finding depends on the driver's settings, so it may come with any other finding.
-GATES = {"D709"}
+# The finding that a feature gate of the driver must be on. It may come with any other finding.
+GATE_FINDINGS = {"D709"}

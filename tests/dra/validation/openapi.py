@@ -58,7 +58,7 @@ def fields_of(document):
 
 
 def table(by_kind):
-    """Return the table in the form of the module."""
+    """Return the table in the form that `pod_schema` reads."""
     lines = []
     for name in sorted(by_kind):
         line = f"{name} = {', '.join(f'{field}:{type_}' for field, type_ in by_kind[name].items())}"

@@ -86,7 +86,7 @@ def test_unknown_fields_are_those_of_strict_validation(api_server):
         assert our_fields == server_fields, corpus.as_json(value)
 
 
-def old(version, value):
+def in_version(version, value):
     """Convert an object of v1 to an older version, as an author would have written it."""
     value = json.loads(json.dumps(value))
     value["apiVersion"] = f"resource.k8s.io/{version}"
@@ -103,7 +103,7 @@ def old(version, value):
     return value
 
 
-OLD = [
+OLD_VERSIONS = [
     (version, name)
     for version in ("v1beta1", "v1beta2")
     for name, value in corpus.VALID.items()
@@ -111,24 +111,24 @@ OLD = [
 ]
 
 
-@pytest.mark.parametrize(("version", "name"), OLD)
+@pytest.mark.parametrize(("version", "name"), OLD_VERSIONS)
 def test_old_versions_convert_as_in_the_api_server(api_server, version, name):
     mutants = corpus.sample(corpus.VALID[name], 60, seed=3)
     old_objects = [
         m for m in [corpus.VALID[name], *mutants] if not any(p.code == "D001" for p in problems(m, gates.ALL))
     ]
-    old_objects = [old(version, value) for value in old_objects if isinstance(value.get("spec"), dict)]
+    old_objects = [in_version(version, value) for value in old_objects if isinstance(value.get("spec"), dict)]
     upgraded = [versions.upgrade(value).value for value in old_objects]
     for original, converted, value in zip(
         api_server.ask(old_objects, gates.ALL), api_server.ask(upgraded, gates.ALL), old_objects, strict=True
     ):
         if original.get("decode"):
             continue
-        assert undefaulted(original.get("object")) == undefaulted(converted.get("object")), corpus.as_json(value)
+        assert without_times(original.get("object")) == without_times(converted.get("object")), corpus.as_json(value)
         assert api_server.refuses(original) == bool(errors(value, gates.ALL)), corpus.as_json(value)
 
 
-def undefaulted(value):
+def without_times(value):
     """Clear timeAdded, because the API server sets the current time for taints without a time."""
     return json.loads(re.sub(r'"timeAdded": "[^"]*"', '"timeAdded": ""', json.dumps(value)))
 

@@ -14,8 +14,8 @@ from tests.objects import claim, claim_template, container, exactly, obj, owner,
 
 DRIVER = "compute-domain.nvidia.com"
 CHANNEL = "compute-domain-default-channel.nvidia.com"
-NODES = ("D711", "/spec/numNodes")
-TEMPLATE = ("D711", "/spec/channel/resourceClaimTemplate/name")
+NODES_FINDING = ("D711", "/spec/numNodes")
+TEMPLATE_FINDING = ("D711", "/spec/channel/resourceClaimTemplate/name")
 
 
 def domain(name="d", *, template="channel", nodes=None, namespace="ns", uid=""):
@@ -80,7 +80,7 @@ def test_a_class_may_configure_its_channels():
     assert not codes_and_paths(join(channel_claim(), class_))
 
 
-def test_an_entry_must_have_the_uid_of_its_domain():
+def test_a_channel_entry_must_have_the_uid_of_its_domain():
     finding = ("D710", "/spec/devices/config/0/opaque/parameters/domainID")
     assert not domain_findings(channel_claim(channel()), domain(uid=UID))
     assert domain_findings(channel_claim(channel()), domain()) == {finding}
@@ -110,16 +110,16 @@ def test_the_template_of_a_domain_may_be_absent():
 
 
 def test_two_domains_cannot_make_one_template():
-    assert domain_findings(domain(), domain("e")) == {TEMPLATE}
+    assert domain_findings(domain(), domain("e")) == {TEMPLATE_FINDING}
     assert not domain_findings(domain(), domain("e", template="other"))
     assert not domain_findings(domain(), domain("e", namespace="other"))
 
 
 def test_a_handwritten_template_conflicts_with_that_of_the_domain():
-    assert domain_findings(domain(), channel_template()) >= {TEMPLATE}
-    assert TEMPLATE in domain_findings(domain(uid=UID), channel_template())
+    assert domain_findings(domain(), channel_template()) >= {TEMPLATE_FINDING}
+    assert TEMPLATE_FINDING in domain_findings(domain(uid=UID), channel_template())
     assert not domain_findings(domain(uid=UID), channel_template(uid="1"))  # created by the driver in a cluster
-    assert TEMPLATE not in domain_findings(domain(), channel_template(namespace="other"))
+    assert TEMPLATE_FINDING not in domain_findings(domain(), channel_template(namespace="other"))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_handwritten_template_conflicts_with_that_of_the_domain():
         [workload_of(1, name="a"), workload_of(3, name="b", kind="StatefulSet")],
         [workload_of(4), workload_of(4, kind="ReplicaSet", name="r", owned_by=("Deployment", "w")), channel_pod(owned_by=("ReplicaSet", "r"))],
         [workload_of(3), channel_pod(owned_by=("JobSet", "away"))],
-        [workload_of(2), workload_of(kind="DaemonSet", name="everywhere")],
+        [workload_of(2), workload_of(kind="DaemonSet", name="daemons")],
         [workload_of(4), workload_of(9, template="other", name="channel")],
         [workload_of(3), workload_of(9, template="other", name="o")],
         [workload_of(4), workload_of(9, namespace="other")],
@@ -142,8 +142,9 @@ def test_a_handwritten_template_conflicts_with_that_of_the_domain():
      "a workload with the template's name", "another template", "another namespace", "an unknown kind", "no pod"],
 )  # fmt: skip
 def test_a_domain_with_enough_nodes_has_no_finding(texts):
+    # In this case alone, three pods use the template of the domain.
     node_count = 3 if workload_of(9, template="other", name="o") in texts else 4
-    assert NODES not in domain_findings(domain(nodes=node_count), *texts)
+    assert NODES_FINDING not in domain_findings(domain(nodes=node_count), *texts)
 
 
 @pytest.mark.parametrize(
@@ -152,10 +153,10 @@ def test_a_domain_with_enough_nodes_has_no_finding(texts):
 )
 def test_a_domain_with_the_wrong_number_of_nodes_is_reported(texts, pods):
     all_texts = join(domain(nodes=4), *texts)
-    assert NODES in codes_and_paths(all_texts)
+    assert NODES_FINDING in codes_and_paths(all_texts)
     assert f"write numNodes: {pods}, or leave numNodes out" in " ".join(messages(all_texts))
-    assert NODES not in codes_and_paths(join(domain(nodes=0), *texts))
-    assert NODES not in codes_and_paths(join(domain(), *texts))
+    assert NODES_FINDING not in codes_and_paths(join(domain(nodes=0), *texts))
+    assert NODES_FINDING not in codes_and_paths(join(domain(), *texts))
 
 
 MANY = 20_000

@@ -69,11 +69,11 @@ def test_a_driver_without_slices_is_named_instead_of_attributes():
     [message] = messages(claim_text(cel(expression)), FLEET)
     assert message.startswith("no device of driver compute-domain.nvidia.com is published")
     assert codes(claim_text(cel(expression)), FLEET) == {"D302"}
-    two = " || ".join(
+    two_drivers = " || ".join(
         f"device.driver == '{name}' && device.attributes['{name}'].id == 0 && has(device.capacity['{name}'].lanes)"
         for name in ("far.away.org", "nowhere.at-all.net")
     )
-    assert len(messages(claim_text(cel(two)), FLEET)) == 2
+    assert len(messages(claim_text(cel(two_drivers)), FLEET)) == 2
     misspelt = """device.driver == "gpu.exampel.com" && device.attributes["gpu.exampel.com"].model == "big\""""
     assert codes(claim_text(cel(misspelt)), FLEET) == {"D303"}
 
@@ -134,9 +134,9 @@ def test_of_two_attributes_in_one_constraint_only_one_counts():
     }
 
 
-@pytest.mark.parametrize(("count", "codes_"), [(32, set()), (33, {"D307"})])
-def test_a_claim_gets_at_most_32_devices(count, codes_):
-    assert codes(claim_text(f"count: {count}")) == codes_
+@pytest.mark.parametrize(("count", "expected"), [(32, set()), (33, {"D307"})])
+def test_a_claim_gets_at_most_32_devices(count, expected):
+    assert codes(claim_text(f"count: {count}")) == expected
 
 
 def test_a_request_with_alternatives_counts_as_its_smallest_alternative():
@@ -205,9 +205,9 @@ def test_parameters_of_classes_and_claim_must_fit_into_an_allocation():
         class_("gpu", f"config: [{', '.join([entry] * 32)}]"), class_("nic", f"config: [{', '.join([entry] * 32)}]")
     )
     config = f"    config: [{entry}]"
-    two = request() + "\n" + request("s", "deviceClassName: nic")
-    assert not codes(claim(two), classes)
-    assert codes_and_paths(claim(two, config), classes) == {("D316", "/spec/devices/config")}
+    two_requests = request() + "\n" + request("s", "deviceClassName: nic")
+    assert not codes(claim(two_requests), classes)
+    assert codes_and_paths(claim(two_requests, config), classes) == {("D316", "/spec/devices/config")}
 
 
 def tainting(key, *devices, effect="NoSchedule"):

@@ -2,8 +2,8 @@
 
 from tests.dra.validation.manifests import claim, codes, codes_and_paths, join, request, slice_
 
-UUID = "8f5a8a1e-6d4b-4d9c-9f57-0d1f7c1b2a3"
-PATH = "/status/allocation/devices/results/0"
+UUID = "8f5a8a1e-6d4b-4d9c-9f57-0d1f7c1b2a3"  # `share` adds the last digit
+RESULT_PATH = "/status/allocation/devices/results/0"
 
 
 def holder(name, device="a", fields=""):
@@ -25,7 +25,7 @@ def test_one_holder_per_device_has_no_finding():
 
 
 def test_a_device_held_by_two_claims_is_reported_on_both():
-    assert codes_and_paths(join(holder("one"), holder("two"))) == {("D601", PATH)}
+    assert codes_and_paths(join(holder("one"), holder("two"))) == {("D601", RESULT_PATH)}
     assert codes(join(holder("one"), holder("two", fields=share(1, "1Gi")))) == {"D601"}
     assert codes(holder("one"), holder("two")) == {"D601"}
 
@@ -37,12 +37,12 @@ def test_admin_access_and_shares_are_not_double_allocations():
 
 def test_an_exceeded_capacity_is_reported():
     text = join(holder("one", fields=share(1, "4Gi")), holder("two", fields=share(2, "5Gi")))
-    assert codes_and_paths(text, FLEET) == {("D603", f"{PATH}/consumedCapacity/memory")}
+    assert codes_and_paths(text, FLEET) == {("D603", f"{RESULT_PATH}/consumedCapacity/memory")}
 
 
 def test_a_vanished_device_is_reported_if_slices_are_known():
     assert not codes(holder("one", device="gone"))
-    assert codes_and_paths(holder("one", device="gone"), FLEET) == {("D602", PATH)}
+    assert codes_and_paths(holder("one", device="gone"), FLEET) == {("D602", RESULT_PATH)}
 
 
 def test_an_exceeded_counter_is_reported():
@@ -52,4 +52,4 @@ def test_an_exceeded_counter_is_reported():
         slice_("d", devices, count=2), slice_("c", counters="  - {name: set, counters: {m: {value: 8}}}", count=2)
     )
     assert not codes(holder("one"), fleet)
-    assert codes_and_paths(join(holder("one"), holder("two", device="b")), fleet) == {("D604", PATH)}
+    assert codes_and_paths(join(holder("one"), holder("two", device="b")), fleet) == {("D604", RESULT_PATH)}

@@ -69,9 +69,9 @@ def inline_conflicts(slice_object):
 
 def test_the_proposed_objects_forbid_what_the_inline_rules_forbid():
     slice_object, findings = inline_findings(*PROPOSAL, nodes="nodeName: n0")
-    objects = [convert(object_in_remedy(hint), DeviceCompatibility) for hint in findings]
+    objects = [convert(object_in_remedy(finding), DeviceCompatibility) for finding in findings]
     assert len(objects) == 2
-    assert not any(review([object_in_remedy(hint) for hint in findings]))
+    assert not any(review([object_in_remedy(finding) for finding in findings]))
     stock = Stock.of(slices=[convert(slice_object, ResourceSlice)], nodes=[node()])
     [pool] = stock.pools("n0")
     conflicts = {(device, other) for device, others in Rules(objects).conflicts(pool).items() for other in others}

@@ -95,7 +95,7 @@ def test_plain_amounts_of_v1alpha3_become_values():
 @pytest.mark.parametrize(
     "kind", ["ResourceClaim", "ResourceSlice", "DeviceClass", "ResourceClaimTemplate", "DeviceCompatibility"]
 )
-def test_arbitrary_values_never_break_the_review(spec, version, kind):
+def test_a_review_of_arbitrary_values_never_fails(spec, version, kind):
     from dra.validation.review import review
 
     for metadata in (
@@ -128,11 +128,11 @@ def test_unknown_kinds_of_our_group_are_reported():
     assert not codes(quota("{}").replace("DeviceQuota", "DrawbridgeConfiguration"))
 
 
-def test_long_names_are_not_remembered():
+def test_long_names_are_not_cached():
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
-    for at in range(100):
-        assert names.qualified_name(f"{at}" + "a" * 100_000)
+    for number in range(100):
+        assert names.qualified_name(f"{number}" + "a" * 100_000)
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert after - before < 200_000

@@ -14,7 +14,7 @@ from dra.wire import Opaque, convert
 from tests.dra.validation.driver_parameters import (
     BAD,
     DOMAIN,
-    GATES,
+    GATE_FINDINGS,
     GOOD,
     GPU,
     GPU_CLASS,
@@ -32,7 +32,7 @@ from tests.dra.validation.driver_parameters import (
 from tests.dra.validation.manifests import claim, class_, codes, codes_and_paths, messages, request
 
 
-def of_class(driver, parameters):
+def class_entry(driver, parameters):
     return {"opaque": {"driver": driver, "parameters": parameters}}
 
 
@@ -138,19 +138,21 @@ def test_values_that_cni_plugins_refuse_are_reported(plugin, code, where):
 @pytest.mark.parametrize("name", GOOD)
 def test_parameters_that_a_driver_accepts_are_not_reported(name):
     driver, class_of, parameters = GOOD[name]
-    assert codes(claim_with(driver, parameters), class_of) <= GATES
+    assert codes(claim_with(driver, parameters), class_of) <= GATE_FINDINGS
 
 
 @pytest.mark.parametrize(("driver", "class_of", "parameters", "code", "where"), BAD)
 def test_parameters_that_a_driver_refuses_are_reported_at_their_path(driver, class_of, parameters, code, where):
     reported = {
-        finding for finding in codes_and_paths(claim_with(driver, parameters), class_of) if finding[0] not in GATES
+        finding
+        for finding in codes_and_paths(claim_with(driver, parameters), class_of)
+        if finding[0] not in GATE_FINDINGS
     }
     assert reported == {(code, PARAMETERS + where)}
 
 
 @pytest.mark.parametrize(("driver", "parameters", "code", "where"), LISTED)
-def test_parameters_are_judged_for_drivers_that_need_names(driver, parameters, code, where):
+def test_parameters_are_judged_for_drivers_that_need_named_requests(driver, parameters, code, where):
     two_requests = request(exactly="deviceClassName: c") + "\n    - {name: other, exactly: {deviceClassName: c}}"
     reported = codes_and_paths(claim(two_requests, config(entry(driver, parameters, ["r"]))), picking(driver))
     assert reported == ({(code, PARAMETERS + where)} if code else set())
@@ -178,12 +180,14 @@ def test_every_driver_has_cases(driver):
 
 
 def test_a_class_is_judged_like_a_claim():
-    entries = json.dumps([of_class(GPU, sharing("Fair"))])
+    entries = json.dumps([class_entry(GPU, sharing("Fair"))])
     text = class_("c", f"selectors: [], config: {entries}")
     assert codes_and_paths(text) == {("D703", "/spec/config/0/opaque/parameters/sharing/strategy")}
-    of_other_type = class_("c", f"{_selectors(GPU, 'mig')}, config: {json.dumps([of_class(GPU, typed('GpuConfig'))])}")
+    of_other_type = class_(
+        "c", f"{_selectors(GPU, 'mig')}, config: {json.dumps([class_entry(GPU, typed('GpuConfig'))])}"
+    )
     assert codes_and_paths(of_other_type) == {("D705", "/spec/config/0/opaque/parameters/kind")}
-    of_other_driver = class_("c", f"{_selectors(GPU)}, config: {json.dumps([of_class('gpu.example.com', {})])}")
+    of_other_driver = class_("c", f"{_selectors(GPU)}, config: {json.dumps([class_entry('gpu.example.com', {})])}")
     assert codes_and_paths(of_other_driver) == {("D313", "/spec/config/0/opaque/driver")}
 
 
@@ -202,7 +206,7 @@ def test_a_template_is_judged_like_a_claim():
     assert codes_and_paths(body, GPU_CLASS) == {("D702", "/spec/spec/devices/config/0/opaque/parameters/sharin")}
 
 
-def test_a_strategy_behind_a_gate_is_reported():
+def test_a_setting_behind_a_feature_gate_is_reported():
     for strategy, gate in (("TimeSlicing", "TimeSlicingSettings"), ("MPS", "MPSSupport")):
         text = claim_with(GPU, sharing(strategy))
         assert codes_and_paths(text, GPU_CLASS) == {("D709", f"{PARAMETERS}/sharing/strategy")}
@@ -270,7 +274,7 @@ def _random_json(rng, depth):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_json_makes_the_judge_fail(seed):
+def test_no_json_makes_the_check_of_parameters_fail(seed):
     rng = random.Random(seed)
     for _ in range(200):
         driver = rng.choice([*DRIVERS, "gpu.example.com"])

@@ -9,7 +9,7 @@ from dra.objects import ResourceClaim, ResourceSlice
 from dra.validation.parameters.reach import claim_settings
 from dra.wire import convert
 from tests.dra.validation.driver_parameters import (
-    GATES,
+    GATE_FINDINGS,
     GPU,
     GPU_CLASS,
     PARAMETERS,
@@ -33,10 +33,12 @@ def test_parameters_for_a_driver_that_no_request_reaches_are_reported():
     # The finding also appears for an unknown driver, because the class selects another driver.
     assert codes(claim_with("gpu.example.com", {}), GPU_CLASS) == {"D706"}
     # A class may select devices of several drivers. The request's own selectors count, too.
-    wide = class_("c", "selectors: []")
-    assert not codes(claim_with(GPU, typed("GpuConfig")), wide)
-    only = request(exactly="deviceClassName: c, selectors: [{cel: {expression: \"device.driver == 'gpu.intel.com'\"}}]")
-    assert codes(claim(only, config(entry(GPU, typed("GpuConfig")))), wide) == {"D706"}
+    class_of_all = class_("c", "selectors: []")
+    assert not codes(claim_with(GPU, typed("GpuConfig")), class_of_all)
+    intel_request = request(
+        exactly="deviceClassName: c, selectors: [{cel: {expression: \"device.driver == 'gpu.intel.com'\"}}]"
+    )
+    assert codes(claim(intel_request, config(entry(GPU, typed("GpuConfig")))), class_of_all) == {"D706"}
 
 
 def test_parameters_for_a_class_of_unknown_devices_are_not_reported():
@@ -56,42 +58,43 @@ def test_further_conditions_in_a_selector_hide_no_driver():
     assert not codes(claim_with("gpu.example.com", {}), or_class)
 
 
-TWO = "    - {name: one, exactly: {deviceClassName: c}}\n    - {name: two, exactly: {deviceClassName: m}}"
+TWO_REQUESTS = "    - {name: one, exactly: {deviceClassName: c}}\n    - {name: two, exactly: {deviceClassName: m}}"
 TWO_CLASSES = join(GPU_CLASS, picking(GPU, "mig", "m"))
 
 
 def test_parameters_of_another_kind_for_a_request_are_reported():
     gpu = typed("GpuConfig")
-    assert not codes(claim(TWO, config(entry(GPU, gpu))), TWO_CLASSES)
-    assert not codes(claim(TWO, config(entry(GPU, gpu, ["one"]))), TWO_CLASSES)
-    assert codes_and_paths(claim(TWO, config(entry(GPU, gpu, ["two"]))), TWO_CLASSES) == {
+    assert not codes(claim(TWO_REQUESTS, config(entry(GPU, gpu))), TWO_CLASSES)
+    assert not codes(claim(TWO_REQUESTS, config(entry(GPU, gpu, ["one"]))), TWO_CLASSES)
+    assert codes_and_paths(claim(TWO_REQUESTS, config(entry(GPU, gpu, ["two"]))), TWO_CLASSES) == {
         ("D705", f"{PARAMETERS}/kind")
     }
     assert "write kind: MigDeviceConfig" in " ".join(
-        messages(claim(TWO, config(entry(GPU, gpu, ["two"]))), TWO_CLASSES)
+        messages(claim(TWO_REQUESTS, config(entry(GPU, gpu, ["two"]))), TWO_CLASSES)
     )
 
 
-def test_a_list_with_one_request_of_another_kind_is_reported():
-    three_requests = TWO + "\n    - {name: three, exactly: {deviceClassName: c}}"
+def test_an_entry_that_names_a_request_of_another_kind_is_reported():
+    three_requests = TWO_REQUESTS + "\n    - {name: three, exactly: {deviceClassName: c}}"
     two_of_three = claim(three_requests, config(entry(GPU, typed("GpuConfig"), ["one", "two"])))
     assert codes_and_paths(two_of_three, TWO_CLASSES) == {("D705", f"{PARAMETERS}/kind")}
+    # Kubernetes clears a list that names all requests, and the entry then applies where its kind fits.
     all_three = claim(three_requests, config(entry(GPU, typed("GpuConfig"), ["one", "two", "three"])))
     assert not codes(all_three, TWO_CLASSES)
 
 
-ALTERNATIVES = """    - {name: one, exactly: {deviceClassName: c}}
+REQUEST_WITH_ALTERNATIVES = """    - {name: one, exactly: {deviceClassName: c}}
     - {name: two, firstAvailable: [{name: a, deviceClassName: c}, {name: b, deviceClassName: c}]}"""
 
 
-def test_a_list_that_names_a_request_with_alternatives_is_reported():
+def test_an_entry_that_names_a_request_with_alternatives_is_reported():
     gpu = typed("GpuConfig")
-    text = claim(ALTERNATIVES, config(entry(GPU, gpu, ["two"])))
+    text = claim(REQUEST_WITH_ALTERNATIVES, config(entry(GPU, gpu, ["two"])))
     assert codes_and_paths(text, GPU_CLASS) == {("D707", "/spec/devices/config/0/requests/0")}
     assert "name two/a, two/b instead" in " ".join(messages(text, GPU_CLASS))
-    assert not codes(claim(ALTERNATIVES, config(entry(GPU, gpu, ["two/a", "two/b"]))), GPU_CLASS)
+    assert not codes(claim(REQUEST_WITH_ALTERNATIVES, config(entry(GPU, gpu, ["two/a", "two/b"]))), GPU_CLASS)
     # Kubernetes clears a list that names all requests, and an empty list applies to all requests.
-    assert not codes(claim(ALTERNATIVES, config(entry(GPU, gpu, ["one", "two"]))), GPU_CLASS)
+    assert not codes(claim(REQUEST_WITH_ALTERNATIVES, config(entry(GPU, gpu, ["one", "two"]))), GPU_CLASS)
 
 
 def test_an_sriov_entry_that_names_no_request_is_reported():
@@ -116,9 +119,9 @@ def test_an_entry_that_another_entry_overrides_is_reported():
     two = claim(request(exactly="deviceClassName: c"), config(entry("dra.net", net), entry("dra.net", net)))
     assert codes_and_paths(two, picking("dra.net")) == {("D708", "/spec/devices/config/1")}
     for_different_requests = config(entry(GPU, gpu), entry(GPU, gpu, ["one"]))
-    assert not codes(claim(TWO, for_different_requests), join(GPU_CLASS, picking(GPU, "gpu", "m")))
+    assert not codes(claim(TWO_REQUESTS, for_different_requests), join(GPU_CLASS, picking(GPU, "gpu", "m")))
     kinds = config(entry(GPU, gpu), entry(GPU, typed("MigDeviceConfig")))
-    assert not codes(claim(TWO, kinds), TWO_CLASSES)
+    assert not codes(claim(TWO_REQUESTS, kinds), TWO_CLASSES)
 
 
 # Settings for sharing, compared with the request
@@ -131,12 +134,12 @@ def limited(*names, count=1):
 
 def test_a_limit_for_a_device_beyond_the_count_is_reported():
     pointer = f"{PARAMETERS}/sharing/mpsConfig/defaultPerDevicePinnedMemoryLimit"
-    assert codes(limited("0", "GPU-1"), GPU_CLASS) <= GATES
+    assert codes(limited("0", "GPU-1"), GPU_CLASS) <= GATE_FINDINGS
     assert ("D703", f"{pointer}/1") in codes_and_paths(limited("0", "1"), GPU_CLASS)
-    assert codes(limited("0", "1", count=2), GPU_CLASS) <= GATES
+    assert codes(limited("0", "1", count=2), GPU_CLASS) <= GATE_FINDINGS
     assert ("D703", f"{pointer}/2") in codes_and_paths(limited("2", count=2), GPU_CLASS)
     mode_all = limited("7").replace("count: 1", "allocationMode: All")
-    assert codes(mode_all, GPU_CLASS) <= GATES
+    assert codes(mode_all, GPU_CLASS) <= GATE_FINDINGS
 
 
 def test_mps_with_a_request_for_shares_is_reported():
@@ -145,23 +148,23 @@ def test_mps_with_a_request_for_shares_is_reported():
         text = claim(request(exactly=f"deviceClassName: c, capacity: {{requests: {{{name}: 1}}}}"), mps)
         assert ("D704", f"{PARAMETERS}/sharing/strategy") in codes_and_paths(text, GPU_CLASS)
     memory = claim(request(exactly="deviceClassName: c, capacity: {requests: {memory: 1Gi}}"), mps)
-    assert codes(memory, GPU_CLASS) <= GATES
+    assert codes(memory, GPU_CLASS) <= GATE_FINDINGS
 
 
 VFIO = typed("VfioDeviceConfig")
 VFIO_CLASSES = join(picking(GPU, "vfio"), picking(GPU, "gpu", "m"))
-TWICE = TWO.replace("deviceClassName: m", "deviceClassName: c")
+TWO_OF_ONE_CLASS = TWO_REQUESTS.replace("deviceClassName: m", "deviceClassName: c")
 
 
 @pytest.mark.parametrize(
     ("requests", "entries", "refused"),
     [
-        (TWICE, [entry(GPU, VFIO)], False),
-        (TWICE, [entry(GPU, VFIO, ["one", "two"])], False),
-        (TWICE, [entry(GPU, VFIO, ["one"])], True),
-        (TWICE, [entry(GPU, VFIO, ["one"]), entry(GPU, VFIO, ["two"])], True),
-        (TWICE, [], False),
-        (TWO, [entry(GPU, VFIO, ["one"])], False),
+        (TWO_OF_ONE_CLASS, [entry(GPU, VFIO)], False),
+        (TWO_OF_ONE_CLASS, [entry(GPU, VFIO, ["one", "two"])], False),
+        (TWO_OF_ONE_CLASS, [entry(GPU, VFIO, ["one"])], True),
+        (TWO_OF_ONE_CLASS, [entry(GPU, VFIO, ["one"]), entry(GPU, VFIO, ["two"])], True),
+        (TWO_OF_ONE_CLASS, [], False),
+        (TWO_REQUESTS, [entry(GPU, VFIO, ["one"])], False),
     ],
     ids=[
         "an entry for all",
@@ -175,7 +178,7 @@ TWICE = TWO.replace("deviceClassName: m", "deviceClassName: c")
 def test_two_setups_of_vfio_devices_in_one_claim_are_reported(requests, entries, refused):
     reported = codes_and_paths(claim(requests, config(*entries)), VFIO_CLASSES)
     assert (("D704", "/spec/devices/config") in reported) is refused
-    assert {code for code, _ in reported} <= GATES | ({"D704"} if refused else set())
+    assert {code for code, _ in reported} <= GATE_FINDINGS | ({"D704"} if refused else set())
 
 
 def sharing_pod(*names, by="resourceClaimTemplateName"):
@@ -198,8 +201,8 @@ def test_sharing_with_a_single_container_is_reported():
     assert finding not in codes_and_paths(join(mps, sharing_pod("main", "other")))
     assert finding not in codes_and_paths(join(shared_template(typed("GpuConfig")), sharing_pod("main")))
     # Other pods may use the same device, through other shares or through the same ResourceClaim.
-    part = shared_template(sharing("TimeSlicing"), capacity={"requests": {"shares": "1"}})
-    assert finding not in codes_and_paths(join(part, sharing_pod("main")))
+    with_share = shared_template(sharing("TimeSlicing"), capacity={"requests": {"shares": "1"}})
+    assert finding not in codes_and_paths(join(with_share, sharing_pod("main")))
     claim_of_many = shared_template(sharing("MPS"), "ResourceClaim")
     assert finding not in codes_and_paths(join(claim_of_many, sharing_pod("main", by="resourceClaimName")))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from dra.validation.fleet import peers
 from tests.dra.validation.manifests import codes, codes_and_paths, join, messages, rule, slice_
 
-KIND = 'device.attributes["gpu.example.com"]'
+ATTRIBUTES = 'device.attributes["gpu.example.com"]'
 
 
 def device(name, mode, counter_set="set-0"):
@@ -28,7 +28,7 @@ def compatible_only(expression, selector="", fields=""):
 
 
 FLEET = pool(device("mig-0", "mig"), device("mig-1", "mig"), device("mps-0", "mps"))
-MIG = f'{KIND}.mode == "mig"'
+MIG = f'{ATTRIBUTES}.mode == "mig"'
 
 
 def test_a_valid_rule_has_no_findings():
@@ -43,19 +43,21 @@ def test_broken_rules_are_errors():
     assert not codes(rule(spec="groups: proposal"))
 
 
-def test_a_rule_that_no_device_carries_is_pointed_out():
-    assert codes_and_paths(compatible_only("true", selector=f'{KIND}.mode == "none"'), FLEET) == {
+def test_a_rule_that_selects_no_device_is_pointed_out():
+    assert codes_and_paths(compatible_only("true", selector=f'{ATTRIBUTES}.mode == "none"'), FLEET) == {
         ("D503", "/spec/selector")
     }
 
 
 def test_a_rule_that_fails_on_a_device_is_reported():
-    assert "D505" in codes(compatible_only(f'{KIND}.mode == "mig" || {KIND}.rack == 1', selector=MIG), FLEET)
+    assert "D505" in codes(
+        compatible_only(f'{ATTRIBUTES}.mode == "mig" || {ATTRIBUTES}.rack == 1', selector=MIG), FLEET
+    )
 
 
 def test_two_rules_that_disagree_are_pointed_out():
-    rule_of_mig = compatible_only(f'{KIND}.mode in ["mig", "mps"]', selector=MIG)
-    rule_of_mps = compatible_only(f'{KIND}.mode == "mps"', selector=f'{KIND}.mode == "mps"').replace(
+    rule_of_mig = compatible_only(f'{ATTRIBUTES}.mode in ["mig", "mps"]', selector=MIG)
+    rule_of_mps = compatible_only(f'{ATTRIBUTES}.mode == "mps"', selector=f'{ATTRIBUTES}.mode == "mps"').replace(
         "name: rule", "name: other"
     )
     assert codes(join(rule_of_mig, rule_of_mps), FLEET) == {"D501"}
@@ -66,7 +68,7 @@ def test_a_rule_over_other_hardware_needs_a_narrower_scope():
     fleet = pool(device("mig-0", "mig"), device("full-0", "full"), device("full-1", "full", "set-1"))
     assert codes_and_paths(compatible_only(MIG, selector=MIG), fleet) == {("D502", "/spec/compatibleOnlyWith")}
     assert not codes(compatible_only(MIG, selector=MIG, fields=", scope: counterSet"), fleet)
-    elsewhere = f'{KIND}.gpu != "set-0" || {KIND}.mode == "mig"'
+    elsewhere = f'{ATTRIBUTES}.gpu != "set-0" || {ATTRIBUTES}.mode == "mig"'
     assert not codes(compatible_only(elsewhere, selector=MIG), fleet)
 
 
@@ -83,7 +85,7 @@ def two_pools(devices_of_p, devices_of_q, where="nodeName: node"):
 
 def test_a_rule_about_nodes_is_judged_across_pools():
     device_a, device_b = device_without_counters("a", "mig"), device_without_counters("a", "mps")
-    one_sided = compatible_only(MIG, selector=f'{KIND}.mode != ""', fields=", scope: node")
+    one_sided = compatible_only(MIG, selector=f'{ATTRIBUTES}.mode != ""', fields=", scope: node")
     assert codes(one_sided, two_pools(device_a, device_b)) == {"D501"}
     assert codes(one_sided, two_pools(device_a, device_b, where="nodeName: other")) == set()
     exclusive = compatible_only("false", fields=", scope: node")
@@ -159,7 +161,7 @@ def test_the_work_grows_linearly_with_the_devices():
 def test_devices_sharing_a_counter_set_are_not_compared_pairwise():
     def lines(size):
         fleet = pool(*[device(f"d-{n}", "mig" if n % 2 else "mps", f"set-{n % 2}") for n in range(size)])
-        rule_for_all = compatible_only(f'{KIND}.mode == "mig" || {KIND}.mode == "mps"')
+        rule_for_all = compatible_only(f'{ATTRIBUTES}.mode == "mig" || {ATTRIBUTES}.mode == "mps"')
         reported = []
         counted = count_lines(lambda: reported.extend(codes(rule_for_all, fleet)), peers)
         assert not reported

@@ -109,7 +109,7 @@ def test_an_unknown_pod_field_is_a_warning_with_a_suggestion(spec, path, hint, w
 
 
 MISTYPED = [
-    ("containers: [{name: c, image: y}]", "/containers/0/image", "expected a text, got true"),
+    ("containers: [{name: c, image: y}]", "/containers/0/image", "expected a text, got true"),  # YAML reads y as true
     ("containers: [{name: c, command: sh -c true}]", "/containers/0/command", "expected a list"),
     ("containers: [{name: c, args: [1]}]", "/containers/0/args/0", "expected a text"),
     ("containers: [{name: c, resources: none}]", "/containers/0/resources", "expected an object"),
@@ -164,13 +164,13 @@ def test_the_table_of_fields_is_that_of_the_api_server(control_plane):
 
 @pytest.mark.real
 def test_unknown_fields_and_wrong_types_are_those_of_strict_validation(control_plane):
-    for spec, path, _ in (*MISSPELT, *MISTYPED):
+    for spec, path, words in (*MISSPELT, *MISTYPED):
         text = pod(spec)
         result = control_plane.kubectl(
             "create", "--dry-run=server", "--validate=strict", "-f", "-", input=text, check=False
         )
         assert result.returncode, text
-        if (spec, path, _) in MISSPELT:
+        if (spec, path, words) in MISSPELT:
             assert "unknown field" in result.stderr, (text, result.stderr)
             assert path.rpartition("/")[2] in result.stderr, (text, result.stderr)
 
@@ -187,9 +187,9 @@ def test_a_wrong_type_in_an_unread_field_hides_no_finding():
     assert {code for code, _ in codes_and_paths(text)} == {"D001", "D201"}
 
 
-@pytest.mark.parametrize(("replicas", "codes_"), [(1, set()), (2, {"D207"})])
-def test_many_pods_on_one_claim_are_mentioned(replicas, codes_):
-    assert codes(deployment(replicas)) == codes_
+@pytest.mark.parametrize(("replicas", "expected"), [(1, set()), (2, {"D207"})])
+def test_many_pods_on_one_claim_are_mentioned(replicas, expected):
+    assert codes(deployment(replicas)) == expected
 
 
 def test_paths_lead_into_the_template_of_a_workload():
@@ -289,7 +289,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("resources", "paths"), NAMES)
-def test_a_resource_without_a_domain_must_be_native(resources, paths):
+def test_invalid_resource_names_are_reported(resources, paths):
     containers = f"containers: [{{name: c, image: x, resources: {{{resources}}}}}]"
     assert codes_and_paths(pod(containers)) == {("D213", f"/spec/containers/0/resources/{path}") for path in paths}
 

@@ -37,10 +37,10 @@ def test_slices_of_an_older_generation_are_reported():
 
 
 def test_equal_pool_names_on_two_nodes_are_valid():
-    honest = pool(consumer("small"), consumer("large", "memory: {value: 80Gi}"))
+    pool_of_a_node = pool(consumer("small"), consumer("large", "memory: {value: 80Gi}"))
     for generation in (1, 2**62):
-        stolen = slice_("lie", GPU, counters="", generation=generation, count=7, nodes="nodeName: m")
-        assert not codes(honest, stolen)
+        slice_of_another_node = slice_("c", GPU, counters="", generation=generation, count=7, nodes="nodeName: m")
+        assert not codes(pool_of_a_node, slice_of_another_node)
 
 
 def test_device_names_are_unique_per_pool_and_node():
@@ -93,7 +93,7 @@ def test_a_device_that_takes_a_whole_counter_needs_no_group():
     )
 
 
-def test_groups_of_all_or_one_device_are_reported_as_ineffective():
+def test_groups_of_all_devices_or_of_one_are_reported_as_ineffective():
     assert codes(pool(consumer("a", groups="one"), consumer("b", groups="one, two"))) == {"D415"}
     assert codes(pool(consumer("a", groups="one"), consumer("b", groups="two"), consumer("c", groups="two"))) == {
         "D415"
@@ -112,7 +112,7 @@ def test_a_shared_capacity_without_a_default_is_taken_whole():
     assert not codes(slice_(devices=device.format(", requestPolicy: {default: 1Gi}")))
 
 
-def test_selectors_that_match_nothing_or_fail_are_pointed_out():
+def test_node_selectors_with_empty_or_several_terms_are_pointed_out():
     assert codes(slice_(devices=GPU, nodes="nodeSelector: {nodeSelectorTerms: [{}]}")) == {"D418"}
     terms = "[{matchFields: [{key: metadata.name, operator: In, values: [a]}]}, {matchFields: [{key: metadata.name, operator: In, values: [b]}]}]"
     device = f"  - {{name: a, nodeSelector: {{nodeSelectorTerms: {terms}}}}}"
@@ -123,7 +123,7 @@ def test_upper_case_in_a_driver_name_is_a_warning():
     assert codes(slice_(devices=GPU, driver="GPU.example.com")) == {"D411"}
 
 
-def test_counters_and_devices_in_one_slice_get_the_current_layout():
+def test_counters_and_devices_in_one_slice_are_reported_with_a_remedy():
     text = slice_(devices=GPU) + "  sharedCounters: [{name: set, counters: {a: {value: 1}}}]"
     assert codes(text) == {"D107"}
     assert any("slice of their own" in message for message in messages(text))
