@@ -51,11 +51,13 @@ def holding(name, *devices, pool="p", share=None, admin=False, consumed=None):
 
 
 def rule(name="rule", effect="NoSchedule", **selector):
+    """Make a DeviceTaintRule."""
     spec = {"deviceSelector": selector, "taint": {"key": "k", "effect": effect}}
     return convert({"metadata": {"name": name}, "spec": spec}, DeviceTaintRule)
 
 
 def compatibility(name="rule", expression="", selector="", scope="pool", groups="upstream"):
+    """Make a DeviceCompatibility."""
     spec = {"driver": DRIVER, "selector": selector, "compatibleOnlyWith": expression, "scope": scope, "groups": groups}
     return convert({"metadata": {"name": name}, "spec": spec}, DeviceCompatibility)
 

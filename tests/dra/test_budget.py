@@ -60,13 +60,13 @@ def test_the_deadline_is_checked_by_the_first_charge_and_periodically():
 
 
 def test_a_large_charge_is_followed_by_a_deadline_check():
-    waits = [False, True]
-    budget = Budget(100_000, lambda: waits.pop(0))
+    is_late = [False, True]
+    budget = Budget(100_000, lambda: is_late.pop(0))
     budget.charge(1)
     with pytest.raises(OutOfBudget, match="no longer waits"):
         budget.charge(5000)
     assert budget.is_out
-    assert not waits
+    assert not is_late
     with pytest.raises(OutOfBudget):  # the deadline is not checked again
         budget.charge(1)
 
@@ -144,7 +144,7 @@ def test_selectors_charge_for_compiling_once_and_for_each_evaluation():
     assert budget.spent == compilation + 2 * evaluation
 
 
-def test_a_selector_ends_with_the_budget():
+def test_compiling_and_evaluating_end_with_the_budget():
     with pytest.raises(OutOfBudget):
         cel.compile("true || 'never compiled before' == ''", budget=Budget(0))
     with pytest.raises(OutOfBudget):

@@ -14,7 +14,7 @@ def test_a_cached_value_is_found_again():
 
 def test_a_value_too_heavy_for_the_cache_is_not_stored():
     cache: Cache[str] = Cache(100)
-    cache.put("a", "A", 51)
+    cache.put("a", "A", 51)  # more than half of the limit
     assert cache.get("a") is None
 
 

@@ -10,7 +10,7 @@ from dra.objects import Node, Pod, ResourceClaim, ResourceClaimTemplate
 from dra.quantity import Quantity
 from dra.wire import Opaque, convert, decode, encode
 
-EMPTY = {"a": [{}] * 3000}
+MANY_EMPTY_OBJECTS = {"a": [{}] * 3000}
 CLAIM = {"metadata": {"name": "c", "namespace": "n", "uid": "u" * 36, "resourceVersion": "1"}, "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}}}  # fmt: skip
 
 
@@ -37,9 +37,9 @@ HOSTILE = {
     "finalizers": ({"metadata": {"finalizers": [f"a.b/{number}" for number in range(20_000)]}}, ResourceClaimTemplate),
     "variables": ({"spec": {"containers": [{"env": [{"name": f"E{number}"} for number in range(20_000)]}]}}, Pod),
     "tolerations": ({"spec": {"tolerations": [{}] * 20_000}}, Pod),
-    "affinity": ({"spec": {"affinity": EMPTY}}, Pod),
+    "affinity": ({"spec": {"affinity": MANY_EMPTY_OBJECTS}}, Pod),
     "amounts": ({"status": {"capacity": {f"a.b/{number}": "1" for number in range(20_000)}}}, Node),
-    "parameters": ({"spec": {"devices": {"config": [{"opaque": {"driver": "d", "parameters": EMPTY}}] * 32}}}, ResourceClaim),
+    "parameters": ({"spec": {"devices": {"config": [{"opaque": {"driver": "d", "parameters": MANY_EMPTY_OBJECTS}}] * 32}}}, ResourceClaim),
 }  # fmt: skip
 
 
@@ -55,7 +55,7 @@ def test_the_footprint_of_ordinary_objects_is_close_to_their_size():
 
 
 def test_opaque_values_count_their_encoded_bytes():
-    spec = {"devices": {"config": [{"opaque": {"driver": "d", "parameters": EMPTY}}] * 32}}
+    spec = {"devices": {"config": [{"opaque": {"driver": "d", "parameters": MANY_EMPTY_OBJECTS}}] * 32}}
     claim = decode(msgspec.json.encode(CLAIM | {"spec": spec}), ResourceClaim)
     assert size_in_memory(claim) < 32 * 9_400
     assert footprint(claim) < 32 * 10_000
@@ -69,7 +69,7 @@ def test_an_opaque_value_equals_its_input(value):
     assert encode({"x": opaque}) == encode({"x": value})
 
 
-def test_equal_opaque_values_are_equal_in_any_spelling():
+def test_opaque_values_are_equal_in_any_spelling():
     first, other = (decode(text, ResourceClaim) for text in (
         b'{"spec":{"devices":{"config":[{"opaque":{"parameters":{"a":1,"b":2}}}]}}}',
         b'{"spec":{"devices":{"config":[{"opaque":{"parameters":{ "b" : 2, "a" : 1 }}}]}}}',
@@ -78,5 +78,5 @@ def test_equal_opaque_values_are_equal_in_any_spelling():
 
 
 def test_managed_fields_are_not_kept():
-    managers = [{"manager": f"m{number}", "fieldsV1": EMPTY} for number in range(20)]
+    managers = [{"manager": f"m{number}", "fieldsV1": MANY_EMPTY_OBJECTS} for number in range(20)]
     assert footprint(convert({"metadata": {"managedFields": managers}}, ResourceClaimTemplate)) < 500

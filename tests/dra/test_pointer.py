@@ -13,7 +13,7 @@ def test_an_escaped_name_is_one_part_of_a_pointer(name):
     assert split(member("/x", name)) == ["x", name]
 
 
-def test_a_pointer_is_written_as_api_errors_do():
+def test_a_field_path_is_written_as_in_api_errors():
     assert field_path("/spec/devices/requests/0/name") == "spec.devices.requests[0].name"
     assert field_path("/metadata/labels/a~1b") == "metadata.labels[a/b]"
 

@@ -169,7 +169,7 @@ LONG = {
 
 
 @pytest.mark.parametrize("name", LONG)
-def test_reading_is_linear_in_the_text(name):
+def test_reading_takes_linear_time(name):
     def read(text):
         with suppress(QuantityError):
             str(parse_uncached(text))
@@ -177,7 +177,7 @@ def test_reading_is_linear_in_the_text(name):
     assert_linear(read, LONG[name], 12_500)
 
 
-def test_long_texts_are_not_remembered():
+def test_long_texts_are_not_cached():
     assert parse("1" * 65) is not parse("1" * 65)
     assert parse("1" * 64) is parse("1" * 64)
 

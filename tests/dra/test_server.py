@@ -106,7 +106,7 @@ def test_reported_gates_precede_declared_ones_and_version_defaults():
     assert server.guessed.keys().isdisjoint({SHARES, gates.COUNTERS, gates.ADMIN_ACCESS})  # reported, declared, locked
 
 
-def test_a_stage_is_declared_for_every_gate_in_it():
+def test_a_declared_stage_applies_to_all_its_unreported_gates():
     server = known_of(36, {SHARES: True}, Declared(36, {"AllBeta": False, gates.TAINTS: True}))
     assert not server.server.enabled(gates.COUNTERS)
     assert server.server.enabled(SHARES)

@@ -13,7 +13,7 @@ def test_a_bare_request_asks_for_exactly_one_device():
     assert request.exactly.tolerations[0].operator == "Equal"
 
 
-def test_mode_all_gets_no_count_and_keeps_set_fields():
+def test_mode_all_gets_no_count_and_a_set_count_stays():
     requests = [
         {"name": "a", "exactly": {"deviceClassName": "c", "allocationMode": "All"}},
         {"name": "b", "firstAvailable": [{"name": "s", "deviceClassName": "c", "count": 3}]},

@@ -1,4 +1,4 @@
-"""The order of resourceVersions."""
+"""The order of resourceVersions, and which versions are news: later ones, and different ones that cannot be compared."""
 
 import pytest
 

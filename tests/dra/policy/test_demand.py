@@ -14,7 +14,7 @@ CLASS = convert(
     {"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}},
     DeviceClass,
 )
-PICKY = {"cel": {"expression": f"device.attributes['{DRIVER}'].model == 'small'"}}
+SELECTS_SMALL = {"cel": {"expression": f"device.attributes['{DRIVER}'].model == 'small'"}}
 BROKEN = {"cel": {"expression": "device.nothing"}}
 
 
@@ -34,19 +34,19 @@ def exactly(**fields):
     return {"name": "r", "exactly": {"deviceClassName": "gpu"} | fields}
 
 
-def demand(stock_, *requests, **options):
+def demand(fleet, *requests, **options):
     spec = convert({"devices": {"requests": list(requests)}}, ResourceClaimSpec)
-    bound = Demands(**options).upper_bound(spec, stock_)
+    bound = Demands(**options).upper_bound(spec, fleet)
     return {f"{class_name}/{resource}": amount / 10**9 for (class_name, resource), amount in bound.items()}
 
 
 # Two nodes of each kind, because the largest node does not count.
-PAIRS = stock(
+PAIRS_OF_NODES = stock(
     *(slice_(at, device("d0", "40"), device("d1", "40"), device("d2", "40"), pool=at, nodeName=at) for at in "ab"),
     *(slice_(at, device("d0", "80"), device("d1", "10", "small"), pool=at, nodeName=at) for at in "cd"),
 )
 SHARED = stock(slice_("a", device("a0", "80", allowMultipleAllocations=True), pool="a", nodeName="a"))
-PARTS = stock(
+PARTITIONED = stock(
     slice_(
         "a",
         device("whole", "80"),
@@ -62,16 +62,16 @@ PARTS = stock(
 @pytest.mark.parametrize(
     ("fleet", "request_", "expected"),
     [
-        (PAIRS, exactly(), {"devices": 1, "memory": 80}),
-        (PAIRS, exactly(allocationMode="ExactCount", count=3), {"devices": 3, "memory": 240}),
-        (PAIRS, exactly(selectors=[PICKY]), {"devices": 1, "memory": 10}),
-        (PAIRS, exactly(allocationMode="All"), {"devices": 3, "memory": 120}),
-        (PAIRS, exactly(selectors=[PICKY], allocationMode="All"), {"devices": 1, "memory": 10}),
-        (PAIRS, exactly(capacity={"requests": {"memory": "20"}}), {"devices": 1, "memory": 80}),
+        (PAIRS_OF_NODES, exactly(), {"devices": 1, "memory": 80}),
+        (PAIRS_OF_NODES, exactly(allocationMode="ExactCount", count=3), {"devices": 3, "memory": 240}),
+        (PAIRS_OF_NODES, exactly(selectors=[SELECTS_SMALL]), {"devices": 1, "memory": 10}),
+        (PAIRS_OF_NODES, exactly(allocationMode="All"), {"devices": 3, "memory": 120}),
+        (PAIRS_OF_NODES, exactly(selectors=[SELECTS_SMALL], allocationMode="All"), {"devices": 1, "memory": 10}),
+        (PAIRS_OF_NODES, exactly(capacity={"requests": {"memory": "20"}}), {"devices": 1, "memory": 80}),
         (SHARED, exactly(capacity={"requests": {"memory": "20"}}), {"devices": 1, "shares": 1, "memory": 20}),
         (SHARED, exactly(), {"devices": 1, "shares": 1, "memory": 80}),
-        (PARTS, exactly(), {"devices": 1, "memory": 80, "counter.memory": 12, "profile.1g": 1}),
-        (PAIRS, exactly(selectors=[BROKEN]), {"devices": 1}),
+        (PARTITIONED, exactly(), {"devices": 1, "memory": 80, "counter.memory": 12, "profile.1g": 1}),
+        (PAIRS_OF_NODES, exactly(selectors=[BROKEN]), {"devices": 1}),
         (stock(), exactly(allocationMode="All"), {"devices": 32}),
         (stock(), exactly(count=2, capacity={"requests": {"memory": "20"}}), {"devices": 2, "memory": 40}),
     ],
@@ -91,14 +91,15 @@ PARTS = stock(
     ],
 )
 def test_the_demand_is_the_most_that_a_request_may_hold(fleet, request_, expected):
+    # Each amount counts for the class and for all classes together.
     expected_lines = {f"{name}/{resource}": amount for resource, amount in expected.items() for name in ("gpu", "*")}
     assert demand(fleet, request_) == expected_lines
 
 
 def test_the_largest_alternative_counts_once_over_all_classes():
-    alternative = {"name": "small", "deviceClassName": "gpu", "selectors": [PICKY], "count": 3}
+    alternative = {"name": "small", "deviceClassName": "gpu", "selectors": [SELECTS_SMALL], "count": 3}
     other = {"name": "other", "deviceClassName": "elsewhere", "count": 2}
-    assert demand(PAIRS, {"name": "r", "firstAvailable": [alternative, other]}) == {
+    assert demand(PAIRS_OF_NODES, {"name": "r", "firstAvailable": [alternative, other]}) == {
         "gpu/devices": 3,
         "gpu/memory": 30,
         "elsewhere/devices": 2,
@@ -108,40 +109,40 @@ def test_the_largest_alternative_counts_once_over_all_classes():
 
 
 def test_admin_access_counts_nothing_and_requests_add_up():
-    assert demand(PAIRS, exactly(adminAccess=True)) == {}
-    assert demand(PAIRS, exactly(), exactly(), exactly(adminAccess=True))["gpu/memory"] == 160
+    assert demand(PAIRS_OF_NODES, exactly(adminAccess=True)) == {}
+    assert demand(PAIRS_OF_NODES, exactly(), exactly(), exactly(adminAccess=True))["gpu/memory"] == 160
 
 
 def test_a_request_too_long_to_scan_counts_as_written():
     request = exactly(count=2, capacity={"requests": {"memory": "20"}})
-    assert demand(PAIRS, request, steps=2)["gpu/memory"] == 40
-    assert demand(PAIRS, request)["gpu/memory"] == 160
+    assert demand(PAIRS_OF_NODES, request, steps=2)["gpu/memory"] == 40
+    assert demand(PAIRS_OF_NODES, request)["gpu/memory"] == 160
 
 
 STEPS_PER_CALL = 8_000
 
 
-def scan_in_calls(spec, demands, stock_):
+def scan_in_calls(spec, demands, fleet):
     """Repeat the call until the scan is complete; return the number of calls and the bound."""
     for calls in range(1, 100):
         try:
-            return calls, demands.most_held(spec, stock_, Budget(STEPS_PER_CALL))
+            return calls, demands.most_held(spec, fleet, Budget(STEPS_PER_CALL))
         except OutOfBudget:
             continue
     pytest.fail("the scan never ends")
 
 
 def test_a_selector_that_takes_several_calls_is_still_evaluated():
-    text = " && ".join([PICKY["cel"]["expression"]] * 175)
+    text = " && ".join([SELECTS_SMALL["cel"]["expression"]] * 175)
     spec = convert({"devices": {"requests": [exactly(selectors=[{"cel": {"expression": text}}])]}}, ResourceClaimSpec)
     assert 9_000 < len(text) < 10_240
-    calls, bound = scan_in_calls(spec, Demands(), PAIRS)
+    calls, bound = scan_in_calls(spec, Demands(), PAIRS_OF_NODES)
     assert calls > 1
-    assert bound == Demands().upper_bound(spec, PAIRS)
+    assert bound == Demands().upper_bound(spec, PAIRS_OF_NODES)
     assert bound["gpu", "memory"] == 10 * 10**9
 
 
-def test_a_device_that_exceeds_a_whole_budget_ends_the_scan():
+def test_a_device_whose_selector_exceeds_a_whole_budget_ends_the_scan():
     numbers = list(range(150))
     text = f"{numbers}.all(a, {numbers}.all(b, a + b >= 0))"
     capacity = {"requests": {"memory": "20"}}
@@ -149,7 +150,7 @@ def test_a_device_that_exceeds_a_whole_budget_ends_the_scan():
         {"devices": {"requests": [exactly(selectors=[{"cel": {"expression": text}}], capacity=capacity)]}},
         ResourceClaimSpec,
     )
-    calls, bound = scan_in_calls(spec, Demands(), PAIRS)
+    calls, bound = scan_in_calls(spec, Demands(), PAIRS_OF_NODES)
     assert calls < 5
     assert bound["gpu", "memory"] == 20 * 10**9
 
@@ -158,11 +159,13 @@ def test_a_demand_is_cached_until_the_published_slices_change():
     demands = Demands()
     spec = convert({"devices": {"requests": [exactly()]}}, ResourceClaimSpec)
     key = "gpu", "memory"
-    assert demands.upper_bound(spec, PAIRS)[key] == 80 * 10**9
+    assert demands.upper_bound(spec, PAIRS_OF_NODES)[key] == 80 * 10**9
     first_node, second_node = (slice_(at, device("d0", "160"), pool=at, nodeName=at) for at in "ef")
-    assert demands.upper_bound(spec, PAIRS.with_object(first_node))[key] == 80 * 10**9
-    assert demands.upper_bound(spec, PAIRS.with_object(first_node).with_object(second_node))[key] == 160 * 10**9
-    assert demands.upper_bound(spec, PAIRS)[key] == 80 * 10**9
+    assert demands.upper_bound(spec, PAIRS_OF_NODES.with_object(first_node))[key] == 80 * 10**9
+    assert (
+        demands.upper_bound(spec, PAIRS_OF_NODES.with_object(first_node).with_object(second_node))[key] == 160 * 10**9
+    )
+    assert demands.upper_bound(spec, PAIRS_OF_NODES)[key] == 80 * 10**9
 
 
 def spec_of(**fields):
@@ -172,9 +175,9 @@ def spec_of(**fields):
 def scan_changing_stocks(demands, spec, stocks, steps):
     """Repeat the call with `steps` steps, each time with the next stock; return the bound and the number of calls."""
     for call in range(10_000):
-        stock_ = stocks[min(call, len(stocks) - 1)]
+        fleet = stocks[min(call, len(stocks) - 1)]
         try:
-            return demands.most_held(spec, stock_, Budget(steps)), call + 1
+            return demands.most_held(spec, fleet, Budget(steps)), call + 1
         except OutOfBudget:
             continue
     raise AssertionError("the scan never ends")
@@ -230,7 +233,9 @@ def test_distinct_requests_do_not_fill_the_demand_cache():
     assert sum(len(scan.scanned) for scan in scans.values()) <= 120
     demands_of_few_slices = Demands()
     for number in range(500):
-        demands_of_few_slices.most_held(spec_of(capacity={"requests": {"memory": f"{number}"}}), PAIRS, Budget())
+        demands_of_few_slices.most_held(
+            spec_of(capacity={"requests": {"memory": f"{number}"}}), PAIRS_OF_NODES, Budget()
+        )
     assert len(vars(demands_of_few_slices)["_scans"]) <= 256
 
 

@@ -149,7 +149,7 @@ def test_hostile_quotas_are_bounded():
     quota_of_many_keys = parse_quota(quota_samples.scoped_quota(hard))
     assert len(list(limits_of(quota_of_many_keys))) == 64
     mistakes = misread(quota_of_many_keys)
-    assert "9931 more" in mistakes
+    assert "9931 more" in mistakes  # of 10,000 keys, 64 apply and 5 are named
     assert len(mistakes) < 600
     quota_of_huge_amounts = parse_quota(
         quota_samples.scoped_quota({"a/devices": "1e4000", "b/devices": "-5", "c/memory": "-1e4000"})
@@ -178,7 +178,7 @@ def test_a_quota_applies_to_pods_of_its_priority_classes(requirement, classes):
     assert {name for name in ("", "high", "low") if in_scope(quota, name)} == classes
 
 
-def test_requirements_of_a_scope_are_met_together():
+def test_a_pod_must_meet_all_requirements_of_a_scope():
     requirements = quota_samples.scope("Exists"), quota_samples.scope("NotIn", "low")
     quota = parse_quota(quota_samples.scoped_quota({"gpu/devices": 1}, *requirements))
     assert [in_scope(quota, name) for name in ("", "high", "low")] == [False, True, False]
@@ -186,7 +186,12 @@ def test_requirements_of_a_scope_are_met_together():
 
 def test_a_scoped_quota_counts_claims_of_matching_pods_only():
     pods = {name: Pod(spec=PodSpec(priority_class_name=name)) for name in ("high", "low")}
-    claims = [held_by("a", "high"), held_by("b", "low"), held_by("c", "low", "high"), held_by("d")]
+    claims = [
+        claim_of_pods("a", "high"),
+        claim_of_pods("b", "low"),
+        claim_of_pods("c", "low", "high"),
+        claim_of_pods("d"),
+    ]
     stock = STOCK.with_all(claims)
 
     def count_used(*requirement):
@@ -202,7 +207,7 @@ def test_a_scoped_quota_counts_claims_of_matching_pods_only():
     assert count_used("DoesNotExist") == 1, "a claim without pods does not count as a claim without priority class"
 
 
-class Unwalked(dict):
+class NotIterable(dict):
     """Claims that can be looked up by key but not iterated."""
 
     def __iter__(self):
@@ -212,13 +217,14 @@ class Unwalked(dict):
 
 
 def test_a_scoped_quota_is_counted_without_iterating_over_all_claims():
-    stock = STOCK.with_all([held_by("a")])
-    stock = replace(stock, claims=Unwalked(stock.claims))
+    stock = STOCK.with_all([claim_of_pods("a")])
+    stock = replace(stock, claims=NotIterable(stock.claims))
     quota = parse_quota(quota_samples.scoped_quota({"gpu/devices": 9}, quota_samples.scope("DoesNotExist")))
     assert held_of_quota(quota, stock, lambda *_: None)["gpu", "devices"] == 10**9
 
 
-def held_by(name, *pods):
+def claim_of_pods(name, *pods):
+    """Make a claim that holds a device and is reserved for these pods."""
     claim_ = holding(name, {})
     consumers = tuple(ResourceClaimConsumerReference(resource="pods", name=pod) for pod in pods)
     return replace(claim_, status=replace(claim_.status, reserved_for=consumers))
@@ -229,8 +235,8 @@ def test_the_wildcard_class_counts_every_device_in_scope():
     stock = STOCK.with_object(holding("a", {}, class_name="other"))
     requested = amounts([holding("b", {}, {})])
     held_by_claims = partial(held_of_quota, stock=stock, find_pod=lambda *_: None)
-    for priority_class, lines_ in (("", 1), ("high", 2)):
+    for priority_class, line_count in (("", 1), ("high", 2)):
         lines = quota_lines(quotas, ("team", priority_class), requested, held_by_claims)
-        assert len(lines) == lines_
+        assert len(lines) == line_count
         assert str(lines[0]) == "quota team/q: */devices: 2 requested, 1 of 2 used; at most 1 can be requested"
     assert quota_lines(quotas, ("other", ""), requested, held_by_claims) == ()

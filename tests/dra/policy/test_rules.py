@@ -12,6 +12,7 @@ from tests.dra.samples import DRIVER, compatibility, consuming, holding, node, s
 POOL = (DRIVER, "p")
 
 
+# The state of a counter set is the groups that its devices in use have in common, or None if no device is in use.
 @pytest.mark.parametrize(
     ("state", "groups", "admitted", "next_state"),
     [
@@ -38,7 +39,7 @@ def test_a_device_without_groups_fits_every_group_as_proposed():
     assert own_state(("a",), wild=True) == {"a"}
 
 
-def test_two_of_three_overlapping_groups_fit_but_not_three():
+def test_three_devices_with_only_pairwise_common_groups_do_not_fit():
     state_of_two = join(own_state("ab"), own_state("bc"))
     assert admits(own_state("ab"), own_state("ca"))
     assert not admits(state_of_two, own_state("ca"))
@@ -55,19 +56,19 @@ def test_a_device_without_a_slice_does_not_count_for_groups():
     assert group_states(pool, stock.use(POOL), Rules()) == {"s": {"a"}}
 
 
-def mode(name, physical, mode_=None):
-    attributes = {"physicalDevice": {"string": physical}, **({"mode": {"string": mode_}} if mode_ else {})}
+def device_in_mode(name, physical, mode=None):
+    attributes = {"physicalDevice": {"string": physical}, **({"mode": {"string": mode}} if mode else {})}
     return {"name": name, "attributes": attributes}
 
 
 # F: the full device (pattern 1 of the proposal). P1, P2: hardware partitions of it (pattern 2). S: a software partition of it.
 # G: another full device.
 DEVICES = [
-    mode("F", "dev-0", "full"),
-    mode("P1", "dev-0", "hardware-partitioned"),
-    mode("P2", "dev-0", "hardware-partitioned"),
-    mode("S", "dev-0", "software"),
-    mode("G", "dev-1"),
+    device_in_mode("F", "dev-0", "full"),
+    device_in_mode("P1", "dev-0", "hardware-partitioned"),
+    device_in_mode("P2", "dev-0", "hardware-partitioned"),
+    device_in_mode("S", "dev-0", "software"),
+    device_in_mode("G", "dev-1"),
 ]
 RULES = [
     compatibility(
@@ -100,9 +101,9 @@ def conflicts(*rules, devices=DEVICES):
     ],
 )
 def test_the_patterns_of_the_proposal_hold_in_pool_scope(first, other, is_permitted):
-    conflicting = conflicts(*RULES)
-    assert (other not in conflicting.get(first, ())) is is_permitted
-    assert (first not in conflicting.get(other, ())) is is_permitted
+    conflicts_by_device = conflicts(*RULES)
+    assert (other not in conflicts_by_device.get(first, ())) is is_permitted
+    assert (first not in conflicts_by_device.get(other, ())) is is_permitted
 
 
 def test_scope_counter_set_does_not_restrict_devices_of_other_hardware():
@@ -110,24 +111,30 @@ def test_scope_counter_set_does_not_restrict_devices_of_other_hardware():
         {**device, **consuming(device["name"], **{device["attributes"]["physicalDevice"]["string"]: {"c": "0"}})}
         for device in map(dict, DEVICES)
     ]
-    devices = [{**device, "attributes": old["attributes"]} for device, old in zip(devices, DEVICES, strict=True)]
+    devices = [
+        {**device, "attributes": original["attributes"]} for device, original in zip(devices, DEVICES, strict=True)
+    ]
     counters = slice_("c", count=2, counters={"dev-0": {"c": "1"}, "dev-1": {"c": "1"}})
     stock = Stock.of(slices=[slice_("a", *devices, count=2), counters], nodes=[node()])
     narrow = [compatibility("hardware", RULES[1].spec.compatible_only_with, RULES[1].spec.selector, scope="counterSet")]
-    conflicting = Rules(narrow).conflicts(stock.pools("n0")[0])
-    assert "G" not in conflicting.get("P1", ())
-    assert "S" in conflicting["P1"]
+    conflicts_by_device = Rules(narrow).conflicts(stock.pools("n0")[0])
+    assert "G" not in conflicts_by_device.get("P1", ())
+    assert "S" in conflicts_by_device["P1"]
 
 
 def test_a_rule_that_is_false_forbids_all_other_devices():
-    conflicting = conflicts(compatibility("alone", "false"), devices=[mode("x", "dev-0"), mode("y", "dev-0")])
-    assert conflicting == {"x": {"y"}, "y": {"x"}}
+    conflicts_by_device = conflicts(
+        compatibility("alone", "false"), devices=[device_in_mode("x", "dev-0"), device_in_mode("y", "dev-0")]
+    )
+    assert conflicts_by_device == {"x": {"y"}, "y": {"x"}}
 
 
 @pytest.mark.parametrize("expression", ["device.attributes[", 'device.attributes["other"].x == 1', "1"])
 def test_a_rule_that_cannot_be_evaluated_permits_no_other_device(expression):
-    conflicting = conflicts(compatibility("broken", expression), devices=[mode("x", "dev-0"), mode("y", "dev-0")])
-    assert conflicting == {"x": {"y"}, "y": {"x"}}
+    conflicts_by_device = conflicts(
+        compatibility("broken", expression), devices=[device_in_mode("x", "dev-0"), device_in_mode("y", "dev-0")]
+    )
+    assert conflicts_by_device == {"x": {"y"}, "y": {"x"}}
 
 
 def test_the_conflicting_devices_in_use_are_listed():
@@ -145,8 +152,8 @@ def conflicts_in_and_across_pools(scope="node", expression="false", **where):
 
 
 def test_a_node_rule_covers_every_pool_of_the_node():
-    beyond = {(DRIVER, "q", "x"), (DRIVER, "q", "z")}
-    assert conflicts_in_and_across_pools() == ({"y"}, beyond)
+    in_other_pool = {(DRIVER, "q", "x"), (DRIVER, "q", "z")}
+    assert conflicts_in_and_across_pools() == ({"y"}, in_other_pool)
     assert conflicts_in_and_across_pools("pool") == ({"y"}, frozenset())
     assert conflicts_in_and_across_pools("counterSet") == (frozenset(), frozenset())
     assert conflicts_in_and_across_pools(expression="true") == (frozenset(), frozenset())
@@ -158,9 +165,9 @@ def test_a_node_rule_covers_one_driver_on_one_node():
     on_n0, on_n1 = {"name": "x", "nodeName": "n0"}, {"name": "z", "nodeName": "n1"}
     slices = [slice_("a", "x"), slice_("b", on_n0, on_n1, pool="q", perDeviceNodeSelection=True)]
     pools = Stock.of(slices=slices, nodes=[node()]).pools("n0")
-    conflicting = Rules([compatibility("r", "false", scope="node")]).conflicts_across(pools, "n0")
-    assert conflicting[POOL] == {"x": {(DRIVER, "q", "x")}}
-    assert "z" not in conflicting[DRIVER, "q"]
+    conflicts_by_device = Rules([compatibility("r", "false", scope="node")]).conflicts_across(pools, "n0")
+    assert conflicts_by_device[POOL] == {"x": {(DRIVER, "q", "x")}}
+    assert "z" not in conflicts_by_device[DRIVER, "q"]
 
 
 def test_a_node_rule_ignores_devices_of_other_nodes():

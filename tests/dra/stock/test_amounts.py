@@ -23,10 +23,10 @@ REQUESTS = [
     {"name": "other", "exactly": {"deviceClassName": "big"}},
 ]
 
-names = st.sampled_from
-consumed_amounts = st.dictionaries(names(CAPACITIES), st.integers(0, 9).map(str), max_size=2)
+sampled = st.sampled_from
+consumed_amounts = st.dictionaries(sampled(CAPACITIES), st.integers(0, 9).map(str), max_size=2)
 published_amounts = st.dictionaries(
-    names(CAPACITIES), st.integers(0, 9).map(lambda number: {"value": str(number)}), max_size=3
+    sampled(CAPACITIES), st.integers(0, 9).map(lambda number: {"value": str(number)}), max_size=3
 )
 
 
@@ -34,11 +34,11 @@ published_amounts = st.dictionaries(
 def results(draw):
     share = draw(st.booleans())
     return {
-        "request": draw(names(["r", "r/x", "r/y", "other", "unknown"])),
+        "request": draw(sampled(["r", "r/x", "r/y", "other", "unknown"])),
         "driver": DRIVER,
-        "pool": draw(names("pq")),
-        "device": draw(names([*DEVICE_NAMES, "unpublished"])),
-        "adminAccess": draw(names([None, None, True])),
+        "pool": draw(sampled("pq")),
+        "device": draw(sampled([*DEVICE_NAMES, "unpublished"])),
+        "adminAccess": draw(sampled([None, None, True])),
         "shareID": "one" if share else None,
         "consumedCapacity": draw(consumed_amounts) if share else None,
     }
@@ -46,14 +46,14 @@ def results(draw):
 
 @st.composite
 def claims(draw):
-    given_ = draw(st.lists(results(), max_size=3))
-    allocation = {"devices": {"results": given_}}
-    if node := draw(names(["", "n0", "n1"])):
+    drawn_results = draw(st.lists(results(), max_size=3))
+    allocation = {"devices": {"results": drawn_results}}
+    if node := draw(sampled(["", "n0", "n1"])):
         only = {"key": "metadata.name", "operator": "In", "values": [node]}
         allocation["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [only]}]}
-    status = {"allocation": allocation} if given_ else {}
-    spec = {"devices": {"requests": [draw(names(REQUESTS))]}}
-    meta = {"name": draw(names("cd")), "namespace": draw(names(["team", "default", ""]))}
+    status = {"allocation": allocation} if drawn_results else {}
+    spec = {"devices": {"requests": [draw(sampled(REQUESTS))]}}
+    meta = {"name": draw(sampled("cd")), "namespace": draw(sampled(["team", "default", ""]))}
     return convert({"metadata": meta, "spec": spec, "status": status}, ResourceClaim)
 
 
@@ -73,33 +73,33 @@ def partition(name, capacity):
 
 
 @st.composite
-def pages(draw):
+def slices(draw):
     devices = []
-    for name in draw(st.sets(names(DEVICE_NAMES))):
+    for name in draw(st.sets(sampled(DEVICE_NAMES))):
         whole_device = {
             "name": name,
             "capacity": draw(published_amounts),
             "attributes": {"profile": {"string": "whole"}},
         }
         devices.append(partition(name, draw(published_amounts)) if draw(st.booleans()) else whole_device)
-    where = draw(names([{"node": "n0"}, {"node": "n1"}, {"node": "", "allNodes": True}]))
-    return slice_(draw(names("stu")), *devices, pool=draw(names("pq")), generation=draw(st.integers(1, 2)), **where)
+    where = draw(sampled([{"node": "n0"}, {"node": "n1"}, {"node": "", "allNodes": True}]))
+    return slice_(draw(sampled("stu")), *devices, pool=draw(sampled("pq")), generation=draw(st.integers(1, 2)), **where)
 
 
 changes = st.one_of(
     st.builds(lambda obj: lambda stock: stock.with_object(obj), claims()),
-    st.builds(lambda obj: lambda stock: stock.with_object(obj), pages()),
-    st.builds(lambda name: lambda stock: stock.with_object(rule(device=name)), names(DEVICE_NAMES)),
-    st.builds(lambda some: lambda stock: stock.with_all(some), st.lists(claims() | pages(), max_size=3)),
+    st.builds(lambda obj: lambda stock: stock.with_object(obj), slices()),
+    st.builds(lambda name: lambda stock: stock.with_object(rule(device=name)), sampled(DEVICE_NAMES)),
+    st.builds(lambda some: lambda stock: stock.with_all(some), st.lists(claims() | slices(), max_size=3)),
     st.builds(
         lambda some, gone: lambda stock: stock.with_all(some, gone),
         st.lists(claims(), max_size=2),
-        st.lists(claims() | pages(), max_size=2),
+        st.lists(claims() | slices(), max_size=2),
     ),
     st.builds(
-        lambda key: lambda stock: stock.without("ResourceClaim", key), names(["team/c", "default/c", "default/d"])
+        lambda key: lambda stock: stock.without("ResourceClaim", key), sampled(["team/c", "default/c", "default/d"])
     ),
-    st.builds(lambda key: lambda stock: stock.without("ResourceSlice", key), names("stu")),
+    st.builds(lambda key: lambda stock: stock.without("ResourceSlice", key), sampled("stu")),
     st.just(lambda stock: stock.idle()),
     st.just(
         lambda stock: Stock.of(slices=stock.slices.values(), rules=stock.rules.values(), claims=stock.claims.values())
@@ -143,15 +143,15 @@ def holders(stock):
 def amounts_of_result(result, node, stock):
     if result.share_id:
         return [(resource, amount.nano) for resource, amount in result.consumed_capacity.items()]
-    published_amounts = []
+    published_devices = []
     for page in stock.pages_of.get((result.driver, result.pool), ()):
         where = page.slice.spec.node_name or ""
         for device in page.devices:
             if device.name == result.device and (not node or where in (node, "")):
                 stranger = bool(where) if not node else not where
-                published_amounts.append((stranger, -page.generation, device))
-    published_amounts.sort(key=lambda entry: entry[:2])
-    first_device = [device for _, _, device in published_amounts][:1]
+                published_devices.append((stranger, -page.generation, device))
+    published_devices.sort(key=lambda entry: entry[:2])
+    first_device = [device for _, _, device in published_devices][:1]
     parts = [(resource, amount.value.nano) for device in first_device for resource, amount in device.capacity.items()]
     if any(device.consumes_counters for device in first_device):
         parts += [
@@ -193,7 +193,7 @@ def test_a_recreated_claim_counts_for_its_own_class():
     assert stock.sums == {"team": {("small", DEVICES): 10**9, (ALL_CLASSES, DEVICES): 10**9}}
 
 
-def test_a_device_with_negative_capacity_makes_no_room():
+def test_negative_published_amounts_do_not_reduce_the_sums():
     """The API server accepts negative amounts, and a node may publish them."""
     negative = {"name": "d0", "capacity": {"memory": {"value": "-80Gi"}}} | partition("d0", {})
     negative["capacity"] = {"memory": {"value": "-80Gi"}}

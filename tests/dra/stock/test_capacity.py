@@ -8,8 +8,8 @@ from dra.quantity import Quantity
 from dra.stock.capacity import charge, charges
 from dra.wire import convert
 
-RANGE = {"default": "4", "validRange": {"min": "4", "max": "12", "step": "3"}}
-VALUES = {"default": "2", "validValues": ["2", "4", "8"]}
+RANGE_POLICY = {"default": "4", "validRange": {"min": "4", "max": "12", "step": "3"}}
+VALUES_POLICY = {"default": "2", "validValues": ["2", "4", "8"]}
 
 
 def capacity(value, policy=None):
@@ -17,6 +17,7 @@ def capacity(value, policy=None):
 
 
 def charged(request, value, policy=None):
+    """Return the amount that a request consumes of a capacity of this value; None if the device cannot serve it."""
     charges_ = charges({"c": Quantity.parse(request)} if request else {}, {"c": capacity(value, policy)})
     return None if charges_ is None else str(charges_["c"])
 
@@ -28,15 +29,15 @@ def charged(request, value, policy=None):
         (None, {"default": "3"}, "3"),
         ("5", None, "5"),
         ("5", {"default": "3"}, "5"),
-        *[(amount, RANGE, "4") for amount in ("0", "1", "4", "-7")],
-        ("5", RANGE, "7"),
-        ("7", RANGE, "7"),
-        ("10", RANGE, "10"),
-        *[(amount, RANGE, None) for amount in ("11", "12", "13")],
-        ("0", VALUES, "2"),
-        ("3", VALUES, "4"),
-        ("8", VALUES, "8"),
-        ("9", VALUES, None),
+        *[(amount, RANGE_POLICY, "4") for amount in ("0", "1", "4", "-7")],
+        ("5", RANGE_POLICY, "7"),
+        ("7", RANGE_POLICY, "7"),
+        ("10", RANGE_POLICY, "10"),
+        *[(amount, RANGE_POLICY, None) for amount in ("11", "12", "13")],
+        ("0", VALUES_POLICY, "2"),
+        ("3", VALUES_POLICY, "4"),
+        ("8", VALUES_POLICY, "8"),
+        ("9", VALUES_POLICY, None),
         ("250m", {"default": "100m", "validRange": {"min": "100m", "step": "100m"}}, "300m"),
         ("1500m", {"default": "1", "validRange": {"min": "1", "step": "1"}}, "2"),
         ("5", {"default": "1", "validRange": {"min": "1", "max": "6"}}, "5"),
@@ -62,7 +63,7 @@ def test_capacities_that_are_not_requested_are_charged_too():
 
 
 @pytest.mark.parametrize("request_", ["1500001u", "9223372036854775807"])
-def test_an_uncountable_request_is_an_error_not_a_refusal(request_):
+def test_an_uncountable_request_is_an_error_and_not_a_refusal(request_):
     policy = {"default": "1", "validRange": {"min": "1", "step": "1"}}
     with pytest.raises(CapacityError):
         charge(Quantity.parse(request_), capacity("16", policy))

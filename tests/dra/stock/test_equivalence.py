@@ -1,3 +1,5 @@
+"""Devices with the same token differ only in their names and attributes, and in fields that the allocator does not compare."""
+
 from weakref import WeakSet
 
 from dra.objects import Device
@@ -41,7 +43,7 @@ def test_devices_with_different_bodies_are_distinguished():
     assert body(device("a", "80Gi")) is not body(device("a", "40Gi"))
 
 
-WHOLE = {
+FULL_DEVICE = {
     "name": "a",
     "capacity": {
         "memory": {
@@ -85,14 +87,16 @@ def changed(value, path=()):
 
 
 def test_every_field_distinguishes_devices_except_the_excluded_ones():
-    assert set(WHOLE) == set(Device.__struct_encode_fields__) - {"attributes"}, "add the new field to WHOLE"
-    token = body(convert(WHOLE, Device))
-    distinguished = {path: body(convert(changed_value, Device)) is not token for path, changed_value in changed(WHOLE)}
-    assert len(distinguished) == 24
+    assert set(FULL_DEVICE) == set(Device.__struct_encode_fields__) - {"attributes"}, "add the new field to FULL_DEVICE"
+    token = body(convert(FULL_DEVICE, Device))
+    is_distinguished = {
+        path: body(convert(changed_value, Device)) is not token for path, changed_value in changed(FULL_DEVICE)
+    }
+    assert len(is_distinguished) == 24
     binding = {("bindsToNode",), ("bindingConditions",), ("bindingFailureConditions",)}
-    counted = {("nodeAllocatableResources", "cpu", "overhead", "perPod")}
-    not_distinguished = {path for path, differs in distinguished.items() if not differs}
-    assert not_distinguished == {("name",), ("taints", "timeAdded")} | binding | counted
+    counted_by_the_scheduler = {("nodeAllocatableResources", "cpu", "overhead", "perPod")}
+    not_distinguished = {path for path, differs in is_distinguished.items() if not differs}
+    assert not_distinguished == {("name",), ("taints", "timeAdded")} | binding | counted_by_the_scheduler
 
 
 def test_the_fields_left_out_of_device_equivalence_exist():

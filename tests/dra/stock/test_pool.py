@@ -152,10 +152,10 @@ def test_a_slice_with_counters_yields_no_devices():
     ],
 )
 def test_two_reachable_devices_of_one_name_invalidate_the_pool(first, second, is_valid):
-    pool = [slice_("a", "x", count=2, **first), slice_("b", "x", count=2, **second)]
-    assert bool(usable(pool)) is is_valid
-    (pool_,) = pools(*pool, seen_by=node(zone="a"))
-    assert (pool_.status is PoolStatus.OK) is is_valid
+    slices = [slice_("a", "x", count=2, **first), slice_("b", "x", count=2, **second)]
+    assert bool(usable(slices)) is is_valid
+    (pool,) = pools(*slices, seen_by=node(zone="a"))
+    assert (pool.status is PoolStatus.OK) is is_valid
 
 
 def test_a_pool_whose_devices_use_undeclared_counters_is_invalid():
@@ -191,8 +191,8 @@ def test_a_node_cannot_disturb_the_pool_of_another_node(choose, stolen):
         slice_("c", node="n1", count=2, counters={"k": {"m": "4"}}),
         slice_("s", "y", pool="q", **SHARED),
     ]
-    names = () if "counters" in stolen else ("x",)
-    lies = [slice_(f"lie-{pool}", *names, pool=pool, **stolen) for pool in ("p", "q")]
+    device_names = () if "counters" in stolen else ("x",)
+    lies = [slice_(f"lie-{pool}", *device_names, pool=pool, **stolen) for pool in ("p", "q")]
     assert set(names_kept_by(choose, *honest_slices)) == {"a", "c", "s"}
     assert set(names_kept_by(choose, *honest_slices, *lies)) >= {"a", "c", "s"}
     assert set(names_kept_by(choose, *lies, *honest_slices)) >= {"a", "c", "s"}
@@ -235,8 +235,8 @@ def test_a_claim_prefers_the_device_of_its_own_node(claim_node, expected_node):
 
 
 def test_an_unusable_pool_lists_its_own_slices_first():
-    stolen = slice_("lie", "x", count=2)
+    slice_of_another_node = slice_("other", "x", count=2)
     own_slices = slice_("a", "x", node="n1", count=3), slice_("old", "z", node="n1", generation=0)
-    (pool,) = pools(stolen, *own_slices, slice_("all", "y", generation=0, **SHARED), seen_by=node("n1"))
+    (pool,) = pools(slice_of_another_node, *own_slices, slice_("all", "y", generation=0, **SHARED), seen_by=node("n1"))
     assert pool.status is PoolStatus.INCOMPLETE
-    assert [slice_of_pool.name for slice_of_pool in pool.unusable] == ["a", "old", "all", "lie"]
+    assert [slice_of_pool.name for slice_of_pool in pool.unusable] == ["a", "old", "all", "other"]

@@ -1,4 +1,7 @@
-"""The stock: changes update its indexes, share unchanged parts, and return the nodes that they affect."""
+"""The stock, which is the devices, nodes and claims that the allocator knows.
+
+Changes update its indexes, share unchanged parts, and return the nodes that they affect.
+"""
 
 import random
 
@@ -184,7 +187,7 @@ def test_a_stock_is_immutable_once_handed_out():
     assert stock.changed_since(second) is None
 
 
-def test_a_trial_leaves_the_history_unchanged():
+def test_discarded_successors_leave_the_history_unchanged():
     stock = Stock.of(slices=[slice_("a", "x")])
     stock.with_object(holding("c", "x")).with_object(holding("d", "x"))
     assert stock.with_object(node()).changed_since(stock) == {"n0"}
