@@ -142,7 +142,7 @@ def test_a_selector_that_takes_several_calls_is_still_evaluated():
     assert bound["gpu", "memory"] == 10 * 10**9
 
 
-def test_a_device_whose_selector_exceeds_a_whole_budget_ends_the_scan():
+def test_a_device_whose_selector_exceeds_the_budget_ends_the_scan():
     numbers = list(range(150))
     text = f"{numbers}.all(a, {numbers}.all(b, a + b >= 0))"
     capacity = {"requests": {"memory": "20"}}

@@ -74,7 +74,7 @@ def test_parameters_of_another_kind_for_a_request_are_reported():
     )
 
 
-def test_an_entry_that_names_a_request_of_another_kind_is_reported():
+def test_an_entry_naming_a_request_of_another_kind_is_reported():
     three_requests = TWO_REQUESTS + "\n    - {name: three, exactly: {deviceClassName: c}}"
     two_of_three = claim(three_requests, config(entry(GPU, typed("GpuConfig"), ["one", "two"])))
     assert codes_and_paths(two_of_three, TWO_CLASSES) == {("D705", f"{PARAMETERS}/kind")}
@@ -87,7 +87,7 @@ REQUEST_WITH_ALTERNATIVES = """    - {name: one, exactly: {deviceClassName: c}}
     - {name: two, firstAvailable: [{name: a, deviceClassName: c}, {name: b, deviceClassName: c}]}"""
 
 
-def test_an_entry_that_names_a_request_with_alternatives_is_reported():
+def test_an_entry_naming_a_request_with_alternatives_is_reported():
     gpu = typed("GpuConfig")
     text = claim(REQUEST_WITH_ALTERNATIVES, config(entry(GPU, gpu, ["two"])))
     assert codes_and_paths(text, GPU_CLASS) == {("D707", "/spec/devices/config/0/requests/0")}

@@ -93,7 +93,7 @@ def test_a_device_that_takes_a_whole_counter_needs_no_group():
     )
 
 
-def test_groups_of_all_devices_or_of_one_are_reported_as_ineffective():
+def test_groups_of_all_devices_or_one_are_reported_as_ineffective():
     assert codes(pool(consumer("a", groups="one"), consumer("b", groups="one, two"))) == {"D415"}
     assert codes(pool(consumer("a", groups="one"), consumer("b", groups="two"), consumer("c", groups="two"))) == {
         "D415"
@@ -123,7 +123,7 @@ def test_upper_case_in_a_driver_name_is_a_warning():
     assert codes(slice_(devices=GPU, driver="GPU.example.com")) == {"D411"}
 
 
-def test_counters_and_devices_in_one_slice_are_reported_with_a_remedy():
+def test_counters_and_devices_in_one_slice_are_an_error_with_remedy():
     text = slice_(devices=GPU) + "  sharedCounters: [{name: set, counters: {a: {value: 1}}}]"
     assert codes(text) == {"D107"}
     assert any("slice of their own" in message for message in messages(text))

@@ -43,6 +43,7 @@ def fill(cluster):
 
 @asynccontextmanager
 async def running(cluster, source=None, **settings):
+    """Run a service with the configuration of `source` and changed settings; yield its addresses and its task."""
     free_address = Address("127.0.0.1", 0)
     defaults = {
         "identity": "a",

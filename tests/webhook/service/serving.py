@@ -65,6 +65,8 @@ class Allowing:
 
 
 class Running(SimpleNamespace):
+    """A started server with its decider and metrics, and clients for it."""
+
     async def connect(self, peer="127.0.0.1"):
         """Open a connection that is closed at the end of the test."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=self.tls, local_addr=(peer, 0))

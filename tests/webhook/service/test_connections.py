@@ -101,7 +101,7 @@ async def test_a_client_that_pipelines_requests_gets_only_the_first_answer(runni
         b"Host: y\r\n",
     ],
 )
-async def test_an_ambiguous_or_excessive_request_is_refused_and_its_connection_closed(running, headers):
+async def test_an_ambiguous_or_excessive_request_is_refused_and_disconnected(running, headers):
     data = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + headers + b"\r\nhello"
     ((reader, writer),) = await connections_with(running, 1, data + b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
     async with asyncio.timeout(PATIENCE):

@@ -1,4 +1,4 @@
-"""Pods that were admitted while the webhook was away are reported. If enabled, they are also evicted, at a limited rate."""
+"""Missed pods, which were admitted while the webhook was away, are reported. If enabled, they are also evicted, at a limited rate."""
 
 import re
 
@@ -118,7 +118,7 @@ NOT_CHECKED = {
 
 
 @pytest.mark.parametrize("case", NOT_CHECKED)
-def test_resource_names_are_not_checked_if_a_warning_would_not_help(case):
+def test_resource_names_are_not_checked_where_warnings_would_not_help(case):
     pod, webhook_state = NOT_CHECKED[case]
     assert find_unknown(wire.convert(pod, Pod), webhook_state) == {}
 
@@ -147,7 +147,7 @@ def test_the_policy_admits_the_controllers_events():
 
 
 @pytest.mark.parametrize(("mode", "events"), [("enforce", 1), ("warn", 1), ("observe", 0), ("off", 0)])
-async def test_a_misspelt_name_is_reported_only_in_enforce_and_warn_mode(mode, events):
+async def test_a_misspelt_name_is_reported_in_enforce_and_warn_mode(mode, events):
     cluster = Evicting()
     await create_pods(cluster, pending_pod(limits=UNKNOWN_RESOURCE, owner=None))
     await controller_of(cluster, webhook_state=state(mode=mode)).check()

@@ -49,7 +49,7 @@ def fenced_driver(fence=True, **extended_resources):
         fenced_driver(fence=False, default="leave", namespaces={"ml": "leave"}),
     ],
 )
-def test_settings_that_leave_no_pod_of_a_fenced_driver_are_valid(value):
+def test_settings_leaving_no_pod_of_a_fenced_driver_are_valid(value):
     assert configured(**value).file.bridge is not None
 
 

@@ -1,4 +1,4 @@
-"""The webhook considers nodes that an autoscaler can add only if it would otherwise refuse a pod."""
+"""Only if the webhook would otherwise refuse a pod, it considers the nodes that an autoscaler could add (the prospects)."""
 
 import msgspec
 import pytest
