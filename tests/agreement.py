@@ -57,7 +57,7 @@ class Scene(NamedTuple):
     around: Sequence[Object] = ()
     fleet: Sequence[Object] = ()
     configuration: Object | None = None
-    minor: int = 0
+    minor: int = 0  # of the server's Kubernetes version; 0 if the options name no version
 
     @property
     def name(self) -> str:
@@ -73,9 +73,8 @@ class Scene(NamedTuple):
 
 
 def outcome_of(keys: Mapping[Key, str]) -> str:
-    """Return the outcome of an object from the outcomes of its keys. Variables and runtime classes count only if the object has no request."""
-    requests = {place: outcome for place, outcome in keys.items() if "/" in place[1] or outcome != "left"} or keys
-    outcomes = set(requests.values())
+    """Return the outcome of an object from the outcomes of its keys. Variables and runtime classes that are left count only if the object has nothing else."""
+    outcomes = {outcome for (_, key), outcome in keys.items() if "/" in key or outcome != "left"} or set(keys.values())
     if "refused" in outcomes:
         return "refused"
     if outcomes & TRANSLATED_OUTCOMES and outcomes - TRANSLATED_OUTCOMES:
@@ -88,42 +87,44 @@ def outcome_of(keys: Mapping[Key, str]) -> str:
 
 # ---- Adapters: only this part knows options, fields and texts of the commands
 
-QUEUE_ENTRY = re.compile(r"container (\S+): (\S+): ")  # an entry of a queue, in survey's text
+# A container and a key, at the start of survey's message about an object that counts keys, such as a queue of Kueue.
+CONTAINER_AND_KEY = re.compile(r"container (\S+): (\S+): ")
 CODE = re.compile(r"\[([RD]\d{3})\]")
 # Messages of `explain` if a pod fits on a node, and if it fits on no node.
 ROOM = re.compile(
     r"devices for it are free(, and| on \d+ nodes)|device plugins have room|devices do not keep it|has room for it, and"
 )
 NO_ROOM = re.compile(r"no node could serve|no node has|and no node does$|but not where it may run|but pods before it")
-SEVERITY = ("served", "translated", "approximated", "left", "unknown", "refused")
+# If several decisions name one key, the last of these outcomes counts.
+OUTCOMES = ("served", "translated", "approximated", "left", "unknown", "refused")
 
 
 def outcome_in(key_or_decision: Mapping[str, Any]) -> str:
     """Return the outcome of a key or decision; fail if docs/translation.md does not define it."""
-    assert key_or_decision["outcome"] in SEVERITY, key_or_decision
+    assert key_or_decision["outcome"] in OUTCOMES, key_or_decision
     return str(key_or_decision["outcome"])
 
 
-def answer_in_decisions(
+def answer_from_decisions(
     decisions: Sequence[Mapping[str, Any]],
     refusals: Iterable[str] = (),
     texts: Iterable[str] = (),
     *,
     requests_devices: bool = True,
 ) -> Answer:
-    """Return the answer in decisions of translate and explain, or in keys of survey.
+    """Combine the decisions of translate and explain, or the keys of survey, into one answer.
 
-    Selectors and variables without another request count only if the object requests devices.
+    An object whose only keys are selectors and variables has an answer without keys, unless `requests_devices` is true.
     """
     keys: dict[Key, str] = {}
     selectors_left: set[Key] = set()  # selectors and annotations that a translation leaves in the object
     for decision in decisions:
-        place, outcome = (decision.get("container") or "", decision.get("key") or ""), outcome_in(decision)
-        if place[1] and SEVERITY.index(outcome) >= SEVERITY.index(keys.get(place, outcome)):
-            keys[place] = outcome
-        if not (place[0] or decision.get("dialect") or place[1].startswith("/")) and outcome in ("left", "unknown"):
-            selectors_left.add(place)
-    variables = {place for place, outcome in keys.items() if "/" not in place[1] and outcome == "left"}
+        container, key, outcome = decision.get("container") or "", decision.get("key") or "", outcome_in(decision)
+        if key and OUTCOMES.index(outcome) >= OUTCOMES.index(keys.get((container, key), outcome)):
+            keys[container, key] = outcome
+        if not (container or decision.get("dialect") or key.startswith("/")) and outcome in ("left", "unknown"):
+            selectors_left.add((container, key))
+    variables = {(container, key) for (container, key), outcome in keys.items() if "/" not in key and outcome == "left"}
     if not requests_devices and set(keys) <= {*selectors_left, *variables}:
         keys = {}
     # The refusal of a pod's own claims has no key. In a mode that admits the pod, the outcome is "left".
@@ -154,7 +155,7 @@ def translate(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     document = asked("translate", *files(scene, folder, "--inventory"), *options)
     (folder / "translated.json").write_text(as_list(document["items"]))
     texts = {name: [line for line in document[name] if line.startswith(scene.id)] for name in ("refusals", "warnings")}
-    return answer_in_decisions(
+    return answer_from_decisions(
         [decision for decision in document["decisions"] if decision["object"] == scene.id],
         texts["refusals"],
         texts["warnings"],
@@ -182,20 +183,20 @@ def survey(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
             scene.name,
         ):
             refusals = [key["detail"] for key in workload["keys"] if outcome_in(key) == "refused"]
-            return answer_in_decisions(workload["keys"], refusals)._replace(
+            return answer_from_decisions(workload["keys"], refusals)._replace(
                 outcome=workload["outcome"] or SILENT, mode=document["modes"].get(scene.namespace, "enforce")
             )
     queue_findings = [
         finding for finding in document["obstacles"] if (finding["code"], finding["object"]) == ("S020", scene.id)
     ]
-    places = [QUEUE_ENTRY.match(obstacle["message"]) for obstacle in queue_findings]
-    return answer_in_decisions(
-        [{"container": place[1], "key": place[2], "outcome": "left"} for place in places if place]
+    matches = [CONTAINER_AND_KEY.match(finding["message"]) for finding in queue_findings]
+    return answer_from_decisions(
+        [{"container": match[1], "key": match[2], "outcome": "left"} for match in matches if match]
     )
 
 
-def answer_in_simulation(pods: Sequence[Mapping[str, Any]], scene: Scene) -> Answer:
-    """Return the answer in the pods of a simulation."""
+def answer_from_simulation(pods: Sequence[Mapping[str, Any]], scene: Scene) -> Answer:
+    """Return the answer about the scene's object, from all simulated pods of a command."""
     pods_of_object = [pod for pod in pods if pod["pod"].startswith(f"{scene.namespace}/{scene.name}")]
     for pod in pods_of_object:
         if pod["summary"].startswith("refused: "):
@@ -203,13 +204,13 @@ def answer_in_simulation(pods: Sequence[Mapping[str, Any]], scene: Scene) -> Ans
     if not pods_of_object:
         return Answer()
     fits = {pod["node"] is not None for pod in pods_of_object}  # pods of one workload may compete for a node
-    # translate also judges a template without replicas.
+    # A workload without replicas has no simulated pod, but translate judges its template; here the template does not fit.
     fits |= {False for created in created_pods(scene.object) if not created.replicas}
     return Answer(refused=False, fits=fits.pop() if len(fits) == 1 else None, said=pods_of_object[0]["summary"])
 
 
 def simulate(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
-    return answer_in_simulation(asked("simulate", *files(scene, folder), *options)["pods"], scene)
+    return answer_from_simulation(asked("simulate", *files(scene, folder), *options)["pods"], scene)
 
 
 def explain(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
@@ -222,7 +223,7 @@ def explain(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     refusals = [text for gate in gates for text in gate["refusals"]]
     text = " ".join(pod["nextStep"]["message"] for pod in pods)
     decisions = [decision for gate in gates for decision in gate["decisions"]]
-    answer = answer_in_decisions(
+    answer = answer_from_decisions(
         decisions, refusals, requests_devices="it has no claims" not in text or "no claim replaces" in text
     )
     if not pods or refusals:
@@ -249,7 +250,7 @@ def resize(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     [(key, amount_text)] = requests
     name, amount = f"{scene.object['kind'].lower()}/{scene.name}", f"{key}=" + amount_text.strip('"')
     document = asked("resize", name, amount, "-n", scene.namespace, *files(scene, folder), *options)
-    return answer_in_simulation(document["pods"], scene)._replace(codes=frozenset())
+    return answer_from_simulation(document["pods"], scene)._replace(codes=frozenset())
 
 
 def demo(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
@@ -273,7 +274,7 @@ def dashboard(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     reading, configuration = state_of_server(scene)
     view = DashboardView(reading, configuration, draw_picture(reading, read_at="", source=""))
     question = WhatIfQuestion(json.dumps(scene.object))
-    return answer_in_simulation(msgspec.to_builtins(what_if(view, question, lambda: False).pods), scene)
+    return answer_from_simulation(msgspec.to_builtins(what_if(view, question, lambda: False).pods), scene)
 
 
 def webhook(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
@@ -291,7 +292,7 @@ def webhook(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
         if "patch" in response:
             pod = jsonpatch.apply_patch(pod, json.loads(base64.b64decode(response["patch"])))
     record = json.loads(pod["metadata"].get("annotations", {}).get(DECISION, "{}"))
-    moved = answer_in_decisions(record.get("decisions", ())).moved
+    moved = answer_from_decisions(record.get("decisions", ())).moved
     codes = CODE.findall(" ".join(messages)) if refused else ()
     return Answer(refused=refused, codes=frozenset(codes), moved=None if refused else moved, said=" ".join(messages))
 
@@ -337,7 +338,7 @@ def table(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     rows_of_object = [row for row in rows if (row["kind"], row["name"]) == (scene.object["kind"], scene.name)]
     keys = [{**row, "outcome": row["keyOutcome"]} for row in rows_of_object if row["keyOutcome"]]
     refusals = [row["detail"] for row in keys if row["outcome"] == "refused"]
-    return answer_in_decisions(keys, refusals)._replace(
+    return answer_from_decisions(keys, refusals)._replace(
         outcome=rows_of_object[0]["outcome"] or SILENT if rows_of_object else SILENT
     )
 
@@ -345,11 +346,11 @@ def table(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
 def sarif(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     """Read the SARIF output of `check`."""
     [sarif_run] = json.loads(run("check", *files(scene, folder, "--inventory"), *options, "-o", "sarif").stdout)["runs"]
-    places = [
-        (result, result["locations"][0]["logicalLocations"][0]["fullyQualifiedName"]) for result in sarif_run["results"]
+    named_results = [
+        (result["locations"][0]["logicalLocations"][0]["fullyQualifiedName"], result) for result in sarif_run["results"]
     ]
     results = [
-        result for result, place in places if place.startswith((scene.id, f"{scene.object['kind']}/{scene.name}/"))
+        result for name, result in named_results if name.startswith((scene.id, f"{scene.object['kind']}/{scene.name}/"))
     ]
     refused = any(result["level"] == "error" for result in results)
     return Answer(refused=refused, codes=frozenset(result["ruleId"] for result in results))

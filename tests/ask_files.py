@@ -31,10 +31,10 @@ MAX_SHOWN = 240  # characters of an answer
 
 
 class Question(NamedTuple):
-    """An object with its surroundings, and its place for messages. In surroundings without an object, the object is {}."""
+    """A scene, and its title in messages. A question without an object, such as each of `all_surroundings`, has {} as the object."""
 
     scene: Scene
-    place: str
+    title: str
 
 
 def identity(obj: Object) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ def question(
     object_with_name = object_as_written | {"metadata": {"name": name} | object_as_written["metadata"]}
     scene = surroundings.scene._replace(object=object_with_name, around=around, fleet=fleet)
     scene = scene._replace(configuration=None) if agreement.is_configured(scene) else scene
-    return Question(scene, f"{path}: {scene.id}{surroundings.place}")
+    return Question(scene, f"{path}: {scene.id}{surroundings.title}")
 
 
 def contradictions_of(questions: Sequence[Question]) -> list[str]:
@@ -112,12 +112,12 @@ def ask_all(question: Question) -> Iterator[str]:
             with tempfile.TemporaryDirectory() as folder:
                 answers |= ask(question.scene, Path(folder), [command])
         except Exception as error:  # noqa: BLE001 - a command that fails is reported like a contradiction
-            yield f"{question.place}: {command.__name__} fails: {type(error).__name__}: {error}"[: 4 * MAX_SHOWN]
+            yield f"{question.title}: {command.__name__} fails: {type(error).__name__}: {error}"[: 4 * MAX_SHOWN]
     if {"translate", "simulate"} <= set(answers):
         for contradiction in sorted(contradictions(answers)):
             yield "\n".join(
                 (
-                    f"{question.place}: {contradiction.kind} {contradiction.key}".rstrip(),
+                    f"{question.title}: {contradiction.kind} {contradiction.key}".rstrip(),
                     *lines_of_answers(answers, contradiction.kind),
                 )
             )
@@ -135,7 +135,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
     parser.add_argument("--fleet", action="append", type=Path, help="file or folder with nodes, slices and classes")
-    parser.add_argument("--config", action="append", type=Path, help="file with a configuration; an empty one has none")
+    parser.add_argument(
+        "--config",
+        action="append",
+        type=Path,
+        help="file with a configuration; an empty file stands for no configuration",
+    )
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     options = parser.parse_args(arguments)
     all_surroundings = [
@@ -148,17 +153,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     folders = {path for folder in options.folders for path in (folder, *folder.rglob("*")) if path.is_dir()}
     by_folder = [questions_about(folder, all_surroundings) for folder in sorted(folders)]
-    objects = [questions for questions_of_folder, _ in by_folder for questions in questions_of_folder]
+    questions_by_object = [questions for questions_of_folder, _ in by_folder for questions in questions_of_folder]
     count = 0
     with ProcessPoolExecutor(options.jobs) as pool:
-        for number, lines in enumerate((pool.map if options.jobs > 1 else map)(contradictions_of, objects), 1):
+        for number, lines in enumerate(
+            (pool.map if options.jobs > 1 else map)(contradictions_of, questions_by_object), 1
+        ):
             count += len(lines)
             print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
             if number % 50 == 0:
-                print(f"{number} of {len(objects)} objects, {count} contradictions", file=sys.stderr, flush=True)
+                print(
+                    f"{number} of {len(questions_by_object)} objects, {count} contradictions",
+                    file=sys.stderr,
+                    flush=True,
+                )
     skipped = sum(skipped_files for _, skipped_files in by_folder)
-    question_count = len(objects) * len(all_surroundings)
-    print(f"{len(objects)} objects, {question_count} questions, {count} contradictions, {skipped} files skipped")
+    question_count = len(questions_by_object) * len(all_surroundings)
+    print(
+        f"{len(questions_by_object)} objects, {question_count} questions, {count} contradictions, {skipped} files skipped"
+    )
     return int(count > 0)
 
 

@@ -9,16 +9,16 @@ from tests.agreement import SILENT, Answer, Key
 class Contradiction(NamedTuple):
     """Two different answers to one question, and the key that they are about."""
 
-    kind: str
+    kind: str  # the question, and both answers with the names of their commands
     key: str = ""
 
 
 def requests_of(keys: Mapping[Key, str]) -> Mapping[Key, str]:
     """Return the keys of requests. Selectors and annotations that a translation leaves in the object are left out: not every command lists them."""
     return {
-        place: outcome
-        for place, outcome in keys.items()
-        if place[0] or place[1].startswith("/") or outcome not in ("left", "unknown")
+        (container, key): outcome
+        for (container, key), outcome in keys.items()
+        if container or key.startswith("/") or outcome not in ("left", "unknown")
     } or keys
 
 
@@ -73,7 +73,7 @@ def _differences(name: str, answer: Answer, translate_answer: Answer, simulate_a
 def _key_differences(name: str, answer: Answer, translate_answer: Answer) -> Iterator[Contradiction]:
     answer_keys, translate_keys = requests_of(answer.keys or {}), requests_of(translate_answer.keys or {})
     question = "key of a refused object" if translate_answer.refused else "key"
-    for place in {*answer_keys, *translate_keys}:
-        outcome, translate_outcome = answer_keys.get(place, "not named"), translate_keys.get(place, "not named")
+    for key in {*answer_keys, *translate_keys}:
+        outcome, translate_outcome = answer_keys.get(key, "not named"), translate_keys.get(key, "not named")
         if outcome != translate_outcome:
-            yield Contradiction(f"{question}: {name} {outcome}, translate {translate_outcome}", ":".join(place))
+            yield Contradiction(f"{question}: {name} {outcome}, translate {translate_outcome}", ":".join(key))

@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing: texts are changed at random, and texts that take a new step between two lines are changed further.
+"""Coverage-guided fuzzing: texts are changed at random; texts that make the code go from a line to another line for the first time are changed further.
 
     python -m tests.fuzz [--seconds 60] [--seed 1] [TARGET …]
 
@@ -146,22 +146,22 @@ TARGETS: dict[str, Target] = {
 def fuzz(name: str, seconds: float, seed: int) -> list[tuple[str, str]]:
     """Fuzz a target for this long; return each text that broke the target, and what was wrong."""
     target, rng = TARGETS[name], random.Random(seed)
-    pool, known_steps = list(target.seeds), set[Any]()
+    pool, known_transitions = list(target.seeds), set[Any]()
     failures: dict[str, tuple[str, str]] = {}
     end = time.monotonic() + seconds
     for text in rng.sample(pool, len(pool)):
         if time.monotonic() > end - seconds / 2:
             break
-        _run_traced(target, text, known_steps)
+        _run_traced(target, text, known_transitions)
     while time.monotonic() < end:
         text = _mutated(rng, pool, target.pieces)
-        steps_before = len(known_steps)
-        failure = _run_traced(target, text, known_steps)
+        count_before = len(known_transitions)
+        failure = _run_traced(target, text, known_transitions)
         if failure is not None:
             kind = failure.partition(":")[0]
             if kind not in failures:
                 failures[kind] = _shortened(target, text, kind), failure
-        elif len(known_steps) > steps_before:
+        elif len(known_transitions) > count_before:
             pool.append(text)
     return list(failures.values())
 
@@ -175,8 +175,8 @@ def failure_of(target: Target, text: str) -> str | None:
     return None
 
 
-def _run_traced(target: Target, text: str, known_steps: set[Any]) -> str | None:
-    """Run a target on a text, and record the steps between lines of its code; return what is wrong, or None."""
+def _run_traced(target: Target, text: str, known_transitions: set[Any]) -> str | None:
+    """Run a target on a text, and record the transitions between lines of its code; return what is wrong, or None."""
     roots = tuple(str(ROOT / part) for part in target.code)
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
@@ -187,7 +187,7 @@ def _run_traced(target: Target, text: str, known_steps: set[Any]) -> str | None:
         def step(frame: FrameType, event: str, _: object) -> Any:
             nonlocal previous
             if event == "line":
-                known_steps.add((frame.f_code, previous, frame.f_lineno))
+                known_transitions.add((frame.f_code, previous, frame.f_lineno))
                 previous = frame.f_lineno
             return step
 

@@ -25,11 +25,11 @@ BINARIES = SOURCES.parent.parent / "e2e" / "binaries"
 # Minor versions of Kubernetes before the newest for which programs are built, such as "34".
 MINORS = tuple(sorted(path.stem.removeprefix("v") for path in (SOURCES / "minors").glob("v*.mod")))
 # Minor versions of Kubernetes before the newest whose scheduler can create claims for extended resources.
-SERVING = tuple(minor for minor in MINORS if minor > "34")
+MINORS_WITH_CREATED_CLAIMS = tuple(minor for minor in MINORS if minor > "34")
 PROGRAMS = (
     *sorted(path.parent.name for path in SOURCES.glob("*/main.go")),
     *(f"allocate-{minor}" for minor in MINORS),
-    *(f"extended-{minor}" for minor in SERVING),
+    *(f"extended-{minor}" for minor in MINORS_WITH_CREATED_CLAIMS),
 )
 
 

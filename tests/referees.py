@@ -1,8 +1,8 @@
 """Recorded answers of the referees, which are the programs of `tests.oracles` with Kubernetes' Go code. Each referee has a file of answers.
 
 With `make test` the answers come from the files, so that no Go is needed. `make test-all` runs the programs on more cases, and compares their
-answers with the files. `make record` writes the files. The variable DRAWBRIDGE_REFEREES selects the mode: `recorded`, `live`, `compared` (as
-`live`, but too few repeated recorded questions are an error) or `record`. A file has compressed lines: the digest of a question, and all
+answers with the files. `make record` writes the files. The variable DRAWBRIDGE_REFEREES selects the mode: `recorded`, `live`, `compared` (like
+`live`, but it is an error if too few of the recorded questions are asked again) or `record`. A file has compressed lines: the digest of a question, and all
 answers that the program gave to it. A question can have several answers, because Go iterates over maps in random order.
 """
 
@@ -97,7 +97,7 @@ class Referee:
         return json.loads(answers[(self._question_counts[digest] - 1) % len(answers)])
 
     def _compare(self, recorded_answers: Sequence[str], question: Any, answer: dict[str, Any]) -> None:
-        """Fail if neither this answer nor the answers to REPETITIONS of the question are among the recorded answers."""
+        """Fail if the answer is not recorded, and none of the answers to REPETITIONS of the question is recorded either."""
         if _is_recorded(recorded_answers, answer):
             return
         repeated_answers = self._program.ask_all([question] * REPETITIONS) if self._program else []

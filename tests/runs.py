@@ -223,7 +223,7 @@ def pytest_suite(
 
 
 def count_cases(name: str, record: Path, *, strict: bool) -> Outcome:
-    """Count the cases of a JUnit record. Expected failures are listed in the notes, and not counted."""
+    """Count the cases of a JUnit record. Expected failures are listed in the notes, and not counted; if `strict`, skipped cases count as failures."""
     outcome = Outcome(name)
     if not record.exists():
         return outcome
@@ -264,10 +264,10 @@ def go_files(folder: str = ".") -> list[str]:
 
 def modules_of(files: Iterable[str]) -> list[Path]:
     """Return the folders of the Go modules that contain these files."""
-    return sorted({module for file in files if (module := module_of(ROOT / file))})
+    return sorted({module for file in files if (module := module_with_file(ROOT / file))})
 
 
-def module_of(file: Path) -> Path | None:
+def module_with_file(file: Path) -> Path | None:
     return next((folder for folder in file.parents if (folder / "go.mod").exists()), None)
 
 

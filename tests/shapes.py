@@ -37,7 +37,7 @@ ANNOTATIONS = (
     *("scheduling.koordinator.sh/device-allocate-hint", "scheduling.koordinator.sh/device-joint-allocate"),
     "scheduling.koordinator.sh/resource-spec",
 )
-DOMAIN = {
+COMPUTE_DOMAIN = {
     "apiVersion": "resource.nvidia.com/v1beta1",
     "kind": "ComputeDomain",
     "metadata": {"name": "d", "namespace": "default"},
@@ -88,7 +88,7 @@ PLUGIN_CONFIGURATIONS = (plugins.sharing(), plugins.sharing(strategy="mps"), plu
 def examples():
     """Return the small examples, by kind."""
     by_kind = defaultdict(list)
-    by_kind["ComputeDomain"].append(DOMAIN)
+    by_kind["ComputeDomain"].append(COMPUTE_DOMAIN)
     for path in sorted(EXAMPLES.rglob("*.yaml")):
         documents, _ = manifests.read_leniently([path])
         for document in documents[:30]:
@@ -175,7 +175,7 @@ def bent(obj, draw):
 
 
 def drawn(draw, *kinds):
-    """Return a changed object: an object of one of these kinds, a claim with parameters, or the settings of a device plugin."""
+    """Return a changed object: a claim with parameters or an object of one of these kinds; without kinds, also an object of any kind or the settings of a device plugin."""
     chance = draw.random()
     if chance < 0.3:
         return bent(claim(draw), draw)

@@ -113,7 +113,7 @@ def summary(outcomes: Sequence[Outcome], further: str = "") -> int:
 def unit() -> Iterator[Outcome]:
     """Run the tests that need no Go, no root and no cluster."""
     if packages.browser():
-        drive_browser()
+        install_browser_driver()
     with running_suite("unit", UNIT_TESTS, *WORKERS, strict=False) as units:
         yield from gates()
         yield units()
@@ -200,7 +200,7 @@ def prepare() -> None:
         raise build.BuildError("the real node needs Linux and root; `make test` runs anywhere")
     foreign.refuse()
     packages.require(packages.BROWSER)
-    drive_browser()
+    install_browser_driver()
     to_build = build.missing(build.ALL)
     print("This runs a real Kubernetes cluster on this machine, on loopback and in namespaces of its own. It needs:")
     print(f"  programs built from Go modules: {', '.join(to_build) or 'all there'}{' (to build)' * bool(to_build)}")
@@ -208,7 +208,7 @@ def prepare() -> None:
     sys.stdout.flush()
 
 
-def drive_browser() -> None:
+def install_browser_driver() -> None:
     """Install the browser driver if it is missing. Callers check for a browser first: the driver is half as large as all other packages."""
     if importlib.util.find_spec("playwright") is not None:
         return

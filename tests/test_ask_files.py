@@ -1,4 +1,4 @@
-"""`python -m tests.ask_files` reports a contradiction between commands, and nothing else."""
+"""`python -m tests.ask_files` reports contradictions between commands and commands that fail, and nothing else."""
 
 from unittest.mock import patch
 
@@ -23,7 +23,7 @@ def options(tmp_path):
     return [str(tmp_path / "folder"), "--fleet", str(fleet), "--config", str(configuration)]
 
 
-def test_commands_that_agree_end_with_0(options, capsys):
+def test_the_exit_status_is_0_if_all_commands_agree(options, capsys):
     assert ask_files.main(options) == 0
     assert capsys.readouterr().out == "1 objects, 1 questions, 0 contradictions, 1 files skipped\n"
 

@@ -93,7 +93,7 @@ def test_an_installation_without_an_image_is_refused(capsys):
     assert "--image" in result.output
 
 
-def test_mode_off_selects_only_namespaces_that_name_a_mode(tmp_path):
+def test_in_mode_off_webhooks_select_only_namespaces_with_another_mode(tmp_path):
     config = tmp_path / "c.yaml"
     config.write_text('apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: "off"\n')
     result = CliRunner().invoke(command, ["--only=webhooks", f"--config={config}"])

@@ -54,7 +54,7 @@ def test_the_quota_option_adds_port_service_and_webhook(layout_options):
     ["--cert-manager=elsewhere/drawbridge-tls", "--ca-bundle={}"],
     ids=["cert-manager", "CA bundle"],
 )
-def test_with_external_certificates_the_quota_listener_serves_its_own_secret(certificate_option, tmp_path):
+def test_with_external_certificates_the_quota_listener_uses_its_own_secret(certificate_option, tmp_path):
     bundle = tmp_path / "ca.crt"
     bundle.write_bytes(authority.authority("x", now=dt.datetime.now(dt.UTC), life=dt.timedelta(days=1)).certificate)
     images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
@@ -127,7 +127,7 @@ def test_the_allocators_certificate_names_its_quota_and_reservations_services(mo
     assert {"drawbridge-quota.elsewhere.svc", f"{RESERVATIONS}.elsewhere.svc"} <= set(settings.allocator_names)
 
 
-def test_reservations_need_bridge_and_agent_and_serve_external_certificates():
+def test_reservations_need_bridge_and_agent_and_accept_external_certificates():
     images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
     for incomplete_options in (["--bridge"], ["--node-agent"]):
         assert CliRunner().invoke(command, [*images, *incomplete_options, "--reservations"]).exit_code == 2

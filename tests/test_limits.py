@@ -54,11 +54,11 @@ def test_it(slow): pass
 TEST_WITHIN_A_C_CALL = "def test_it(): collections.deque(itertools.repeat(None), maxlen=0)"
 HANGING_TESTS = {
     "sleeps": SLEEPING_TEST,
-    "tight": BUSY_TEST,
-    "conflict": RETRYING_TEST,
+    "busy": BUSY_TEST,
+    "retries": RETRYING_TEST,
     "waits": WAITING_TEST,
-    "fixture": TEST_WITH_SLOW_SETUP,
-    "cleanup": TEST_WITH_SLOW_TEARDOWN,
+    "setup": TEST_WITH_SLOW_SETUP,
+    "teardown": TEST_WITH_SLOW_TEARDOWN,
 }
 ONE_SECOND_LIMIT = "@pytest.mark.time_limit(1, 'to see the limit strike')"
 PASSING_TEST = "\ndef test_after(): pass\n"
@@ -130,6 +130,7 @@ async def test_one():
 """
 
 
+# One call holds the GIL for about a second, so that no other thread can notice the long turn.
 LOCKED_TURN_TEST = """
 import asyncio, collections, itertools, time
 def hold(turns):

@@ -22,6 +22,7 @@ QUERIES = [rule["expr"] for rule in ALERT_RULES] + [target["expr"] for panel in 
 
 def metric_of_series(name):
     """Return the metric of a series, or None if no code records one."""
+    # drawbridge_leader is a gauge, so a name without a metric counts as no histogram.
     for suffix in ("_bucket", "_sum", "_count"):
         if METRICS.get(name.removesuffix(suffix), METRICS["drawbridge_leader"]).kind == "histogram":
             return METRICS[name.removesuffix(suffix)]

@@ -170,9 +170,9 @@ def allocator():
 
 def decide_reviews(text, _):
     for path in ("mutate", "validate"):
-        for mode in STATES_BY_MODE.values():
+        for state in STATES_BY_MODE.values():
             with suppress(admission.ReviewError):
-                admission.decide_review(path, text, mode)
+                admission.decide_review(path, text, state)
 
 
 def read_configuration_file(text, folder):
@@ -228,6 +228,7 @@ REVIEWS = [json.loads(review(shapes.examples()[kind][0] if kind != "Pod" else PO
 # The smallest example of each kind that a snapshot has, and a few more objects.
 SNAPSHOT = {"apiVersion": "v1", "kind": "List", "items": [POD, *(min(samples, key=lambda sample: len(json.dumps(sample))) for kind, samples in shapes.examples().items() if kind not in {"Component", "Kustomization", "DrawbridgeConfiguration", "DeviceInventory"}), *shapes.examples()["ResourceClaim"][:3], *(sidecar.fleet(1, 1)), sidecar.claim("a"), sidecar.pod("b", "a")]}  # fmt: skip
 POD_QUESTION = {"pod": sidecar.pod("p", "a"), "nodes": {"count": 2, "digest": 7}}
+# Allocator._post replaces TOKEN with the token of an answer to the pod's prefilter call.
 ENDPOINTS = {
     "/plugin/v1/prefilter": [POD_QUESTION, POD_QUESTION | {"suppose": "g"}],
     "/plugin/v1/filter": [{"token": "TOKEN", "node": "n0", "add": [sidecar.pod("q", "b")], "remove": [sidecar.pod("q", "a")]}],
@@ -249,7 +250,7 @@ READERS = {
     "mounted configuration": (read_configuration_file, [*documents("configuration.yaml"), *documents("dialects.yaml"), *documents("rules"), *shapes.examples()["ConfigMap"]]),
     "kubeconfig": (read_kubeconfig, [KUBECONFIG | {"users": [{"name": "u", "user": user}]} for user in KUBECONFIG_USERS]),
     **{f"call of {path}": (ALLOCATOR.reader_of(path), bodies) for path, bodies in ENDPOINTS.items()},
-    **{f"{kind.kind} of a server": (reader_of_answers(kind), shapes.examples()[kind.kind]) for kind in resources.ALL if kind.kind in shapes.examples()},
+    **{f"{resource.kind} of a server": (reader_of_answers(resource), shapes.examples()[resource.kind]) for resource in resources.ALL if resource.kind in shapes.examples()},
     "snapshot": (readers_in_turn(*(reader_running(*words.split(), "-f", "{file}") for words in ("doctor", "explain pod p", "explain claim a", "survey", "simulate", "check", "translate", "free", "simulate --claims", "quota", "resize pod/b memory=1Gi"))), [SNAPSHOT]),
     "kustomization": (reader_running("translate", "--in-place", "--dry-run", "{folder}", name="kustomization.yaml"), [KUSTOMIZATION]),
     "deployed": (reader_running("translate", "--in-place", "--dry-run", "{folder}"), DEPLOYMENT_OBJECTS),
@@ -369,7 +370,7 @@ def main(seconds, seed=0, *names):
                 if failure not in failures:
                     failures.add(failure)
                     print(*failure, *error.__notes__, str(error)[-1500:], sep="\n    ", flush=True)
-    print(f"{round_number} turns, {len(failures)} kinds of failures")
+    print(f"{round_number} rounds, {len(failures)} kinds of failures")
 
 
 if __name__ == "__main__":

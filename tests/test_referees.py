@@ -33,8 +33,8 @@ def ask_referee(monkeypatch, tmp_path):
     def ask(mode, questions, *answers):
         monkeypatch.setenv("DRAWBRIDGE_REFEREES", mode)
         monkeypatch.setattr(referees, "Oracle", lambda _: Program(*answers))
-        with referee("cel") as program:
-            return program.ask_all(questions)
+        with referee("cel") as opened_referee:
+            return opened_referee.ask_all(questions)
 
     return ask
 

@@ -258,8 +258,8 @@ def test_every_metric_that_the_documents_name_has_the_queried_labels():
     unknown = [
         (name, queried)
         for name, queried in named_metrics
-        if not (family := metrics_by_name.get(name, metrics_by_name.get(f"{name}_total")))
-        or not queried <= set(family.labels)
+        if not (metric := metrics_by_name.get(name, metrics_by_name.get(f"{name}_total")))
+        or not queried <= set(metric.labels)
     ]
     assert unknown == []
     assert named_metrics

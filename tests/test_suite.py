@@ -127,16 +127,16 @@ def test_only_a_mark_expression_without_long_leaves_out_long_tests(pytestconfig,
 
 
 def test_a_test_for_linux_is_skipped_elsewhere_with_its_reason(pytestconfig, monkeypatch):
-    hook = pytestconfig.pluginmanager.get_plugin(str(runs.ROOT / "conftest.py"))
-    monkeypatch.setattr(hook.sys, "platform", "darwin")
+    conftest = pytestconfig.pluginmanager.get_plugin(str(runs.ROOT / "conftest.py"))
+    monkeypatch.setattr(conftest.sys, "platform", "darwin")
     added_marks = []
     mark = {"linux": SimpleNamespace(args=("reads /proc",))}
     items = [SimpleNamespace(get_closest_marker=marks.get, add_marker=added_marks.append) for marks in (mark, {})]
-    hook.pytest_collection_modifyitems(SimpleNamespace(option=SimpleNamespace(markexpr="")), items)
+    conftest.pytest_collection_modifyitems(SimpleNamespace(option=SimpleNamespace(markexpr="")), items)
     assert [mark.kwargs["reason"] for mark in added_marks] == ["only Linux has it: reads /proc"]
 
 
-def test_only_the_whole_run_needs_a_browser(monkeypatch):
+def test_chromium_is_missing_only_where_a_browser_is_required(monkeypatch):
     monkeypatch.setattr(packages, "browser", lambda: "")
     assert "chromium" in packages.missing(packages.BROWSER)
     assert "chromium" not in packages.missing()
@@ -151,7 +151,7 @@ def test_the_browser_driver_is_installed_only_if_missing(is_installed, monkeypat
     monkeypatch.setattr(
         suite.subprocess, "run", lambda command, **_: commands.append(command) or SimpleNamespace(returncode=1)
     )
-    suite.drive_browser()
+    suite.install_browser_driver()
     assert [command[-3:] for command in commands] == [["--require-hashes", "-r", "tests/browser.lock"]] * (
         not is_installed
     )

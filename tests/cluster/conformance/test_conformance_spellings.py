@@ -154,8 +154,8 @@ async def test_a_patch_for_another_version_or_object_is_refused(
 async def test_a_patch_of_the_status_keeps_another_writers_allocation(cluster, namespace, spelled_claim):
     await spelled_claim.allocate()
     device = {"driver": DRIVER, "pool": "p", "device": "gpu-0"}
-    for users in ([CONSUMER, OTHER_CONSUMER], [OTHER_CONSUMER]):
-        body = Merge({"status": {"reservedFor": users}})
+    for consumers in ([CONSUMER, OTHER_CONSUMER], [OTHER_CONSUMER]):
+        body = Merge({"status": {"reservedFor": consumers}})
         await cluster.patch(RESOURCE_CLAIMS, "c", body, namespace, subresource="status")
     for status in ("False", "True"):
         condition = {"type": "Ready", "status": status, "reason": "Prepared", "message": "é", "lastTransitionTime": "2026-01-01T00:00:01Z"}  # fmt: skip

@@ -43,6 +43,7 @@ operations = st.lists(
     min_size=1,
     max_size=3,
 )
+# The data of a new ConfigMap is drawn like labels, because a value of None is valid only in a patch.
 CREATE_STEPS = st.tuples(st.just("create"), names, labels, finalizers, labels)
 MERGE_STEPS = st.tuples(st.just("merge"), names, data, st.none() | finalizers, labels)
 JSON_PATCH_STEPS = st.tuples(st.just("json"), names, operations)
@@ -172,7 +173,7 @@ def compare(control_plane, steps):
     assert embedded_answers == real_answers
 
 
-def histories(examples):
+def settings_for(examples):
     """Return Hypothesis settings for this number of histories. Shrinking a failed history would take minutes on a real cluster."""
     return settings(
         max_examples=examples,
@@ -198,7 +199,7 @@ HISTORIES = {
 
 @pytest.mark.parametrize("history", HISTORIES)
 def test_both_clusters_answer_random_histories_equally(control_plane, history):
-    @histories(12)
+    @settings_for(12)
     @given(steps=HISTORIES[history])
     def compare_history(steps):
         compare(control_plane, steps)
@@ -209,7 +210,7 @@ def test_both_clusters_answer_random_histories_equally(control_plane, history):
 @pytest.mark.long
 @pytest.mark.parametrize("history", HISTORIES)
 def test_both_clusters_answer_many_random_histories_equally(control_plane, history):
-    @histories(400)
+    @settings_for(400)
     @given(steps=HISTORIES[history])
     def compare_history(steps):
         compare(control_plane, steps)

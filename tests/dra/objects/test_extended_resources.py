@@ -8,7 +8,7 @@ from dra import wire
 from dra.objects import DeviceClass, Pod
 from dra.objects.extended_resources import extended_claim, serve_resources, served_resources
 from dra.quantity import parse
-from tests.oracles import SERVING
+from tests.oracles import MINORS_WITH_CREATED_CLAIMS
 from tests.referees import referee
 
 GPU = "nvidia.com/gpu"
@@ -73,7 +73,7 @@ def _random_classes(rng):
 
 
 # Older schedulers give the same answers as the newest one. Their answers are not recorded, so these tests run the schedulers' programs.
-OLDER = [pytest.param(f"extended-{minor}", marks=pytest.mark.live) for minor in SERVING]
+OLDER = [pytest.param(f"extended-{minor}", marks=pytest.mark.live) for minor in MINORS_WITH_CREATED_CLAIMS]
 
 
 @pytest.fixture(scope="module", params=["extended", *OLDER])
