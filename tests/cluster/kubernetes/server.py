@@ -15,7 +15,10 @@ from tests.limits import PATIENCE
 
 @asynccontextmanager
 async def connected(answer, tmp_path, *, idle=5.0, **user):
-    """Start an API server that calls `answer` for each request; yield a client of the server, and the server."""
+    """Start an API server that calls `answer` for each request; yield a client of the server, and the server.
+
+    The client ends a watch that is silent for `idle` seconds. `user` are the fields of the kubeconfig's user.
+    """
     async with asyncio.timeout(PATIENCE), peer(answer) as api_server:
         path = tmp_path / "kubeconfig"
         path.write_text(kubeconfig(api_server.url, **user))

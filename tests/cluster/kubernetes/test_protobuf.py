@@ -88,9 +88,9 @@ def test_annotations_that_a_patch_does_not_name_stay():
 
 def test_new_reservations_replace_the_old_and_keep_the_allocation():
     allocation = field(1, '{"b": 2}')
-    users = [{"resource": "pods", "name": "p", "uid": "u"}]
+    consumers = [{"resource": "pods", "name": "p", "uid": "u"}]
     patched_bytes = patched_claim(
-        Merge({"status": {"reservedFor": users}}), status=allocation + field(2, field(4, "old"))
+        Merge({"status": {"reservedFor": consumers}}), status=allocation + field(2, field(4, "old"))
     )
     assert status_of(patched_bytes) == allocation + field(2, field(3, "pods") + field(4, "p") + field(5, "u"))
 
@@ -177,7 +177,7 @@ def test_a_damaged_claim_is_patched_or_unsuitable():
 
 
 @pytest.mark.parametrize(
-    ("paths", "counts"),
+    ("paths", "is_for_kept_fields"),
     [
         (["spec"], True),
         (["status.allocation"], True),
@@ -187,6 +187,6 @@ def test_a_damaged_claim_is_patched_or_unsuitable():
         ([], False),
     ],
 )
-def test_a_refusal_counts_only_if_all_causes_are_kept_fields(paths, counts):
+def test_a_refusal_is_for_kept_fields_only_if_all_causes_are(paths, is_for_kept_fields):
     """The kept fields are spec, allocation and statuses of devices: the server refuses a write that changes their bytes."""
-    assert is_for(Invalid("because", causes=tuple(StatusCause(path) for path in paths))) is counts
+    assert is_for(Invalid("because", causes=tuple(StatusCause(path) for path in paths))) is is_for_kept_fields

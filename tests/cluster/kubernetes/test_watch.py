@@ -98,7 +98,7 @@ async def test_a_watch_waits_for_a_slow_server(tmp_path):
         assert await follow_watch(client) == (["1"], None)
 
 
-async def test_the_server_of_an_unread_watch_cannot_send_on(tmp_path):
+async def test_the_server_of_an_unread_watch_cannot_send_everything(tmp_path):
     """Unread bytes stay at the server, so the client's memory is bounded."""
     data, sent, limit = encoded_event("ADDED", claim_of_version("a", 1)) * 200, 0, 64 << 20
 

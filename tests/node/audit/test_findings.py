@@ -39,7 +39,7 @@ def test_a_node_without_contradictions_has_no_findings():
     assert findings_of(snapshot) == ()
 
 
-def test_a_device_of_a_plugin_and_a_claim_is_found():
+def test_a_device_given_by_a_plugin_and_a_claim_is_found():
     snapshot = make_snapshot(
         plugin_holding("old", "GPU-0"),
         claim_holding("new", "c", "gpu-0"),
@@ -205,7 +205,7 @@ def test_the_number_of_findings_is_bounded():
     assert len(findings_of(snapshot)) == MAX_FINDINGS
 
 
-def test_a_finding_that_may_end_by_itself_is_old_later():
+def test_findings_that_may_end_by_themselves_become_old_more_slowly():
     [left_behind] = findings_of(make_snapshot(missing=["c"], prepared=(prepared_record("c", "gpu-0"),)))
     [not_prepared] = findings_of(make_snapshot(pods=[pod("p", "c")], claims=[allocated_claim("c", "gpu-0")]))
     [given_twice] = findings_of(make_snapshot(plugin_holding("old", "GPU-0"), claim_holding("p", "c", "gpu-0")))

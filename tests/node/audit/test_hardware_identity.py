@@ -1,6 +1,6 @@
 """A plugin's device is matched with devices of slices: the same hardware, partitions of the hardware, and shares.
 
-A plugin's device excludes the devices that no claim may use meanwhile.
+A plugin's device excludes the devices that no claim may use while a pod has the plugin's device.
 """
 
 import pytest
@@ -32,7 +32,7 @@ def test_a_card_excludes_its_partitions(example_hardware):
 
 
 def test_a_partition_excludes_its_card_and_overlapping_partitions(example_hardware):
-    """The partition 2g/0 uses the slices 0 and 1, and 2 of 3 compute, so the other 2g partition does not fit either."""
+    """The partition 2g/0 uses the memory slices 0 and 1, and 2 of 3 compute units, so the other 2g partition does not fit either."""
     assert device_names(example_hardware.excluded_by_plugin(RESOURCE, "GPU-1/2g/0")) == ["gpu-1", "gpu-1-1g-0", "gpu-1-1g-1", "gpu-1-2g-0", "gpu-1-2g-2"]  # fmt: skip
     assert device_names(example_hardware.excluded_by_plugin(RESOURCE, "GPU-1/1g/2")) == [
         "gpu-1",

@@ -129,7 +129,7 @@ def test_only_reservations_in_both_answers_count():
     kept, released, moved = (reservation_of(name, f"gpu-{i}") for i, name in enumerate(("kept", "released", "moved")))
     moved_later, doubted = reservation_of("moved", "gpu-1"), reservation_of("kept", "gpu-0", in_doubt=True)
     assert in_both((kept, released, moved), (moved_later, doubted)) == (kept,), (
-        "a reservation is in doubt that only the second answer doubts"
+        "a reservation that only the second answer doubts is in doubt"
     )
     assert in_both((doubted,), (kept,)) == (kept,)
     assert in_both((doubted,), (doubted,)) == (doubted,)

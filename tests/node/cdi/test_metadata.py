@@ -73,32 +73,32 @@ def test_metadata_has_every_version_and_the_newest_first():
 def test_each_request_has_a_file_mounted_by_its_first_device():
     record = prepared_claim(result("gpu-0", "gpus"), result("gpu-1", "gpus"), result("nic", "net/fast"))
     files = metadata_files(record)
-    assert [[device["name"] for device in first["requests"][0]["devices"]] for first, _ in files.values()] == [
+    assert [[device["name"] for device in newest["requests"][0]["devices"]] for newest, _ in files.values()] == [
         ["gpu-0", "gpu-1"],
         ["nic"],
     ]
     network = files["uid-c_1.json"][0]["requests"][0]
     assert (network["name"], network["devices"][0]["networkData"]) == ("net/fast", {"interfaceName": "eth1"})
-    [[first], [], [second]] = mounts(record)
-    assert first == {
+    [[first_mount], [], [second_mount]] = mounts(record)
+    assert first_mount == {
         "hostPath": "/state/metadata/uid-c_0.json",
         "containerPath": f"{CLAIMS_FOLDER}/c/gpus/{DRIVER}-metadata.json",
         "options": ["ro", "nosuid", "nodev", "bind"],
     }
-    assert second["hostPath"] == "/state/metadata/uid-c_1.json"
-    assert second["containerPath"] == f"{CLAIMS_FOLDER}/c/net/{DRIVER}-metadata.json"
+    assert second_mount["hostPath"] == "/state/metadata/uid-c_1.json"
+    assert second_mount["containerPath"] == f"{CLAIMS_FOLDER}/c/net/{DRIVER}-metadata.json"
 
 
 def test_a_device_with_two_shares_is_listed_once():
     record = prepared_claim(*(result("gpu-2-shared", share=share, memory="10Gi", cores="30") for share in "st"))
-    [(first, _)] = metadata_files(record).values()
-    assert [device["name"] for device in first["requests"][0]["devices"]] == ["gpu-2-shared"]
+    [(newest, _)] = metadata_files(record).values()
+    assert [device["name"] for device in newest["requests"][0]["devices"]] == ["gpu-2-shared"]
 
 
 def test_the_path_for_a_template_has_the_pods_claim_name():
     record = prepared_claim(result("gpu-0"), pod_claim_name="accelerator")
-    [(first, _)] = metadata_files(record).values()
-    assert first["podClaimName"] == "accelerator"
+    [(newest, _)] = metadata_files(record).values()
+    assert newest["podClaimName"] == "accelerator"
     assert mounts(record)[0][0]["containerPath"] == f"{TEMPLATES_FOLDER}/accelerator/r/{DRIVER}-metadata.json"
 
 
@@ -111,8 +111,8 @@ def test_an_unsafe_pod_claim_name_is_ignored(pod_claim_name):
 
 
 def test_a_device_missing_from_the_machine_keeps_its_name():
-    [(first, _)] = metadata_files(prepared_claim(result("gpu-0")), machine(gpus=[gpu(1)])).values()
-    assert first["requests"][0]["devices"] == [{"driver": DRIVER, "pool": NODE, "name": "gpu-0"}]
+    [(newest, _)] = metadata_files(prepared_claim(result("gpu-0")), machine(gpus=[gpu(1)])).values()
+    assert newest["requests"][0]["devices"] == [{"driver": DRIVER, "pool": NODE, "name": "gpu-0"}]
 
 
 def test_only_complete_files_of_known_claims_are_metadata():

@@ -27,10 +27,10 @@ def guard(node_machine=MACHINE, rules=None):
 
 def prepare_all(*claims, by=None):
     """Prepare these claims one after the other with the guard `by`; return the records of the prepared claims."""
-    judge = by or guard()
+    used_guard = by or guard()
     records = {}
-    for prepared in claims:
-        record = judge.judge(prepared, reference(prepared.metadata.name), records)
+    for unprepared in claims:
+        record = used_guard.judge(unprepared, reference(unprepared.metadata.name), records)
         assert isinstance(record, Prepared), record
         records[record.uid] = record
     return records
@@ -118,8 +118,8 @@ def test_a_refusal_of_a_prepared_device_names_its_claim():
 def test_a_prepared_claim_keeps_its_devices_when_the_machine_changes():
     first = claim("a", result("gpu-1"))
     records = prepare_all(first)
-    guard_of_less = guard(machine(gpus=[gpu(1)]))
-    assert guard_of_less.judge(first, reference("a"), records) == records["uid-a"]
+    guard_of_smaller_machine = guard(machine(gpus=[gpu(1)]))
+    assert guard_of_smaller_machine.judge(first, reference("a"), records) == records["uid-a"]
 
 
 def test_a_prepared_claim_with_other_devices_is_refused():

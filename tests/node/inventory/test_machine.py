@@ -15,7 +15,7 @@ def device_names(node_machine):
     return [device.name for device in node_machine.devices]
 
 
-def test_a_gpu_with_one_use_is_a_device_without_counters():
+def test_a_gpu_without_partitions_or_shares_has_no_counters():
     node_machine = machine(gpus=[gpu(place={"pciBusId": "0000:3b:00.0", "pcieRoot": "pci0000:3a", "numaNode": 1})])
     [device] = node_machine.devices
     assert node_machine.counter_sets == ()

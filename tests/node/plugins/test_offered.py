@@ -44,7 +44,7 @@ def test_a_device_has_its_resource_and_id_as_attributes():
     assert offered.taints == ()
 
 
-def test_id_and_numa_nodes_of_plugin_devices_become_attributes():
+def test_an_id_and_a_single_numa_node_become_attributes():
     assert string_attributes(published_device(device(UUID)))["uuid"] == UUID
     pci_device = published_device(device("0000:3b:00.0"))
     assert string_attributes(pci_device)["resource.kubernetes.io/pciBusID"] == "0000:3b:00.0"

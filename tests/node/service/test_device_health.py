@@ -64,22 +64,22 @@ NO_TAINTS = {"gpu-0": [], "gpu-1": []}
 TAINT_OF_GPU_1 = {"gpu-0": [], "gpu-1": [(f"{DRIVER}/unhealthy", "NoSchedule")]}
 
 
-async def until_tainted(cluster, expected):
-    async def is_tainted():
+async def wait_for_taints(cluster, expected):
+    async def are_as_expected():
         return await taints(cluster) == expected
 
-    await until(is_tainted)
+    await until(are_as_expected)
 
 
 async def test_a_failed_device_is_tainted_until_it_recovers(cluster, kubelet, card):
     """The claim on the device stays prepared."""
     async with running_driver(cluster, kubelet, machine_with_card(card), health_interval=0.01) as driver:
         info = await kubelet.register()
-        await until_tainted(cluster, NO_TAINTS)
+        await wait_for_taints(cluster, NO_TAINTS)
         reference = await create_claim(cluster, "a", result("gpu-1"))
         before = await kubelet.prepare(info.endpoint, reference)
         card.unlink()
-        await until_tainted(cluster, TAINT_OF_GPU_1)
+        await wait_for_taints(cluster, TAINT_OF_GPU_1)
         assert [(device.device.device, device.health) for device in driver.health().devices] == [
             ("gpu-0", 1),
             ("gpu-1", 2),
@@ -92,7 +92,7 @@ async def test_a_failed_device_is_tainted_until_it_recovers(cluster, kubelet, ca
         driver.update_machine(machine_with_card(card))
         assert driver.publisher._wanted == published_machine
         card.touch()
-        await until_tainted(cluster, NO_TAINTS)
+        await wait_for_taints(cluster, NO_TAINTS)
         [slice_] = await list_slices(cluster)
         assert slice_.spec.pool.generation == 1
         assert [device.health for device in driver.health().devices] == [1, 1]
@@ -102,7 +102,7 @@ async def test_unchanged_health_and_a_restarted_driver_write_nothing(cluster, ku
     """The taint keeps the time at which the server stored it."""
     card.unlink()
     async with running_driver(cluster, kubelet, machine_with_card(card), health_interval=0.01):
-        await until_tainted(cluster, TAINT_OF_GPU_1)
+        await wait_for_taints(cluster, TAINT_OF_GPU_1)
         before = await list_slices(cluster)
     async with running_driver(cluster, kubelet, machine_with_card(card), health_interval=0.01) as driver:
         async with asyncio.timeout(PATIENCE):
@@ -128,7 +128,7 @@ async def test_a_taint_that_the_server_drops_is_written_only_once(cluster, kubel
     monkeypatch.setattr(cluster, "patch", patch)
     async with running_driver(cluster, kubelet, machine_with_card(card), health_interval=0.01) as driver:
         driver.publisher._backoff = RecordedBackoff()
-        await until_tainted(cluster, NO_TAINTS)
+        await wait_for_taints(cluster, NO_TAINTS)
         [before] = await list_slices(cluster)
         for _ in range(2):
             card.unlink()

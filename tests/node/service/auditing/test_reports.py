@@ -47,7 +47,7 @@ async def test_a_device_given_twice_is_reported_on_pods_and_node(cluster, kubele
         assert set((await event_messages(cluster, "Pod")).values()) == {FINDING_ENDED}
 
 
-def reservation_answer(device, claim="mine"):
+def answer_that_reserves(device, claim="mine"):
     """Return the answer of an allocator that reserved a device for a claim."""
     reserved_device = {"driver": DRIVER, "pool": NODE, "device": device}
     row = {"namespace": "ns", "claim": claim, "uid": f"uid-{claim}", "inDoubt": False, "devices": [reserved_device]}
@@ -57,7 +57,7 @@ def reservation_answer(device, claim="mine"):
 async def test_a_reservation_of_a_used_device_is_reported_until_resolved(cluster, kubelet, paths):
     await cluster.create(PODS, pod("old"))
     kubelet.set_pods(plugin_holding("old", "GPU-0"))
-    allocator = Allocator(lambda _: reservation_answer("gpu-0"))
+    allocator = Allocator(lambda _: answer_that_reserves("gpu-0"))
     async with allocator.open() as url, watching_agent(cluster, paths, allocator=AllocatorAddress(url)) as agent:
         await agent.round()
         assert [finding.kind for finding in agent.findings] == [FindingKind.RESERVED_ELSEWHERE]
@@ -67,7 +67,7 @@ async def test_a_reservation_of_a_used_device_is_reported_until_resolved(cluster
         metrics = agent.metrics.answer(request_head("/metrics"), b"").body.decode()
         assert 'drawbridge_node_findings{what="reserved elsewhere"} 1.0' in metrics
         assert "drawbridge_node_reservations 1.0" in metrics
-        allocator.handler = lambda _: reservation_answer("gpu-1")
+        allocator.handler = lambda _: answer_that_reserves("gpu-1")
         await agent.round()
         assert agent.findings == ()
         assert (await event_messages(cluster))[reason] == FINDING_ENDED
@@ -79,7 +79,7 @@ async def test_a_device_returned_before_its_reservation_causes_no_finding(cluste
 
     def return_device_and_reserve_it(_):
         kubelet.set_pods()
-        return reservation_answer("gpu-0")
+        return answer_that_reserves("gpu-0")
 
     async with (
         Allocator(return_device_and_reserve_it).open() as url,
@@ -91,7 +91,7 @@ async def test_a_device_returned_before_its_reservation_causes_no_finding(cluste
 
 async def test_a_device_returned_and_reserved_in_one_round_is_ignored(cluster, kubelet, paths):
     kubelet.set_pods(plugin_holding("old", "GPU-0"))
-    answers = [web.json_response({"node": NODE, "reservations": []}), reservation_answer("gpu-0")]
+    answers = [web.json_response({"node": NODE, "reservations": []}), answer_that_reserves("gpu-0")]
     allocator = Allocator(lambda _: answers.pop(0))
     async with allocator.open() as url, watching_agent(cluster, paths, allocator=AllocatorAddress(url)) as agent:
         await agent.round()

@@ -175,11 +175,11 @@ async def test_a_hanging_folder_does_not_delay_taint_rules(cluster, kubelet, pat
     """The folder hangs like a network file system whose server is gone. The agent ignores a late answer, which is outdated."""
     release, calls = threading.Event(), []
 
-    def late_folder(paths):
+    def read_files_late(paths):
         calls.append(paths)
         return release.wait(PATIENCE) and read_files(paths)
 
-    monkeypatch.setattr(watcher, "read_files", late_folder)
+    monkeypatch.setattr(watcher, "read_files", read_files_late)
     kubelet.set_pods(plugin_holding("old", "GPU-0"))
     async with watching_agent(cluster, paths) as agent:
         agent.watcher._patience = 0.05

@@ -117,7 +117,7 @@ async def test_a_taint_rule_deleted_during_its_update_is_recreated(cluster, kube
             assert await tainted_devices(cluster) == tainted
 
 
-async def test_with_marking_offered_unused_plugin_devices_are_tainted(cluster, kubelet, paths):
+async def test_the_marking_offered_taints_unused_plugin_devices_too(cluster, kubelet, paths):
     kubelet.offer = PluginsOffer(devices=(PluginHolding(resource=RESOURCE, ids=("GPU-0", "GPU-2")),))
     async with watching_agent(cluster, paths, marking="offered") as agent:
         await agent.round()
