@@ -54,7 +54,7 @@ OTHER_OBJECTS = (
         requirements=[autoscaled.requirement("karpenter.sh/capacity-type", "In", "spot")], taints=[autoscaled.TAINT]
     ),
     autoscaled.karpenter(),
-    autoscaled.scaler("1.33.0", autoscaled.DRA),
+    autoscaled.scaler("1.33.0", autoscaled.DRA_FLAG),
     {
         "apiVersion": "node.k8s.io/v1",
         "kind": "RuntimeClass",

@@ -18,7 +18,7 @@ PLUGIN_KEY = "nvidia.com/gpu"
 
 
 def pod_of_plugin(name, *amounts, init_containers=(), status_fields=None, namespace="default", key=PLUGIN_KEY):
-    """Return a running pod whose containers each request devices of a plugin. `init` has an amount and a policy for each init container."""
+    """Return a running pod whose containers each request devices of a plugin. `init_containers` has an amount and a policy for each init container."""
     running_pod = pod(name, nodeName="p")
     running_pod["metadata"]["namespace"] = namespace
     running_pod["spec"]["containers"] = [

@@ -39,7 +39,7 @@ def test_explain_and_dashboard_place_pods_in_simulated_order(tmp_path):
     assert rows == {f"default/{name}": message_of(answer) for name, answer in answers.items()}
 
 
-def test_pods_beyond_the_bound_are_each_placed_as_the_next(monkeypatch):
+def test_each_pod_beyond_the_bound_is_placed_as_the_next_pod(monkeypatch):
     monkeypatch.setattr("analysis.outlook.MAX_PLACED", 1)
     scene = reading_of([*fleet(1, 2), *CLAIM_AND_POD_A, *CLAIM_AND_POD_B, claim("c"), pod("c", "c")], Features())
     queue = queue_of(scene, Configuration())
@@ -152,7 +152,7 @@ def test_simulate_and_explain_name_all_that_a_node_lacks(tmp_path):
         "claim in a namespace whose pods were not read",
     ),
 )
-def test_a_claim_that_is_never_freed_should_be_deleted(
+def test_advice_distinguishes_claims_to_delete_from_claims_to_release(
     tmp_path, holding_claim, other_objects, is_unused, expected_advice
 ):
     namespace = "default" if other_objects else "n"

@@ -24,7 +24,7 @@ def store_folder():
 @pytest.mark.time_limit(300, "processes read a cluster, on a machine that does other things too")
 @pytest.mark.parametrize("name", hostile_store.PROCESSES)
 @pytest.mark.linux("reads /proc")
-def test_no_process_grows_by_what_tenants_store(store_folder, name):
+def test_the_memory_of_a_process_stays_below_its_ceiling(store_folder, name):
     result = hostile_store.run(store_folder, name)
     assert result.peak < CEILINGS_OF_PROCESSES[name]
 
@@ -32,7 +32,7 @@ def test_no_process_grows_by_what_tenants_store(store_folder, name):
 @pytest.mark.time_limit(300, "a command reads a cluster, on a machine that does other things too")
 @pytest.mark.parametrize("name", list(CEILINGS_OF_COMMANDS)[: draws(len(CEILINGS_OF_COMMANDS))])
 @pytest.mark.linux("asks the kernel for the memory of a process that has ended")
-def test_no_command_grows_by_what_tenants_store(store_folder, tmp_path, name):
+def test_the_memory_of_a_command_stays_below_its_ceiling(store_folder, tmp_path, name):
     arguments = {"explain": ("claim/x1", "-n", "tenant-1"), "snapshot": ("--to", str(tmp_path / "snapshot.json"))}
     assert hostile_store.peak_of_command(store_folder, name, *arguments.get(name, ())) < CEILINGS_OF_COMMANDS[name]
 

@@ -74,7 +74,7 @@ def shake_hands(client):
 
 @pytest.mark.parametrize("group", ["ffdhe8192", "ffdhe2048", "secp521r1", "secp384r1", "X448"])
 def test_a_peer_with_only_costly_groups_gets_no_handshake(group):
-    """A client can repeat its first message, and with such a group each handshake would cost up to 120 ms of CPU."""
+    """A client can repeat its first message, and with such a group for the key exchange each handshake would cost up to 120 ms of CPU."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         client.set_ecdh_curve(group)

@@ -49,8 +49,8 @@ class Interleaved:
 @pytest.mark.parametrize("seed", range(10))
 async def test_replicas_that_start_together_use_equal_secrets(cluster, seed):
     number = iter(range(100))
-    crowded = Interleaved(cluster, random.Random(seed))
-    replicas = [store(crowded, Clock(), new_signing_key=lambda: b"%032d" % next(number)) for _ in range(8)]
+    interleaved_cluster = Interleaved(cluster, random.Random(seed))
+    replicas = [store(interleaved_cluster, Clock(), new_signing_key=lambda: b"%032d" % next(number)) for _ in range(8)]
     answers = await asyncio.gather(*(replica.sync() for replica in replicas))
     assert answers == [answers[0]] * 8
     assert await store(cluster, Clock()).sync() == answers[0]

@@ -125,9 +125,9 @@ class Killed(Embedded):
 
 
 @pytest.mark.parametrize("is_written_before_kill", [False, True])
-@pytest.mark.parametrize("write", range(1, 6))
+@pytest.mark.parametrize("write_number", range(1, 6))
 @pytest.mark.parametrize("day", [0, 61, 201, 202])
-async def test_the_next_start_repairs_a_kill_at_any_write(write, is_written_before_kill, day):
+async def test_the_next_start_repairs_a_kill_at_any_write(write_number, is_written_before_kill, day):
     cluster, clock = Killed(), Clock()
     cluster.load(
         [webhook_configuration("MutatingWebhookConfiguration"), webhook_configuration("ValidatingWebhookConfiguration")]
@@ -136,7 +136,7 @@ async def test_the_next_start_repairs_a_kill_at_any_write(write, is_written_befo
         clock.now = NOW + passed * DAY
         await store(cluster, clock).sync()
     clock.now = NOW + day * DAY
-    cluster.writes_left, cluster.is_written_before_kill = write, is_written_before_kill
+    cluster.writes_left, cluster.is_written_before_kill = write_number, is_written_before_kill
     try:
         await store(cluster, clock).sync()
     except Unavailable:

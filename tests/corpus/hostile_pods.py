@@ -10,10 +10,11 @@ from collections.abc import Callable
 PODS: dict[str, Callable[[], dict]] = {}
 
 GPU = "nvidia.com/gpu"
+# Annotations of Koordinator, whose values are JSON.
 JOINT = "scheduling.koordinator.sh/device-joint-allocate"
 HINT = "scheduling.koordinator.sh/device-allocate-hint"
 PARTITION = "scheduling.koordinator.sh/gpu-partition-spec"
-LEVELS = 100_000
+LEVELS = 100_000  # of nested lists or objects in an annotation
 
 
 def hostile(make: Callable[[], dict]) -> Callable[[], dict]:
@@ -84,7 +85,7 @@ def deep_bandwidth_in_a_partition() -> dict:
 
 
 @hostile
-def a_digit_string_for_bandwidth() -> dict:
+def a_bandwidth_of_9000_digits() -> dict:
     return pod(
         container("main", **{"koordinator.sh/gpu": 200}),
         annotations={PARTITION: f'{{"ringBusBandwidth":{"9" * 9000}}}'},

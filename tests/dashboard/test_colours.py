@@ -1,4 +1,4 @@
-"""Colours of devices, which the page draws as squares, by node or by the value of a node label (a shelf).
+"""Colours of devices. The page draws each device as a square on a shelf, which is a group of nodes: all nodes, or those with one value of a label.
 
 Every device has a colour, each colour has a name and a count, and links keep the choice.
 """

@@ -10,7 +10,7 @@ import pytest
 
 from analysis import explain
 from dashboard import server
-from dashboard import waiting as module
+from dashboard import waiting as waiting_module
 from dashboard.waiting import waiting, waiting_row, waits_for_node
 from tests.cli.explain.scenes import DRIVER, claim, fleet, full_fleet, held_claim, in_phase, pod
 from tests.dashboard.test_dashboard import dashboard_session, reading_with, source_of, text_of
@@ -94,7 +94,7 @@ def test_pods_with_equal_requests_are_searched_once(monkeypatch):
     searches = []
     find_story = explain.pod_story
     monkeypatch.setattr(
-        module.explain, "pod_story", lambda key, *arguments: searches.append(key) or find_story(key, *arguments)
+        waiting_module.explain, "pod_story", lambda key, *arguments: searches.append(key) or find_story(key, *arguments)
     )
     objects = [*full_fleet(), *(obj for i in range(300) for obj in (claim(f"w{i}", 1 + i % 2), pod(f"w{i}", f"w{i}")))]
     rows = list(waiting(reading_with(*objects), Configuration(), NEVER_LATE))

@@ -1,7 +1,7 @@
 """Small cases of clusters during a migration: the expected outcome for a pod or another object, and texts of the messages.
 
 Each module of this folder is a kind of case, with a table `CASES`; new modules are found automatically. `tests/cli/test_moves.py` runs
-all of them, and `python -m tests.corpus.move` counts the verdicts (see `verdict`).
+all of them, and `python -m tests.corpus.move` counts how many are right (see `grade`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -73,7 +73,7 @@ def judge(case: Case) -> tuple[str, str]:
     return outcome, "\n".join([*texts, *decided.warnings, *map(str, decided.refusals)])
 
 
-def verdict(case: Case) -> str:
+def grade(case: Case) -> str:
     """Return right, wrong or silent. Silent means: there is no outcome, or the outcome is right but the messages are not."""
     outcome, messages = judge(case)
     required_texts = (case.says,) if isinstance(case.says, str) else case.says

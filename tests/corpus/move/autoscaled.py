@@ -56,7 +56,7 @@ TAINT = {"key": GPU, "value": "true", "effect": "NoSchedule"}
 STATUS = (
     "time: x\nautoscalerStatus: Running\nnodeGroups:\n- {name: gpu-a, health: {cloudProviderTarget: 0, maxSize: 4}}\n"
 )
-DRA = "--enable-dynamic-resource-allocation"
+DRA_FLAG = "--enable-dynamic-resource-allocation"
 FLEET_THAT_SERVES_THE_KEY = migrated_fleet("a", extended=GPU)
 
 CASES = [
@@ -104,11 +104,11 @@ CASES = [
         Case(f"cluster-autoscaler {version} {' '.join(args)}", requesting_pod(), "translated", says, [scaler(version, *args)], never=never)
         for version, args, says, never in (
             ("1.31.2", (), f"cluster-autoscaler 1.31 {NO_NODE_FOR_CLAIMS}", "Karpenter"),
-            ("1.31.2", (f"{DRA}=true",), NO_NODE_FOR_CLAIMS, "Karpenter"),
-            ("1.32.0", (), ("1.32", DRA), "Karpenter"),
-            ("1.33.1", (f"{DRA}=true",), (), NO_NODE_FOR_CLAIMS),
-            ("1.33.1", (DRA,), (), NO_NODE_FOR_CLAIMS),
-            ("1.34.0", (f"{DRA}=false",), NO_NODE_FOR_CLAIMS, "Karpenter"),
+            ("1.31.2", (f"{DRA_FLAG}=true",), NO_NODE_FOR_CLAIMS, "Karpenter"),
+            ("1.32.0", (), ("1.32", DRA_FLAG), "Karpenter"),
+            ("1.33.1", (f"{DRA_FLAG}=true",), (), NO_NODE_FOR_CLAIMS),
+            ("1.33.1", (DRA_FLAG,), (), NO_NODE_FOR_CLAIMS),
+            ("1.34.0", (f"{DRA_FLAG}=false",), NO_NODE_FOR_CLAIMS, "Karpenter"),
             ("1.35.0", (), (), NO_NODE_FOR_CLAIMS),
             ("1.36.1", (), (), NO_NODE_FOR_CLAIMS),
         )

@@ -46,8 +46,8 @@ def pod_mounting(path):
     return requesting_pod(1, volumes=[{"name": "v", "hostPath": {"path": path}}])
 
 
-def custom_object(kind, spec, group="example.org/v1", **metadata):
-    return {"apiVersion": group, "kind": kind, "metadata": {"name": "o", **metadata}, "spec": spec}
+def custom_object(kind, spec, api_version="example.org/v1", **metadata):
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "o", **metadata}, "spec": spec}
 
 
 TIME_SLICED = "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: 4\n"
