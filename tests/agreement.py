@@ -204,7 +204,7 @@ def answer_from_simulation(pods: Sequence[Mapping[str, Any]], scene: Scene) -> A
     if not pods_of_object:
         return Answer()
     fits = {pod["node"] is not None for pod in pods_of_object}  # pods of one workload may compete for a node
-    # A workload without replicas has no simulated pod, but translate judges its template; here the template does not fit.
+    # A template without replicas has no simulated pod, but translate judges it. False leaves `fits` open if all pods fit.
     fits |= {False for created in created_pods(scene.object) if not created.replicas}
     return Answer(refused=False, fits=fits.pop() if len(fits) == 1 else None, said=pods_of_object[0]["summary"])
 
@@ -218,11 +218,11 @@ def explain(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     document = asked("explain", name, "-n", scene.namespace, *files(scene, folder), *options)
     pods = [document["pod"]] if "pod" in document else []
     pods += [pod["first"] for pod in document.get("workload", {}).get("pods") or ()]
-    gates = [document["workload"]["webhook"]] if "workload" in document else [pod["webhook"] for pod in pods]
-    gates = [gate for gate in gates if gate["predicted"]]  # other gates are records of past decisions
-    refusals = [text for gate in gates for text in gate["refusals"]]
+    verdicts = [document["workload"]["webhook"]] if "workload" in document else [pod["webhook"] for pod in pods]
+    predictions = [verdict for verdict in verdicts if verdict["predicted"]]  # the others are records of past decisions
+    refusals = [text for prediction in predictions for text in prediction["refusals"]]
     text = " ".join(pod["nextStep"]["message"] for pod in pods)
-    decisions = [decision for gate in gates for decision in gate["decisions"]]
+    decisions = [decision for prediction in predictions for decision in prediction["decisions"]]
     answer = answer_from_decisions(
         decisions, refusals, requests_devices="it has no claims" not in text or "no claim replaces" in text
     )

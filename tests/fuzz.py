@@ -41,7 +41,7 @@ class Target(NamedTuple):
 
     run: Callable[[str], None]
     code: tuple[str, ...]
-    seeds: tuple[str, ...]
+    first_texts: tuple[str, ...]
     pieces: tuple[str, ...]
 
 
@@ -55,7 +55,7 @@ def _quantity(text: str) -> None:
     except QuantityError:
         return
     parsed_again = parse_uncached(str(quantity))
-    # Beyond exa Go prints no suffix, and binary suffixes are capped.
+    # Go prints a quantity beyond exa without a suffix, and caps a quantity with a binary suffix.
     if abs(quantity.nano) < 10**21 * 10**9 and parsed_again != quantity and not text.endswith("i"):
         raise BrokenError(f"{text!r} prints as {quantity}, which is {parsed_again}")
 
@@ -146,7 +146,7 @@ TARGETS: dict[str, Target] = {
 def fuzz(name: str, seconds: float, seed: int) -> list[tuple[str, str]]:
     """Fuzz a target for this long; return each text that broke the target, and what was wrong."""
     target, rng = TARGETS[name], random.Random(seed)
-    pool, known_transitions = list(target.seeds), set[Any]()
+    pool, known_transitions = list(target.first_texts), set[Any]()
     failures: dict[str, tuple[str, str]] = {}
     end = time.monotonic() + seconds
     for text in rng.sample(pool, len(pool)):
@@ -206,18 +206,18 @@ def _mutated(rng: random.Random, pool: list[str], pieces: tuple[str, ...]) -> st
     for _ in range(rng.choice((1, 1, 2, 3, 5))):
         at = rng.randrange(len(text) + 1)
         end = min(len(text), at + rng.choice((0, 1, 1, 2, 5, 20)))
-        kind = rng.randrange(6)
-        if kind == 0:
+        change = rng.randrange(6)
+        if change == 0:
             text = text[:at] + rng.choice(pieces) + text[end:]
-        elif kind == 1:
+        elif change == 1:
             text = text[:at] + text[end:]
-        elif kind == 2:
+        elif change == 2:
             text = text[:at] + text[at:end] * rng.choice((2, 3, 30)) + text[end:]
-        elif kind == 3:
+        elif change == 3:
             other_text = rng.choice(pool)
             start = rng.randrange(len(other_text) + 1)
             text = text[:at] + other_text[start : start + rng.choice((5, 30, 200))] + text[end:]
-        elif kind == 4:
+        elif change == 4:
             text = (
                 text[:at]
                 + chr(rng.choice((rng.randrange(128), rng.randrange(0xD800), rng.randrange(0x10000, 0x11000))))

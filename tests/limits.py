@@ -244,7 +244,6 @@ class Turns:
     def __init__(self) -> None:
         self.current_watch = Watch(TURN, [])
         self.running_loops: dict[BaseEventLoop, RunningLoop] = {}
-        self.running = threading.Event()
         self.has_ended = threading.Event()
         self.original_run_forever = BaseEventLoop.run_forever
         # It runs one turn. A callback of `call_later` would count many short turns as one turn.
@@ -258,7 +257,6 @@ class Turns:
 
         def run_forever(loop: BaseEventLoop) -> None:
             self.running_loops[loop] = RunningLoop()
-            self.running.set()
             try:
                 original_run_forever(loop)
             finally:

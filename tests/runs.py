@@ -60,7 +60,7 @@ class Outcome:
     passed: int = 0
     failed: int = 0
     seconds: float = 0.0
-    code: int = 0
+    code: int = 0  # exit code of the process
     notes: list[str] = field(default_factory=list)
 
 
@@ -81,7 +81,7 @@ def wait_for_outcome(
     describe: Callable[[], str] | None = None,
     interval: float = REPORT_INTERVAL,
 ) -> Outcome:
-    """Wait for a command, at most until the deadline; return its outcome. A command that fails or is ended counts as one failure."""
+    """Wait for a command, at most until the deadline; return its outcome. A command that succeeds counts as `passes` passed tests, any other as one failure."""
     try:
         work = describe or (lambda: description_of_work(process.pid))
         code = wait_for_exit(name, process, begun, deadline=deadline, describe=work, interval=interval)

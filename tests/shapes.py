@@ -1,4 +1,4 @@
-"""Objects of every kind of the examples, with values of random types at random places, drawn from a seed."""
+"""Objects of every kind of the examples, with values of random types at random places. `draw` is a random.Random with a seed."""
 
 import copy
 import json
@@ -143,19 +143,19 @@ def _parameters_with(form, shape):
             yield {name: inner}
 
 
-def _places(value, at=()):
+def _paths(value, at=()):
     if at:
         yield at
     members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, member in members:
-        yield from _places(member, (*at, name))
+        yield from _paths(member, (*at, name))
 
 
 def bent(obj, draw):
     """Return a copy of an object with up to three random changes: a value of another type, a removed member or an additional member."""
     obj = copy.deepcopy(obj)
     for _ in range(draw.choice((0, 1, 1, 1, 2, 3))):
-        *path, member = draw.choice(list(_places(obj)))
+        *path, member = draw.choice(list(_paths(obj)))
         parent = obj
         for name in path:
             parent = parent[name]

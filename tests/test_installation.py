@@ -53,11 +53,11 @@ def test_the_arguments_of_containers_are_options_of_their_command(name):
 
 def test_a_kustomization_refers_outside_its_folder_only_to_folders():
     """`kubectl apply -k` rejects files outside of the kustomization's folder."""
-    for place in sorted(BASE.parent.rglob("kustomization.yaml")):
-        for path in manifests.read([place])[0].object.get("resources", ()):
-            referenced_path = place.parent / path
-            assert referenced_path.exists(), f"{place}: {path}"
-            assert not path.startswith("../") or referenced_path.is_dir(), f"{place}: {path}"
+    for file in sorted(BASE.parent.rglob("kustomization.yaml")):
+        for path in manifests.read([file])[0].object.get("resources", ()):
+            referenced_path = file.parent / path
+            assert referenced_path.exists(), f"{file}: {path}"
+            assert not path.startswith("../") or referenced_path.is_dir(), f"{file}: {path}"
 
 
 def selectors(obj):
@@ -117,7 +117,7 @@ CONFIGURATION_HEAD = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfi
     ],
     ids=["comments", "document markers", "Windows line ends", "no newline at the end", "JSON"],
 )
-def test_a_configuration_without_a_mode_is_installed_with_observe(tmp_path, text):
+def test_a_configuration_without_a_mode_is_installed_in_mode_observe(tmp_path, text):
     config = tmp_path / "c.yaml"
     config.write_bytes(text.encode())
     given_object = manifests.parse(text)[0].object

@@ -18,6 +18,7 @@ def test_no_account_has_wildcard_permissions():
 
 
 def test_only_accounts_that_need_feature_gates_may_read_metrics():
+    """An API server shows its feature gates in its metrics."""
     url_rules = {name: [rule for rule in every_rule(name) if "nonResourceURLs" in rule] for name in ACCOUNTS}
     metrics = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
     assert url_rules == {"drawbridge-webhook": metrics, "drawbridge-controller": metrics, "drawbridge-authority": []}

@@ -1,4 +1,4 @@
-"""Every reader of a file or request reports what is wrong with the text: it raises only its own exceptions, whatever type the members have.
+"""Every reader of a file or request reports what is wrong with the text: it raises only its own exceptions, whatever types the values in the text have.
 
 python -m tests.test_readers SECONDS [SEED [READER ...]]
 """

@@ -87,9 +87,9 @@ def test_survey_free_and_dashboard_count_the_same_plugin_devices(tmp_path):
 
 
 def test_a_tenant_sees_how_many_devices_other_tenants_use():
-    scene = reading_of(fleet_with_plugin_node(*PODS), Features())
-    counts_of_administrator = count_devices(node_stories((), scene))
-    counts_of_tenant = count_devices(node_stories((), for_tenant(scene, {"mine"})))
+    reading = reading_of(fleet_with_plugin_node(*PODS), Features())
+    counts_of_administrator = count_devices(node_stories((), reading))
+    counts_of_tenant = count_devices(node_stories((), for_tenant(reading, {"mine"})))
     assert counts_of_administrator == counts_of_tenant == {"free": 2, "plugin": PLUGIN_DEVICES_IN_USE}
 
 
@@ -97,11 +97,11 @@ def test_admin_access_holds_no_device():
     claim = held_claim("watches", "w")
     [result] = claim["status"]["allocation"]["devices"]["results"]
     result["adminAccess"] = True
-    scene = reading_of([*fleet(1, 2), claim], Features())
-    [pool] = judge(reachable(scene.stock, ["n0"]).values(), scene.stock)
+    reading = reading_of([*fleet(1, 2), claim], Features())
+    [pool] = judge(reachable(reading.stock, ["n0"]).values(), reading.stock)
     assert pool.in_use == ()
-    assert count_devices(node_stories((), scene)) == {"free": 2}
-    assert devices_by_namespace(draw_picture(scene, read_at="", source="")) == {}
+    assert count_devices(node_stories((), reading)) == {"free": 2}
+    assert devices_by_namespace(draw_picture(reading, read_at="", source="")) == {}
 
 
 def test_a_device_of_a_superseded_slice_is_not_counted(tmp_path):

@@ -41,8 +41,8 @@ def test_explain_and_dashboard_place_pods_in_simulated_order(tmp_path):
 
 def test_each_pod_beyond_the_bound_is_placed_as_the_next_pod(monkeypatch):
     monkeypatch.setattr("analysis.outlook.MAX_PLACED", 1)
-    scene = reading_of([*fleet(1, 2), *CLAIM_AND_POD_A, *CLAIM_AND_POD_B, claim("c"), pod("c", "c")], Features())
-    queue = queue_of(scene, Configuration())
+    reading = reading_of([*fleet(1, 2), *CLAIM_AND_POD_A, *CLAIM_AND_POD_B, claim("c"), pod("c", "c")], Features())
+    queue = queue_of(reading, Configuration())
     by_pod = {name: queue.place(f"default/{name}").devices for name in "abc"}
     assert [len(devices) for devices in by_pod.values()] == [1, 1, 1]
     assert by_pod["b"] != by_pod["a"]
@@ -51,8 +51,8 @@ def test_each_pod_beyond_the_bound_is_placed_as_the_next_pod(monkeypatch):
 def test_pods_ahead_cost_a_bounded_number_of_steps(monkeypatch):
     """A tenant with 1,000 expensive pods would otherwise delay answers about other pods by minutes."""
     monkeypatch.setattr("dra.step_limits.OUTLOOK", 1)
-    scene = reading_of([*fleet(1, 2), *CLAIM_AND_POD_A, *CLAIM_AND_POD_B, claim("c"), pod("c", "c")], Features())
-    queue = queue_of(scene, Configuration())
+    reading = reading_of([*fleet(1, 2), *CLAIM_AND_POD_A, *CLAIM_AND_POD_B, claim("c"), pod("c", "c")], Features())
+    queue = queue_of(reading, Configuration())
     devices_of_c = queue.place("default/c").devices
     assert queue.outcome_of_first("default/a", search=False).devices != devices_of_c
     assert queue.outcome_of_first("default/b", search=False) is None

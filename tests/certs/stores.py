@@ -50,8 +50,8 @@ def store(cluster, clock, **kwargs):
 async def bundles(cluster):
     """Return the CA bundles of all webhooks in the cluster."""
     found_bundles = []
-    for kind in (resources.MUTATING_WEBHOOKS, resources.VALIDATING_WEBHOOKS):
-        configuration = await cluster.get(kind, "drawbridge")
+    for resource in (resources.MUTATING_WEBHOOKS, resources.VALIDATING_WEBHOOKS):
+        configuration = await cluster.get(resource, "drawbridge")
         found_bundles += [b64decode(webhook.client_config.ca_bundle) for webhook in configuration.webhooks]
     return found_bundles
 

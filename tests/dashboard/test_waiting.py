@@ -27,40 +27,40 @@ UNSCHEDULED = {
 
 def reading_with_varied_pods(seed, count=40):
     """Return a reading with random waiting pods of a few variants, so that many pods are equal and many are almost equal."""
-    chance = random.Random(seed)
-    objects = full_fleet("c1", "c3") if chance.random() < 0.5 else full_fleet()
+    rng = random.Random(seed)
+    objects = full_fleet("c1", "c3") if rng.random() < 0.5 else full_fleet()
     for i in range(count):
         name = f"w{i}"
-        fields = chance.choice([
+        fields = rng.choice([
             {}, {}, {"nodeSelector": {"zone": "b"}}, {"schedulingGates": [{"name": "queue"}]}, {"schedulerName": "other"},
             {"priority": 7}, {"tolerations": [{"operator": "Exists"}]}, {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}]},
             {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}}},
         ])  # fmt: skip
-        device_count = chance.choice([1, 1, 2, 3])
+        device_count = rng.choice([1, 1, 2, 3])
         obj = pod(name, name, **fields)
         obj["spec"]["resourceClaims"][0]["name"] = "gpu"  # like pods of one template
-        if chance.random() < 0.3:
+        if rng.random() < 0.3:
             del obj["spec"]["resourceClaims"]
             obj["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": device_count}}
-        match chance.randrange(8):
+        match rng.randrange(8):
             case 0:
-                obj = in_phase(obj, "Pending", conditions=[UNSCHEDULED | {"message": chance.choice(["full", "1 node(s) didn't match pod affinity rules"])}])  # fmt: skip
+                obj = in_phase(obj, "Pending", conditions=[UNSCHEDULED | {"message": rng.choice(["full", "1 node(s) didn't match pod affinity rules"])}])  # fmt: skip
             case 1:
                 obj["metadata"] |= {"deletionTimestamp": "2026-11-20T09:00:00Z", "finalizers": ["example.com/hold"]}
             case 2:
-                obj["metadata"]["labels"] = {"app": chance.choice("ab")}
+                obj["metadata"]["labels"] = {"app": rng.choice("ab")}
             case 3:
                 obj["metadata"]["annotations"] = {
-                    "drawbridge.dev/original": chance.choice(["{}", "[]", '{"schedulerName":"x"}'])
+                    "drawbridge.dev/original": rng.choice(["{}", "[]", '{"schedulerName":"x"}'])
                 }
             case 4:
                 obj["metadata"]["uid"] = ""
             case 5:
                 obj["metadata"]["ownerReferences"] = [{"apiVersion": "batch/v1", "kind": "Job", "name": f"job-{i % 3}", "uid": "u", "controller": True}]  # fmt: skip
         objects.append(obj)
-        if chance.random() < 0.85:  # the claims of the other pods are missing
+        if rng.random() < 0.85:  # the claims of the other pods are missing
             new_claim = claim(name, device_count)
-            if chance.random() < 0.1:
+            if rng.random() < 0.1:
                 new_claim["metadata"]["deletionTimestamp"] = "2026-11-20T09:00:00Z"
             objects.append(new_claim)
     return reading_with(*objects)

@@ -28,14 +28,14 @@ async def set_finalizers(cluster, name, namespace, finalizers):
     return await cluster.patch(CONFIG_MAPS, name, Merge({"metadata": {"finalizers": finalizers}}), namespace)
 
 
-async def wait_for_garbage_collector(cluster, resource, object_of_kind, namespace):
+async def wait_for_garbage_collector(cluster, resource, make_object, namespace):
     """Wait until the garbage collector knows all existing objects of a kind.
 
     When an owner is deleted, the collector ignores owned objects that it does not know yet. It learns of the objects of a kind
     in the order of their creation, so once it has deleted a new object (the witness), it knows all older objects.
     """
     owner = await cluster.create(CONFIG_MAPS, config_map("owner-of-witness"), namespace)
-    await cluster.create(resource, object_of_kind("witness", metadata=owned_by(owner)), namespace)
+    await cluster.create(resource, make_object("witness", metadata=owned_by(owner)), namespace)
     await cluster.delete(CONFIG_MAPS, "owner-of-witness", namespace)
     assert await wait_until_gone(cluster, resource, "witness", namespace)
 
@@ -97,8 +97,8 @@ async def test_an_object_outlives_the_first_of_its_two_owners(cluster, namespace
     await cluster.delete(CONFIG_MAPS, "one", namespace)
 
     async def only_second_owner_is_left():
-        claim_ = await cluster.get(RESOURCE_CLAIMS, "owned", namespace)
-        return [owner_reference.name for owner_reference in claim_.metadata.owner_references] == ["two"]
+        owned_claim = await cluster.get(RESOURCE_CLAIMS, "owned", namespace)
+        return [owner_reference.name for owner_reference in owned_claim.metadata.owner_references] == ["two"]
 
     assert await eventually(only_second_owner_is_left)
 

@@ -204,7 +204,7 @@ async def test_a_watch_from_an_invalid_version_is_refused(cluster, namespace):
 async def test_a_reduce_function_may_drop_objects_of_a_list(cluster, namespace):
     for name in ("a", "b"):
         await cluster.create(RESOURCE_CLAIMS, claim(name), namespace)
-    for kind in (RESOURCE_CLAIMS, RESOURCE_CLAIMS.raw):
-        kind_without_a = replace(kind, reduce=lambda obj: None if key(obj)[1] == "a" else obj)
-        page = await cluster.list(kind_without_a, namespace)
+    for resource in (RESOURCE_CLAIMS, RESOURCE_CLAIMS.raw):
+        resource_without_a = replace(resource, reduce=lambda obj: None if key(obj)[1] == "a" else obj)
+        page = await cluster.list(resource_without_a, namespace)
         assert [key(item)[1] for item in page.items] == ["b"]

@@ -127,8 +127,8 @@ async def answers(cluster, namespace, steps):
     """Return a cluster's answer to each step, and the events of its watches."""
     await cluster.create(NAMESPACES, {"metadata": {"name": namespace}})
     starts = [
-        (kind, (await cluster.list(kind, namespace)).resource_version)
-        for kind in (CONFIG_MAPS.raw, RESOURCE_CLAIMS.raw)
+        (resource, (await cluster.list(resource, namespace)).resource_version)
+        for resource in (CONFIG_MAPS.raw, RESOURCE_CLAIMS.raw)
     ]
     results = []
     for step in steps:
@@ -136,16 +136,18 @@ async def answers(cluster, namespace, steps):
             results.append((step, comparable(await perform(cluster, namespace, step))))
         except ApiError as error:
             results.append((step, comparable(error)))
-    watched = [await events(cluster, kind, namespace, version) for kind, version in starts]
+    watched = [await events(cluster, resource, namespace, version) for resource, version in starts]
     await delete_pods_and_claims(cluster, namespace)
     return results, watched
 
 
-async def events(cluster, kind, namespace, version):
+async def events(cluster, resource, namespace, version):
     """Return the events after a resourceVersion, up to the creation of the object the-end."""
-    await cluster.create(kind, config_map("the-end") if kind.kind == "ConfigMap" else claim("the-end"), namespace)
+    await cluster.create(
+        resource, config_map("the-end") if resource.kind == "ConfigMap" else claim("the-end"), namespace
+    )
     received = []
-    async with cluster.watch(kind, namespace, resource_version=version) as changes:
+    async with cluster.watch(resource, namespace, resource_version=version) as changes:
         async for change in changes:
             if not isinstance(change, Change):
                 continue

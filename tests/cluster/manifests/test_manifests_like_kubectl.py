@@ -120,5 +120,5 @@ def test_generated_texts_are_read_as_by_kubectl(yaml_oracle):
         "".join(rng.choices(pieces, k=rng.randint(1, 14))) for _ in range(yaml_oracle.cases(4_000, recorded=1_000))
     ]
     differences = differences_from_kubectl(yaml_oracle, texts)
-    # kubectl silently stops in the middle of some texts, for which drawbridge reports an error.
+    # kubectl silently stops in the middle of some texts, for which drawbridge reports an error. Texts that contain `1?` are left out, too.
     assert not [text for text, our_values, *_ in differences if our_values is not None and "1?" not in text]

@@ -65,14 +65,15 @@ def object_with_claims(group_and_kind: tuple[str, str], version: str = "v1") -> 
     return custom_object(group_and_kind, {"template": {"spec": spec}}, version)
 
 
-def case(name: str, obj: Object, loss: str = "", around: tuple[Object, ...] = (), becomes: str = "") -> Case:
+def whole_gpu_case(name: str, obj: Object, loss: str = "", around: tuple[Object, ...] = ()) -> Case:
+    """Return a case with a key that is declared whole. With a reported loss of claims, the object is left; otherwise it is translated."""
     words = (loss, WEBHOOK_TRANSLATES_PODS) if loss else ()
-    return Case(name, obj, becomes or ("left" if loss else "translated"), words, around, WHOLE_GPU_CONFIGURATION)
+    return Case(name, obj, "left" if loss else "translated", words, around, WHOLE_GPU_CONFIGURATION)
 
 
 CASES = (
     *(
-        case(f"{group_and_kind[1]}: a GPU pod in {place}, the definition {schema_name}", custom_object(group_and_kind, spec), loss, (definition(group_and_kind, ("v1", definition_schema(schema))),))
+        whole_gpu_case(f"{group_and_kind[1]}: a GPU pod in {place}, the definition {schema_name}", custom_object(group_and_kind, spec), loss, (definition(group_and_kind, ("v1", definition_schema(schema))),))
         for group_and_kind in (NOTEBOOK, JOBSET, UNKNOWN_KIND)
         for place, (spec, definition_schema) in TEMPLATE_PLACES.items()
         for schema_name, (schema, loss) in SPEC_SCHEMAS.items()
@@ -84,18 +85,18 @@ CASES = (
     ),
     Case("a Notebook with claims, no definition", object_with_claims(NOTEBOOK), "unknown", "drops claims (Kubeflow Notebooks 1.11)"),
     Case("a JobSet with claims, no definition", object_with_claims(JOBSET, "v1alpha2"), "silent"),
-    case("a Notebook, no definition", custom_object(NOTEBOOK, {"template": GPU_POD}), "drops claims (Kubeflow Notebooks 1.11)"),
-    case("an MPIJob v1, no definition", custom_object(MPI, {"mpiReplicaSpecs": {"Worker": {"template": GPU_POD}}}), "drops claims before"),
-    case("an MPIJob v2beta1, no definition", custom_object(MPI, {"mpiReplicaSpecs": {"Worker": {"template": GPU_POD}}}, "v2beta1")),
-    case("an AppWrapper around a Job", custom_object(("workload.codeflare.dev", "AppWrapper"), {"components": [{"template": {"kind": "Job", "spec": {"template": GPU_POD}}}]}), "AppWrapper, which keeps its pods off nodes"),
-    case("a LeaderWorkerSet with GPUs", custom_object(("leaderworkerset.x-k8s.io", "LeaderWorkerSet"), {"leaderWorkerTemplate": {"workerTemplate": GPU_POD}})),
+    whole_gpu_case("a Notebook, no definition", custom_object(NOTEBOOK, {"template": GPU_POD}), "drops claims (Kubeflow Notebooks 1.11)"),
+    whole_gpu_case("an MPIJob v1, no definition", custom_object(MPI, {"mpiReplicaSpecs": {"Worker": {"template": GPU_POD}}}), "drops claims before"),
+    whole_gpu_case("an MPIJob v2beta1, no definition", custom_object(MPI, {"mpiReplicaSpecs": {"Worker": {"template": GPU_POD}}}, "v2beta1")),
+    whole_gpu_case("an AppWrapper around a Job", custom_object(("workload.codeflare.dev", "AppWrapper"), {"components": [{"template": {"kind": "Job", "spec": {"template": GPU_POD}}}]}), "AppWrapper, which keeps its pods off nodes"),
+    whole_gpu_case("a LeaderWorkerSet with GPUs", custom_object(("leaderworkerset.x-k8s.io", "LeaderWorkerSet"), {"leaderWorkerTemplate": {"workerTemplate": GPU_POD}})),
     Case("a LeaderWorkerSet with TPUs", custom_object(("leaderworkerset.x-k8s.io", "LeaderWorkerSet"), {"leaderWorkerTemplate": {"workerTemplate": TPU_POD}}), "left", "TPU_WORKER_ID"),
     Case("a pod of a LeaderWorkerSet with TPUs", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "w-0", "labels": {"leaderworkerset.sigs.k8s.io/name": "w"}}, **TPU_POD}, "left", "TPU_WORKER_ID"),
     Case("a KubeAI Model", custom_object(("kubeai.org", "Model"), {"resourceProfile": "nvidia-gpu-l4:1"}), "left", "from a profile"),
     Case("a KubeAI Model without devices", custom_object(("kubeai.org", "Model"), {"resourceProfile": "cpu:2"}), "silent"),
     Case("a HelmRelease of Flux with a GPU in its values", custom_object(("helm.toolkit.fluxcd.io", "HelmRelease"), {"values": {"resources": {"limits": {GPU: 1}}}}, "v2"), "unknown", "Flux renders a chart"),
-    case("two definitions of JobSet, of which one drops claims", custom_object(JOBSET, {"template": GPU_POD}), "no spec.resourceClaims", tuple(definition(JOBSET, ("v1", object_with("template", template(spec_schema)))) for spec_schema in (KEEPS_CLAIMS, DROPS_CLAIMS))),
-    case("a definition of another version of JobSet", custom_object(JOBSET, {"template": GPU_POD}), around=(definition(JOBSET, ("v9", object_with("template", template(DROPS_CLAIMS)))),)),
-    case("an object that is stored in a version that drops claims", custom_object(UNKNOWN_KIND, {"template": GPU_POD}, "v2"), "no spec.resourceClaims", (definition(UNKNOWN_KIND, object_with("template", template(DROPS_CLAIMS)), object_with("template", template(KEEPS_CLAIMS))),)),
-    case("a definition with preserveUnknownFields", custom_object(NOTEBOOK, {"template": GPU_POD}), around=(definition(NOTEBOOK, ("v1", object_with("template", template(DROPS_CLAIMS))), preserveUnknownFields=True),)),
+    whole_gpu_case("two definitions of JobSet, of which one drops claims", custom_object(JOBSET, {"template": GPU_POD}), "no spec.resourceClaims", tuple(definition(JOBSET, ("v1", object_with("template", template(spec_schema)))) for spec_schema in (KEEPS_CLAIMS, DROPS_CLAIMS))),
+    whole_gpu_case("a definition of another version of JobSet", custom_object(JOBSET, {"template": GPU_POD}), around=(definition(JOBSET, ("v9", object_with("template", template(DROPS_CLAIMS)))),)),
+    whole_gpu_case("an object that is stored in a version that drops claims", custom_object(UNKNOWN_KIND, {"template": GPU_POD}, "v2"), "no spec.resourceClaims", (definition(UNKNOWN_KIND, object_with("template", template(DROPS_CLAIMS)), object_with("template", template(KEEPS_CLAIMS))),)),
+    whole_gpu_case("a definition with preserveUnknownFields", custom_object(NOTEBOOK, {"template": GPU_POD}), around=(definition(NOTEBOOK, ("v1", object_with("template", template(DROPS_CLAIMS))), preserveUnknownFields=True),)),
 )  # fmt: skip

@@ -44,6 +44,7 @@ def refusal_of(claim, records=None, by=None, claim_reference=None):
 
 
 def share(memory, cores=10, number=0, **result_fields):
+    """Return an allocation result for a share of the GPU with this number: `memory` in GiB, `cores` in percent."""
     return result(
         f"gpu-{number}-shared",
         share=result_fields.pop("share", "s1"),

@@ -78,13 +78,13 @@ def test_bytes_that_are_no_message_are_an_error(data):
 
 
 def test_arbitrary_bytes_decode_or_raise_only_a_protobuf_error():
-    chance = random.Random(7)
+    rng = random.Random(7)
     message = encode(PrepareResponse(claims={"u": PreparedClaim(devices=(DEVICE, DEVICE))}))
     outcomes = set()
     for _ in range(4000):
         data = bytearray(message)
-        for _ in range(chance.randint(1, 4)):
-            data[chance.randrange(len(data))] = chance.randrange(256)
+        for _ in range(rng.randint(1, 4)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
         try:
             outcomes.add(type(decode(bytes(data), PrepareResponse)))
         except ProtobufError:

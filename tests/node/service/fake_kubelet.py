@@ -29,8 +29,8 @@ class PodResources:
     If `answer` is None, the service returns an error. If `answer` is a coroutine function, the service calls it and does not answer.
     """
 
-    def __init__(self, kubelet):
-        self.folder = kubelet / "pod-resources"
+    def __init__(self, kubelet_folder):
+        self.folder = kubelet_folder / "pod-resources"
         self.folder.mkdir(parents=True)
         self.path = self.folder / "kubelet.sock"
         self.answer, self.offer = PodHoldings(), PluginsOffer()

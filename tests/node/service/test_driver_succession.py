@@ -63,12 +63,12 @@ async def test_the_newest_driver_publishes_until_it_stops(cluster, kubelet):
 async def test_a_newer_driver_counts_as_successor_while_it_answers(folder):
     with (
         socket.socket(socket.AF_UNIX) as dead,
-        socket.socket(socket.AF_UNIX) as alive,
+        socket.socket(socket.AF_UNIX) as hanging,
         contextlib.ExitStack() as callers,
     ):
         dead.bind(str(folder / "dra-3.sock"))
-        alive.bind(str(folder / "dra-2.sock"))
-        alive.listen(0)
+        hanging.bind(str(folder / "dra-2.sock"))
+        hanging.listen(0)
         # dra-2.sock hangs: nothing accepts these connections, and they fill its backlog.
         with contextlib.suppress(BlockingIOError):
             for _ in range(64):

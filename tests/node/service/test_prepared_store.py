@@ -139,7 +139,7 @@ def test_a_kill_at_any_step_of_unpreparing_is_repaired(tmp_path):
         assert metadata_files(folder) == [f"{uid}_0.json" for uid in sorted(open_store(folder).claims())]
         open_store(folder).unprepare([reference("a"), reference("b")])
         assert (dict(open_store(folder).claims()), cdi_files(folder)) == ({}, [])
-    assert kills == 6
+    assert kills == 6  # the removal of two files, and a checkpoint in four steps
 
 
 @pytest.mark.parametrize("kind", ["checkpoint", "cdi", "metadata"])

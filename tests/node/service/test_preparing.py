@@ -66,17 +66,17 @@ async def test_a_deleted_claim_is_unprepared_after_a_delay(cluster, kubelet):
 
 async def set_allocation(cluster, name, *results):
     """Replace the allocation results of a claim."""
-    user = {"resource": "pods", "name": "p", "uid": "pod"}
+    consumer = {"resource": "pods", "name": "p", "uid": "pod"}
     status = {"allocation": None, "reservedFor": None, "devices": None}
     if results:
-        status = {"allocation": {"devices": {"results": list(results)}}, "reservedFor": [user]}
+        status = {"allocation": {"devices": {"results": list(results)}}, "reservedFor": [consumer]}
     await cluster.patch(RESOURCE_CLAIMS, name, Merge({"status": status}), "ns", subresource="status")
 
 
 @pytest.mark.parametrize("seed", range(10))
 async def test_a_claim_allocated_again_during_the_cleanup_stays_prepared(cluster, kubelet, seed):
     """A claim may outlive its pod, and the next pod may start just when the delay has passed."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
 
     class YieldingCluster:
         """A cluster that yields to other tasks before each answer."""
@@ -85,7 +85,7 @@ async def test_a_claim_allocated_again_during_the_cleanup_stays_prepared(cluster
 
         async def get(self, *arguments):
             stored = await cluster.get(*arguments)
-            for _ in range(chance.randrange(20)):
+            for _ in range(rng.randrange(20)):
                 await asyncio.sleep(0)
             return stored
 
@@ -99,7 +99,7 @@ async def test_a_claim_allocated_again_during_the_cleanup_stays_prepared(cluster
     now[0] = FORGET_AFTER
 
     async def allocate_and_prepare_again():
-        for _ in range(chance.randrange(40)):
+        for _ in range(rng.randrange(40)):
             await asyncio.sleep(0)
         await set_allocation(cluster, "a", result("gpu-0"))
         return (await preparer.prepare(request)).claims[reference.uid].error
