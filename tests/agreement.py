@@ -377,9 +377,9 @@ def asked(*args: Any) -> Any:
     return json.loads(result.stdout)
 
 
-def files(scene: Scene, folder: Path, fleet: str = "-f") -> list[Any]:
+def files(scene: Scene, folder: Path, fleet_option: str = "-f") -> list[Any]:
     """Return the options that name the files of a scene."""
-    return ["-f", folder / "scene.json", *([fleet, folder / "fleet.json"] if scene.fleet else [])]
+    return ["-f", folder / "scene.json", *([fleet_option, folder / "fleet.json"] if scene.fleet else [])]
 
 
 def as_list(objects: Iterable[Object]) -> str:

@@ -149,7 +149,7 @@ def test_the_base_names_an_image_that_cannot_be_pulled():
     assert {image.partition("/")[0] for image in images} == {"drawbridge.invalid"}
 
 
-def test_only_a_given_api_server_address_may_send_reviews():
+def test_with_a_given_api_server_address_only_it_may_send_reviews():
     (policy,) = [
         obj
         for obj in base("ns", "image", "", ("10.0.0.1/32",))
@@ -199,7 +199,7 @@ def test_the_configuration_of_the_base_is_valid_and_only_observes():
     assert configuration.file.mode == "observe"
 
 
-def test_another_namespace_and_image_reach_every_object():
+def test_a_chosen_namespace_and_image_reach_every_object():
     objects = list(base("elsewhere", "registry.example/drawbridge:1", ""))
     cluster_wide = {"Namespace", *CLUSTER_WIDE}
     assert {obj["metadata"].get("namespace") for obj in objects if obj["kind"] not in cluster_wide} == {"elsewhere"}

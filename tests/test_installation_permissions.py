@@ -32,7 +32,7 @@ def test_only_the_authority_writes_the_secrets_that_each_account_reads():
         assert writes == ({"create", "patch"} if role == "drawbridge-authority" else set())
 
 
-def test_a_mixed_fleet_lets_the_webhook_list_pods():
+def test_the_component_for_mixed_fleets_lets_the_webhook_list_pods():
     """The role grants list and watch only; `e2e/webhook/test_mixed.py` shows that this is enough."""
     role, binding = (document.object for document in manifests.read([BASE.parent / "mixed" / "role.yaml"]))
     assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]

@@ -78,7 +78,7 @@ def test_an_answer_that_varies_between_runs_is_not_reported(ask_referee):
     ask_referee("compared", [QUESTION], *[{"maxCost": 2}] * 9, {"maxCost": 1})
 
 
-def test_recorded_answers_without_a_question_are_reported(ask_referee):
+def test_recorded_questions_that_are_no_longer_asked_are_reported(ask_referee):
     ask_referee("record", [QUESTION, OTHER_QUESTION], {"maxCost": 1})
     ask_referee("live", [QUESTION], {"maxCost": 1})
     with pytest.raises(OracleError, match="1 of 2 recorded answers belong to questions that are no longer asked"):

@@ -80,7 +80,7 @@ def test_each_leaf_is_trusted_the_day_before_and_after():
     assert len({pki_of_day.authority for pki_of_day in history}) >= 5
 
 
-def test_each_step_leads_to_the_phase_in_its_table():
+def test_each_step_leads_to_the_phase_in_the_table():
     pki, _ = advance(Material(), NOW)
     for next_step in (Step.INTRODUCE, Step.SWITCH, Step.RETIRE, Step.REMAKE):
         pki = apply(pki, next_step, NAMES, now=NOW)

@@ -83,7 +83,7 @@ def test_a_container_has_only_the_devices_of_its_own_requests():
     ), "a device is left out although no container names a claim"
 
 
-def test_an_extended_resource_belongs_to_its_container():
+def test_devices_of_an_extended_resource_belong_to_their_container():
     claim_of_two_gpus = claim_with_results(
         result("gpu-0", "container-0-request-0"), result("gpu-1", "container-1-request-0")
     )

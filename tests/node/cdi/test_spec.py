@@ -54,7 +54,7 @@ def test_a_share_has_its_amounts_in_variables():
     ]
 
 
-def test_two_shares_of_a_device_in_one_request_are_added():
+def test_the_memory_of_two_shares_in_one_request_is_added():
     shares = [result("gpu-2-shared", share=name, memory="10Gi", cores="30") for name in ("s", "t")]
     (_, [first]), (_, [second]) = requests_and_edits(*shares)
     assert first == second

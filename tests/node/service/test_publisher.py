@@ -29,7 +29,7 @@ async def test_deleted_slices_are_published_again(cluster, kubelet):
 
 
 @pytest.mark.parametrize("name", ["n" * 253, ".".join(["n" * 49] * 5)])
-async def test_a_node_with_the_longest_name_publishes(cluster, name):
+async def test_slices_of_a_node_with_the_longest_name_are_published(cluster, name):
     await cluster.create(NODES, {"metadata": {"name": name}})
     assert await Publisher(cluster, machine(), name).round()
     [slice_] = await list_slices(cluster)
