@@ -129,14 +129,9 @@ def answer_from_decisions(
         keys = {}
     # The refusal of a pod's own claims has no key. In a mode that admits the pod, the outcome is "left".
     is_withheld = any(decision.get("potentialOutcome") for decision in decisions)
+    requests = {key: outcome for key, outcome in keys.items() if key not in {*selectors_left, *variables}} or keys
     return Answer(
-        outcome="refused"
-        if refusals
-        else outcome_of(
-            {place: outcome for place, outcome in keys.items() if place not in {*selectors_left, *variables}} or keys
-        )
-        if keys or not is_withheld
-        else "left",
+        outcome="refused" if refusals else "left" if is_withheld and not keys else outcome_of(requests),
         keys=keys,
         refused=bool(refusals),
         codes=frozenset(

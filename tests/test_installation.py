@@ -80,7 +80,7 @@ def selectors(obj):
 
 def test_every_selector_matches_only_pods_of_our_components():
     objects_and_selectors = [(obj, selector) for kind in ("Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy") for obj in base_objects(kind) for selector in selectors(obj)]  # fmt: skip
-    assert len(objects_and_selectors) == 11
+    assert len(objects_and_selectors) == 11  # so that a selector in an unexpected field is noticed
     pod_labels = [obj["spec"]["template"]["metadata"]["labels"] for obj in base_objects("Deployment")]
     for obj, selector in objects_and_selectors:
         assert selector.keys() == {"app.kubernetes.io/name", "app.kubernetes.io/component"}, obj["metadata"]["name"]

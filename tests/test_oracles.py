@@ -37,7 +37,7 @@ def test_a_new_selector_uses_list_attributes_only_with_their_gate(cel_oracle):
     with_gate = cel_oracle.ask(expr='device.attributes["a"].b.includes(1)', env="new", listAttributes=True)
     assert "compileError" not in for_stored_selectors
     assert "range of a comprehension" in for_new_selectors["compileError"]
-    assert with_gate["maxCost"] == 68
+    assert with_gate["maxCost"] == 68  # the estimate of Kubernetes for `includes`
 
 
 def test_a_selector_has_a_result_and_a_cost_per_device(cel_oracle):

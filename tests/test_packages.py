@@ -187,8 +187,8 @@ def test_only_one_module_creates_tls_contexts_for_serving():
 
 def test_no_plain_group_has_a_possessive_quantifier():
     """Python before 3.11.5 (Debian 12) matches `(?:…)*+` wrongly; `(?>…)*+` is correct."""
-    places = [f"{path.relative_to(ROOT)}: {text[:60]}" for path in modules() for text in patterns_in(path) if POSSESSIVE_GROUP.search(text)]  # fmt: skip
-    assert places == []
+    found_groups = [f"{path.relative_to(ROOT)}: {text[:60]}" for path in modules() for text in patterns_in(path) if POSSESSIVE_GROUP.search(text)]  # fmt: skip
+    assert found_groups == []
 
 
 # A group with a possessive quantifier. The group is not atomic, and contains no groups except lookaheads.

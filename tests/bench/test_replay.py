@@ -1,4 +1,4 @@
-"""A replay of pods that arrive, wait, run and end, under a strategy."""
+"""A replay of pods that arrive, wait, run and end, under a strategy. A stock is the devices and claims that the allocator knows."""
 
 import random
 
@@ -90,7 +90,10 @@ def test_a_replay_without_arrivals_has_no_utilisation():
 @pytest.mark.parametrize("kind", KINDS)
 def test_equal_seeds_give_equal_workloads_and_different_seeds_do_not(kind):
     first, repeated, different = (
-        [(a.at, a.claims, a.lasts) for a in KINDS[kind](random.Random(seed).random, nodes=2, pods=20).arrivals]
+        [
+            (drawn.at, drawn.claims, drawn.lasts)
+            for drawn in KINDS[kind](random.Random(seed).random, nodes=2, pods=20).arrivals
+        ]
         for seed in (1, 1, 2)
     )
     assert first == repeated

@@ -40,7 +40,8 @@ def advance(pki, now):
 
 def is_trusted(bundle, leaf):
     return any(
-        authority.signed_by(leaf, c.public_bytes(pem_encoding())) for c in x509.load_pem_x509_certificates(bundle)
+        authority.signed_by(leaf, signer.public_bytes(pem_encoding()))
+        for signer in x509.load_pem_x509_certificates(bundle)
     )
 
 

@@ -50,7 +50,7 @@ def test_frequent_values_have_own_colours_and_others_share_one():
 def test_every_device_is_counted_once_with_each_colouring(by):
     nodes, colours, legend = colour_devices(by, *fleet_of_teams(2, 1))
     counts = colours.counts(nodes)
-    assert sum(counts.values()) == 48
+    assert sum(counts.values()) == 48  # six nodes with eight devices each
     assert counts.keys() <= legend.keys()
     assert {colours.css_class(node, device) for node in nodes for device in node.devices} == counts.keys()
 

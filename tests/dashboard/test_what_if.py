@@ -167,10 +167,10 @@ async def test_nodes_are_removed_and_added_like_in_simulate(tmp_path):
         [link] = [target for target in page.targets() if target.startswith("/what-if?")]
         assert link == "/what-if?remove=n0&add=n1%3D1"
         answer = json.loads(await text_of(session, f"/api/v1{link}"))["found"]
-    places = {outcome["pod"]: outcome["node"] for outcome in answer["pods"]}
-    assert places == {outcome["pod"]: outcome["node"] for outcome in simulated["pods"]}
-    assert set(places) == {"default/p0", "default/p1", "default/wants"}
-    assert sorted(str(node) for node in places.values()) == ["None", "n1-1", "n1-1"]
+    nodes_by_pod = {outcome["pod"]: outcome["node"] for outcome in answer["pods"]}
+    assert nodes_by_pod == {outcome["pod"]: outcome["node"] for outcome in simulated["pods"]}
+    assert set(nodes_by_pod) == {"default/p0", "default/p1", "default/wants"}
+    assert sorted(str(node) for node in nodes_by_pod.values()) == ["None", "n1-1", "n1-1"]
     assert f"{simulated['totals']['placed']} of 3 pods would fit" in page.text
 
 

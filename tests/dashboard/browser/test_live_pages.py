@@ -16,7 +16,7 @@ FOCUSED_TEXT = "document.activeElement.textContent"
 
 
 class ChangingCluster:
-    """A cluster in which a pod waits until `place` is called."""
+    """A cluster in which a pod waits until `bind_pod` is called."""
 
     def __init__(self):
         self.objects = fleet_with_waiting_pod()
@@ -24,7 +24,7 @@ class ChangingCluster:
     def read(self):
         return reading_of(self.objects, Features())
 
-    def place(self):
+    def bind_pod(self):
         """Bind the waiting pod to a node."""
         other_objects = [obj for obj in fleet_with_waiting_pod() if obj["metadata"]["name"] != "wants"]
         running = in_phase(pod("wants", "wants", nodeName="n1"), "Running")
@@ -37,7 +37,7 @@ async def test_a_pod_changes_from_waiting_to_running_without_a_reload(chromium):
         await page.goto("/waiting")
         await page.get_by_role("link", name="default/wants").wait_for(timeout=TIMEOUT)
         await page.evaluate("document.documentElement.dataset.mark = 'kept'")
-        cluster.place()
+        cluster.bind_pod()
         await page.get_by_text("No pod that requests devices waits").wait_for(timeout=TIMEOUT)
         assert await page.title() == "Waiting · drawbridge"
         assert await page.evaluate("document.documentElement.dataset.mark") == "kept"  # the page was not reloaded
@@ -70,7 +70,7 @@ async def test_a_page_is_not_updated_while_a_field_has_focus(chromium):
         choice = page.get_by_label("By the label")
         await choice.focus()
         earlier_reading = await page.locator("main").get_attribute("data-reading")
-        cluster.place()
+        cluster.bind_pod()
         await page.wait_for_timeout(3_000)  # readings come every second
         assert await page.locator("main").get_attribute("data-reading") == earlier_reading
         await choice.blur()

@@ -92,7 +92,7 @@ def test_an_invalid_address_is_ignored(address):
 def test_devices_of_one_card_are_compared_up_to_a_limit(shared_property):
     """10,000 devices that exclude each other would keep the agent busy for minutes, and taint as many devices."""
     uuid = {"string": "GPU-7"}
-    slice_ = published_slice("liar.example.com", *((f"d{number}", {"uuid": uuid} if shared_property == "uuid" else {}) for number in range(2 * MAX_BESIDE)))  # fmt: skip
+    slice_ = published_slice("hostile.example.com", *((f"d{number}", {"uuid": uuid} if shared_property == "uuid" else {}) for number in range(2 * MAX_BESIDE)))  # fmt: skip
     if shared_property == "counter":
         amounts = {"c": Counter(value=parse("1"))}
         uses = (DeviceCounterConsumption(counter_set="s", counters=amounts),)

@@ -111,7 +111,7 @@ def test_the_names_of_taint_rules_are_valid():
     marks = {device("d" * 63): frozenset({str(PLUGIN_GPU)})}
     [body] = plan(node_object(), marks, [PLUGIN_GPU], [], NOW).new
     assert list(errors(body)) == []
-    assert len(body["metadata"]["name"]) < 253
+    assert len(body["metadata"]["name"]) < 253  # the longest name that Kubernetes accepts
 
 
 @pytest.mark.parametrize("id_", [f"line\n{PLUGIN_GPU}", "\x1b[2J", "x" * 1_000_000, "\n" * 1000])

@@ -192,7 +192,7 @@ async def raw_plugin(folder, headers, data):
             writer.write(connection.data_to_send())
         writer.close()
 
-    async with await asyncio.start_unix_server(serve, str(folder / "odd.sock")):
+    async with await asyncio.start_unix_server(serve, str(folder / "raw.sock")):
         yield
 
 
@@ -220,7 +220,7 @@ async def test_a_plugin_with_invalid_messages_is_disconnected_and_reported(heade
         await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])
         changed.clear()
         async with raw_plugin(tmp_path, headers, data):
-            await plugin.register(endpoint="odd.sock")
+            await plugin.register(endpoint="raw.sock")
             await wait_until(changed, lambda: "disconnected" in host.problems().get(RESOURCE, ""))
             await asyncio.wait_for(changed.wait(), PATIENCE)
         assert plugin_states(host) == [(RESOURCE, False, [kept_id])]
