@@ -102,7 +102,13 @@ async def test_a_device_of_an_existing_claim_is_refused_at_once(cluster, kubelet
         await kubelet.prepare(info.endpoint, first, deallocated, third)
         await deallocate(cluster, "c")
         waits = []
-        driver._preparing._departure = waits.append
+
+        class RecordingEvent(asyncio.Event):
+            async def wait(self):
+                waits.append(self)
+                return await super().wait()
+
+        driver._preparing._unprepared = RecordingEvent()
         assert "Taken" in (await kubelet.prepare(info.endpoint, second))[second.uid].error
         assert waits == []
 

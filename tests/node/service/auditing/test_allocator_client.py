@@ -84,6 +84,7 @@ async def test_a_renewed_authority_is_read_after_a_failed_request(cluster, token
     file.write_bytes(first[0].certificate)
     server_context = tls.server(first[1])
     async with Allocator().open(server_context) as url:
+        # `rest` is the pause after a failed request.
         client = AllocatorClient(cluster, AllocatorAddress(url, token, str(file)), NODE, rest=0.0)
         assert await client.ask() is not None
         reload.load(server_context, second[1])

@@ -65,6 +65,7 @@ async def test_without_a_change_the_agent_sends_no_request(cluster, kubelet, pat
     async with watching_agent(cluster, paths) as agent:
         kubelet.set_pods(plugin_holding("old", "GPU-0"))
         snapshot = await agent.watcher.read_kubelet()
+        # Without `again`, the marker reads taint rules only if devices have changed.
         await agent.marker.keep(snapshot, agent.watcher.hardware, again=False)
 
         async def fail(*_, **__):
