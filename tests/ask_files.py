@@ -77,13 +77,13 @@ def questions_about(folder: Path, all_surroundings: Sequence[Question]) -> tuple
     }  # of several objects with one name, the last counts
     objects_in_question = [(obj, path) for obj, path in objects if brings_pods(obj) or obj["kind"] in CLAIM_KINDS]
     questions = [
-        [question(obj, path, objects_without_pods, surroundings) for surroundings in all_surroundings]
+        [question_about(obj, path, objects_without_pods, surroundings) for surroundings in all_surroundings]
         for obj, path in objects_in_question
     ]
     return questions, sum(objects_of_file is None for objects_of_file in contents.values())
 
 
-def question(
+def question_about(
     obj: Object, path: Path, objects_without_pods: dict[tuple[str, ...], Object], surroundings: Question
 ) -> Question:
     other_objects = [other_object for key, other_object in objects_without_pods.items() if key != identity(obj)]

@@ -110,8 +110,8 @@ def test_taint_rules_are_printed_if_the_configuration_enables_the_fence(tmp_path
             assert (rule["taint"]["key"], rule["taint"]["effect"]) == (FENCE_TOLERATION.key, FENCE_TOLERATION.effect)
 
 
-@pytest.mark.parametrize("command", ["manifests", "doctor", "check"])
-def test_a_fence_with_pods_left_to_kube_scheduler_is_refused(command, tmp_path):
+@pytest.mark.parametrize("command_name", ["manifests", "doctor", "check"])
+def test_a_fence_with_pods_left_to_kube_scheduler_is_refused(command_name, tmp_path):
     config = tmp_path / "c.yaml"
     head = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
     fence = "bridge: {schedulerName: drawbridge, drivers: [gpu.nvidia.com], fence: true}\n"
@@ -120,10 +120,10 @@ def test_a_fence_with_pods_left_to_kube_scheduler_is_refused(command, tmp_path):
     dump.write_text("apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n")
     options = (
         ["--image", IMAGES[0], "--bridge", "--scheduler-image", IMAGES[1]]
-        if command == "manifests"
+        if command_name == "manifests"
         else ["-f", str(dump)]
     )
-    result = run(command, *options, "--config", str(config))
+    result = run(command_name, *options, "--config", str(config))
     assert result.exit_code == 2
     assert "pods for gpu.nvidia.com are left to kube-scheduler" in result.stderr
     assert "/extendedResources/default" in result.stderr

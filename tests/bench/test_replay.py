@@ -104,8 +104,8 @@ def test_equal_seeds_give_equal_workloads_and_different_seeds_do_not(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_pod_fits_an_idle_fleet_under_every_strategy(kind, strategy):
     workload = KINDS[kind](random.Random(7).random, nodes=1, pods=12)
-    for arrival in workload.arrivals:
-        assert choose_devices(workload.stock, "node-00", arrival.claims, strategy=strategy).answer.feasible
+    for drawn in workload.arrivals:
+        assert choose_devices(workload.stock, "node-00", drawn.claims, strategy=strategy).answer.feasible
 
 
 def test_least_fragmentation_uses_more_hardware_than_first_fit():

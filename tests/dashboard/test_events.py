@@ -95,7 +95,7 @@ async def test_only_the_events_of_one_object_are_listed():
     cluster = Embedded()
     for obj in (event("Mine", 1), event("Other", 1, object_name="other"), event("OfTheClaim", 1, kind="ResourceClaim")):
         await cluster.create(EVENTS.raw, obj, "default")
-    assert [event.reason for event in await read_events(cluster, "Pod", "default", "wants")] == ["Mine"]
+    assert [listed.reason for listed in await read_events(cluster, "Pod", "default", "wants")] == ["Mine"]
 
 
 @pytest.mark.parametrize(("user", "reads"), [("mine", 1), ("all", 1), ("half", 0), ("stranger", 0)])

@@ -143,7 +143,7 @@ async def test_an_incomplete_reading_is_sampled_only_before_a_complete_one(unrea
         for _ in range(len(unread_kinds) + 1):
             await dashboard.view()
             await dashboard._reading
-    assert {sum(sample.devices.values()) for sample in dashboard._history.samples()} == device_counts
+    assert {sum(recorded.devices.values()) for recorded in dashboard._history.samples()} == device_counts
 
 
 async def test_blocked_and_unknown_devices_do_not_count_as_used():
@@ -159,4 +159,4 @@ def test_after_the_clock_moves_back_later_samples_are_replaced():
     history = Samples()
     for seconds in (0, 600, 1200, 300, 400):
         history.add(sample(seconds, *fleet(1, 1)))
-    assert [sample.at[-9:] for sample in history.samples()] == ["08:00:00Z", "08:05:00Z", "08:06:40Z"]
+    assert [recorded.at[-9:] for recorded in history.samples()] == ["08:00:00Z", "08:05:00Z", "08:06:40Z"]

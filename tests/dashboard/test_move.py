@@ -163,17 +163,17 @@ PODS_BY_MECHANISM = {
 
 
 def test_a_pod_with_koordinators_old_keys_uses_a_device_plugin():
-    container = {"name": "c", "image": "x", "resources": {"limits": {"kubernetes.io/gpu-memory": "1"}}}
-    pod = {"metadata": {"name": "p"}, "spec": {"nodeName": "n0", "containers": [container]}}
-    assert mechanism_of(convert(pod, Pod)) == "device plugin"
+    containers = [{"name": "c", "image": "x", "resources": {"limits": {"kubernetes.io/gpu-memory": "1"}}}]
+    koordinator_pod = {"metadata": {"name": "p"}, "spec": {"nodeName": "n0", "containers": containers}}
+    assert mechanism_of(convert(koordinator_pod, Pod)) == "device plugin"
 
 
 @pytest.mark.parametrize("mechanism", PODS_BY_MECHANISM, ids=lambda mechanism: mechanism or "no devices")
 def test_a_pod_has_at_most_one_mechanism(mechanism):
     metadata, spec, status, key = PODS_BY_MECHANISM[mechanism]
-    container = {"name": "c", "image": "x", "resources": {"limits": {key: "1"}}}
-    pod = {"metadata": {"name": "p", "namespace": "n", **metadata}, "spec": {"containers": [container], **spec}, "status": status}  # fmt: skip
-    running, ended = (convert(pod | {"status": status | phase}, Pod) for phase in ({}, {"phase": "Succeeded"}))
+    containers = [{"name": "c", "image": "x", "resources": {"limits": {key: "1"}}}]
+    plain_pod = {"metadata": {"name": "p", "namespace": "n", **metadata}, "spec": {"containers": containers, **spec}, "status": status}  # fmt: skip
+    running, ended = (convert(plain_pod | {"status": status | phase}, Pod) for phase in ({}, {"phase": "Succeeded"}))
     assert mechanism_of(running) == mechanism
     assert mechanisms_of([running, ended, running]) == ({mechanism: 2} if mechanism else {})
 

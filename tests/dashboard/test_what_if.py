@@ -170,7 +170,7 @@ async def test_nodes_are_removed_and_added_like_in_simulate(tmp_path):
     nodes_by_pod = {outcome["pod"]: outcome["node"] for outcome in answer["pods"]}
     assert nodes_by_pod == {outcome["pod"]: outcome["node"] for outcome in simulated["pods"]}
     assert set(nodes_by_pod) == {"default/p0", "default/p1", "default/wants"}
-    assert sorted(str(node) for node in nodes_by_pod.values()) == ["None", "n1-1", "n1-1"]
+    assert sorted(str(node_name) for node_name in nodes_by_pod.values()) == ["None", "n1-1", "n1-1"]
     assert f"{simulated['totals']['placed']} of 3 pods would fit" in page.text
 
 

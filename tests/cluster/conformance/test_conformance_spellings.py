@@ -68,8 +68,8 @@ class EmbeddedClaim:
         status = {"allocation": allocation_with_parameters(json.loads(self.spelling)), "reservedFor": [CONSUMER]}
         await self.cluster.patch(RESOURCE_CLAIMS, "c", Merge({"status": status}), self.namespace, subresource="status")
 
-    def check(self, claim):
-        values = [config["opaque"]["parameters"] for config in configs(claim)]
+    def check(self, stored_claim):
+        values = [config["opaque"]["parameters"] for config in configs(stored_claim)]
         assert values == [json.loads(self.spelling)] * len(values)
 
 
@@ -93,11 +93,11 @@ class ServerClaim(EmbeddedClaim):
         body["status"] = {"allocation": allocation_with_parameters("PARAMETERS"), "reservedFor": [CONSUMER]}
         self.send("PUT", "/c/status", body)
 
-    def check(self, claim):
+    def check(self, stored_claim):
         claim_bytes = self.send("GET", "/c", accept="application/vnd.kubernetes.protobuf")
         parameters = self.spelling.strip().encode()
         encoded_parameters = b"\x0a%c%b" % (len(parameters), parameters)
-        assert claim_bytes.count(encoded_parameters) == len(configs(claim))
+        assert claim_bytes.count(encoded_parameters) == len(configs(stored_claim))
 
 
 def allocation_with_parameters(parameters):
@@ -107,10 +107,10 @@ def allocation_with_parameters(parameters):
     return claim_allocation
 
 
-def configs(claim):
+def configs(stored_claim):
     """Return the device configurations in the spec and in the allocation of a claim."""
-    allocated = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("config", [])
-    return [*claim["spec"]["devices"]["config"], *allocated]
+    allocated = stored_claim.get("status", {}).get("allocation", {}).get("devices", {}).get("config", [])
+    return [*stored_claim["spec"]["devices"]["config"], *allocated]
 
 
 async def read_claim(cluster, namespace):
@@ -163,15 +163,15 @@ async def test_a_patch_of_the_status_keeps_another_writers_allocation(cluster, n
         type_and_name = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}}
         patch = Apply(type_and_name | {"status": {"devices": [device_status]}}, manager=DRIVER, force=True)
         await cluster.patch(RESOURCE_CLAIMS, "c", patch, namespace, subresource="status")
-    claim = await read_claim(cluster, namespace)
-    assert claim["status"]["devices"] == [device_status]
-    assert claim["status"]["reservedFor"] == [OTHER_CONSUMER]
-    spelled_claim.check(claim)
+    stored_claim = await read_claim(cluster, namespace)
+    assert stored_claim["status"]["devices"] == [device_status]
+    assert stored_claim["status"]["reservedFor"] == [OTHER_CONSUMER]
+    spelled_claim.check(stored_claim)
     body = Merge({"status": {"allocation": None, "reservedFor": None, "devices": None}})
     await cluster.patch(RESOURCE_CLAIMS, "c", body, namespace, subresource="status")
-    claim = await read_claim(cluster, namespace)
-    assert "allocation" not in claim.get("status", {})
-    spelled_claim.check(claim)
+    stored_claim = await read_claim(cluster, namespace)
+    assert "allocation" not in stored_claim.get("status", {})
+    spelled_claim.check(stored_claim)
 
 
 async def test_a_change_of_an_immutable_field_is_refused(cluster, namespace, spelled_claim):

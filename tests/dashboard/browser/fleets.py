@@ -101,12 +101,12 @@ def page_paths(fleet_name):
     reading = reading_of_fleet(fleet_name)
     pods = sorted(reading.pods)
     chosen_pods = [*pods[:1], *pods[-1:]]
-    nodes = sorted(reading.stock.nodes)[:1]
+    node_names = sorted(reading.stock.nodes)[:1]
     paths = [
         *FIXED_PATHS,
         *(f"/pods/{key}" for key in chosen_pods),
         *(f"/namespaces/{key.partition('/')[0]}" for key in chosen_pods[:1]),
     ]
     paths += [f"/claims/{key}" for key in sorted(reading.stock.claims)[:1]]
-    paths += [path for node in nodes for path in (f"/nodes/{node}", f"/nodes/{node}/together")]
+    paths += [path for name in node_names for path in (f"/nodes/{name}", f"/nodes/{name}/together")]
     return list(dict.fromkeys(paths))

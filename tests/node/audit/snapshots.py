@@ -37,16 +37,16 @@ def device(name, driver=DRIVER, pool=NODE):
     return DeviceId(driver, pool, name)
 
 
-def plugin_holding(pod, *ids, resource=RESOURCE):
+def plugin_holding(pod_name, *ids, resource=RESOURCE):
     """Return the holding of a pod: what the kubelet says that the pod has, here devices of a plugin."""
-    return PodHolding(name=pod, namespace="ns", containers=(ContainerHolding(name="c", devices=(PluginHolding(resource=resource, ids=ids),)),))  # fmt: skip
+    return PodHolding(name=pod_name, namespace="ns", containers=(ContainerHolding(name="c", devices=(PluginHolding(resource=resource, ids=ids),)),))  # fmt: skip
 
 
-def claim_holding(pod, claim, *devices, driver=DRIVER, namespace="ns"):
+def claim_holding(pod_name, claim, *devices, driver=DRIVER, namespace="ns"):
     """Return the holding of a pod with devices of a claim."""
     claim_devices = tuple(ClaimDevice(driver=driver, pool=NODE, device=device) for device in devices)
     claims = (ClaimHolding(claim=claim, namespace=namespace, devices=claim_devices),)
-    return PodHolding(name=pod, namespace=namespace, containers=(ContainerHolding(name="c", claims=claims),))
+    return PodHolding(name=pod_name, namespace=namespace, containers=(ContainerHolding(name="c", claims=claims),))
 
 
 def pod(name, *claims, phase="Running", namespace="ns"):

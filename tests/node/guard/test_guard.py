@@ -36,9 +36,11 @@ def prepare_all(*claims, by=None):
     return records
 
 
-def refusal_of(claim, records=None, by=None, claim_reference=None):
+def refusal_of(refused_claim, records=None, by=None, claim_reference=None):
     """Return why the guard `by` refuses a claim while the claims with these `records` are prepared."""
-    answer = (by or guard()).judge(claim, claim_reference or reference(claim.metadata.name), records or {})
+    answer = (by or guard()).judge(
+        refused_claim, claim_reference or reference(refused_claim.metadata.name), records or {}
+    )
     assert isinstance(answer, GuardRefusal), answer
     return answer
 

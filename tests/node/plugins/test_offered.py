@@ -118,5 +118,5 @@ def test_every_id_has_a_unique_name_that_identifies_it(ids):
     plugin = PluginState(resource="example.com/thing", devices=devices)
     node_machine = machine_of_plugins(DRIVER, [plugin], FactSources())
     identified = identify([plugin])
-    assert sorted(identified[device.name].id for device in node_machine.devices) == sorted(ids)
-    assert all(LABEL(device.name) and len(device.name) <= 63 for device in node_machine.devices)
+    assert sorted(identified[published.name].id for published in node_machine.devices) == sorted(ids)
+    assert all(LABEL(published.name) and len(published.name) <= 63 for published in node_machine.devices)

@@ -38,8 +38,8 @@ async def test_a_device_given_twice_is_reported_on_pods_and_node(cluster, kubele
         events = [item for item in (await cluster.list(EVENTS, "ns")).items if item.reason == reason]
         assert sorted(event.involved_object.name for event in events) == ["new", "old"]
         assert not any("ns/" in event.message for event in events), "the event of a pod names an object of a namespace"
-        metrics = agent.metrics.answer(request_head("/metrics"), b"").body.decode()
-        assert 'drawbridge_node_findings{what="given twice"} 1.0' in metrics
+        metrics_text = agent.metrics.answer(request_head("/metrics"), b"").body.decode()
+        assert 'drawbridge_node_findings{what="given twice"} 1.0' in metrics_text
         kubelet.set_pods(claim_holding("new", "c", "gpu-0"))
         await agent.round()
         assert agent.findings == ()
@@ -64,9 +64,9 @@ async def test_a_reservation_of_a_used_device_is_reported_until_resolved(cluster
         reason = FindingKind.RESERVED_ELSEWHERE.reason
         assert "ResourceClaim ns/mine" in (await event_messages(cluster))[reason]
         assert "ns/" not in (await event_messages(cluster, "Pod"))[reason]
-        metrics = agent.metrics.answer(request_head("/metrics"), b"").body.decode()
-        assert 'drawbridge_node_findings{what="reserved elsewhere"} 1.0' in metrics
-        assert "drawbridge_node_reservations 1.0" in metrics
+        metrics_text = agent.metrics.answer(request_head("/metrics"), b"").body.decode()
+        assert 'drawbridge_node_findings{what="reserved elsewhere"} 1.0' in metrics_text
+        assert "drawbridge_node_reservations 1.0" in metrics_text
         allocator.handler = lambda _: answer_that_reserves("gpu-1")
         await agent.round()
         assert agent.findings == ()
@@ -106,8 +106,8 @@ async def test_an_unreachable_allocator_is_reported_and_the_agent_stays_ready(cl
         problems, notes = agent.metrics.readiness()
         assert not any(problems.values()), "the agent is not ready without the allocator"
         assert notes["sources"].startswith("allocator: Cannot connect")
-        metrics = agent.metrics.answer(request_head("/metrics"), b"").body.decode()
-        assert "drawbridge_node_sources_unread 1.0" in metrics
+        metrics_text = agent.metrics.answer(request_head("/metrics"), b"").body.decode()
+        assert "drawbridge_node_sources_unread 1.0" in metrics_text
 
 
 async def test_without_an_allocator_no_source_is_reported_as_unread(cluster, kubelet, paths, agent):

@@ -61,8 +61,8 @@ async def test_an_unknown_checkpoint_format_is_logged_once_and_ignored(root, age
 
 
 async def test_pods_and_slices_not_yet_read_are_reported_as_unread(cluster, kubelet, paths):
-    watcher = Agent(cluster, AgentSettings(metrics=None, paths=paths)).watcher  # it has not started
-    snapshot = await watcher.read_sources(await watcher.read_kubelet())
+    unstarted_watcher = Agent(cluster, AgentSettings(metrics=None, paths=paths)).watcher
+    snapshot = await unstarted_watcher.read_sources(await unstarted_watcher.read_kubelet())
     assert snapshot.unread == {"pods": "not read yet", "resourceslices.resource.k8s.io": "not read yet"}
     assert snapshot.pods is None
 
