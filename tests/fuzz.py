@@ -49,7 +49,7 @@ class BrokenError(AssertionError):
     """A text breaks a guarantee without an exception."""
 
 
-def _quantity(text: str) -> None:
+def _try_quantity(text: str) -> None:
     try:
         quantity = parse_uncached(text)
     except QuantityError:
@@ -60,7 +60,7 @@ def _quantity(text: str) -> None:
         raise BrokenError(f"{text!r} prints as {quantity}, which is {parsed_again}")
 
 
-def _version(text: str) -> None:
+def _try_version(text: str) -> None:
     for parse in (semver.Version.parse, semver.Version.parse_tolerant):
         try:
             version = parse(text)
@@ -70,7 +70,7 @@ def _version(text: str) -> None:
             raise BrokenError(f"{text!r} prints as {version}")
 
 
-def _selector(text: str) -> None:
+def _try_selector(text: str) -> None:
     try:
         selector = Selector(text, cel.STORED, derived=True, budget=Budget(STEPS_OF_COMPILATION))
     except (SelectorError, OutOfBudget):
@@ -88,7 +88,7 @@ def _answer(selector: Selector, view: cel.DeviceView, budget: Budget | None) -> 
         return type(error)
 
 
-def _manifest(text: str) -> None:
+def _try_manifest(text: str) -> None:
     try:
         documents = manifests.parse(text.encode(errors="surrogatepass"))
     except manifests.ManifestError as error:
@@ -120,22 +120,22 @@ _EXAMPLE_MANIFESTS = tuple(
 
 TARGETS: dict[str, Target] = {
     "quantity": Target(
-        _quantity,
+        _try_quantity,
         ("dra/quantity.py",),
         ("1", "500m", "80Gi", "1e3", "-0.1n", "+.5Ki", "1E", "12E-3", "0.000000001", "999999999999999999999"),
         ("0", "9", ".", "e", "E", "+", "-", "n", "u", "m", "k", "M", "G", "T", "P", "i", "000000000", "99999999999999999999"),
     ),
     "semver": Target(
-        _version,
+        _try_version,
         ("dra/semver.py",),
         ("1.2.3", "v1.2", "01.2.3", "1.0.0-rc.1+b", "1.0.0-0.a.1"),
         ("0", "9", ".", "-", "+", "v", "a", "18446744073709551616"),
     ),
     "selector": Target(
-        _selector, ("dra/cel/",), tuple(text for text in _lines("tests/corpus/cel.txt") if len(text) < 300), _PIECES_OF_SELECTORS
+        _try_selector, ("dra/cel/",), tuple(text for text in _lines("tests/corpus/cel.txt") if len(text) < 300), _PIECES_OF_SELECTORS
     ),
     "manifest": Target(
-        _manifest,
+        _try_manifest,
         ("cluster/manifests/",),
         (*_EXAMPLE_MANIFESTS, '{"a": [1, "x"]}{"b": null}', "a: &a {b: 1}\nc: {<<: *a}\n", "a: |\n  x\n"),
         _PIECES_OF_MANIFESTS,

@@ -47,7 +47,7 @@ def cache_directory() -> Path:
 def _fingerprint(name: str) -> str:
     digest = hashlib.sha256()
     program, _, minor = name.partition("-")
-    for path in (*_modules(program, minor), SOURCES / "lines", SOURCES / program):
+    for path in (*_go_mod_and_sum(program, minor), SOURCES / "lines", SOURCES / program):
         files = sorted(path.rglob("*.go")) if path.is_dir() else [path]
         for file in files:
             digest.update(str(file.relative_to(SOURCES.parent.parent)).encode() + b"\0" + file.read_bytes() + b"\0")
@@ -92,7 +92,7 @@ def build_program(name: str) -> Path:
     return program
 
 
-def _modules(program: str, minor: str) -> tuple[Path, Path]:
+def _go_mod_and_sum(program: str, minor: str) -> tuple[Path, Path]:
     """Return the go.mod and go.sum of a program. An older scheduler needs all of its Kubernetes version, an older allocator only a few libraries."""
     if not minor:
         return SOURCES / "go.mod", SOURCES / "go.sum"
@@ -106,10 +106,10 @@ def _build_options(program: str, minor: str, home: Path) -> tuple[str, ...]:
     """Write a go.mod with this module's name and the libraries of an older minor version; return the build options that use it."""
     if not minor:
         return ()
-    modules, sums = _modules(program, minor)
-    renamed = re.sub(r"^module .*", "module drawbridge.dev/tests/oracle", modules.read_text(), count=1)
+    mod_file, sum_file = _go_mod_and_sum(program, minor)
+    renamed = re.sub(r"^module .*", "module drawbridge.dev/tests/oracle", mod_file.read_text(), count=1)
     (home / "older.mod").write_text(renamed)
-    shutil.copy(sums, home / "older.sum")
+    shutil.copy(sum_file, home / "older.sum")
     return "-modfile", str(home / "older.mod"), "-tags", f"older,minor{minor}"
 
 

@@ -61,7 +61,7 @@ class Referee:
     def ask_all(self, questions: Iterable[Any]) -> list[dict[str, Any]]:
         """Return the answers to many questions."""
         question_list = list(questions)
-        digests = [_digest(question) for question in question_list]
+        digests = [_digest_of(question) for question in question_list]
         if self._program is None:
             return [self._replayed(*pair) for pair in zip(digests, question_list, strict=True)]
         answers = self._program.ask_all(question_list)
@@ -69,7 +69,7 @@ class Referee:
             self._question_counts[digest] += 1
             if self._mode == "record":
                 recorded_answers = self._answers.setdefault(digest, [])
-                if (plain := _plain(answer)) not in recorded_answers:
+                if (plain := _plain_text(answer)) not in recorded_answers:
                     recorded_answers.append(plain)
             elif digest in self._answers:
                 self._compare(self._answers[digest], question, answer)
@@ -104,17 +104,17 @@ class Referee:
         # If the order of a map changes the cost, the cost is not compared.
         answers_without_cost = (
             [_without_cost(answer) for answer in recorded_answers]
-            if len({_plain(answer) for answer in repeated_answers}) > 1
+            if len({_plain_text(answer) for answer in repeated_answers}) > 1
             else []
         )
         if any(
-            _is_recorded(recorded_answers, answer) or _without_cost(_plain(answer)) in answers_without_cost
+            _is_recorded(recorded_answers, answer) or _without_cost(_plain_text(answer)) in answers_without_cost
             for answer in repeated_answers
         ):
             return
         text = json.dumps(question)[:2000]
         raise OracleError(
-            f"{self.name} gave another answer than the recorded one\nasked: {text}\nrecorded: {recorded_answers[0]}\nnow: {_plain(answer)}"
+            f"{self.name} gave another answer than the recorded one\nasked: {text}\nrecorded: {recorded_answers[0]}\nnow: {_plain_text(answer)}"
         )
 
 
@@ -144,12 +144,12 @@ def write(name: str, answers: dict[str, list[str]]) -> None:
     (FOLDER / f"{name}.gz").write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
 
 
-def _digest(question: Any) -> str:
+def _digest_of(question: Any) -> str:
     text = json.dumps(question, sort_keys=True).encode()
     return base64.b64encode(hashlib.blake2b(text, digest_size=9).digest()).decode()
 
 
-def _plain(answer: dict[str, Any]) -> str:
+def _plain_text(answer: dict[str, Any]) -> str:
     """Return an answer as text, without the parts that vary. It contains no tab, because JSON escapes tabs."""
     constant = {key: value for key, value in answer.items() if not key.endswith(("Ms", "Ns"))}
     return _RANDOM_TEXT.sub("", json.dumps(constant, separators=(",", ": ")))
@@ -159,7 +159,7 @@ def _is_recorded(recorded_answers: Sequence[str], answer: dict[str, Any]) -> boo
     """Return whether an answer is among the recorded answers. A search that ran out of time agrees with every answer."""
     if answer.get("verdict") == "timeout" or '"verdict": "timeout"' in recorded_answers[0]:
         return True
-    plain = _plain(answer)
+    plain = _plain_text(answer)
     return plain in recorded_answers or _without_texts(plain) in map(_without_texts, recorded_answers)
 
 

@@ -11,7 +11,7 @@ from dra.validation.fields.shape import Fields
 from dra.validation.parameters.entries import DRIVERS
 from tests.corpus.move import autoscaled, plugins
 
-EXAMPLES = Path(__file__).parents[1] / "manifests"
+MANIFESTS_FOLDER = Path(__file__).parents[1] / "manifests"
 # Values that replace members of objects.
 SHAPES = (
     *({}, [], "", 0, None, True, False, -1, 1.5, 2**70, 1e300),
@@ -89,7 +89,7 @@ def examples():
     """Return the small examples, by kind."""
     by_kind = defaultdict(list)
     by_kind["ComputeDomain"].append(COMPUTE_DOMAIN)
-    for path in sorted(EXAMPLES.rglob("*.yaml")):
+    for path in sorted(MANIFESTS_FOLDER.rglob("*.yaml")):
         documents, _ = manifests.read_leniently([path])
         for document in documents[:30]:
             if isinstance(document.object.get("kind"), str) and len(json.dumps(document.object)) < 20_000:

@@ -163,7 +163,7 @@ ALLOCATOR = Allocator()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def allocator():
+def close_allocator():
     yield
     ALLOCATOR.close()
 

@@ -343,6 +343,6 @@ def twenty_thousand_tolerations() -> dict:
 @hostile
 def a_thousand_claims_in_each_container() -> dict:
     hostile_pod = pod(*(container(f"c{i}", **{GPU: 1}) for i in range(50)))
-    for container_ in hostile_pod["spec"]["containers"]:
-        container_["resources"]["claims"] = [{"name": f"x{i}", "request": "y"} for i in range(1_000)]
+    for hostile_container in hostile_pod["spec"]["containers"]:
+        hostile_container["resources"]["claims"] = [{"name": f"x{i}", "request": "y"} for i in range(1_000)]
     return hostile_pod

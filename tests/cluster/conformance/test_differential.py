@@ -32,7 +32,7 @@ finalizers = st.lists(st.sampled_from(["example.com/a", "example.com/b"]), max_s
 labels = st.dictionaries(st.sampled_from(["p", "q"]), words, max_size=2)
 paths = st.sampled_from(["/data/k", "/data/l", "/data", "/metadata/labels/p", "/data/k/z", "/metadata/name", ""])
 # `replace` and `copy` are left out: the API server adds a missing value, which RFC 6902 and the embedded store refuse.
-operations = st.lists(
+json_patch_operations = st.lists(
     st.builds(
         lambda op, path, source, value: {"op": op, "path": path, "from": source, "value": value},
         st.sampled_from(["add", "remove", "test", "move"]),
@@ -46,7 +46,7 @@ operations = st.lists(
 # The data of a new ConfigMap is drawn like labels, because a value of None is valid only in a patch.
 CREATE_STEPS = st.tuples(st.just("create"), names, labels, finalizers, labels)
 MERGE_STEPS = st.tuples(st.just("merge"), names, data, st.none() | finalizers, labels)
-JSON_PATCH_STEPS = st.tuples(st.just("json"), names, operations)
+JSON_PATCH_STEPS = st.tuples(st.just("json"), names, json_patch_operations)
 DELETE_STEPS = st.tuples(st.just("delete"), names, st.sampled_from(["", "Background"]))
 APPLY_STEPS = st.tuples(st.just("apply"), names, st.sampled_from(["me", "you"]), data, finalizers, st.booleans())
 node_names = st.sampled_from(["", "node-a", "node-b"])

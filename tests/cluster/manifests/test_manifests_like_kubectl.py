@@ -11,7 +11,7 @@ from cluster.manifests import documents
 pytestmark = pytest.mark.oracle
 
 # Scalars with a special meaning in some version of YAML, or similar to such scalars.
-SCALARS = """y Y yes Yes YES yEs n no No NO on On ON off OFF true True TRUE tRue false FALSE ~ null Null NULL nULL none
+SCALAR_TEXT = """y Y yes Yes YES yEs n no No NO on On ON off OFF true True TRUE tRue false FALSE ~ null Null NULL nULL none
 0 -0 +0 1 +1 -1 01 010 08 -010 0o17 0O17 0x1F 0X1f -0x1 0xg 0b101 0B1 -0b11 +0b1 0b2 1_000 1__0 _1 1_ 0x_1 0_7
 9223372036854775807 9223372036854775808 -9223372036854775808 -9223372036854775809 18446744073709551615 18446744073709551616
 0xFFFFFFFFFFFFFFFF 0x1FFFFFFFFFFFFFFFF 1.5 1. .5 -.5 +.5 . .. ... 1.0 1e3 1E3 1e+3 1e-3 1.e3 .5e3 1e 1e999 -1e999 1e-999 1_0.5 1.5_0 .1_5 12e03
@@ -24,8 +24,8 @@ SCALARS = """y Y yes Yes YES yEs n no No NO on On ON off OFF true True TRUE tRue
 
 
 def scalars():
-    """Yield the scalars of SCALARS, each tag together with its value, and scalars that contain blanks."""
-    for line in SCALARS.splitlines():
+    """Yield the scalars of SCALAR_TEXT, each tag together with its value, and scalars that contain blanks."""
+    for line in SCALAR_TEXT.splitlines():
         words = iter(line.split(" "))
         for word in words:
             if word.startswith("!") and word not in ("!", "!!str"):

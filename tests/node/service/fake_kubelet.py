@@ -94,10 +94,10 @@ class Kubelet:
             return await UnaryUnaryMethod(channel, route, type(request), answer_type)(request, timeout=PATIENCE)
 
     async def register(self):
-        [socket_] = self.sockets()
-        info = await self.call(socket_, REGISTRATION_ROUTE.format("GetInfo"), Empty(), PluginInfo)
+        [socket_path] = self.sockets()
+        info = await self.call(socket_path, REGISTRATION_ROUTE.format("GetInfo"), Empty(), PluginInfo)
         status = RegistrationStatus(registered=True)
-        await self.call(socket_, REGISTRATION_ROUTE.format("NotifyRegistrationStatus"), status, Empty)
+        await self.call(socket_path, REGISTRATION_ROUTE.format("NotifyRegistrationStatus"), status, Empty)
         return info
 
     async def prepare(self, endpoint, *references, version="v1"):

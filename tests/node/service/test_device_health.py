@@ -85,7 +85,7 @@ async def test_a_failed_device_is_tainted_until_it_recovers(cluster, kubelet, ca
             ("gpu-1", 2),
         ]
         status = (await cluster.get(RESOURCE_CLAIMS, "a", "ns")).status
-        assert [result_.device for result_ in status.allocation.devices.results] == ["gpu-1"]
+        assert [allocation_result.device for allocation_result in status.allocation.devices.results] == ["gpu-1"]
         assert status.reserved_for
         assert await kubelet.prepare(info.endpoint, reference) == before
         published_machine = driver.publisher._wanted

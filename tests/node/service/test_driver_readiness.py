@@ -53,9 +53,9 @@ async def test_the_driver_is_ready_after_registration_and_publication(cluster, k
 
 async def test_readiness_reports_a_rejected_registration_and_a_newer_driver(cluster, kubelet):
     async with running_driver(cluster, kubelet) as driver:
-        [socket_] = kubelet.sockets()
+        [socket_path] = kubelet.sockets()
         status = RegistrationStatus(registered=False, error="no such version")
-        await kubelet.call(socket_, REGISTRATION_ROUTE.format("NotifyRegistrationStatus"), status, Empty)
+        await kubelet.call(socket_path, REGISTRATION_ROUTE.format("NotifyRegistrationStatus"), status, Empty)
         assert driver.metrics.readiness()[0]["kubelet"] == "the kubelet rejected the registration: no such version"
         async with asyncio.timeout(PATIENCE):
             await driver.publisher.published.wait()

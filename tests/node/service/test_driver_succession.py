@@ -24,9 +24,9 @@ async def test_two_drivers_serve_during_a_rolling_update(cluster, kubelet):
         first = await kubelet.prepare(old.endpoint, first_reference)
         async with running_driver(cluster, kubelet):
             [new] = [
-                socket_
-                for socket_ in map(str, (kubelet.folder / "plugins" / DRIVER).glob("dra-*.sock"))
-                if socket_ != old.endpoint
+                socket_path
+                for socket_path in map(str, (kubelet.folder / "plugins" / DRIVER).glob("dra-*.sock"))
+                if socket_path != old.endpoint
             ]
             assert len(kubelet.sockets()) == 2
             assert await kubelet.prepare(new, first_reference) == first
