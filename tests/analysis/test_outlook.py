@@ -179,6 +179,7 @@ PLUGIN_KEY, OTHER_KEY = "nvidia.com/gpu", "example.com/fpga"
 
 
 def pod_by_keys(**amounts):
+    """Return a pending pod of the default scheduler that requests these amounts by resource key."""
     pending_pod = in_phase(pod("w"), "Pending")
     del pending_pod["spec"]["schedulerName"]
     pending_pod["spec"]["containers"][0]["resources"] = {"limits": amounts, "requests": amounts}

@@ -11,8 +11,8 @@ from cluster import resources
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
-POLICY = Policy(300 * DAY, 90 * DAY, dt.timedelta(minutes=10))
-NAMES = Names(("drawbridge.default.svc",), ("drawbridge-quota.default.svc",))
+POLICY = Policy(authority_life=300 * DAY, leaf_life=90 * DAY, pause=dt.timedelta(minutes=10))
+NAMES = Names(webhook=("drawbridge.default.svc",), allocator=("drawbridge-quota.default.svc",))
 
 
 def webhook_configuration(kind, *, bundle=None):
@@ -78,7 +78,7 @@ async def data_of(cluster, name):
     return (await cluster.get(resources.SECRETS, name, "default")).data
 
 
-# By Secret, the entries of a first start.
+# The entries of each Secret after a first start.
 SECRET_ENTRIES = {
     "drawbridge": {"tls.crt", "tls.key", "ca.crt"},
     "drawbridge-authority": {"authority.crt", "authority.key", "since", "signature.key"},

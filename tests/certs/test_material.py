@@ -12,8 +12,10 @@ from certs.material import Material, Names
 from certs.rotation import LEADS_TO, Policy, RotationPhase, Step, step
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-POLICY = Policy(dt.timedelta(days=300), dt.timedelta(days=90), dt.timedelta(minutes=10))
-NAMES = Names(("drawbridge.drawbridge-system.svc", "127.0.0.1"), ("drawbridge-quota.drawbridge-system.svc",))
+POLICY = Policy(authority_life=dt.timedelta(days=300), leaf_life=dt.timedelta(days=90), pause=dt.timedelta(minutes=10))
+NAMES = Names(
+    webhook=("drawbridge.drawbridge-system.svc", "127.0.0.1"), allocator=("drawbridge-quota.drawbridge-system.svc",)
+)
 
 
 KEY_NUMBERS = itertools.count()

@@ -139,7 +139,7 @@ def test_kubernetes_reader_accepts_every_version(metadata_oracle):
         "claim": "ns/c",
         "entry": "accelerator",
         "requests": {"gpus": ["gpu-0", "gpu-1"]},
-        "numbers": {"gpu-0": 5, "gpu-1": 2},
+        "numbers": {"gpu-0": 5, "gpu-1": 2},  # of attributes
         "links": {},
     }
     assert (second["requests"], second["links"]) == ({"net/fast": ["nic"]}, {"nic": "eth1"})
