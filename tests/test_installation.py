@@ -149,7 +149,7 @@ def test_the_base_names_an_image_that_cannot_be_pulled():
     assert {image.partition("/")[0] for image in images} == {"drawbridge.invalid"}
 
 
-def test_with_a_given_api_server_address_only_it_may_send_reviews():
+def test_only_the_given_api_server_address_may_send_reviews():
     (policy,) = [
         obj
         for obj in base("ns", "image", "", ("10.0.0.1/32",))

@@ -34,7 +34,7 @@ def test_the_pod_mounts_the_kubelets_folders(objects_of_kind):
     assert folders >= {"/var/lib/kubelet/plugins", "/var/lib/kubelet/plugins_registry", "/var/run/cdi"}
 
 
-def test_the_daemon_set_needs_a_node_label_and_surges_on_update(component, objects_of_kind):
+def test_the_daemon_set_needs_a_label_and_surges_on_update(component, objects_of_kind):
     """During an update, the new pod of a node starts before its old pod ends."""
     [daemon_set] = objects_of_kind("DaemonSet")
     spec = daemon_set["spec"]

@@ -107,7 +107,7 @@ def test_a_call_that_never_returns_fails_its_test_by_name(tmp_path, capfd):
     assert "Timeout" in capfd.readouterr().err, "the output has no stacks"
 
 
-def test_in_a_worker_a_hanging_test_fails_and_other_tests_run(tmp_path):
+def test_a_hanging_test_in_a_worker_fails_alone(tmp_path):
     (tmp_path / "test_file.py").write_text(
         f"import collections, itertools, pytest\n{ONE_SECOND_LIMIT}\n{TEST_WITHIN_A_C_CALL}"
         + "".join(f"\ndef test_{number}(): pass\n" for number in range(8))

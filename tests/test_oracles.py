@@ -83,7 +83,7 @@ def test_taint_rules_reach_the_allocator(allocate_oracle):
     assert answer["allocations"][0]["devices"]["results"][0]["device"] == "d1"
 
 
-def test_a_missing_class_is_an_error_and_missing_slices_are_infeasible(allocate_oracle):
+def test_a_missing_class_is_an_error_missing_slices_are_not(allocate_oracle):
     assert allocate_oracle.ask(**question(classes=[]))["verdict"] == "error"
     assert allocate_oracle.ask(**question(slices=[]))["verdict"] == "infeasible"
 

@@ -88,7 +88,7 @@ def test_the_security_page_names_every_account():
     assert {name for name in accounts if f"`{name}`" not in section} == set()
 
 
-def test_the_issue_templates_ask_for_a_snapshot_and_name_existing_commands():
+def test_issue_templates_ask_for_snapshots_and_name_existing_commands():
     forms = {file.stem: yaml.safe_load(file.read_text()) for file in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")}
     assert set(forms) == {"config", "defect", "key"}
     for form in (forms["defect"], forms["key"]):

@@ -39,7 +39,7 @@ def test_explain_and_dashboard_place_pods_in_simulated_order(tmp_path):
     assert rows == {f"default/{name}": message_of(answer) for name, answer in answers.items()}
 
 
-def test_each_pod_beyond_the_bound_is_placed_as_the_next_pod(monkeypatch):
+def test_each_pod_beyond_the_bound_is_placed_next(monkeypatch):
     monkeypatch.setattr("analysis.outlook.MAX_PLACED", 1)
     reading = reading_of([*fleet(1, 2), *CLAIM_AND_POD_A, *CLAIM_AND_POD_B, claim("c"), pod("c", "c")], Features())
     queue = queue_of(reading, Configuration())
@@ -227,7 +227,7 @@ def test_a_placed_pod_has_a_note_about_shared_devices(tmp_path):
         ({"nvidia.com/mig-1g.5gb.replicas": "4"}, ""),
     ],
 )
-def test_a_placed_pod_has_a_note_about_devices_that_labels_call_shared(labels, note, tmp_path):
+def test_labels_of_shared_devices_cause_a_note_on_pods(labels, note, tmp_path):
     key = "nvidia.com/gpu"
     labelled_node = node("n0", allocatable={"cpu": "4", key: "16"})
     labelled_node["metadata"]["labels"] = labels

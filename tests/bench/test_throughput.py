@@ -11,7 +11,7 @@ def runs(*rates):
     return [Run(rate, {SERVER: 1000 / rate, "etcd": 1.0}, Allocations(100.0, 10.0), 0.1) for rate in rates]
 
 
-def test_a_ratio_is_the_median_of_the_ratios_of_all_rounds():
+def test_a_ratio_is_the_median_over_all_rounds():
     """When the machine slows down, all ways of creating pods slow down alike within a round."""
     ours, theirs = runs(100, 40, 10), runs(200, 50, 20)
     assert throughput.ratio_of(lambda run: run.rate, ours, theirs) == 0.5

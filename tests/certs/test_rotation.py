@@ -41,7 +41,7 @@ def test_a_missing_or_invalid_leaf_is_signed_in_every_phase(phase):
     assert step_after(0, phase=phase, leaves_sound=False) is Step.SIGN
 
 
-def test_an_authority_past_two_thirds_of_its_life_gets_a_successor():
+def test_an_authority_gets_a_successor_at_two_thirds():
     leaf = Span(NOW + 199 * DAY, NOW + 289 * DAY)
     assert step_after(199, leaves=(leaf, leaf)) is None
     assert step_after(200.01, leaves=(leaf, leaf)) is Step.INTRODUCE

@@ -65,7 +65,7 @@ def test_a_document_is_never_changed_in_place(document):
         ({"op": "test", "path": "/one", "value": True}, Invalid),
     ],
 )
-def test_an_operation_that_cannot_be_applied_raises_the_api_servers_error(operation, error_type):
+def test_an_inapplicable_operation_raises_the_api_servers_error(operation, error_type):
     passing_operation = {"op": "test", "path": "/text", "value": "x"}
     with pytest.raises(error_type, match=r"^JSON Patch: ") as caught:
         apply_json_patch({"list": [1, 2], "text": "x", "one": 1}, (passing_operation, operation))

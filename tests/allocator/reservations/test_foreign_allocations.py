@@ -59,7 +59,7 @@ def test_an_unstarted_pod_yields_its_devices_to_a_foreign_allocation():
     assert world.held_devices() == {"d0"}
 
 
-def test_holders_of_the_same_device_are_rivals_until_one_is_deleted():
+def test_holders_of_a_device_are_rivals_until_a_deletion():
     world = World(claim("c"), claim("e"))
     world.assume("a", claim_part(claim("c"), allocation_of("d0")))
     world.commit("a")

@@ -74,7 +74,7 @@ def test_an_unanswered_write_causes_doubt_until_the_claim_is_read(write_landed):
 
 
 @pytest.mark.parametrize("lost_write_lands_first", [True, False])
-def test_devices_of_a_lost_write_are_held_until_the_write_is_invalid(lost_write_lands_first):
+def test_a_lost_writes_devices_are_held_until_it_expires(lost_write_lands_first):
     world = World(claim("c"))
     world.assume("a", claim_part(claim("c"), allocation_of("d0")))
     world.apply(Commit("t-a"))

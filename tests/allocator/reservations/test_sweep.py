@@ -24,7 +24,7 @@ def ledger_after(*events):
     return new_ledger
 
 
-def test_a_reservation_of_a_vanished_pod_ends_with_the_second_sweep():
+def test_a_vanished_pods_reservation_ends_with_the_second_sweep():
     stored = reserved_claim("c", "a")
     ledger = ledger_after(ClaimSeen(stored))
     first_sweep = sweep(ledger, {"b"})

@@ -180,7 +180,7 @@ async def test_a_commit_waits_for_a_young_allocation_until_the_deadline():
 
 
 @pytest.mark.parametrize("consumers", [(), ("p",), ("x",)], ids=["no pod", "the same pod", "another pod"])
-async def test_only_an_unshared_allocation_on_an_unusable_node_is_given_up(consumers):
+async def test_only_unshared_allocations_on_unusable_nodes_are_given_up(consumers):
     """The node of the allocation is unusable, for example cordoned: postfilter gets only the nodes that all other plugins accept."""
     other_pods = [pod("x", "a", nodeName="n0")] if "x" in consumers else []
     cluster = cluster_with_binding_conditions(

@@ -81,7 +81,7 @@ async def test_an_admitted_pod_that_is_never_stored_expires():
         assert await refusal(sidecar, pod_using("q", "two")) == ""
 
 
-async def test_an_annotated_template_counts_only_if_its_hash_matches_its_name():
+async def test_an_annotated_template_counts_only_if_its_hash_matches():
     spec = template_of("x", 2)["spec"]
     name = claim_templates.name_of(spec)
     annotation = claim_templates.sign(

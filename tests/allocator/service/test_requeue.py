@@ -72,7 +72,7 @@ async def test_a_new_device_requeues_a_pod_of_a_stock_scheduler():
 @pytest.mark.parametrize(
     "event", ["nothing", "the pod was tried again", "the pod was requeued too recently", "the pod was bound"]
 )
-async def test_only_a_pod_that_still_waits_is_requeued_after_a_pause(event):
+async def test_after_a_pause_only_waiting_pods_are_requeued(event):
     """`event` is what happens to the pod before the allocator would annotate its claim."""
     async with running(loaded(*full_fleet())) as sidecar:
         requeue, write_counts = await requeue_and_counts(sidecar)

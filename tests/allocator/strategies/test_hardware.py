@@ -60,7 +60,7 @@ def test_devices_of_one_counter_set_are_one_unit():
     ]
 
 
-def test_the_size_of_a_partition_is_its_share_of_the_counters():
+def test_a_partitions_size_is_its_share_of_the_counters():
     (unit,) = units(POOL_OF_QUARTERS)
     assert [unit_part.size for unit_part in unit.parts] == [0.25, 0.25, 0.5, 1.0]
 
@@ -89,7 +89,7 @@ def test_a_held_partition_reduces_the_options_of_its_unit():
     assert room_left.options == (0.25**2 + 0.5**2) / (0.25**2 * 2 + 0.5**2 + 1)
 
 
-def test_the_room_of_a_shared_device_is_what_its_shares_leave():
+def test_shares_reduce_the_room_of_a_shared_device():
     gpu = Device(name="gpu", allow_multiple_allocations=True, capacity={"memory": DeviceCapacity(value=parse("80Gi"))})
     (unit,) = units(pool(gpu))
     use = PoolUse(frozenset(), frozenset({"gpu"}), {"gpu": {"memory": parse("60Gi").nano}})

@@ -27,7 +27,7 @@ def inventory_with_holder(tmp_path, device):
         (["plain", "expressions"], "", []),
     ],
 )
-def test_a_claim_is_reported_only_if_it_may_violate_a_rule(tmp_path, files, held_device, reported_claims):
+def test_only_a_claim_that_may_violate_rules_is_reported(tmp_path, files, held_device, reported_claims):
     inventory_options = inventory_with_holder(tmp_path, held_device) if held_device else []
     _, answer = run_json("check", *modes("classes", "claims", *files), *inventory_options)
     findings = [finding for finding in answer["findings"] if finding["code"] == "D507"]

@@ -81,7 +81,7 @@ def test_free_text_in_kubernetes_annotations_is_left_out(annotation):
     assert left_out == 1
 
 
-def test_free_text_in_the_domain_of_a_dialect_is_left_out():
+def test_free_text_in_a_dialects_domain_is_left_out():
     """A dialect is the table of the keys of one system. Koordinator reads kubernetes.io/gpu, so kubernetes.io is the domain of a dialect."""
     kept_annotations = {
         "hami.io/vgpu-devices-allocated": "GPU-0,NVIDIA,1,2:;",

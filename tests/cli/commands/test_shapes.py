@@ -90,7 +90,7 @@ def test_an_exception_for_one_object_hides_no_finding_of_others(tmp_path, monkey
 
 
 @pytest.mark.parametrize("shape", [value for value in shapes.SHAPES if isinstance(value, dict | list)], ids=repr)
-def test_a_kind_of_any_type_in_the_inventory_causes_no_exception(shape, tmp_path):
+def test_a_malformed_kind_in_the_inventory_causes_no_exception(shape, tmp_path):
     for kind in ("ResourceSlice", "DeviceQuota", "ComputeDomain"):
         [obj, *_] = shapes.examples()[kind]
         file = tmp_path / f"{kind}.json"

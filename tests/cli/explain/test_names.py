@@ -88,7 +88,7 @@ def test_an_unknown_or_ambiguous_name_leads_to_suggestions(case, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["web -n b", "b/web", "b/web -n b"])
-def test_a_namespace_selects_one_of_two_pods_of_the_same_name(name, tmp_path):
+def test_a_namespace_selects_one_of_two_namesakes(name, tmp_path):
     code, answer = explain_json(tmp_path, f"pod {name}", *FLEET_WITH_TWO_PODS_NAMED_WEB)
     assert (code, answer["pod"]["name"]) == (0, "b/web")
 
@@ -100,7 +100,7 @@ def test_kind_and_name_may_be_joined_by_a_slash(arguments, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["n1/gpu-1", f"{DRIVER}/n1/gpu-1"])
-def test_a_device_is_found_by_an_unambiguous_end_of_its_name(name, tmp_path):
+def test_a_device_is_found_by_its_names_unambiguous_end(name, tmp_path):
     code, answer = explain_json(tmp_path, f"device {name}", *fleet())
     assert (code, answer["device"]["name"]) == (0, f"{DRIVER}/n1/gpu-1")
 
@@ -116,7 +116,7 @@ def test_unreadable_objects_are_reported_and_skipped(tmp_path):
     assert "warning: not read: ResourceClaim default/odd" in result.stderr
 
 
-def test_a_broken_file_is_reported_and_the_other_file_is_explained(tmp_path):
+def test_beside_a_broken_file_the_other_file_is_explained(tmp_path):
     file = tmp_path / "broken.yaml"
     file.write_text("apiVersion: [1\n")
     result = run("explain", "pod", "p", "-f", dump(tmp_path, *fleet(), pod("p")), "-f", file)

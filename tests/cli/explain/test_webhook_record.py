@@ -130,7 +130,7 @@ def test_a_pod_with_untranslated_keys_waits_for_the_scheduler(tmp_path):
         assert next_step["message"].startswith("no claim replaces rdma/hca: ")
 
 
-def test_without_an_inventory_a_key_is_assumed_to_request_whole_devices(tmp_path):
+def test_without_an_inventory_a_key_requests_whole_devices(tmp_path):
     code, answer = explain_json(tmp_path, "pod p", gpu_pod())
     [decision] = answer["pod"]["webhook"]["decisions"]
     assert (code, decision["outcome"], answer["pod"]["nextStep"]["actor"]) == (0, "translated", "webhook")

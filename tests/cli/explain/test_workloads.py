@@ -48,7 +48,7 @@ def training_deployment():
 @pytest.mark.parametrize(
     "argument", ["deployment/train", "deploy/default/train", "deployments.apps/train", "Deployment/train"]
 )
-def test_pods_of_a_workload_are_grouped_and_waiting_pods_come_first(tmp_path, argument):
+def test_pods_are_grouped_by_workload_with_waiting_pods_first(tmp_path, argument):
     code, answer = explain_json(tmp_path, argument, *training_deployment())
     workload_answer = answer["workload"]
     assert (code, workload_answer["kind"], workload_answer["name"]) == (0, "Deployment", "default/train")

@@ -78,7 +78,7 @@ HOSTILE_FILE_NAMES = (
 )
 
 
-def test_a_file_of_any_name_is_checked_and_is_no_option(workspace, python):
+def test_a_file_of_any_name_is_checked_as_file(workspace, python):
     for name in HOSTILE_FILE_NAMES:
         (workspace / name).write_text(BAD_MANIFEST)
     result = run_action(workspace, python, paths="\n".join(HOSTILE_FILE_NAMES))

@@ -187,6 +187,6 @@ def test_a_damaged_claim_is_patched_or_unsuitable():
         ([], False),
     ],
 )
-def test_a_refusal_is_for_kept_fields_if_every_cause_names_one(paths, is_for_kept_fields):
+def test_every_cause_must_name_a_field_that_is_kept(paths, is_for_kept_fields):
     """The kept fields are spec, allocation and statuses of devices: the server refuses a write that changes their bytes."""
     assert is_for(Invalid("because", causes=tuple(StatusCause(path) for path in paths))) is is_for_kept_fields

@@ -153,7 +153,7 @@ def test_an_error_event_becomes_the_failure_of_the_stream(data, error_type):
         assert failure.retry_after == 7
 
 
-def test_an_object_with_a_wrong_type_does_not_end_the_watch():
+def test_an_object_of_wrong_type_does_not_end_watches():
     malformed_claim = claim_of_version("bad", 5, spec={"devices": {"requests": {"not": "a list"}}})
     events, failure = read_stream(
         [

@@ -161,7 +161,7 @@ def test_deeply_nested_empty_lists_are_flattened():
     assert parse_in_time(json.dumps(value)) == ([], ())
 
 
-def test_json_with_surrogate_pairs_is_read_though_it_is_no_yaml():
+def test_json_with_surrogate_pairs_is_read():
     (document,) = manifests.parse('{"kind": "X",\n "a": "\\ud83d\\ude00",\n "b": 1}')
     assert document.object["a"] == "😀"
     assert document.line_of("/b") >= 1

@@ -176,7 +176,7 @@ def test_a_dumped_manifest_reads_back_as_the_same_objects():
     assert parse_objects(manifests.dump([value, value])) == [value, value]
 
 
-def test_files_given_by_path_need_no_suffix_and_pipes_are_skipped(tmp_path):
+def test_files_given_by_path_need_no_suffix(tmp_path):
     (tmp_path / "manifest").write_text("a: 1")
     assert manifests.read([tmp_path / "manifest"])[0].object == {"a": 1}
     (tmp_path / "x.yaml").write_text("b: 1")

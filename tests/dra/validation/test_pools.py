@@ -123,7 +123,7 @@ def test_upper_case_in_a_driver_name_is_a_warning():
     assert codes(slice_(devices=GPU, driver="GPU.example.com")) == {"D411"}
 
 
-def test_counters_and_devices_in_one_slice_are_an_error_with_remedy():
+def test_counters_and_devices_in_one_slice_are_an_error():
     text = slice_(devices=GPU) + "  sharedCounters: [{name: set, counters: {a: {value: 1}}}]"
     assert codes(text) == {"D107"}
     assert any("slice of their own" in message for message in messages(text))

@@ -39,7 +39,7 @@ def test_a_node_without_contradictions_has_no_findings():
     assert findings_of(snapshot) == ()
 
 
-def test_a_device_given_by_a_plugin_and_a_claim_is_found():
+def test_a_device_of_a_plugin_and_a_claim_is_reported():
     snapshot = make_snapshot(
         plugin_holding("old", "GPU-0"),
         claim_holding("new", "c", "gpu-0"),

@@ -95,7 +95,7 @@ async def test_the_long_message_of_a_nodes_event_is_shortened():
 
 
 @pytest.mark.parametrize("name", ["a" * 199 + "-" + "b" * 50, "a" * 199 + "." + "b" * 50, "a" * 198 + "--" + "b" * 50])
-async def test_an_event_about_an_object_with_a_long_name_is_valid(name):
+async def test_an_event_about_a_long_object_name_is_valid(name):
     cluster = Embedded()
     subject = await cluster.create(NODES, {"metadata": {"name": name}})
     events_recorder = recorder(cluster, Time())

@@ -106,7 +106,7 @@ def test_a_pod_waits_for_a_driver_that_may_start(by):
     )
 
 
-def test_a_pod_gets_claims_if_a_driver_serves_or_may_start():
+def test_a_pod_gets_claims_if_a_driver_may_serve():
     mixed = state_with_nodes(plugins=8)
     for count, node, is_translated in ((3, "small", False), (3, "bare", True), (2, "small", True)):
         response = response_and_file_check(pod_restricted_to(count, node), mixed)
