@@ -123,7 +123,7 @@ def test_a_drivers_token_cannot_allocate_deallocate_or_reserve(cluster, account,
     name = f"{account}-{request.node.callspec.id.replace(' ', '-').replace('.', '-')}"
     taken = held(cluster, f"{name}-taken", STOLEN_NODE)
     [free] = cluster.create(claim(f"{name}-free", "default", workloads.request("gpu", DRIVER)))
-    thiefs = {"resource": "pods", "name": "thief", "uid": "00000000-0000-0000-0000-000000000000"}
+    pod_of_thief = {"resource": "pods", "name": "thief", "uid": "00000000-0000-0000-0000-000000000000"}
     attacks = {
         "gives": (free, {"status": {"allocation": taken["status"]["allocation"]}}),
         "takes": (taken, {"status": {"allocation": None, "reservedFor": None}}),
@@ -293,13 +293,8 @@ def test_an_agents_token_shows_only_pods_of_its_node(cluster):
         assert seen == ({STOLEN_NODE} if cluster.refuses == "cannot" else "")
         for query in ({}, of[OTHER_NODE], {"labelSelector": "a!=b"}):
             assert pods_of(node, **query) == ""
-        for path in (
-            "/api/v1/secrets",
-            "/api/v1/namespaces/default/secrets/any",
-            "/api/v1/nodes",
-            "/api/v1/configmaps",
-        ):
-            assert "cannot" in unread(node, path)
+        for path in ("secrets", "namespaces/default/secrets/any", "nodes", "configmaps"):
+            assert "cannot" in unread(node, f"/api/v1/{path}")
         assert "cannot" in dry_run_refusal(node.create, pod("mirror", "default", container(), nodeName=STOLEN_NODE))
         node.user = f"system:node:{OTHER_NODE}"
         for query in of.values():
@@ -386,14 +381,14 @@ def test_the_allocators_token_writes_only_its_own_claim_metadata(cluster):
 def test_a_schedulers_token_writes_no_claim(cluster):
     claim_ = held(cluster, "bridged", STOLEN_NODE)
     path = cluster.path_of(claim_)
-    thiefs = {"resource": "pods", "name": "thief", "uid": "00000000-0000-0000-0000-000000000000"}
+    pod_of_thief = {"resource": "pods", "name": "thief", "uid": "00000000-0000-0000-0000-000000000000"}
     with thief(cluster, "drawbridge-scheduler", "drawbridge-system", node="") as client:
         cluster.until("the policy is in force", lambda: dry_run_refusal(client.delete, path), 30)
         attacks = {
             "deletes": dry_run_refusal(client.delete, path),
             "creates": dry_run_refusal(client.create, claim("new", "default", workloads.request("gpu", DRIVER))),
             "reserves": refusal(
-                client, claim_, {"status": {"reservedFor": [*claim_["status"]["reservedFor"], thiefs]}}
+                client, claim_, {"status": {"reservedFor": [*claim_["status"]["reservedFor"], pod_of_thief]}}
             ),
             "frees": refusal(client, claim_, {"status": {"allocation": None, "reservedFor": None}}),
             "lets go": dry_run_refusal(client.patch, path, {"metadata": {"finalizers": None}}),
