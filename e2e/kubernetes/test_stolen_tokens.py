@@ -127,7 +127,7 @@ def test_a_drivers_token_cannot_allocate_deallocate_or_reserve(cluster, account,
     attacks = {
         "gives": (free, {"status": {"allocation": taken["status"]["allocation"]}}),
         "takes": (taken, {"status": {"allocation": None, "reservedFor": None}}),
-        "reserves": (taken, {"status": {"reservedFor": [*taken["status"]["reservedFor"], thiefs]}}),
+        "reserves": (taken, {"status": {"reservedFor": [*taken["status"]["reservedFor"], pod_of_thief]}}),
         "ends a reservation": (taken, {"status": {"reservedFor": None}}),
     }
     with thief(cluster, account, account) as client:
