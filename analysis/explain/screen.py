@@ -79,7 +79,7 @@ def screen_of_pod(story: PodStory) -> Iterator[str]:
         yield _row("claim", f"{name}: {claim.state}{template}")
         yield from _claim(claim)
     yield from _remaining_line(story.claims, _ROWS, "claim")
-    yield from _rows("says", story.conditions, _ROWS, "condition")
+    yield from _rows("condition", story.conditions, _ROWS, "condition")
     yield from _prospect(story.prospect, story.next_step)
     yield from _quota(story.quota)
 
@@ -98,10 +98,11 @@ def _webhook(webhook: WebhookStory) -> Iterator[str]:
         key = f"{decision.key} " if decision.key else ""
         dialect = f"({decision.dialect}) " if decision.dialect else ""
         would = "would be " if webhook.predicted else ""
+        outcome = "left unchanged" if decision.outcome is Outcome.LEFT else decision.outcome
         detail = f": {decision.reason}" if decision.reason else ""
         why = "because" if webhook.predicted else "now"
         basis = f"; {why} {decision.basis}" if decision.basis else ""
-        decisions.append(f"{where}{key}{dialect}{would}{decision.outcome}{detail}{basis}")
+        decisions.append(f"{where}{key}{dialect}{would}{outcome}{detail}{basis}")
     yield from _rows("webhook", decisions, _LINES, "decision")
     yield from _rows("refused", webhook.refusals, _ROWS, "refusal")
 
@@ -110,7 +111,7 @@ def screen_of_workload(story: WorkloadStory) -> Iterator[str]:
     """Write the story of a workload: the states of its pods, and the story of one pod. `explain pod NAME` explains each other pod."""
     desired = f", {count_of(story.desired_pods, 'pod')} wanted" if story.desired_pods is not None else ""
     yield f"{story.kind.lower()} {story.name}: {story.running_pods} running{desired}"
-    yield from _rows("says", story.conditions, _ROWS, "condition")
+    yield from _rows("problem", story.conditions, _ROWS, "problem")
     for group in story.pods[:_ROWS]:
         begin = f"{len(group.names)}:" if group.first.phase else "none is created yet; the first would be"
         yield _row("pods", f"{begin} {list_first(group.names, _NAMES)}")
@@ -209,7 +210,7 @@ def _claim(claim: ClaimStory) -> Iterator[str]:
         )
         if device.network:
             yield _row("    network", device.network)
-        yield from _rows("    says", device.conditions, _DEVICES, "condition")
+        yield from _rows("    driver", device.conditions, _DEVICES, "condition")
     yield from _remaining_line(claim.devices, _DEVICES, "device")
     pods: list[str] = []
     for pod in claim.reserved_for:

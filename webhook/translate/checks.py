@@ -478,9 +478,9 @@ def respect_quotas(case: Case, context: Context) -> Case:
         problem = ""
         if mapped not in counted:
             classes = list_first(list(dict.fromkeys(served.name for served in serving)), 2)
-            problem = f"{mapped}, which `quotas` names for it, counts no claims of class {classes}"
+            problem = f"the setting `quotas` maps this key to {mapped}, which counts no claims of class {classes}"
         elif mapped not in context.quota:
-            problem = f"no ResourceQuota here limits {mapped}, which `quotas` names for it: no ResourceQuota counts its claims"
+            problem = f"the setting `quotas` maps this key to {mapped}, which no ResourceQuota of the namespace limits, so the claims that replace the key bypass its quota"
         if problem:
             case = case.note(Note(key, Outcome.TRANSLATED, problem, code="D223"))
     return case

@@ -100,7 +100,7 @@ def test_a_workload_with_unpredictable_pods_is_reported(tmp_path):
     head, pods, webhook, *_ = output.splitlines()
     assert head == "inferenceservice default/s: 0 running"
     assert pods == "  pods        none is created yet; only its controller knows which pods it creates"
-    assert webhook.startswith("  webhook     predictor/containers/0: nvidia.com/gpu (nvidia) would be left: ")
+    assert webhook.startswith("  webhook     predictor/containers/0: nvidia.com/gpu (nvidia) would be left unchanged: ")
 
 
 def test_without_pods_the_first_pod_to_be_created_is_explained(tmp_path):
@@ -109,7 +109,7 @@ def test_without_pods_the_first_pod_to_be_created_is_explained(tmp_path):
     output = explain(
         tmp_path, "deploy/train", *fleet(), workload("Deployment", "train", replicas=2), replica_set
     ).stdout
-    assert "  says        ReplicaSet train-5d: exceeded quota" in output
+    assert "  problem     ReplicaSet train-5d: exceeded quota" in output
     assert "none is created yet; the first would be train-0" in output
     assert "pod default/train-0: in no cluster yet" in output
 

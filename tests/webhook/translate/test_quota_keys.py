@@ -21,41 +21,42 @@ def test_a_key_in_a_quota_is_left_unchanged_until_mapped():
     verdict = verdict_of(pod(GPU), quota=quota, **WHOLE_GPUS)
     assert untouched(verdict)
     assert "quotas" in verdict.warnings[0]
-    mapped = {"nvidia.com/gpu": QUOTA_ON_CLASS}
-    assert verdict_of(pod(GPU), quota=quota | {QUOTA_ON_CLASS}, **WHOLE_GPUS, quotas=mapped).changed
+    mapped = {"nvidia.com/gpu": CLASS_QUOTA_KEY}
+    assert verdict_of(pod(GPU), quota=quota | {CLASS_QUOTA_KEY}, **WHOLE_GPUS, quotas=mapped).changed
     assert verdict_of(pod(GPU), quota=frozenset({"requests.cpu"}), **WHOLE_GPUS).changed
 
 
-QUOTA_ON_CLASS = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
-QUOTA_ON_GPU = frozenset({"requests.nvidia.com/gpu"})
+CLASS_QUOTA_KEY = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
+# The keys that the ResourceQuotas of the namespace limit.
+LIMITED_QUOTA_KEYS = frozenset({"requests.nvidia.com/gpu"})
 
 
 @pytest.mark.parametrize(
-    "key",
+    "quota_key",
     [
-        QUOTA_ON_CLASS,
+        CLASS_QUOTA_KEY,
         "requests.deviceclass.resource.kubernetes.io/gpu.nvidia.com",
         "count/resourceclaims.resource.k8s.io",
     ],
 )
 @pytest.mark.parametrize("approximations", ["warn", "allow", "leave"])
-def test_a_mapped_key_without_a_quota_is_warned_about(key, approximations):
-    mapped = {**WHOLE_GPUS, "quotas": {"nvidia.com/gpu": key}, "approximations": approximations}
-    verdict = verdict_of(pod(GPU), quota=QUOTA_ON_GPU, **mapped)
+def test_a_mapping_to_an_unlimited_quota_key_is_warned_about(quota_key, approximations):
+    mapped = {**WHOLE_GPUS, "quotas": {"nvidia.com/gpu": quota_key}, "approximations": approximations}
+    verdict = verdict_of(pod(GPU), quota=LIMITED_QUOTA_KEYS, **mapped)
     assert verdict.changed
     [warning] = verdict.warnings
-    assert warning == f"container c0: nvidia.com/gpu: no ResourceQuota here limits {key}, which `quotas` names for it: no ResourceQuota counts its claims"  # fmt: skip
+    assert warning == f"container c0: nvidia.com/gpu: the setting `quotas` maps this key to {quota_key}, which no ResourceQuota of the namespace limits, so the claims that replace the key bypass its quota"  # fmt: skip
     assert [decision.code for decision in verdict.decisions if decision.key == "nvidia.com/gpu"] == ["", "D223"]
-    counted = verdict_of(pod(GPU), quota=QUOTA_ON_GPU | {key}, **mapped)
+    counted = verdict_of(pod(GPU), quota=LIMITED_QUOTA_KEYS | {quota_key}, **mapped)
     assert counted.changed
     assert (counted.warnings, {decision.code for decision in counted.decisions}) == ((), {""})
     assert verdict_of(pod(GPU), quota=frozenset({"requests.cpu"}), **mapped).warnings == (), (
-        "a warning about a quota, although none limits the key"
+        "the pod has a warning, although no ResourceQuota limits nvidia.com/gpu"
     )
 
 
 @pytest.mark.parametrize(
-    ("key", "features"),
+    ("quota_key", "features"),
     [
         ("mig.nvidia.com.deviceclass.resource.k8s.io/devices", {}),
         ("requests.nvidia.com/gpu", {}),
@@ -63,11 +64,11 @@ def test_a_mapped_key_without_a_quota_is_warned_about(key, approximations):
         ("requests.deviceclass.resource.kubernetes.io/gpu.nvidia.com", {"DRAExtendedResource": False}),
     ],
 )
-def test_a_mapped_quota_that_misses_the_class_is_warned_about(key, features):
-    verdict = verdict_of(pod(GPU), quota=QUOTA_ON_GPU | {key}, **WHOLE_GPUS, quotas={"nvidia.com/gpu": key}, features=Features(gates=features))  # fmt: skip
+def test_a_mapped_quota_that_misses_the_class_is_warned_about(quota_key, features):
+    verdict = verdict_of(pod(GPU), quota=LIMITED_QUOTA_KEYS | {quota_key}, **WHOLE_GPUS, quotas={"nvidia.com/gpu": quota_key}, features=Features(gates=features))  # fmt: skip
     assert verdict.changed
     [warning] = verdict.warnings
-    assert warning == f"container c0: nvidia.com/gpu: {key}, which `quotas` names for it, counts no claims of class gpu.nvidia.com"  # fmt: skip
+    assert warning == f"container c0: nvidia.com/gpu: the setting `quotas` maps this key to {quota_key}, which counts no claims of class gpu.nvidia.com"  # fmt: skip
 
 
 def test_a_quota_counts_claims_of_the_class_serving_its_key():
