@@ -30,7 +30,7 @@ from webhook.state.configuration import read_configuration
 Object = dict[str, Any]
 Key = tuple[str, str]  # a container ("" for the pod as a whole), and a key of its request
 
-CLUSTER = ("Node", "ResourceSlice", "DeviceClass")  # kinds of the objects in the file of the fleet
+FLEET_KINDS = ("Node", "ResourceSlice", "DeviceClass")  # kinds of the objects in the file of the fleet
 TRANSLATED_OUTCOMES = {"translated", "approximated"}
 SILENT = "silent"  # the outcome if the command names no key of the object
 
@@ -51,10 +51,10 @@ class Answer(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """One object, the objects around it, the nodes and classes, and the options of every command."""
+    """One object, the fleet (objects of `FLEET_KINDS`), all further objects (the surroundings), and the options of every command."""
 
     object: Object
-    around: Sequence[Object] = ()
+    surroundings: Sequence[Object] = ()
     fleet: Sequence[Object] = ()
     configuration: Object | None = None
     minor: int = 0  # of the server's Kubernetes version; 0 if the options name no version
@@ -250,7 +250,7 @@ def resize(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
 
 def demo(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     """Read the output of `demo`, which has a block for each pod. The demo has no controller that creates templates for a ComputeDomain."""
-    if any(obj["kind"] == "ComputeDomain" for obj in scene.around):
+    if any(obj["kind"] == "ComputeDomain" for obj in scene.surroundings):
         return Answer()
     if not scene.fleet or scene.object["kind"] != "Pod" or "--kubernetes" in options or is_unfilled(scene):
         return Answer()
@@ -301,7 +301,7 @@ def as_review(pod: Object, scene: Scene) -> bytes:
 
 def is_configured(scene: Scene) -> bool:
     """Return whether the configuration is among the objects of a scene. Only commands read it there; servers do not."""
-    return any(obj["kind"] in ("DrawbridgeConfiguration", "ConfigMap") for obj in scene.around)
+    return any(obj["kind"] in ("DrawbridgeConfiguration", "ConfigMap") for obj in scene.surroundings)
 
 
 def is_unfilled(scene: Scene) -> bool:
@@ -314,7 +314,7 @@ def state_of_server(scene: Scene) -> tuple[Reading, Configuration]:
     configuration = read_configuration(scene.configuration)[0] if scene.configuration else Configuration()
     assert configuration
     features = features_of(server_named(f"1.{scene.minor}" if scene.minor else "", ""), configuration)
-    objects = (*scene.around, *scene.fleet)
+    objects = (*scene.surroundings, *scene.fleet)
     return reading_of(objects, features, in_force=ConfigurationInForce(configuration)), configuration
 
 
@@ -387,10 +387,10 @@ def as_list(objects: Iterable[Object]) -> str:
 def ask(scene: Scene, folder: Path, commands: Iterable[Callable[..., Answer]] = COMMANDS) -> dict[str, Answer]:
     """Run commands on the object of a scene; return their answers by name."""
     # The object comes first. The order of the other objects does not matter.
-    (folder / "scene.json").write_text(as_list([scene.object, *scene.around]))
+    (folder / "scene.json").write_text(as_list([scene.object, *scene.surroundings]))
     (folder / "fleet.json").write_text(as_list(scene.fleet))
     (folder / "object.json").write_text(as_list([scene.object]))
-    (folder / "others.json").write_text(as_list([*scene.around, *scene.fleet]))
+    (folder / "others.json").write_text(as_list([*scene.surroundings, *scene.fleet]))
     options = ["--kubernetes", f"1.{scene.minor}"] if scene.minor else []
     if scene.configuration is not None:
         (folder / "configuration.yaml").write_text(manifests.dump([scene.configuration]))

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from analysis.arrivals import brings_pods
 from cluster import manifests
 from tests import agreement
-from tests.agreement import CLUSTER, COMMANDS, OTHERS, Answer, Object, Scene, ask
+from tests.agreement import COMMANDS, FLEET_KINDS, OTHERS, Answer, Object, Scene, ask
 from tests.contradictions import contradictions
 
 ENDINGS = (".yaml", ".yml", ".json")
@@ -87,15 +87,15 @@ def question_about(
     obj: Object, path: Path, objects_without_pods: dict[tuple[str, ...], Object], surroundings: Question
 ) -> Question:
     other_objects = [other_object for key, other_object in objects_without_pods.items() if key != identity(obj)]
-    around = [other_object for other_object in other_objects if other_object["kind"] not in CLUSTER]
-    fleet = [other_object for other_object in other_objects if other_object["kind"] in CLUSTER]
+    objects_beside_fleet = [other_object for other_object in other_objects if other_object["kind"] not in FLEET_KINDS]
+    fleet = [other_object for other_object in other_objects if other_object["kind"] in FLEET_KINDS]
     fleet += [
         other_object for other_object in surroundings.scene.fleet if identity(other_object) not in objects_without_pods
     ]
     name = f"{obj['metadata'].get('generateName', 'unnamed-')}x"  # demo and the commands that find an object by its name need a name
     object_as_written = as_written(obj)
     object_with_name = object_as_written | {"metadata": {"name": name} | object_as_written["metadata"]}
-    scene = surroundings.scene._replace(object=object_with_name, around=around, fleet=fleet)
+    scene = surroundings.scene._replace(object=object_with_name, surroundings=objects_beside_fleet, fleet=fleet)
     scene = scene._replace(configuration=None) if agreement.is_configured(scene) else scene
     return Question(scene, f"{path}: {scene.id}{surroundings.title}")
 

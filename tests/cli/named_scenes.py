@@ -32,9 +32,10 @@ from tests.webhook.pods import EXAMPLES
 QUEUE_LABEL = {"kueue.x-k8s.io/queue-name": "q"}
 GPU_IN_POOL_X = pod_template(limits(gpu="1"), nodeSelector={"pool": "x"})
 OWN_CLAIM = {"resourceClaims": [{"name": "x", "resourceClaimName": "c"}]}
-# A key that a DeviceClass serves, and a key for a share of a GPU. No node of the example fleet has devices for both.
-SERVED_AND_UNSERVABLE_KEYS = pod_template(limits(gpu="1"))
-SERVED_AND_UNSERVABLE_KEYS["spec"]["initContainers"] = [
+# A key that a DeviceClass serves, and a key for a share of a GPU. Each key has devices on some nodes of the example fleet, but no node has
+# devices for both.
+KEYS_OF_DIFFERENT_NODES = pod_template(limits(gpu="1"))
+KEYS_OF_DIFFERENT_NODES["spec"]["initContainers"] = [
     {"name": "i", "image": "i", "resources": {"limits": {"nvidia.com/gpumem": "1"}}}
 ]
 # A container with whole devices, and a container with a key that Koordinator sums over the pod.
@@ -62,7 +63,10 @@ FLEET_WITH_DRIVER_AND_PLUGIN = (
     node("a", {"pool": "x"}, gpu=8),
 )
 CLAIM_AND_GPU = pod_template(limits(gpu="1") | {"claims": [{"name": "x"}]}, **OWN_CLAIM)
-# The scene; the outcome (docs/translation.md) and a code of translate; whether simulate finds a node for every pod (None: not decided).
+# Each name stands for a scene and three expected answers about its object:
+# - the outcome that `translate` reports (docs/translation.md defines the outcomes),
+# - a finding code that `translate` reports, or "" if the test expects none in particular,
+# - True if `simulate` finds a node for every pod, False if it finds none for any pod, None otherwise (such as for a refused pod).
 NAMED_SCENES = {
     "a plugin's key that no node has": (
         Scene(object_of_kind(*POD, ONE_GPU), (), FLEET_WITHOUT_GPUS),
@@ -70,7 +74,7 @@ NAMED_SCENES = {
         "D222",
         False,
     ),
-    "a key that no dialect has": (
+    "a key that drawbridge does not know": (
         Scene(object_of_kind(*POD, pod_template(limits(fpga="1")))),
         "unknown",
         "D211",
@@ -153,13 +157,13 @@ NAMED_SCENES = {
         "",
         False,
     ),
-    "a label that only a claim for a share replaces, and a served key": (
+    "Koordinator's label about shares of GPUs, and a served key": (
         Scene(object_of_kind(*JOB, GPU_WITH_SHARE_LABEL), (), FLEET_THAT_SERVES_GPUS),
         "served",
         "",
         True,
     ),
-    "a label that only a claim for a share replaces": (
+    "Koordinator's label about shares of GPUs, without a request": (
         Scene(object_of_kind(*POD, SHARE_LABEL_WITHOUT_GPU), (), FLEET_THAT_SERVES_GPUS),
         "silent",
         "",
@@ -189,7 +193,7 @@ NAMED_SCENES = {
         "R001",
         None,
     ),
-    "a GPU and a key that no dialect has": (
+    "a GPU and a key that drawbridge does not know": (
         Scene(object_of_kind(*POD, GPU_AND_FPGA), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION),
         "partly",
         "D211",
@@ -282,8 +286,8 @@ NAMED_SCENES = {
         "D212",
         False,
     ),
-    "a served key and a key that no node could serve beside it, in a RayCluster": (
-        Scene(object_of_kind(*RAY_CLUSTER, SERVED_AND_UNSERVABLE_KEYS), (), EXAMPLE_FLEET),
+    "two keys that no node can serve together, in a RayCluster": (
+        Scene(object_of_kind(*RAY_CLUSTER, KEYS_OF_DIFFERENT_NODES), (), EXAMPLE_FLEET),
         "refused",
         "R020",
         None,

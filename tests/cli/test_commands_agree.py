@@ -1,11 +1,15 @@
-"""All commands give the same answer about an object (`tests/agreement.py`): an example, or an object about which they once disagreed."""
+"""All commands give the same answer about an object; `tests/agreement.py` runs them.
+
+The objects are the workloads of the example files, the cases of clusters during a migration (`tests/corpus/move`), and objects about which
+the commands once disagreed (`tests/cli/named_scenes.py`).
+"""
 
 import json
 
 import pytest
 
 from cluster import manifests
-from tests.agreement import CLUSTER, COMMANDS, Scene, as_list, ask, demo
+from tests.agreement import COMMANDS, FLEET_KINDS, Scene, as_list, ask, demo
 from tests.cli.agreement_scenes import (
     EMPTY_CONFIGURATION,
 )
@@ -18,18 +22,20 @@ from tests.webhook.pods import EXAMPLES
 
 def split_off_fleet(objects):
     """Return two lists: the objects that do not describe the fleet, and the nodes, slices and classes."""
-    parts = [], []
+    surroundings, fleet = [], []
     for obj in objects:
-        parts[obj["kind"] in CLUSTER].append(obj)
-    return parts
+        (fleet if obj["kind"] in FLEET_KINDS else surroundings).append(obj)
+    return surroundings, fleet
 
 
 def migration_cases():
     for kind, table in move.tables().items():
         for case in table:
-            around, fleet = split_off_fleet(case.around)
+            surroundings, fleet = split_off_fleet(case.cluster_objects)
             configuration = EMPTY_CONFIGURATION | dict(case.configuration) if case.configuration else None
-            yield pytest.param(Scene(case.given, around, fleet, configuration, case.minor), id=f"{kind}: {case.name}")
+            yield pytest.param(
+                Scene(case.given, surroundings, fleet, configuration, case.minor), id=f"{kind}: {case.name}"
+            )
 
 
 def example_files():
@@ -37,9 +43,11 @@ def example_files():
     for path in sorted(EXAMPLES.rglob("*.yaml")):
         objects = [document.object for document in manifests.read([str(path)]) if "kind" in document.object]
         workloads = [obj for obj in objects if '"containers"' in json.dumps(obj) and obj["kind"] != "DaemonSet"]
-        around, own_fleet = split_off_fleet(obj for obj in objects if obj not in workloads)
+        surroundings, own_fleet = split_off_fleet(obj for obj in objects if obj not in workloads)
         for number, obj in enumerate(workloads):
-            yield pytest.param(Scene(obj, around, own_fleet or fleet), id=f"{path.relative_to(EXAMPLES)} {number}")
+            yield pytest.param(
+                Scene(obj, surroundings, own_fleet or fleet), id=f"{path.relative_to(EXAMPLES)} {number}"
+            )
 
 
 @pytest.mark.parametrize("scene", [*migration_cases(), *example_files()])
@@ -62,7 +70,7 @@ def test_the_commands_agree_about_each_named_scene(name, tmp_path):
 def last_line_of_report(scene, folder):
     """Return the last line of `translate -o report` about the scene's object. All other objects are the inventory."""
     (folder / "object.json").write_text(as_list([scene.object]))
-    (folder / "around.json").write_text(as_list([*scene.around, *scene.fleet]))
+    (folder / "inventory.json").write_text(as_list([*scene.surroundings, *scene.fleet]))
     options = ["--config", folder / "configuration.yaml"] if scene.configuration else []
-    inputs = ["-f", folder / "object.json", "--inventory", folder / "around.json"]
+    inputs = ["-f", folder / "object.json", "--inventory", folder / "inventory.json"]
     return run("translate", *inputs, *options, "-o", "report").stdout.splitlines()[-1]

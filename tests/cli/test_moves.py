@@ -123,7 +123,7 @@ def reason_of(decision):
 
 @pytest.mark.parametrize("objects", [(), move.migrated_fleet("a", "b")], ids=["no fleet", "a fleet"])
 def test_each_key_that_stays_has_its_own_reason(objects):
-    state = move.state(move.Case("", move.requesting_pod(0), "", around=objects))
+    state = move.state(move.Case("", move.requesting_pod(0), "", cluster_objects=objects))
     draw = random.Random(27)
     decided_alone = {}
 

@@ -24,13 +24,13 @@ DRIVER = "gpu.nvidia.com"
 
 
 class Case(NamedTuple):
-    """A case: the object `given` in a cluster with the objects `around`. The messages contain the texts `says`, but not `never`."""
+    """A case: the object `given` in a cluster that also has the `cluster_objects`. The messages contain the texts `says`, but not `never`."""
 
     name: str
     given: Object
     becomes: str  # translated, left (untranslated), unknown, refused, or silent (no decision and no warning)
     says: str | tuple[str, ...] = ()
-    around: Sequence[Object] = ()
+    cluster_objects: Sequence[Object] = ()
     configuration: Mapping[str, Any] = {}
     never: str = ""
     minor: int = 37
@@ -39,7 +39,7 @@ class Case(NamedTuple):
 def world(case: Case) -> Reading:
     """Return the reading of a case, as a command reads it from files."""
     in_force = ConfigurationInForce(configured(**case.configuration))
-    return reading_of((*case.around, case.given), Features(minor=case.minor), in_force=in_force, pods=False)
+    return reading_of((*case.cluster_objects, case.given), Features(minor=case.minor), in_force=in_force, pods=False)
 
 
 def state(case: Case) -> State:

@@ -65,10 +65,10 @@ def object_with_claims(group_and_kind: tuple[str, str], version: str = "v1") -> 
     return custom_object(group_and_kind, {"template": {"spec": spec}}, version)
 
 
-def whole_gpu_case(name: str, obj: Object, loss: str = "", around: tuple[Object, ...] = ()) -> Case:
+def whole_gpu_case(name: str, obj: Object, loss: str = "", cluster_objects: tuple[Object, ...] = ()) -> Case:
     """Return a case with a key that is declared whole. With a reported loss of claims, the object is left; otherwise it is translated."""
     words = (loss, WEBHOOK_TRANSLATES_PODS) if loss else ()
-    return Case(name, obj, "left" if loss else "translated", words, around, WHOLE_GPU_CONFIGURATION)
+    return Case(name, obj, "left" if loss else "translated", words, cluster_objects, WHOLE_GPU_CONFIGURATION)
 
 
 CASES = (
@@ -96,7 +96,7 @@ CASES = (
     Case("a KubeAI Model without devices", custom_object(("kubeai.org", "Model"), {"resourceProfile": "cpu:2"}), "silent"),
     Case("a HelmRelease of Flux with a GPU in its values", custom_object(("helm.toolkit.fluxcd.io", "HelmRelease"), {"values": {"resources": {"limits": {GPU: 1}}}}, "v2"), "unknown", "Flux renders a chart"),
     whole_gpu_case("two definitions of JobSet, of which one drops claims", custom_object(JOBSET, {"template": GPU_POD}), "no spec.resourceClaims", tuple(definition(JOBSET, ("v1", object_with("template", template(spec_schema)))) for spec_schema in (KEEPS_CLAIMS, DROPS_CLAIMS))),
-    whole_gpu_case("a definition of another version of JobSet", custom_object(JOBSET, {"template": GPU_POD}), around=(definition(JOBSET, ("v9", object_with("template", template(DROPS_CLAIMS)))),)),
+    whole_gpu_case("a definition of another version of JobSet", custom_object(JOBSET, {"template": GPU_POD}), cluster_objects=(definition(JOBSET, ("v9", object_with("template", template(DROPS_CLAIMS)))),)),
     whole_gpu_case("an object that is stored in a version that drops claims", custom_object(UNKNOWN_KIND, {"template": GPU_POD}, "v2"), "no spec.resourceClaims", (definition(UNKNOWN_KIND, object_with("template", template(DROPS_CLAIMS)), object_with("template", template(KEEPS_CLAIMS))),)),
-    whole_gpu_case("a definition with preserveUnknownFields", custom_object(NOTEBOOK, {"template": GPU_POD}), around=(definition(NOTEBOOK, ("v1", object_with("template", template(DROPS_CLAIMS))), preserveUnknownFields=True),)),
+    whole_gpu_case("a definition with preserveUnknownFields", custom_object(NOTEBOOK, {"template": GPU_POD}), cluster_objects=(definition(NOTEBOOK, ("v1", object_with("template", template(DROPS_CLAIMS))), preserveUnknownFields=True),)),
 )  # fmt: skip

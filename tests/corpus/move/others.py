@@ -91,13 +91,13 @@ CASES = [
     Case("a variable by which Habana's runtime gives every card", pod_with_variable("HABANA_VISIBLE_DEVICES", key="habana.ai/gaudi"), "left", "Habana's runtime"),
     Case("a variable by which Habana's runtime gives none", pod_with_variable("HABANA_VISIBLE_DEVICES", "void", key="habana.ai/gaudi"), "translated"),
     Case("a pod that is a device plugin", pod_mounting("/var/lib/kubelet/device-plugins"), "left", "is a device plugin itself", migrated_fleet("a")),
-    Case("a pod that mounts another folder of the node", pod_mounting("/var/lib/other"), "translated", around=migrated_fleet("a")),
+    Case("a pod that mounts another folder of the node", pod_mounting("/var/lib/other"), "translated", cluster_objects=migrated_fleet("a")),
     *(
         Case(f"GPU Aware Scheduling: {name}", pod_with_metadata(I915, annotations={name: "card0"}), "left", name, configuration=WHOLE_DEVICES_CONFIGURATION)
         for name in ("gas-allow", "gas-deny", "gas-same-gpu", "gas-allocate-xelink", "gas-allocate-single-numa", "gas-container-cards")
     ),
     Case("kaiwo preempts a pod by its key", pod_with_metadata(AMD, annotations={KAIWO: "true"}), "left", "kaiwo", configuration=WHOLE_DEVICES_CONFIGURATION),
-    Case("kaiwo does not read NVIDIA's key", pod_with_metadata(annotations={KAIWO: "true"}), "translated", around=migrated_fleet("a")),
+    Case("kaiwo does not read NVIDIA's key", pod_with_metadata(annotations={KAIWO: "true"}), "translated", cluster_objects=migrated_fleet("a")),
     Case("kaiwo preempts the pods of a workload by their key", workload(requesting_pod(1, key=AMD), annotations={KAIWO: "true"}), "left", "kaiwo", configuration=WHOLE_DEVICES_CONFIGURATION),
     Case("Olares writes the key into the template again", workload(requesting_pod(1), annotations={OLARES: "true"}), "left", "Olares", migrated_fleet("a")),
     Case("a request of an MLU beside Koordinator's keys", pod_with_limits({"cambricon.com/mlu": 1, "koordinator.sh/gpu.shared": 1, "koordinator.sh/gpu-memory-ratio": 100}, scheduler="koord-scheduler"), "left", "cambricon.com/mlu"),

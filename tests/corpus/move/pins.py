@@ -33,14 +33,21 @@ def pool(key: str, old_value: str, migrated_value: str, **fields: Any) -> tuple[
     return (*old_nodes, *migrated_fleet("new-1", "new-2", "new-3", labels={key: migrated_value}))
 
 
-def two_cases(name: str, constraints: Object, expected_nodes: str, around: tuple[Object, ...]) -> tuple[Case, ...]:
+def two_cases(
+    name: str, constraints: Object, expected_nodes: str, cluster_objects: tuple[Object, ...]
+) -> tuple[Case, ...]:
     """Return two cases of a pod with constraints: without a configuration, and with one that declares the key whole."""
     becomes = "left" if expected_nodes == "old" else "translated"
     message = "by a device plugin" if expected_nodes == "old" else ""
     return (
-        Case(name, requesting_pod(**constraints), becomes, message, around),
+        Case(name, requesting_pod(**constraints), becomes, message, cluster_objects),
         Case(
-            f"{name}, declared whole", requesting_pod(**constraints), becomes, message, around, WHOLE_GPU_CONFIGURATION
+            f"{name}, declared whole",
+            requesting_pod(**constraints),
+            becomes,
+            message,
+            cluster_objects,
+            WHOLE_GPU_CONFIGURATION,
         ),
     )
 

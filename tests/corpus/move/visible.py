@@ -34,25 +34,25 @@ CASES = [
     *(Case(f"the value {value!r} of the variable gives no device", pod_with_variable("NVIDIA_VISIBLE_DEVICES", value, runtimeClassName="nvidia"), "silent") for value in ("void", "none", "")),
     Case("a variable with numbers of cards", pod_with_variable("NVIDIA_VISIBLE_DEVICES", "0,1"), "left", NO_REQUEST_MESSAGES),
     Case("a variable and a runtime class: only the variable is reported", pod_with_variable("NVIDIA_VISIBLE_DEVICES", runtimeClassName="nvidia"), "left", "NVIDIA_VISIBLE_DEVICES: it", never="runtimeClassName"),
-    Case("a runtime class and a request", POD_WITH_REQUEST_AND_RUNTIME_CLASS, "translated", around=migrated_fleet("a"), never="without a request"),
+    Case("a runtime class and a request", POD_WITH_REQUEST_AND_RUNTIME_CLASS, "translated", cluster_objects=migrated_fleet("a"), never="without a request"),
     Case("a runtime class that gives no device", requesting_pod(0, runtimeClassName="gvisor"), "silent"),
     *(
         Case(f"a RuntimeClass whose handler is {handler}", requesting_pod(0, runtimeClassName="fast"), "left", ("runtimeClassName: it", *NO_REQUEST_MESSAGES), (runtime("fast", handler),))
         for handler in ("nvidia", "nvidia-cdi", "habana")
     ),
-    Case("a RuntimeClass nvidia with a handler that gives no device", requesting_pod(0, runtimeClassName="nvidia"), "silent", around=(runtime("nvidia", "runc"),)),
-    Case("a RuntimeClass for migrated nodes", requesting_pod(1, runtimeClassName="fast"), "translated", around=(*MIXED_NODES, runtime("fast", "x", nodeSelector={"pool": "new"}))),
-    Case("a RuntimeClass for old nodes", requesting_pod(1, runtimeClassName="fast"), "left", "0 of", around=(*MIXED_NODES, runtime("fast", "x", nodeSelector={"pool": "old"}))),
-    Case("a RuntimeClass without a node selector", requesting_pod(1, runtimeClassName="fast"), "left", "2 of 3", around=(*MIXED_NODES, runtime("fast", "x"))),
-    Case("a RuntimeClass that tolerates the taint of old nodes", requesting_pod(1, runtimeClassName="fast"), "left", "0 of", around=(*migrated_fleet("a"), TAINTED_NODE, runtime("fast", "x", nodeSelector={"pool": "old"}, tolerations=[{"key": "gpu", "operator": "Exists"}]))),
-    Case("a RuntimeClass for other nodes than the pod's", requesting_pod(1, runtimeClassName="fast", nodeSelector={"pool": "old"}), "refused", "RuntimeClass fast and the pod have different values of pool", around=(runtime("fast", "x", nodeSelector={"pool": "new"}),)),
+    Case("a RuntimeClass nvidia with a handler that gives no device", requesting_pod(0, runtimeClassName="nvidia"), "silent", cluster_objects=(runtime("nvidia", "runc"),)),
+    Case("a RuntimeClass for migrated nodes", requesting_pod(1, runtimeClassName="fast"), "translated", cluster_objects=(*MIXED_NODES, runtime("fast", "x", nodeSelector={"pool": "new"}))),
+    Case("a RuntimeClass for old nodes", requesting_pod(1, runtimeClassName="fast"), "left", "0 of", cluster_objects=(*MIXED_NODES, runtime("fast", "x", nodeSelector={"pool": "old"}))),
+    Case("a RuntimeClass without a node selector", requesting_pod(1, runtimeClassName="fast"), "left", "2 of 3", cluster_objects=(*MIXED_NODES, runtime("fast", "x"))),
+    Case("a RuntimeClass that tolerates the taint of old nodes", requesting_pod(1, runtimeClassName="fast"), "left", "0 of", cluster_objects=(*migrated_fleet("a"), TAINTED_NODE, runtime("fast", "x", nodeSelector={"pool": "old"}, tolerations=[{"key": "gpu", "operator": "Exists"}]))),
+    Case("a RuntimeClass for other nodes than the pod's", requesting_pod(1, runtimeClassName="fast", nodeSelector={"pool": "old"}), "refused", "RuntimeClass fast and the pod have different values of pool", cluster_objects=(runtime("fast", "x", nodeSelector={"pool": "new"}),)),
     *(
-        Case(f"a RuntimeClass with an invalid {word}", requesting_pod(1, runtimeClassName="fast"), "translated", around=(*migrated_fleet("a"), {**runtime("fast", "x"), **garbled}))
+        Case(f"a RuntimeClass with an invalid {word}", requesting_pod(1, runtimeClassName="fast"), "translated", cluster_objects=(*migrated_fleet("a"), {**runtime("fast", "x"), **garbled}))
         for word, garbled in (("handler", {"handler": ["nvidia"]}), ("scheduling", {"scheduling": {"nodeSelector": [1], "tolerations": {"a": 1}}}))
     ),
     Case("a runtime class that is not a text", requesting_pod(0, runtimeClassName=["nvidia"]), "silent"),
     Case("environment variables that are not a list", {**requesting_pod(0), "spec": {"containers": [{"name": "c", "image": "i", "env": {"a": 1}}]}}, "silent"),
-    Case("a request without a variable", requesting_pod(1), "translated", around=migrated_fleet("a"), never="VISIBLE"),
+    Case("a request without a variable", requesting_pod(1), "translated", cluster_objects=migrated_fleet("a"), never="VISIBLE"),
     Case("a pod without devices", requesting_pod(0), "silent"),
-    Case("a variable and a request", pod_with_variable("NVIDIA_VISIBLE_DEVICES", amount=1), "translated", GPU, around=migrated_fleet("a"), never="without a request"),
+    Case("a variable and a request", pod_with_variable("NVIDIA_VISIBLE_DEVICES", amount=1), "translated", GPU, cluster_objects=migrated_fleet("a"), never="without a request"),
 ]  # fmt: skip
