@@ -20,7 +20,7 @@ FLEET = [d.object for d in manifests.read([EXAMPLES / "fleet"])]
 
 
 async def end_of_pushed_pod(demo, name, **limits):
-    """Create a pod with these limits in the demo; return its progress once it is placed, refused, left or waiting."""
+    """Create a pod with these limits in the demo; return its progress once it is placed, refused, left unchanged or waiting."""
     container = {"name": "c", "image": "x", "resources": {"limits": limits}}
     return await end_of(demo, {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name}, "spec": {"containers": [container]}}, PATIENCE)  # fmt: skip
 
@@ -28,8 +28,9 @@ async def end_of_pushed_pod(demo, name, **limits):
 async def test_a_device_is_allocated_once_and_freed_with_its_pod():
     async with playground(FLEET, Source(CONFIGURATION)) as demo:
         pods = await asyncio.gather(*(end_of_pushed_pod(demo, f"p{i}", **{"nvidia.com/gpu": "1"}) for i in range(12)))
-        devices = [line for progress in pods for line in progress.runs]
-        assert len(set(devices)) == len(devices) == 10  # the GPUs of the fleet
+        # `runs` of a placed pod has one text for its claim, with the node and the GPU.
+        allocated_gpus = [node_and_gpu for progress in pods for node_and_gpu in progress.runs]
+        assert len(set(allocated_gpus)) == len(allocated_gpus) == 10  # the GPUs of the fleet
         waiting_pods = [progress for progress in pods if progress.end is End.WAITS]
         assert len(waiting_pods) == 2
         placed_pod = next(progress.name for progress in pods if progress.end is End.PLACED)

@@ -31,7 +31,8 @@ data = st.dictionaries(st.sampled_from("klm"), words | st.none(), max_size=3)
 finalizers = st.lists(st.sampled_from(["example.com/a", "example.com/b"]), max_size=2, unique=True)
 labels = st.dictionaries(st.sampled_from(["p", "q"]), words, max_size=2)
 paths = st.sampled_from(["/data/k", "/data/l", "/data", "/metadata/labels/p", "/data/k/z", "/metadata/name", ""])
-# `replace` and `copy` are left out: the API server adds a missing value, which RFC 6902 and the embedded store refuse.
+# `replace` and `copy` are not drawn: if the path of a `replace` or the source of a `copy` is missing, the API server accepts the operation,
+# but RFC 6902 and the embedded store refuse it.
 json_patch_operations = st.lists(
     st.builds(
         lambda op, path, source, value: {"op": op, "path": path, "from": source, "value": value},
@@ -51,8 +52,9 @@ DELETE_STEPS = st.tuples(st.just("delete"), names, st.sampled_from(["", "Backgro
 APPLY_STEPS = st.tuples(st.just("apply"), names, st.sampled_from(["me", "you"]), data, finalizers, st.booleans())
 node_names = st.sampled_from(["", "node-a", "node-b"])
 users = st.lists(st.sampled_from("pq"), max_size=2, unique=True)
-# Consumers of a kind without a controller, so that only the steps of the history change a claim.
-ROBOT = {"apiGroup": "example.com", "resource": "robots"}
+# Claims are reserved for consumers of this invented kind, not for pods, because a controller of real clusters removes missing pods from
+# `reservedFor`. No controller knows robots, so only the steps of the history change a claim.
+ROBOT_KIND = {"apiGroup": "example.com", "resource": "robots"}
 CREATE_CLAIM_STEPS = st.tuples(st.just("claim"), names)
 CLAIM_STATUS_STEPS = st.tuples(st.just("status"), names, st.none() | node_names, st.none() | users)
 CLAIM_SPEC_STEPS = st.tuples(st.just("spec"), names, words)
@@ -82,7 +84,7 @@ async def perform(cluster, namespace, step):
         case ("claim", name):
             return await cluster.create(RESOURCE_CLAIMS.raw, claim(name), namespace)
         case ("status", name, node, users):
-            entries = None if users is None else [ROBOT | {"name": user, "uid": f"uid-{user}"} for user in users]
+            entries = None if users is None else [ROBOT_KIND | {"name": user, "uid": f"uid-{user}"} for user in users]
             status = {"allocation": None if node is None else allocation(node), "reservedFor": entries}
             return await cluster.patch(
                 RESOURCE_CLAIMS.raw, name, Merge({"status": status}), namespace, subresource="status"
@@ -96,12 +98,12 @@ async def perform(cluster, namespace, step):
 
 
 def comparable(value):
-    """Return an answer without the fields that each server generates, and without empty fields, which typed kinds leave out."""
+    """Return what the test compares of an answer: the class of an error, or an object without the uncompared fields and without empty fields."""
     if isinstance(value, ApiError):
         return type(value).__name__
     if value is None:
         return None
-    generated_fields = (
+    uncompared_fields = (
         "uid",
         "resourceVersion",
         "creationTimestamp",
@@ -109,7 +111,7 @@ def comparable(value):
         "deletionGracePeriodSeconds",
         "namespace",
     )
-    meta = {name: item for name, item in value["metadata"].items() if name not in generated_fields}
+    meta = {name: item for name, item in value["metadata"].items() if name not in uncompared_fields}
     if "deletionTimestamp" in meta:
         meta["deletionTimestamp"] = "set"
     return without_empty_values({**value, "metadata": meta})
