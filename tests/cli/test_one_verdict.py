@@ -85,8 +85,11 @@ def configuration(**fields):
     return {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", **fields}
 
 
-# The objects that set the mode; the mode that a decision names if its outcome would differ in mode enforce (empty: none would differ);
-# whether the webhook refuses pods.
+# Each case has these values:
+# - the objects that set the mode
+# - the mode that a decision names beside the outcome that it would have in mode enforce. It is empty in mode enforce,
+#   where this is the actual outcome, and in mode off, where no decision names it.
+# - whether the webhook refuses pods
 MODES = {
     "namespace off": ([mode_namespace("off")], "", False),
     "namespace observe": ([mode_namespace("observe")], "observe", False),
@@ -98,12 +101,12 @@ MODES = {
     "no mode": ([], "", True),
 }
 # Names of pods in ALL_PODS.
-REFUSED_BY_API_SERVER = {"half", "differ", "requests only", "ephemeral"}
+REFUSED_BY_API_SERVER = {"half a GPU", "unequal limits and requests", "requests only", "ephemeral"}
 
 
 @pytest.mark.parametrize("case", MODES)
 def test_the_mode_in_the_files_decides_about_refusals(case):
-    """Modes other than enforce admit a refused pod unchanged. The API server refuses an invalid pod in every mode."""
+    """The other modes admit the pods that mode enforce refuses, and change nothing in them. The API server refuses an invalid pod in every mode."""
     files, mode, is_enforced = MODES[case]
     pods = {name: {**obj, "metadata": {**obj["metadata"], "name": f"p{i}"}} for i, (name, obj) in enumerate(ALL_PODS.items())}  # fmt: skip
     name_by_object = {f"Pod/n/{pod['metadata']['name']}": name for name, pod in pods.items()}
@@ -149,10 +152,10 @@ def test_the_mode_in_the_files_decides_about_refusals(case):
 async def test_outside_mode_enforce_a_live_webhook_creates_no_claims(mode):
     fleet = [document.object for document in FLEET]
     async with playground([*fleet, THREE_GPU_TEMPLATE, mode_namespace(mode)], source_of("")) as cluster:
-        for number, name in enumerate(("one", "nine", "half", "profile")):
+        for number, name in enumerate(("one", "nine", "half a GPU", "missing MIG profile")):
             metadata = {**ALL_PODS[name]["metadata"], "name": f"p{number}"}
             answer = await cluster.push({**ALL_PODS[name], "metadata": metadata})
-            assert bool(answer.refusal) == (name == "half"), answer.refusal
+            assert bool(answer.refusal) == (name == "half a GPU"), answer.refusal
             assert answer.stored is None or "resourceClaims" not in answer.stored["spec"]
 
 
@@ -209,7 +212,7 @@ def test_a_canary_covers_the_same_workloads_in_files_and_admission():
     assert outcomes == {True, False}
 
 
-def test_commands_report_an_untranslated_pod_behind_a_fence(tmp_path):
+def test_commands_report_untranslated_pods_that_a_fence_excludes(tmp_path):
     """A fence keeps the devices of the bridge's drivers from pods of other schedulers."""
     config = tmp_path / "config.yaml"
     bridge = {"schedulerName": "drawbridge", "drivers": ["gpu.nvidia.com"], "fence": True}
