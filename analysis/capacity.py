@@ -56,7 +56,7 @@ class DeviceHeld(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     holders: tuple[Holder, ...] = ()
 
 
-class NodeStory(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class NodeDevices(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The devices that a node can reach."""
 
     node: str
@@ -71,7 +71,7 @@ def is_count(key: str) -> bool:
 
 
 def count_devices(
-    nodes: Iterable[NodeStory], state_of: Callable[[NodeStory, DeviceHeld], str] = lambda _, device: device.state
+    nodes: Iterable[NodeDevices], state_of: Callable[[NodeDevices, DeviceHeld], str] = lambda _, device: device.state
 ) -> dict[str, int]:
     """Count devices by state, or by the result of `state_of`.
 
@@ -158,7 +158,7 @@ def texts(amounts: Mapping[str, Quantity]) -> dict[str, str]:
     return {name: str(amount) for name, amount in amounts.items()}
 
 
-def node_stories(node_names: Collection[str], reading: Reading) -> Iterator[NodeStory]:
+def devices_of_nodes(node_names: Collection[str], reading: Reading) -> Iterator[NodeDevices]:
     """Yield the devices of these nodes, or if none are named, of every node with devices. Each node that reaches a device has it."""
     stock = reading.stock
     for name in node_names:
@@ -191,4 +191,4 @@ def node_stories(node_names: Collection[str], reading: Reading) -> Iterator[Node
             DeviceHeld(device=key, state=PLUGIN, holders=tuple(of_key)) for key, of_key in by_plugin[node].items()
         ]
         if devices or node_names:
-            yield NodeStory(node=node, devices=tuple(devices))
+            yield NodeDevices(node=node, devices=tuple(devices))

@@ -8,7 +8,7 @@ import msgspec
 
 from allocator.quota import QuotaReport
 from analysis import explain
-from analysis.capacity import NodeStory
+from analysis.capacity import NodeDevices
 from analysis.explain import DeviceStory, LoneClaimStory, PodStory
 from analysis.loading import Unread
 from analysis.matrix import PoolMatrix, judge, reachable
@@ -45,7 +45,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class FleetShown(Shown, frozen=True, kw_only=True):
     """Nodes, their devices, and who holds each device."""
 
-    nodes: tuple[NodeStory, ...]
+    nodes: tuple[NodeDevices, ...]
 
 
 class WaitingShown(Shown, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from rendering.html import STATE_TEXTS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from analysis.capacity import DeviceHeld, NodeStory
+    from analysis.capacity import DeviceHeld, NodeDevices
     from analysis.loading import Reading
     from dra.objects import Device, DeviceAttribute
     from dra.stock import Stock
@@ -38,14 +38,14 @@ class Colours(NamedTuple):
     # For health and attributes, the value of each device by name; for owners, the owner of each pod by key.
     known: dict[str, str] = {}
 
-    def css_class(self, node: NodeStory, device: DeviceHeld) -> str:
+    def css_class(self, node: NodeDevices, device: DeviceHeld) -> str:
         """Return the CSS class of a device on a node."""
         if self.by == STATE:
             return device.state
         value = self.value(node, device)
         return self.classes.get(value, _LAST) if value else _FREE
 
-    def value(self, node: NodeStory, device: DeviceHeld) -> str:
+    def value(self, node: NodeDevices, device: DeviceHeld) -> str:
         """Return the value by which a device is coloured; "" without a holder or without the attribute."""
         is_plugin = device.state == "plugin"
         match self.by:
@@ -75,7 +75,7 @@ class Colours(NamedTuple):
         words = _WITHOUT.get(self.by, "" if self.by == "driver" else f"no {self.by}")
         return [*([(_FREE, words)] if words else []), *named, *([(_LAST, f"{others} {_OTHERS}")] if others else [])]
 
-    def counts(self, nodes: Iterable[NodeStory]) -> dict[str, int]:
+    def counts(self, nodes: Iterable[NodeDevices]) -> dict[str, int]:
         """Count devices by class."""
         counted = count_devices(nodes, self.css_class)
         return {colour: counted[colour] for colour, _ in self.legend() if counted.get(colour)}
@@ -86,7 +86,7 @@ class Colours(NamedTuple):
         return ", ".join(f"{number:,} {colour if self.by == STATE else named[colour]}" for colour, number in counts.items()) or "none"  # fmt: skip
 
 
-def colours_of(nodes: Iterable[NodeStory], by: str, reading: Reading) -> Colours:
+def colours_of(nodes: Iterable[NodeDevices], by: str, reading: Reading) -> Colours:
     """Assign a class to each value in the fleet. If `by` is not a known choice, colour by state."""
     known: dict[str, str] = {}
     if by == "health":

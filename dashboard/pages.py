@@ -33,7 +33,7 @@ from rendering.report import part_as_html
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from analysis.capacity import DeviceHeld, NodeStory
+    from analysis.capacity import DeviceHeld, NodeDevices
     from analysis.survey import Overview
     from dashboard.colours import Colours
     from dashboard.history import Sample
@@ -245,7 +245,7 @@ def _choice(labels: Sequence[str], by: str, colour: str, attributes: Sequence[st
     )
 
 
-def _nodes(nodes: Sequence[NodeStory], at: int, colours: Colours, query: Mapping[str, str]) -> Iterator[Html]:
+def _nodes(nodes: Sequence[NodeDevices], at: int, colours: Colours, query: Mapping[str, str]) -> Iterator[Html]:
     rows: list[Sequence[object]] = []
     for node in nodes[at : at + NODES_A_PAGE]:
         drawn = squares([(colours.css_class(node, device), _title(device)) for device in node.devices])
@@ -268,11 +268,11 @@ def _title(device: DeviceHeld) -> str:
 
 def node(view: DashboardView, name: str) -> Html | None:
     """Return the page of a node, with each of its devices; None if the node has no devices."""
-    node_story = next((node for node in view.picture.nodes if node.node == name), None)
-    if node_story is None:
+    node_devices = next((node for node in view.picture.nodes if node.node == name), None)
+    if node_devices is None:
         return None
     rows: list[Sequence[object]] = []
-    for device in node_story.devices:
+    for device in node_devices.devices:
         for holder in device.holders[:_HOLDERS] or (None,):
             device_link = (
                 device.device if device.state == "plugin" else link(device.device, "devices", *device.device.split("/"))
@@ -283,11 +283,11 @@ def node(view: DashboardView, name: str) -> Html | None:
             rows.append((device_link, state, holder_links, share, holder.since if holder else "", device.model))
         if len(device.holders) > _HOLDERS:
             rows.append(("", "", f"and {len(device.holders) - _HOLDERS:,} more", "", "", ""))
-    drawn = squares([(device.state, _title(device)) for device in node_story.devices])
+    drawn = squares([(device.state, _title(device)) for device in node_devices.devices])
     together_link = link("Which devices can be used together", "nodes", name, "together")
     body = (
         drawn,
-        el("p", text_of_counts(count_devices([node_story])), ". ", together_link),
+        el("p", text_of_counts(count_devices([node_devices])), ". ", together_link),
         table(("Device", "State", "Holder", "Share", "Since", "Model"), rows),
         *to_scale(hardware_of(view.reading.stock, name)),
     )

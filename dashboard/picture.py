@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from allocator.quota import QuotaReport
-from analysis.capacity import NodeStory, devices_of, node_stories
+from analysis.capacity import NodeDevices, devices_of, devices_of_nodes
 from analysis.loading import Unread
 from analysis.quota import report
 from dashboard.events import Events
@@ -37,7 +37,7 @@ class Shelf(NamedTuple):
     """Nodes with one value of a label."""
 
     value: str
-    nodes: list[NodeStory]
+    nodes: list[NodeDevices]
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -45,7 +45,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     read_at: str
     source: str
-    nodes: tuple[NodeStory, ...]
+    nodes: tuple[NodeDevices, ...]
     waiting: tuple[Waiting, ...]
     quotas: tuple[QuotaReport, ...]
     unread: tuple[Unread, ...]
@@ -76,7 +76,7 @@ def draw_picture(reading: Reading, *, read_at: str, source: str) -> Picture:
     return Picture(
         read_at=read_at,
         source=source,
-        nodes=tuple(node_stories((), reading)),
+        nodes=tuple(devices_of_nodes((), reading)),
         waiting=tuple(waiting(reading, reading.configuration, lambda: True)),
         quotas=tuple(report(reading)),
         unread=reading.unread,
@@ -89,7 +89,7 @@ def with_reasons(view: DashboardView, is_late: Callable[[], bool]) -> DashboardV
     return view._replace(picture=msgspec.structs.replace(view.picture, waiting=rows))
 
 
-def labels_of(reading: Reading, nodes: Iterable[NodeStory]) -> list[str]:
+def labels_of(reading: Reading, nodes: Iterable[NodeDevices]) -> list[str]:
     """List the labels by which nodes with devices can be grouped, the usual labels first."""
     values: defaultdict[str, set[str]] = defaultdict(set)
     for node in nodes:
@@ -111,9 +111,9 @@ def _as_counted(name: str) -> list[tuple[str, int]]:
     return [(word, int(number or "0")) for word, number in _COUNTED.findall(name)]
 
 
-def shelves(reading: Reading, nodes: Iterable[NodeStory], label: str) -> list[Shelf]:
+def shelves(reading: Reading, nodes: Iterable[NodeDevices], label: str) -> list[Shelf]:
     """Group nodes by the value of a label; without a label, return one group."""
-    groups: defaultdict[str, list[NodeStory]] = defaultdict(list)
+    groups: defaultdict[str, list[NodeDevices]] = defaultdict(list)
     for node in nodes:
         groups[value_of(reading, node.node, label) if label else "all nodes"].append(node)
     return [Shelf(value, group) for value, group in sorted(groups.items(), key=lambda item: _as_counted(item[0]))]

@@ -303,7 +303,7 @@ def _at_its_scheduler(
     scheduler_pods = [pod for pod in reading.pods.values() if pod.spec.scheduler_name == scheduler]
     untried = reading.knows_pods and not any(pod.spec.node_name or pod.status.conditions for pod in scheduler_pods)
     if pod.metadata.uid and not last_message and actor is Actor.SCHEDULER and scheduler != _STOCK and untried:
-        message = f"no scheduler is named {scheduler}: none has tried a pod that names it"
+        message = f"no scheduler is named {scheduler}: nothing has tried to place a pod with this schedulerName"
         return NextStep(actor=Actor.USER, message=message)
     if last_message and last_message == unchecked_conditions(pod, reading):
         return NextStep(actor=actor, message=f"{scheduler} says: {last_message}")

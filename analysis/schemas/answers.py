@@ -13,7 +13,7 @@ from allocator import Granted, Reason, Verdict
 from allocator.quota import QuotaReport
 from allocator.reasons import NearestFit
 from allocator.simulation import PodOutcome, Simulation
-from analysis.capacity import NodeStory
+from analysis.capacity import NodeDevices
 from analysis.cases import CaseResult
 from analysis.configuration import ConfigurationSource
 from analysis.doctor import NotChecked
@@ -263,7 +263,7 @@ class OfCases(msgspec.Struct, frozen=True, kw_only=True):
 class Held(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge free -o json`."""
 
-    nodes: list[NodeStory]
+    nodes: list[NodeDevices]
     unread: list[Unread]
 
 

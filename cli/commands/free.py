@@ -18,7 +18,7 @@ from rendering.report import Report, Rows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from analysis.capacity import NodeStory
+    from analysis.capacity import NodeDevices
 
 _DRAWN = 200  # nodes in a picture
 _NONE = "<none>"
@@ -43,7 +43,7 @@ def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, 
     Devices of device plugins are listed by their resource name, in state `plugin`. Without -f the command reads the live cluster; it
     writes nothing. `-o wide` adds claim, share and model.
     """
-    from analysis.capacity import node_stories
+    from analysis.capacity import devices_of_nodes
     from analysis.loading import HELD, Needs, read_dump, visit
     from cluster.resources import PODS
     from dra.wire import builtins
@@ -51,33 +51,33 @@ def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, 
 
     refuse_files_and_cluster(files, kubeconfig, context)
     reading = read_dump(files) if files else visit(kubeconfig, context, Needs((*HELD, PODS)))
-    stories = list(node_stories(names, reading))
+    nodes = list(devices_of_nodes(names, reading))
 
     def picture() -> str:
         rows: list[tuple[str, list[tuple[str, str]]]] = []
-        for node in stories[:_DRAWN]:
+        for node in nodes[:_DRAWN]:
             devices: list[tuple[str, str]] = []
             for device in node.devices:
                 holders = ", ".join(", ".join(holder.pods) or f"claim {holder.claim}" for holder in device.holders)
                 devices.append((device.state, f"{device.device}: {device.state}{f', {holders}' if holders else ''}"))
             rows.append((node.node, devices))
-        return fleet(rows, max(len(stories) - _DRAWN, 0))
+        return fleet(rows, max(len(nodes) - _DRAWN, 0))
 
     write(
         output,
-        lambda: _report(stories, wide=output != "text"),
-        lambda: {"nodes": builtins(stories)},
+        lambda: _report(nodes, wide=output != "text"),
+        lambda: {"nodes": builtins(nodes)},
         picture=picture,
         unread=reading.unread,
     )
     return Exit.FINE
 
 
-def _report(stories: Sequence[NodeStory], *, wide: bool) -> Report:
+def _report(nodes: Sequence[NodeDevices], *, wide: bool) -> Report:
     """Make a row for each device and holder, and a summary."""
     head = ("Node", "Device", "State", "Holder", "Since", *(("Claim", "Share", "Model") if wide else ()))
     rows: list[Sequence[str]] = []
-    for node in stories:
+    for node in nodes:
         for device in node.devices:
             for holder in device.holders or (None,):
                 holders = since = claim = share = _NONE
@@ -87,10 +87,10 @@ def _report(stories: Sequence[NodeStory], *, wide: bool) -> Report:
                     share = ",".join(f"{resource}={amount}" for resource, amount in holder.share.items()) or _NONE
                 row = (node.node, device.device, device.state, holders, since, claim, share, device.model or _NONE)
                 rows.append(row[: len(head)])
-    counts = count_devices(stories)
+    counts = count_devices(nodes)
     unknown = counts.get("unknown", 0)  # not all claims were read
     free = counts.get("free", 0)
     also = f", {unknown} unknown" if unknown else ""
     devices = count_of(sum(counts.values()), "device")
-    summary = f"{count_of(len(stories), 'node')}: {devices}, {free} free, {in_use(counts)} in use{also}"
+    summary = f"{count_of(len(nodes), 'node')}: {devices}, {free} free, {in_use(counts)} in use{also}"
     return Report("Devices of nodes", (Rows(head, rows),), summary)

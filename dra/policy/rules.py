@@ -106,7 +106,7 @@ class Rule(msgspec.Struct, frozen=True):
     name: str
     driver: str
     scope: str
-    wild: bool
+    wild: bool  # whether a device of the rule is compatible with all devices if it declares no groups (`groups: proposal`)
     picks: Selector | None
     permits: Selector | None
     selective: bool

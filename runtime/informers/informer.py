@@ -106,7 +106,7 @@ class Informer(Generic[T]):
         self._read: list[T] = []
         self._read_unreadable: list[Unreadable] = []
         self.events = 0  # events received from watches
-        self.reads = 0  # complete reads of the collection
+        self.full_list_count = 0  # how often the whole collection was listed
         # When the copy was last known to be current, by the clock of the event loop.
         self.confirmed_at = -inf
         self._error = ""
@@ -340,7 +340,7 @@ class Informer(Generic[T]):
             self.quarantine.release((self.resource.id, tenant))
         self._read_at = self._clock()
         self._begin_reading()
-        self.reads += 1
+        self.full_list_count += 1
         self._state = self._state.advance(version)
         self._synced.set()
         self._deliver(Batch(deltas, version, complete=True))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from analysis.capacity import count_devices, in_use, node_stories
+from analysis.capacity import count_devices, devices_of_nodes, in_use
 from analysis.loading import reading_of
 from analysis.matrix import judge, reachable
 from dashboard.colours import attributes_of
@@ -33,8 +33,9 @@ def pod_of_plugin(name, *amounts, init_containers=(), status_fields=None, namesp
 
 SERVED_BY_CLAIM = {"extendedResourceClaimStatus": {"resourceClaimName": "x", "requestMappings": []}}
 ALWAYS_RESTARTED = {"restartPolicy": "Always"}
-# The first pod holds 2 + 1 devices of the plugin. The second holds 1 + 3, because its sidecar runs during its second init
-# container. The third holds none, because a claim serves it.
+# The first pod holds 2 + 1 devices of the plugin. The second holds 4: the 1 of its sidecar, which always runs, and the 3 of its second
+# init container. (Its main container requests only 1, and starts when the init container has ended.) The third holds none, because a
+# claim serves it.
 PODS = (
     pod_of_plugin("two", 2, 1),
     pod_of_plugin("sidecar", 1, init_containers=[(1, ALWAYS_RESTARTED), (3, {})], namespace="b"),
@@ -68,14 +69,14 @@ def test_only_amounts_of_devices_count_as_devices_in_use(key, device_count):
     assert in_use(count_devices(picture.nodes)) == device_count
 
 
-def test_survey_free_and_dashboard_count_the_same_plugin_devices(tmp_path):
+def test_the_dashboard_counts_plugin_devices_like_commands_survey_and_free(tmp_path):
     file = dump(tmp_path, *fleet_with_plugin_node(*PODS))
     [plugin] = run_json("survey", "-f", file)[1]["plugins"]
-    stories = run_json("free", "-f", file)[1]["nodes"]
+    reported_nodes = run_json("free", "-f", file)[1]["nodes"]
     devices_in_free = sum(
         int(holder["share"][PLUGIN_KEY])
-        for story in stories
-        for device in story["devices"]
+        for reported_node in reported_nodes
+        for device in reported_node["devices"]
         if device["state"] == "plugin"
         for holder in device["holders"]
     )
@@ -88,8 +89,8 @@ def test_survey_free_and_dashboard_count_the_same_plugin_devices(tmp_path):
 
 def test_a_tenant_sees_how_many_devices_other_tenants_use():
     reading = reading_of(fleet_with_plugin_node(*PODS), Features())
-    counts_of_administrator = count_devices(node_stories((), reading))
-    counts_of_tenant = count_devices(node_stories((), for_tenant(reading, {"mine"})))
+    counts_of_administrator = count_devices(devices_of_nodes((), reading))
+    counts_of_tenant = count_devices(devices_of_nodes((), for_tenant(reading, {"mine"})))
     assert counts_of_administrator == counts_of_tenant == {"free": 2, "plugin": PLUGIN_DEVICES_IN_USE}
 
 
@@ -100,7 +101,7 @@ def test_admin_access_holds_no_device():
     reading = reading_of([*fleet(1, 2), claim], Features())
     [pool] = judge(reachable(reading.stock, ["n0"]).values(), reading.stock)
     assert pool.in_use == ()
-    assert count_devices(node_stories((), reading)) == {"free": 2}
+    assert count_devices(devices_of_nodes((), reading)) == {"free": 2}
     assert devices_by_namespace(draw_picture(reading, read_at="", source="")) == {}
 
 

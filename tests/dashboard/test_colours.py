@@ -5,7 +5,7 @@ Every device has a colour, each colour has a name and a count, and links keep th
 
 import pytest
 
-from analysis.capacity import node_stories
+from analysis.capacity import devices_of_nodes
 from dashboard.colours import CHOICES, attributes_of, colours_of
 from tests.cli.elements import Elements
 from tests.cli.explain.scenes import fleet, held_claim, pod
@@ -27,7 +27,7 @@ def fleet_of_teams(*counts):
 def colour_devices(by, *objects):
     """Return the nodes, the colours of their devices, and the legend, which names the colours."""
     reading = reading_with(*objects)
-    nodes = tuple(node_stories((), reading))
+    nodes = tuple(devices_of_nodes((), reading))
     colours = colours_of(nodes, by, reading)
     return nodes, colours, dict(colours.legend())
 

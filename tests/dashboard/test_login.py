@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import aiohttp
 import pytest
 
-from analysis.capacity import node_stories
+from analysis.capacity import devices_of_nodes
 from analysis.configuration import ConfigurationInForce
 from analysis.loading import reading_of
 from certs import authority
@@ -193,7 +193,7 @@ async def test_rights_are_reviewed_once_per_interval():
 def test_a_tenant_view_hides_other_namespaces_and_keeps_device_states():
     reading = reading_of(two_tenants(), Features())
     tenant_view = for_tenant(reading, {"mine"})
-    states = [[(device.device, device.state, len(device.holders)) for node in node_stories((), seen_reading) for device in node.devices] for seen_reading in (reading, tenant_view)]  # fmt: skip
+    states = [[(device.device, device.state, len(device.holders)) for node in devices_of_nodes((), seen_reading) for device in node.devices] for seen_reading in (reading, tenant_view)]  # fmt: skip
     assert states[0] == states[1] == [(f"{DRIVER}/n0/gpu-{i}", "held", 1) for i in range(2)]
     visible = (tenant_view.pods, tenant_view.stock.claims, tenant_view.templates, tenant_view.quotas, tenant_view.objects, tenant_view.unread, tenant_view.raw)  # fmt: skip
     assert b"secret" not in encode(visible)

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from analysis.capacity import node_stories
+from analysis.capacity import devices_of_nodes
 from analysis.explain import device_story, screen_of_device
 from analysis.loading import Unread, reading_of
 from tests.analysis.test_matrix import example, judged_pools, two_pools_each
@@ -169,5 +169,5 @@ def test_without_access_to_all_claims_no_device_is_free():
         assert (story.state, [neighbour.free_devices for neighbour in story.neighbours]) == (state, [free_devices])
         assert f"whole: {state}" in next(iter(screen_of_device(story)))
         assert device_story(f"{DRIVER}/n0/mig-1", scene).state == "held"
-        [node] = node_stories(["n0"], scene)
+        [node] = devices_of_nodes(["n0"], scene)
         assert sorted({device.state for device in node.devices}) == sorted({"held", state})

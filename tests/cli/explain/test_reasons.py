@@ -1,4 +1,7 @@
-"""Why a pod waits while devices are in use. A claim is a blocker if the pod could use its devices; other reasons come first."""
+"""Why a pod waits while devices are in use. A claim is a blocker if the pod could use the claim's devices.
+
+No claim is a blocker if no node could serve the pod even with all devices free, for example because of its node selector.
+"""
 
 import json
 
@@ -58,7 +61,7 @@ EXCLUDED_PODS = {
     "insufficient cpu": (waiting_pod("500"), {}, "2 Insufficient cpu"),
     "several reasons": (waiting_pod("500", nodeSelector={"disk": "ssd"}), {"spec": {"unschedulable": True}}, f"2 node(s) were unschedulable and {NOT_MATCHED[2:]}: disk=ssd and Insufficient cpu"),
 }  # fmt: skip
-# Messages of a scheduler whose reasons `explain` does not evaluate.
+# Reasons in a scheduler's message that `explain` quotes, but does not evaluate.
 UNEVALUATED_REASONS = {
     "host ports": "2 node(s) didn't have free ports for the requested pod ports",
     "pod affinity": "2 node(s) didn't match pod affinity rules",
@@ -185,7 +188,7 @@ def test_freeing_a_claim_also_frees_the_cpu_of_its_pod(cpu, suffices, tmp_path):
 
 def test_a_scheduler_name_that_no_scheduler_serves_is_reported(tmp_path):
     message, _ = message_and_prospect(tmp_path, waiting_pod(schedulerName="volcano"), *full_fleet())
-    assert message == "no scheduler is named volcano: none has tried a pod that names it"
+    assert message == "no scheduler is named volcano: nothing has tried to place a pod with this schedulerName"
     bound_pod = in_phase(pod("other", schedulerName="volcano", nodeName="n0"), "Running")
     message, _ = message_and_prospect(tmp_path, waiting_pod(schedulerName="volcano"), *full_fleet(), bound_pod)
     assert message.startswith("0 of 2 nodes")

@@ -195,7 +195,7 @@ async def test_an_informer_survives_every_server_failure(tmp_path):
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-    assert informer.reads == 2
+    assert informer.full_list_count == 2
     versions = [
         exchange.request.partition("resourceVersion=")[2].partition("&")[0].split(" ")[0]
         for exchange in api_server.exchanges

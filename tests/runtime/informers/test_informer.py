@@ -89,7 +89,7 @@ async def test_a_watch_that_ends_is_resumed_at_its_version(cluster, home):
             )
             await cluster.create(RESOURCE_CLAIMS, claim(f"c-{number}"), home)
         assert await has_caught_up(cluster, informer, home)
-    assert informer.reads == 1
+    assert informer.full_list_count == 1
 
 
 async def test_a_wait_for_sync_that_times_out_returns_false():
@@ -116,7 +116,7 @@ async def test_a_server_without_streamed_lists_is_listed_in_pages():
     failing_cluster = FailingCluster(watches=[Invalid("sendInitialEvents: Forbidden: not supported")])
     informer, _ = await run_informer(failing_cluster)
     assert failing_cluster.list_count == 1
-    assert informer.reads == 1
+    assert informer.full_list_count == 1
     assert [options["initial"] for options in failing_cluster.watch_options][:2] == [True, False]
 
 
@@ -124,7 +124,7 @@ async def test_a_broken_streamed_list_is_restarted():
     failing_cluster = FailingCluster(breaks=[(2, Unavailable("the connection broke"))])
     informer, batches = await run_informer(failing_cluster)
     assert batches[0][1] == ["a", "b", "c"]
-    assert informer.reads == 1
+    assert informer.full_list_count == 1
 
 
 async def test_a_list_continues_with_the_page_that_failed():
@@ -132,7 +132,7 @@ async def test_a_list_continues_with_the_page_that_failed():
     informer, batches = await run_informer(failing_cluster, stream=False, page=2)
     assert failing_cluster.list_count == 4
     assert batches[0][1] == ["a", "b", "c"]
-    assert informer.reads == 1
+    assert informer.full_list_count == 1
 
 
 async def test_a_list_with_an_expired_continue_token_begins_again():
@@ -147,15 +147,16 @@ async def test_a_watch_that_breaks_is_resumed_without_another_list():
         watches=[None, Unavailable("connection reset")], breaks=[(4, Unavailable("connection reset"))]
     )
     informer, batches = await run_informer(failing_cluster)
-    assert informer.reads == 1
+    assert informer.full_list_count == 1
     assert [deltas for deltas, _ in batches[1:]] == [[("a", True, True)], [("b", True, False)]]
 
 
 async def test_an_expired_version_causes_one_relist_with_differences():
-    # Four events pass (three objects and the bookmark that ends the list). The next event breaks the watch, and its version is gone.
+    # Four events pass: three objects, and the bookmark that ends the list. Then the watch fails, and the API server no longer has the version
+    # at which it could be resumed.
     failing_cluster = FailingCluster(breaks=[(4, Gone("too old resource version"))])
     informer, batches = await run_informer(failing_cluster)
-    assert informer.reads == 2
+    assert informer.full_list_count == 2
     assert sorted(delta for deltas, _ in batches[1:] for delta in deltas) == [("a", True, True), ("b", True, False)]
 
 
@@ -173,7 +174,7 @@ async def test_a_throttled_informer_waits_for_the_retry_delay():
     assert waits[1] >= 0.2
 
 
-async def test_errors_appear_in_the_health_until_recovery(caplog):
+async def test_an_informer_reports_its_last_error_until_it_recovers(caplog):
     caplog.set_level(logging.WARNING)
     failing_cluster = FailingCluster(watches=[Unavailable("no server answers")] * 10_000)
     informer = Informer(failing_cluster, CONFIG_MAPS, backoff=Backoff(least=0.05, most=0.05))
@@ -204,9 +205,9 @@ async def test_a_broken_configuration_is_not_retried():
         await asyncio.wait_for(Informer(failing_cluster, CONFIG_MAPS).run(), PATIENCE)
 
 
-async def test_a_listener_that_fails_without_an_object_ends_the_informer():
+async def test_a_listener_failing_on_an_empty_batch_ends_the_informer():
     informer = Informer(Embedded(), CONFIG_MAPS)
-    informer.listen(lambda _: 1 / 0)  # the batch has no object that could be quarantined
+    informer.listen(lambda _: 1 / 0)  # the cluster is empty, so the batch has no object that could be quarantined
     with pytest.raises(ZeroDivisionError):
         await asyncio.wait_for(informer.run(), PATIENCE)
 
@@ -260,7 +261,7 @@ async def test_a_burst_of_changes_ends_in_an_equal_cache():
             if number % 200 == 0:
                 await asyncio.sleep(0)
         assert await has_caught_up(cluster, informer, "default")
-    assert informer.reads > 1  # more changes than the window holds, so the informer listed again
+    assert informer.full_list_count > 1  # more changes than the window holds, so the informer listed again
 
 
 async def test_only_a_typed_read_of_a_misshapen_object_fails():

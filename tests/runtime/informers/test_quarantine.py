@@ -103,7 +103,8 @@ async def test_a_listener_that_fails_for_one_object_gets_all_others():
     assert not informer.quarantine.objects
 
 
-async def test_after_quarantine_the_old_object_is_the_last_good_object():
+async def test_after_quarantine_deltas_continue_from_the_last_accepted_object():
+    """`delta.old` is the last form of the object that the listener accepted, not the form on which it failed."""
     cluster = Embedded.holding([config_map("a", data={"n": "1"})])
     informer, changes = Informer(cluster, CONFIG_MAPS), []
 
