@@ -24,7 +24,7 @@ def exclude_each_other(compatibilities, first, second):
         if spec.driver != first_pool[0] or spec.driver != second_pool[0] or not spec.compatible_only_with:
             continue
         counter_sets = [
-            {consumption.counter_set for consumption in device.consumes_counters} for *_, device in (first, second)
+            {consumption.counter_set for consumption in body.consumes_counters} for *_, body in (first, second)
         ]
         is_in_scope = {
             "pool": first_pool == second_pool,
@@ -60,7 +60,8 @@ class Brute:
             for device in page.devices
             if not page.slice.spec.per_device_node_selection or reaches(device, stock.nodes[node])
         ]
-        # An allocation names its device, whose slice may be of any generation: reachable slices precede the others, newer ones first.
+        # An allocation names only the pool and the device, and pages of several generations may have a device of this name. The first page with
+        # the name is used. Pages that the node cannot access come after all others; in both parts, newer pages precede older ones.
         newest = sorted(stock.pages.values(), key=lambda page: -page.generation)
         pages = sorted(
             newest, key=lambda page: page.pool in self.pools and page not in self.pools[page.pool].accessible
@@ -120,18 +121,19 @@ class Brute:
         chosen_of_pool = [other for chosen_pool, other in chosen if chosen_pool == pool]
         remaining = available(self.pools[pool], use)
         states = group_states(self.pools[pool], use, self.rules)
+        # If a device is `wild` (`Rules.wild`) and declares no groups, it is compatible with all devices.
         for chosen_device in chosen_of_pool:
-            for consumes_counter in chosen_device.consumes_counters:
-                state = own_state(consumes_counter.compatibility_groups, wild=self.rules.wild(pool[0], chosen_device))
-                states[consumes_counter.counter_set] = join(states.get(consumes_counter.counter_set), state)
-                for name, counter in consumes_counter.counters.items():
-                    remaining[consumes_counter.counter_set][name] -= counter.value.nano
-        for consumes_counter in device.consumes_counters:
-            state = own_state(consumes_counter.compatibility_groups, wild=self.rules.wild(pool[0], device))
-            if not admits(states.get(consumes_counter.counter_set), state):
+            for consumption in chosen_device.consumes_counters:
+                state = own_state(consumption.compatibility_groups, wild=self.rules.wild(pool[0], chosen_device))
+                states[consumption.counter_set] = join(states.get(consumption.counter_set), state)
+                for name, counter in consumption.counters.items():
+                    remaining[consumption.counter_set][name] -= counter.value.nano
+        for consumption in device.consumes_counters:
+            state = own_state(consumption.compatibility_groups, wild=self.rules.wild(pool[0], device))
+            if not admits(states.get(consumption.counter_set), state):
                 return False
-            for name, counter in consumes_counter.counters.items():
-                remaining[consumes_counter.counter_set][name] -= counter.value.nano
+            for name, counter in consumption.counters.items():
+                remaining[consumption.counter_set][name] -= counter.value.nano
         return not device.consumes_counters or all(
             value >= 0 for counters in remaining.values() for value in counters.values()
         )

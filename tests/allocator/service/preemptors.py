@@ -13,9 +13,9 @@ def important_pod(name, *claims, **spec):
 
 
 def disruption_budget(allowed):
-    """Return a PodDisruptionBudget for pods with the label app=kept. Its status allows this number of disruptions."""
+    """Return a PodDisruptionBudget for pods with the label app=protected. Its status allows this number of disruptions."""
     meta = {"name": "b", "namespace": "default"}
-    spec = {"selector": {"matchLabels": {"app": "kept"}}}
+    spec = {"selector": {"matchLabels": {"app": "protected"}}}
     return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": meta, "spec": spec, "status": {"disruptionsAllowed": allowed}}  # fmt: skip
 
 

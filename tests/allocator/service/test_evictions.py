@@ -85,19 +85,19 @@ async def test_no_other_pod_is_evicted_while_a_victim_terminates():
 
 
 async def test_a_pod_protected_by_a_disruption_budget_is_evicted_last():
-    protected_pod, other_pod = pod("kept", "kept", priority=1), pod("other", "other", priority=50)
-    protected_pod["metadata"]["labels"] = {"app": "kept"}
-    claims = [claim(name) for name in ("kept", "other", "urgent")]
+    protected_pod, other_pod = pod("protected", "protected", priority=1), pod("other", "other", priority=50)
+    protected_pod["metadata"]["labels"] = {"app": "protected"}
+    claims = [claim(name) for name in ("protected", "other", "urgent")]
     cluster = loaded(
         *fleet(2, 1), *claims, protected_pod, other_pod, important_pod("urgent", "urgent"), disruption_budget(0)
     )
     async with running(cluster) as sidecar:
-        await start_pod(sidecar, "kept", "n0")
+        await start_pod(sidecar, "protected", "n0")
         await start_pod(sidecar, "other", "n1")
         answer = (await postfilter(sidecar, "urgent", "n0", "n1"))[1]
         assert [victim["name"] for victim in answer["victims"]] == ["other"]
         answer = (await postfilter(sidecar, "urgent", "n0"))[1]
-        assert [victim["name"] for victim in answer["victims"]] == ["kept"]
+        assert [victim["name"] for victim in answer["victims"]] == ["protected"]
 
 
 @pytest.mark.parametrize(

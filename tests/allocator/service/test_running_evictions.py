@@ -133,20 +133,21 @@ async def test_two_concurrent_calls_evict_one_pod():
 
 async def test_a_stale_disruption_budget_allows_one_eviction_of_protected_pods():
     """The budget's controller updates the budget's status later. Until then the allocator subtracts the pods that it evicted."""
-    protected_pods = [pod(name, name, priority=1) for name in ("kept", "kept2")]
+    protected_names = ("protected-1", "protected-2")
+    protected_pods = [pod(name, name, priority=1) for name in protected_names]
     for protected_pod in protected_pods:
-        protected_pod["metadata"]["labels"] = {"app": "kept"}
+        protected_pod["metadata"]["labels"] = {"app": "protected"}
     unprotected_pod = pod("unprotected", "unprotected", priority=50)
-    names = ("kept", "kept2", "unprotected", "urgent", "second")
+    names = (*protected_names, "unprotected", "urgent", "second")
     preemptors = [important_pod("urgent", "urgent"), important_pod("second", "second")]
     cluster = loaded(
         *fleet(1, 3), *map(claim, names), *protected_pods, unprotected_pod, *preemptors, disruption_budget(1)
     )
     async with running(cluster) as sidecar:
-        for name in ("kept", "kept2", "unprotected"):
+        for name in (*protected_names, "unprotected"):
             await start_pod(sidecar, name, "n0")
         [first_victim] = (await postfilter(sidecar, "urgent", "n0"))[1]["victims"]
-        assert first_victim["name"].startswith("kept")
+        assert first_victim["name"] in protected_names
         await until(lambda: sidecar.service.pods.find(first_victim["uid"]) is None)
         await nominate(cluster, "n0")
         await until(lambda: sidecar.service.pods.find("pod-urgent").status.nominated_node_name)
@@ -187,7 +188,8 @@ async def test_other_calls_are_answered_while_victims_are_chosen(monkeypatch):
         monkeypatch.setattr(choices, "choose", choose_long)
         preemptor = await cluster.get(resources.PODS, "urgent", "default")
         other_pod = await sidecar.pod("other")
-        sidecar.service.runner._turn = -1.0  # every question exceeds its turn
+        # The event loop has no time to choose the victims, so a thread chooses them.
+        sidecar.service.runner._turn = -1.0
         advice = asyncio.create_task(sidecar.service.evictions.advise(preemptor, ["n0"]))
         await until(lambda: in_thread == [False, True])
         sidecar.service.runner._turn = TURN

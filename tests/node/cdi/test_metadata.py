@@ -137,9 +137,9 @@ def test_kubernetes_reader_accepts_every_version(metadata_oracle):
     assert second_lines == [second] * 2
     assert first == {
         "claim": "ns/c",
-        "entry": "accelerator",
+        "podClaimName": "accelerator",
         "requests": {"gpus": ["gpu-0", "gpu-1"]},
-        "numbers": {"gpu-0": 5, "gpu-1": 2},  # of attributes
+        "attributeCounts": {"gpu-0": 5, "gpu-1": 2},
         "links": {},
     }
     assert (second["requests"], second["links"]) == ({"net/fast": ["nic"]}, {"nic": "eth1"})

@@ -16,13 +16,13 @@ type question struct {
 }
 
 type answer struct {
-	Error    string              `json:"error,omitempty"` // it cannot be read
-	Invalid  string              `json:"invalid,omitempty"`
-	Claim    string              `json:"claim"`
-	Entry    string              `json:"entry"`
-	Requests map[string][]string `json:"requests"` // the devices of each
-	Numbers  map[string]int      `json:"numbers"`  // how many attributes each device has
-	Links    map[string]string   `json:"links"`    // the network interface of each device that is one
+	Error           string              `json:"error,omitempty"` // it cannot be read
+	Invalid         string              `json:"invalid,omitempty"`
+	Claim           string              `json:"claim"`
+	PodClaimName    string              `json:"podClaimName"`
+	Requests        map[string][]string `json:"requests"`        // the devices of each
+	AttributeCounts map[string]int      `json:"attributeCounts"` // how many attributes each device has
+	Links           map[string]string   `json:"links"`           // the network interface of each device that is one
 }
 
 func main() { lines.Serve(read) }
@@ -35,17 +35,17 @@ func read(q question) answer {
 	if err := devicemetadata.DecodeMetadataFromStream(decoder, &told, option); err != nil {
 		return answer{Error: err.Error()}
 	}
-	a := answer{Claim: told.Namespace + "/" + told.Name, Requests: map[string][]string{}, Numbers: map[string]int{}, Links: map[string]string{}}
+	a := answer{Claim: told.Namespace + "/" + told.Name, Requests: map[string][]string{}, AttributeCounts: map[string]int{}, Links: map[string]string{}}
 	if invalid != nil {
 		a.Invalid = invalid.Error()
 	}
 	if told.PodClaimName != nil {
-		a.Entry = *told.PodClaimName
+		a.PodClaimName = *told.PodClaimName
 	}
 	for _, request := range told.Requests {
 		for _, device := range request.Devices {
 			a.Requests[request.Name] = append(a.Requests[request.Name], device.Name)
-			a.Numbers[device.Name] = len(device.Attributes)
+			a.AttributeCounts[device.Name] = len(device.Attributes)
 			if device.NetworkData != nil {
 				a.Links[device.Name] = device.NetworkData.InterfaceName
 			}

@@ -1,4 +1,4 @@
-"""Claims for the CPUs of Guaranteed pods. No pod is refused because of its CPUs, and files get the same decisions as pods."""
+"""Claims for the CPUs of Guaranteed pods. No pod is refused because of its CPUs. A manifest in a file gets the same claims as its pods in a cluster."""
 
 import pytest
 
@@ -25,7 +25,7 @@ from webhook.state import Inventory, State
 NODES = [labelled_node("a"), cpu_slice("a", GROUPS), CLASS]
 CPUS = {"cpu": "16", "memory": "1Gi"}
 GPU = {"nvidia.com/gpu": "1"}
-IMPOSSIBLE = pod(CPUS, CPUS, CPUS)
+POD_THAT_NO_CLAIM_SERVES = pod(CPUS, CPUS, CPUS)
 MODES = ("enforce", "warn", "observe")
 
 
@@ -61,11 +61,11 @@ def test_a_guaranteed_pod_gets_a_signed_claim_for_cpus_once():
     assert answer(update).get("patch") is None
 
 
-@pytest.mark.parametrize("impossible", ["refuse", "warn"])
+@pytest.mark.parametrize("impossible_setting", ["refuse", "warn"])
 @pytest.mark.parametrize("mode", MODES)
-def test_cpus_that_no_claim_can_serve_stay_with_the_kubelet(mode, impossible):
-    state = world(mode=mode, impossible=impossible)
-    value, outcome = reviewed(IMPOSSIBLE, state)
+def test_cpus_that_no_claim_can_serve_stay_with_the_kubelet(mode, impossible_setting):
+    state = world(mode=mode, impossible=impossible_setting)
+    value, outcome = reviewed(POD_THAT_NO_CLAIM_SERVES, state)
     response = answer(outcome)
     assert (response["allowed"], response.get("patch"), response.get("warnings")) == (True, None, None)
     assert outcome.record.outcome == "left"

@@ -1,4 +1,4 @@
-"""The webhook refuses only pods that Kubernetes' own allocator cannot serve, even if no device is in use."""
+"""The webhook refuses only pods that Kubernetes' own allocator could not serve in an idle cluster, where no device is in use."""
 
 import os
 import random
@@ -26,7 +26,9 @@ FIRST = int(os.environ.get("DRAWBRIDGE_FIRST_CASE", "0"))
 def compare(oracle, family, seeds):
     """Judge a range of cases. Count them by the pair of drawbridge's verdict and the oracle's verdict.
 
-    Admitted pods are not checked, because a pod that fits a further share of a device in use need not fit an idle cluster.
+    Pods that drawbridge admits are not checked, because a pod that fits the cluster as it is need not fit the idle cluster. For example, it may
+    get a share of a device that other claims share already. The counters and rules for this device are not checked again. In the idle cluster
+    they are checked, and may exclude the device.
     """
     counts = Counter()
     cases = [case_of(family, seed) for seed in seeds]
@@ -60,14 +62,14 @@ def test_a_pod_is_refused_only_if_no_reachable_node_serves():
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("family", FAMILIES)
-def test_claims_judged_never_cannot_be_allocated_on_an_idle_fleet(allocate_oracle, family):
+def test_a_pod_that_fits_an_idle_fleet_is_not_refused(allocate_oracle, family):
     cases = allocate_oracle.cases(CASES, recorded=RECORDED)
     counts = compare(allocate_oracle, family, range(cases))
     assert sum(counts.values()) == cases
 
 
 @pytest.mark.oracle
-def test_random_cases_have_the_verdict_never_often_enough(allocate_oracle):
+def test_enough_random_cases_have_the_verdicts_never_and_busy(allocate_oracle):
     counts = Counter()
     for family in FAMILIES:
         counts += compare(allocate_oracle, family, range(CASES, CASES + 10))

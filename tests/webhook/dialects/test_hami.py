@@ -72,7 +72,8 @@ ROWS = {
 
 
 @pytest.mark.parametrize(("key", "value"), [("hami.io/webhook", "mutate"), ("hami.io/dra", "false")])
-def test_a_hami_label_has_effect_only_with_its_value(key, value):
+def test_a_pod_whose_hami_label_does_not_opt_out_is_translated(key, value):
+    """Only the labels `hami.io/webhook: ignore` and `hami.io/dra: true` opt out."""
     assert verdict_of(pod_with_metadata(key, value, "labels")).changed
 
 
@@ -109,7 +110,7 @@ def test_absent_cores_are_reported_as_unlimited_or_as_the_default(default, outco
     assert [(str(decision.outcome), decision.detail.endswith(detail)) for decision in decisions] == [(outcome, True)]
 
 
-def test_a_default_memory_makes_a_bare_count_a_share():
+def test_with_a_default_memory_a_bare_gpu_count_requests_a_share():
     verdict = verdict_of(pod({"nvidia.com/gpu": 1}, scheduler="hami-scheduler"), hami={"defaultMemory": 5000})
     assert exactly(verdict) == [{"class": HAMI, "count": 1, "capacity": {"memory": "5000Mi", "cores": "100"}}]
 
@@ -119,11 +120,11 @@ def test_a_percentage_out_of_range_is_refused(percent):
     assert refused(verdict_of(hami_pod(gpu=1, gpumem_percentage=percent)))
 
 
-def test_a_factor_that_leaves_hamis_range_is_refused():
+def test_memory_that_a_factor_raises_beyond_hamis_range_is_refused():
     assert refused(verdict_of(hami_pod(gpu=1, gpumem=2**30), hami={"memoryFactor": 2}))
 
 
-def test_models_narrow_the_alternatives_of_a_percentage():
+def test_the_annotation_use_gputype_narrows_the_alternatives_of_a_percentage():
     verdict = verdict_of(hami_pod({"use_gputype": "l40s"}, gpumem_percentage=50), **GPU_MODELS)
     (request,) = devices(verdict)["requests"]
     assert [alternative["capacity"]["requests"]["memory"] for alternative in request["firstAvailable"]] == ["23034Mi"]
@@ -198,7 +199,7 @@ def test_a_percentage_is_an_alternative_for_each_size():
     assert alternatives(verdict) == [[{"memory": "20Gi", "cores": "0"}, {"memory": "23034Mi", "cores": "0"}]]
 
 
-def test_a_percentage_of_unknown_size_is_left_unchanged_or_refused():
+def test_a_percentage_of_unknown_gpu_memory_is_left_or_refused():
     assert untouched(verdict_of(pod_for_hamis_scheduler(gpu=1, gpumem_percentage=50)))
     assert refused(verdict_of(pod_for_hamis_scheduler(gpu=1, gpumem_percentage=50), unresolved="refuse"))
 
