@@ -95,7 +95,9 @@ def test_a_malformed_kind_in_the_inventory_causes_no_exception(shape, tmp_path):
         [obj, *_] = shapes.examples()[kind]
         file = tmp_path / f"{kind}.json"
         file.write_text(json.dumps(obj | {"kind": shape}))
-        assert run("check", "-f", manifest(tmp_path / "x.json", shapes.COMPUTE_DOMAIN), "--inventory", file).exit_code in (0, 2)
+        assert run(
+            "check", "-f", manifest(tmp_path / "x.json", shapes.COMPUTE_DOMAIN), "--inventory", file
+        ).exit_code in (0, 2)
 
 
 def test_an_object_whose_kind_is_a_list_is_reported(tmp_path):
