@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -67,8 +67,20 @@ _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?").fullmatch
 _PART = re.compile(r"<[A-Za-z]+>")
 _VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]{0,252}").fullmatch
 _QUOTA_FORMS = f"write CLASS{BY_CLASS}, {BY_IMPLICIT_NAME}CLASS, {BY_NAME}NAME of a class with that extendedResourceName, or {COUNT_KEY}"
-_DRIVER_REMEDY = "write the name in spec.driver of the driver's ResourceSlices"
 _COUNTED = {Role.COUNT: (Unit.COUNT,), Role.MEMORY: (Unit.BYTES, Unit.MIB, Unit.GIB)}
+
+
+class _NameForm(NamedTuple):
+    """The form of a kind of name: a function that returns what is wrong with a name, or "", and the remedy."""
+
+    judge: Callable[[str], str]
+    remedy: str
+
+
+_DRIVER = _NameForm(names.driver_name, "write the name in spec.driver of the driver's ResourceSlices")
+_DEVICE_CLASS = _NameForm(names.dns_subdomain, "write the name of a DeviceClass")
+_ATTRIBUTE = _NameForm(names.c_identifier, "write the name that the driver's ResourceSlices use")
+_ATTRIBUTE_DOMAIN = _ATTRIBUTE._replace(judge=names.driver_name)
 
 
 def contradictions(file: File) -> Iterable[Finding]:
@@ -119,13 +131,11 @@ def contradictions(file: File) -> Iterable[Finding]:
         )
     for i, namespace in enumerate(file.evidence.namespaces):
         yield from [replace(finding, path=f"/evidence/namespaces/{i}") for finding in _wrong_namespace("", namespace)]
-    for i, driver in enumerate(file.evidence.drivers):
-        yield from _wrong_driver(f"/evidence/drivers/{i}", driver)
+    yield from _wrong_list("/evidence/drivers", file.evidence.drivers, _DRIVER)
     yield from _wrong_labels("/evidence/nodeSelector", file.evidence.node_selector)
-    for i, device_class in enumerate(file.kueue.device_classes):
-        yield from _wrong_class(f"/kueue/deviceClasses/{i}", device_class)
+    yield from _wrong_list("/kueue/deviceClasses", file.kueue.device_classes, _DEVICE_CLASS)
     for driver in file.extended_resources.drivers:
-        yield from _wrong_driver(f"/extendedResources/drivers/{escape(driver)}", driver)
+        yield from _invalid_name(f"/extendedResources/drivers/{escape(driver)}", driver, _DRIVER)
     if file.bridge is not None:
         if not file.bridge.scheduler_name:
             yield mistake(
@@ -133,8 +143,7 @@ def contradictions(file: File) -> Iterable[Finding]:
                 "no scheduler is named",
                 "write the name of the scheduler with drawbridge's plugin",
             )
-        for i, driver in enumerate(file.bridge.drivers):
-            yield from _wrong_driver(f"/bridge/drivers/{i}", driver)
+        yield from _wrong_list("/bridge/drivers", file.bridge.drivers, _DRIVER)
         yield from _wrong_placement(file.bridge.placement)
         yield from _fence_conflicts(file.bridge, file.extended_resources)
     for key, quota in file.quotas.items():
@@ -148,6 +157,11 @@ def _wrong_renames(path: str, renames: Mapping[str, str], table: Dialect) -> Ite
     for row in table.keys:
         if (renamed := renames.get(row.name)) and not any(_wrong_name(row, "")):
             yield from _wrong_name(replace(row, name=renamed), f"{path}/{escape(row.name)}")
+
+
+def _wrong_list(path: str, listed: Iterable[str], form: _NameForm) -> Iterable[Finding]:
+    for i, name in enumerate(listed):
+        yield from _invalid_name(f"{path}/{i}", name, form)
 
 
 def _wrong_labels(path: str, labels: Mapping[str, str]) -> Iterable[Finding]:
@@ -600,16 +614,15 @@ def wrong_targets(file: File, targets: Mapping[str, Target]) -> Iterator[Finding
 def _wrong_target(target: Target, path: str) -> Iterator[Finding]:
     """Find names that would be invalid in claims, or that would change the meaning of a CEL expression."""
     if not target.driver:
-        yield mistake(f"{path}/driver", "no driver is given", _DRIVER_REMEDY)
+        yield mistake(f"{path}/driver", "no driver is given", _DRIVER.remedy)
         return
-    yield from _wrong_driver(f"{path}/driver", target.driver)
+    yield from _invalid_name(f"{path}/driver", target.driver, _DRIVER)
     request = target.request
     is_misnamed = not request[:1].isalpha() or names.dns_label(request)
     if len(request) > 20 or is_misnamed:
         reason = f"{request[:80]!r} cannot be the beginning of a request's name"
         yield mistake(f"{path}/request", reason, "write at most 20 lower-case letters, digits and hyphens")
-    for j, device_class in enumerate(target.classes):
-        yield from _wrong_class(f"{path}/classes/{j}", device_class)
+    yield from _wrong_list(f"{path}/classes", target.classes, _DEVICE_CLASS)
     # Full names of attributes: a domain and an identifier.
     attribute_names = {"unique": target.unique, "product": target.product}
     attribute_names |= {f"attributes/{j}": name for j, name in enumerate(target.attributes)}
@@ -619,8 +632,8 @@ def _wrong_target(target: Target, path: str) -> Iterator[Finding]:
             reason = f"{name[:80]!r} is not the full name of an attribute"
             yield mistake(f"{path}/{member}", reason, f"write {target.driver}/{name[:80]}")
         elif name:
-            yield from _wrong_attribute(f"{path}/{member}", domain, names.driver_name)
-            yield from _wrong_attribute(f"{path}/{member}", id_)
+            yield from _invalid_name(f"{path}/{member}", domain, _ATTRIBUTE_DOMAIN)
+            yield from _invalid_name(f"{path}/{member}", id_, _ATTRIBUTE)
     # Names of attributes and capacities in the driver's own domain.
     own_names = {
         "profile": target.profile,
@@ -636,7 +649,7 @@ def _wrong_target(target: Target, path: str) -> Iterator[Finding]:
         if domain == target.driver and id_:
             yield mistake(f"{path}/{member}", f"{name[:80]!r} repeats the driver's domain", f"write {id_[:80]}")
         elif name or "/" in member:
-            yield from _wrong_attribute(f"{path}/{member}", name)
+            yield from _invalid_name(f"{path}/{member}", name, _ATTRIBUTE)
     for name, value in target.where.items():
         if names.size(value) > names.MAX_VALUE:
             reason = f"the value has more than {names.MAX_VALUE} characters"
@@ -671,16 +684,6 @@ def _wrong_selector(text: str, driver: str, path: str) -> Iterator[Finding]:
         yield mistake(path, reason, 'guard each attribute, such as .?name.orValue("")')
 
 
-def _wrong_driver(path: str, driver: str) -> Iterator[Finding]:
-    if problem := names.driver_name(driver):
-        yield mistake(path, f"{driver[:80]!r} {problem}", _DRIVER_REMEDY)
-
-
-def _wrong_class(path: str, device_class: str) -> Iterator[Finding]:
-    if problem := names.dns_subdomain(device_class):
-        yield mistake(path, f"{device_class[:80]!r} {problem}", "write the name of a DeviceClass")
-
-
-def _wrong_attribute(path: str, name: str, judge: Callable[[str], str] = names.c_identifier) -> Iterator[Finding]:
-    if problem := judge(name):
-        yield mistake(path, f"{name[:80]!r} {problem}", "write the name that the driver's ResourceSlices use")
+def _invalid_name(path: str, name: str, form: _NameForm) -> Iterator[Finding]:
+    if problem := form.judge(name):
+        yield mistake(path, f"{name[:80]!r} {problem}", form.remedy)
