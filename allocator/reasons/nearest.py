@@ -17,13 +17,13 @@ import msgspec
 
 from allocator.reasons import relax
 from dra.errors import NodeSelectorError
-from dra.objects import EXTENDED_CLAIM, DeviceTaint, DeviceToleration, blocks, holder_name
+from dra.objects import EXTENDED_CLAIM, DeviceTaint, DeviceToleration, blocks, holder_name, holding_pod
 from dra.policy import FENCE_TOLERATION
 from dra.quantity import Quantity
 from dra.stock import PoolStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from allocator.reasons.relax import Claims, RequestPosition
     from dra.objects import ResourceClaim
@@ -164,10 +164,7 @@ class _Finder:
             key for key in islice(holders, HOLDERS) if self.fits(self.stock.without("ResourceClaim", key), self.claims)
         ]
         if sufficient:
-            ends = self._release(sufficient, "is")
-            yield NearestFit(
-                Kind.RELEASE, f"would fit once {_either(self._names(sufficient))}{ends}", claims=tuple(sufficient)
-            )
+            yield self._release(sufficient, any_suffices=True)
             return
         ended, stock = [], self.stock
         for key in holders:
@@ -184,20 +181,22 @@ class _Finder:
                 remaining_stock = remaining_stock.without("ResourceClaim", other)
             if self.fits(remaining_stock, self.claims):
                 ended = fewer
-        ends = self._release(ended, "are")
-        yield NearestFit(Kind.RELEASE, f"would fit once {_all(self._names(ended))}{ends}", claims=tuple(ended))
+        yield self._release(ended, any_suffices=False)
 
-    def _release(self, keys: Sequence[str], verb: str) -> str:
-        """Describe what releases the devices of claims: the end of their pods or, if no pod uses a claim, its deletion."""
-        are_reserved = {bool(self.stock.claims[key].status.reserved_for) for key in keys}
+    def _release(self, keys: Sequence[str], *, any_suffices: bool) -> NearestFit:
+        """Return the hint that one of these claims, or all of them, must be released. A claim that no pod uses must be deleted."""
+        claims = [self.stock.claims[key] for key in keys]
+        names = [holder_name(claim) for claim in claims]
+        holders = _either(names) if any_suffices else _all(names)
+        verb = "is" if any_suffices else "are"
+        are_reserved = {bool(claim.status.reserved_for) for claim in claims}
         if are_reserved == {False}:
-            return f", used by no pod, {verb} deleted"
-        if all(name.startswith("pod ") for name in self._names(keys)):
-            return " ends" if verb == "is" else " end"
-        return f" {verb} released" if are_reserved == {True} else f" {verb} released or deleted"
-
-    def _names(self, keys: Iterable[str]) -> list[str]:
-        return [holder_name(self.stock.claims[key]) for key in keys]
+            condition = f", used by no pod, {verb} deleted"
+        elif all(holding_pod(claim) for claim in claims):
+            condition = " ends" if any_suffices else " end"
+        else:
+            condition = f" {verb} released" if are_reserved == {True} else f" {verb} released or deleted"
+        return NearestFit(Kind.RELEASE, f"would fit once {holders}{condition}", claims=tuple(keys))
 
     def _fewer_claims(self) -> Iterator[NearestFit]:
         """Yield hints about claims without which the other claims fit."""

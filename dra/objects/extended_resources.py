@@ -155,9 +155,13 @@ def _mapping(container: Container, resource: str, request: str) -> ContainerExte
     return ContainerExtendedResourceRequest(container_name=container.name, resource_name=resource, request_name=request)
 
 
-def holder_name(claim: ResourceClaim) -> str:
-    """Name the holder of a claim's devices. If the scheduler created the claim for extended resources, name the pod."""
+def holding_pod(claim: ResourceClaim) -> str:
+    """Return the name of the pod for which the scheduler created a claim for extended resources and reserved it; "" for other claims."""
     pods = claim.status.reserved_for
-    if claim.metadata.annotations.get(EXTENDED_CLAIM) != "true" or not pods:
-        return f"claim {claim.metadata.key}"
-    return f"pod {claim.metadata.namespace}/{pods[0].name}"
+    return pods[0].name if pods and claim.metadata.annotations.get(EXTENDED_CLAIM) == "true" else ""
+
+
+def holder_name(claim: ResourceClaim) -> str:
+    """Name the holder of a claim's devices: the claim or, if the scheduler created the claim for extended resources, the pod."""
+    pod = holding_pod(claim)
+    return f"pod {claim.metadata.namespace}/{pod}" if pod else f"claim {claim.metadata.key}"

@@ -16,6 +16,8 @@ STOCK_OF_TWO_NAMESPACES = Stock.of(
     [
         ("held by claim a/a1", "held by claim a/a1"),
         ("held by claim b/b1", "held by a claim of another namespace"),
+        ("held by claim b/deleted", "held by a claim of another namespace"),
+        ("claim b/b1 or claim a/a1", "a claim of another namespace or claim a/a1"),
         ("held by pod a/p", "held by pod a/p"),
         ("would fit once pod b/p ends", "would fit once a pod of another namespace ends"),
         ("no node has example.com/gpu", "no node has example.com/gpu"),

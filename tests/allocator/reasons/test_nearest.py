@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from allocator.reasons.nearest import Kind, nearest_fits
 from allocator.strategies.choose import choose_devices
 from dra.objects import EXTENDED_CLAIM
+from dra.objects.claim import ResourceClaimConsumerReference
 from dra.objects.taint import DeviceTaintRule
 from dra.wire import convert
 from tests.allocator.fleets import claim, fleet, gpu, partitions, shared, taken
@@ -51,6 +52,35 @@ def test_the_smallest_group_of_claims_to_release_is_named():
         *(taken("n0", f"gpu-{i}", name=f"c{i}") for i in range(3)),
     )
     assert len(hints_by_kind(stock, claim("a", exactly("gpu", count=2)))[Kind.RELEASE].claims) == 2
+
+
+@pytest.mark.parametrize(
+    ("consumers", "count", "text"),
+    [
+        (("p", "q"), 1, "claim default/c0 or claim default/c1 is released"),
+        (("p", "q"), 2, "claim default/c0 and claim default/c1 are released"),
+        (("", ""), 1, "claim default/c0 or claim default/c1, used by no pod, is deleted"),
+        (("", ""), 2, "claim default/c0 and claim default/c1, used by no pod, are deleted"),
+        (("p", ""), 1, "claim default/c0 or claim default/c1 is released or deleted"),
+        (("extended-p", "extended-q"), 1, "pod default/extended-p or pod default/extended-q ends"),
+        (("extended-p", "extended-q"), 2, "pod default/extended-p and pod default/extended-q end"),
+        (("extended-p", "q"), 2, "pod default/extended-p and claim default/c1 are released"),
+    ],
+)
+def test_a_hint_says_how_devices_are_released(consumers, count, text):
+    """Pods whose names begin with "extended-" have a claim that kube-scheduler created for an extended resource."""
+    holding_claims = []
+    for number, consumer in enumerate(consumers):
+        holder = taken("n0", f"gpu-{number}", name=f"c{number}")
+        if consumer.startswith("extended-"):
+            holder = replace(holder, metadata=replace(holder.metadata, annotations={EXTENDED_CLAIM: "true"}))
+        if consumer:
+            reference = ResourceClaimConsumerReference(resource="pods", name=consumer, uid=consumer)
+            holder = replace(holder, status=replace(holder.status, reserved_for=(reference,)))
+        holding_claims.append(holder)
+    stock = fleet({"n0": (gpu("gpu-0"), gpu("gpu-1"))}, *holding_claims)
+    hints = hints_by_kind(stock, claim("a", exactly("gpu", count=count)))
+    assert hints[Kind.RELEASE].text == f"would fit once {text}"
 
 
 def test_an_amount_larger_than_any_device_never_fits():
