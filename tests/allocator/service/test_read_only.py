@@ -19,6 +19,7 @@ from tests.allocator.decisions.test_decider import allocated_claim, stock_of, ty
 from tests.allocator.service import sidecar
 from tests.allocator.service.sidecar import until
 from tests.limits import PATIENCE
+from tests.objects import allocated, result
 from webhook.state import Features
 
 
@@ -206,17 +207,13 @@ async def running_read_only_allocator(cluster):
         await run
 
 
-def allocated_claim_object(name, holder):
-    """Return a claim with the device gpu-0 of n0, reserved for the pod `holder`."""
-    result = {"request": "r", "driver": sidecar.DRIVER, "pool": "n0", "device": "gpu-0"}
-    consumer = {"resource": "pods", "name": holder, "uid": f"pod-{holder}"}
-    return sidecar.claim(name) | {"status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}}  # fmt: skip
-
-
 async def test_a_read_only_allocator_writes_one_event_per_waiting_pod():
     """Nothing else is written. The event's message changes with the reason."""
     cluster = RecordingStore()
-    cluster.load([*sidecar.fleet(1, 1), allocated_claim_object("held", "runs"), sidecar.claim("one"), sidecar.pod("runs", "held", nodeName="n0"), sidecar.pod("p", "one")])  # fmt: skip
+    holding_claim = sidecar.claim("held") | {
+        "status": allocated(result("gpu-0", driver=sidecar.DRIVER, pool="n0"), pods=["runs"])
+    }
+    cluster.load([*sidecar.fleet(1, 1), holding_claim, sidecar.claim("one"), sidecar.pod("runs", "held", nodeName="n0"), sidecar.pod("p", "one")])  # fmt: skip
 
     async def until_event(words):
         """Wait until the only event contains these words."""

@@ -7,7 +7,7 @@ from dra.objects import OwnerReference, Taint
 from dra.objects.claim import ResourceClaimConsumerReference
 from dra.objects.pod import PodResourceClaimStatus
 from tests.allocator.fleets import fleet, gpu, taken
-from tests.allocator.simulation.test_snapshot import ONE_GPU_TEMPLATE, pending_pod, places, run
+from tests.allocator.simulation.scenes import ONE_GPU_TEMPLATE, pending_pod, places, run
 from tests.objects import claim_template, exactly, typed
 
 

@@ -13,45 +13,17 @@ from dra.objects import PodExtendedResourceClaimStatus, ResourceClaim
 from dra.objects.claim import DeviceClass
 from dra.wire import convert
 from tests.allocator.fleets import DRIVER, claim, fleet, gpu, taken
-from tests.objects import claim_entries, claim_template, exactly, node, pod, template_entries, typed
-
-
-def pending_pod(name, *claims, templates=(), phase="Pending", **fields):
-    """Return a pod with these claims, and with claims of these templates."""
-    entries = claim_entries(*claims) + template_entries(*templates)
-    return typed(pod(name, phase=phase, **{"resourceClaims": entries} | fields))
-
-
-def pod_requesting(name, amounts, **fields):
-    return pending_pod(name, requests=amounts, **fields)
-
-
-def run(stock, *pods, claims=(), templates=(), strategy="first-fit"):
-    snapshot = Snapshot(stock, pods, tuple(claims), tuple(templates))
-
-    def ask(stock, node, claims):
-        return choose_devices(stock, node, claims, strategy=strategy)
-
-    def why(stock, node, claims, answer):
-        return allocate(stock, node, claims, reasons=True) if answer.verdict == "infeasible" else answer
-
-    return simulate(snapshot, ask=ask, why=why)
-
-
-def places(simulated):
-    """Return by pod: the node and the device names that the simulation gave to the pod."""
-    return {
-        outcome.pod.removeprefix("default/"): (outcome.node, [d.split("/")[2] for d in outcome.devices])
-        for outcome in simulated.pods
-    }
-
-
-ONE_GPU_FLEET = fleet({"n0": (gpu("gpu-0"),)})
-TWO_NODE_FLEET = fleet({"n0": (gpu("gpu-0"),), "n1": (gpu("gpu-0"), gpu("gpu-1"))})
-ONE_GPU_TEMPLATE, TWO_GPUS_TEMPLATE = (
-    typed(claim_template("single", exactly("gpu"))),
-    typed(claim_template("double", exactly("gpu", count=2))),
+from tests.allocator.simulation.scenes import (
+    ONE_GPU_FLEET,
+    ONE_GPU_TEMPLATE,
+    TWO_GPUS_TEMPLATE,
+    TWO_NODE_FLEET,
+    pending_pod,
+    places,
+    pod_requesting,
+    run,
 )
+from tests.objects import exactly, node, typed
 
 
 def test_pods_are_tried_by_priority_then_age_then_name():

@@ -9,7 +9,7 @@ from dra.objects.claim import ResourceClaimConsumerReference
 from dra.quantity import Quantity
 from dra.wire import convert
 from tests.allocator.fleets import claim, fleet, gpu, taken
-from tests.allocator.simulation.test_snapshot import ONE_GPU_TEMPLATE, TWO_GPUS_TEMPLATE, pending_pod, run
+from tests.allocator.simulation.scenes import ONE_GPU_TEMPLATE, TWO_GPUS_TEMPLATE, pending_pod, run
 from tests.objects import exactly
 
 

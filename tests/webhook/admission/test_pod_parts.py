@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from tests.draws import draws
+from tests.limits import PATIENCE
 from tests.webhook.admission.reviews import ENFORCE, review
 from tests.webhook.pods import configured
-from tests.webhook.service.random_reviews import ChangingCluster, RandomReviews
-from tests.webhook.service.test_remembered import CONFIGURATIONS, PATIENCE, new_decider
+from tests.webhook.service.random_reviews import CONFIGURATIONS, ChangingCluster, RandomReviews, new_decider
 from webhook.admission import admission_review as reviews
 from webhook.admission import review as admission
 

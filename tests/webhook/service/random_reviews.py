@@ -8,8 +8,9 @@ import jsonpatch
 from cluster import manifests, resources
 from dra import wire
 from dra.objects import DeviceClass, Node, ResourceClaim, ResourceClaimTemplate, ResourceSlice
-from tests.webhook.pods import EXAMPLES
+from tests.webhook.pods import EXAMPLES, WHOLE_GPUS
 from webhook import names
+from webhook.service.decider import ReviewDecider
 from webhook.state import StateBuilder
 
 CLAIMS = 16  # the number of names of claims that are created and deleted
@@ -250,3 +251,17 @@ class RandomReviews:
             self.answered.append((pod, request["namespace"]))
         if outcome.record.templates:
             self.template = outcome.record.templates[0]
+
+
+def new_decider():
+    return ReviewDecider(None, None)
+
+
+GPU_CONTAINER = {"name": "c0", "resources": {"limits": {GPU: "1"}}}
+CONFIGURATIONS = {
+    "plain": {},
+    "declared": WHOLE_GPUS,
+    "partial roll-out": {"canary": 50},
+    "mixed fleet": {"mixed": {GPU: {"prefer": "dra"}}},
+    "bridge": {"bridge": {"schedulerName": "ours", "drivers": ["hami-core-gpu.project-hami.io"], "fence": True}},
+}

@@ -15,12 +15,17 @@ from allocator.problem.attributes import PageCache
 from allocator.problem.cache import CompileCache
 from dra.cache import Cache
 from tests.draws import draws
+from tests.limits import PATIENCE
 from tests.webhook.admission.reviews import review
 from tests.webhook.pods import NVIDIA_BY_CLAIM, WHOLE_GPUS, configured
-from tests.webhook.service.random_reviews import GPU, ChangingCluster, RandomReviews
-from webhook.service.decider import ReviewDecider
+from tests.webhook.service.random_reviews import (
+    CONFIGURATIONS,
+    GPU_CONTAINER,
+    ChangingCluster,
+    RandomReviews,
+    new_decider,
+)
 
-PATIENCE = 60.0
 PACKAGES = ("allocator", "cluster", "dra", "runtime", "webhook")
 
 
@@ -39,20 +44,6 @@ def forget_everything():
     """Clear all caches of the process."""
     for cache in caches().values():
         cache.clear() if isinstance(cache, Cache) else cache.cache_clear()
-
-
-def new_decider():
-    return ReviewDecider(None, None)
-
-
-GPU_CONTAINER = {"name": "c0", "resources": {"limits": {GPU: "1"}}}
-CONFIGURATIONS = {
-    "plain": {},
-    "declared": WHOLE_GPUS,
-    "partial roll-out": {"canary": 50},
-    "mixed fleet": {"mixed": {GPU: {"prefer": "dra"}}},
-    "bridge": {"bridge": {"schedulerName": "ours", "drivers": ["hami-core-gpu.project-hami.io"], "fence": True}},
-}
 
 
 def differences_to_fresh_webhook(seed, count, configuration):
