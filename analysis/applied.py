@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dra.texts import count_of
-from rendering.output import complain, quiet, warn
+from rendering.output import print_to_stderr, quiet, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,7 +38,7 @@ def print_assumed(assumed: Iterable[str]) -> None:
     keys = list(dict.fromkeys(assumed))
     if keys and not quiet():
         subject = f"{keys[0]} is a whole device" if len(keys) == 1 else f"{' and '.join(keys)} are whole devices"
-        complain(f"assumed: {subject}; use --inventory for the devices of your cluster")
+        print_to_stderr(f"assumed: {subject}; use --inventory for the devices of your cluster")
 
 
 def warn_no_classes(documents: Iterable[Document], inventory: Sequence[Document], decided: Iterable[Decision]) -> None:
@@ -100,5 +100,5 @@ def find_controlled(documents: Sequence[Document]) -> frozenset[int]:
         )
     )
     if controlled and not quiet():
-        complain(f"skipped: {count_of(len(controlled), 'object')} whose controller is in the input")
+        print_to_stderr(f"skipped: {count_of(len(controlled), 'object')} whose controller is in the input")
     return controlled

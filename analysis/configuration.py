@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from dra.raw import Object, inside, items, text
 from rendering.exits import Broken
-from rendering.output import complain, quiet, warn
+from rendering.output import print_to_stderr, quiet, warn
 from webhook import names
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class ConfigurationInForce(NamedTuple):
             warn(f"{self.problem}, so the default configuration applies")
         if (self.is_default and not mode) or quiet():
             return
-        complain(self.sentence(mode))
+        print_to_stderr(self.sentence(mode))
 
     def sentence(self, mode: str | None = None) -> str:
         """Name the source and the mode for people."""

@@ -19,7 +19,7 @@ from cli.options import ALL_NAMESPACES, POSITIONAL, REQUIRED, all_of, option, re
 from dra.texts import count_of
 from rendering.answers import OUTCOME, as_dict, errors_of, print_errors, write_json
 from rendering.exits import Broken, CommandEnded, Exit
-from rendering.output import COLOUR, QUIET, CommandContext, complain
+from rendering.output import COLOUR, QUIET, CommandContext, print_to_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -132,7 +132,7 @@ class Command(click.Command):
             if unread := errors_of(ctx):
                 code = Exit.BROKEN
                 outcome = ctx.meta.get(OUTCOME, "the answer is incomplete")
-                complain(f"error: {count_of(len(unread), 'problem')} in the input (see above): {outcome}")
+                print_to_stderr(f"error: {count_of(len(unread), 'problem')} in the input (see above): {outcome}")
         except (click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Exception as failure:  # noqa: BLE001  every failure gets an exit code and an answer

@@ -201,11 +201,9 @@ def eviction_of(pod: str) -> Resource[Raw]:
     return _untyped("", f"pods/{quote(pod, safe='')}/eviction", "Eviction", stored=False)
 
 
-def as_workload(kind: Resource[Raw]) -> Resource[StoredWorkload]:
+def as_workload(resource: Resource[Raw]) -> Resource[StoredWorkload]:
     """The same resource with its objects as StoredWorkload."""
-    return Resource(
-        kind.group, kind.version, kind.plural, kind.kind, StoredWorkload, kind.namespaced, kind.status, kind.generation
-    )
+    return cast("Resource[StoredWorkload]", replace(resource, type=StoredWorkload))
 
 
 ALL: tuple[Resource[Any], ...] = (

@@ -97,7 +97,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "D311": FindingCode("a request without an amount for shared devices", _INFO, "set capacity.requests: otherwise the claim takes the whole capacity of a device"),
     "D312": FindingCode("an outdated CEL expression", _WARNING, "write the form that the message gives"),
     "D313": FindingCode("driver parameters for a driver whose devices the class does not select", _INFO, "check the driver's name"),
-    "D314": FindingCode("a capacity whose name differs from the published name by its domain", _WARNING, "write the published name: memory and gpu.example.com/memory are two names here"),
+    "D314": FindingCode("a request for a capacity that no matching device publishes under this name", _WARNING, "write the published name: memory and gpu.example.com/memory are two names here"),
     "D315": FindingCode("no node could serve the claim, even with all devices free", _WARNING, "request what the message offers, or devices that one node has"),
     "D316": FindingCode("more driver parameters than an allocation can hold", _WARNING, "merge entries: the classes and the claim together may have 64"),
     "D317": FindingCode("a DeviceTaintRule that taints no device, or every device", _WARNING, "write driver, pool and device as the ResourceSlices name them"),
@@ -120,7 +120,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "D418": FindingCode("a node selector with an empty term or with several terms", _WARNING, "remove the empty term; write only one term for a device"),
     # compatibleOnlyWith.
     "D501": FindingCode("two devices disagree on whether they are compatible", _WARNING, "change the rules: either both devices permit each other, or neither permits the other"),
-    "D502": FindingCode("a rule that keeps partitions of different GPUs apart, because it reads no attribute that identifies the GPU", _WARNING, "set scope: counterSet, or compare an attribute that identifies the hardware"),
+    "D502": FindingCode("a rule that keeps devices apart although they share no counter set, because it reads no attribute that identifies the hardware", _WARNING, "set scope: counterSet, or compare an attribute that identifies the hardware"),
     "D503": FindingCode("a rule that applies to no device", _WARNING, "correct the driver or the selector of the rule"),
     "D504": FindingCode("a device whose rule permits no other device", _INFO, "keep the rule if the device is to be used alone; otherwise let the rule permit devices of the same mode"),
     "D505": FindingCode("a rule that fails on some devices", _WARNING, "test for an attribute before the rule reads it: a rule permits no device on which it fails"),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from rendering.output import colours, complain, print_lines, warn
+from rendering.output import colours, print_lines, print_to_stderr, warn
 from rendering.terminal import coloured, escaped_in_json, printable
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def print_errors(errors: Iterable[Mapping[str, Any]]) -> None:
     for problem in errors:
         remedy = problem.get("remedy")
         text = f"{problem['message']} ({remedy})" if remedy else problem["message"]
-        complain(f"error: {InputProblem(**problem) if 'file' in problem else text}")
+        print_to_stderr(f"error: {InputProblem(**problem) if 'file' in problem else text}")
 
 
 def write_json(value: Any) -> None:

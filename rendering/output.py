@@ -105,7 +105,7 @@ def print_diff(text: str) -> None:
             click.echo(coloured(piece, colour_of_change(line) if colour else ""), color=colour)
 
 
-def complain(text: str) -> None:
+def print_to_stderr(text: str) -> None:
     """Print a line on standard error, even with --quiet."""
     print_lines([text], err=True)
 
@@ -113,7 +113,7 @@ def complain(text: str) -> None:
 def warn(text: str) -> None:
     """Print a warning on standard error, unless --quiet."""
     if not quiet():
-        complain(f"warning: {text}")
+        print_to_stderr(f"warning: {text}")
 
 
 @contextmanager

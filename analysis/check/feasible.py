@@ -49,7 +49,7 @@ def find_unservable(
     findings: Sequence[Sequence[Finding]],
     server: Server = EVERYTHING,
 ) -> list[list[Finding]]:
-    """Return, for each object, its findings in `findings` and the new ones: claims and templates that no device can serve."""
+    """Return the findings of each object, with one more for each claim or template that no device can serve."""
     from dra.budget import Budget
     from dra.finding import stated
     from webhook.admission import Feasibility, find_broken_rule, judge

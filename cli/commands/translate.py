@@ -18,7 +18,7 @@ from cli.command import declare
 from dra.texts import count_of
 from rendering.answers import conclude, report_problems, write, write_json
 from rendering.exits import Broken, Exit
-from rendering.output import complain, print_diff, print_lines, quiet, warn
+from rendering.output import print_diff, print_lines, print_to_stderr, quiet, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -174,10 +174,10 @@ def _print_problems(results: Sequence[Result]) -> None:
     for result in results:
         where = f"{result.document.file}:{result.document.line}"
         for refusal in result.translation.refusals:
-            complain(f"{where}: error: {result.name}: {refusal}")
+            print_to_stderr(f"{where}: error: {result.name}: {refusal}")
         warnings = [*result.translation.warnings, *(str(line) for quota in result.foretold for line in quota.crossed)]
         for warning in () if quiet() else warnings:
-            complain(f"{where}: warning: {result.name}: {warning}")
+            print_to_stderr(f"{where}: warning: {result.name}: {warning}")
 
 
 def _write_into(
@@ -216,7 +216,7 @@ def _undo(files: Sequence[str], *, dry_run: bool) -> Exit:
 
     changing, conflicts = restore(files, dry_run=dry_run)
     for conflict in conflicts:
-        complain(f"{conflict.path}:{conflict.line}: error: {conflict.problem}")
+        print_to_stderr(f"{conflict.path}:{conflict.line}: error: {conflict.problem}")
     if conflicts:
         return Exit.REFUSED
     verb = "would be restored" if dry_run else "restored"

@@ -107,7 +107,7 @@ def test_installed_components_decide_while_present_and_tenants_cannot_fake_them(
     chosen = {"nodeSelector": {LABEL: "plain"}}
     control_plane.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"labels": {LABEL: "plain"}}})
     seen(
-        "the pool is told",
+        "a warning names the pool",
         f"Karpenter (NodePool gpu) {NO_NODE_FOR_CLAIMS}",
         translated=True,
         never="cluster-autoscaler",
@@ -116,9 +116,9 @@ def test_installed_components_decide_while_present_and_tenants_cannot_fake_them(
 
     control_plane.remove(pool())
     control_plane.create(plugin(HOME), autoscaler(HOME))
-    seen("the autoscaler is told", f"cluster-autoscaler 1.31 {NO_NODE_FOR_CLAIMS}", translated=True, never="Karpenter")
+    seen("a warning names the autoscaler", f"cluster-autoscaler 1.31 {NO_NODE_FOR_CLAIMS}", translated=True, never="Karpenter")
     seen("the configuration counts", "", translated=True, **chosen)
-    seen("a replica is told", FOUR, translated=False, nodeSelector={LABEL: "any"})
+    seen("a warning names the time-sliced replicas", FOUR, translated=False, nodeSelector={LABEL: "any"})
     control_plane.create(gpu("waits", gated, nodeSelector={LABEL: "any"}))
     assert FOUR in drawbridge("explain", "pod/waits", "-n", gated)
     webhook.follow(LEFT)

@@ -1,9 +1,8 @@
 """Targets: the kinds of device that legacy keys can request, with the names that their drivers use.
 
-The data comes from the drivers' releases. Translation takes the DeviceClass of a target, and the names of attributes and capacities, from
-this data. What a
-driver publishes on the cluster (`webhook.state.inventory`) takes precedence over this data. An administrator adds targets of the same form under
-`targets` in the configuration.
+The data comes from the drivers' releases. Translation takes the DeviceClass of a target, and the names of attributes and capacities, from this
+data. What a driver publishes on the cluster (`webhook.state.inventory`) takes precedence over this data. An administrator adds targets of the
+same form under `targets` in the configuration.
 """
 
 from __future__ import annotations

@@ -115,9 +115,8 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     key: str
     outcome: Outcome
     detail: str = ""
-    about: Role = (
-        Role.NONE
-    )  # the part of the demand that the note is about, if the reader later removes notes about that part
+    # The part of the demand that the note is about. Only set if the reader later removes the notes about that part.
+    about: Role = Role.NONE
     code: str = ""  # the code of a finding, which is a warning whatever `approximations` says
     is_dropped: bool = False  # no claim expresses the key, and the container's other keys become claims nevertheless
 

@@ -127,7 +127,7 @@ def ask_gpus(draft: Draft) -> Stop | None:
         listed = ", ".join(sorted(request.keys[part] for part in sums if part in request.keys)) or key
         missing = "; gpu-core needs gpu-memory or gpu-memory-ratio" if sums.keys() <= {CORE, SHARED} else ""
         return Refusal(key, f"Koordinator does not accept this combination in one pod: {listed}{missing}")
-    # Koordinator's webhook replaces `gpu` in containers. So `gpu` remains in init containers, and everywhere if that webhook is off.
+    # Koordinator's webhook replaces `gpu` in app containers, so only init containers still have it. If that webhook is off, any container may.
     combined = sums.get(GPU, 0)
     core, ratio, memory = sums.get(CORE, combined), sums.get(RATIO, combined), sums.get(MEMORY, 0)
     count = sums.get(SHARED, 0)
