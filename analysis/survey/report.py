@@ -103,13 +103,11 @@ def report(overview: Overview, *, whole: bool) -> Report:
     if not whole and (more := len(grouped) - _NAMESPACES) > 0:
         parts.append(f"... and {count_of(more, 'more namespace')}, which `-o wide`, csv, json and html list")
     server = f"Kubernetes {overview.server}: " if overview.server else ""
-    read = (
-        f"{count_of(overview.objects, 'object')} read, among them {count_of(overview.pods, 'running or pending pod')}"
-    )
+    read = f"{count_of(overview.objects, 'object')} read, among them {count_of(overview.pods, 'unfinished pod')}"
     workload_count = "no workload requests a device"
     if overview.workloads:
         workload_count = f"{count_of(len(overview.workloads), 'workload')} with devices"
-    # Such as: "Kubernetes 1.36: 2,400 objects read, among them 900 running or pending pods; 40 workloads with devices".
+    # Such as: "Kubernetes 1.36: 2,400 objects read, among them 900 unfinished pods; 40 workloads with devices".
     summary = f"{server}{read}; {workload_count}"
     return Report("Accelerator workloads: what becomes of them", parts, summary)
 

@@ -116,7 +116,12 @@ def test_installed_components_decide_while_present_and_tenants_cannot_fake_them(
 
     control_plane.remove(pool())
     control_plane.create(plugin(HOME), autoscaler(HOME))
-    seen("a warning names the autoscaler", f"cluster-autoscaler 1.31 {NO_NODE_FOR_CLAIMS}", translated=True, never="Karpenter")
+    seen(
+        "a warning names the autoscaler",
+        f"cluster-autoscaler 1.31 {NO_NODE_FOR_CLAIMS}",
+        translated=True,
+        never="Karpenter",
+    )
     seen("the configuration counts", "", translated=True, **chosen)
     seen("a warning names the time-sliced replicas", FOUR, translated=False, nodeSelector={LABEL: "any"})
     control_plane.create(gpu("waits", gated, nodeSelector={LABEL: "any"}))
