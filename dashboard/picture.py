@@ -60,6 +60,8 @@ class DashboardView(NamedTuple):
     problem: str = ""
     # The account that is logged in; "" without --login.
     viewer: str = ""
+    # Whether the waiting pods have the reasons that `with_reasons` finds.
+    has_reasons: bool = False
     # Whether the names of namespaces that the viewer may not list were removed.
     narrowed: bool = False
     # The events of the object that the page is about.
@@ -86,7 +88,7 @@ def draw_picture(reading: Reading, *, read_at: str, source: str) -> Picture:
 def with_reasons(view: DashboardView, is_late: Callable[[], bool]) -> DashboardView:
     """Return the view with the reasons why pods wait; no search begins after `is_late` is true."""
     rows = tuple(waiting(view.reading, view.configuration, is_late))
-    return view._replace(picture=msgspec.structs.replace(view.picture, waiting=rows))
+    return view._replace(picture=msgspec.structs.replace(view.picture, waiting=rows), has_reasons=True)
 
 
 def labels_of(reading: Reading, nodes: Iterable[NodeDevices]) -> list[str]:

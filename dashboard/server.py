@@ -20,10 +20,11 @@ from dashboard.events import Events, events_in, read_events, shown
 from dashboard.history import Samples, sample_of
 from dashboard.live import LASTS as LISTENING
 from dashboard.live import SCRIPT, Live
-from dashboard.login import COOKIE, LASTS, logger
+from dashboard.login import COOKIE, LASTS, Viewer, logger
 from dashboard.move import mechanisms_of, namespaces_of, survey_of
 from dashboard.picture import DashboardView, draw_picture, reading_of, with_reasons
 from dashboard.prometheus import SPANS
+from dashboard.turns import Turns, finish_in_thread
 from dashboard.waiting import waits_for_node
 from dashboard.whatif import Unanswerable, WhatIfQuestion, what_if
 from rendering.exits import CommandEnded
@@ -53,17 +54,17 @@ if TYPE_CHECKING:
     _Writer = Callable[[DashboardView, Request], Html | None]
 
 T = TypeVar("T")
-MAX_NARROWED = 16  # views that are cached for accounts that may not see all namespaces
+MAX_PARTS = 16  # cached parts of views
 FRESH = 10.0  # seconds for which a reading is shown before the cluster is read again
 EVENTS_SECONDS = 5.0  # seconds that a page waits for the events of its object
 MAX_SHARE_OF_TIME = 0.2  # while a page listens, reading the cluster takes at most this part of the time
 SURVEY_LASTS = 300.0  # seconds for which a survey of a live cluster is shown
-SEARCH = 3.0  # seconds for finding out why pods wait, after each reading, and for one what-if question
+SEARCH = 3.0  # seconds for finding out why pods wait, and for one what-if question
 _ALL_NAMESPACES: Final = "the move is shown to accounts that may list the pods and claims of all namespaces"
 # The kinds that a sample counts. If a reading lacks a kind that an earlier reading had, no sample is taken, because its counts would be wrong.
 _COUNTED: Final = {kind.id for kind in (NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES)}
 # A body can have a question of 32 KiB, percent-encoded. The times are enough for slow links, tokens of 4 KiB, and pages of megabytes.
-LIMITS: Final = Limits(body=1 << 17, head=10.0, deadline=10.0, flush=60.0)
+LIMITS: Final = Limits(body=1 << 17, head=10.0, deadline=10.0, flush=60.0, cancels_on_close=True)
 _HEADERS: Final = (
     (
         "Content-Security-Policy",
@@ -136,9 +137,10 @@ class Dashboard:
         self._history_interval, self._prometheus = again, prometheus
         self._source = source
         self._login = login
-        self._narrowed: dict[frozenset[str], DashboardView] = {}
-        self._narrowing = asyncio.Lock()
-        self._question_lock = asyncio.Lock()
+        # The parts of the last views, by namespaces; None means all namespaces.
+        self._parts: dict[frozenset[str] | None, DashboardView] = {}
+        self._part_lock = asyncio.Lock()
+        self._turns = Turns()
         self._event_reads = asyncio.Semaphore(4)
         self._fresh, self._search, self._patience = fresh, search, patience
         self._view: DashboardView | None = None
@@ -147,8 +149,6 @@ class Dashboard:
         self._reading_seconds = 0.0
         self._live = Live(listening)
         self._reading: asyncio.Task[None] | None = None
-        self._first_view_or_end = asyncio.Event()
-        self._has_reasons = False
         self._history, self._history_begun = Samples(), _now()
         self._kinds_read: set[str] = set()  # the counted kinds that at least one reading had
         self._survey: Overview | None = None
@@ -170,8 +170,8 @@ class Dashboard:
             Route("GET", "/api/v1/what-if", self._json_handler(self._what_if_json)),
             Route("POST", "/login", self._log_in),
             Route("POST", "/logout", _constant(_logged_out)),
-            Route("GET", "/", self._page(self._fleet, whole=False)),
-            Route("GET", "/waiting", self._page(_whole_reading(pages.waiting))),
+            Route("GET", "/", self._page(self._fleet)),
+            Route("GET", "/waiting", self._page(_whole_reading(pages.waiting), reasons=True)),
             Route("GET", "/move", self._page_handler(self._move)),
             Route("GET", "/api/v1/move", self._json_handler(self._move_json)),
             Route("GET", "/history", self._page_handler(self._show_history)),
@@ -188,7 +188,7 @@ class Dashboard:
             Route("GET", "/nodes/{name}", self._page(_page_of_address(pages.node, _name))),
             Route("GET", "/together", self._page(_whole_reading(pages.combinations))),
             Route("GET", "/nodes/{name}/together", self._page(_page_of_address(pages.combinations, _name))),
-            Route("GET", "/namespaces/{name}", self._page(_page_of_address(pages.namespace, _name))),
+            Route("GET", "/namespaces/{name}", self._page(_page_of_address(pages.namespace, _name), reasons=True)),
             Route("GET", "/api", self._page(_whole_reading(pages.index))),
             Route("GET", "/api/v1/openapi.json", _constant(lambda: _answer(api.openapi()))),
             *(
@@ -218,66 +218,73 @@ class Dashboard:
             if reading is not None:
                 reading.cancel()
 
-    async def view(self, *, whole: bool = True) -> DashboardView | None:
-        """Return the current view. With `whole`, wait for the reasons why pods wait, too.
+    async def view(self) -> DashboardView | None:
+        """Return the current view, without the reasons why pods wait.
 
         The first call waits for a reading. Later calls start a reading in the background if the last one is old.
         """
         is_old = time.monotonic() - self._read_at > self._fresh
         is_due = self._view is None or (is_old and self._source.is_live)
         if is_due and (self._reading is None or self._reading.done()):
-            self._first_view_or_end.clear()
             self._reading = asyncio.create_task(self._read())
-        if self._reading is not None and (self._view is None or (whole and not self._has_reasons)):
-            await (asyncio.shield(self._reading) if whole else self._first_view_or_end.wait())
+        if self._reading is not None and self._view is None:
+            await asyncio.shield(self._reading)
         return self._view
 
-    async def _view_for(self, request: Request, *, whole: bool = True) -> DashboardView | None:
+    async def _view_for(self, request: Request, *, reasons: bool = False) -> DashboardView | None:
         """Return the part of the current view that the sender of a request may see. Raises Refused without a token."""
-        if self._login is None:
-            return await self.view(whole=whole)
-        account = await self._login.account_of(request)
-        if account is None:
+        account = None if self._login is None else await self._login.account_of(request)
+        if self._login is not None and account is None:
             raise _NoToken
-        view = await self.view(whole=whole)
+        view = await self.view()
         if view is None:
             return None
-        viewer = await self._login.viewer(account, tenants.namespaces_of(view.reading))
-        if viewer.namespaces is None:
-            return view._replace(viewer=viewer.name)
-        async with self._narrowing:  # one at a time: each takes as long as a first page
-            narrowed_view = self._narrowed.get(viewer.namespaces)
-            if narrowed_view is None or narrowed_view.picture.read_at != view.picture.read_at:
-                reading = await asyncio.to_thread(tenants.for_tenant, view.reading, viewer.namespaces)
-                narrowed_view = await asyncio.to_thread(self._view_of, reading, view.picture.read_at)
-                narrowed_view = await asyncio.to_thread(self._find_reasons, narrowed_view)
-                self._narrowed.pop(viewer.namespaces, None)
-                self._narrowed[viewer.namespaces] = narrowed_view
-                while len(self._narrowed) > MAX_NARROWED:
-                    self._narrowed.pop(next(iter(self._narrowed)))
-        return narrowed_view._replace(viewer=viewer.name, problem=view.problem, narrowed=True)
+        viewer = Viewer("")
+        if self._login is not None and account is not None:
+            viewer = await self._login.viewer(account, tenants.namespaces_of(view.reading))
+        part = await self._part_of(view, viewer.namespaces, reasons=reasons)
+        return part._replace(viewer=viewer.name, problem=view.problem, narrowed=viewer.namespaces is not None)
+
+    async def _part_of(self, view: DashboardView, namespaces: frozenset[str] | None, *, reasons: bool) -> DashboardView:
+        """Return the part of a view in these namespaces, with the reasons why pods wait if `reasons`. One part is computed at a time."""
+
+        def cached() -> DashboardView | None:
+            part = self._parts.get(namespaces)
+            if part is not None and part.picture.read_at == view.picture.read_at:
+                return part
+            return view if namespaces is None else None
+
+        part = cached()
+        if part is not None and (part.has_reasons or not reasons):
+            return part
+        async with self._part_lock:
+            part = cached()
+            if part is None:
+                reading = await finish_in_thread(tenants.for_tenant, view.reading, namespaces)
+                part = await finish_in_thread(self._view_of, reading, view.picture.read_at)
+            if reasons and not part.has_reasons:
+                part = await finish_in_thread(self._find_reasons, part)
+            self._parts.pop(namespaces, None)
+            self._parts[namespaces] = part
+            while len(self._parts) > MAX_PARTS:
+                self._parts.pop(next(iter(self._parts)))
+        return part
 
     async def _read(self) -> None:
         begun = time.monotonic()
         try:
             reading = await asyncio.to_thread(self._source.read)
-            view = await asyncio.to_thread(self._view_of, reading, _now())
-            if self._view is None:  # show the first page before the reasons why pods wait are known
-                self._view = view
-                self._first_view_or_end.set()
-            self._view = await asyncio.to_thread(self._find_reasons, view)
-            self._has_reasons = True
+            self._view = view = await asyncio.to_thread(self._view_of, reading, _now())
             unread = {missed.kind for missed in reading.unread}
             self._kinds_read |= _COUNTED - unread
             if self._history.is_due(view.picture.read_at) and not unread & self._kinds_read:
-                self._history.add(await asyncio.to_thread(sample_of, self._view.picture, view.reading.stock))
+                self._history.add(await asyncio.to_thread(sample_of, view.picture, view.reading.stock))
         except CommandEnded as error:
             self._publish_problem(f"{error.message} ({error.remedy})" if error.remedy else error.message)
         except Exception:  # noqa: BLE001  a defect of ours: the last view stays, and the next reading may succeed
             logger.exception("the cluster could not be read")
             self._publish_problem("the reading failed: the log of the dashboard says why")
         self._read_at = time.monotonic()
-        self._first_view_or_end.set()
         self._reading_seconds = self._read_at - begun
         self._live.wake()
 
@@ -298,12 +305,12 @@ class Dashboard:
         end = time.monotonic() + self._search
         return with_reasons(view, lambda: time.monotonic() > end)
 
-    def _page_handler(self, show: _Shower, *, whole: bool = True) -> _Handler:
+    def _page_handler(self, show: _Shower, *, reasons: bool = False) -> _Handler:
         """Return a handler that answers with the page for the sender, the login form, or the reason why the cluster could not be read."""
 
         async def answer(request: Request) -> Reply:
             try:
-                view = await self._view_for(request, whole=whole)
+                view = await self._view_for(request, reasons=reasons)
             except _NoToken:
                 return _ask_for_token()
             if view is not None:
@@ -313,16 +320,16 @@ class Dashboard:
 
         return answer
 
-    def _json_handler(self, write: _Shower) -> _Handler:
+    def _json_handler(self, write: _Shower, *, reasons: bool = False) -> _Handler:
         """Return a handler that answers with the JSON of what the sender may see, or with an error."""
 
         async def answer(request: Request) -> Reply:
-            view = await self._view_for(request)
+            view = await self._view_for(request, reasons=reasons)
             return _answer({"error": self._problem}, 503) if view is None else await write(view, request)
 
         return answer
 
-    def _page(self, write: _Writer, *, whole: bool = True, about: str = "") -> _Handler:
+    def _page(self, write: _Writer, *, reasons: bool = False, about: str = "") -> _Handler:
         async def answer(view: DashboardView, request: Request) -> Reply:
             view = await self._with_events(view, about, request)
             page_ = await asyncio.to_thread(write, view, request)
@@ -332,7 +339,7 @@ class Dashboard:
             nothing = el("p", why, link("Look at the fleet"))
             return html(pages.layout("Not found", view, nothing), 404)
 
-        return self._page_handler(answer, whole=whole)
+        return self._page_handler(answer, reasons=reasons)
 
     async def _with_events(self, view: DashboardView, kind: str, request: Request) -> DashboardView:
         """Add the events of the object that the address names, if the viewer may see the object."""
@@ -365,7 +372,7 @@ class Dashboard:
                 else _answer({"error": "the object did not exist when the cluster was read"}, 404)
             )
 
-        return self._json_handler(answer)
+        return self._json_handler(answer, reasons=endpoint.type is api.WaitingShown)
 
     async def _what_if(self, view: DashboardView, request: Request) -> Reply:
         """Answer the question in a form or in an address. Nothing is created."""
@@ -387,10 +394,9 @@ class Dashboard:
         return _answer(shown)
 
     async def _answer(self, view: DashboardView, question: WhatIfQuestion) -> WhatIf:
-        """Answer a question. Only one is answered at a time, because each may take as long as a first page."""
-        async with self._question_lock:
+        async with self._turns.turn(view.viewer):
             end = time.monotonic() + self._search
-            return await asyncio.to_thread(what_if, view, question, lambda: time.monotonic() > end)
+            return await finish_in_thread(what_if, view, question, lambda: time.monotonic() > end)
 
     async def _show_history(self, view: DashboardView, request: Request) -> Reply:
         days, lines, problem = await self._days_of_history(view, request)

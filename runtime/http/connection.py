@@ -86,6 +86,8 @@ class Limits(NamedTuple):
     # To make room, connections that have had no request or have been idle for this long are closed before others.
     settled: float = 2.0
     flush: float = 5.0
+    # Whether the handler is cancelled when its peer disconnects.
+    cancels_on_close: bool = False
 
 
 class ConnectionPhase(IntEnum):
@@ -138,6 +140,7 @@ class PeerConnection(BaseProtocol):
         self._is_body_unread = False
         self.received = 0  # bytes of a body that is not answered yet, counted in `Listener.body_bytes`
         self._closes_after_answer = False
+        self._answer_task: asyncio.Task[None] | None = None  # cancelled when the peer disconnects
         self._is_outdated = False  # whether the listener has a new TLS context
 
     # ---- callbacks of the event loop
@@ -156,6 +159,8 @@ class PeerConnection(BaseProtocol):
         if self.phase is not ConnectionPhase.ANSWER:  # else the queue or the handler still has the body
             self._count_body(0)
         self.phase = ConnectionPhase.CLOSED
+        if self._answer_task is not None:
+            self._answer_task.cancel()
         self._listener.forget(self)
 
     def data_received(self, data: bytes) -> None:
@@ -283,7 +288,8 @@ class PeerConnection(BaseProtocol):
             if reply is not None and self.phase is ConnectionPhase.ANSWER:
                 self._reply(reply)
 
-        self._listener.run_task(wait())
+        task = self._listener.run_task(wait())
+        self._answer_task = task if self._listener.limits.cancels_on_close else None
 
     def _reply(self, reply: Reply) -> None:
         """Write a reply, and wait for the next request or close."""

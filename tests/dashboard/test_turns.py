@@ -1,0 +1,94 @@
+"""Viewers take turns: one account's questions delay another account by one question, and questions that nobody waits for are dropped."""
+
+import asyncio
+import threading
+
+import aiohttp
+import pytest
+
+from dashboard import server
+from dashboard.whatif import WhatIf
+from tests.dashboard.test_login import bearer_header, login_session
+from tests.limits import PATIENCE
+from tests.waiting import until
+
+QUESTION = "/api/v1/what-if?add=n0%3D2"
+
+
+class Questions:
+    """Replaces `what_if`: records the accounts of the questions that begin, and answers when `release` is set."""
+
+    def __init__(self, monkeypatch):
+        self.accounts, self.release = [], threading.Event()
+        monkeypatch.setattr(server, "what_if", self._answer)
+
+    def _answer(self, view, *_):
+        self.accounts.append(view.viewer)
+        assert self.release.wait(PATIENCE)
+        return WhatIf(pods=(), placed=0)
+
+
+async def ask(session, account):
+    async with session.get(QUESTION, headers=bearer_header(account)) as answer:
+        return answer.status
+
+
+async def ask_all(session, questions, *accounts):
+    """Ask a question of each account, one after another; return their tasks."""
+    tasks = []
+    for account in accounts:
+        tasks.append(asyncio.create_task(ask(session, account)))
+        await asyncio.sleep(0.05)
+    await until(lambda: questions.accounts)
+    return tasks
+
+
+async def test_accounts_take_turns_and_an_account_has_at_most_two_waiting_questions(monkeypatch):
+    questions = Questions(monkeypatch)
+    async with asyncio.timeout(PATIENCE), login_session() as session:
+        flood = await ask_all(session, questions, *["all"] * 20)
+        await until(lambda: sum(task.done() for task in flood) == 17)
+        others = await ask_all(session, questions, "mine", "secret")
+        questions.release.set()
+        assert sorted([await task for task in flood]) == [200] * 3 + [429] * 17
+        assert [await task for task in others] == [200, 200]
+        assert questions.accounts == ["all", "mine", "secret", "all", "all"]
+        assert await ask(session, "all") == 200
+
+
+async def test_questions_of_closed_connections_are_dropped(monkeypatch):
+    questions = Questions(monkeypatch)
+    async with asyncio.timeout(PATIENCE), login_session() as session:
+        first = await ask_all(session, questions, "mine")
+        async with aiohttp.ClientSession(session._base_url) as leaving_session:
+            closed = await ask_all(leaving_session, questions, "all", "all", "all")
+            for task in closed:
+                task.cancel()
+        await asyncio.wait(closed)
+        last = await ask_all(session, questions, "secret")
+        questions.release.set()
+        assert await asyncio.gather(*first, *last) == [200, 200]
+        assert questions.accounts == ["mine", "secret"]
+
+
+async def test_no_question_begins_before_the_thread_of_a_closed_connection_ends(monkeypatch):
+    questions = Questions(monkeypatch)
+    async with asyncio.timeout(PATIENCE), login_session() as session:
+        [closed] = await ask_all(session, questions, "mine")
+        closed.cancel()
+        [waiting] = await ask_all(session, questions, "secret")
+        assert questions.accounts == ["mine"]
+        questions.release.set()
+        assert await waiting == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/waiting", "/api/v1/waiting", "/namespaces/mine", "/pods/mine/wants", "/api/v1/fleet"])  # fmt: skip
+@pytest.mark.parametrize("account", ["mine", "all"])
+async def test_only_pages_that_show_reasons_search_for_them(monkeypatch, path, account):
+    searches, find_reasons = [], server.with_reasons
+    monkeypatch.setattr(server, "with_reasons", lambda *arguments: searches.append(1) or find_reasons(*arguments))
+    async with asyncio.timeout(PATIENCE), login_session() as session:
+        for _ in range(2):
+            async with session.get(path, headers=bearer_header(account)) as answer:
+                assert answer.status == 200
+    assert len(searches) == ("waiting" in path or "namespaces" in path)
