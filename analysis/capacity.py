@@ -26,7 +26,15 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 # The states of a device, in the order in which they are shown.
-STATES = ("free", "shared", "held", "plugin", "blocked", "unknown")
+STATE_TEXTS = {
+    "free": "free",
+    "shared": "shared, with room left",
+    "held": "held",
+    "plugin": "held through a device plugin",
+    "blocked": "not available while its neighbours are held",
+    "unknown": "not known, as not all claims were read",
+}
+STATES = tuple(STATE_TEXTS)
 PLUGIN = "plugin"  # the state of devices that a device plugin has allocated
 UNKNOWN = "unknown"
 # The roles of keys that request a part of a device.

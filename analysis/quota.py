@@ -27,7 +27,7 @@ from dra.texts import list_first
 from dra.validation import name
 from dra.wire import WireError, convert
 from rendering.exits import CommandFailed
-from rendering.report import Rows, amount_bar
+from rendering.report import Rows
 from webhook.admission import decide_object, future_claims_of_pod
 from webhook.translate import namespace_of
 
@@ -165,11 +165,10 @@ def necessary(reading: Reading, namespace: str) -> Reading:
 def tables(quotas: Iterable[QuotaReport], holders: int | None = None) -> Iterator[Part]:
     """Make the tables of a report: a row for each line of each quota, with up to `holders` holders of its devices."""
     for quota in quotas:
-        head = ["Line", "", "Hard", "Used", "Pending", "Remaining", *(["Holders"] if holders else [])]
+        head = ["Line", "Hard", "Used", "Pending", "Remaining", *(["Holders"] if holders else [])]
         rows: list[list[Cell]] = []
         for line in quota.lines:
-            bar = amount_bar(line.hard, line.used, line.pending)
-            row: list[Cell] = [line.key, bar, line.hard, line.used, line.pending, line.remaining]
+            row: list[Cell] = [line.key, line.hard, line.used, line.pending, line.remaining]
             if holders:
                 texts = [
                     f"{holder.amount}: {holder.claim}{f' of {list_first(holder.pods, _NAMED)}' if holder.pods else ''}"

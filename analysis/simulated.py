@@ -1,12 +1,10 @@
-"""`drawbridge simulate`: its input, its changes to the fleet, and its results as a picture and as a report."""
+"""`drawbridge simulate`: its input, its changes to the fleet, and its report."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from allocator.reasons import loss
-from allocator.reports import device_reports
 from allocator.simulation import PodOutcome, Snapshot, with_more_nodes, without_nodes
 from analysis.arrivals import brings_pods
 from analysis.configuration import KIND as CONFIGURATION_KIND
@@ -16,8 +14,7 @@ from analysis.naming import refuse_unknown_node
 from analysis.outlook import arriving, beside
 from dra.texts import count_of
 from rendering.exits import Broken, MissingObject
-from rendering.html import Html, fleet, squares, text_of_counts
-from rendering.report import Drawn, Report, Rows, striped
+from rendering.report import Report, Rows
 from webhook.names import API_VERSION
 from webhook.state import is_component
 
@@ -26,15 +23,10 @@ if TYPE_CHECKING:
 
     from allocator.simulation import Simulation
     from analysis.loading import Reading, Unread
-    from dra.stock import Stock
     from webhook.state import State
-
-    # A node, and its devices by state and title.
-    _Row = tuple[str, list[tuple[str, str]]]
 
 MAX_ADDED = 1000  # nodes
 _DIGITS = 6  # of N in NODE=N
-_DRAWN_NODES = 100
 _REASONS = 6  # shown for a pod
 
 
@@ -83,52 +75,14 @@ def refuse_unknown_nodes(names: Sequence[str], snapshot: Snapshot) -> None:
         raise Broken(error.message, error.remedy) from None
 
 
-def draw_fleet(simulation: Simulation, stock: Stock) -> str:
-    """Draw the nodes and their devices after the simulation."""
-    rows, more = _fleet(simulation, stock)
-    return fleet(rows, more)
-
-
-def _fleet(simulation: Simulation, stock: Stock) -> tuple[list[_Row], int]:
-    """List the nodes with newly placed pods, then the others, and count those beyond the limit."""
-    pod_of = {device: pod.pod for pod in simulation.pods for device in pod.devices}
-    used = {pod.node for pod in simulation.pods}
-    rows: list[_Row] = []
-    more = 0
-    for name in sorted(stock.nodes, key=lambda node: (node not in used, node)):
-        if len(rows) == _DRAWN_NODES:
-            more += 1
-            continue
-        devices: list[tuple[str, str]] = []
-        for reported in device_reports(stock, name):
-            device = f"{reported.driver}/{reported.pool}/{reported.device}"
-            pod = pod_of.get(device, "")
-            devices.append(
-                ("given", f"{device}: {pod}") if pod else (reported.state.value, f"{device}: {reported.state}")
-            )
-        if devices:
-            rows.append((name, devices))
-    return rows, more
-
-
-def report(simulation: Simulation, strategy: str, stock: Stock) -> Report:
+def report(simulation: Simulation, strategy: str) -> Report:
     """Report on the simulation of a snapshot."""
     totals = simulation.totals
-    verdicts = (("feasible", totals.placed), ("infeasible", totals.unschedulable), ("undecided", totals.undecided))
     without = [(pod.pod, reasons_of(pod)) for pod in simulation.pods if pod.node is None]
     placed = [(pod.pod, pod.node, devices_of(pod)) for pod in simulation.pods if pod.node is not None]
-    rows, more = _fleet(simulation, stock)
-    drawn: list[tuple[str, Drawn]] = []
-    for name, devices in rows:
-        words = text_of_counts(Counter(state for state, _ in devices))
-        drawn.append((name, Drawn(squares(devices), words)))
-    if more:
-        drawn.append((f"and {count_of(more, 'node')} more", Drawn(Html())))
     parts = (
-        striped({state: number for state, number in verdicts if number}),
         Rows(("Pod", "Why"), without, "Not placed"),
         Rows(("Pod", "Node", "Devices"), placed, "Placed"),
-        Rows(("Node", "Devices"), drawn, "Devices; G: allocated by the simulation"),
     )
     summary = (
         f"{totals.placed} of {count_of(totals.pods, 'pod')} placed ({strategy}), "

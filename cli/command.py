@@ -44,15 +44,6 @@ _PLAIN_TYPES = {
 }
 
 
-# The environment variables of every command, for the manual page.
-ENVIRONMENT = {
-    "NO_COLOR": "no colours, unless --color always",
-    "TERM": "`dumb` disables colours",
-    "COLUMNS": "the width of the terminal",
-    "KUBECONFIG": "the kubeconfig, unless --kubeconfig is given",
-}
-
-
 def declare(
     name: str, *, empty: Mapping[str, Any] | None = None, examples: Sequence[str] = (), **settings: Any
 ) -> Callable[[_Body], Command]:

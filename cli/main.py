@@ -46,8 +46,6 @@ GROUPS = {
         "uninstall": "Remove drawbridge from a cluster, and list what stays.",
         "schema": "Print the JSON schema of the configuration or of an output.",
         "completion": "Print a script that completes drawbridge in bash, zsh or fish.",
-        "man": "Print the manual page.",
-        "help": "Print the help of a command or a topic.",
         "version": "Print the version, and the versions of Kubernetes it knows.",
     },
     "Servers": {

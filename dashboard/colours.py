@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from analysis.capacity import STATES, count_devices
-from rendering.html import STATE_TEXTS
+from analysis.capacity import STATE_TEXTS, STATES, count_devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -8,14 +8,14 @@ import msgspec
 
 from allocator.strategies import room, scale_of, units
 from dashboard.colours import text_of
-from rendering.html import concatenated, el, link, strip, table
+from dashboard.html import concatenated, el, link, strip, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from dashboard.html import Html
     from dra.objects import Device, DeviceRequestAllocationResult
     from dra.stock import Stock
-    from rendering.html import Html
 
 # Where a device is plugged in, the nearest first.
 _PLACES: Final = (

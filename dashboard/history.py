@@ -13,17 +13,17 @@ from msgspec.structs import replace
 
 from allocator.strategies import fragmentation, room, units_of
 from analysis.capacity import count_devices, in_use
+from dashboard.html import el
 from dashboard.lines import WAITING, Line, draw
 from dashboard.timeline import ago
 from dra.raw import moment
-from rendering.html import el
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from dashboard.html import Html
     from dashboard.picture import Picture
     from dra.stock import Stock
-    from rendering.html import Html
 
 DAY, APART = 86400.0, 60.0  # seconds: how long a sample is kept, and the shortest time between two samples
 

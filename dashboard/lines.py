@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rendering.html import chart, el, table
+from dashboard.html import chart, el, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rendering.html import Html
+    from dashboard.html import Html
 
 WAITING = "Pods waiting"
 _ROWS = 24

@@ -9,8 +9,8 @@ import msgspec
 
 from allocator.pods import requested_devices
 from analysis import survey
-from rendering.html import el, link, table, text_of_counts
-from rendering.report import Drawn, Rows, part_as_html
+from dashboard.html import el, link, part_as_html, table, text_of_counts
+from rendering.report import Rows
 from webhook import names
 from webhook.dialects import Outcome
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from analysis.loading import Reading
     from analysis.survey import Overview
+    from dashboard.html import Html
     from dra.objects import Pod
-    from rendering.html import Html
 
 MAX_ROWS = 100
 _COMMAND = "drawbridge survey"
@@ -109,8 +109,6 @@ def page_of(overview: Overview, mechanisms: Mapping[str, int]) -> Iterator[Html]
         )
         yield from _remaining_rows(rows)
     for part in survey_report.parts:
-        if isinstance(part, Drawn):  # the table that follows has the same numbers
-            continue
         if isinstance(part, Rows):
             listed = list(part.rows)
             yield part_as_html(msgspec.structs.replace(part, rows=listed[:MAX_ROWS]))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from allocator.strategies import DEFAULT
 from analysis import explain
-from analysis.capacity import count_devices, in_use
+from analysis.capacity import STATE_TEXTS, count_devices, in_use
 from analysis.matrix import group_equal, report
 from analysis.naming import find_device
 from analysis.quota import tables
@@ -18,21 +18,23 @@ from dashboard.colours import CHOICES, STATE, attributes_of, colours_of
 from dashboard.hardware import hardware_of
 from dashboard.hardware import page_of as to_scale
 from dashboard.history import page_of as history_of
+from dashboard.html import Html, area, bar, concatenated, el, lines, link, part_as_html, squares, table, text_of_counts
 from dashboard.lines import draw
 from dashboard.move import mechanisms_of, page_of
 from dashboard.picture import devices_by_namespace, labels_of, reading_of, shelves, value_of
 from dashboard.timeline import ago, steps_of, steps_of_claim
 from dashboard.waiting import pod_story, reasons
+from dra.quantity import Quantity
 from dra.raw import moment
 from dra.texts import count_of, list_first
 from dra.wire import builtins
 from rendering.exits import MissingObject
-from rendering.html import STATE_TEXTS, Html, area, bar, concatenated, el, lines, link, squares, table, text_of_counts
-from rendering.report import part_as_html
+from rendering.report import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from allocator.quota import QuotaReport
     from analysis.capacity import DeviceHeld, NodeDevices
     from analysis.survey import Overview
     from dashboard.colours import Colours
@@ -391,8 +393,27 @@ def quota(view: DashboardView) -> Html:
             el("p", "There is no DeviceQuota, so the use of devices is not limited (docs/configuration.md#quotas)."),
             current="quota",
         )
-    parts = map(part_as_html, tables(view.picture.quotas[:NODES_A_PAGE], _HOLDERS))
+    parts = _quota_tables(view.picture.quotas[:NODES_A_PAGE], _HOLDERS)
     return layout("Quota", view, *parts, _remaining_rows(view.picture.quotas), current="quota")
+
+
+def _quota_tables(quotas: Iterable[QuotaReport], holders: int | None = None) -> Iterator[Html]:
+    """Write the tables of quotas, with a bar for each line."""
+    for quota in quotas:
+        for part in tables((quota,), holders):
+            if not isinstance(part, Rows):
+                yield part_as_html(part)
+                continue
+            bars = (_usage_bar(line.hard, line.used, line.pending) for line in quota.lines)
+            rows = [(key, drawn, *cells) for (key, *cells), drawn in zip(part.rows, bars, strict=True)]
+            yield part_as_html(Rows((part.head[0], "", *part.head[1:]), rows, part.title))
+
+
+def _usage_bar(hard: str, used: str, pending: str) -> Html:
+    """Draw the used and the pending part of an amount as a bar."""
+    hard_amount, used_amount, pending_amount = (Quantity.parse(amount).nano for amount in (hard, used, pending))
+    counts = {"held": used_amount, "given": pending_amount, "free": max(hard_amount - used_amount - pending_amount, 0)}
+    return bar(counts, f"{used} of {hard} used{f', {pending} requested' if pending_amount else ''}")
 
 
 def pod(view: DashboardView, key: str) -> Html | None:
@@ -523,7 +544,7 @@ def namespace(view: DashboardView, name: str) -> Html:
             *_by_reason(queued),
         ]
     quotas = [quota for quota in view.picture.quotas if quota.quota.partition("/")[0] == name]
-    parts += map(part_as_html, tables(quotas[:NODES_A_PAGE]))
+    parts += _quota_tables(quotas[:NODES_A_PAGE])
     return layout(f"Namespace {name}", view, *parts, _remaining_rows(quotas))
 
 

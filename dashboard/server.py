@@ -18,6 +18,7 @@ from cluster.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dashboard import api, pages, tenants
 from dashboard.events import Events, events_in, read_events, shown
 from dashboard.history import Samples, sample_of
+from dashboard.html import STYLE, el, link
 from dashboard.live import LASTS as LISTENING
 from dashboard.live import SCRIPT, Live
 from dashboard.login import COOKIE, LASTS, Viewer, logger
@@ -28,7 +29,6 @@ from dashboard.turns import Turns, finish_in_thread
 from dashboard.waiting import waits_for_node
 from dashboard.whatif import Unanswerable, WhatIfQuestion, what_if
 from rendering.exits import CommandEnded
-from rendering.html import STYLE, el, link
 from runtime.http import Limits, Refused, Reply, Route, Site, html
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from analysis.survey import Overview
     from cluster.objects import Event
     from cluster.protocol import Cluster
+    from dashboard.html import Html
     from dashboard.lines import Line
     from dashboard.login import Login
     from dashboard.prometheus import Prometheus
     from dashboard.whatif import WhatIf
     from dra.objects import Pod, ResourceClaim
-    from rendering.html import Html
     from runtime.http import Request
 
     _Handler = Callable[[Request], Awaitable[Reply]]

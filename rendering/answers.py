@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from cluster.manifests import InputProblem
     from rendering.formats import ObjectFindings
-    from rendering.report import Report, Rows
+    from rendering.report import Report
 
 
 class NotRead(Protocol):
@@ -83,38 +83,28 @@ def write(
     document: Callable[[], Mapping[str, Any]],
     *,
     findings: Callable[[], Sequence[ObjectFindings]] = tuple,
-    table: Callable[[], Rows] | None = None,
-    picture: Callable[[], str] = str,
     unread: Sequence[NotRead] | None = None,
 ) -> None:
     """Write an answer in a format of `-o`. Only the function that this format needs is called.
 
-    Text, Markdown and HTML are made from the report, and JSON from the document. CSV is the table, or the report's only table. SARIF,
-    annotations and JUnit are made from the findings. SVG is the picture. `unread` are the kinds that could not be read.
+    Text and Markdown are made from the report, JSON from the document, and SARIF, annotations and JUnit from the findings. `unread` are
+    the kinds that could not be read.
     """
     from rendering import formats
-    from rendering.report import Rows, as_csv
 
-    if output_format not in ("json", "html", "markdown"):
+    if output_format not in ("json", "markdown"):
         for unread_kind in unread or ():
             warn(f"not read: {unread_kind.kind}: {unread_kind.reason}")
     match output_format:
         case "json":
             unread_kinds = [{"kind": unread_kind.kind, "reason": unread_kind.reason} for unread_kind in unread or ()]
             write_json({**document(), **({} if unread is None else {"unread": unread_kinds})})
-        case "csv":
-            [csv_table] = [table()] if table else [part for part in report().parts if isinstance(part, Rows)]
-            click.echo(as_csv(csv_table), nl=False)
-        case "svg":
-            click.echo(picture(), nl=False)
         case "sarif" | "github" | "junit":
             ctx = click.get_current_context()
             if text := formats.for_hosts(output_format, findings(), str(ctx.info_name), errors_of(ctx)):
                 click.echo(text)
-        case "html" | "markdown":
-            _write_page(
-                output_format, report(), [(unread_kind.kind, unread_kind.reason) for unread_kind in unread or ()]
-            )
+        case "markdown":
+            _write_markdown(report(), [(unread_kind.kind, unread_kind.reason) for unread_kind in unread or ()])
         case _:
             print_report(report())
 
@@ -135,12 +125,11 @@ def print_report(report: Report) -> None:
         last, has_titles = lines[-1], has_titles or bool(title)
 
 
-def _write_page(output_format: str, report: Report, unread: Sequence[tuple[str, str]]) -> None:
-    """Print a report as `-o html` or `-o markdown`, with a table of the unread input at its end."""
+def _write_markdown(report: Report, unread: Sequence[tuple[str, str]]) -> None:
+    """Print a report as Markdown, with a table of the unread input at its end."""
     from msgspec.structs import replace
 
-    from rendering.report import Rows, as_html, as_markdown
-    from webhook.names import VERSION
+    from rendering.report import Rows, as_markdown
 
     ctx = click.get_current_context()
     places = [
@@ -148,12 +137,7 @@ def _write_page(output_format: str, report: Report, unread: Sequence[tuple[str, 
         for error in errors_of(ctx)
     ]
     unreadable = Rows(("Where", "Problem"), [*unread, *places], "Not read, so this report may be incomplete")
-    with_unread = replace(report, parts=(*report.parts, unreadable))
-    if output_format == "html":
-        text = as_html(with_unread, f"Written by drawbridge {ctx.info_name}, version {VERSION}.")
-    else:
-        text = as_markdown(with_unread)
-    click.echo(text, nl=False)
+    click.echo(as_markdown(replace(report, parts=(*report.parts, unreadable))), nl=False)
 
 
 def as_dict(problem: InputProblem) -> dict[str, Any]:

@@ -9,22 +9,9 @@ class Exit(IntEnum):
     """The exit codes of all commands."""
 
     FINE = 0
-    REFUSED = 1
-    BROKEN = 2
-    UNDECIDED = 3
-
-    @property
-    def meaning(self) -> str:
-        """Return the line about this code for the manual page."""
-        return _MEANINGS[self]
-
-
-_MEANINGS = {
-    Exit.FINE: "success",
-    Exit.REFUSED: "refused, infeasible, or findings at or above --fail-on",
-    Exit.BROKEN: "invalid input or usage",
-    Exit.UNDECIDED: "no decision was reached, or the environment failed",
-}
+    REFUSED = 1  # refused, infeasible, or findings at or above --fail-on
+    BROKEN = 2  # invalid input or usage
+    UNDECIDED = 3  # no decision was reached, or the environment failed
 
 
 class CommandEnded(Exception):  # noqa: N818  not always an error of ours

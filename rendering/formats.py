@@ -15,7 +15,7 @@ import msgspec
 from dra.finding import Finding, Place, Severity
 from dra.validation import CODES, FindingCode, shape
 from rendering.exits import Broken
-from rendering.report import Marked, Own, Report, Rows, Why, striped
+from rendering.report import Marked, Own, Report, Rows, Why
 from rendering.terminal import escaped_in_json, printable
 from webhook.names import VERSION
 
@@ -223,9 +223,7 @@ def as_json(checked: Sequence[ObjectFindings]) -> list[dict[str, Any]]:
 
 def report(title: str, checked: Sequence[ObjectFindings], summary: str, notes: Notes = MappingProxyType({})) -> Report:
     """Make the report of findings, in the order of the input; `notes` are lines below a finding."""
-    severities = _severities(checked)
-    counts = {severity.value: severities[severity] for severity in Severity if severities[severity]}
-    return Report(title, (striped(counts) if counts else "", table(checked, notes)), summary)
+    return Report(title, ("", table(checked, notes)), summary)
 
 
 def table(checked: Sequence[ObjectFindings], notes: Notes = MappingProxyType({}), title: str = "") -> Rows:

@@ -1,47 +1,25 @@
-"""The report of a command, as a value; and its text for a terminal, as one self-contained HTML file, as Markdown, or as CSV.
-
-The page has no scripts and loads no resources; a Content-Security-Policy forbids both. Equal reports give equal texts.
-A spreadsheet takes a CSV cell that begins with =, +, - or @ for a formula, and runs it. An apostrophe before such a cell prevents this.
-"""
+"""The report of a command, as a value; and its text for a terminal, or as Markdown. Equal reports give equal texts."""
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from html import escape
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
-from dra.quantity import Quantity
-from rendering.html import STYLE, Html, bar, concatenated, el, lines, table
 from rendering.terminal import aligned, printable
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 # Markup of Markdown inside a line, at its beginning, and code fences.
 _MARKUP: Final = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _OPENING: Final = re.compile(r"^( *)(?:([#+=-])|(\d+)([.)]))")
 _FENCE: Final = re.compile("`{3,}")
-_REPEATED: Final = 1024  # cells that are cached
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _BELOW: Final = " " * 6
 
 
-class Drawn(msgspec.Struct, frozen=True):
-    """A picture, and the words that a terminal shows instead."""
-
-    drawing: Html
-    words: str = ""
-
-
 class Marked(msgspec.Struct, frozen=True):
-    """An outcome or a severity, in its colour."""
+    """An outcome or a severity, which the dashboard shows in its colour."""
 
     state: str
 
@@ -66,7 +44,7 @@ class Why(msgspec.Struct, frozen=True):
 
 
 # A tuple has one text per line. A terminal prints its first text in the row, and the others below the row.
-Cell = str | int | Drawn | Marked | CodeSpan | Own | Why | tuple[str | Own, ...]
+Cell = str | int | Marked | CodeSpan | Own | Why | tuple[str | Own, ...]
 
 
 class Rows(msgspec.Struct, frozen=True):
@@ -86,14 +64,14 @@ class Screen(msgspec.Struct, frozen=True):
 
 
 # A str or a text of our own is a paragraph.
-Part = str | Own | Rows | Screen | Drawn
+Part = str | Own | Rows | Screen
 
 
 class Report(msgspec.Struct, frozen=True):
     """The report of a command.
 
-    A page begins with the summary; on a terminal the summary is last. If `full` has lines, a terminal shows them instead of the parts, and
-    a page shows them after the parts.
+    Markdown begins with the summary; on a terminal the summary is last. If `full` has lines, a terminal shows them instead of the parts, and
+    Markdown shows them after the parts.
     """
 
     title: str
@@ -102,87 +80,9 @@ class Report(msgspec.Struct, frozen=True):
     full: Sequence[str] = ()
 
 
-def amount_bar(hard: str, used: str, requested: str = "0") -> Drawn:
-    """Draw the used and the additionally requested part of an amount as a bar."""
-    hard_amount, used_amount, requested_amount = (Quantity.parse(amount).nano for amount in (hard, used, requested))
-    words = f"{used} of {hard} used{f', {requested} requested' if requested_amount else ''}"
-    return Drawn(
-        bar(
-            {
-                "held": used_amount,
-                "given": requested_amount,
-                "free": max(hard_amount - used_amount - requested_amount, 0),
-            },
-            words,
-        ),
-        words,
-    )
-
-
-def striped(counts: Mapping[str, int]) -> Drawn:
-    """Draw counts as one bar."""
-    return Drawn(bar(counts))
-
-
-def as_html(report: Report, source: str) -> str:
-    """Write one self-contained HTML file; `source` is its footer."""
-    body = el(
-        "body",
-        el("header", el("strong", "drawbridge")),
-        el("main", el("h1", report.title), *map(part_as_html, _page_parts(report))),
-        el("footer", source),
-    )
-    head = el(
-        "head",
-        el("meta", charset="utf-8"),
-        el("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        el("title", f"{report.title} · drawbridge"),
-        el("style", Html(STYLE)),
-    )
-    return f"<!doctype html>\n{el('html', head, body, lang='en')}\n"
-
-
 def _page_parts(report: Report) -> Sequence[Part]:
     full = (Screen(report.full, "In full"),) if report.full else ()
     return (report.summary, *report.parts, *full)
-
-
-def part_as_html(part: Part) -> Html:
-    match part:
-        case str():
-            return el("p", part) if part else Html()
-        case Own():
-            return el("p", part.text)
-        case Drawn():
-            return el("div", part.drawing, class_="wide", tabindex="0")
-        case Screen():
-            return concatenated((_title(part.title), lines(part.lines)))
-        case Rows():
-            body = [[_html_cell(cell) for cell in row] for row in part.rows]
-            return concatenated((_title(part.title), table(part.head, body))) if body else Html()
-
-
-def _title(title: str) -> Html:
-    return el("h2", title) if title else Html()
-
-
-def _html_cell(cell: Cell) -> object:
-    match cell:
-        case Drawn():
-            return cell.drawing
-        case Marked():
-            return el("b", cell.state, class_=cell.state)
-        case CodeSpan():
-            return el("code", cell.name)
-        case Own():
-            return cell.text
-        case Why():
-            return concatenated((cell.reason, el("br"), el("small", cell.remedy))) if cell.remedy else cell.reason
-        case tuple():
-            return concatenated(part for text in filter(None, map(_text_of, cell)) for part in (text, el("br")))
-        case _:
-            return cell
 
 
 def as_markdown(report: Report) -> str:
@@ -197,8 +97,6 @@ def _part_as_markdown(part: Part) -> str:
             return inline(part)
         case Own():
             return part.text
-        case Drawn():
-            return inline(part.words)
         case Screen():
             shown = [printable(line) for line in part.lines]
             longest = max((len(ticks) for line in shown for ticks in _FENCE.findall(line)), default=2)
@@ -246,23 +144,15 @@ def as_text(report: Report) -> Iterator[tuple[str, Sequence[str]]]:
                 yield part.title, part.lines or (_aligned(part) if part.rows else ())
             case Screen():
                 yield part.title, part.lines
-            case Drawn():
-                continue
             case _:
                 yield "", (_text_of(part),)
     yield "", (report.summary,)
 
 
 def _aligned(part: Rows) -> Sequence[str]:
-    """Write a table without its pictures. The second and further texts of a cell are below the row. Omit a table that has only names and pictures."""
+    """Write a table without its empty columns. The second and further texts of a cell are below the row."""
     columns = list(zip(*part.rows, strict=True))
-    shown_columns = [
-        index
-        for index, column in enumerate(columns)
-        if not isinstance(column[0], Drawn) and any(map(_first_text, column))
-    ]
-    if len(shown_columns) < min(len(columns), 2):
-        return ()
+    shown_columns = [index for index, column in enumerate(columns) if any(map(_first_text, column))]
     numbers = {index for index in shown_columns if isinstance(columns[index][0], int)}
     lines = aligned(
         [
@@ -294,32 +184,13 @@ def _texts_of(cell: Cell) -> tuple[str, ...]:
             return (_text_of(cell),)
 
 
-def _text_of(cell: str | Drawn | Marked | CodeSpan | Own) -> str:
+def _text_of(cell: str | Marked | CodeSpan | Own) -> str:
     match cell:
         case str():
             return cell
-        case Drawn():
-            return cell.words
         case Marked():
             return cell.state
         case CodeSpan():
             return cell.name
         case Own():
             return cell.text
-
-
-def as_csv(table: Rows) -> str:
-    """Write a table for a spreadsheet, with its head."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow(table.head)
-    harmless = lru_cache(_REPEATED, typed=True)(_harmless)  # a table repeats most of its cells
-    writer.writerows(map(harmless, row) for row in table.rows)
-    return out.getvalue()
-
-
-def _harmless(cell: Cell) -> str:
-    if cell == "" or isinstance(cell, int):
-        return str(cell)
-    text = printable(cell if isinstance(cell, str) else "; ".join(filter(None, _texts_of(cell))))
-    return f"'{text}" if text.startswith(_FORMULA) else text

@@ -4,7 +4,6 @@
 """
 
 import base64
-import csv
 import gc
 import json
 import re
@@ -327,17 +326,6 @@ def report(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     return Answer(outcome=match[1] if match else SILENT, refused=result.exit_code == 1)
 
 
-def table(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
-    """Read the CSV output of `survey`, which has a row for each key."""
-    rows = csv.DictReader(run("survey", *files(scene, folder), *options, "-o", "csv").stdout.splitlines())
-    rows_of_object = [row for row in rows if (row["kind"], row["name"]) == (scene.object["kind"], scene.name)]
-    keys = [{**row, "outcome": row["keyOutcome"]} for row in rows_of_object if row["keyOutcome"]]
-    refusals = [row["detail"] for row in keys if row["outcome"] == "refused"]
-    return answer_from_decisions(keys, refusals)._replace(
-        outcome=rows_of_object[0]["outcome"] or SILENT if rows_of_object else SILENT
-    )
-
-
 def sarif(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     """Read the SARIF output of `check`."""
     [sarif_run] = json.loads(run("check", *files(scene, folder, "--inventory"), *options, "-o", "sarif").stdout)["runs"]
@@ -362,7 +350,7 @@ COMMANDS: Sequence[Callable[[Scene, Path, Sequence[str]], Answer]] = (
 
 
 # Servers, and other output formats of the commands. Each random case runs one of them.
-OTHERS = (webhook, dashboard, report, table, sarif, demo)
+OTHERS = (webhook, dashboard, report, sarif, demo)
 
 
 def asked(*args: Any) -> Any:

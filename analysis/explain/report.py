@@ -1,10 +1,11 @@
-"""Makes a report of a story: a summary, pictures, and all lines that the terminal shows."""
+"""Makes a report of a story: a summary, tables, and all lines that the terminal shows."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from analysis.capacity import STATE_TEXTS
 from analysis.explain.screen import (
     screen_of_claim,
     screen_of_device,
@@ -13,16 +14,13 @@ from analysis.explain.screen import (
     screen_of_workload,
 )
 from analysis.explain.stories import DeviceStory, LoneClaimStory, PodStory, WorkloadStory
-from dra.quantity import Quantity
-from rendering.html import STATE_TEXTS, squares
-from rendering.report import Drawn, Part, Report, Rows, amount_bar, striped
+from rendering.report import Part, Report, Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from analysis.explain.stories import ClaimStory
     from analysis.loading import AssumedServer
-    from rendering.report import Cell
 
 Story = PodStory | WorkloadStory | LoneClaimStory | DeviceStory
 
@@ -61,8 +59,6 @@ def _claim_parts(story: PodStory | LoneClaimStory, claims: Iterable[ClaimStory])
         for group in story.prospect.groups:
             counts[group.verdict.value] += group.count
         yield Rows(("Nodes", "Verdict"), [(number, verdict) for verdict, number in counts.items()], "Where it could go")
-        if counts:
-            yield striped(counts)
         if story.prospect.nearest_fit:
             yield story.prospect.nearest_fit
         blockers = [
@@ -70,23 +66,17 @@ def _claim_parts(story: PodStory | LoneClaimStory, claims: Iterable[ClaimStory])
             for blocker in story.prospect.blockers
         ]
         yield Rows(("Node", "Who", "Devices", "Since"), blockers, "In the way")
-    quotas: list[Sequence[Cell]] = []
-    for use in story.quota:
-        drawn = amount_bar(use.hard, use.used, use.requested)
-        quotas.append((use.line, drawn, use.hard, use.used, use.requested, "yes" if use.exceeded else "no"))
-    yield Rows(("Line", "", "Hard", "Used", "Asked", "Beyond"), quotas, "Quota")
+    quotas = [(use.line, use.hard, use.used, use.requested, "yes" if use.exceeded else "no") for use in story.quota]
+    yield Rows(("Line", "Hard", "Used", "Asked", "Beyond"), quotas, "Quota")
 
 
 def _device_parts(story: DeviceStory) -> Iterator[Part]:
     state = STATE_TEXTS.get(story.state, story.state)
-    if story.state in STATE_TEXTS:
-        yield Drawn(squares([(story.state, state)]))
     yield f"{state}{f', on node {story.node}' if story.node else ''}"
     capacity = [
-        (name, amount_bar(whole, str(Quantity.parse(whole) - Quantity.parse(story.available[name]))), story.available[name], whole)
-        for name, whole in story.capacity.items() if name in story.available
-    ]  # fmt: skip
-    yield Rows(("Capacity", "", "Left", "Of"), capacity)
+        (name, story.available[name], whole) for name, whole in story.capacity.items() if name in story.available
+    ]
+    yield Rows(("Capacity", "Left", "Of"), capacity)
     holders = [
         (", ".join(holder.pods) or f"claim {holder.claim}", holder.since, ", ".join(f"{key}={amount}" for key, amount in holder.share.items()))
         for holder in story.holders

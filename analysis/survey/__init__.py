@@ -3,7 +3,7 @@
 from analysis.survey.fleet import DriverStock, PluginStock
 from analysis.survey.overview import Overview, SurveyScope, overview
 from analysis.survey.report import report
-from analysis.survey.rows import findings, table
+from analysis.survey.rows import findings
 from analysis.survey.verdicts import MoveReason
 
 __all__ = [
@@ -15,5 +15,4 @@ __all__ = [
     "findings",
     "overview",
     "report",
-    "table",
 ]

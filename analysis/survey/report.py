@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from analysis.survey.verdicts import MoveReason
 from dra.texts import count_of, joined, list_first
 from rendering import formats
-from rendering.report import Marked, Report, Rows, Screen, Why, striped
+from rendering.report import Marked, Report, Rows, Screen, Why
 from webhook.dialects import Outcome
 from webhook.translate import decides_outcome
 
@@ -79,7 +79,6 @@ def report(overview: Overview, *, whole: bool) -> Report:
                 sides.append((side.key, len(nodes), meaning, list_first(nodes, len(nodes) if whole else _NAMED)))
     used = ("Used by what moves", "Used by what stays", "Freed", "Stranded")
     parts: list[Part] = [
-        striped({outcome: number for outcome, number, _ in counted}),
         Rows(("Outcome", "Workloads", ""), outcomes),
         Rows(("Outcome", "Workloads", "Pods", "Key", "Why, and what to do"), reasons, "To decide"),
         *(Screen(lines, title) for title, lines in _network_declarations(overview.network)),
@@ -99,9 +98,9 @@ def report(overview: Overview, *, whole: bool) -> Report:
         title = f"Workloads of {namespace}{f' (mode {mode})' if mode else ''}"
         parts.append(Rows(("Outcome", "Workload", "Pods", "Requests"), rows, title))
         if remaining := len(workloads) - len(shown):
-            parts.append(f"... and {remaining:,} more, which `-o wide`, csv, json and html list")
+            parts.append(f"... and {remaining:,} more, which `-o wide` and `-o json` list")
     if not whole and (more := len(grouped) - _NAMESPACES) > 0:
-        parts.append(f"... and {count_of(more, 'more namespace')}, which `-o wide`, csv, json and html list")
+        parts.append(f"... and {count_of(more, 'more namespace')}, which `-o wide` and `-o json` list")
     server = f"Kubernetes {overview.server}: " if overview.server else ""
     read = f"{count_of(overview.objects, 'object')} read, among them {count_of(overview.pods, 'unfinished pod')}"
     workload_count = "no workload requests a device"

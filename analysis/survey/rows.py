@@ -1,8 +1,7 @@
-"""A survey by key: a row for each key for a spreadsheet, and findings for code hosts and test reports."""
+"""A survey as findings about keys, for code hosts and test reports."""
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from analysis.survey.report import why
@@ -11,47 +10,12 @@ from dra import codes
 from dra.finding import Finding, Place, Severity
 from dra.texts import joined
 from rendering import formats
-from rendering.report import Rows
 from webhook.dialects import Outcome
 from webhook.refusals import Code
 
 if TYPE_CHECKING:
     from analysis.survey.overview import Overview
     from analysis.survey.verdicts import Key
-
-_OF_WORKLOAD = (
-    "namespace",
-    "kind",
-    "name",
-    "outcome",
-    "potential_outcome",
-    "pods",
-    "running_pods",
-    "pods_with_claims",
-    "file",
-    "line",
-)
-_DECIDED = ("outcome", "potential_outcome", "mode", "code", "detail", "keep_reason", "until", "remedy")
-_OF_KEY = ("container", "dialect", "key", "amount", *_DECIDED)
-
-
-def table(overview: Overview) -> Rows:
-    """Make a row for each key, for a spreadsheet."""
-    rows: list[list[str | int]] = []
-    of_workload, of_key, none = attrgetter(*_OF_WORKLOAD), attrgetter(*_OF_KEY), [""] * len(_OF_KEY)
-    for workload in overview.workloads:
-        workload_cells = ["" if value is None else value for value in of_workload(workload)]
-        rows += [[*workload_cells, *of_key(key)] for key in workload.keys] or [[*workload_cells, *none]]
-    headings = [_camel(name) for name in _OF_WORKLOAD]
-    headings += [_camel(f"key_{name}" if name in _OF_WORKLOAD else name) for name in _OF_KEY]
-    return Rows(headings, rows)
-
-
-def _camel(name: str) -> str:
-    """Return a name as `-o json` writes it."""
-    first, *others = name.split("_")
-    return first + "".join(map(str.capitalize, others))
-
 
 # The code of an outcome, for keys whose decision has none. The code decides the severity.
 CODES = {

@@ -69,7 +69,7 @@ def _dump_rows(folder: Path) -> Iterator[Row]:
         file = folder / f"dump.{form}"
         write_dump(file)
         size = file.stat().st_size / 1e6
-        survey = (DRAWBRIDGE, "survey", "-f", str(file), "--fail-on", "never", "-o", "csv")
+        survey = (DRAWBRIDGE, "survey", "-f", str(file), "--fail-on", "never", "-o", "json")
         what = f"drawbridge survey of {DUMPED:,} pods ({form}, {size:.0f} MB)"
         seconds = median_seconds(lambda: run(*survey), runs=3, warmup=0)  # noqa: B023  called at once
         yield Row(what=what, unit="s", ours=seconds, target=target)

@@ -25,7 +25,7 @@ _LEVELS = ("error", "warning", "info")
 @options.inventory()
 @options.config()
 @options.mode_option()
-@options.output("text", "json", "sarif", "github", "junit", "markdown", "html", default="text")
+@options.output("text", "json", "sarif", "github", "junit", "markdown", default="text")
 @options.option(
     "--fail-on",
     "The least severe finding that makes the exit code 1.",

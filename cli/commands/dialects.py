@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 )
 @click.argument("names", metavar="[DIALECT|KEY]...", nargs=-1)
 @options.config("Show the keys as this DrawbridgeConfiguration names them.")
-@options.output("text", "json", "yaml", "markdown", "html", default="text")
+@options.output("text", "json", "yaml", "markdown", default="text")
 def command(names: tuple[str, ...], config: str, output: str) -> Exit:
     """List the legacy keys of all dialects or of the named dialects, or explain the named keys.
 

@@ -56,7 +56,7 @@ class RepairOutcome(NamedTuple):
 @options.option("--yes", "With --repair: do not ask.")
 @options.config()
 @options.cluster_access()
-@options.output("text", "json", "sarif", "github", "junit", "markdown", "html", default="text")
+@options.output("text", "json", "sarif", "github", "junit", "markdown", default="text")
 def command(
     *, files: tuple[str, ...], repair: bool, yes: bool, config: str, kubeconfig: str, context: str, output: str
 ) -> Exit:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 )
 @options.config()
 @options.server()
-@options.output("text", "json", "markdown", "html", default="text")
+@options.output("text", "json", "markdown", default="text")
 @click.pass_context
 def command(
     ctx: click.Context,

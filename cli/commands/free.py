@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from analysis.capacity import NodeDevices
 
-_DRAWN = 200  # nodes in a picture
 _NONE = "<none>"
 
 
@@ -36,7 +35,7 @@ _NONE = "<none>"
     help=options.INSTEAD_OF_CLUSTER,
 )
 @options.cluster_access()
-@options.output("text", "wide", "json", "csv", "svg", "markdown", "html", default="text")
+@options.output("text", "wide", "json", "markdown", default="text")
 def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, context: str, output: str) -> Exit:
     """List the devices of nodes: which are free, and since when a pod or claim holds each of the others.
 
@@ -47,27 +46,15 @@ def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, 
     from analysis.loading import HELD, Needs, read_dump, visit
     from cluster.resources import PODS
     from dra.wire import builtins
-    from rendering.html import fleet
 
     refuse_files_and_cluster(files, kubeconfig, context)
     reading = read_dump(files) if files else visit(kubeconfig, context, Needs((*HELD, PODS)))
     nodes = list(devices_of_nodes(names, reading))
 
-    def picture() -> str:
-        rows: list[tuple[str, list[tuple[str, str]]]] = []
-        for node in nodes[:_DRAWN]:
-            devices: list[tuple[str, str]] = []
-            for device in node.devices:
-                holders = ", ".join(", ".join(holder.pods) or f"claim {holder.claim}" for holder in device.holders)
-                devices.append((device.state, f"{device.device}: {device.state}{f', {holders}' if holders else ''}"))
-            rows.append((node.node, devices))
-        return fleet(rows, max(len(nodes) - _DRAWN, 0))
-
     write(
         output,
         lambda: _report(nodes, wide=output != "text"),
         lambda: {"nodes": builtins(nodes)},
-        picture=picture,
         unread=reading.unread,
     )
     return Exit.FINE

@@ -37,7 +37,7 @@ _SHOWN = 5  # the most reasons of a namespace in a report
 )
 @click.argument("logs", nargs=-1, metavar="[FILE|-]...")
 @options.namespaced("Only this namespace.")
-@options.output("text", "json", "csv", "markdown", "html", default="text")
+@options.output("text", "json", "markdown", default="text")
 def command(*, logs: tuple[str, ...], namespace: str, output: str) -> Exit:
     """Count the webhook's outcomes for the pods of each namespace, with the reasons.
 

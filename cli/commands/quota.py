@@ -22,7 +22,7 @@ _HOLDERS = 1000  # the most holders that are listed for one line of a quota
 )
 @options.cluster_access()
 @options.namespaced("Only quotas of this namespace.")
-@options.output("text", "wide", "json", "markdown", "html", default="text")
+@options.output("text", "wide", "json", "markdown", default="text")
 def command(*, files: tuple[str, ...], kubeconfig: str, context: str, namespace: str, output: str) -> Exit:
     """Show for each line of each DeviceQuota the amounts in use, of pods that wait for devices, and left.
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @options.cluster_access()
 @options.namespaced("The namespace of the workload; not needed if its name is unique.")
 @options.config()
-@options.output("text", "json", "markdown", "html", default="text")
+@options.output("text", "json", "markdown", default="text")
 def command(
     *,
     workload: str,

@@ -51,7 +51,7 @@ _EXITS = {"feasible": Exit.FINE, "undecided": Exit.UNDECIDED, "error": Exit.BROK
 @click.option("--remove-node", "removed", multiple=True, metavar="NODE", help="Remove a node, and place its pods again. May be repeated.")  # fmt: skip
 @click.option("--add-nodes", "added", multiple=True, metavar="NODE=N", help="Add N idle nodes like NODE. May be repeated.")  # fmt: skip
 @options.server()
-@options.output("text", "json", "svg", "markdown", "html", default="text")
+@options.output("text", "json", "markdown", default="text")
 def command(
     *,
     files: tuple[str, ...],
@@ -89,8 +89,6 @@ def command(
     of_claims = all_claims or bool(claims)
     if node and not of_claims:
         raise Broken("--node applies to claims", "add --claims, or --claim NS/NAME")
-    if of_claims and output == "svg":
-        raise Broken("-o svg shows pods", "leave out --claims, or choose another format")
     reading = read_dump(files, given_configuration(config), server_named(kubernetes, feature_gates))
     in_force = reading.in_force
     in_force.report(mode)
@@ -125,9 +123,8 @@ def command(
         )
     write(
         output,
-        lambda: simulated.report(simulation, strategy, snapshot.stock),
+        lambda: simulated.report(simulation, strategy),
         lambda: {"configuration": in_force.described(mode), "strategy": strategy, **builtins(simulation)},
-        picture=lambda: simulated.draw_fleet(simulation, snapshot.stock),
         unread=admitted.unread,
     )
     if simulation.totals.undecided or admitted.unread:

@@ -17,7 +17,7 @@ from rendering.answers import write
 from rendering.exits import Broken, Exit
 from rendering.output import warn
 
-FORMS = ("text", "wide", "json", "csv", "markdown", "html", "sarif", "github", "junit")
+FORMS = ("text", "wide", "json", "markdown", "sarif", "github", "junit")
 _LEVELS = ("refused", "unknown", "left", "partly", "approximated")
 
 
@@ -121,7 +121,7 @@ def command(
         result = overview(reading, scope, mode)
     import msgspec
 
-    from analysis.survey import findings, report, table
+    from analysis.survey import findings, report
 
     write(
         output,
@@ -133,7 +133,6 @@ def command(
             "skippedDocuments": [skip._asdict() for skip in reading.skipped],
         },
         findings=lambda: findings(result),
-        table=lambda: table(result),
         unread=result.unread,
     )
     print_assumed(key.key for workload in result.workloads for key in workload.keys if key.meaning_assumed)

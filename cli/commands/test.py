@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     examples=("drawbridge test cases/", "drawbridge test cases/drawbridge-test.yaml -o junit"),
 )
 @click.argument("paths", nargs=-1, metavar="[FILE|DIR]...")
-@options.output("text", "json", "sarif", "github", "junit", "markdown", "html", default="text")
+@options.output("text", "json", "sarif", "github", "junit", "markdown", default="text")
 def command(*, paths: tuple[str, ...], output: str) -> Exit:
     """Run test cases, which compare the result for a pod under a configuration and an inventory with the expected result.
 

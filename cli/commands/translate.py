@@ -60,9 +60,7 @@ _FORMS_OF_ALL_OBJECTS = ("yaml", "json", "patch")
     "With --in-place, --dry-run or --check, for the files that a commit changes: also edit other files of the same kustomizations, and only warn of files that cannot be edited.",
 )
 @options.option("--undo", "Revert --in-place in these files; later edits stay.")
-@options.output(
-    "yaml", "json", "diff", "patch", "report", "markdown", "html", "sarif", "github", "junit", default="yaml"
-)
+@options.output("yaml", "json", "diff", "patch", "report", "markdown", "sarif", "github", "junit", default="yaml")
 def command(
     *,
     files: tuple[str, ...],

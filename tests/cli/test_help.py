@@ -1,4 +1,4 @@
-"""Each help has two examples that run. The commands `help` and `version` print what --help and --version print, and more."""
+"""Each help has two examples that run. The command `version` prints what --version prints, and more."""
 
 import shlex
 import shutil
@@ -74,15 +74,6 @@ def test_each_example_of_a_command_that_ends_runs(example_files, example):
 def test_the_options_in_examples_of_endless_commands_are_valid(example):
     name, *words = words_of(example)
     command_of(name).make_context(name, words)
-
-
-def test_the_help_command_prints_helps_and_topics():
-    assert run("help").stdout == run("--help").stdout
-    assert run("help", "check").stdout == run("check", "--help").stdout
-    assert "3  no decision was reached" in run("help", "exit-codes").stdout
-    assert "NO_COLOR" in run("help", "environment").stdout
-    result = run("help", "trnslate")
-    assert (result.exit_code, "did you mean translate?" in result.stderr) == (2, True)
 
 
 def test_the_version_command_and_option_print_the_same_version():

@@ -352,13 +352,3 @@ def test_commands_and_options_complete(monkeypatch):
         "json",
         "junit",
     ]
-
-
-def test_the_manual_has_every_command_and_only_known_macros():
-    from cli.main import COMMANDS
-
-    output = run("man").stdout
-    assert {f".SS {name}" for name in COMMANDS} <= set(output.splitlines())
-    assert "\\-\\-in\\-place" in output
-    macros = {line.split(" ")[0] for line in output.splitlines() if line[:1] in (".", "'")}
-    assert macros <= {".TH", ".SH", ".SS", ".PP", ".TP", ".nf", ".fi"}

@@ -7,8 +7,8 @@ import pytest
 
 from analysis.capacity import devices_of_nodes
 from dashboard.colours import CHOICES, attributes_of, colours_of
-from tests.cli.elements import Elements
 from tests.cli.explain.scenes import fleet, held_claim, pod
+from tests.dashboard.elements import Elements
 from tests.dashboard.test_dashboard import dashboard_session, reading_with, source_of, text_of
 
 

@@ -14,9 +14,9 @@ from analysis.configuration import ConfigurationInForce
 from analysis.loading import Unread, reading_of
 from dashboard import Dashboard, ReadingSource, api
 from rendering.exits import CommandFailed
-from tests.cli.elements import Elements
 from tests.cli.explain.scenes import DRIVER, claim, fleet, full_fleet, pod
 from tests.cli.running import run
+from tests.dashboard.elements import Elements
 from tests.limits import PATIENCE
 from tests.webhook.pods import configured
 from webhook.state import Configuration, Features

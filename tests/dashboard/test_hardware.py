@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from dashboard.hardware import hardware_of
-from tests.cli.elements import Elements
 from tests.cli.explain.scenes import fleet, held_claim
+from tests.dashboard.elements import Elements
 from tests.dashboard.test_dashboard import dashboard_session, reading_with, source_of, text_of
 
 EXAMPLE_FOLDER = Path("manifests/examples/fleet")

@@ -17,9 +17,9 @@ from cluster.errors import Unavailable
 from dashboard import Dashboard, Login, ReadingSource, certificate
 from dashboard.tenants import for_tenant
 from dra.wire import encode
-from tests.cli.elements import Elements
 from tests.cli.explain.scenes import DRIVER, claim, fleet, pod
 from tests.cli.running import run
+from tests.dashboard.elements import Elements
 from tests.webhook.pods import configured
 from webhook.state import Features
 

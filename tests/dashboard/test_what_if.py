@@ -7,10 +7,10 @@ import time
 import pytest
 
 from dashboard.whatif import LONGEST, MAX_NAMES, MAX_PODS, Unanswerable, pack, unpack
-from tests.cli.elements import Elements
 from tests.cli.explain.scenes import fleet, held_claim
 from tests.cli.running import manifest, run_json
 from tests.corpus.move.plugins import GPU, config_map, sharing
+from tests.dashboard.elements import Elements
 from tests.dashboard.test_dashboard import HOSTILE_TEXT, crowded_fleet, dashboard_session, source_of, text_of
 from tests.objects import container, node, pod
 

@@ -207,7 +207,7 @@ def test_values_of_a_rendered_chart_are_not_reported(tmp_path, monkeypatch):
     assert "D012" not in run("check", ".", "--chart", "chart", "--values", "prod.yaml").output
 
 
-@pytest.mark.parametrize("form", ["text", "json", "sarif", "github", "junit", "markdown", "html"])
+@pytest.mark.parametrize("form", ["text", "json", "sarif", "github", "junit", "markdown"])
 def test_values_that_request_devices_are_a_finding_in_every_format(form, tmp_path, monkeypatch):
     write_tree(TREES["chart"] | {"chart/values.yaml": "limits: {nvidia.com/gpu: 1}\n"}, tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -207,7 +207,6 @@ def test_an_exhausted_budget_exits_with_3(tmp_path):
         (("--claims", "--node", "missing"), "there is no node 'missing'"),
         (("--node", "n0"), "--node applies to claims (add --claims, or --claim NS/NAME)"),
         (("--claims", "--strategy", "best"), "least-fragmentation"),
-        (("--claims", "-o", "svg"), "-o svg shows pods"),
         (("--claim", "default/none"), "no ResourceClaim default/none"),
         (("--claim", "x"), "already allocated"),
     ],

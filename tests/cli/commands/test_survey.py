@@ -1,10 +1,6 @@
 """`drawbridge survey`: the exit code, the output formats, and hostile names in them."""
 
-import csv
-import io
 import json
-import re
-from html.parser import HTMLParser
 
 import pytest
 
@@ -64,53 +60,21 @@ def test_a_broken_file_does_not_stop_the_survey(dump, tmp_path):
 
 
 def hostile_file(tmp_path):
-    """A file with a pod whose names contain control characters, markup and a formula, and a pod with a wide name."""
+    """A file with a pod whose names contain control characters and markup, and a pod with a wide name."""
     hostile_pod = running_pod(
-        f"=cmd|' /C calc'!A0{ESCAPE_SEQUENCES}<script>alert(1)</script>\u202e",
+        f"{ESCAPE_SEQUENCES}<script>alert(1)</script>\u202e",
         with_limits(f"@{ESCAPE_SEQUENCES}", **SHARE_LIMITS),
     )
     wide_pod = running_pod("名前" * 30, HAMI_CONTAINER)
     return manifest(tmp_path / "hostile.yaml", hostile_pod, wide_pod)
 
 
-@pytest.mark.parametrize("form", ["text", "wide", "csv", "html", "json"])
+@pytest.mark.parametrize("form", ["text", "wide", "markdown", "json"])
 def test_no_format_contains_terminal_control_characters(form, tmp_path):
     output = run("survey", "-f", hostile_file(tmp_path), "-o", form).stdout
     assert "\x1b" not in output
     assert form == "json" or "\u202e" not in output
     assert "\x07" not in output
-
-
-def test_no_cell_of_the_table_is_a_formula(tmp_path):
-    output = run("survey", "-f", hostile_file(tmp_path), "-o", "csv").stdout
-    rows = list(csv.reader(io.StringIO(output)))
-    assert len(rows) == 9  # a header, and for each pod its three keys and the reason why the API server refuses the pod
-    assert not [cell for row in rows for cell in row if cell[:1] in ("=", "+", "-", "@")]
-    assert any(cell.startswith("'=cmd") for row in rows for cell in row)
-
-
-class Page(HTMLParser):
-    """Collects the tags of a page, and the targets of its links."""
-
-    def __init__(self):
-        super().__init__()
-        self.tags, self.targets = set(), []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
-        self.targets += [value for name, value in attrs if name in ("src", "href", "action") or name.startswith("on")]
-
-
-def test_the_html_survey_runs_no_script_and_loads_nothing_external(tmp_path):
-    output = run("survey", "-f", hostile_file(tmp_path), "-o", "html").stdout
-    page = Page()
-    page.feed(output)
-    assert "script" not in page.tags
-    assert page.targets == []
-    assert "&lt;script&gt;" in output
-    assert "default-src &#x27;none&#x27;" in output or "default-src 'none'" in output
-    assert "@media print" in output
-    assert not re.search(r"https?://|url\(|@import", output)
 
 
 def test_text_for_a_terminal_is_escaped_and_cut_to_columns():

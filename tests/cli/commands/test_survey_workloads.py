@@ -1,8 +1,5 @@
 """Which workloads `drawbridge survey` lists, and the owner that it lists pods under."""
 
-import csv
-import io
-
 from msgspec.structs import replace
 
 from analysis.loading import reading_of
@@ -221,9 +218,7 @@ def test_a_workload_with_claims_of_its_own_has_no_outcome(tmp_path):
     file = manifest(tmp_path / "own.json", deployment)
     _, answer = run_json("survey", "-f", file, "--fail-on", "approximated")
     assert (answer["outcomes"], answer["workloads"][0]["outcome"]) == ({}, None)
-    assert "own claims" in run("survey", "-f", file, "-o", "html").stdout
-    [row] = csv.DictReader(io.StringIO(run("survey", "-f", file, "-o", "csv").stdout))
-    assert row["outcome"] == ""
+    assert "own claims" in run("survey", "-f", file, "-o", "markdown").stdout
 
 
 def test_a_scope_limits_workloads_and_not_the_counted_devices():

@@ -42,7 +42,7 @@ def test_a_kind_without_a_name_exits_with_2(kind):
         (("pod", "a/b", "-n", "c", "-f", "x"), "contradict"),
         (("pod", "a", "-f", "x", "--context", "y"), "-f excludes --kubeconfig and --context"),
         (("R001", "-f", "x"), "codes exclude options"),
-        (("-o", "html"), "nothing to explain is given"),
+        (("-o", "markdown"), "nothing to explain is given"),
         (("pdo", "a"), "drawbridge explain po a"),
         (("deplyment", "a", "-f", "x"), "drawbridge explain deployment a"),
         (("zzz", "-f", "x"), "drawbridge explain KIND/NAME"),

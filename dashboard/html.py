@@ -1,24 +1,22 @@
-"""Writes values as HTML and SVG. One function escapes every text, so that no name, label or message becomes markup.
-
-The pages of the dashboard and the reports of commands share the style sheet and the drawings.
-"""
+"""Writes values as HTML and SVG. One function escapes every text, so that no name, label or message becomes markup."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode
 
+from rendering.report import Marked, Part, Rows, Screen, Why
 from rendering.terminal import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from rendering.report import Cell
+
 _EMPTY: Final = frozenset({"input", "link", "meta", "rect", "br"})
 _CHART_WIDTH, _CHART_HEIGHT = 1000, 120
 _SQUARE, _GAP = 16, 3
 _WORD: Final = 32  # characters; longer words of a table may be broken
-_NAME: Final = 40  # characters; longer names of nodes are cut
-_LETTER, _MIN_WIDTH = 8, 360
 # The text in a square, so that colour is never the only sign.
 LETTERS: Final = {
     "free": "",
@@ -27,17 +25,7 @@ LETTERS: Final = {
     "plugin": "P",
     "blocked": "×",
     "unknown": "?",
-    "given": "G",
 } | {f"k{number}": str(number) for number in range(1, 9)}
-STATE_TEXTS: Final = {
-    "free": "free",
-    "shared": "shared, with room left",
-    "held": "held",
-    "plugin": "held through a device plugin",
-    "blocked": "not available while its neighbours are held",
-    "unknown": "not known, as not all claims were read",
-    "given": "given to a pod of the simulation",
-}
 
 
 class Html(str):
@@ -102,6 +90,34 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
     return el("div", el("table", table_head, el("tbody", *table_rows)), class_="wide", tabindex="0")
 
 
+def part_as_html(part: Part) -> Html:
+    """Write a part of a report."""
+    match part:
+        case Screen():
+            return concatenated((_title(part.title), lines(part.lines)))
+        case Rows():
+            rows = [[_cell(cell) for cell in row] for row in part.rows]
+            return concatenated((_title(part.title), table(part.head, rows))) if rows else Html()
+        case _:
+            return el("p", part) if part else Html()
+
+
+def _title(title: str) -> Html:
+    return el("h2", title) if title else Html()
+
+
+def _cell(cell: Cell) -> object:
+    match cell:
+        case Marked():
+            return el("b", cell.state, class_=cell.state)
+        case Why():
+            return concatenated((cell.reason, el("br"), el("small", cell.remedy))) if cell.remedy else cell.reason
+        case tuple():
+            return concatenated(part for text in cell if text for part in (text, el("br")))
+        case _:
+            return cell
+
+
 def text_of_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{number:,} {state}" for state, number in counts.items()) or "none"
 
@@ -149,31 +165,6 @@ def squares(devices: Sequence[tuple[str, str]]) -> Html:
     width = len(devices) * (_SQUARE + _GAP)
     label = f"{len(devices)} devices"
     return el("svg", *elements, class_="squares", role="img", aria_label=label, width=width, height=_SQUARE)
-
-
-def fleet(nodes: Sequence[tuple[str, Sequence[tuple[str, str]]]], undrawn: int) -> str:
-    """Draw nodes and their devices as a self-contained picture. `undrawn` is the number of nodes that are not drawn; the picture has it as text."""
-    names = [name if len(name) <= _NAME else f"{name[: _NAME - 1]}…" for name, _ in nodes]
-    label_width = _LETTER * max(map(len, names), default=0) + _SQUARE
-    elements: list[Html] = []
-    y = _SQUARE
-    for name, (full_name, devices) in zip(names, nodes, strict=True):
-        elements.append(el("g", el("title", full_name), el("text", name, x=8, y=y + 12)))
-        elements.append(el("g", squares(devices), transform=f"translate({label_width},{y})"))
-        y += _SQUARE + 2 * _GAP
-    if undrawn:
-        elements.append(el("text", f"and {undrawn:,} more nodes", x=8, y=y + 12))
-        y += _SQUARE + 2 * _GAP
-    states = {state for _, devices in nodes for state, _ in devices}
-    for state in (known_state for known_state in STATE_TEXTS if known_state in states):
-        elements.append(el("g", squares([(state, state)]), transform=f"translate(8,{y})"))
-        elements.append(el("text", STATE_TEXTS[state], x=2 * _SQUARE, y=y + 12))
-        y += _SQUARE + 2 * _GAP
-    longest_row = max((len(devices) for _, devices in nodes), default=0)
-    picture_width = max(label_width + longest_row * (_SQUARE + _GAP), _MIN_WIDTH) + _SQUARE
-    style = el("style", Html(f"{_COLOURS}{_MARKS}text{{font:12px system-ui,sans-serif;fill:var(--ink)}}"))
-    attributes = {"xmlns": "http://www.w3.org/2000/svg", "viewBox": f"0 0 {picture_width} {y}", "role": "img"}
-    return el("svg", style, *elements, width=picture_width, height=y, **attributes) + "\n"
 
 
 _COLOURS: Final = """
