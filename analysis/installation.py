@@ -82,7 +82,6 @@ KINDS: tuple[Resource[Raw], ...] = (
     resources.CUSTOM_RESOURCE_DEFINITIONS,
     resources.NAMESPACES.raw,
 )
-EXTENDER = "extender"  # how a scheduler calls the allocator if neither --apart nor --plugin is given
 # The Secret with the allocator's certificate if our authority maintains no certificates.
 OWN_SECRET = "drawbridge-quota-tls"  # noqa: S105  a name
 CHART = BASE.parent / "chart"
@@ -218,43 +217,14 @@ def ca_bundle_of(file: str) -> str:
     return b64encode(data).decode()
 
 
-def bridge(namespace: str, image: str, scheduler_image: str, way: str = EXTENDER) -> Objects:
-    """Render allocator and scheduler: in one pod (`extender`), in two (`apart`), or in one with our plugin (`plugin`)."""
-    from cluster import manifests
-
-    objects = render(BRIDGE / "apart" if way == "apart" else BRIDGE, namespace)
-    if way == "plugin":
-        folder = BRIDGE / "plugin"
-        files = [folder / patch["path"] for patch in _kustomization(folder)["patches"]]
-        patches = {
-            (document.object["kind"], document.object["metadata"]["name"]): document.object
-            for document in manifests.read(files)
-        }
-        for obj in objects:
-            patch = patches.get((obj["kind"], obj["metadata"]["name"]), {})
-            merge(obj, _moved(patch, namespace))
+def bridge(namespace: str, image: str, scheduler_image: str) -> Objects:
+    """Render the allocator and the scheduler with our plugin."""
+    objects = render(BRIDGE, namespace)
     for obj in objects:
         if obj["kind"] == "Deployment":
             for container in obj["spec"]["template"]["spec"]["containers"]:
                 container["image"] = scheduler_image if container["name"] == "scheduler" else image
     return objects
-
-
-def merge(obj: dict[str, Any], patch: dict[str, Any]) -> None:
-    """Merge a patch into an object as kustomize does: list members with the same name are merged."""
-    for key, value in patch.items():
-        match obj.get(key), value:
-            case dict() as current, dict():
-                merge(current, value)
-            case list() as current, [dict(), *_]:
-                by_name = {item["name"]: item for item in current}
-                for member in value:
-                    if member["name"] in by_name:
-                        merge(by_name[member["name"]], member)
-                    else:
-                        current.append(member)
-            case _:
-                obj[key] = value
 
 
 def component(
@@ -337,7 +307,7 @@ class Selection(NamedTuple):
     namespace: str
     image: str
     scheduler_image: str
-    way: str  # how a scheduler calls the allocator; "" without the bridge
+    has_bridge: bool
     parts: Collection[str]  # names of `PARTS`
     has_quota: bool
     has_reservations: bool
@@ -353,8 +323,8 @@ def selected(selection: Selection, text: str, configuration: Configuration) -> O
     drivers = configuration.file.bridge.drivers if configuration.file.bridge is not None else ()
     objects = base(namespace, image, text, selection.api_servers)
     objects += evidence(namespace, configuration.file.evidence.namespaces)
-    if selection.way:
-        bridges = bridge(namespace, image, selection.scheduler_image, selection.way)
+    if selection.has_bridge:
+        bridges = bridge(namespace, image, selection.scheduler_image)
         objects += bridges
         if selection.has_quota:
             objects += component(bridges, "quota", namespace, selection.api_servers, selection.secret)
@@ -436,14 +406,14 @@ def chart_objects(text: str, configuration: Configuration) -> dict[str, list[dic
         "webhooks": configurations(configuration.dialects, Registration(namespace=PLACE)),
         "devices": configurations(configuration.dialects, Registration(namespace=PLACE, devices=True)),
     }
-    for way, quota, reservations in product((EXTENDER, "apart", "plugin"), ("", "-quota"), ("", "-reservations")):
-        bridges = bridge(PLACE, IMAGE, SCHEDULER_IMAGE, way)
+    for quota, reservations in product(("", "-quota"), ("", "-reservations")):
+        bridges = bridge(PLACE, IMAGE, SCHEDULER_IMAGE)
         if quota:
             bridges += component(bridges, "quota", PLACE)
             bridges.append(registration.quota_configuration(Registration(namespace=PLACE)))
         if reservations:
             bridges += component(bridges, "reservations", PLACE)
-        objects[f"{way}{quota}{reservations}"] = bridges
+        objects[f"bridge{quota}{reservations}"] = bridges
     # The objects that --reservations adds are among those of the bridge above; the node agent is only patched.
     objects["node-agent-reservations"] = deepcopy(objects["node-agent"])
     component(objects["node-agent-reservations"], "reservations", PLACE)

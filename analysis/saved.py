@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from analysis.configuration import CONFIG_KEY, configuration_in_force
-from analysis.installation import merge
 from analysis.loading import SURVEY, Visit, evidence_in, identity_of, look_around, read_installed
 from analysis.redaction import redaction_of
 from cluster import resources
@@ -52,7 +51,7 @@ async def read(cluster: Cluster, given: ConfigurationInForce | None, namespace: 
         identity = identity_of(obj)
         if identity in evidence:
             merged.add(identity)
-            merge(redacted, evidence[identity])
+            _merge(redacted, evidence[identity])
         return msgspec.json.encode(redacted)
 
     installed, problem = await read_installed(cluster)
@@ -123,3 +122,20 @@ def write(lines: Iterable[bytes], path: Path, *, replace: bool) -> None:
         finally:
             with suppress(FileNotFoundError):
                 Path(file.name).unlink()
+
+
+def _merge(obj: dict[str, Any], patch: dict[str, Any]) -> None:
+    """Merge a patch into an object. List members with the same name are merged."""
+    for key, value in patch.items():
+        match obj.get(key), value:
+            case dict() as current, dict():
+                _merge(current, value)
+            case list() as current, [dict(), *_]:
+                by_name = {item["name"]: item for item in current}
+                for member in value:
+                    if member["name"] in by_name:
+                        _merge(by_name[member["name"]], member)
+                    else:
+                        current.append(member)
+            case _:
+                obj[key] = value

@@ -30,7 +30,7 @@ WITH_SHIPPED_LIMIT = "from cli import begin\nfrom runtime.informers import allot
 PROCESSES: dict[str, tuple[tuple[str, ...], bytes]] = {
     "webhook": (("webhook", "--no-controllers", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0"), b'"msg":"ready"'),
     "controllers": (("webhook", "--no-reviews", "--controllers", "--no-authority", "--metrics-listen=127.0.0.1:0"), b'"msg":"ready"'),
-    "allocator": (("allocator", "--identity=a", "--extender=127.0.0.1:0", "--metrics-listen=127.0.0.1:0"), b'"msg":"leading"'),
+    "allocator": (("allocator", "--identity=a", "--api=127.0.0.1:0", "--metrics-listen=127.0.0.1:0"), b'"msg":"leading"'),
 }  # fmt: skip
 
 

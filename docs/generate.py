@@ -138,15 +138,11 @@ def limits() -> str:
 
 
 def bridge() -> str:
-    """Write the HTTP calls of the allocator (extender protocol, and API for tools) into docs/bridge.md."""
+    """Write the allocator's HTTP calls for tools into docs/bridge.md."""
     from allocator.service.queries import API_ENDPOINTS
-    from allocator.service.schedulers.extender import EXTENDER_ENDPOINTS
 
-    page = text_at("bridge.md")
-    for port, endpoints in (("extender", EXTENDER_ENDPOINTS), ("api", API_ENDPOINTS)):
-        calls = "\n".join(f"- `{endpoint.method} {endpoint.path}`: {endpoint.text}" for endpoint in endpoints)
-        page = replace_between(page, f"<!-- {port} -->", f"<!-- end of {port} -->", calls)
-    return lay_out(page)
+    calls = "\n".join(f"- `{endpoint.method} {endpoint.path}`: {endpoint.text}" for endpoint in API_ENDPOINTS)
+    return lay_out(replace_between(text_at("bridge.md"), "<!-- api -->", "<!-- end of api -->", calls))
 
 
 def drivers() -> str:

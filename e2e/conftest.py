@@ -85,7 +85,7 @@ def fleet_node(control_plane, webhook):
 
 @pytest.fixture(scope="session")
 def bridge(control_plane):
-    """The allocator's service, and a stock scheduler that calls it. They run on the session's control plane and end with it."""
+    """The allocator's service, and our scheduler, which calls it. They run on the session's control plane and end with it."""
     running = Bridge(control_plane)
     try:
         running.install()

@@ -55,7 +55,7 @@ def start(options: argparse.Namespace) -> None:
         cluster.add_fake_nodes(options.fake_nodes)
         print(cluster.kubectl("get", "nodes").stdout)
         if cluster.network:
-            print(f"images:    {product.NAME}, {product.SCHEDULER}, {product.STOCK_SCHEDULER}")
+            print(f"images:    {product.NAME}, {product.SCHEDULER}")
             print(f"network:   pods reach this machine as {cluster.network.outside}")
         print(f"logs:      {cluster.run.logs}")
         print(f"export PATH={':'.join(map(str, tools()))}:$PATH    # drawbridge, kubectl, helm")

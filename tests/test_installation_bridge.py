@@ -7,7 +7,6 @@ import pytest
 
 from allocator.service import commits, settings
 from analysis.installation import BASE, BRIDGE, bridge
-from cli.commands.allocator import command
 from cluster import manifests
 from tests.cli.running import run
 
@@ -23,24 +22,17 @@ def stored_objects():
     return [document.object for document in manifests.read(files)]
 
 
-@pytest.mark.parametrize("folder", ["bridge", "bridge/apart", "read-only"])
+@pytest.mark.parametrize("folder", ["bridge", "read-only"])
 def test_a_component_has_the_namespace_of_the_base(folder):
     """kustomize sets the base's namespace only on the objects of the base. A component without a namespace would be created in that of kubectl's context."""
     [base], [component] = (manifests.read([BASE.parent / name / "kustomization.yaml"]) for name in ("base", folder))
     assert component.object["namespace"] == base.object["namespace"]
 
 
-@pytest.mark.parametrize("file", ["scheduler.yaml", "plugin/scheduler.yaml", "apart/scheduler.yaml"])
-def test_the_scheduler_may_send_500_requests_per_second(file):
+def test_the_scheduler_may_send_500_requests_per_second():
     """The default is 50 requests per second, and a pod needs two."""
-    [configuration] = manifests.parse(manifests.read([BRIDGE / file])[0].object["data"]["scheduler.yaml"])
+    [configuration] = manifests.parse(manifests.read([BRIDGE / "scheduler.yaml"])[0].object["data"]["scheduler.yaml"])
     assert configuration.object["clientConnection"] == {"qps": 500, "burst": 1000}
-
-
-@pytest.mark.parametrize("folder", [".", "apart"])
-def test_each_layout_includes_the_common_resources(folder):
-    resources = manifests.read([BRIDGE / folder / "kustomization.yaml"])[0].object["resources"]
-    assert ["common" in path for path in resources].count(True) == 1
 
 
 def test_the_bridge_is_off_by_default():
@@ -56,19 +48,6 @@ def test_a_bridge_without_a_scheduler_image_is_a_usage_error():
     result = run("manifests", "--image", IMAGES[0], "--bridge")
     assert result.exit_code == 2
     assert "--scheduler-image" in result.stderr
-
-
-def test_the_scheduler_calls_the_allocator_instead_of_dynamic_resources():
-    [config_map] = [obj for obj in stored_objects() if obj["kind"] == "ConfigMap"]
-    [document] = manifests.parse(config_map["data"]["scheduler.yaml"])
-    [profile], [extender] = document.object["profiles"], document.object["extenders"]
-    assert {"name": "DynamicResources"} in profile["plugins"]["multiPoint"]["disabled"]
-    assert extender["nodeCacheCapable"] is True
-    [deployment] = [obj for obj in stored_objects() if obj["kind"] == "Deployment"]
-    allocator, _ = deployment["spec"]["template"]["spec"]["containers"]
-    options = dict(argument.removeprefix("--").split("=") for argument in allocator["args"][1:])
-    assert extender["urlPrefix"] == f"http://{options['extender']}/extender"
-    assert profile["schedulerName"] in next(param for param in command.params if param.name == "scheduler_name").default
 
 
 def test_the_lease_policy_names_the_allocators_account_and_lease():
@@ -153,7 +132,7 @@ def test_no_container_of_the_bridge_can_gain_privileges():
     [
         ((), "no address to listen on is given"),
         (("--plugin", "0.0.0.0:9440"), "not on loopback"),
-        (("--extender", "10.0.0.1:9441"), "not on loopback"),
+        (("--plugin", "10.0.0.1:9441"), "not on loopback"),
         (("--api", ":9442"), "give --tls-cert, --tls-key and --client-ca"),
         (("--api", "unix:"), "names no socket"),
         (("--api", "127.0.0.1:0", "--tls-cert", "c"), "belong together"),
@@ -177,7 +156,7 @@ def test_an_allocator_reports_the_address_that_is_in_use(tmp_path):
         path = tmp_path / "plugin.sock"
         taken_socket.bind(str(path))
         taken_socket.listen()
-        for option, message in ((f"--extender={port}", port.replace(":", "', ")), (f"--plugin=unix:{path}", str(path))):
+        for option, message in ((f"--api={port}", port.replace(":", "', ")), (f"--plugin=unix:{path}", str(path))):
             result = run("allocator", option, "--metrics-listen=127.0.0.1:0", f"--kubeconfig={kubeconfig}")
             assert result.exit_code == 3
             assert message in result.stderr

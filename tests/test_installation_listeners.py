@@ -18,10 +18,9 @@ from tests.installed_objects import ALLOCATOR_SECRET, AUTHORITY_SECRET, SERVING_
 from webhook.names import RESERVATIONS
 
 
-@pytest.mark.parametrize("layout_options", [(), ("--apart",), ("--plugin",)], ids=["one pod", "apart", "plugin"])
-def test_the_quota_option_adds_port_service_and_webhook(layout_options):
+def test_the_quota_option_adds_port_service_and_webhook():
     images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
-    options = ["--bridge", *layout_options, "--quota", "--namespace=elsewhere", "--api-server=10.0.0.1"]
+    options = ["--bridge", "--quota", "--namespace=elsewhere", "--api-server=10.0.0.1"]
     result = CliRunner().invoke(command, [*images, *options])
     assert result.exit_code == 0, result.output
     objects = {
@@ -76,11 +75,10 @@ def test_quota_is_off_by_default_and_requires_the_bridge():
     assert result.exit_code == 2
 
 
-@pytest.mark.parametrize("layout_options", [(), ("--apart",), ("--plugin",)], ids=["one pod", "apart", "plugin"])
-def test_the_reservations_option_connects_agents_with_the_allocator(layout_options):
+def test_the_reservations_option_connects_agents_with_the_allocator():
     """Network policy, token audience and the host name in the certificate agree."""
     images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
-    options = ["--bridge", *layout_options, "--node-agent", "--reservations", "--namespace=elsewhere"]
+    options = ["--bridge", "--node-agent", "--reservations", "--namespace=elsewhere"]
     result = CliRunner().invoke(command, [*images, *options])
     assert result.exit_code == 0, result.output
     assert "drawbridge-system" not in result.output

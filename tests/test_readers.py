@@ -236,10 +236,6 @@ ENDPOINTS = {
     "/plugin/v1/unreserve": [{"token": "TOKEN", "node": "n0", "reservation": "TOKEN"}],
     "/plugin/v1/commit": [{"reservation": "x"}],
     "/plugin/v1/postfilter": [{"pod": sidecar.pod("p", "a"), "nodes": ["n0"]}, {"group": [{"pod": sidecar.pod("p", "a"), "node": "n0"}]}],
-    "/extender/filter": [{"Pod": sidecar.pod("p", "a"), "NodeNames": ["n0"]}],
-    "/extender/prioritize": [{"Pod": sidecar.pod("p", "a"), "NodeNames": ["n0"]}],
-    "/extender/preempt": [{"Pod": sidecar.pod("p", "a"), "NodeNameToMetaVictims": {"n0": {"Pods": [{"UID": "a"}]}}}],
-    "/extender/bind": [{"PodName": "q", "PodNamespace": "default", "PodUID": "q", "Node": "n0"}],
     "/quota": [review_of(sidecar.pod("p", "a")), review_of(sidecar.claim("x"))],
 }  # fmt: skip
 KUBECONFIG = yaml.safe_load(peer.kubeconfig("http://127.0.0.1:1"))

@@ -94,14 +94,14 @@ class Allocator:
         self._runner = runner
         self._metrics = metrics
         self._make_claim = make_claim
-        self.binding_seconds = binding_seconds
+        self._binding_seconds = binding_seconds
         self._clock = asyncio.get_running_loop().time
         self.pods_by_token: OrderedDict[str, Pod] = OrderedDict()
         self._memory = Allotment(MAX_POD_BYTES)
 
     # ---- which nodes can serve a pod
 
-    async def outlook(self, pod: Pod, token: str = "") -> tuple[str, FleetOutlook]:
+    async def outlook(self, pod: Pod) -> tuple[str, FleetOutlook]:
         """Return a token and the nodes that can serve a pod. The token is "" if there are no such nodes and the outlook is not FULL."""
         self._lead.require_ready()
         pod = self._pods.newest(pod)
@@ -137,7 +137,7 @@ class Allocator:
             self._pods.nominations.found_no_room(pod, devices)
         if not fleet_outlook.nodes and fleet_outlook.outlook is not Outlook.FULL:
             return "", fleet_outlook
-        token = token or secrets.token_hex(12)
+        token = secrets.token_hex(12)
         self._remember(token, pod)
         return token, fleet_outlook
 
@@ -395,14 +395,14 @@ class Allocator:
             claims = [hold.claim for hold in holds if hold is not None]
             now = time()
             for claim in claims:
-                if why := unusable(claim, now, self.binding_seconds):
+                if why := unusable(claim, now, self._binding_seconds):
                     self._ledger.apply(events.TakeBack(reservation.pod, (claim.metadata.uid,), why))
                     raise self._conflict(self.pods_by_token.get(token), why)
             waits_for = devices_ready(claims).waits_for
             if not waits_for:
                 self._ledger.apply(events.CommitConfirmed(token))
                 return Progress(True)
-            ready_deadline = min((latest_binding(claim, self.binding_seconds) for claim in claims), default=inf)
+            ready_deadline = min((latest_binding(claim, self._binding_seconds) for claim in claims), default=inf)
             time_left = max(ready_deadline - now, 0) + PAUSE
             if not await _wait_until_set(changed, min(until, self._clock() + time_left)) and self._clock() >= until:
                 return Progress(False, waits_for)
@@ -422,15 +422,6 @@ class Allocator:
         return HttpError(HTTPStatus.CONFLICT, redacted, "schedule the pod again")
 
     # ---- tokens
-
-    def adopt(self, token: str, pod: Pod) -> bool:
-        """Assign a token to a pod; return False if the pod requests no devices."""
-        self._lead.require_ready()
-        pod = self._pods.newest(pod)
-        if not find_claims(pod, self._knowledge.stock).want_devices:
-            return False
-        self._remember(token, pod)
-        return True
 
     def pod_of(self, token: str) -> Pod:
         pod = self.pods_by_token.get(token)

@@ -44,11 +44,6 @@ class Metrics(MetricsPort):
         self.outlook_seconds = self.histogram(
             "drawbridge_outlook_seconds", "Time to check all nodes for a pod.", buckets=BUCKETS
         )
-        self.binds = self.counter(
-            "drawbridge_extender_binds",
-            "Bindings that schedulers requested through the extender, by outcome.",
-            ("outcome",),
-        )
         self.preemptions = self.counter(
             "drawbridge_preemptions",
             "Preemptions for pods that would fit a node if devices were free, by outcome.",

@@ -29,7 +29,6 @@ class Listening(NamedTuple):
     """The addresses of the open ports."""
 
     plugin: Address | Path | None = None
-    extender: Address | Path | None = None
     api: Address | Path | None = None
     metrics: Address | None = None
     quota: Address | Path | None = None

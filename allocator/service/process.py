@@ -6,7 +6,7 @@ Allocator ─┤  reserve ──▶ Assume ──┐
            └─ release ──▶ Unreserve┤        └──▶ Ready or Dropped ──▶ the answer to the commit
 informers ──▶ ClaimSeen, PodSeen ──┘
 
-`schedulers/plugin.py` and `schedulers/extender.py` call the allocator for HTTP requests.
+`schedulers/plugin.py` calls the allocator for HTTP requests.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ from allocator.service.pending_pods import PendingPods
 from allocator.service.periodic_checks import PeriodicChecks
 from allocator.service.ports import Listening, Ports
 from allocator.service.preemption.evictions import Evictions
-from allocator.service.preemption.extender_preemption import ExtenderPreemption
-from allocator.service.preemption.requeue import ExtenderRequeue
 from allocator.service.preemption.supposition import Supposition
 from allocator.service.queries import Queries, api_routes
 from allocator.service.question_runner import SWITCH_SECONDS, QuestionRunner
@@ -40,7 +38,6 @@ from allocator.service.quota.compatibilities import Compatibilities
 from allocator.service.quota.quotas import Quotas
 from allocator.service.quota.reviews import PLACE, QuotaReviews
 from allocator.service.requeue_events import RequeueEvents
-from allocator.service.schedulers.extender import EXTENDER_ENDPOINTS, Extender
 from allocator.service.schedulers.plugin import PLUGIN_ENDPOINTS, Plugin
 from runtime.authentication import TokenReviews
 from runtime.controllers import Election, Recorder
@@ -139,22 +136,6 @@ class Service:
             identity=settings.identity,
             expires=ledger.state.terms.assumed,
         )
-        self.extender_preemption = ExtenderPreemption(pods, self.evictions, ledger.record_event, settings.preempting)
-        self._requeue = ExtenderRequeue(
-            cluster=cluster,
-            knowledge=knowledge,
-            lead=lead,
-            pods=pods,
-            requeue_events=self.requeue_events,
-            metrics=metrics,
-        )
-        self._extender = Extender(
-            cluster=cluster,
-            allocator=self.allocator,
-            pods=pods,
-            preemption=self.extender_preemption,
-            metrics=metrics,
-        )
         self.periodic_checks = checks = PeriodicChecks(knowledge, ledger, settings.sweep)
 
         def drift() -> Drift:
@@ -213,7 +194,6 @@ class Service:
     async def _begin(self, listening: Callable[[Listening], None]) -> None:
         settings, ports, names = self._settings, self.ports, self._settings.client_names
         plugin = App(routes(PLUGIN_ENDPOINTS, self._plugin), token_file=settings.token_file, names=names)
-        extender = App(routes(EXTENDER_ENDPOINTS, self._extender), names=names)
         api = App(api_routes(self._queries), token_file=settings.token_file, names=names)
         # `names` does not apply to the calls of API servers and agents. Agents authenticate each call with a token.
         reservations = App({("GET", "/reservations"): self._node_reservations.answer}, limits=AGENT_LIMITS)
@@ -223,7 +203,6 @@ class Service:
             self.election.notes[PLACE] = settings.quota_place or str(quota)
         opened = Listening(
             plugin=ports.open(settings.plugin, plugin, settings.tls),
-            extender=ports.open(settings.extender, extender, settings.tls),
             api=ports.open(settings.api, api, settings.tls),
             metrics=self.metrics.address,
             quota=quota,
@@ -256,9 +235,6 @@ class Service:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._update_statuses())
-                group.create_task(self.extender_preemption.run())
-                if self._settings.extender is not None:  # the plugin reads these events itself
-                    group.create_task(self._requeue.run())
                 self.periodic_checks.begin()
                 while True:
                     await asyncio.sleep(self._settings.tick)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -27,14 +26,6 @@ BINDING_SECONDS = 600.0  # as long as the in-tree plugin waits for devices
 REST_SECONDS = 60.0  # an API server drops a write that it has not finished within a minute
 
 
-class Preempting(StrEnum):
-    """What the allocator does for a pod that waits for devices of lower-priority pods."""
-
-    OFF = "off"
-    ADVISE = "advise"  # an event names the victims
-    EVICT = "evict"
-
-
 class LeaderIdentity(NamedTuple):
     """How a follower verifies the leader: CA file and certificate name. Without a CA file it uses plain HTTP. `seconds` limits a call."""
 
@@ -55,7 +46,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     plugin: Annotated[Place, Flag("Listen here for the scheduler's plugin; beyond loopback only with mutual TLS.")] = (
         None
     )
-    extender: Annotated[Place, Flag("Listen here for a stock kube-scheduler, as its HTTP extender.")] = None
     api: Annotated[Place, Flag("Listen here for the HTTP API: /api/v1/claims, /quota, /drift.")] = None
     quota: Annotated[
         Address | None, Flag("Listen here for API servers that check pods and claims against quotas (/quota).")
@@ -81,11 +71,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ""
     metrics: Annotated[Address | None, Flag("Serve metrics here.", name="metrics-listen")] = Address("127.0.0.1", 9091)
-    tls_cert: Annotated[
-        str, Flag("The certificate of plugin, extender and api (PEM); reloaded when it changes.", "FILE")
-    ] = ""
+    tls_cert: Annotated[str, Flag("The certificate of plugin and api (PEM); reloaded when it changes.", "FILE")] = ""
     tls_key: Annotated[str, Flag("The key of --tls-cert.", "FILE")] = ""
-    client_ca: Annotated[str, client_ca_flag("plugin, extender and api")] = ""
+    client_ca: Annotated[str, client_ca_flag("plugin and api")] = ""
     client_names: Annotated[tuple[str, ...], client_names_flag()] = ()
     token_file: Annotated[str, token_file_flag("plugin and api")] = ""
     schedulers: Annotated[
@@ -98,13 +86,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "FILE",
         ),
     ] = ""
-    preempting: Annotated[
-        Preempting,
-        Flag(
-            "For a pod of --extender that would fit without lower-priority pods: name these pods in an event, or evict them.",
-            name="extender-preemption",
-        ),
-    ] = Preempting.ADVISE
     binding: Annotated[
         float,
         Flag(
@@ -135,7 +116,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tls(self) -> Files | None:
-        """The TLS files of plugin, extender and api."""
+        """The TLS files of plugin and api."""
         return Files(self.tls_cert, self.tls_key, self.client_ca) if self.tls_cert else None
 
     @property

@@ -93,10 +93,6 @@ class WaitingPods:
         for pod in requeued:
             self.put(pod, WaitReason.SCHEDULER)
 
-    def requeued_before(self, time: float) -> list[Pod]:
-        """Return the pods that were requeued before or at `time` and that their scheduler has not tried since then."""
-        return [row.pod for row in self._rows[WaitReason.SCHEDULER].values() if row.checked_at <= time]
-
     def due(self, reason: WaitReason, is_seen: Callable[[str], bool]) -> list[Pod]:
         """Return up to `MAX_CHECKED` pods with this reason whose last check was at least `CHECK_SECONDS` ago.
 

@@ -146,8 +146,8 @@ def about_configuration(parts: Parts, _: datetime) -> Iterator[Finding]:
         problem = ""
         if bridge.scheduler_name not in profiles:
             problem = f"no profile in it is called {bridge.scheduler_name}, the scheduler that the configuration sends pods to"
-        elif not items(scheduler_file, "extenders") and all(plugin.get("name") != PLUGIN for plugin in enabled):
-            problem = f"profile {bridge.scheduler_name} has neither the plugin {PLUGIN} nor an extender, so the scheduler does not call the allocator"
+        elif all(plugin.get("name") != PLUGIN for plugin in enabled):
+            problem = f"profile {bridge.scheduler_name} does not enable the plugin {PLUGIN}, so the scheduler does not call the allocator"
         if problem:
             yield make_finding("O002", name_of(config_map), problem, f"{REAPPLY}; then restart the scheduler")
     others = [answer.pod for answer in parts.answers if answer.configuration and parts.digest != answer.configuration]

@@ -1,10 +1,10 @@
-"""Measures how pods with claims are scheduled, from creation to binding, in four ways: by kube-scheduler alone, by our scheduler with the
-plugin, by a stock scheduler with our extender, and by the floor.
+"""Measures how pods with claims are scheduled, from creation to binding, in three ways: by kube-scheduler alone, by our scheduler, and by
+the floor.
 
 The floor is a program that places pods without a decision (`bench.allocator.floor`). Its time is the time that API server,
 kube-controller-manager and client take with any scheduler. The additional time of another way is the cost of its scheduler.
 
-All four ways use one real control plane, in alternating rounds. Nodes and devices exist only as objects of the API. Only the
+All three ways use one real control plane, in alternating rounds. Nodes and devices exist only as objects of the API. Only the
 programs of the measured way run, because an idle scheduler also reads every event. Schedulers have the configuration of
 manifests/bridge, and the client of kube-scheduler has the same rate limits. Feature gates have Kubernetes' defaults.
 
@@ -39,11 +39,10 @@ from bench.row import Row
 from bench.webhook.throughput import CONTROLLERS, REST_SECONDS, SERVER, STORE, seconds_of, settle
 from cluster import manifests
 from e2e.actors import fleet
-from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER, Bridge, plugin_configuration, shipped_configuration
+from e2e.actors.bridge import SCHEDULER, Bridge, scheduler_configuration
 from e2e.actors.client import ApiError
 from e2e.actors.webhook import ROOT
 from e2e.actors.workloads import claim, pod, request, template, using, using_template
-from e2e.build import program
 from e2e.ground.controlplane import ControlPlane
 
 if TYPE_CHECKING:
@@ -63,8 +62,8 @@ DEVICES = 8
 CREATORS = 8
 WARM_UP_PODS = 8
 PATIENCE = 180.0
-IN_TREE, PLUGIN, EXTENDER, FLOOR = "in-tree", "plugin", "extender", "floor"
-SCHEDULER_NAMES = {IN_TREE: "default-scheduler", PLUGIN: PLUGIN_SCHEDULER, EXTENDER: SCHEDULER, FLOOR: floor.NAME}
+IN_TREE, OURS, FLOOR = "in-tree", "ours", "floor"
+SCHEDULER_NAMES = {IN_TREE: "default-scheduler", OURS: SCHEDULER, FLOOR: floor.NAME}
 PROTECTED = " protected"  # added to the name of a way that is measured with the policy of manifests/protected-claims
 POLICY = ROOT / "manifests/protected-claims/policy.yaml"
 WRITES = re.compile(
@@ -78,7 +77,6 @@ POD_WRITES = re.compile(
     r"""(?mx)^apiserver_request_total\{ (?= [^}]* code="2)
         (?= [^}]* resource="pods") (?= [^}]* verb="(?:PUT|PATCH)") [^}]* \} \s (\S+)$"""
 )
-WAYS_WITH_ALLOCATOR = {PLUGIN, EXTENDER}  # ways in which the allocator runs
 SCHEDULER_PROGRAM, ALLOCATOR_PROGRAM = "scheduler", "allocator"
 
 
@@ -99,7 +97,6 @@ class Run(NamedTuple):
     median_wait: float  # the median of the seconds from creation to binding
     p99_wait: float  # the 99th percentile of these seconds
     millis: Mapping[str, float]  # CPU milliseconds of each program for one pod
-    conflicts: float  # failed bindings of the extender, because another pod got the devices first
     writes: float  # writes to existing claims, and bindings, for one pod
     pod_writes: float  # writes to a pod, without bindings
 
@@ -128,20 +125,18 @@ class Event(msgspec.Struct):
 
 
 def rows() -> Iterator[Row]:
-    """Yield the figures of plugin and extender, each beside the in-tree scheduler."""
+    """Yield the figures of our scheduler beside the in-tree scheduler."""
     runs = {way: median_run(way_runs) for way, way_runs in measure_alternately(Scale()).items()}
-    theirs, floor_run = runs[IN_TREE], runs[FLOOR]
-    for way, target in ((PLUGIN, "2x"), (EXTENDER, "1.5x")):
-        ours = runs[way]
-        yield Row(
-            what=f"pods with claims scheduled: {way}",
-            unit="ms",
-            ours=1000 / ours.rate,
-            peer="kube-scheduler",
-            theirs=1000 / theirs.rate,
-            target=target,
-            note=f"a pod; {line_of(ours)}; kube-scheduler {line_of(theirs)}; floor {line_of(floor_run)}",
-        )
+    theirs, ours, floor_run = runs[IN_TREE], runs[OURS], runs[FLOOR]
+    yield Row(
+        what="pods with claims scheduled",
+        unit="ms",
+        ours=1000 / ours.rate,
+        peer="kube-scheduler",
+        theirs=1000 / theirs.rate,
+        target="2x",
+        note=f"a pod; {line_of(ours)}; kube-scheduler {line_of(theirs)}; floor {line_of(floor_run)}",
+    )
 
 
 def main() -> None:
@@ -178,7 +173,7 @@ def main() -> None:
 def line_of(run: Run) -> str:
     spent_on = ", ".join(f"{name} {millis:.1f}" for name, millis in run.millis.items())
     times = f"{run.rate:.0f}/s, bound after {run.median_wait:.1f} s (p99 {run.p99_wait:.1f} s)"
-    return f"{times}, per pod {run.writes:.2f} writes to claims and bindings, {run.pod_writes:.2f} writes to the pod; {run.conflicts:.0f} conflicts; CPU ms per pod: {spent_on}"
+    return f"{times}, per pod {run.writes:.2f} writes to claims and bindings, {run.pod_writes:.2f} writes to the pod; CPU ms per pod: {spent_on}"
 
 
 def machine_load() -> str:
@@ -191,10 +186,9 @@ def median_run(runs: Sequence[Run]) -> Run:
     rate, median_wait, p99_wait = (
         statistics.median(figures) for figures in zip(*(run[:3] for run in runs), strict=True)
     )
-    conflicts = statistics.median(run.conflicts for run in runs)
     writes = statistics.median(run.writes for run in runs)
     pod_writes = statistics.median(run.pod_writes for run in runs)
-    return Run(rate, median_wait, p99_wait, millis, conflicts, writes, pod_writes)
+    return Run(rate, median_wait, p99_wait, millis, writes, pod_writes)
 
 
 # The rounds
@@ -264,17 +258,12 @@ class SchedulingCluster:
             writes, pod_writes = (
                 now - earlier for now, earlier in zip(self.count_writes(), writes_before, strict=True)
             )
-            conflicts = (
-                0.0
-                if way not in WAYS_WITH_ALLOCATOR
-                else self.bridge.count("drawbridge_extender_binds_total", "conflict")
-            )
         finally:
             for process in processes:
                 process.stop()
         self.delete_all()
         used = {name: after[name] - before[name] - at_rest[name] * measured_burst.seconds for name in programs}
-        return measured_burst.run(used, conflicts, writes, pod_writes)
+        return measured_burst.run(used, writes, pod_writes)
 
     def set_policy(self, *, on: bool) -> None:
         """Turn the policy on or off."""
@@ -304,16 +293,14 @@ class SchedulingCluster:
     def start_programs(self, way: str) -> dict[str, list[Process]]:
         """Start the programs of a way; return all whose CPU is reported."""
         if way == IN_TREE:
-            shipped_fields = shipped_configuration("scheduler.yaml")
-            in_tree_fields = {
-                name: value for name, value in shipped_fields.items() if name not in ("profiles", "extenders")
-            }
+            shipped_fields = scheduler_configuration(self.bridge.socket)
+            in_tree_fields = {name: value for name, value in shipped_fields.items() if name != "profiles"}
             scheduler = self.cluster.start_scheduler(in_tree_fields, name="in-tree")
         elif way == FLOOR:
             scheduler = self.start_floor()
         else:
             self.bridge.start()
-            scheduler = self.bridge.start_scheduler() if way == EXTENDER else self.start_ours()
+            scheduler = self.bridge.start_scheduler()
         return {
             SCHEDULER_PROGRAM: [scheduler],
             ALLOCATOR_PROGRAM: [process for process in self.bridge.processes.values() if process.alive],
@@ -321,13 +308,6 @@ class SchedulingCluster:
             CONTROLLERS: [self.cluster.controller_manager],
             STORE: [process for process in self.cluster.processes if process.name == "etcd"],
         }
-
-    def start_ours(self) -> Process:
-        """Start our own scheduler with the plugin."""
-        configuration = plugin_configuration(self.bridge.socket)
-        return self.cluster.start_scheduler(
-            configuration, name="drawbridge-scheduler", binary=program("drawbridge-scheduler")
-        )
 
     def start_floor(self) -> Process:
         cluster = self.cluster
@@ -441,14 +421,14 @@ class Burst:
     def seconds(self) -> float:
         return max(self.bound.values()) - min(self.created.values())
 
-    def run(self, used: Mapping[str, float], conflicts: float, writes: float, pod_writes: float) -> Run:
+    def run(self, used: Mapping[str, float], writes: float, pod_writes: float) -> Run:
         """Return the figures of the burst; `used` are CPU seconds."""
         pods = len(self.bound)
         waits = [self.bound[name] - self.created[name] for name in self.bound]
         p99_wait = statistics.quantiles(waits, n=100)[-1]
         millis = {name: seconds / pods * 1000 for name, seconds in used.items()}
         median_wait = statistics.median(waits)
-        return Run(pods / self.seconds, median_wait, p99_wait, millis, conflicts, writes / pods, pod_writes / pods)
+        return Run(pods / self.seconds, median_wait, p99_wait, millis, writes / pods, pod_writes / pods)
 
 
 def split_lines(response: http.client.HTTPResponse) -> Iterator[bytes]:

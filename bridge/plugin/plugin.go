@@ -164,7 +164,7 @@ func (p *Plugin) conflicting() string {
 		}
 		if binders := profile.ListPlugins().Bind.Enabled; p.conflict == "" && (len(binders) == 0 || binders[0].Name != Name) {
 			p.conflict = fmt.Sprintf("profile %s binds pods before their claims are written: name %s under plugins.bind, "+
-				"as manifests/bridge/plugin/scheduler.yaml does", p.profile, Name)
+				"as manifests/bridge/scheduler.yaml does", p.profile, Name)
 		}
 	})
 	return p.conflict

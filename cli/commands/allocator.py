@@ -1,7 +1,6 @@
 """`drawbridge allocator`: the service that allocates devices for schedulers, reserves them and writes the claims.
 
-It listens on one address for each kind of client: `--plugin` for our scheduler's plugin, `--extender` for a stock
-kube-scheduler, `--api` for people. Any client can reserve devices. So each address is a unix socket or on loopback, or requires mutual
+It listens on one address for each kind of client: `--plugin` for our scheduler's plugin, `--api` for people. Any client can reserve devices. So each address is a unix socket or on loopback, or requires mutual
 TLS. With `--read-only` the service works beside any scheduler: it allocates nothing, and writes events with the reasons why pods wait.
 On SIGTERM it finishes the calls in progress, then exits.
 """
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
     from webhook.state import Configuration
 
-_LISTEN_OPTIONS = "--plugin, --extender, --api, --reservations, --metrics-listen"
+_LISTEN_OPTIONS = "--plugin, --api, --reservations, --metrics-listen"
 ADDRESS_IN_USE = f"stop the process that uses this address, or choose another one: {_LISTEN_OPTIONS}"
 
 
@@ -114,13 +113,13 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
 
 
 def _refuse_contradictions(settings: Settings) -> None:
-    wanted_roles = (settings.plugin, settings.extender, settings.quota, settings.reservations)
+    wanted_roles = (settings.plugin, settings.quota, settings.reservations)
     if settings.read_only and any(role is not None for role in wanted_roles):
-        problem = "--read-only excludes --plugin, --extender, --quota and --reservations"
+        problem = "--read-only excludes --plugin, --quota and --reservations"
         raise Broken(problem, "leave these options out, or --read-only")
-    listeners = (settings.plugin, settings.extender, settings.quota, settings.api)
+    listeners = (settings.plugin, settings.quota, settings.api)
     if not settings.read_only and all(listener is None for listener in listeners):
-        raise Broken("no address to listen on is given", "give at least one of --plugin, --extender, --quota and --api")
+        raise Broken("no address to listen on is given", "give at least one of --plugin, --quota and --api")
     tls_files = (settings.tls_cert, settings.tls_key, settings.client_ca)
     if any(tls_files) and not all(tls_files):
         raise Broken("--tls-cert, --tls-key and --client-ca belong together", "give all three, or none")
@@ -129,7 +128,7 @@ def _refuse_contradictions(settings: Settings) -> None:
     _check_usable(settings.tls, "give files as openssl and cert-manager write them (docs/bridge.md)")
     if not settings.tls:
         remedy = "give --tls-cert, --tls-key and --client-ca, or a unix socket, or an address of 127.0.0.1"
-        _check_loopback(settings, remedy, "plugin", "extender", "api")
+        _check_loopback(settings, remedy, "plugin", "api")
     _check_usable(settings.quota_tls, "give a folder with tls.crt, tls.key and ca.crt (docs/configuration.md#quotas)")
     if not settings.quota_tls:
         _check_loopback(settings, "give --quota-certs, or an address of 127.0.0.1", "quota")

@@ -28,9 +28,7 @@ _IN_VALUES = {
     "namespace": "namespace",
     "image": "image",
     "level": "level",
-    "bridge": "bridge.way",
-    "apart": "bridge.way",
-    "plugin": "bridge.way",
+    "bridge": "bridge.enabled",
     "quota": "bridge.quota",
     "reservations": "bridge.reservations",
     "scheduler_image": "bridge.schedulerImage",
@@ -109,13 +107,11 @@ _OF_PARTS = [
     type=click.Choice(["webhook", "readOnly", "bridge", "node"]),
     default="webhook",
 )
-@options.option("--bridge", "Add the allocator, and a scheduler that uses it (docs/bridge.md).")
-@options.option("--apart", "With --bridge: scheduler and allocator in separate pods, with your certificates.")
-@options.option("--plugin", "With --bridge: a scheduler with our plugin, instead of a stock kube-scheduler.")
+@options.option("--bridge", "Add the allocator, and our scheduler, which calls the allocator (docs/bridge.md).")
 @options.option("--quota", "With --bridge: enforce DeviceQuotas at admission (docs/configuration.md#quotas).")
 @options.option(
     "--scheduler-image",
-    "With --bridge: the image of kube-scheduler in the cluster's version. With --plugin: the image of our scheduler.",
+    "With --bridge: the image of our scheduler.",
     type=_IMAGE,
     metavar="REF",
 )
@@ -160,8 +156,6 @@ def command(
     image: str,
     level: str,
     bridge: bool,
-    apart: bool,
-    plugin: bool,
     quota: bool,
     scheduler_image: str,
     reservations: bool,
@@ -223,11 +217,6 @@ def command(
         "read_only": parts["read_only"] or level == "readOnly",
         "node_agent": parts["node_agent"] or level == "node",
     }
-    way = "apart" if apart else "plugin" if plugin else installation.EXTENDER
-    if (apart or plugin) and not bridge:
-        raise Broken(f"--{way} needs --bridge", "add --bridge")
-    if apart and plugin:
-        raise Broken("--apart excludes --plugin", "leave one of them out")
     if quota and not bridge and only != "webhooks":
         raise Broken("--quota needs --bridge", "add --bridge")
     if reservations and not (bridge and parts["node_agent"]):
@@ -237,7 +226,7 @@ def command(
     if bridge and not scheduler_image and only != "webhooks":
         raise Broken(
             "--bridge needs the image of a scheduler",
-            "give --scheduler-image REGISTRY/kube-scheduler:v1.N.P in the cluster's version; with --plugin the image of our scheduler",
+            "build our scheduler, and give --scheduler-image REGISTRY/drawbridge-scheduler:TAG (docs/bridge.md)",
         )
 
     objects: list[dict[str, Any]] = []
@@ -246,7 +235,7 @@ def command(
             namespace,
             image,
             scheduler_image,
-            way if bridge else "",
+            bridge,
             [name for name in PARTS if parts[name.replace("-", "_")]],
             quota,
             reservations,

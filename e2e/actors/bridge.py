@@ -1,13 +1,11 @@
-"""Runs the allocator's service, and a stock kube-scheduler that calls it, on a control plane.
+"""Runs the allocator's service, and our scheduler, which calls it, on a control plane.
 
 Roles, policy and custom kinds are those of manifests/, so the processes have exactly the rights that an installation gives them.
-The scheduler has one profile (`drawbridge`), DynamicResources off, and our extender. Tokens are bound to a pod, as in a
-cluster: the name of that pod is the holder of the lease.
+Tokens are bound to a pod, as in a cluster: the name of that pod is the holder of the lease.
 """
 
 import http.client
 import json
-import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,13 +15,14 @@ from cluster import manifests
 from e2e.actors.client import ApiError, Client, Object
 from e2e.actors.webhook import COMMAND, ROOT, SYSTEM
 from e2e.actors.workloads import acting_pod
+from e2e.build import program
 from e2e.ground.controlplane import ControlPlane, free_port
 from e2e.ground.process import Process
 
 COMPONENT = ROOT / "manifests/bridge"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/drawbridge-allocator"
 SCHEDULER = "drawbridge"
-PLUGIN_SCHEDULER = "drawbridge-plugin"
+SECOND_SCHEDULER = "drawbridge-second"  # for tests that need two of our schedulers
 POLICY = "drawbridge-allocator-holder"
 
 
@@ -32,7 +31,6 @@ class Bridge:
 
     def __init__(self, cluster: ControlPlane) -> None:
         self.cluster = cluster
-        self.port = free_port()
         self.metrics_port = free_port()
         self.api_port = free_port()
         # Not below the run's directory: the path of a socket has at most 107 bytes.
@@ -105,7 +103,6 @@ class Bridge:
         kubeconfig = self.cluster.write_kubeconfig(f"bridge-{name}", self.token(name), via)
         addresses = {
             "plugin": f"unix:{self.socket}",
-            "extender": f"127.0.0.1:{self.port}",
             "api": f"127.0.0.1:{self.api_port}",
             "metrics-listen": f"127.0.0.1:{self.metrics_port}",
             "kubeconfig": str(kubeconfig),
@@ -113,7 +110,7 @@ class Bridge:
             "identity": name,
         } | {key.replace("_", "-"): value for key, value in changed.items()}
         options = [f"--{key}={value}" for key, value in addresses.items()]
-        options += [f"--scheduler-name={name}" for name in (SCHEDULER, PLUGIN_SCHEDULER)]
+        options += [f"--scheduler-name={name}" for name in (SCHEDULER, SECOND_SCHEDULER)]
         process = self.cluster.spawn(f"drawbridge-{name}", [*command, "allocator", *options])
         self.processes[name] = process
         return process
@@ -124,19 +121,12 @@ class Bridge:
         except (OSError, http.client.HTTPException):
             return False
 
-    def count(self, series: str, outcome: str) -> float:
-        """Return the allocator's count of an outcome."""
-        text = self.ask("/metrics", self.metrics_port)[1]
-        match = re.search(rf'^{series}{{outcome="{outcome}"}} (\S+)$', text, re.MULTILINE)
-        return float(match[1]) if match else 0.0
-
-    def start_scheduler(self, tls: Object | None = None) -> Process:
-        configuration = shipped_configuration("scheduler.yaml")
-        [extender] = configuration["extenders"]
-        extender["urlPrefix"] = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}/extender"
-        if tls:
-            extender |= {"enableHTTPS": True, "tlsConfig": tls}
-        return self.cluster.start_scheduler(configuration, name="bridge-scheduler")
+    def start_scheduler(self, name: str = SCHEDULER, **fields: Any) -> Process:
+        """Start our scheduler for pods with this schedulerName. `fields` replace those of the shipped configuration."""
+        configuration = scheduler_configuration(self.socket, name) | fields
+        return self.cluster.start_scheduler(
+            configuration, name=f"{name}-scheduler", binary=program("drawbridge-scheduler")
+        )
 
     def holder(self) -> str:
         try:
@@ -177,27 +167,22 @@ def kinds() -> list[Object]:
     return [document.object for document in manifests.read([ROOT / "manifests/base/crds.yaml"])]
 
 
-def plugin_configuration(socket: Path) -> Object:
-    """The scheduler's configuration of manifests/bridge/plugin, with the tests' scheduler name and with this socket."""
-    configuration = shipped_configuration("plugin/scheduler.yaml")
+def scheduler_configuration(socket: Path, name: str = SCHEDULER) -> Object:
+    """The scheduler's configuration of manifests/bridge with this socket and name of the scheduler, and with a shorter backoff."""
+    config_map, *_ = manifests.read([COMPONENT / "scheduler.yaml"])
+    [document] = manifests.parse(config_map.object["data"]["scheduler.yaml"])
+    configuration = document.object | {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2}
     [profile] = configuration["profiles"]
-    profile["schedulerName"] = PLUGIN_SCHEDULER
+    profile["schedulerName"] = name
     profile["pluginConfig"][0]["args"]["socket"] = str(socket)
     return configuration
-
-
-def shipped_configuration(file: str) -> Object:
-    """A scheduler's configuration as a file of manifests/bridge has it, with a shorter backoff."""
-    config_map, *_ = manifests.read([COMPONENT / file])
-    [document] = manifests.parse(config_map.object["data"]["scheduler.yaml"])
-    return document.object | {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2}
 
 
 def objects() -> list[Object]:
     """The objects of the component, without those that need images: in these tests the processes are no pods."""
     result = []
     for file in ("rbac.yaml", "policy.yaml", "tokens.yaml"):
-        for document in manifests.read([COMPONENT / "common" / file]):
+        for document in manifests.read([COMPONENT / file]):
             item = document.object
             if item["kind"] in ("ServiceAccount", "Role", "RoleBinding"):
                 item["metadata"]["namespace"] = SYSTEM

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from e2e.actors import fleet
-from e2e.actors.bridge import PLUGIN_SCHEDULER
+from e2e.actors.bridge import SCHEDULER
 from e2e.actors.workloads import group, pod, using_template
 from tests.limits import PATIENCE
 
@@ -56,7 +56,7 @@ class GangTrial:
 
     def __init__(self, cluster, namespace, scheduler, index, gang):
         self.cluster, self.namespace, self.scheduler, self.gang = cluster, namespace, scheduler, gang
-        self.ours = scheduler == PLUGIN_SCHEDULER
+        self.ours = scheduler == SCHEDULER
         self.name = f"{'ours' if self.ours else 'stock'}-{index}"
         self.nodes = [f"gang-{self.name}-{node}" for node in range(2)]
         self.members = [f"{self.name}-m{index}" for index in range(len(gang.members))]

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from e2e.actors import fleet
-from e2e.actors.bridge import PLUGIN_SCHEDULER, Bridge, plugin_configuration
+from e2e.actors.bridge import SCHEDULER, Bridge
 from e2e.actors.client import ApiError
 from e2e.actors.proxy import Proxy, Request
 from e2e.actors.workloads import claim, pod, request, using
-from e2e.build import program
 from e2e.ground.controlplane import ControlPlane
 from tests.limits import PATIENCE
 
@@ -49,8 +48,7 @@ class World:
         kubeconfig = self.cluster.write_kubeconfig(
             "bind-scheduler", self.cluster.token, f"http://127.0.0.1:{self.scheduler_proxy.port}"
         )
-        configuration = plugin_configuration(self.bridge.socket) | {"clientConnection": {"kubeconfig": str(kubeconfig)}}
-        self.cluster.start_scheduler(configuration, name="bind-scheduler", binary=program("drawbridge-scheduler"))
+        self.bridge.start_scheduler(clientConnection={"kubeconfig": str(kubeconfig)})
         self.cluster.add_fake_nodes(len(NODES), prefix="bind-")
         self.cluster.create(fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"))
         for name in NODES:
@@ -60,7 +58,7 @@ class World:
         """Create a pod for one node, and its own claim."""
         self.cluster.create(
             claim(name, namespace, request("gpu", CLASS)),
-            pod(name, namespace, schedulerName=PLUGIN_SCHEDULER, resourceClaims=[using(name)], node=node),
+            pod(name, namespace, schedulerName=SCHEDULER, resourceClaims=[using(name)], node=node),
         )
 
     def pod(self, namespace: str, name: str) -> Any:

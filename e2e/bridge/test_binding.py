@@ -1,7 +1,7 @@
-"""Pods between allocation and binding: kube-scheduler, our plugin and our extender, with drivers that attach devices, fail, or are late.
+"""Pods between allocation and binding: kube-scheduler and our scheduler, with drivers that attach devices, fail, or are late.
 
-Each random case is played three times at once, on nodes of its own: the same devices with binding conditions (KEP-5007), pods, driver
-answers and interventions. kube-scheduler's outcome is the expected one. Our schedulers may not take much longer.
+Each random case is played twice at once, on nodes of its own: the same devices with binding conditions (KEP-5007), pods, driver
+answers and interventions. kube-scheduler's outcome is the expected one. Our scheduler may not take much longer.
 """
 
 import os
@@ -9,9 +9,8 @@ import os
 import pytest
 
 from e2e.actors import fleet
-from e2e.actors.bridge import Bridge, plugin_configuration
+from e2e.actors.bridge import Bridge
 from e2e.bridge.trials import CLASS, DRIVER, LANES, STOCK, TIMEOUT, Case, play, refusing_policy
-from e2e.build import program
 from e2e.ground.controlplane import GROUP_GATES, ControlPlane
 
 pytestmark = pytest.mark.real
@@ -21,15 +20,13 @@ BACKOFF = {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 2}
 
 @pytest.fixture(scope="module")
 def stage():
-    """A control plane with all three schedulers, which wait equally long for devices to be ready."""
+    """A control plane with both schedulers, which wait equally long for devices to be ready."""
     with ControlPlane(name="binding", feature_gates=GROUP_GATES) as cluster:
         bridge = Bridge(cluster)
         try:
             bridge.prepare()
             bridge.start(binding_timeout=TIMEOUT)
             bridge.start_scheduler()
-            configuration = plugin_configuration(bridge.socket) | BACKOFF
-            cluster.start_scheduler(configuration, name="binding-scheduler", binary=program("drawbridge-scheduler"))
             arguments = {
                 "apiVersion": "kubescheduler.config.k8s.io/v1",
                 "kind": "DynamicResourcesArgs",

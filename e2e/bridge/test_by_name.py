@@ -6,13 +6,12 @@ A fence is a DeviceTaintRule that keeps other schedulers from a driver's devices
 import pytest
 
 from e2e.actors import fleet
-from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER, plugin_configuration
+from e2e.actors.bridge import SCHEDULER
 from e2e.actors.client import ApiError, Client
 from e2e.actors.taints import until_taint_rules_are_followed
 from e2e.actors.workloads import claim, container, limits, pod, request, using
 from e2e.bridge.test_doctor import examine
 from e2e.bridge.test_plugin import priority_class
-from e2e.build import program
 from webhook.claims import taint_rule
 
 pytestmark = pytest.mark.real
@@ -20,15 +19,11 @@ NODE = "by-name-0"
 NAME = "nvidia.com/gpu"
 PRIORITY = "by-name-urgent"
 ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
-OUR_SCHEDULERS = (SCHEDULER, PLUGIN_SCHEDULER)
 
 
 @pytest.fixture(scope="module")
 def gpus(control_plane, bridge):
-    """One node with two GPUs, the DeviceClass of NVIDIA's chart, and both of our schedulers."""
-    plugin = control_plane.start_scheduler(
-        plugin_configuration(bridge.socket), name="by-name-scheduler", binary=program("drawbridge-scheduler")
-    )
+    """One node with two GPUs, the DeviceClass of NVIDIA's chart, which the bridge serves."""
     control_plane.add_fake_nodes(1, prefix="by-name-")
     objects = [
         *fleet.slices(fleet.NVIDIA, NODE, fleet.whole_gpus(2), by_name=True),
@@ -39,7 +34,6 @@ def gpus(control_plane, bridge):
     try:
         yield
     finally:
-        plugin.stop()
         control_plane.remove(*objects, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
 
 
@@ -84,12 +78,11 @@ def delete(control_plane, namespace, name):
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds=0)
 
 
-@pytest.mark.parametrize("scheduler", OUR_SCHEDULERS)
-def test_our_pod_passes_the_fence_with_its_claim(control_plane, team, created, scheduler):
+def test_our_pod_passes_the_fence_with_its_claim(control_plane, team, created):
     """A pod for kube-scheduler waits until the fence is removed."""
     created(taint_rule(fleet.NVIDIA))
     until_taint_rules_are_followed(control_plane)
-    control_plane.create(gpu_pod("theirs", team), gpu_pod("ours", team, scheduler))
+    control_plane.create(gpu_pod("theirs", team), gpu_pod("ours", team, SCHEDULER))
     our_pod = control_plane.wait_scheduled(team, "ours", 60)
     control_plane.wait_unschedulable(team, "theirs")
     assert codes_of(control_plane, f"Pod/{team}/theirs") == ["O110"]
@@ -111,8 +104,7 @@ def test_our_pod_passes_the_fence_with_its_claim(control_plane, team, created, s
     assert codes_of(control_plane, f"Driver/{fleet.NVIDIA}") == ["O205"]
 
 
-@pytest.mark.parametrize("scheduler", OUR_SCHEDULERS)
-def test_a_quota_counts_our_reservations_and_kube_schedulers_claims(control_plane, bridge, team, created, scheduler):
+def test_a_quota_counts_our_reservations_and_kube_schedulers_claims(control_plane, bridge, team, created):
     limit = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metadata": {"name": "team", "namespace": team}, "spec": {"hard": {f"{fleet.NVIDIA}/devices": 1}}}  # fmt: skip
     created(limit)
 
@@ -124,14 +116,14 @@ def test_a_quota_counts_our_reservations_and_kube_schedulers_claims(control_plan
     control_plane.create(gpu_pod("core", team))
     control_plane.wait_scheduled(team, "core")
     control_plane.until("the quota counts the claim that kube-scheduler created", lambda: used() == ["1"], 30)
-    control_plane.create(gpu_pod("over", team, scheduler))
+    control_plane.create(gpu_pod("over", team, SCHEDULER))
     wait_for_reason(control_plane, team, "over", "quota")
     delete(control_plane, team, "core")
     control_plane.wait_scheduled(team, "over", 60)
     assert used() == ["1"]
 
 
-@pytest.mark.parametrize("scheduler", ["default-scheduler", *OUR_SCHEDULERS])
+@pytest.mark.parametrize("scheduler", ["default-scheduler", SCHEDULER])
 def test_plugin_nodes_and_dra_nodes_serve_the_same_resource(control_plane, team, scheduler):
     plugin_nodes = control_plane.add_fake_nodes(1, prefix="by-name-plugin-", allocatable={NAME: "3"})
     try:
@@ -175,16 +167,14 @@ def test_a_pod_for_a_device_plugin_gets_no_claim(control_plane, team, created):
     try:
         for node in (NODE, plugin_node):
             created(*fleet.slices(fleet.DRANET, node, fleet.dranet_nics(8), by_name=True))
-        control_plane.create(
-            gpu_pod("both", team, PLUGIN_SCHEDULER, count=2, nodeSelector={"kubernetes.io/hostname": NODE})
-        )
+        control_plane.create(gpu_pod("both", team, SCHEDULER, count=2, nodeSelector={"kubernetes.io/hostname": NODE}))
         control_plane.wait_scheduled(team, "both", 60)
         for name in ("p", "pp", "ppp", "pppp"):
             control_plane.create(expensive_claim(name, team), claim(f"before-{name}", team, request("nic", "dranet")))
-            fields = {"schedulerName": PLUGIN_SCHEDULER, "resourceClaims": [using(f"before-{name}")]}
+            fields = {"schedulerName": SCHEDULER, "resourceClaims": [using(f"before-{name}")]}
             control_plane.create(pod(f"before-{name}", team, node="nowhere", **fields))
             control_plane.wait_unschedulable(team, f"before-{name}")
-            control_plane.create(gpu_pod(name, team, PLUGIN_SCHEDULER, resourceClaims=[using(name)]))
+            control_plane.create(gpu_pod(name, team, SCHEDULER, resourceClaims=[using(name)]))
             placed = control_plane.wait_scheduled(team, name, 60)
             assert placed["spec"]["nodeName"] == plugin_node
             assert "extendedResourceClaimStatus" not in placed["status"]
@@ -197,10 +187,10 @@ def test_a_pod_for_a_device_plugin_gets_no_claim(control_plane, team, created):
 def test_pods_with_extended_resources_are_evicted_for_a_higher_priority(control_plane, team):
     """It does not matter which scheduler placed them."""
     at_once = {"terminationGracePeriodSeconds": 0}
-    control_plane.create(gpu_pod("core", team, **at_once), gpu_pod("ours", team, PLUGIN_SCHEDULER, **at_once))
+    control_plane.create(gpu_pod("core", team, **at_once), gpu_pod("ours", team, SCHEDULER, **at_once))
     for name in ("core", "ours"):
         control_plane.wait_scheduled(team, name)
-    control_plane.create(gpu_pod("urgent", team, PLUGIN_SCHEDULER, count=2, priorityClassName=PRIORITY))
+    control_plane.create(gpu_pod("urgent", team, SCHEDULER, count=2, priorityClassName=PRIORITY))
     control_plane.wait_scheduled(team, "urgent", 60)
     [(owner, claim_)] = claims(control_plane, team).items()
     assert (owner, sorted(devices(claim_))) == ("urgent", ["gpu-0", "gpu-1"])

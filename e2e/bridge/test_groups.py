@@ -7,11 +7,10 @@ import time
 import pytest
 
 from e2e.actors import fleet
-from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER, Bridge, plugin_configuration
+from e2e.actors.bridge import SCHEDULER, Bridge
 from e2e.actors.proxy import Proxy
 from e2e.actors.workloads import claim, group, pod, request, template, using, using_template
 from e2e.bridge.gangs import CLASS, DRIVER, GangTrial, play, random_gang, reason_of
-from e2e.build import program
 from e2e.ground.controlplane import GROUP_GATES, ControlPlane
 from tests.limits import PATIENCE
 
@@ -45,9 +44,6 @@ def groups(cluster, allocator_proxy):
         bridge.prepare()
         bridge.start(via=f"http://127.0.0.1:{allocator_proxy.port}")
         bridge.start_scheduler()
-        cluster.start_scheduler(
-            plugin_configuration(bridge.socket), name="group-scheduler", binary=program("drawbridge-scheduler")
-        )
         cluster.add_fake_nodes(2, prefix="group-")
         cluster.create(fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"))
         for name in NODES:
@@ -67,7 +63,7 @@ def ours(groups, request):
 
 
 def member(name, namespace, group_name, *claims):
-    return pod(name, namespace, schedulerName=PLUGIN_SCHEDULER, resourceClaims=list(claims), schedulingGroup={"podGroupName": group_name})  # fmt: skip
+    return pod(name, namespace, schedulerName=SCHEDULER, resourceClaims=list(claims), schedulingGroup={"podGroupName": group_name})  # fmt: skip
 
 
 def priority_class(name, value):
@@ -144,7 +140,7 @@ def test_a_gang_evicts_as_few_lower_priority_pods_as_needed(groups, ours):
         priority_class("gang-usual", 500),
         template("one", ours, request("gpu", CLASS)),
     )
-    victims = [pod(name, ours, schedulerName=PLUGIN_SCHEDULER, terminationGracePeriodSeconds=0, resourceClaims=[using_template("one")]) for name in ("low", "other")]  # fmt: skip
+    victims = [pod(name, ours, schedulerName=SCHEDULER, terminationGracePeriodSeconds=0, resourceClaims=[using_template("one")]) for name in ("low", "other")]  # fmt: skip
     victims[1]["spec"]["priorityClassName"] = "gang-usual"
     groups.create(*victims)
     groups.until("both are placed", lambda: placed_pods(groups, ours) == ["low", "other"], 60)
@@ -162,7 +158,7 @@ def test_a_gang_is_placed_after_a_kill_between_its_evictions(groups, allocator_p
     path = f"/api/v1/namespaces/{ours}/pods"
     urgent = priority_class(f"gang-killed-{writes}", 1000)
     urgent_class = urgent["metadata"]["name"]
-    victims = [pod(name, ours, schedulerName=PLUGIN_SCHEDULER, terminationGracePeriodSeconds=0, resourceClaims=[using_template("one")]) for name in ("low", "other")]  # fmt: skip
+    victims = [pod(name, ours, schedulerName=SCHEDULER, terminationGracePeriodSeconds=0, resourceClaims=[using_template("one")]) for name in ("low", "other")]  # fmt: skip
     groups.create(urgent, template("one", ours, request("gpu", CLASS)), *victims)
     groups.until("both are placed", lambda: placed_pods(groups, ours) == ["low", "other"], PATIENCE)
     evictions = (f"{path}/low", f"{path}/other")
@@ -182,28 +178,13 @@ def test_a_gang_is_placed_after_a_kill_between_its_evictions(groups, allocator_p
     groups.remove(urgent)
 
 
-def test_the_extender_declines_groups_of_a_stock_scheduler(groups, ours):
-    """An extender sees one member at a time and would bind two of three pods to the two devices."""
-    members = [member(f"x{at}", ours, "trio", using_template("one")) for at in range(3)]
-    for pod_ in members:
-        pod_["spec"]["schedulerName"] = SCHEDULER
-    groups.create(template("one", ours, request("gpu", CLASS)), group("trio", ours, 3), *members)
-    words = "which an extender could place only in part"
-    groups.until(
-        "an event says that the group could be placed only in part",
-        lambda: any(words in event for at in range(3) for event in groups.events(ours, f"x{at}")),
-        60,
-    )
-    assert (placed_pods(groups, ours), allocated_claims(groups, ours)) == ([], [])
-
-
 @pytest.mark.time_limit(900, "GANG_CASES may be large")
 def test_random_gangs_are_placed_completely_or_have_reasons(groups, ours):
     """The results are compared with kube-scheduler, which does not evict pods for groups, and with all possible placements."""
     case_count, first = (
         int(os.environ.get(f"GANG_{setting}", default)) for setting, default in (("CASES", 16), ("FIRST", 0))
     )
-    schedulers = {"ours": PLUGIN_SCHEDULER, "stock": STOCK}
+    schedulers = {"ours": SCHEDULER, "stock": STOCK}
     nodes = [f"{lane}-{at}" for lane in schedulers for at in range(NODE_PAIRS)]
     for name in nodes:
         groups.add_fake_nodes(2, prefix=f"gang-{name}-", labels={"stall": name})

@@ -5,10 +5,9 @@ import time
 import pytest
 
 from e2e.actors import fleet
-from e2e.actors.bridge import PLUGIN_SCHEDULER, Bridge, plugin_configuration
+from e2e.actors.bridge import SCHEDULER, Bridge
 from e2e.actors.proxy import Proxy
 from e2e.bridge.test_by_name import gpu_pod
-from e2e.build import program
 from e2e.ground.controlplane import ControlPlane
 
 pytestmark = pytest.mark.real
@@ -27,18 +26,17 @@ def test_a_pod_created_during_an_api_outage_is_placed_soon():
             bridge.prepare()
             proxy.header = f"Authorization: Bearer {bridge.token('allocator-0')}".encode()
             bridge.start(via=f"http://127.0.0.1:{proxy.port}")
-            configuration = plugin_configuration(bridge.socket)
-            cluster.start_scheduler(configuration, name="lost-scheduler", binary=program("drawbridge-scheduler"))
+            bridge.start_scheduler()
             cluster.add_fake_nodes(1, prefix="lost-")
             cluster.create(
                 *fleet.slices(fleet.NVIDIA, NODE, fleet.whole_gpus(2), by_name=True),
                 *fleet.classes(),
-                gpu_pod("first", "default", PLUGIN_SCHEDULER),
+                gpu_pod("first", "default", SCHEDULER),
             )
             cluster.wait_scheduled("default", "first", 60)
             proxy.broken.set()
             time.sleep(CUT_SECONDS)
-            cluster.create(gpu_pod("late", "default", PLUGIN_SCHEDULER))
+            cluster.create(gpu_pod("late", "default", SCHEDULER))
             cluster.wait_unschedulable("default", "late")
             time.sleep(LOST_SECONDS)
             proxy.restore()

@@ -10,10 +10,9 @@ import json
 import pytest
 
 from cluster import manifests
-from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER, plugin_configuration
+from e2e.actors.bridge import SCHEDULER
 from e2e.actors.webhook import ROOT
 from e2e.actors.workloads import claim, pod, request, using
-from e2e.build import program
 
 pytestmark = pytest.mark.real
 EXAMPLES = ROOT / "manifests/examples/modes"
@@ -36,22 +35,15 @@ def example(*names):
 
 
 @pytest.fixture(scope="module")
-def schedulers(control_plane, bridge):
-    """The stock scheduler that calls our extender, and our scheduler with the plugin."""
-    configuration = plugin_configuration(bridge.socket)
-    running = control_plane.start_scheduler(
-        configuration, name="modes-scheduler", binary=program("drawbridge-scheduler")
-    )
+def bridged_node(control_plane, bridge):
+    """A fake node for the devices of the example."""
     control_plane.add_fake_nodes(1, prefix="fourway-")
-    try:
-        yield
-    finally:
-        running.stop()
-        control_plane.remove({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+    yield
+    control_plane.remove({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
 
 
 @pytest.fixture(params=FORMS)
-def form(request, control_plane, bridge, schedulers, created):
+def form(request, control_plane, bridge, bridged_node, created):
     """One form of the example: with groups, or with rules that the allocator knows."""
     created(*example(*FORMS[request.param]))
     rules = request.param == "rules"
@@ -92,18 +84,17 @@ def own_namespace(control_plane, namespace):
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
 
 
-@pytest.mark.parametrize("scheduler", [SCHEDULER, PLUGIN_SCHEDULER])
-def test_a_conflicting_mode_waits_and_a_compatible_mode_is_allocated(control_plane, form, own_namespace, scheduler):
-    control_plane.create(*claim_and_pod("mps", own_namespace, scheduler))
+def test_a_conflicting_mode_waits_and_a_compatible_mode_is_allocated(control_plane, form, own_namespace):
+    control_plane.create(*claim_and_pod("mps", own_namespace, SCHEDULER))
     control_plane.wait_scheduled(own_namespace, "mps")
-    control_plane.create(*claim_and_pod("mig", own_namespace, scheduler))
+    control_plane.create(*claim_and_pod("mig", own_namespace, SCHEDULER))
     holder = f"held by claim {own_namespace}/mps"
     control_plane.until(
         "an event names the conflicting device and its holder",
         lambda: has_event(control_plane, own_namespace, "mig", CONFLICTS[form], holder),
         60,
     )
-    control_plane.create(*claim_and_pod("fractioning", own_namespace, scheduler))
+    control_plane.create(*claim_and_pod("fractioning", own_namespace, SCHEDULER))
     control_plane.wait_scheduled(own_namespace, "fractioning")
     assert device(control_plane, own_namespace, "mig") is None
     delete_pods(control_plane, own_namespace, "mps", "fractioning")

@@ -9,9 +9,8 @@ import json
 import pytest
 
 from e2e.actors import fleet
-from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER, plugin_configuration
+from e2e.actors.bridge import SCHEDULER
 from e2e.actors.workloads import claim, compatibility, pod, request, using
-from e2e.build import program
 
 pytestmark = pytest.mark.real
 DRIVER = "span.example.com"
@@ -43,17 +42,6 @@ def two_pools(control_plane, created):
 
 
 @pytest.fixture
-def plugin(control_plane, bridge):
-    running = control_plane.start_scheduler(
-        plugin_configuration(bridge.socket), name="span-scheduler", binary=program("drawbridge-scheduler")
-    )
-    try:
-        yield
-    finally:
-        running.stop()
-
-
-@pytest.fixture
 def own_namespace(control_plane, namespace):
     """A namespace whose pods are deleted after the test, because no kubelet ends them."""
     yield namespace
@@ -70,20 +58,19 @@ def status(cluster):
     return cluster.get(f"/apis/drawbridge.dev/v1alpha1/devicecompatibilities/{RULE}").get("status", {})
 
 
-def test_a_pod_waits_for_devices_in_another_pool(control_plane, bridge, plugin, two_pools, own_namespace):
-    """Two schedulers place the two pods with one allocator."""
+def test_a_pod_waits_for_devices_in_another_pool(control_plane, bridge, two_pools, own_namespace):
     expected = {"observedGeneration": 1, "devices": 2, "findings": []}
     control_plane.until("the rule's status counts two devices", lambda: status(control_plane) == expected, 60)
     control_plane.create(*claim_and_pod("first", "open", own_namespace, SCHEDULER))
     control_plane.wait_scheduled(own_namespace, "first")
-    control_plane.create(*claim_and_pod("second", "sealed", own_namespace, PLUGIN_SCHEDULER))
+    control_plane.create(*claim_and_pod("second", "sealed", own_namespace, SCHEDULER))
     words = f"DeviceCompatibility/{RULE} keeps it apart from d0 of pool span-open (held by claim {own_namespace}/first)"
 
     def is_explained():
         return any(words in event for event in control_plane.events(own_namespace, "second"))
 
     control_plane.until("an event names the conflicting device and its holder", is_explained, 60)
-    control_plane.create(*claim_and_pod("third", "open", own_namespace, PLUGIN_SCHEDULER))
+    control_plane.create(*claim_and_pod("third", "open", own_namespace, SCHEDULER))
     control_plane.wait_scheduled(own_namespace, "third")
     for name in ("first", "third"):
         control_plane.delete(f"/api/v1/namespaces/{own_namespace}/pods/{name}", gracePeriodSeconds=0)

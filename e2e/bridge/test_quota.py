@@ -49,7 +49,7 @@ def replicas(control_plane, bridge, certificates):
     ports = {name: free_port() for name in REPLICAS}
     options = {name: {"quota": f"127.0.0.1:{port}", "quota_certs": certificates} for name, port in ports.items()}
     bridge.start(REPLICAS[0], **options[REPLICAS[0]])
-    ports_of_second = {name: f"127.0.0.1:{free_port()}" for name in ("extender", "api", "metrics_listen")}
+    ports_of_second = {name: f"127.0.0.1:{free_port()}" for name in ("api", "metrics_listen")}
     second_replica = bridge.spawn(
         REPLICAS[1], plugin=f"unix:{bridge.folder.name}/second/plugin.sock", **ports_of_second, **options[REPLICAS[1]]
     )

@@ -9,12 +9,12 @@ import pytest
 
 from e2e.actors import fleet
 from e2e.actors.workloads import claim, request, template, using, using_template
-from e2e.bridge import extender
-from e2e.bridge.extender import CLASS, REPLICA, claim_pod, claims_of, delete, devices, quota, read_claim, status_of
+from e2e.bridge import gpu_nodes
+from e2e.bridge.gpu_nodes import CLASS, REPLICA, claim_pod, claims_of, delete, devices, quota, read_claim, status_of
 from tests.limits import PATIENCE
 
 pytestmark = pytest.mark.real
-gpus, ours = extender.gpus, extender.ours
+gpus, ours = gpu_nodes.gpus, gpu_nodes.ours
 
 
 def test_a_pod_over_quota_waits_with_an_event_for_room(control_plane, bridge, gpus, ours):

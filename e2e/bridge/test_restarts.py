@@ -4,12 +4,12 @@ import pytest
 
 from e2e.actors.proxy import Proxy
 from e2e.actors.workloads import claim, request, using
-from e2e.bridge import extender
-from e2e.bridge.extender import CLASS, REPLICA, claim_pod, claims_of, delete, devices
+from e2e.bridge import gpu_nodes
+from e2e.bridge.gpu_nodes import CLASS, REPLICA, claim_pod, claims_of, delete, devices
 from tests.limits import PATIENCE
 
 pytestmark = pytest.mark.real
-gpus, ours = extender.gpus, extender.ours
+gpus, ours = gpu_nodes.gpus, gpu_nodes.ours
 # The write at which the connection breaks, and whether the server receives it.
 AFTER_A_WRITE = {"after the finalizer": (1, True), "after the allocation": (2, True)}
 BEFORE_A_WRITE = {"before the finalizer": (1, False), "before the allocation": (2, False)}
@@ -49,6 +49,6 @@ def test_the_next_start_repairs_an_interrupted_write(control_plane, bridge, gpus
 def test_a_pod_waits_while_the_service_is_down(control_plane, bridge, gpus, ours):
     bridge.processes[REPLICA].stop(hard=True)
     control_plane.create(claim("a", ours, request("gpu", CLASS)), claim_pod("p", ours, using("a")))
-    control_plane.until("an event of the pod names the extender", lambda: any("extender" in event for event in control_plane.events(ours, "p")), 30)  # fmt: skip
+    control_plane.until("an event says that the pod waits for the allocator", lambda: any("waits for the drawbridge allocator" in event for event in control_plane.events(ours, "p")), 30)  # fmt: skip
     bridge.start(REPLICA)
     control_plane.wait_scheduled(ours, "p", 60)

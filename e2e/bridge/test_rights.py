@@ -10,11 +10,11 @@ from e2e.actors.client import ApiError, Client
 from e2e.actors.rights import check_rights
 from e2e.actors.webhook import SYSTEM
 from e2e.actors.workloads import claim, compatibility, container, limits, request, using
-from e2e.bridge import extender
-from e2e.bridge.extender import CLASS, REPLICA, claim_pod, quota, status_of
+from e2e.bridge import gpu_nodes
+from e2e.bridge.gpu_nodes import CLASS, REPLICA, claim_pod, quota, status_of
 
 pytestmark = pytest.mark.real
-gpus, ours = extender.gpus, extender.ours
+gpus, ours = gpu_nodes.gpus, gpu_nodes.ours
 
 
 def test_the_api_server_accepts_writes_of_the_lease_holder_only(control_plane, bridge, gpus, ours):

@@ -1,15 +1,14 @@
-"""Claims whose opaque parameters a JSON patch would spell differently, and claims that no account may write; extender and plugin."""
+"""Claims whose opaque parameters a JSON patch would spell differently, and claims that no account may write."""
 
 import json
 
 import pytest
 
 from e2e.actors import fleet
-from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER, plugin_configuration
+from e2e.actors.bridge import SCHEDULER
 from e2e.actors.client import ApiError
 from e2e.actors.webhook import SYSTEM
 from e2e.actors.workloads import claim, pod, request, using
-from e2e.build import program
 from tests.cluster.conformance.test_conformance_spellings import SPELLINGS
 from tests.limits import PATIENCE
 
@@ -24,10 +23,7 @@ WRITES = {"patch", "update"}
 
 @pytest.fixture(scope="module")
 def spelling_cluster(control_plane, bridge):
-    """A control plane with the scheduler that has our plugin beside the stock one, and a node with enough devices for all spellings."""
-    running = control_plane.start_scheduler(
-        plugin_configuration(bridge.socket), name="spelled-scheduler", binary=program("drawbridge-scheduler")
-    )
+    """The control plane, with a node that has enough devices for all spellings."""
     control_plane.add_fake_nodes(1, prefix="spelled-")
     devices = [fleet.device(f"gpu-{at}", {}) for at in range(len(SPELLINGS) + 8)]
     objects = [
@@ -38,7 +34,6 @@ def spelling_cluster(control_plane, bridge):
     try:
         yield control_plane
     finally:
-        running.stop()
         control_plane.remove(*objects, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
 
 
@@ -98,12 +93,11 @@ def allocator_writes(cluster, namespace):
             yield event["verb"], reference.get("subresource", ""), event["responseStatus"]["code"]
 
 
-@pytest.mark.parametrize("scheduler", [SCHEDULER, PLUGIN_SCHEDULER])
-def test_a_claim_is_placed_with_any_spelling_of_its_parameters(spelling_cluster, ours, scheduler):
+def test_a_claim_is_placed_with_any_spelling_of_its_parameters(spelling_cluster, ours):
     names = [f"c-{at}" for at in range(len(SPELLINGS))]
     for name, spelling in zip(names, SPELLINGS.values(), strict=True):
         create_spelled(spelling_cluster, ours, name, spelling)
-        spelling_cluster.create(claim_pod(name, ours, scheduler))
+        spelling_cluster.create(claim_pod(name, ours, SCHEDULER))
     for name, spelling in zip(names, SPELLINGS.values(), strict=True):
         spelling_cluster.wait_scheduled(ours, name, PATIENCE)
         claim_ = spelling_cluster.get(path_of(ours, name))
@@ -113,13 +107,12 @@ def test_a_claim_is_placed_with_any_spelling_of_its_parameters(spelling_cluster,
     assert ("update", "", 200) in {*allocator_writes(spelling_cluster, ours)}
 
 
-@pytest.mark.parametrize("scheduler", [SCHEDULER, PLUGIN_SCHEDULER])
-def test_kube_schedulers_claim_is_shared_despite_its_spelling(spelling_cluster, ours, scheduler):
+def test_kube_schedulers_claim_is_shared_despite_its_spelling(spelling_cluster, ours):
     spelling = SPELLINGS["blanks all over"]
     create_spelled(spelling_cluster, ours, "c", spelling)
     spelling_cluster.create(claim_pod("theirs", ours, "default-scheduler", "c"))
     spelling_cluster.wait_scheduled(ours, "theirs")
-    spelling_cluster.create(claim_pod("ours", ours, scheduler, "c"))
+    spelling_cluster.create(claim_pod("ours", ours, SCHEDULER, "c"))
     spelling_cluster.wait_scheduled(ours, "ours")
     assert {consumer["name"] for consumer in spelling_cluster.get(path_of(ours, "c"))["status"]["reservedFor"]} == {
         "theirs",
@@ -182,11 +175,10 @@ def refusing_policy(spelling_cluster, ours):
     spelling_cluster.remove(binding, policy)
 
 
-@pytest.mark.parametrize("scheduler", [SCHEDULER, PLUGIN_SCHEDULER])
-def test_unwritable_claims_do_not_affect_other_pods(spelling_cluster, bridge, ours, refusing_policy, scheduler):
+def test_unwritable_claims_do_not_affect_other_pods(spelling_cluster, bridge, ours, refusing_policy):
     names = [f"bad-{at}" for at in range(8)]
     spelling_cluster.create(
-        *(unwritable_claim(name, ours) for name in names), *(claim_pod(name, ours, scheduler) for name in names)
+        *(unwritable_claim(name, ours) for name in names), *(claim_pod(name, ours, SCHEDULER) for name in names)
     )
     for name in names:
         awaited = f"an event of {name} has the refusal"
@@ -196,14 +188,14 @@ def test_unwritable_claims_do_not_affect_other_pods(spelling_cluster, bridge, ou
             PATIENCE,
         )
     assert bridge.ask("/readyz", bridge.metrics_port)[0] == 200
-    spelling_cluster.create(claim("good", ours, request("gpu", CLASS)), claim_pod("good", ours, scheduler))
+    spelling_cluster.create(claim("good", ours, request("gpu", CLASS)), claim_pod("good", ours, SCHEDULER))
     spelling_cluster.wait_scheduled(ours, "good")
     spelling_cluster.delete(f"/api/v1/namespaces/{ours}/pods/good", gracePeriodSeconds=0)
     denied = [code for _, _, code in allocator_writes(spelling_cluster, ours) if code >= 400]
     # With exponential backoff of at most a minute, each claim is written a few times.
     assert len(names) <= len(denied) <= 12 * len(names)
     for name in names:
-        spelling_cluster.remove(claim_pod(name, ours, scheduler), claim(name, ours))
+        spelling_cluster.remove(claim_pod(name, ours, SCHEDULER), claim(name, ours))
     spelling_cluster.until(
         "the allocator lists no device of these claims", lambda: not any(claims_with_devices(bridge, ours)), 60
     )

@@ -76,7 +76,7 @@ def test_an_allocator_ends_when_etcd_is_restored(cluster, bridge):
     cluster.start_apiserver()
     # docs/operating.md: all other components have to be restarted.
     cluster.kill("kube-controller-manager")
-    cluster.kill("bridge-scheduler")
+    cluster.kill("drawbridge-scheduler")
     cluster.until("the allocator ends", lambda: not allocator.alive, 60)
     assert "the API server's store was restored to an older copy" in allocator.tail()
 
@@ -92,11 +92,11 @@ def test_an_allocator_ends_when_etcd_is_restored(cluster, bridge):
 
 def test_a_former_leader_leads_when_the_next_one_fails(cluster, bridge):
     replicas = {"allocator-0": bridge.metrics_port, "allocator-1": free_port()}
-    ports = {option: f"127.0.0.1:{free_port()}" for option in ("extender", "api")}
+    api = f"127.0.0.1:{free_port()}"
     bridge.spawn(
         "allocator-1",
         plugin=f"unix:{bridge.socket}-1",
-        **ports,
+        api=api,
         metrics_listen=f"127.0.0.1:{replicas['allocator-1']}",
     )
     place(cluster, "first")

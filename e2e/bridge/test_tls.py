@@ -1,4 +1,4 @@
-"""Mutual TLS between schedulers and the allocator, on a real control plane: the stock scheduler and ours."""
+"""Mutual TLS between our scheduler and the allocator, on a real control plane."""
 
 import http.client
 import re
@@ -13,9 +13,8 @@ import pytest
 
 from certs.mutual import Files, Mutual
 from e2e.actors import fleet
-from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER, plugin_configuration
+from e2e.actors.bridge import SCHEDULER, scheduler_configuration
 from e2e.actors.workloads import claim, pod, request, using
-from e2e.build import program
 from e2e.ground.controlplane import free_port
 from tests.certs.peers import Peers, certificate, pem
 from tests.limits import PATIENCE
@@ -35,8 +34,8 @@ def peers():
 
 
 @pytest.fixture
-def tls_schedulers(control_plane, bridge, peers):
-    """The two schedulers, which have certificates, as has the allocator; there is a fake node with enough devices."""
+def tls_scheduler(control_plane, bridge, peers):
+    """Our scheduler, which has a certificate, as has the allocator; there is a fake node with enough devices."""
     control_plane.add_fake_nodes(1, prefix="tls-")
     objects = [
         fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"),
@@ -47,18 +46,15 @@ def tls_schedulers(control_plane, bridge, peers):
         bridge.processes[process].stop()
     address = f"127.0.0.1:{free_port()}"
     bridge.start(plugin=address, tls_cert=peers.cert, tls_key=peers.key, client_ca=peers.client_ca)
-    configuration = plugin_configuration(bridge.socket)
+    configuration = scheduler_configuration(bridge.socket)
     arguments = configuration["profiles"][0]["pluginConfig"][0]["args"]
     del arguments["socket"]
     arguments |= {"address": address, "tls": scheduler_files(peers)}
-    running = [
-        bridge.start_scheduler(tls=scheduler_files(peers)),
-        control_plane.start_scheduler(configuration, name="tls-scheduler", binary=program("drawbridge-scheduler")),
-    ]
+    running = bridge.start_scheduler(profiles=configuration["profiles"])
     try:
-        yield running
+        yield address
     finally:
-        for process in (*running, bridge.processes[REPLICA]):
+        for process in (running, bridge.processes[REPLICA]):
             process.stop()
         control_plane.remove(*objects, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
         bridge.start()
@@ -77,18 +73,22 @@ def ours(control_plane, namespace):
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
 
 
-def place(control_plane, namespace, name, scheduler):
+def place(control_plane, namespace, name):
     control_plane.create(
         claim(name, namespace, request("gpu", CLASS)),
-        pod(name, namespace, schedulerName=scheduler, resourceClaims=[using(name)]),
+        pod(name, namespace, schedulerName=SCHEDULER, resourceClaims=[using(name)]),
     )
+
+
+def port_of(address):
+    return int(address.rpartition(":")[2])
 
 
 def is_answered(port, context):
     """Return whether a request gets any response."""
     connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=context)
     try:
-        connection.request("GET", "/extender/filter")
+        connection.request("GET", "/plugin/v1/state")
         return bool(connection.getresponse().status)
     except (OSError, http.client.HTTPException):
         return False
@@ -96,54 +96,36 @@ def is_answered(port, context):
         connection.close()
 
 
-def test_only_schedulers_with_a_certificate_get_answers(control_plane, bridge, tls_schedulers, peers, ours):
-    for scheduler in (SCHEDULER, PLUGIN_SCHEDULER):
-        place(control_plane, ours, scheduler, scheduler)
-    for scheduler in (SCHEDULER, PLUGIN_SCHEDULER):
-        assert control_plane.wait_scheduled(ours, scheduler)["spec"]["nodeName"] == NODE
-    for port in (bridge.port, bridge.api_port):
+def test_only_a_scheduler_with_a_certificate_gets_answers(control_plane, bridge, tls_scheduler, peers, ours):
+    place(control_plane, ours, "p")
+    assert control_plane.wait_scheduled(ours, "p")["spec"]["nodeName"] == NODE
+    for port in (port_of(tls_scheduler), bridge.api_port):
         assert is_answered(port, peers.context())
         assert not is_answered(port, peers.context(has_certificate=False))
         with pytest.raises((OSError, http.client.HTTPException)):
             bridge.ask("/api/v1/claims", port)
 
 
-def test_both_schedulers_follow_a_change_of_authorities_while_running(
-    control_plane, bridge, tls_schedulers, peers, ours
-):
-    """First the schedulers' certificate and the trusted authority change, then the allocator's certificate.
-
-    The stock scheduler trusts the allocator's new certificate only after a restart of the scheduler.
-    """
+def test_the_scheduler_follows_a_change_of_authorities_while_running(control_plane, tls_scheduler, peers, ours):
+    """First the scheduler's certificate and the trusted authority change, then the allocator's certificate."""
+    port = port_of(tls_scheduler)
     clients = certificate("new clients")
     peers.client_ca.write_bytes(pem(clients[0]))
     old_context = peers.context()
     peers.replace_client_certificate("scheduler", clients)
     control_plane.until(
-        "the allocator refuses certificates of the old authority", lambda: not is_answered(bridge.port, old_context), 60
+        "the allocator refuses certificates of the old authority", lambda: not is_answered(port, old_context), 60
     )
-    for scheduler in (SCHEDULER, PLUGIN_SCHEDULER):
-        place(control_plane, ours, f"a-{scheduler}", scheduler)
-    for scheduler in (SCHEDULER, PLUGIN_SCHEDULER):
-        control_plane.wait_scheduled(ours, f"a-{scheduler}", 60)
+    place(control_plane, ours, "a")
+    control_plane.wait_scheduled(ours, "a", 60)
     peers.renew()
-    control_plane.until("the allocator uses its new certificate", lambda: is_answered(bridge.port, peers.context()), 60)
-    for scheduler in (SCHEDULER, PLUGIN_SCHEDULER):
-        place(control_plane, ours, f"b-{scheduler}", scheduler)
-    control_plane.wait_scheduled(ours, f"b-{PLUGIN_SCHEDULER}", 60)
-    words = "unknown authority"
-    control_plane.until(words, lambda: has_event(control_plane, ours, f"b-{SCHEDULER}", words), 60)
-    tls_schedulers[0].stop()
-    tls_schedulers[0] = bridge.start_scheduler(tls=scheduler_files(peers))
-    control_plane.wait_scheduled(ours, f"b-{SCHEDULER}", 60)
-
-
-def has_event(control_plane, namespace, name, words):
-    return any(words in event for event in control_plane.events(namespace, name))
+    control_plane.until("the allocator uses its new certificate", lambda: is_answered(port, peers.context()), 60)
+    place(control_plane, ours, "b")
+    control_plane.wait_scheduled(ours, "b", 60)
 
 
 def test_the_commands_of_the_page_create_matching_certificates(tmp_path):
-    section = PAGE.read_text().partition("## By address, with certificates")[2]
+    section = PAGE.read_text().partition("## A scheduler in another pod")[2]
     commands = re.search(r"```sh\n(.*?)```", section, re.DOTALL)[1]
     subprocess.run(["sh", "-e", "-c", commands], cwd=tmp_path, check=True, capture_output=True, timeout=60)
     files = Files(*(str(tmp_path / name) for name in ("allocator.crt", "allocator.key", "ca.crt")))

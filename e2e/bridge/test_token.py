@@ -3,9 +3,8 @@
 import pytest
 
 from e2e.actors import fleet
-from e2e.actors.bridge import PLUGIN_SCHEDULER, plugin_configuration
+from e2e.actors.bridge import SCHEDULER, scheduler_configuration
 from e2e.actors.workloads import claim, pod, request, using
-from e2e.build import program
 from e2e.ground.controlplane import free_port
 
 pytestmark = pytest.mark.real
@@ -29,13 +28,12 @@ def token_file(control_plane, bridge, tmp_path):
     bridge.processes[REPLICA].stop()
     address = f"127.0.0.1:{free_port()}"
     bridge.start(plugin=address, token_file=allocator_file)
-    configuration = plugin_configuration(bridge.socket)
+    configuration = scheduler_configuration(bridge.socket)
     arguments = configuration["profiles"][0]["pluginConfig"][0]["args"]
     del arguments["socket"]
     arguments |= {"address": address, "tokenFile": str(file)}
-    running = control_plane.start_scheduler(
-        configuration, name="token-scheduler", binary=program("drawbridge-scheduler")
-    )
+    bridge.processes["scheduler"].stop()
+    running = bridge.start_scheduler(profiles=configuration["profiles"])
     try:
         yield file
     finally:
@@ -43,12 +41,13 @@ def token_file(control_plane, bridge, tmp_path):
         bridge.processes[REPLICA].stop()
         control_plane.remove(*objects, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
         bridge.start()
+        bridge.processes["scheduler"] = bridge.start_scheduler()
 
 
 def place(control_plane, namespace, name):
     control_plane.create(
         claim(name, namespace, request("gpu", CLASS)),
-        pod(name, namespace, schedulerName=PLUGIN_SCHEDULER, resourceClaims=[using(name)]),
+        pod(name, namespace, schedulerName=SCHEDULER, resourceClaims=[using(name)]),
     )
 
 

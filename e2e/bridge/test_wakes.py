@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from e2e.actors import fleet
-from e2e.actors.bridge import PLUGIN_SCHEDULER, Bridge, plugin_configuration
+from e2e.actors.bridge import SCHEDULER, Bridge, scheduler_configuration
 from e2e.actors.workloads import pod, request, template, using_template
 from e2e.build import program
 from e2e.ground.controlplane import ControlPlane, free_port
@@ -76,7 +76,7 @@ def counts(cluster):
         bridge.prepare()
         bridge.start()
         cluster.start_scheduler(
-            plugin_configuration(bridge.socket),
+            scheduler_configuration(bridge.socket),
             name="drawbridge-wakes",
             binary=program("drawbridge-scheduler"),
             args=[f"--secure-port={port}"],
@@ -93,7 +93,7 @@ def counts(cluster):
 
 
 def claim_pod(name, namespace, kind):
-    return pod(name, namespace, schedulerName=PLUGIN_SCHEDULER, resourceClaims=[using_template(kind)])
+    return pod(name, namespace, schedulerName=SCHEDULER, resourceClaims=[using_template(kind)])
 
 
 def placed_pods(cluster, namespace, kind):

@@ -1,6 +1,6 @@
 """Random cases of binding conditions: a driver attaches devices, fails, or is late, while another client may intervene.
 
-Each case is played in three lanes: with kube-scheduler, our plugin and our extender. Each lane of a case has nodes of its own.
+Each case is played in two lanes: with kube-scheduler and with our scheduler. Each lane of a case has nodes of its own.
 """
 
 import random
@@ -9,14 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from e2e.actors import fleet
-from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER
+from e2e.actors.bridge import SCHEDULER
 from e2e.actors.client import ApiError
 from e2e.actors.workloads import claim, group, pod, request, using
 
 DRIVER = "attach.example.com"
 CLASS = "attached"
 STOCK = "stock"
-LANES = {"stock": STOCK, "plugin": PLUGIN_SCHEDULER, "extender": SCHEDULER}
+LANES = {"stock": STOCK, "ours": SCHEDULER}
 TIMEOUT = 6  # seconds for devices to be ready, in all lanes
 LONGEST = 75  # seconds for a case; a pod that is not bound by then counts as waiting
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
@@ -308,7 +308,7 @@ def by_name(cluster, path):
 
 def play(cluster, cases):
     """Play cases in all lanes at once; return the trials and the outcomes of their pods."""
-    trials = [Trial(cluster, case, lane) for case in cases for lane in LANES if not (case.gang and lane == "extender")]
+    trials = [Trial(cluster, case, lane) for case in cases for lane in LANES]
     refused_pods = {trial.pods[0]: "" for trial in trials if trial.case.event.startswith("refuse")}
     cluster.patch(f"/api/v1/namespaces/default/configmaps/{REFUSED}", {"data": refused_pods or None})
     with ThreadPoolExecutor(6) as executor:

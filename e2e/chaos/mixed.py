@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dra.policy import FENCE_TOLERATION
 from dra.wire import builtins
 from e2e.actors import fleet
-from e2e.actors.bridge import PLUGIN_SCHEDULER
+from e2e.actors.bridge import SCHEDULER
 from e2e.actors.taints import until_taint_rules_are_followed
 from e2e.chaos.churn import PARTS, Churn, crowd
 from e2e.chaos.judge import COUNTERS_EXCEEDED, EXCEEDED, INCOMPATIBLE, STARTED_TWICE, TWICE, Fault, judge
@@ -41,7 +41,7 @@ def mixed(stage: Stage, *, fenced: bool, seconds: float, seed: int) -> Mixed:
     half = crowd(stage.nodes) * 2 // 3  # pods of each scheduler: more than fit, so that they compete
     for name in (our_namespace, their_namespace):
         stage.cluster.namespace(name)
-    our_churn = Churn(stage.cluster, our_namespace, PLUGIN_SCHEDULER, pods=half, seed=seed, **fields)
+    our_churn = Churn(stage.cluster, our_namespace, SCHEDULER, pods=half, seed=seed, **fields)
     their_churn = Churn(stage.cluster, their_namespace, IN_TREE, pods=half, seed=seed + 1)
     with fence(stage) if fenced else no_fence(), closing(our_churn), closing(their_churn):
         for churn in (our_churn, their_churn):

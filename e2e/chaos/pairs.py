@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from e2e.actors import clock
-from e2e.actors.bridge import Bridge, plugin_configuration
+from e2e.actors.bridge import Bridge, scheduler_configuration
 from e2e.actors.client import BUSY_FACTOR
 from e2e.actors.proxy import Proxy
 from e2e.build import program
@@ -44,14 +44,13 @@ class Pair:
             via=f"http://127.0.0.1:{self.proxy.port}",
             command=clock.command(self.clock),
             plugin=f"unix:{self.socket}",
-            extender=f"127.0.0.1:{free_port()}",
             api=f"127.0.0.1:{self.api}",
             metrics_listen=f"127.0.0.1:{self.metrics}",
         )
         kubeconfig = self.cluster.write_kubeconfig(
             self.scheduler, self.cluster.token, f"http://127.0.0.1:{self.scheduler_proxy.port}"
         )
-        configuration = plugin_configuration(self.socket) | {"clientConnection": {"kubeconfig": str(kubeconfig)}}
+        configuration = scheduler_configuration(self.socket) | {"clientConnection": {"kubeconfig": str(kubeconfig)}}
         self.cluster.start_scheduler(configuration, name=self.scheduler, binary=program("drawbridge-scheduler"))
 
     def leads(self) -> bool:

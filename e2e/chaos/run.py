@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import NamedTuple
 
-from e2e.actors.bridge import PLUGIN_SCHEDULER, Bridge
+from e2e.actors.bridge import SCHEDULER, Bridge
 from e2e.actors.client import Object
 from e2e.chaos.churn import Churn, crowd, devices
 from e2e.chaos.judge import LEAK, Fault, Verdict, judge
@@ -73,7 +73,7 @@ def run(stage_: Stage, troubles: Iterable[Trouble], *, namespace: str, seed: int
     """Run churn and troubles for this long, or until no trouble is left."""
     begun = time.monotonic()
     stage_.cluster.namespace(namespace)
-    churn = Churn(stage_.cluster, namespace, PLUGIN_SCHEDULER, pods=crowd(stage_.nodes), seed=seed)
+    churn = Churn(stage_.cluster, namespace, SCHEDULER, pods=crowd(stage_.nodes), seed=seed)
     with closing(churn):
         churn.start()
         scene = Scene(stage_.cluster, stage_.pairs, random.Random(seed))

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from e2e.actors import fleet
-from e2e.actors.bridge import PLUGIN_SCHEDULER, POLICY
+from e2e.actors.bridge import POLICY, SCHEDULER
 from e2e.actors.workloads import claim, pod, request, template, using, using_template
 from e2e.chaos.churn import WHOLE
 from e2e.chaos.mixed import mixed
@@ -30,7 +30,7 @@ def chaos_stage():
 
 def claim_and_pod(name, namespace):
     """A pod of ours and its claim."""
-    item = pod(name, namespace, schedulerName=PLUGIN_SCHEDULER, resourceClaims=[using(name)])
+    item = pod(name, namespace, schedulerName=SCHEDULER, resourceClaims=[using(name)])
     return claim(name, namespace, request("gpu", WHOLE)), item
 
 
@@ -116,7 +116,7 @@ def test_the_next_allocator_finishes_an_eviction_after_a_kill(chaos_stage, names
     path = f"/api/v1/namespaces/{namespace}/pods"
 
     def create(name, **spec):
-        item = pod(name, namespace, schedulerName=PLUGIN_SCHEDULER, resourceClaims=[using_template("one")], **spec)
+        item = pod(name, namespace, schedulerName=SCHEDULER, resourceClaims=[using_template("one")], **spec)
         chaos_stage.cluster.create(item)
 
     chaos_stage.cluster.create(template("one", namespace, request("gpu", SCARCE)))

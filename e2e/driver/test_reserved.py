@@ -11,7 +11,7 @@ import pytest
 
 from cluster.manifests import parse
 from e2e.actors import fleet
-from e2e.actors.bridge import PLUGIN_SCHEDULER
+from e2e.actors.bridge import SCHEDULER
 from e2e.actors.webhook import SYSTEM
 from e2e.actors.workloads import claim, container, pod, request, using
 from e2e.driver.installed import PROGRAM, until_freed
@@ -122,7 +122,7 @@ def call_plugin(reading_agent, call, **body):
 def test_a_reserved_device_held_by_a_plugin_pod_is_reported(control_plane, reading_agent, namespace, created):
     created(plugin_pod(namespace, "old"))
     held = device_of(reading_agent, namespace, "old")
-    new_pod = pod("new", namespace, container(), resourceClaims=[using("mine")], schedulerName=PLUGIN_SCHEDULER)
+    new_pod = pod("new", namespace, container(), resourceClaims=[using("mine")], schedulerName=SCHEDULER)
     created(claim("mine", namespace, request("r", CLASS, count=2)), new_pod)
     item = control_plane.get(f"/api/v1/namespaces/{namespace}/pods/new")
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 NAME = f"localhost/drawbridge:{VERSION}"
 SCHEDULER = "localhost/drawbridge-scheduler:e2e"
-STOCK_SCHEDULER = "localhost/kube-scheduler:e2e"
 HOME = "opt/drawbridge"
 SITE = f"{HOME}/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
 USER = "65532:65532"
@@ -59,7 +58,7 @@ sys.exit(begin())
 
 
 def archive(folder: Path) -> Path:
-    """Write an archive into a folder, with the images of drawbridge, our scheduler, and a stock scheduler."""
+    """Write an archive into a folder, with the images of drawbridge and our scheduler."""
     with locked("product"):
         key = hashlib.sha256(LOCK.read_bytes() + Path(__file__).read_bytes() + str((sys.version, PYTHON)).encode())
         base = layer(cache() / f"layer-{key.hexdigest()[:16]}.tar", _base)
@@ -69,10 +68,9 @@ def archive(folder: Path) -> Path:
         NAME, [base, our_layer], {"User": USER, "Entrypoint": [f"/{HOME}/bin/drawbridge"], "Cmd": ["--help"]}
     )
     path = folder / "product.tar"
-    # Like the Dockerfile's target `scheduler`, and like Kubernetes' own image.
+    # Like the Dockerfile's target `scheduler`.
     scheduler_image = image_of(folder, SCHEDULER, program("drawbridge-scheduler"), "drawbridge-scheduler")
-    stock_scheduler_image = image_of(folder, STOCK_SCHEDULER, program("kube-scheduler"), "usr/local/bin/kube-scheduler")
-    write(path, [drawbridge, scheduler_image, stock_scheduler_image])
+    write(path, [drawbridge, scheduler_image])
     return path
 
 

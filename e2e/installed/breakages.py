@@ -138,7 +138,7 @@ BREAKAGES = [
     Breakage(CONFIG, set_at("data", value={"drawbridge.yml": "mode: observe\n"}), "O002", "has no drawbridge.yaml"),
     Breakage(CONFIG, set_at("data", "drawbridge.yaml", value="apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: enforced\n"), "O002", "line 3"),
     Breakage(SCHEDULER, scheduler_reads("schedulerName: drawbridge", "schedulerName: drawbrigde"), "O002", "no profile in it is called drawbridge"),
-    Breakage(SCHEDULER, scheduler_reads("enabled: [{name: Drawbridge, weight: 2}]", "enabled: []"), "O002", "neither the plugin Drawbridge nor an extender"),
+    Breakage(SCHEDULER, scheduler_reads("enabled: [{name: Drawbridge, weight: 2}]", "enabled: []"), "O002", "does not enable the plugin Drawbridge"),
     Breakage(INVENTORY, None, "O003", "pods of its namespace that mount it do not start"),
     Breakage(deployment("authority"), another_image, "O011", "of-another-day"),
     Breakage(deployment("controller"), set_at("spec", "replicas", value=0), "O009", "no templates are created"),

@@ -17,16 +17,11 @@ from e2e.ground import product
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(sys.executable).with_name("drawbridge")
 NODE_NAMESPACES = ("drawbridge-driver", "drawbridge-adapter", f"{SYSTEM}-nodes")
-ALLOCATOR = (
-    f"drawbridge-allocator.{SYSTEM}.svc"  # the Service through which a scheduler in another pod calls the allocator
-)
-ALLOCATOR_PORT = 9441
 WORKLOADS = ("Deployment", "DaemonSet")
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/drawbridge-allocator"
 PRINT_DEVICES = "env; ls /dev/card >/dev/null && echo card=yes; echo spoken=yes; sleep 600"
 IMAGES = {
     "drawbridge.invalid/name-an-image": product.NAME,
-    "kube-scheduler.invalid/name-an-image": product.STOCK_SCHEDULER,
     "drawbridge-scheduler.invalid/name-an-image": product.SCHEDULER,
 }
 
@@ -41,15 +36,6 @@ def printed_manifests(cluster, configuration, *options):
     return objects(
         product.run([PROGRAM, "manifests", "--config", str(file), "--image", product.NAME, "--opt-in", *options])
     )
-
-
-def rendered_chart(cluster, configuration, **values):
-    """Return what Helm renders from the chart for a configuration."""
-    file = cluster.write_json("configuration.json", configuration)
-    chart = cluster.run.data / "chart"
-    product.run([PROGRAM, "manifests", "--config", str(file), "--helm", str(chart)])
-    values_file = cluster.write_json("values.json", {"image": product.NAME, "webhooks": {"optIn": True}} | values)
-    return objects(product.run([program("helm"), "template", "drawbridge", chart, "-n", SYSTEM, "-f", values_file]))
 
 
 def kustomized(cluster, **fields):

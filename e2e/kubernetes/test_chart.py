@@ -61,7 +61,7 @@ def test_the_command_prints_components_like_kustomize(tmp_path):
     up = "../" * (len(tmp_path.resolve().parts) - 1)
     components = [
         f"{up}{str(ROOT)[1:]}/manifests/{folder}"
-        for folder in ("bridge", "bridge/plugin", "read-only", "node-agent", "bridge/reservations", "driver", "adapter")
+        for folder in ("bridge", "read-only", "node-agent", "bridge/reservations", "driver", "adapter")
     ]
     images = {"drawbridge.invalid/name-an-image": IMAGE, "drawbridge-scheduler.invalid/name-an-image": SCHEDULER}
     named = [{"name": name, "newName": image.rpartition(":")[0], "newTag": image.rpartition(":")[2]} for name, image in images.items()]  # fmt: skip
@@ -70,9 +70,7 @@ def test_the_command_prints_components_like_kustomize(tmp_path):
     kustomize = [program("kubectl"), "kustomize", tmp_path]
     built = by_name(subprocess.run(kustomize, capture_output=True, text=True, check=True, timeout=60).stdout)
     specs = {(kind, name): in_any_order({**obj, "metadata": None}) for (kind, _, name), obj in built.items()}
-    ours = printed(
-        *WITH_SCHEDULER, "--plugin", "--read-only", "--node-agent", "--reservations", "--driver", "--adapter"
-    )
+    ours = printed(*WITH_SCHEDULER, "--read-only", "--node-agent", "--reservations", "--driver", "--adapter")
     assert {(kind, name): in_any_order({**obj, "metadata": None}) for (kind, _, name), obj in ours.items()} == specs
 
 
@@ -83,30 +81,20 @@ SAME = [
     (["webhooks.devices=true", "webhooks.optIn=true"], ["--devices", "--opt-in"]),
     (["webhooks.url=https://10.0.0.7:8443/path/"], ["--url", "https://10.0.0.7:8443/path/"]),
     (["networkPolicy.apiServers={10.0.0.1/32,fd00::/8}"], ["--api-server", "10.0.0.1", "--api-server", "fd00::/8"]),
-    (["bridge.way=extender"], WITH_SCHEDULER),
-    (["bridge.way=apart"], [*WITH_SCHEDULER, "--apart"]),
-    (["bridge.way=plugin"], [*WITH_SCHEDULER, "--plugin"]),
-    *[
-        ([f"bridge.way={way}", "bridge.quota=true"], [*WITH_SCHEDULER, *option, "--quota"])
-        for way, option in (("extender", ()), ("apart", ("--apart",)), ("plugin", ("--plugin",)))
-    ],
+    (["bridge.enabled=true"], WITH_SCHEDULER),
+    (["bridge.enabled=true", "bridge.quota=true"], [*WITH_SCHEDULER, "--quota"]),
     *[
         (
-            [
-                f"bridge.way={way}",
-                "bridge.reservations=true",
-                "nodeAgent=true",
-                f"bridge.quota={str(bool(quota)).lower()}",
-            ],
-            [*WITH_SCHEDULER, *option, *quota, "--node-agent", "--reservations"],
+            ["bridge.enabled=true", "bridge.reservations=true", "nodeAgent=true", f"bridge.quota={value}"],
+            [*WITH_SCHEDULER, *quota, "--node-agent", "--reservations"],
         )
-        for way, option, quota in (("extender", (), ()), ("plugin", ("--plugin",), ("--quota",)))
+        for value, quota in (("false", ()), ("true", ("--quota",)))
     ],
     (["readOnly=true"], ["--read-only"]),
     (["level=webhook"], []),
     (["level=readOnly"], ["--read-only"]),
     (["level=bridge", "guards=true"], [*WITH_SCHEDULER, "--guards"]),
-    (["level=node", "bridge.way=plugin"], ["--level", "node", "--plugin", "--scheduler-image", SCHEDULER]),
+    (["level=node"], ["--level", "node", "--scheduler-image", SCHEDULER]),
     (["nodeAgent=true"], ["--node-agent"]),
     (["driver=true"], ["--driver"]),
     (["adapter=true"], ["--adapter"]),
@@ -136,10 +124,10 @@ def test_own_and_cert_manager_certificates_render_like_the_command(chart, author
     ):
         for bridge, also in (
             ((), ()),
-            (("--set", "bridge.way=extender,bridge.quota=true"), (*WITH_SCHEDULER, "--quota")),
+            (("--set", "bridge.enabled=true,bridge.quota=true"), (*WITH_SCHEDULER, "--quota")),
             (
-                ("--set", "bridge.way=plugin,bridge.reservations=true,nodeAgent=true"),
-                (*WITH_SCHEDULER, "--plugin", "--node-agent", "--reservations"),
+                ("--set", "bridge.enabled=true,bridge.reservations=true,nodeAgent=true"),
+                (*WITH_SCHEDULER, "--node-agent", "--reservations"),
             ),
         ):
             made = printed(*options, *also)
@@ -155,7 +143,7 @@ def test_a_chart_for_a_configuration_includes_it_and_its_selectors(tmp_path):
     drawbridge("manifests", "--config", str(config), "--helm", str(tmp_path / "chart"))
     values = ["--set", f"namespace={SYSTEM}"]
     assert rendered(str(tmp_path / "chart"), *values) == printed("--config", str(config))
-    bridge = rendered(str(tmp_path / "chart"), *values, "--set", "bridge.way=extender")
+    bridge = rendered(str(tmp_path / "chart"), *values, "--set", "bridge.enabled=true")
     assert bridge == printed("--config", str(config), *WITH_SCHEDULER)
     assert ("DeviceTaintRule", None, "drawbridge-fence-b.example.com") in bridge
 
@@ -191,17 +179,17 @@ def test_a_disabled_chart_value_omits_its_own_objects_only(chart):
 
 def test_pod_values_apply_to_their_component_only(chart, tmp_path):
     values = {
-        "bridge": {"way": "plugin"},
+        "bridge": {"enabled": True},
         "replicas": {"webhook": 5, "authority": 0},
         "resources": {"allocator": {"limits": {"memory": "4Gi"}}},
-        "args": {"allocator": ["--extender-preemption=off"]},
+        "args": {"allocator": ["--binding-timeout=300"]},
         "tolerations": [{"key": "gpu", "operator": "Exists"}],
         "nodeSelector": {"pool": "system"},
         "priorityClassName": "important",
         "monitor": {"enabled": True, "labels": {"release": "prometheus"}},
     }
     (tmp_path / "values.yaml").write_text(json.dumps(values))
-    made, plain = rendered(chart, "-f", str(tmp_path / "values.yaml")), rendered(chart, "--set", "bridge.way=plugin")
+    made, plain = rendered(chart, "-f", str(tmp_path / "values.yaml")), rendered(chart, "--set", "bridge.enabled=true")
     deployments = {name: obj["spec"] for (kind, _, name), obj in made.items() if kind == "Deployment"}
     kept = {name: obj["spec"] for (kind, _, name), obj in plain.items() if kind == "Deployment"}
     for spec in deployments.values():
@@ -211,7 +199,7 @@ def test_pod_values_apply_to_their_component_only(chart, tmp_path):
     assert replicas == {name: spec["replicas"] for name, spec in kept.items()} | {"drawbridge-webhook": 5, "drawbridge-authority": 0}  # fmt: skip
     allocator, scheduler = deployments["drawbridge-allocator"]["template"]["spec"]["containers"]
     before, beside = kept["drawbridge-allocator"]["template"]["spec"]["containers"]
-    assert allocator == before | {"args": [*before["args"], "--extender-preemption=off"], "resources": {"limits": {"memory": "4Gi"}}}  # fmt: skip
+    assert allocator == before | {"args": [*before["args"], "--binding-timeout=300"], "resources": {"limits": {"memory": "4Gi"}}}  # fmt: skip
     assert scheduler == beside
     monitor = made["PodMonitor", "default", RELEASE]
     assert monitor["metadata"]["labels"] == {"app.kubernetes.io/name": RELEASE, "release": "prometheus"}
@@ -225,8 +213,8 @@ def test_pod_values_apply_to_their_component_only(chart, tmp_path):
     ("value", "named"),
     [
         ("imge=x", "imge"),
-        ("bridge.wya=plugin", "wya"),
-        ("bridge.way=both", "/bridge/way"),
+        ("bridge.enabeld=true", "enabeld"),
+        ("bridge.enabled=both", "/bridge/enabled"),
         ("replicas.webhok=2", "webhok"),
         ("replicas.webhook=-1", "/replicas/webhook"),
         ("configuration.mod=warn", "mod"),
@@ -238,7 +226,7 @@ def test_pod_values_apply_to_their_component_only(chart, tmp_path):
         ("webhooks.url=http://x", "/webhooks/url"),
         ("networkPolicy.apiServers={all}", "/networkPolicy/apiServers/0"),
         ("resources.webhook.limit.memory=1Gi", "limit"),
-        ("bridge.way=plugin,bridge.schedulerImage=", "bridge.schedulerImage: bridge.way is plugin"),
+        ("bridge.enabled=true,bridge.schedulerImage=", "bridge.schedulerImage: the bridge needs"),
         ("image=", "image: none is given"),
         ("bridge=null", "missing property 'bridge'"),
         ("webhooks.url=null", "missing property 'url'"),

@@ -85,7 +85,7 @@ def kept_keys(cluster):
 
 
 def test_a_release_is_installed_upgraded_and_uninstalled_with_documented_leftovers(cluster, chart):
-    values = [*IMAGES, "--set", "bridge.way=extender"]
+    values = [*IMAGES, "--set", "bridge.enabled=true"]
     output = release(cluster, "install", RELEASE, chart, "--create-namespace", *values).stdout
     assert f"kubectl -n {SYSTEM} rollout status deploy/drawbridge-webhook" in output
     assert "kubectl label namespace NAMESPACE drawbridge.dev/mode=warn" in output

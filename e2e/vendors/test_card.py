@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from e2e.actors import fleet
-from e2e.actors.bridge import PLUGIN_SCHEDULER, plugin_configuration
+from e2e.actors.bridge import SCHEDULER
 from e2e.actors.webhook import COMMAND, claims_of, known, results_of
 from e2e.actors.workloads import limits, pod, request, template, using_template
-from e2e.build import program
 from e2e.ground.images import Image, add, busybox, layer, write
 from e2e.ground.product import libraries_of
 from e2e.vendors import nvidia
@@ -29,7 +28,7 @@ apiVersion: drawbridge.dev/v1alpha1
 kind: DrawbridgeConfiguration
 mode: enforce
 extendedResources: {{{{default: {{left}}}}}}
-bridge: {{{{schedulerName: {PLUGIN_SCHEDULER}, drivers: [{fleet.NVIDIA}]}}}}
+bridge: {{{{schedulerName: {SCHEDULER}, drivers: [{fleet.NVIDIA}]}}}}
 """
 # Stub libraries that NVIDIA's libraries name. The linker omits them: glibc 2.34 has their functions in libc.so.6.
 PARTS = ("libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1")
@@ -43,12 +42,7 @@ def driver(node_cluster, card_root):
 
 @pytest.fixture(scope="module")
 def scheduler(control_plane, bridge):
-    configuration = plugin_configuration(bridge.socket)
-    running = control_plane.start_scheduler(
-        configuration, name="card-scheduler", binary=program("drawbridge-scheduler")
-    )
-    yield running
-    running.stop()
+    return bridge.processes["scheduler"]
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +152,7 @@ def test_a_device_plugin_pod_sees_the_gpus_of_its_claim(node_cluster, driver, ho
     assert len(seen) == count
     ran = cluster.get(f"/api/v1/namespaces/{home}/pods/p")
     print(json.dumps({"annotations": ran["metadata"]["annotations"], "spec": ran["spec"]}, indent=1))
-    assert ran["spec"]["schedulerName"] == PLUGIN_SCHEDULER
+    assert ran["spec"]["schedulerName"] == SCHEDULER
     for file in node_cluster.outside("/run/cdi").glob("*gpu.nvidia.com*"):
         print(file.name, file.read_text())
 
@@ -219,7 +213,7 @@ def test_claims_select_the_gpu_by_published_attributes(node_cluster, driver, hom
     selects = lambda *wanted: {"selectors": [{"cel": {"expression": expression}} for expression in wanted]}  # noqa: E731
     cluster.create(template("fits", home, request("gpu", fleet.NVIDIA, **selects(*fits))))
     asks = {"resources": {"claims": [{"name": "this"}]}}
-    spec = {"schedulerName": PLUGIN_SCHEDULER, "resourceClaims": [using_template("fits") | {"name": "this"}]}
+    spec = {"schedulerName": SCHEDULER, "resourceClaims": [using_template("fits") | {"name": "this"}]}
     cluster.create(pod("fits", home, program_of(**asks), node=node_cluster.name, **spec))
     cluster.wait_phase(home, "fits", "Running", seconds=60)
     assert len(saw(node_cluster, home, "fits")) == 1

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from e2e.actors import fleet
-from e2e.actors.bridge import PLUGIN_SCHEDULER, Bridge, plugin_configuration
+from e2e.actors.bridge import SCHEDULER, Bridge
 from e2e.actors.webhook import NOWHERE, Webhook, claims_of, gpu, results_of, templates_of
 from e2e.actors.workloads import pod, template, using_template
 from e2e.actors.workloads import request as devices
-from e2e.bridge import extender
+from e2e.bridge import gpu_nodes
 from e2e.bridge import test_plugin as plugin
 from e2e.bridge import test_read_only as read_only
-from e2e.build import CURRENT, KUBERNETES_VERSIONS, program
+from e2e.build import CURRENT, KUBERNETES_VERSIONS
 from e2e.driver.installed import GPU, claiming_pod, device_variables, installed_driver, until_freed
 from e2e.ground.controlplane import ControlPlane
 from e2e.ground.node import Node
@@ -69,7 +69,7 @@ def bridge(control_plane):
 
 
 # Fixtures of e2e/bridge, here on a control plane of this minor.
-read_only_allocator, gpus, scheduler = read_only.read_only_allocator, extender.gpus, plugin.scheduler
+read_only_allocator, gpus, scheduler = read_only.read_only_allocator, gpu_nodes.gpus, plugin.scheduler
 
 
 @pytest.fixture
@@ -133,11 +133,6 @@ def test_a_read_only_allocator_explains_a_waiting_pod(control_plane, read_only_a
     cell("read-only allocator: an event explains a waiting pod")
 
 
-def test_pods_get_devices_through_the_extender(control_plane, bridge, gpus, namespace, cell):
-    extender.allocate_and_free(control_plane, namespace)
-    cell("allocator as scheduler extender: devices are allocated and freed")
-
-
 def test_pods_get_devices_through_the_plugin(control_plane, bridge, scheduler, namespace, cell):
     plugin.test_pods_get_and_reuse_devices_through_the_plugin(control_plane, namespace)
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods", gracePeriodSeconds=0)
@@ -178,8 +173,7 @@ def test_running_pods_keep_their_devices_through_upgrade_and_downgrade(request):
         request.addfinalizer(bridge.folder.cleanup)
         bridge.prepare()
         bridge.start()
-        ours = plugin_configuration(bridge.socket)
-        cluster.start_scheduler(ours, name="drawbridge-scheduler", binary=program("drawbridge-scheduler"))
+        bridge.start_scheduler()
         name = cluster.namespace("upgraded")
         webhook.admits(name)
         cluster.add_fake_nodes(1, prefix="versions-")
@@ -199,7 +193,7 @@ def test_running_pods_keep_their_devices_through_upgrade_and_downgrade(request):
             made = [f"stock-{len(running)}", f"ours-{len(running)}"]
             cluster.create(
                 gpu(made[0], name),
-                pod(made[1], name, schedulerName=PLUGIN_SCHEDULER, resourceClaims=[using_template("one")]),
+                pod(made[1], name, schedulerName=SCHEDULER, resourceClaims=[using_template("one")]),
             )
             for pod_name in made:
                 cluster.wait_scheduled(name, pod_name)

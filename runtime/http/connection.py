@@ -1,6 +1,6 @@
 """One HTTP/1.1 connection, parsed by aiohttp: one request at a time, and a deadline for each step.
 
-No upgrades, chunked bodies or pipelining: API servers, schedulers that call extenders, and browsers send plain HTTP/1.1 with a
+No upgrades, chunked bodies or pipelining: API servers, our scheduler, and browsers send plain HTTP/1.1 with a
 Content-Length; anything else is refused.
 
     phase      begins with                time limit      and then

@@ -169,7 +169,7 @@ def daemon_set_without_node(objects):
     objects.append({"kind": "DaemonSet", "metadata": meta, "spec": spec, "status": status})
 
 
-def scheduler_configuration(*profiles, **fields):
+def scheduler_configuration(*profiles):
     """Return a function that adds the bridge to drawbridge's configuration, and adds this configuration of the bridge's scheduler."""
 
     def change(objects):
@@ -177,7 +177,7 @@ def scheduler_configuration(*profiles, **fields):
             "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nbridge: {schedulerName: drawbridge}\n"
         )
         object_named(objects, "ConfigMap", "drawbridge")["data"]["drawbridge.yaml"] = drawbridge_configuration
-        content = json.dumps({"profiles": list(profiles)} | fields)
+        content = json.dumps({"profiles": list(profiles)})
         meta = {"name": "drawbridge-scheduler", "namespace": NAMESPACE}
         objects.append({"kind": "ConfigMap", "metadata": meta, "data": {"scheduler.yaml": content}})
 
@@ -191,15 +191,14 @@ PROFILE_WITH_PLUGIN = {"schedulerName": "drawbridge", "plugins": {"multiPoint": 
     ("change", "message"),
     [
         (scheduler_configuration(PROFILE_WITH_PLUGIN), ""),
-        (scheduler_configuration({"schedulerName": "drawbridge"}, extenders=[{"urlPrefix": "http://127.0.0.1"}]), ""),
         (
             scheduler_configuration(PROFILE_WITH_PLUGIN | {"schedulerName": "drawbrigde"}),
             "no profile in it is called drawbridge",
         ),
-        (scheduler_configuration({"schedulerName": "drawbridge"}), "neither the plugin Drawbridge nor an extender"),
+        (scheduler_configuration({"schedulerName": "drawbridge"}), "does not enable the plugin Drawbridge"),
         (scheduler_configuration("drawbridge", 7), "no profile in it is called drawbridge"),
     ],
-    ids=["plugin", "extender", "misspelt profile", "neither plugin nor extender", "malformed profiles"],
+    ids=["plugin", "misspelt profile", "no plugin", "malformed profiles"],
 )
 def test_a_profile_of_the_scheduler_has_to_use_the_bridge(change, message):
     objects = installation()

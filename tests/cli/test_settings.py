@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner
 
 from allocator.service import Settings as AllocatorSettings
-from allocator.service.settings import Preempting
 from cli.settings import options_of
 from node.service import AgentSettings, NodePaths
 from runtime.flag import OPTIONS, Flag
@@ -29,7 +28,6 @@ class Outer(msgspec.Struct, frozen=True, kw_only=True):
     inner: Annotated[Inner, OPTIONS] = Inner()
     names: Annotated[tuple[str, ...], Flag("Names.", "NAME", name="name")] = ("a", "b")
     kind: Annotated[Literal["x", "y"], Flag("Kind.")] = "x"
-    preempting: Annotated[Preempting, Flag("Preempting.")] = Preempting.ADVISE
     seconds: Annotated[float, Flag("Seconds.", least=1, most=10)] = 2.0
     listen: Annotated[Address, Flag("Listen.")] = Address("127.0.0.1", 80)
     backwards: Annotated[str, Flag("Backwards.", "TEXT", read=lambda text: text[::-1])] = ""
@@ -54,7 +52,7 @@ def test_a_missing_option_has_the_default_of_its_field():
 
 
 def test_an_option_is_parsed_by_its_fields_type():
-    arguments = ["--no-on", "--off", "--no-maybe", "--where=unix:/s", "--name=c", "--kind=y", "--preempting=evict"]
+    arguments = ["--no-on", "--off", "--no-maybe", "--where=unix:/s", "--name=c", "--kind=y"]
     more_arguments = ["--seconds=3", "--listen=:9", "--backwards=abc", "--place=given"]
     assert parse_settings(Outer, *arguments, *more_arguments) == Outer(
         on=False,
@@ -63,7 +61,6 @@ def test_an_option_is_parsed_by_its_fields_type():
         inner=Inner(Path("/s")),
         names=("c",),
         kind="y",
-        preempting=Preempting.EVICT,
         seconds=3.0,
         listen=Address("0.0.0.0", 9),
         backwards="cba",
@@ -77,7 +74,6 @@ def test_an_option_is_parsed_by_its_fields_type():
         ("--seconds=nan", "not a finite number"),
         ("--seconds=11", "not in the range 1<=x<=10"),
         ("--kind=z", "is not one of 'x', 'y'"),
-        ("--preempting=z", "is not one of 'off', 'advise', 'evict'"),
         ("--where=unix:", "names no socket"),
         ("--listen=x", "is not HOST:PORT"),
         ("--listen=:²", "is not HOST:PORT"),

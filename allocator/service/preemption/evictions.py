@@ -32,7 +32,7 @@ from dra.objects import Pod, protects
 from runtime.controllers import api_timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from allocator.preemption import Victims
     from allocator.service.knowledge import Knowledge, Lead
@@ -116,19 +116,6 @@ class Evictions:
                 preemption = await self._evict_all(choice, places if together else [(places[0][0], choice.node)])
             self._metrics.preemptions.labels(preemption.outcome).inc()
             return preemption
-
-    async def advise(self, pod: Pod, nodes: Iterable[str]) -> str:
-        """Return a sentence that names the victims for a pod, without evicting them.
-
-        Return "" if no eviction would help, or if victims are already being deleted.
-        """
-        async with self._one_at_a_time:
-            choice = await self._choose([(pod, node) for node in nodes], together=False)
-        if isinstance(choice, Preemption) or not choice.pods:
-            self._metrics.preemptions.labels(choice.outcome if isinstance(choice, Preemption) else "waits").inc()
-            return ""
-        self._metrics.preemptions.labels("advised").inc()
-        return f"would fit on {choice.node} if lower-priority {name_pods(pod, choice.pods)} were evicted; --extender-preemption is advise, so no pod is evicted"
 
     async def _choose(self, places: Places, *, together: bool) -> Preemption | Victims:
         """Choose the victims on one of the nodes, or on all nodes `together`. If there are no victims, return the reason."""

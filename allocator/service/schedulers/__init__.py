@@ -1,1 +1,1 @@
-"""The HTTP calls of schedulers: the protocol of our plugin, and the extender protocol of stock schedulers."""
+"""The HTTP calls of our scheduler plugin."""

@@ -16,8 +16,8 @@
 {{- if eq $level "readOnly" -}}
   {{- $_ := set $values "readOnly" true -}}
 {{- end -}}
-{{- if and (has $level (list "bridge" "node")) (eq $values.bridge.way "none") -}}
-  {{- $_ := set $values.bridge "way" "extender" -}}
+{{- if has $level (list "bridge" "node") -}}
+  {{- $_ := set $values.bridge "enabled" true -}}
 {{- end -}}
 {{- if eq $level "node" -}}
   {{- $_ := set $values "nodeAgent" true -}}
@@ -31,14 +31,14 @@
 {{- if not $values.image -}}
   {{- fail "\n\nimage: none is given, and none is published. Build one (docs/install.md), and add --set image=REGISTRY/drawbridge:TAG" -}}
 {{- end -}}
-{{- if and (ne $values.bridge.way "none") (not $values.bridge.schedulerImage) -}}
-  {{- fail (printf "\n\nbridge.schedulerImage: bridge.way is %s, which needs the image of a scheduler. Add --set bridge.schedulerImage=REGISTRY/…" $values.bridge.way) -}}
+{{- if and $values.bridge.enabled (not $values.bridge.schedulerImage) -}}
+  {{- fail "\n\nbridge.schedulerImage: the bridge needs the image of drawbridge's scheduler. Add --set bridge.schedulerImage=REGISTRY/drawbridge-scheduler:TAG" -}}
 {{- end -}}
-{{- if and $values.bridge.quota (eq $values.bridge.way "none") -}}
-  {{- fail "\n\nbridge.quota: needs the bridge's allocator, and bridge.way is none. Add --set bridge.way=extender, plugin or apart" -}}
+{{- if and $values.bridge.quota (not $values.bridge.enabled) -}}
+  {{- fail "\n\nbridge.quota: needs the bridge's allocator. Add --set bridge.enabled=true" -}}
 {{- end -}}
-{{- if and $values.bridge.reservations (or (eq $values.bridge.way "none") (not $values.nodeAgent)) -}}
-  {{- fail "\n\nbridge.reservations: needs the bridge's allocator and the audit agents. Add --set nodeAgent=true, and bridge.way=extender, plugin or apart" -}}
+{{- if and $values.bridge.reservations (not (and $values.bridge.enabled $values.nodeAgent)) -}}
+  {{- fail "\n\nbridge.reservations: needs the bridge's allocator and the audit agents. Add --set nodeAgent=true,bridge.enabled=true" -}}
 {{- end -}}
 {{- range $key := list "dialects" "keys" -}}
   {{- if index $values.configuration $key -}}

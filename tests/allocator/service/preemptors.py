@@ -70,12 +70,6 @@ async def existing_pods(sidecar, *names):
     return [name for name in names if await pod_exists(sidecar, name)]
 
 
-async def extender_filter(sidecar, name, *nodes):
-    """Call the filter of the extender as a stock (unmodified) scheduler does; return the answer."""
-    question = {"Pod": await sidecar.pod(name), "NodeNames": nodes}
-    return (await sidecar.ask("/extender/filter", question))[1]
-
-
 async def event_messages(cluster, namespace="default"):
     return [event.message for event in (await cluster.list(resources.EVENTS, namespace)).items]
 

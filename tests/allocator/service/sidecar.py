@@ -107,7 +107,7 @@ class Sidecar:
 async def running(cluster, *, identity="one", leads=True, reviewing=None, rules=RULES, **settings):
     """Run a service on sockets; yield a client once the service is ready and, if `leads` is true, leads."""
     with tempfile.TemporaryDirectory() as folder:
-        sockets = {name: Path(folder, name) for name in ("plugin", "extender", "api")}
+        sockets = {name: Path(folder, name) for name in ("plugin", "api")}
         service_settings = {"metrics": None, "term": TERM, "tick": 0.05} | settings
         settings = Settings(identity=identity, namespace="default", **sockets, **service_settings)
         service = Service(cluster, settings, reviewing)

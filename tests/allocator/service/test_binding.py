@@ -204,19 +204,6 @@ async def test_only_unshared_allocations_on_unusable_nodes_are_given_up(consumer
             assert await sidecar.allocated_devices("a")
 
 
-async def test_an_extender_filter_removes_an_allocation_on_an_unusable_node():
-    async with running(
-        cluster_with_binding_conditions(claim_of_another_scheduler("a", "n0"), pod("p", "a"))
-    ) as sidecar:
-        question = {"Pod": await sidecar.pod("p"), "NodeNames": ["n1"]}
-        _, answer = await sidecar.ask("/extender/filter", question)
-        assert answer["FailedAndUnresolvableNodes"].keys() == {"n1"}
-        assert answer["FailedAndUnresolvableNodes"]["n1"].startswith("node(s) excluded: claim default/a is allocated")
-        await until_deallocated(sidecar, "a")
-        _, answer = await sidecar.ask("/extender/filter", question | {"NodeNames": ["n0", "n1"]})
-        assert answer["NodeNames"] == ["n0", "n1"]
-
-
 async def test_both_pods_of_a_late_device_are_decided_again():
     async with running(cluster_with_binding_conditions(claim("a"), pod("p", "a"), pod("q", "a")), binding=3) as sidecar:
         _, first_wake = await sidecar.plugin("wake", after=0)

@@ -5,10 +5,8 @@ import asyncio
 import pytest
 
 from allocator.service.preemption.nominations import OUTBID, SECONDS
-from allocator.service.settings import Preempting
 from cluster import resources
 from tests.allocator.service.preemptors import (
-    extender_filter,
     full_node_and_preemptor,
     important_pod,
     nominate,
@@ -59,6 +57,11 @@ async def test_two_equal_pods_get_separate_victims_in_a_shared_pool():
             assert (await sidecar.place(name, node_name))[0] == 200
 
 
+async def prefilter(sidecar, name):
+    """Return the answer to the plugin's prefilter call for a pod."""
+    return (await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)}))[1]
+
+
 @pytest.mark.parametrize("leader", ["the same leader", "a new leader"])
 async def test_devices_freed_for_a_nominated_pod_are_kept(leader):
     """A new leader reads the nomination from the pod's status. Otherwise a second pod would be evicted."""
@@ -76,15 +79,9 @@ async def test_devices_freed_for_a_nominated_pod_are_kept(leader):
             sidecar.service.pods.nominations._ours.clear()
         await free_claim(cluster, "low")
         await until(lambda: sidecar.service.knowledge.stock.claims["default/low"].status.allocation is None)
-        for scheduler in ("plugin", "extender"):
-            if scheduler == "plugin":
-                _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("next")})
-                assert (answer["verdict"], answer["nodes"]) == ("full", [])
-            else:
-                body = {"Pod": await sidecar.pod("next"), "NodeNames": ["n0", "n1"]}
-                _, answer = await sidecar.ask("/extender/filter", body)
-                assert answer["NodeNames"] == []
-            assert "reserved for a nominated pod" in str(answer)
+        answer = await prefilter(sidecar, "next")
+        assert (answer["verdict"], answer["nodes"]) == ("full", [])
+        assert "reserved for a nominated pod" in str(answer)
         _, first_wake = await sidecar.plugin("wake", after=0)
         assert (await sidecar.place("urgent", "n0"))[0] == 200
         await cluster.bind("urgent", "default", "n0")
@@ -107,11 +104,11 @@ async def test_a_preemptor_does_not_get_an_equal_pods_nominated_node():
 async def keep_device_for_urgent(cluster, sidecar):
     """Keep a device for `urgent`, so that `late` is refused; return the number of the last requeue event."""
     await start_pod(sidecar, "a", "n0")
-    await extender_filter(sidecar, "urgent", "n0")
+    await postfilter(sidecar, "urgent", "n0")
     await until(lambda: sidecar.service.pods.find("pod-a") is None)
     await free_claim(cluster, "a")
     await until(lambda: sidecar.service.knowledge.stock.claims["default/a"].status.allocation is None)
-    assert (await extender_filter(sidecar, "late", "n0"))["NodeNames"] == []
+    assert (await prefilter(sidecar, "late"))["nodes"] == []
     return sidecar.service.requeue_events.seq
 
 
@@ -126,13 +123,13 @@ async def keep_device_for_urgent(cluster, sidecar):
 )
 async def test_the_end_of_a_nomination_requeues_the_refused_pod(ending, monkeypatch):
     cluster = loaded(*full_node_and_preemptor("a", requested=1), claim("late"), pod("late", "late", priority=2))
-    async with running(cluster, preempting=Preempting.EVICT) as sidecar:
+    async with running(cluster) as sidecar:
         last_seq = await keep_device_for_urgent(cluster, sidecar)
         if ending.startswith("the scheduler"):
             sidecar.service.pods.nominations._ours.clear()  # from now on, only the pod's status has a nomination
             await nominate(cluster, "n0")
             await until(lambda: sidecar.service.pods.find("pod-urgent").status.nominated_node_name)
-            assert (await extender_filter(sidecar, "late", "n0"))["NodeNames"] == []
+            assert (await prefilter(sidecar, "late"))["nodes"] == []
         sidecar.service.tick()
         assert sidecar.service.requeue_events.seq == last_seq
         match ending:
@@ -150,20 +147,17 @@ async def test_the_end_of_a_nomination_requeues_the_refused_pod(ending, monkeypa
         async with asyncio.timeout(PATIENCE):
             event = await sidecar.service.requeue_events.after(last_seq, PATIENCE)
         assert "default/late" in event.pods
-        assert (await extender_filter(sidecar, "late", "n0"))["NodeNames"] == ["n0"]
+        assert [node["name"] for node in (await prefilter(sidecar, "late"))["nodes"]] == ["n0"]
 
 
-async def test_plugin_and_extender_exclude_the_same_nominated_nodes():
+async def test_a_nominated_node_is_excluded_for_other_pods():
     pods = [pod("urgent", "urgent", priority=2), pod("late", "late", priority=2)]
     cluster = loaded(*fleet(1, 1), claim("urgent"), claim("late"), *pods)
     async with running(cluster) as sidecar:
         await nominate(cluster, "n0")
         await until(lambda: sidecar.service.pods.find("pod-urgent").status.nominated_node_name)
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("late")})
-        refusal = await extender_filter(sidecar, "late", "n0")
-        assert (answer["verdict"], answer["nodes"]) == ("full", [])
-        assert refusal["NodeNames"] == []
-        assert refusal["FailedAndUnresolvableNodes"]["n0"] == answer["reasons"][0]["message"] == OUTBID
+        answer = await prefilter(sidecar, "late")
+        assert (answer["verdict"], answer["nodes"], answer["reasons"][0]["message"]) == ("full", [], OUTBID)
 
 
 async def test_a_preemptor_blocked_by_a_nomination_is_requeued():

@@ -53,31 +53,6 @@ async def test_a_pod_waits_while_its_namespaces_strategy_is_unknown():
         assert (await sidecar.place("p"))[0] == 200
 
 
-async def extender_scores(sidecar, name, *nodes):
-    """Call the extender's filter for all nodes; return the scores that prioritize then gives these nodes."""
-    await sidecar.ask("/extender/filter", {"Pod": await sidecar.pod(name), "NodeNames": ["n0", "n1", "n2"]})
-    return (await sidecar.ask("/extender/prioritize", {"Pod": await sidecar.pod(name), "NodeNames": nodes}))[1]
-
-
-async def test_a_stock_scheduler_gets_a_score_for_every_node():
-    """A stock scheduler is an unmodified kube-scheduler; it calls the extender. Equal nodes get equal scores."""
-    pods = [pod("first", "held"), pod_with_strategy("p", "CompactFirst", "a"), pod("plain", "b")]
-    cluster = loaded(*fleet(3, 2), *map(claim, ("held", "a", "b")), *pods)
-    equal_scores = [{"Host": "n0", "Score": 0}, {"Host": "n1", "Score": 0}]
-    async with running(cluster) as sidecar:
-        assert await extender_scores(sidecar, "p", "n0", "n1") == equal_scores
-        await sidecar.place("first", "n1")
-        assert await extender_scores(sidecar, "p", "n0", "n1") == [
-            {"Host": "n0", "Score": 5},
-            {"Host": "n1", "Score": 10},
-        ]
-        assert await extender_scores(sidecar, "plain", "n0", "n1") == equal_scores
-        assert await extender_scores(sidecar, "p") == []
-        await sidecar.place("plain", "n0")
-        await sidecar.place("p", "n2")
-        assert await extender_scores(sidecar, "p", "n0", "n1") == equal_scores
-
-
 async def annotate(sidecar, name, strategy):
     """Annotate a pod with a strategy, and wait until the service has seen the annotation."""
     await sidecar.cluster.patch(

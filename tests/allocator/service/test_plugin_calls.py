@@ -179,10 +179,7 @@ async def test_messages_do_not_name_claims_of_other_namespaces():
         _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("late")})
         reserve_answer = await sidecar.plugin("reserve", {"token": first_answer["token"], "node": "n0"})
         filter_answer = await sidecar.plugin("filter", {"token": first_answer["token"], "node": "n0"})
-        _, extender_answer = await sidecar.ask(
-            "/extender/filter", {"Pod": await sidecar.pod("late"), "NodeNames": ["n0"]}
-        )
-        messages = repr((answer, reserve_answer, filter_answer, extender_answer))
+        messages = repr((answer, reserve_answer, filter_answer))
         assert "theirs" not in messages
         assert "default/mine" in messages
         assert "a claim of another namespace" in messages

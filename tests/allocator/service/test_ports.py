@@ -18,7 +18,7 @@ from tests.allocator.service.sidecar import TERM, fleet, loaded, until
 from tests.certs.peers import Peers, certificate
 from tests.webhook import tls
 
-PATHS_BY_PORT = {"plugin": "/plugin/v1/state", "extender": "/extender/filter", "api": "/api/v1/claims"}
+PATHS_BY_PORT = {"plugin": "/plugin/v1/state", "api": "/api/v1/claims"}
 
 
 @pytest.fixture
@@ -50,10 +50,9 @@ async def serving(peers, process=Service, ports=tuple(PATHS_BY_PORT), **settings
 
 async def status_of(address, path, context, **headers):
     """Return the status of an answer."""
-    method = "POST" if path.startswith("/extender") else "GET"
     async with (
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
-        session.request(method, f"https://{address}{path}", headers=headers) as answer,
+        session.get(f"https://{address}{path}", headers=headers) as answer,
     ):
         return answer.status
 
@@ -112,14 +111,13 @@ async def test_only_clients_with_an_allowed_name_are_answered(peers):
         assert await status_of(listening.api, PATHS_BY_PORT["api"], peers.context()) == 200
 
 
-async def test_the_api_requires_a_token_and_the_extender_does_not(peers, tmp_path):
+async def test_the_api_requires_a_token(peers, tmp_path):
     token = tmp_path / "token"
     token.write_text("sesame")
     async with serving(peers, token_file=str(token)) as (_, listening):
         context = peers.context()
         assert await status_of(listening.api, PATHS_BY_PORT["api"], context) == 401
         assert await status_of(listening.api, PATHS_BY_PORT["api"], context, Authorization="Bearer sesame") == 200
-        assert await status_of(listening.extender, PATHS_BY_PORT["extender"], context) != 401
 
 
 async def test_a_renewed_certificate_is_served_without_a_restart(peers):

@@ -186,14 +186,13 @@ async def test_other_calls_are_answered_while_victims_are_chosen(monkeypatch):
     async with running(cluster) as sidecar:
         await start_pod(sidecar, "a", "n0")
         monkeypatch.setattr(choices, "choose", choose_long)
-        preemptor = await cluster.get(resources.PODS, "urgent", "default")
         other_pod = await sidecar.pod("other")
         # The event loop has no time to choose the victims, so a thread chooses them.
         sidecar.service.runner._turn = -1.0
-        advice = asyncio.create_task(sidecar.service.evictions.advise(preemptor, ["n0"]))
+        preemption = asyncio.create_task(postfilter(sidecar, "urgent", "n0"))
         await until(lambda: in_thread == [False, True])
         sidecar.service.runner._turn = TURN
         assert (await sidecar.plugin("prefilter", {"pod": other_pod}))[1]["verdict"] == "full"
-        assert not advice.done()
+        assert not preemption.done()
         other_call_answered.set()
-        assert "would fit on n0" in await advice
+        assert (await preemption)[1]["nominatedNode"] == "n0"

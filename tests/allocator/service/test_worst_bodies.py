@@ -48,11 +48,6 @@ def plugin_bodies(size):
     yield from ({"pod": body} for body in expensive_pods(size))
 
 
-def extender_bodies(size):
-    yield from ({"Pod": body, "NodeNames": ["n0"]} for body in expensive_pods(size))
-    yield {"Pod": pod("p"), "NodeNames": [f"n{i}" for i in range(size // 9)]}
-
-
 def review_bodies(size):
     yield from map(review_of, (*expensive_pods(size), *expensive_claims(size)))
 
@@ -66,9 +61,6 @@ BODIES_BY_PATH = {
     "/quota": review_bodies,
     "/plugin/v1/prefilter": plugin_bodies,
     "/plugin/v1/reserve": plugin_bodies,
-    "/extender/filter": extender_bodies,
-    "/extender/prioritize": extender_bodies,
-    "/extender/bind": extender_bodies,
 }
 
 

@@ -79,26 +79,14 @@ def test_an_invalid_api_server_address_exits_with_2():
         assert run("manifests", "--image", "x", "--api-server", "nonsense", *only).exit_code == 2
 
 
-def test_incomplete_or_contradictory_bridge_options_exit_with_2():
-    for options in (("--plugin",), ("--apart",), ("--bridge", "--plugin", "--apart")):
-        result = run("manifests", "--image", "x", *options)
-        assert (result.exit_code, result.stdout) == (2, "")
-        assert options[-1] in result.stderr
-
-
-def test_the_plugin_option_changes_only_the_allocator_and_its_scheduler():
-    def objects_with(*options):
-        result = run("manifests", "--image", "x", "--bridge", "--scheduler-image", "y", *options)
-        return {
-            (document.object["kind"], document.object["metadata"]["name"]): document.object
-            for document in manifests.parse(result.stdout)
-        }
-
-    objects, objects_with_plugin = objects_with(), objects_with("--plugin")
-    assert objects.keys() == objects_with_plugin.keys()
-    changed_objects = {name for name, obj in objects_with_plugin.items() if objects[name] != obj}
-    assert changed_objects == {("ConfigMap", "drawbridge-scheduler"), ("Deployment", "drawbridge-allocator")}
-    spec = objects_with_plugin["Deployment", "drawbridge-allocator"]["spec"]
+def test_the_bridges_pod_runs_the_allocator_and_our_scheduler():
+    result = run("manifests", "--image", "x", "--bridge", "--scheduler-image", "y")
+    [deployment] = [
+        document.object
+        for document in manifests.parse(result.stdout)
+        if (document.object["kind"], document.object["metadata"]["name"]) == ("Deployment", "drawbridge-allocator")
+    ]
+    spec = deployment["spec"]
     allocator, scheduler = spec["template"]["spec"]["containers"]
     assert (spec["replicas"], allocator["image"], scheduler["image"]) == (2, "x", "y")
     assert scheduler["command"] == ["/drawbridge-scheduler"]

@@ -1,6 +1,4 @@
-"""Pods with claims, placed by the allocator through a stock kube-scheduler on a real control plane."""
-
-from functools import partial
+"""What the allocator gives to pods with claims, on a real control plane."""
 
 import pytest
 
@@ -10,11 +8,10 @@ from e2e.actors import fleet
 from e2e.actors.bridge import SCHEDULER
 from e2e.actors.taints import until_taint_rules_are_followed
 from e2e.actors.workloads import claim, container, limits, pod, request, template, using, using_template
-from e2e.bridge import extender
-from e2e.bridge.extender import (
+from e2e.bridge import gpu_nodes
+from e2e.bridge.gpu_nodes import (
     CLASS,
     NODES,
-    REPLICA,
     SHARED,
     allocate_and_free,
     claim_pod,
@@ -29,7 +26,7 @@ from tests.limits import PATIENCE
 from webhook.claims import taint_rule
 
 pytestmark = pytest.mark.real
-gpus, ours = extender.gpus, extender.ours
+gpus, ours = gpu_nodes.gpus, gpu_nodes.ours
 STRATEGY = "drawbridge.dev/strategy"
 
 
@@ -77,14 +74,6 @@ def test_partitions_of_one_gpu_are_allocated_until_counters_are_used(control_pla
     control_plane.wait_unschedulable(ours, "p2")
     allocated = [device for claim_ in claims_of(control_plane, ours) for device in devices(claim_)]
     assert len(allocated) == len(set(allocated)) == 2
-
-
-def test_a_pod_waits_for_its_claim_and_for_its_class(control_plane, gpus, ours, created):
-    control_plane.create(claim_pod("early", ours, using("later")))
-    until_reason(control_plane, ours, "early", "waiting for claim later to be created")
-    control_plane.create(claim("later", ours, request("gpu", "bridge-late")))
-    created(fleet.device_class("bridge-late", f"device.driver == '{fleet.NVIDIA}'"))
-    control_plane.wait_scheduled(ours, "early", 60)
 
 
 def test_an_extended_resource_pod_gets_a_claim_from_the_allocator(control_plane, gpus, ours, created):
@@ -160,19 +149,10 @@ def count_messages(control_plane, namespace, words):
     return sum(words in condition.get("message", "") for condition in conditions)
 
 
-def test_a_namespace_sets_the_strategy_and_unknown_strategies_wait(control_plane, bridge, gpus, ours):
+def test_a_namespace_sets_the_strategy_and_unknown_strategies_wait(control_plane, gpus, ours):
     """The scheduler's own score would select the emptier node; CompactFirst selects the node in use."""
     unknown, strategy = ({STRATEGY: name} for name in ("best", "CompactFirst"))
-    [pod_] = control_plane.create(
-        pod("asked", ours, schedulerName="no-such-scheduler", resourceClaims=[using("nothing")])
-    )
-    for annotations, known in (
-        (unknown, False),
-        (strategy, True),
-    ):  # a watch that shows the second change has shown the first
-        control_plane.patch(f"/api/v1/namespaces/{ours}", {"metadata": {"annotations": annotations}})
-        is_reported = partial(strategy_is_known, bridge, pod_, known)
-        control_plane.until("the allocator follows the annotation of the namespace", is_reported, 60)
+    control_plane.patch(f"/api/v1/namespaces/{ours}", {"metadata": {"annotations": strategy}})
     for name, node in (("first", NODES[1]), ("second", "")):
         control_plane.create(claim(name, ours, request("gpu", CLASS)), claim_pod(name, ours, using(name), node=node))
         assert control_plane.wait_scheduled(ours, name)["spec"]["nodeName"] == NODES[1]
@@ -182,67 +162,6 @@ def test_a_namespace_sets_the_strategy_and_unknown_strategies_wait(control_plane
     until_reason(control_plane, ours, "odd", "there is no strategy 'best'; the strategies are CompactFirst")
     control_plane.patch(f"/api/v1/namespaces/{ours}/pods/odd", {"metadata": {"annotations": strategy}})
     control_plane.wait_scheduled(ours, "odd")
-
-
-def strategy_is_known(bridge, item, expected):
-    """Return whether the allocator knows the pod's strategy, as expected: then it reports the missing claim, otherwise the strategy."""
-    answer = repr(bridge.ask("/extender/filter", bridge.port, {"Pod": item, "NodeNames": [*NODES]}))
-    return ("waiting for claim nothing" if expected else "there is no strategy") in answer
-
-
-def fill_nodes(control_plane, namespace):
-    """Create four pods without priority, which hold all whole GPUs of both nodes; return the names of the pods."""
-    at_once = {"terminationGracePeriodSeconds": 0}
-    names = [f"low{index}" for index in range(4)]
-    pods = (claim_pod(name, namespace, using_template("one"), **at_once) for name in names)
-    control_plane.create(template("one", namespace, request("gpu", CLASS)), *pods)
-    for name in names:
-        control_plane.wait_scheduled(namespace, name)
-    return names
-
-
-@pytest.fixture
-def urgent_class(control_plane, created):
-    name = "bridge-urgent"
-    created({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 1000})
-    return name
-
-
-def test_high_priority_pods_evict_others_only_if_configured(control_plane, bridge, gpus, ours, urgent_class):
-    """A stock scheduler knows nothing of preemption by the allocator."""
-    names = fill_nodes(control_plane, ours)
-    control_plane.create(claim_pod("urgent", ours, using_template("one"), priorityClassName=urgent_class))
-    control_plane.until("an event says that no pod is evicted", lambda: any("no pod is evicted" in event for event in control_plane.events(ours, "urgent")), 60)  # fmt: skip
-    pods = control_plane.get(f"/api/v1/namespaces/{ours}/pods")["items"]
-    assert len(pods) == len(names) + 1
-    delete(control_plane, ours, "urgent")
-    bridge.processes[REPLICA].stop()
-    bridge.start(extender_preemption="evict")
-    try:
-        control_plane.create(claim_pod("now", ours, using_template("one"), priorityClassName=urgent_class))
-        control_plane.wait_scheduled(ours, "now", 60)
-        remaining = {item["metadata"]["name"] for item in control_plane.get(f"/api/v1/namespaces/{ours}/pods")["items"]}
-        assert len(remaining) == len(names)
-        [evicted] = {*names} - remaining
-        words = f"preempted by pod {ours}/now, which has a higher priority"
-        control_plane.until(words, lambda: any(words in event for event in control_plane.events(ours, evicted)), 60)
-    finally:
-        bridge.processes[REPLICA].stop()
-        bridge.start()
-
-
-def test_a_waiting_pod_gets_a_newly_published_device(control_plane, gpus, ours):
-    """The pod's scheduler does not watch ResourceSlices."""
-    slices = fleet.slices("late.example.com", NODES[0], [fleet.device("gpu-0", {})], by_name=True)
-    class_ = fleet.device_class("bridge-late", "device.driver == 'late.example.com'")
-    try:
-        control_plane.create(class_, claim("c", ours, request("gpu", "bridge-late")), claim_pod("p", ours, using("c")))
-        control_plane.until("the pod has an event FailedScheduling", lambda: any("FailedScheduling" in event for event in control_plane.events(ours, "p")), 60)  # fmt: skip
-        control_plane.create(*slices)
-        control_plane.wait_scheduled(ours, "p", 60)
-    finally:
-        control_plane.delete(f"/api/v1/namespaces/{ours}/pods/p", gracePeriodSeconds=0)
-        control_plane.remove(*slices, class_)
 
 
 def test_events_of_a_pod_name_no_object_of_another_namespace(control_plane, gpus, ours):
@@ -267,7 +186,7 @@ def test_events_of_a_pod_name_no_object_of_another_namespace(control_plane, gpus
 
 @pytest.mark.node
 def test_a_container_sees_its_allocated_device(control_plane, bridge, node_cluster, namespace, created):
-    """The extender places the pod, Kubernetes' test driver prepares the device, and CDI sets the container's environment."""
+    """Our scheduler places the pod, Kubernetes' test driver prepares the device, and CDI sets the container's environment."""
     created(
         fleet.device_class("bridge-node", f"device.driver == '{TEST_DRIVER}'"),
         template("one", namespace, request("device", "bridge-node")),

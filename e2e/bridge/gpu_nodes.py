@@ -1,4 +1,4 @@
-"""Two fake nodes with GPUs that the allocator serves through a stock kube-scheduler, and helpers for tests on them."""
+"""Two fake nodes with GPUs that the allocator serves, and helpers for tests on them."""
 
 import pytest
 
@@ -50,7 +50,7 @@ def until_reason(control_plane, namespace, name, words):
 
 
 def claim_pod(name, namespace, *claims, node="", **spec):
-    """A pod with claims for the stock scheduler of the bridge."""
+    """A pod with claims for the scheduler of the bridge."""
     return pod(name, namespace, node=node, schedulerName=SCHEDULER, resourceClaims=list(claims), **spec)
 
 
