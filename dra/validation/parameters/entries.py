@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dra.finding import Finding, finding_at, recoded
 from dra.validation.fields.shape import Fields, JsonShape, ListOf, MapOf, guess, show
-from dra.validation.parameters.driver import KnownDriver, ParameterKind
-from dra.validation.parameters.network_drivers import CILIUM, CNI, DRANET, SRIOV
-from dra.validation.parameters.nvidia import COMPUTE_DOMAIN, GPU, HAMI
+from dra.validation.parameters.tables import DRIVERS, KnownDriver, ParameterKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,20 +22,6 @@ MAX_BYTES: Final = 10 * 1024  # the API server's limit for parameters
 _MAX: Final = 16
 # The codes of `shape`, and the codes that findings about parameters have instead.
 _CODES: Final = {"D001": "D703", "D002": "D702"}
-_AMD: Final = KnownDriver(
-    "gpu.amd.com",
-    "ROCm/k8s-gpu-dra-driver, October 2025 (api/amd.com/resource/gpu/v1alpha1)",
-    "gpu.resource.amd.com/v1alpha1",
-    {"GpuConfig": ParameterKind(Fields({}))},
-)
-_INTEL_SOURCE: Final = "intel/intel-resource-drivers-for-kubernetes, August 2026 (no code reads any)"
-_INTEL: Final = tuple(
-    KnownDriver(name, _INTEL_SOURCE, "", {}) for name in ("gpu.intel.com", "gaudi.intel.com", "qat.intel.com")
-)
-# The drivers whose parameters are known. Entries of other drivers are not judged.
-DRIVERS: Final = {
-    driver.name: driver for driver in (GPU, COMPUTE_DOMAIN, HAMI, DRANET, SRIOV, CILIUM, CNI, _AMD, *_INTEL)
-}
 
 
 class Recognised(NamedTuple):

@@ -13,10 +13,9 @@ from dra.finding import Findings, finding_at
 from dra.pointer import escape
 from dra.raw import inside
 from dra.validation.fields.limits import list_or_none
-from dra.validation.parameters.driver import Order
-from dra.validation.parameters.entries import DRIVERS, parameter_problems, recognise
-from dra.validation.parameters.nvidia import CLASSES, GPU
+from dra.validation.parameters.entries import parameter_problems, recognise
 from dra.validation.parameters.scope import DeviceScope
+from dra.validation.parameters.tables import DRIVERS, Order
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -31,12 +30,17 @@ if TYPE_CHECKING:
         ExactDeviceRequest,
         ResourceSlice,
     )
-    from dra.validation.parameters.driver import KnownDriver
     from dra.validation.parameters.entries import Recognised
+    from dra.validation.parameters.tables import KnownDriver
 
 # The API server's limits for entries and for requests, and for the alternatives of a request.
 _MAX: Final = 32
 _ALTERNATIVES: Final = 8
+_GPU: Final = DRIVERS["gpu.nvidia.com"]
+# The classes whose devices a driver prepares only with parameters of a kind, and the name of the kind.
+_CLASSES: Final = {
+    kind.device_class: name for driver in DRIVERS.values() for name, kind in driver.kinds.items() if kind.device_class
+}
 
 
 class _Alternative(NamedTuple):
@@ -195,7 +199,7 @@ def _passed_through(scope: DeviceScope, leaves: list[_Alternative], entries: lis
     vfio = [entry for entry in entries if entry.known is not None and entry.known.name == "VfioDeviceConfig"]
     set_ups: set[str] = set()
     for leaf in leaves if vfio else ():
-        if _types(scope, GPU, [leaf]) == ["vfio"]:
+        if _types(scope, _GPU, [leaf]) == ["vfio"]:
             set_up = "the driver's defaults"  # if no entry applies
             for entry in vfio:  # the last entry that applies counts
                 if leaf.name in entry.names:
@@ -212,7 +216,7 @@ def _passed_through(scope: DeviceScope, leaves: list[_Alternative], entries: lis
 def asks_for_channels(devices: DeviceClaim) -> bool:
     """Return whether a claim requests the class for channels or for daemons of a ComputeDomain that NVIDIA's chart creates."""
     return any(
-        request.exactly is not None and request.exactly.device_class_name in CLASSES for request in devices.requests
+        request.exactly is not None and request.exactly.device_class_name in _CLASSES for request in devices.requests
     )
 
 
@@ -220,7 +224,7 @@ def _channel_lacks(devices: DeviceClaim, path: str, classes: Mapping[str, Device
     """Report a request for a channel or a daemon if no entry names the ComputeDomain."""
     for index, request in enumerate(devices.requests[:_MAX]):
         name = request.exactly.device_class_name if request.exactly is not None else ""
-        kind = CLASSES.get(name)
+        kind = _CLASSES.get(name)
         if kind is None:
             continue
         class_ = classes.get(name)
@@ -251,7 +255,7 @@ def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[Resour
         if any(name.rpartition("/")[2] == "shares" for name in capacities):
             message = "the request is for shares of GPUs, for which the driver refuses MPS"
             yield finding_at("D704", f"{pointer}/strategy", message)
-        elif config.opaque is not None and config.opaque.driver == GPU.name and _is_partitioned(slices):
+        elif config.opaque is not None and config.opaque.driver == _GPU.name and _is_partitioned(slices):
             message = "the driver runs with DynamicMIG on each of its nodes, and then refuses MPS"
             yield finding_at(
                 "D704", f"{pointer}/strategy", message, "leave MPS out, or select nodes without DynamicMIG"
@@ -273,7 +277,7 @@ def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[Resour
 
 def _is_partitioned(slices: Collection[ResourceSlice]) -> bool:
     """Return whether NVIDIA's driver runs with DynamicMIG on all of its nodes. It publishes counters only in this mode."""
-    specs = [slice_.spec for slice_ in slices if slice_.spec.driver == GPU.name]
+    specs = [slice_.spec for slice_ in slices if slice_.spec.driver == _GPU.name]
     counting = {spec.node_name for spec in specs if spec.shared_counters}
     return bool(specs) and all(spec.node_name in counting for spec in specs)
 
