@@ -9,7 +9,31 @@ BIN := $(VENV)/bin
 PACKAGES := $(wildcard allocator analysis certs cli cluster dashboard dra node rendering runtime webhook)
 CHECKED := $(PACKAGES) $(wildcard tests e2e bench docs)
 
-.PHONY: help setup run test test-all record fmt lint lint-python type arch generate map e2e cluster cluster-down binaries bridge bench soak chaos fuzz long never lock site release bump clean
+# Code compiled by Python stays in the virtual environment. The flags of Go builds are equal, so that modules share compiled packages.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
+export GOFLAGS := -trimpath -mod=readonly -buildvcs=false
+export GOTOOLCHAIN := local
+export CGO_ENABLED := 0
+CACHE := $(or $(DRAWBRIDGE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/drawbridge)
+
+# The suites of `make test` and `make test-all`. Each suite writes its numbers into a file of RESULTS; a suite that crashes leaves `0 1`.
+RESULTS := $(abspath $(VENV))/results
+GATES := gate-lint gate-type gate-arch
+CLUSTERS := suite-cluster suite-gated suite-bridged suite-driven
+# Run suites at the same time, with variables for all of them. The last line has the totals.
+define run_suites
+@rm -rf $(RESULTS); mkdir -p $(RESULTS); for suite in $(1); do echo 0 1 >$(RESULTS)/$$suite; done
+@$(MAKE) --jobs=6 --keep-going --no-print-directory $(1) MYPY_CACHE_DIR=$(CACHE)/types $(2) || true
+@awk '{p += $$1; f += $$2} END {print p+0 " passed, " f+0 " failed"; exit f || !p}' $(RESULTS)/*
+endef
+# A suite that is one command, and a suite of the tests with these marks (conftest.py writes the numbers).
+command_suite = $(1) && echo 1 0 >$(RESULTS)/$@
+pytest_suite = -$(BIN)/python -m pytest -q -rfEs --continue-on-collection-errors --results=$(RESULTS)/$@ $(PYTEST_OPTIONS) -m $(1)
+# In `make test-all`: all random cases, skipped tests fail. Programs of Kubernetes run for minutes, so their garbage collectors may run rarely.
+EVERYTHING := GOGC=400 PYTEST_OPTIONS="--no-skips --hypothesis-profile=all" --output-sync=target
+
+.PHONY: help setup run test test-all record fmt lint lint-python type arch generate map e2e cluster cluster-down binaries bridge bench soak chaos fuzz long never lock site release bump clean browser $(GATES) $(CLUSTERS) suite-unit suite-oracle gate-machine gate-programs gate-referees gate-go gate-site
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-16s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,14 +58,53 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 run: setup ## The main job on the embedded default: a dozen legacy pods through the real webhook
 	$(BIN)/drawbridge demo
 
-test: setup ## The tests that run anywhere: no Go, no root, minutes; ends with `N passed, N failed`
-	$(BIN)/python -m tests.suite unit
+test: setup browser ## The tests that run anywhere: no Go, no root, minutes; ends with `N passed, N failed`
+	$(call run_suites,suite-unit $(GATES))
 
 test-all: setup ## Every test, real cluster included (Linux, root, Go; INSTALL=1 brings missing Debian packages)
-	$(BIN)/python -m tests.suite all
+	$(call run_suites,suite-unit gate-machine gate-programs gate-referees $(GATES) gate-go gate-site suite-oracle $(CLUSTERS),$(EVERYTHING) AFTER=suite-unit)
+
+e2e: setup ## Only the tests on the real control plane and node
+	$(call run_suites,gate-machine gate-programs $(CLUSTERS),$(EVERYTHING))
+
+# More workers than a small machine has cores, because many tests wait. A test file stays on one worker, so its fixtures are made once.
+suite-unit: browser
+	$(call pytest_suite,"not (live or real or node or long)" -n 3 --dist loadfile)
+
+# The oracle tests keep one core busy; the cluster tests mostly wait, each suite on a control plane of its own.
+suite-oracle: gate-referees | $(AFTER)
+	$(call pytest_suite,"oracle and not (real or node or long)" --timeout=300 tests)
+
+suite-oracle: export DRAWBRIDGE_REFEREES := compared
+
+CLUSTER_TESTS := (real or node) and not long
+suite-cluster: gate-programs | $(AFTER)
+	$(call pytest_suite,"$(CLUSTER_TESTS) and not (gated or bridged or driven)" --timeout=300)
+
+suite-gated suite-bridged suite-driven: suite-%: gate-programs | $(AFTER)
+	$(call pytest_suite,"$(CLUSTER_TESTS) and $*" --timeout=300 e2e)
+
+gate-lint gate-type gate-arch gate-site: gate-%:
+	$(call command_suite,$(MAKE) $(patsubst lint,lint-python,$*))
+
+gate-go:
+	$(call command_suite,$(MAKE) bridge && cd tests/oracle && test -z "$$(gofmt -l .)" && go vet ./...)
+
+gate-machine:
+	$(call command_suite,$(BIN)/python -m e2e.ground.packages)
+
+gate-programs: gate-machine
+	$(call command_suite,nice -n 10 $(BIN)/python -m e2e.build >/dev/null)
+
+gate-referees:
+	$(call command_suite,nice -n 10 $(BIN)/python -m tests.oracles)
+
+browser: setup # The driver of the browser is half as large as all other packages
+	@if command -v chromium chromium-browser >/dev/null; then \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/browser.lock || echo "the tests in a browser are left out"; fi
 
 record: setup ## Ask Kubernetes' Go code what `make test` answers from tests/oracle/recorded (Go)
-	$(BIN)/python -m tests.suite record
+	DRAWBRIDGE_REFEREES=record $(BIN)/python -m pytest -q -m "oracle and not (live or real or node or long)" --timeout=300 tests
 
 fmt: setup ## Format the Python and Go code
 	$(BIN)/ruff format --quiet $(CHECKED)
@@ -49,7 +112,9 @@ fmt: setup ## Format the Python and Go code
 	@if command -v gofmt >/dev/null; then gofmt -l -w $$(git ls-files '*.go'); fi
 
 lint: lint-python ## Lint: ruff, and staticcheck where there is Go (minutes the first time, then seconds)
-	@if command -v go >/dev/null; then $(BIN)/python -m tests.suite staticcheck; else echo "lint: go is not on PATH, so the Go code was not checked"; fi
+	@if command -v go >/dev/null; then \
+	  for module in bridge tests/oracle; do (cd $$module && go tool -modfile=$(CURDIR)/tests/staticcheck/go.mod staticcheck ./...); done; \
+	else echo "lint: go is not on PATH, so the Go code was not checked"; fi
 
 lint-python: setup ## Lint the Python code only (ruff), as `make test` does
 	$(BIN)/ruff format --quiet --check $(CHECKED)
@@ -66,14 +131,13 @@ generate: setup ## Write every file that is made from the code: schemas, tables 
 
 map: generate ## Draw docs/architecture.svg, with all else that is generated
 
-e2e: setup ## Only the tests on the real control plane and node
-	$(BIN)/python -m tests.suite e2e
-
 binaries: setup ## Build Kubernetes, etcd, containerd and the test drivers into the cache
 	$(BIN)/python -m e2e.build
 
+# Only folders with tests: the race detector would compile the program with all of kube-scheduler.
 bridge: setup ## The scheduler with our plugin (bridge/): vet, its tests under the race detector, and the program
-	$(BIN)/python -m tests.suite bridge
+	cd bridge && test -z "$$(gofmt -l .)" && go vet ./... && CGO_ENABLED=1 go test -race . ./plugin ./sidecar
+	$(BIN)/python -m e2e.build drawbridge-scheduler
 
 cluster: setup ## Start a real cluster on this machine and print its KUBECONFIG
 	$(BIN)/python -m e2e.up
@@ -94,10 +158,10 @@ fuzz: setup ## Look for texts that break quantities, versions, selectors, manife
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60)
 
 long: setup ## The long forms of the differential and property suites
-	$(BIN)/python -m tests.suite long
+	DRAWBRIDGE_REFEREES=live $(BIN)/python -m pytest -q -m long --timeout=3600 --hypothesis-profile=all
 
 never: setup ## No false denial: 20,000 random fleets and claims beside Kubernetes' own allocator, or DRAWBRIDGE_CASES=1000
-	DRAWBRIDGE_REFEREES=live $(BIN)/python -m pytest -q -m "long or live" tests/webhook/admission/test_never_differential.py tests/webhook/admission/test_never_by_name.py
+	DRAWBRIDGE_REFEREES=live $(BIN)/python -m pytest -q -m "long or live" --timeout=3600 tests/webhook/admission/test_never_differential.py tests/webhook/admission/test_never_by_name.py
 
 lock: setup ## Pin the newest allowed versions again, with hashes
 	$(BIN)/uv pip compile pyproject.toml --extra fast --extra node --group test --group lint --group build --generate-hashes \

@@ -41,7 +41,7 @@ from tests.allocator.service.test_quotas import quota_of
 from tests.cli.running import run
 from tests.cluster import peer
 from tests.corpus.move import autoscaled, plugins
-from tests.draws import draws
+from tests.limits import draws
 from tests.webhook.admission.test_decide import review
 from tests.webhook.admission.test_decide import state as admission_state
 from tests.webhook.admission.test_shapes import RESOURCES

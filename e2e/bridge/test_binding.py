@@ -66,7 +66,7 @@ def differing_trials(trials, outcomes):
             yield trial.case.name, f"{trial.case!r}; {trial.lane} is late: {times}"
 
 
-@pytest.mark.time_limit(1800, "it plays several rounds of a minute")
+@pytest.mark.timeout(1800)
 def test_placement_equals_kube_scheduler_for_any_device_binding_conditions(stage):
     first, total, at_once = (int(os.environ.get(f"BINDING_{name}", default)) for name, default in (("FIRST", 0), ("CASES", 24), ("EACH", 24)))  # fmt: skip
     undecided = []

@@ -178,7 +178,7 @@ def test_a_gang_is_placed_after_a_kill_between_its_evictions(groups, allocator_p
     groups.remove(urgent)
 
 
-@pytest.mark.time_limit(900, "GANG_CASES may be large")
+@pytest.mark.timeout(900)
 def test_random_gangs_are_placed_completely_or_have_reasons(groups, ours):
     """The results are compared with kube-scheduler, which does not evict pods for groups, and with all possible placements."""
     case_count, first = (

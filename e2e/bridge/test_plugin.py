@@ -242,7 +242,7 @@ class Lane:
             self.add(self.count, 1)
 
 
-@pytest.mark.time_limit(180, "a node is kept for the big pod ten seconds after it was created")
+@pytest.mark.timeout(180)
 def test_small_pods_do_not_starve_a_big_pod(control_plane, ours):
     """The test runs our scheduler and kube-scheduler.
 

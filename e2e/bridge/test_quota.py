@@ -199,7 +199,7 @@ def test_a_resourcequota_with_scopes_counts_no_claim(control_plane, bridge, team
     control_plane.until("the refusal names the ResourceQuota without a scope", lambda: named_quotas() == expected, 60)
 
 
-@pytest.mark.time_limit(240, "a lease expires in it")
+@pytest.mark.timeout(240)
 def test_a_pod_with_an_implicit_resource_name_counts_from_creation(control_plane, team):
     name = f"deviceclass.resource.kubernetes.io/{CLASS}"
 

@@ -109,7 +109,7 @@ def newly_placed(cluster, namespace, before):
     return placed_pods(cluster, namespace, "near") - before
 
 
-@pytest.mark.time_limit(300, "two hundred pods are created, and tried one after the other")
+@pytest.mark.timeout(300)
 def test_a_freed_device_requeues_only_pods_that_could_use_it(cluster, counts):
     namespace = cluster.namespace("wakes")
     cluster.create(*[template(kind, namespace, request("gpu", f"wakes-{kind}")) for kind in KINDS])

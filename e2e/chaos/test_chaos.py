@@ -166,7 +166,7 @@ def test_two_schedulers_hold_no_device_twice_behind_a_fence(chaos_stage, fenced)
         assert outcome.bound_theirs >= 10
 
 
-@pytest.mark.time_limit(600, "twelve troubles come one after the other, and pods are bound again seconds after each")
+@pytest.mark.timeout(600)
 def test_no_failure_leaks_a_device_or_leaves_a_pod_stuck(chaos_stage):
     report = run(chaos_stage, SHORT, namespace="short", seed=1, seconds=math.inf)
     assert report.faults == ()

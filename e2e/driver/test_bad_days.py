@@ -68,7 +68,7 @@ def wait_for_event(control_plane, namespace, name, words):
     control_plane.until(f"an event of {name} says: {words}", has_event, 90)
 
 
-@pytest.mark.time_limit(600, "the driver dies nineteen times, and the kubelet retries after ten seconds or more")
+@pytest.mark.timeout(600)
 def test_a_driver_killed_before_every_step_loses_no_device(control_plane, node_cluster, namespace, created):
     names = [f"p{number}" for number in range(6)]
     mortal = sys.executable, "-m", "e2e.driver.mortal"

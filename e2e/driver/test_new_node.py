@@ -13,7 +13,7 @@ from e2e.ground.addresses import free_port
 from e2e.ground.controlplane import ControlPlane
 from e2e.ground.node import KUBELET, Node
 
-pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(420, "a node ends and starts again")]
+pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.timeout(420)]
 
 DRIVER = "new.example.com"
 CLASS = "e2e-new-node"

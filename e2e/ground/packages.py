@@ -7,9 +7,11 @@ pages. INSTALL=1 in the environment installs missing packages with apt; otherwis
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from e2e.build import BuildError
+from e2e.ground import foreign
 from e2e.ground.cache import locked, say
 
 CNI_PLUGINS = Path("/usr/lib/cni")
@@ -84,3 +86,18 @@ def apt(action: str, *names: str) -> bool:
 def is_static(binary: Path) -> bool:
     """Return whether a program runs without a dynamic loader, which an image of this one file does not have."""
     return b"/ld-linux" not in binary.read_bytes()
+
+
+def main() -> None:
+    """Exit with a message on a machine where a real node cannot or must not run."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        sys.exit("the real node needs Linux and root; `make test` runs anywhere")
+    try:
+        foreign.refuse()
+        require(BROWSER)
+    except (BuildError, foreign.ForeignError) as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -14,7 +14,7 @@ from e2e.ground.controlplane import free_port
 from e2e.installed.conftest import CONFIGURATION, OPTIONS
 from e2e.installed.installation import printed_manifests, until_pods_are_translated
 
-pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a dozen processes start")]
+pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.timeout(480)]
 
 MODULE = "sigs.k8s.io/karpenter"
 VERSION = "1.14.1"

@@ -21,7 +21,7 @@ from e2e.installed.breakages import (
 from e2e.installed.installation import until_pods_are_translated
 from e2e.installed.test_waiting_pods import explained
 
-pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a dozen processes start, and components are stopped and started")]  # fmt: skip
+pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.timeout(480)]  # fmt: skip
 
 DRIVER = reference("apps/v1", "DaemonSet", "drawbridge-driver", "drawbridge-driver")
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"

@@ -21,7 +21,7 @@ from e2e.installed.breakages import reference
 from e2e.installed.installation import ROOT, kustomized
 from tests.limits import PATIENCE
 
-pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "images are made, and a dozen processes start")]  # fmt: skip
+pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.timeout(480)]  # fmt: skip
 
 HOST = "gpus.example.com"
 PAGE = ROOT / "docs" / "dashboard.md"

@@ -29,7 +29,7 @@ from e2e.installed.breakages import (
 )
 from e2e.installed.installation import PROGRAM
 
-pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a dozen processes start, and some forty objects are broken and restored")]  # fmt: skip
+pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.timeout(480)]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

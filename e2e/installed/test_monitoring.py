@@ -15,7 +15,7 @@ from e2e.driver.test_adapter import HOLD, RESOURCE
 from e2e.ground.controlplane import free_port
 from e2e.installed.installation import PROGRAM, ROOT, until_pods_are_translated
 
-pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a dozen processes start")]
+pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.timeout(480)]
 
 SHIPPED = ROOT / "manifests/monitoring"
 SCRAPED = {"webhook": 2, "controller": 2, "authority": 2, "allocator": 2, "driver": 1, "adapter": 1, "node-agent": 1}

@@ -20,7 +20,7 @@ from webhook.names import VERSION
 pytestmark = [
     pytest.mark.real,
     pytest.mark.node,
-    pytest.mark.time_limit(540, "a cluster starts, and drawbridge is installed twice"),
+    pytest.mark.timeout(540),
 ]
 
 PAGE = (ROOT / "docs/install.md").read_text().replace(f"REGISTRY/drawbridge:{VERSION}", product.NAME)

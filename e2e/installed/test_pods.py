@@ -10,7 +10,7 @@ from e2e.actors.workloads import container, limits, pod
 from e2e.driver.test_adapter import HOLD, RESOURCE
 from e2e.installed.installation import is_prepared, until_pods_are_translated
 
-pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "images are made, and a dozen processes start")]  # fmt: skip
+pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.timeout(480)]  # fmt: skip
 
 TWO_REPLICAS = ("webhook", "controller", "authority", "allocator", "scheduler")  # each has two replicas
 ON_EACH_NODE = ("driver", "adapter", "node-agent")  # on each node

@@ -7,7 +7,7 @@ from e2e.actors import fleet
 from e2e.actors.webhook import SYSTEM
 from e2e.actors.workloads import claim, container, pod, request, template, using_template
 
-pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "images are made, and a dozen processes start")]  # fmt: skip
+pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.timeout(480)]  # fmt: skip
 
 ATTEMPTS = 4  # attempts, so that both replicas are called
 

@@ -14,7 +14,7 @@ from e2e.actors.webhook import SYSTEM
 from e2e.actors.workloads import claim, container, pod, request, using
 from tests.limits import PATIENCE
 
-pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "images are made, and a dozen processes start")]  # fmt: skip
+pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.timeout(480)]  # fmt: skip
 
 SERVICE = "drawbridge-reservations"
 AGENTS = f"{SYSTEM}-nodes"

@@ -20,7 +20,7 @@ from e2e.installed.conftest import CONFIGURATION, OPTIONS
 from e2e.installed.installation import printed_manifests
 from tests.webhook.dialects.test_published import unpublished
 
-pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a dozen processes start")]
+pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.timeout(480)]
 
 GPU = "gpu.example.com"
 CPU = "dra.cpu"

@@ -17,7 +17,7 @@ from e2e.actors.workloads import claim, container, pod, request, template, using
 from e2e.installed.breakages import SECONDS, broken, findings_of_doctor, name_of, reference, set_at, until_healthy
 from webhook.claims import taint_rule
 
-pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a dozen processes start, and some twenty pods wait")]  # fmt: skip
+pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.timeout(480)]  # fmt: skip
 
 DRIVER = "waits.example.com"
 CLASS = fleet.device_class("e2e-waits", f"device.driver == '{DRIVER}'")

@@ -22,7 +22,7 @@ from e2e.installed.installation import PROGRAM, Installation, objects, printed_m
 pytestmark = [
     pytest.mark.real,
     pytest.mark.node,
-    pytest.mark.time_limit(540, "drawbridge is uninstalled, and two versions are applied"),
+    pytest.mark.timeout(540),
 ]
 
 OLDER = Path(__file__).with_name("older.yaml.gz")

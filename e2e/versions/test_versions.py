@@ -30,7 +30,7 @@ from tests.limits import PATIENCE
 pytestmark = [
     pytest.mark.real,
     pytest.mark.kubernetes("1.34"),
-    pytest.mark.time_limit(300, "a control plane and all of ours start"),
+    pytest.mark.timeout(300),
 ]
 
 PAGE = Path(__file__).parents[2] / "docs/versions.md"
@@ -165,7 +165,7 @@ def test_our_driver_prepares_devices(control_plane, driver, namespace, created, 
     cell("our node driver: a container sees its device")
 
 
-@pytest.mark.time_limit(400, "the control plane starts three times")
+@pytest.mark.timeout(400)
 def test_running_pods_keep_their_devices_through_upgrade_and_downgrade(request):
     """The API server over one etcd is 1.34, then 1.37, then 1.34 again; webhook, allocator and our scheduler keep running."""
     with ControlPlane(name="upgrade", version=OLDEST, feature_gates={}) as cluster:
@@ -206,7 +206,7 @@ def test_running_pods_keep_their_devices_through_upgrade_and_downgrade(request):
 
 @pytest.mark.long
 @pytest.mark.node
-@pytest.mark.time_limit(400, "the control plane starts three times")
+@pytest.mark.timeout(400)
 def test_a_container_keeps_its_device_through_control_plane_upgrades():
     """The kubelet stays at 1.34, which the version skew policy allows. In each round our driver prepares a device for another pod."""
     with ControlPlane(name="upgrade-node", version=OLDEST, feature_gates={}) as cluster:

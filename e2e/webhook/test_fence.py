@@ -20,7 +20,7 @@ from e2e.build import program
 from tests.limits import PATIENCE
 from webhook.claims import taint_rule
 
-pytestmark = [pytest.mark.real, pytest.mark.time_limit(480, "nine processes start")]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(480)]
 STOCK = "default-scheduler"
 NODE = "fenced-0"
 # The scheduler serves the class's extended resource, as with NVIDIA's chart: with the bridge the webhook translates such pods.

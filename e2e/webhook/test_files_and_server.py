@@ -20,7 +20,7 @@ from webhook.state import Features
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.time_limit(420, "a control plane starts, and some dozens of fleets are made"),
+    pytest.mark.timeout(420),
 ]
 
 SPACE = "n"

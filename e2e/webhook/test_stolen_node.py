@@ -18,7 +18,7 @@ from e2e.actors.workloads import claim, container, limits, pod, request, using
 from e2e.ground.controlplane import STOLEN
 from tests.cli.running import run
 
-pytestmark = [pytest.mark.real, pytest.mark.time_limit(300, "the bridge starts, and the webhook reads on for each row")]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 OTHERS = [f"stolen-{number}" for number in range(1, 4)]
 NODES = [STOLEN, *OTHERS]
 KUBELET = ("--as", f"system:node:{STOLEN}", "--as-group", "system:nodes", "--as-group", "system:authenticated")

@@ -17,7 +17,7 @@ from tests.allocator.generate import FAMILIES
 from tests.allocator.mixed_fleets import assemble_fleet
 from tests.allocator.servers import any_server
 from tests.dra.samples import slice_
-from tests.draws import draws
+from tests.limits import draws
 from tests.objects import exactly
 
 OPTIONAL_OPERATIONS = (NODE_FEATURE,)  # the features of a node that can use slices with skipNodeOperations

@@ -15,7 +15,7 @@ from dra.wire import convert
 from tests.allocator.differ import ours, stock_of
 from tests.allocator.generate import FAMILIES, case_of
 from tests.dra.samples import slice_
-from tests.draws import draws
+from tests.limits import draws
 
 CASES_PER_FAMILY = 60
 

@@ -4,7 +4,7 @@ import random
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -28,7 +28,7 @@ from tests.allocator.decisions.test_decider import stock_of
 from tests.allocator.fleets import partitions, shared
 from tests.allocator.search.test_compatibility import random_fleet as fleet_of_mixed_devices
 from tests.allocator.service import sidecar
-from tests.draws import draws
+from tests.limits import draws
 from tests.objects import exactly, typed
 
 
@@ -226,7 +226,6 @@ DRAWN_AMOUNTS = st.tuples(st.integers(0, 3), st.integers(0, 3))
 
 
 @given(st.lists(st.tuples(DRAWN_AMOUNTS, DRAWN_POD_FIELDS), min_size=1, max_size=9), DRAWN_BUDGETS, DRAWN_AMOUNTS)
-@settings(max_examples=draws(400), deadline=None)
 def test_no_victims_with_less_disruption_free_enough_amounts(pods_drawn, budgets, needed_amounts):
     """Each pod frees amounts of two resources. The search must find the best victims even if it first spared the wrong pods."""
     pods = [aged_pod(f"p{i}", **fields) for i, (_, fields) in enumerate(pods_drawn)]

@@ -9,12 +9,12 @@ from analysis.outlook import Queue, queue_of
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden
 from dashboard.waiting import waiting
-from tests import draws
 from tests.agreement import NO_ROOM, ROOM
 from tests.allocator.service.sidecar import device_class, gpus, node
 from tests.cli.explain.scenes import claim, dump, explain_json, fleet, full_fleet, held_claim, in_phase, pod
 from tests.cli.running import manifest, run, run_json
 from tests.corpus.move.plugins import config_map, sharing
+from tests.limits import draws
 from webhook.state import Configuration, Features
 
 CLAIM_AND_POD_A, CLAIM_AND_POD_B = (claim("a"), pod("a", "a")), (claim("b"), pod("b", "b"))
@@ -289,7 +289,7 @@ def draw_objects(seed):
     return [*objects, pending_pod]
 
 
-@pytest.mark.parametrize("seed", range(draws.draws(60)))
+@pytest.mark.parametrize("seed", range(draws(60)))
 def test_explain_says_that_a_pod_fits_where_simulate_places_it(seed, tmp_path):
     objects = draw_objects(seed)
     [simulated] = [

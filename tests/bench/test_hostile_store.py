@@ -3,7 +3,7 @@
 import pytest
 
 from bench import hostile_store, stub
-from tests.draws import draws
+from tests.limits import draws
 
 # Divided among all kinds. Processes that kept these objects unchanged would need 370 to 780 MiB.
 MIB_OF_HOSTILE_OBJECTS = 64
@@ -21,7 +21,7 @@ def store_folder():
         yield directory
 
 
-@pytest.mark.time_limit(300, "processes read a cluster, on a machine that does other things too")
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", hostile_store.PROCESSES)
 @pytest.mark.linux("reads /proc")
 def test_the_memory_of_a_process_stays_below_its_ceiling(store_folder, name):
@@ -29,7 +29,7 @@ def test_the_memory_of_a_process_stays_below_its_ceiling(store_folder, name):
     assert result.peak < CEILINGS_OF_PROCESSES[name]
 
 
-@pytest.mark.time_limit(300, "a command reads a cluster, on a machine that does other things too")
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", list(CEILINGS_OF_COMMANDS)[: draws(len(CEILINGS_OF_COMMANDS))])
 @pytest.mark.linux("asks the kernel for the memory of a process that has ended")
 def test_the_memory_of_a_command_stays_below_its_ceiling(store_folder, tmp_path, name):

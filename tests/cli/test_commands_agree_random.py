@@ -4,7 +4,6 @@ import random
 
 import pytest
 
-from tests import draws
 from tests.agreement import COMMANDS, OTHERS, Scene, ask
 from tests.cli.agreement_scenes import (
     EMPTY_CONFIGURATION,
@@ -21,6 +20,7 @@ from tests.cli.agreement_scenes import (
 from tests.cli.agreement_worlds import random_cluster_scene
 from tests.contradictions import contradictions
 from tests.corpus.move import GPU, migrated_fleet, node
+from tests.limits import draws
 from webhook.dialects import Position
 from webhook.state import Configuration
 
@@ -79,7 +79,7 @@ def commands_of(number):
     return (*COMMANDS, *(OTHERS if draws.ALL else OTHERS[number % len(OTHERS) :][:1]))
 
 
-@pytest.mark.parametrize("number", range(draws.draws(200)))
+@pytest.mark.parametrize("number", range(draws(200)))
 def test_the_commands_agree_about_random_objects(number, tmp_path):
     assert not contradictions(ask(random_scene(number), tmp_path, commands_of(number)))
 
@@ -126,7 +126,7 @@ def scene_of_further_kinds(number):
     return Scene(obj, surroundings, draw.choice(FURTHER_FLEETS), draw.choice(CONFIGURATIONS), draw.choice((0, 0, 34)))
 
 
-@pytest.mark.parametrize("number", range(draws.draws(200)))
+@pytest.mark.parametrize("number", range(draws(200)))
 def test_the_commands_agree_about_random_objects_of_further_kinds(number, tmp_path):
     assert not contradictions(ask(scene_of_further_kinds(number), tmp_path, commands_of(number)))
 
@@ -134,6 +134,6 @@ def test_the_commands_agree_about_random_objects_of_further_kinds(number, tmp_pa
 CLUSTER_NUMBERS_THAT_FAILED_ONCE = {57, 79, 163}
 
 
-@pytest.mark.parametrize("number", sorted({*range(draws.draws(80)), *CLUSTER_NUMBERS_THAT_FAILED_ONCE}))
+@pytest.mark.parametrize("number", sorted({*range(draws(80)), *CLUSTER_NUMBERS_THAT_FAILED_ONCE}))
 def test_the_commands_agree_in_random_clusters(number, tmp_path):
     assert not contradictions(ask(random_cluster_scene(number), tmp_path, commands_of(number)))

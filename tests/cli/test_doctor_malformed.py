@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.installations import NAMESPACE, NOW, installation, lease
 from tests.cli.running import manifest, run
-from tests.draws import draws
+from tests.limits import draws
 
 MALFORMED_VALUES = (None, 0, -1, 1e300, True, "", "x", "%", "tomorrow", [], {}, [1], [None], ["x"], [{}], {"a": 1})
 

@@ -276,7 +276,7 @@ def test_files_and_the_webhook_have_the_same_decisions():
 
 
 @pytest.mark.long
-@pytest.mark.time_limit(1800, "ten thousand fleets")
+@pytest.mark.timeout(1800)
 def test_many_random_files_and_the_webhook_have_the_same_decisions():
     counts = Counter()
     for seed in range(QUICK_SEED_COUNT, QUICK_SEED_COUNT + LONG_SEED_COUNT):

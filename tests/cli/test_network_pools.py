@@ -5,7 +5,7 @@ import re
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.configuration import ConfigurationInForce
@@ -18,7 +18,6 @@ from dra.objects.device import Device
 from dra.wire import convert
 from tests.cli.running import run, run_json
 from tests.corpus.move.plugins import config_map
-from tests.draws import draws
 from tests.objects import pod
 from tests.webhook.pods import EXAMPLES, configured
 from webhook.state import Configuration, NetworkPool, read_configuration
@@ -280,7 +279,6 @@ def plugin_selects(selector, function):
 
 
 @given(selectors=st.lists(_SELECTOR, min_size=1, max_size=3), function=_VIRTUAL_FUNCTION)
-@settings(max_examples=draws(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_target_selects_a_virtual_function_as_the_plugin_does(selectors, function):
     pool = NetworkPool(
         name="a.org/a", where="", alternatives=tuple({k: tuple(v) for k, v in s.items()} for s in selectors)

@@ -6,14 +6,13 @@ import re
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.schemas.schema import ANSWERS, NAMES, text_of
 from cli.main import COMMANDS, command_of
 from docs.generate import ROOT
 from tests.cli.running import empty_directory, manifest, run  # noqa: F401  a fixture
-from tests.draws import draws
 from tests.schemas import wrong
 from tests.webhook.dialects.test_rules import FILES, HEAD
 from webhook.state.configuration import read_configuration
@@ -249,9 +248,6 @@ FIELD_VALUES = st.sampled_from(
 
 
 @given(FILES, st.dictionaries(FIELD_NAMES, FIELD_VALUES, max_size=2))
-@settings(
-    max_examples=draws(200), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
 def test_a_configuration_that_the_code_accepts_passes_the_schema(file, replaced_fields):
     document = {**HEAD, **file, **replaced_fields}
     configuration, _ = read_configuration(document)

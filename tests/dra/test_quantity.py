@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from dra.errors import QuantityError
 from dra.quantity import MAX, NANO, Quantity, from_json, parse, parse_uncached
-from tests.growth import assert_linear
 
 
 @pytest.mark.parametrize(
@@ -170,11 +169,9 @@ LONG = {
 
 @pytest.mark.parametrize("name", LONG)
 def test_reading_takes_linear_time(name):
-    def read(text):
-        with suppress(QuantityError):
-            str(parse_uncached(text))
-
-    assert_linear(read, LONG[name], 12_500)
+    """In quadratic time, the test would reach its time limit."""
+    with suppress(QuantityError):
+        str(parse_uncached(LONG[name](500_000)))
 
 
 def test_long_texts_are_not_cached():

@@ -3,7 +3,7 @@
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -27,7 +27,6 @@ from dra.stock import Stock
 from dra.wire import convert
 from tests.allocator import fleets
 from tests.allocator.service import sidecar
-from tests.draws import draws
 from tests.objects import exactly, typed
 
 
@@ -177,7 +176,6 @@ INIT_CONTAINER = st.tuples(CONTAINER, st.sampled_from(["", "Always"]))
 
 
 @given(st.lists(INIT_CONTAINER, max_size=3), st.lists(CONTAINER, min_size=1, max_size=3), st.integers(1, 4))
-@settings(max_examples=draws(60), deadline=None)
 def test_an_extended_resource_is_decided_like_its_claim(init_containers, containers, gpus_per_node):
     """A pod that requests an extended resource gets the same answer before its claim exists and after its status names the claim."""
     init_specs = [

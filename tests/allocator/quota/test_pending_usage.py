@@ -7,7 +7,7 @@ import gc
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -18,7 +18,6 @@ from dra.policy import Demands
 from dra.stock import Stock
 from dra.wire import convert
 from tests.dra.policy import quota_samples
-from tests.draws import draws
 from tests.objects import claim, exactly, owner, pod, typed
 
 ENTRIES = ("gpu", "nic")  # names in the resourceClaims of a pod
@@ -157,7 +156,6 @@ DRAWN_EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=draws(400), deadline=None)
 @given(st.lists(DRAWN_EVENTS, max_size=30))
 def test_pending_usage_counts_each_object_once_and_leaves_nothing_behind(events):
     world = World()

@@ -13,7 +13,7 @@ from tests.allocator.reservations import scenes
 from tests.allocator.reservations.explorer import explore
 from tests.allocator.reservations.model import World
 from tests.allocator.reservations.scenes import Broken
-from tests.draws import draws
+from tests.limits import draws
 
 SCENES = {
     "one device": scenes.one_device,
@@ -34,7 +34,7 @@ def test_no_order_of_events_allocates_twice_or_leaks(name):
 
 
 @pytest.mark.long
-@pytest.mark.time_limit(3600, "it walks through tens of thousands of worlds")
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", SCENES)
 def test_no_order_of_events_allocates_twice_in_long_runs(name):
     exploration = explore(SCENES[name](), max_worlds=30_000)
@@ -74,9 +74,7 @@ class RandomPathOfSharedClaims(RandomPath):
 
 
 for _machine in (RandomPath, RandomPathOfSharedClaims):
-    _machine.TestCase.settings = settings(
-        max_examples=draws(15), stateful_step_count=60, deadline=None, derandomize=True
-    )
+    _machine.TestCase.settings = settings(max_examples=draws(15), stateful_step_count=60, derandomize=True)
 TestRandomPath = RandomPath.TestCase
 TestRandomPathOfSharedClaims = RandomPathOfSharedClaims.TestCase
 

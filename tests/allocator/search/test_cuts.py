@@ -13,7 +13,7 @@ from allocator.search.supply import ProofLimits
 from allocator.search.walk import Cuts
 from tests.allocator.differ import ours
 from tests.allocator.generate import FAMILIES, case_of
-from tests.draws import draws
+from tests.limits import draws
 
 SMALL_PROOF_LIMITS = [
     ProofLimits(2, 2, 2, 2),

@@ -11,7 +11,7 @@ from dra.stock.stock import Stock
 from tests.allocator.brute import Brute
 from tests.allocator.search.test_compatibility import CLASSES, EXPRESSIONS, devices_of, random_claims
 from tests.dra.samples import compatibility, holding, node, slice_
-from tests.draws import draws
+from tests.limits import draws
 from tests.objects import claim, exactly, typed
 
 MODE = 'device.attributes["gpu.example.com"].mode'
@@ -105,8 +105,7 @@ def test_brute_force_finds_the_same_devices_in_several_pools():
 
 
 @pytest.mark.long
-@pytest.mark.time_limit(900, "a brute-force search for each of twenty thousand fleets")
-@pytest.mark.slow_turn(900, "the test needs no event loop")
+@pytest.mark.timeout(900)
 def test_brute_force_finds_the_same_devices_in_twenty_thousand_fleets():
     assert sum(check_random_case(seed)[2] is not None for seed in range(1_000, 21_000)) > 4_000
 

@@ -9,7 +9,7 @@ import pytest
 from cluster import resources
 from tests.allocator.service.preemptors import important_pod, pod_exists, start_pod
 from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running
-from tests.draws import draws
+from tests.limits import draws
 
 
 async def prefilter_in_supposition(sidecar, name, **fields):

@@ -23,8 +23,7 @@ from dra.wire import convert
 from tests.allocator.generate import FAMILIES
 from tests.allocator.mixed_fleets import assemble_fleet
 from tests.allocator.service import sidecar
-from tests.draws import draws
-from tests.limits import PATIENCE
+from tests.limits import PATIENCE, draws
 from tests.waiting import until
 
 

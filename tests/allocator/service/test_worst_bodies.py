@@ -16,7 +16,6 @@ from tests.allocator.service.sidecar import claim, fleet, loaded, node, pod, quo
 from tests.webhook.hostile import SLOW_PATTERNS
 
 BODY_SIZES = (6_000, 250_000, 4_000_000)  # bytes
-SHORT_TURNS = pytest.mark.slow_turn(0.1, "no request holds the event loop for longer")
 
 
 def exact_request(**fields):
@@ -64,7 +63,6 @@ BODIES_BY_PATH = {
 }
 
 
-@SHORT_TURNS
 @pytest.mark.parametrize("path", BODIES_BY_PATH)
 async def test_no_request_body_blocks_the_loop(path):
     bodies = await asyncio.to_thread(encoded_bodies, BODIES_BY_PATH[path])
@@ -78,7 +76,6 @@ async def test_no_request_body_blocks_the_loop(path):
         assert sidecar.service.lead.leads
 
 
-@SHORT_TURNS
 async def test_queries_over_a_large_fleet_do_not_block_the_loop():
     cluster = await asyncio.to_thread(lambda: loaded(*fleet(1, 1), *(node(f"m{i}") for i in range(3_000))))
     async with running(cluster) as sidecar:
@@ -86,7 +83,6 @@ async def test_queries_over_a_large_fleet_do_not_block_the_loop():
             assert (await sidecar.ask(f"/api/v1/{path}"))[0] == 200
 
 
-@SHORT_TURNS
 @pytest.mark.parametrize("pattern", [*SLOW_PATTERNS, "a{0,1000}" * 10])
 async def test_no_pattern_of_a_stored_claim_blocks_the_loop(pattern):
     """Compiling a pattern takes up to half a second and cannot be interrupted. The claim's pod gets no device, and the next call is answered."""
@@ -117,7 +113,6 @@ EXPENSIVE_SELECTORS = {
 }
 
 
-@SHORT_TURNS
 @pytest.mark.parametrize("selectors", EXPENSIVE_SELECTORS.values(), ids=EXPENSIVE_SELECTORS)
 async def test_other_pods_are_placed_during_an_expensive_question(selectors, monkeypatch):
     """A cheap pod is placed while a costly pod of its namespace is decided. In the end all three pods have different devices."""

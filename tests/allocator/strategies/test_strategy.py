@@ -14,7 +14,7 @@ from tests.allocator.differ import stock_of
 from tests.allocator.fleets import allocated, claim, fleet, gpu, partitions, shared, taken
 from tests.allocator.generate import FAMILIES, case_of
 from tests.allocator.legality import violations
-from tests.draws import draws
+from tests.limits import draws
 from tests.objects import exactly
 
 

@@ -8,7 +8,6 @@ import pytest
 from analysis.check.decisions import _placeholder
 from tests.cli.running import manifest, run, run_json
 from tests.corpus.trees import TREES, write_tree
-from tests.growth import assert_linear
 
 
 def check_outcomes(documents):
@@ -128,7 +127,8 @@ def test_unreadable_files_are_reported_as_github_annotations(tmp_path, monkeypat
 
 @pytest.mark.parametrize("piece", ["{{", "{{ a }", "${a", "<a", "{{<${a "])
 def test_the_search_for_placeholders_takes_linear_time(piece):
-    assert_linear(lambda text: _placeholder({"a": text}, "/a"), lambda size: piece * (size // len(piece)), 1_000)
+    """In quadratic time, the test would reach its time limit."""
+    _placeholder({"a": piece * 200_000}, "/a")
 
 
 def test_the_placeholders_of_a_file_are_a_single_finding(tmp_path, monkeypatch):

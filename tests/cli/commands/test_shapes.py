@@ -9,7 +9,7 @@ from dra import validation
 from dra.validation.objects import judge
 from tests import shapes
 from tests.cli.running import manifest, run, run_json
-from tests.draws import draws
+from tests.limits import draws
 
 OPTIONS_BY_COMMAND = {
     "check": (),

@@ -8,7 +8,7 @@ import asyncio
 import itertools
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from cluster import Apply, Merge
@@ -179,13 +179,7 @@ def compare(control_plane, steps):
 
 def settings_for(examples):
     """Return Hypothesis settings for this number of histories. Shrinking a failed history would take minutes on a real cluster."""
-    return settings(
-        max_examples=examples,
-        deadline=None,
-        derandomize=True,
-        phases=[Phase.generate],
-        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    )
+    return settings(max_examples=examples, derandomize=True, phases=[Phase.generate])
 
 
 HISTORIES = {

@@ -16,7 +16,6 @@ from cluster.embedded.journal import Journal
 from cluster.errors import Gone, NotFound, StoreError
 from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS
 from tests.cluster.objects import claim, config_map, owned_by
-from tests.draws import ALL
 from tests.limits import PATIENCE
 
 ROOT = Path(__file__).parents[3]
@@ -79,7 +78,7 @@ async def test_a_truncated_journal_keeps_its_complete_writes(tmp_path):
     complete_journal = (tmp_path / "store").read_bytes()
     truncated_file = tmp_path / "truncated"
     sizes_near_writes = {end + offset for end, _ in states for offset in (-1, 0, 1)}
-    sizes = {*range(0, len(complete_journal) + 1, 1 if ALL else 4), *sizes_near_writes}
+    sizes = {*range(0, len(complete_journal) + 1, 4), *sizes_near_writes}
     for size in sorted(size for size in sizes if 0 <= size <= len(complete_journal)):
         await asyncio.sleep(0)  # yield to the loop for each size
         truncated_file.write_bytes(complete_journal[:size])
@@ -102,7 +101,7 @@ async def test_a_changed_byte_is_detected(tmp_path, damage):
     damaged_file = tmp_path / "damaged"
     last_line = journal.rindex(b"\n", 0, -1) + 1
     detected = 0
-    positions = range(0, len(journal), 3 if ALL else 11)
+    positions = range(0, len(journal), 11)
     for position in positions:
         await asyncio.sleep(0)  # yield to the loop for each position
         damaged_file.write_bytes(journal[:position] + bytes([damage(journal[position])]) + journal[position + 1 :])

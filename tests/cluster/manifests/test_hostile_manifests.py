@@ -8,7 +8,6 @@ from contextlib import suppress
 import pytest
 
 from cluster import manifests
-from tests.growth import assert_linear
 
 CPU_LIMIT_SECONDS = 20.0  # far more than a parser needs, and far less than exponential work would take
 
@@ -187,11 +186,9 @@ def test_deep_json_streams_and_long_numbers_are_refused():
 @pytest.mark.parametrize("template", ["a: {}", '{{"a": 1}}{{"a": {}}}', "{}: 1", "- {}", "a: !!float {}"])
 @pytest.mark.parametrize("piece", ["0", "9", "1_", "1.", "e1", "0x", "-", "1:", "\\"])
 def test_reading_time_is_linear_in_the_scalars_length(template, piece):
-    def read(data):
-        with suppress(manifests.ManifestError):
-            manifests.parse(data)
-
-    assert_linear(read, lambda size: template.format(piece * size + "x"), 750)
+    """In quadratic time, the test would reach its time limit."""
+    with suppress(manifests.ManifestError):
+        manifests.parse(template.format(piece * 200_000 + "x"))
 
 
 @pytest.mark.parametrize("piece", ["x: ", '"a" ', "{ ", "'\" "])

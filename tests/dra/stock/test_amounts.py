@@ -1,6 +1,6 @@
 """The amounts that the claims of each namespace hold. After any changes, they equal the result of a full recount."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dra.objects import ResourceClaim, node_of
@@ -8,7 +8,6 @@ from dra.quantity import Quantity
 from dra.stock import ALL_CLASSES, DEVICES, PROFILE, SHARES, Stock
 from dra.wire import convert
 from tests.dra.samples import DRIVER, rule, slice_
-from tests.draws import draws
 
 CLASSES = ("big", "small")
 CAPACITIES = ("memory", "cores", DEVICES, SHARES)  # a capacity with the name DEVICES or SHARES does not count
@@ -168,7 +167,6 @@ def add(sums, claim, class_name, resource, amount):
             amounts[key] = amounts.get(key, 0) + amount
 
 
-@settings(max_examples=draws(300), deadline=None)
 @given(st.lists(changes, max_size=20))
 def test_the_sums_equal_a_full_recount_after_any_changes(changes_):
     stock = Stock.of()

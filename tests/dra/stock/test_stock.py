@@ -8,7 +8,6 @@ import random
 from dra.stock.stock import Stock
 from dra.stock.usage import FREE
 from tests.dra.samples import DRIVER, holding, node, rule, slice_
-from tests.growth import assert_linear
 
 POOL = (DRIVER, "p")
 
@@ -86,11 +85,6 @@ def test_a_batch_counts_as_one_change_of_each_kind():
                 for pool, *_ in pools:
                     assert view_after["uses"].get(pool) == view_before["uses"].get(pool)
         stock = at_once
-
-
-def test_the_time_per_claim_does_not_grow_with_claims():
-    claims = [holding(f"c{n}", "x", share=str(n)) for n in range(20_000)]
-    assert_linear(lambda some: Stock.of().with_all(some), lambda size: claims[:size], 1_250)
 
 
 def test_a_change_leaves_the_older_stock_as_it_was():

@@ -2,13 +2,12 @@
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from node.audit import BadCheckpoint, DeviceId, UnknownForm, examine, read_other_driver, with_names
 from node.audit.other_drivers import MAX_BYTES, MAX_DEVICES, sum_of
 from node.checkpoint import BrokenCheckpoint, decode
-from tests.draws import draws
 from tests.node.audit.snapshots import UID, allocated_claim, claim_holding, hardware_of, make_snapshot, pod
 from tests.node.audit.vendor_checkpoints import (
     compact,
@@ -104,7 +103,6 @@ def test_a_large_checkpoint_is_refused_and_a_deep_device_ignored():
 ANY_JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(["PrepareCompleted", UID]), lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["checksum", "v1", "v2", "kind", "preparedClaims", "preparedDevices", "checkpointState", "name", "namespace", "PoolName", "DeviceName", UID]), inner, max_size=4), max_leaves=20)  # fmt: skip
 
 
-@settings(max_examples=draws(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=200) | ANY_JSON.map(compact) | ANY_JSON.map(lambda inner: first_format({UID: inner})) | ANY_JSON.map(lambda inner: second_format({UID: inner})))  # fmt: skip
 def test_arbitrary_content_in_a_foreign_checkpoint_raises_only_bad_checkpoint(data):
     try:
@@ -118,7 +116,6 @@ def test_arbitrary_content_in_a_foreign_checkpoint_raises_only_bad_checkpoint(da
     )
 
 
-@settings(max_examples=draws(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=100), st.booleans())
 def test_arbitrary_content_in_our_checkpoint_raises_broken_checkpoint(body, is_sum_right):
     """The checksum may be correct, because every writer of the file can compute it."""

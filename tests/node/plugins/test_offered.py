@@ -5,14 +5,13 @@ Facts are properties of devices from the facts file or from sysfs.
 
 import re
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dra.objects import DeviceTaint
 from node.inventory import PciDevice
 from node.messages import NumaId, NumaNodes, PluginDevice
 from node.plugins import Facts, FactSources, PluginState, facts_of, identify, machine_of_plugins
-from tests.draws import draws
 
 DRIVER = "plugins.drawbridge.dev"
 UUID = "GPU-fef8089b-4820-abfc-e83e-94318197576e"
@@ -111,7 +110,6 @@ LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?").fullmatch
 IDS = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=64)
 
 
-@settings(max_examples=draws(300), deadline=None)
 @given(ids=st.sets(IDS | st.from_regex(r"[A-Za-z0-9:._-]{1,64}", fullmatch=True), max_size=8))
 def test_every_id_has_a_unique_name_that_identifies_it(ids):
     devices = tuple(device(id_) for id_ in sorted(ids))

@@ -1,11 +1,10 @@
 """The order of devices that a plugin prefers."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from node.messages import DeviceIds, PluginDevice, PreferenceResponse
 from node.plugins import PluginPreference
-from tests.draws import draws
 
 
 def devices(*ids, unhealthy=()):
@@ -72,7 +71,6 @@ def test_a_preference_with_very_many_ids_is_compared_quickly():
     assert CountingId.comparisons < 100_000
 
 
-@settings(max_examples=draws(200), deadline=None)
 @given(data=st.data(), count=st.integers(0, 40))
 def test_any_preference_keeps_each_device_once_in_few_calls(data, count):
     ids = [str(number) for number in range(count)]

@@ -2,10 +2,9 @@
 
 import copy
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.draws import draws
 from tests.webhook.pods import (
     GPU_MODELS,
     KOORD,
@@ -84,11 +83,9 @@ def spoiled(draw, valid_values):
     return value
 
 
-many_examples = settings(max_examples=draws(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 STATE = State(configuration=configured(**WHOLE_GPUS, **GPU_MODELS), fleet=example_fleet(), keys=(SIGNING_KEY,))
 
 
-@many_examples
 @given(spoiled(VALID_PODS))
 def test_a_pod_with_random_parts_never_causes_an_error(value):
     if not isinstance(value, dict):
@@ -100,7 +97,6 @@ def test_a_pod_with_random_parts_never_causes_an_error(value):
         patched(value, replay_update(value, translated_pod))
 
 
-@many_examples
 @given(spoiled([{"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": VALID_PODS[0]}}]), st.booleans())
 def test_a_workload_with_random_parts_never_causes_an_error(value, rewrites_unknown):
     if isinstance(value, dict):
@@ -122,7 +118,6 @@ VALID_CONFIGURATION = {
 }
 
 
-@many_examples
 @given(spoiled([VALID_CONFIGURATION]))
 def test_a_configuration_with_random_parts_is_valid_or_has_findings(value):
     configuration, findings = read_configuration(value)

@@ -3,13 +3,12 @@
 import copy
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.objects import LimitRange
 from cluster.patch import apply_json_patch
 from dra import wire
-from tests.draws import draws
 from tests.limit_ranger import admitted, with_requests
 from tests.objects import obj, pod
 from tests.webhook.pods import NVIDIA_BY_CLAIM, WHOLE_GPUS, configured, container
@@ -66,7 +65,6 @@ def without_empty_resources(value):
     return copy_
 
 
-@settings(max_examples=draws(2_000), deadline=None)
 @given(RANGES, st.lists(CONTAINERS, min_size=1, max_size=2), st.lists(CONTAINERS, max_size=1))
 def test_a_pod_is_judged_with_limit_rangers_defaults(ranges, containers, init):
     limit_ranges = [limit_range(*items, name=f"l{i}") for i, items in enumerate(ranges)]

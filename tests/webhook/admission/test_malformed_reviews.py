@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tests.draws import draws
+from tests.limits import draws
 from tests.webhook.admission.reviews import (
     ENFORCE,
     answer,

@@ -12,7 +12,7 @@ from dra.wire import convert
 from tests.allocator.differ import stock_of
 from tests.allocator.generate import FAMILIES, case_of
 from tests.allocator.mixed_fleets import assemble_fleet
-from tests.draws import draws
+from tests.limits import draws
 from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.problems import MayServe
 

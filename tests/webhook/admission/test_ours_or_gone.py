@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from tests.draws import draws
+from tests.limits import draws
 from tests.webhook.admission.reviews import FORGED, answer, applied, broken, gpu_pod, mutated, review, state
 from webhook import names
 from webhook.admission import ReviewError

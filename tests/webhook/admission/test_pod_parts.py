@@ -5,8 +5,7 @@ import random
 import msgspec
 import pytest
 
-from tests.draws import draws
-from tests.limits import PATIENCE
+from tests.limits import PATIENCE, draws
 from tests.webhook.admission.reviews import ENFORCE, review
 from tests.webhook.pods import configured
 from tests.webhook.service.random_reviews import CONFIGURATIONS, ChangingCluster, RandomReviews, new_decider

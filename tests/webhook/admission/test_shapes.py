@@ -7,7 +7,7 @@ import pytest
 
 from dra import validation
 from tests import shapes
-from tests.draws import draws
+from tests.limits import draws
 from tests.webhook.admission.reviews import gpu_pod, review, state
 from webhook.admission import admission_review as reviews
 from webhook.admission import review as admission

@@ -7,7 +7,7 @@ import pytest
 
 from cluster import manifests
 from dra import wire
-from tests.draws import draws
+from tests.limits import draws
 from tests.objects import container, pod, template_entries
 from tests.webhook.admission.reviews import KEY, answer, applied, review
 from tests.webhook.pods import EXAMPLES, NVIDIA_BY_CLAIM, configured, refused_by_server, state_of_files

@@ -1,12 +1,11 @@
 """Which containers use a claim. Init containers reuse the devices of later containers, so a pod gets as many as Kubernetes counts for it."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dra.budget import Budget
 from dra.objects import ResourceClaimSpec
-from tests.draws import draws
 from tests.webhook.pods import WHOLE_GPUS, container, patched, pod, verdict_of
 from webhook.claims import ContainerDemand, share
 from webhook.claims.spec import Claims
@@ -72,7 +71,6 @@ def pods(draw, max_gpus: int = 5) -> dict:
     return manifest
 
 
-@settings(max_examples=draws(150), deadline=None)
 @given(pods())
 def test_each_container_gets_the_number_of_devices_it_requests(value):
     devices_by_container, total = devices_and_total(value)
@@ -81,7 +79,6 @@ def test_each_container_gets_the_number_of_devices_it_requests(value):
         assert len(devices_by_container[each_container["name"]]) == each_container["resources"]["limits"].get(GPU, 0)
 
 
-@settings(max_examples=draws(150), deadline=None)
 @given(pods())
 def test_concurrent_containers_never_share_a_device(value):
     devices_by_container, _ = devices_and_total(value)

@@ -2,11 +2,10 @@
 
 import re
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dra import validation
-from tests.draws import draws
 from tests.webhook.pods import GPU_MODELS, SIGNING_KEY, UNKNOWN, configured, container, patched
 from webhook.claims import template
 from webhook.dialects import VOCABULARIES
@@ -62,7 +61,6 @@ def keys_by_container(pod: dict) -> dict[str, set[str]]:
 
 
 @given(pods(), CONFIGURATIONS)
-@settings(max_examples=draws(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_random_pods_are_translated_wholly_or_not_at_all(pod, configuration):
     verdict = translate(pod, State(configuration=configuration, fleet=UNKNOWN, keys=(SIGNING_KEY,)), namespace="n")
     for name, spec in verdict.templates.items():

@@ -1,11 +1,10 @@
 """Dialects that an administrator wrote. A dialect is a table with a row for each key of a system. Invalid tables are rejected, and accepted tables make valid claims."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dra import validation
-from tests.draws import draws
 from tests.webhook.dialects.rule_tables import ANNOTATION, HEAD, dialect_with
 from tests.webhook.dialects.test_fuzzed import AMOUNTS, TEXTS
 from tests.webhook.pods import GPU_MODELS, SIGNING_KEY, UNKNOWN, pod
@@ -291,9 +290,6 @@ def assert_claims_are_valid(configuration, manifests):
 
 
 @given(FILES, pods())
-@settings(
-    max_examples=draws(300), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
 def test_any_configuration_file_is_rejected_or_makes_valid_claims(file, manifest):
     configuration, findings = read_configuration({**HEAD, **GPU_MODELS, **file})
     if configuration is None:
@@ -305,9 +301,6 @@ def test_any_configuration_file_is_rejected_or_makes_valid_claims(file, manifest
 
 
 @given(valid_tables(), st.lists(pods(), min_size=5, max_size=5))
-@settings(
-    max_examples=draws(200), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
 def test_a_valid_table_is_accepted_and_makes_valid_claims(table, manifests):
     configuration, findings = read_configuration({**HEAD, **GPU_MODELS, "targets": [NPU_TARGET], "dialects": [table]})
     assert findings == []

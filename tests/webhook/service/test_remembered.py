@@ -14,8 +14,7 @@ from allocator import FleetMemo
 from allocator.problem.attributes import PageCache
 from allocator.problem.cache import CompileCache
 from dra.cache import Cache
-from tests.draws import draws
-from tests.limits import PATIENCE
+from tests.limits import PATIENCE, draws
 from tests.webhook.admission.reviews import review
 from tests.webhook.pods import NVIDIA_BY_CLAIM, WHOLE_GPUS, configured
 from tests.webhook.service.random_reviews import (

@@ -3,11 +3,10 @@
 import asyncio
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster import manifests
-from tests.draws import draws
 from tests.limits import PATIENCE
 from tests.webhook.dialects.rule_tables import HEAD
 from tests.webhook.dialects.test_rules import FILES
@@ -105,7 +104,6 @@ def test_a_file_with_the_maximum_number_of_rows_is_read(tmp_path):
 
 
 @given(FILES)
-@settings(max_examples=draws(100), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture])  # fmt: skip
 def test_any_file_is_accepted_or_rejected_with_positions(tmp_path, file):
     complete_file = {**HEAD, **file}
     path = tmp_path / "rules.yaml"
@@ -133,7 +131,6 @@ RULES = [path.read_text() for path in sorted((EXAMPLES / "rules").glob("*/rules.
 
 
 @given(st.sampled_from(RULES), st.data())
-@settings(max_examples=draws(200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_typo_is_accepted_or_reported_with_its_line(tmp_path, text, data):
     position = data.draw(st.integers(0, len(text) - 1))
     inserted = data.draw(st.sampled_from(["", " ", "x", ":", "'", "-", "\t", "{", "\n", "0", "#", "&", "*", "é"]))

@@ -5,7 +5,6 @@ import pytest
 from cluster.manifests import unfold
 from tests.corpus.move.autoscaled import STATUS, deployment, karpenter, pool, requirement, scaler
 from tests.corpus.move.plugins import CHART, config_map, daemon_set, gpu_cluster, policy, sharing
-from tests.growth import assert_linear
 from webhook.state import IN_CONFIG_MAPS, installed, outline
 
 UNEXPECTED_VALUES = (5, True, "x", None, [], {}, [5], ["x"], {"x": 5}, [{"x": 5}])
@@ -83,8 +82,8 @@ def test_an_outline_keeps_exactly_what_is_read():
 
 @pytest.mark.parametrize("part", ["@", ":1.1@", ":", "/"])
 def test_reading_an_image_name_takes_linear_time(part):
-    """With a backtracking pattern, 100 KB of @ and a line break take more than 30 s."""
-    assert_linear(lambda image: installed([deployment(image)]), lambda size: part * (size // len(part)) + "\nx")
+    """With a backtracking pattern, 100 KB of @ and a line break take more than 30 s, and this test would reach its time limit."""
+    installed([deployment(part * 500_000 + "\nx")])
 
 
 @pytest.mark.parametrize("version", ["v1.33.0", "v1.33.0@sha256:0f", "1.33"])

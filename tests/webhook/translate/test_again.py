@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import pytest
 
-from tests.draws import draws
+from tests.limits import draws
 from tests.objects import container, pod
 from tests.webhook.pods import GPU_MODELS, NVIDIA_BY_CLAIM, SIGNING_KEY, WHOLE_GPUS, configured, example_fleet, patched
 from webhook.dialects import VOCABULARIES, Position

@@ -3,13 +3,12 @@
 import copy
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dra import wire
 from dra.objects.claim import ResourceClaimSpec
 from dra.quantity import parse
-from tests.draws import draws
 from tests.webhook.pods import WHOLE_GPUS, configured, container, patched, pod, replay_update, untouched
 from tests.webhook.translate.cpu_fleets import (
     EVERYWHERE,
@@ -116,7 +115,6 @@ def pods(draw):
     return {"metadata": {"name": "p"}, "spec": spec}
 
 
-@settings(max_examples=draws(2_000), deadline=None)
 @given(pods())
 def test_exclusive_cpus_match_those_of_the_static_cpu_manager(value):
     view = view_pod(value, CONFIGURATION)

@@ -1,11 +1,8 @@
 """A pod that the API server accepts has bounded cost and always gets a decision."""
 
-from functools import partial
-
 import pytest
 
 from tests.corpus.hostile_pods import PODS
-from tests.growth import assert_cheaper, assert_linear
 from tests.webhook.pods import GPU_MODELS, configured, example_fleet, untouched
 from webhook.state import State
 from webhook.translate import find_placeholder
@@ -17,16 +14,13 @@ STATES = {
     "declared": State(configuration=CONFIGURATION, keys=(b"k",)),
     "seen": State(configuration=configured(), fleet=example_fleet(), keys=(b"k",)),
 }
-MAX_COST = 8  # the maximum time of a review, as a multiple of the time to count to a million
 MAX_LETTERS = 600  # of a refusal, a warning or a detail
 
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("name", PODS)
-def test_a_hostile_pod_gets_a_short_answer_quickly(name, state):
-    translate_ = partial(translate, state=STATES[state], namespace="n", sign=True)
-    assert_cheaper(translate_, PODS[name], MAX_COST)
-    verdict = translate_(PODS[name]())
+def test_a_hostile_pod_gets_a_short_answer(name, state):
+    verdict = translate(PODS[name](), state=STATES[state], namespace="n", sign=True)
     assert verdict.decisions or untouched(verdict)
     for text in (*map(str, verdict.refusals), *verdict.warnings, *(decision.detail for decision in verdict.decisions)):
         assert len(text) < MAX_LETTERS
@@ -53,5 +47,5 @@ def test_a_pod_beyond_a_limit_is_left_with_a_reason(name):
 
 @pytest.mark.parametrize("part", ["{", "<a", "${", "{{ ", "$"])
 def test_finding_a_placeholder_takes_linear_time(part):
-    """In quadratic time, 16,000 braces and a line break take two seconds."""
-    assert_linear(find_placeholder, lambda size: part * (size // len(part)) + "\n!", 1_000)
+    """In quadratic time, 16,000 braces and a line break take two seconds, and this test would reach its time limit."""
+    find_placeholder(part * 300_000 + "\n!")

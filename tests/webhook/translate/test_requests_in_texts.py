@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.growth import assert_linear
 from tests.webhook.admission.test_verdict import GPU, STATE
 from tests.webhook.translate.custom_resources import ONE_GPU, custom_resource, outcomes_of
 from webhook.admission import decide_object
@@ -48,11 +47,8 @@ def test_a_text_that_mentions_a_key_is_not_reported(text):
 
 @pytest.mark.parametrize("piece", ["a", ".", "nvidia.com/", "/", "a/b ", "nvidia.com/gpu \t", '"a.b/c": 1,'])
 def test_a_long_text_is_read_once(piece):
-    assert_linear(
-        lambda text: decide_object(custom_resource("x.io/v1", "Odd", {"text": f"/{text}"}), STATE),
-        lambda size: piece * (size // len(piece)),
-        12_500,
-    )
+    """In quadratic time, the test would reach its time limit."""
+    decide_object(custom_resource("x.io/v1", "Odd", {"text": "/" + piece * 500_000}), STATE)
 
 
 def test_a_device_of_a_virtual_machine_is_reported():

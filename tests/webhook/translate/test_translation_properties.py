@@ -4,11 +4,10 @@ import copy
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dra import validation
-from tests.draws import draws
 from tests.webhook.pods import (
     GPU_MODELS,
     KOORD,
@@ -114,7 +113,6 @@ CONFIGURATIONS = [
     configured(**GPU_MODELS, meanings={"nvidia.com/gpu": "koordinator"}, koordinator={"wholeNICForShare": True}),
 ]
 configurations_and_fleets = st.tuples(st.sampled_from(CONFIGURATIONS), st.sampled_from([UNKNOWN, example_fleet()]))
-default_settings = settings(max_examples=draws(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def verdict_with(pod, configuration_and_fleet, key=SIGNING_KEY):
@@ -163,7 +161,6 @@ def pruned(value):
     return [pruned(item) for item in value] if isinstance(value, list) else value
 
 
-@default_settings
 @given(pods(), configurations_and_fleets)
 def test_a_patch_is_reversible_and_leaves_the_input_unmodified(pod, configuration_and_fleet):
     copied = copy.deepcopy(pod)
@@ -173,7 +170,6 @@ def test_a_patch_is_reversible_and_leaves_the_input_unmodified(pod, configuratio
         assert normalized(reversed_translation(patched(pod, verdict))) == normalized(pod)
 
 
-@default_settings
 @given(pods(), configurations_and_fleets)
 def test_a_second_translation_changes_nothing(pod, configuration_and_fleet):
     verdict = verdict_with(pod, configuration_and_fleet)
@@ -188,7 +184,6 @@ def _needs_other_keys(rows):
     return bool(rows) and not rows[0].dialect.independent
 
 
-@default_settings
 @given(pods(), configurations_and_fleets)
 def test_a_container_keeps_all_of_its_keys_or_none(pod, configuration_and_fleet):
     verdict = verdict_with(pod, configuration_and_fleet)
@@ -210,7 +205,6 @@ def test_a_container_keeps_all_of_its_keys_or_none(pod, configuration_and_fleet)
             assert not removed_keys & set(patched_container.get("resources", {}).get("requests", {}))
 
 
-@default_settings
 @given(pods(), configurations_and_fleets)
 def test_applying_the_manifest_again_is_undone_by_the_replay(pod, configuration_and_fleet):
     verdict = verdict_with(pod, configuration_and_fleet)
@@ -231,7 +225,6 @@ def test_applying_the_manifest_again_is_undone_by_the_replay(pod, configuration_
     assert replay_update(stored, stored).operations == ()
 
 
-@default_settings
 @given(pods(), configurations_and_fleets)
 def test_every_template_is_valid_named_by_its_content_and_used(pod, configuration_and_fleet):
     verdict = verdict_with(pod, configuration_and_fleet)
@@ -254,7 +247,6 @@ def test_every_template_is_valid_named_by_its_content_and_used(pod, configuratio
             assert {claim["name"] for claim in container.get("resources", {}).get("claims", [])} <= set(entries)
 
 
-@default_settings
 @given(pods(), configurations_and_fleets)
 def test_without_a_signing_key_only_signatures_are_missing(pod, configuration_and_fleet):
     signed, unsigned = (
@@ -280,4 +272,4 @@ def test_without_a_signing_key_only_signatures_are_missing(pod, configuration_an
 @pytest.mark.parametrize("name", sorted(name for name in globals() if name.startswith("test_")))
 def test_the_properties_hold_for_many_examples(name):
     inner = globals()[name].hypothesis.inner_test
-    settings(default_settings, max_examples=5000)(given(pods(), configurations_and_fleets)(inner))()
+    settings(max_examples=5000)(given(pods(), configurations_and_fleets)(inner))()
