@@ -13,7 +13,7 @@ from allocator.pods import requested_devices
 from allocator.reports import DeviceState, device_reports
 from analysis.naming import refuse_unknown_node
 from dra.objects import results_of
-from dra.quantity import Quantity
+from dra.quantity import Quantity, parse
 from webhook.dialects import Role
 from webhook.state import Configuration
 
@@ -102,7 +102,7 @@ def devices_of(holder: Holder) -> int:
     """Return how many devices of a plugin a pod has, or 1 for a claim's device; 0 for admin access, which holds nothing."""
     if holder.claim:
         return 0 if holder.admin_access else 1
-    return sum(int(amount) for key, amount in holder.share.items() if amount.isdigit() and is_count(key))
+    return sum(parse(amount).whole() or 0 for key, amount in holder.share.items() if is_count(key))
 
 
 def in_use(counts: Mapping[str, int]) -> int:

@@ -165,6 +165,14 @@ class Quantity:
         """Return thousandths as Go's MilliValue() does; beyond about 9.2e15 units, the number is meaningless, too."""
         return _scale(self._parts, -3)
 
+    def whole(self) -> int | None:
+        """Return the number if it is an integer of 64 bits, else None: 9 for `9`, `9.0`, `9000m` and `0.009k`.
+
+        The API server stores all these texts as `9`, so `as_int` of a text that it has not stored yet is not the number.
+        """
+        number, rest = divmod(self.nano, NANO)
+        return None if rest or not _MIN <= number <= MAX else number
+
     def as_int(self) -> int | None:
         """Return the number if Go represents it as a plain integer (AsInt64), else None, as for `1.0` and `7Ei`."""
         mantissa, scale, big = self._parts
@@ -380,8 +388,8 @@ def wrap64(value: int) -> int:
     return (value + 2**63) % 2**64 - 2**63
 
 
-def from_json(value: str | float) -> Quantity:
-    """Parse a quantity from JSON: a string, with or without surrounding blanks, or a number."""
+def from_json(value: object) -> Quantity:
+    """Parse a quantity from JSON: a string, with or without surrounding blanks, or a number. Any other value is an error."""
     if isinstance(value, str):
         return parse(value.strip(" \t\n\v\f\r\x85\xa0"))
     if isinstance(value, int) and value.bit_length() > _LONGEST_BITS:

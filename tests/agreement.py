@@ -46,6 +46,7 @@ class Answer(NamedTuple):
     fits: bool | None = None
     mode: str | None = None
     moved: frozenset[str] | None = None  # keys that the webhook removes from the pod
+    devices: int | None = None  # devices that the pods get in a simulation
     said: str = ""  # the texts of the command about the object
 
 
@@ -200,7 +201,12 @@ def answer_from_simulation(pods: Sequence[Mapping[str, Any]], scene: Scene) -> A
     fits = {pod["node"] is not None for pod in pods_of_object}  # pods of one workload may compete for a node
     # A template without replicas has no simulated pod, but translate judges it. False leaves `fits` open if all pods fit.
     fits |= {False for created in created_pods(scene.object) if not created.replicas}
-    return Answer(refused=False, fits=fits.pop() if len(fits) == 1 else None, said=pods_of_object[0]["summary"])
+    return Answer(
+        refused=False,
+        fits=fits.pop() if len(fits) == 1 else None,
+        devices=sum(len(pod["devices"]) for pod in pods_of_object),
+        said=pods_of_object[0]["summary"],
+    )
 
 
 def simulate(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:

@@ -1,6 +1,7 @@
 """Runs all commands on the objects in folders of manifests, and prints every contradiction: python -m tests.ask_files FOLDER...
 
-A question has one object that is a claim or creates pods, one fleet and one configuration. The commands also get the objects of the same
+A question has one object that is a claim or creates pods, one fleet and one configuration. The commands get the object in several forms
+that mean the same (`tests/forms.py`). The commands also get the objects of the same
 folder that create no pods, such as namespaces, classes and quotas, and the objects of the fleet that are not in the folder. If a server
 has stored the object, this tool first removes the fields that the server added, because `survey` removes them, too. Files that cannot be
 read are skipped and counted.
@@ -21,6 +22,7 @@ from cluster import manifests
 from tests import agreement
 from tests.agreement import COMMANDS, FLEET_KINDS, OTHERS, Answer, Object, Scene, ask
 from tests.contradictions import contradictions
+from tests.forms import differing_forms, forms
 
 ENDINGS = (".yaml", ".yml", ".json")
 CLAIM_KINDS = ("ResourceClaim", "ResourceClaimTemplate")
@@ -107,12 +109,12 @@ def contradictions_of(questions: Sequence[Question]) -> list[str]:
 def ask_all(question: Question) -> Iterator[str]:
     """Run every command on an object; yield each contradiction and each failure."""
     answers: dict[str, Answer] = {}
-    for command in COMMANDS_ABOUT_CLAIMS if question.scene.object["kind"] in CLAIM_KINDS else (*COMMANDS, *OTHERS):
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                answers |= ask(question.scene, Path(folder), [command])
-        except Exception as error:  # noqa: BLE001 - a command that fails is reported like a contradiction
-            yield f"{question.title}: {command.__name__} fails: {type(error).__name__}: {error}"[: 4 * MAX_SHOWN]
+    yield from ask_commands(question, answers)
+    for name, scene in forms(question.scene):
+        form, answers_about_form = Question(scene, f"{question.title} ({name})"), dict[str, Answer]()
+        yield from ask_commands(form, answers_about_form)
+        for difference in differing_forms(answers, answers_about_form):
+            yield f"{form.title}: {difference}"
     if {"translate", "simulate"} <= set(answers):
         for contradiction in sorted(contradictions(answers)):
             yield "\n".join(
@@ -121,6 +123,16 @@ def ask_all(question: Question) -> Iterator[str]:
                     *lines_of_answers(answers, contradiction.kind),
                 )
             )
+
+
+def ask_commands(question: Question, answers: dict[str, Answer]) -> Iterator[str]:
+    """Add the answer of every command to `answers`; yield each failure."""
+    for command in COMMANDS_ABOUT_CLAIMS if question.scene.object["kind"] in CLAIM_KINDS else (*COMMANDS, *OTHERS):
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                answers |= ask(question.scene, Path(folder), [command])
+        except Exception as error:  # noqa: BLE001 - a command that fails is reported like a contradiction
+            yield f"{question.title}: {command.__name__} fails: {type(error).__name__}: {error}"[: 4 * MAX_SHOWN]
 
 
 def lines_of_answers(answers: dict[str, Answer], kind: str) -> Iterator[str]:

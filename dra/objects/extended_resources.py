@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dra.objects.claim import DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec
 from dra.objects.meta import ObjectMeta, OwnerReference
 from dra.objects.pod import ContainerExtendedResourceRequest
+from dra.quantity import NANO
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -56,6 +57,15 @@ def serve_resources(classes: Iterable[DeviceClass]) -> dict[str, str]:
 def is_extended(resource: str) -> bool:
     """Whether a resource name is the name of an extended resource (IsExtendedResourceName)."""
     return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
+
+
+def amount_problem(amount: Quantity) -> str:
+    """Return why the API server refuses an amount of an extended resource; "" if it accepts the amount (ValidateResourceQuantityValue)."""
+    if amount.nano < 0:
+        return "is less than zero"
+    if not amount.milli() % 1000:  # rounded up to thousandths, and without meaning beyond 64 bits
+        return ""
+    return "is not a whole number" if amount.nano % NANO else "exceeds the maximum of 2^63-1"
 
 
 def requests_of(container: Container) -> dict[str, Quantity]:
@@ -141,7 +151,7 @@ def extended_claim(
 
 def _count(container: Container, resource: str) -> int:
     amount = requests_of(container).get(resource)
-    return (amount.as_int() or 0) if amount is not None else 0
+    return (amount.whole() or 0) if amount is not None else 0
 
 
 def _request(container_index: int, container: Container, resource: str, device_class: str, count: int) -> DeviceRequest:

@@ -20,6 +20,7 @@ from tests.cli.agreement_scenes import (
 from tests.cli.agreement_worlds import random_cluster_scene
 from tests.contradictions import contradictions
 from tests.corpus.move import GPU, migrated_fleet, node
+from tests.forms import differing_forms, forms
 from tests.limits import draws
 from webhook.dialects import Position
 from webhook.state import Configuration
@@ -75,8 +76,8 @@ def random_scene(number):
 
 
 def commands_of(number):
-    """Return the commands to run for this draw: every command, and one server or output format (in a full run all of them)."""
-    return (*COMMANDS, *(OTHERS if draws.ALL else OTHERS[number % len(OTHERS) :][:1]))
+    """Return the commands to run for this draw: every command, and one server or output format."""
+    return (*COMMANDS, OTHERS[number % len(OTHERS)])
 
 
 @pytest.mark.parametrize("number", range(draws(200)))
@@ -129,6 +130,16 @@ def scene_of_further_kinds(number):
 @pytest.mark.parametrize("number", range(draws(200)))
 def test_the_commands_agree_about_random_objects_of_further_kinds(number, tmp_path):
     assert not contradictions(ask(scene_of_further_kinds(number), tmp_path, commands_of(number)))
+
+
+@pytest.mark.parametrize("number", range(draws(80)))
+def test_each_command_gives_one_answer_about_all_forms_of_an_object(number, tmp_path):
+    scene = random_cluster_scene(number) if number % 2 else random_scene(number)
+    other_forms = [*forms(scene)][number % 4 :: 4]
+    answers = ask(scene, tmp_path, commands := commands_of(number))
+    assert [(name, differing_forms(answers, ask(form, tmp_path, commands))) for name, form in other_forms] == [
+        (name, []) for name, _ in other_forms
+    ]
 
 
 CLUSTER_NUMBERS_THAT_FAILED_ONCE = {57, 79, 163}

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dra.errors import QuantityError
-from dra.quantity import NANO, Quantity, parse
+from dra.quantity import NANO, Quantity, from_json
 from dra.raw import Object, inside, mapping, members
 from webhook.dialects import Outcome
 from webhook.translate import Decision, apply_own, group_kind, name_of, namespace_of, paths, resolve_pointer
@@ -199,7 +199,7 @@ def _read(amounts: dict[str, Json]) -> _Quantities:
     quantities: _Quantities = {}
     for name, value in amounts.items():
         with suppress(QuantityError):
-            quantities[name] = parse(value if isinstance(value, str) else repr(value))
+            quantities[name] = from_json(value)
     return quantities
 
 

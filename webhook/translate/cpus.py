@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from dra.errors import QuantityError
-from dra.quantity import NANO, parse
+from dra.quantity import NANO
 from dra.raw import items, mapping
 from webhook.dialects import Dialect
 from webhook.mixed_fleet import node_constraints, node_index
-from webhook.translate.pod_view import requests
+from webhook.translate.pod_view import nano_of, requests
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,7 +61,7 @@ def whole_cpus(pod: PodView) -> dict[int, int]:
     for slot in pod.slots:
         # With pod-level resources, single containers need not be Guaranteed.
         if not by_pod or _is_guaranteed(slot.requests, slot.limits):
-            milli = -(-(_nano(slot.limits.get(CPU)) or 0) // _MILLI)
+            milli = -(-nano_of(slot.limits.get(CPU)) // _MILLI)
             if milli and not milli % 1000:
                 numbers[slot.order] = milli // 1000
     return numbers
@@ -71,20 +70,10 @@ def whole_cpus(pod: PodView) -> dict[int, int]:
 def _is_guaranteed(requested: Mapping[str, Json], limits: Mapping[str, Json]) -> bool:
     """Return whether the limits of CPUs and memory equal the requests. A missing request equals the limit."""
     for name in (CPU, MEMORY):
-        limit = _nano(limits.get(name))
-        if limit is None or limit <= 0 or _nano(requested.get(name, limits.get(name))) != limit:
+        limit = nano_of(limits.get(name))
+        if not limit or nano_of(requested.get(name, limits.get(name))) != limit:
             return False
     return True
-
-
-def _nano(value: Json) -> int | None:
-    """Read an amount in billionths; None if it is not a quantity."""
-    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 16:
-        return int(value) * NANO
-    try:
-        return parse(value.strip(" ") if isinstance(value, str) else repr(value)).nano
-    except QuantityError:
-        return None
 
 
 # What the pod requests

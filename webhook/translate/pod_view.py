@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra.errors import QuantityError
-from dra.objects import is_extended
-from dra.quantity import MAX, NANO, parse
+from dra.objects import amount_problem, is_extended
+from dra.quantity import MAX, NANO, from_json
 from dra.raw import inside, mapping, members
 from dra.wire import Json
 from webhook import names
@@ -217,7 +217,7 @@ def number(entry: LegacyKey, configuration: Configuration | None = None) -> int 
     limit = request = None
     try:
         if entry.limit is not None:
-            limit = parse(_text(entry.limit))
+            limit = from_json(entry.limit)
     except QuantityError as error:
         return _unreadable(entry, f"its limit: {error}", entry.limit)
     try:
@@ -225,12 +225,12 @@ def number(entry: LegacyKey, configuration: Configuration | None = None) -> int 
         if type(entry.request) is type(entry.limit) and entry.request == entry.limit:
             request = limit
         elif entry.request is not None:
-            request = parse(_text(entry.request))
+            request = from_json(entry.request)
     except QuantityError as error:
         return _unreadable(entry, f"its request: {error}", entry.request)
     if limit is not None and (request is limit or request is None or request == limit):
-        whole, rest = divmod(limit.nano, NANO)
-        if not rest and 0 <= whole <= MAX:
+        whole = limit.whole()
+        if whole is not None and whole >= 0:
             return whole
     # If the name is no extended resource, the API server accepts fractions, and a request that differs from the limit.
     if not is_extended(entry.key):
@@ -242,14 +242,12 @@ def number(entry: LegacyKey, configuration: Configuration | None = None) -> int 
         return _invalid(entry, "is requested without a limit", "set the same number as a limit")
     if request is not None and request != limit:
         return _invalid(entry, f"request {entry.request} and limit {entry.limit} differ", "make them equal")
-    if limit.nano % NANO:
-        remedy = _remedy_for_a_part(entry, configuration) if configuration else _WHOLE
-        return _invalid(entry, f"{entry.limit} is not a whole number", remedy)
-    if limit.nano < 0:
-        return _invalid(entry, f"{entry.limit} is negative", "write a number from 0 up")
-    if limit.milli() % 1000:
-        return _invalid(entry, f"{entry.limit} exceeds the maximum of 2^63-1", "write a whole number below 2^63")
-    return MAX  # the API server accepts it, because its check in thousandths overflows to a whole number
+    if problem := amount_problem(limit):
+        remedy = "write a whole number from 0 up and below 2^63"
+        if limit.nano % NANO:
+            remedy = _remedy_for_a_part(entry, configuration) if configuration else _WHOLE
+        return _invalid(entry, f"{entry.limit} {problem}", remedy)
+    return min(-(-limit.nano // NANO), MAX)  # no whole number of 64 bits, but the API server accepts it
 
 
 def find_names(pod: dict[str, Json], served: Container[str], taken: Container[tuple[str, str]]) -> set[str]:
@@ -275,18 +273,19 @@ def requests(pod: PodView, names_: Iterable[str]) -> dict[str, int]:
     for name in names_:
         lasting = init_peak = 0
         for slot in pod.slots:
-            amount = _nano(slot.requests.get(name, slot.limits.get(name, 0)))
+            amount = nano_of(slot.requests.get(name, slot.limits.get(name, 0)))
             if slot.init:
                 init_peak = max(init_peak, lasting + amount)
             else:
                 lasting += amount
-        requested[name] = _nano(pod_requests[name]) if name in pod_requests else max(lasting, init_peak)
+        requested[name] = nano_of(pod_requests[name]) if name in pod_requests else max(lasting, init_peak)
     return requested
 
 
-def _nano(value: Json) -> int:
+def nano_of(value: Json) -> int:
+    """Return an amount in billionths; 0 if it is negative or not a quantity."""
     try:
-        return max(0, parse(_text(value)).nano)
+        return max(0, from_json(value).nano)
     except QuantityError:
         return 0
 
@@ -324,10 +323,6 @@ def _invalid(entry: LegacyKey, reason: str, remedy: str) -> Refusal:
 
 def equal(left: Json, right: Json) -> bool:
     try:
-        return parse(_text(left)) == parse(_text(right))
+        return from_json(left) == from_json(right)
     except QuantityError:
         return bool(left == right)
-
-
-def _text(value: Json) -> str:
-    return value.strip(" ") if isinstance(value, str) else repr(value)  # Go removes these spaces before it parses

@@ -33,7 +33,7 @@ from dra.objects import (
     ResourceRequirements,
 )
 from dra.pointer import escape
-from dra.quantity import Quantity
+from dra.quantity import Quantity, from_json
 from dra.wire import Opaque, WireError, convert
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class AmountShape(JsonShape):
             findings.append(bad_value(path, f"expected an amount such as 16Gi, got {_describe(value)}"))
             return
         try:
-            amount = Quantity.parse(value.strip(" ") if isinstance(value, str) else repr(value))
+            amount = from_json(value)
         except QuantityError as error:
             findings.append(bad_value(path, str(error)))
             return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dra import names
 from dra.finding import Finding, Findings, finding_at
-from dra.objects import ObjectMeta, PodSpec, is_extended, template_site
+from dra.objects import ObjectMeta, PodSpec, amount_problem, is_extended, template_site
 from dra.pointer import look_up, member, text_at
 from dra.validation.fields import pod_schema, shape
 from dra.validation.fields.limits import list_or_none, required, wrong_format
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from dra.validation.fleet.world import World
 
 _MIRROR: Final = "kubernetes.io/config.mirror"
-_THOUSANDTHS: Final = 1000
 _STANDARD: Final = ("cpu", "memory", "ephemeral-storage")
 
 
@@ -233,11 +232,9 @@ def _amount_problems(resources: ResourceRequirements, path: str) -> Findings:
                 # The native resources that a container can request (validateContainerResourceName).
                 if name.startswith("requests.") if "/" in name else not name.startswith("hugepages-"):
                     yield finding_at("D213", pointer, message)
-            elif amount.nano < 0:
-                yield finding_at("R001", pointer, f"{amount} of {name} is less than zero", "write zero or more")
-            elif amount.milli() % _THOUSANDTHS:
+            elif problem := amount_problem(amount):
                 hint = "write a whole number; a part of a device has other keys, which `drawbridge dialects` lists"
-                yield finding_at("R001", pointer, f"{amount} of {name} is not a whole number", hint)
+                yield finding_at("R001", pointer, f"{amount} of {name} {problem}", hint)
     for name, amount in requests.items():
         if not is_extended(name):
             continue

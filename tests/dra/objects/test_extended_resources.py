@@ -6,8 +6,9 @@ import pytest
 
 from dra import wire
 from dra.objects import DeviceClass, Pod
-from dra.objects.extended_resources import extended_claim, serve_resources, served_resources
-from dra.quantity import parse
+from dra.objects.extended_resources import amount_problem, extended_claim, serve_resources, served_resources
+from dra.quantity import from_json, parse
+from tests.forms import SPELLINGS
 from tests.oracles import MINORS_WITH_CREATED_CLAIMS
 from tests.referees import referee
 
@@ -55,6 +56,29 @@ def test_no_claim_is_created_for_a_device_plugins_resource():
     assert claim_for(requesting_pod({GPU: "2"}), classes, {GPU: "8"}) is None
     assert claim_for(requesting_pod({GPU: "2"}), classes, {GPU: "0"}) is not None
     assert claim_for(requesting_pod({GPU: "0"}), classes) is None
+
+
+@pytest.mark.parametrize("spell", SPELLINGS, ids=lambda spell: str(spell(9)))
+def test_each_spelling_of_a_whole_number_requests_as_many_devices(spell):
+    for number in (1, 9, 12, 1000, 9_007_199_254_740_992):
+        extended = claim_for(requesting_pod({GPU: spell(number)}), [serving_class("gpu.nvidia.com", GPU)])
+        assert [request.exactly.count for request in extended.claim.spec.devices.requests] == [number]
+        assert amount_problem(from_json(spell(number))) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("1500m", "is not a whole number"),
+        ("1.5", "is not a whole number"),
+        ("1n", "is not a whole number"),
+        ("-1", "is less than zero"),
+        ("9223372036854776", "exceeds the maximum of 2^63-1"),
+        ("999999999n", ""),  # the API server rounds this amount up to 1000m
+    ],
+)
+def test_amounts_that_the_api_server_refuses(text, problem):
+    assert amount_problem(parse(text)) == problem
 
 
 def _random_pod(rng):
