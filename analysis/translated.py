@@ -204,8 +204,10 @@ def edits(
         unnamed = [] if changed else plan.unnamed
         problems += plan.problems
         if writes:
-            problems += unnamed
+            problems += [*unnamed, *plan.not_compared]
         elif not plan.problems:
+            for problem in plan.not_compared:
+                warn(str(problem))
             for problem in unnamed:
                 warn(f"{problem}; this diff shows all of these files")
         if not (writes and (plan.problems or unnamed)):

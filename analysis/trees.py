@@ -17,7 +17,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from textwrap import indent
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -58,9 +57,6 @@ _NO_PATHS: Final = frozenset(
     ("apiVersion", "kind", "metadata", "commonAnnotations", "commonLabels", "labels", "images")
 )
 _REMOTE: Final = re.compile(r"[a-z+]+://|git@|[\w-]+\.[a-z]+/.*(//|\?ref=)")
-_AMOUNT: Final = re.compile(
-    r"(?P<container>(?P<pod>(?:/\w+)*/spec)/containers/\d+)/resources/(?P<field>limits|requests)/(?P<key>[^/]+)"
-)
 _DOMAIN: Final = re.compile(
     r"(?<![A-Za-z0-9.-])[A-Za-z0-9.-]+(?=/|~1)"
 )  # the places where a key may begin, which are few in a large file
@@ -86,6 +82,7 @@ class Plan(NamedTuple):
     edited: list[Edited]
     problems: list[InputProblem]
     unnamed: list[InputProblem] = []  # files that would change and that the command does not name
+    not_compared: list[InputProblem] = []  # kustomizations that do not build, although others with the same files do
 
 
 class _EditedPart(NamedTuple):
@@ -96,7 +93,6 @@ class _EditedPart(NamedTuple):
     pointer: str  # of the field
     documents: list[Document]
     is_patch: bool
-    text: str = ""  # the merge patch that is translated in place of an equivalent JSON patch
 
 
 def find_kustomizations(paths: Iterable[str]) -> dict[str, Kustomization]:
@@ -170,7 +166,7 @@ def _read_kustomization(folder: str, document: Document, kustomizations: Collect
         # Generators can also name a file as KEY=FILE.
         for name in (text, text.partition("=")[2]):
             path = os.path.normpath(Path(folder, name)) if name else ""
-            is_file = bool(path) and Path(path).is_file()
+            is_file = os.path.isfile(path)  # noqa: PTH113  unlike Path.is_file, it takes a text that is longer than any name
             if (is_file or name.startswith("../")) and not Path(path).is_relative_to(root):
                 missing = missing or text
             elif is_file:
@@ -289,6 +285,7 @@ class Trees:
             for name, kustomization in self._used_kustomizations(folder).items()
         }
         after: dict[str, str] = {}
+        not_compared: list[InputProblem] = []
         try:
             parts = list(self._parts(used.values()))
             after, problems = self._edit(parts, translate, frozenset())
@@ -296,7 +293,7 @@ class Trees:
             if after or problems:
                 problems = uncomparable or problems
             if not (problems or uncomparable) and builder():
-                after, problems = self._compared(parts, folders, files, translate)
+                after, problems, not_compared = self._compared(parts, folders, files, translate)
         except ManifestError as error:
             problems = list(error.problems)
         edited = []
@@ -304,7 +301,7 @@ class Trees:
             is_new = not Path(file).exists()
             edited.append(Edited(display_path(file), "" if is_new else self._text(file), text, root="/", is_new=is_new))
         unnamed = sorted(file for file in after if file not in self._read and Path(file).exists())
-        return Plan(edited, problems, self._unnamed(unnamed, used.values()) if unnamed else [])
+        return Plan(edited, problems, self._unnamed(unnamed, used.values()) if unnamed else [], not_compared)
 
     def _uncomparable(self, used: Iterable[Kustomization]) -> list[InputProblem]:
         """Return the first reason why builds before and after an edit cannot be compared."""
@@ -340,17 +337,20 @@ class Trees:
 
     def _compared(
         self, parts: Sequence[_EditedPart], folders: Sequence[str], files: Collection[str], translate: Translate
-    ) -> tuple[dict[str, str], list[InputProblem]]:
-        """Return the first edit whose builds are as expected; else the edit with the fewest wrong builds, and a problem for each of these."""
-        meanings, keys = self._expected_meanings(folders, files, translate)
+    ) -> tuple[dict[str, str], list[InputProblem], list[InputProblem]]:
+        """Return the first edit whose builds are as expected; else the edit with the fewest wrong builds, and a problem for each of these.
+
+        The last list has a problem for each kustomization that does not build, which the edit does not change.
+        """
+        meanings, keys, broken = self._expected_meanings(folders, files, translate)
         tries: list[tuple[dict[str, str], dict[str, str]]] = []
         for options in ((), (_REFERENCES,), ("no tolerations",), (_REFERENCES, "no tolerations")):
             after, problems = self._edit(parts, translate, frozenset(options))
             if problems:
-                return after, problems
+                return after, problems, []
             wrong = self._compare(meanings, files, after)
             if not wrong:
-                return after, []
+                return after, [], [*self._not_compared(broken, after)]
             tries.append((after, wrong))
         after, wrong = min(tries, key=lambda attempt: len(attempt[1]))
         # Report the builds that would be wrong, and the lines with device requests that would stay.
@@ -371,14 +371,21 @@ class Trees:
             problems += [
                 line for line in self.lines_to_edit(file, keys) if self._text(file).split("\n")[line.line - 1] in stay
             ]
-        return after, problems
+        return after, problems, []
+
+    def _not_compared(self, broken: Mapping[str, ManifestError], after: Mapping[str, str]) -> Iterator[InputProblem]:
+        """Yield the kustomizations that do not build, and the lines in them with device requests, which stay."""
+        for folder, error in broken.items():
+            file = self._known[folder].document.file
+            why = f"{error.problems[0].message}: its objects before and after the edit were not compared"
+            yield InputProblem(display_path(file), why, "build it elsewhere, and compare the objects")
+            if file not in after:
+                yield from self.lines_to_edit(file)
 
     # Editing
 
     def _parts(self, used: Iterable[Kustomization]) -> Iterator[_EditedPart]:
         """List the objects and patches of kustomizations; files that a generator stores as data are neither."""
-        patched: list[tuple[Kustomization, str, str, Object, str]] = []
-        objects: list[Object] = []
         for kustomization in used:
             for field in () if kustomization.made else (*_LISTS[:2], *_PATCHES):
                 for number, entry in enumerate(members(kustomization.document.object.get(field))):
@@ -390,32 +397,12 @@ class Trees:
                         else ""
                     )
                     if documents := self._documents(file, kustomization.files):
-                        objects += [document.object for document in documents if field not in _PATCHES]
                         yield _EditedPart(kustomization, file, "", documents, field in _PATCHES)
                     elif field in _PATCHES and isinstance(text, str) and (isinstance(entry, dict) or "\n" in text):
                         pointer = f"/{field}/{number}" + ("/patch" if isinstance(entry, dict) else "")
-                        try:
-                            yield _EditedPart(
-                                kustomization,
-                                "",
-                                pointer,
-                                manifests.parse(text, kustomization.document.file),
-                                is_patch=True,
-                            )
-                        except ManifestError:
-                            patched.append((kustomization, "", pointer, mapping(entry), text))
-                    elif field == "patches" and file in kustomization.files:
-                        patched.append((kustomization, file, "", mapping(entry), self._text(file)))
-        for kustomization, file, pointer, entry, text in patched:
-            if merged := _as_merge_patch(text, mapping(entry.get("target")), objects):
-                yield _EditedPart(
-                    kustomization,
-                    file,
-                    pointer,
-                    manifests.parse(merged, kustomization.document.file),
-                    is_patch=True,
-                    text=merged,
-                )
+                        with suppress(ManifestError):  # a JSON patch
+                            patches = manifests.parse(text, kustomization.document.file)
+                            yield _EditedPart(kustomization, "", pointer, patches, is_patch=True)
 
     def _edit(
         self, parts: Iterable[_EditedPart], translate: Translate, options: frozenset[str]
@@ -454,7 +441,7 @@ class Trees:
                 continue
             old = resolve_pointer(home.document.object, part.pointer) if part.pointer else self._text(where)
             try:
-                text = _edited(display_path(where), part.text or old, results)
+                text = _edited(display_path(where), old, results)
             except ManifestError as error:
                 problems += error.problems
                 continue
@@ -497,8 +484,11 @@ class Trees:
 
     def _expected_meanings(
         self, folders: Sequence[str], files: Collection[str], translate: Translate
-    ) -> tuple[dict[str, tuple[frozenset[str], Meaning]], set[str]]:
-        """Return the expected meaning (`_meaning`) of each build, and the keys with which the builds request devices."""
+    ) -> tuple[dict[str, tuple[frozenset[str], Meaning]], set[str], dict[str, ManifestError]]:
+        """Return the expected meaning (`_meaning`) of each build, the keys with which the builds request devices, and why some do not build.
+
+        Raises ManifestError if none builds. A base of other kustomizations need not be buildable by itself.
+        """
         meanings = {}
         keys: set[str] = set()
         broken: dict[str, ManifestError] = {}
@@ -520,11 +510,10 @@ class Trees:
                     template_names,
                     _meaning([obj for result in results for obj in (*result.templates, result.object)], template_names),
                 )
-        for folder, why in broken.items():
-            # A base of other kustomizations need not be buildable by itself.
-            if not any(folder in self._used_kustomizations(other) for other in meanings):
-                raise why
-        return meanings, keys - {""}
+        if broken and not meanings:
+            raise next(iter(broken.values()))
+        used = {folder for other in meanings for folder in self._used_kustomizations(other)}
+        return meanings, keys - {""}, {folder: why for folder, why in broken.items() if folder not in used}
 
     def _compare(
         self, expected: Mapping[str, tuple[frozenset[str], Meaning]], files: Collection[str], after: Mapping[str, str]
@@ -652,48 +641,6 @@ def _patch_result(result: Result, *, tolerations: bool) -> Result:
     obj = apply_json_patch(result.document.object, operations)
     return replace_fields(
         result, translation=replace_fields(result.translation, operations=operations), object=obj, templates=()
-    )
-
-
-def _as_merge_patch(text: str, target: Mapping[str, Any], objects: Iterable[Object]) -> str:
-    """Return the merge patch that is equivalent to a JSON patch, if the patch only sets amounts of containers; "" for any other patch."""
-    try:
-        [document] = manifests.parse(f"operations:\n{indent(text, '  ')}")
-    except (ManifestError, ValueError):
-        return ""
-    listed = document.object["operations"]
-    targets = [
-        obj
-        for obj in objects
-        if obj.get("kind") == target.get("kind")
-        and target.get("name") in {None, mapping(obj.get("metadata")).get("name")}
-    ]
-    amounts: dict[str, Object] = {}
-    pods = set()
-    for member in members(listed):
-        operation = mapping(member)
-        match = _AMOUNT.fullmatch(str(operation.get("path")))
-        if (
-            not match
-            or operation.get("op") not in {"add", "replace"}
-            or isinstance(operation.get("value"), dict | list)
-        ):
-            return ""
-        names = {str(resolve_pointer(obj, f"{match['container']}/name")) for obj in targets}
-        if len(names) != 1 or names == {"None"}:
-            return ""
-        pods.add(match["pod"])
-        resources = amounts.setdefault(names.pop(), {})
-        resources.setdefault(match["field"], {})[match["key"].replace("~1", "/")] = operation["value"]
-    if len(pods) != 1:
-        return ""
-    value: Object = {"containers": [{"name": name, "resources": fields} for name, fields in amounts.items()]}
-    for field in reversed(pods.pop().split("/")[1:]):
-        value = {field: value}
-    first = targets[0]
-    metadata = {"name": mapping(first.get("metadata")).get("name")}
-    return manifests.dump(
-        [{"apiVersion": first.get("apiVersion"), "kind": first["kind"], "metadata": metadata, **value}]
     )
 
 

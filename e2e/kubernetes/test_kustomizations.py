@@ -12,7 +12,7 @@ import pytest
 from cluster import manifests
 from e2e.build import program
 from tests.cli.running import run
-from tests.corpus.kustomizations import TREES
+from tests.corpus.kustomizations import TREES, UNBUILT
 from webhook.names import ANNOTATIONS
 
 pytestmark = pytest.mark.real  # kubectl and helm are built with Go
@@ -127,6 +127,19 @@ def test_a_tree_that_cannot_be_edited_is_unchanged_and_reported(name, tmp_path, 
     for place in tree.by_hand:
         assert f"{place}: " in done.stderr, done.stderr
     assert not [place for place in tree.unreported if place in done.stderr]
+
+
+@pytest.mark.parametrize("name", UNBUILT)
+def test_an_overlay_that_does_not_build_is_reported_and_its_base_is_edited(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tree = UNBUILT[name]
+    written(tree, tmp_path)
+    first = texts(tmp_path)
+    done = run("translate", "--in-place", *tree.paths)
+    assert (done.exit_code, done.stdout) == (2, "base/web.yaml: edited\n")
+    assert [file for file, text in texts(tmp_path).items() if text != first[file]] == ["base/web.yaml"]
+    for place in tree.by_hand:
+        assert f"{place}: " in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("name", EDITED)

@@ -5,6 +5,7 @@ e2e/kubernetes/test_kustomizations.py has the tests with kustomize.
 
 import errno
 import os
+import sys
 
 import pytest
 
@@ -22,6 +23,34 @@ def repository(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / ".state"))
     (tmp_path / ".git").mkdir()
     return tmp_path
+
+
+# Builds a kustomization that only lists resources. A kustomization with the word "broken" does not build.
+BUILDER = f"""#!{sys.executable}
+import re, sys
+from pathlib import Path
+
+def build(folder):
+    text = Path(folder, "kustomization.yaml").read_text()
+    if "broken" in text:
+        sys.exit("Error: it is broken")
+    for name in re.findall(r"^- (\\S+)$", text, re.MULTILINE):
+        if Path(folder, name).is_dir():
+            build(Path(folder, name))
+        else:
+            print(Path(folder, name).read_text(), "---", sep="\\n")
+
+build(sys.argv[-1])
+"""
+
+
+@pytest.fixture
+def builder(repository, tmp_path_factory, monkeypatch):
+    """A program that builds kustomizations, outside the repository."""
+    program = tmp_path_factory.mktemp("bin") / "kustomize"
+    program.write_text(BUILDER)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
 
 
 def write_files(repository, files):
@@ -289,3 +318,50 @@ def test_without_changes_a_warning_gives_the_reason(repository, output_format, t
     assert result.stderr.count(f"warning: {reason}") == 1
     assert output_format == "yaml" or not result.stdout
     assert not run("translate", "-q", "-f", "a.yaml", "-o", output_format).stderr
+
+
+def test_a_long_text_in_a_kustomization_is_no_path(repository):
+    text = "a" * 300
+    write_files(
+        repository,
+        {
+            "kustomization.yaml": f"resources: [web.yaml]\nimages: []\nvars: [{text}, k={text}]\n",
+            "web.yaml": deployment(),
+        },
+    )
+    assert [*find_kustomizations(["."])] == [str(repository)]
+    assert run("translate", "-f", "web.yaml", "-o", "diff").exit_code == 1  # `vars` may change the build
+
+
+OVERLAYS = {
+    "base/kustomization.yaml": "resources:\n- web.yaml\n",
+    "base/web.yaml": deployment(),
+    "prod/kustomization.yaml": "resources:\n- ../base\n",
+    "test/kustomization.yaml": "resources:\n- ../base\n# broken\n",
+}
+
+
+@pytest.mark.usefixtures("builder")
+def test_an_overlay_that_does_not_build_is_named_and_the_others_are_edited(repository):
+    before = write_files(repository, OVERLAYS)
+    problem = "test/kustomization.yaml: kustomize: Error: it is broken: its objects before and after the edit were not compared"
+    shown = run("translate", ".", "-o", "diff")
+    assert shown.exit_code == 0, shown.output
+    assert f"warning: {problem}" in shown.stderr
+    result = run("translate", "--in-place", ".")
+    assert (result.exit_code, result.stdout) == (2, "base/web.yaml: edited\n")
+    assert f"error: {problem}" in result.stderr
+    assert {name for name, text in texts(repository).items() if text != before[name]} == {
+        str(repository / "base/web.yaml")
+    }
+
+
+@pytest.mark.usefixtures("builder")
+def test_nothing_is_edited_if_no_kustomization_of_a_file_builds(repository):
+    before = write_files(
+        repository, {"kustomization.yaml": "resources:\n- web.yaml\n# broken\n", "web.yaml": deployment()}
+    )
+    result = run("translate", "--in-place", ".")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "it is broken" in result.stderr
+    assert texts(repository) == before
