@@ -3,7 +3,6 @@
 import pytest
 
 from bench import hostile_store, stub
-from tests.limits import draws
 
 # Divided among all kinds. Processes that kept these objects unchanged would need 370 to 780 MiB.
 MIB_OF_HOSTILE_OBJECTS = 64
@@ -11,7 +10,7 @@ MIB_OF_HOSTILE_OBJECTS = 64
 CEILINGS_OF_PROCESSES = {"webhook": 260, "controllers": 450, "allocator": 300}
 
 # Peaks in MiB. If objects were not reduced while they are read, the peaks would be 459, 821, 418 and 259 MiB.
-# `explain` also reads the slices of a compromised node, and keeps the most. It is first, so that a run of few cases contains it.
+# `explain` also reads the slices of a compromised node, and keeps the most.
 CEILINGS_OF_COMMANDS = {"explain": 460, "doctor": 220, "survey": 220, "snapshot": 220}
 
 
@@ -21,7 +20,7 @@ def store_folder():
         yield directory
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.long
 @pytest.mark.parametrize("name", hostile_store.PROCESSES)
 @pytest.mark.linux("reads /proc")
 def test_the_memory_of_a_process_stays_below_its_ceiling(store_folder, name):
@@ -29,8 +28,8 @@ def test_the_memory_of_a_process_stays_below_its_ceiling(store_folder, name):
     assert result.peak < CEILINGS_OF_PROCESSES[name]
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", list(CEILINGS_OF_COMMANDS)[: draws(len(CEILINGS_OF_COMMANDS))])
+@pytest.mark.long
+@pytest.mark.parametrize("name", CEILINGS_OF_COMMANDS)
 @pytest.mark.linux("asks the kernel for the memory of a process that has ended")
 def test_the_memory_of_a_command_stays_below_its_ceiling(store_folder, tmp_path, name):
     arguments = {"explain": ("claim/x1", "-n", "tenant-1"), "snapshot": ("--to", str(tmp_path / "snapshot.json"))}

@@ -1,6 +1,6 @@
 """Ends `translate --in-place` by SIGKILL before its first file system change, then before its second one, and so on.
 
-python -m tests.cli.killed FOLDER prints a line of JSON for each change: whether the runs were killed, and the files after the steps that
+python -m tests.cli.killed FOLDER STEP prints a line of JSON for each STEP-th change: whether the runs were killed, and the files after the steps that
 followed. The last line is about runs that were not killed, because they made fewer changes.
 """
 
@@ -75,10 +75,10 @@ if __name__ == "__main__":
     assert analysis.translated  # `translate` needs these imports; they are made once, before the forks
     original = Path(sys.argv[1]) / "original"
     os.environ |= {"XDG_STATE_HOME": str(original.with_name("state")), "PATH": ""}
-    number = 0
+    number, step = 1, int(sys.argv[2])
     is_killed = True
     while is_killed:
-        number += 1
         outcome = undo_and_repeat(original, number)
         is_killed = outcome["killed"]
         print(json.dumps(outcome), flush=True)
+        number += step

@@ -16,6 +16,7 @@ from cli.main import main
 from tests.cli.killed import files
 from tests.cli.running import run
 from tests.corpus.kustomizations import deployment
+from tests.limits import draws
 
 UNUSUAL_FILES = {
     "crlf.yaml": b"\xef\xbb\xbf" + deployment("crlf").replace("\n", "\r\n").encode(),
@@ -36,10 +37,11 @@ def original(tmp_path):
 
 
 def test_a_killed_run_can_be_undone_and_repeated(original):
-    before = files(original)
-    result = subprocess.run([sys.executable, "-m", "tests.cli.killed", original.parent], stdout=subprocess.PIPE, text=True, timeout=150, check=True)  # fmt: skip
+    before, step = files(original), 8 // draws(8)
+    command = [sys.executable, "-m", "tests.cli.killed", original.parent, str(step)]
+    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     *killed_runs, complete_run = map(json.loads, result.stdout.splitlines())
-    assert len(killed_runs) > 4 * len(UNUSUAL_FILES)
+    assert len(killed_runs) > 4 * len(UNUSUAL_FILES) // step
     edited = complete_run["--in-place"]
     assert edited.keys() == before.keys()
     assert all(edited[name][0] != before[name][0] for name in UNUSUAL_FILES)

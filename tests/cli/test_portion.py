@@ -102,6 +102,7 @@ def test_five_thousand_pods_of_a_namespace_are_kept_whole():
     assert not portion.cut()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("plural", ["resourceclaims", "resourceclaimtemplates", "pods", "deployments"])
 def test_a_page_of_hostile_objects_takes_bounded_memory(plural, tmp_path):
     hostile_store.write(tmp_path, plural, 6 << 20)  # bytes

@@ -2,6 +2,8 @@
 
 import tracemalloc
 
+import pytest
+
 from dra.cache import Cache
 
 
@@ -29,6 +31,7 @@ def test_the_cache_evicts_values_that_are_not_used():
     assert len(cache) <= 10
 
 
+@pytest.mark.long
 def test_the_cache_never_exceeds_its_limit():
     cache: Cache[bytes] = Cache(1 << 20)
     tracemalloc.start()

@@ -63,6 +63,7 @@ BODIES_BY_PATH = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", BODIES_BY_PATH)
 async def test_no_request_body_blocks_the_loop(path):
     bodies = await asyncio.to_thread(encoded_bodies, BODIES_BY_PATH[path])
@@ -113,6 +114,7 @@ EXPENSIVE_SELECTORS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("selectors", EXPENSIVE_SELECTORS.values(), ids=EXPENSIVE_SELECTORS)
 async def test_other_pods_are_placed_during_an_expensive_question(selectors, monkeypatch):
     """A cheap pod is placed while a costly pod of its namespace is decided. In the end all three pods have different devices."""

@@ -78,6 +78,7 @@ def dump_text(form, objects):
     return json.dumps(list_object, indent=1) if form == "json" else manifests.dump([list_object])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["json", "yaml", "documents"])
 def test_a_large_dump_is_read_item_by_item(form, tmp_path):
     """Only the text and the trimmed objects are in memory, not all parsed objects at once."""

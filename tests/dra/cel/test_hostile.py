@@ -76,6 +76,7 @@ def test_a_range_too_large_for_any_memory_is_an_error():
         cel.compile("lists.range(9000000000000000000).size() == 0").matches(VIEWS[0])
 
 
+@pytest.mark.long
 def test_a_cached_compile_error_keeps_no_objects_of_its_caller():
     def compile_invalid_expression() -> None:
         _held = bytearray(100_000)

@@ -128,6 +128,7 @@ def test_unknown_kinds_of_our_group_are_reported():
     assert not codes(quota("{}").replace("DeviceQuota", "DrawbridgeConfiguration"))
 
 
+@pytest.mark.long
 def test_long_names_are_not_cached():
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()

@@ -8,6 +8,7 @@ from bench.webhook import admission, pieces
 from bench.webhook.soak import NO_HONEST_REVIEWS, DelayFigures, Sample, SoakResult, soak, why_lost
 
 
+@pytest.mark.long
 @pytest.mark.linux("reads /proc")
 async def test_a_webhook_under_hostile_reviews_loses_nothing_and_stays_small():
     with admission.server("webhook") as server:
