@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, assert_never
 
 import msgspec
 
-from cluster.errors import ApiError
+from cluster.errors import ApiError, Gone, Unavailable
 from cluster.protocol import ADDED, DELETED, Bookmark, Change, Unreadable
 from cluster.resources import key, owner, version_of
 from dra.footprint import footprint
@@ -32,6 +32,8 @@ from runtime.informers.cache import Delta, ObjectCache
 from runtime.informers.quarantine import PASSED, Quarantine
 from runtime.informers.reflection import (
     SHORT_WATCH,
+    STABLE_WATCH,
+    TABLE,
     ReflectionPhase,
     ReflectionState,
     SilentWatch,
@@ -87,7 +89,7 @@ class Informer(Generic[T]):
         self._namespace = namespace
         self._labels = labels
         self._fields = fields
-        self._backoff = backoff or Backoff()
+        self._backoff = backoff or Backoff(least=1.6)  # like client-go's reflector: 0.8 to 1.6 s, doubling to 30 s
         self._watch_seconds = watch_seconds
         self._silence = silence
         self._reread = reread
@@ -102,6 +104,7 @@ class Informer(Generic[T]):
         self._room = self._empty_room()
         self._next_room = self._empty_room()
         self._time_limit: asyncio.Timeout | None = None  # the time limit of the open watch
+        self._watching_since = inf  # when the open watch began to send changes
         self._read_at = -inf
         self._read: list[T] = []
         self._read_unreadable: list[Unreadable] = []
@@ -148,14 +151,9 @@ class Informer(Generic[T]):
         return self._state.version
 
     @property
-    def failures(self) -> int:
-        """The number of consecutive failures."""
-        return self._state.failures
-
-    @property
     def error(self) -> str:
-        """The last error, while there are failures."""
-        return self._error if self._state.failures else ""
+        """The last error; "" if the server has answered since then."""
+        return self._error
 
     def listen(self, listener: Callable[[Batch[T]], None]) -> None:
         """Call a function with every batch; call this before `run`. The first batch is the whole collection."""
@@ -187,23 +185,27 @@ class Informer(Generic[T]):
                 self._error = error.message
                 await self._move(outcome(error), error)
             else:
-                self._error = "the server ended the watch before sending anything"
                 await self._move(result)
 
     async def _move(self, result: StepOutcome, error: ApiError | None = None) -> None:
-        state = self._state.after(result)
-        self._state = state
+        is_failure = TABLE[self._state.phase, result].counted
+        was_stable = self._clock() - self._watching_since >= STABLE_WATCH
+        self._watching_since = inf
+        self._state = state = self._state.after(result, was_stable=was_stable)
         if not state.more:
             self._begin_reading()
         if not state.failures:
             self._logged_error = ""
+        if not is_failure:
             return
         fraction = random.random()  # noqa: S311  jitter, no secret
         seconds = self._backoff.seconds(state.failures, fraction, error)
-        # Only the first of equal errors is a warning, because an older server may never have the kind.
-        level = logging.WARNING if self._error != self._logged_error else logging.DEBUG
+        # Versions expire now and then. Only the first of equal errors is a warning, because an older server may never have the kind.
+        is_usual = self._error == self._logged_error or (result is StepOutcome.GONE and state.failures == 1)
+        level = logging.DEBUG if is_usual else logging.WARNING
         logger.log(level, "%s: %s; trying again in %.1f s", self.resource.id, self._error, seconds)
-        self._logged_error = self._error
+        if not is_usual:
+            self._logged_error = self._error
         await asyncio.sleep(seconds)
 
     async def _list(self) -> StepOutcome:
@@ -249,6 +251,8 @@ class Informer(Generic[T]):
                 ) as events,
             ):
                 turn_began = now()
+                if self._state.phase is ReflectionPhase.WATCH:
+                    self._watching_since = turn_began
                 time_limit.reschedule(turn_began + self._silence)
                 async for event in events:
                     if (event_time := now()) - turn_began > TURN:
@@ -267,6 +271,7 @@ class Informer(Generic[T]):
                             case Bookmark() if event.initial_end:
                                 self._complete(event.resource_version)
                                 self._state = self._state.after(StepOutcome.COMPLETE)
+                                self._watching_since = now()
                             case _:
                                 pass
                     if self._state.phase is ReflectionPhase.WATCH:
@@ -278,11 +283,12 @@ class Informer(Generic[T]):
         finally:
             self._time_limit = None
         if self.events == events_before and now() - started_at < SHORT_WATCH:
-            return StepOutcome.FAILED
-        if self._state.phase is ReflectionPhase.WATCH:
-            self.confirmed_at = self._clock()  # a watch that ends regularly has sent everything
-            if self._room.is_freed and self._clock() - self._read_at > self._reread:
-                return StepOutcome.GONE  # only reading everything finds the objects that did not fit
+            raise Unavailable("the server ended the watch before sending anything")
+        if self._state.phase is ReflectionPhase.STREAM:
+            raise Unavailable("the server ended the watch before sending all objects")
+        self.confirmed_at = now()  # a watch that ends regularly has sent everything
+        if self._room.is_freed and now() - self._read_at > self._reread:
+            raise Gone("there is room again for objects that were not kept")  # only reading everything finds them
         return StepOutcome.ENDED
 
     def _begin_reading(self) -> None:
@@ -342,11 +348,13 @@ class Informer(Generic[T]):
         self._begin_reading()
         self.full_list_count += 1
         self._state = self._state.advance(version)
+        self._error = ""
         self._synced.set()
         self._deliver(Batch(deltas, version, complete=True))
 
     def _take(self, event: Change[T] | Bookmark | Unreadable) -> None:
         self._state = self._state.advance(event.resource_version)
+        self._error = ""
         match event:
             case Bookmark():
                 return
@@ -414,15 +422,15 @@ class Informer(Generic[T]):
         except Exception:
             if not batch.deltas:
                 raise  # there is no object to quarantine
-            complete = batch.complete
+            if batch.complete:
+                listener(Batch((), batch.version, complete=True))
             for delta in batch.deltas:
                 try:
-                    listener(Batch((delta,), batch.version, complete=complete))
+                    listener(Batch((delta,), batch.version))
                 except PASSED:
                     raise
                 except Exception as error:  # noqa: BLE001  the other objects must still be delivered
                     failures[delta.key] = delta, error
-                complete = False
         return failures
 
     def _object_id(self, where: Key) -> tuple[str, str, str]:

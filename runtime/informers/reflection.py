@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 # A watch that ends sooner than this (in seconds) without an event has failed.
 SHORT_WATCH = 1.0
+# A watch that stays open for this time (in seconds) ends a series of failures. A list does not, because a sick server may answer each list, and
+# then refuse each watch.
+STABLE_WATCH = 5.0
 
 
 class SilentWatch(Unavailable):
@@ -56,17 +59,16 @@ class Move(msgspec.Struct, frozen=True):
 
 TABLE: Mapping[tuple[ReflectionPhase, StepOutcome], Move] = {
     (ReflectionPhase.STREAM, StepOutcome.COMPLETE): Move(ReflectionPhase.WATCH),
-    (ReflectionPhase.STREAM, StepOutcome.ENDED): Move(ReflectionPhase.STREAM, anew=True, counted=True),
     (ReflectionPhase.STREAM, StepOutcome.GONE): Move(ReflectionPhase.STREAM, anew=True, counted=True),
     (ReflectionPhase.STREAM, StepOutcome.REFUSED): Move(ReflectionPhase.LIST, anew=True),
     (ReflectionPhase.STREAM, StepOutcome.FAILED): Move(ReflectionPhase.STREAM, anew=True, counted=True),
     (ReflectionPhase.STREAM, StepOutcome.SILENT): Move(ReflectionPhase.LIST, anew=True, counted=True),
     (ReflectionPhase.LIST, StepOutcome.COMPLETE): Move(ReflectionPhase.WATCH),
-    (ReflectionPhase.LIST, StepOutcome.GONE): Move(ReflectionPhase.LIST, anew=True),
+    (ReflectionPhase.LIST, StepOutcome.GONE): Move(ReflectionPhase.LIST, anew=True, counted=True),
     (ReflectionPhase.LIST, StepOutcome.REFUSED): Move(ReflectionPhase.LIST, anew=True, counted=True),
     (ReflectionPhase.LIST, StepOutcome.FAILED): Move(ReflectionPhase.LIST, counted=True),
     (ReflectionPhase.WATCH, StepOutcome.ENDED): Move(ReflectionPhase.WATCH),
-    (ReflectionPhase.WATCH, StepOutcome.GONE): Move(None, anew=True),
+    (ReflectionPhase.WATCH, StepOutcome.GONE): Move(None, anew=True, counted=True),
     (ReflectionPhase.WATCH, StepOutcome.REFUSED): Move(None, anew=True, counted=True),
     (ReflectionPhase.WATCH, StepOutcome.SILENT): Move(ReflectionPhase.LIST, anew=True, counted=True),
     (ReflectionPhase.WATCH, StepOutcome.FAILED): Move(ReflectionPhase.WATCH, counted=True),
@@ -78,20 +80,18 @@ class ReflectionState(msgspec.Struct, frozen=True):
     streams: bool = True  # whether the server supports streamed lists, as far as known
     version: str = ""  # the copy has all changes up to this version
     more: str = ""  # the token of the next page
-    failures: int = 0  # consecutive
+    failures: int = 0  # since the last stable watch
 
     def advance(self, version: str) -> ReflectionState:
-        """Return the state at a new version, with no failures."""
-        if version == self.version and not self.failures:
-            return self
-        return msgspec.structs.replace(self, version=version, failures=0)
+        """Return the state at a new version."""
+        return self if version == self.version else msgspec.structs.replace(self, version=version)
 
     def turn_page(self, more: str) -> ReflectionState:
         """Return the state after a page that is not the last."""
-        return msgspec.structs.replace(self, more=more, failures=0)
+        return msgspec.structs.replace(self, more=more)
 
-    def after(self, outcome: StepOutcome) -> ReflectionState:
-        """Return the state after an outcome; the informer waits first if `failures` is not zero."""
+    def after(self, outcome: StepOutcome, *, was_stable: bool = False) -> ReflectionState:
+        """Return the state after an outcome. `was_stable` reports whether the watch was open for STABLE_WATCH seconds."""
         move = TABLE[self.phase, outcome]
         refused = self.phase is ReflectionPhase.STREAM and outcome is StepOutcome.REFUSED
         streams = self.streams and not refused
@@ -100,7 +100,7 @@ class ReflectionState(msgspec.Struct, frozen=True):
             streams=streams,
             version="" if move.anew else self.version,
             more="" if move.anew or outcome is StepOutcome.COMPLETE else self.more,
-            failures=self.failures + 1 if move.counted else 0,
+            failures=(0 if was_stable else self.failures) + move.counted,
         )
 
 

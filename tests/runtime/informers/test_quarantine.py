@@ -103,6 +103,21 @@ async def test_a_listener_that_fails_for_one_object_gets_all_others():
     assert not informer.quarantine.objects
 
 
+async def test_a_listener_that_fails_on_an_object_still_gets_a_complete_batch():
+    cluster = Embedded.holding([config_map(name) for name in "ab"])
+    informer, is_complete = Informer(cluster, CONFIG_MAPS), []
+
+    def listener(batch):
+        if any(delta.key[1] == "a" for delta in batch.deltas):
+            raise StopIteration
+        is_complete.append(batch.complete)
+
+    informer.listen(listener)
+    async with running(informer):
+        assert await informer.wait_for_sync(PATIENCE)
+    assert is_complete == [True, False]
+
+
 async def test_after_quarantine_deltas_continue_from_the_last_accepted_object():
     """`delta.old` is the last form of the object that the listener accepted, not the form on which it failed."""
     cluster = Embedded.holding([config_map("a", data={"n": "1"})])

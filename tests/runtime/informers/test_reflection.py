@@ -24,6 +24,7 @@ from runtime.informers.reflection import TABLE, ReflectionPhase, ReflectionState
 
 def test_every_outcome_of_a_phase_is_in_the_table():
     impossible = {
+        (ReflectionPhase.STREAM, StepOutcome.ENDED),
         (ReflectionPhase.LIST, StepOutcome.ENDED),
         (ReflectionPhase.LIST, StepOutcome.SILENT),
         (ReflectionPhase.WATCH, StepOutcome.COMPLETE),
@@ -44,11 +45,11 @@ def test_a_watch_that_failed_continues_at_its_version():
 
 def test_after_an_expired_version_the_collection_is_listed_again():
     assert ReflectionState(phase=ReflectionPhase.WATCH, version="7").after(StepOutcome.GONE) == ReflectionState(
-        phase=ReflectionPhase.STREAM
+        phase=ReflectionPhase.STREAM, failures=1
     )
     assert ReflectionState(phase=ReflectionPhase.WATCH, streams=False, version="7").after(
         StepOutcome.GONE
-    ) == ReflectionState(ReflectionPhase.LIST, streams=False)
+    ) == ReflectionState(ReflectionPhase.LIST, streams=False, failures=1)
 
 
 def test_a_refused_streamed_list_is_not_requested_again():
@@ -63,8 +64,12 @@ def test_a_failed_page_is_requested_again():
     assert state.after(StepOutcome.GONE).more == ""
 
 
-def test_progress_resets_the_failure_count():
-    assert ReflectionState(phase=ReflectionPhase.WATCH, version="7", failures=5).advance("8").failures == 0
+def test_only_a_stable_watch_resets_the_failure_count():
+    state = ReflectionState(phase=ReflectionPhase.LIST, failures=5).turn_page("token").advance("8")
+    state = state.after(StepOutcome.COMPLETE).after(StepOutcome.ENDED)
+    assert state.failures == 5
+    assert state.after(StepOutcome.ENDED, was_stable=True).failures == 0
+    assert state.after(StepOutcome.FAILED, was_stable=True).failures == 1
 
 
 @given(st.lists(st.sampled_from(StepOutcome), max_size=30))
