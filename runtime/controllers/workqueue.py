@@ -61,9 +61,14 @@ class WorkQueue(Generic[K]):
         self._filled.set()
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Queue a key after a delay, unless the key is queued or has a timer already, even one that ends later."""
-        if key not in self._ready and key not in self._later:
-            self._later[key] = asyncio.get_running_loop().call_later(seconds, self._due, key)
+        """Queue a key after a delay, unless the key is queued or is due sooner."""
+        loop = asyncio.get_running_loop()
+        timer = self._later.get(key)
+        if key in self._ready or (timer is not None and timer.when() <= loop.time() + seconds):
+            return
+        if timer is not None:
+            timer.cancel()
+        self._later[key] = loop.call_later(seconds, self._due, key)
 
     async def run(self, work: Callable[[K], Awaitable[None]], *, deadline: float = 60.0) -> None:
         """Work on keys until cancelled. API errors are retried with backoff; a key with any other error is quarantined."""

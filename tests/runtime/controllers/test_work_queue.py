@@ -116,6 +116,21 @@ async def test_a_delayed_key_can_be_added_without_delay():
     assert len(queue) == 0
 
 
+async def test_a_key_with_two_delays_is_due_at_the_earlier_time():
+    for delays in ((60, 0.01), (0.01, 60)):
+        queue, done = WorkQueue("q"), asyncio.Event()
+
+        async def work(_, done=done):
+            done.set()
+
+        for seconds in delays:
+            queue.add_after("a", seconds)
+        assert len(queue) == 1
+        async with running(queue, work):
+            await asyncio.wait_for(done.wait(), 30)
+        assert len(queue) == 0
+
+
 def test_random_waits_differ_within_their_bounds():
     backoff, numbers = Backoff(least=1, most=30), random.Random(1)
     waits = [backoff.seconds(4, numbers.random()) for _ in range(200)]
