@@ -219,7 +219,7 @@ class MissedPods:
             except ApiError as error:
                 logger.warning("a pod was not evicted", extra={"pod": meta.key, "problem": str(error)})
                 return
-            if len(self._evicted) >= OWNERS:
-                self._evicted.clear()
             self._evicted.setdefault(missed_pod.owner.uid, newest.get(missed_pod.owner.uid, meta.creation_timestamp))
+            if len(self._evicted) > OWNERS:
+                del self._evicted[next(iter(self._evicted))]
             logger.info("a pod that was created without its claims was evicted", extra={"pod": meta.key})
