@@ -310,6 +310,7 @@ class Visit(Generic[T]):
         listed = resource if self._typed else resource.raw
         portion = Portion(resource, whole=self._typed and is_plain(resource.type))
         objects: list[U] = []
+        unreadable: list[Unread] = []
         tries = 1
         more = ""
         async with self._slots:
@@ -331,6 +332,7 @@ class Visit(Generic[T]):
                         if isinstance(error, Gone):
                             portion = Portion(resource, whole=self._typed and is_plain(resource.type))
                             objects.clear()
+                            unreadable.clear()
                             more = ""
                         else:
                             await asyncio.sleep(error.retry_after)
@@ -343,9 +345,9 @@ class Visit(Generic[T]):
                         self.unread.append(Unread(resource.id, error.message))
                     return []
                 objects += map(keep, page.items)
-                self.unread += [Unread(f"{resource.kind} {entry.name}", entry.problem) for entry in page.unreadable]
+                unreadable += [Unread(f"{resource.kind} {entry.name}", entry.problem) for entry in page.unreadable]
                 self._report_progress(f"{len(objects)} {resource.plural}")
                 more = page.more
                 if not more:
-                    self.unread += portion.cut()
+                    self.unread += [*unreadable, *portion.cut()]
                     return objects

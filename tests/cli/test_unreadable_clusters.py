@@ -4,7 +4,8 @@ import pytest
 
 from analysis.loading import read_cluster
 from analysis.loop import visit
-from cluster.errors import ApiError, ConfigError, Forbidden, Throttled, Unauthorized, Unavailable
+from cluster.errors import ApiError, ConfigError, Forbidden, Gone, Throttled, Unauthorized, Unavailable
+from cluster.protocol import ListPage, Unreadable
 from cluster.resources import PODS
 from rendering.exits import CommandFailed
 from tests.allocator.service.sidecar import loaded, pod
@@ -36,6 +37,25 @@ def test_a_server_error_has_a_remedy_about_etcd():
     with pytest.raises(CommandFailed) as raised:
         visit("", "", look, "docs/commands.md#drawbridge-survey")
     assert "at etcd, which may have no space (NOSPACE)" in raised.value.remedy
+
+
+async def test_an_unreadable_object_is_reported_once_after_an_expired_page_token():
+    unreadable = Unreadable("default", "bad", "1", "not a pod")
+    pages = [ListPage([], "1", more="token", unreadable=(unreadable,)), Gone("expired"), ListPage([], "2", unreadable=(unreadable,))]  # fmt: skip
+    cluster = loaded()
+    real_list = cluster.list
+
+    async def list_pages(resource, *args, **kwargs):
+        if resource.id != PODS.id:
+            return await real_list(resource, *args, **kwargs)
+        page = pages.pop(0)
+        if isinstance(page, Exception):
+            raise page
+        return page
+
+    cluster.list = list_pages
+    unread = (await read_cluster(cluster)).unread
+    assert [entry.kind for entry in unread if entry.kind.startswith("Pod ")] == ["Pod bad"]
 
 
 async def test_a_list_of_pods_is_retried_after_throttling_once():
