@@ -87,10 +87,11 @@ class AllocatorClient:
             authorities = ""
             if not self._address.ca_file:
                 configuration = await self._cluster.get(MUTATING_WEBHOOKS, WEBHOOK)
-                bundle = max([webhook.client_config.ca_bundle for webhook in configuration.webhooks], default="")
-                if not bundle:
+                # While the bundle is renewed, webhooks can have different bundles.
+                bundles = {webhook.client_config.ca_bundle for webhook in configuration.webhooks}
+                authorities = "\n".join(b64decode(bundle).decode() for bundle in bundles)
+                if not authorities:
                     raise Unanswered(f"the MutatingWebhookConfiguration {WEBHOOK} has no CA bundle yet")
-                authorities = b64decode(bundle).decode()
             self._context = ssl.create_default_context(cafile=self._address.ca_file or None, cadata=authorities or None)
         headers = {"Accept-Encoding": "identity", "Host": parsed.netloc}
         token_file = self._address.token_file

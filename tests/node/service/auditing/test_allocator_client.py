@@ -74,6 +74,20 @@ async def test_the_client_trusts_the_webhooks_ca_bundle(cluster, token):
         assert other_allocator.requests == [], "the client sends its token to a server with another name"
 
 
+async def test_the_client_trusts_the_ca_bundles_of_all_webhooks(cluster, token):
+    """While the authority is renewed, one webhook can have its new bundle and another webhook the old one."""
+    authorities = [tls.authority_and_leaf("localhost") for _ in range(2)]
+    hooks = [
+        {"name": f"{signer.certificate[40:46].hex()}.drawbridge.dev", "clientConfig": {"caBundle": b64encode(signer.certificate).decode()}}
+        for signer, _ in authorities
+    ]  # fmt: skip
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
+    await cluster.create(MUTATING_WEBHOOKS, kind | {"metadata": {"name": "drawbridge"}, "webhooks": hooks})
+    for _, certificate in authorities:
+        async with Allocator().open(tls.server(certificate)) as url:
+            assert len(await ask_allocator(cluster, url, token)) == 1
+
+
 def certificate_for_another_name(signer):
     return authority.leaf(signer, ("webhook.example.com",), now=dt.datetime.now(dt.UTC), life=dt.timedelta(days=1))
 
