@@ -120,7 +120,7 @@ def created_pods(obj: Object, generated: GeneratedNames | None = None) -> Iterat
     from webhook.translate import (
         controller_kind,
         kind_of,
-        marks_of,
+        labels_of_pods,
         name_of,
         namespace_of,
         scheduler_of,
@@ -148,8 +148,8 @@ def created_pods(obj: Object, generated: GeneratedNames | None = None) -> Iterat
                 {"apiVersion": version, "kind": controller, "name": owner, "uid": f"of-{owner}", "controller": True}
             ],
         }
-        if marks := marks_of(obj):
-            metadata["labels"] = {**mapping(metadata.get("labels")), **dict.fromkeys(marks, owner)}
+        if labels := labels_of_pods(obj):
+            metadata["labels"] = {**mapping(metadata.get("labels")), **labels}
         if kind and kind.group:
             metadata["annotations"] = {**mapping(metadata.get("annotations")), kind.group: owner}
         spec = mapping(template.get("spec"))

@@ -235,6 +235,17 @@ NAMED_SCENES = {
         "",
         True,
     ),
+    "a Deployment whose pods Kueue counts one by one": (
+        Scene(
+            object_of_kind("apps/v1", "Deployment", ONE_GPU, labels=QUEUE_LABEL),
+            (),
+            FLEET_WITH_DRIVER,
+            WHOLE_GPU_CONFIGURATION,
+        ),
+        "left",
+        "",
+        False,
+    ),
     "half a device in a workload of an unknown kind": (
         Scene(object_of_kind(*TRAINING, pod_template(limits(gpu="500m"))), [namespace("observe")]),
         "refused",

@@ -37,7 +37,7 @@ from webhook.translate.workload_kind import (
     Provenance,
     group_kind,
     kind_of,
-    marks_of,
+    labels_of_pods,
     origin_of,
     scheduler_of,
 )
@@ -73,7 +73,7 @@ __all__ = [
     "is_unknown_kind",
     "keys_of",
     "kind_of",
-    "marks_of",
+    "labels_of_pods",
     "merge",
     "name_of",
     "namespace_of",

@@ -292,6 +292,14 @@ def marks_of(obj: Mapping[str, Json]) -> frozenset[str]:
     return frozenset((LWS_LABEL,)) if group_kind(obj)[1] in ("LeaderWorkerSet", "DisaggregatedSet") else frozenset()
 
 
+def labels_of_pods(obj: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the labels that an object's controller and Kueue add to its pods."""
+    metadata = mapping(obj.get("metadata"))
+    labels = dict.fromkeys(marks_of(obj), metadata.get("name"))
+    queue = mapping(metadata.get("labels")).get(QUEUE)
+    return {**labels, QUEUE: queue} if queue and group_kind(obj) in _BY_POD else labels
+
+
 def origin_of(obj: Mapping[str, Json], configuration: Configuration, *, is_defined: bool = False) -> Provenance:
     """Return what the pods of an object's templates get from the object; `is_defined` if the CRD of its kind is known.
 
