@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from dra.stock import PoolId
 
 MAX_CONSUMERS = 256  # the API server's limit for reservedFor
+MAX_CHANGED = 16384  # pools and namespaces whose last change is recorded
+FORGOTTEN = ""
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -113,10 +115,15 @@ class Ledger(msgspec.Struct, eq=False):
         str, ResourceClaim
     ] = {}  # by uid: claims in their intended state, while the informer's copy differs from it
     deleted: dict[str, float] = {}  # uid of a deleted object → time of the deletion
-    changed: dict[str, int] = {}  # pool or namespace → generation of its last change
+    # Pool or namespace → generation of its last change; FORGOTTEN → the same for all names that are not in the mapping.
+    changed: dict[str, int] = {}
     generation: int = 0
     leading: bool = False
     terms: Terms = Terms()
+
+    def changed_at(self, name: str) -> int:
+        """Return the generation at or before which a pool or namespace changed last."""
+        return self.changed.get(name, self.changed.get(FORGOTTEN, 0))
 
     def reservation_of(self, pod: str) -> Reservation | None:
         """Return the reservation of a pod; None if there is none, or if it is released."""

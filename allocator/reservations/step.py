@@ -56,6 +56,8 @@ from allocator.reservations.events import (
     Written,
 )
 from allocator.reservations.ledger import (
+    FORGOTTEN,
+    MAX_CHANGED,
     MAX_CONSUMERS,
     Busy,
     Ledger,
@@ -273,10 +275,10 @@ class _Transition:
             if objection:
                 return f"claim {part.claim.metadata.key} {objection}"
             for pool in pools_of(part.allocation):
-                if ledger.changed.get("/".join(pool), 0) > event.generation:
+                if ledger.changed_at("/".join(pool)) > event.generation:
                     return f"pool {pool[1]} of {pool[0]} has changed since the decision"
         namespace = event.pod.metadata.namespace or "default"
-        if event.quota and ledger.changed.get(namespace, 0) > event.generation:
+        if event.quota and ledger.changed_at(namespace) > event.generation:
             return f"the usage of namespace {namespace} has changed since the decision"
         return ""
 
@@ -694,7 +696,7 @@ class _Transition:
                 new = replace(old, state=state, until=inf, started=True, sentence="", planned_end="")
             case ReservationState.RELEASED:
                 sentence = sentence or _WHY[signal]
-                new = replace(old, state=state, until=inf, sentence=sentence, planned_end="")
+                new = replace(old, state=state, until=inf, awaited=False, sentence=sentence, planned_end="")
                 if old.token and not old.started:
                     self.effects.append(Dropped(old.token, pod, sentence))
                 if signal not in _SILENT:
@@ -822,6 +824,10 @@ class _Transition:
             self.effects.append(Freed(frozenset(freed)))
         if changed:
             ledger.generation += 1
+            if len(ledger.changed) >= MAX_CHANGED:
+                for name in tuple(ledger.changed):
+                    self.change(ledger.changed, name, None)
+                self.change(ledger.changed, FORGOTTEN, ledger.generation)
             for name in changed:
                 self.change(ledger.changed, name, ledger.generation)
 

@@ -435,17 +435,11 @@ class Allocator:
         self._forget(token)
         while len(self.pods_by_token) >= MAX_TOKENS:
             self._forget(next(iter(self.pods_by_token)))
-        # A namespace whose pods exceed its share of the memory loses its own oldest tokens, not the tokens of other namespaces.
-        while not self._memory.take((namespace, token), namespace, size):
-            earlier = (
-                known_token
-                for known_token, other in self.pods_by_token.items()
-                if other.metadata.namespace == namespace
-            )
-            oldest = next(earlier, None)
-            if oldest is None:
-                return
-            self._forget(oldest)
+        # A namespace whose pods exceed its share of the memory loses its own oldest tokens. Only if it has none, another namespace does.
+        while self.pods_by_token and not self._memory.take((namespace, token), namespace, size):
+            by_age = self.pods_by_token.items()
+            own = (known_token for known_token, other in by_age if other.metadata.namespace == namespace)
+            self._forget(next(own, next(iter(self.pods_by_token))))
         self.pods_by_token[token] = pod
 
     def _forget(self, token: str) -> None:

@@ -55,8 +55,10 @@ class QuestionRunner:
             return is_late
 
         self._on_loop.is_abandoned = is_abandoned
-        answer = question(self._on_loop)
-        self._turns.owe(namespace, monotonic() - begun, thread_time() - worked)
+        try:
+            answer = question(self._on_loop)
+        finally:
+            self._turns.owe(namespace, monotonic() - begun, thread_time() - worked)
         return default if is_late else answer
 
     async def answer(self, namespace: str, question: Callable[[Decider], T], seconds: float = SECONDS) -> T:
@@ -95,10 +97,15 @@ class QuestionRunner:
     def _begin_next(self, lane: _Lane) -> None:
         """If the lane's thread is free, start the question whose namespace owes the least time."""
         lane.waiting = [question for question in lane.waiting if not question.answer.done()]
-        if lane.running is None and lane.waiting:
-            lane.running = min(lane.waiting, key=lambda question: self._turns.owed(question.namespace))
-            lane.waiting.remove(lane.running)
-            Thread(target=self._compute, args=(lane, lane.running), name="question", daemon=True).start()
+        while lane.running is None and lane.waiting:
+            question = min(lane.waiting, key=lambda question: self._turns.owed(question.namespace))
+            lane.waiting.remove(question)
+            try:
+                Thread(target=self._compute, args=(lane, question), name="question", daemon=True).start()
+            except RuntimeError as error:  # the process may have no further thread
+                question.answer.set_exception(error)
+            else:
+                lane.running = question
         if self._questions.running is None:
             self._no_question.set()
         else:

@@ -213,12 +213,13 @@ class Evictions:
                 return Preemption(message="devices changed during preemption; no other pod is evicted")
             if already_fits:
                 break
-            await self._evict(victim, pod)
-            evicted.append(victim)
-        message = f"evicted {name_pods(pod, evicted)}" if evicted else "a preemption is running already"
+            if await self._evict(victim, pod):
+                evicted.append(victim)
+        message = f"evicted {name_pods(pod, evicted)}" if evicted else "no pod is evicted: devices are being freed already"
         return Preemption(tuple(places), tuple(evicted), message)
 
-    async def _evict(self, victim: Pod, pod: Pod) -> None:
+    async def _evict(self, victim: Pod, pod: Pod) -> bool:
+        """Evict a pod; return whether the pod still existed."""
         meta = victim.metadata
         why = f"preempted by {name_pods(victim, (pod,))}, which has a higher priority"
         condition = {"type": TARGET, "status": "True", "reason": REASON, "message": why}
@@ -237,7 +238,7 @@ class Evictions:
             await self._cluster.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
         except (NotFound, Conflict):
             self._metrics.evictions.labels("gone").inc()  # another pod may have the name now
-            return
+            return False
         except ApiError as error:
             self._metrics.evictions.labels("failed").inc()
             problem = f"{name_pods(pod, (victim,))} could not be evicted: {error.message}"
@@ -250,3 +251,4 @@ class Evictions:
         self._metrics.evictions.labels("evicted").inc()
         logger.info("a pod is evicted", extra={"pod": meta.key, "for": pod.metadata.key})
         await self._ledger.record_event(victim, why)
+        return True

@@ -32,6 +32,7 @@ from allocator.reservations.events import (
     Unreserve,
     Written,
 )
+from allocator.reservations.ledger import FORGOTTEN
 from allocator.reservations.table import TABLE, Signal
 from dra.objects import ResourceClaimConsumerReference, is_reserved_for
 from dra.policy import QuotaLine
@@ -83,6 +84,29 @@ def test_a_decision_that_rests_on_an_older_ledger_is_declined():
     declined = world.assume("b", claim_part(claim("e"), allocation_of("d0")), generation=old_generation)
     assert declined == [Declined("t-b", f"pool p of {DRIVER} has changed since the decision")]
     assert world.state("b") is ReservationState.PENDING
+
+
+def test_a_released_reservation_awaits_no_commit():
+    """Its write is still in progress. A commit that waited for it would wait in vain."""
+    world = World(claim("c"))
+    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
+    world.apply(Commit("t-a"))
+    world.apply(PodGone("a"))
+    assert world.state("a") is ReservationState.RELEASED
+    assert not world.ledger.reservations["a"].awaited
+
+
+def test_the_ledger_records_a_limited_number_of_changes(monkeypatch):
+    """A decision that rests on a ledger from before the forgotten changes is declined."""
+    monkeypatch.setattr(sys.modules["allocator.reservations.step"], "MAX_CHANGED", 2)
+    world = World(claim("c"), claim("e"), claim("f"))
+    old_generation = world.ledger.generation
+    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
+    world.assume("b", claim_part(claim("e"), allocation_of("d1")))
+    assert set(world.ledger.changed) == {FORGOTTEN, "team", f"{DRIVER}/p"}
+    assert world.ledger.changed_at("another/pool") > old_generation
+    declined = world.assume("x", claim_part(claim("f"), allocation_of("d2")), generation=old_generation)
+    assert declined == [Declined("t-x", f"pool p of {DRIVER} has changed since the decision")]
 
 
 def test_a_reservation_beyond_a_quota_is_refused():

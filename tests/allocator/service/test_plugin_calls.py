@@ -2,6 +2,10 @@
 
 import pytest
 
+from dra.footprint import footprint
+from dra.objects import Pod
+from dra.wire import convert
+from runtime.informers import Allotment
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, fleet, gpus, loaded, node, pod, running
 
 
@@ -39,6 +43,20 @@ async def test_reserved_devices_are_not_given_to_another_pod_until_released():
             assert await sidecar.plugin("unreserve", {"reservation": reserved["reservation"]}) == (200, {})
         assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")}))[1]["verdict"] == "fits"
         assert await sidecar.allocated_devices("a") == []
+
+
+async def test_the_last_token_is_known_when_other_namespaces_use_the_memory(monkeypatch):
+    monkeypatch.setattr("runtime.informers.allotment.FLOOR", 0)
+    other = convert(pod("other") | {"metadata": {"name": "other", "namespace": "other"}}, Pod)
+    async with running(loaded(*fleet(), claim("a"), pod("p", "a"))) as sidecar:
+        allocator = sidecar.service.allocator
+        known = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
+        size = footprint(allocator.pods_by_token.pop(known[1]["token"]))
+        allocator._memory = Allotment(size // 3, size // 3)  # the memory of a small pod counts a third
+        allocator._remember("other", other)
+        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
+        status, _ = await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
+        assert (status, list(allocator.pods_by_token)) == (200, [answer["token"]])
 
 
 async def test_a_node_rule_also_applies_to_reserved_devices():

@@ -87,6 +87,33 @@ def outlook(pod, stock, decider):
     return decider.outlook(pod, stock)
 
 
+async def test_a_question_that_raises_is_charged():
+    turns = NamespaceTurns(asyncio.get_running_loop().time)
+
+    def question(_):
+        end = time.thread_time() + 0.05
+        while time.thread_time() < end:
+            pass
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await QuestionRunner(turns).answer("team", question)
+    assert turns.owed("team") > 0
+
+
+async def test_a_thread_that_cannot_start_does_not_block_later_questions(monkeypatch):
+    runner = new_runner(max_turn=-1.0)
+
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="new thread"):
+            await runner.answer_in_thread("team", lambda _: 1)
+    assert await asyncio.wait_for(runner.answer_in_thread("team", lambda _: 2), PATIENCE) == 2
+
+
 EXTENDED_RESOURCE = "example.com/by-name"
 QUICK_FAMILIES = (
     "general",
