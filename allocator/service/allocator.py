@@ -436,7 +436,7 @@ class Allocator:
         while len(self.pods_by_token) >= MAX_TOKENS:
             self._forget(next(iter(self.pods_by_token)))
         # A namespace whose pods exceed its share of the memory loses its own oldest tokens. Only if it has none, another namespace does.
-        while self.pods_by_token and not self._memory.take((namespace, token), namespace, size):
+        while not self._memory.take((namespace, token), namespace, size) and self.pods_by_token:
             by_age = self.pods_by_token.items()
             own = (known_token for known_token, other in by_age if other.metadata.namespace == namespace)
             self._forget(next(own, next(iter(self.pods_by_token))))

@@ -215,7 +215,9 @@ class Evictions:
                 break
             if await self._evict(victim, pod):
                 evicted.append(victim)
-        message = f"evicted {name_pods(pod, evicted)}" if evicted else "no pod is evicted: devices are being freed already"
+        message = (
+            f"evicted {name_pods(pod, evicted)}" if evicted else "no pod is evicted: devices are being freed already"
+        )
         return Preemption(tuple(places), tuple(evicted), message)
 
     async def _evict(self, victim: Pod, pod: Pod) -> bool:
