@@ -1,6 +1,7 @@
 """The programs of the real cluster, built from the pinned modules of e2e/binaries and from bridge/ into the cache.
 
-`python -m e2e.build` builds all of them; `program("kubelet")` builds what is missing and returns the path.
+`python -m e2e.build` builds all of them, `python -m e2e.build helm` builds one; `program("kubelet")` builds what is missing and
+returns the path.
 A program is linked into a temporary file, which is renamed afterwards. So a killed build leaves nothing that could be
 mistaken for a program. Two builds at once wait for each other.
 """
@@ -140,8 +141,8 @@ MODULES = (
     ),
 )
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
-# The programs of `make cluster`, without and with a node. Tests without a node need our scheduler, too.
-CLUSTER = (*CONTROL_PLANE, "etcd", "kubectl", "helm")
+# The programs of `make cluster`, without and with a node. Tests without a node need helm and our scheduler, too.
+CLUSTER = (*CONTROL_PLANE, "etcd", "kubectl")
 NODE = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "kube-proxy", "coredns", "dra-test-driver", "drawbridge-scheduler")  # fmt: skip
 # Control planes and kubelets of older minors, with the minor in the program's name.
 OLDER = tuple(
@@ -187,7 +188,7 @@ def source_of(name: str, dependency: str = "") -> Path:
 
 def everything(*minors: str, node: bool = True) -> dict[str, Path]:
     """Build missing programs, and control planes of the named older minors. `node=False` builds only what tests without a node need."""
-    names = ALL if node else [*CLUSTER, "drawbridge-scheduler"]
+    names = ALL if node else [*CLUSTER, "helm", "drawbridge-scheduler"]
     older = [(name, minor) for minor in minors if minor != CURRENT for name in CONTROL_PLANE]
     return {name: program(name) for name in names} | {f"{name}-{minor}": program(name, minor) for name, minor in older}
 
@@ -289,10 +290,14 @@ def follow(name: str, lines: Iterable[str], begun: float, every: float = SAY_EVE
 
 
 def main() -> None:
-    """Build what is missing, and the control planes of older minors that are named: `python -m e2e.build 1.34`."""
+    """Build the named programs; or all programs, and the control planes of older minors that are named: `python -m e2e.build 1.34`."""
+    arguments = sys.argv[1:]
     try:
-        for path in everything(*sys.argv[1:]).values():
-            print(path)
+        if arguments and all(name in HOME for name in arguments):
+            paths = [program(name) for name in arguments]
+        else:
+            paths = [*everything(*arguments).values()]
+        print(*paths, sep="\n")
     except BuildError as error:
         sys.exit(f"build: {error}")
 

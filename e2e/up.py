@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from e2e.build import CLUSTER, NODE, BuildError, missing, program
+from e2e.build import CLUSTER, HOME, NODE, BuildError, folder, missing, program
 from e2e.ground import foreign, product, run
 from e2e.ground.cache import locked, say
 from e2e.ground.controlplane import ALPHA_GATES, ControlPlane
@@ -58,14 +58,14 @@ def start(options: argparse.Namespace) -> None:
             print(f"images:    {product.NAME}, {product.SCHEDULER}")
             print(f"network:   pods reach this machine as {cluster.network.outside}")
         print(f"logs:      {cluster.run.logs}")
-        print(f"export PATH={':'.join(map(str, tools()))}:$PATH    # drawbridge, kubectl, helm")
+        print(f"export PATH={':'.join(map(str, tools()))}:$PATH    # drawbridge, kubectl; helm after `python -m e2e.build helm`")
         print(f"export KUBECONFIG={kubeconfig(cluster.run.root)}")
         cluster.detach()
 
 
 def tools() -> list[Path]:
-    """Name the folders of the programs that docs/install.md uses."""
-    return [Path(sys.executable).parent, program("kubectl").parent, program("helm").parent]
+    """Name the folders of the programs that docs/install.md uses. The cluster does not need helm, so helm may not be built yet."""
+    return [Path(sys.executable).parent, program("kubectl").parent, folder(HOME["helm"])]
 
 
 def kubeconfig(root: os.PathLike[str]) -> str:

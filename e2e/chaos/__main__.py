@@ -5,7 +5,7 @@ import os
 import random
 import sys
 
-from e2e import build
+from e2e.build import program
 from e2e.chaos.run import run, stage, table
 from e2e.chaos.troubles import rounds
 
@@ -16,7 +16,7 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=100, help="fake nodes, with five devices each")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     options = parser.parse_args()
-    build.everything()
+    program("drawbridge-scheduler")  # the control plane builds its own programs
     print(f"seed {options.seed}: repeat with --seed {options.seed} --nodes {options.nodes}", flush=True)
     with stage(options.nodes) as stage_:
         troubles = rounds(random.Random(options.seed))
