@@ -58,7 +58,9 @@ def start(options: argparse.Namespace) -> None:
             print(f"images:    {product.NAME}, {product.SCHEDULER}")
             print(f"network:   pods reach this machine as {cluster.network.outside}")
         print(f"logs:      {cluster.run.logs}")
-        print(f"export PATH={':'.join(map(str, tools()))}:$PATH    # drawbridge, kubectl; helm after `python -m e2e.build helm`")
+        print(
+            f"export PATH={':'.join(map(str, tools()))}:$PATH    # drawbridge, kubectl; helm after `python -m e2e.build helm`"
+        )
         print(f"export KUBECONFIG={kubeconfig(cluster.run.root)}")
         cluster.detach()
 

@@ -21,7 +21,10 @@ class ClaimPart(msgspec.Struct, frozen=True):
 
 
 class Assume(msgspec.Struct, frozen=True):
-    """Reserve these claims for a pod on a node. `generation` is the ledger's generation on which the decision was based."""
+    """Reserve these claims for a pod on a node. `generation` is the ledger's generation on which the decision was based.
+
+    With `bound`, the pod is on the node already, and a claim that its status names is not allocated.
+    """
 
     token: str
     pod: Pod
@@ -29,6 +32,7 @@ class Assume(msgspec.Struct, frozen=True):
     parts: tuple[ClaimPart, ...]
     generation: int
     quota: tuple[QuotaLine, ...] = ()
+    bound: bool = False
 
 
 class Unreserve(msgspec.Struct, frozen=True):

@@ -230,11 +230,15 @@ class _Transition:
             if line.exceeded:
                 self.effects.append(Exceeded(event.token, line))
                 return
-        if old is not None and old.state is ReservationState.ASSUMED:
+        claims = tuple(part.claim.metadata.uid for part in event.parts)
+        if old is not None and old.state in (ReservationState.ASSUMED, ReservationState.BOUND):
             self.remove_reservation(old)
             old = None
-        claims = tuple(part.claim.metadata.uid for part in event.parts)
-        new_reservation = Reservation(event.token, pod, event.pod.metadata.key, event.node, claims)
+        if old is not None and set(old.claims) != set(claims):  # the pod's status names other claims than before
+            self.end_reservation(old, Signal.MOOT)
+            self.effects.append(Declined(event.token, "the pod's former claims are being released"))
+            return
+        new_reservation = Reservation(event.token, pod, event.pod.metadata.key, event.node, claims, started=event.bound)
         if old is not None:  # RESERVED or BINDING: the new reservation keeps the state
             self.change(self.ledger.tokens, old.token, None)
             new_reservation = replace(new_reservation, state=old.state)
@@ -262,13 +266,15 @@ class _Transition:
         if not ledger.leading:
             return "another replica leads"
         fact = ledger.pods.get(event.pod.metadata.uid)
-        if event.pod.metadata.uid in ledger.deleted or (fact is not None and (fact.done or fact.node)):
+        expected_node = event.node if event.bound else ""
+        if event.pod.metadata.uid in ledger.deleted or (fact is not None and (fact.done or fact.node != expected_node)):
             return "the pod is bound, finished or gone"
-        if old is not None and old.state not in (
-            ReservationState.ASSUMED,
-            ReservationState.RESERVED,
-            ReservationState.BINDING,
-        ):
+        replaceable = (
+            (ReservationState.BOUND,)
+            if event.bound
+            else (ReservationState.ASSUMED, ReservationState.RESERVED, ReservationState.BINDING)
+        )
+        if old is not None and old.state not in replaceable:
             return f"the pod's reservation is {old.state}"
         for part in event.parts:
             objection = self.objection_to_claim(part.claim, part.allocation is None, event.pod.metadata.uid)

@@ -34,7 +34,7 @@ from allocator.service.preemption.nominations import OUTBID
 from allocator.service.questions import Basis, Others
 from allocator.service.waiting_pods import WaitReason
 from dra.footprint import footprint
-from dra.objects import asks_for_devices, claim_names
+from dra.objects import asks_for_devices, claim_keys, claim_names
 from runtime.informers import Allotment
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 DEVICES_OF_ALL = 1000  # a request with allocationMode All counts as this number of devices
 MAX_TOKENS = 16384  # pods whose token is remembered
 MAX_POD_BYTES = 64 << 20  # memory for these pods
+BOUND_SECONDS = 8.0  # for the writes of a bound pod's claims
 MAX_DECISIONS = 3  # decisions for one call of reserve, if its basis changes meanwhile
 _HELD = re.compile(r"held by claim ([-a-z0-9.]+/[-a-z0-9.]*[a-z0-9])")
 
@@ -64,6 +65,8 @@ class Progress(msgspec.Struct, frozen=True):
 
     committed: bool
     message: str = ""
+    # If the pod's status may soon name another claim: the version of the pod that names the written claims. Bind only this version.
+    resource_version: str = ""
 
 
 class Allocator:
@@ -265,8 +268,18 @@ class Allocator:
 
     # ---- reserve, commit, release
 
-    async def reserve(self, token: str, node: str) -> None:
-        """Reserve a pod's devices on a node in the ledger. From then on the token identifies the reservation."""
+    async def serve_bound(self, pod: Pod) -> None:
+        """Write the claims that the status of a bound pod names, with devices of the pod's node. Raise HttpError if this is not possible."""
+        token = secrets.token_hex(12)
+        self._remember(token, pod)
+        await self.reserve(token, pod.spec.node_name, bound=True)
+        await self.commit(token, BOUND_SECONDS)
+
+    async def reserve(self, token: str, node: str, *, bound: bool = False) -> None:
+        """Reserve a pod's devices on a node in the ledger. From then on the token identifies the reservation.
+
+        With `bound`, the pod is on the node already.
+        """
         pod = self.pod_of(token)
         for _ in range(MAX_DECISIONS):
             self._lead.require_ready()
@@ -288,7 +301,7 @@ class Allocator:
                 if serving == OUTBID:
                     self._pods.nominations.give_way(pod)
                 raise self._conflict(pod, serving)
-            declined = self._assume(token, pod, node, serving, generation)
+            declined = self._assume(token, pod, node, serving, generation, bound=bound)
             if not declined:
                 self._pods.waiting.pop(pod.metadata.uid)
                 return
@@ -316,6 +329,8 @@ class Allocator:
             if not pod_claims.without_uncreated().claims and not pod_claims.waits_for:
                 return Progress(committed=True)  # the pod has no claims to write
         until = self._clock() + seconds
+        if known_pod is not None and token in self._ledger.state.tokens:
+            self._require_named(token, self._pods.newest(known_pod))
         try:
             async with asyncio.timeout_at(until):
                 outcome = await self._ledger.commit(token)
@@ -325,7 +340,36 @@ class Allocator:
             raise self._conflict(self.pods_by_token.get(token), outcome.sentence or "the reservation has ended")
         if not await self._resolve_overlaps(token, until):
             return Progress(False, "waits until the watch shows the allocation")
-        return await self._wait_for_devices(token, until)
+        version = ""
+        if known_pod is not None:
+            pod = self._pods.newest(known_pod)
+            if self._ledger.has_unnamed_claims(pod):
+                try:
+                    async with asyncio.timeout_at(until):
+                        pod = await self._ledger.read_pod(pod) or pod
+                except TimeoutError:
+                    return Progress(False, "waits for the API server to return the pod")
+                version = pod.metadata.resource_version
+            self._require_named(token, pod)
+        return msgspec.structs.replace(await self._wait_for_devices(token, until), resource_version=version)
+
+    def _require_named(self, token: str, pod: Pod) -> None:
+        """End the reservation and raise an error if the pod's status does not name exactly the reserved claims.
+
+        kube-controller-manager may have created two claims for one entry of the pod, and changed which of them the status names.
+        """
+        reservation = self._reservation_of(token)
+        holds = [self._ledger.state.holds.get(uid) for uid in reservation.claims]
+        reserved = {hold.claim.metadata.key for hold in holds if hold is not None}
+        named = set(claim_keys(pod))
+        if named == reserved:
+            return
+        why = (
+            f"the pod's status names claim {', '.join(sorted(named - reserved)) or 'none'}, "
+            f"and devices were reserved for claim {', '.join(sorted(reserved - named)) or 'none'}"
+        )
+        self._ledger.apply(events.TakeBack(reservation.pod, (), why))
+        raise self._conflict(pod, why)
 
     def _obstacle(self, pod: Pod, node: str) -> str:
         """Return a reason, other than a lack of devices, that prevents a reservation on a node; "" if there is none."""
@@ -337,7 +381,7 @@ class Allocator:
             or next(iter(self._pods.unusable_claims(pod).values()), "")
         )
 
-    def _assume(self, token: str, pod: Pod, node: str, serving: Serving, generation: int) -> str:
+    def _assume(self, token: str, pod: Pod, node: str, serving: Serving, generation: int, *, bound: bool) -> str:
         """Apply `Assume` to the ledger. Return why the ledger declines it, or "" if the ledger accepts it.
 
         `generation` is the ledger's generation at the time of the decision.
@@ -350,7 +394,7 @@ class Allocator:
         allocations = {claim.metadata.uid: claim.status.allocation for claim in allocated_claims}
         parts = tuple(events.ClaimPart(claim, allocations.get(claim.metadata.uid)) for claim in serving.claims)
         lines = self._quotas.lines(pod, allocated_claims, self._knowledge.stock)
-        for effect in self._ledger.apply(events.Assume(token, pod, node, parts, generation, lines)):
+        for effect in self._ledger.apply(events.Assume(token, pod, node, parts, generation, lines, bound)):
             if isinstance(effect, effects.Declined):
                 return effect.sentence
             if isinstance(effect, effects.Exceeded):

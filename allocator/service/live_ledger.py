@@ -21,7 +21,7 @@ from allocator.service.commits import Commits
 from cluster.errors import ApiError, NotFound
 from cluster.protocol import pages
 from cluster.resources import PODS, RESOURCE_CLAIMS
-from dra.objects import is_later
+from dra.objects import claim_keys, is_later, owning_pods
 from runtime.informers import Backoff
 
 if TYPE_CHECKING:
@@ -71,6 +71,9 @@ class LiveLedger:
         # The resourceVersion and the time of each write of ours that the watch has not shown yet.
         self._written: deque[tuple[str, float]] = deque()
         self.unseen_seconds = UNSEEN_SECONDS
+        self._claims_of_pods: dict[
+            str, set[str]
+        ] = {}  # by uid of a pod: the keys of the claims that were generated for it
         self._backoff = Backoff(least=PAUSE, most=10.0)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -196,11 +199,25 @@ class LiveLedger:
         """Apply a change of a claim that the informer shows."""
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self.apply(events.ClaimGone(old.metadata.key, old.metadata.uid))
+            for owner in owning_pods(old):
+                if keys := self._claims_of_pods.pop(owner.uid, set()) - {old.metadata.key}:
+                    self._claims_of_pods[owner.uid] = keys
         if new is not None:
+            for owner in owning_pods(new):
+                self._claims_of_pods.setdefault(owner.uid, set()).add(new.metadata.key)
             self.apply(events.ClaimSeen(new))
             self._pods.objects_changed(new.metadata.namespace)
         self.claims_changed.set()
         self.claims_changed = asyncio.Event()
+
+    def has_unnamed_claims(self, pod: Pod) -> bool:
+        """Return whether a claim was generated for a pod that the pod's status does not name. The status may name it soon."""
+        return not self._claims_of_pods.get(pod.metadata.uid, set()) <= set(claim_keys(pod))
+
+    async def read_pod(self, pod: Pod) -> Pod | None:
+        """Read a pod after a short pause; None if it is gone."""
+        read = await self._read(PODS, pod.metadata.name, pod.metadata.namespace)
+        return read if read is not None and read.metadata.uid == pod.metadata.uid else None
 
     def full_nodes(self, pod: Pod, leaving: Iterable[Pod] = ()) -> dict[str, str]:
         """Return a message for each node that has reached its limit of pods. This pod and the pods of `leaving` do not count."""

@@ -21,6 +21,7 @@ from allocator.reports import Drift
 from allocator.reservations import events
 from allocator.service.allocator import Allocator
 from allocator.service.app import App, routes
+from allocator.service.bound_pods import BoundPods
 from allocator.service.extended_claims import ExtendedClaims
 from allocator.service.knowledge import Knowledge, Lead
 from allocator.service.live_ledger import LiveLedger
@@ -120,6 +121,7 @@ class Service:
             runner=runner,
             metrics=metrics,
         )
+        self.bound_pods = BoundPods(pods, knowledge, self.allocator, ledger)
         ledger.on_freed = self.allocator.requeue_fitting
         knowledge.on_claim = ledger.see_claim
         knowledge.on_pod = self._see_pod
@@ -225,6 +227,7 @@ class Service:
     def _see_pod(self, old: Pod | None, new: Pod | None) -> None:
         for event in self.pods.see(old, new):
             self.ledger.apply(event)
+        self.bound_pods.see(old, new)
 
     async def _lead(self) -> None:
         """Decide and write until cancelled. First read every claim, so that no device of an earlier leader is allocated again."""
@@ -257,6 +260,7 @@ class Service:
             "keeping the status of DeviceCompatibilities": lambda: self.compatibilities.keep(
                 self.knowledge.stock, self.lead
             ),
+            "looking after bound pods": self.bound_pods.serve,
             "looking for a node to keep": partial(self.evictions.keep_a_node, self.allocator.is_node_useful),
         }
         while True:

@@ -22,6 +22,7 @@ from dra.finding import Finding, make_finding
 from dra.objects import (
     Pod,
     claim_keys,
+    owning_pods,
     results_of,
 )
 from dra.raw import moment
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 TEMPLATES = "count/resourceclaimtemplates.resource.k8s.io"
 _MADE = timedelta(minutes=1)  # a template is created within a second
+_SERVED = timedelta(minutes=1)  # the allocator gives a bound pod the devices that it lacks after 10 seconds
 _TRIED = timedelta(seconds=30)  # a scheduler tries a pod within milliseconds
 _PREPARED = timedelta(minutes=5)  # the kubelet retries a pod's devices every minute or two
 _PREPARE_ONCE = frozenset(target.driver for target in TARGETS.values() if target.prepares_once)
@@ -268,3 +270,35 @@ def not_prepared_again(observed: DoctorInput) -> Iterator[Finding]:
                     "which is usual after a restart of the kubelet or the node",
                     "delete the pod, and the claim if it was created by hand: a new claim is prepared",
                 )
+
+
+def bound_without_devices(observed: DoctorInput) -> Iterator[Finding]:
+    """Pods with a node and a claim without devices, for which the kubelet waits. No scheduler looks at a pod that has a node."""
+    claims = observed.reading.stock.claims
+    for pod in observed.reading.pods.values():
+        if not pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp:
+            continue
+        bound = [
+            moment(condition.last_transition_time)
+            for condition in pod.status.conditions
+            if condition.type == "PodScheduled" and condition.status == "True"
+        ]
+        if any(stamp is not None and observed.now - stamp <= _SERVED for stamp in bound):
+            continue
+        names = claim_keys(pod)
+        lacking = [key for key in names if key in claims and claims[key].status.allocation is None]
+        if not lacking:
+            continue
+        others = sorted(
+            key
+            for key, claim in claims.items()
+            if key not in names
+            and claim.status.allocation is not None
+            and any(owner.uid == pod.metadata.uid for owner in owning_pods(claim))
+        )
+        instead = f"; claim {others[0]}, which the pod does not name any more, has devices" if others else ""
+        yield make_finding(
+            "O114",
+            f"Pod/{pod.metadata.key}",
+            f"it is on node {pod.spec.node_name}, and claim {lacking[0]} has no devices, so the kubelet does not start it{instead}",
+        )

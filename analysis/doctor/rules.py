@@ -111,6 +111,7 @@ _REST = (
     Rule(claims.idle_finalizers, "O212", ("Pod",), ("ResourceClaim",), "removes the finalizer of an allocation"),
     Rule(classes.on_devices_that_are_gone, "O218", ("ResourceSlice",), ("ResourceClaim",)),
     Rule(pods.not_prepared_again, "O113", ("Pod",)),
+    Rule(pods.bound_without_devices, "O114", ("Pod",), ("ResourceClaim",)),
     Rule(classes.incomplete_pools, "D401 D403 O208", (), ("ResourceSlice",)),
     Rule(classes.tainted, "O111", ("ResourceSlice",), ("DeviceClass", "DeviceTaintRule")),
     Rule(classes.without_devices, "O108", ("ResourceSlice",), ("DeviceClass",)),

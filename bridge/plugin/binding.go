@@ -7,6 +7,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -72,7 +74,8 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	return p.commit(ctx, attempt, pod, node)
 }
 
-// Bind lets the allocator write the claims, unless PreBind did so. It returns Skip, so that the next plugin binds the pod.
+// Bind lets the allocator write the claims, unless PreBind did so. It returns Skip, so that the next plugin binds the pod. If the pod
+// has two claims for one entry, Bind itself binds the version of the pod whose status names the written claims.
 func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	attempt := cycleOf(state)
 	if attempt != nil && !attempt.held.committed {
@@ -80,7 +83,18 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, no
 			return status
 		}
 	}
-	return fwk.NewStatus(fwk.Skip)
+	if attempt == nil || attempt.held.version == "" {
+		return fwk.NewStatus(fwk.Skip)
+	}
+	binding := &v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: attempt.held.version},
+		Target:     v1.ObjectReference{Kind: "Node", Name: node},
+	}
+	err := p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Bind(ctx, binding, metav1.CreateOptions{})
+	if apierrors.IsConflict(err) {
+		return p.again(ctx, pod, "the pod changed after its claims were written")
+	}
+	return fwk.AsStatus(err)
 }
 
 // commit calls the allocator until the claims are written and their devices are ready, for at most the binding timeout.
@@ -95,7 +109,7 @@ func (p *Plugin) commit(ctx context.Context, attempt *cycle, pod *v1.Pod, node s
 	for {
 		commit, err := p.client.Commit(ctx, attempt.held.reservation)
 		if err == nil && commit.Committed {
-			attempt.held.committed = true
+			attempt.held.committed, attempt.held.version = true, commit.ResourceVersion
 			return nil
 		}
 		if errors.Is(context.Cause(ctx), timedOut) {

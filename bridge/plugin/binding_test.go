@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"drawbridge.dev/bridge/internal/stub"
@@ -154,6 +156,41 @@ func TestTheAnswerToCommitDecidesTheStatusOfBind(t *testing.T) {
 			}
 			if calls := len(server.Asked("commit")); calls != row.calls {
 				t.Errorf("asked %d times", calls)
+			}
+		})
+	}
+}
+
+func TestBindBindsTheVersionOfThePodThatTheAllocatorNames(t *testing.T) {
+	changed := apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "p", errors.New("it changed"))
+	for name, row := range map[string]struct {
+		err     error
+		code    fwk.Code
+		message string
+		woken   []string
+	}{
+		"bound":        {nil, fwk.Success, "", nil},
+		"it changed":   {changed, fwk.Unschedulable, "the pod is scheduled again: the pod changed", []string{"p"}},
+		"the API died": {errors.New("no route"), fwk.Error, "no route", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plugin, w, server := newWorld(t, "")
+			state := stateAfterPreFilter(t, plugin, w, server, fits)
+			server.On("reserve", stub.JSON(sidecar.Reservation{ID: "r1"}))
+			server.On("commit", stub.JSON(sidecar.Commit{Committed: true, ResourceVersion: "7"}))
+			w.bindError = row.err
+			me := pod("p", "gpu")
+			plugin.Reserve(t.Context(), state, me, "n2")
+			w.woken()
+			status := plugin.Bind(t.Context(), state, me, "n2")
+			if status.Code() != row.code || !strings.Contains(status.Message(), row.message) {
+				t.Errorf("got %v %q", status.Code(), status.Message())
+			}
+			if woken := w.woken(); !slices.Equal(woken, row.woken) {
+				t.Errorf("woken %v", woken)
+			}
+			if len(w.bindings) != 1 || w.bindings[0].ResourceVersion != "7" || w.bindings[0].UID != me.UID || w.bindings[0].Target.Name != "n2" {
+				t.Errorf("bound %v", w.bindings)
 			}
 		})
 	}

@@ -39,6 +39,7 @@ type held struct {
 	reservation string      // "" if Reserve has not succeeded
 	unready     bool        // devices have to be made ready before the binding
 	committed   bool        // the claims are written
+	version     string      // the only resourceVersion of the pod that may be bound; "" for any
 }
 
 // Clone copies the lists that AddPod and RemovePod change.

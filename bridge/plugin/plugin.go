@@ -6,11 +6,11 @@
 //	PreFilter      prefilter: one call for all nodes; the answer has a token for the pod
 //	Filter, Score  none: the node is looked up in the answer to prefilter
 //	Reserve        reserve: the allocator holds devices on the chosen node
-//	PreBind, Bind  commit: the allocator writes the claims; the scheduler's binder binds the pod
+//	PreBind, Bind  commit: the allocator writes the claims; the scheduler's binder binds the pod, or Bind one version of it
 //	Unreserve      unreserve: the allocator releases the devices
 //	PostFilter     postfilter: the allocator chooses and evicts victims
 //
-// The plugin itself allocates nothing, reads no device and writes no object. It replaces DynamicResources, which must be
+// The plugin itself allocates nothing, reads no device and writes no object but such a binding. It replaces DynamicResources, which must be
 // disabled in the profile.
 //
 // How failures affect a pod:
@@ -177,12 +177,17 @@ func (p *Plugin) outcome(ctx context.Context, pod *v1.Pod, err error) *fwk.Statu
 		p.follower.Missed(err)
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, waits(err.Error()))
 	case sidecar.Outdated(err):
-		// The pod is still being scheduled. After Activate, the scheduler retries it as soon as its backoff is over.
-		p.handle.Activate(klog.FromContext(ctx), map[string]*v1.Pod{string(pod.UID): pod})
-		return fwk.NewStatus(fwk.Unschedulable, "the pod is scheduled again: "+sidecar.Shorten(err.Error()))
+		return p.again(ctx, pod, err.Error())
 	default:
 		return fwk.AsStatus(fmt.Errorf("the drawbridge allocator: %w", err))
 	}
+}
+
+// again returns the status of a pod that is scheduled again. The pod is still being scheduled: after Activate, the scheduler retries it
+// as soon as its backoff is over.
+func (p *Plugin) again(ctx context.Context, pod *v1.Pod, why string) *fwk.Status {
+	p.handle.Activate(klog.FromContext(ctx), map[string]*v1.Pod{string(pod.UID): pod})
+	return fwk.NewStatus(fwk.Unschedulable, "the pod is scheduled again: "+sidecar.Shorten(why))
 }
 
 func waits(why string) string {

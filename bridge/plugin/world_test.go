@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
@@ -39,6 +41,9 @@ type world struct {
 
 	mutex     sync.Mutex
 	activated []string
+
+	bindError error
+	bindings  []*v1.Binding
 }
 
 func (w *world) ProfileName() string                                    { return profile }
@@ -47,6 +52,24 @@ func (w *world) EventRecorder() events.EventRecorderLogger              { return
 func (w *world) SharedDRAManager() fwk.SharedDRAManager                 { return manager{w: w} }
 func (w *world) Parallelizer() fwk.Parallelizer                         { return parallelizer{} }
 func (w *world) SnapshotSharedLister() fwk.SharedLister                 { return lister{w: w} }
+
+func (w *world) ClientSet() kubernetes.Interface { return clientSet{w: w} }
+
+// clientSet is a client that can only bind pods.
+type clientSet struct {
+	kubernetes.Interface
+	corev1.CoreV1Interface
+	corev1.PodInterface
+	w *world
+}
+
+func (c clientSet) CoreV1() corev1.CoreV1Interface  { return c }
+func (c clientSet) Pods(string) corev1.PodInterface { return c }
+
+func (c clientSet) Bind(_ context.Context, binding *v1.Binding, _ metav1.CreateOptions) error {
+	c.w.bindings = append(c.w.bindings, binding)
+	return c.w.bindError
+}
 
 func (w *world) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
 	w.mutex.Lock()

@@ -133,6 +133,9 @@ func (r *Reservation) check() error {
 type Commit struct {
 	Committed bool   `json:"committed"`
 	Message   string `json:"message"`
+	// ResourceVersion is the only version of the pod that may be bound; "" for any version. The allocator sets it if the pod's status
+	// may soon name another claim.
+	ResourceVersion string `json:"resourceVersion,omitempty"`
 }
 
 func (*Commit) check() error { return nil }

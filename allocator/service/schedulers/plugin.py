@@ -132,7 +132,10 @@ class Plugin:
     async def commit(self, question: ReservationQuestion) -> Reply:
         progress = await self._allocator.commit(question.reservation, COMMIT_SECONDS)
         status = HTTPStatus.OK if progress.committed else HTTPStatus.ACCEPTED
-        return json(progress, status)
+        answer: dict[str, Any] = {"committed": progress.committed, "message": progress.message}
+        if progress.resource_version:
+            answer["resourceVersion"] = progress.resource_version
+        return json(answer, status)
 
     async def wake(self, query: Mapping[str, str]) -> Reply:
         after = query.get("after", "0")
@@ -183,7 +186,8 @@ PLUGIN_ENDPOINTS = (
         "POST",
         "/plugin/v1/commit",
         Plugin.commit,
-        "takes reservation; returns committed, or 202 and what the commit waits for (call again). 409 if another claim got the devices",
+        "takes reservation; returns committed, or 202 and what the commit waits for (call again). With `resourceVersion`, bind only this "
+        "version of the pod. 409 if another claim got the devices, or the pod's status names another claim",
         read_as(ReservationQuestion),
     ),
     Endpoint(

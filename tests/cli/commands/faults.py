@@ -115,6 +115,14 @@ def node_with_condition(age, name="n0", **condition):
     return node(name, conditions=[{"type": "Ready", "status": "True"}, node_condition])
 
 
+def bound_pod(name, *claims, minutes=6):
+    """A pod on n0 that was bound this many minutes ago."""
+    since = (datetime.now(UTC) - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    obj = pod(name, *claims, nodeName="n0")
+    obj["status"] = {"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": since}]}
+    return obj
+
+
 # By the code of a finding: the objects that cause it, the object that it names, and its repair.
 FAULTS = {
     "O209": ([allocated_claim("a", "p"), allocated_claim("b", "q"), pod("p", "a"), pod("q", "b")], "ResourceClaim/default/a", "deallocate default/b, whose pods are on no node yet, so that schedulers place these pods again"),
@@ -122,6 +130,7 @@ FAULTS = {
     "O211": ([claim_of_pod("a", "gone"), pod("p")], "ResourceClaim/default/a", "delete it"),
     "O212": ([claim_with_finalizer("a"), pod("p")], "ResourceClaim/default/a", "remove its finalizer"),
     "O113": (pod_without_sandbox(minutes=6), "Pod/default/p", ""),
+    "O114": ([claim_of_pod("a", "p"), bound_pod("p", "a")], "Pod/default/p", ""),
     "O110": ([taint_rule(DRIVER), claim("a"), waiting_pod("a")], "Pod/default/p", ""),
     "O108": ([device_class("hollow", selectors=[{"cel": {"expression": "false"}}]), claim("a", class_name="hollow"), pod("p", "a")], "DeviceClass/hollow", ""),
     "O204": ([gpus("gone", 2), pod("p")], "ResourceSlice/gone-gpus", ""),

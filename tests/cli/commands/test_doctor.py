@@ -16,6 +16,7 @@ from tests.cli.commands.faults import (
     agent_taint_rule,
     allocated_claim,
     audit_event,
+    bound_pod,
     claim_of_pod,
     claim_with_finalizer,
     diagnosis_of,
@@ -206,6 +207,33 @@ async def test_doctor_fails_on_a_server_without_resource_claims(monkeypatch):
 def test_a_pod_that_no_driver_keeps_waiting_is_not_reported(changes, tmp_path):
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *pod_without_sandbox(**changes)))
     assert "O113" not in {finding["code"] for finding in answer["findings"]}
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [
+        [claim_of_pod("a", "p"), bound_pod("p", "a", minutes=0)],
+        [allocated_claim("a", "p"), bound_pod("p", "a")],
+        [claim_of_pod("a", "p"), pod("p", "a")],
+        [claim_of_pod("a", "p"), bound_pod("p", "a") | {"status": {"phase": "Failed"}}],
+    ],
+    ids=["bound just now", "with devices", "without a node", "ended"],
+)
+def test_a_pod_that_does_not_lack_devices_on_its_node_is_not_reported(objects, tmp_path):
+    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects))
+    assert "O114" not in {finding["code"] for finding in answer["findings"]}
+
+
+def test_the_finding_names_the_claim_that_has_the_devices_instead(tmp_path):
+    former = allocated_claim("former", "p")
+    former["metadata"]["ownerReferences"] = claim_of_pod("former", "p")["metadata"]["ownerReferences"]
+    objects = [claim_of_pod("a", "p"), former, bound_pod("p", "a")]
+    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects))
+    [finding] = answer["findings"]
+    assert finding["message"] == (
+        "it is on node n0, and claim default/a has no devices, so the kubelet does not start it; "
+        "claim default/former, which the pod does not name any more, has devices"
+    )
 
 
 async def test_an_event_says_why_a_daemon_set_has_no_pod():

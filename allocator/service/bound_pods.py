@@ -1,0 +1,68 @@
+"""Bound pods whose status names a claim without devices. The kubelet waits for such a claim, and no scheduler looks at a bound pod.
+
+kube-controller-manager may create two claims for one entry of a pod if it gets no answer to the first create, and may change which of them
+the pod's status names after the pod was bound. The former claim keeps its devices until the pod ends, because containers may use them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from allocator.service.app import HttpError
+from dra.objects import claim_keys
+
+if TYPE_CHECKING:
+    from allocator.service.allocator import Allocator
+    from allocator.service.knowledge import Knowledge
+    from allocator.service.live_ledger import LiveLedger
+    from allocator.service.pending_pods import PendingPods
+    from dra.objects import Pod
+
+logger = logging.getLogger("drawbridge.allocator")
+DELAY = 10.0  # seconds after a change of a bound pod until its claims are checked, because the copies of pods and claims may lag
+PAUSE = 60.0  # seconds between two attempts for one pod
+
+
+class BoundPods:
+    """Gives bound pods the devices of their node that their claims request, or writes an event about the pod."""
+
+    def __init__(self, pods: PendingPods, knowledge: Knowledge, allocator: Allocator, ledger: LiveLedger) -> None:
+        self._pods = pods
+        self._knowledge = knowledge
+        self._allocator = allocator
+        self._ledger = ledger
+        self._clock = asyncio.get_running_loop().time
+        self._due: dict[str, float] = {}  # by uid of a bound pod: when to check its claims
+
+    def see(self, old: Pod | None, new: Pod | None) -> None:
+        """Record a change of a pod."""
+        if new is not None and new.spec.node_name and self._pods.find(new.metadata.uid) is not None:
+            self._due.setdefault(new.metadata.uid, self._clock() + DELAY)
+        if old is not None and self._pods.find(old.metadata.uid) is None:
+            self._due.pop(old.metadata.uid, None)
+
+    async def serve(self) -> None:
+        """Serve the bound pods that lack devices."""
+        now = self._clock()
+        for uid in [uid for uid, due in self._due.items() if due <= now]:
+            pod = self._pods.find(uid)
+            unallocated = [] if pod is None or pod.is_done else self._unallocated_claims(pod)
+            if pod is None or not unallocated:
+                self._due.pop(uid, None)
+                continue
+            self._due[uid] = now + PAUSE
+            try:
+                await self._allocator.serve_bound(pod)
+            except HttpError as error:
+                sentence = (
+                    f"claim {', '.join(unallocated)}, which the pod's status names, has no devices, and node {pod.spec.node_name} "
+                    f"cannot give it any: {error}; delete the pod"
+                )
+                logger.warning("a bound pod has no devices", extra={"pod": pod.metadata.key, "problem": str(error)})
+                await self._ledger.record_event(pod, sentence)
+
+    def _unallocated_claims(self, pod: Pod) -> list[str]:
+        claims = self._knowledge.stock.claims
+        return [key for key in claim_keys(pod) if key in claims and claims[key].status.allocation is None]
