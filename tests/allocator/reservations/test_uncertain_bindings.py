@@ -3,7 +3,7 @@
 import pytest
 
 from allocator.reservations import ReservationState
-from allocator.reservations.effects import Dropped, PatchReservedFor, PodEvent, Ready, Requeue, RereadPod, Unallocate
+from allocator.reservations.effects import Declined, Dropped, PatchReservedFor, PodEvent, Ready, Requeue, RereadPod, Unallocate
 from allocator.reservations.events import Commit, CommitConfirmed, PodSeen, TakeBack, Tick, Unreserve
 from dra.objects import is_reserved_for
 from tests.allocator.reservations.server import allocation_of, claim, claim_part, copy_ledger, pod
@@ -76,6 +76,39 @@ def test_retrying_a_reserved_pod_causes_no_write():
     assert world.reported_effects[-1] == Ready("t2", "a", "n1")
     assert world.run() == []
     assert world.apply(Commit("t-a")) == [Dropped("t-a", "", "the reservation is not known")]
+
+
+@pytest.mark.parametrize("may_be_bound", [False, True])
+def test_a_pod_that_names_another_claim_gives_up_the_former_claim_first(may_be_bound):
+    world = World(claim("c"), claim("e"))
+    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
+    world.commit("a")
+    if may_be_bound:
+        world.apply(CommitConfirmed("t-a"))
+    [*_, declined] = world.assume("a", claim_part(claim("e"), allocation_of("d1")), token="t2")
+    assert declined == Declined("t2", "the pod's former claims are being released")
+    assert (RereadPod("a", "team/a") in world.queued_requests) == may_be_bound
+    assert [type(write) for write in world.run()] == [Unallocate]
+    assert (world.state("a"), world.held_devices()) == (ReservationState.PENDING, frozenset())
+    assert world.assume("a", claim_part(claim("e"), allocation_of("d1")), token="t2") == []
+    assert world.ledger.holds["c"].users == frozenset()
+
+
+def test_a_bound_pod_keeps_the_devices_of_its_former_claim():
+    world = World(claim("c"), claim("e"))
+    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
+    world.commit("a")
+    world.apply(CommitConfirmed("t-a"))
+    world.apply(PodSeen(pod("a", "c", node="n1")))
+    part = claim_part(claim("e"), allocation_of("d1"))
+    [declined] = world.assume("a", part, token="t2", node="n2", bound=True)
+    assert isinstance(declined, Declined)
+    assert [type(effect) for effect in world.assume("a", part, token="t2")] == [Declined]  # by a scheduler
+    assert world.assume("a", part, token="t2", bound=True) == []
+    world.apply(Commit("t2"))
+    world.run()
+    assert (world.state("a"), world.ledger.reservations["a"].claims) == (ReservationState.BOUND, ("e",))
+    assert [is_reserved_for(world.server.claims[name], "a") for name in "ce"] == [True, True]
 
 
 def test_an_unconfirmed_reservation_ends_at_once_when_released():

@@ -61,11 +61,11 @@ class World:
         stored = self.server.claims.get(claim.metadata.uid)
         self.apply(ClaimRead(stored) if stored else ClaimGone(f"team/{claim.metadata.name}", claim.metadata.uid))
 
-    def assume(self, name, *parts, node="n1", token=None, generation=None, quota=()):
+    def assume(self, name, *parts, node="n1", token=None, generation=None, quota=(), bound=False):
         waiting_pod = pod(name, *(part.claim.metadata.name for part in parts))
         self.pods[name] = waiting_pod
         generation = self.ledger.generation if generation is None else generation
-        return self.apply(Assume(token or f"t-{name}", waiting_pod, node, parts, generation, quota))
+        return self.apply(Assume(token or f"t-{name}", waiting_pod, node, parts, generation, quota, bound))
 
     def commit(self, name):
         """Commit the reservation of a pod; return the writes."""
