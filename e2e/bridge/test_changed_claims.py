@@ -27,7 +27,11 @@ SERVED_SECONDS = 30.0 * BUSY_FACTOR  # the allocator looks at a bound pod after 
 
 def is_allocation(write: Request) -> bool:
     """Return whether either scheduler writes an allocation: the allocator patches the status, kube-scheduler replaces it."""
-    return write.verb in ("PATCH", "PUT") and "/resourceclaims/" in write.path and write.path.partition("?")[0].endswith("/status")
+    return (
+        write.verb in ("PATCH", "PUT")
+        and "/resourceclaims/" in write.path
+        and write.path.partition("?")[0].endswith("/status")
+    )
 
 
 class World:
@@ -37,7 +41,9 @@ class World:
         self.cluster = stack.enter_context(ControlPlane(name="changed-claims"))
         self.bridge = Bridge(self.cluster)
         stack.callback(self.bridge.remove)
-        allocator, ours, stock = (Proxy(self.cluster.url, self.cluster.ca, token) for token in ("", *[self.cluster.token] * 2))
+        allocator, ours, stock = (
+            Proxy(self.cluster.url, self.cluster.ca, token) for token in ("", *[self.cluster.token] * 2)
+        )
         for proxy in (allocator, ours, stock):
             stack.callback(proxy.close)
         self.writers = {SCHEDULER: (allocator, ours), STOCK: (stock, stock)}  # the proxies of claims and of bindings
@@ -53,7 +59,9 @@ class World:
         )
 
     def connection(self, name, proxy):
-        kubeconfig = self.cluster.write_kubeconfig(f"changed-{name}", self.cluster.token, f"http://127.0.0.1:{proxy.port}")
+        kubeconfig = self.cluster.write_kubeconfig(
+            f"changed-{name}", self.cluster.token, f"http://127.0.0.1:{proxy.port}"
+        )
         return {"kubeconfig": str(kubeconfig)}
 
 
@@ -71,7 +79,13 @@ class Scheduled:
         self.claims, self.bindings = world.writers[scheduler]
         entry = {"name": "gpu", "resourceClaimTemplateName": "gpu"}
         self.cluster.create(pod("p", namespace, schedulerName=scheduler, resourceClaims=[entry]))
-        owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": self.pod()["metadata"]["uid"], "controller": True}
+        owner = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": "p",
+            "uid": self.pod()["metadata"]["uid"],
+            "controller": True,
+        }
         for name in (FIRST, SECOND):
             generated = claim(name, namespace, request("gpu", CLASS))
             generated["metadata"] |= {

@@ -100,6 +100,7 @@ class State:
         self.counters: dict[tuple[str, str, str], dict[str, int]] = {}  # driver, pool, counter set
         self.draws: dict[Device, dict[str, Draw]] = {}  # by counter set
         self.claims: dict[str, Claim] = {}
+        self.generated: set[tuple[str, str]] = set()  # uid of a pod, and its entry for which a claim was generated
         self.holders: defaultdict[Device, set[str]] = defaultdict(set)  # keys of claims
         self.pods: dict[str, Pod] = {}  # by key
         self.by_uid: dict[str, Pod] = {}
@@ -157,6 +158,11 @@ class State:
 
     def count(self, old: Claim, new: Claim, claim: Object | None) -> None:
         self.counts["claims"] += old is FREE and claim is not None
+        entry = generated_for(claim) if old is FREE and claim is not None else None
+        if entry is not None:
+            if entry in self.generated:
+                self.counts["second claims of an entry"] += 1
+            self.generated.add(entry)
         self.counts["allocations"] += bool(new.results) and not old.results
         if not old.results or new.results:
             return
@@ -221,6 +227,8 @@ class State:
             return
         self.counts["pods"] += old is None
         self.pods[key] = self.by_uid[new.uid] = new
+        if old is not None and old.runs and old.claims != new.claims:
+            self.counts["claims changed after the binding"] += 1
         if new.node and (old is None or not old.node):
             self.bind(new)
 
@@ -265,6 +273,14 @@ def claim_of(key: str, claim: Object) -> Claim:
         if not result.get("adminAccess")
     }
     return Claim(key, by_device, frozenset(consumer["uid"] for consumer in status.get("reservedFor", ())))
+
+
+def generated_for(claim: Object) -> tuple[str, str] | None:
+    """Return the uid of the pod, and the entry of the pod, for which a claim was generated."""
+    meta = claim["metadata"]
+    entry = meta.get("annotations", {}).get("resource.kubernetes.io/pod-claim-name")
+    owners = [owner["uid"] for owner in meta.get("ownerReferences", ())]
+    return (owners[0], entry) if entry and owners else None
 
 
 def pod_of(key: str, pod: Object) -> Pod:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from e2e.actors.bridge import SCHEDULER, Bridge
 from e2e.actors.client import Object
+from e2e.actors.proxy import Proxy
 from e2e.chaos.churn import Churn, crowd, devices
 from e2e.chaos.judge import LEAK, Fault, Verdict, judge
 from e2e.chaos.pairs import Pair, Pairs, until
@@ -43,6 +44,7 @@ class Stage(NamedTuple):
     """The control plane of a run, with its pods."""
 
     cluster: ControlPlane
+    controllers: Proxy
     pairs: Pairs
     nodes: int
 
@@ -58,6 +60,9 @@ def stage(nodes: int) -> Iterator[Stage]:
     """A control plane with the bridge on it, and fake nodes with devices."""
     with ExitStack() as stack:
         cluster = stack.enter_context(ControlPlane(name="chaos", api_args=FULL_HISTORY))
+        controllers = Proxy(cluster.url, cluster.ca, cluster.token)
+        stack.callback(controllers.close)
+        cluster.restart_controllers(f"http://127.0.0.1:{controllers.port}")
         bridge = Bridge(cluster)
         stack.callback(bridge.folder.cleanup)
         bridge.prepare()
@@ -66,7 +71,7 @@ def stage(nodes: int) -> Iterator[Stage]:
         cluster.create(*devices(cluster.add_fake_nodes(nodes)))
         pairs.start()
         cluster.until("claim writes are refused to pods that do not hold the lease", bridge.is_fenced)
-        yield Stage(cluster, pairs, nodes)
+        yield Stage(cluster, controllers, pairs, nodes)
 
 
 def run(stage_: Stage, troubles: Iterable[Trouble], *, namespace: str, seed: int, seconds: float) -> Report:
@@ -76,7 +81,7 @@ def run(stage_: Stage, troubles: Iterable[Trouble], *, namespace: str, seed: int
     churn = Churn(stage_.cluster, namespace, SCHEDULER, pods=crowd(stage_.nodes), seed=seed)
     with closing(churn):
         churn.start()
-        scene = Scene(stage_.cluster, stage_.pairs, random.Random(seed))
+        scene = Scene(stage_.cluster, stage_.controllers, stage_.pairs, random.Random(seed))
         until("the first pods are bound", lambda: churn.bound_uids, REBIND_SECONDS)
         rows = tuple(run_troubles(scene, churn, troubles, time.monotonic() + seconds))
         churn.stop()

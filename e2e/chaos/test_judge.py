@@ -203,3 +203,18 @@ def test_an_allocation_taken_from_a_waiting_pod_is_counted_only(tale):
     verdict = judge(tale.record)
     assert verdict.faults == ()
     assert verdict.counts["allocations taken back"] == 1
+
+
+def test_second_claims_of_an_entry_and_later_changes_of_the_status_are_counted():
+    tale = Tale()
+    for name in ("first", "second"):
+        item = claim(name, "ns", request("gpu", "gpu"))
+        item["metadata"] |= {
+            "annotations": {"resource.kubernetes.io/pod-claim-name": "gpu"},
+            "ownerReferences": [{"uid": "uid-p"}],
+        }
+        tale.add("ResourceClaim", f"ns/{name}", item)
+    for node, name in (("", "first"), ("n0", "first"), ("n0", "second")):
+        tale.pod("p", uses=name, node=node)
+    counts = judge(tale.record).counts
+    assert (counts["second claims of an entry"], counts["claims changed after the binding"]) == (1, 1)

@@ -30,6 +30,7 @@ class Scene(NamedTuple):
     """The objects that a trouble acts on."""
 
     cluster: ControlPlane
+    controllers: Proxy  # of kube-controller-manager
     pairs: Pairs
     random: random.Random
 
@@ -230,6 +231,20 @@ def kill_server_at_write(scene: Scene, *, name: str, selects: Callable[[Request]
     return "" if reached else MISSED
 
 
+def is_claim_create(write: Request) -> bool:
+    return write.verb == "POST" and write.path.partition("?")[0].endswith("/resourceclaims")
+
+
+def kill_at_create(scene: Scene, *, name: str, answered: bool) -> str:
+    """Break the connection of kube-controller-manager at its create of a claim, and kill a process. It may create a second claim."""
+    scene.controllers.break_at(1, answered=answered, selects=is_claim_create)
+    reached = scene.controllers.broken.wait(REACHED_SECONDS * BUSY_FACTOR)
+    scene.cluster.kill(name)
+    scene.controllers.restore()
+    await_api(scene)
+    return "" if reached else MISSED
+
+
 def at_write(kind: str, *, answered: bool) -> Trouble:
     when = "after" if answered else "before"
     return Trouble(f"allocator killed {when} {kind}", partial(kill_at_write, selects=WRITES[kind], answered=answered))
@@ -257,6 +272,14 @@ SERVER_POINTS = tuple(
     for label, name in SERVERS.items()
     for kind in WRITES
 )
+CREATES = tuple(
+    Trouble(
+        f"{label} killed {'after' if answered else 'before'} a create of a claim",
+        partial(kill_at_create, name=name, answered=answered),
+    )
+    for label, name in {"API server": "kube-apiserver", "controller manager": "kube-controller-manager"}.items()
+    for answered in (True, False)
+)
 SCHEDULER_CONNECTIONS = (
     Trouble("scheduler disconnected", disconnect_scheduler),
     Trouble("scheduler's requests delayed", slow_scheduler),
@@ -270,8 +293,8 @@ OBJECTS = (
 CLOCKS = Trouble("allocators' clocks set", set_clocks)
 # One of each kind, as fast as possible; take-overs, which wait for a lease, have tests of their own (`e2e.chaos.test_chaos`).
 AFTER = tuple(at_write(kind, answered=True) for kind in ("the allocation", "a change of reservations"))
-SHORT = (*KILLS, *AFTER, CONNECTIONS[2], SCHEDULER_CONNECTIONS[0], *OBJECTS, CLOCKS)
-LONG = (*KILLS, *POINTS, *SERVER_POINTS, *CONNECTIONS, *SCHEDULER_CONNECTIONS, *OBJECTS, CLOCKS, *TAKE_OVERS)
+SHORT = (*KILLS, *AFTER, CREATES[0], CONNECTIONS[2], SCHEDULER_CONNECTIONS[0], *OBJECTS, CLOCKS)
+LONG = (*KILLS, *POINTS, *SERVER_POINTS, *CREATES, *CONNECTIONS, *SCHEDULER_CONNECTIONS, *OBJECTS, CLOCKS, *TAKE_OVERS)
 
 
 def rounds(chance: random.Random) -> Iterator[Trouble]:

@@ -177,6 +177,12 @@ class ControlPlane(Client):
         self.start_controllers()
         self.scheduler = self.start_scheduler(self.scheduler_configuration, name="kube-scheduler")
 
+    def restart_controllers(self, url: str) -> None:
+        """Let kube-controller-manager connect to the API server at this URL."""
+        self.controller_manager.stop()
+        self.processes.remove(self.controller_manager)
+        self.start_controllers(self.write_kubeconfig("controllers", self.token, url))
+
     def kill(self, name: str) -> None:
         """Kill a process, and start it again with the same arguments. The caller waits until the process is ready."""
         old = self.process(name)
@@ -242,13 +248,13 @@ class ControlPlane(Client):
         )
         self.until("the API server is ready", self.api_ready, READY_SECONDS)
 
-    def start_controllers(self) -> None:
+    def start_controllers(self, kubeconfig: Path | None = None) -> None:
         keys = self.run.data / "pki"
         self.controller_manager = self.spawn(
             "kube-controller-manager",
             [
                 program("kube-controller-manager", self.version),
-                f"--kubeconfig={self.kubeconfig}",
+                f"--kubeconfig={kubeconfig or self.kubeconfig}",
                 "--secure-port=0",
                 "--leader-elect=false",
                 f"--service-account-private-key-file={keys / 'accounts.key'}",

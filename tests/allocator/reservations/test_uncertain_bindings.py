@@ -3,7 +3,16 @@
 import pytest
 
 from allocator.reservations import ReservationState
-from allocator.reservations.effects import Declined, Dropped, PatchReservedFor, PodEvent, Ready, Requeue, RereadPod, Unallocate
+from allocator.reservations.effects import (
+    Declined,
+    Dropped,
+    PatchReservedFor,
+    PodEvent,
+    Ready,
+    Requeue,
+    RereadPod,
+    Unallocate,
+)
 from allocator.reservations.events import Commit, CommitConfirmed, PodSeen, TakeBack, Tick, Unreserve
 from dra.objects import is_reserved_for
 from tests.allocator.reservations.server import allocation_of, claim, claim_part, copy_ledger, pod
