@@ -56,6 +56,8 @@ class BoundPods:
             try:
                 await self._allocator.serve_bound(pod)
             except HttpError as error:
+                if self._pods.find(uid) is None:
+                    continue
                 sentence = (
                     f"claim {', '.join(unallocated)}, which the pod's status names, has no devices, and node {pod.spec.node_name} "
                     f"cannot give it any: {error}; delete the pod"

@@ -4,7 +4,6 @@ kube-controller-manager creates the second claim if it got no answer to its crea
 of the pod is older than the status that it wrote.
 """
 
-import asyncio
 import contextlib
 
 import pytest
@@ -14,7 +13,7 @@ from allocator.service import bound_pods
 from cluster import resources
 from cluster.embedded import Embedded
 from cluster.patch import Merge
-from tests.allocator.service.sidecar import claim, fleet, pod, running, until, until_deallocated, until_event
+from tests.allocator.service.sidecar import DRIVER, claim, fleet, pod, running, until, until_deallocated, until_event
 from tests.objects import owner, template_entries
 
 
@@ -256,5 +255,4 @@ async def test_a_served_pod_releases_all_its_devices_when_it_ends(soon):
             no_status = dict.fromkeys(("allocation", "reservedFor"))
             await sidecar.cluster.patch(resources.RESOURCE_CLAIMS, name, Merge({"status": no_status}), "default", subresource="status")  # fmt: skip
         await until(lambda: not sidecar.service.ledger.state.reservations)
-        await asyncio.sleep(0)
-        assert not sidecar.service.knowledge.stock.use(("gpu.example.com", "n0")).dedicated
+        await until(lambda: not sidecar.service.knowledge.stock.use((DRIVER, "n0")).dedicated)
