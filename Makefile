@@ -33,7 +33,7 @@ pytest_suite = -$(BIN)/python -m pytest -q -rfEs --continue-on-collection-errors
 # In `make test-all`: all random cases, skipped tests fail. Programs of Kubernetes run for minutes, so their garbage collectors may run rarely.
 EVERYTHING := GOGC=400 PYTEST_OPTIONS="--no-skips --hypothesis-profile=all" --output-sync=target
 
-.PHONY: help setup run test test-all record fmt lint lint-python type arch generate map e2e cluster cluster-down binaries bridge bench soak chaos fuzz long never lock site release bump clean browser $(GATES) $(CLUSTERS) suite-unit suite-oracle gate-machine gate-programs gate-referees gate-go gate-site
+.PHONY: help setup run test test-all record fmt lint lint-python type arch generate e2e cluster cluster-down binaries bridge bench soak chaos fuzz long never lock release clean browser $(GATES) $(CLUSTERS) suite-unit suite-oracle gate-machine gate-programs gate-referees gate-go
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-16s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,7 +62,7 @@ test: setup browser ## The tests that run anywhere: no Go, no root, minutes; end
 	$(call run_suites,suite-unit $(GATES))
 
 test-all: setup ## Every test, real cluster included (Linux, root, Go; INSTALL=1 brings missing Debian packages)
-	$(call run_suites,suite-unit gate-machine gate-programs gate-referees $(GATES) gate-go gate-site suite-oracle $(CLUSTERS),$(EVERYTHING) AFTER=suite-unit)
+	$(call run_suites,suite-unit gate-machine gate-programs gate-referees $(GATES) gate-go suite-oracle $(CLUSTERS),$(EVERYTHING) AFTER=suite-unit)
 
 e2e: setup ## Only the tests on the real control plane and node
 	$(call run_suites,gate-machine gate-programs $(CLUSTERS),$(EVERYTHING))
@@ -84,7 +84,7 @@ suite-cluster: gate-programs | $(AFTER)
 suite-gated suite-bridged suite-driven: suite-%: gate-programs | $(AFTER)
 	$(call pytest_suite,"$(CLUSTER_TESTS) and $*" --timeout=300 e2e)
 
-gate-lint gate-type gate-arch gate-site: gate-%:
+gate-lint gate-type gate-arch: gate-%:
 	$(call command_suite,$(MAKE) $(patsubst lint,lint-python,$*))
 
 gate-go:
@@ -126,10 +126,8 @@ type: setup ## Check types (mypy --strict)
 arch: setup ## Check the layers of imports (import-linter)
 	$(BIN)/lint-imports
 
-generate: setup ## Write every file that is made from the code: schemas, tables of docs, webhook configurations, the map
+generate: setup ## Write every file that is made from the code: schemas, tables of docs, webhook configurations
 	$(BIN)/python -m docs.generate
-
-map: generate ## Draw docs/architecture.svg, with all else that is generated
 
 binaries: setup ## Build Kubernetes, etcd, containerd and the test drivers into the cache
 	$(BIN)/python -m e2e.build
@@ -170,19 +168,18 @@ lock: setup ## Pin the newest allowed versions again, with hashes
 	  --universal --python-version 3.11 --no-header --no-annotate --quiet -o requirements.runtime.lock
 	$(BIN)/uv pip compile --group pyproject.toml:browser --constraint requirements.lock --generate-hashes \
 	  --universal --python-version 3.11 --no-header --no-annotate --quiet --upgrade -o tests/browser.lock
-	$(BIN)/uv pip compile --group pyproject.toml:site --generate-hashes --universal --python-version 3.11 \
-	  --no-header --no-annotate --quiet --upgrade -o docs/requirements.lock
 
-site: setup ## The pages as a site with search, every link looked at: SITE=build/site (mkdocs-material has an environment of its own)
-	@$(BIN)/python -m venv build/mkdocs
-	@build/mkdocs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r docs/requirements.lock
-	NO_MKDOCS_2_WARNING=1 build/mkdocs/bin/mkdocs build --strict --site-dir $(abspath $(or $(SITE),build/site))
-
-release: setup ## Make twice, from HEAD, what a release publishes, and compare: TO=dist (docs/versions.md)
-	$(BIN)/python -m docs.release $(or $(TO),dist) $(if $(DOWNLOADS),--downloads $(DOWNLOADS))
-
-bump: setup ## Change the version in every place: VERSION=0.2.0
-	$(BIN)/python -m docs.release --bump $(VERSION)
+# It uses only the files of HEAD, with the commit's time and in a fixed order, so that equal commits give equal bytes.
+release: SOURCE := build/release
+release: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
+release: setup ## Package, chart and checksums of a release, from HEAD: TO=dist (docs/versions.md)
+	rm -rf $(SOURCE); mkdir -p $(SOURCE)/source $(or $(TO),dist)
+	git archive HEAD | tar -x -C $(SOURCE)/source
+	cd $(SOURCE)/source && $(abspath $(BIN))/python -m hatchling build -t wheel -t sdist -d $(abspath $(or $(TO),dist)) && \
+	  $(abspath $(BIN))/python -m cli.main manifests -q --helm ../drawbridge
+	tar --sort=name --format=ustar --owner=0 --group=0 --numeric-owner --mode=644 --mtime=@0 -C $(SOURCE) -c drawbridge | \
+	  gzip -n >$(or $(TO),dist)/drawbridge-$$(sed -n 's/^VERSION = "\(.*\)"/\1/p' webhook/names.py).tgz
+	cd $(or $(TO),dist) && sha256sum $$(ls | grep -v SHA256SUMS) | tee SHA256SUMS
 
 clean: ## Remove .venv and the checkout's caches (the shared build cache stays)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -11,9 +11,8 @@ from typing import NamedTuple
 import pytest
 
 from analysis.schemas.schema import NAMES
-from docs import map as package_map
 from docs.generate import generated
-from docs.map import PACKAGES
+from tests.modules import PACKAGES, statements
 
 ROOT = Path(__file__).parent.parent
 
@@ -38,12 +37,12 @@ class ParsedModule(NamedTuple):
 @cache
 def parse_module(path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    statements = list(package_map.statements(tree))
+    nodes = list(statements(tree))
     return ParsedModule(
-        [node for node in statements if isinstance(node, ast.ImportFrom) and node.module],
+        [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module],
         [
             statement
-            for node in statements
+            for node in nodes
             if getattr(getattr(node, "test", None), "id", "") == "TYPE_CHECKING"
             for statement in node.body
         ],

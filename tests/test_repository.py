@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from bench.__main__ import SUITES
 from cli.main import COMMANDS, main
 from docs import metrics
-from docs.map import PACKAGES
+from tests.modules import PACKAGES
 
 ROOT = Path(__file__).parent.parent
 REGISTRY = re.compile(r"proxy\.golang\.org|pypi\.org|files\.pythonhosted|registry\.npmjs|crates\.io|deb\.debian\.org")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from docs.map import PACKAGES
 from dra import names
 from dra.finding import Severity
 from dra.objects import versions
@@ -14,6 +13,7 @@ from dra.validation import CODES
 from dra.validation.fields import gates
 from dra.validation.objects.judge import judge
 from tests.dra.validation.manifests import claim, class_, codes, codes_and_paths, messages, request, slice_
+from tests.modules import PACKAGES
 
 ROOT = Path(__file__).parents[3]
 
