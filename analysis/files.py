@@ -11,10 +11,10 @@ import gc
 import os
 import shlex
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
-
-import click
 
 from dra.raw import members, strings
 from dra.texts import count_of, list_first
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from cluster.manifests import Document, InputProblem, Keep
     from webhook.state import Configuration
 
-# Options of the running command, in `click.Context.meta`.
-KUSTOMIZATIONS, CHARTS, VALUES, EXCLUDED = (
-    f"{__name__}.{name}" for name in ("kustomizations", "charts", "values", "excluded")
-)
 _SHOWN: Final = 3  # files of one kind that a message names
 _KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml")
 _PATCHES: Final = ("patches", "patchesStrategicMerge", "patchesJson6902")
@@ -45,6 +41,24 @@ _REASONS: Final = {
 }
 
 _REMEDY_FOR_REQUESTS: Final = "read the rendered objects: --chart DIR --values FILE, -k DIR, or -f -"
+
+
+@dataclass(frozen=True)
+class InputFiles:
+    """What a command reads: files, folders, addresses and `-`; and folders that are built first."""
+
+    paths: tuple[str, ...] = ()
+    kustomizations: tuple[str, ...] = ()
+    charts: tuple[str, ...] = ()
+    # The files of values, the version of Kubernetes and the namespace with which charts are rendered.
+    values: tuple[str, ...] = ()
+    kubernetes: str = ""
+    namespace: str = ""
+    excluded: tuple[str, ...] = ()  # patterns of files in folders that are skipped
+    inventory: tuple[str, ...] = ()  # files and folders that describe the fleet, and are not the subject of the command
+
+    def __bool__(self) -> bool:
+        return bool(self.paths or self.kustomizations or self.charts)
 
 
 class SkippedFile(NamedTuple):
@@ -76,8 +90,7 @@ class ReadFiles(NamedTuple):
 
 
 def read_files(
-    files: Sequence[str],
-    inventory: Sequence[str] = (),
+    files: InputFiles,
     *,
     given: ConfigurationInForce | None = None,
     judged: bool = False,
@@ -90,7 +103,9 @@ def read_files(
     """
     from analysis.configuration import configuration_in_force
 
-    inventory_documents = read(inventory) if inventory else []
+    inventory_documents = (
+        read(replace(files, paths=files.inventory, kustomizations=(), charts=())) if files.inventory else []
+    )
     everything, problems_ = _read(files, keep)
     report_problems(problem for problem in problems_ if not problem.apparent_kind)
     others = [problem for problem in problems_ if problem.apparent_kind]
@@ -102,11 +117,11 @@ def read_files(
     return ReadFiles(documents, with_keys, inventory_documents, in_force, everything, others)
 
 
-def read(paths: Sequence[str]) -> list[Document]:
+def read(files: InputFiles) -> list[Document]:
     """Read manifests except templates, or raise a ManifestError."""
     from cluster.manifests import ManifestError
 
-    documents, problems_ = _read(paths)
+    documents, problems_ = _read(files)
     templates = [problem for problem in problems_ if problem.apparent_kind == "template"]
     if broken := [problem for problem in problems_ if problem not in templates]:
         raise ManifestError(broken)
@@ -133,11 +148,11 @@ class SkippedText(NamedTuple):
 
 
 def manifests_among(
-    documents: Iterable[Document], others: Iterable[InputProblem], files: Iterable[str] = ()
+    documents: Iterable[Document], others: Iterable[InputProblem], files: InputFiles | None = None
 ) -> tuple[list[Document], list[SkippedText]]:
     """Separate manifests from the rest; `others` are texts that cannot be read and do not look like manifests.
 
-    Templates of charts and patches of kustomizations are in neither list if one of `files` is built from them, because the result is read.
+    Templates of charts and patches of kustomizations are in neither list if the input is built from them, because the result is read.
     """
     all_documents = list(documents)
     patches = {
@@ -162,7 +177,7 @@ def manifests_among(
             skipped.append(SkippedText(SkippedFile(document.file, begin, reason), document.text.encode(), begin))
         else:
             objects.append(document)
-    charts, built = _built(all_documents, files)
+    charts, built = _built(all_documents, files or InputFiles())
     not_built: list[SkippedText] = []
     for skip in skipped:
         path, reason = PurePath(os.path.normpath(skip.skipped.file)), skip.skipped.reason
@@ -179,16 +194,10 @@ def _reason(problem: InputProblem) -> str:
     return "other" if ".github" in PurePath(problem.file).parts else problem.apparent_kind
 
 
-def _built(documents: Sequence[Document], files: Iterable[str]) -> tuple[list[str], set[str]]:
+def _built(documents: Sequence[Document], files: InputFiles) -> tuple[list[str], set[str]]:
     """Return the paths of rendered charts and of their values, and the files that built kustomizations consist of."""
-    from analysis.outside import CHART, KUSTOMIZE
-
-    charts, waiting = [os.path.normpath(file) for file in values_of_charts()], []
-    for file in files:
-        if file.startswith(CHART):
-            charts.append(os.path.normpath(file.removeprefix(CHART)))
-        elif file.startswith(KUSTOMIZE):
-            waiting.append(os.path.normpath(file.removeprefix(KUSTOMIZE)))
+    charts = [os.path.normpath(path) for path in (*files.values, *files.charts)]
+    waiting = [os.path.normpath(path) for path in files.kustomizations]
     by_folder = {
         str(PurePath(os.path.normpath(document.file)).parent): document
         for document in documents
@@ -275,18 +284,17 @@ def warn_of_skipped(skipped: Sequence[SkippedFile]) -> None:
         warn(line)
 
 
-def values_of_charts() -> tuple[str, ...]:
-    """Return the files of values that charts are rendered with."""
-    ctx = click.get_current_context(silent=True)
-    return tuple(ctx.meta.get(VALUES, ())) if ctx else ()
-
-
-def _read(paths: Sequence[str], keep: Keep | None = None) -> tuple[list[Document], list[InputProblem]]:
+def _read(files: InputFiles, keep: Keep | None = None) -> tuple[list[Document], list[InputProblem]]:
+    from analysis.outside import CHART, KUSTOMIZE
     from cluster.manifests import read_leniently
 
-    exclude = click.get_current_context().meta.get(EXCLUDED, ())
+    built = [f"{KUSTOMIZE}{folder}" for folder in files.kustomizations]
+    built += [f"{CHART}{folder}" for folder in files.charts]
+    outside = partial(_from_outside, files)
     with without_collection():
-        documents, problems_ = read_leniently(paths, exclude=exclude, outside=_from_outside, keep=keep, report=warn)
+        documents, problems_ = read_leniently(
+            (*files.paths, *built), exclude=files.excluded, outside=outside, keep=keep, report=warn
+        )
     for document in documents:
         if line := document.run_together:
             file = document.file
@@ -294,18 +302,16 @@ def _read(paths: Sequence[str], keep: Keep | None = None) -> tuple[list[Document
     return documents, problems_
 
 
-def _from_outside(name: str) -> tuple[bytes, str] | None:
+def _from_outside(files: InputFiles, name: str) -> tuple[bytes, str] | None:
     """Return the text of a URL or a built folder, and the file that it was built from; None for a file."""
     from analysis.outside import CHART, KUSTOMIZE, is_outside, text_of
 
-    ctx = click.get_current_context()
-    meta = ctx.meta
-    for prefix, built in ((KUSTOMIZE, KUSTOMIZATIONS), (CHART, CHARTS)):
-        if name.startswith(prefix) and name.removeprefix(prefix) not in meta.get(built, ()):
+    for prefix, built in ((KUSTOMIZE, files.kustomizations), (CHART, files.charts)):
+        if name.startswith(prefix) and name.removeprefix(prefix) not in built:
             return None  # a file with this name: only `-k` and `--chart` build folders
     if not is_outside(name):
         return None
-    return text_of(name, meta.get(VALUES, ()), ctx.params.get("kubernetes", ""), ctx.params.get("namespace", ""))
+    return text_of(name, files.values, files.kubernetes, files.namespace)
 
 
 @contextmanager
@@ -319,7 +325,7 @@ def without_collection() -> Iterator[None]:
         gc.enable()
 
 
-def refuse_files_and_cluster(files: Sequence[str], kubeconfig: str, context: str) -> None:
+def refuse_files_and_cluster(files: InputFiles, kubeconfig: str, context: str) -> None:
     """Refuse to read files and a cluster at once."""
     if files and (kubeconfig or context):
         raise Broken("-f excludes --kubeconfig and --context", "leave out either -f, or the options of the cluster")

@@ -15,8 +15,6 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import click
-
 from runtime.process import stopping
 
 if TYPE_CHECKING:
@@ -75,9 +73,9 @@ def serve(
 
 def visit(kubeconfig: str, context: str, look: Callable[[Kubernetes], Awaitable[T]], page: str) -> T:
     """Run `look` on the cluster of the kubeconfig; `page` is the docs page with the rights that the command needs."""
-    from cluster.errors import ClusterError, Unauthorized
+    from cluster.errors import ClusterError, ConfigError, Unauthorized
     from cluster.kubernetes import Kubernetes
-    from rendering.exits import CommandFailed
+    from rendering.exits import CommandFailed, NoCluster
 
     certificate = ""
 
@@ -98,7 +96,8 @@ def visit(kubeconfig: str, context: str, look: Callable[[Kubernetes], Awaitable[
     # Raised here, because Python before 3.11.5 wraps an exception raised in except* in a group.
     if isinstance(error, Unauthorized) and (problem := problem_of(certificate, datetime.now(UTC))):
         raise CommandFailed(f"{problem} ({error})", "log in again, or get a new certificate") from None
-    raise CommandFailed(str(error), remedy_for(error, page)) from None
+    ending = NoCluster if isinstance(error, ConfigError) else CommandFailed
+    raise ending(str(error), remedy_for(error, page)) from None
 
 
 def problem_of(certificate: str, now: datetime) -> str:
@@ -122,10 +121,7 @@ def remedy_for(error: BaseException, page: str) -> str:
         case Unauthorized():
             return "the token or certificate may have expired: log in again, or check --kubeconfig and --context"
         case ConfigError():
-            running = click.get_current_context(silent=True)
-            takes_files = running is not None and any(param.name == "files" for param in running.command.params)
-            or_files = ", or read files with -f" if takes_files else ""
-            return f"name a kubeconfig with --kubeconfig or in $KUBECONFIG, and one of its contexts with --context{or_files}"
+            return "name a kubeconfig with --kubeconfig or in $KUBECONFIG, and one of its contexts with --context"
         case Forbidden():
             return f"ask for the rights listed in {page}"
         case Throttled():

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from analysis.edited import Edited
+    from analysis.files import ReadFiles
     from analysis.loading import Reading
     from analysis.quota import Foretold
     from cluster.manifests import Document, InputProblem
@@ -171,8 +172,7 @@ def translate(
 def edits(
     translator: Translator,
     results: Sequence[Result],
-    everything: Sequence[Document],
-    others: Sequence[InputProblem],
+    read: ReadFiles,
     files: Sequence[str],
     *,
     writes: bool,
@@ -181,7 +181,7 @@ def edits(
     """Edit the files of kustomizations so that their builds are translated correctly, and each other file by itself."""
     existing_paths = [path for path in files if Path(path).exists()]
     keys = keys_of(translator.state.configuration)
-    trees = Trees(everything, [other.file for other in others], existing_paths, keys, changed=changed)
+    trees = Trees(read.everything, [other.file for other in read.others], existing_paths, keys, changed=changed)
     for line in trees.left_to_charts(translator.each):
         warn(str(line))
     plain = [result for result in results if os.path.realpath(result.document.file) not in trees.files]

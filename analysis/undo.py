@@ -61,14 +61,14 @@ def write_undoable(edits: Sequence[Edited]) -> None:
         write(edits)
 
 
-def restore(files: Sequence[str], *, dry_run: bool) -> tuple[list[Edited], list[Edited]]:
+def restore(files: Sequence[str]) -> tuple[list[Edited], list[Edited]]:
     """Restore files, unless one of them has conflicting later edits. Return the files that change, and those with conflicts."""
     with edit_lock():
         saved = _saved(files)
         edits = [_undo(file) for file in saved]
         changing = [edit for edit in edits if edit.before != edit.after or edit.is_removed]
         conflicts = [edit for edit in edits if edit.problem]
-        if not (conflicts or dry_run):
+        if not conflicts:
             # `write` also removes the temporary files that a killed run left beside unchanged files.
             write([edit for edit in edits if edit in changing or Path(edit.path).parent.is_dir()])
             for file in saved:

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from analysis.files import CHARTS, KUSTOMIZATIONS, VALUES
-from cli.options import ALL_NAMESPACES, POSITIONAL, REQUIRED, all_of, option, remember
+from cli.options import ALL_NAMESPACES, all_of, gather_files, option, remember
 from dra.texts import count_of
 from rendering.answers import OUTCOME, as_dict, errors_of, print_errors, write_json
-from rendering.exits import Broken, CommandEnded, Exit
+from rendering.exits import Broken, CommandEnded, Exit, NoCluster
 from rendering.output import COLOUR, QUIET, CommandContext, print_to_stderr
 
 if TYPE_CHECKING:
@@ -93,25 +92,17 @@ class Command(click.Command):
                 formatter.write(f"  {example}\n")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Add positional files, -k and --chart to the files of `-f`; refuse contradictory and missing options."""
+        """Gather the options of files; refuse contradictory options."""
         rest = super().parse_args(ctx, args)
         if ctx.params.get("namespace") and ctx.meta.get(ALL_NAMESPACES):
             raise click.UsageError("-n and -A exclude each other", ctx)
         _refuse_misspelt_namespace(ctx)
         if "files" in ctx.params:
-            from analysis.outside import CHART, KUSTOMIZE
-
-            built = [f"{KUSTOMIZE}{folder}" for folder in ctx.meta.get(KUSTOMIZATIONS, ())]
-            built += [f"{CHART}{folder}" for folder in ctx.meta.get(CHARTS, ())]
-            if ctx.meta.get(VALUES) and not ctx.meta.get(CHARTS):
+            files = ctx.params["files"] = gather_files(ctx.params)
+            if files.values and not files.charts:
                 raise click.UsageError("--values needs --chart DIR", ctx)
-            ctx.params["files"] += (*ctx.meta.get(POSITIONAL, ()), *built)
-            if "" in ctx.params["files"] and not ctx.resilient_parsing:
+            if "" in (*files.paths, *files.kustomizations, *files.charts) and not ctx.resilient_parsing:
                 raise click.UsageError("a name among the files is empty (is a variable not set?)", ctx)
-            missing = ctx.meta.get(REQUIRED) and not ctx.params["files"]
-            if missing and not ctx.resilient_parsing:
-                message = "Missing option '-f' / '--filename': give files, directories, or - for standard input."
-                raise click.UsageError(message, ctx)
         return rest
 
     def invoke(self, ctx: click.Context) -> None:
@@ -133,6 +124,8 @@ class Command(click.Command):
             code, errors = Exit.FINE, []
             for error in exceptions:
                 exit_, described = _explain(error)
+                if isinstance(error, NoCluster) and "files" in ctx.params:
+                    described[0]["remedy"] += ", or read files with -f"
                 code = max(code, exit_)
                 errors += [problem for problem in described if problem not in errors]
             print_errors(errors)
@@ -168,7 +161,8 @@ def _refuse_misspelt_namespace(ctx: click.Context) -> None:
 
 def _refuse_two_standard_inputs(ctx: click.Context) -> None:
     """Refuse `-` in more than one place: standard input can be read once."""
-    inputs = [ctx.params.get(name) or () for name in ("files", "inventory", "fleet", "config")]
+    inputs = [ctx.params.get(name) or () for name in ("fleet", "config")]
+    inputs += [ctx.params["files"].paths + ctx.params["files"].inventory] if "files" in ctx.params else []
     if sum(["-"].count(value) if isinstance(value, str) else value.count("-") for value in inputs) > 1:
         raise Broken("standard input (-) is given more than once", "give each further input as a file")
 

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from analysis.files import CHARTS, EXCLUDED, KUSTOMIZATIONS, VALUES
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from analysis.files import InputFiles
     from runtime.http import Address
 
     Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-# Keys of `click.Context.meta` under which `remember` stores option values. These options are not parameters of commands.
-POSITIONAL, REQUIRED, ALL_NAMESPACES = (f"{__name__}.{name}" for name in ("positional", "required", "all-namespaces"))
+# A key of `click.Context.meta` under which `remember` stores the value of an option that is no parameter of commands.
+ALL_NAMESPACES = f"{__name__}.all-namespaces"
 
 INSTEAD_OF_CLUSTER = "A dump of a cluster, or manifests, instead of a live cluster. May be repeated."
 
@@ -90,62 +89,66 @@ def remember(name: str) -> Callable[[click.Context, click.Parameter, Any], None]
     return callback
 
 
-def files(*, required: bool = True, positional: bool = True, help: str = "") -> Decorator:  # noqa: A002  click's own word
-    """Add `-f`, `-k`, `--chart`, `--values` and `--exclude`; with `positional` also files as arguments."""
-
-    def remember_required(ctx: click.Context, _: click.Parameter, value: Any) -> Any:
-        ctx.meta[REQUIRED] = required
-        return value
-
-    argument = click.argument(
-        "positional", nargs=-1, metavar="[FILE|DIR|URL|-]...", expose_value=False, callback=remember(POSITIONAL)
-    )
+def files(*, positional: bool = True, help: str = "") -> Decorator:  # noqa: A002  click's own word
+    """Add `-f`, `-k`, `--chart`, `--values` and `--exclude`; with `positional` also files as arguments. A command gets all as `files`."""
+    argument = click.argument("positional", nargs=-1, metavar="[FILE|DIR|URL|-]...")
     options = (
         click.option(
             "-f",
             "--filename",
             "files",
             multiple=True,
-            callback=remember_required,
             metavar="FILE|DIR|URL|-",
             help=help or "A manifest, a directory of manifests, a URL, or - for standard input. May be repeated.",
         ),
         *((argument,) if positional else ()),
-        option(
+        click.option(
             "-k",
-            "A directory with a kustomization, to build with kustomize or kubectl. May be repeated.",
-            called="--kustomize",
-            metavar="DIR",
+            "--kustomize",
+            "kustomizations",
             multiple=True,
-            remembered_as=KUSTOMIZATIONS,
+            metavar="DIR",
+            help="A directory with a kustomization, to build with kustomize or kubectl. May be repeated.",
         ),
         option(
             "--chart",
             "A directory with a Helm chart, to render with helm. May be repeated.",
             metavar="DIR",
             multiple=True,
-            remembered_as=CHARTS,
+            called="charts",
         ),
         option(
             "--values",
             "Values for the chart; later files take precedence. May be repeated.",
             metavar="FILE",
             multiple=True,
-            remembered_as=VALUES,
         ),
         option(
             "--exclude",
             "Files to skip in directories, as a pattern of .gitignore. May be repeated.",
             metavar="PATTERN",
             multiple=True,
-            remembered_as=EXCLUDED,
+            called="excluded",
         ),
     )
     return all_of(options)
 
 
+def gather_files(parameters: dict[str, Any]) -> InputFiles:
+    """Take the values of these options out of a command's parameters."""
+    from analysis.files import InputFiles
+
+    return InputFiles(
+        paths=(*parameters.pop("files"), *parameters.pop("positional", ())),
+        **{name: parameters.pop(name) for name in ("kustomizations", "charts", "values", "excluded")},
+        inventory=parameters.pop("inventory", ()),
+        kubernetes=parameters.get("kubernetes", ""),
+        namespace=parameters.get("namespace", ""),
+    )
+
+
 def inventory() -> Decorator:
-    """Add `--inventory`."""
+    """Add `--inventory`, which a command gets as a part of `files`."""
     return option(
         "--inventory",
         "The fleet: classes, slices and nodes, for example a snapshot. May be repeated.",
@@ -229,7 +232,7 @@ def namespaced(help: str) -> Decorator:  # noqa: A002  click's own word
     )
 
 
-def output(*choices: str, default: str) -> Decorator:
+def output(*choices: str, default: str | None) -> Decorator:
     """Add `-o`."""
     return option("-o", "The output format.", type=click.Choice(choices), default=default, called="--output")
 

@@ -39,3 +39,7 @@ class MissingObject(CommandEnded):
 
 class CommandFailed(CommandEnded):
     """The environment failed, or there is no decision: exit 3."""
+
+
+class NoCluster(CommandFailed):
+    """No cluster is configured. A command that also reads files suggests them."""

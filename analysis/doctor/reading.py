@@ -43,10 +43,11 @@ from webhook import names
 from webhook.state import Configuration, Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from analysis.configuration import ConfigurationInForce
     from analysis.doctor.components import Parts
+    from analysis.files import InputFiles
     from analysis.loading import Reading
     from cluster.kubernetes import Kubernetes
     from cluster.protocol import Cluster
@@ -224,7 +225,7 @@ async def survey_parts(cluster: Kubernetes, now: datetime) -> tuple[Finding, ...
     return examine(await read_parts(cluster, our_objects, frozenset(unread), cluster), now)
 
 
-def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce | None) -> DoctorInput:
+def read_dump(files: InputFiles, now: datetime, given: ConfigurationInForce | None) -> DoctorInput:
     """Read a dump. If it has no object of a kind that a rule needs, such as pods, the kind counts as not read."""
     reading = loading.read_dump(files, given, judged=True)
     warn_of_ignored(reading.objects, also=_ALSO)

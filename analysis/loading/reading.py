@@ -19,7 +19,7 @@ from allocator.decisions import Decider
 from allocator.pods import total
 from allocator.reservations import events, overlaps
 from analysis.configuration import ConfigurationInForce, features_of, server_named
-from analysis.files import ReadFiles, SkippedFile, read_files, warn_of_skipped
+from analysis.files import InputFiles, ReadFiles, SkippedFile, read_files, warn_of_skipped
 from analysis.loading.objects import Trimmer, Unread, identity_of, owner_of, unread_of, without_bookkeeping
 from analysis.loading.typed import IN_STOCK, GeneratedNames, TypedObjects, is_pod, warn_of_duplicates, warn_of_misspelt
 from cluster import resources
@@ -254,7 +254,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def read_dump(
-    files: Sequence[str],
+    files: InputFiles,
     given: ConfigurationInForce | None = NO_CONFIGURATION,
     server: Server | None = None,
     *,
@@ -283,8 +283,7 @@ def read_dump(
 
 
 def read_whole(
-    files: Sequence[str],
-    inventory: Sequence[str],
+    files: InputFiles,
     given: ConfigurationInForce | None,
     server: Server | None,
     *,
@@ -294,7 +293,7 @@ def read_whole(
 
     Every file of the inventory has to be readable. Pods are decoded only if the configuration has `mixed`.
     """
-    input_files = read_files(files, inventory, given=given, judged=judged)
+    input_files = read_files(files, given=given, judged=judged)
     features = features_of(server, input_files.in_force.configuration)
     reading = reading_of_documents(input_files.documents, input_files.inventory, features, input_files.in_force)
     return replace(reading, skipped=tuple(input_files.skipped), files=input_files)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from analysis.applied import print_assumed, warn_no_classes
@@ -12,6 +14,9 @@ from rendering.answers import report_problems, write
 from rendering.exits import Broken, Exit
 from rendering.output import warn
 
+if TYPE_CHECKING:
+    from analysis.files import InputFiles
+
 _LEVELS = ("error", "warning", "info")
 
 
@@ -20,7 +25,7 @@ _LEVELS = ("error", "warning", "info")
     empty={"configuration": {"source": "", "mode": ""}, "findings": [], "skippedDocuments": []},
     examples=("drawbridge check deploy/", "drawbridge check -f pod.yaml --inventory fleet.yaml --fail-on warning"),
 )
-@options.files(required=False)
+@options.files()
 @options.namespaced("The namespace of objects without one; objects of other namespaces are not checked.")
 @options.inventory()
 @options.config()
@@ -35,9 +40,8 @@ _LEVELS = ("error", "warning", "info")
 @options.server()
 def command(
     *,
-    files: tuple[str, ...],
+    files: InputFiles,
     namespace: str,
-    inventory: tuple[str, ...],
     config: str,
     mode: str | None,
     output: str,
@@ -58,7 +62,7 @@ def command(
     from rendering import formats
 
     server = server_named(kubernetes, feature_gates)
-    reading = read_whole(files, inventory, given_configuration(config), server, judged=True)
+    reading = read_whole(files, given_configuration(config), server, judged=True)
     skipped, in_force = reading.skipped, reading.in_force
     judged = separate(reading.files, namespace)
     in_force.report(mode)

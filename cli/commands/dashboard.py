@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from analysis import loop
 from analysis.configuration import given_configuration
-from analysis.files import refuse_files_and_cluster
+from analysis.files import InputFiles, refuse_files_and_cluster
 from cli import options
 from cli.command import declare
 from cli.options import is_loopback
@@ -24,7 +24,6 @@ _READ_EVERY = 300.0  # seconds between readings for the history, with --login
 
 @declare("dashboard", examples=("drawbridge dashboard", "drawbridge dashboard -f snapshot.json --open"))
 @options.files(
-    required=False,
     positional=False,
     help="A snapshot, a dump of a cluster, or manifests, instead of a live cluster. May be repeated.",
 )
@@ -43,7 +42,7 @@ _READ_EVERY = 300.0  # seconds between readings for the history, with --login
 @options.option("--open", "Open the first page in the browser.", called="open_browser")
 def command(
     *,
-    files: tuple[str, ...],
+    files: InputFiles,
     kubeconfig: str,
     context: str,
     config: str,
@@ -81,7 +80,9 @@ def command(
     if files:
         reading = read_dump(files, given)
         reading.in_force.report()
-        source = ReadingSource(", ".join(files), lambda: reading, is_live=False)
+        source = ReadingSource(
+            ", ".join((*files.paths, *files.kustomizations, *files.charts)), lambda: reading, is_live=False
+        )
     else:
         name = f"context {context}" if context else "the current context"
 

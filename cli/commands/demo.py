@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.files import read
+from analysis.files import InputFiles, read
 from cli import options
 from cli.command import declare
 from dra.texts import count_of
@@ -28,7 +28,7 @@ IGNORED = "ignored: the store does not know this kind or cannot read the object"
 
 
 @declare("demo", examples=("drawbridge demo --once", "drawbridge demo -f pod.yaml --once"))
-@options.files(required=False, help="Your own pods instead of the examples. May be repeated.")
+@options.files(help="Your own pods instead of the examples. May be repeated.")
 @options.option("--fleet", "Nodes, classes and slices instead of the example fleet.", metavar="FILE|DIR", multiple=True)
 @options.config(
     "A file with a DrawbridgeConfiguration. Default: for the example pods their own; else the one in the input, else the built-in one."
@@ -36,7 +36,7 @@ IGNORED = "ignored: the store does not know this kind or cannot read the object"
 @options.option("--once", "Exit at the end, also on a terminal.")
 def command(
     *,
-    files: tuple[str, ...],
+    files: InputFiles,
     fleet: tuple[str, ...],
     config: str,
     once: bool,
@@ -49,16 +49,14 @@ def command(
     from webhook.service import log
 
     log.configure("warning")
-    pods = files or (str(EXAMPLES / "pods"),)
-    devices = fleet or (str(EXAMPLES / "fleet"),)
-    documents = read(pods)
+    documents = read(files or InputFiles((str(EXAMPLES / "pods"),)))
     if not (files or config):
         config = str(EXAMPLES / "configuration.yaml")
-    published = read(devices)
+    published = read(InputFiles(fleet or (str(EXAMPLES / "fleet"),)))
     objects = [document.object for document in published]
     on_terminal = sys.stdout.isatty() and sys.stdin.isatty()
     stay = on_terminal and not once
-    user_file = files[0] if files and files[0] != "-" else "pod.yaml"
+    user_file = next((path for path in files.paths if path != "-"), "pod.yaml")
     asyncio.run(_demo(documents, objects, config, user_file, stay=stay))
     return Exit.FINE
 

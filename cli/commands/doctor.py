@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from analysis.configuration import ConfigurationInForce
     from analysis.doctor import NotChecked
+    from analysis.files import InputFiles
     from analysis.loading import Unread
     from cluster.protocol import Cluster
     from dra.finding import Finding
@@ -51,14 +52,14 @@ class RepairOutcome(NamedTuple):
     empty={"configuration": {"source": "", "mode": ""}, "findings": [], "notChecked": [], "unread": []},
     examples=("drawbridge doctor -f dump.yaml", "drawbridge doctor --repair --yes"),
 )
-@options.files(required=False, help="A dump of a cluster instead of a live one. May be repeated.")
+@options.files(help="A dump of a cluster instead of a live one. May be repeated.")
 @options.option("--repair", "Repair what can be repaired, and ask before each change.")
 @options.option("--yes", "With --repair: do not ask.")
 @options.config()
 @options.cluster_access()
 @options.output("text", "json", "sarif", "github", "junit", "markdown", default="text")
 def command(
-    *, files: tuple[str, ...], repair: bool, yes: bool, config: str, kubeconfig: str, context: str, output: str
+    *, files: InputFiles, repair: bool, yes: bool, config: str, kubeconfig: str, context: str, output: str
 ) -> Exit:
     """Find what is wrong with claims, pods, templates, leases and the parts of drawbridge in a cluster."""
     if repair and files:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from analysis import loop
 from analysis.configuration import given_configuration, server_named
-from analysis.files import refuse_files_and_cluster
+from analysis.files import InputFiles, refuse_files_and_cluster
 from cli import options
 from cli.command import declare
 from rendering import formats
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 )
 @click.argument("arguments", nargs=-1, metavar="pod|claim|device|WORKLOAD NAME | CODE...")
 @options.files(
-    required=False,
     positional=False,
     help=options.INSTEAD_OF_CLUSTER,
 )
@@ -50,7 +49,7 @@ def command(
     ctx: click.Context,
     *,
     arguments: tuple[str, ...],
-    files: tuple[str, ...],
+    files: InputFiles,
     kubeconfig: str,
     context: str,
     namespace: str,

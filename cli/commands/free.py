@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from analysis.capacity import count_devices, in_use
-from analysis.files import refuse_files_and_cluster
+from analysis.files import InputFiles, refuse_files_and_cluster
 from cli import options
 from cli.command import declare
 from dra.texts import count_of
@@ -30,13 +30,12 @@ _NONE = "<none>"
 )
 @click.argument("names", nargs=-1, metavar="[NODE]...")
 @options.files(
-    required=False,
     positional=False,
     help=options.INSTEAD_OF_CLUSTER,
 )
 @options.cluster_access()
 @options.output("text", "wide", "json", "markdown", default="text")
-def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, context: str, output: str) -> Exit:
+def command(*, names: tuple[str, ...], files: InputFiles, kubeconfig: str, context: str, output: str) -> Exit:
     """List the devices of nodes: which are free, and since when a pod or claim holds each of the others.
 
     Devices of device plugins are listed by their resource name, in state `plugin`. Without -f the command reads the live cluster; it

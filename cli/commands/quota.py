@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.files import refuse_files_and_cluster
+from analysis.files import InputFiles, refuse_files_and_cluster
 from cli import options
 from cli.command import declare
 from rendering.answers import write
@@ -17,13 +17,11 @@ _HOLDERS = 1000  # the most holders that are listed for one line of a quota
     empty={"quotas": [], "unread": []},
     examples=("drawbridge quota -f dump.yaml -o wide", "drawbridge quota -n team-a"),
 )
-@options.files(
-    required=False, help="Quotas, claims, pods and slices, or a dump, instead of a live cluster. May be repeated."
-)
+@options.files(help="Quotas, claims, pods and slices, or a dump, instead of a live cluster. May be repeated.")
 @options.cluster_access()
 @options.namespaced("Only quotas of this namespace.")
 @options.output("text", "wide", "json", "markdown", default="text")
-def command(*, files: tuple[str, ...], kubeconfig: str, context: str, namespace: str, output: str) -> Exit:
+def command(*, files: InputFiles, kubeconfig: str, context: str, namespace: str, output: str) -> Exit:
     """Show for each line of each DeviceQuota the amounts in use, of pods that wait for devices, and left.
 
     Without -f the command reads the live cluster; it writes nothing. `-o wide` lists the pods and claims that use a quota. With -n, rights

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from analysis.configuration import given_configuration
-from analysis.files import refuse_files_and_cluster
+from analysis.files import InputFiles, refuse_files_and_cluster
 from cli import options
 from cli.command import declare
 from dra.texts import count_of
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 )
 @click.argument("workload", metavar="KIND/NAME")
 @click.argument("amounts", nargs=-1, required=True, metavar="KEY=AMOUNT...")
-@options.files(required=False, positional=False, help="A dump of a cluster instead of a live cluster. May be repeated.")
+@options.files(positional=False, help="A dump of a cluster instead of a live cluster. May be repeated.")
 @options.cluster_access()
 @options.namespaced("The namespace of the workload; not needed if its name is unique.")
 @options.config()
@@ -46,7 +46,7 @@ def command(
     *,
     workload: str,
     amounts: tuple[str, ...],
-    files: tuple[str, ...],
+    files: InputFiles,
     kubeconfig: str,
     context: str,
     namespace: str,

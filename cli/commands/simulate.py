@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,9 @@ from cli.strategies import HELP, print_strategies, refuse_unknown
 from rendering.answers import write
 from rendering.exits import Broken, Exit
 from rendering.output import progress, warn
+
+if TYPE_CHECKING:
+    from analysis.files import InputFiles
 
 _COUNTED = ("pods", "placed", "unschedulable", "undecided", "devices", "utilisation", "fragmentation")
 EMPTY: dict[str, Any] = {
@@ -34,7 +37,7 @@ _EXITS = {"feasible": Exit.FINE, "undecided": Exit.UNDECIDED, "error": Exit.BROK
         "drawbridge simulate -f dump.yaml --claims --node node-b",
     ),
 )
-@options.files(required=False)
+@options.files()
 @options.config()
 @options.mode_option()
 @options.option(
@@ -54,7 +57,7 @@ _EXITS = {"feasible": Exit.FINE, "undecided": Exit.UNDECIDED, "error": Exit.BROK
 @options.output("text", "json", "markdown", default="text")
 def command(
     *,
-    files: tuple[str, ...],
+    files: InputFiles,
     config: str,
     mode: str | None,
     all_claims: bool,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis import loop
-from analysis.files import read
+from analysis.files import InputFiles, read
 from cli import options
 from cli.command import declare
 from cli.commands.demo import EXAMPLES, IGNORED, count_by_kind
@@ -21,9 +21,7 @@ FREE = "127.0.0.1:0"
 @declare(
     "standalone", examples=("drawbridge standalone", "drawbridge standalone -f fleet.yaml --pods-listen 127.0.0.1:8080")
 )
-@options.files(
-    required=False, help="Nodes, classes, slices and other objects of the store. Default: the example fleet."
-)
+@options.files(help="Nodes, classes, slices and other objects of the store. Default: the example fleet.")
 @options.config(
     "A file with a DrawbridgeConfiguration; reloaded when it changes. Default: for the example fleet its own, else the built-in one."
 )
@@ -37,7 +35,7 @@ FREE = "127.0.0.1:0"
 @options.log_level()
 def command(
     *,
-    files: tuple[str, ...],
+    files: InputFiles,
     config: str,
     data: str,
     listen: Address,
@@ -55,7 +53,7 @@ def command(
     from webhook.service import Settings, log
 
     decisions = log.configure(log_level)
-    documents = read(files or (str(EXAMPLES / "fleet"),))
+    documents = read(files or InputFiles((str(EXAMPLES / "fleet"),)))
     settings = Settings(identity="standalone", listen=listen, metrics=metrics_listen)
 
     config = config or ("" if files else str(EXAMPLES / "configuration.yaml"))

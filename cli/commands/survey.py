@@ -9,7 +9,7 @@ import click
 
 from analysis.applied import print_assumed
 from analysis.configuration import given_configuration, server_named
-from analysis.files import refuse_files_and_cluster, without_collection
+from analysis.files import InputFiles, refuse_files_and_cluster, without_collection
 from cli import options
 from cli.command import declare
 from dra.texts import list_first
@@ -49,7 +49,7 @@ EMPTY: dict[str, object] = {
     empty=EMPTY,
     examples=("drawbridge survey -f dump.yaml -o wide", "drawbridge survey -n team-a --fail-on refused"),
 )
-@options.files(required=False, help=options.INSTEAD_OF_CLUSTER)
+@options.files(help=options.INSTEAD_OF_CLUSTER)
 @options.cluster_access()
 @options.namespaced("Only this namespace.")
 @click.option(
@@ -71,7 +71,7 @@ EMPTY: dict[str, object] = {
 @options.output(*FORMS, default="text")
 def command(
     *,
-    files: tuple[str, ...],
+    files: InputFiles,
     kubeconfig: str,
     context: str,
     namespace: str,

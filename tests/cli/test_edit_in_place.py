@@ -79,16 +79,16 @@ def test_an_edited_file_equals_translated_output_and_is_stable(folder):
     assert (folder / "pod.yaml").read_text() == after
 
 
-@pytest.mark.parametrize("options", [["--dry-run"], ["--in-place"]])
-def test_the_report_is_printed_beside_an_edit_or_dry_run(folder, options):
+@pytest.mark.parametrize("options", [["--check"], ["--in-place"]])
+def test_the_report_is_printed_beside_an_edit_or_check(folder, options):
     result = run("translate", "-f", "pod.yaml", *options, "-o", "report")
     assert "2 objects, 1 rewritten" in result.stdout
     assert "pod.yaml: would be edited" in result.stderr or "pod.yaml: edited" in result.stderr
-    assert run("translate", "-q", "-f", "pod.yaml", "--dry-run", "-o", "diff").stderr == ""
+    assert run("translate", "-q", "-f", "pod.yaml", "--check", "-o", "diff").stderr == ""
 
 
-def test_a_dry_run_writes_nothing(folder):
-    result = run("translate", "-f", "pod.yaml", "--in-place", "--dry-run")
+def test_a_check_writes_nothing(folder):
+    result = run("translate", "-f", "pod.yaml", "--check")
     assert "would be" in result.stdout
     assert (folder / "pod.yaml").read_text() == POD
 

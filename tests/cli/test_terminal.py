@@ -19,7 +19,7 @@ PODS, WHY, MODES = (str(EXAMPLES / name) for name in ("pods", "why", "modes"))
 COMMANDS = (
     ["translate", "-f", PODS, "-o", "diff"],
     ["translate", "-f", PODS, "-o", "report"],
-    ["translate", "-f", PODS, "--in-place", "--dry-run"],
+    ["translate", "-f", PODS, "--check"],
     ["check", "-f", PODS, "--inventory", MODES],
     ["explain", "all"],
     ["survey", "-f", WHY, "-f", PODS, "-o", "wide"],
