@@ -42,7 +42,7 @@ class HeldDevice(Wire, frozen=True, kw_only=True):
 
 
 class Prepared(Wire, frozen=True, kw_only=True):
-    """A prepared claim. `pool` is the node's only pool."""
+    """A prepared claim. `pool` is the node's only pool of devices."""
 
     uid: str
     namespace: str
@@ -50,6 +50,7 @@ class Prepared(Wire, frozen=True, kw_only=True):
     entry: str = ""  # the name in the pod's resourceClaims, for a claim made from a template
     pool: str
     devices: tuple[HeldDevice, ...] = ()
+    pods: tuple[str, ...] = ()  # the UIDs of the pods that may use it
 
 
 class BrokenCheckpoint(Exception):  # noqa: N818  what the file is

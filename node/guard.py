@@ -108,6 +108,7 @@ class Guard:
             entry=entry if _LABEL(entry) else "",
             pool=self._node,
             devices=tuple(devices),
+            pods=tuple(consumer.uid for consumer in claim.status.reserved_for),
         )
 
     def _results(self, claim: ResourceClaim, reference: ClaimReference) -> Results:

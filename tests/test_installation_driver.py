@@ -31,7 +31,12 @@ def test_the_pod_mounts_the_kubelets_folders(objects_of_kind):
     [daemon_set] = objects_of_kind("DaemonSet")
     [container] = daemon_set["spec"]["template"]["spec"]["containers"]
     folders = {mount["mountPath"] for mount in container["volumeMounts"]}
-    assert folders >= {"/var/lib/kubelet/plugins", "/var/lib/kubelet/plugins_registry", "/var/run/cdi"}
+    assert folders >= {
+        "/var/lib/kubelet/plugins",
+        "/var/lib/kubelet/plugins_registry",
+        "/var/lib/kubelet/pods",
+        "/var/run/cdi",
+    }
 
 
 def test_the_daemon_set_needs_a_label_and_surges_on_update(component, objects_of_kind):

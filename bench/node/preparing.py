@@ -77,7 +77,8 @@ async def _driver(folder: Path) -> AsyncIterator[tuple[str, PrepareRequest]]:
     inventory, problems = read_inventory({**head, "gpus": gpus})
     if inventory is None:
         raise RuntimeError(str(problems))
-    (folder / "plugins_registry").mkdir()
+    for name in ("plugins_registry", "pods"):
+        (folder / name).mkdir()
     driver = Driver(cluster, machine_of(inventory), NodePaths(NODE, str(folder), str(folder / "cdi")))
     stop = asyncio.Event()
     running = asyncio.create_task(driver.run(stop))

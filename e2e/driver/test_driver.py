@@ -1,5 +1,7 @@
 """Our driver on a real node: from a pod to its container's view, and through restarts and crashes."""
 
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -133,6 +135,49 @@ def test_a_pod_deleted_without_a_driver_is_freed_later(control_plane, driver, na
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/p", gracePeriodSeconds=0)
     driver.start()
     until_freed(driver, before)
+
+
+HASTY = """
+from cli.main import main
+from node.service import driver, preparing
+driver.SETTLE_INTERVAL, preparing.FORGET_AFTER = 1.0, 5.0
+main()
+"""
+
+
+def test_a_claim_deleted_while_its_pod_runs_stays_prepared(control_plane, node_cluster, namespace, created):
+    """The driver forgets deleted claims after 5 s here. Everybody who may edit a claim can remove its finalizer."""
+    name = "hasty.example.com"
+    class_ = fleet.device_class("e2e-hasty", f"device.driver == '{name}'")
+    control_plane.create(class_)
+    with installed_driver(node_cluster, name, {"gpus": PARTS["gpus"][:1]}, sys.executable, "-c", HASTY) as driver:
+        created(
+            claim("c", namespace, request("r", "e2e-hasty")),
+            claiming_pod(namespace, "p", driver.node.name, [using("c")]),
+        )
+        device_variables(driver, namespace, "p")
+        prepared = driver.prepared()
+        path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/c"
+        control_plane.delete(path)
+        control_plane.patch(path, {"metadata": {"finalizers": None}})
+        time.sleep(20)
+        assert driver.prepared() == prepared
+        control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/p", gracePeriodSeconds=0)
+        until_freed(driver, set())
+    control_plane.remove(class_)
+
+
+def test_a_pod_deleted_by_force_keeps_its_containers_longer_than_its_device(control_plane, driver, namespace, created):
+    """The kubelet unprepares the claim within a minute, although the container may run until its grace period ends (docs/node.md)."""
+    before = driver.prepared()
+    stubborn = claiming_pod(namespace, "p", driver.node.name, [using_template("whole")])
+    stubborn["spec"]["terminationGracePeriodSeconds"] = 300
+    stubborn["spec"]["containers"][0]["command"] = ["/bin/sh", "-c", PRINT_DEVICES.replace("600", "604")]
+    created(template("whole", namespace, request("r", "e2e-own-gpu")), stubborn)
+    device_variables(driver, namespace, "p")
+    control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/p", gracePeriodSeconds=0)
+    until_freed(driver, before)
+    assert "sleep 604" in driver.node.box.run("ps", "-eo", "args")
 
 
 def test_a_restarted_kubelet_finds_driver_slices_and_prepared_claims(control_plane, driver, namespace, created):

@@ -392,7 +392,7 @@ def _leftovers(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
                 FindingKind.LEFT,
                 f"ResourceClaim/{record.namespace}/{record.claim}",
                 f"the claim is deleted, but {record.by} still has {record.device_id if record.device_id.device else 'it'} prepared",
-                "check that the driver runs: drawbridge's drivers unprepare a deleted claim after five minutes; restart any other driver",
+                "check that the driver runs: drawbridge's drivers unprepare a deleted claim after its pods have ended; restart any other driver",
             )
     claim_names = snapshot.claim_names | snapshot.pods_by_claim.keys()
     if snapshot.pods is None or claim_names - snapshot.claims.keys():

@@ -82,7 +82,7 @@ class Driver:
         disk.make_folder(state)
         self._rules = Rules()
         self._guard = Guard(machine, paths.node)
-        self._store = PreparedStore(machine, self._guard, disk, state, paths.cdi, writer=writer)
+        self._store = PreparedStore(machine, self._guard, disk, state, paths.cdi, pods=paths.pods, writer=writer)
         self.metrics = DriverMetrics()
         self._preparing = Preparing(cluster, machine, self._store, clock=time.monotonic, metrics=self.metrics)
         self.publisher = Publisher(cluster, machine, paths.node, has_successor=self.has_successor, metrics=self.metrics)

@@ -15,6 +15,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from node.cdi import answer_of, file_name, is_metadata_of, is_ours, metadata_of, spec_of, uid_of
 from node.checkpoint import FOR_ALL, Checkpoint, Prepared, Remove, decode, durable_steps, encode, unflushed_steps
 from node.messages import PreparedClaim, UnpreparedClaim
@@ -71,7 +73,15 @@ class MachineWriter:
 
 class PreparedStore:
     def __init__(
-        self, machine: Machine, guard: Guard, disk: Disk, state: str, cdi: str, *, writer: Writer | None = None
+        self,
+        machine: Machine,
+        guard: Guard,
+        disk: Disk,
+        state: str,
+        cdi: str,
+        *,
+        pods: str,
+        writer: Writer | None = None,
     ) -> None:
         self._driver = machine.driver
         self._metadata = f"{state}/metadata"
@@ -79,6 +89,7 @@ class PreparedStore:
         self.guard = guard
         self._disk = disk
         self._cdi = cdi
+        self._pods = pods
         disk.make_folder(self._metadata)
         self._file = f"{state}/checkpoint"
         self._lock = f"{state}/lock"
@@ -152,6 +163,22 @@ class PreparedStore:
             remaining = checkpoint.without(*prepared_uids)
             self._sweep_metadata(remaining)
             self._write(remaining)
+
+    def pods(self) -> frozenset[str]:
+        """Return the UIDs of the pods that have a folder. The kubelet removes it after the containers have ended, also of a pod deleted by force."""
+        return frozenset(self._disk.names(self._pods))
+
+    def set_pods(self, pods: Mapping[str, Collection[str]]) -> None:
+        """Record the pods of claims, by UID, that are still prepared."""
+        with self._disk.locked(self._lock):
+            checkpoint = self._read()
+            records = [
+                msgspec.structs.replace(record, pods=tuple(sorted(pods[uid])))
+                for uid, record in checkpoint.claims.items()
+                if uid in pods
+            ]
+            if records:
+                self._write(checkpoint.with_records(*records))
 
     def claims(self) -> Mapping[str, Prepared]:
         with self._disk.locked(self._lock):

@@ -32,8 +32,8 @@ API_TIMEOUT = 15.0
 # driver may get the unprepare call, so the checkpoint is read again every CHECK_INTERVAL seconds.
 UNPREPARE_TIMEOUT = 30.0
 CHECK_INTERVAL = 2.0
-# A claim that was deleted this many seconds ago is unprepared without a call of the kubelet. The kubelet looks every minute for claims to
-# unprepare; until then a container that was deleted by force may still run.
+# A claim that was deleted this many seconds ago, and whose pods are gone from the kubelet, is unprepared without a call of the kubelet. The
+# kubelet looks every minute for claims to unprepare.
 FORGET_AFTER = 300.0
 logger = logging.getLogger("drawbridge.driver")
 
@@ -57,6 +57,8 @@ class Preparing:
         # Claims of prepare calls since the last `unprepare_deleted`, which may have read an older state of these claims. So the time since
         # their deletion starts again.
         self._asked_for: set[str] = set()
+        # By claim: the kubelet's pods just before the claim was last read. Pods that are added later may use the claim, too.
+        self._pods_before: dict[str, frozenset[str]] = {}
         self._lock = asyncio.Lock()
         self._unprepared = asyncio.Event()
         self.waiting = 0  # claims waiting for deleted claims to be unprepared
@@ -70,6 +72,7 @@ class Preparing:
         while pending:
             self._asked_for.update(reference.uid for reference in pending)
             unprepared = self._unprepared
+            pods = await asyncio.to_thread(self._store.pods)
             claims = await asyncio.gather(
                 *(self._read_claim(reference.name, reference.namespace) for reference in pending)
             )
@@ -78,6 +81,7 @@ class Preparing:
                 answers |= await asyncio.to_thread(self._store.prepare, pending, claims_by_uid)
             for uid, claim in claims_by_uid.items():
                 if isinstance(claim, ResourceClaim) and not answers[uid].error:
+                    self._pods_before.setdefault(uid, pods)
                     # Written in the background, so that the kubelet need not wait.
                     task = asyncio.create_task(self._write_status(claim))
                     self._status_writes.add(task)
@@ -99,18 +103,39 @@ class Preparing:
         return UnprepareResponse(claims=answers)
 
     async def unprepare_deleted(self) -> None:
-        """Unprepare claims that were deleted FORGET_AFTER seconds ago: a kubelet that lost its state never unprepares them."""
+        """Unprepare claims that were deleted FORGET_AFTER seconds ago: a kubelet that lost its state never unprepares them.
+
+        Everybody who may edit claims can delete a claim that is in use. Its devices stay prepared until the kubelet has removed its pods.
+        """
         claims = await asyncio.to_thread(self._store.claims)
         now = self._clock()
         deleted_since: dict[str, float] = {}
-        for uid, record in claims.items():
-            if await self._is_released(record):
+        pods_of = {uid: set(record.pods) for uid, record in claims.items()}
+        pods_before = await asyncio.to_thread(self._store.pods)
+        read = {uid: await self._read_claim(record.name, record.namespace) for uid, record in claims.items()}
+        pods = await asyncio.to_thread(self._store.pods)
+        for uid, claim in read.items():
+            if _is_released(claim, uid):
                 deleted_since[uid] = self._released_since.get(uid, now)
+                pods_of[uid] |= pods - self._pods_before.pop(uid, pods)
+            elif isinstance(claim, ResourceClaim):
+                self._pods_before[uid] = pods_before
+                pods_of[uid] &= pods
+                pods_of[uid].update(consumer.uid for consumer in claim.status.reserved_for)
+        changed = {uid: uids for uid, uids in pods_of.items() if uids != set(claims[uid].pods)}
+        if changed:
+            await asyncio.to_thread(self._store.set_pods, changed)
         async with self._lock:
             deleted_since |= dict.fromkeys(self._asked_for & deleted_since.keys(), now)
             self._released_since = deleted_since
+            for uid in self._pods_before.keys() - claims.keys() - self._asked_for:
+                del self._pods_before[uid]
             self._asked_for.clear()
-            expired = [uid for uid, deleted_at in deleted_since.items() if now - deleted_at >= FORGET_AFTER]
+            expired = [
+                uid
+                for uid, deleted_at in deleted_since.items()
+                if now - deleted_at >= FORGET_AFTER and pods.isdisjoint(pods_of[uid])
+            ]
             if expired:
                 logger.warning("unpreparing claims that were deleted", extra={"uids": expired})
                 await asyncio.to_thread(self._store.forget, expired)
@@ -165,10 +190,7 @@ class Preparing:
 
     async def _is_released(self, record: Prepared) -> bool:
         """Report whether a claim is deleted, recreated or deallocated; False if it cannot be read."""
-        claim = await self._read_claim(record.name, record.namespace)
-        if isinstance(claim, ResourceClaim):
-            return claim.metadata.uid != record.uid or claim.status.allocation is None
-        return claim is None
+        return _is_released(await self._read_claim(record.name, record.namespace), record.uid)
 
     async def _write_status(self, claim: ResourceClaim) -> None:
         """Write an entry for each device and share into a claim's status, with the name of a network interface."""
@@ -206,3 +228,10 @@ class Preparing:
         except (ApiError, TimeoutError) as error:
             extra = {"claim": metadata.key, "why": str(error)}
             logger.warning("cannot write the status of a claim", extra=extra)
+
+
+def _is_released(claim: ResourceClaim | str | None, uid: str) -> bool:
+    """Report whether the claim with this UID is deleted, recreated or deallocated; False if it could not be read."""
+    if isinstance(claim, ResourceClaim):
+        return claim.metadata.uid != uid or claim.status.allocation is None
+    return claim is None

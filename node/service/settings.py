@@ -40,6 +40,10 @@ class NodePaths(msgspec.Struct, frozen=True):
     def registry(self) -> str:
         return f"{self.kubelet}/plugins_registry"
 
+    @property
+    def pods(self) -> str:
+        return f"{self.kubelet}/pods"
+
 
 class AllocatorAddress(msgspec.Struct, frozen=True):
     """The allocator's address, the file of the token to send, and the file of the CA that signed the allocator's certificate.

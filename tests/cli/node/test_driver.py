@@ -63,7 +63,8 @@ def short_folder():
 def test_a_damaged_checkpoint_ends_the_driver_with_a_remedy(short_folder):
     state = short_folder / "plugins" / "devices.drawbridge.dev"
     state.mkdir(parents=True)
-    (short_folder / "plugins_registry").mkdir()
+    for name in ("plugins_registry", "pods"):
+        (short_folder / name).mkdir()
     (state / "checkpoint").write_bytes(b"drawbridge-checkpoint 1 1 3 00\n{}\n")
     kubeconfig = short_folder / "kubeconfig"
     kubeconfig.write_text(

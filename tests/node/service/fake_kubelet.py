@@ -80,8 +80,15 @@ class Kubelet:
 
     def __init__(self, folder):
         self.folder = folder
-        (folder / "plugins_registry").mkdir()
+        for name in ("plugins_registry", "pods"):
+            (folder / name).mkdir()
         self.paths = NodePaths(NODE, str(folder), str(folder / "cdi"))
+
+    def create_pod(self, uid):
+        (self.folder / "pods" / uid).mkdir()
+
+    def remove_pod(self, uid):
+        (self.folder / "pods" / uid).rmdir()
 
     def sockets(self):
         return sorted((self.folder / "plugins_registry").iterdir())

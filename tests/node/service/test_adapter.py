@@ -34,7 +34,7 @@ def tmp_path():
 @asynccontextmanager
 async def running_adapter(cluster, folder):
     """Run an adapter with its files in `folder`, and with the PCIe root of device a."""
-    for name in ("sockets", "kubelet/plugins_registry"):
+    for name in ("sockets", "kubelet/plugins_registry", "kubelet/pods"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     paths = NodePaths(NODE, str(folder / "kubelet"), str(folder / "cdi"))
     facts = FactSources({"a": Facts(pcie_root="pci0000:17")})

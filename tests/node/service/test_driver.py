@@ -82,7 +82,12 @@ async def test_a_force_deleted_pods_device_is_prepared_when_free(cluster, kubele
             await kubelet.unprepare(info.endpoint, first)
         else:
             store = PreparedStore(
-                machine(), Guard(machine(), NODE), Disk(), kubelet.paths.state(DRIVER), kubelet.paths.cdi
+                machine(),
+                Guard(machine(), NODE),
+                Disk(),
+                kubelet.paths.state(DRIVER),
+                kubelet.paths.cdi,
+                pods=kubelet.paths.pods,
             )
             await asyncio.to_thread(store.forget, [first.uid])
         assert (await waiting)[second.uid].error == ""

@@ -50,7 +50,7 @@ class FullDisk(Disk):
 
 def open_store(folder, disk=None):
     (folder / "cdi").mkdir(exist_ok=True)
-    return PreparedStore(MACHINE, Guard(MACHINE, NODE), disk or Disk(), str(folder), str(folder / "cdi"))
+    return PreparedStore(MACHINE, Guard(MACHINE, NODE), disk or Disk(), str(folder), str(folder / "cdi"), pods="")
 
 
 def prepare(prepared_store, *claims):

@@ -29,7 +29,12 @@ def preparer_and_store(cluster, kubelet, clock):
     (kubelet.folder / "cdi").mkdir(exist_ok=True)
     node_machine = machine()
     store = PreparedStore(
-        node_machine, Guard(node_machine, NODE), Disk(), str(kubelet.folder), str(kubelet.folder / "cdi")
+        node_machine,
+        Guard(node_machine, NODE),
+        Disk(),
+        str(kubelet.folder),
+        str(kubelet.folder / "cdi"),
+        pods=kubelet.paths.pods,
     )
     return Preparing(cluster, node_machine, store, clock=clock), store
 
@@ -62,6 +67,47 @@ async def test_a_deleted_claim_is_unprepared_after_a_delay(cluster, kubelet):
     now[0] = FORGET_AFTER
     await preparer.unprepare_deleted()
     assert set(store.claims()) == {b.uid}
+
+
+@pytest.mark.parametrize("seen", ["before", "after"])
+async def test_a_deleted_claim_stays_prepared_while_the_kubelet_has_one_of_its_pods(cluster, kubelet, seen):
+    """A second pod begins to use the claim before or after the driver reads the claim for the last time."""
+    now = [0.0]
+    preparer, store = preparer_and_store(cluster, kubelet, lambda: now[0])
+    reference = await create_claim(cluster, "a", result("gpu-0"))
+    kubelet.create_pod("pod")
+    await preparer.prepare(PrepareRequest(claims=(reference,)))
+    await preparer.wait_for_statuses()
+    consumers = [{"resource": "pods", "name": name, "uid": name} for name in ("pod", "second")]
+    patch = Merge({"status": {"reservedFor": consumers}})
+    await cluster.patch(RESOURCE_CLAIMS, "a", patch, "ns", subresource="status")
+    kubelet.create_pod("second")
+    if seen == "before":
+        await preparer.unprepare_deleted()
+    await cluster.delete(RESOURCE_CLAIMS, "a", "ns")
+    for uid in ("pod", "second"):
+        for _ in range(2):
+            now[0] += FORGET_AFTER
+            await preparer.unprepare_deleted()
+        assert set(store.claims()) == {reference.uid}
+        kubelet.remove_pod(uid)
+    await preparer.unprepare_deleted()
+    assert not store.claims()
+
+
+async def test_the_pods_of_a_deleted_claim_are_known_after_a_restart(cluster, kubelet):
+    now = [0.0]
+    reference = await create_claim(cluster, "a", result("gpu-0"))
+    kubelet.create_pod("pod")
+    preparer, _ = preparer_and_store(cluster, kubelet, lambda: now[0])
+    await preparer.prepare(PrepareRequest(claims=(reference,)))
+    await preparer.wait_for_statuses()
+    await cluster.delete(RESOURCE_CLAIMS, "a", "ns")
+    preparer, store = preparer_and_store(cluster, kubelet, lambda: now[0])
+    for _ in range(2):
+        await preparer.unprepare_deleted()
+        now[0] += FORGET_AFTER
+    assert set(store.claims()) == {reference.uid}
 
 
 async def set_allocation(cluster, name, *results):
