@@ -25,11 +25,10 @@ from dashboard.login import COOKIE, LASTS, Viewer, logger
 from dashboard.move import mechanisms_of, namespaces_of, survey_of
 from dashboard.picture import DashboardView, draw_picture, reading_of, with_reasons
 from dashboard.prometheus import SPANS
-from dashboard.turns import Turns, finish_in_thread
 from dashboard.waiting import waits_for_node
 from dashboard.whatif import Unanswerable, WhatIfQuestion, what_if
 from rendering.exits import CommandEnded
-from runtime.http import Limits, Refused, Reply, Route, Site, html
+from runtime.http import Crowded, Limits, Refused, Reply, Route, Site, Turns, html
 
 if TYPE_CHECKING:
     import ssl
@@ -59,12 +58,13 @@ FRESH = 10.0  # seconds for which a reading is shown before the cluster is read 
 EVENTS_SECONDS = 5.0  # seconds that a page waits for the events of its object
 MAX_SHARE_OF_TIME = 0.2  # while a page listens, reading the cluster takes at most this part of the time
 SURVEY_LASTS = 300.0  # seconds for which a survey of a live cluster is shown
+MAX_WAITING = 2  # what-if questions of an account that wait behind its first one
 SEARCH = 3.0  # seconds for finding out why pods wait, and for one what-if question
 _ALL_NAMESPACES: Final = "the move is shown to accounts that may list the pods and claims of all namespaces"
 # The kinds that a sample counts. If a reading lacks a kind that an earlier reading had, no sample is taken, because its counts would be wrong.
 _COUNTED: Final = {kind.id for kind in (NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES)}
 # A body can have a question of 32 KiB, percent-encoded. The times are enough for slow links, tokens of 4 KiB, and pages of megabytes.
-LIMITS: Final = Limits(body=1 << 17, head=10.0, deadline=10.0, flush=60.0, cancels_on_close=True)
+LIMITS: Final = Limits(body=1 << 17, deadline=10.0, flush=60.0, cancels_on_close=True)
 _HEADERS: Final = (
     (
         "Content-Security-Policy",
@@ -140,7 +140,7 @@ class Dashboard:
         # The parts of the last views, by namespaces; None means all namespaces.
         self._parts: dict[frozenset[str] | None, DashboardView] = {}
         self._part_lock = asyncio.Lock()
-        self._turns = Turns()
+        self._turns = Turns(MAX_WAITING)
         self._event_reads = asyncio.Semaphore(4)
         self._fresh, self._search, self._patience = fresh, search, patience
         self._view: DashboardView | None = None
@@ -394,9 +394,12 @@ class Dashboard:
         return _answer(shown)
 
     async def _answer(self, view: DashboardView, question: WhatIfQuestion) -> WhatIf:
-        async with self._turns.turn(view.viewer):
-            end = time.monotonic() + self._search
-            return await finish_in_thread(what_if, view, question, lambda: time.monotonic() > end)
+        try:
+            async with self._turns.turn(view.viewer):
+                end = time.monotonic() + self._search
+                return await finish_in_thread(what_if, view, question, lambda: time.monotonic() > end)
+        except Crowded:
+            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, ("Retry-After", "5")) from None
 
     async def _show_history(self, view: DashboardView, request: Request) -> Reply:
         days, lines, problem = await self._days_of_history(view, request)
@@ -506,6 +509,15 @@ class Dashboard:
         number = int(at) if at.isascii() and at.isdigit() and len(at) < 9 else 0
         first = number // pages.NODES_A_PAGE * pages.NODES_A_PAGE
         return pages.fleet(view, None if by is None else by.strip(), query.get("shelf"), first, query.get("colour", ""))
+
+
+async def finish_in_thread(function: Callable[..., T], *arguments: object) -> T:
+    """Run a function in a thread. If the caller is cancelled, wait for the end of the thread, so that the caller's locks stay locked until then."""
+    work = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+    try:
+        return await asyncio.shield(work)
+    finally:
+        await asyncio.wait([work])
 
 
 def _constant(make: Callable[[], Reply]) -> _Handler:

@@ -38,7 +38,7 @@ def item_list() -> str:
 
 
 def find_metrics() -> Iterator[Metric]:
-    """Find the calls that create a metric. The names after a common prefix (`drawbridge_workers_`) are the keys of a table."""
+    """Find the calls that create a metric."""
     for component in COMPONENTS:
         for path in sorted((ROOT / component).rglob("*.py")):
             tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -57,16 +57,9 @@ def metrics_of_call(call: ast.Call, constants: dict[str, object], component: str
     labels = next(
         (value for argument in label_arguments if isinstance(value := evaluate(argument, constants), tuple)), ()
     )
-    name, help_text = evaluate(call.args[0]), evaluate(call.args[1])
-    rows = [(name, help_text)]
-    if isinstance(call.args[0], ast.JoinedStr) and isinstance(prefix := call.args[0].values[0], ast.Constant):
-        texts = constants["WORKERS"] if prefix.value == "drawbridge_workers_" else {}
-        rows = [(f"{prefix.value}{suffix}", text) for suffix, text in texts.items()] if isinstance(texts, dict) else []
-    for metric, text in rows:
-        if isinstance(metric, str) and metric.startswith("drawbridge_") and isinstance(text, str):
-            yield Metric(
-                metric + SUFFIXES.get(constructor, ""), KINDS.get(constructor, "gauge"), labels, text, component
-            )
+    metric, text = evaluate(call.args[0]), evaluate(call.args[1])
+    if isinstance(metric, str) and metric.startswith("drawbridge_") and isinstance(text, str):
+        yield Metric(metric + SUFFIXES.get(constructor, ""), KINDS.get(constructor, "gauge"), labels, text, component)
 
 
 def evaluate(node: ast.expr, constants: dict[str, object] | None = None) -> object:

@@ -1,4 +1,4 @@
-"""What all long-running processes share: the HTTP listener, authentication, informers, parts of controllers, workers, and metrics.
+"""What all long-running processes share: the HTTP listener, authentication, informers, parts of controllers, and metrics.
 
 This package imports `cluster/`, the client of the API server. `webhook/`, `allocator/` and `node/` import this package.
 """

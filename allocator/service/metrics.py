@@ -57,7 +57,7 @@ class Metrics(MetricsPort):
         )
         self.closed = self.counter(
             "drawbridge_allocator_closed_connections",
-            "Connections closed to make room, by the limit reached.",
+            "Connections and large requests refused or ended at a limit or a deadline, by its name.",
             ("reason",),
         )
 

@@ -147,9 +147,8 @@ class Service:
         self._queries = Queries(
             knowledge,
             drift=drift,
-            quotas=lambda: quotas.report(knowledge.stock, ledger.unwritten()),
+            quotas=lambda: quotas.report(knowledge.stock, tuple(ledger.unwritten())),
             is_written=lambda claim: claim.metadata.uid not in ledger.state.ahead,
-            seconds=settings.answer,
         )
         accounts = TokenReviews(cluster, AUDIENCE, clock)
         self._node_reservations = NodeReservations(ledger.state, lead, accounts, settings.agent)
@@ -176,7 +175,6 @@ class Service:
             await run_until(stop, *works, metrics=self.metrics, at=self._settings.metrics)
         finally:
             await self.ports.end()
-            self._queries.close()
             if self._reviews is not None:
                 await self._reviews.close()
 

@@ -1,20 +1,17 @@
 """The read-only HTTP API: which claim has which devices, quotas, the assumed server, and drift.
 
-A call may take long, so it is answered in a worker: a forked process, which is killed when its time is over. So schedulers do not wait for
-these calls.
+A call may take long, so it is answered in a thread, one call at a time. So schedulers do not wait for these calls.
 """
 
 from __future__ import annotations
 
-import logging
+import asyncio
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from allocator.service.app import BUG, Endpoint, HttpError, json, routes
-from allocator.service.settings import ANSWER_SECONDS
+from allocator.service.app import Endpoint, HttpError, json, routes
 from dra.objects import results_of
 from runtime.http import Reply
-from runtime.workers import Bug, Requester, Undecided, WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,9 +22,6 @@ if TYPE_CHECKING:
     from dra.objects import ResourceClaim
     from dra.raw import Object
     from runtime.http import Head
-
-logger = logging.getLogger("drawbridge.allocator")
-WORKERS = 2
 
 
 class Queries:
@@ -40,47 +34,32 @@ class Queries:
         drift: Callable[[], Drift],
         quotas: Callable[[], list[Object]],
         is_written: Callable[[ResourceClaim], bool] = lambda _: True,
-        seconds: float = ANSWER_SECONDS,
     ) -> None:
         """`drift` returns the inconsistencies that were found last, and `quotas` the rows of the quota report.
 
-        `is_written` returns whether a claim's allocation is stored. A worker that needs more than `seconds` for an answer is killed.
+        `is_written` returns whether a claim's allocation is stored. A thread calls all three.
         """
         self._knowledge = knowledge
         self._drift = drift
         self._quotas = quotas
         self._is_written = is_written
-        self._seconds = seconds
-        self._pool = WorkerPool(WORKERS, Reply)
+        self._one_at_a_time = asyncio.Lock()
 
-    def in_worker(self, answer: Answering) -> Answering:
-        """Return a handler that runs `answer` in a worker."""
+    def in_thread(self, answer: Answering) -> Answering:
+        """Return a handler that runs `answer` in a thread."""
 
-        async def ask(head: Head, body: bytes) -> Reply:
+        def compute(head: Head, body: bytes) -> Reply:
+            reply = answer(head, body)
+            assert isinstance(reply, Reply)
+            return reply
+
+        async def handle(head: Head, body: bytes) -> Reply:
             if problem := self._knowledge.what_is_unread():
                 raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, "retry in a moment")
+            async with self._one_at_a_time:
+                return await asyncio.to_thread(compute, head, body)
 
-            def decide(_: str, body: bytes) -> Reply:
-                reply = answer(head, body)
-                assert isinstance(reply, Reply)
-                return reply
-
-            try:
-                return await self._pool.decide(
-                    decide, None, head.path, body, self._seconds, requester=Requester(head.name, head.peer)
-                )
-            except Undecided as error:
-                problem = f"the question was not answered: {error}"
-                raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, "request less, or retry in a moment") from None
-            except Bug as error:
-                note = {"path": head.path, "exception": str(error)}
-                logger.error("a bug while answering; please report it", extra=note)  # noqa: TRY400  the traceback is the worker's
-                raise HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, BUG, "try again") from None
-
-        return ask
-
-    def close(self) -> None:
-        self._pool.close()
+        return handle
 
     def claims(self) -> Reply:
         """Return the devices and pods of each claim."""
@@ -144,5 +123,5 @@ API_ENDPOINTS = (
 
 
 def api_routes(queries: Queries) -> Routes:
-    """Return the routes of the API; each call runs in a worker."""
-    return {route: queries.in_worker(answer) for route, answer in routes(API_ENDPOINTS, queries).items()}
+    """Return the routes of the API; each call runs in a thread."""
+    return {route: queries.in_thread(answer) for route, answer in routes(API_ENDPOINTS, queries).items()}

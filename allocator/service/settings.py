@@ -19,7 +19,6 @@ LEASE = "drawbridge-allocator"
 LOOK_SECONDS = 10.0  # between two checks of the TLS files
 TICK_SECONDS = 1.0
 STARVED_SECONDS = 10.0
-ANSWER_SECONDS = 10.0
 SWEEP_SECONDS = 180.0
 FORWARD_SECONDS = 2.5  # for a review that is forwarded; the API server waits for three
 BINDING_SECONDS = 600.0  # as long as the in-tree plugin waits for devices
@@ -102,7 +101,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ]
     # The policy that lets only the Lease holder write compares the holder with the pod's name, so the identity is exactly that name.
     identity: Annotated[str, Flag("Our identity in the Lease. Default: our pod's name.", "NAME", absent=own_name)]
-    answer: float = ANSWER_SECONDS  # the maximum of seconds for an API call
     starved: float = STARVED_SECONDS  # a node is kept for a pod that has waited for room for this many seconds
     quota_place: str = (
         ""  # the address at which other replicas reach the port `quota`; by default the address of the port

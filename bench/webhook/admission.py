@@ -327,17 +327,9 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def server(name: str, *, descriptors: int = 0, pieces: Path | None = None) -> Iterator[Server]:
-    """Run a server in its own process; its log is read and discarded.
-
-    `descriptors` limits its file descriptors. With `pieces` it is a webhook that records in this file what its event loop does
-    (`bench.webhook.pieces`).
-    """
-    command = [
-        sys.executable,
-        "-m",
-        *(("bench.webhook.pieces", str(pieces)) if pieces else ("bench.webhook.admission", name)),
-    ]
+def server(name: str, *, descriptors: int = 0) -> Iterator[Server]:
+    """Run a server in its own process; its log is discarded. `descriptors` limits its file descriptors."""
+    command = [sys.executable, "-m", "bench.webhook.admission", name]
     if descriptors:
         command = ["prlimit", f"--nofile={descriptors}", *command]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT)

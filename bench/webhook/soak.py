@@ -3,8 +3,8 @@
 Memory and descriptors must not grow, and no honest review may be lost or delayed. Every review is different, so that no cache helps.
 One more client opens connections, sends half a request on each, and closes it. A separate process sends one small honest review after
 the other and measures each delay in two ways. Elapsed time includes waiting for a processor on a busy machine. The CPU time of the
-webhook between request and answer shows how much other work came first. The program prints a line per sample, and what the webhook's
-event loop did during the longest delays. Its exit code is 1 if a review was lost or delayed, or if memory or descriptors have grown.
+webhook between request and answer shows how much other work came first. The program prints a line per sample. Its exit code is 1 if a
+review was lost or delayed, or if memory or descriptors have grown.
 
 After that, each process that follows a cluster starts twice in a cluster with 1 GiB of hostile objects (`bench.hostile_store`). The process
 has to become ready, and to stay below the same memory limit.
@@ -22,19 +22,16 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager, suppress
-from heapq import nlargest
 from http.client import HTTPException, HTTPResponse, HTTPSConnection
 from io import BytesIO
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
 import aiohttp
 
 from bench import hostile_store
 from bench.meter import cpu_of
-from bench.webhook import pieces
 from bench.webhook.admission import ROOT, Server, insecure_tls_context, pod, review, server
 from tests.webhook.hostile import CORPUS, REVIEWS
 
@@ -42,14 +39,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 MIB = 1 << 20
-MAX_MEMORY = 512  # MiB, workers included
+MAX_MEMORY = 512  # MiB
 CLIENTS = 32
 HOSTILE = 10_000
-# The most CPU seconds of the webhook by which hostile clients may delay an honest review: for 99 of 100 reviews, and for all reviews. One
-# review takes 70 ms at most, and a turn of the event loop less. `tests/runtime/http/test_fair_queue.py` tests how clients share the turns.
+# The most CPU seconds of the webhook by which hostile clients may delay an honest review: for 99 of 100 reviews, and for all reviews.
 MAX_DELAY_OF_99_PERCENT, MAX_DELAY = 0.075, 0.1
-# For so many of the longest delays, the program prints what the event loop did.
-SLOWEST = 5
 PAUSE = 0.005
 # Growth by this factor is not a leak: allocators of memory keep freed memory, and caches fill up to their bounds.
 SLACK = 1.15
@@ -59,7 +53,7 @@ class Sample(NamedTuple):
     """The memory and descriptors of the server's processes at a time."""
 
     second: float
-    memory: float  # MiB: of the process and its workers
+    memory: float  # MiB
     descriptors: int
 
 
@@ -85,14 +79,6 @@ class DelayFigures(NamedTuple):
         return f"p50 {self.p50:.1f} ms, p99 {self.p99:.1f} ms, longest {self.longest:.1f} ms"
 
 
-class HonestReview(NamedTuple):
-    """An honest review: the CPU seconds of the webhook between request and answer, and the times of both."""
-
-    seconds: float
-    started: float
-    ended: float
-
-
 class HonestResults(NamedTuple):
     """The result of the process that sends honest reviews."""
 
@@ -100,7 +86,6 @@ class HonestResults(NamedTuple):
     lost: list[str]  # for each lost review: the error or the answer
     elapsed: DelayFigures
     cpu_time: DelayFigures  # in CPU time of the webhook
-    slowest: tuple[HonestReview, ...] = ()  # by CPU time of the webhook
 
 
 NO_HONEST_REVIEWS = HonestResults(0, [], DelayFigures(0, 0, 0), DelayFigures(0, 0, 0))
@@ -134,45 +119,31 @@ class SoakResult(NamedTuple):
         if max(sample.memory for sample in self.samples) > MAX_MEMORY:
             violations.append(f"the webhook took more than {MAX_MEMORY} MiB")
         for quantity in ("memory", "descriptors"):
-            # Medians, because workers start and end; MAX_MEMORY limits their memory.
             before, after = (median(getattr(sample_, quantity) for sample_ in part) for part in (early, late))
             if after > before * SLACK + 8:
                 violations.append(f"{quantity} grew from {before:.0f} to {after:.0f}")
         return violations
 
 
-def processes(pid: int) -> Iterator[int]:
-    """Return the ids of a process and its children."""
-    yield pid
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        yield from map(int, (task / "children").read_text().split())
-
-
 def sample(pid: int, second: float) -> Sample:
-    """Measure the server. Memory that a worker shares with its parent counts once."""
-    memory = 0.0
-    for process in processes(pid):
-        try:
-            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()[1:]
-        except OSError:
-            continue  # a worker that has ended
-        memory += next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+    """Measure the server."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    memory = next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
     return Sample(second, memory, len(os.listdir(f"/proc/{pid}/fd")))  # noqa: PTH208  as cheap as it gets
 
 
-def honest(*, large: bool = False) -> bytes:
-    """Return an honest review; a `large` one has 70 KiB, and only a worker decides it."""
-    mark = "x" * (70 << 10) if large else ""
-    return review(pod({"cpu": "1", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}, mark))
+def honest() -> bytes:
+    """Return an honest review."""
+    return review(pod({"cpu": "1", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}))
 
 
-def send_honest_reviews(url: str, pid: int, *, fresh: bool = False, large: bool = False) -> HonestResults:
+def send_honest_reviews(url: str, pid: int, *, fresh: bool = False) -> HonestResults:
     """Send one honest review after the other until standard input ends. With `fresh` each review has a new connection."""
     host, _, port = url.removeprefix("https://").partition(":")
     connection = HTTPSConnection(host, int(port), timeout=30, context=insecure_tls_context())
     connection.connect()
-    clock, reviews, lost, started = list[float](), list[HonestReview](), list[str](), time.monotonic()
-    body = honest(large=large)
+    clock, cpu_times, lost, started = list[float](), list[float](), list[str](), time.monotonic()
+    body = honest()
     # The request is sent in one piece, as API servers send it. This process has a high priority, so that it adds no delay of its own.
     request_bytes = b"POST /mutate HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body  # fmt: skip
     with suppress(PermissionError):
@@ -196,19 +167,13 @@ def send_honest_reviews(url: str, pid: int, *, fresh: bool = False, large: bool 
             lost.append(f"{time.monotonic() - started:.1f} s: {error!r}")
             continue
         cpu_seconds, elapsed = cpu_of(pid) - before, time.monotonic() - started_at
-        reviews.append(HonestReview(cpu_seconds, started_at, started_at + elapsed))
+        cpu_times.append(cpu_seconds)
         clock.append(elapsed)
         if loss := why_lost(answer.status, text):
             lost.append(
                 f"{time.monotonic() - started:.1f} s: after {elapsed:.2f} s and {cpu_seconds:.2f} CPU seconds of the webhook: {loss}"
             )
-    return HonestResults(
-        len(clock),
-        lost,
-        DelayFigures.of(clock),
-        DelayFigures.of(review_.seconds for review_ in reviews),
-        tuple(nlargest(SLOWEST, reviews)),
-    )
+    return HonestResults(len(clock), lost, DelayFigures.of(clock), DelayFigures.of(cpu_times))
 
 
 def why_lost(status: int, text: bytes) -> str:
@@ -230,14 +195,8 @@ def beside(webhook: Server, *options: str) -> Iterator[Callable[[], HonestResult
     process.stdout.readline()
 
     def stop() -> HonestResults:
-        asked, lost, clock, processor, slowest = json.loads(process.communicate(timeout=60)[0])
-        return HonestResults(
-            asked,
-            lost,
-            DelayFigures(*clock),
-            DelayFigures(*processor),
-            tuple(HonestReview(*fields) for fields in slowest),
-        )
+        asked, lost, clock, processor = json.loads(process.communicate(timeout=60)[0])
+        return HonestResults(asked, lost, DelayFigures(*clock), DelayFigures(*processor))
 
     try:
         yield stop
@@ -330,16 +289,14 @@ def main() -> int:
     parser.add_argument("--objects", type=int, default=1024, help="store so many MiB of hostile objects; 0 for none")
     parser.add_argument("--beside", nargs=2, metavar=("URL", "PID"), help="only send honest reviews to this webhook")
     parser.add_argument("--fresh", action="store_true", help="with --beside: on a new connection for each review")
-    parser.add_argument("--large", action="store_true", help="with --beside: send reviews of 70 KiB")
     options = parser.parse_args()
     if options.beside:
         url, pid = options.beside
-        print(json.dumps(send_honest_reviews(url, int(pid), fresh=options.fresh, large=options.large)))
+        print(json.dumps(send_honest_reviews(url, int(pid), fresh=options.fresh)))
         return 0
-    with TemporaryDirectory() as folder, server("webhook", pieces=Path(folder, "pieces")) as webhook:
+    with server("webhook") as webhook:
         run = soak(webhook, seconds=options.minutes * 60, reviews=options.reviews, share=options.share, hostile=options.hostile)  # fmt: skip
         result = asyncio.run(run)
-        recorded_pieces = pieces.read(Path(folder, "pieces"))
     for sample in result.samples:
         print(f"{sample.second:7.0f} s {sample.memory:7.1f} MiB {sample.descriptors:4} descriptors")
     print(
@@ -349,9 +306,6 @@ def main() -> int:
     print(f"    CPU time of the webhook {result.honest_results.cpu_time}")
     for lost in result.honest_results.lost:
         print(f"    lost at {lost}")
-    for honest_review in result.honest_results.slowest:
-        print(f"delayed by {honest_review.seconds * 1e3:.1f} ms of CPU time, in which the webhook's event loop did:")
-        print("\n".join(pieces.between(recorded_pieces, honest_review.started, honest_review.ended)))
     problems = result.problems + (list(start_beside_hostile_objects(options.objects)) if options.objects else [])
     print("flat" if not problems else "; ".join(problems))
     return 1 if problems else 0

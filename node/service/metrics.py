@@ -39,7 +39,7 @@ class DriverMetrics(MetricsPort):
         )
         self.closed = self.counter(
             "drawbridge_driver_closed_connections",
-            "Connections closed to make room, by the limit reached.",
+            "Connections and large requests refused or ended at a limit or a deadline, by its name.",
             ("reason",),
         )
 

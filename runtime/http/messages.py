@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncGenerator, Mapping
 
 
 class Head(NamedTuple):
@@ -38,9 +38,8 @@ class Reply(NamedTuple):
     kind: str = "text/plain; charset=utf-8"
     headers: tuple[tuple[str, str], ...] = ()
     close: bool = False
-    # An async generator of bytes. After the body, each part is sent as soon as it exists; the connection ends after the last part. The type is
-    # Any so that the answer of a worker, which has no parts, can be decoded.
-    parts: Any = None
+    # After the body, each part is sent as soon as it exists; the connection ends after the last part.
+    parts: AsyncGenerator[bytes, None] | None = None
 
 
 def text(status: int, message: str, *headers: tuple[str, str], close: bool = False) -> Reply:

@@ -14,14 +14,15 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from runtime.http.listener import Address, Listener
+from runtime.http.limits import Address
+from runtime.http.listener import Listener
 from runtime.http.messages import Head, Reply, text
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
-    from runtime.http.connection import Limits
+    from runtime.http.limits import Limits
 
 logger = logging.getLogger("drawbridge.listener")
 

@@ -1,37 +1,40 @@
-"""Order of waiting items: known and unknown addresses alternate, and in each group the addresses take turns."""
+"""One piece of work at a time. Accounts take turns."""
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Generic, TypeVar
+import asyncio
+from collections import Counter
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 
-class Turns(Generic[T]):
-    """Items that wait. One address with many items delays another address by one item."""
+class Crowded(Exception):  # noqa: N818  names the outcome
+    """Too much work of an account waits for its turn."""
 
-    def __init__(self) -> None:
-        # The items of known and of unknown addresses, by address, in the order of the addresses' turns.
-        self._waiting: dict[bool, dict[str, deque[T]]] = {True: {}, False: {}}
-        self._is_known_next = True
 
-    def __bool__(self) -> bool:
-        return any(self._waiting.values())
+class Turns:
+    """Each account has at most one piece of work in the queue of all accounts."""
 
-    def add(self, item: T, peer: str, *, is_known: bool) -> None:
-        self._waiting[is_known].setdefault(peer, deque()).append(item)
+    def __init__(self, max_waiting: int) -> None:
+        """At most `max_waiting` pieces of an account wait behind its first one."""
+        self._max_waiting = max_waiting
+        self._queue = asyncio.Lock()
+        self._queues: dict[str, asyncio.Lock] = {}  # by account
+        self._unfinished: Counter[str] = Counter()
 
-    def pop(self) -> T | None:
-        """Remove and return the next item; None if there is none."""
-        is_known = self._is_known_next if self._waiting[self._is_known_next] else not self._is_known_next
-        self._is_known_next = not is_known
-        peers = self._waiting[is_known]
-        if not peers:
-            return None
-        peer = next(iter(peers))
-        items = peers.pop(peer)
-        item = items.popleft()
-        if items:
-            peers[peer] = items
-        return item
+    @asynccontextmanager
+    async def turn(self, account: str) -> AsyncIterator[None]:
+        """Wait for a turn of this account. Raises Crowded."""
+        if self._unfinished[account] > self._max_waiting:
+            raise Crowded
+        self._unfinished[account] += 1
+        try:
+            async with self._queues.setdefault(account, asyncio.Lock()), self._queue:
+                yield
+        finally:
+            self._unfinished[account] -= 1
+            if not self._unfinished[account]:
+                del self._unfinished[account], self._queues[account]

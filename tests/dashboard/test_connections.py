@@ -1,15 +1,14 @@
 """The connections of the dashboard are limited, in total and per address, and have deadlines."""
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import aiohttp
 import pytest
 
-from dashboard import Dashboard, Login, ReadingSource, server
+from dashboard import Dashboard, ReadingSource, server
 from tests.cli.explain.scenes import fleet
 from tests.dashboard.test_dashboard import reading_with
-from tests.dashboard.test_login import ReviewServer, bearer_header
 from tests.limits import PATIENCE
 from tests.waiting import until
 
@@ -60,60 +59,18 @@ async def test_silent_connections_are_limited_and_do_not_lock_viewers_out(monkey
 
 
 @pytest.mark.parametrize(
-    ("limits", "request_bytes", "status_line"),
+    ("limits", "request_bytes"),
     [
-        ({"quiet": 0.1}, b"", b""),
-        ({"head": 0.1}, b"GET / HTTP/1.1\r\nHost: 127", b"HTTP/1.1 408"),
-        (
-            {"deadline": 0.1},
-            b"POST /what-if HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\nremove",
-            b"HTTP/1.1 408",
-        ),
+        ({"quiet": 0.1}, b""),
+        ({"deadline": 0.1}, b"GET / HTTP/1.1\r\nHost: 127"),
+        ({"deadline": 0.1}, b"POST /what-if HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\nremove"),
     ],
     ids=["no request", "unfinished header", "unfinished body"],
 )
-async def test_the_connection_of_a_slow_or_silent_client_is_closed(monkeypatch, limits, request_bytes, status_line):
+async def test_the_connection_of_a_slow_or_silent_client_is_closed(monkeypatch, limits, request_bytes):
     async with asyncio.timeout(PATIENCE), dashboard_address(monkeypatch, **limits) as address:
         reader, writer = await open_connection(address)
         writer.write(request_bytes)
-        assert (await reader.readline())[: len(status_line) or None] == status_line
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
         writer.close()
-        assert await status_of_page(address) == 200
-
-
-async def test_an_open_event_stream_is_not_closed_to_make_room(monkeypatch):
-    async with (
-        asyncio.timeout(PATIENCE),
-        dashboard_address(monkeypatch, connections=4) as address,
-        aiohttp.ClientSession() as session,
-        session.get(f"http://{address[0]}:{address[1]}/events") as answer,
-    ):
-        assert await answer.content.readline() == b"retry: 5000\n"
-        connections = [await open_connection(address) for _ in range(20)]
-        await until(lambda: count_closed(connections) >= 16)
-        for _ in range(3):
-            while not (await answer.content.readline()).startswith((b"data: ", b":")):
-                pass
-        for _, writer in connections:
-            writer.close()
-
-
-async def test_an_address_has_at_most_sixteen_new_tokens_in_review(monkeypatch):
-    """A token that was accepted before does not wait behind new tokens."""
-    release = asyncio.Event()
-
-    class SlowReviews(ReviewServer):
-        async def create(self, resource, obj):
-            token = obj["spec"].get("token", "")
-            if token.startswith("token-guess"):
-                await release.wait()
-            return await super().create(resource, obj)
-
-    async with asyncio.timeout(PATIENCE), dashboard_address(monkeypatch, login=Login(SlowReviews())) as address:
-        assert await status_of_page(address, headers=bearer_header("all")) == 200
-        guesses = [asyncio.create_task(status_of_page(address, headers=bearer_header(f"guess{i}"))) for i in range(40)]
-        await until(lambda: sum(guess.done() for guess in guesses) >= 24)
-        assert [guess.result() for guess in guesses if guess.done()] == [429] * 24
-        assert await status_of_page(address, headers=bearer_header("all")) == 200
-        release.set()
-        assert len(await asyncio.gather(*guesses)) == 40

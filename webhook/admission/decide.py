@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from webhook.state import PodOwner, State
 
 
-# One text for all limits (steps, time, the queue of workers), because the load decides which limit a review exceeds first.
+# One text for all limits (steps, time, the queue for a turn), because the load decides which limit a review exceeds first.
 TOO_LATE: Final = "it could not be decided in time"
 
 

@@ -11,17 +11,18 @@ the API server needs no validating review of the pod, unless another webhook cha
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from dra import step_limits, validation
+from dra import cel, step_limits, validation
 from dra.budget import UNBOUNDED, Budget
-from dra.errors import OutOfBudget
+from dra.errors import OutOfBudget, SelectorError
 from dra.finding import Finding, Severity, stated
 from dra.objects import Pod
 from dra.pointer import escape
-from dra.raw import inside, mapping
+from dra.raw import inside, items, mapping
 from dra.wire import Json, Wire, WireError, convert
 from webhook import names
 from webhook.admission import admission_review as reviews
@@ -46,7 +47,7 @@ from webhook.translate import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from webhook.admission.admission_review import AdmissionRequest
     from webhook.state import PodOwner, State
@@ -82,9 +83,8 @@ _HELD_BACK = {
     "translated": "would translate",
     "replayed": "would replay",
 }
-# Steps charged for checking an object by the rules of `drawbridge check`. One call on the event loop may not take so many, so a worker checks
-# these objects.
-OBJECT_CHECK_STEPS = 100_000
+# Steps charged for checking an object by the rules of `drawbridge check`, beside those for its expressions.
+OBJECT_CHECK_STEPS = 10_000
 _OURS = f"{names.DOMAIN}/".encode()
 # Controllers for whose pods the template controller creates templates before the first pod.
 _WATCHED_CONTROLLERS = ("ReplicaSet", "StatefulSet", "DaemonSet", "Job")
@@ -379,11 +379,17 @@ def _check(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
 
     Slices and classes only get warnings: the API server refuses invalid ones itself. Invalid objects of drawbridge's own kinds are refused.
     """
-    budget.charge_whole(OBJECT_CHECK_STEPS)  # the rules compile selectors without a budget
+    budget.charge_whole(OBJECT_CHECK_STEPS)
+    gates = state.features.likely.gates
+    for text in _expressions(
+        mapping(obj.get("spec"))
+    ):  # the rules compile them without a budget, or find them in the cache
+        with suppress(SelectorError):
+            cel.compile(text, cel.NEW, gates=gates, budget=budget)
     denials: list[Finding] = []
     warnings: list[Warned] = []
     is_own_kind = str(obj.get("apiVersion", "")).startswith(f"{names.DOMAIN}/")
-    problems = validation.problems(obj, state.features.likely.gates)
+    problems = validation.problems(obj, gates)
     for finding in validation.findings(problems, str(obj.get("kind", ""))):
         text = text_of(finding)
         if is_own_kind and finding.severity == Severity.ERROR:
@@ -391,6 +397,13 @@ def _check(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
         else:
             warnings.append(text)
     return Verdict(refusals=tuple(denials), problem_warnings=tuple(warnings))
+
+
+def _expressions(spec: dict[str, Json]) -> Iterator[str]:
+    """Yield the CEL expressions of a class or of an object of drawbridge's own kinds."""
+    texts = [spec.get("selector"), spec.get("compatibleOnlyWith")]
+    texts += [inside(selector, "cel").get("expression") for selector in items(spec, "selectors")]
+    yield from (text for text in texts if isinstance(text, str))
 
 
 # Without a decision in time

@@ -36,7 +36,7 @@ class ReviewDecider:
         # Import the compiler of selectors now, so that no review waits for it.
         cel.compile(WHOLE_LANGUAGE)
         # The latest state, and the variant of it on which nothing is refused, for decisions while the state is stale. The variant is cached,
-        # because workers and memos compare states by identity.
+        # because memos compare states by identity.
         self._stale: tuple[State, State] | None = None
 
     def state(self) -> State:

@@ -53,7 +53,7 @@ class WebhookMetrics(MetricsPort):
         )
         self.closed = self.counter(
             "drawbridge_closed_connections",
-            "Connections closed to make room for others, by the limit that was reached.",
+            "Connections and large requests refused or ended at a limit or a deadline, by its name.",
             ("reason",),
         )
         self._configuration = Gauge(

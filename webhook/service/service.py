@@ -44,14 +44,6 @@ CONFIGURATIONS = (registration.NAME, names.QUOTA)
 # The shortest interval between two deletions of unused templates, even if the grace period is 0.
 MIN_SWEEP_SECONDS = 1.0
 
-# Gauges that count since the start of the webhook process.
-WORKERS = {
-    "forked": "Worker processes forked for reviews that may take long, since the webhook process started.",
-    "decided": "Reviews that a worker process decided, since the webhook process started.",
-    "killed": "Worker processes that ended before they answered, by themselves or because they were killed, since the webhook process started.",
-    "crowded": "Reviews that no worker process decided, because too many reviews waited, since the webhook process started.",
-}
-
 
 class Service:
     """The webhook, the controllers and the authority of one process, as its settings choose them."""
@@ -207,8 +199,6 @@ class Service:
         if self._settings.reviews or self._settings.is_authority:
             gauge("drawbridge_certificate_days", "Days until the serving certificate expires.", self.certificate.days)
         gauge("drawbridge_longest_review_delay_seconds", "Longest time for which one review has blocked all others, since the webhook process started.", lambda: self.app.longest_hold)  # fmt: skip
-        for counter, text in WORKERS.items():
-            gauge(f"drawbridge_workers_{counter}", text, lambda counter=counter: self.app.workers[counter])  # type: ignore[misc]
         gauge(
             "drawbridge_leader",
             "1 on the replica whose controllers run, 0 on the others.",

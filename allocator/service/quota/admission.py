@@ -11,9 +11,10 @@ the leader knows the objects that it just admitted and that are not stored yet. 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from msgspec.structs import replace
 
@@ -25,7 +26,6 @@ from dra.budget import Budget
 from dra.errors import OutOfBudget
 from dra.objects import asks_for_devices
 from dra.policy import Demands, held_of_quota
-from runtime.http import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,7 +39,39 @@ if TYPE_CHECKING:
     from runtime.informers import Batch
 
 PATIENCE = 1.5  # seconds for a review; the API server waits for three
+_Item = TypeVar("_Item")
+
+
 T = TypeVar("T")
+
+
+class _Turns(Generic[_Item]):
+    """Items that wait. One address with many items delays another address by one item."""
+
+    def __init__(self) -> None:
+        # The items of known and of unknown addresses, by address, in the order of the addresses' turns.
+        self._waiting: dict[bool, dict[str, deque[_Item]]] = {True: {}, False: {}}
+        self._is_known_next = True
+
+    def __bool__(self) -> bool:
+        return any(self._waiting.values())
+
+    def add(self, item: _Item, peer: str, *, is_known: bool) -> None:
+        self._waiting[is_known].setdefault(peer, deque()).append(item)
+
+    def pop(self) -> _Item | None:
+        """Remove and return the next item; None if there is none."""
+        is_known = self._is_known_next if self._waiting[self._is_known_next] else not self._is_known_next
+        self._is_known_next = not is_known
+        peers = self._waiting[is_known]
+        if not peers:
+            return None
+        peer = next(iter(peers))
+        items = peers.pop(peer)
+        item = items.popleft()
+        if items:
+            peers[peer] = items
+        return item
 
 
 class LoopTurns:
@@ -47,7 +79,7 @@ class LoopTurns:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._waiting = Turns[asyncio.Future[None]]()
+        self._waiting = _Turns[asyncio.Future[None]]()
         self._is_scheduled = False
 
     async def wait(self, namespace: str) -> None:

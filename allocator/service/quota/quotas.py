@@ -93,7 +93,7 @@ class Quotas:
         """
         rows: list[Object] = []
         assumed = _assumed(unwritten, stock)
-        for quota in self._knowledge.quotas.objects.values():
+        for quota in tuple(self._knowledge.quotas.objects.values()):  # the event loop may change it meanwhile
             for limit, used, assumed_amount in self._uses(quota, assumed, stock):
                 row = {
                     "quota": limit.quota,

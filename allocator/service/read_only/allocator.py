@@ -77,7 +77,6 @@ class ReadOnlyAllocator:
             await run_until(stop, *works, metrics=self.metrics, at=self._settings.metrics)
         finally:
             await self._ports.end()
-            self._queries.close()
 
     def configure(self, _rules: PlacementRules, declared: Declared) -> None:
         """Use the administrator's declaration, as `Service` does. Ignore the placement rules, because another scheduler places the pods."""

@@ -68,7 +68,7 @@ BODIES_BY_PATH = {
 async def test_no_request_body_blocks_the_loop(path):
     bodies = await asyncio.to_thread(encoded_bodies, BODIES_BY_PATH[path])
     cluster = loaded(*fleet(10, 4), quota_of(gpu__devices=3), claim("a"))
-    async with running(cluster, answer=0.2, **QUOTA_LISTENER) as sidecar, aiohttp.ClientSession() as tcp_session:
+    async with running(cluster, **QUOTA_LISTENER) as sidecar, aiohttp.ClientSession() as tcp_session:
         session = tcp_session if path == "/quota" else sidecar._sessions[path.split("/")[1]]
         address = sidecar.listening.quota if path == "/quota" else "drawbridge"
         for body in bodies:

@@ -1,7 +1,6 @@
 """A malformed object in a valid fleet causes no exception in `drawbridge explain`."""
 
 import copy
-import random
 
 import pytest
 
@@ -17,7 +16,6 @@ from rendering.output import printable
 from tests.cli.explain.scenes import claim, dump, fleet, full_fleet, held_claim, in_phase, pod
 from tests.cli.running import run
 from tests.cluster.hostile import ODD_VALUES, odd_objects
-from tests.limits import draws
 from webhook.state import Configuration, Features
 
 CONFIGURATION, FEATURES = Configuration(), Features(minor=37)
@@ -43,12 +41,13 @@ def explain_everything(objects):
 
 def test_malformed_objects_are_skipped_or_reported():
     valid_objects = [*full_fleet("c3"), claim("c"), pod("w", "c")]
-    malformed_objects = random.Random(0).sample(list(odd_objects()), 8 * draws(16))
+    malformed_objects = list(odd_objects())
+    assert len(malformed_objects) > 100
     scenes_with_unread_objects = 0
     for obj in malformed_objects:
         scene = explain_everything([*valid_objects, obj])
         scenes_with_unread_objects += bool(scene.unread)
-    assert scenes_with_unread_objects
+    assert scenes_with_unread_objects > 20
 
 
 def member_paths(value, path=()):

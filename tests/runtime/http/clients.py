@@ -54,16 +54,6 @@ class Echo(YesServer):
         return text(200, f"{head.method} {head.path} {head.query} {head.headers['Host']} {head.length} {body.decode()}")
 
 
-async def wait_for_phase(listener, phase):
-    """Run the loop until the listener has one connection, and that connection is in this phase."""
-    async with asyncio.timeout(PATIENCE):
-        while [connection.phase for connection in listener.connections] != [phase]:  # noqa: ASYNC110  the product has no event for it
-            await asyncio.sleep(0.001)
-
-
 async def read_yes_answer(reader):
     """Read an answer of `YesServer` with its body; return the lines of its head."""
-    async with asyncio.timeout(PATIENCE):
-        head = await reader.readuntil(b"\r\n\r\n")
-        await reader.readexactly(len("yes"))
-    return head.splitlines()
+    return (await read_answer(reader))[:-1]

@@ -3,9 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from contextlib import suppress
 from copy import copy
-from time import sleep
 from types import SimpleNamespace
 
 import msgspec
@@ -27,13 +25,14 @@ def review_of(name, **fields):
 
 
 class Allowing:
-    """A decider that allows every pod. Some names of pods make a decision slow, endless, blocked, failing, or refused at first."""
+    """A decider that allows every pod. Some names of pods make a decision undecided, failing, or refused at first."""
 
     def __init__(self):
         self.decisions = Counter()
+        self.budgets = []  # the namespace and the CPU seconds of each decision
         self.current_state = ENFORCE
+        self.changes_state = True  # whether the state changes after a refusal
         self.checks_without_template = 0  # how many checks report a missing template
-        self.release = None  # the file whose creation ends the decisions about pods named held
 
     def awaits_template(self, _outcome):
         self.checks_without_template -= 1
@@ -42,22 +41,17 @@ class Allowing:
     def state(self):
         return self.current_state
 
-    def decide(self, path, body, _state, _patience):
+    def decide(self, path, body, _state, cpu_seconds):
         request = reviews.decode(body)
         self.decisions[path] += 1
+        self.budgets.append((request.namespace, cpu_seconds))
         if request.name == "bug":
             raise RuntimeError("a bug")
-        while request.name == "endless":
-            with suppress(Exception):
-                sum(range(100))
-        if request.name == "slow":
-            sleep(0.05)
-        while request.name == "held" and not self.release.exists():
-            sleep(0.001)  # polls, because a worker shares no event with its parent
-        refused = request.name == "refused-once" and self.decisions[path] < 2
-        if refused:
+        is_first = self.decisions[path] < 2
+        refused = request.name.startswith("refused") and is_first
+        if refused and self.changes_state:
             self.current_state = copy(ENFORCE)  # a new state, as if the missing class had been created
-        outcome = "refused" if refused else "untouched"
+        outcome = "refused" if refused else "undecided" if request.name.endswith("undecided") else "untouched"
         record = Record(path=path, uid=request.uid, mode="enforce", outcome=outcome)
         denial = reviews.DenialStatus(message="no class")
         response = reviews.deny(request.uid, denial) if refused else reviews.allow(request.uid)
@@ -81,11 +75,6 @@ class Running(SimpleNamespace):
     async def get(self, path):
         async with self.session.get(f"{self.url}{path}") as response:
             return response.status, await response.text()
-
-
-def phases(running):
-    """Count the connections in each phase."""
-    return Counter(connection.phase.name for connection in running.app._listener.connections)
 
 
 # A request with this head is incomplete until its body has 99 bytes. For other bodies, tests replace the 99.

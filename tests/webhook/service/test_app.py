@@ -1,26 +1,25 @@
-"""Reviews at the webhook's server: their answers, metrics, workers and readiness."""
+"""Reviews at the webhook's server: their answers, metrics, turns and readiness."""
 
 import asyncio
 import gzip
 import json
-from functools import partial
 from types import SimpleNamespace
 from typing import get_args
 
 import msgspec
 import pytest
 
-from runtime.http import Reply
-from runtime.workers import Undecided
+from runtime.http import Turns
 from tests.waiting import until
 from tests.webhook.service.serving import ENFORCE, JSON, REVIEW, review_of
 from webhook.admission import Answer, Record
 from webhook.admission import admission_review as reviews
 from webhook.admission import review as admission
-from webhook.service.app import DecisionLimits, _OpenReview
+from webhook.service.app import DecisionLimits
 from webhook.service.decider import ReviewDecider
 from webhook.service.metrics import WebhookMetrics
 
+LIMITS = DecisionLimits()
 POD = {
     "metadata": {"name": "p"},
     "spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}]},
@@ -41,7 +40,6 @@ async def test_an_answer_does_not_wait_forever_for_a_template(running):
     running.decider.checks_without_template = 1 << 60
     status, _ = await running.post()
     assert status == 200
-    assert running.app._waiting == 0
 
 
 @pytest.mark.parametrize(("stored", "waits"), [(("there",), True), (("there", "absent"), False)])
@@ -84,13 +82,6 @@ async def test_a_refused_review_is_decided_a_second_time(running):
     assert running.decider.decisions["mutate"] == 2
 
 
-@pytest.mark.parametrize("running", [DecisionLimits(reviews=1)], indirect=True)
-async def test_a_busy_process_decides_only_once(running):
-    status, text = await running.post(review_of("refused-once"))
-    assert (status, json.loads(text)["response"]["allowed"]) == (200, False)
-    assert running.decider.decisions["mutate"] == 1
-
-
 async def test_a_connection_serves_many_reviews(running):
     reader, writer = await running.connect()
     head = (
@@ -125,57 +116,75 @@ async def test_an_invalid_request_gets_the_matching_http_status(running, request
     assert (await running.post())[0] == 200
 
 
-@pytest.mark.parametrize(
-    "running", [DecisionLimits(inline=0, worker_seconds=3), DecisionLimits(members=8, worker_seconds=3)], indirect=True
-)
-async def test_an_endless_decision_is_killed_and_its_pod_allowed(running):
-    endless = asyncio.create_task(running.post(review_of("endless", namespace="theirs")))
-    honest = [await running.post() for _ in range(5)]
-    assert {status for status, _ in honest} == {200}
-    status, text = await endless
-    assert status == 200
+async def test_a_review_without_a_decision_in_time_is_allowed_with_a_warning(running):
+    status, text = await running.post(review_of("undecided"))
     answer = json.loads(text)["response"]
-    assert answer["allowed"]
-    assert "left this pod as it is: it could not be decided in time" in answer["warnings"][0]
-    assert running.app.workers["killed"] == 1
+    assert (status, answer["allowed"]) == (200, True)
+    assert [seconds for _, seconds in running.decider.budgets] == [LIMITS.at_once, LIMITS.in_turn]
+    count = running.metrics.registry.get_sample_value
+    assert count("drawbridge_reviews_total", {"path": "/mutate", "mode": "enforce", "outcome": "undecided"}) == 1
 
 
-@pytest.mark.parametrize("running", [DecisionLimits(inline=0)], indirect=True)
-async def test_the_timeout_warning_does_not_depend_on_the_exhausted_limit(running, monkeypatch):
-    """Which limit is exceeded first depends on the load, so only the log names the limit."""
-    answers = set()
-    for reason in ("it took more than 1.5 s", "the worker ended before it had decided", "too many requests wait", ""):
-
-        async def undecided(*_, reason=reason, **__):
-            raise Undecided(reason)
-
-        monkeypatch.setattr(running.app._pool, "decide", undecided)
-        answers.add(await running.post(review_of("p", object=POD)))
-    late_answer = admission.decide_review("mutate", review_of("p", object=POD), ENFORCE, is_out_of_time=lambda: True)
-    [(status, text)] = answers
+@pytest.mark.parametrize("running", [DecisionLimits(members=30, small_members=30)], indirect=True)
+async def test_a_review_with_too_many_members_is_allowed_unread_with_a_warning(running, caplog):
+    """The warning does not name the limit: which limit a review exceeds first depends on the load."""
+    many_members = review_of("p", object=POD | {"metadata": {"labels": {f"l{i}": "" for i in range(40)}}})
+    status, text = await running.post(many_members)
+    late_answer = admission.decide_review("mutate", many_members, ENFORCE, is_out_of_time=lambda: True)
     assert status == 200
     assert json.loads(text)["response"]["warnings"] == json.loads(late_answer.body)["response"]["warnings"]
+    assert not running.decider.budgets
+    assert [record.problem for record in caplog.records] == ["it has too many members"]
+    assert (await running.post(b"{" * 50))[0] == 400
 
 
-@pytest.mark.parametrize("running", [DecisionLimits(inline=0, worker_seconds=30)], indirect=True)
-async def test_one_namespace_does_not_occupy_all_workers(running, tmp_path):
-    running.decider.release = tmp_path / "release"
-    held_reviews = [asyncio.create_task(running.post(review_of("held", namespace="theirs"))) for _ in range(6)]
-    await until(lambda: running.app._waiting == 6)
-    status, text = await running.post(review_of("p", namespace="ours"))
-    assert (status, json.loads(text)["response"]) == (200, {"uid": "u", "allowed": True})
-    assert not any(request.done() for request in held_reviews)
-    running.decider.release.touch()
-    assert {status for status, _ in await asyncio.gather(*held_reviews)} == {200}
+@pytest.mark.parametrize("running", [DecisionLimits(small=0), DecisionLimits(small_members=2)], indirect=True)
+async def test_a_large_review_is_decided_in_its_turn(running):
+    assert (await running.post())[0] == 200
+    assert [seconds for _, seconds in running.decider.budgets] == [LIMITS.in_turn]
+
+
+async def test_namespaces_take_turns_with_reviews_that_take_long(running):
+    """One namespace's reviews delay another namespace by one review, and small reviews by none."""
+    running.app._limits = running.app._limits._replace(wait=3600.0)
+    async with running.app._turns.turn("another"):
+        theirs = [asyncio.create_task(running.post(review_of("undecided", namespace="theirs"))) for _ in range(6)]
+        await until(lambda: len(running.decider.budgets) == 6)
+        ours = asyncio.create_task(running.post(review_of("undecided", namespace="ours")))
+        await until(lambda: len(running.decider.budgets) == 7)
+        assert (await running.post(review_of("p", namespace="ours")))[0] == 200
+        assert not any(task.done() for task in (ours, *theirs))
+    assert {status for status, _ in await asyncio.gather(ours, *theirs)} == {200}
+    in_turn = [namespace for namespace, seconds in running.decider.budgets if seconds == LIMITS.in_turn]
+    assert in_turn.index("ours") == 1
+
+
+@pytest.mark.parametrize("limits", [{"wait": 0.05}, {"waiting": 0}], ids=["too long", "too many"])
+@pytest.mark.parametrize("running", [DecisionLimits(small=0)], indirect=True)
+async def test_a_review_without_a_turn_is_allowed_with_a_warning(running, limits):
+    running.app._limits = running.app._limits._replace(**limits)
+    running.app._turns = Turns(running.app._limits.waiting)
+    async with running.app._turns.turn("n"):
+        status, text = await running.post(review_of("p", namespace="n"))
+    assert status == 200
+    assert "left this pod as it is: it could not be decided in time" in json.loads(text)["response"]["warnings"][0]
+    assert not running.decider.budgets
+    assert (await running.post(review_of("p", namespace="n")))[0] == 200
+
+
+@pytest.mark.parametrize("running", [DecisionLimits(wait=0.0)], indirect=True)
+async def test_without_a_turn_the_first_decision_is_final(running):
+    _, text = await running.post(review_of("refused-once"))
+    assert json.loads(text)["response"]["allowed"] is False
+    assert running.decider.decisions["mutate"] == 1
 
 
 async def test_a_bug_in_a_second_decision_is_answered_with_500(running, monkeypatch):
     async def broken(*_):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(running.app, "_decide_again", broken)
+    monkeypatch.setattr(running.app, "_decide_in_turn", broken)
     assert (await running.post(review_of("refused-once")))[0] == 500
-    assert running.app._waiting == 0
 
 
 async def test_readyz_reports_each_check(running):
@@ -190,76 +199,22 @@ async def test_verbose_readyz_also_lists_harmless_problems(running):
     assert await running.get("/readyz?verbose") == (200, text)
 
 
-@pytest.mark.parametrize("limits", [{}, {"worker_seconds": -1.0}], ids=["second decisions", "timeouts"])
-async def test_second_decisions_and_timeouts_run_in_separate_iterations(running, limits, monkeypatch):
-    """Reviews that are refused at the same time are decided again at the same time. In one iteration they would delay other reviews."""
-    loop, app, iteration, iterations_of_decisions = asyncio.get_running_loop(), running.app, 0, []
-
-    def count_iteration():
-        nonlocal iteration
-        iteration += 1
-        next_count[0] = loop.call_soon(count_iteration)
-
-    def decide(path, *_):
-        iterations_of_decisions.append(iteration)
-        return Answer(response=reviews.allow("u"), record=Record(path=path, uid="u", outcome="untouched"))
-
-    next_count = [loop.call_soon(count_iteration)]
-    app._limits = app._limits._replace(recheck_delay=0.0, **limits)
-    monkeypatch.setattr(running.decider, "decide", decide)
-    monkeypatch.setattr("webhook.service.app.answer_timeout", decide)
-    refused_answer = Answer(response=reviews.allow("u"), record=Record(path="mutate", uid="u", outcome="refused"))
-    decide_later = (
-        app._decide_in_worker if limits else partial(app._decide_again, refused=refused_answer, earlier_state=None)
-    )
-    review = _OpenReview("mutate", REVIEW, "", loop.time(), loop.time())
-    replies = await asyncio.gather(*(decide_later(review) for _ in range(8)))
-    next_count[0].cancel()
-    assert {reply.status for reply in replies} == {200}
-    assert len(iterations_of_decisions) == 8
-    assert len(set(iterations_of_decisions)) == 8, "two decisions ran in the same iteration"
-
-
 @pytest.mark.parametrize("changed", [False, True])
-async def test_a_refusal_is_reconsidered_only_if_the_state_changes(running, monkeypatch, changed):
-    """If the state is the same, the first refusal is the answer. It had more time, so its text is more complete."""
-    first_answer, second_answer = (
-        Answer(response=reviews.allow(text), record=Record(path="mutate", uid="u", outcome="refused"))
-        for text in ("long", "short")
-    )
-    monkeypatch.setattr(running.decider, "decide", lambda *_: second_answer)
+async def test_a_refusal_is_reconsidered_only_if_the_state_changes(running, changed):
+    running.decider.changes_state = changed
     running.app._limits = running.app._limits._replace(recheck_delay=0.0)
-    time = asyncio.get_running_loop().time()
-    review = _OpenReview("mutate", REVIEW, "", time, time)
-    earlier_state = object() if changed else running.decider.state()
-    reply = await running.app._decide_again(review, first_answer, earlier_state)
-    assert reply.body == (second_answer if changed else first_answer).body
+    _, text = await running.post(review_of("refused-once"))
+    assert json.loads(text)["response"]["allowed"] is changed
+    assert running.decider.decisions["mutate"] == 1 + changed
 
 
-@pytest.mark.parametrize("last_decision", ["the first, and the state is the same", "the second"])
-@pytest.mark.parametrize("outcome", ["undecided", "refused"])
-async def test_a_decision_without_enough_time_is_left_to_a_worker(running, monkeypatch, outcome, last_decision):
-    """A decision that ran out of time must not replace a refusal."""
-    late_answer = Answer(
-        response=reviews.allow("u"), record=Record(path="mutate", uid="u", outcome=outcome), is_late=True
-    )
-    monkeypatch.setattr(running.decider, "decide", lambda *_: late_answer)
+async def test_a_decision_without_enough_time_does_not_replace_a_refusal(running):
     running.app._limits = running.app._limits._replace(recheck_delay=0.0)
-    handed = []
-
-    async def decide_in_worker(review, otherwise):
-        handed.append((review, otherwise))
-        return Reply(200, b"refused", "application/json")
-
-    monkeypatch.setattr(running.app, "_decide_in_worker", decide_in_worker)
-    time = asyncio.get_running_loop().time()
-    review = _OpenReview("mutate", REVIEW, "", time, time)
-    earlier_state = object() if last_decision == "the second" else running.decider.state()
-    assert (await running.app._decide_again(review, late_answer, earlier_state)).body == b"refused"
-    assert handed == [(review, late_answer)]
+    _, text = await running.post(review_of("refused, then undecided"))
+    assert json.loads(text)["response"]["allowed"] is False
+    assert running.decider.decisions["mutate"] == 2
 
 
-@pytest.mark.parametrize("running", [DecisionLimits(inline=0)], indirect=True)
-async def test_a_worker_also_refuses_a_body_without_a_review(running):
+@pytest.mark.parametrize("running", [DecisionLimits(small=0)], indirect=True)
+async def test_a_body_without_a_review_is_refused_in_its_turn_too(running):
     assert (await running.post(b"{"))[0] == 400
-    assert running.app.workers["decided"] == 1

@@ -1,7 +1,7 @@
 """Every loop over input of a caller charges the review's budget, because only the budget interrupts a decision on the event loop.
 
 The tests count the executed lines of Python between two charges, so a busy machine gives the same result. They do not count the
-calls of libraries, whose input has at most `DecisionLimits.inline` bytes. They do not count the compilation of selectors, which
+calls of libraries, whose input has at most `DecisionLimits.small` bytes. They do not count the compilation of selectors, which
 `Budget.charge_whole` charges.
 """
 
@@ -87,7 +87,7 @@ def update_with_record(containers):
 
 
 def is_inline(body):
-    return len(body) <= LIMITS.inline and count_members(body) <= LIMITS.members
+    return len(body) <= LIMITS.small and count_members(body) <= LIMITS.small_members
 
 
 INLINE = [name for name, (_, make) in (REVIEWS | CORPUS | MORE_REVIEWS).items() if is_inline(make())]
@@ -150,7 +150,7 @@ def test_a_decision_executes_few_lines_between_two_charges(name, monkeypatch):
                 body,
                 STATE,
                 is_out_of_time=lambda: lines.total > MAX_LINES,
-                max_call_steps=LIMITS.loop_seconds * 400_000,
+                max_call_steps=LIMITS.at_once * 400_000,
             ).body
 
     lines.measure(answer)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.limits import PATIENCE
 from tests.waiting import until
-from tests.webhook.service.serving import HEAD, JSON, REVIEW, connections_with, phases
+from tests.webhook.service.serving import HEAD, JSON, REVIEW, connections_with
 
 
 async def test_plain_http_gets_no_answer(running):
@@ -35,7 +35,7 @@ async def test_a_draining_webhook_is_unready_and_still_answers(running):
 async def test_an_open_review_is_answered_after_the_listener_closes(running):
     head = HEAD.replace(b"99", str(len(REVIEW)).encode())
     ((reader, writer),) = await connections_with(running, 1, head + REVIEW[:9])
-    await until(lambda: phases(running)["BODY"] == 1)
+    await until(lambda: [connection.is_waiting for connection in running.app._listener.connections] == [False])
     drain = asyncio.create_task(running.app.drain(notice=0, grace=5))
     await until(lambda: not running.app._listener.is_open)
     writer.write(REVIEW[9:])
@@ -70,16 +70,17 @@ async def test_garbage_on_one_connection_does_not_affect_other_connections(runni
 async def test_an_aborted_connection_leaves_nothing_behind(running):
     for _, writer in await connections_with(running, 3, HEAD + b"{"):
         writer.transport.abort()
-    await until(lambda: not running.app._listener.connections and running.app._listener.body_bytes == 0)
+    await until(lambda: not running.app._listener.connections and running.app._listener._body_bytes == 0)
     assert (await running.post())[0] == 200
 
 
-async def test_a_client_that_pipelines_requests_gets_only_the_first_answer(running):
+async def test_a_client_that_pipelines_requests_gets_each_answer(running):
     head = HEAD.replace(b"99", str(len(REVIEW)).encode())
-    ((reader, writer),) = await connections_with(running, 1, (head + REVIEW) * 50)
-    assert (await reader.read()).count(b"HTTP/1.1 200") == 1
-    assert running.decider.decisions["mutate"] == 1
-    writer.close()
+    ((reader, _),) = await connections_with(running, 1, (head + REVIEW) * 50)
+    async with asyncio.timeout(PATIENCE):
+        for _ in range(50):
+            await reader.readuntil(b"HTTP/1.1 200")
+    await until(lambda: running.decider.decisions["mutate"] == 50)
 
 
 @pytest.mark.parametrize(
@@ -106,8 +107,8 @@ async def test_an_ambiguous_or_excessive_request_is_refused_and_disconnected(run
     ((reader, writer),) = await connections_with(running, 1, data + b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
     async with asyncio.timeout(PATIENCE):
         answer = await reader.read()
-    assert answer.startswith(b"HTTP/1.1 4"), answer
-    assert answer.count(b"Content-Length: ") == 1, "the request behind the refused one was answered too"
+    assert answer.split()[1].startswith(b"4"), answer
+    assert answer.count(b"\r\nDate: ") == 1, "the request behind the refused one was answered too"
     assert running.decider.decisions.total() == 0
     writer.close()
 
@@ -117,26 +118,4 @@ async def test_http_2_is_not_offered(running):
     context.set_alpn_protocols(["h2", "http/1.1"])
     _, writer = await running.connect()
     assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
-    writer.close()
-
-
-async def test_a_peer_that_does_not_read_is_disconnected(running):
-    data = b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"
-    running.metrics.checks = {"stock": lambda: "x" * 12_000_000}
-    _, writer = await running.connect()
-    writer.write(data)
-    await until(lambda: phases(running)["CLOSED"] == 1)
-    (connection,) = running.app._listener.connections
-    connection.sweep(asyncio.get_running_loop().time() + running.app._listener.limits.flush + 1)
-    await until(lambda: not running.app._listener.connections)
-    writer.close()
-
-
-async def test_expect_100_continue_is_answered(running):
-    head = HEAD.replace(b"99\r\n", str(len(REVIEW)).encode() + b"\r\nExpect: 100-continue\r\n")
-    ((reader, writer),) = await connections_with(running, 1, head)
-    assert (await reader.readline()).startswith(b"HTTP/1.1 100")
-    writer.write(REVIEW)
-    await reader.readline()
-    assert (await reader.readline()).startswith(b"HTTP/1.1 200")
     writer.close()

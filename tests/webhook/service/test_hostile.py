@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import json
-import time
 from contextlib import asynccontextmanager
 from io import BytesIO
 from time import thread_time
@@ -11,6 +10,7 @@ from time import thread_time
 import aiohttp
 import pytest
 
+from runtime.http import Limits
 from tests.webhook.admission.reviews import gpu_pod, review
 from tests.webhook.hostile import CORPUS, REVIEWS
 from tests.webhook.service.processes import running, trusting_context
@@ -36,7 +36,7 @@ class LoopTimes(list):
         self.append([])
 
     def peak(self):
-        return min(max(times) for times in self)
+        return min(max(times, default=0.0) for times in self)
 
 
 def measure_loop_times(app, monkeypatch):
@@ -53,7 +53,7 @@ def measure_loop_times(app, monkeypatch):
 
         return do
 
-    monkeypatch.setattr(app, "_review", timed(app._review))
+    monkeypatch.setattr(app, "_decide_now", timed(app._decide_now))
     monkeypatch.setattr("webhook.service.app.answer_timeout", timed(answer_timeout))
     return loop_times
 
@@ -99,7 +99,7 @@ async def test_a_hostile_review_is_answered_without_delaying_other_reviews(clust
             for _ in range(3):
                 loop_times.start_round()
                 status, text = await post(session, f"{url}/{path}", body)
-                assert status in (200, 400), text
+                assert status in ((413,) if len(body) > Limits().body else (200, 400)), text
                 assert status != 200 or json.loads(text)["response"]["uid"] == "hostile"
         assert loop_times.peak() <= MAX_CPU_SECONDS
 
@@ -117,26 +117,8 @@ async def test_many_hostile_reviews_delay_no_honest_review(cluster, monkeypatch)
             for _ in range(2):
                 loop_times.start_round()
                 answers = await asyncio.gather(*(post(session, f"{url}/{path}", body) for path, body in bodies))
-                assert {status for status, _ in answers} <= {200, 400, 408, 503}
+                assert {status for status, _ in answers} <= {200, 400, 413, 503}
         assert loop_times.peak() <= MAX_CPU_SECONDS
-
-
-async def test_a_review_undecided_by_workers_is_allowed_with_a_warning(cluster):
-    path, make = REVIEWS["3 MiB of labels"]  # large: a worker decides
-    async with (
-        running(cluster) as process,
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=await trusting_context(cluster))) as session,
-    ):
-        app = process.service.app
-        app._limits = app._limits._replace(worker_seconds=0.3)
-        app._decider.decide = lambda *_: time.sleep(30)
-        status, text = await post(session, f"https://{process.address}/{path}", make())
-        answer = json.loads(text)["response"]
-        assert (status, answer["allowed"], "patch" in answer) == (200, True, False)
-        assert "left this pod as it is" in answer["warnings"][0]
-        count = process.service.metrics.registry.get_sample_value
-        assert count("drawbridge_reviews_total", {"path": "/mutate", "mode": "enforce", "outcome": "undecided"}) == 1
-        assert count("drawbridge_workers_killed") == 1
 
 
 async def test_a_pod_is_translated_even_if_its_verdict_times_out(cluster):
@@ -146,16 +128,12 @@ async def test_a_pod_is_translated_even_if_its_verdict_times_out(cluster):
         running(cluster) as process,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=await trusting_context(cluster))) as session,
     ):
-        app = process.service.app
-        app._limits = app._limits._replace(
-            worker_seconds=0.0
-        )  # a worker has no time, and the loop has none for the verdict
 
-        def late(_path, body, state, _patience):
+        def late(_path, body, state, _cpu_seconds):
             polls = iter([False])  # the first check comes while keys are translated
             return reviewing.decide_review("mutate", body, state, is_out_of_time=lambda: next(polls, True))
 
-        app._decider.decide = late
+        process.service.app._decider.decide = late
         status, text = await post(session, f"https://{process.address}/mutate", gpu_review)
         answer = json.loads(text)["response"]
         assert (status, answer["allowed"], "patch" in answer) == (200, True, True)

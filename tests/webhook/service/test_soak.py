@@ -1,10 +1,8 @@
 """A short run of `make soak`, and the checks of its samples."""
 
-from time import thread_time
-
 import pytest
 
-from bench.webhook import admission, pieces
+from bench.webhook import admission
 from bench.webhook.soak import NO_HONEST_REVIEWS, DelayFigures, Sample, SoakResult, soak, why_lost
 
 
@@ -19,7 +17,7 @@ async def test_a_webhook_under_hostile_reviews_loses_nothing_and_stays_small():
     assert not result.honest_results.lost
     assert result.honest_results.cpu_time.longest < 1_000
     assert result.answers[200] > 5
-    assert set(result.answers) <= {200, 400, 408, 503}
+    assert set(result.answers) <= {200, 400, 413, 503}
     assert max(sample.memory for sample in result.samples) < 512
     assert max(sample.descriptors for sample in result.samples) < 64
 
@@ -68,29 +66,3 @@ def test_held_and_lost_honest_reviews_are_reported():
 )
 def test_only_a_lost_honest_review_is_explained(status, text, explanation):
     assert why_lost(status, text) == explanation
-
-
-def test_the_recorder_lists_the_pieces_of_work_in_an_interval(tmp_path):
-    class Work:
-        def outer(self, seconds):
-            self.inner(seconds)
-
-        def inner(self, seconds):
-            until = thread_time() + seconds
-            while thread_time() < until:
-                pass
-
-    with (tmp_path / "pieces").open("w", buffering=1) as file:
-        recorder = pieces.Recorder(file)
-        recorder.time_calls(Work, "outer", lambda _, seconds: f"outer {seconds}")
-        recorder.time_calls(Work, "inner", lambda *_: "inner")
-        Work().outer(0.0)
-        Work().outer(2 * pieces.MIN_SECONDS)
-        file.write('["half')
-    inner, outer = pieces.read(tmp_path / "pieces")
-    assert (inner.what, inner.depth, outer.what, outer.depth) == ("inner", 1, "outer 0.002", 0)
-    assert outer.seconds >= inner.seconds >= pieces.MIN_SECONDS
-    lines = list(pieces.between([inner, outer], outer.started, outer.ended))
-    assert [line.split(" ms ")[1] for line in lines] == ["outer 0.002", "inner"]
-    assert not list(pieces.between([inner, outer], outer.ended, outer.ended + 1))
-    assert not list(pieces.between([inner, outer], 0.0, outer.started))
