@@ -116,7 +116,7 @@ def test_the_webhook_refuses_only_claims_that_combine_conflicting_modes(control_
     def is_refused(first, second):
         """Return whether the webhook refuses the claim. The rest of its message depends on the number of nodes, also of other tests."""
         message = refusal(first, second)
-        return "(Forbidden)" in message and "even with all devices free" in message
+        return "(Forbidden)" in message and "[R02" in message
 
     def knows_all():
         """Return whether the webhook knows all objects: while it knows only some, it refuses other claims."""

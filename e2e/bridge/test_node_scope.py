@@ -87,7 +87,7 @@ def test_the_webhook_refuses_claims_that_a_node_rule_never_allows(control_plane,
     def refuses_only_both():
         """Return whether a claim for both kinds is refused, and claims for one kind are not, as they would be for an unknown pool."""
         message = refusal("sealed", "open")
-        both_refused = "(Forbidden)" in message and "even with all devices free" in message
+        both_refused = "(Forbidden)" in message and "[R02" in message
         return both_refused and refusal("sealed", "sealed") == "" and refusal("open", "open") == ""
 
     control_plane.until("the webhook refuses only claims for both kinds", refuses_only_both, 60)

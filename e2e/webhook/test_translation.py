@@ -131,7 +131,7 @@ def test_a_refusal_names_container_key_value_and_remedy(control_plane, fleet_nod
 def test_an_impossible_pod_is_refused_with_the_nearest_fit(control_plane, fleet_node, gated):
     with pytest.raises(ApiError) as caught:
         control_plane.create(pod("p", gated, container(**limits(**{"nvidia.com/gpu": 16}))))
-    assert "even with all devices free" in caught.value.message
+    assert "[R02" in caught.value.message
     assert "the largest node has 8" in caught.value.message
     claim = {
         "apiVersion": "resource.k8s.io/v1",

@@ -1,6 +1,7 @@
 """A malformed object in a valid fleet causes no exception in `drawbridge explain`."""
 
 import copy
+import random
 
 import pytest
 
@@ -16,6 +17,7 @@ from rendering.output import printable
 from tests.cli.explain.scenes import claim, dump, fleet, full_fleet, held_claim, in_phase, pod
 from tests.cli.running import run
 from tests.cluster.hostile import ODD_VALUES, odd_objects
+from tests.limits import draws
 from webhook.state import Configuration, Features
 
 CONFIGURATION, FEATURES = Configuration(), Features(minor=37)
@@ -41,13 +43,12 @@ def explain_everything(objects):
 
 def test_malformed_objects_are_skipped_or_reported():
     valid_objects = [*full_fleet("c3"), claim("c"), pod("w", "c")]
-    malformed_objects = list(odd_objects())
-    assert len(malformed_objects) > 100
+    malformed_objects = random.Random(0).sample(list(odd_objects()), 8 * draws(16))
     scenes_with_unread_objects = 0
     for obj in malformed_objects:
         scene = explain_everything([*valid_objects, obj])
         scenes_with_unread_objects += bool(scene.unread)
-    assert scenes_with_unread_objects > 20
+    assert scenes_with_unread_objects
 
 
 def member_paths(value, path=()):
