@@ -76,7 +76,8 @@ def lines_on_terminal(columns, commands=COMMANDS, **variables):
     return b"".join(parts).decode().replace("\r\n", "\n").splitlines()
 
 
-def test_no_breakable_line_is_wider_than_the_terminal(columns=40):
+def test_no_breakable_line_is_wider_than_the_terminal():
+    columns = 40
     lines = [COLOUR.sub("", line) for line in lines_on_terminal(columns)]
     assert len(lines) > 400
     never_wrapped = re.compile(r"  (-|drawbridge ).*")  # a help wraps neither its options nor its examples
