@@ -11,8 +11,6 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from analysis.schemas.schema import NAMES, text_of
 from docs import keys, kinds, metrics, sessions, settings
 from docs.layout import lay_out
@@ -58,7 +56,7 @@ def generated() -> Mapping[str, Callable[[], str]]:
         "docs/bridge.md": bridge,
         "docs/configuration.md": configuration,
         "docs/commands.md": commands,
-        "docs/findings.md": lambda: lay_out(output_of("explain", "all", "-o", "markdown"), finding_lines),
+        "docs/findings.md": findings,
         "docs/limits.md": limits,
         "docs/operating.md": operating,
         "docs/translation.md": lambda: lay_out(
@@ -183,26 +181,24 @@ def commands() -> str:
     return lay_out(sessions.with_outputs(page))
 
 
-def finding_lines(_: list[str], row: list[str]) -> list[str]:
-    """Return the lines of a finding: code, severity and title; for a refusal of the webhook also the remedy.
+def findings() -> str:
+    """Return the page of all codes: code, severity and title; for a refusal of the webhook also the remedy.
 
     A user who sees a refusal in `kubectl` may not have `drawbridge explain`.
     """
-    code, severity, meaning, remedy, without = row
-    title_line = f"- **{code}** ({severity}): {meaning}"
-    return [title_line, f"  - {remedy}", f"  - without drawbridge: {without}"] if code.startswith("R") else [title_line]
+    from dra.codes import CODES
+    from rendering.formats import report_of_codes
 
-
-def output_of(*arguments: str) -> str:
-    """Run a `drawbridge` command, and return its standard output."""
-    from click.testing import CliRunner
-
-    from cli.main import main
-
-    result = CliRunner().invoke(main, arguments)
-    if result.exit_code:
-        raise click.ClickException(f"drawbridge {' '.join(arguments)} ended with {result.exit_code}: {result.output}")
-    return result.stdout
+    about, *chapters = report_of_codes(CODES).parts
+    lines = ["# Findings", "", about.text]
+    for chapter in chapters:
+        lines += ["", f"## {chapter.title}", ""]
+        for name, *_ in chapter.rows:
+            code = CODES[name]
+            lines.append(f"- **{name}** ({code.severity.value}): {code.title}")
+            if name.startswith("R"):
+                lines += [f"  - {code.remedy}", f"  - without drawbridge: {code.without}"]
+    return lay_out("\n".join(lines))
 
 
 def wrapped_pages() -> Mapping[str, Callable[[], str]]:
