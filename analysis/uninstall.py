@@ -224,7 +224,7 @@ async def execute(cluster: Cluster, step: RemovalStep) -> bool:
     """Execute one step; return False if the object was already gone."""
     try:
         if step.patch is None:
-            await cluster.delete(step.kind, step.name, step.namespace or None, uid=step.uid, propagation="Background")
+            await cluster.delete(step.kind, step.name, step.namespace or None, uid=step.uid)
         else:
             subresource = "status" if isinstance(step.patch, Operations) else ""
             await cluster.patch(step.kind, step.name, step.patch, subresource=subresource)

@@ -35,11 +35,10 @@ class Operations(msgspec.Struct, frozen=True, tag="json"):
 
 
 class Apply(msgspec.Struct, frozen=True, tag="apply"):
-    """Server-side apply: the fields this manager wants, and only those."""
+    """Server-side apply: the fields this manager wants, and only those. Other managers lose the fields that it changes."""
 
     body: dict[str, Json]
     manager: str
-    force: bool = False
 
 
 Patch = Merge | Operations | Apply

@@ -7,7 +7,7 @@ because an object decoded here has lost the fields that we do not know (docs/arc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from cluster.server import ServerInfo
 
 T = TypeVar("T")
-Propagation = Literal["", "Background", "Foreground", "Orphan"]
 ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 
 
@@ -127,11 +126,10 @@ class Cluster(Reader, Protocol):
         *,
         uid: str = "",
         resource_version: str = "",
-        propagation: Propagation = "",
         grace: int | None = None,
         dry_run: bool = False,
     ) -> None:
-        """Delete an object, if it still has this uid and version. Finalizers may keep it for a while."""
+        """Delete an object, if it still has this uid and version, and then its dependents. Finalizers may keep it for a while."""
         ...
 
     async def bind(self, name: str, namespace: str, node: str, *, uid: str = "", dry_run: bool = False) -> None:

@@ -115,7 +115,7 @@ class PodsListener:
                 if resource.namespaced:
                     namespace = metadata.get("namespace") or "default"
                     await self._playground.ensure_namespace(namespace)
-                patch = Apply(obj, MANAGER, force=True)
+                patch = Apply(obj, MANAGER)
                 await self._playground.cluster.patch(resource.raw, name, patch, namespace)
             outcomes = [await end_of(self._playground, pod, self._patience) for pod in pods]
         except ApiError as error:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from cluster.embedded.registry import Identity, Validator
     from cluster.embedded.store import StoredObject, Writes
     from cluster.patch import Patch
-    from cluster.protocol import Propagation
     from cluster.resources import Key
 
 
@@ -59,11 +58,8 @@ class ApiServer:
         new = registry.prepare_for_create(resource, obj, namespace, self._identity)
         new = strategies.prepare(kind, new, None, self._identity.now())
         key = object_namespace, name = resources.key(new)
-        if resource.namespaced:
-            record = self.store.get(NAMESPACES.id, ("", object_namespace))
-            if record is None:
-                raise NotFound(f'namespaces "{object_namespace}" not found')
-            registry.check_new_namespace(record.plain(), resource, name)
+        if resource.namespaced and self.store.get(NAMESPACES.id, ("", object_namespace)) is None:
+            raise NotFound(f'namespaces "{object_namespace}" not found')
         if self.store.get(kind, key) is not None:
             raise AlreadyExists(f'{kind} "{name}" already exists')
         self._validate(resource, new, None, "")
@@ -119,22 +115,13 @@ class ApiServer:
         *,
         uid: str,
         resource_version: str,
-        propagation: Propagation,
         dry_run: bool,
     ) -> None:
         """Delete an object and its dependents, or mark it for deletion if it has finalizers."""
         key = _key(resource, name, namespace)
         record = self.get(resource, name, namespace)
         _check_preconditions(resource, record, uid, resource_version)
-        if dry_run:
-            return
-        if resource.id == NAMESPACES.id:
-            self._deletions.delete_namespace(key)
-        elif propagation == "Foreground":
-            self._deletions.delete_foreground(resource, key)
-        else:
-            if propagation == "Orphan":
-                self._deletions.orphan(record.meta.uid)
+        if not dry_run:
             self._deletions.delete(resource, key)
 
     def bind(self, name: str, namespace: str, node: str, *, uid: str, dry_run: bool) -> None:

@@ -1,10 +1,10 @@
 """Server-side apply, as far as one process with a few field managers needs it.
 
 As in structured-merge-diff: each manager owns the fields it applied last; a field that it no longer applies and that no other
-manager owns is removed; a field that another manager applied with another value is a Conflict unless forced. Known lists are
+manager owns is removed; a field that it applies with another value is taken over from other managers. Known lists are
 maps by their key (containers by name, reservedFor by uid); every other list is one value. Ownership is kept in
 `metadata.managedFields` in the server's own notation, for managers that apply. One thing differs from a real server:
-plain updates own nothing here, so an apply never conflicts with them.
+plain updates own nothing here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cluster.errors import BadRequest, Conflict
+from cluster.errors import BadRequest
 from cluster.patch import equal_json
 from dra.raw import members
 
@@ -71,18 +71,6 @@ def server_side_apply(old: Raw, patch: Apply, subresource: str, *, now: str) -> 
             others.append(managed)
     leaves = dict(_leaves(_ownable(patch.body)))
     result: Json = _overlay(old, patch.body, "")
-    changes = set(_changes(_ownable(old), _ownable(result)))
-    contested = [
-        (path, str(other.get("manager")))
-        for other in others
-        for path in _paths(other.get("fieldsV1") or {})
-        if path in changes
-    ]
-    if contested and not patch.force:
-        lines = [
-            f'conflict with "{manager}": {"".join(f".{step[2:]}" for step in path)}' for path, manager in contested
-        ]
-        raise Conflict(f"Apply failed with {len(lines)} conflict{'s' * (len(lines) > 1)}: {'; '.join(lines)}")
     remaining_paths = set(leaves)
     for other in others:
         remaining_paths.update(_paths(other.get("fieldsV1") or {}))
@@ -101,12 +89,11 @@ def server_side_apply(old: Raw, patch: Apply, subresource: str, *, now: str) -> 
         "fieldsV1": fields,
     }
     entry |= {"subresource": subresource} if subresource else {}
-    taken_over = {path for path, _ in contested}
+    before = dict(_leaves(_ownable(old)))
+    taken_over = {path for path, value in leaves.items() if path not in before or not equal_json(before[path], value)}
     managers: list[Raw] = []
     for other in others:
-        fields_left = other["fieldsV1"]
-        if taken_over:
-            fields_left = _tree(path for path in _paths(fields_left) if path not in taken_over)
+        fields_left = _tree(path for path in _paths(other["fieldsV1"]) if path not in taken_over)
         if fields_left:
             managers.append({**other, "fieldsV1": fields_left})
     managers.append(entry)
@@ -195,29 +182,6 @@ def _paths(tree: Raw, path: Path = ()) -> Iterator[Path]:
             yield from _paths(inner, (*path, step))
         else:
             yield (*path, step)
-
-
-def _changes(old: Json, new: Json, path: Path = ()) -> Iterator[Path]:
-    """Yield the fields that an apply adds or changes. For a field that is missing or empty in `old`, also yield each of its parts."""
-    name = path[-1][2:] if path else ""
-    both_maps = isinstance(old, dict) and isinstance(new, dict)
-    if not path or (both_maps and old and name not in _OPAQUE):
-        before = old or {}
-        for member, value in new.items():
-            below = (*path, f"f:{member}")
-            yield from _changes(before.get(member), value, below)
-    elif isinstance(new, list) and old and _is_keyed(name, new):
-        for step, item in _items(name, new):
-            index = _position(old, step)
-            before = old[index] if index >= 0 else None
-            yield from _changes(before, item, (*path, step))
-    elif old in (None, {}, []):
-        yield path
-        for leaf, _ in _leaves(new, path):
-            if leaf != path:
-                yield leaf
-    elif not equal_json(old, new):
-        yield path
 
 
 def _position(value: list[Json], step: str) -> int:

@@ -20,7 +20,6 @@ import msgspec
 
 from cluster import resources
 from cluster.embedded.apiserver import ApiServer
-from cluster.embedded.journal import REMOVED, Journal, JournalCommit, JournalEntry
 from cluster.embedded.label_selectors import ReaderView, selector
 from cluster.embedded.registry import Identity
 from cluster.embedded.store import WINDOW, Store, Writes
@@ -36,10 +35,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
     from os import PathLike
 
+    from cluster.embedded.object_file import ObjectFile
     from cluster.embedded.registry import Validator
     from cluster.embedded.store import StoredChange, StoredObject
     from cluster.patch import Patch
-    from cluster.protocol import Change, Propagation
+    from cluster.protocol import Change
     from cluster.resources import Key, Raw, Resource
 
 T = TypeVar("T")
@@ -111,22 +111,18 @@ class Embedded:
         validators: Mapping[str, Validator] | None = None,
         identity: Identity | None = None,
         window: int = WINDOW,
-        journal: Journal | None = None,
+        file: ObjectFile | None = None,
     ) -> None:
         self._store = Store(window=window)
         self._writes = Writes(self._store, self._on_commit)
         self._api = ApiServer(self._writes, identity or _REAL, VALIDATORS if validators is None else validators)
         self._changed = asyncio.Event()
         self._turned = 0.0
-        self._journal = journal
-        for commit in journal.commits if journal is not None else ():
-            for change in commit.changes:
-                data = bytes(change.object)
-                self._store.restore(
-                    change.resource, (change.namespace, change.name), data if data != REMOVED else None, commit.version
-                )
-            self._store.version = max(self._store.version, commit.version)
-        if journal is not None:
+        self._file = file
+        if file is not None:
+            for resource, key, version, data in file.objects():
+                self._store.put(resource, key, data, version)
+            self._store.version = max(self._store.version, file.version())
             self._store.forget()
         if not self._store.resources():
             self.load({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in _NAMESPACES)
@@ -139,15 +135,15 @@ class Embedded:
         return cluster
 
     @classmethod
-    def open(
-        cls, path: str | PathLike[str], *, validators: Mapping[str, Validator] | None = None, durable: bool = False
-    ) -> Embedded:
+    def open(cls, path: str | PathLike[str], *, validators: Mapping[str, Validator] | None = None) -> Embedded:
         """Return a store that is kept in a file, so that its objects survive the end of this process."""
-        journal = Journal(path, durable=durable)
+        from cluster.embedded.object_file import ObjectFile
+
+        file = ObjectFile(path)
         try:
-            return cls(validators=validators, journal=journal)
+            return cls(validators=validators, file=file)
         except BaseException:
-            journal.close()
+            file.close()
             raise
 
     def load(self, objects: Iterable[Raw]) -> None:
@@ -279,7 +275,6 @@ class Embedded:
         *,
         uid: str = "",
         resource_version: str = "",
-        propagation: Propagation = "",
         grace: int | None = None,
         dry_run: bool = False,
     ) -> None:
@@ -287,15 +282,7 @@ class Embedded:
         del grace
         await self._turn()
         with self._together():
-            self._api.delete(
-                resource,
-                name,
-                namespace,
-                uid=uid,
-                resource_version=resource_version,
-                propagation=propagation,
-                dry_run=dry_run,
-            )
+            self._api.delete(resource, name, namespace, uid=uid, resource_version=resource_version, dry_run=dry_run)
 
     async def bind(self, name: str, namespace: str, node: str, *, uid: str = "", dry_run: bool = False) -> None:
         await self._turn()
@@ -308,8 +295,8 @@ class Embedded:
         return ServerInfo(VERSION, MINOR, served, dict.fromkeys(GATES, True))
 
     async def close(self) -> None:
-        if self._journal is not None:
-            self._journal.close()
+        if self._file is not None:
+            self._file.close()
 
     async def _turn(self) -> None:
         """Let other tasks of the event loop run at least every TURN seconds, because no call here waits for anything."""
@@ -324,23 +311,15 @@ class Embedded:
             yield
 
     def _on_commit(self, entries: Sequence[tuple[str, StoredChange]]) -> None:
-        """Append a write to the journal, then wake the watchers, which run afterwards because nothing here awaits."""
-        if self._journal is not None:
+        """Write to the file, then wake the watchers, which run afterwards because nothing here awaits."""
+        if self._file is not None:
             changes = (
-                _describe_write(resource_id, entry.key, None if entry.type == DELETED else entry.record.data)
-                for resource_id, entry in entries
+                (resource, entry.key, entry.version, None if entry.type == DELETED else entry.record.data)
+                for resource, entry in entries
             )
-            self._journal.append(JournalCommit(entries[-1][1].version, tuple(changes)))
-            self._journal.tidy(self._content)
+            self._file.write(entries[-1][1].version, changes)
         self._changed.set()
         self._changed = asyncio.Event()
-
-    def _content(self) -> Iterator[JournalCommit]:
-        """Yield the present objects as commits at their versions, then the latest version."""
-        for resource in self._store.resources():
-            for record in self._store.records(resource):
-                yield JournalCommit(record.version, (_describe_write(resource, _key(record), record.data),))
-        yield JournalCommit(self._store.version, ())
 
     async def _events(
         self, view: ReaderView[T], version: int, present: Sequence[StoredObject], *, initial: bool, seconds: float
@@ -367,10 +346,6 @@ class Embedded:
                 except TimeoutError:
                     yield Bookmark(str(version))
                     return
-
-
-def _describe_write(resource: str, key: Key, data: bytes | None) -> JournalEntry:
-    return JournalEntry(resource, *key, msgspec.Raw(REMOVED if data is None else data))
 
 
 def _key(record: StoredObject) -> Key:

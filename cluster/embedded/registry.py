@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cluster.embedded.rest_strategies import fill_in_defaults
-from cluster.errors import BadRequest, Conflict, Forbidden, Invalid, StatusCause
+from cluster.errors import BadRequest, Conflict, Invalid, StatusCause
 from cluster.patch import equal_json
 from cluster.resources import BY_ID
 from dra import names, wire
@@ -175,17 +175,6 @@ def _replace_member(target: Raw, source: Raw, name: str) -> None:
     target.pop(name, None)
     if name in source:
         target[name] = source[name]
-
-
-def check_new_namespace(namespace: Raw, resource: Resource[Any], name: str) -> None:
-    if namespace["metadata"].get("deletionTimestamp"):
-        where = namespace["metadata"]["name"]
-        cause = StatusCause("metadata.namespace", f"namespace {where} is being terminated", "NamespaceTerminating")
-        raise Forbidden(
-            f'{resource.id} "{name}" is forbidden: unable to create new content in namespace {where} '
-            "because it is being terminated",
-            causes=(cause,),
-        )
 
 
 def _content(obj: Raw) -> Raw:

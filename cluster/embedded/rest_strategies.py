@@ -1,5 +1,5 @@
-"""The rules of single resources before they are stored: defaults (pkg/apis/*/v1/defaults.go), fields set by the server, immutable
-fields of core kinds, and fields that need a permission (pkg/registry/<group>/<resource>/strategy.go).
+"""The rules of single resources before they are stored: defaults (pkg/apis/*/v1/defaults.go), fields set by the server, and fields
+that need a permission (pkg/registry/<group>/<resource>/strategy.go).
 
 Objects are plain JSON. The rules for every resource are in `cluster.embedded.registry`; the validation of resource.k8s.io, with its
 immutable fields, is in `dra.validation`.
@@ -7,7 +7,6 @@ immutable fields, is in `dra.validation`.
 
 from __future__ import annotations
 
-from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
 from cluster.errors import StatusCause
@@ -26,12 +25,6 @@ SLICES = "resourceslices.resource.k8s.io"
 TAINT_RULES = "devicetaintrules.resource.k8s.io"
 ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
 _RESULTS = "/status/allocation/devices/results"
-_POD_MUTABLE = ("activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates")
-_POD_FROZEN = (
-    "Forbidden: pod updates may not change fields other than `spec.containers[*].image`, "
-    "`spec.initContainers[*].image`, `spec.activeDeadlineSeconds`, `spec.tolerations` (only additions to existing "
-    "tolerations), `spec.terminationGracePeriodSeconds`"
-)
 _NO_ADMIN = f"Forbidden: admin access to devices requires the `{ADMIN_ACCESS}: true` label on the containing namespace"
 
 
@@ -42,16 +35,6 @@ def prepare(resource: str, new: Raw, old: Raw | None, now: str) -> Raw:
 
 
 def check(resource: str, new: Raw, old: Raw | None, namespace_labels: Mapping[str, str]) -> Iterator[StatusCause]:
-    # Only a binding sets a pod's node, and `ApiServer.bind` does not call this check.
-    if old is not None and resource == "pods" and not equal_json(_frozen_pod(old), _frozen_pod(new)):
-        yield StatusCause("spec", _POD_FROZEN)
-    if (
-        old is not None
-        and resource == "secrets"
-        and old.get("immutable")
-        and not equal_json(old.get("data"), new.get("data"))
-    ):
-        yield StatusCause("data", "Forbidden: field is immutable when `immutable` is set")
     if resource not in (CLAIMS, TEMPLATES) or namespace_labels.get(ADMIN_ACCESS) == "true":
         return
     # Admin access, requested or allocated, needs a namespace with the label for it.
@@ -106,13 +89,6 @@ def _ids(devices: Json) -> set[tuple[str, ...]]:
 
 
 _PREPARE: Mapping[str, Callable[[Raw, Raw | None, str], Raw]] = {CLAIMS: _claim, SLICES: _slice, TAINT_RULES: _rule}
-
-
-def _frozen_pod(pod: Raw) -> Raw:
-    spec: Raw = {name: value for name, value in (pod.get("spec") or {}).items() if name not in _POD_MUTABLE}
-    for kind in ("containers", "initContainers"):
-        spec = _rewritten(spec, f"{kind}*", lambda container: {**container, "image": ""})
-    return spec
 
 
 def _rewritten(value: Raw, path: str, change: Callable[[Raw], Raw]) -> Raw:
@@ -174,25 +150,11 @@ def _namespace(obj: Raw) -> Raw:
     return {**obj, "metadata": {**meta, "labels": labels}}
 
 
-def _config_map(obj: Raw) -> Raw:
-    return {name: value for name, value in obj.items() if name not in ("data", "binaryData") or value}
-
-
-def _secret(obj: Raw) -> Raw:
-    obj = {"type": "Opaque", **obj}
-    plain: Raw = obj.pop("stringData", None) or {}
-    if not plain:
-        return obj
-    encoded = {name: b64encode(value.encode()).decode() for name, value in plain.items()}
-    return {**obj, "data": {**(obj.get("data") or {}), **encoded}}
-
-
 _DEFAULTS: Mapping[str, Callable[[Raw], Raw]] = {
     CLAIMS: lambda obj: _default_requests({"spec": {}, **obj}, "spec"),
     TEMPLATES: _template,
     "pods": _pod,
-    "configmaps": _config_map,
     "namespaces": _namespace,
-    "secrets": _secret,
+    "secrets": lambda obj: {"type": "Opaque", **obj},
 }
 _FIRST_STATUS: Mapping[str, Raw] = {CLAIMS: {}, "pods": {"phase": "Pending"}, "namespaces": {"phase": "Active"}}

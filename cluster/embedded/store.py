@@ -138,7 +138,7 @@ class Store:
         return table.history[start : start + limit]
 
     def put(self, resource: str, key: Key, data: bytes, version: int) -> StoredChange:
-        """Store an object at `version`, which must be the next one."""
+        """Store an object at `version`, which must be later than all versions of the store."""
         table = self._table(resource)
         previous = table.records.get(key)
         record = StoredObject(version, data)
@@ -178,14 +178,6 @@ class Store:
             table.records[entry.key] = entry.previous
             self._own(resource, entry.key, entry.previous)
         self.version = entry.version - 1
-
-    def restore(self, resource: str, key: Key, data: bytes | None, version: int) -> None:
-        """Replay a journal entry: set or remove an object, without history."""
-        if data is not None:
-            self.put(resource, key, data, version)
-        elif self.get(resource, key) is not None:
-            self.remove(resource, key, b"{}", version)
-        self.version = max(self.version, version)
 
     def forget(self) -> None:
         """Drop all history, as a restarted server does."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from cluster.kubernetes.connection import Query
     from cluster.patch import Patch
-    from cluster.protocol import Bookmark, Change, ListPage, Propagation, Unreadable
+    from cluster.protocol import Bookmark, Change, ListPage, Unreadable
     from cluster.resources import Raw, Resource
 
 T = TypeVar("T")
@@ -194,7 +194,7 @@ class Kubernetes:
             case Operations():
                 request = Call("PATCH", path, query, [*patch.operations], "application/json-patch+json")
             case Apply():
-                query += _query(fieldManager=patch.manager, force="true" if patch.force else "false")
+                query += _query(fieldManager=patch.manager, force="true")
                 # The body of an apply must repeat apiVersion, kind and name.
                 body = resource.plain(patch.body) | {"metadata": {"name": name} | (patch.body.get("metadata") or {})}
                 request = Call("PATCH", path, query, body, "application/apply-patch+yaml")
@@ -235,15 +235,14 @@ class Kubernetes:
         *,
         uid: str = "",
         resource_version: str = "",
-        propagation: Propagation = "",
         grace: int | None = None,
         dry_run: bool = False,
     ) -> None:
-        body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        # By default, the API server does not delete the pods of a Job with the Job.
+        body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         preconditions = {"uid": uid} if uid else {}
         preconditions |= {"resourceVersion": resource_version} if resource_version else {}
         body |= {"preconditions": preconditions} if preconditions else {}
-        body |= {"propagationPolicy": propagation} if propagation else {}
         body |= {"gracePeriodSeconds": grace} if grace is not None else {}
         body |= {"dryRun": ["All"]} if dry_run else {}
         await self._call("DELETE", _path(resource, namespace, name), body=body)

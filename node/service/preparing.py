@@ -219,7 +219,7 @@ class Preparing:
             "metadata": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
             "status": {"devices": devices},
         }
-        patch = Apply(body, manager=self._machine.driver, force=True)
+        patch = Apply(body, manager=self._machine.driver)
         try:
             async with asyncio.timeout(API_TIMEOUT):
                 await self._cluster.patch(

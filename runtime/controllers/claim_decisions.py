@@ -108,7 +108,7 @@ def _statuses(pod: Pod, names: dict[str, str | None]) -> Apply:
     entries = [{"name": entry} | ({"resourceClaimName": name} if name else {}) for entry, name in names.items()]
     metadata = {"name": pod.metadata.name, "namespace": pod.metadata.namespace, "uid": pod.metadata.uid}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"resourceClaimStatuses": entries}}
-    return Apply(body, MANAGER, force=True)
+    return Apply(body, MANAGER)
 
 
 def _write_status(claim: ResourceClaim, status: Raw) -> Write:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.embedded.apply import server_side_apply
-from cluster.errors import ApiError, BadRequest, Conflict, Invalid
+from cluster.errors import ApiError, BadRequest, Invalid
 from cluster.patch import Apply, apply_json_patch, apply_merge_patch, equal_json
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab/~0", max_size=3)
@@ -80,8 +80,8 @@ def test_json_values_are_compared_by_json_rules(left, right, are_equal):
     assert equal_json(left, right) is are_equal
 
 
-def apply(document, body, manager="me", *, force=False):
-    return server_side_apply(document, Apply(body, manager, force), "", now="2026-01-01T00:00:00Z")
+def apply(document, body, manager="me"):
+    return server_side_apply(document, Apply(body, manager), "", now="2026-01-01T00:00:00Z")
 
 
 def test_each_manager_owns_its_named_items_of_a_list():
@@ -106,9 +106,7 @@ def test_finalizers_of_all_managers_form_a_set():
 
 def test_a_list_of_plain_values_is_owned_as_one_value():
     document = apply({}, {"spec": {"args": ["a", "b"]}})
-    with pytest.raises(Conflict, match=r'conflict with "me": \.spec\.args'):
-        apply(document, {"spec": {"args": ["b"]}}, "you")
-    assert apply(document, {"spec": {"args": ["b"]}}, "you", force=True)["spec"]["args"] == ["b"]
+    assert apply(document, {"spec": {"args": ["b"]}}, "you")["spec"]["args"] == ["b"]
 
 
 def test_opaque_parameters_are_owned_as_one_value():
@@ -140,10 +138,10 @@ def test_an_apply_without_a_field_manager_is_rejected():
 def test_a_document_has_exactly_the_fields_last_applied(steps):
     document, data_by_manager = {}, {}
     for manager, data in steps:
-        document = apply(document, {"data": data}, manager, force=True)
+        document = apply(document, {"data": data}, manager)
         data_by_manager[manager] = data
         for other_manager in data_by_manager.keys() - {manager}:
-            # A forced apply takes a field away from another manager if it sets another value.
+            # An apply takes a field away from another manager if it sets another value.
             other_data = data_by_manager[other_manager]
             data_by_manager[other_manager] = {
                 name: value for name, value in other_data.items() if data.get(name, value) == value

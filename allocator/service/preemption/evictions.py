@@ -234,7 +234,7 @@ class Evictions:
         }
         self._lead.require_lead()
         try:
-            patch = Apply(body, MANAGER, force=True)
+            patch = Apply(body, MANAGER)
             await self._cluster.patch(PODS, meta.name, patch, meta.namespace, subresource="status")
             self._lead.require_lead()
             await self._cluster.delete(PODS, meta.name, meta.namespace, uid=meta.uid)

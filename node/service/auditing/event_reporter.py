@@ -129,5 +129,5 @@ class Conditioner:
     async def _apply(self, conditions: list[dict[str, Any]]) -> None:
         status: dict[str, Any] = {"conditions": conditions} if conditions else {}
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self._node}, "status": status}
-        apply = Apply(body, COMPONENT, force=True)
+        apply = Apply(body, COMPONENT)
         await self._cluster.patch(NODES, self._node, apply, subresource="status")

@@ -13,7 +13,6 @@ from cluster.resources import (
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
-    SECRETS,
     Resource,
 )
 from dra.objects.claim import ResourceClaim
@@ -74,13 +73,6 @@ async def test_limits_become_requests_where_none_are_given(cluster, namespace):
         lambda: cluster.create(PODS.raw, pod("one", containers=[container]), namespace, dry_run=True)
     )
     assert created["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1", "memory": "1Gi"}
-
-
-async def test_text_of_a_secret_is_stored_as_base64(cluster, namespace):
-    body = {"metadata": {"name": "s"}, "stringData": {"a": "b"}}
-    created = await cluster.create(SECRETS, body, namespace)
-    assert created.data == {"a": "Yg=="}
-    assert created.type == "Opaque"
 
 
 async def test_a_namespace_always_has_a_label_with_its_name(cluster, namespace):

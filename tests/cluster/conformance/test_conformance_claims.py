@@ -80,16 +80,6 @@ async def test_the_driver_of_a_slice_cannot_change(cluster):
     await cluster.delete(RESOURCE_SLICES, created.metadata.name)
 
 
-async def test_a_pods_claims_cannot_change_but_its_images_can(cluster, namespace):
-    await eventually(lambda: cluster.create(PODS, pod("one"), namespace))
-    claims = {"op": "add", "path": "/spec/resourceClaims", "value": [{"name": "a", "resourceClaimName": "b"}]}
-    with pytest.raises(Invalid, match="pod updates may not change fields"):
-        await cluster.patch(PODS, "one", Operations((claims,)), namespace)
-    image = {"op": "replace", "path": "/spec/containers/0/image", "value": "other"}
-    patched = await cluster.patch(PODS.raw, "one", Operations((image,)), namespace)
-    assert patched["spec"]["containers"][0]["image"] == "other"
-
-
 async def test_a_pod_can_be_bound_only_once(cluster, namespace):
     created = await eventually(lambda: cluster.create(PODS, pod("one"), namespace))
     with pytest.raises(Conflict):

@@ -1,10 +1,10 @@
-"""Deletion: preconditions, finalizers, owners and namespaces. The embedded store and a real API server give equal answers."""
+"""Deletion: preconditions, finalizers and owners. The embedded store and a real API server give equal answers."""
 
 import pytest
 
 from cluster import Merge
 from cluster.embedded.embedded import Embedded
-from cluster.errors import Conflict, Forbidden, Invalid, NotFound
+from cluster.errors import Conflict, Invalid, NotFound
 from cluster.resources import CONFIG_MAPS, NAMESPACES, PODS, RESOURCE_CLAIMS
 from tests.cluster.conftest import eventually
 from tests.cluster.objects import claim, config_map, owned_by, pod
@@ -26,18 +26,6 @@ async def wait_until_gone(cluster, resource, name, namespace, seconds=PATIENCE):
 
 async def set_finalizers(cluster, name, namespace, finalizers):
     return await cluster.patch(CONFIG_MAPS, name, Merge({"metadata": {"finalizers": finalizers}}), namespace)
-
-
-async def wait_for_garbage_collector(cluster, resource, make_object, namespace):
-    """Wait until the garbage collector knows all existing objects of a kind.
-
-    When an owner is deleted, the collector ignores owned objects that it does not know yet. It learns of the objects of a kind
-    in the order of their creation, so once it has deleted a new object (the witness), it knows all older objects.
-    """
-    owner = await cluster.create(CONFIG_MAPS, config_map("owner-of-witness"), namespace)
-    await cluster.create(resource, make_object("witness", metadata=owned_by(owner)), namespace)
-    await cluster.delete(CONFIG_MAPS, "owner-of-witness", namespace)
-    assert await wait_until_gone(cluster, resource, "witness", namespace)
 
 
 async def test_a_deleted_object_is_gone(cluster, namespace):
@@ -103,31 +91,6 @@ async def test_an_object_outlives_the_first_of_its_two_owners(cluster, namespace
     assert await eventually(only_second_owner_is_left)
 
 
-async def test_orphaned_objects_stay_without_an_owner(cluster, namespace):
-    owner = await cluster.create(CONFIG_MAPS, config_map("owner"), namespace)
-    await cluster.create(RESOURCE_CLAIMS, claim("owned", metadata=owned_by(owner)), namespace)
-    await wait_for_garbage_collector(cluster, RESOURCE_CLAIMS, claim, namespace)
-    await cluster.delete(CONFIG_MAPS, "owner", namespace, propagation="Orphan")
-    assert await wait_until_gone(cluster, CONFIG_MAPS, "owner", namespace)
-    assert (await cluster.get(RESOURCE_CLAIMS, "owned", namespace)).metadata.owner_references == ()
-
-
-async def test_with_foreground_deletion_the_owner_is_deleted_last(cluster, namespace):
-    owner = await cluster.create(CONFIG_MAPS, config_map("owner"), namespace)
-    meta = owned_by(owner, blockOwnerDeletion=True) | {"finalizers": ["example.com/a"]}
-    await cluster.create(CONFIG_MAPS, config_map("owned", metadata=meta), namespace)
-    await wait_for_garbage_collector(cluster, CONFIG_MAPS, config_map, namespace)
-    await cluster.delete(CONFIG_MAPS, "owner", namespace, propagation="Foreground")
-
-    async def owned_object_is_being_deleted():
-        return (await cluster.get(CONFIG_MAPS, "owned", namespace)).metadata.deletion_timestamp
-
-    assert await eventually(owned_object_is_being_deleted)
-    assert (await cluster.get(CONFIG_MAPS, "owner", namespace)).metadata.deletion_timestamp
-    await set_finalizers(cluster, "owned", namespace, None)
-    assert await wait_until_gone(cluster, CONFIG_MAPS, "owner", namespace)
-
-
 async def test_a_deleted_pod_that_never_ran_disappears(cluster, namespace):
     await eventually(lambda: cluster.create(PODS, pod("one"), namespace))
     await cluster.delete(PODS, "one", namespace)
@@ -135,23 +98,8 @@ async def test_a_deleted_pod_that_never_ran_disappears(cluster, namespace):
 
 
 async def test_deleting_a_namespace_deletes_its_content(cluster, namespace):
-    await cluster.create(CONFIG_MAPS, config_map("one", metadata={"finalizers": ["example.com/a"]}), namespace)
+    await cluster.create(CONFIG_MAPS, config_map("one"), namespace)
     await cluster.delete(NAMESPACES, namespace)
-
-    async def namespace_is_terminating():
-        stored_namespace = await cluster.get(NAMESPACES, namespace)
-        return stored_namespace.status.phase == "Terminating" and stored_namespace.metadata.deletion_timestamp
-
-    assert await eventually(namespace_is_terminating)
-    with pytest.raises(Forbidden, match="terminated") as caught:
-        await cluster.create(CONFIG_MAPS, config_map("two"), namespace)
-    assert caught.value.has_cause("NamespaceTerminating")
-
-    async def remove_finalizer():
-        await set_finalizers(cluster, "one", namespace, None)
-        return True
-
-    await eventually(remove_finalizer)
     # After any error, such as a kind that was just removed, the namespace controller retries after 5, 10, 20 and 40 seconds.
     assert await wait_until_gone(cluster, CONFIG_MAPS, "one", namespace, 150.0)
 

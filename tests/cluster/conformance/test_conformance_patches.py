@@ -151,12 +151,10 @@ async def test_apply_keeps_fields_another_manager_also_sets(cluster, namespace):
     assert patched.data == {"a": "1", "b": "2", "c": "3"}
 
 
-async def test_applying_another_managers_field_is_a_conflict_unless_forced(cluster, namespace):
+async def test_applying_another_managers_field_takes_it_over(cluster, namespace):
     await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"a": "1"}), namespace)
-    with pytest.raises(Conflict, match='conflict with "one"'):
-        await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"a": "2"}, "two"), namespace)
-    forced = Apply(apply_of_data({"a": "2"}).body, "two", force=True)
-    assert (await cluster.patch(CONFIG_MAPS, "one", forced, namespace)).data == {"a": "2"}
+    taken_over = await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"a": "2"}, "two"), namespace)
+    assert taken_over.data == {"a": "2"}
     # The first manager lost `a` to the second, so an apply of the first without `a` does not remove `a`.
     assert (await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"x": "1"}), namespace)).data == {"a": "2", "x": "1"}
 

@@ -161,7 +161,7 @@ async def test_a_patch_of_the_status_keeps_another_writers_allocation(cluster, n
         condition = {"type": "Ready", "status": status, "reason": "Prepared", "message": "é", "lastTransitionTime": "2026-01-01T00:00:01Z"}  # fmt: skip
         device_status = device | {"conditions": [condition], "networkData": {"interfaceName": "eth1"}}
         type_and_name = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}}
-        patch = Apply(type_and_name | {"status": {"devices": [device_status]}}, manager=DRIVER, force=True)
+        patch = Apply(type_and_name | {"status": {"devices": [device_status]}}, manager=DRIVER)
         await cluster.patch(RESOURCE_CLAIMS, "c", patch, namespace, subresource="status")
     stored_claim = await read_claim(cluster, namespace)
     assert stored_claim["status"]["devices"] == [device_status]

@@ -48,8 +48,8 @@ json_patch_operations = st.lists(
 CREATE_STEPS = st.tuples(st.just("create"), names, labels, finalizers, labels)
 MERGE_STEPS = st.tuples(st.just("merge"), names, data, st.none() | finalizers, labels)
 JSON_PATCH_STEPS = st.tuples(st.just("json"), names, json_patch_operations)
-DELETE_STEPS = st.tuples(st.just("delete"), names, st.sampled_from(["", "Background"]))
-APPLY_STEPS = st.tuples(st.just("apply"), names, st.sampled_from(["me", "you"]), data, finalizers, st.booleans())
+DELETE_STEPS = st.tuples(st.just("delete"), names)
+APPLY_STEPS = st.tuples(st.just("apply"), names, st.sampled_from(["me", "you"]), data, finalizers)
 node_names = st.sampled_from(["", "node-a", "node-b"])
 users = st.lists(st.sampled_from("pq"), max_size=2, unique=True)
 # Claims are reserved for consumers of this invented kind, not for pods, because a controller of real clusters removes missing pods from
@@ -75,12 +75,12 @@ async def perform(cluster, namespace, step):
             return await cluster.patch(CONFIG_MAPS.raw, name, Merge(body), namespace)
         case ("json", name, operations):
             return await cluster.patch(CONFIG_MAPS.raw, name, Operations(tuple(operations)), namespace)
-        case ("apply", name, manager, data, finalizers, force):
+        case ("apply", name, manager, data, finalizers):
             present_data = {key: value for key, value in data.items() if value is not None}
             body = {"data": present_data} | ({"metadata": {"finalizers": finalizers}} if finalizers else {})
-            return await cluster.patch(CONFIG_MAPS.raw, name, Apply(body, manager, force), namespace)
-        case ("delete", name, propagation):
-            return await cluster.delete(CONFIG_MAPS, name, namespace, propagation=propagation)
+            return await cluster.patch(CONFIG_MAPS.raw, name, Apply(body, manager), namespace)
+        case ("delete", name):
+            return await cluster.delete(CONFIG_MAPS, name, namespace)
         case ("claim", name):
             return await cluster.create(RESOURCE_CLAIMS.raw, claim(name), namespace)
         case ("status", name, node, users):

@@ -208,8 +208,8 @@ async def test_the_client_sends_correct_paths_queries_headers_and_bodies(tmp_pat
         body = {"data": {"a": "b"}}
         await client.patch(CONFIG_MAPS, "a", Merge(body), "ns", dry_run=True)
         await client.patch(CONFIG_MAPS, "a", Operations(({"op": "remove", "path": "/data"},)), "ns")
-        await client.patch(CONFIG_MAPS, "a", Apply(body, "me", force=True), "ns")
-        await client.delete(CONFIG_MAPS, "a", "ns", uid="u", resource_version="7", propagation="Orphan", grace=0)
+        await client.patch(CONFIG_MAPS, "a", Apply(body, "me"), "ns")
+        await client.delete(CONFIG_MAPS, "a", "ns", uid="u", resource_version="7", grace=0)
         with pytest.raises(Unavailable):  # one object, where a list is expected
             await client.list(CONFIG_MAPS, labels="a in (b,c)", fields="metadata.name!=x", limit=5, more="t+/=")
     path = "/api/v1/namespaces/ns/configmaps"
@@ -236,7 +236,7 @@ async def test_the_client_sends_correct_paths_queries_headers_and_bodies(tmp_pat
         "apiVersion": "v1",
         "kind": "DeleteOptions",
         "preconditions": {"uid": "u", "resourceVersion": "7"},
-        "propagationPolicy": "Orphan",
+        "propagationPolicy": "Background",
         "gracePeriodSeconds": 0,
     }
     assert {exchange.headers["authorization"] for exchange in api_server.exchanges} == {"Bearer secret"}
