@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from allocator.service.app import HttpError
@@ -56,11 +57,11 @@ class BoundPods:
             try:
                 await self._allocator.serve_bound(pod)
             except HttpError as error:
-                if self._pods.find(uid) is None:
+                if error.status != HTTPStatus.CONFLICT or self._pods.find(uid) is None:
                     continue
                 sentence = (
                     f"claim {', '.join(unallocated)}, which the pod's status names, has no devices, and node {pod.spec.node_name} "
-                    f"cannot give it any: {error}; delete the pod"
+                    f"cannot give it any: {error}; the allocator tries again in a minute, or delete the pod"
                 )
                 logger.warning("a bound pod has no devices", extra={"pod": pod.metadata.key, "problem": str(error)})
                 await self._ledger.record_event(pod, sentence)
