@@ -297,7 +297,8 @@ SHORT = (*KILLS, *AFTER, CREATES[0], CONNECTIONS[2], SCHEDULER_CONNECTIONS[0], *
 LONG = (*KILLS, *POINTS, *SERVER_POINTS, *CREATES, *CONNECTIONS, *SCHEDULER_CONNECTIONS, *OBJECTS, CLOCKS, *TAKE_OVERS)
 
 
-def rounds(chance: random.Random) -> Iterator[Trouble]:
-    """Yield all troubles in each round, in a new order, without an end."""
-    while True:
-        yield from chance.sample(LONG, len(LONG))
+def rounds(chance: random.Random, word: str = "") -> Iterator[Trouble]:
+    """Yield all troubles whose name contains a word in each round, in a new order, without an end."""
+    troubles = [trouble for trouble in LONG if word in trouble.name]
+    while troubles:
+        yield from chance.sample(troubles, len(troubles))
