@@ -12,6 +12,7 @@ import logging
 import time
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from certs import mutual, reload
@@ -24,9 +25,10 @@ from runtime.http import Refused
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Iterable
+    from ipaddress import IPv4Network, IPv6Network
 
     from cluster.protocol import Cluster
-    from runtime.http import Request
+    from runtime.http import Head, Request
 
 logger = logging.getLogger("drawbridge.dashboard")
 LOOK_SECONDS = 10.0  # seconds between two reads of the certificate's files
@@ -78,25 +80,39 @@ class Viewer(NamedTuple):
 class Login:
     """Finds the account of a viewer by the token of the request."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, proxies: Iterable[IPv4Network | IPv6Network] = ()) -> None:
+        """`proxies` are the addresses of proxies that name their client in X-Forwarded-For."""
         self._cluster = cluster
+        self._proxies = tuple(proxies)
         self._accounts = TokenReviews(cluster, "", time.monotonic)
         self._review_limit = asyncio.Semaphore(_ASKED_AT_ONCE)
         self._permissions: dict[tuple[Account, str, tuple[tuple[str, str], ...]], tuple[bool, float]] = {}
 
     async def account_of(self, request: Request) -> Account | None:
         """Return the account of a request's token; None without a valid token."""
-        return await self.account(request.head.bearer or request.cookie(COOKIE), request.head.peer)
+        return await self.account(request.head.bearer or request.cookie(COOKIE), request.head)
 
-    async def account(self, token: str, peer: str) -> Account | None:
+    async def account(self, token: str, head: Head) -> Account | None:
         """Return the account of a token; None if the token is not valid. Raises Refused if the API server gives no answer."""
         try:
-            account = await self._accounts.account_of(token, peer)
+            account = await self._accounts.account_of(token, self._client_of(head))
         except TooManyTokens:
             raise Refused(HTTPStatus.TOO_MANY_REQUESTS, ("Retry-After", "5")) from None
         except ApiError as error:
             raise _unanswered("TokenReview", error) from None
         return account if account.name else None
+
+    def _client_of(self, head: Head) -> str:
+        """Return the address of the client that sent a request, also through our proxies. Other clients could forge the header."""
+        client = head.peer
+        for forwarded_for in reversed(head.headers.get("X-Forwarded-For", "").split(",")):
+            if not any(ip_address(client) in proxy for proxy in self._proxies):
+                break
+            try:
+                client = str(ip_address(forwarded_for.strip()))
+            except ValueError:
+                break
+        return client
 
     async def viewer(self, account: Account, namespaces: Iterable[str]) -> Viewer:
         """Return which of these namespaces an account may see."""

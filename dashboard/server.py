@@ -485,7 +485,7 @@ class Dashboard:
         if self._login is None:
             raise Refused(HTTPStatus.NOT_FOUND)
         token = request.fields().get("token", "").strip()
-        if not _COOKIE_VALUE.fullmatch(token) or await self._login.account(token, request.head.peer) is None:
+        if not _COOKIE_VALUE.fullmatch(token) or await self._login.account(token, request.head) is None:
             return _ask_for_token("This token is not valid: it is for another cluster, or it has expired.")
         return _to_first_page(token, LASTS)
 

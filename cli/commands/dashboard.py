@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from ipaddress import ip_network
 from typing import TYPE_CHECKING
 
 from analysis import loop
@@ -34,6 +35,12 @@ _READ_EVERY = 300.0  # seconds between readings for the history, with --login
     "--login",
     "Require a bearer token of the cluster, and show in each namespace only what the token's account may list.",
 )
+@options.option(
+    "--trusted-proxy",
+    "With --login: a proxy whose X-Forwarded-For names the client, so that login attempts are limited by client. May be repeated.",
+    metavar="CIDR",
+    multiple=True,
+)
 @options.option("--tls-cert", "The serving certificate (PEM); reloaded when it changes.", metavar="FILE")
 @options.option("--tls-key", "The key of --tls-cert.", metavar="FILE")
 @options.option(
@@ -48,6 +55,7 @@ def command(
     config: str,
     listen: Address,
     login: bool,
+    trusted_proxy: tuple[str, ...],
     tls_cert: str,
     tls_key: str,
     prometheus: str,
@@ -74,6 +82,10 @@ def command(
         raise Broken("--tls-cert and --tls-key belong together", "give both, or neither")
     if prometheus and not prometheus.startswith(("http://", "https://")):
         raise Broken(f"--prometheus {prometheus} is not a valid URL", "expected http://HOST:PORT or https://HOST")
+    try:
+        proxies = [ip_network(proxy) for proxy in trusted_proxy]
+    except ValueError as error:
+        raise Broken(f"--trusted-proxy: {error}", "expected an address, or a range such as 10.0.0.0/8") from None
     if login and files:
         raise Broken("--login needs a cluster, and excludes -f", "leave out -f, or --login")
     given = given_configuration(config)
@@ -106,7 +118,7 @@ def command(
             if login:
                 cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
                 resources.push_async_callback(cluster.close)
-                accounts = Login(cluster)
+                accounts = Login(cluster, proxies)
             tls = await resources.enter_async_context(certificate(tls_cert, tls_key)) if tls_cert else None
             url = await resources.enter_async_context(
                 Dashboard(

@@ -68,7 +68,9 @@ class TokenReviews:
         self._cluster = cluster
         self._audience = audience
         self._clock = clock
-        self._known: OrderedDict[bytes, tuple[Account, float]] = OrderedDict()
+        # By the hash of the token. Invalid tokens have a cache of their own, so that they push no valid token out.
+        self._valid: OrderedDict[bytes, tuple[Account, float]] = OrderedDict()
+        self._invalid: OrderedDict[bytes, tuple[Account, float]] = OrderedDict()
         # Reviews of tokens that were valid before (True) and of other tokens (False) have separate limits.
         self._turns = {was_valid: asyncio.Semaphore(CONCURRENT_REVIEWS) for was_valid in (True, False)}
         # The timeouts of the reviews of new tokens, by address, the oldest first. A timeout that expires refuses its token.
@@ -79,14 +81,17 @@ class TokenReviews:
         if not 0 < len(token) <= LONGEST or not token.isascii():
             return Account()
         digest = hashlib.sha256(token.encode()).digest()
-        account, until = self._known.get(digest, (Account(), 0.0))
+        account, until = self._valid.get(digest) or self._invalid.get(digest) or (Account(), 0.0)
         if self._clock() < until:
             return account
         account = await (self._review(token, was_valid=True) if account.name else self._review_new(token, peer))
-        self._known[digest] = account, self._clock() + (VALID_SECONDS if account.name else INVALID_SECONDS)
-        self._known.move_to_end(digest)
-        while len(self._known) > MAX_CACHED:
-            self._known.popitem(last=False)
+        seconds = VALID_SECONDS if account.name else INVALID_SECONDS
+        cache, other = (self._valid, self._invalid) if account.name else (self._invalid, self._valid)
+        other.pop(digest, None)
+        cache[digest] = account, self._clock() + seconds
+        cache.move_to_end(digest)
+        while len(cache) > MAX_CACHED:
+            cache.popitem(last=False)
         return account
 
     async def _review_new(self, token: str, peer: str) -> Account:

@@ -5,9 +5,11 @@ import re
 import ssl
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
 
 import aiohttp
 import pytest
+from multidict import CIMultiDict
 
 from analysis.capacity import devices_of_nodes
 from analysis.configuration import ConfigurationInForce
@@ -17,6 +19,8 @@ from cluster.errors import Unavailable
 from dashboard import Dashboard, Login, ReadingSource, certificate
 from dashboard.tenants import for_tenant
 from dra.wire import encode
+from runtime.authentication import Account, TokenReviews
+from runtime.http import Head
 from tests.cli.explain.scenes import DRIVER, claim, fleet, pod
 from tests.cli.running import run
 from tests.dashboard.elements import Elements
@@ -135,6 +139,30 @@ async def test_pages_require_a_valid_token(headers):
                 assert answer.status == 401
                 assert answer.headers["WWW-Authenticate"] == "Bearer"
                 assert "n0" not in await answer.text()
+
+
+@pytest.mark.parametrize(
+    ("peer", "header", "client"),
+    [
+        ("10.1.2.3", "198.51.100.7", "198.51.100.7"),
+        ("10.1.2.3", "192.0.2.1, 198.51.100.7, 10.9.9.9", "198.51.100.7"),
+        ("10.1.2.3", "", "10.1.2.3"),
+        ("10.1.2.3", "unknown", "10.1.2.3"),
+        ("192.0.2.5", "198.51.100.7", "192.0.2.5"),
+    ],
+    ids=["a proxy", "two proxies, and a forged address", "no header", "no address", "no proxy"],
+)
+async def test_only_trusted_proxies_name_the_client_whose_tokens_are_limited(monkeypatch, peer, header, client):
+    peers = []
+
+    async def account_of(_, token, peer):
+        peers.append(peer)
+        return Account(token)
+
+    monkeypatch.setattr(TokenReviews, "account_of", account_of)
+    head = Head("GET", "/", "", CIMultiDict({"X-Forwarded-For": header} if header else {}), 0, peer=peer)
+    await Login(ReviewServer(), [ip_network("10.0.0.0/8")]).account("token", head)
+    assert peers == [client]
 
 
 @pytest.mark.parametrize("user", ["half", "stranger"])

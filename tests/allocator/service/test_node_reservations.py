@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 
 import aiohttp
 import pytest
@@ -202,8 +203,41 @@ async def test_the_numbers_of_reviewed_and_cached_invalid_tokens_are_limited(mon
     assert [type(answer) for answer in answers] == [Account] * 3 + [TooManyTokens] * 6
     for number in range(9):
         await reviews.account_of(f"u{number}")
-    assert len(reviews._known) == 3
+    assert len(reviews._invalid) == 3
     await cluster.close()
+
+
+async def test_invalid_tokens_push_no_valid_token_out_of_the_cache(monkeypatch):
+    monkeypatch.setattr(accounts, "MAX_CACHED", 3)
+    server, now = SlowServer(), 0.0
+    reviews = TokenReviews(server, "", lambda: now)
+    server.answers.set()
+    assert (await reviews.account_of("good")).name == "good"
+    for number in range(9):
+        await reviews.account_of(f"bad-{number}")
+    assert (await reviews.account_of("good")).name == "good"
+    assert server.reviewed.count("good") == 1
+
+
+@pytest.mark.long
+async def test_a_flood_of_invalid_tokens_through_a_proxy_refuses_no_logged_in_viewer():
+    """All requests have the proxy's address. The times of the reviews are those of an API server."""
+    server, start = SlowServer(), time.monotonic()
+    reviews = TokenReviews(server, "", time.monotonic)
+    server.answers.set()
+    assert (await reviews.account_of("good", "10.0.0.1")).name == "good"
+
+    async def flood(lane):
+        for number in range(accounts.MAX_CACHED // 16 + 10):
+            with contextlib.suppress(TooManyTokens):
+                await reviews.account_of(f"bad-{lane}-{number}", "10.0.0.1")
+            assert (await reviews.account_of("good", "10.0.0.1")).name == "good"
+
+    async with asyncio.TaskGroup() as tasks:
+        for lane in range(16):
+            tasks.create_task(flood(lane))
+    assert len(server.reviewed) > accounts.MAX_CACHED
+    assert server.reviewed.count("good") <= 1 + (time.monotonic() - start) / accounts.VALID_SECONDS
 
 
 async def test_the_reservations_endpoint_refuses_a_request_body():
