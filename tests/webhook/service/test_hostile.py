@@ -104,6 +104,7 @@ async def test_a_hostile_review_is_answered_without_delaying_other_reviews(clust
         assert loop_times.peak() <= MAX_CPU_SECONDS
 
 
+@pytest.mark.long
 async def test_many_hostile_reviews_delay_no_honest_review(cluster, monkeypatch):
     # Making the bodies takes half a second, during which the event loop must run.
     bodies = [(path, await asyncio.to_thread(make)) for path, make in (REVIEWS | CORPUS).values()]

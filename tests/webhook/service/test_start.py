@@ -9,7 +9,7 @@ LARGE_FLEET, SMALL_FLEET = 5_000, 1  # nodes
 MAX_CPU_RATIO = 5
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.long
 @pytest.mark.linux("reads /proc")
 def test_startup_cost_grows_little_with_five_thousand_nodes():
     """Each fleet is measured by the cheaper of two starts, because the first start compiles modules. The benchmark has absolute times."""
