@@ -13,8 +13,12 @@ import logging
 import resource
 import socket
 from collections import Counter
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
 from math import inf
+from time import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aiohttp import web
@@ -25,7 +29,7 @@ from runtime.http.messages import Head, Reply, text
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+    from collections.abc import AsyncGenerator, Callable, Coroutine
     from pathlib import Path
 
 logger = logging.getLogger("drawbridge.listener")
@@ -37,8 +41,28 @@ ACCEPT_BATCH = 32  # connections accepted in one turn of the loop, at most
 BACKLOG = 1024
 # After an answer with more bytes, the connection closes: its peer may send the next request before aiohttp has written the whole answer.
 LARGE = 64 * 1024
+CLOSE = "Connection: close\r\n"
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
 ONLY_HTTP_1 = "only HTTP/1.1 is supported"
 LOCAL = "local"  # the address of connections through a unix socket
+
+
+class _Written(web.StreamResponse):
+    """An answer that was written without aiohttp."""
+
+    def __init__(self, *, stays: bool) -> None:
+        super().__init__()
+        self._stays = stays
+
+    @property
+    def keep_alive(self) -> bool:
+        return self._stays
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        del request
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        del data
 
 
 class Handler(Protocol):
@@ -220,17 +244,22 @@ class Listener:
             name=connection.common_name,
             peer=connection.peer,
         )
-        with self._announced(head.length) as fits:
-            try:
-                reply = await self._reply(request, connection, head, fits=fits)
-            except ConnectionError:  # the peer has disconnected
-                raise
-            except Exception:
-                logger.exception("a bug while answering; please report it")
-                reply = text(500, "internal error, see the log", close=True)
-        return await self._write(request, connection, reply)
+        announced = head.length if head.length > self.limits.small_body else 0
+        self._body_bytes += announced
+        try:
+            reply = await self._reply(request, connection, head)
+        except ConnectionError:  # the peer has disconnected
+            raise
+        except Exception:
+            logger.exception("a bug while answering; please report it")
+            reply = text(500, "internal error, see the log", close=True)
+        finally:
+            self._body_bytes -= announced
+        if reply.parts is not None:
+            return await self._write_parts(request, connection, reply, reply.parts)
+        return self._write(request, connection, reply)
 
-    async def _reply(self, request: web.BaseRequest, connection: Connection, head: Head, *, fits: bool) -> Reply:
+    async def _reply(self, request: web.BaseRequest, connection: Connection, head: Head) -> Reply:
         """Refuse a request, or read its body and answer it."""
         if request.version.major != 1:
             return text(505, ONLY_HTTP_1, close=True)
@@ -240,65 +269,57 @@ class Listener:
             return text(411, "chunked bodies are not supported; send a Content-Length header", close=True)
         if refusal := self._handler.refuse(head):
             return refusal
-        if not fits:
+        if head.length > self.limits.small_body and self._body_bytes > self.limits.bytes:
             self._count_closure("bytes")
             return text(503, "too many large requests at a time", ("Retry-After", "1"), close=True)
-        body = await request.read()
+        body = request.content.read_nowait() if request.content.is_eof() else await request.read()
         connection.is_answering, connection.due = True, inf
         answer = self._handler.answer(head, body)
         return answer if isinstance(answer, Reply) else await answer
 
-    @contextmanager
-    def _announced(self, length: int) -> Iterator[bool]:
-        """Count the announced bytes of a large body; yield whether it fits."""
-        counted = length if length > self.limits.small_body else 0
-        if self._body_bytes + counted > self.limits.bytes:
-            yield False
-            return
-        self._body_bytes += counted
-        try:
-            yield True
-        finally:
-            self._body_bytes -= counted
-
-    async def _write(self, request: web.BaseRequest, connection: Connection, reply: Reply) -> web.StreamResponse:
-        stays = not (reply.close or reply.parts is not None or self.draining or connection.is_outdated)
-        stays = stays and len(reply.body) <= LARGE and request.content.is_eof()
-        response = web.StreamResponse() if reply.parts is not None else web.Response(body=reply.body)
-        response.set_status(reply.status)
-        response.headers["Content-Type"] = reply.kind
-        response.headers["Server"] = "drawbridge"
-        for name, value in reply.headers:
-            response.headers.add(name, value)
-        if not stays:
-            response.force_close()
+    def _write(self, request: web.BaseRequest, connection: Connection, reply: Reply) -> web.StreamResponse:
+        """Write an answer in one piece; `web.Response` takes 30 microseconds longer."""
+        stays = not (reply.close or self.draining or connection.is_outdated or len(reply.body) > LARGE)
+        stays = stays and request.keep_alive and request.content.is_eof()
+        lines = "".join([f"{name}: {value}\r\n" for name, value in reply.headers])
+        head = (
+            f"HTTP/1.1 {reply.status} {_PHRASES[reply.status]}\r\nContent-Type: {reply.kind}\r\n"
+            f"Content-Length: {len(reply.body)}\r\nDate: {_date(int(time()))}\r\n"
+            f"{lines}{'' if stays else CLOSE}\r\n"
+        )
         connection.begin_writing()
-        await response.prepare(request)
-        if reply.parts is not None:
-            await response.write(reply.body)
-            await self._write_parts(response, connection, reply.parts)
-        await response.write_eof()
-        if stays and response.keep_alive:
+        if request.transport is not None:
+            body = b"" if request.method == "HEAD" else reply.body
+            request.transport.write(head.encode("latin-1", "replace") + body)
+        if stays:
             connection.wait_for_request()
             if task := self.connections.pop(connection, None):
                 self.connections[connection] = task  # now the last one
-        return response
+        return _Written(stays=stays)
 
     async def _write_parts(
-        self, response: web.StreamResponse, connection: Connection, parts: AsyncGenerator[bytes, None]
-    ) -> None:
+        self, request: web.BaseRequest, connection: Connection, reply: Reply, parts: AsyncGenerator[bytes, None]
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(status=reply.status, headers={"Content-Type": reply.kind})
+        response.headers.extend(reply.headers)
+        response.force_close()
+        connection.begin_writing()
         try:
             async with aclosing(parts):
+                await response.prepare(request)
+                await response.write(reply.body)
                 connection.due = inf
                 async for part in parts:
                     connection.begin_writing()
                     await response.write(part)
                     connection.due = inf
+                await response.write_eof()
         except ConnectionError:
             raise
         except Exception:
             logger.exception("a bug while answering; please report it")
             connection.abort()
+        return response
 
     # ---- the end
 
@@ -344,3 +365,9 @@ class Listener:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+@lru_cache(maxsize=1)
+def _date(second: int) -> str:
+    """Return the Date header, cached for a second."""
+    return formatdate(second, usegmt=True)
