@@ -35,7 +35,7 @@ class Html(str):
 
 
 def el(name: str, /, *content: object, **attributes: object) -> Html:
-    """Make an element; `class_` and `for_` are attributes whose names are keywords of Python."""
+    """Make an element; an attribute whose name is a keyword of Python ends with an underscore, such as `class_`."""
     attribute_text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escaped(value)}"' for key, value in attributes.items() if value != ""
     )

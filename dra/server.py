@@ -314,7 +314,7 @@ def read_changes(text: str) -> dict[str, bool]:
 
 
 def _require_settable(gate: str, minor: int, stages: Mapping[str, GateStage], *, value: bool) -> None:
-    """Raise ServerError if a server of this minor does not start with the gate set to `wanted`."""
+    """Raise ServerError if a server of this minor does not start with the gate set to `value`."""
     stage = stages.get(gate)
     if stage is not None:
         if stage.locked and value != stage.on:

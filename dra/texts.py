@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def list_first(names: Collection[str], limit: int, separator: str = ", ") -> str:
-    """Return the first `most` names as a text, with the number of further names: a, b and 3 more."""
+    """Return the first `limit` names as a text, with the number of further names: a, b and 3 more."""
     remainder = f" and {len(names) - limit} more" if len(names) > limit else ""
     return separator.join(islice(names, limit)) + remainder
 

@@ -250,7 +250,7 @@ def by_object(findings: Iterable[Finding]) -> list[ObjectFindings]:
 
 
 def choose_codes(requested: str, further_words: tuple[str, ...] = ()) -> Mapping[str, FindingCode]:
-    """Return the codes in `wanted`, which are separated by blanks, or all codes for `all`. `also` are further words to suggest for a misspelt code."""
+    """Return the codes in `requested`, which are separated by blanks, or all codes for `all`. `further_words` are those to suggest for a misspelt code."""
     if requested == "all":
         return CODES
     names = [name.strip("[],").upper() for name in requested.split()]

@@ -334,7 +334,7 @@ def _hindrances(
         verdict = answers.verdict(first)
         message = _verdict_message(verdict)
         if rank < MAX_EXPLAINED and verdict is not Verdict.UNDECIDED:
-            message = _cannot_serve(sentence(answers[first]))
+            message = _cannot_serve(answers[first])
         refusals |= dict.fromkeys(nodes, message)
         hopeless.setdefault(message, is_hopeless)
     # If time ran out, equal nodes may be in separate groups; `_by_message` merges groups with the same message.
@@ -356,9 +356,10 @@ def _verdict_message(verdict: Verdict) -> str:
     return "node(s) cannot serve the claims"
 
 
-def _cannot_serve(why: str) -> str:
+def _cannot_serve(answer: Answer) -> str:
     """Return a reason in kube-scheduler's form: it begins with "node(s)", because the number of nodes precedes it."""
-    return f"node(s) cannot serve {why}" if why.startswith("request ") else f"node(s) cannot serve the claims: {why}"
+    names_request = not answer.error and any(reason.request for reason in answer.reasons[:1])
+    return f"node(s) cannot serve {'' if names_request else 'the claims: '}{sentence(answer)}"
 
 
 def _summary(hindrances: Sequence[Hindrance], nodes: int) -> str:

@@ -337,7 +337,7 @@ def size(value: Value) -> int:
 
 
 def weigh(value: Value, limit: int) -> int:
-    """Count the members of a value at all levels, up to about `most`. A part that occurs twice counts twice."""
+    """Count the members of a value at all levels, up to about `limit`. A part that occurs twice counts twice."""
     count = 1
     waiting = [value]
     while waiting and count < limit:

@@ -139,7 +139,7 @@ class _FleetScan:
     """A scan of all devices for those that match a request. It stops when a budget ends, and can be resumed."""
 
     def __init__(self, ask: Ask, stock: Stock, published: int, earlier_results: Seen) -> None:
-        """Begin a scan. `published` numbers the set of published slices; `known` has results of an earlier scan."""
+        """Begin a scan. `published` numbers the set of published slices; `earlier_results` are those of an earlier scan."""
         self.published = published
         self.scanned: Seen = {}
         self._wanted = _capacity(ask)

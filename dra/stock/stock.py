@@ -254,7 +254,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         )
 
     def caught_up(self, earlier: Stock, current: Stock) -> Stock:
-        """Apply the changes between `earlier` and `now` to this stock, which was built from the objects of `earlier`.
+        """Apply the changes between `earlier` and `current` to this stock, which was built from the objects of `earlier`.
 
         So a stock that takes long to build can be built in another thread or process while changes arrive.
         """
@@ -271,7 +271,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         return self.history.since(earlier.history)
 
     def _change(self, type_: type, changed_objects: Mapping[str, Stocked | None]) -> Stock:
-        """Apply a change of objects of one kind. `moved` maps keys to new objects, or to None for removed objects."""
+        """Apply a change of objects of one kind. `changed_objects` maps keys to new objects, or to None for removed objects."""
         field = _FIELD[type_]
         current = getattr(self, field)
         objects = {**current}
@@ -385,7 +385,7 @@ def _key(obj: Stocked) -> str:
 
 
 def _holders(current: Mapping[str, Holders], changed_claims: Mapping[str, bool]) -> dict[str, Holders]:
-    """Return the claims that hold devices, by namespace. `moved` says for each changed claim whether it holds devices.
+    """Return the claims that hold devices, by namespace. `changed_claims` has for each changed claim whether the claim holds devices.
 
     The claims are in dicts, because a set of 30,000 keys takes twenty times as long to copy.
     """

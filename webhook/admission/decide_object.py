@@ -38,7 +38,7 @@ from webhook.dialects import REPLACED, Outcome
 from webhook.refusals import UNFILLED, Code
 from webhook.state import Mode, PodOwner, mode_of, why_not, workload
 from webhook.translate import (
-    NO_NODE,
+    NO_NODE_HAS_KEY,
     NOTHING,
     Decision,
     Operation,
@@ -230,8 +230,8 @@ def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewri
 def _decide_template(candidate: Candidate, translated: Verdict, state: State, mode: Mode, budget: Budget) -> Verdict:
     """Judge the pods of a translated template, and add a decision for each key that no dialect knows."""
     unanswered = unanswered_requests(candidate.pod, state, translated.decisions, is_template=bool(candidate.path))
-    # A new decision that begins with NO_NODE repeats the reason of the earlier decision about the key, so the earlier one is dropped.
-    repeated_keys = {(entry.container, entry.key) for entry in unanswered if entry.detail.startswith(NO_NODE)}
+    # A decision that no node has the key repeats the reason of the earlier decision about the key, so the earlier one is dropped.
+    repeated_keys = {(entry.container, entry.key) for entry in unanswered if entry.code == NO_NODE_HAS_KEY}
     all_decisions = (*translated.decisions, *[replace(entry, object=candidate.name) for entry in unanswered])
     decisions = [
         decision

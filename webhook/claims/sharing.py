@@ -209,7 +209,7 @@ def _share_claims(requests: list[ContainerDemand], budget: Budget) -> tuple[list
 
 
 def _may_host(host: ContainerDemand, init_demand: ContainerDemand) -> bool:
-    """Return whether the init container `other` may use the claim of `host`: the claim's amounts must be large enough.
+    """Return whether the init container of `init_demand` may use the claim of `host`: the claim's amounts must be large enough.
 
     Both demands are for the same kind of device. An init container cannot use the claim of a sidecar that already runs.
     """

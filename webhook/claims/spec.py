@@ -238,7 +238,7 @@ def _cpu_claims(demand: Demand, number: int, supply: Supply) -> Claims | Impossi
 
 
 def split_evenly(count: int, limit: int) -> list[int]:
-    """Split a count into as few parts as possible, of at most `most` each. Their sizes are nearly equal, because equal parts share a template."""
+    """Split a count into as few parts as possible, of at most `limit` each. Their sizes are nearly equal, because equal parts share a template."""
     parts = -(-count // limit)
     return [count // parts + (i < count % parts) for i in range(parts)]
 

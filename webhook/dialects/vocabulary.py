@@ -305,7 +305,7 @@ KeyAnswer = tuple[Demand, Outcome, str]  # the demand of one key, the outcome of
 def read_each(
     request: DialectRequest[O], read_key: Callable[[Amount, DialectRequest[O]], KeyAnswer | Stop]
 ) -> DialectAnswer | Stop:
-    """Read one container whose keys are independent of each other: `ask` returns the demand of each key with an amount above 0.
+    """Read one container whose keys are independent of each other: `read_key` returns the demand of each key with an amount above 0.
 
     If one of these keys stays on the container, all of them stay.
     """

@@ -29,7 +29,7 @@ from webhook.translate.translate import (
     translate,
     translate_template,
 )
-from webhook.translate.unanswered_requests import NO_NODE, find_unrequested_access, unanswered_requests
+from webhook.translate.unanswered_requests import NO_NODE_HAS_KEY, find_unrequested_access, unanswered_requests
 from webhook.translate.unknown_kinds import amounts_in, asks_in_unknown_kind, counts_keys, decide_unknown_kind
 from webhook.translate.verdict import NOTHING, Verdict, merge
 from webhook.translate.workload_kind import (
@@ -45,7 +45,7 @@ from webhook.translate.workload_kind import (
 __all__ = [
     "MIRROR",
     "NOTHING",
-    "NO_NODE",
+    "NO_NODE_HAS_KEY",
     "STANDALONE",
     "Decision",
     "MissedPod",

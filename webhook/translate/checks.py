@@ -591,7 +591,7 @@ def _target_scheduler(cases: tuple[Case, ...], context: Context) -> str:
 def _place_close(cases: tuple[Case, ...], own_strategy: Json) -> tuple[tuple[Case, ...], str]:
     """Choose the bridge's strategy for near devices if the pod prefers them: a claim cannot express the preference, a strategy can.
 
-    A strategy that the pod names itself (`own`) stays.
+    A strategy that the pod names itself (`own_strategy`) stays.
     """
     placed: list[Case] = []
     strategy = ""
@@ -611,7 +611,7 @@ def _place_close(cases: tuple[Case, ...], own_strategy: Json) -> tuple[tuple[Cas
 def _pack_nodes(
     cases: tuple[Case, ...], annotations: Mapping[str, Json], own_strategy: Json
 ) -> tuple[tuple[Case, ...], str, dict[str, tuple[str, str]]]:
-    """Return the bridge's strategy nearest to the pod's annotations for another scheduler; "" if the pod names its `own`."""
+    """Return the bridge's strategy nearest to the pod's annotations for another scheduler; "" if the pod has `own_strategy`."""
     packing = packing_of(annotations)
     if packing is None or not any(case.open and case.dialect.name == packing.dialect for case in cases):
         return cases, "", {}

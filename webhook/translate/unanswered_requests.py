@@ -60,6 +60,7 @@ _NO_DEVICE = ("", "none", "void")
 _VARIABLES = tuple(f"{vendor}_VISIBLE_DEVICES" for vendor in ("NVIDIA", "HABANA", "ASCEND", "AMD", "MTHREADS"))
 _RUNTIMES = ("nvidia", "nvidia-cdi", "nvidia-legacy", "habana", "ascend", "amd", "mthreads")
 _RUNTIME = "runtimeClassName"
+NO_NODE_HAS_KEY = "D222"
 NO_NODE = "no node has this key, so the pod waits; the key is not translated: "  # the reason follows
 UNREQUESTED = "it takes devices without a request, so no scheduler or quota counts them"
 _AMOUNTS = ("limits", "requests")
@@ -370,7 +371,7 @@ def _find_missing_plugins(
             known = any(not row.dialect.system for row in state.configuration.resource(key))
             statuses = [node.status for node in fleet.nodes.values()] if known and not state.unseen else []
             if statuses and not any(key in status.allocatable or key in status.capacity for status in statuses):
-                yield replace(decision, detail=NO_NODE + decision.detail, code="D222")
+                yield replace(decision, detail=NO_NODE + decision.detail, code=NO_NODE_HAS_KEY)
             continue
         plugin_nodes = fleet.handed_out_anywhere.get(key)
         # A class may serve the key on other nodes, and an autoscaler may create a node with it.

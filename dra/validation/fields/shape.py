@@ -351,7 +351,7 @@ def text(rule: Rule) -> Scalar:
 
 
 def matching(pattern: re.Pattern[str], problem: str) -> Rule:
-    """Return the rule that a text must match a pattern; `wrong` is the problem of other texts."""
+    """Return the rule that a text must match a pattern; `problem` is what is wrong with other texts."""
     return lambda value: "" if pattern.fullmatch(value) else problem
 
 
