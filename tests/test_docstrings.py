@@ -6,7 +6,7 @@ import keyword
 import re
 
 from cli.main import COMMANDS
-from docs.map import PACKAGES
+from tests.modules import PACKAGES
 from tests.test_repository import ROOT
 from webhook.dialects import Outcome
 from webhook.state import Mode

@@ -143,14 +143,22 @@ class TypedObjects:
         return changed
 
     def stock(self, server: Server = EVERYTHING) -> Stock:
-        """Build the stock, as a server of this version reads it; devices of allocated claims are in use."""
+        """Build the stock, as a server of this version reads it; devices of allocated claims are in use.
+
+        The objects are in the order in which an API server lists them, because of equally good nodes and devices the first are chosen.
+        """
+
+        def listed(type_: type[T]) -> list[T]:
+            objects = self.by_key(type_)
+            return [objects[key] for key in sorted(objects)]
+
         return Stock.of(
-            slices=self.of_type(ResourceSlice),
-            classes=self.of_type(DeviceClass),
-            nodes=self.of_type(Node),
-            rules=self.of_type(DeviceTaintRule),
-            compatibilities=self.of_type(DeviceCompatibility),
-            claims=map(identified, self.of_type(ResourceClaim)),
+            slices=listed(ResourceSlice),
+            classes=listed(DeviceClass),
+            nodes=listed(Node),
+            rules=listed(DeviceTaintRule),
+            compatibilities=listed(DeviceCompatibility),
+            claims=map(identified, listed(ResourceClaim)),
             server=server,
         )
 

@@ -113,3 +113,17 @@ def test_an_unknown_strategy_is_refused_with_the_list(command):
     result = run(*command, "--strategy", "compact")
     assert result.exit_code == 2
     assert f"unknown strategy compact (strategies: {', '.join(STRATEGIES)})" in result.stderr
+
+
+def test_the_order_of_nodes_in_the_files_does_not_matter(tmp_path):
+    """The API server lists nodes by name. So the first pod gets node a, and the second pod, which can only use a, gets none."""
+    nodes = [node("a"), node_slice("a", gpu("gpu-0"))], [node("b"), node_slice("b", gpu("gpu-0"))]
+    on_a = pod_of_template("second", "one")
+    on_a["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "a"}
+    pods = [class_of("gpu"), claim_template("one", exactly("gpu")), pod_of_template("first", "one"), on_a]
+    answers = [
+        run_json("simulate", "-f", manifest(tmp_path / "all.yaml", *first, *last, *pods))[1]["pods"]
+        for first, last in (nodes, nodes[::-1])
+    ]
+    assert answers[0] == answers[1]
+    assert [pod["node"] for pod in answers[0]] == ["a", None]
