@@ -145,20 +145,16 @@ class TypedObjects:
     def stock(self, server: Server = EVERYTHING) -> Stock:
         """Build the stock, as a server of this version reads it; devices of allocated claims are in use.
 
-        The objects are in the order in which an API server lists them, because of equally good nodes and devices the first are chosen.
+        Nodes and slices are in the order in which an API server lists them, because of equally good nodes and devices the first are chosen.
         """
-
-        def listed(type_: type[T]) -> list[T]:
-            objects = self.by_key(type_)
-            return [objects[key] for key in sorted(objects)]
-
+        slices, nodes = self.by_key(ResourceSlice), self.by_key(Node)
         return Stock.of(
-            slices=listed(ResourceSlice),
-            classes=listed(DeviceClass),
-            nodes=listed(Node),
-            rules=listed(DeviceTaintRule),
-            compatibilities=listed(DeviceCompatibility),
-            claims=map(identified, listed(ResourceClaim)),
+            slices=[slices[key] for key in sorted(slices)],
+            classes=self.of_type(DeviceClass),
+            nodes=[nodes[key] for key in sorted(nodes)],
+            rules=self.of_type(DeviceTaintRule),
+            compatibilities=self.of_type(DeviceCompatibility),
+            claims=map(identified, self.of_type(ResourceClaim)),
             server=server,
         )
 
