@@ -23,14 +23,18 @@ SPELLINGS: Sequence[Callable[[int], Any]] = (
     int,
     float,
 )
+# Kinds of apps/v1 whose objects have the same pods.
+SIBLINGS = {"Deployment": "ReplicaSet", "ReplicaSet": "Deployment"}
 
 
 def forms(scene: Scene) -> Iterator[tuple[str, Scene]]:
-    """Yield the scene in other forms, each with its name: in every spelling of the amounts, and with its files in the opposite order."""
+    """Yield the scene in other forms, each with its name: amounts in every spelling, a sibling kind, the files in the opposite order."""
     for spell in SPELLINGS:
         respelled = respell(scene.object, spell)
         if json.dumps(respelled) != json.dumps(scene.object):
             yield f"spelled {spell(1)!r}", scene._replace(object=respelled)
+    if (kind := scene.object["kind"]) in SIBLINGS and scene.object["apiVersion"] == "apps/v1":
+        yield SIBLINGS[kind], scene._replace(object=scene.object | {"kind": SIBLINGS[kind]})
     if len(scene.fleet) > 1:
         yield "reversed", scene._replace(fleet=scene.fleet[::-1], surroundings=scene.surroundings[::-1])
 
