@@ -45,7 +45,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else f"drawbridge needs Python 3.11 or newer, this is {v.major}.{v.minor}: set PYTHON=/path/to/python3.11")'
 	@rm -f $@; test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "setup: installing the pinned packages into $(VENV)"
-	@if $(BIN)/python -m pip install --quiet --disable-pip-version-check uv; then \
+	@if $(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep -o '^uv==[^ ]*' requirements.lock)"; then \
 	    $(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock && \
 	    $(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .; \
 	  else \

@@ -37,6 +37,7 @@ LASTS = 12 * 3600  # seconds after which a browser forgets the token
 KEPT = 60.0  # seconds for which the result of a SubjectAccessReview is cached
 _ASKED_AT_ONCE = 16
 MAX_NAMESPACES = 2_000
+MAX_PERMISSIONS = 4 * MAX_NAMESPACES  # cached
 # To see the objects of a namespace here, an account must be allowed to list all of these there.
 _LISTED: Final = (("", "pods"), ("resource.k8s.io", "resourceclaims"))
 _EVENTS: Final = (("", "events"),)
@@ -154,9 +155,10 @@ class Login:
                 may = status.get("allowed") is True and status.get("denied") is not True
                 if not may:
                     break
-        if len(self._permissions) > 4 * MAX_NAMESPACES:
-            self._permissions.clear()
+        self._permissions.pop((account, namespace, kinds), None)
         self._permissions[account, namespace, kinds] = may, time.monotonic() + KEPT
+        if len(self._permissions) > MAX_PERMISSIONS:
+            del self._permissions[next(iter(self._permissions))]
         return may
 
 

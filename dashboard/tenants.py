@@ -96,7 +96,9 @@ def _objects(reading: Reading, namespaces: Collection[str], pods: Mapping[str, s
             hidden = builtins(_hidden_claim(claim, claim.status.allocation, f"claim-{number}", pods))
             yield {"apiVersion": claim.api_version, "kind": claim.kind, **hidden}
     for obj in reading.non_pods:
-        meta = obj["metadata"]
+        meta = obj.get("metadata")
+        if not isinstance(meta, dict):
+            continue  # its namespace is not known
         where = meta.get("name") if obj.get("kind") == "Namespace" else meta.get("namespace")
         if not where or where in namespaces:
             yield obj

@@ -169,6 +169,6 @@ def _is_local(host: str) -> bool:
     """Return whether a Host header is an IP address or localhost."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
-        return name == "localhost" or bool(ip_address(name))
+        return "@" not in host and (name == "localhost" or bool(ip_address(name)))
     except ValueError:
         return False

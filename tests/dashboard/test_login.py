@@ -16,7 +16,7 @@ from analysis.configuration import ConfigurationInForce
 from analysis.loading import reading_of
 from certs import authority
 from cluster.errors import Unavailable
-from dashboard import Dashboard, Login, ReadingSource, certificate
+from dashboard import Dashboard, Login, ReadingSource, certificate, login
 from dashboard.tenants import for_tenant
 from dra.wire import encode
 from runtime.authentication import Account, TokenReviews
@@ -163,6 +163,22 @@ async def test_only_trusted_proxies_name_the_client_whose_tokens_are_limited(mon
     head = Head("GET", "/", "", CIMultiDict({"X-Forwarded-For": header} if header else {}), 0, peer=peer)
     await Login(ReviewServer(), [ip_network("10.0.0.0/8")]).account("token", head)
     assert peers == [client]
+
+
+async def test_only_the_oldest_permissions_are_forgotten(monkeypatch):
+    monkeypatch.setattr(login, "MAX_PERMISSIONS", 3)
+    server = ReviewServer()
+    viewers = Login(server)
+    for namespace in "abcd":
+        await viewers.may_see_events(Account("mine", "", "1", ("people",), (("a", ("b",)),)), namespace)
+    for namespace in "dcb":
+        await viewers.may_see_events(Account("mine", "", "1", ("people",), (("a", ("b",)),)), namespace)
+    assert server.reviews == 4
+
+
+def test_a_tenant_sees_no_object_without_metadata():
+    reading = reading_of([*fleet(nodes=1), {"apiVersion": "v1", "kind": "ConfigMap"}], Features())
+    assert all("metadata" in obj for obj in for_tenant(reading, {"mine"}).objects)
 
 
 @pytest.mark.parametrize("user", ["half", "stranger"])

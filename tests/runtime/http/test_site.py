@@ -81,6 +81,7 @@ FORM_HEADER = "Content-Type: application/x-www-form-urlencoded; charset=utf-8\r\
         (request_bytes("POST", "/form", "Content-Type: text/plain\r\n", b"a=1"), 415, "Unsupported Media Type\n"),
         (request_bytes("POST", "/form", FORM_HEADER, b"a=" + b"b" * 999), 413, "the body has 1001 bytes, at most 1000 are accepted\n"),
         (request_bytes("GET", "/named/a", host="evil.example"), 403, "use an IP address or localhost: another host name may belong to another machine\n"),
+        (request_bytes("GET", "/named/a", host="evil.example@127.0.0.1"), 403, "use an IP address or localhost: another host name may belong to another machine\n"),
         (request_bytes("GET", "/named/a", host="[::1"), 403, "use an IP address or localhost: another host name may belong to another machine\n"),
         (request_bytes("GET", "/named/a", "Origin: http://evil.example\r\n"), 403, "a page of another origin may not use this port\n"),
         (request_bytes("GET", "/named/a", "Origin: http://[\r\n"), 403, "a page of another origin may not use this port\n"),
