@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from allocator.problem import Candidate, Leaf, Question
     from dra.objects import DeviceClaimConfiguration, DeviceClass, DeviceClassConfiguration, ResourceClaim
-    from dra.stock import Reading
+    from dra.stock import SliceReading
 
 
 _UNCONDITIONAL = Device(name="")
@@ -60,7 +60,9 @@ def grant(
     )
 
 
-def _result(claim: ResourceClaim, choice: tuple[Leaf, Candidate], reading: Reading) -> DeviceRequestAllocationResult:
+def _result(
+    claim: ResourceClaim, choice: tuple[Leaf, Candidate], reading: SliceReading
+) -> DeviceRequestAllocationResult:
     leaf, candidate = choice
     device = candidate.device
     consumed = reading.charges(leaf.ask.capacity, device) if candidate.multi else None
@@ -90,7 +92,9 @@ def _result(claim: ResourceClaim, choice: tuple[Leaf, Candidate], reading: Readi
 # ---- configuration
 
 
-def _config(claim: ResourceClaim, selected: list[Leaf], reading: Reading) -> tuple[DeviceAllocationConfiguration, ...]:
+def _config(
+    claim: ResourceClaim, selected: list[Leaf], reading: SliceReading
+) -> tuple[DeviceAllocationConfiguration, ...]:
     entries: list[DeviceAllocationConfiguration] = []
     classes: dict[str, DeviceClass] = {}
     names_of: dict[str, list[str]] = {}
@@ -132,7 +136,7 @@ def _entry(
 
 
 def _node_selector(
-    claim: ResourceClaim, candidates: list[Candidate], node: str, reading: Reading
+    claim: ResourceClaim, candidates: list[Candidate], node: str, reading: SliceReading
 ) -> NodeSelector | None:
     fields: list[NodeSelectorRequirement] = []
     expressions: list[NodeSelectorRequirement] = []

@@ -119,7 +119,7 @@ class Server(msgspec.Struct, frozen=True):
         return f"Kubernetes 1.{self.minor}{' with ' if changed else ''}{', '.join(changed)}"
 
 
-class Declared(msgspec.Struct, frozen=True):
+class DeclaredServer(msgspec.Struct, frozen=True):
     """The minor (0: none) and gates that an administrator declared.
 
     They count where the server does not report its own.
@@ -140,7 +140,7 @@ class KnownServer(msgspec.Struct, frozen=True, kw_only=True):
     gates: Mapping[str, bool] = {}
     # Gates whose state the server itself reports.
     reported: Mapping[str, bool] = {}
-    declared: Declared = Declared()
+    declared: DeclaredServer = DeclaredServer()
 
     @property
     def server(self) -> Server:
@@ -202,7 +202,7 @@ class KnownServer(msgspec.Struct, frozen=True, kw_only=True):
         return f"Kubernetes 1.{self.minor}: {'; '.join(parts)}" if parts else ""
 
 
-def known_of(minor: int, reported: Mapping[str, bool], declared: Declared = Declared()) -> KnownServer:  # noqa: B008  a value
+def known_of(minor: int, reported: Mapping[str, bool], declared: DeclaredServer = DeclaredServer()) -> KnownServer:  # noqa: B008  a value
     """Combine what is known of a server.
 
     Locked gates override reported gates; reported gates override declared gates.

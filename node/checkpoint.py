@@ -121,7 +121,7 @@ PRIVATE = 0o600
 FOR_ALL = 0o644
 
 
-class Write(NamedTuple):
+class WriteFile(NamedTuple):
     """Write a temporary file that nothing reads yet."""
 
     path: str
@@ -152,17 +152,17 @@ class Remove(NamedTuple):
     path: str
 
 
-Step = Write | SyncFile | Rename | SyncFolder | Remove
+FileStep = WriteFile | SyncFile | Rename | SyncFolder | Remove
 
 
-def durable_steps(path: str, data: bytes) -> tuple[Step, ...]:
+def durable_steps(path: str, data: bytes) -> tuple[FileStep, ...]:
     """Return the steps that replace a file so that its new content survives a loss of power."""
     new = path + TEMPORARY
     folder = path.rpartition("/")[0] or "/"
-    return Write(new, data), SyncFile(new), Rename(new, path), SyncFolder(folder)
+    return WriteFile(new, data), SyncFile(new), Rename(new, path), SyncFolder(folder)
 
 
-def unflushed_steps(path: str, data: bytes, mode: int = PRIVATE) -> tuple[Step, ...]:
+def unflushed_steps(path: str, data: bytes, mode: int = PRIVATE) -> tuple[FileStep, ...]:
     """Return the steps that replace a file that other processes read. Nothing is flushed, because the file can be rebuilt."""
     new = path + TEMPORARY
-    return Write(new, data, mode), Rename(new, path)
+    return WriteFile(new, data, mode), Rename(new, path)

@@ -46,7 +46,7 @@ class GuardRefusal(msgspec.Struct, frozen=True):
     message: str
 
 
-class _Refused(Exception):  # noqa: N818  not an error: `judge` turns it into its return value
+class _GuardRefused(Exception):  # noqa: N818  not an error: `judge` turns it into its return value
     """Carries a refusal up to `judge`."""
 
     def __init__(self, reason: str, message: str) -> None:
@@ -88,7 +88,7 @@ class Guard:
                 for result in results:
                     this_claim = Prepared(uid="", namespace="", name="this claim", pool="", devices=tuple(devices))
                     devices.append(self._held_device(result, [*claims.values(), this_claim]))
-        except _Refused as refused:
+        except _GuardRefused as refused:
             return refused.refusal
         if prepared_record is not None:
             allocated, prepared = _ids(results), _ids(prepared_record.devices)
@@ -115,33 +115,35 @@ class Guard:
         """Return the allocation results for this driver and node, after checking them against the claim."""
         uid = claim.metadata.uid
         if uid != reference.uid or not _UID(uid):
-            raise _Refused("AnotherClaim", f"claim UID mismatch: the claim was recreated, and has the uid {uid} now")
+            raise _GuardRefused(
+                "AnotherClaim", f"claim UID mismatch: the claim was recreated, and has the uid {uid} now"
+            )
         allocation = claim.status.allocation
         if allocation is None:
-            raise _Refused("NotAllocated", "the claim is not allocated")
+            raise _GuardRefused("NotAllocated", "the claim is not allocated")
         if not claim.status.reserved_for:
-            raise _Refused(
+            raise _GuardRefused(
                 "NotReserved", "the claim is reserved for no pod, so its devices can be deallocated at any time"
             )
         results = tuple(result for result in allocation.devices.results if result.driver == self._machine.driver)
         if not results:
-            raise _Refused("NotOurs", f"the claim has no device of {self._machine.driver}")
+            raise _GuardRefused("NotOurs", f"the claim has no device of {self._machine.driver}")
         requests = {request.name: request.exactly for request in claim.spec.devices.requests}
         for result in results:
             if _without_alternative(result.request) not in requests:
-                raise _Refused(
+                raise _GuardRefused(
                     "UnknownRequest", f"the status names the request {result.request}, which is not in the spec"
                 )
             exactly = requests[
                 _without_alternative(result.request)
             ]  # only a request of the form `exactly` can have adminAccess
             if result.admin_access and not (exactly is not None and exactly.admin_access):
-                raise _Refused(
+                raise _GuardRefused(
                     "NotRequested",
                     f"the status has adminAccess for the request {result.request}, which does not request it",
                 )
             if result.pool != self._node:
-                raise _Refused(
+                raise _GuardRefused(
                     "AnotherNode", f"{result.device} is in pool {result.pool}, but this node's pool is {self._node}"
                 )
         return results
@@ -150,7 +152,7 @@ class Guard:
         """Return a result's device as the claim will hold it; refuse a device that is in use. CPUs are the first that no other claim holds."""
         device = self._devices.get(result.device)
         if device is None:
-            raise _Refused("UnknownDevice", f"this node has no device {result.device}")
+            raise _GuardRefused("UnknownDevice", f"this node has no device {result.device}")
         offered = self._machine.offers[result.device].cpus
         amount = result.consumed_capacity.get("cpus")
         cpus = ""
@@ -187,15 +189,15 @@ class Guard:
         name = device.name
         if not device.allow_multiple_allocations:
             if result.share_id is not None:
-                raise _Refused("NotShared", f"{name} cannot be shared, but the status allocates a share of it")
+                raise _GuardRefused("NotShared", f"{name} cannot be shared, but the status allocates a share of it")
             if use.holds(name):
-                raise _Refused("Taken", f"{name} is prepared for {_holder_names(name, holders)}")
+                raise _GuardRefused("Taken", f"{name} is prepared for {_holder_names(name, holders)}")
         else:
             _check_share(device, result, use, holders)
         if use.holds(name):
             return  # another share of the device already consumes the device's counters
         for other in conflicting(name, self._conflicts, use):
-            raise _Refused(
+            raise _GuardRefused(
                 "Incompatible",
                 f"{name} must not be used together with {other}, which {_holder_names(other, holders)} has",
             )
@@ -206,7 +208,7 @@ class Guard:
             own_groups = own_state(consumption.compatibility_groups, wild=wild)
             if not admits(states.get(consumption.counter_set), own_groups):
                 groups = ", ".join(consumption.compatibility_groups) or "none"
-                raise _Refused(
+                raise _GuardRefused(
                     "Incompatible",
                     f"{name} has the compatibility groups {groups}, and the devices of {consumption.counter_set} in use have none of these groups",
                 )
@@ -214,7 +216,7 @@ class Guard:
         for consumption in device.consumes_counters:
             for counter_name, counter in consumption.counters.items():
                 if counter.value.nano > remaining[consumption.counter_set].get(counter_name, 0):
-                    raise _Refused(
+                    raise _GuardRefused(
                         "Overlap",
                         f"{name} needs more {counter_name} than is left of {consumption.counter_set}",
                     )
@@ -235,25 +237,27 @@ def _check_share(
     """Refuse a share that the device does not offer, or that exceeds what is left."""
     name = device.name
     if result.share_id is None:
-        raise _Refused("NotShared", f"{name} is offered in shares, but the status allocates the whole device")
+        raise _GuardRefused("NotShared", f"{name} is offered in shares, but the status allocates the whole device")
     if name in use.dedicated:
-        raise _Refused("Taken", f"{name} is prepared as a whole for {_holder_names(name, holders)}")
+        raise _GuardRefused("Taken", f"{name} is prepared as a whole for {_holder_names(name, holders)}")
     if not result.consumed_capacity.keys() >= device.capacity.keys():
-        raise _Refused("NotAShare", f"the status does not say how much of each capacity of {name} the claim consumes")
+        raise _GuardRefused(
+            "NotAShare", f"the status does not say how much of each capacity of {name} the claim consumes"
+        )
     consumed = result.consumed_capacity
     try:
         rounded = charges(consumed, device.capacity)
     except CapacityError as error:
-        raise _Refused("NotAShare", f"{name}: {error}") from None
+        raise _GuardRefused("NotAShare", f"{name}: {error}") from None
     for capacity, amount in consumed.items():
         if rounded is None or rounded[capacity] != amount:
-            raise _Refused("NotAShare", f"{name} offers no share of {amount} of its {capacity}")
+            raise _GuardRefused("NotAShare", f"{name} offers no share of {amount} of its {capacity}")
         used = use.used.get(name, {}).get(capacity, 0)
         value = device.capacity[capacity].value
         if used + amount.nano > value.nano:
             remaining = Quantity.from_nano(max(0, value.nano - used), value.format)
             holder_names = _holder_names(name, holders)
-            raise _Refused(
+            raise _GuardRefused(
                 "Exceeded",
                 f"the claim consumes {amount} of {name}'s {capacity}, but beside {holder_names} only {remaining} of {value} are left",
             )

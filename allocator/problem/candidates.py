@@ -17,7 +17,7 @@ from dra import server as gates
 from dra.errors import CapacityError, NodeSelectorError, NoSuchKey, SelectorError
 from dra.objects import Device, DeviceAttribute, blocks
 from dra.semver import Version
-from dra.stock import Body, Page, Pool, Reading, reaches
+from dra.stock import Body, Page, Pool, SliceReading, reaches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -205,7 +205,7 @@ def _with_type(value: bool | int | str | Version) -> tuple[str, object]:
     return "string", value
 
 
-def never_matches(attribute: DeviceAttribute, reading: Reading) -> bool:
+def never_matches(attribute: DeviceAttribute, reading: SliceReading) -> bool:
     """Whether an attribute is never equal to another. This is true of a list if the allocator does not support lists."""
     if reading.enabled(gates.LISTS):
         return False

@@ -15,7 +15,7 @@ from allocator.answer import AllocateError, Cause
 from dra import server as gates
 from dra.objects import DeviceClass, DeviceToleration, ResourceClaim
 from dra.quantity import Quantity
-from dra.stock import Reading, Stock
+from dra.stock import SliceReading, Stock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,7 +85,7 @@ class Question(msgspec.Struct, frozen=True, eq=False):
     leaves: tuple[Leaf, ...]
     asks: tuple[Ask, ...]
     constraints: tuple[Constraint, ...]
-    reading: Reading  # how the allocator of the server's version reads requests and slices
+    reading: SliceReading  # how the allocator of the server's version reads requests and slices
 
 
 def question_of(claims: Sequence[ResourceClaim], stock: Stock) -> Question:
@@ -94,7 +94,7 @@ def question_of(claims: Sequence[ResourceClaim], stock: Stock) -> Question:
 
 
 class _QuestionReader:
-    def __init__(self, classes: Mapping[str, DeviceClass], reading: Reading) -> None:
+    def __init__(self, classes: Mapping[str, DeviceClass], reading: SliceReading) -> None:
         self.classes = classes
         self.reading = reading
         self.requests: list[Request] = []

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dra.objects import Device, DeviceCounterConsumption
-    from dra.policy import Peer, Rule, Rules
+    from dra.policy import CompatibilityRule, Peer, Rules
     from dra.stock import Pool
 
 
@@ -79,7 +79,7 @@ class _DevicePairs:
         devices = self.devices
         self.driver = driver = pool.id[0]
         restricting = [rule for rule in rules.by_driver.get(driver, ()) if rule.restricts]
-        self.carried: list[list[Rule]] = []
+        self.carried: list[list[CompatibilityRule]] = []
         self.wild: list[bool] = []
         for device in devices:
             self.carried.append([rule for rule in restricting if rule.carried_by(driver, device)])
@@ -169,7 +169,7 @@ class _DevicePairs:
         )
         return Cell(Stage.GROUPS, f"groups on {requested.counter_set}", text)
 
-    def _objection(self, bearer: int, partner: int) -> Rule | None:
+    def _objection(self, bearer: int, partner: int) -> CompatibilityRule | None:
         """Find the rule of one device that forbids another."""
         if bearer == partner:
             return None

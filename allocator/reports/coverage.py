@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from dra.cel import Selector
     from dra.objects import Device, DeviceCompatibility
-    from dra.policy import Rule
+    from dra.policy import CompatibilityRule
     from dra.stock import Page
 
 MAX_FINDINGS: Final = 8
@@ -43,12 +43,12 @@ class PageCoverage(msgspec.Struct, frozen=True):
     )
 
 
-def rule_of(compatibility: DeviceCompatibility) -> Rule:
+def rule_of(compatibility: DeviceCompatibility) -> CompatibilityRule:
     [rules] = Rules([compatibility]).by_driver.values()
     return rules[0]
 
 
-def coverage_of(rule: Rule, page: Page) -> PageCoverage:
+def coverage_of(rule: CompatibilityRule, page: Page) -> PageCoverage:
     """Return the devices of a page to which a rule applies, and which of them it permits."""
     budget = Budget(step_limits.RULE_PAGE)
     driver = page.pool[0]

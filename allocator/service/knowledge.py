@@ -18,7 +18,7 @@ from cluster.errors import ApiError, NotFound
 from cluster.outlines import without_environment
 from dra.objects import DeviceCompatibility, Node
 from dra.policy import misread
-from dra.server import Declared, KnownServer, known_of
+from dra.server import DeclaredServer, KnownServer, known_of
 from dra.stock import Stock
 from runtime.informers import ClusterView
 
@@ -65,7 +65,7 @@ class Knowledge(ClusterView):
         self.stock = Stock.of()
         # The feature gates that the API server reports, and those that the administrator declares.
         self.server = KnownServer()
-        self._declared = Declared()
+        self._declared = DeclaredServer()
         self._server_changed = asyncio.Event()
         self.claims = self.informer(resources.RESOURCE_CLAIMS)
         self.pods = self.informer(resources.PODS, trim=without_environment)
@@ -122,7 +122,7 @@ class Knowledge(ClusterView):
         removed = [claim for claim, seen in latest if seen is None]
         self.stock = self.stock.with_all([seen for _, seen in latest if seen is not None], removed)
 
-    def declare(self, declared: Declared) -> None:
+    def declare(self, declared: DeclaredServer) -> None:
         """Use the administrator's declaration for everything that the API server does not report."""
         self._declared = declared
         self._understand(self.server.minor, self.server.reported)

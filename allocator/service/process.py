@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from allocator.service.settings import Settings
     from cluster.protocol import Cluster
     from dra.objects import Pod
-    from dra.server import Declared
+    from dra.server import DeclaredServer
     from runtime.process import Work
 
 logger = logging.getLogger("drawbridge.allocator")
@@ -186,7 +186,7 @@ class Service:
             await self.extended.close()
             await self.ledger.close()
 
-    def configure(self, rules: PlacementRules, declared: Declared) -> None:
+    def configure(self, rules: PlacementRules, declared: DeclaredServer) -> None:
         """Use these placement rules. Use the administrator's declaration for everything that the API server does not report."""
         self.pods.place_by(rules)
         self.knowledge.declare(declared)

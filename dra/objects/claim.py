@@ -35,7 +35,7 @@ class DeviceDerivedAttribute(Wire, frozen=True, kw_only=True):
     expression: str = ""
 
 
-class _Demand(Wire, frozen=True, kw_only=True):
+class _RequestFields(Wire, frozen=True, kw_only=True):
     """The fields that a request and an alternative have in common."""
 
     device_class_name: str = ""
@@ -47,11 +47,11 @@ class _Demand(Wire, frozen=True, kw_only=True):
     derived_attributes: tuple[DeviceDerivedAttribute, ...] = ()
 
 
-class ExactDeviceRequest(_Demand, frozen=True, kw_only=True):
+class ExactDeviceRequest(_RequestFields, frozen=True, kw_only=True):
     admin_access: bool | None = None
 
 
-class DeviceSubRequest(_Demand, frozen=True, kw_only=True):
+class DeviceSubRequest(_RequestFields, frozen=True, kw_only=True):
     name: str = ""
 
 

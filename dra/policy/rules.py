@@ -100,7 +100,7 @@ Peers: TypeAlias = "Sequence[Peer]"
 Charge: TypeAlias = "Callable[[int], None]"
 
 
-class Rule(msgspec.Struct, frozen=True):
+class CompatibilityRule(msgspec.Struct, frozen=True):
     """A compiled DeviceCompatibility. An expression that does not compile is None, and permits nothing."""
 
     name: str
@@ -137,10 +137,10 @@ class Rules:
     """All rules of a stock (`dra.stock`)."""
 
     def __init__(self, compatibilities: Iterable[DeviceCompatibility] = ()) -> None:
-        self.by_driver: dict[str, list[Rule]] = {}
+        self.by_driver: dict[str, list[CompatibilityRule]] = {}
         for compatibility in compatibilities:
             spec = compatibility.spec
-            rule = Rule(
+            rule = CompatibilityRule(
                 compatibility.metadata.name,
                 spec.driver,
                 spec.scope,
@@ -175,7 +175,7 @@ class Rules:
                 return f"DeviceCompatibility/{rule.name}"
         return "a rule"
 
-    def _restricting(self, driver: str) -> list[Rule]:
+    def _restricting(self, driver: str) -> list[CompatibilityRule]:
         return [rule for rule in self.by_driver.get(driver, ()) if rule.restricts]
 
     def conflicts(self, pool: Pool, budget: Budget | None = None) -> dict[str, frozenset[str]]:
@@ -244,7 +244,7 @@ def _peers(pages: Iterable[Page]) -> dict[str, Peer]:
     return by_name
 
 
-def _clashes(rule: Rule, peers: Peers, charge: Charge) -> Iterator[tuple[Peer, Peers]]:
+def _clashes(rule: CompatibilityRule, peers: Peers, charge: Charge) -> Iterator[tuple[Peer, Peers]]:
     """Yield each device to which a rule applies, with all devices that the rule does not permit, whatever its scope."""
     charge(2 * _STEPS_PER_EVALUATION * len(peers))
     unwelcome = [peer for peer in peers if not rule.allows(peer.device)]

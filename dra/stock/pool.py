@@ -23,7 +23,7 @@ from dra.errors import NodeSelectorError
 from dra.objects import Device, ResourceSlice, selects
 from dra.objects import node as nodes
 from dra.stock.equivalence import Body, SliceContent, body, content
-from dra.stock.reading import ALL, Reading
+from dra.stock.reading import ALL, SliceReading
 from dra.stock.usage import PoolId
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Page(msgspec.Struct, frozen=True, eq=False):
         return "" if self.everywhere else self.slice.spec.node_name or ""
 
 
-def page_of(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule] = (), reading: Reading = ALL) -> Page:
+def page_of(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule] = (), reading: SliceReading = ALL) -> Page:
     """Make the page of a slice. The taints of rules are added as resourceslice/tracker adds them."""
     spec = slice_.spec
     driver, pool = spec.driver, spec.pool.name
@@ -121,7 +121,7 @@ class Pool(msgspec.Struct, frozen=True, eq=False):
 
 
 def gather(
-    node: Node, reached: Iterable[Page], every: Mapping[PoolId, tuple[Page, ...]], reading: Reading = ALL
+    node: Node, reached: Iterable[Page], every: Mapping[PoolId, tuple[Page, ...]], reading: SliceReading = ALL
 ) -> list[Pool]:
     """Return the pools that a node can use, in the order in which the allocator tries them.
 
@@ -274,7 +274,7 @@ def reaches(selecting: Device | msgspec.Struct, node: Node) -> bool:
     return selector is not None and nodes.matches(selector, node)
 
 
-def _pool(id_: PoolId, reached: list[Page], every: tuple[Page, ...], reading: Reading) -> Pool | None:
+def _pool(id_: PoolId, reached: list[Page], every: tuple[Page, ...], reading: SliceReading) -> Pool | None:
     """Make one pool; None if the node sees part of a generation while newer slices exist for other nodes."""
     first = reached[0]
     generation = first.generation

@@ -29,7 +29,7 @@ _BEYOND_STABLE = (gates.CAPACITY, gates.FRACTIONAL, *_EXPERIMENTAL)
 _LATER_STABLE = (gates.ADMIN_ACCESS, gates.ALTERNATIVES, gates.COUNTERS, gates.TAINTS)
 
 
-class Reading(msgspec.Struct, frozen=True):
+class SliceReading(msgspec.Struct, frozen=True):
     """How the allocator of one server reads slices."""
 
     server: Server
@@ -105,7 +105,7 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=64)
-def reading_of(server: Server) -> Reading:
+def reading_of(server: Server) -> SliceReading:
     """Return how the allocator of a server reads slices."""
     binding = server.enabled(gates.BINDING) and server.enabled(gates.DEVICE_STATUS)
     # Until taint rules got a feature gate of their own, the gate of taints also enabled them.
@@ -117,7 +117,7 @@ def reading_of(server: Server) -> Reading:
     stable = not binding and not any(server.enabled(gate) for gate in beyond)
     plain = stable and not any(server.enabled(gate) for gate in _LATER_STABLE)
     early = oldest or (server.minor == 35 and plain)
-    return Reading(
+    return SliceReading(
         server,
         stable,
         binding,

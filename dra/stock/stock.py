@@ -29,7 +29,7 @@ from dra.objects import (
 )
 from dra.stock.amounts import Amounts, Difference, amounts_of, corrected, sums_of
 from dra.stock.pool import Page, PoolDevices, gather, newest, page_of, targets
-from dra.stock.reading import ALL, Reading, reading_of
+from dra.stock.reading import ALL, SliceReading, reading_of
 from dra.stock.usage import FREE, PoolId, PoolUse, pool_use, results_by_pool
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
     sums: dict[str, Amounts]  # how much claims hold, by namespace
     holders: dict[str, Holders]  # the claims that hold devices, by namespace
     history: History
-    reading: Reading = ALL
+    reading: SliceReading = ALL
 
     @classmethod
     def of(

@@ -13,26 +13,26 @@ from pathlib import Path
 import cli.commands.driver  # noqa: F401  imported once, before the forks
 import cluster.kubernetes  # noqa: F401
 from cli.main import main
-from node.checkpoint import Write
+from node.checkpoint import WriteFile
 from node.service.disk import Disk
 from node.service.prepared_store import PreparedStore
 
 # The work in progress, the step, and the file.
 DEATHS = [
-    "prepare Write checkpoint",
+    "prepare WriteFile checkpoint",
     "prepare half checkpoint",
     "prepare SyncFile checkpoint",
     "prepare Rename checkpoint",
     "prepare SyncFolder checkpoint",
-    "prepare Write cdi",
+    "prepare WriteFile cdi",
     "prepare half cdi",
     "repair Remove cdi",
-    "repair Write cdi",
+    "repair WriteFile cdi",
     "repair Rename cdi",
     "prepare Rename cdi",
     "prepare answer",
     "forget Remove cdi",
-    "forget Write checkpoint",
+    "forget WriteFile checkpoint",
     "forget half checkpoint",
     "forget SyncFile checkpoint",
     "forget Rename checkpoint",
@@ -84,7 +84,7 @@ class Death(threading.local):
         self.wrote = True
         file = "cdi" if "/cdi/" in step.path else "checkpoint"
         self.die_before(type(step).__name__, file)
-        if isinstance(step, Write) and self.before == f"{self.work} half {file}":
+        if isinstance(step, WriteFile) and self.before == f"{self.work} half {file}":
             Path(step.path).write_bytes(step.data[: len(step.data) // 2])
             self.die_before("half", file)
         REAL_TAKE(disk, step)

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from node.checkpoint import PRIVATE, Remove, Rename, Step, SyncFile, SyncFolder, Write
+from node.checkpoint import PRIVATE, FileStep, Remove, Rename, SyncFile, SyncFolder, WriteFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 class Disk:
     """The file system of this node. Tests override `take` to fail between two steps."""
 
-    def carry_out(self, steps: Iterable[Step]) -> None:
+    def carry_out(self, steps: Iterable[FileStep]) -> None:
         for step in steps:
             self.take(step)
 
-    def take(self, step: Step) -> None:
+    def take(self, step: FileStep) -> None:
         match step:
-            case Write(path, data, mode):
+            case WriteFile(path, data, mode):
                 descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE)
                 try:
                     if mode != PRIVATE:

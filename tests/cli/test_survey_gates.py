@@ -12,7 +12,7 @@ from analysis.survey.remedies import remedy_of
 from cluster.embedded import Embedded
 from cluster.server import ServerInfo
 from dra import server as gates
-from dra.server import Declared, read_server
+from dra.server import DeclaredServer, read_server
 from dra.validation.fields.gates import required_by
 from tests.cli.commands.surveys import HAMI_CONTAINER, running_pod, with_limits, workload_object
 from tests.dra.validation import corpus
@@ -136,8 +136,8 @@ def test_the_workloads_and_pods_that_need_a_gate_are_counted():
         (Features.combine(35, {}), "off by default"),
         (Features.combine(35, {gates.CAPACITY: False}), "off:"),
         (Features.combine(36, {gates.CAPACITY: False}), "off:"),
-        (Features.combine(36, {}, Declared(36, {gates.CAPACITY: False})), "off:"),
-        (Features.combine(35, {}, Declared(35, {gates.CAPACITY: True})), ""),
+        (Features.combine(36, {}, DeclaredServer(36, {gates.CAPACITY: False})), "off:"),
+        (Features.combine(35, {}, DeclaredServer(35, {gates.CAPACITY: True})), ""),
         (Features.combine(35, {gates.CAPACITY: True}), ""),
         (Features.combine(36, {}), ""),
     ],

@@ -12,7 +12,7 @@ from dra.server import (
     NEWEST,
     OLDEST,
     RELEASE,
-    Declared,
+    DeclaredServer,
     KnownServer,
     known_gates,
     known_of,
@@ -93,7 +93,7 @@ def test_every_gate_has_its_stages_in_order():
 
 
 def test_reported_gates_precede_declared_ones_and_version_defaults():
-    server = known_of(36, {SHARES: False}, Declared(0, {SHARES: True, gates.COUNTERS: False}))
+    server = known_of(36, {SHARES: False}, DeclaredServer(0, {SHARES: True, gates.COUNTERS: False}))
     assert not server.likely.enabled(SHARES)
     assert not server.likely.enabled(gates.COUNTERS)
     assert server.likely.enabled(gates.TAINTS)  # by default
@@ -107,7 +107,7 @@ def test_reported_gates_precede_declared_ones_and_version_defaults():
 
 
 def test_a_declared_stage_applies_to_all_its_unreported_gates():
-    server = known_of(36, {SHARES: True}, Declared(36, {"AllBeta": False, gates.TAINTS: True}))
+    server = known_of(36, {SHARES: True}, DeclaredServer(36, {"AllBeta": False, gates.TAINTS: True}))
     assert not server.server.enabled(gates.COUNTERS)
     assert server.server.enabled(SHARES)
     assert server.server.enabled(gates.TAINTS)
@@ -115,7 +115,7 @@ def test_a_declared_stage_applies_to_all_its_unreported_gates():
 
 
 def test_a_gate_is_off_if_its_dependency_is_off():
-    server = known_of(37, {gates.TAINTS: False, SHARES: False}, Declared(0, {gates.TAINT_RULES: True}))
+    server = known_of(37, {gates.TAINTS: False, SHARES: False}, DeclaredServer(0, {gates.TAINT_RULES: True}))
     assert not server.server.enabled(gates.TAINT_RULES)
     assert not server.server.enabled(gates.FRACTIONAL)
     assert server.overruled == (f"{gates.TAINT_RULES}=true: it is false",)
@@ -123,7 +123,7 @@ def test_a_gate_is_off_if_its_dependency_is_off():
 
 
 def test_an_impossible_gate_declaration_is_overruled_and_reported():
-    server = known_of(35, {}, Declared(37, {gates.DERIVED: True, gates.CLAIMS: False}, ("no gate X",)))
+    server = known_of(35, {}, DeclaredServer(37, {gates.DERIVED: True, gates.CLAIMS: False}, ("no gate X",)))
     assert not server.server.enabled(gates.DERIVED)
     assert server.server.enabled(gates.CLAIMS)
     doubts = server.doubts()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dra import server as servers
-from dra.server import Declared, KnownServer, Server
+from dra.server import DeclaredServer, KnownServer, Server
 from webhook.dialects import ALTERNATIVES, CLAIMS, SHARES, Need, Scheduler
 from webhook.names import CONFIGURATION_PAGE
 
@@ -43,12 +43,12 @@ class Features(KnownServer, frozen=True, kw_only=True):
         return cls(minor=server.minor, gates=gates, reported=gates)
 
     @classmethod
-    def combine(cls, minor: int, reported: Mapping[str, bool], declared: Declared = Declared()) -> Features:  # noqa: B008  a value
+    def combine(cls, minor: int, reported: Mapping[str, bool], declared: DeclaredServer = DeclaredServer()) -> Features:  # noqa: B008  a value
         """Combine the gates that a server reports with those that the configuration declares. A reported gate takes precedence."""
         known = servers.known_of(minor, reported, declared)
         return cls(minor=minor, gates=known.gates, reported=known.reported, declared=declared)
 
-    def as_declared(self, declared: Declared) -> Features:
+    def as_declared(self, declared: DeclaredServer) -> Features:
         return Features.combine(self.minor, self.reported, declared)
 
     def enabled(self, gate: str) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 from allocator.strategies import DEFAULT as ALLOCATORS_DEFAULT
 from dra.objects import DeviceAttribute, DeviceCapacity
 from dra.quantity import Quantity
-from dra.server import Declared, mistakes, read_minor
+from dra.server import DeclaredServer, mistakes, read_minor
 from dra.wire import Opaque
 from webhook.dialects import (
     AUTO,
@@ -205,12 +205,12 @@ class KubernetesSettings(_Declared, frozen=True, kw_only=True):
     # Whether each feature gate of the API server and the scheduler is on, by the name of the gate.
     feature_gates: dict[str, bool] = {}
 
-    def declared(self) -> Declared:
+    def declared(self) -> DeclaredServer:
         """Return the valid part of these settings, and the problems of the other part."""
         wrong = dict(mistakes(self.version, self.feature_gates))
         minor = read_minor(self.version) if self.version and "" not in wrong else 0
         good = {gate: on for gate, on in self.feature_gates.items() if gate not in wrong}
-        return Declared(minor, good, tuple([f"{error} ({error.remedy})" for error in wrong.values()]))
+        return DeclaredServer(minor, good, tuple([f"{error} ({error.remedy})" for error in wrong.values()]))
 
 
 class Metadata(_Declared, frozen=True, kw_only=True):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from allocator.service.settings import Settings
     from cluster.protocol import Cluster
     from dra.objects import Pod
-    from dra.server import Declared
+    from dra.server import DeclaredServer
 
 logger = logging.getLogger("drawbridge.allocator")
 COMPONENT = "drawbridge-read-only"
@@ -78,7 +78,7 @@ class ReadOnlyAllocator:
         finally:
             await self._ports.end()
 
-    def configure(self, _rules: PlacementRules, declared: Declared) -> None:
+    def configure(self, _rules: PlacementRules, declared: DeclaredServer) -> None:
         """Use the administrator's declaration, as `Service` does. Ignore the placement rules, because another scheduler places the pods."""
         self.knowledge.declare(declared)
 

@@ -51,11 +51,11 @@ class Order(Enum):
     MERGED = "all of them, the later ones win"
 
 
-class _Table(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class _TableRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Base of the rows of `drivers.json`."""
 
 
-class FieldsRule(_Table, frozen=True, kw_only=True):
+class FieldsRule(_TableRow, frozen=True, kw_only=True):
     """A finding about an object: all fields of `with` are set, none of `without` is set, and the fields of `equal` have these values.
 
     A field is set unless it is missing, null, false, 0, "" or an empty list. A dot in the path of a field separates names.
@@ -70,13 +70,13 @@ class FieldsRule(_Table, frozen=True, kw_only=True):
     equal: dict[str, str | list[str]] = {}
 
 
-class Schema(_Table, frozen=True, kw_only=True):
+class ParameterSchema(_TableRow, frozen=True, kw_only=True):
     """The schema of a value. In place of a schema, a text is the name of a definition."""
 
     type: Literal["object", "list", "map", "integer", "string", "quantity"] = "object"
     enum: tuple[str, ...] = ()
     # Of the items of a list and of the values of a map.
-    items: Schema | str = ""
+    items: ParameterSchema | str = ""
     # Of a text, and of the keys of a map: a regular expression, what is wrong with other texts, and a name in `_FORMATS`.
     pattern: str = ""
     problem: str = ""
@@ -88,7 +88,7 @@ class Schema(_Table, frozen=True, kw_only=True):
     reserved: tuple[int, ...] = ()
     also: tuple[int, ...] = ()
     # Of an object. `hints` are for unknown fields. An object with `partial` may have other fields.
-    fields: dict[str, Schema | str] = {}
+    fields: dict[str, ParameterSchema | str] = {}
     required: tuple[str, ...] = ()
     partial: bool = False
     hints: dict[str, str] = {}
@@ -98,14 +98,14 @@ class Schema(_Table, frozen=True, kw_only=True):
     same_family: tuple[tuple[str, str], ...] = ()
     subnet: bool = False  # whether the field `subnet` has the network to which the addresses in the other fields belong
     # The schema for each value of the field `type`, and of fields that may contain secrets. `read_members` drops all these fields.
-    by_type: dict[str, Schema] = {}
-    private: dict[str, Schema] = {}
+    by_type: dict[str, ParameterSchema] = {}
+    private: dict[str, ParameterSchema] = {}
 
 
-class ParameterKind(_Table, frozen=True, kw_only=True, dict=True):
+class ParameterKind(_TableRow, frozen=True, kw_only=True, dict=True):
     """The schema of one kind of parameters, and the devices for which it is."""
 
-    schema: Schema | str
+    schema: ParameterSchema | str
     # The values of the attribute `type` of these devices; empty if the kind is for all devices.
     devices: frozenset[str] = frozenset()
     # The feature gate of the driver that must be on for this kind.
@@ -118,7 +118,7 @@ class ParameterKind(_Table, frozen=True, kw_only=True, dict=True):
         return _shape(self.schema)
 
 
-class KnownDriver(_Table, frozen=True, kw_only=True):
+class KnownDriver(_TableRow, frozen=True, kw_only=True):
     """The parameters that a driver reads. A driver without a version has neither apiVersion nor kind in its parameters."""
 
     name: str
@@ -132,8 +132,8 @@ class KnownDriver(_Table, frozen=True, kw_only=True):
     listed_only: bool = False
 
 
-class _Tables(_Table, frozen=True, kw_only=True):
-    definitions: dict[str, Schema]
+class _Tables(_TableRow, frozen=True, kw_only=True):
+    definitions: dict[str, ParameterSchema]
     drivers: tuple[KnownDriver, ...]
 
 
@@ -142,7 +142,7 @@ _TABLES: Final = msgspec.json.decode((files(__package__) / "drivers.json").read_
 DRIVERS: Final = {driver.name: driver for driver in _TABLES.drivers}
 
 
-def _shape(schema: Schema | str) -> JsonShape:
+def _shape(schema: ParameterSchema | str) -> JsonShape:
     if isinstance(schema, str):
         return _PLAIN[schema] if schema in _PLAIN else _shape(_TABLES.definitions[schema])
     match schema.type:
@@ -166,7 +166,7 @@ def _shape(schema: Schema | str) -> JsonShape:
     return form
 
 
-def _text_rule(schema: Schema) -> Rule:
+def _text_rule(schema: ParameterSchema) -> Rule:
     pattern, problem_of = re.compile(schema.pattern or ".*", re.DOTALL), _FORMATS[schema.format]
 
     def rule(value: str) -> str:
@@ -178,7 +178,7 @@ def _text_rule(schema: Schema) -> Rule:
 
 
 def _object_findings(
-    schema: Schema,
+    schema: ParameterSchema,
     by_type: Mapping[str, JsonShape],
     private: Mapping[str, JsonShape],
     value: Mapping[str, Any],

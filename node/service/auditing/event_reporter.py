@@ -34,7 +34,7 @@ REMOVE_TIMEOUT = 5.0  # seconds, for removing the condition
 logger = logging.getLogger("drawbridge.agent")
 
 
-class _Report(NamedTuple):
+class _ReportedEvent(NamedTuple):
     """The message of an event about an object, and when it was written."""
 
     about: Node | Pod
@@ -46,7 +46,7 @@ class EventReporter:
     def __init__(self, recorder: Recorder, clock: Callable[[], float]) -> None:
         self._recorder = recorder
         self._clock = clock
-        self._written: dict[Key, _Report] = {}
+        self._written: dict[Key, _ReportedEvent] = {}
 
     async def report(self, findings: Iterable[NodeFinding], node: Node, pods: Mapping[PodName, Pod]) -> None:
         """Write the events of the current findings, unless they were written recently."""
@@ -59,7 +59,7 @@ class EventReporter:
                 key = regarding.metadata.uid, finding.kind.reason
                 objects[key] = regarding
                 sentences_by_key.setdefault(key, []).append(sentence)
-        reports: dict[Key, _Report] = {}
+        reports: dict[Key, _ReportedEvent] = {}
         for key, sentences in sentences_by_key.items():
             # The event has as many sentences as fit, but at least the first one.
             first, *others = dict.fromkeys(sentences)
@@ -70,7 +70,7 @@ class EventReporter:
                     break
                 text = f"{text}; {sentence}"
                 left_out -= 1
-            reports[key] = _Report(objects[key], f"{text}; and {left_out} more" if left_out else text)
+            reports[key] = _ReportedEvent(objects[key], f"{text}; and {left_out} more" if left_out else text)
         ended = {key: report._replace(sentence=FINDING_ENDED) for key, report in self._written.items()}
         writes = 0
         for key, report in (ended | reports).items():

@@ -12,7 +12,7 @@ from allocator.service import Service, Settings
 from cluster import resources
 from cluster.embedded import Embedded
 from cluster.patch import Merge
-from dra.server import Declared
+from dra.server import DeclaredServer
 from runtime.controllers import Term
 from tests import objects
 from tests.objects import container, device_quota, exactly, resource_slice
@@ -111,7 +111,7 @@ async def running(cluster, *, identity="one", leads=True, reviewing=None, rules=
         service_settings = {"metrics": None, "term": TERM, "tick": 0.05} | settings
         settings = Settings(identity=identity, namespace="default", **sockets, **service_settings)
         service = Service(cluster, settings, reviewing)
-        service.configure(rules, Declared())
+        service.configure(rules, DeclaredServer())
         stop, ready = asyncio.Event(), asyncio.Event()
         listening = []
         run = asyncio.create_task(service.run(stop, lambda addresses: (listening.append(addresses), ready.set())))

@@ -9,7 +9,7 @@ import msgspec
 
 from cluster.embedded import Embedded
 from cluster.resources import RESOURCE_CLAIMS
-from dra.server import Declared
+from dra.server import DeclaredServer
 from dra.stock import Stock
 from tests.allocator.service.sidecar import claim, fleet, pod, running, until
 from tests.limits import PATIENCE
@@ -36,7 +36,7 @@ def cluster_with_gates(*objects):
 
 async def test_the_stock_follows_the_servers_gates_and_guesses_are_reported():
     async with running(cluster_with_gates()) as sidecar:
-        sidecar.service.knowledge.declare(Declared(gates={PARTITIONS_GATE: False, SHARES_GATE: False}))
+        sidecar.service.knowledge.declare(DeclaredServer(gates={PARTITIONS_GATE: False, SHARES_GATE: False}))
         await until(lambda: not sidecar.service.knowledge.stock.reading.enabled(PARTITIONS_GATE))
         assert sidecar.service.knowledge.stock.reading.enabled(SHARES_GATE)  # as the server reports
         status, answer = await sidecar.ask("/api/v1/server")

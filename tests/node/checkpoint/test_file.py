@@ -9,7 +9,7 @@ from node.checkpoint import (
     Checkpoint,
     HeldDevice,
     Prepared,
-    Write,
+    WriteFile,
     _sum,
     decode,
     durable_steps,
@@ -94,6 +94,6 @@ def test_an_invalid_record_is_reported():
 
 def test_a_file_is_written_under_another_name_then_renamed():
     steps = durable_steps("/a/b", b"x")
-    assert steps[0] == Write("/a/b.new", b"x")
-    assert [type(step).__name__ for step in steps] == ["Write", "SyncFile", "Rename", "SyncFolder"]
+    assert steps[0] == WriteFile("/a/b.new", b"x")
+    assert [type(step).__name__ for step in steps] == ["WriteFile", "SyncFile", "Rename", "SyncFolder"]
     assert unflushed_steps("/a/b", b"x") == (steps[0], steps[2])

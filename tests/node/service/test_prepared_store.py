@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from node.checkpoint import BrokenCheckpoint, Write
+from node.checkpoint import BrokenCheckpoint, WriteFile
 from node.guard import Guard
 from node.service.disk import Disk
 from node.service.prepared_store import PreparedStore
@@ -29,7 +29,7 @@ class KilledDisk(Disk):
 
     def take(self, step):
         if self.steps == 0:
-            if self.writes_half and isinstance(step, Write):
+            if self.writes_half and isinstance(step, WriteFile):
                 Path(step.path).write_bytes(step.data[: len(step.data) // 2])
             raise Killed
         self.steps -= 1
@@ -43,7 +43,7 @@ class FullDisk(Disk):
         self.kind = kind
 
     def take(self, step):
-        if isinstance(step, Write) and self.kind in step.path:
+        if isinstance(step, WriteFile) and self.kind in step.path:
             raise OSError(28, "No space left on device")
         super().take(step)
 
@@ -302,8 +302,8 @@ def test_the_lock_is_held_while_preparing_and_unpreparing(tmp_path):
 
     prepare(open_store(tmp_path, WatchedDisk()), CLAIM_A)
     open_store(tmp_path, WatchedDisk()).unprepare([reference("a")])
-    checkpoint = ["Write", "SyncFile", "Rename", "SyncFolder"]
-    assert steps == [*checkpoint, *["Write", "Rename"] * 2, "Remove", "Remove", *checkpoint]
+    checkpoint = ["WriteFile", "SyncFile", "Rename", "SyncFolder"]
+    assert steps == [*checkpoint, *["WriteFile", "Rename"] * 2, "Remove", "Remove", *checkpoint]
 
 
 def test_two_drivers_see_each_others_changes_to_the_checkpoint(tmp_path):
