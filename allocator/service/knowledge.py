@@ -58,6 +58,7 @@ class Knowledge(ClusterView):
         self._decides = decides
         # Listeners. Claims and pods: old and new object. Namespace: its name.
         self.on_claim: Callable[[ResourceClaim | None, ResourceClaim | None], None] = _ignore
+        self.on_claims_listed: Callable[[], None] = _ignore  # the copy of all claims was read again
         self.on_pod: Callable[[Pod | None, Pod | None], None] = _ignore
         self.on_namespace: Callable[[str], None] = _ignore
         self.on_devices: Callable[[], None] = _ignore  # nodes, slices, classes, taint rules or compatibilities changed
@@ -166,6 +167,8 @@ class Knowledge(ClusterView):
         self._put_as_seen([claim for claim in claims if claim.metadata.uid not in self._ahead])
         for delta in batch.deltas:
             self.on_claim(delta.old, delta.new)
+        if batch.complete:
+            self.on_claims_listed()
 
     def _take_pods(self, batch: Batch[Pod]) -> None:
         for delta in batch.deltas:

@@ -195,6 +195,14 @@ class LiveLedger:
                 if latest is None or is_later(meta.resource_version, latest.metadata.resource_version):
                     self.apply(events.ClaimRead(claim))
 
+    def reread_unlisted(self) -> None:
+        """Read the claims that `catch_up` found and a later list lacks. The informer does not report that such a claim is gone."""
+        listed = self._knowledge.claims.objects
+        for hold in self.state.holds.values():
+            meta = hold.claim.metadata
+            if not hold.informer_version and (meta.namespace, meta.name) not in listed:
+                self.run_in_background(self._reread(effects.Reread(hold.claim)))
+
     def see_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         """Apply a change of a claim that the informer shows."""
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):

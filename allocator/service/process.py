@@ -124,6 +124,7 @@ class Service:
         self.bound_pods = BoundPods(pods, knowledge, self.allocator, ledger)
         ledger.on_freed = self.allocator.requeue_fitting
         knowledge.on_claim = ledger.see_claim
+        knowledge.on_claims_listed = ledger.reread_unlisted
         knowledge.on_pod = self._see_pod
         knowledge.on_namespace = pods.objects_changed
         knowledge.on_devices = pods.devices_changed

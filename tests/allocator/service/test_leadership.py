@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import generate_latest
 
+from allocator.reservations import events
 from allocator.service import commits
 from allocator.service.commits import HOLDER_POLICY
 from allocator.service.metrics import Metrics
@@ -62,6 +63,20 @@ async def test_a_new_service_finishes_the_writes_of_a_killed_one(answered_writes
         assert (await new_service.place("p"))[0] == 200
         assert (await new_service.place("q"))[0] == 200
         assert len({*await new_service.allocated_devices("a"), *await new_service.allocated_devices("b")}) == 2
+
+
+async def test_a_claim_that_only_the_new_leader_read_is_forgotten_after_its_deletion():
+    """The informer lists the claims again after the deletion, so it never shows the claim."""
+    read_by_leader = await loaded(claim("gone")).get(resources.RESOURCE_CLAIMS, "gone", "default")
+    cluster = loaded(*fleet(1, 1), claim("kept"))
+    async with running(cluster) as leader:
+        ledger, claims = leader.service.ledger, leader.service.knowledge.claims
+        ledger.apply(events.ClaimRead(read_by_leader))
+        assert {hold.claim.metadata.name for hold in ledger.state.holds.values()} == {"gone", "kept"}
+        await until(claims.distrust_watch)
+        await until(lambda: len(ledger.state.holds) == 1)
+        rows = (await leader.ask("/api/v1/claims"))[1]["claims"]
+    assert [row["claim"] for row in rows] == ["default/kept"]
 
 
 class StoreWithLatePolicy(Embedded):
