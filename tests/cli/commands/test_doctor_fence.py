@@ -102,7 +102,6 @@ def test_a_driver_of_the_bridge_without_a_fence_is_reported(tmp_path):
         pytest.param([claim("a"), waiting_pod("a")], id="no fence exists"),
         pytest.param([taint_rule(DRIVER), claim("a"), pod("p", "a")], id="no scheduler has tried the pod"),
         pytest.param([taint_rule(DRIVER), allocated_claim("a", "p"), waiting_pod("a")], id="the pod has its devices"),
-        pytest.param([taint_rule(DRIVER), claim("a"), waiting_pod("a", nodeName="n0")], id="the pod has a node"),
         pytest.param(
             [
                 taint_rule(DRIVER),
@@ -117,6 +116,12 @@ def test_a_driver_of_the_bridge_without_a_fence_is_reported(tmp_path):
 def test_a_pod_not_blocked_by_the_fence_has_no_finding(objects, tmp_path):
     code, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects))
     assert (code, answer["configuration"], answer["findings"], answer["unread"]) == (0, DEFAULT_CONFIGURATION, [], [])
+
+
+def test_a_pod_on_a_node_lacks_devices_for_another_reason_than_the_fence(tmp_path):
+    objects = [taint_rule(DRIVER), claim("a"), waiting_pod("a", nodeName="n0")]
+    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects))
+    assert [finding["code"] for finding in answer["findings"]] == ["O114"]
 
 
 def unschedulable_pod(**fields):

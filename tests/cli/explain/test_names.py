@@ -149,7 +149,7 @@ def test_the_text_names_only_three_of_300_nodes(tmp_path):
     result = explain(tmp_path, "pod w", *objects, claim("w", 2), pod("w", "w"))
     assert result.exit_code == 0
     assert len(result.stdout.splitlines()) < 40
-    assert "300 nodes cannot serve it: n0, n1, n2 and 297 more" in result.stdout
+    assert "300 nodes cannot serve it: n0, n1, n10 and 297 more" in result.stdout
     _, answer = explain_json(tmp_path, "pod w", *objects, claim("w", 2), pod("w", "w"))
     assert len(answer["pod"]["prospect"]["groups"][0]["nodes"]) == 300
 
