@@ -14,7 +14,6 @@ import sys
 import tempfile
 from contextlib import suppress
 from copy import deepcopy
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -83,7 +82,7 @@ KINDS: tuple[Resource[Raw], ...] = (
     resources.NAMESPACES.raw,
 )
 # The Secret with the allocator's certificate if our authority maintains no certificates.
-OWN_SECRET = "drawbridge-quota-tls"  # noqa: S105  a name
+OWN_SECRET = "drawbridge-reservations-tls"  # noqa: S105  a name
 CHART = BASE.parent / "chart"
 # The chart's templates replace these placeholders by values. The objects contain these words only as placeholders.
 PLACE, IMAGE, SCHEDULER_IMAGE = "__NAMESPACE__", "__IMAGE__", "__SCHEDULER_IMAGE__"
@@ -227,16 +226,14 @@ def bridge(namespace: str, image: str, scheduler_image: str) -> Objects:
     return objects
 
 
-def component(
-    objects: Objects, name: str, namespace: str, api_servers: tuple[str, ...] = (), secret: str = ""
-) -> Objects:
-    """Render the objects that a component of the bridge adds (`quota`, `reservations`), and patch the workloads that it changes.
+def add_reservations(objects: Objects, namespace: str, secret: str = "") -> Objects:
+    """Render the objects that `reservations` adds to the bridge, and patch the workloads that it changes.
 
-    `secret` names the Secret with the component's certificate, if our authority does not maintain one.
+    `secret` names the Secret with the allocator's certificate, if our authority does not maintain one.
     """
     from cluster.patch import apply_json_patch
 
-    folder = BRIDGE / name
+    folder = BRIDGE / "reservations"
     for patch in _kustomization(folder)["patches"]:
         operations = _moved(json.loads(patch["patch"]), namespace)
         for obj in objects:
@@ -244,11 +241,9 @@ def component(
                 continue
             obj.update(apply_json_patch(obj, operations))
             for volume in obj["spec"]["template"]["spec"]["volumes"]:
-                if secret and volume["name"] == name and "secret" in volume:
+                if secret and volume["name"] == "reservations" and "secret" in volume:
                     volume["secret"]["secretName"] = secret
-    added = render(folder, namespace)
-    _restrict_api_servers(added, f"drawbridge-{name}", api_servers)
-    return added
+    return render(folder, namespace)
 
 
 class Part(NamedTuple):
@@ -309,7 +304,6 @@ class Selection(NamedTuple):
     scheduler_image: str
     has_bridge: bool
     parts: Collection[str]  # names of `PARTS`
-    has_quota: bool
     has_reservations: bool
     secret: str  # the Secret with the allocator's certificate; "" for the Secret that our authority maintains
     api_servers: tuple[str, ...]
@@ -324,17 +318,14 @@ def selected(selection: Selection, text: str, configuration: Configuration) -> O
     objects = base(namespace, image, text, selection.api_servers)
     objects += evidence(namespace, configuration.file.evidence.namespaces)
     if selection.has_bridge:
-        bridges = bridge(namespace, image, selection.scheduler_image)
-        objects += bridges
-        if selection.has_quota:
-            objects += component(bridges, "quota", namespace, selection.api_servers, selection.secret)
+        objects += bridge(namespace, image, selection.scheduler_image)
         if is_fenced(configuration):
             objects += [taint_rule(driver) for driver in drivers]
     for name in PARTS:
         if name in selection.parts:
             objects += part(name, namespace, image, drivers)
         if name == "node-agent" and selection.has_reservations:
-            objects += component(objects, "reservations", namespace, secret=selection.secret)
+            objects += add_reservations(objects, namespace, selection.secret)
     return objects
 
 
@@ -392,7 +383,6 @@ def make_chart(folder: Path, text: str, configuration: Configuration, schema_tex
 
 def chart_objects(text: str, configuration: Configuration) -> dict[str, list[dict[str, Any]]]:
     """Render the objects by the names of the files that the templates read."""
-    from webhook import registration
     from webhook.claims import taint_rule
     from webhook.registration import Registration, configurations
 
@@ -406,17 +396,14 @@ def chart_objects(text: str, configuration: Configuration) -> dict[str, list[dic
         "webhooks": configurations(configuration.dialects, Registration(namespace=PLACE)),
         "devices": configurations(configuration.dialects, Registration(namespace=PLACE, devices=True)),
     }
-    for quota, reservations in product(("", "-quota"), ("", "-reservations")):
+    for reservations in ("", "-reservations"):
         bridges = bridge(PLACE, IMAGE, SCHEDULER_IMAGE)
-        if quota:
-            bridges += component(bridges, "quota", PLACE)
-            bridges.append(registration.quota_configuration(Registration(namespace=PLACE)))
         if reservations:
-            bridges += component(bridges, "reservations", PLACE)
-        objects[f"bridge{quota}{reservations}"] = bridges
+            bridges += add_reservations(bridges, PLACE)
+        objects[f"bridge{reservations}"] = bridges
     # The objects that --reservations adds are among those of the bridge above; the node agent is only patched.
     objects["node-agent-reservations"] = deepcopy(objects["node-agent"])
-    component(objects["node-agent-reservations"], "reservations", PLACE)
+    add_reservations(objects["node-agent-reservations"], PLACE)
     return objects
 
 

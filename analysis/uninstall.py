@@ -72,7 +72,7 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
 
     labelled = await asyncio.gather(*(all_of(kind, LABELLED) for kind in KINDS))
     ours = {kind.kind: objects for kind, objects in zip(KINDS, labelled, strict=True)}
-    registered = {kind: [obj for obj in await all_of(kind) if obj["metadata"]["name"] in (names.NAME, names.QUOTA)] for kind in _WEBHOOKS}  # fmt: skip
+    registered = {kind: [obj for obj in await all_of(kind) if obj["metadata"]["name"] == names.NAME] for kind in _WEBHOOKS}  # fmt: skip
     # A namespace that the administrator names counts too.
     our_namespaces = namespaces_of(chain(ours["Namespace"], ours["ClusterRoleBinding"], *registered.values())) | {only}
     left: list[str] = []

@@ -26,7 +26,6 @@ SUITES = {
         "allocator.scheduling",
         "allocator.takeover",
         "webhook.admission",
-        "webhook.policy",
         "webhook.start",
         "webhook.translate",
         "cli.commandline",

@@ -1,7 +1,7 @@
 """The content of the four shared Secrets, and how a rotation step changes it. Values only; `certs.store` reads and writes them.
 
 Only the authority process reads the authority's Secret. A replica of the webhook serves with the serving Secret. Webhook and controller
-sign and verify with the signing Secret. An allocator serves quota admission with its own Secret, like the webhook's but with another key
+sign and verify with the signing Secret. An allocator serves reservations with its own Secret, like the webhook's but with another key
 and other names, so that neither can answer for the other.
 
 | authority's Secret | content |

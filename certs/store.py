@@ -32,7 +32,7 @@ OPAQUE = "Opaque"
 
 
 class SecretStore:
-    """The shared Secrets `namespace/name`, `name-authority`, `name-signature` and `name-quota`, with certificates for `names`."""
+    """The shared Secrets `namespace/name`, `name-authority`, `name-signature` and `name-reservations`, with certificates for `names`."""
 
     def __init__(
         self,
@@ -182,8 +182,8 @@ def signature_name(name: str) -> str:
 
 
 def allocators_name(name: str) -> str:
-    """Return the name of the Secret with the allocator's leaf for quota admission, which the allocator's pod mounts."""
-    return f"{name}-quota"
+    """Return the name of the Secret with the allocator's leaf for reservations, which the allocator's pod mounts."""
+    return f"{name}-reservations"
 
 
 def _decode(secret: Secret | None) -> dict[str, bytes] | None:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from allocator.quota import QuotaReport
 from analysis import explain
 from analysis.capacity import NodeDevices
 from analysis.explain import DeviceStory, LoneClaimStory, PodStory
 from analysis.loading import Unread
 from analysis.matrix import PoolMatrix, judge, reachable
 from analysis.naming import find_device
+from analysis.quota import QuotaReport
 from analysis.survey import DriverStock, MoveReason, PluginStock
 from dashboard.events import Events
 from dashboard.hardware import HardwareUsage, hardware_of

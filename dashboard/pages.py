@@ -34,8 +34,8 @@ from rendering.report import Rows
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from allocator.quota import QuotaReport
     from analysis.capacity import DeviceHeld, NodeDevices
+    from analysis.quota import QuotaReport
     from analysis.survey import Overview
     from dashboard.colours import Colours
     from dashboard.history import Sample

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from allocator.quota import QuotaReport
 from analysis.capacity import NodeDevices, devices_of, devices_of_nodes
 from analysis.loading import Unread
-from analysis.quota import report
+from analysis.quota import QuotaReport, report
 from dashboard.events import Events
 from dashboard.waiting import Waiting, waiting
 

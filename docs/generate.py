@@ -46,7 +46,6 @@ TUTORIALS = (
 def generated() -> Mapping[str, Callable[[], str]]:
     """Return a function for each generated file, which returns its text."""
     from cluster import manifests
-    from webhook import registration
     from webhook.registration import Registration, configurations
     from webhook.state import Configuration
 
@@ -68,9 +67,6 @@ def generated() -> Mapping[str, Callable[[], str]]:
         **{f"docs/schemas/{name}.json": lambda name=name: text_of(name) for name in NAMES},  # type: ignore[misc]
         "manifests/base/webhooks.yaml": lambda: (
             header.format("") + manifests.dump(configurations(Configuration().dialects, options))
-        ),
-        "manifests/bridge/quota/webhooks.yaml": lambda: (
-            header.format(" --quota") + manifests.dump([registration.quota_configuration(options)])
         ),
     }
 

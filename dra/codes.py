@@ -163,6 +163,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "R021": FindingCode("a DeviceClass that does not exist", _ERROR, "use an existing class, or ask an administrator to install the driver that provides the missing one", "the pod waits"),
     "R022": FindingCode("no device matches the request: no node has this class, product or profile", _ERROR, "request one of the values that the message lists", "the pod waits"),
     "R023": FindingCode("a request for more devices than any node has", _ERROR, "request at most as many devices as the largest node has, or split the pod", "the pod waits"),
+    "R024": FindingCode("a request that exceeds the whole limit of a DeviceQuota", _ERROR, "request less, or ask for a larger quota (docs/configuration.md#quotas)", "the pod waits"),
     "R030": FindingCode("an invalid object of one of drawbridge's own kinds", _ERROR, "do what the finding says", "the API server stores the object, and its invalid parts have no effect"),
     # The outcome of requests, printed by `translate` and `survey` in formats that have only findings.
     "M001": FindingCode("a request that a claim can only approximate", _WARNING, "read what differs; with `approximations: leave` the container stays unchanged"),

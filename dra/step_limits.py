@@ -67,12 +67,6 @@ KEPT_NODE = StepLimit(
 )
 PREEMPTION = StepLimit(2_000_000, "choosing preemption victims for a pod", "no pod is evicted in this attempt")
 PREEMPTION_SEARCH = StepLimit(5_000, "checking one set of victims (search steps)", "the next set of victims is checked")
-QUOTA_PIECE = StepLimit(
-    8_000, "counting a claim for a quota without a pause", "the count pauses while other reviews are answered"
-)
-COUNTED_CLAIM = StepLimit(
-    500_000, "counting the devices that a claim may get", "the claim counts with the amounts that it requests itself"
-)
 ADVICE = StepLimit(500_000, "advice for a pod that fits no node", _NO_ADVICE)
 RULE_PAGE = StepLimit(
     20_000,

@@ -65,9 +65,7 @@ def test_the_policy_covers_each_patchable_webhook_configuration():
     [role_rule] = [
         rule for rule in rules("drawbridge-authority") if "validatingwebhookconfigurations" in rule["resources"]
     ]
-    assert (
-        sorted(policy_rule["resourceNames"]) == sorted(role_rule["resourceNames"]) == ["drawbridge", "drawbridge-quota"]
-    )
+    assert sorted(policy_rule["resourceNames"]) == sorted(role_rule["resourceNames"]) == ["drawbridge"]
 
 
 def test_policies_limit_created_secrets_and_leases_to_the_patchable_names():

@@ -36,4 +36,4 @@ def test_the_allocator_runs_read_only_with_one_replica():
 def test_a_read_only_allocator_cannot_serve_a_scheduler():
     result = run("allocator", "--read-only", "--plugin", "127.0.0.1:0")
     assert result.exit_code == 2
-    assert "--read-only excludes --plugin, --quota and --reservations" in result.stderr
+    assert "--read-only excludes --plugin and --reservations" in result.stderr

@@ -16,7 +16,6 @@ from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import aiohttp
 import click
 import pytest
 import yaml
@@ -35,8 +34,6 @@ from node.plugins import PluginFault, answer_from_spec
 from rendering.exits import Broken
 from tests import shapes
 from tests.allocator.service import sidecar
-from tests.allocator.service.reviews import QUOTA_LISTENER, review_of
-from tests.allocator.service.test_quota_admission import template_of
 from tests.allocator.service.test_quotas import quota_of
 from tests.cli.running import run
 from tests.cluster import peer
@@ -125,10 +122,8 @@ class Allocator:
             quota_of(gpu__devices=3),
             *(sidecar.claim(name) for name in "ab"),
             sidecar.pod("p", "a"),
-            template_of("t"),
         )
-        self._sidecar = await self._stack.enter_async_context(sidecar.running(cluster, answer=0.2, **QUOTA_LISTENER))
-        self._session = await self._stack.enter_async_context(aiohttp.ClientSession())
+        self._sidecar = await self._stack.enter_async_context(sidecar.running(cluster))
 
     async def _post(self, path, body):
         allocator = self._sidecar
@@ -136,9 +131,7 @@ class Allocator:
         if b'"TOKEN"' in body:
             _, answer_to_pod = await allocator.plugin("prefilter", {"pod": sidecar.pod("p", "a")})
             body = body.replace(b'"TOKEN"', json.dumps(answer_to_pod["token"]).encode())
-        session = self._session if path == "/quota" else allocator._sessions[path.split("/")[1]]
-        address = allocator.listening.quota if path == "/quota" else "drawbridge"
-        async with session.post(f"http://{address}{path}", data=BytesIO(body)) as answer:
+        async with allocator._sessions["plugin"].post(f"http://drawbridge{path}", data=BytesIO(body)) as answer:
             answer_body = await answer.read()
             assert answer.status in (200, 202, 400, 404, 409, 410, 413, 503), answer_body
             return answer.status
@@ -236,7 +229,6 @@ ENDPOINTS = {
     "/plugin/v1/unreserve": [{"token": "TOKEN", "node": "n0", "reservation": "TOKEN"}],
     "/plugin/v1/commit": [{"reservation": "x"}],
     "/plugin/v1/postfilter": [{"pod": sidecar.pod("p", "a"), "nodes": ["n0"]}, {"group": [{"pod": sidecar.pod("p", "a"), "node": "n0"}]}],
-    "/quota": [review_of(sidecar.pod("p", "a")), review_of(sidecar.claim("x"))],
 }  # fmt: skip
 KUBECONFIG = yaml.safe_load(peer.kubeconfig("http://127.0.0.1:1"))
 KUBECONFIG_USERS = ({"token": "t", "as": "x"}, {"client-certificate-data": "eA==", "client-key-data": "eA=="}, {"username": "a", "password": "b"}, {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/nowhere/program", "args": ["a"], "env": [{"name": "A", "value": "b"}], "interactiveMode": "Never"}}, {"auth-provider": {"name": "oidc", "config": {"id-token": "a.b.c"}}}, {"tokenFile": "nowhere"})  # fmt: skip

@@ -14,10 +14,7 @@ API_VERSION = f"{DOMAIN}/v1alpha1"
 # The documentation page of the configuration, for messages.
 CONFIGURATION_PAGE = "docs/configuration.md"
 
-# The Service and the webhook configuration of quota admission.
-QUOTA = f"{NAME}-quota"
-
-# The Service at which the audit agents of nodes read the allocator's reservations.
+# The Service at which the audit agents of nodes read the allocator's reservations, and the Secret with its certificate.
 RESERVATIONS = f"{NAME}-reservations"
 
 # MODE_LABEL is on namespaces and names the mode. SKIP_LABEL is on pods: with the value "true", the webhook skips the pod.

@@ -29,6 +29,7 @@ class Code(StrEnum):
     NO_CLASS = "R021"
     NO_DEVICE = "R022"
     TOO_MANY = "R023"
+    QUOTA = "R024"
     OBJECT = "R030"
 
 

@@ -140,31 +140,6 @@ def validating(dialects: Sequence[Dialect], options: Registration) -> Json:
     return _configuration("ValidatingWebhookConfiguration", webhooks, options)
 
 
-def quota_configuration(options: Registration) -> Json:
-    """Generate the ValidatingWebhookConfiguration of quota admission, for claims and for pods that have or may get claims.
-
-    The allocator answers these reviews and remembers the objects that it allowed, so only dry runs have no side effects. Labels of pods, modes
-    of namespaces and opt-in have no effect on quotas. Claims that Kubernetes creates are reviewed too, because the template of a pod may be
-    created or replaced after the pod was counted.
-    """
-    quota_options = options._replace(service=names.QUOTA)
-    # Whether a pod has claims, or an extended resource that a DeviceClass could serve.
-    no_extended_resource = "c.?resources.?requests.orValue({}).all(k, !k.contains('/'))"
-    may_have_claims = f"{_has_claims('object')} || {_not_all_containers('object', no_extended_resource)}"
-    pods = _webhook(f"pods.quota.{names.DOMAIN}", "/quota", quota_options) | {
-        "rules": [_rule("", "v1", ("pods",), "CREATE")],
-        "matchConditions": [{"name": "has-claims", "expression": may_have_claims}],
-    }
-    claims = _webhook(f"claims.quota.{names.DOMAIN}", "/quota", quota_options) | {
-        "rules": [_rule("resource.k8s.io", "v1", ("resourceclaims",), "CREATE")],
-    }
-    for webhook in (pods, claims):
-        webhook["failurePolicy"] = options.failure_policy
-        webhook["sideEffects"] = "NoneOnDryRun"
-        webhook["namespaceSelector"] = _namespaces(options, every_mode=True)
-    return _configuration("ValidatingWebhookConfiguration", [pods, claims], quota_options, names.QUOTA)
-
-
 def on_mutate(dialects: Sequence[Dialect], cpus: CPUClaims = NO_CPUS) -> str:
     """Return the condition of the mutating webhook: new pods with a key of a dialect, a claim or an annotation of drawbridge, and updates of
     translated pods.
@@ -328,7 +303,7 @@ def _webhook(name: str, path: str, options: Registration) -> dict[str, Json]:
     }
 
 
-def _namespaces(options: Registration, *, every_mode: bool = False) -> Json:
+def _namespaces(options: Registration) -> Json:
     # drawbridge's own namespace is always excluded: its pods must be able to start while no webhook answers.
     others = [name for name in options.exclude if name != options.namespace]
     excluded = [options.namespace, *others]
@@ -337,10 +312,12 @@ def _namespaces(options: Registration, *, every_mode: bool = False) -> Json:
     if options.opt_in:
         operator = "In"
         modes = ["observe", "warn", "enforce"]
-    expressions: list[Json] = [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": excluded}]
-    if not every_mode:
-        expressions.append({"key": names.MODE_LABEL, "operator": operator, "values": modes})
-    return {"matchExpressions": expressions}
+    return {
+        "matchExpressions": [
+            {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": excluded},
+            {"key": names.MODE_LABEL, "operator": operator, "values": modes},
+        ]
+    }
 
 
 def _not_skipped() -> Json:

@@ -11,17 +11,14 @@ if TYPE_CHECKING:
     from allocator.service.commits import write
     from allocator.service.ports import Listening
     from allocator.service.process import Service
-    from allocator.service.quota.reviews import Reviewing
     from allocator.service.read_only.allocator import ReadOnlyAllocator
-    from allocator.service.settings import LeaderIdentity, Settings
+    from allocator.service.settings import Settings
     from allocator.service.standalone.scheduler import WITHOUT_CLAIMS, Scheduler
 
 __all__ = [
     "WITHOUT_CLAIMS",
-    "LeaderIdentity",
     "Listening",
     "ReadOnlyAllocator",
-    "Reviewing",
     "Scheduler",
     "Service",
     "Settings",
@@ -34,9 +31,8 @@ __getattr__ = lazily(
         "commits": ("write",),
         "ports": ("Listening",),
         "process": ("Service",),
-        "quota.reviews": ("Reviewing",),
         "read_only.allocator": ("ReadOnlyAllocator",),
-        "settings": ("Settings", "LeaderIdentity"),
+        "settings": ("Settings",),
         "standalone.scheduler": ("WITHOUT_CLAIMS", "Scheduler"),
     },
 )

@@ -50,11 +50,6 @@ class Metrics(MetricsPort):
             ("outcome",),
         )
         self.evictions = self.counter("drawbridge_evictions", "Preemption victims, by outcome.", ("outcome",))
-        self.reviews = self.counter(
-            "drawbridge_quota_reviews",
-            "Pods and claims checked against quotas at creation, by outcome.",
-            ("outcome",),
-        )
         self.closed = self.counter(
             "drawbridge_allocator_closed_connections",
             "Connections and large requests refused or ended at a limit or a deadline, by its name.",

@@ -31,7 +31,6 @@ class Listening(NamedTuple):
     plugin: Address | Path | None = None
     api: Address | Path | None = None
     metrics: Address | None = None
-    quota: Address | Path | None = None
     reservations: Address | Path | None = None
 
 
@@ -44,7 +43,7 @@ class Ports:
         self._metrics = metrics
         metrics.checks["certificate"] = self.what_is_wrong
         metrics.notes["files of TLS"] = self.note
-        configured = (settings.tls, settings.quota_tls, settings.reservations_tls)
+        configured = (settings.tls, settings.reservations_tls)
         self.certificates = {files: Mutual(files) for files in configured if files}
         self._listeners: list[tuple[Listener, Files | None]] = []
         if settings.tls:

@@ -34,10 +34,8 @@ from allocator.service.preemption.evictions import Evictions
 from allocator.service.preemption.supposition import Supposition
 from allocator.service.queries import Queries, api_routes
 from allocator.service.question_runner import SWITCH_SECONDS, QuestionRunner
-from allocator.service.quota.admission import QuotaAdmission
 from allocator.service.quota.compatibilities import Compatibilities
 from allocator.service.quota.quotas import Quotas
-from allocator.service.quota.reviews import PLACE, QuotaReviews
 from allocator.service.requeue_events import RequeueEvents
 from allocator.service.schedulers.plugin import PLUGIN_ENDPOINTS, Plugin
 from runtime.authentication import TokenReviews
@@ -48,7 +46,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from allocator.decisions import PlacementRules
-    from allocator.service.quota.reviews import Reviewing
     from allocator.service.settings import Settings
     from cluster.protocol import Cluster
     from dra.objects import Pod
@@ -61,13 +58,7 @@ logger = logging.getLogger("drawbridge.allocator")
 class Service:
     """Runs one allocator process."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        settings: Settings,
-        reviewing: Reviewing | None = None,
-    ) -> None:
-        """With `reviewing` and the setting `quota`, the process checks quotas when pods and claims are created."""
+    def __init__(self, cluster: Cluster, settings: Settings) -> None:
         self._settings = settings
         self.metrics = metrics = Metrics()
         self.ports = Ports(settings, metrics)
@@ -153,31 +144,16 @@ class Service:
         )
         accounts = TokenReviews(cluster, AUDIENCE, clock)
         self._node_reservations = NodeReservations(ledger.state, lead, accounts, settings.agent)
-        self._admission: QuotaAdmission | None = None
-        self._reviews: QuotaReviews | None = None
-        if settings.quota is not None and reviewing is not None:
-            self._admission = QuotaAdmission(
-                knowledge=knowledge,
-                lead=lead,
-                quotas=quotas,
-                metrics=metrics,
-                future_claims_of_pod=reviewing.future_claims_of_pod,
-            )
-            self._reviews = QuotaReviews(self._admission, self.election, reviewing, settings.quota_trust)
         self._add_metrics()
 
     async def run(self, stop: asyncio.Event, listening: Callable[[Listening], None]) -> None:
         """Serve until `stop` is set. `listening` is called with the open ports once the caches are synced."""
         sys.setswitchinterval(SWITCH_SECONDS)
         works: list[Work] = [self.ports.follow, self._follow_cluster, partial(self._begin, listening)]
-        if self._admission is not None:
-            works.append(self._admission.run)
         try:
             await run_until(stop, *works, metrics=self.metrics, at=self._settings.metrics)
         finally:
             await self.ports.end()
-            if self._reviews is not None:
-                await self._reviews.close()
 
     async def _follow_cluster(self) -> None:
         try:
@@ -196,17 +172,12 @@ class Service:
         settings, ports, names = self._settings, self.ports, self._settings.client_names
         plugin = App(routes(PLUGIN_ENDPOINTS, self._plugin), token_file=settings.token_file, names=names)
         api = App(api_routes(self._queries), token_file=settings.token_file, names=names)
-        # `names` does not apply to the calls of API servers and agents. Agents authenticate each call with a token.
+        # `names` does not apply to the calls of agents, which authenticate each call with a token.
         reservations = App({("GET", "/reservations"): self._node_reservations.answer}, limits=AGENT_LIMITS)
-        quota = None
-        if self._reviews is not None:
-            quota = ports.open(settings.quota, App({("POST", "/quota"): self._reviews.answer}), settings.quota_tls)
-            self.election.notes[PLACE] = settings.quota_place or str(quota)
         opened = Listening(
             plugin=ports.open(settings.plugin, plugin, settings.tls),
             api=ports.open(settings.api, api, settings.tls),
             metrics=self.metrics.address,
-            quota=quota,
             reservations=ports.open(settings.reservations, reservations, settings.reservations_tls),
         )
         await self.knowledge.wait_for_sync()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 
@@ -20,17 +20,8 @@ LOOK_SECONDS = 10.0  # between two checks of the TLS files
 TICK_SECONDS = 1.0
 STARVED_SECONDS = 10.0
 SWEEP_SECONDS = 180.0
-FORWARD_SECONDS = 2.5  # for a review that is forwarded; the API server waits for three
 BINDING_SECONDS = 600.0  # as long as the in-tree plugin waits for devices
 REST_SECONDS = 60.0  # an API server drops a write that it has not finished within a minute
-
-
-class LeaderIdentity(NamedTuple):
-    """How a follower verifies the leader: CA file and certificate name. Without a CA file it uses plain HTTP. `seconds` limits a call."""
-
-    authorities: str = ""
-    name: str = ""
-    seconds: float = FORWARD_SECONDS
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,16 +37,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         None
     )
     api: Annotated[Place, Flag("Listen here for the HTTP API: /api/v1/claims, /quota, /drift.")] = None
-    quota: Annotated[
-        Address | None, Flag("Listen here for API servers that check pods and claims against quotas (/quota).")
-    ] = None
-    quota_certs: Annotated[
-        str,
-        Flag(
-            "The folder with tls.crt and tls.key for --quota, and ca.crt for other replicas; files are reloaded when they change.",
-            "DIR",
-        ),
-    ] = ""
     reservations: Annotated[
         Address | None,
         Flag(
@@ -102,10 +83,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # The policy that lets only the Lease holder write compares the holder with the pod's name, so the identity is exactly that name.
     identity: Annotated[str, Flag("Our identity in the Lease. Default: our pod's name.", "NAME", absent=own_name)]
     starved: float = STARVED_SECONDS  # a node is kept for a pod that has waited for room for this many seconds
-    quota_place: str = (
-        ""  # the address at which other replicas reach the port `quota`; by default the address of the port
-    )
-    quota_trust: LeaderIdentity = LeaderIdentity()
     look: float = LOOK_SECONDS
     lease: str = LEASE
     term: Term = Term(rest=REST_SECONDS)
@@ -116,12 +93,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def tls(self) -> Files | None:
         """The TLS files of plugin and api."""
         return Files(self.tls_cert, self.tls_key, self.client_ca) if self.tls_cert else None
-
-    @property
-    def quota_tls(self) -> Files | None:
-        """The TLS files of `quota`."""
-        folder = self.quota_certs
-        return Files(f"{folder}/tls.crt", f"{folder}/tls.key", "") if folder else None
 
     @property
     def reservations_tls(self) -> Files | None:

@@ -18,7 +18,7 @@ from cluster.manifests import ManifestError, parse
 from dra.finding import Finding, make_finding
 from dra.raw import Object, inside, items, moment, text
 from dra.texts import list_first
-from webhook import names, registration
+from webhook import names
 from webhook.registration import Registration, configurations
 from webhook.state import mistake_of
 
@@ -292,10 +292,7 @@ def _closest_difference(actual: Object, parts: Parts) -> str:
     for policy, opt_in in product(("Ignore", "Fail"), (False, True)):
         cpus = parts.configuration.file.cpu_claims
         options = Registration(namespace=parts.home, failure_policy=policy, opt_in=opt_in, cpus=cpus)
-        for generated in (
-            *configurations(parts.configuration.dialects, options),
-            registration.quota_configuration(options),
-        ):
+        for generated in configurations(parts.configuration.dialects, options):
             if not isinstance(generated, dict) or name_of(generated) != name_of(actual):
                 continue
             path = _first_difference(generated, actual, webhooks)
@@ -337,44 +334,6 @@ def _first_difference(generated: Object, stored: Object, webhooks: Mapping[str, 
 
 def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
     """Serving certificates that are missing or invalid, CA bundles of another authority, and a missing Secret with the signing keys."""
-    for name in (names.NAME, names.QUOTA):
-        registered: list[Object] = []
-        for configuration in parts.of_kinds(*WEBHOOKS):
-            hooks = configuration.get("webhooks") or []
-            # A webhook that is called by URL does not serve the certificate of our Secret.
-            by_service = not hooks or any(hook["clientConfig"].get("service") for hook in hooks)
-            if configuration["metadata"]["name"] == name and by_service:
-                registered.append(configuration)
-        annotations = [configuration["metadata"].get("annotations") or {} for configuration in registered]
-        has_other_keeper = any(
-            annotation.get(BUNDLE_KEEPER) == "other" or any(key in annotation for key in OTHER_KEEPERS)
-            for annotation in annotations
-        )
-        if not registered or has_other_keeper:
-            continue
-        secret = parts.find("Secret", name, parts.home)
-        secret_name = f"Secret/{parts.home}/{name}"
-        data = {key: b64decode(value) for key, value in ((secret or {}).get("data") or {}).items()}
-        problem = _certificate_problem(data, f"{name}.{parts.home}.svc", now) if secret else "it does not exist"
-        if problem:
-            yield make_finding(
-                "O006",
-                secret_name,
-                f"{problem}, so the API server cannot call the webhook",
-                f"check that Deployment {parts.home}/drawbridge-authority runs: the authority issues a new certificate",
-            )
-            continue
-        for configuration in registered:
-            bundles = {hook["clientConfig"].get("caBundle") or "" for hook in configuration.get("webhooks") or []} - {
-                ""
-            }
-            if not all(_trusts(b64decode(bundle), data["tls.crt"]) for bundle in bundles):
-                yield make_finding(
-                    "O007",
-                    name_of(configuration),
-                    f"its caBundle does not contain the CA that signed the serving certificate in {secret_name}",
-                    f"check that Deployment {parts.home}/drawbridge-authority runs: the authority corrects the bundle within a second",
-                )
     if parts.of_kinds("Secret") and parts.find("Secret", f"{names.NAME}-signature", parts.home) is None:
         yield make_finding(
             "O003",
@@ -382,6 +341,41 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
             "it does not exist, so no template can be verified",
             "check that the authority's Deployment runs: the authority writes this Secret again, from its copy of the keys",
         )
+    registered: list[Object] = []
+    for configuration in parts.of_kinds(*WEBHOOKS):
+        hooks = configuration.get("webhooks") or []
+        # A webhook that is called by URL does not serve the certificate of our Secret.
+        by_service = not hooks or any(hook["clientConfig"].get("service") for hook in hooks)
+        if configuration["metadata"]["name"] == names.NAME and by_service:
+            registered.append(configuration)
+    annotations = [configuration["metadata"].get("annotations") or {} for configuration in registered]
+    has_other_keeper = any(
+        annotation.get(BUNDLE_KEEPER) == "other" or any(key in annotation for key in OTHER_KEEPERS)
+        for annotation in annotations
+    )
+    if not registered or has_other_keeper:
+        return
+    secret = parts.find("Secret", names.NAME, parts.home)
+    secret_name = f"Secret/{parts.home}/{names.NAME}"
+    data = {key: b64decode(value) for key, value in ((secret or {}).get("data") or {}).items()}
+    problem = _certificate_problem(data, f"{names.NAME}.{parts.home}.svc", now) if secret else "it does not exist"
+    if problem:
+        yield make_finding(
+            "O006",
+            secret_name,
+            f"{problem}, so the API server cannot call the webhook",
+            f"check that Deployment {parts.home}/drawbridge-authority runs: the authority issues a new certificate",
+        )
+        return
+    for configuration in registered:
+        bundles = {hook["clientConfig"].get("caBundle") or "" for hook in configuration.get("webhooks") or []} - {""}
+        if not all(_trusts(b64decode(bundle), data["tls.crt"]) for bundle in bundles):
+            yield make_finding(
+                "O007",
+                name_of(configuration),
+                f"its caBundle does not contain the CA that signed the serving certificate in {secret_name}",
+                f"check that Deployment {parts.home}/drawbridge-authority runs: the authority corrects the bundle within a second",
+            )
 
 
 def served_certificates(parts: Parts, _: datetime) -> Iterator[Finding]:

@@ -38,7 +38,7 @@ async def read_parts(
     more: list[Object] = []
     denied: set[str] = set()
     unlisted = [(resources.CONFIG_MAPS.raw, name) for name in (names.NAME, SCHEDULER)]
-    unlisted += [(resources.SECRETS.raw, name) for name in (names.NAME, f"{names.NAME}-signature", names.QUOTA)]
+    unlisted += [(resources.SECRETS.raw, name) for name in (names.NAME, f"{names.NAME}-signature")]
     unlisted += [(resources.LEASES.raw, name) for name in installation.LEASES if not parts.of_kinds("Lease")]
     placed = [(kind, name, parts.home) for kind, name in unlisted]
     mounted = [obj["metadata"] for obj in parts.expected if obj["kind"] == "ConfigMap" and "data" not in obj]
@@ -114,15 +114,12 @@ def _expected(objects: Iterable[Object], home: str) -> tuple[Object, ...]:
     """Render the objects that this version installs, for each component that has an object in the cluster."""
     present = {name_of(obj) for obj in objects}
     expected: list[Object] = [{"kind": kind, "metadata": {"name": names.NAME}} for kind in WEBHOOKS]
-    if f"Service/{home}/{names.QUOTA}" in present:
-        expected.append({"kind": WEBHOOKS[1], "metadata": {"name": names.QUOTA}})
     base = installation.base(home, "")
     expected += sorted(base, key=lambda obj: obj["kind"] not in WORKLOADS)
-    # The bridge has three forms with different workloads, so only the objects that all forms share are expected.
+    # Scheduler and allocator may run in separate pods (docs/bridge.md), so the bridge's workloads are not expected.
     bridge = [obj for obj in installation.bridge(home, "", "") if obj["kind"] not in (*WORKLOADS, "ConfigMap")]
     optional = [installation.part(name, home, "") for name in installation.PARTS]
-    optional.append(bridge)
-    optional += [installation.render(installation.BRIDGE / name, home) for name in ("quota", "reservations")]
+    optional += [bridge, installation.render(installation.BRIDGE / "reservations", home)]
     for part in optional:
         own = {name_of(obj) for obj in part if obj["kind"] != "Namespace"}
         if own & present:

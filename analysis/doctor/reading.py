@@ -71,7 +71,7 @@ _ALSO = [
     ("v1", "LimitRange"),
     *((kind.api_version, kind.kind) for kind in (*_IN_DUMPS, *resources.WORKLOADS)),
 ]
-_NAMED = frozenset((names.QUOTA, *LEASES))
+_NAMED = frozenset(LEASES)
 _OWNERS = 32
 _TRIED = "nvidia.com/gpu"
 _INVALID = 422  # the API server's status for a fraction of a GPU, which it validates after it has called the webhook

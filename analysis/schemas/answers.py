@@ -10,7 +10,6 @@ from typing import Any, Literal
 import msgspec
 
 from allocator import Granted, Reason, Verdict
-from allocator.quota import QuotaReport
 from allocator.reasons import NearestFit
 from allocator.simulation import PodOutcome, Simulation
 from analysis.capacity import NodeDevices
@@ -20,6 +19,7 @@ from analysis.doctor import NotChecked
 from analysis.explain import OfClaim, OfDevice, OfPod, OfWorkload
 from analysis.loading import Unread
 from analysis.observations import SeenNamespace
+from analysis.quota import QuotaReport
 from analysis.survey import Overview
 from dra.finding import Finding, Severity
 from webhook.dialects import Dialect, Outcome

@@ -12,9 +12,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
-from allocator.service import LeaderIdentity, Settings
+from allocator.service import Settings
 from analysis import loop
 from cli import options
 from cli.command import declare
@@ -22,7 +20,6 @@ from cli.options import is_loopback
 from cli.settings import options_of
 from rendering.exits import Broken, Exit
 from runtime.http import Address
-from webhook.names import QUOTA
 
 if TYPE_CHECKING:
     from allocator.decisions import PlacementRules
@@ -71,21 +68,13 @@ def _is_local(host: str) -> bool:
 @options.log_level()
 def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str) -> Exit:
     """Allocate devices for schedulers, and write the allocations into the claims."""
-    from allocator.service import ReadOnlyAllocator, Reviewing, Service
+    from allocator.service import ReadOnlyAllocator, Service
     from analysis.configuration import source_of
-    from webhook.admission import future_claims_of_pod, review_quota
     from webhook.service import log
 
     _refuse_contradictions(settings)
     log.configure(log_level)
     source = source_of(settings.config)
-    quota, own_address = settings.quota, os.environ.get("POD_IP", "")
-    leader = LeaderIdentity(f"{settings.quota_certs}/ca.crt", f"{QUOTA}.{settings.namespace}.svc")
-    settings = replace(
-        settings,
-        quota_place=str(quota._replace(host=own_address)) if quota and own_address else "",
-        quota_trust=leader if settings.quota_tls else LeaderIdentity(),
-    )
 
     def announce(where: Listening) -> None:
         loop.exempt_from_collection()
@@ -93,11 +82,7 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
         logging.getLogger("drawbridge.allocator").info("ready", extra=addresses)
 
     async def serve(cluster: Cluster, stop: asyncio.Event) -> None:
-        service = (
-            ReadOnlyAllocator(cluster, settings)
-            if settings.read_only
-            else Service(cluster, settings, Reviewing(review_quota, future_claims_of_pod))
-        )
+        service = ReadOnlyAllocator(cluster, settings) if settings.read_only else Service(cluster, settings)
 
         def follow(new: Configuration) -> None:
             service.configure(rules_of(new), new.file.kubernetes.declared())
@@ -113,13 +98,12 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
 
 
 def _refuse_contradictions(settings: Settings) -> None:
-    wanted_roles = (settings.plugin, settings.quota, settings.reservations)
+    wanted_roles = (settings.plugin, settings.reservations)
     if settings.read_only and any(role is not None for role in wanted_roles):
-        problem = "--read-only excludes --plugin, --quota and --reservations"
+        problem = "--read-only excludes --plugin and --reservations"
         raise Broken(problem, "leave these options out, or --read-only")
-    listeners = (settings.plugin, settings.quota, settings.api)
-    if not settings.read_only and all(listener is None for listener in listeners):
-        raise Broken("no address to listen on is given", "give at least one of --plugin, --quota and --api")
+    if not settings.read_only and settings.plugin is None and settings.api is None:
+        raise Broken("no address to listen on is given", "give --plugin, --api or both")
     tls_files = (settings.tls_cert, settings.tls_key, settings.client_ca)
     if any(tls_files) and not all(tls_files):
         raise Broken("--tls-cert, --tls-key and --client-ca belong together", "give all three, or none")
@@ -129,9 +113,6 @@ def _refuse_contradictions(settings: Settings) -> None:
     if not settings.tls:
         remedy = "give --tls-cert, --tls-key and --client-ca, or a unix socket, or an address of 127.0.0.1"
         _check_loopback(settings, remedy, "plugin", "api")
-    _check_usable(settings.quota_tls, "give a folder with tls.crt, tls.key and ca.crt (docs/configuration.md#quotas)")
-    if not settings.quota_tls:
-        _check_loopback(settings, "give --quota-certs, or an address of 127.0.0.1", "quota")
     _check_usable(settings.reservations_tls, "give a folder with tls.crt and tls.key (docs/node.md)")
     agents = settings.reservations
     if agents is not None and not settings.reservations_tls and not _is_local(agents.host):

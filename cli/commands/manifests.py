@@ -29,7 +29,6 @@ _IN_VALUES = {
     "image": "image",
     "level": "level",
     "bridge": "bridge.enabled",
-    "quota": "bridge.quota",
     "reservations": "bridge.reservations",
     "scheduler_image": "bridge.schedulerImage",
     "api_servers": "networkPolicy.apiServers",
@@ -108,7 +107,6 @@ _OF_PARTS = [
     default="webhook",
 )
 @options.option("--bridge", "Add the allocator, and our scheduler, which calls the allocator (docs/bridge.md).")
-@options.option("--quota", "With --bridge: enforce DeviceQuotas at admission (docs/configuration.md#quotas).")
 @options.option(
     "--scheduler-image",
     "With --bridge: the image of our scheduler.",
@@ -156,7 +154,6 @@ def command(
     image: str,
     level: str,
     bridge: bool,
-    quota: bool,
     scheduler_image: str,
     reservations: bool,
     api_servers: tuple[str, ...],
@@ -175,7 +172,6 @@ def command(
     `drawbridge uninstall` removes an installation.
     """
     from cluster import manifests
-    from webhook import registration
     from webhook.registration import Registration, configurations
     from webhook.state import Configuration
 
@@ -217,8 +213,6 @@ def command(
         "read_only": parts["read_only"] or level == "readOnly",
         "node_agent": parts["node_agent"] or level == "node",
     }
-    if quota and not bridge and only != "webhooks":
-        raise Broken("--quota needs --bridge", "add --bridge")
     if reservations and not (bridge and parts["node_agent"]):
         raise Broken("--reservations needs --bridge and --node-agent", "add these options")
     if not image and only != "webhooks":
@@ -237,7 +231,6 @@ def command(
             scheduler_image,
             bridge,
             [name for name in PARTS if parts[name.replace("-", "_")]],
-            quota,
             reservations,
             installation.OWN_SECRET if cert_manager or ca_bundle else "",
             networks,
@@ -250,7 +243,5 @@ def command(
             )
     if only != "rest":
         objects += configurations(source.dialects, registered)
-        if quota:
-            objects.append(registration.quota_configuration(registered))
     click.echo(manifests.dump(objects), nl=False)
     return Exit.FINE

@@ -19,7 +19,7 @@ from cli.command import declare
 from cli.settings import options_of
 from rendering.exits import Broken, Exit
 from runtime.process import own_name
-from webhook.names import QUOTA, RESERVATIONS
+from webhook.names import RESERVATIONS
 from webhook.service import Settings
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
         settings,
         identity=f"{own_name()}_{os.getpid()}",
         names=(*names_of(settings.service, space), *settings.names),
-        allocator_names=(*names_of(QUOTA, space), *names_of(RESERVATIONS, space)),
+        allocator_names=names_of(RESERVATIONS, space),
     )
     source = source_of(settings.config)
 

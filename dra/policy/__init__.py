@@ -4,7 +4,7 @@ The fence is a device taint that keeps other schedulers from allocating devices 
 manages.
 """
 
-from dra.policy.demand import Demands
+from dra.policy.demand import requested_amounts
 from dra.policy.fence import FENCE_TOLERATION, fences, tolerate_fence
 from dra.policy.quota import (
     Limit,
@@ -53,7 +53,6 @@ __all__ = [
     "NO_GROUPS",
     "POOL",
     "CompatibilityRule",
-    "Demands",
     "DeviceId",
     "GroupState",
     "Limit",
@@ -80,6 +79,7 @@ __all__ = [
     "quota_scope",
     "quotas_for",
     "read_key",
+    "requested_amounts",
     "tolerate_fence",
     "write_amount",
 ]

@@ -1,6 +1,6 @@
 """The stock: an immutable snapshot of the published devices and of the claims that hold devices."""
 
-from dra.stock.amounts import ALL_CLASSES, DEVICES, ONE, PROFILE, SHARES, Amounts, amounts_of, held_of, total
+from dra.stock.amounts import ALL_CLASSES, DEVICES, ONE, PROFILE, SHARES, Amounts, amounts_of, total
 from dra.stock.capacity import charges
 from dra.stock.counters import Counters, available, overdrawn
 from dra.stock.equivalence import Body, Consumption, CounterUse, body
@@ -33,7 +33,6 @@ __all__ = [
     "available",
     "body",
     "charges",
-    "held_of",
     "newest",
     "overdrawn",
     "reaches",

@@ -25,7 +25,6 @@ def reference(version, kind, name, namespace=""):
 
 MUTATING = reference(ADMISSION, "MutatingWebhookConfiguration", "drawbridge")
 VALIDATING = reference(ADMISSION, "ValidatingWebhookConfiguration", "drawbridge")
-QUOTA = reference(ADMISSION, "ValidatingWebhookConfiguration", "drawbridge-quota")
 MODE = reference(ADMISSION, "ValidatingAdmissionPolicyBinding", "drawbridge-mode")
 CONFIG = reference("v1", "ConfigMap", "drawbridge", SYSTEM)
 SCHEDULER = reference("v1", "ConfigMap", "drawbridge-scheduler", SYSTEM)
@@ -109,7 +108,6 @@ def another_image(deployment_):
 BREAKAGES = [
     Breakage(MUTATING, None, "O003", "pods"),
     Breakage(VALIDATING, None, "O003"),
-    Breakage(QUOTA, None, "O003"),
     Breakage(VALIDATING, each_hook("failurePolicy", "Fail", "claims."), "O004", "failurePolicy"),
     Breakage(MUTATING, each_hook("namespaceSelector", {"matchLabels": {"no": "namespace"}}), "O004", "namespaceSelector"),
     Breakage(MUTATING, each_hook("objectSelector", {"matchLabels": {"no": "pod"}}), "O004", "objectSelector"),

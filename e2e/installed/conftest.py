@@ -18,7 +18,7 @@ CONFIGURATION = {
     "mode": "observe",
     "bridge": {"schedulerName": "drawbridge"},
 }
-OPTIONS = ("--bridge", "--scheduler-image", product.SCHEDULER, "--node-agent", "--quota", "--reservations")
+OPTIONS = ("--bridge", "--scheduler-image", product.SCHEDULER, "--node-agent", "--reservations")
 
 
 @pytest.fixture(scope="package")

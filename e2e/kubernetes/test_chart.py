@@ -82,14 +82,10 @@ SAME = [
     (["webhooks.url=https://10.0.0.7:8443/path/"], ["--url", "https://10.0.0.7:8443/path/"]),
     (["networkPolicy.apiServers={10.0.0.1/32,fd00::/8}"], ["--api-server", "10.0.0.1", "--api-server", "fd00::/8"]),
     (["bridge.enabled=true"], WITH_SCHEDULER),
-    (["bridge.enabled=true", "bridge.quota=true"], [*WITH_SCHEDULER, "--quota"]),
-    *[
-        (
-            ["bridge.enabled=true", "bridge.reservations=true", "nodeAgent=true", f"bridge.quota={value}"],
-            [*WITH_SCHEDULER, *quota, "--node-agent", "--reservations"],
-        )
-        for value, quota in (("false", ()), ("true", ("--quota",)))
-    ],
+    (
+        ["bridge.enabled=true", "bridge.reservations=true", "nodeAgent=true"],
+        [*WITH_SCHEDULER, "--node-agent", "--reservations"],
+    ),
     (["readOnly=true"], ["--read-only"]),
     (["level=webhook"], []),
     (["level=readOnly"], ["--read-only"]),
@@ -124,7 +120,7 @@ def test_own_and_cert_manager_certificates_render_like_the_command(chart, author
     ):
         for bridge, also in (
             ((), ()),
-            (("--set", "bridge.enabled=true,bridge.quota=true"), (*WITH_SCHEDULER, "--quota")),
+            (("--set", "bridge.enabled=true"), WITH_SCHEDULER),
             (
                 ("--set", "bridge.enabled=true,bridge.reservations=true,nodeAgent=true"),
                 (*WITH_SCHEDULER, "--node-agent", "--reservations"),

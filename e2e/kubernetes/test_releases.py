@@ -126,7 +126,8 @@ def test_a_release_is_installed_upgraded_and_uninstalled_with_documented_leftove
         ("CustomResourceDefinition", f"{plural}.drawbridge.dev") for plural in ("devicequotas", "devicecompatibilities")
     }
     secrets = {
-        ("Secret", name) for name in (RELEASE, f"{RELEASE}-authority", f"{RELEASE}-signature", f"{RELEASE}-quota")
+        ("Secret", name)
+        for name in (RELEASE, f"{RELEASE}-authority", f"{RELEASE}-signature", f"{RELEASE}-reservations")
     }
     assert stored(cluster, *EVERYWHERE).keys() == {("Namespace", SYSTEM)} | kinds | secrets
     assert cluster.read(quota)["spec"] == quota["spec"]

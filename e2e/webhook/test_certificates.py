@@ -31,13 +31,13 @@ SERVING, AUTHORITYS, SIGNING = (
     f"{SECRETS}/drawbridge-authority",
     f"{SECRETS}/drawbridge-signature",
 )
-DOOR = f"{SECRETS}/drawbridge-quota"
+DOOR = f"{SECRETS}/drawbridge-reservations"
 PATHS = (SERVING, AUTHORITYS, SIGNING, DOOR)
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 # The names in a replica's certificate.
 NAMES = ("drawbridge.drawbridge-system.svc", "drawbridge.drawbridge-system.svc.cluster.local", "drawbridge.drawbridge-system", "127.0.0.1")  # fmt: skip
-OF_DOOR = tuple(name.replace("drawbridge.", "drawbridge-quota.", 1) for name in NAMES[:3])
+OF_DOOR = tuple(name.replace("drawbridge.", "drawbridge-reservations.", 1) for name in NAMES[:3])
 POLICY = Policy()
 
 
@@ -260,7 +260,7 @@ def test_rules_follow_the_annotation_that_an_administrator_changes(control_plane
 MAY_READ = {
     "webhook": {"drawbridge", "drawbridge-signature"},
     "controller": {"drawbridge-signature"},
-    "authority": {"drawbridge", "drawbridge-authority", "drawbridge-signature", "drawbridge-quota"},
+    "authority": {"drawbridge", "drawbridge-authority", "drawbridge-signature", "drawbridge-reservations"},
 }
 
 

@@ -40,17 +40,17 @@ OF_CONTROLLER = {"kubernetes.io/service-account.name": "drawbridge-controller"}
 RELEASE = {"owner": "helm", "name": "drawbridge", "status": "deployed", "version": "99"}
 FORGED = {
     "the next release of Helm": secret("sh.helm.release.v1.drawbridge.v99", "helm.sh/release.v1", labels=RELEASE),
-    "a release under a name of ours": secret("drawbridge-quota", labels=RELEASE),
-    "another account's token": secret("drawbridge-quota", TOKEN, annotations=OF_CONTROLLER) | {"data": {}},
+    "a release under a name of ours": secret("drawbridge-reservations", labels=RELEASE),
+    "another account's token": secret("drawbridge-reservations", TOKEN, annotations=OF_CONTROLLER) | {"data": {}},
     "another account's token under another name": secret("any", TOKEN, annotations=OF_CONTROLLER) | {"data": {}},
     "a pull secret": secret("drawbridge", "kubernetes.io/dockerconfigjson") | {"data": {".dockerconfigjson": "e30="}},
     "a token to join nodes": secret("bootstrap-token-abcdef", "bootstrap.kubernetes.io/token"),
     "any other Secret": secret("other"),
     "a Secret without a name": secret(None, generateName="drawbridge"),
-    "one that another program fills": secret("drawbridge-quota", annotations={"reflector/reflects": "other/secret"}),
-    "one that cannot be renewed": secret("drawbridge-quota") | {"immutable": True},
-    "one that goes with another object": secret("drawbridge-quota", ownerReferences=[{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]),
-    "one that never goes": secret("drawbridge-quota", finalizers=["example.com/stay"]),
+    "one that another program fills": secret("drawbridge-reservations", annotations={"reflector/reflects": "other/secret"}),
+    "one that cannot be renewed": secret("drawbridge-reservations") | {"immutable": True},
+    "one that goes with another object": secret("drawbridge-reservations", ownerReferences=[{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]),
+    "one that never goes": secret("drawbridge-reservations", finalizers=["example.com/stay"]),
 }  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def test_the_authoritys_token_changes_only_the_contents_of_its_secrets(control_p
 
 def test_a_token_of_another_account_cannot_replace_a_missing_secret(control_plane, gated, webhook):
     """Without the policy, kube-controller-manager writes the controller's token into the Secret, and the thief reads it."""
-    path = f"{SECRETS}/drawbridge-quota"
+    path = f"{SECRETS}/drawbridge-reservations"
     webhook.processes["authority"].stop()
     control_plane.delete(path)
     try:
@@ -99,7 +99,7 @@ def filled(cluster, path):
 
 
 def test_a_token_secret_in_place_of_ours_is_kept(control_plane, gated, webhook):
-    path = f"{SECRETS}/drawbridge-quota"
+    path = f"{SECRETS}/drawbridge-reservations"
     webhook.processes["authority"].stop()
     control_plane.delete(path)
     control_plane.create(FORGED["another account's token"])

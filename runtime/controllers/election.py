@@ -20,7 +20,7 @@ from cluster.patch import Merge
 from dra.objects import is_later
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from cluster.objects import Lease
     from cluster.protocol import Cluster
@@ -84,8 +84,6 @@ class Election:
         self._ended_at = -inf  # when this candidate last stopped leading
         self.leading = False
         self.may_write_late: Callable[[], bool] = lambda: True  # whether a write of this candidate may be under way
-        self.notes: dict[str, str] = {}  # annotations that the leader writes on the lease, such as its address
-        self.holders_notes: Mapping[str, str] = {}  # the annotations of the holder at the last attempt
 
     def is_sure(self) -> bool:
         """Report whether this candidate leads and no other can lead by now. False for a leader that was suspended for too long."""
@@ -182,7 +180,6 @@ class Election:
         except NotFound:
             return None
         self._note_version(lease)
-        self.holders_notes = lease.metadata.annotations if lease.spec.holder_identity else {}
         return lease
 
     def _note_version(self, lease: Lease) -> None:
@@ -206,8 +203,6 @@ class Election:
             spec["acquireTime"] = now
             spec["leaseTransitions"] = (lease.spec.lease_transitions or 0) + 1 if lease else 0
         metadata: dict[str, object] = {"name": self._name, "namespace": self._namespace}
-        if self.notes:
-            metadata["annotations"] = self.notes
         if lease is not None:
             metadata["resourceVersion"] = lease.metadata.resource_version
         return {

@@ -12,7 +12,7 @@ from cluster import resources
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
 POLICY = Policy(authority_life=300 * DAY, leaf_life=90 * DAY, pause=dt.timedelta(minutes=10))
-NAMES = Names(webhook=("drawbridge.default.svc",), allocator=("drawbridge-quota.default.svc",))
+NAMES = Names(webhook=("drawbridge.default.svc",), allocator=("drawbridge-reservations.default.svc",))
 
 
 def webhook_configuration(kind, *, bundle=None):
@@ -83,5 +83,5 @@ SECRET_ENTRIES = {
     "drawbridge": {"tls.crt", "tls.key", "ca.crt"},
     "drawbridge-authority": {"authority.crt", "authority.key", "since", "signature.key"},
     "drawbridge-signature": {"signature.key"},
-    "drawbridge-quota": {"tls.crt", "tls.key", "ca.crt"},
+    "drawbridge-reservations": {"tls.crt", "tls.key", "ca.crt"},
 }

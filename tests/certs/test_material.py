@@ -14,7 +14,8 @@ from certs.rotation import LEADS_TO, Policy, RotationPhase, Step, step
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 POLICY = Policy(authority_life=dt.timedelta(days=300), leaf_life=dt.timedelta(days=90), pause=dt.timedelta(minutes=10))
 NAMES = Names(
-    webhook=("drawbridge.drawbridge-system.svc", "127.0.0.1"), allocator=("drawbridge-quota.drawbridge-system.svc",)
+    webhook=("drawbridge.drawbridge-system.svc", "127.0.0.1"),
+    allocator=("drawbridge-reservations.drawbridge-system.svc",),
 )
 
 

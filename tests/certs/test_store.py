@@ -62,7 +62,7 @@ async def test_names_shared_by_both_leaves_do_not_cause_endless_signing(cluster)
     assert await store(cluster, Clock(), names=names).sync() == pki
 
 
-@pytest.mark.parametrize("lost_secret", ["drawbridge", "drawbridge-quota"])
+@pytest.mark.parametrize("lost_secret", ["drawbridge", "drawbridge-reservations"])
 async def test_a_lost_leaf_is_signed_anew_and_the_other_stays(cluster, lost_secret):
     replica = store(cluster, Clock())
     before = await replica.sync()
@@ -76,7 +76,7 @@ async def test_a_lost_leaf_is_signed_anew_and_the_other_stays(cluster, lost_secr
 
 @pytest.mark.parametrize("call_number", range(1, 8))
 @pytest.mark.parametrize(
-    "lost_secret", ["drawbridge", "drawbridge-quota", "drawbridge-signature", "drawbridge-authority"]
+    "lost_secret", ["drawbridge", "drawbridge-reservations", "drawbridge-signature", "drawbridge-authority"]
 )
 async def test_a_sync_returns_what_another_replica_repaired(cluster, lost_secret, call_number):
     number = iter(range(100))
@@ -116,7 +116,9 @@ async def test_another_writers_entry_in_the_secret_survives_renewal(cluster):
     assert secret.data["note"] == note["data"]["note"]
 
 
-@pytest.mark.parametrize("name", ["drawbridge", "drawbridge-authority", "drawbridge-signature", "drawbridge-quota"])
+@pytest.mark.parametrize(
+    "name", ["drawbridge", "drawbridge-authority", "drawbridge-signature", "drawbridge-reservations"]
+)
 async def test_a_secret_of_another_type_is_neither_read_nor_written(cluster, name):
     """Kubernetes writes a token of the annotated service account into a Secret of this type, whoever created the Secret."""
     await store(cluster, Clock()).sync()

@@ -40,7 +40,7 @@ class TrustChecking(Embedded):
         authority_data = decoded_entries(await data_of(self, "drawbridge-authority"))
         trusted = [authority_data[name] for name in ("authority.crt", "previous.crt") if name in authority_data]
         all_bundles = await bundles(self)
-        for name in ("drawbridge", "drawbridge-quota"):
+        for name in ("drawbridge", "drawbridge-reservations"):
             serving = decoded_entries(await data_of(self, name))
             [signer] = [
                 part for part in certificates_of(serving["ca.crt"]) if authority.signed_by(serving["tls.crt"], part)

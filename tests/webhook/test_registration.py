@@ -12,7 +12,6 @@ from webhook.registration import (
     names_not_sent,
     names_not_sent_by,
     on_mutate,
-    quota_configuration,
     validating,
 )
 from webhook.state import CPUClaims
@@ -46,13 +45,6 @@ def test_only_webhooks_for_pods_use_the_configured_failure_policy():
 def test_with_opt_in_only_labelled_namespaces_are_reviewed():
     for webhook in webhooks(Registration(opt_in=True)):
         assert {"key": "drawbridge.dev/mode", "operator": "In", "values": ["observe", "warn", "enforce"]} in webhook["namespaceSelector"]["matchExpressions"]  # fmt: skip
-
-
-@pytest.mark.parametrize("opt_in", [False, True])
-def test_quotas_apply_in_namespaces_of_every_mode(opt_in):
-    for webhook in quota_configuration(Registration(opt_in=opt_in))["webhooks"]:
-        keys = [expression["key"] for expression in webhook["namespaceSelector"]["matchExpressions"]]
-        assert keys == ["kubernetes.io/metadata.name"]
 
 
 def test_mutation_covers_pods_but_none_of_their_subresources():

@@ -6,7 +6,6 @@ from webhook.admission.decide import Candidate, decide_pod
 from webhook.admission.decide_object import answer_of_api_server, changes_by_runtime_class, decide_object
 from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.limit_ranges import out_of_bounds
-from webhook.admission.quota import future_claims_of_pod, review_quota
 from webhook.admission.review import REFUSED, UNDECIDED, Answer, Record, answer_timeout, decide_review
 from webhook.admission.risk import find_broken_rule
 
@@ -26,8 +25,6 @@ __all__ = [
     "decide_pod",
     "decide_review",
     "find_broken_rule",
-    "future_claims_of_pod",
     "judge",
     "out_of_bounds",
-    "review_quota",
 ]

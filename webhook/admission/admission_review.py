@@ -128,6 +128,7 @@ class _SpecParts(TypedDict, total=False):
     initContainers: list[_ContainerParts]
     nodeName: Json
     nodeSelector: Json
+    priorityClassName: Json
     resourceClaims: Json
     resources: Json
     schedulerName: Json

@@ -14,10 +14,12 @@ from msgspec.structs import replace
 
 from dra import step_limits
 from dra.errors import OutOfBudget
+from dra.objects import ResourceClaim
 from dra.raw import inside
 from webhook.admission.behind_fence import add_stranded
 from webhook.admission.judge import (
     Requested,
+    can_plugin_serve,
     choose_nodes,
     constraints_in,
     describe_plugin_alternative,
@@ -26,8 +28,9 @@ from webhook.admission.judge import (
     why_cpus_unserved,
 )
 from webhook.admission.plugin_requests import plugin_request
-from webhook.admission.pod_claims import DEFAULT_SCHEDULER, all_claims, extended_claims, own_claims
+from webhook.admission.pod_claims import DEFAULT_SCHEDULER, all_claims, extended_claims, find_claim, own_claims
 from webhook.admission.problems import NO_PROBLEMS, deny_or_warn
+from webhook.admission.quota import judge_quotas
 from webhook.claims import template_lifecycle
 from webhook.dialects import REPLACED, Outcome
 from webhook.mixed_fleet import read_preference
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
     from dra.budget import Budget
+    from dra.objects import ResourceClaimSpec
     from dra.wire import Json
     from webhook.admission.problems import Problems
     from webhook.mixed_fleet import Choice, Preference
@@ -125,6 +129,7 @@ def judge_pod(candidate: Candidate, verdict: Verdict, state: State, budget: Budg
         judged = _judge(candidate, verdict, requested, state, budget)
         if not judged.refusals:
             budget.confirm()
+            judged = _judge_quotas(candidate, judged, state)
     except OutOfBudget:
         text = f"drawbridge did not check this pod: {TOO_LATE}"
         return replace(verdict, problem_warnings=(text, *verdict.problem_warnings), is_undecided=True)
@@ -184,6 +189,21 @@ def _judge(candidate: Candidate, verdict: Verdict, requested: Requested, state: 
     if scheduler_claims:
         verdict = add_stranded(verdict, scheduler_claims, state, candidate.name)
     return add_problems(verdict, problems, candidate.name)
+
+
+def _judge_quotas(candidate: Candidate, verdict: Verdict, state: State) -> Verdict:
+    """Judge the claims that will be created for a pod by the DeviceQuotas of its namespace."""
+    namespace = candidate.namespace or "default"
+    if namespace not in state.device_quotas or not candidate.is_pending:
+        return verdict
+    specs: list[ResourceClaimSpec] = []
+    for pod_claim in _requested(candidate, verdict, state).claims:
+        is_served_by_plugin = bool(pod_claim.extended_resources) and can_plugin_serve(pod_claim, state)[0]
+        claim = find_claim(pod_claim, namespace, state)
+        if isinstance(claim, ResourceClaim) and not pod_claim.claim and not is_served_by_plugin:
+            specs.append(claim.spec)
+    scope = namespace, str(inside(candidate.pod, "spec").get("priorityClassName") or "")
+    return add_problems(verdict, judge_quotas(specs, scope, state), candidate.name)
 
 
 def _unchanged(candidate: Candidate, verdict: Verdict, requested: Requested, state: State) -> Requested:

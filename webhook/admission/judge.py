@@ -23,6 +23,7 @@ from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.plugin_requests import judge_plugin_request
 from webhook.admission.pod_claims import find_claim, make_claim
 from webhook.admission.problems import NO_PROBLEMS, MayServe, Problems, denied, deny_or_warn
+from webhook.admission.quota import judge_quotas
 from webhook.admission.risk import find_broken_rule
 from webhook.dialects import REPLACED
 from webhook.mixed_fleet import choose, node_constraints, reach_ignoring_taints
@@ -90,6 +91,8 @@ def inspect_claim(obj: dict[str, Json], namespace: str, state: State, budget: Bu
         path, spec, metadata = "/spec/devices", stored_claim.spec, stored_claim.metadata
     claim = make_claim(spec, namespace, metadata.name or metadata.generate_name)
     problems = _find_problems([claim], namespace, state, budget, subject="claim")
+    if obj.get("kind") == "ResourceClaim":
+        problems = problems.followed_by(judge_quotas([spec], (namespace, ""), state))
     parameter_texts = parameter_warnings(claim.spec.devices, path, state, budget)
     return deny_or_warn(replace(problems, warnings=(*problems.warnings, *parameter_texts)), state)
 
@@ -140,7 +143,7 @@ def _judge_claims(requested: Requested, state: State, budget: Budget) -> Problem
     by_plugin = ""
     for pod_claim in requested.claims:
         if pod_claim.extended_resources:
-            is_served_by_plugin, by_plugin = _can_plugin_serve(pod_claim, state)
+            is_served_by_plugin, by_plugin = can_plugin_serve(pod_claim, state)
             if is_served_by_plugin:
                 continue
         if pod_claim.spec is not None:
@@ -205,7 +208,7 @@ def text_of(finding: Finding) -> str:
     return f"{finding.code} {finding.path}: {finding.message}{remedy}"
 
 
-def _can_plugin_serve(claim: PodClaim, state: State) -> tuple[bool, str]:
+def can_plugin_serve(claim: PodClaim, state: State) -> tuple[bool, str]:
     """Return whether a device plugin on a node where the pod can run can serve the claim's extended resources now.
 
     If not, the second value is a node whose device plugin could serve them once its devices are healthy and free; "" if there is none.

@@ -43,6 +43,12 @@ class Problems(msgspec.Struct, frozen=True):
         refused = [decision for decision in self.decisions if decision.outcome is Outcome.REFUSED]
         return tuple([stated(decision.code, decision.detail, decision.remedy) for decision in refused])
 
+    def followed_by(self, later: Problems) -> Problems:
+        """Return these problems and the warnings of `later`; if these problems refuse nothing, also the refusals of `later`."""
+        if not later.decisions and not later.warnings:
+            return self
+        return replace(self, decisions=self.decisions or later.decisions, warnings=(*self.warnings, *later.warnings))
+
 
 NO_PROBLEMS = Problems()
 

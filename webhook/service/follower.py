@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from runtime.informers import Batch, Informer
     from webhook.state import Seen, State, StateBuilder
 
-# Kinds that are always followed. ResourceClaims, which show the holders of devices, are followed only with `holders`.
+# Kinds that are always followed. ResourceClaims, which show the holders of devices, and DeviceQuotas are followed only with `holders`.
 DECLARED: tuple[Resource[Any], ...] = (
     resources.NAMESPACES,
     resources.NODES,
@@ -55,7 +55,7 @@ class Follower(ClusterView):
         *,
         holders: bool = True,
     ) -> None:
-        """Without `holders`, ResourceClaims are not followed: they change with every pod, and only show which devices are free."""
+        """Without `holders`, ResourceClaims and DeviceQuotas are not followed: they only show which devices a pod may still get."""
         super().__init__(cluster, retry=pace.retry, extra=pace.extra, server=pace.server)
         self._holders = holders
         self._pace = pace
@@ -69,8 +69,9 @@ class Follower(ClusterView):
     async def run(self) -> None:
         server = await self.learn_server()
         claims: tuple[Resource[Any], ...] = (resources.RESOURCE_CLAIMS,) if self._holders else ()
+        quotas: tuple[Resource[Any], ...] = (resources.DEVICE_QUOTAS,) if self._holders else ()
         needed = [self.informer(kind) for kind in (*DECLARED, *claims)]
-        extra = [self.informer(kind) for kind in EXTRA if server.serves(kind.api_version)]
+        extra = [self.informer(kind) for kind in (*EXTRA, *quotas) if server.serves(kind.api_version)]
         for informer in (*needed, *extra):
             informer.listen(self._apply_batch)
         await self._read_evidence()

@@ -18,7 +18,7 @@ from runtime.authentication import Callers
 from runtime.controllers import Election, Recorder
 from runtime.informers import Quarantine
 from runtime.process import run_until
-from webhook import names, registration
+from webhook import registration
 from webhook.service.app import App
 from webhook.service.certificate import Certificate, Origin
 from webhook.service.decider import ReviewDecider
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from webhook.service.settings import Settings
     from webhook.state import Configuration
 
-# The webhook configurations whose CA bundle the authority maintains: the webhook's, and that of quota admission if it exists.
-CONFIGURATIONS = (registration.NAME, names.QUOTA)
+# The webhook configurations whose CA bundle the authority maintains.
+CONFIGURATIONS = (registration.NAME,)
 # The shortest interval between two deletions of unused templates, even if the grace period is 0.
 MIN_SWEEP_SECONDS = 1.0
 

@@ -24,7 +24,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     identity: str = ""
     secret: str = NAME
-    # DNS names of the certificate with which the allocator serves quota admission and reservations; () creates no such certificate.
+    # DNS names of the certificate with which the allocator serves reservations; () creates no such certificate.
     allocator_names: tuple[str, ...] = ()
     config: Annotated[str, Flag("The DrawbridgeConfiguration; changes take effect without a restart.", "FILE")] = ""
     reviews: Annotated[bool, Flag("Answer admission reviews.")] = True

@@ -18,6 +18,7 @@ from cluster.objects import LimitRange, Namespace, ResourceQuota
 from dra.objects import (
     DeviceClass,
     DeviceCompatibility,
+    DeviceQuota,
     DeviceTaintRule,
     Node,
     Pod,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 V = TypeVar("V")
 Stocked = Node | ResourceSlice | DeviceClass | DeviceTaintRule | DeviceCompatibility | ResourceClaim
-Unstocked = Namespace | ResourceQuota | LimitRange | ResourceClaimTemplate | Pod
+Unstocked = DeviceQuota | Namespace | ResourceQuota | LimitRange | ResourceClaimTemplate | Pod
 Seen = Stocked | Unstocked
 _STOCKED = (Node, ResourceSlice, DeviceClass, DeviceTaintRule, DeviceCompatibility, ResourceClaim)
 
@@ -58,6 +59,7 @@ class StateBuilder:
     def __init__(self, configuration: Configuration, *, keys: tuple[bytes, ...] = ()) -> None:
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._quotas: dict[str, _LimitedNames] = {}
+        self._device_quotas: dict[str, dict[str, DeviceQuota]] = {}
         self._limit_ranges: dict[str, _LimitedNames] = {}
         self._templates: dict[_TemplateKey, ResourceClaimSpec] = {}
         self._template_owners: dict[_TemplateKey, str] = {}
@@ -171,6 +173,11 @@ class StateBuilder:
                 quotas = self._quotas.setdefault(namespace, {})
                 _put_or_drop(quotas, name, None if deleted else frozenset(obj.spec.hard))
                 self._set(quotas=_with_limited_names(self._state.quotas, namespace, quotas))
+            case DeviceQuota():
+                own = self._device_quotas.setdefault(namespace, {})
+                _put_or_drop(own, name, None if deleted else obj)
+                others = {key: value for key, value in self._state.device_quotas.items() if key != namespace}
+                self._set(device_quotas=others | {namespace: tuple(own.values())} if own else others)
             case LimitRange():
                 ranges = self._limit_ranges.setdefault(namespace, {})
                 _put_or_drop(ranges, name, None if deleted else obj.keys)

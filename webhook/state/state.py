@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from allocator import FleetMemo
-from dra.objects import ResourceClaimSpec
+from dra.objects import DeviceQuota, ResourceClaimSpec
 from dra.stock import Stock
 from webhook.state.configuration import Configuration
 from webhook.state.container_defaults import ContainerDefaults
@@ -35,6 +35,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     namespaces: Mapping[str, Mapping[str, str]] = {}
     # By namespace: the keys that its ResourceQuotas limit.
     quotas: Mapping[str, frozenset[str]] = {}
+    # By namespace: its DeviceQuotas.
+    device_quotas: Mapping[str, tuple[DeviceQuota, ...]] = {}
     # By namespace: the keys that its LimitRanges bound or default.
     limit_ranges: Mapping[str, frozenset[str]] = {}
     # By namespace: the default amounts and bounds of its LimitRanges. Only for objects in files: the API server applies them before a review.

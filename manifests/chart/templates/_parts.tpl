@@ -34,9 +34,6 @@
 {{- if and $values.bridge.enabled (not $values.bridge.schedulerImage) -}}
   {{- fail "\n\nbridge.schedulerImage: the bridge needs the image of drawbridge's scheduler. Add --set bridge.schedulerImage=REGISTRY/drawbridge-scheduler:TAG" -}}
 {{- end -}}
-{{- if and $values.bridge.quota (not $values.bridge.enabled) -}}
-  {{- fail "\n\nbridge.quota: needs the bridge's allocator. Add --set bridge.enabled=true" -}}
-{{- end -}}
 {{- if and $values.bridge.reservations (not (and $values.bridge.enabled $values.nodeAgent)) -}}
   {{- fail "\n\nbridge.reservations: needs the bridge's allocator and the audit agents. Add --set nodeAgent=true,bridge.enabled=true" -}}
 {{- end -}}
@@ -79,7 +76,7 @@ daemons
 file
 {{- else if and (eq .kind "ConfigMap") (eq .metadata.name "drawbridge-managed-drivers") -}}
 managed
-{{- else if and (eq .kind "NetworkPolicy") (has .metadata.name (list "drawbridge-webhook" "drawbridge-quota")) -}}
+{{- else if and (eq .kind "NetworkPolicy") (eq .metadata.name "drawbridge-webhook") -}}
 callers
 {{- else if hasSuffix "WebhookConfiguration" .kind -}}
 registration
@@ -144,8 +141,8 @@ other
 {{- end -}}
 {{- if and (eq $part "allocator") (ne $values.certificates.from "own") -}}
   {{- range $volume := $pod.volumes -}}
-    {{- if has $volume.name (list "quota" "reservations") -}}
-      {{- $_ := set $volume.secret "secretName" $values.certificates.quotaSecret -}}
+    {{- if eq $volume.name "reservations" -}}
+      {{- $_ := set $volume.secret "secretName" $values.certificates.reservationsSecret -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}
@@ -172,7 +169,7 @@ other
   {{- $_ := set $annotations "drawbridge.dev/ca-bundle" "other" -}}
 {{- end -}}
 {{- range $webhook := $object.webhooks -}}
-  {{- if or (hasPrefix "pods." $webhook.name) (contains ".quota." $webhook.name) -}}
+  {{- if hasPrefix "pods." $webhook.name -}}
     {{- $_ := set $webhook "failurePolicy" $values.webhooks.failurePolicy -}}
   {{- end -}}
   {{- if $values.webhooks.url -}}

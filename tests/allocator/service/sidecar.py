@@ -104,13 +104,13 @@ class Sidecar:
 
 
 @contextlib.asynccontextmanager
-async def running(cluster, *, identity="one", leads=True, reviewing=None, rules=RULES, **settings):
+async def running(cluster, *, identity="one", leads=True, rules=RULES, **settings):
     """Run a service on sockets; yield a client once the service is ready and, if `leads` is true, leads."""
     with tempfile.TemporaryDirectory() as folder:
         sockets = {name: Path(folder, name) for name in ("plugin", "api")}
         service_settings = {"metrics": None, "term": TERM, "tick": 0.05} | settings
         settings = Settings(identity=identity, namespace="default", **sockets, **service_settings)
-        service = Service(cluster, settings, reviewing)
+        service = Service(cluster, settings)
         service.configure(rules, DeclaredServer())
         stop, ready = asyncio.Event(), asyncio.Event()
         listening = []

@@ -71,7 +71,7 @@ async def is_let_in(address, path, context):
         return False
 
 
-@pytest.mark.parametrize("setting", ["tls", "quota_certs", "reservations_certs"])
+@pytest.mark.parametrize("setting", ["tls", "reservations_certs"])
 def test_an_expired_certificate_of_any_port_is_reported(peers, setting):
     settings = peers.settings if setting == "tls" else {setting: str(peers.folder)}
 

@@ -4,14 +4,12 @@ import asyncio
 import json
 from io import BytesIO
 
-import aiohttp
 import pytest
 
 from allocator.service import namespace_turns, question_runner
 from dra.cache import Cache
 from dra.cel.library import regexes
 from dra.validation import errors, gates
-from tests.allocator.service.reviews import QUOTA_LISTENER, review_of
 from tests.allocator.service.sidecar import claim, fleet, loaded, node, pod, quota_of, running, until
 from tests.webhook.hostile import SLOW_PATTERNS
 
@@ -31,24 +29,8 @@ def expensive_pods(size):
     yield pod("p") | {"metadata": {"name": "p", "namespace": "default", "uid": "u", "labels": {f"a{i}": "x" * 9 for i in range(size // 20)}}}  # fmt: skip
 
 
-def expensive_claims(size):
-    """Yield claims of about `size` bytes that are the most expensive to decode or to decide."""
-    for requests in (
-        [{"name": f"r{i}", "exactly": exact_request()} for i in range(size // 80)],
-        [{"name": f"r{i}", "exactly": exact_request(selectors=[{"cel": {"expression": f"device.driver.matches('{SLOW_PATTERNS[i % 4]}')"}}])} for i in range(size // 5_000 + 1)],
-        [{"name": f"r{i}", "firstAvailable": [{"name": f"s{sub}", **exact_request(count=32)} for sub in range(8)]} for i in range(size // 800 + 1)],
-    ):  # fmt: skip
-        yield claim("x") | {"spec": {"devices": {"requests": requests}}}
-    constraints = [{"matchAttribute": f"a.b/c{i}"} for i in range(size // 40)]
-    yield claim("x") | {"spec": {"devices": {"requests": [{"name": "r", "exactly": exact_request()}], "constraints": constraints}}}  # fmt: skip
-
-
 def plugin_bodies(size):
     yield from ({"pod": body} for body in expensive_pods(size))
-
-
-def review_bodies(size):
-    yield from map(review_of, (*expensive_pods(size), *expensive_claims(size)))
 
 
 def encoded_bodies(bodies_of_size):
@@ -57,7 +39,6 @@ def encoded_bodies(bodies_of_size):
 
 
 BODIES_BY_PATH = {
-    "/quota": review_bodies,
     "/plugin/v1/prefilter": plugin_bodies,
     "/plugin/v1/reserve": plugin_bodies,
 }
@@ -68,11 +49,10 @@ BODIES_BY_PATH = {
 async def test_no_request_body_blocks_the_loop(path):
     bodies = await asyncio.to_thread(encoded_bodies, BODIES_BY_PATH[path])
     cluster = loaded(*fleet(10, 4), quota_of(gpu__devices=3), claim("a"))
-    async with running(cluster, **QUOTA_LISTENER) as sidecar, aiohttp.ClientSession() as tcp_session:
-        session = tcp_session if path == "/quota" else sidecar._sessions[path.split("/")[1]]
-        address = sidecar.listening.quota if path == "/quota" else "drawbridge"
+    async with running(cluster) as sidecar:
+        session = sidecar._sessions["plugin"]
         for body in bodies:
-            async with session.post(f"http://{address}{path}", data=BytesIO(body)) as answer:
+            async with session.post(f"http://drawbridge{path}", data=BytesIO(body)) as answer:
                 assert answer.status in (200, 400, 409, 413, 503), await answer.read()
         assert sidecar.service.lead.leads
 

@@ -71,7 +71,7 @@ def test_each_line_shows_used_pending_and_remaining_amounts(dump):
         "LINE HARD USED PENDING REMAINING",
         "gpu/devices 4 1 1 2",
         "1: team/held of train",
-        "gpu/memory 100Gi 40Gi 40Gi 20Gi",
+        "gpu/memory 100Gi 40Gi 0 60Gi",
         "40Gi: team/held of train",
     ]
     assert printed_lines[6].startswith("these keys limit nothing: 'gpu'")

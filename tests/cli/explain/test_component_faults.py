@@ -13,7 +13,7 @@ INSTALLATION = "drawbridge-system/drawbridge"
 FAULTS = {
     name: make_finding("O009", name, "it is away", "bring it back")
     for name in (
-        "ValidatingWebhookConfiguration/drawbridge-quota",
+        "ValidatingWebhookConfiguration/drawbridge",
         f"Deployment/{INSTALLATION}-read-only",
         "MutatingWebhookConfiguration/drawbridge",
         f"Secret/{INSTALLATION}",

@@ -77,7 +77,7 @@ async def test_each_process_reads_only_the_secrets_that_it_needs(
 ):
     """The authority reads only Secrets and webhook configurations. The only keys that the controller reads are the signing keys."""
     registrations = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-    secret_names = {"drawbridge", "drawbridge-authority", "drawbridge-signature", "drawbridge-quota"}
+    secret_names = {"drawbridge", "drawbridge-authority", "drawbridge-signature", "drawbridge-reservations"}
     authority_cluster = RestrictedCluster(
         cluster, secrets=secret_names, kinds=registrations, writes=("Secret", *registrations)
     )
@@ -85,7 +85,7 @@ async def test_each_process_reads_only_the_secrets_that_it_needs(
         cluster, secrets={"drawbridge-signature"}, writes=("ResourceClaimTemplate", "Lease")
     )
     webhook_cluster = RestrictedCluster(cluster, secrets={"drawbridge", "drawbridge-signature"})
-    allocators = ("drawbridge-quota.svc",)
+    allocators = ("drawbridge-reservations.svc",)
     async with running(
         authority_cluster, reviews=False, controllers=False, authority=True, allocator_names=allocators
     ) as authority:
