@@ -153,7 +153,7 @@ def foretell_in(
         if not _requests_devices(obj):
             continue
         with suppress(WireError):  # an invalid object has findings of its own
-            for path, scope, amounts, replicas in _arrivals(obj, existing.get(name(obj)), state):
+            for path, scope, amounts, replicas in _arrivals(obj, existing.get(name(obj)), state, reading):
                 lines = quota_lines(
                     reading.quotas,
                     scope,
@@ -312,7 +312,7 @@ def _requests_devices(obj: Object) -> bool:
     return brings_pods(obj)
 
 
-def _arrivals(obj: Object, before: Object | None, state: State) -> Iterator[_QuotaArrival]:
+def _arrivals(obj: Object, before: Object | None, state: State, reading: Reading) -> Iterator[_QuotaArrival]:
     """List the pods or claims with devices that an object is or creates, as the webhook would translate them.
 
     Raises WireError for an invalid object. `before` is the object in the cluster.
@@ -335,11 +335,9 @@ def _arrivals(obj: Object, before: Object | None, state: State) -> Iterator[_Quo
         specs = [_extended_spec(pod, state.stock) if state.stock is not None else None]
         for entry in pod.spec.resource_claims:
             template_name = entry.resource_claim_template_name or ""
-            added = verdict.templates.get(template_name)
-            specs.append(
-                convert(added, ResourceClaimTemplateSpec).spec
-                if added
-                else state.templates.get((scope[0], template_name))
-            )
+            if added := verdict.templates.get(template_name):
+                specs.append(convert(added, ResourceClaimTemplateSpec).spec)
+            elif template := reading.templates.get(f"{scope[0]}/{template_name}"):
+                specs.append(template.spec.spec)
         if amounts := total(requested_amounts(spec) for spec in specs if spec is not None):
             yield _QuotaArrival(created_pod.path, scope, amounts, replicas)

@@ -70,7 +70,7 @@ async def test_a_kind_missing_on_the_server_does_not_block_readiness():
     await follow(Lacking(), check, Pace(extra=0.05))
 
 
-async def test_a_follower_not_interested_in_device_holders_watches_no_claims():
+async def test_a_follower_not_interested_in_device_holders_watches_no_claims_and_quotas():
     class RecordingWatches(Embedded):
         def __init__(self):
             super().__init__()
@@ -90,9 +90,9 @@ async def test_a_follower_not_interested_in_device_holders_watches_no_claims():
         await asyncio.gather(task, return_exceptions=True)
         return cluster.watched
 
-    all_kinds, without_claims = await watched_kinds(), await watched_kinds(holders=False)
-    assert all_kinds - without_claims == {"resourceclaims"}
-    assert without_claims < all_kinds
+    all_kinds, without_holders = await watched_kinds(), await watched_kinds(holders=False)
+    assert all_kinds - without_holders == {"resourceclaims", "devicequotas"}
+    assert without_holders < all_kinds
 
 
 MIXED = {"nvidia.com/gpu": {"prefer": "plugin"}}
