@@ -17,10 +17,12 @@ CLASS = "plugin-gpu"
 NODE = "plugin-0"
 PRIORITY = "plugin-urgent"
 USUAL = "plugin-usual"
+PATIENT = "plugin-patient"  # as USUAL, but it evicts no pods
 
 
-def priority_class(name, value):
-    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
+def priority_class(name, value, **fields):
+    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+    return kind | {"metadata": {"name": name}, "value": value} | fields
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +34,7 @@ def scheduler(control_plane, bridge):
         *fleet.slices(DRIVER, NODE, [fleet.device(f"gpu-{at}", {}) for at in range(2)], by_name=True),
         priority_class(PRIORITY, 1000),
         priority_class(USUAL, 500),
+        priority_class(PATIENT, 500, preemptionPolicy="Never"),
     ]
     control_plane.create(*objects)
     try:
@@ -185,7 +188,7 @@ def test_one_victim_is_evicted_although_the_allocator_is_killed_meanwhile(
         bridge.processes["allocator-0"].stop(hard=True)
         bridge.start()
         [victim] = [pod["metadata"]["name"] for pod in control_plane.get(pods)["items"] if pod["metadata"].get("deletionTimestamp")]  # fmt: skip
-        control_plane.create(pod("usual", ours, schedulerName=SECOND_SCHEDULER, priorityClassName=USUAL, node=other_node, resourceClaims=[using_template("one")]))  # fmt: skip
+        control_plane.create(pod("usual", ours, schedulerName=SECOND_SCHEDULER, priorityClassName=PATIENT, node=other_node, resourceClaims=[using_template("one")]))  # fmt: skip
         until_reason(control_plane, ours, "usual", "in use")
         delete(control_plane, ours, victim)
         until_reason(control_plane, ours, "usual", "reserved for a nominated pod")

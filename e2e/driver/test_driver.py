@@ -167,17 +167,18 @@ def test_a_claim_deleted_while_its_pod_runs_stays_prepared(control_plane, node_c
     control_plane.remove(class_)
 
 
-def test_a_pod_deleted_by_force_keeps_its_containers_longer_than_its_device(control_plane, driver, namespace, created):
-    """The kubelet unprepares the claim within a minute, although the container may run until its grace period ends (docs/node.md)."""
+def test_a_pod_deleted_by_force_ends_before_its_device_is_free(control_plane, driver, namespace, created):
+    """The container ignores SIGTERM and has 300 s to end, but the kubelet stops the containers of a removed pod at once."""
     before = driver.prepared()
     stubborn = claiming_pod(namespace, "p", driver.node.name, [using_template("whole")])
     stubborn["spec"]["terminationGracePeriodSeconds"] = 300
     stubborn["spec"]["containers"][0]["command"] = ["/bin/sh", "-c", PRINT_DEVICES.replace("600", "604")]
     created(template("whole", namespace, request("r", "e2e-own-gpu")), stubborn)
     device_variables(driver, namespace, "p")
+    assert "sleep 604" in driver.node.box.run("ps", "-eo", "args")
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/p", gracePeriodSeconds=0)
     until_freed(driver, before)
-    assert "sleep 604" in driver.node.box.run("ps", "-eo", "args")
+    assert "sleep 604" not in driver.node.box.run("ps", "-eo", "args")
 
 
 def test_a_restarted_kubelet_finds_driver_slices_and_prepared_claims(control_plane, driver, namespace, created):

@@ -212,7 +212,8 @@ def test_a_pod_that_no_driver_keeps_waiting_is_not_reported(changes, tmp_path):
 @pytest.mark.parametrize(
     "objects",
     [
-        [claim_of_pod("a", "p"), bound_pod("p", "a", minutes=0)],
+        # Tests are collected minutes before they run, so this pod is bound in an hour.
+        [claim_of_pod("a", "p"), bound_pod("p", "a", minutes=-60)],
         [allocated_claim("a", "p"), bound_pod("p", "a")],
         [claim_of_pod("a", "p"), pod("p", "a")],
         [claim_of_pod("a", "p"), bound_pod("p", "a") | {"status": {"phase": "Failed"}}],
