@@ -27,11 +27,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         build_programs(node=any(item.get_closest_marker("node") for item in session.items))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> None:
-    """Build an older Kubernetes before the first test that asks for it."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Build an older Kubernetes before the first test that asks for it. This wrapper is outside that of the time limit."""
     if minors := set(minors_of(item)):
         build_programs(*minors, node=False)
+    return (yield)
 
 
 def build_programs(*minors: str, node: bool = True) -> None:

@@ -77,9 +77,8 @@ def older(node, uninstalled):
     cluster.create(
         *fleet.slices(fleet.NVIDIA, "far-0", fleet.whole_gpus(1), by_name=True)
     )  # the slices of our driver were deleted with it
-    objects_ = objects(
-        re.sub(r"REGISTRY/drawbridge:[\d.]+", product.NAME, gzip.decompress(OLDER.read_bytes()).decode())
-    )
+    text = re.sub(r"REGISTRY/drawbridge:[\d.]+", product.NAME, gzip.decompress(OLDER.read_bytes()).decode())
+    objects_ = objects(text.replace("drawbridge-quota", "drawbridge-reservations"))  # today's name of a Secret
     [role] = [
         obj for obj in objects_ if obj["kind"] == "ClusterRole" and obj["metadata"]["name"] == "drawbridge-controller"
     ]

@@ -44,9 +44,7 @@ RIGHTS = Path(__file__).with_name("rights.txt")
 def cluster(request):
     """A control plane with our accounts, their rights and policies, without their processes, and a device on each of two nodes."""
     with ControlPlane(name="stolen", version=request.param, feature_gates=GATES.get(request.param, {})) as running:
-        options = [
-            f"--{name}" for name in (*DRIVERS, "node-agent", "read-only", "bridge", "apart", "scheduler-image=x")
-        ]
+        options = [f"--{name}" for name in (*DRIVERS, "node-agent", "read-only", "bridge", "scheduler-image=x")]
         printed = run("manifests", "--image", "x", *options).stdout
         ours = [document.object for document in manifests.parse(printed)]
         wanted = [our for our in ours if our["kind"] not in ("Deployment", "DaemonSet")]
