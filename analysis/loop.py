@@ -15,7 +15,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from runtime.process import stopping
+from serving.process import stopping
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine

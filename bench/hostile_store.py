@@ -25,7 +25,7 @@ MIB = 1 << 20
 PATIENCE = 600.0
 TENANTS = 5
 # A process keeps more objects if its memory limit is higher. Without LIMITS it assumes the limit in manifests/, on every machine.
-WITH_SHIPPED_LIMIT = "from cli import begin\nfrom runtime.informers import allotment\nallotment.LIMITS = ()\nbegin()"
+WITH_SHIPPED_LIMIT = "from cli import begin\nfrom cluster.informers import allotment\nallotment.LIMITS = ()\nbegin()"
 # By process name: its command, and its log message when it is ready.
 PROCESSES: dict[str, tuple[tuple[str, ...], bytes]] = {
     "webhook": (("webhook", "--no-controllers", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0"), b'"msg":"ready"'),

@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from cluster import resources
-from runtime.informers import Informer
+from cluster.informers import Informer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

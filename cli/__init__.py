@@ -2,7 +2,7 @@
 
 SIGTERM gets a handler before the slow imports: PID 1 of a container receives only signals that it handles
 (pid_namespaces(7)), so a pod deleted while we import would otherwise run until its grace period ends.
-Nothing has started by then, so exiting at once is safe; servers install their own handler (`runtime.process.stopping`).
+Nothing has started by then, so exiting at once is safe; servers install their own handler (`serving.process.stopping`).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from analysis.files import InputFiles
-    from runtime.http import Address
+    from serving.http import Address
 
     Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -41,7 +41,7 @@ class AddressType(click.ParamType["Address"]):
     name = "HOST:PORT"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Address:
-        from runtime.http import Address
+        from serving.http import Address
 
         host, colon, port = value.rpartition(":")
         if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:

@@ -15,8 +15,8 @@ import click
 import msgspec
 
 from cli.options import AddressType, FiniteNumber, all_of
-from runtime.flag import OPTIONS, Flag
-from runtime.http import Address
+from serving.flag import OPTIONS, Flag
+from serving.http import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

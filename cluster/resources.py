@@ -61,7 +61,7 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
     generation: bool = False
     # The usual number of objects in a page.
     page: int = 500
-    # The bytes of memory that a copy of the collection may take (`runtime.informers.allotment`).
+    # The bytes of memory that a copy of the collection may take (`cluster.informers.allotment`).
     room: int = 8 << 20
     # Reduces an object for which there is no room; without an outline, nothing of the object is kept.
     outline: Callable[[T], T] | None = None

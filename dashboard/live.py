@@ -12,7 +12,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from runtime.http import Refused, Reply
+from serving.http import Refused, Reply
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable

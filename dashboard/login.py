@@ -19,8 +19,8 @@ from certs import mutual, reload
 from cluster.errors import ApiError, Unavailable
 from cluster.resources import SUBJECT_ACCESS_REVIEWS
 from rendering.exits import CommandFailed
-from runtime.authentication import Account, TokenReviews, TooManyTokens
-from runtime.http import Refused
+from serving.authentication import Account, TokenReviews, TooManyTokens
+from serving.http import Refused
 
 if TYPE_CHECKING:
     import ssl
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ipaddress import IPv4Network, IPv6Network
 
     from cluster.protocol import Cluster
-    from runtime.http import Head, Request
+    from serving.http import Head, Request
 
 logger = logging.getLogger("drawbridge.dashboard")
 LOOK_SECONDS = 10.0  # seconds between two reads of the certificate's files

@@ -28,7 +28,7 @@ from dashboard.prometheus import SPANS
 from dashboard.waiting import waits_for_node
 from dashboard.whatif import Unanswerable, WhatIfQuestion, what_if
 from rendering.exits import CommandEnded
-from runtime.http import Crowded, Limits, Refused, Reply, Route, Site, Turns, html
+from serving.http import Crowded, Limits, Refused, Reply, Route, Site, Turns, html
 
 if TYPE_CHECKING:
     import ssl
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from dashboard.prometheus import Prometheus
     from dashboard.whatif import WhatIf
     from dra.objects import Pod, ResourceClaim
-    from runtime.http import Request
+    from serving.http import Request
 
     _Handler = Callable[[Request], Awaitable[Reply]]
     # Answers a request from the part of the view that the request's sender may see.

@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from runtime.metrics import POD_DEVICE
+from serving.metrics import POD_DEVICE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

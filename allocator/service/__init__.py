@@ -5,7 +5,7 @@ A module is imported when one of its names is first used, because the help of a 
 
 from typing import TYPE_CHECKING
 
-from runtime.lazy import lazily
+from serving.lazy import lazily
 
 if TYPE_CHECKING:
     from allocator.service.commits import write

@@ -33,9 +33,9 @@ from allocator.service.live_ledger import PAUSE
 from allocator.service.preemption.nominations import OUTBID
 from allocator.service.questions import Basis, Others
 from allocator.service.waiting_pods import WaitReason
+from cluster.informers import Allotment
 from dra.footprint import footprint
 from dra.objects import asks_for_devices, claim_keys, claim_names
-from runtime.informers import Allotment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

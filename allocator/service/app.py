@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
 from dra.wire import WireError, decode, encode
-from runtime.authentication import Callers, Credentials
-from runtime.http import Limits, Reply, count_members
+from serving.authentication import Callers, Credentials
+from serving.http import Limits, Reply, count_members
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 
-    from runtime.http import Head
+    from serving.http import Head
 
     Answering = Callable[[Head, bytes], Reply | Coroutine[None, None, Reply]]
     Routes = Mapping[tuple[str, str], Answering]

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from allocator.reservations import effects, events
 from allocator.service.settings import REST_SECONDS
+from cluster.controllers import api_timestamp
 from cluster.errors import ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound, Throttled, Unauthorized
 from cluster.patch import Merge
 from cluster.resources import RESOURCE_CLAIMS
 from dra.wire import builtins
-from runtime.controllers import api_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

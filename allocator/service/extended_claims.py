@@ -15,12 +15,12 @@ from allocator.decisions import find_claims
 from allocator.service.app import HttpError
 from allocator.service.commits import DEADLINE, MAX_WRITERS
 from cluster.errors import AlreadyExists, ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound
+from cluster.informers import Backoff
 from cluster.patch import Merge
 from cluster.resources import PODS, RESOURCE_CLAIMS
 from dra.objects import PodExtendedResourceClaimStatus
 from dra.policy import tolerate_fence
 from dra.wire import builtins
-from runtime.informers import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Any
 from allocator.service.app import HttpError
 from cluster import resources
 from cluster.errors import ApiError, NotFound
+from cluster.informers import ClusterView
 from cluster.outlines import without_environment
 from dra.objects import DeviceCompatibility, Node
 from dra.policy import misread
 from dra.server import DeclaredServer, KnownServer, known_of
 from dra.stock import Stock
-from runtime.informers import ClusterView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from cluster.controllers import Election
+    from cluster.informers import Batch, Delta, Informer
     from cluster.objects import Namespace
     from cluster.protocol import Cluster
     from cluster.server import ServerInfo
     from dra.objects import DeviceQuota, Pod, ResourceClaim
-    from runtime.controllers import Election
-    from runtime.informers import Batch, Delta, Informer
 
 logger = logging.getLogger("drawbridge.allocator")
 NEEDED = (

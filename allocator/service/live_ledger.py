@@ -19,10 +19,10 @@ from allocator.decisions import full_nodes
 from allocator.reservations import Ledger, Terms, effects, events, step
 from allocator.service.commits import Commits
 from cluster.errors import ApiError, NotFound
+from cluster.informers import Backoff
 from cluster.protocol import pages
 from cluster.resources import PODS, RESOURCE_CLAIMS
 from dra.objects import claim_keys, is_later, owning_pods
-from runtime.informers import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from allocator.service.knowledge import Knowledge, Lead
     from allocator.service.metrics import Metrics
     from allocator.service.pending_pods import PendingPods
+    from cluster.controllers import Recorder
     from cluster.protocol import Cluster
     from cluster.resources import Resource
     from dra.objects import Pod, ResourceClaim
-    from runtime.controllers import Recorder
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from allocator.pods import waits
 from allocator.reports import devices_by_resource, shares
 from dra.objects import asks_for_devices
 from dra.stock import Stock
-from runtime.metrics import POD_DEVICE, DeviceSeries, MetricsPort, SeriesFamily
+from serving.metrics import POD_DEVICE, DeviceSeries, MetricsPort, SeriesFamily
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from allocator.reports import reserved_on
 from allocator.service.app import HttpError, json
 from cluster.errors import ApiError
-from runtime.authentication import TooManyTokens
-from runtime.http import Limits
+from serving.authentication import TooManyTokens
+from serving.http import Limits
 
 if TYPE_CHECKING:
     from allocator.reservations import Ledger
     from allocator.service.knowledge import Lead
-    from runtime.authentication import TokenReviews
-    from runtime.http import Head, Reply
+    from serving.authentication import TokenReviews
+    from serving.http import Head, Reply
 
 AUDIENCE = "drawbridge-allocator"
 RETRY = "retry in a moment"

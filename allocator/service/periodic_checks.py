@@ -17,9 +17,9 @@ from allocator.reservations import Suspect, overlaps, pools_of, sweep
 if TYPE_CHECKING:
     from allocator.service.knowledge import Knowledge
     from allocator.service.live_ledger import LiveLedger
+    from cluster.informers import Batch
     from dra.objects import ResourceClaim
     from dra.stock import PoolId
-    from runtime.informers import Batch
 
 logger = logging.getLogger("drawbridge.allocator")
 _REMEMBERED = 256  # the latest overlaps, which are not logged a second time

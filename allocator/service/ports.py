@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from certs.mutual import Mutual
-from runtime.http import Address, Listener
+from serving.http import Address, Listener
 
 if TYPE_CHECKING:
     from allocator.service.app import App

@@ -38,9 +38,9 @@ from allocator.service.quota.compatibilities import Compatibilities
 from allocator.service.quota.quotas import Quotas
 from allocator.service.requeue_events import RequeueEvents
 from allocator.service.schedulers.plugin import PLUGIN_ENDPOINTS, Plugin
-from runtime.authentication import TokenReviews
-from runtime.controllers import Election, Recorder
-from runtime.process import run_until
+from cluster.controllers import Election, Recorder
+from serving.authentication import TokenReviews
+from serving.process import run_until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
     from dra.objects import Pod
     from dra.server import DeclaredServer
-    from runtime.process import Work
+    from serving.process import Work
 
 logger = logging.getLogger("drawbridge.allocator")
 

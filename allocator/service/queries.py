@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from allocator.service.app import Endpoint, HttpError, json, routes
 from dra.objects import results_of
-from runtime.http import Reply
+from serving.http import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from allocator.service.knowledge import Knowledge
     from dra.objects import ResourceClaim
     from dra.raw import Object
-    from runtime.http import Head
+    from serving.http import Head
 
 
 class Queries:

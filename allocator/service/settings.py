@@ -8,11 +8,11 @@ from typing import Annotated
 import msgspec
 
 from certs.mutual import Files
-from runtime.authentication import client_ca_flag, client_names_flag, token_file_flag
-from runtime.controllers import Term
-from runtime.flag import Flag
-from runtime.http import Address
-from runtime.process import own_name, own_namespace
+from cluster.controllers import Term
+from serving.authentication import client_ca_flag, client_names_flag, token_file_flag
+from serving.flag import Flag
+from serving.http import Address
+from serving.process import own_name, own_namespace
 
 Place = Address | Path | None  # a path is a unix socket
 LEASE = "drawbridge-allocator"

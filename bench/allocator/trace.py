@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 from bench.way import CallTrace
-from runtime.controllers import Term
+from cluster.controllers import Term
 from tests.allocator.service import sidecar
 
 PODS = 8  # only the calls for the last pod are kept

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from bench.row import Row, median_seconds, side_by_side
 from cluster import resources
 from cluster.embedded.embedded import Embedded
+from cluster.informers.informer import Informer
 from cluster.kubernetes.answers import Stream
 from cluster.patch import Merge
-from runtime.informers.informer import Informer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

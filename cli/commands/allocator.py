@@ -19,7 +19,7 @@ from cli.command import declare
 from cli.options import is_loopback
 from cli.settings import options_of
 from rendering.exits import Broken, Exit
-from runtime.http import Address
+from serving.http import Address
 
 if TYPE_CHECKING:
     from allocator.decisions import PlacementRules

@@ -17,7 +17,7 @@ from rendering.output import print_lines
 
 if TYPE_CHECKING:
     from analysis.survey import Overview
-    from runtime.http import Address
+    from serving.http import Address
 
 _LISTEN = "127.0.0.1:8642"
 _READ_EVERY = 300.0  # seconds between readings for the history, with --login
@@ -70,7 +70,7 @@ def command(
     from analysis.survey import SurveyScope, overview
     from cluster.kubernetes import Kubernetes
     from dashboard import Dashboard, Login, Prometheus, ReadingSource, certificate, read_events, waits_for_node
-    from runtime.process import stopping
+    from serving.process import stopping
 
     refuse_files_and_cluster(files, kubeconfig, context)
     if not is_loopback(listen.host) and not (login and tls_cert):

@@ -72,7 +72,7 @@ async def _demo(
     from dashboard import Dashboard, ReadingSource
     from dra.texts import joined
     from rendering import story
-    from runtime.process import stopping
+    from serving.process import stopping
 
     started = time.monotonic()
     source, in_force = watched_configuration(config, documents)

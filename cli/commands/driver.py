@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from node.inventory import DeviceInventory
     from node.plugins import Facts
     from node.service import Adapter, Driver
-    from runtime.http import Address
+    from serving.http import Address
 
 NAME = "plugins.drawbridge.dev"
 

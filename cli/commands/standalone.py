@@ -13,7 +13,7 @@ from rendering.exits import CommandFailed, Exit
 from rendering.output import print_lines
 
 if TYPE_CHECKING:
-    from runtime.http import Address
+    from serving.http import Address
 
 FREE = "127.0.0.1:0"
 
@@ -49,7 +49,7 @@ def command(
     from cli.playground import PodsListener, playground
     from cluster.errors import StoreError
     from dashboard import Dashboard, ReadingSource
-    from runtime.process import stopping
+    from serving.process import stopping
     from webhook.service import Settings, log
 
     decisions = log.configure(log_level)

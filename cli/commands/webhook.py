@@ -18,7 +18,7 @@ from cli import options
 from cli.command import declare
 from cli.settings import options_of
 from rendering.exits import Broken, Exit
-from runtime.process import own_name
+from serving.process import own_name
 from webhook.names import RESERVATIONS
 from webhook.service import Settings
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from cluster.protocol import Cluster
-    from runtime.http import Address
+    from serving.http import Address
 
 
 @declare(

@@ -21,13 +21,13 @@ from msgspec.structs import replace
 from allocator.service import WITHOUT_CLAIMS, Scheduler
 from analysis.loading import with_text_labels
 from cluster import resources
+from cluster.controllers import ClaimController
 from cluster.embedded import Embedded
 from cluster.errors import ApiError, BadRequest, NotFound
 from cluster.patch import apply_json_patch
 from dra.objects import Pod, claim_names
 from dra.validation import shape
-from runtime.controllers import ClaimController
-from runtime.http import Address
+from serving.http import Address
 from webhook.admission import answer_of_api_server, decide_object
 from webhook.names import NAMESPACE
 from webhook.service import Service, Settings

@@ -17,7 +17,7 @@ from cluster import Apply, manifests, resources
 from cluster.errors import ApiError
 from dra.objects import template_site
 from rendering import story
-from runtime.http import Limits, Route, Site, text
+from serving.http import Limits, Route, Site, text
 from webhook.translate import name_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cli.playground.playground import Playground
     from cluster import Raw
     from rendering.story import PodProgress
-    from runtime.http import Reply, Request
+    from serving.http import Reply, Request
 
 SECONDS = 10.0
 LIMITS = Limits(body=1 << 20)

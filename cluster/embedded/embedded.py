@@ -3,7 +3,7 @@ demo and the tests.
 
 It behaves like an API server (`cluster.embedded.apiserver`) and keeps a window of history, so that watches can resume. It lacks
 authorization, admission webhooks, and all controllers except the garbage collector, the namespace controller and, on request,
-the claim controller (`runtime.controllers.claim_controller`).
+the claim controller (`cluster.controllers.claim_controller`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Names are imported on first use, because the help of a command only needs the se
 
 from typing import TYPE_CHECKING
 
-from runtime.lazy import lazily
+from serving.lazy import lazily
 
 if TYPE_CHECKING:
     from node.service.adapting import Adapter

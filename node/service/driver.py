@@ -30,7 +30,7 @@ from node.service.sockets import (
     successor,
     sweep,
 )
-from runtime.process import run_until
+from serving.process import run_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

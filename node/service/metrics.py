@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import Gauge
 
 from node.audit import FindingKind
-from runtime.metrics import POD_DEVICE, DeviceSeries, MetricsPort, SeriesFamily
+from serving.metrics import POD_DEVICE, DeviceSeries, MetricsPort, SeriesFamily
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -8,13 +8,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cluster import ApiError, Apply
+from cluster.controllers import api_timestamp
 from cluster.errors import NotFound
 from cluster.resources import RESOURCE_CLAIMS
 from dra.objects import ResourceClaim, results_of
 from node.cdi import NOTHING
 from node.messages import PrepareResponse, UnprepareResponse
 from node.service.metrics import DriverMetrics
-from runtime.controllers import api_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from cluster import ApiError, Merge
 from cluster.errors import NotFound
+from cluster.informers import Backoff, Informer
 from cluster.resources import NODES, RESOURCE_SLICES
 from dra.names import shortened
 from dra.objects import ObjectMeta, OwnerReference, ResourceSlice
 from node.service.metrics import DriverMetrics
 from node.slices import dropped, pages_of, plan
-from runtime.informers import Backoff, Informer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from runtime.flag import OPTIONS, Flag
-from runtime.http import Address
-from runtime.process import own_node
+from serving.flag import OPTIONS, Flag
+from serving.http import Address
+from serving.process import own_node
 
 Marking = Literal["held", "offered", "none"]
 TOKEN = "/var/run/secrets/drawbridge/token"  # noqa: S105  where it is mounted

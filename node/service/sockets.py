@@ -22,7 +22,7 @@ from node.messages import (
     UnprepareResponse,
 )
 from node.service.grpc import server_of
-from runtime.http import listens
+from serving.http import listens
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

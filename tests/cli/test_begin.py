@@ -46,7 +46,7 @@ def test_the_second_signal_ends_a_process_that_stops_slowly():
     script = (
         "import asyncio, signal\n"
         "from cli import end\nfrom analysis import loop\n"
-        "from runtime.process import stopping\n"
+        "from serving.process import stopping\n"
         "signal.signal(signal.SIGTERM, end)\n"
         "async def main():\n"
         "    stop = stopping()\n"

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from allocator.service import Settings as AllocatorSettings
 from cli.settings import options_of
 from node.service import AgentSettings, NodePaths
-from runtime.flag import OPTIONS, Flag
-from runtime.http import Address
+from serving.flag import OPTIONS, Flag
+from serving.http import Address
 from webhook.service import Settings as WebhookSettings
 
 

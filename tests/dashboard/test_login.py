@@ -19,8 +19,8 @@ from cluster.errors import Unavailable
 from dashboard import Dashboard, Login, ReadingSource, certificate, login
 from dashboard.tenants import for_tenant
 from dra.wire import encode
-from runtime.authentication import Account, TokenReviews
-from runtime.http import Head
+from serving.authentication import Account, TokenReviews
+from serving.http import Head
 from tests.cli.explain.scenes import DRIVER, claim, fleet, pod
 from tests.cli.running import run
 from tests.dashboard.elements import Elements

@@ -5,7 +5,7 @@ Names are imported lazily, so that a command that reads a configuration file doe
 
 from typing import TYPE_CHECKING
 
-from runtime.lazy import lazily
+from serving.lazy import lazily
 
 if TYPE_CHECKING:
     from webhook.service import log

@@ -22,8 +22,8 @@ import re
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
-from runtime.authentication import Callers, Credentials
-from runtime.http import Crowded, Limits, Listener, Reply, Turns, count_members, text
+from serving.authentication import Callers, Credentials
+from serving.http import Crowded, Limits, Listener, Reply, Turns, count_members, text
 from webhook.admission import REFUSED, UNDECIDED, ReviewError, answer_timeout
 from webhook.service.log import Decisions
 from webhook.service.settings import LINGER
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Coroutine
 
-    from runtime.http import Head
+    from serving.http import Head
     from webhook.admission import Answer
     from webhook.service.decider import ReviewDecider
     from webhook.service.metrics import WebhookMetrics
@@ -49,7 +49,7 @@ BUG = "internal error, see the log of drawbridge"
 
 
 class DecisionLimits(NamedTuple):
-    """Limits of decisions in one process; the listener's limits are `runtime.http.Limits`."""
+    """Limits of decisions in one process; the listener's limits are `serving.http.Limits`."""
 
     # A review with more bytes or JSON members is decided in its turn. A pod with 64 KiB of variables has 4,000 members.
     small: int = 64 * 1024

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from cluster import resources
 from cluster.errors import ApiError
+from cluster.informers import ClusterView
 from cluster.manifests import unfold
 from dra.texts import list_first
-from runtime.informers import ClusterView
 from webhook.service.evidence import ReadEvidence, read_evidence
 from webhook.service.pace import Pace
 from webhook.service.pod_survey import LIVING
@@ -18,10 +18,10 @@ from webhook.state import IN_CONFIG_MAPS, OF_DEVICES, OF_NAMESPACES, Features, i
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from cluster.informers import Batch, Informer
     from cluster.protocol import Cluster
     from cluster.resources import Resource
     from cluster.server import ServerInfo
-    from runtime.informers import Batch, Informer
     from webhook.state import Seen, State, StateBuilder
 
 # Kinds that are always followed. ResourceClaims, which show the holders of devices, and DeviceQuotas are followed only with `holders`.

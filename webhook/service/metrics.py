@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import Gauge
 
-from runtime.metrics import MetricsPort
+from serving.metrics import MetricsPort
 
 if TYPE_CHECKING:
     from webhook.admission import Record

@@ -31,10 +31,10 @@ from webhook.translate import find_missed, find_unknown, find_unserved, why_unkn
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from cluster.controllers import Recorder
     from cluster.protocol import Cluster
     from dra.finding import Finding
     from dra.objects import Pod
-    from runtime.controllers import Recorder
     from webhook.claims import TemplateKey
     from webhook.service.metrics import WebhookMetrics
     from webhook.state import State

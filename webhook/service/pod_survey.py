@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from cluster import resources
 from cluster.errors import Gone
+from cluster.informers import Allotment
 from cluster.protocol import pages
 from dra.footprint import footprint
-from runtime.informers import Allotment
 from webhook.claims import template_lifecycle
 
 if TYPE_CHECKING:

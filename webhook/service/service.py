@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from certs.change_watch import ChangeWatch
 from certs.material import SIGNING_KEY_BYTES, Names
 from certs.store import SecretStore, allocators_name, authority_name, signature_name
-from runtime.authentication import Callers
-from runtime.controllers import Election, Recorder
-from runtime.informers import Quarantine
-from runtime.process import run_until
+from cluster.controllers import Election, Recorder
+from cluster.informers import Quarantine
+from serving.authentication import Callers
+from serving.process import run_until
 from webhook import registration
 from webhook.service.app import App
 from webhook.service.certificate import Certificate, Origin
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cluster.protocol import Cluster
-    from runtime.http import Address
-    from runtime.process import Work
+    from serving.http import Address
+    from serving.process import Work
     from webhook.service.configuration_file import Source
     from webhook.service.log import Decisions
     from webhook.service.settings import Settings

@@ -7,11 +7,11 @@ from typing import Annotated
 import msgspec
 
 from certs.rotation import Policy
-from runtime.authentication import Credentials, client_ca_flag, client_names_flag, token_file_flag
-from runtime.controllers import Term
-from runtime.flag import Flag
-from runtime.http import Address
-from runtime.process import own_namespace
+from cluster.controllers import Term
+from serving.authentication import Credentials, client_ca_flag, client_names_flag, token_file_flag
+from serving.flag import Flag
+from serving.http import Address
+from serving.process import own_namespace
 from webhook.names import NAME, NAMESPACE
 from webhook.service.pace import Pace
 

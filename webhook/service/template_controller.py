@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cluster import resources
+from cluster.controllers import WorkQueue
 from cluster.errors import AlreadyExists, ApiError, NotFound
+from cluster.informers import Informer, Quarantine
 from cluster.outlines import without_environment
 from dra import step_limits
 from dra.budget import Budget
 from dra.objects import ObjectMeta, ResourceClaimTemplateSpec
 from dra.raw import mapping
-from runtime.controllers import WorkQueue
-from runtime.informers import Informer, Quarantine
 from webhook import names
 from webhook.admission import Candidate, decide_pod
 from webhook.claims import Due, template, template_lifecycle
@@ -45,14 +45,14 @@ from webhook.translate import controller_kind, name_of, origin_of, paths, resolv
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from cluster.controllers import Recorder
+    from cluster.informers import Batch
     from cluster.objects import StoredWorkload
     from cluster.protocol import Cluster
     from cluster.resources import Resource
     from dra.finding import Finding
     from dra.objects import Pod, ResourceClaimTemplate
     from dra.wire import Json
-    from runtime.controllers import Recorder
-    from runtime.informers import Batch
     from webhook.claims import TemplateKey as Key
     from webhook.service.metrics import WebhookMetrics
     from webhook.state import State

@@ -25,11 +25,11 @@ from allocator.preemption import may_preempt, priority
 from allocator.service.app import HttpError
 from allocator.service.preemption import choices
 from allocator.service.preemption.choices import Scene
+from cluster.controllers import api_timestamp
 from cluster.errors import ApiError, Conflict, NotFound
 from cluster.patch import Apply
 from cluster.resources import PODS
 from dra.objects import Pod, protects
-from runtime.controllers import api_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,9 +19,9 @@ from dra.stock import Page
 
 if TYPE_CHECKING:
     from allocator.service.knowledge import Lead
+    from cluster.informers import Informer
     from cluster.protocol import Cluster
     from dra.stock import Stock
-    from runtime.informers import Informer
 
 NUMBER_SECONDS = 30.0
 _POOLS_A_TURN = 64

@@ -20,8 +20,8 @@ from allocator.service.ports import Listening, Ports
 from allocator.service.queries import Queries, api_routes
 from allocator.service.quota.quotas import Quotas
 from allocator.service.read_only.explanations import CHECK_SECONDS, GRACE, Explanations
-from runtime.controllers import Recorder
-from runtime.process import run_until
+from cluster.controllers import Recorder
+from serving.process import run_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from allocator.service.preemption.supposition import Supposition
     from allocator.service.requeue_events import RequeueEvents
     from dra.objects import Pod
-    from runtime.http import Reply
+    from serving.http import Reply
 
 COMMIT_SECONDS = 8.0  # the plugin waits 10 s for the answer to a commit
 POLL_SECONDS = 25.0

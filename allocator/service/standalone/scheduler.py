@@ -27,17 +27,17 @@ from allocator.service.commits import write
 from allocator.service.knowledge import Knowledge
 from cluster import resources
 from cluster.errors import ApiError, NotFound
+from cluster.informers import Backoff
 from cluster.patch import Merge
 from dra.objects import ResourceClaimConsumerReference, is_later, is_reserved_for
-from runtime.informers import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from allocator.decisions import Serving
+    from cluster.informers import Informer
     from cluster.protocol import Cluster
     from dra.objects import AllocationResult, ObjectMeta, Pod, ResourceClaim
-    from runtime.informers import Informer
 
 logger = logging.getLogger("drawbridge.allocator")
 # The reason in the condition of a pod whose claims do not exist yet: no decision was made.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from cluster import ApiError
+from cluster.controllers import Recorder
 from cluster.resources import NODES
 from dra.objects import DeviceTaintRule
 from node.audit import (
@@ -30,8 +31,7 @@ from node.service.auditing.event_reporter import Conditioner, EventReporter
 from node.service.auditing.marker import Marker
 from node.service.auditing.watcher import Watcher
 from node.service.metrics import AgentMetrics, container_devices
-from runtime.controllers import Recorder
-from runtime.process import run_until
+from serving.process import run_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

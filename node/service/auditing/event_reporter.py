@@ -13,17 +13,17 @@ import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cluster import ApiError, Apply
+from cluster.controllers import api_timestamp
 from cluster.resources import NODES
 from node.audit import COMPONENT, FINDING_ENDED, condition_of, condition_on
-from runtime.controllers import api_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from cluster import Cluster
+    from cluster.controllers import Recorder
     from dra.objects import Node, Pod
     from node.audit import NodeFinding
-    from runtime.controllers import Recorder
 
 RENEWAL_INTERVAL = 600.0  # seconds
 MAX_EVENTS = 16  # events in one round

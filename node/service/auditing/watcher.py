@@ -10,22 +10,22 @@ from msgspec.structs import replace
 
 from cluster import ApiError
 from cluster.errors import Forbidden, NotFound
+from cluster.informers import ClusterView
 from cluster.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra.objects import claim_names
 from node.audit import Hardware, NodeSnapshot, in_both, plain, with_names
 from node.service.auditing.sources import KubeletAway, NodeFiles, ask_kubelet, read_files
-from runtime.informers import ClusterView
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from cluster import Cluster
+    from cluster.informers import Batch
     from cluster.protocol import Bookmark, Change, ListPage, Reader, Unreadable
     from cluster.resources import Resource
     from dra.objects import Pod, ResourceClaim, ResourceSlice
     from node.service.auditing.allocator_client import AllocatorClient
     from node.service.settings import NodePaths
-    from runtime.informers import Batch
 
     Claims = dict[tuple[str, str], ResourceClaim | None]
 

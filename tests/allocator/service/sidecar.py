@@ -10,10 +10,10 @@ import aiohttp
 from allocator.decisions import PlacementRules
 from allocator.service import Service, Settings
 from cluster import resources
+from cluster.controllers import Term
 from cluster.embedded import Embedded
 from cluster.patch import Merge
 from dra.server import DeclaredServer
-from runtime.controllers import Term
 from tests import objects
 from tests.objects import container, device_quota, exactly, resource_slice
 from tests.waiting import until

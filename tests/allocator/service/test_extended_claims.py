@@ -8,8 +8,8 @@ import pytest
 from cluster import resources
 from cluster.embedded import Embedded
 from cluster.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound, Throttled, Unauthorized, Unavailable
+from cluster.informers import Backoff
 from cluster.patch import Merge
-from runtime.informers import Backoff
 from tests.allocator.service.sidecar import (
     DRIVER,
     EXTENDED_RESOURCE_CLASS,

@@ -8,13 +8,13 @@ import aiohttp
 import pytest
 
 from allocator.service.settings import LEASE
+from cluster.controllers import api_timestamp
 from cluster.embedded import Embedded
 from cluster.errors import Unavailable
 from cluster.resources import RESOURCE_CLAIMS
-from runtime.authentication import Account, TokenReviews, TooManyTokens
-from runtime.authentication import token_review as accounts
-from runtime.controllers import api_timestamp
-from runtime.http import Address
+from serving.authentication import Account, TokenReviews, TooManyTokens
+from serving.authentication import token_review as accounts
+from serving.http import Address
 from tests.allocator.service.sidecar import DRIVER, claim, fleet, pod, running, until
 from tests.limits import PATIENCE
 

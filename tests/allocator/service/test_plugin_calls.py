@@ -2,10 +2,10 @@
 
 import pytest
 
+from cluster.informers import Allotment
 from dra.footprint import footprint
 from dra.objects import Pod
 from dra.wire import convert
-from runtime.informers import Allotment
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, fleet, gpus, loaded, node, pod, running
 
 
@@ -46,7 +46,7 @@ async def test_reserved_devices_are_not_given_to_another_pod_until_released():
 
 
 async def test_the_last_token_is_known_when_other_namespaces_use_the_memory(monkeypatch):
-    monkeypatch.setattr("runtime.informers.allotment.FLOOR", 0)
+    monkeypatch.setattr("cluster.informers.allotment.FLOOR", 0)
     other = convert(pod("other") | {"metadata": {"name": "other", "namespace": "other"}}, Pod)
     async with running(loaded(*fleet(), claim("a"), pod("p", "a"))) as sidecar:
         allocator = sidecar.service.allocator

@@ -13,7 +13,7 @@ from allocator.service.app import App
 from allocator.service.metrics import Metrics
 from allocator.service.ports import Ports
 from allocator.service.read_only.allocator import ReadOnlyAllocator
-from runtime.http import Address, Head
+from serving.http import Address, Head
 from tests.allocator.service.sidecar import TERM, fleet, loaded, until
 from tests.certs.peers import Peers, certificate
 from tests.webhook import tls

@@ -7,8 +7,8 @@ from allocator.service.knowledge import Knowledge
 from cluster import resources
 from cluster.embedded import Embedded
 from cluster.errors import Unavailable
+from cluster.informers import allotment
 from cluster.patch import Merge
-from runtime.informers import allotment
 from tests.allocator.service.sidecar import claim, fleet, loaded, node, pod, quota_of, running, until
 
 

@@ -14,7 +14,7 @@ from cluster.embedded import Embedded
 from cluster.resources import EVENTS, RESOURCE_CLAIMS
 from dra.objects import DeviceClass, Node
 from dra.wire import convert
-from runtime.http import Address
+from serving.http import Address
 from tests.allocator.decisions.test_decider import allocated_claim, stock_of, typed_pod
 from tests.allocator.service import sidecar
 from tests.allocator.service.sidecar import until

@@ -9,8 +9,8 @@ from allocator.service import WITHOUT_CLAIMS, Scheduler
 from cluster import resources
 from cluster.embedded import Embedded
 from cluster.errors import Conflict, Unavailable
+from cluster.informers import Backoff
 from dra.objects import results_of
-from runtime.informers import Backoff
 from tests.allocator.service import sidecar
 from tests.objects import container as main_container
 from tests.objects import node, pod

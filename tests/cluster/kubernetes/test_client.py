@@ -257,7 +257,7 @@ async def test_a_name_cannot_change_the_request_path(tmp_path, name):
 
 def test_embedded_cluster_and_runtime_do_not_import_the_http_library():
     script = (
-        "import sys, cluster, cluster.embedded.embedded, runtime.informers.informer, runtime.controllers.claim_controller",
+        "import sys, cluster, cluster.embedded.embedded, cluster.informers.informer, cluster.controllers.claim_controller",
         "print(sorted({'aiohttp', 'kubernetes', 'ssl'} & set(sys.modules)))",
     )
     result = subprocess.run(

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from cluster.errors import Gone, Throttled, Unavailable
+from cluster.informers.backoff import Backoff
+from cluster.informers.informer import Informer
 from cluster.kubernetes.client import Kubernetes
 from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS
-from runtime.informers.backoff import Backoff
-from runtime.informers.informer import Informer
 from tests.cluster.kubernetes.server import claim_of_version, connected, encoded_event, encoded_failure, follow_watch
 from tests.cluster.peer import kubeconfig
 from tests.limits import PATIENCE

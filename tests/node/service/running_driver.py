@@ -4,11 +4,11 @@ import asyncio
 import contextlib
 
 from cluster import Merge
+from cluster.informers import Backoff
 from cluster.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
 from node.inventory import machine_of, read_inventory
 from node.messages import ClaimReference
 from node.service import Driver
-from runtime.informers import Backoff
 from tests.limits import PATIENCE
 from tests.node.machines import gpu, inventory_document
 

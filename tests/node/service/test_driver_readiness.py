@@ -4,7 +4,7 @@ import asyncio
 
 from cluster.errors import Unavailable
 from node.messages import Empty, RegistrationStatus
-from runtime.http import Address
+from serving.http import Address
 from tests.limits import PATIENCE
 from tests.node.machines import result
 from tests.node.service.fake_kubelet import REGISTRATION_ROUTE

@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 
 from cluster.embedded.embedded import Embedded
-from runtime.http import Limits
+from serving.http import Limits
 from tests.webhook import tls
 from tests.webhook.service.processes import fill
 from tests.webhook.service.serving import Allowing, Running

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import aiohttp
 
 from cluster import resources
+from cluster.controllers.election import Term
 from dra.wire import builtins
-from runtime.controllers.election import Term
-from runtime.http import Address
+from serving.http import Address
 from tests.limits import PATIENCE
 from tests.webhook.admission.reviews import CLASS, NODE, SLICE, review
 from webhook.service.configuration_file import Source

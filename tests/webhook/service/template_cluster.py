@@ -8,8 +8,8 @@ from functools import partial
 import msgspec
 
 from cluster import resources
+from cluster.controllers import events
 from cluster.embedded.embedded import Embedded
-from runtime.controllers import events
 from tests.waiting import until
 from tests.webhook.admission.reviews import CLASS, NODE, SLICE, gpu_pod
 from webhook.claims import template

@@ -9,7 +9,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from runtime.http import Turns
+from serving.http import Turns
 from tests.waiting import until
 from tests.webhook.service.serving import ENFORCE, JSON, REVIEW, review_of
 from webhook.admission import Answer, Record

@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from runtime.authentication import Callers, Credentials
+from serving.authentication import Callers, Credentials
 from tests.certs.peers import certificate, pem
 from tests.webhook import tls
 from tests.webhook.service.serving import JSON, REVIEW, Allowing

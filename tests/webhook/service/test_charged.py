@@ -17,7 +17,7 @@ from cluster.resources import resource_of
 from dra import cel
 from dra.budget import Budget
 from dra.wire import convert
-from runtime.http import count_members
+from serving.http import count_members
 from tests.webhook.hostile import CORPUS, GPU, REVIEWS, crowded_pod, review, selecting_claim
 from webhook.admission import ReviewError
 from webhook.admission import review as admission

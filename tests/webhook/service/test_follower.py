@@ -5,9 +5,9 @@ import pytest
 
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Forbidden, NotFound
+from cluster.informers import Batch, Delta
+from cluster.informers.quarantine import REMEMBERED
 from cluster.resources import DEVICE_CLASSES, LIMIT_RANGES, NAMESPACES, PODS, RESOURCE_QUOTAS
-from runtime.informers import Batch, Delta
-from runtime.informers.quarantine import REMEMBERED
 from tests.limits import PATIENCE
 from tests.waiting import until
 from tests.webhook.pods import configured

@@ -10,7 +10,7 @@ from time import thread_time
 import aiohttp
 import pytest
 
-from runtime.http import Limits
+from serving.http import Limits
 from tests.webhook.admission.reviews import gpu_pod, review
 from tests.webhook.hostile import CORPUS, REVIEWS
 from tests.webhook.service.processes import running, trusting_context

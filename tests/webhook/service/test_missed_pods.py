@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from cluster import manifests, resources
+from cluster.controllers import Recorder
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Forbidden, NotFound, Throttled
 from cluster.patch import Merge
 from dra import wire
 from dra.finding import stated
 from dra.objects import Node, Pod
-from runtime.controllers import Recorder
 from tests.webhook.admission.reviews import CLASS, NODE, SLICE, gpu_pod, state
 from tests.webhook.pods import ROOT
 from webhook.names import MODE_LABEL, ORIGINAL, SKIP_LABEL

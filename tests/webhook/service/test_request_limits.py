@@ -1,11 +1,11 @@
-"""Limits of the webhook's server: large bodies and incomplete requests. `tests/runtime/http` tests the limits of connections."""
+"""Limits of the webhook's server: large bodies and incomplete requests. `tests/serving/http` tests the limits of connections."""
 
 import asyncio
 from contextlib import suppress
 
 import pytest
 
-from runtime.http import Limits
+from serving.http import Limits
 from tests.limits import PATIENCE
 from tests.waiting import until
 from tests.webhook.service.serving import HEAD, REVIEW, connections_with

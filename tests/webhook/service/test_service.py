@@ -6,7 +6,7 @@ from cluster import resources
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Unavailable
 from cluster.patch import Merge, apply_json_patch
-from runtime.http import Address
+from serving.http import Address
 from tests.waiting import until
 from tests.webhook.admission.reviews import gpu_pod
 from tests.webhook.service.processes import QUICK_PACE, fill, get_text, post, running, trusting_context

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from cluster import resources
+from cluster.controllers import events
 from cluster.errors import Gone, Invalid, NotFound, Unavailable
-from runtime.controllers import events
 from tests.waiting import until
 from tests.webhook.service.template_cluster import (
     STATE,

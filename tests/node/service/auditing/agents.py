@@ -7,7 +7,7 @@ from cluster.resources import DEVICE_TAINT_RULES, EVENTS
 from node.audit import COMPONENT
 from node.checkpoint import Checkpoint, HeldDevice, Prepared, encode
 from node.service import Agent, AgentSettings
-from runtime.http import Head
+from serving.http import Head
 from tests.limits import PATIENCE
 from tests.node.machines import NODE, result
 

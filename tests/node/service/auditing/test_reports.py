@@ -9,7 +9,7 @@ from dra.quantity import parse
 from node.audit import FINDING_ENDED, ContainerDevice, FindingKind
 from node.service import AllocatorAddress, metrics
 from node.service.metrics import container_devices
-from runtime.metrics import POD_DEVICE
+from serving.metrics import POD_DEVICE
 from tests.node.audit.snapshots import RESOURCE, allocated_claim, claim_holding, plugin_holding, pod
 from tests.node.audit.vendor_checkpoints import completed_claim, first_format
 from tests.node.machines import DRIVER, NODE

@@ -1,0 +1,1 @@
+"""What all processes that serve share: the HTTP listener, authentication, metrics, logs and signals."""
