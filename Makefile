@@ -159,7 +159,7 @@ long: setup ## The long forms of the differential and property suites
 	DRAWBRIDGE_REFEREES=live $(BIN)/python -m pytest -q -m long --timeout=3600 --hypothesis-profile=all
 
 never: setup ## No false denial: 20,000 random fleets and claims beside Kubernetes' own allocator, or DRAWBRIDGE_CASES=1000
-	DRAWBRIDGE_REFEREES=live $(BIN)/python -m pytest -q -m "long or live" --timeout=3600 tests/webhook/admission/test_never_differential.py tests/webhook/admission/test_never_by_name.py
+	DRAWBRIDGE_REFEREES=live $(BIN)/python -m pytest -q -m "long or live" --timeout=3600 tests/webhook/placement/test_never_differential.py tests/webhook/placement/test_never_by_name.py
 
 lock: setup ## Pin the newest allowed versions again, with hashes
 	$(BIN)/uv pip compile pyproject.toml --extra fast --extra node --group test --group lint --group build --generate-hashes \

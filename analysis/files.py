@@ -138,7 +138,7 @@ class SkippedText(NamedTuple):
 
     def with_first_key(self, configuration: Configuration) -> SkippedFile:
         """Add the first key with which the text requests devices, and its line."""
-        from webhook.translate import amounts_in
+        from webhook.unknown import amounts_in
 
         text = self.text.decode(errors="replace")
         for key, start in amounts_in(text):

@@ -24,7 +24,7 @@ from dra.budget import Budget
 from dra.objects import served_resources
 from dra.policy import lines_of_claims, quota_scope, quotas_for
 from dra.stock import results_by_pool
-from webhook.admission import Feasibility, judge
+from webhook.placement import Feasibility, can_any_node_serve
 from webhook.refusals import EVEN_IF_FREE, Code
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Pro
         if any(blocker.freeing_suffices for blocker in blockers) or (certain and not barred.issuperset(may_go)):
             nearest = advice(pod, _without_gone_pods(stock, blockers, reading), decision.hindrances)
         if decision.outlook is Outlook.NEVER and may_go and not barred.issuperset(may_go):
-            judgement = judge(stock, pod_claims.open, prospects=reading.state(configuration).prospects)
+            judgement = can_any_node_serve(stock, pod_claims.open, prospects=reading.state(configuration).prospects)
             if judgement.verdict is Feasibility.BUSY:  # a node that an autoscaler can add could serve the pod
                 decision, message, nearest = replace(decision, outlook=Outlook.FULL), judgement.text, ""
             if judgement.code is Code.NO_DEVICE:  # this reason lists the existing devices

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from analysis.loading import Object, inside, text
 from dra.raw import containers_of
-from webhook.admission import STRANDED
 from webhook.dialects import Outcome
-from webhook.translate import find_unrequested_access, pods_in, view_pod
+from webhook.placement import STRANDED
+from webhook.translate import pods_in, view_pod
+from webhook.unknown import find_unrequested_access
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

@@ -25,8 +25,8 @@ from dashboard.waiting import Waiting, pod_story
 from dashboard.whatif import WhatIf
 from dra.finding import Finding
 from rendering.exits import MissingObject
-from webhook.mixed_fleet import NodesOfName
 from webhook.names import VERSION
+from webhook.placement import NodesOfName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

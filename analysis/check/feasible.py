@@ -52,7 +52,7 @@ def find_unservable(
     """Return the findings of each object, with one more for each claim or template that no device can serve."""
     from dra.budget import Budget
     from dra.finding import stated
-    from webhook.admission import Feasibility, find_broken_rule, judge
+    from webhook.placement import Feasibility, can_any_node_serve, find_broken_rule
     from webhook.refusals import REFUSALS, Code
 
     values = [_read(value) for value in objects]
@@ -79,7 +79,7 @@ def find_unservable(
             continue
         key = msgspec.json.encode(demand.spec, enc_hook=str)
         if not are_nodes_known and key not in answers and len(answers) < _MAX_SEARCHED:
-            judgement = judge(stock, [demand])
+            judgement = can_any_node_serve(stock, [demand])
             # A class that is not in the manifests may be installed with its driver; an inventory has all classes.
             never = judgement.verdict is Feasibility.NEVER and (bool(inventory) or judgement.code is not Code.NO_CLASS)
             answers[key] = (str(stated(judgement.code, judgement.text)), judgement.remedy) if never else None

@@ -18,7 +18,7 @@ from dra.objects import (
 from dra.raw import Object, inside, items, moment, text
 from dra.texts import list_first
 from node.audit import CONDITION, FINDING_ENDED, MARKED_ON, FindingKind, condition_on, renewed_at, seen_at
-from webhook.mixed_fleet import group_nodes
+from webhook.placement import group_nodes
 from webhook.state import Inventory
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from webhook.state import (
     with_mode,
     workload,
 )
-from webhook.translate import find_missed, find_unknown, find_unserved, why_unknown
+from webhook.unknown import find_missed, find_unknown, find_unserved, why_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

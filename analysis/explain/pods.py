@@ -25,7 +25,7 @@ from webhook.admission import changes_by_runtime_class
 from webhook.claims import template_lifecycle
 from webhook.dialects import Outcome
 from webhook.names import NAME, PREFIX
-from webhook.translate import find_missed, find_unknown, find_unserved, why_unknown
+from webhook.unknown import find_missed, find_unknown, find_unserved, why_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

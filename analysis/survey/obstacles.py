@@ -18,7 +18,8 @@ from dra.wire import WireError, convert
 from webhook import names
 from webhook.admission import decide_object
 from webhook.state import NOTHING_INSTALLED, mistake_of
-from webhook.translate import counts_keys, pods_in
+from webhook.translate import pods_in
+from webhook.unknown import counts_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -19,9 +19,10 @@ from analysis.survey.verdicts import JudgedWorkload, Key, MoveJudge, MoveReason,
 from dra.finding import Finding
 from webhook import names
 from webhook.dialects import Outcome
-from webhook.mixed_fleet import NodesOfName, group_nodes
+from webhook.placement import NodesOfName, group_nodes
 from webhook.state import Mode, mode_in
-from webhook.translate import asks_in_unknown_kind, pods_in
+from webhook.translate import pods_in
+from webhook.unknown import asks_in_unknown_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -17,7 +17,7 @@ from webhook.admission import decide_object
 from webhook.dialects import REPLACED, Outcome, Position
 from webhook.state import Configuration
 from webhook.translate import outcome_of
-from webhook.translate.unanswered_requests import NO_NODE
+from webhook.unknown.unanswered_requests import NO_NODE
 
 CASES = [pytest.param(case, id=f"{kind}: {case.name}") for kind, cases in move.tables().items() for case in cases]
 

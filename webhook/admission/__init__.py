@@ -1,21 +1,16 @@
 """Decides admission reviews: `decide_review` takes the bytes of an AdmissionReview and a `State`, and returns the answer."""
 
 from webhook.admission.admission_review import ReviewError
-from webhook.admission.behind_fence import STRANDED
 from webhook.admission.decide import Candidate, decide_pod
 from webhook.admission.decide_object import answer_of_api_server, changes_by_runtime_class, decide_object
-from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.limit_ranges import out_of_bounds
 from webhook.admission.review import REFUSED, UNDECIDED, Answer, Record, answer_timeout, decide_review
-from webhook.admission.risk import find_broken_rule
 
 __all__ = [
     "REFUSED",
-    "STRANDED",
     "UNDECIDED",
     "Answer",
     "Candidate",
-    "Feasibility",
     "Record",
     "ReviewError",
     "answer_of_api_server",
@@ -24,7 +19,5 @@ __all__ = [
     "decide_object",
     "decide_pod",
     "decide_review",
-    "find_broken_rule",
-    "judge",
     "out_of_bounds",
 ]

@@ -16,24 +16,29 @@ from dra import step_limits
 from dra.errors import OutOfBudget
 from dra.objects import ResourceClaim
 from dra.raw import inside
-from webhook.admission.behind_fence import add_stranded
-from webhook.admission.judge import (
+from webhook.claims import template_lifecycle
+from webhook.dialects import REPLACED, Outcome
+from webhook.placement import (
+    DEFAULT_SCHEDULER,
+    NO_PROBLEMS,
     Requested,
+    add_stranded,
+    all_claims,
     can_plugin_serve,
     choose_nodes,
     constraints_in,
+    deny_or_warn,
     describe_plugin_alternative,
+    extended_claims,
+    find_claim,
+    judge_quotas,
     judge_requests,
     judge_unchanged,
+    own_claims,
+    plugin_request,
+    read_preference,
     why_cpus_unserved,
 )
-from webhook.admission.plugin_requests import plugin_request
-from webhook.admission.pod_claims import DEFAULT_SCHEDULER, all_claims, extended_claims, find_claim, own_claims
-from webhook.admission.problems import NO_PROBLEMS, deny_or_warn
-from webhook.admission.quota import judge_quotas
-from webhook.claims import template_lifecycle
-from webhook.dialects import REPLACED, Outcome
-from webhook.mixed_fleet import read_preference
 from webhook.refusals import Code
 from webhook.state import Mode
 from webhook.translate import STANDALONE, Decision, Operation, Provenance, Verdict, clean, is_skipped, translate
@@ -44,8 +49,7 @@ if TYPE_CHECKING:
     from dra.budget import Budget
     from dra.objects import ResourceClaimSpec
     from dra.wire import Json
-    from webhook.admission.problems import Problems
-    from webhook.mixed_fleet import Choice, Preference
+    from webhook.placement import Choice, Preference, Problems
     from webhook.state import PodOwner, State
 
 

@@ -32,20 +32,18 @@ from webhook.admission.decide import (
     refused,
     why_cpus_left,
 )
-from webhook.admission.judge import inspect_claim
 from webhook.admission.limit_ranges import fill_in
 from webhook.dialects import REPLACED, Outcome
+from webhook.placement import inspect_claim
 from webhook.refusals import UNFILLED, Code
 from webhook.state import Mode, PodOwner, mode_of, why_not, workload
 from webhook.translate import (
-    NO_NODE_HAS_KEY,
     NOTHING,
     Decision,
     Operation,
     Verdict,
     apply_own,
     controller_kind,
-    decide_unknown_kind,
     find_placeholder,
     group_kind,
     is_unknown_kind,
@@ -56,8 +54,8 @@ from webhook.translate import (
     resolve_pointer,
     scheduler_of,
     translate_template,
-    unanswered_requests,
 )
+from webhook.unknown import NO_NODE_HAS_KEY, decide_unknown_kind, unanswered_requests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

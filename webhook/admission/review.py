@@ -28,11 +28,18 @@ from webhook import names
 from webhook.admission import admission_review as reviews
 from webhook.admission.decide import TOO_LATE, Candidate, add_problems, decide_pod, give_up, hold_back
 from webhook.admission.decide_object import decide_object
-from webhook.admission.judge import Requested, constraints_in, inspect_claim, judge_requests, text_of
-from webhook.admission.pod_claims import DEFAULT_SCHEDULER, own_claims
-from webhook.admission.problems import deny_or_warn
 from webhook.claims import template
 from webhook.names import BYPASS_HINT
+from webhook.placement import (
+    DEFAULT_SCHEDULER,
+    Requested,
+    constraints_in,
+    deny_or_warn,
+    inspect_claim,
+    judge_requests,
+    own_claims,
+    text_of,
+)
 from webhook.refusals import Code, Warned
 from webhook.state import Mode, mode_of, why_rules_unknown, workload
 from webhook.translate import (

@@ -26,7 +26,7 @@ from webhook import names
 from webhook.claims import metadata_at_admission
 from webhook.service.pod_survey import EVERYWHERE, PodSurvey
 from webhook.state import Mode, mode_of, workload
-from webhook.translate import find_missed, find_unknown, find_unserved, why_unknown
+from webhook.unknown import find_missed, find_unknown, find_unserved, why_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from webhook.claims import TemplateKey
     from webhook.service.metrics import WebhookMetrics
     from webhook.state import State
-    from webhook.translate import MissedPod
+    from webhook.unknown import MissedPod
 
 logger = logging.getLogger("drawbridge.missed")
 REASON = "NotTranslated"

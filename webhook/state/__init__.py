@@ -17,6 +17,7 @@ from webhook.state.mode import Mode, mistake_of, mode_in, mode_of, why_not, why_
 from webhook.state.network_pools import NetworkPool
 from webhook.state.node_templates import prospects
 from webhook.state.outline import outline
+from webhook.state.reach import NodeIndex, node_constraints, node_index, reach_ignoring_taints, reach_templates
 from webhook.state.schema import (
     BridgeSettings,
     CPUClaims,
@@ -51,6 +52,7 @@ __all__ = [
     "MixedFleet",
     "Mode",
     "NetworkPool",
+    "NodeIndex",
     "NodeTemplate",
     "Placing",
     "PodOwner",
@@ -68,8 +70,12 @@ __all__ = [
     "mistake_of",
     "mode_in",
     "mode_of",
+    "node_constraints",
+    "node_index",
     "outline",
     "prospects",
+    "reach_ignoring_taints",
+    "reach_templates",
     "read_configuration",
     "shared_by_labels",
     "why_not",

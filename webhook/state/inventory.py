@@ -1,7 +1,7 @@
 """Makes the inventory that translation needs from the DeviceClasses, ResourceSlices and nodes of a cluster.
 
 The inventory has the DeviceClass for each target (a kind of device), the sizes and attributes that the devices of a class publish, and the
-resources that nodes still offer by device plugins. `webhook.admission.judge` decides whether a claim fits.
+resources that nodes still offer by device plugins. `webhook.placement.judge` decides whether a claim fits.
 
 A compromised node can publish any labels, allocatable resources and slices, so nothing about the pods of all tenants may depend on a single
 node. A fact is what most nodes publish. Each node has one vote. Sizes are ranked by votes, and a node that publishes several sizes divides its

@@ -1,9 +1,10 @@
 """Translates a pod: finds the dialect of each key and its meaning, and writes a patch with claims."""
 
 from webhook.translate.json_patch import apply_own
-from webhook.translate.known_keys import keys_of
-from webhook.translate.missed_pods import MissedPod, find_missed, find_unknown, find_unserved, why_unknown
+from webhook.translate.known_keys import keys_of, near_key, rows_at
 from webhook.translate.pod_template import (
+    OWN_GROUP,
+    bodies,
     controller_kind,
     is_unknown_kind,
     name_of,
@@ -14,60 +15,54 @@ from webhook.translate.pod_template import (
 )
 from webhook.translate.pod_view import (
     MIRROR,
+    PLACEHOLDER,
+    PodView,
     find_names,
     find_placeholder,
     is_skipped,
+    requests,
     view_pod,
 )
 from webhook.translate.record import verified_record
-from webhook.translate.report import Decision, decides_outcome, outcome_of
+from webhook.translate.report import Decision, decides_outcome, outcome_of, served_by
 from webhook.translate.rewrite import Operation, PodClaim
-from webhook.translate.translate import (
-    claims_added_earlier,
-    clean,
-    replay,
-    translate,
-    translate_template,
-)
-from webhook.translate.unanswered_requests import NO_NODE_HAS_KEY, find_unrequested_access, unanswered_requests
-from webhook.translate.unknown_kinds import amounts_in, asks_in_unknown_kind, counts_keys, decide_unknown_kind
+from webhook.translate.translate import claims_added_earlier, clean, replay, translate, translate_template
 from webhook.translate.verdict import NOTHING, Verdict, merge
 from webhook.translate.workload_kind import (
+    READ_BY_OTHERS,
+    RENDERED,
     STANDALONE,
     Provenance,
     group_kind,
     kind_of,
     labels_of_pods,
     origin_of,
+    right_kind,
     scheduler_of,
 )
 
 __all__ = [
     "MIRROR",
     "NOTHING",
-    "NO_NODE_HAS_KEY",
+    "OWN_GROUP",
+    "PLACEHOLDER",
+    "READ_BY_OTHERS",
+    "RENDERED",
     "STANDALONE",
     "Decision",
-    "MissedPod",
     "Operation",
     "PodClaim",
+    "PodView",
     "Provenance",
     "Verdict",
-    "amounts_in",
     "apply_own",
-    "asks_in_unknown_kind",
+    "bodies",
     "claims_added_earlier",
     "clean",
     "controller_kind",
-    "counts_keys",
-    "decide_unknown_kind",
     "decides_outcome",
-    "find_missed",
     "find_names",
     "find_placeholder",
-    "find_unknown",
-    "find_unrequested_access",
-    "find_unserved",
     "group_kind",
     "is_skipped",
     "is_unknown_kind",
@@ -77,17 +72,20 @@ __all__ = [
     "merge",
     "name_of",
     "namespace_of",
+    "near_key",
     "origin_of",
     "outcome_of",
     "paths",
     "pods_in",
     "replay",
+    "requests",
     "resolve_pointer",
+    "right_kind",
+    "rows_at",
     "scheduler_of",
+    "served_by",
     "translate",
     "translate_template",
-    "unanswered_requests",
     "verified_record",
     "view_pod",
-    "why_unknown",
 ]

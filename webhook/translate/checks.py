@@ -181,7 +181,7 @@ _ANNOTATION = "metadata.annotations['"  # how a variable names an annotation of 
 _NEAREST = "topology"  # a strategy of the bridge
 
 
-def judge(cases: Sequence[Case], context: Context) -> CheckedPod:
+def check_cases(cases: Sequence[Case], context: Context) -> CheckedPod:
     """Check all cases of a pod, and find the claims of those that pass."""
     if context.recorded:
         cases = _run_steps(cases, (leave_latecomers,), context)
@@ -209,7 +209,7 @@ def judge(cases: Sequence[Case], context: Context) -> CheckedPod:
     devices = sum([count_devices(grant.spec) for grant in shared.grants])
     if devices > POD_LIMIT:  # a limit of the API server for claims; a device plugin has none
         if any(case.keeps and case.open for case in cases):
-            return judge(
+            return check_cases(
                 leave_cpus(without_claims, f"{devices} devices for one pod, {POD_LIMIT} is the maximum"), context
             )
         reason = f"{devices} devices for one pod, {POD_LIMIT} is the maximum with claims"

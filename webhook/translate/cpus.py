@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from dra.quantity import NANO
 from dra.raw import items, mapping
 from webhook.dialects import Dialect
-from webhook.mixed_fleet import node_constraints, node_index
+from webhook.state import node_constraints, node_index
 from webhook.translate.pod_view import nano_of, requests
 
 if TYPE_CHECKING:

@@ -34,8 +34,8 @@ import msgspec
 from msgspec.structs import replace
 
 from webhook.dialects import WHOLE, Dialect, Hint, Meaning, Position, Role, Selected, Untranslated
-from webhook.mixed_fleet import node_constraints, node_index, reach_templates
 from webhook.names import CONFIGURATION_PAGE, class_remedy
+from webhook.state import node_constraints, node_index, reach_templates
 from webhook.translate.known_keys import near_key
 from webhook.translate.pod_view import LegacyKey, PodView
 from webhook.translate.record import removed_annotations

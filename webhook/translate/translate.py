@@ -3,7 +3,7 @@
     pod_view.view_pod         the keys on the containers
     owner.find_owners         the dialect of each key
     case.make_cases           the device requests of each container, by the rules of its dialect (`webhook.dialects`)
-    checks.judge              the claims for them (`webhook.claims.maker`, `sharing`), and why some keys stay or are refused
+    checks.check_cases              the claims for them (`webhook.claims.maker`, `sharing`), and why some keys stay or are refused
     rewrite.rewrite           the JSON Patch (`json_patch`), with the annotations (`record`)
 
 A container is translated with all its keys or not at all. It stays unchanged, with a reason, if there is no DeviceClass for it, if its scheduler
@@ -25,7 +25,7 @@ from dra.raw import inside
 from webhook import names
 from webhook.dialects import Outcome
 from webhook.translate.case import make_cases, make_cpu_cases
-from webhook.translate.checks import CheckedPod, judge, make_context
+from webhook.translate.checks import CheckedPod, check_cases, make_context
 from webhook.translate.cpus import leave_cpus, with_cpus
 from webhook.translate.json_patch import apply_own
 from webhook.translate.limits import exceeded_limit
@@ -158,7 +158,7 @@ def _translate_keys(
         of_cpus = make_cpu_cases(pod, state, cases, namespace=namespace, written=written)
         cases += leave_cpus(of_cpus, cpus_left) if cpus_left else of_cpus
     context = make_context(pod, state, owners, written, budget, origin=origin, namespace=namespace)
-    checked = judge(cases, context)
+    checked = check_cases(cases, context)
     if context.neglected and checked.translated:
         report.warnings.append(context.neglected)
     reported = len(report.decisions)

@@ -10,7 +10,7 @@ from analysis.loading import SURVEY, read_cluster, state_of
 from cluster.embedded import Embedded
 from tests.cli.running import manifest, run, run_json
 from tests.webhook.admission.test_decide import applied, review
-from tests.webhook.mixed_fleet.mixed_nodes import (
+from tests.webhook.placement.mixed_nodes import (
     CLASS,
     GPU,
     MIXED,

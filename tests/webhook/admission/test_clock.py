@@ -13,7 +13,7 @@ from tests.webhook.admission.fleets import DRIVER, claim_for, stock, typed_class
 from tests.webhook.admission.reviews import gpu_pod, review, state
 from tests.webhook.admission.test_parameters import WRONG_PARAMETERS, pod_with_own_claim, spec
 from webhook.admission import review as admission
-from webhook.admission.feasibility import NO_TIME, UNKNOWN, Feasibility, judge
+from webhook.placement.feasibility import NO_TIME, UNKNOWN, Feasibility, can_any_node_serve
 from webhook.service.decider import ReviewDecider
 
 EMPTY_CLASS = typed_class("none", "false")
@@ -57,7 +57,7 @@ class IsOutOfTime:
 def judged(fleet, claims, budget, **options):
     """Return the judgement; UNKNOWN if the budget ended."""
     try:
-        return judge(fleet, claims, budget=budget, **options)
+        return can_any_node_serve(fleet, claims, budget=budget, **options)
     except OutOfBudget:
         return UNKNOWN
 
@@ -65,7 +65,7 @@ def judged(fleet, claims, budget, **options):
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_an_interrupted_verdict_never_contradicts_the_full_verdict(name):
     fleet, claims = QUESTIONS[name]
-    full_judgement = judge(fleet, claims)
+    full_judgement = can_any_node_serve(fleet, claims)
     verdicts = set()
     for checks in range(10_000):
         clock = IsOutOfTime(checks)
@@ -92,7 +92,7 @@ def test_cached_facts_of_earlier_searches_do_not_change_a_verdict(name):
     """Cached facts save steps of the budget."""
     fleet, claims = QUESTIONS[name]
     memo = FleetMemo()
-    full_judgement = judge(fleet, claims)
+    full_judgement = can_any_node_serve(fleet, claims)
     for steps in (20, 200, 2_000, 20_000, 200_000):
         for _ in range(2):
             judgement = judged(fleet, claims, Budget(steps), memo=memo)

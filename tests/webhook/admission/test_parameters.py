@@ -27,7 +27,7 @@ from tests.webhook.admission.reviews import (
 )
 from webhook.admission import decide_object
 from webhook.admission import review as admission
-from webhook.admission.judge import parameter_warnings
+from webhook.placement.judge import parameter_warnings
 
 TEMPLATE_REVIEW = {"resource": "resourceclaimtemplates", "group": "resource.k8s.io"}
 CLASS_REVIEW = {"resource": "deviceclasses", "group": "resource.k8s.io"}

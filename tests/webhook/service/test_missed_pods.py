@@ -22,7 +22,7 @@ from webhook.service.metrics import WebhookMetrics
 from webhook.service.missed_pods import EVENTS, OF_NAMESPACE, MissedPods
 from webhook.service.template_controller import FAILED
 from webhook.state.inventory import Inventory
-from webhook.translate import find_missed, find_unknown
+from webhook.unknown import find_missed, find_unknown
 
 UNSCHEDULABLE = {
     "type": "PodScheduled",

@@ -9,7 +9,7 @@ from dra.objects.node import Node
 from dra.stock import Stock
 from tests.webhook.admission.fleets import DRIVER, claim_for, gpu_slice, typed_class, typed_node
 from tests.webhook.state.configurations import HEAD, mistakes
-from webhook.admission import Feasibility, judge
+from webhook.placement import Feasibility, can_any_node_serve
 from webhook.refusals import Code
 from webhook.state import prospects, read_configuration
 from webhook.state.schema import TemplateDevices
@@ -61,7 +61,7 @@ def stock_with_nodes(*nodes):
 
 def answer_for(claim, *node_templates, stock=None):
     stock = stock or stock_with_nodes()
-    return judge(stock, [claim], prospects=prospects(read_templates(*node_templates), stock))
+    return can_any_node_serve(stock, [claim], prospects=prospects(read_templates(*node_templates), stock))
 
 
 def test_a_pod_waits_for_the_named_node_template():
@@ -123,8 +123,11 @@ def test_devices_without_a_node_also_serve_new_nodes():
     nic_class = typed_class("nic", "device.driver == 'nic.example.com'")
     stock = Stock.of(nodes=[typed_node("n0")], slices=[gpu_slice("n0", 4), nic], classes=[typed_class(), nic_class])
     claims = [claim_for(8, name="gpus"), claim_for(1, name="nics", class_="nic")]
-    assert judge(stock, claims).verdict is Feasibility.NEVER
-    assert judge(stock, claims, prospects=prospects(read_templates(BIG_NODE), stock)).verdict is Feasibility.BUSY
+    assert can_any_node_serve(stock, claims).verdict is Feasibility.NEVER
+    assert (
+        can_any_node_serve(stock, claims, prospects=prospects(read_templates(BIG_NODE), stock)).verdict
+        is Feasibility.BUSY
+    )
 
 
 def test_without_node_templates_there_are_no_prospects():

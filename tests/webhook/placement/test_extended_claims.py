@@ -19,7 +19,7 @@ from tests.webhook.admission.reviews import answer, review
 from webhook.admission import decide_object
 from webhook.admission import review as admission
 from webhook.claims import taint_rule
-from webhook.translate.unanswered_requests import unanswered_requests
+from webhook.unknown.unanswered_requests import unanswered_requests
 
 
 @pytest.mark.parametrize("key", [GPU, IMPLICIT])

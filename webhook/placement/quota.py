@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from dra.finding import stated
 from dra.policy import QuotaLine, held_of_quota, quota_lines, requested_amounts, write_amount
 from dra.stock import total
-from webhook.admission.problems import NO_PROBLEMS, MayServe, Problems, denied
+from webhook.placement.problems import NO_PROBLEMS, MayServe, Problems, denied
 from webhook.refusals import Code
 
 if TYPE_CHECKING:

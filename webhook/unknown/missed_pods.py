@@ -16,8 +16,8 @@ from webhook import names
 from webhook.claims import metadata_at_admission
 from webhook.dialects import Outcome
 from webhook.state import Mode, mode_of, workload
-from webhook.translate.translate import translate
-from webhook.translate.unanswered_requests import MAX_KEYS, suggest_resource
+from webhook.translate import translate
+from webhook.unknown.unanswered_requests import MAX_KEYS, suggest_resource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dra.objects import Pod
     from dra.quantity import Quantity
     from webhook.state import State
-    from webhook.translate.verdict import Verdict
+    from webhook.translate import Verdict
 
 _TRANSLATED = (Outcome.TRANSLATED, Outcome.APPROXIMATED)
 _SHOWN = 3

@@ -8,7 +8,7 @@ from tests.webhook.admission.test_verdict import FLEET, GPU, MEM, STATE, pod_in_
 from webhook.admission import decide_object
 from webhook.state.state import OF_DEVICES, State
 from webhook.translate import translate
-from webhook.translate.unanswered_requests import MAX_KEYS
+from webhook.unknown.unanswered_requests import MAX_KEYS
 
 EMPTY_STATE = State()
 assert FLEET, "the example fleet has no objects"

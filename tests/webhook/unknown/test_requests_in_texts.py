@@ -5,8 +5,8 @@ import pytest
 from tests.webhook.admission.test_verdict import GPU, STATE
 from tests.webhook.translate.custom_resources import ONE_GPU, custom_resource, outcomes_of
 from webhook.admission import decide_object
-from webhook.translate import asks_in_unknown_kind
-from webhook.translate.unanswered_requests import MAX_KEYS
+from webhook.unknown import asks_in_unknown_kind
+from webhook.unknown.unanswered_requests import MAX_KEYS
 
 TEXTS = {
     "podSpecPatch": '{"containers":[{"resources":{"limits":{"nvidia.com/gpu":"4"}}}]}',

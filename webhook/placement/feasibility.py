@@ -38,8 +38,8 @@ from dra.errors import OutOfBudget, SelectorError
 from dra.objects import ExactDeviceRequest
 from dra.texts import count_of, list_first
 from dra.validation import shape
-from webhook.admission.problems import MayServe
 from webhook.dialects import TARGETS
+from webhook.placement.problems import MayServe
 from webhook.refusals import Code, none_could
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ FITS = Judgement(Feasibility.FITS)
 UNKNOWN = Judgement(Feasibility.UNKNOWN)
 
 
-def judge(
+def can_any_node_serve(
     stock: Stock,
     claims: Sequence[ResourceClaim],
     *,

@@ -1,7 +1,7 @@
 """Reads which nodes of a mixed fleet the configuration prefers for a pod (`mixed`).
 
 A policy in `mixed` is for one resource, which device plugins serve on some nodes and a DeviceClass on others. Without a policy, claims are
-preferred. `webhook.mixed_fleet.choice` decides which nodes can serve the pod and have free devices.
+preferred. `webhook.placement.choice` decides which nodes can serve the pod and have free devices.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from allocator.pods import requests
 from dra.errors import QuantityError
 from dra.objects import NodeSelector, Pod
 from dra.wire import Wire, WireError, convert
-from webhook.mixed_fleet.reach import node_constraints
+from webhook.state import node_constraints
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from tests.webhook.admission.reviews import review
-from tests.webhook.mixed_fleet.mixed_nodes import (
+from tests.webhook.placement.mixed_nodes import (
     MIXED,
     NEW_NODE_FULL,
     OLD_NODES_FULL,

@@ -8,7 +8,7 @@
 | could not serve the pod even if idle | a node could if idle, or this is unknown | the other nodes |
 | could not serve the pod even if idle | could not either | the preferred nodes |
 
-Only nodes that the pod can run on are considered (`webhook.mixed_fleet.reach`), and their devices decide. A lack of CPU or memory excludes a
+Only nodes that the pod can run on are considered (`webhook.state.reach`), and their devices decide. A lack of CPU or memory excludes a
 node only if the node has too little of it even when idle. If none of these nodes has suitable devices, cordoned and unready nodes are
 considered, and then nodes that an autoscaler can create. If none of the considered nodes has a driver, device plugins serve the pod. The choice
 is made once, when the pod is created. The pod template of a DaemonSet that can run on several nodes stays unchanged, because the choice is made
@@ -25,7 +25,7 @@ import msgspec
 from allocator import Options, Verdict, fleet
 from dra import step_limits
 from dra.errors import OutOfBudget
-from webhook.mixed_fleet.reach import NodeIndex, node_index
+from webhook.state import NodeIndex, node_index
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dra.budget import Budget
     from dra.objects import Node, ResourceClaim
     from dra.stock import Stock
-    from webhook.mixed_fleet.preference import Preference
+    from webhook.placement.preference import Preference
     from webhook.state import State
 
 

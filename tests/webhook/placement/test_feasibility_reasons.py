@@ -9,16 +9,19 @@ from dra.objects.claim import ResourceClaim
 from dra.objects.device import ResourceSlice
 from dra.stock.stock import Stock
 from tests.webhook.admission.fleets import DRIVER, claim_for, gpu_slice, stock, typed_class, typed_node
-from webhook.admission import feasibility
-from webhook.admission.feasibility import MAX_KINDS, Feasibility, judge
+from webhook.placement import feasibility
+from webhook.placement.feasibility import MAX_KINDS, Feasibility, can_any_node_serve
 from webhook.refusals import Code
 from webhook.translate import PodClaim
 
 
 def test_the_remedy_for_a_translated_key_names_no_class():
     fleet = stock(typed_class("none", "false"))
-    assert judge(fleet, [claim_for(class_="none")]).remedy == f"use DeviceClass {DRIVER} in claim c, request r"
-    judgement = judge(fleet, [claim_for(class_="none")], generated={"c": PodClaim("", users=("main",))})
+    assert (
+        can_any_node_serve(fleet, [claim_for(class_="none")]).remedy
+        == f"use DeviceClass {DRIVER} in claim c, request r"
+    )
+    judgement = can_any_node_serve(fleet, [claim_for(class_="none")], generated={"c": PodClaim("", users=("main",))})
     assert judgement.code == Code.NO_DEVICE
     assert judgement.remedy
     assert DRIVER not in judgement.remedy
@@ -36,7 +39,7 @@ def test_the_remedy_for_a_translated_key_names_no_class():
 def test_a_class_without_devices_is_reported_without_its_selector_expressions(class_name, words):
     fleet = stock(typed_class(class_name, "device.driver == 'gone.example.com' && device.attributes['x'].y == 'z'"))
     for holders in ((), (claim_for(4, name="held", held_devices=[f"gpu-{index}" for index in range(4)]),)):
-        judgement = judge(stock(*fleet.classes.values(), *holders), [claim_for(class_=class_name)])
+        judgement = can_any_node_serve(stock(*fleet.classes.values(), *holders), [claim_for(class_=class_name)])
         assert (judgement.verdict, judgement.code) == (Feasibility.NEVER, Code.NO_DEVICE)
         assert judgement.text.startswith(
             f"none of the 2 nodes can serve this pod, even with all devices free: claim c, request r requests class {class_name}, but {words}"
@@ -46,10 +49,10 @@ def test_a_class_without_devices_is_reported_without_its_selector_expressions(cl
 
 def test_alternatives_of_empty_classes_are_reported_together():
     fleet = stock(typed_class("mig.nvidia.com", "false"), typed_class("acme", "device.driver == 'acme'"))
-    judgement = judge(fleet, [alternatives("mig.nvidia.com", "acme")])
+    judgement = can_any_node_serve(fleet, [alternatives("mig.nvidia.com", "acme")])
     assert (judgement.verdict, judgement.code) == (Feasibility.NEVER, Code.NO_DEVICE)
     assert "requests class mig.nvidia.com or acme, but no node has MIG devices or has devices of acme" in judgement.text
-    judgement = judge(fleet, [alternatives("mig.nvidia.com", DRIVER, cel="device.driver == 'other'")])
+    judgement = can_any_node_serve(fleet, [alternatives("mig.nvidia.com", DRIVER, cel="device.driver == 'other'")])
     assert "no device matches what claim c, request r/s1 requests" in judgement.text
     assert "device.driver" not in judgement.text
     assert judgement.remedy == "request a device that a node has, or ask an administrator for nodes with such devices"
@@ -85,7 +88,7 @@ def test_published_products_are_listed_for_a_class_without_devices():
         ResourceSlice,
     )
     fleet_of_two_products = Stock.of(nodes=[typed_node("n0")], slices=[slice_], classes=fleet.classes.values())
-    judgement = judge(fleet_of_two_products, [claim_for(class_="mig.nvidia.com")])
+    judgement = can_any_node_serve(fleet_of_two_products, [claim_for(class_="mig.nvidia.com")])
     assert judgement.text.endswith("but no node has MIG devices; published values of productName: H100, L40S")
 
 
@@ -93,7 +96,7 @@ def test_published_products_are_listed_for_a_class_without_devices():
 def test_the_offered_class_is_independent_of_the_order_of_classes(names):
     classes = [typed_class(name, f"device.driver == '{DRIVER}'") for name in names]
     assert (
-        judge(stock(typed_class("none", "false"), *classes), [claim_for(class_="none")]).remedy
+        can_any_node_serve(stock(typed_class("none", "false"), *classes), [claim_for(class_="none")]).remedy
         == "use DeviceClass a in claim c, request r"
     )
 
@@ -108,7 +111,9 @@ def test_a_missing_product_never_fits_and_existing_ones_are_listed():
         classes=[typed_class()],
     )
     attributes = f"device.attributes['{DRIVER}']"
-    judgement = judge(fleet, [claim_for(1, cel=f"{attributes}.productName == 'H200' && {attributes}.uuid != ''")])
+    judgement = can_any_node_serve(
+        fleet, [claim_for(1, cel=f"{attributes}.productName == 'H200' && {attributes}.uuid != ''")]
+    )
     assert (judgement.verdict, judgement.code) == (Feasibility.NEVER, Code.NO_DEVICE)
     assert "published values of productName: A100, L40S" in judgement.text
     assert "GPU-" not in judgement.text
@@ -122,7 +127,7 @@ def test_an_unpublished_attribute_is_reported_as_the_cause(condition):
         slices=[gpu_slice("n0", 1, attributes={"productName": {"string": "A100"}})],
         classes=[typed_class()],
     )
-    judgement = judge(
+    judgement = can_any_node_serve(
         fleet,
         [
             claim_for(
@@ -137,7 +142,7 @@ def test_an_unpublished_attribute_is_reported_as_the_cause(condition):
 
 
 def test_a_reason_names_the_container_and_not_the_generated_claim():
-    judgement = judge(
+    judgement = can_any_node_serve(
         stock(),
         [claim_for(9, name="drawbridge-main-gpu")],
         generated={"drawbridge-main-gpu": PodClaim("", users=("main",))},
@@ -151,7 +156,7 @@ def test_a_remedy_offers_the_amount_of_the_largest_node():
     nodes = [typed_node(f"n{i}") for i in range(20)]
     slices = [gpu_slice(f"n{i}", i + 1, memory=f"{i + 1}Gi") for i in range(20)]
     fleet = Stock.of(nodes=nodes, slices=slices, classes=[typed_class()])
-    judgement = judge(fleet, [claim_for(21)])
+    judgement = can_any_node_serve(fleet, [claim_for(21)])
     assert "the largest node has 20" in judgement.text
     assert "at most 20 devices" in judgement.remedy
 
@@ -164,7 +169,7 @@ def test_a_single_tainted_node_kind_makes_a_verdict_temporary():
     fleet = Stock.of(
         nodes=[typed_node(name) for name in names], slices=[*small, tainted], classes=[typed_class()], claims=[]
     )
-    assert judge(fleet, [claim_for(30)]).verdict is Feasibility.BUSY
+    assert can_any_node_serve(fleet, [claim_for(30)]).verdict is Feasibility.BUSY
 
 
 @pytest.fixture
@@ -183,9 +188,9 @@ def searched_claims(monkeypatch):
 
 def test_equal_claims_on_one_stock_share_a_search_for_reasons(searched_claims):
     fleet, memo = stock(), FleetMemo()
-    refused = [judge(fleet, [claim_for(5)], memo=memo) for _ in range(3)]
+    refused = [can_any_node_serve(fleet, [claim_for(5)], memo=memo) for _ in range(3)]
     assert searched_claims == [["c"]]
-    assert refused == [judge(stock(), [claim_for(5)])] * 3
+    assert refused == [can_any_node_serve(stock(), [claim_for(5)])] * 3
 
 
 @pytest.mark.parametrize(
@@ -205,10 +210,10 @@ def test_equal_claims_on_one_stock_share_a_search_for_reasons(searched_claims):
 def test_reasons_are_not_reused_for_another_question(searched_claims, change):
     question = {"stock": stock(), "claims": [claim_for(5)]}
     memo = FleetMemo()
-    first_judgement = judge(**question, memo=memo)
+    first_judgement = can_any_node_serve(**question, memo=memo)
     question |= change
-    judgement = judge(**question, memo=memo)
-    assert judgement == judge(**question)
+    judgement = can_any_node_serve(**question, memo=memo)
+    assert judgement == can_any_node_serve(**question)
     assert judgement != first_judgement
     assert len(searched_claims) > 2
 
@@ -221,17 +226,21 @@ def test_other_reachable_nodes_need_a_new_search_for_reasons():
         classes=[typed_class()],
     )
     memo = FleetMemo()
-    judgements = {name: judge(fleet, [claim_for(6)], within=frozenset({name}), memo=memo) for name in sizes}
-    assert judgements == {name: judge(fleet, [claim_for(6)], within=frozenset({name})) for name in sizes}
+    judgements = {
+        name: can_any_node_serve(fleet, [claim_for(6)], within=frozenset({name}), memo=memo) for name in sizes
+    }
+    assert judgements == {name: can_any_node_serve(fleet, [claim_for(6)], within=frozenset({name})) for name in sizes}
     assert len(set(judgements.values())) == 3
 
 
 def test_incomplete_reasons_are_not_cached(searched_claims):
     fleet, memo = stock(), FleetMemo()
     answers = iter([False] * 3)
-    late_judgement = judge(fleet, [claim_for(5)], memo=memo, budget=Budget(1_000_000, lambda: next(answers, True)))
-    full_judgement = judge(fleet, [claim_for(5)], memo=memo)
-    assert late_judgement != full_judgement == judge(fleet, [claim_for(5)])
+    late_judgement = can_any_node_serve(
+        fleet, [claim_for(5)], memo=memo, budget=Budget(1_000_000, lambda: next(answers, True))
+    )
+    full_judgement = can_any_node_serve(fleet, [claim_for(5)], memo=memo)
+    assert late_judgement != full_judgement == can_any_node_serve(fleet, [claim_for(5)])
     assert len(searched_claims) == 3
 
 
@@ -239,6 +248,6 @@ def test_cached_conclusions_are_bounded_and_belong_to_one_stock(monkeypatch):
     monkeypatch.setattr(feasibility._Diagnosis, "judge_idle", lambda _: feasibility.Judgement(Feasibility.BUSY, "x"))
     fleet, memo = stock(), FleetMemo()
     for number in range(6_000):
-        judge(fleet, [claim_for(5, name=f"c{number}")], memo=memo)
+        can_any_node_serve(fleet, [claim_for(5, name=f"c{number}")], memo=memo)
     assert 1_000 < len(memo.conclusions(fleet)) < 5_000
     assert len(memo.conclusions(stock())) == 0

@@ -23,10 +23,24 @@ from dra.objects import template_site
 from dra.pointer import escape
 from dra.raw import Object, mapping, members, strings
 from webhook.dialects import Outcome
-from webhook.translate.pod_template import OWN_GROUP, bodies, name_of, namespace_of, paths, resolve_pointer
-from webhook.translate.pod_view import view_pod
-from webhook.translate.report import Decision
-from webhook.translate.unanswered_requests import (
+from webhook.translate import (
+    OWN_GROUP,
+    READ_BY_OTHERS,
+    RENDERED,
+    Decision,
+    Verdict,
+    bodies,
+    group_kind,
+    kind_of,
+    merge,
+    name_of,
+    namespace_of,
+    paths,
+    resolve_pointer,
+    right_kind,
+    view_pod,
+)
+from webhook.unknown.unanswered_requests import (
     BEYOND,
     MAX_KEYS,
     adds_devices,
@@ -35,8 +49,6 @@ from webhook.translate.unanswered_requests import (
     judge_resource,
     not_understood,
 )
-from webhook.translate.verdict import Verdict, merge
-from webhook.translate.workload_kind import READ_BY_OTHERS, RENDERED, group_kind, kind_of, right_kind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

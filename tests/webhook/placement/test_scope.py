@@ -5,7 +5,7 @@ import pytest
 
 from dra.budget import Budget
 from tests.webhook.admission.reviews import answer, applied, review
-from tests.webhook.mixed_fleet.mixed_nodes import (
+from tests.webhook.placement.mixed_nodes import (
     MIXED,
     NEW_NODE_FULL,
     OLD_NODES_FULL,
@@ -20,11 +20,11 @@ from tests.webhook.mixed_fleet.mixed_nodes import (
 )
 from webhook.admission import decide_object
 from webhook.admission import review as reviewing
-from webhook.mixed_fleet import node_constraints, read_preference
-from webhook.mixed_fleet.choice import choose
-from webhook.mixed_fleet.reach import NodeIndex
 from webhook.names import MODE_LABEL
-from webhook.state import workload
+from webhook.placement import read_preference
+from webhook.placement.choice import choose
+from webhook.state import node_constraints, workload
+from webhook.state.reach import NodeIndex
 
 
 def test_a_namespace_may_have_its_own_policy():

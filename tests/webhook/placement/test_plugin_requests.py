@@ -13,8 +13,8 @@ from tests.webhook.admission.reviews import answer, gpu_pod, review
 from tests.webhook.pods import configured
 from webhook.admission import decide_object
 from webhook.admission import review as admission
-from webhook.admission.plugin_requests import plugin_request
 from webhook.dialects import Outcome
+from webhook.placement.plugin_requests import plugin_request
 from webhook.state import StateBuilder
 from webhook.state.autoscalers import POOLS, Autoscaler
 from webhook.state.features import Features

@@ -20,12 +20,19 @@ from dra.objects import IMPLICIT, is_extended
 from dra.raw import inside, items, mapping, members
 from dra.validation import shape
 from webhook.dialects import REPLACED, VOCABULARIES, Outcome, Position, Role, pattern
-from webhook.mixed_fleet import node_constraints, node_index, reach_ignoring_taints, reach_templates
 from webhook.names import ANNOTATIONS, DOMAIN, EXTENDED_RESOURCES, MODE_LABEL, SKIP_LABEL, TRANSLATED_LABEL, WAITS_LABEL
-from webhook.translate.known_keys import near_key, rows_at
-from webhook.translate.pod_view import PLACEHOLDER, find_placeholder, requests, view_pod
-from webhook.translate.report import Decision, served_by
-from webhook.translate.workload_kind import READ_BY_OTHERS
+from webhook.state import node_constraints, node_index, reach_ignoring_taints, reach_templates
+from webhook.translate import (
+    PLACEHOLDER,
+    READ_BY_OTHERS,
+    Decision,
+    find_placeholder,
+    near_key,
+    requests,
+    rows_at,
+    served_by,
+    view_pod,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -33,7 +40,7 @@ if TYPE_CHECKING:
     from dra.wire import Json
     from webhook.dialects import Row
     from webhook.state import Configuration, State
-    from webhook.translate.pod_view import PodView
+    from webhook.translate import PodView
 
 # The maximum of keys that are reported for one pod; real pods have fewer.
 MAX_KEYS = 64

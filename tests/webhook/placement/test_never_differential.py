@@ -13,8 +13,8 @@ from tests.allocator.differ import stock_of
 from tests.allocator.generate import FAMILIES, case_of
 from tests.allocator.mixed_fleets import assemble_fleet
 from tests.limits import draws
-from webhook.admission.feasibility import Feasibility, judge
-from webhook.admission.problems import MayServe
+from webhook.placement.feasibility import Feasibility, can_any_node_serve
+from webhook.placement.problems import MayServe
 
 # Cases for each family (kind of random fleet): 840 in total with a live oracle (Kubernetes' allocator), 280 with recorded answers.
 CASES, RECORDED = 60, 20
@@ -35,7 +35,7 @@ def compare(oracle, family, seeds):
     idle_cases = [case | {"allocatedClaims": []} for case in cases]
     for seed, case, oracle_answer in zip(seeds, cases, oracle.ask_all(idle_cases), strict=True):
         claims = [convert(claim, ResourceClaim) for claim in case["claims"]]
-        judgement = judge(stock_of(case), claims)
+        judgement = can_any_node_serve(stock_of(case), claims)
         counts[judgement.verdict, oracle_answer["verdict"]] += 1
         denied_falsely = judgement.verdict is Feasibility.NEVER and oracle_answer["verdict"] == "feasible"
         assert not denied_falsely, f"{family} {seed}: {judgement.text}"
@@ -49,7 +49,10 @@ def test_a_pod_is_refused_only_if_no_reachable_node_serves():
             rng = random.Random(f"reach {family} {seed}")
             stock, claims = assemble_fleet(family, 40_000 + seed, rng)
             within = frozenset(rng.sample(sorted(stock.nodes), rng.choice((1, 2, 4))))
-            for_all_nodes, judgement = judge(stock, claims), judge(stock, claims, within=within)
+            for_all_nodes, judgement = (
+                can_any_node_serve(stock, claims),
+                can_any_node_serve(stock, claims, within=within),
+            )
             idle_verdicts = [allocate(stock.idle(), node, claims).verdict.value for node in sorted(within)]
             never = judgement.verdict is Feasibility.NEVER
             if for_all_nodes.verdict not in (Feasibility.FITS, Feasibility.BUSY):

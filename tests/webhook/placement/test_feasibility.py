@@ -11,17 +11,17 @@ from dra.objects.taint import DeviceTaintRule
 from dra.stock.stock import Stock
 from tests.objects import claim, exactly, typed
 from tests.webhook.admission.fleets import DRIVER, claim_for, gpu_slice, stock, typed_class, typed_node
-from webhook.admission.feasibility import Feasibility, judge
+from webhook.placement.feasibility import Feasibility, can_any_node_serve
 from webhook.refusals import Code
 from webhook.translate import PodClaim
 
 
 def test_a_claim_that_free_devices_serve_fits():
-    assert judge(stock(), [claim_for(4)]).verdict is Feasibility.FITS
+    assert can_any_node_serve(stock(), [claim_for(4)]).verdict is Feasibility.FITS
 
 
 def test_a_claim_for_more_than_any_node_has_never_fits():
-    judgement = judge(stock(), [claim_for(5)])
+    judgement = can_any_node_serve(stock(), [claim_for(5)])
     assert judgement.verdict is Feasibility.NEVER
     assert "none of the 2 nodes" in judgement.text
     assert "the largest node has 4" in judgement.text
@@ -33,30 +33,32 @@ def test_a_claim_for_more_than_any_node_has_never_fits():
 
 def test_an_allocated_device_is_busy():
     holders = [claim_for(4, name="holder", held_devices=[f"gpu-{i}" for i in range(4)])]
-    judgement = judge(stock(*holders, nodes=("n0",)), [claim_for(1)])
+    judgement = can_any_node_serve(stock(*holders, nodes=("n0",)), [claim_for(1)])
     assert judgement.verdict is Feasibility.BUSY
     assert "n0" in judgement.text
     assert "in use" in judgement.text
 
 
 def test_a_selector_that_no_device_satisfies_never_fits():
-    judgement = judge(stock(), [claim_for(1, cel="device.driver == 'other'")])
+    judgement = can_any_node_serve(stock(), [claim_for(1, cel="device.driver == 'other'")])
     assert judgement.verdict is Feasibility.NEVER
 
 
 def test_an_unknown_class_never_fits_and_known_classes_are_listed():
-    judgement = judge(stock(typed_class("b"), typed_class("a")), [claim_for(1, class_="nope")])
+    judgement = can_any_node_serve(stock(typed_class("b"), typed_class("a")), [claim_for(1, class_="nope")])
     assert judgement.verdict is Feasibility.NEVER
     assert f"existing classes: a, b, {DRIVER}" in judgement.text
 
 
 def test_claims_of_one_pod_are_judged_together():
-    assert judge(stock(), [claim_for(3, name="a")]).verdict is Feasibility.FITS
-    assert judge(stock(), [claim_for(3, name="a"), claim_for(3, name="b")]).verdict is Feasibility.NEVER
+    assert can_any_node_serve(stock(), [claim_for(3, name="a")]).verdict is Feasibility.FITS
+    assert can_any_node_serve(stock(), [claim_for(3, name="a"), claim_for(3, name="b")]).verdict is Feasibility.NEVER
 
 
 def test_a_constraint_that_excludes_every_device_never_fits():
-    judgement = judge(stock(), [claim_for(1, requests=["r"], matchAttribute="resource.kubernetes.io/pcieRoot")])
+    judgement = can_any_node_serve(
+        stock(), [claim_for(1, requests=["r"], matchAttribute="resource.kubernetes.io/pcieRoot")]
+    )
     assert judgement.verdict is Feasibility.NEVER
 
 
@@ -69,11 +71,11 @@ def test_a_taint_does_not_make_a_claim_impossible(effect):
         },
         DeviceTaintRule,
     )
-    assert judge(stock(rule), [claim_for(1)]).verdict is Feasibility.BUSY
+    assert can_any_node_serve(stock(rule), [claim_for(1)]).verdict is Feasibility.BUSY
 
 
 def test_an_incomplete_pool_does_not_make_a_claim_impossible():
-    assert judge(stock(slices=2), [claim_for(9)]).verdict is Feasibility.BUSY
+    assert can_any_node_serve(stock(slices=2), [claim_for(9)]).verdict is Feasibility.BUSY
 
 
 @pytest.mark.parametrize(("keeps_old_slice", "verdict"), [(True, Feasibility.BUSY), (False, Feasibility.NEVER)])
@@ -83,20 +85,22 @@ def test_a_claim_is_impossible_once_only_an_empty_generation_remains(keeps_old_s
     meta, spec = replace(old.metadata, name="new"), replace(old.spec, pool=pool, devices=())
     slices = [old] * keeps_old_slice + [ResourceSlice(metadata=meta, spec=spec)]
     assert (
-        judge(Stock.of(nodes=[typed_node("n0")], slices=slices, classes=[typed_class()]), [claim_for(1)]).verdict
+        can_any_node_serve(
+            Stock.of(nodes=[typed_node("n0")], slices=slices, classes=[typed_class()]), [claim_for(1)]
+        ).verdict
         is verdict
     )
 
 
 def test_a_selector_that_fails_at_run_time_is_not_refused():
-    judgement = judge(stock(), [claim_for(1, cel=f"device.attributes['{DRIVER}'].missing == 'x'")])
+    judgement = can_any_node_serve(stock(), [claim_for(1, cel=f"device.attributes['{DRIVER}'].missing == 'x'")])
     assert judgement.verdict is Feasibility.BUSY
     assert "error" in judgement.text
 
 
 def test_the_verdict_is_unknown_without_any_slice():
     empty = Stock.of(nodes=[typed_node("n0")], classes=[typed_class()])
-    assert judge(empty, [claim_for(1)]).verdict is Feasibility.UNKNOWN
+    assert can_any_node_serve(empty, [claim_for(1)]).verdict is Feasibility.UNKNOWN
 
 
 def test_one_known_class_among_alternatives_prevents_a_refusal():
@@ -105,7 +109,7 @@ def test_one_known_class_among_alternatives_prevents_a_refusal():
         "metadata": {"name": "c"},
         "spec": {"devices": {"requests": [{"name": "r", "firstAvailable": subrequests}]}},
     }
-    judgement = judge(stock(), [wire.convert(value, ResourceClaim)])
+    judgement = can_any_node_serve(stock(), [wire.convert(value, ResourceClaim)])
     assert judgement.verdict is not Feasibility.NEVER
 
 
@@ -120,32 +124,35 @@ def test_one_known_class_among_alternatives_prevents_a_refusal():
 )
 def test_the_remedy_splits_too_much_memory_only_where_possible(memory, count, remedy):
     claim_ = typed(claim("c", exactly(DRIVER, count=count, memory=memory), namespace="ns"))
-    assert judge(stock(), [claim_]).remedy == f"request at most {remedy}"
+    assert can_any_node_serve(stock(), [claim_]).remedy == f"request at most {remedy}"
 
 
 def test_a_search_without_steps_left_gives_no_verdict():
-    assert judge(stock(), [claim_for(4)], steps=0).verdict is Feasibility.UNKNOWN
+    assert can_any_node_serve(stock(), [claim_for(4)], steps=0).verdict is Feasibility.UNKNOWN
 
 
 def test_a_small_budget_yields_only_never_or_unknown():
     two_claims = [claim_for(2), claim_for(3, name="d", cel="true")]
-    assert judge(stock(), two_claims, budget=Budget()).remedy == "request at most 1 device in claim c, request r"
+    assert (
+        can_any_node_serve(stock(), two_claims, budget=Budget()).remedy
+        == "request at most 1 device in claim c, request r"
+    )
     for steps in (2, 100, 1_000):
-        hurried = judge(stock(), two_claims, budget=Budget(steps))
+        hurried = can_any_node_serve(stock(), two_claims, budget=Budget(steps))
         assert hurried.verdict in (Feasibility.NEVER, Feasibility.UNKNOWN)
-    assert judge(stock(), two_claims, budget=Budget(2)).verdict is Feasibility.UNKNOWN
+    assert can_any_node_serve(stock(), two_claims, budget=Budget(2)).verdict is Feasibility.UNKNOWN
 
 
 def test_equal_claims_beyond_a_node_report_the_sum():
-    of_equal_claims = judge(stock(), [claim_for(name=f"c{index}") for index in range(5)])
+    of_equal_claims = can_any_node_serve(stock(), [claim_for(name=f"c{index}") for index in range(5)])
     assert (of_equal_claims.code, of_equal_claims.remedy) == (Code.TOO_MANY, "request at most 4 devices in total")
     requests = "; ".join(f"claim c{index}, request r" for index in range(4))
     assert of_equal_claims.text.endswith(f"{requests} and 1 more together request 5 devices of class {DRIVER} on one node, but the largest node has 4")  # fmt: skip
-    of_many_claims = judge(stock(), [claim_for(name=f"c{index}") for index in range(40)])
+    of_many_claims = can_any_node_serve(stock(), [claim_for(name=f"c{index}") for index in range(40)])
     assert "together request 40 devices" in of_many_claims.text
     main = "container main (nvidia.com/gpu: 40)"
     pod_claim = PodClaim("", users=("main",), amounts={"nvidia.com/gpu": 40})
-    judgement = judge(
+    judgement = can_any_node_serve(
         stock(), [claim_for(32, name="a"), claim_for(8, name="b")], generated={"a": pod_claim, "b": pod_claim}
     )
     assert f"{main} requests 40 devices" in judgement.text, "the two claims of one container are not added up"
@@ -163,7 +170,7 @@ DIFFERENT = {
 
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_claims_for_different_devices_are_not_added_up(name):
-    judgement = judge(stock(), [claim_for(2), DIFFERENT[name]])
+    judgement = can_any_node_serve(stock(), [claim_for(2), DIFFERENT[name]])
     assert judgement.verdict is Feasibility.NEVER
     assert "together" not in judgement.text
 
@@ -171,8 +178,8 @@ def test_claims_for_different_devices_are_not_added_up(name):
 def test_shareable_devices_are_not_counted_as_whole_devices():
     memory = {"value": "80Gi", "requestPolicy": {"default": "40Gi"}}
     fleet = stock(count=1, capacity={"memory": memory}, allowMultipleAllocations=True)
-    assert judge(fleet, [claim_for(name="a"), claim_for(name="b")]).verdict is Feasibility.FITS
-    judgement = judge(fleet, [claim_for(name=name) for name in "abc"])
+    assert can_any_node_serve(fleet, [claim_for(name="a"), claim_for(name="b")]).verdict is Feasibility.FITS
+    judgement = can_any_node_serve(fleet, [claim_for(name=name) for name in "abc"])
     assert judgement.verdict is Feasibility.NEVER
     assert "together" not in judgement.text
 
@@ -195,16 +202,18 @@ def test_a_curable_obstacle_never_makes_a_claim_impossible(obstacle):
     fleet = stock(*rules, nodes=("n0",), count=9, **slice_fields)
     verdicts = set()
     for steps in range(10, 3_000, 31):
-        judgement = judge(fleet, [claim_for(name=f"c{index}") for index in range(9)], budget=Budget(steps))
+        judgement = can_any_node_serve(fleet, [claim_for(name=f"c{index}") for index in range(9)], budget=Budget(steps))
         verdicts.add(judgement.verdict)
         assert "spent" not in judgement.text, "a search that ended early gives the budget as its reason"
     assert verdicts == {Feasibility.UNKNOWN, Feasibility.BUSY} - ({Feasibility.UNKNOWN} if slice_fields else set())
 
 
 def test_a_remedy_offers_only_amounts_that_were_checked():
-    full_remedy = judge(stock(), [claim_for(9)]).remedy
+    full_remedy = can_any_node_serve(stock(), [claim_for(9)]).remedy
     assert "at most 4 devices" in full_remedy
-    assert {judge(stock(), [claim_for(9)], budget=Budget(steps)).remedy for steps in range(10, 2_000, 13)} == {
+    assert {
+        can_any_node_serve(stock(), [claim_for(9)], budget=Budget(steps)).remedy for steps in range(10, 2_000, 13)
+    } == {
         "",
         full_remedy,
     }

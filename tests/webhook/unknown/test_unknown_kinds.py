@@ -8,10 +8,10 @@ from tests.webhook.admission.test_verdict import GPU, STATE, pod_in_n, state
 from tests.webhook.translate.custom_resources import ONE_GPU, custom_resource, outcomes_of
 from webhook.admission import decide_object
 from webhook.state.state import State
-from webhook.translate import asks_in_unknown_kind
-from webhook.translate.unanswered_requests import MAX_KEYS
-from webhook.translate.unknown_kinds import VALUES
 from webhook.translate.workload_kind import KINDS
+from webhook.unknown import asks_in_unknown_kind
+from webhook.unknown.unanswered_requests import MAX_KEYS
+from webhook.unknown.unknown_kinds import VALUES
 
 KSERVE = custom_resource(
     "serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"model": {"resources": ONE_GPU}}}

@@ -30,10 +30,10 @@ from dra.objects import Pod, is_extended, requests_of
 from dra.quantity import NANO
 from dra.raw import mapping
 from dra.wire import WireError
-from webhook.admission.problems import NO_PROBLEMS, MayServe, Problems, denied
 from webhook.dialects import REPLACED
-from webhook.mixed_fleet import node_constraints, reach_ignoring_taints, reach_templates
+from webhook.placement.problems import NO_PROBLEMS, MayServe, Problems, denied
 from webhook.refusals import Code, none_could
+from webhook.state import node_constraints, reach_ignoring_taints, reach_templates
 from webhook.translate import MIRROR, find_names, is_skipped
 
 if TYPE_CHECKING:

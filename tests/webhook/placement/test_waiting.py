@@ -7,7 +7,7 @@ from copy import deepcopy
 import pytest
 
 from cluster import manifests
-from tests.webhook.mixed_fleet.mixed_nodes import CLASS, DRIVER, GPU, published
+from tests.webhook.placement.mixed_nodes import CLASS, DRIVER, GPU, published
 from tests.webhook.pods import configured, state_of_files
 from webhook.admission import decide_object
 

@@ -14,7 +14,7 @@ from tests.cli.running import MODES
 from tests.dra.samples import compatibility, holding
 from tests.webhook.admission.reviews import answer, review, state
 from webhook.admission import review as admission
-from webhook.admission.risk import find_broken_rule
+from webhook.placement.risk import find_broken_rule
 from webhook.state import Configuration
 from webhook.state.schema import DEFAULT, BridgeSettings
 

@@ -19,14 +19,15 @@ from dra.errors import OutOfBudget
 from dra.finding import Severity, stated
 from dra.objects import ResourceClaim, ResourceClaimTemplate
 from dra.raw import mapping
-from webhook.admission.feasibility import Feasibility, judge
-from webhook.admission.plugin_requests import judge_plugin_request
-from webhook.admission.pod_claims import find_claim, make_claim
-from webhook.admission.problems import NO_PROBLEMS, MayServe, Problems, denied, deny_or_warn
-from webhook.admission.quota import judge_quotas
-from webhook.admission.risk import find_broken_rule
 from webhook.dialects import REPLACED
-from webhook.mixed_fleet import choose, node_constraints, reach_ignoring_taints
+from webhook.placement.choice import choose
+from webhook.placement.feasibility import Feasibility, can_any_node_serve
+from webhook.placement.plugin_requests import judge_plugin_request
+from webhook.placement.pod_claims import find_claim, make_claim
+from webhook.placement.problems import NO_PROBLEMS, MayServe, Problems, denied, deny_or_warn
+from webhook.placement.quota import judge_quotas
+from webhook.placement.risk import find_broken_rule
+from webhook.state import node_constraints, reach_ignoring_taints
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -35,9 +36,10 @@ if TYPE_CHECKING:
     from dra.finding import Finding
     from dra.objects import DeviceClaim
     from dra.wire import Json
-    from webhook.admission.feasibility import Judgement
-    from webhook.admission.plugin_requests import PluginRequest
-    from webhook.mixed_fleet import Choice, Preference
+    from webhook.placement.choice import Choice
+    from webhook.placement.feasibility import Judgement
+    from webhook.placement.plugin_requests import PluginRequest
+    from webhook.placement.preference import Preference
     from webhook.state import State
     from webhook.translate import Decision, PodClaim
 
@@ -317,7 +319,7 @@ def _judge_reachable(
         within = reach_ignoring_taints(constraints, state, budget)
         if state.stock.nodes.keys() <= within or state.stock.nodes.keys().isdisjoint(within):
             within = None
-    return judge(
+    return can_any_node_serve(
         state.stock, claims, budget=budget, generated=generated, memo=state.memo, prospects=state.prospects, subject=subject, within=within
     )  # fmt: skip
 
