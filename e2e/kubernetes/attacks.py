@@ -126,6 +126,7 @@ def escalations(account):
 # Rights of Kubernetes' own role for schedulers, and rights that the pages name.
 ALLOWED = {
     "authority": {"reads the authority's key"},
+    "allocator": {"reviews tokens"},
     "scheduler": {"speaks as the kubelet", "changes a kubelet's event", "reviews tokens"},
 }
 
