@@ -1,4 +1,4 @@
-"""Hardware units: how much of each unit is free, and which of its partitions can still be allocated.
+"""Hardware units: how much of each unit is free.
 
 A unit is what an administrator calls one GPU: all devices that consume one counter set, or one device that consumes none. The search for
 an allocation does not use these units. Strategies, reports and charts use them, because packing is about keeping whole units free. Amounts
@@ -38,14 +38,12 @@ class HardwareUnit(msgspec.Struct, frozen=True, eq=False):
     parts: tuple[UnitPart, ...]
     declared: dict[str, int] = {}
     weight: float = 1.0
-    shape: tuple[object, ...] = ()  # equal for units that are partitioned in the same way
 
 
 class Room(msgspec.Struct, frozen=True):
-    """What is free of a unit, from 0 to 1: `free` of its amounts, `options` of its partitions (large partitions count more)."""
+    """The part of a unit that is free, from 0 to 1, and whether a device of the unit is in use."""
 
     free: float
-    options: float
     busy: bool
 
 
@@ -93,8 +91,7 @@ def units(pool: Pool, scale: Scale | None = None) -> tuple[HardwareUnit, ...]:
             sizes = {key: capacity.value.nano for key, capacity in capacities.items()}
         largest = {key: scale.get((driver, key), 0) for key in sizes}
         weight = _mean(sizes, largest) if any(largest.values()) else 1.0
-        shape = tuple((part.size, *sorted(part.needs.items())) for part in unit_parts)
-        units.append(HardwareUnit(pool.id, name, tuple(unit_parts), counters, weight, shape))
+        units.append(HardwareUnit(pool.id, name, tuple(unit_parts), counters, weight))
     return tuple(units)
 
 
@@ -112,24 +109,16 @@ def units_of(stock: Stock) -> dict[PoolId, tuple[HardwareUnit, ...]]:
 def room(unit: HardwareUnit, use: PoolUse) -> Room:
     busy = any(use.holds(part.device.name) for part in unit.parts)
     if not busy:
-        return Room(1.0, 1.0, busy=False)
+        return Room(1.0, busy=False)
     left = dict(unit.declared)
+    shares: list[float] = []
     for part in unit.parts:
         if use.holds(part.device.name):
             for name, amount in part.needs.items():
                 left[name] -= amount
-    shares: list[float] = []
-    options: list[float] = []
-    for part in unit.parts:
-        if use.holds(part.device.name):
             shares.append(part.size * _share_left(part.device, use))
-        elif all(left[name] >= amount for name, amount in part.needs.items()):
-            options.append(part.size**2)
     free_of_counters = _mean(left, unit.declared) if unit.declared else 0.0
-    free = min(1.0, free_of_counters + sum(shares))
-    obtainable = sum(options) + sum(share**2 for share in shares)
-    all_options = sum(part.size**2 for part in unit.parts) or 1.0
-    return Room(free, obtainable / all_options, busy=True)
+    return Room(min(1.0, free_of_counters + sum(shares)), busy=True)
 
 
 def fragmentation(rooms: Iterable[tuple[HardwareUnit, Room]]) -> float:

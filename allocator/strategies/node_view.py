@@ -55,7 +55,6 @@ class StrategyCache:
         self._pages: Mapping[str, Page] = {}
         self._scale: Scale = {}
         self._compiled: dict[bytes, CompileCache] = {}
-        self._lost_values: dict[object, float] = {}
         self._units: dict[tuple[Page, ...], tuple[HardwareUnit, ...]] = {}
         self._sites: dict[Page, tuple[Site, ...]] = {}
 
@@ -73,15 +72,6 @@ class StrategyCache:
             oldest = next(iter(compiled))
             size -= compiled.pop(oldest).size
         return compile_cache
-
-    def lost_value(self, key: object, work_out: Callable[[], float]) -> float:
-        """Return the value that taking a device removes from the options of a unit; `work_out` computes it once for each key."""
-        value = self._lost_values.get(key)
-        if value is None:
-            if len(self._lost_values) > _ENTRIES:
-                self._lost_values.clear()
-            value = self._lost_values[key] = work_out()
-        return value
 
     def units(self, stock: Stock, pools: Sequence[Pool]) -> tuple[HardwareUnit, ...]:
         """Group the devices of a node's pools into units. Weights are relative to the whole fleet, so that nodes can be compared."""
@@ -176,14 +166,12 @@ class NodeView:
     """
 
     def __init__(self, stock: Stock, pools: Sequence[Pool], cache: StrategyCache, looks_at: LooksAt) -> None:
-        self._kept = cache
         self._looks_at = looks_at
         self.use: dict[PoolId, PoolUse] = {pool.id: stock.use(pool.id) for pool in pools}
         self.units = cache.units(stock, pools)
         self.rooms: list[Room] = []
         self.homes: dict[DeviceId, list[int]] = {}
         self._sites: dict[DeviceId, Site] = {}
-        self.shareable: set[DeviceId] = set()
         for at, unit in enumerate(self.units):
             self.rooms.append(room(unit, self.use[unit.pool]))
             for part in unit.parts:
@@ -192,8 +180,6 @@ class NodeView:
                 self.homes.setdefault(id_, []).append(at)
                 if looks_at >= LooksAt.SITES:
                     self._sites[id_] = site_of(device)
-                if device.allow_multiple_allocations:
-                    self.shareable.add(id_)
 
     @property
     def sites(self) -> Mapping[DeviceId, Site]:
@@ -205,32 +191,6 @@ class NodeView:
     def free(self, id_: DeviceId) -> float:
         """The free part of a device's unit."""
         return min((self.rooms[at].free for at in self.homes[id_]), default=0.0)
-
-    def value(self, at: int, left: Room) -> float:
-        """The value of what can still be allocated on a unit. A unit of twice the size is worth four times as much."""
-        return self.units[at].weight ** 2 * (left.options if left.busy else 1.0)
-
-    def lost_value(self, id_: DeviceId) -> float:
-        """The value that taking a device removes from the options of its unit."""
-        return sum(self._lost_value(at, id_) for at in self.homes[id_])
-
-    def _lost_value(self, at: int, id_: DeviceId) -> float:
-        driver, pool, device = id_
-        unit = self.units[at]
-        use = self.use[driver, pool]
-
-        def work_out() -> float:
-            left = room(unit, PoolUse(use.dedicated | {device}, use.shared, use.used))
-            return self.value(at, self.rooms[at]) - self.value(at, left)
-
-        # Equal units with the same parts in use lose the same value. With shares, the amounts would matter as well.
-        if use.shared:
-            return work_out()
-        names = [part.device.name for part in unit.parts]
-        in_use = [number for number, name in enumerate(names) if use.holds(name)]
-        position = names.index(device)
-        key = unit.shape, tuple(in_use), position, unit.weight
-        return self._kept.lost_value(key, work_out)
 
     def after(self, results: Sequence[DeviceRequestAllocationResult]) -> dict[int, Room]:
         """The free part of each unit that a plan uses, as it will be after the plan."""

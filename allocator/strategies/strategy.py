@@ -18,7 +18,7 @@ from allocator.strategies.node_view import LooksAt, highest_spread, pair_cost, s
 from dra.objects import DeviceRequestAllocationResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from allocator.strategies.node_view import DeviceId, NodeView, Site
 
@@ -104,54 +104,6 @@ class NodeCompactGPULowLoad(LowLoadFirst):
         return 100 * _load(view, plan)
 
 
-class LeastFragmentation(Strategy):
-    """Leaves 30 % (MIG) and 25 % (shares) more GPUs idle than first-fit on a random node; CompactFirst leaves 13 % and 15 % more.
-
-    `bench/allocator/fragmentation.py` measures these numbers.
-    """
-
-    name = "least-fragmentation"
-    summary = "keep large partitions and whole devices free; best fit on capacity"
-    looks_at = LooksAt.SITES
-
-    def orders(self, view: NodeView) -> Iterator[Order]:
-        lost: dict[DeviceId, float] = {}
-        # The free part of a device's neighbourhood is small if other devices there are in use.
-        means = {site: sum(free) / len(free) for site, free in _neighbourhoods(view, view.rooms).items()}
-        crowd: dict[DeviceId, float] = {}
-        for id_, site in view.sites.items():
-            around = [means.get((level, value), 1.0) for level, values in enumerate(site) for value in values]
-            crowd[id_] = sum(around) / len(around) if around else 1.0
-
-        def harm(device: DeviceId) -> float:
-            if device not in lost:
-                shared = device in view.shareable
-                lost[device] = view.free(device) if shared else view.lost_value(device)
-            return lost[device]
-
-        yield lambda device: (harm(device), view.free(device), crowd[device])
-        yield lambda device: (view.free(device), harm(device), crowd[device])
-
-    def cost(self, view: NodeView, plan: DevicePlan) -> Cost:
-        return _loss(view, plan), *_neighbours(view, plan)
-
-    def score(self, view: NodeView, plan: DevicePlan) -> float:
-        total = sum(view.units[at].weight ** 2 for at in plan.rooms) or 1.0
-        loss = _loss(view, plan) / total
-        kept_part = 1 - min(1.0, max(0.0, loss))
-        # The mean loss of the neighbourhoods that the plan uses, from 0 (already in use, or there are none) to 1 (idle before, full after).
-        before = _neighbourhoods(view, view.rooms)
-        rooms = [plan.rooms.get(at, room) for at, room in enumerate(view.rooms)]
-        after = _neighbourhoods(view, rooms)
-        lost: list[float] = []
-        for key, free in before.items():
-            left = after[key]
-            if free != left:
-                lost.append(_square_of_mean(free) - _square_of_mean(left))
-        breakage = sum(lost) / len(lost) if lost else 0.0
-        return 60 * kept_part + 30 * (1 - breakage) + 10 * _load(view, plan)
-
-
 class Topology(Strategy):
     """Where two neighbours are free, every claim of two GPUs gets neighbours; with first-fit and CompactFirst, 49 % of the claims do.
 
@@ -189,7 +141,6 @@ STRATEGIES: dict[str, Strategy] = {
         CompactFirst(),
         LowLoadFirst(),
         NodeCompactGPULowLoad(),
-        LeastFragmentation(),
         Topology(),
     )
 }
@@ -204,32 +155,18 @@ def _load(view: NodeView, plan: DevicePlan) -> float:
     return utilisation(rooms)
 
 
-def _loss(view: NodeView, plan: DevicePlan) -> float:
-    return sum(view.value(at, view.rooms[at]) - view.value(at, room) for at, room in plan.rooms.items())
-
-
 def _sites(view: NodeView, plan: DevicePlan) -> list[Site]:
     ids = dict.fromkeys((result.driver, result.pool, result.device) for result in plan.results)
     return [view.sites[id_] for id_ in ids if id_ in view.sites]
 
 
-def _neighbourhoods(view: NodeView, rooms: Sequence[Room]) -> dict[_Level, list[float]]:
-    """Collect the free parts of the units that share a value at a level of the topology."""
+def _neighbours(view: NodeView, plan: DevicePlan) -> Cost:
+    """Return a cost that is higher the more a plan uses of idle neighbourhoods, which should stay idle."""
     by_site: dict[_Level, list[float]] = {}
-    for unit, left in zip(view.units, rooms, strict=True):
+    for at, unit in enumerate(view.units):
+        free = plan.rooms.get(at, view.rooms[at]).free
         site = view.sites[*unit.pool, unit.parts[0].device.name]
         for level, values in enumerate(site):
             for value in values:
-                by_site.setdefault((level, value), []).append(left.free)
-    return by_site
-
-
-def _neighbours(view: NodeView, plan: DevicePlan) -> Cost:
-    """Return a cost that is higher the more a plan uses of idle neighbourhoods, which should stay idle."""
-    rooms = [plan.rooms.get(at, room) for at, room in enumerate(view.rooms)]
-    groups = _neighbourhoods(view, rooms).values()
-    return (-round(sum(map(_square_of_mean, groups)), 9),)
-
-
-def _square_of_mean(free: Sequence[float]) -> float:
-    return (sum(free) / len(free)) ** 2
+                by_site.setdefault((level, value), []).append(free)
+    return (-round(sum((sum(free) / len(free)) ** 2 for free in by_site.values()), 9),)

@@ -29,7 +29,7 @@ def test_a_strategy_cache_keeps_a_bounded_number_of_questions():
     fleet_stock = two_nodes_with_shared_gpus()
     cache = StrategyCache()
     for number in range(QUESTIONS):
-        choose_devices(fleet_stock, "n0", numbered_question(number), strategy="least-fragmentation", cache=cache)
+        choose_devices(fleet_stock, "n0", numbered_question(number), strategy="CompactFirst", cache=cache)
     assert len(cache._compiled) == 64  # the maximum
 
 

@@ -108,12 +108,12 @@ def test_every_pod_fits_an_idle_fleet_under_every_strategy(kind, strategy):
         assert choose_devices(workload.stock, "node-00", drawn.claims, strategy=strategy).answer.feasible
 
 
-def test_least_fragmentation_uses_more_hardware_than_first_fit():
+def test_compact_first_uses_more_hardware_than_first_fit():
     workload = KINDS["mig"](random.Random(5).random, nodes=1, pods=80, load=1.4)
     utilisation = {
         strategy: replay(
             workload.stock, workload.arrivals, strategy=strategy, ask=device_chooser(strategy), patience=0
         ).utilisation
-        for strategy in ("first-fit", "least-fragmentation")
+        for strategy in ("first-fit", "CompactFirst")
     }
-    assert utilisation["least-fragmentation"] > utilisation["first-fit"]
+    assert utilisation["CompactFirst"] > utilisation["first-fit"]

@@ -78,27 +78,24 @@ def test_a_partition_with_a_huge_counter_has_a_finite_size():
 
 def test_a_unit_without_allocations_is_entirely_free():
     (unit,) = units(POOL_OF_QUARTERS)
-    assert room(unit, FREE) == Room(1.0, 1.0, busy=False)
+    assert room(unit, FREE) == Room(1.0, busy=False)
 
 
-def test_a_held_partition_reduces_the_options_of_its_unit():
+def test_a_held_partition_reduces_the_free_part_of_its_unit():
     (unit,) = units(POOL_OF_QUARTERS)
-    room_left = room(unit, PoolUse(frozenset({"q0"})))
-    assert room_left.free == 0.75
-    # The devices q1 and half are still free, the device whole is not.
-    assert room_left.options == (0.25**2 + 0.5**2) / (0.25**2 * 2 + 0.5**2 + 1)
+    assert room(unit, PoolUse(frozenset({"q0"}))) == Room(0.75, busy=True)
 
 
 def test_shares_reduce_the_room_of_a_shared_device():
     gpu = Device(name="gpu", allow_multiple_allocations=True, capacity={"memory": DeviceCapacity(value=parse("80Gi"))})
     (unit,) = units(pool(gpu))
     use = PoolUse(frozenset(), frozenset({"gpu"}), {"gpu": {"memory": parse("60Gi").nano}})
-    assert room(unit, use) == Room(0.25, 0.0625, busy=True)
+    assert room(unit, use) == Room(0.25, busy=True)
 
 
 def test_a_dedicated_device_in_use_leaves_no_room():
     (unit,) = units(pool(Device(name="gpu")))
-    assert room(unit, PoolUse(frozenset({"gpu"}))) == Room(0.0, 0.0, busy=True)
+    assert room(unit, PoolUse(frozenset({"gpu"}))) == Room(0.0, busy=True)
 
 
 def test_the_weight_of_a_unit_is_relative_to_the_largest():
@@ -111,7 +108,7 @@ def test_the_weight_of_a_unit_is_relative_to_the_largest():
 
 def test_free_capacity_on_hardware_in_use_counts_as_fragmented():
     first, other = units(pool(Device(name="a"), Device(name="b")))
-    rooms = [(first, Room(0.5, 0.1, busy=True)), (other, Room(1.0, 1.0, busy=False))]
+    rooms = [(first, Room(0.5, busy=True)), (other, Room(1.0, busy=False))]
     assert fragmentation(rooms) == 0.5 / 1.5
     assert utilisation(rooms) == 0.25
 

@@ -71,7 +71,7 @@ def test_a_snapshot_without_pending_pods_exits_with_0(fleet):
     [
         ((), "nothing to simulate"),
         (("-f", "FLEET", "--remove-node", "nowhere"), "there is no node 'nowhere'"),
-        (("-f", "FLEET", "--strategy", "best"), "least-fragmentation"),
+        (("-f", "FLEET", "--strategy", "best"), "NodeCompactGPULowLoad"),
     ],
 )
 def test_invalid_arguments_exit_with_2(fleet, args, message):

@@ -206,7 +206,7 @@ def test_an_exhausted_budget_exits_with_3(tmp_path):
     [
         (("--claims", "--node", "missing"), "there is no node 'missing'"),
         (("--node", "n0"), "--node applies to claims (add --claims, or --claim NS/NAME)"),
-        (("--claims", "--strategy", "best"), "least-fragmentation"),
+        (("--claims", "--strategy", "best"), "NodeCompactGPULowLoad"),
         (("--claim", "default/none"), "no ResourceClaim default/none"),
         (("--claim", "x"), "already allocated"),
     ],
@@ -262,16 +262,15 @@ def test_an_input_without_claims_has_nothing_to_allocate(fleet):
 
 
 def test_the_strategy_chooses_the_devices(tmp_path):
-    objects = [
-        node("n0"), node_slice("n0", gpu("large", memory="80Gi"), gpu("small", memory="40Gi")), class_of("gpu"),
-        claim("a", exactly("gpu")),
-    ]  # fmt: skip
+    gpus = [gpu(f"gpu-{number}", root=f"r{number % 2}") for number in range(4)]
+    objects = [node("n0"), node_slice("n0", *gpus), class_of("gpu"), claim("a", exactly("gpu", count=2))]
     fleet = manifest(tmp_path / "all.yaml", *objects)
-    device_by_strategy = {}
-    for strategy in ("first-fit", "least-fragmentation"):
+    devices_by_strategy = {}
+    for strategy in ("first-fit", "topology"):
         _, answer = answer_about_node("-f", fleet, "--node", "n0", "--strategy", strategy)
-        device_by_strategy[strategy] = answer["allocations"][0]["allocation"]["devices"]["results"][0]["device"]
-    assert device_by_strategy == {"first-fit": "large", "least-fragmentation": "small"}
+        results = answer["allocations"][0]["allocation"]["devices"]["results"]
+        devices_by_strategy[strategy] = [result["device"] for result in results]
+    assert devices_by_strategy == {"first-fit": ["gpu-0", "gpu-1"], "topology": ["gpu-0", "gpu-2"]}
 
 
 def test_a_strategy_lists_the_best_node_first_with_its_score(tmp_path):
