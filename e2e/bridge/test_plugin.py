@@ -68,7 +68,11 @@ def held_devices(control_plane, namespace):
 
 def until_reason(control_plane, namespace, name, words):
     """Wait until the scheduler reports these words for a pod; earlier messages are ignored."""
-    control_plane.until(words, lambda: words in control_plane.wait_unschedulable(namespace, name)["message"])
+
+    def message():
+        return control_plane.wait_unschedulable(namespace, name)["message"]
+
+    control_plane.until(words, lambda: words in message(), detail=message)
 
 
 def delete(control_plane, namespace, name):
@@ -173,7 +177,7 @@ def nodes_of_one_pool(control_plane, scheduler, created):
 def test_one_victim_is_evicted_although_the_allocator_is_killed_meanwhile(
     control_plane, bridge, scheduler, ours, nodes_of_one_pool
 ):
-    """After the restart, only a pod with a lower priority asks for the device, through another scheduler and from another node."""
+    """After the restart, only pods with a lower priority ask for the device, through another scheduler and from another node."""
     second = bridge.start_scheduler(SECOND_SCHEDULER)
     node, other_node = nodes_of_one_pool
     pods = f"/api/v1/namespaces/{ours}/pods"
@@ -188,12 +192,21 @@ def test_one_victim_is_evicted_although_the_allocator_is_killed_meanwhile(
         bridge.processes["allocator-0"].stop(hard=True)
         bridge.start()
         [victim] = [pod["metadata"]["name"] for pod in control_plane.get(pods)["items"] if pod["metadata"].get("deletionTimestamp")]  # fmt: skip
-        control_plane.create(pod("usual", ours, schedulerName=SECOND_SCHEDULER, priorityClassName=PATIENT, node=other_node, resourceClaims=[using_template("one")]))  # fmt: skip
-        until_reason(control_plane, ours, "usual", "in use")
+        patient = {
+            "schedulerName": SECOND_SCHEDULER,
+            "priorityClassName": PATIENT,
+            "resourceClaims": [using_template("one")],
+        }
+        control_plane.create(pod("early", ours, node=other_node, **patient))
+        until_reason(control_plane, ours, "early", "in use")
         delete(control_plane, ours, victim)
-        until_reason(control_plane, ours, "usual", "reserved for a nominated pod")
+        control_plane.until("the victim's device is free", lambda: len(held_devices(control_plane, ours)) == 1)
+        control_plane.create(pod("late", ours, node=other_node, **patient))
+        control_plane.wait_unschedulable(ours, "late")
     control_plane.wait_scheduled(ours, "urgent")
-    assert {pod["metadata"]["name"] for pod in control_plane.get(pods)["items"]} == {"low", "lower", "urgent", "usual"} - {victim}  # fmt: skip
+    for name in ("early", "late"):
+        assert not control_plane.get(f"{pods}/{name}")["spec"].get("nodeName")
+    assert {pod["metadata"]["name"] for pod in control_plane.get(pods)["items"]} == {"low", "lower", "urgent", "early", "late"} - {victim}  # fmt: skip
     second.stop()
 
 

@@ -45,6 +45,7 @@ UNUSED_RIGHTS = {
     ("resource.k8s.io", "resourceclaims/binding", "patch"): "the API server requires it for writes of a status",
     ("", "events", "create"): "events of pods whose reservation ends",
     ("", "events", "patch"): "the same events, repeated",
+    ("", "pods", "get"): "a pod for which two claims were made is read again (e2e/bridge/test_changed_claims.py)",
     ("", "pods", "delete"): "evictions (e2e/bridge/test_plugin.py)",
     ("", "pods/status", "patch"): "the reason of an eviction",
     (
