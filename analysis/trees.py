@@ -678,14 +678,24 @@ def _named_by_object(result: Result, source: str) -> Result:
     metadata = result.object.get("metadata")
     name = str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
     owner = f"{name[:200]}-" if re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", name) else ""
-    text = msgspec.json.encode((result.translation.operations, result.object, result.templates)).decode()
+    names = {}
     for template in result.templates:
         old = template["metadata"]["name"]
         digest = sha256(f"{old}\n{result.object.get('kind')}\n{source}".encode()).hexdigest()[:_DIGITS]
-        text = text.replace(f'"{old}"', f'"{owner}{old.rpartition("-")[0]}-{digest}"')
-    operations, obj, templates = msgspec.json.decode(text)
-    translation = replace_fields(result.translation, operations=tuple(operations))
-    return replace_fields(result, translation=translation, object=obj, templates=tuple(templates))
+        names[old] = f"{owner}{old.rpartition('-')[0]}-{digest}"
+    operations = tuple(_renamed(operation, names) for operation in result.translation.operations)
+    translation = replace_fields(result.translation, operations=operations)
+    templates = tuple(_renamed(template, names) for template in result.templates)
+    return replace_fields(result, translation=translation, object=_renamed(result.object, names), templates=templates)
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    """Return a copy with new names in place of the texts that are old names."""
+    if isinstance(value, dict):
+        return {key: _renamed(member, names) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_renamed(item, names) for item in value]
+    return names.get(value, value) if isinstance(value, str) else value
 
 
 def _meaning(objects: Iterable[Object], template_names: Collection[str]) -> Meaning:
