@@ -25,7 +25,7 @@ from dra.objects import served_resources
 from dra.policy import lines_of_claims, quota_scope, quotas_for
 from dra.stock import results_by_pool
 from webhook.placement import Feasibility, can_any_node_serve
-from webhook.refusals import EVEN_IF_FREE, Code
+from webhook.refusals import Code
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -173,7 +173,7 @@ def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Pro
             if judgement.verdict is Feasibility.BUSY:  # a node that an autoscaler can add could serve the pod
                 decision, message, nearest = replace(decision, outlook=Outlook.FULL), judgement.text, ""
             if judgement.code is Code.NO_DEVICE:  # this reason lists the existing devices
-                message, nearest = judgement.text.partition(f"{EVEN_IF_FREE}: ")[2], judgement.remedy
+                message, nearest = judgement.detail, judgement.remedy
         if barriers and barred.issuperset(may_go):
             causes = "; ".join(f"{barrier.count} {barrier.message}" for barrier in barriers[:_MAX_GROUPS])
             message = f"{causes}; besides, {message}" if may_go else causes

@@ -42,10 +42,6 @@ UNFILLED: Final = "D011"
 INVALID = frozenset[str]((Code.AMOUNT, UNREADABLE, UNFILLED))
 
 
-# The end of every text that `none_could` returns.
-EVEN_IF_FREE: Final = ", even with all devices free"
-
-
 def none_could(nodes: int, subject: str, *, reached: bool = False) -> str:
     """Return the beginning of a refusal's message: none of `nodes` nodes can serve the subject.
 
@@ -53,7 +49,7 @@ def none_could(nodes: int, subject: str, *, reached: bool = False) -> str:
     """
     qualifier, pronoun = (f" that this {subject} can run on", "it") if reached else ("", f"this {subject}")
     no_node = f"the only node{qualifier} cannot" if nodes == 1 else f"none of the {nodes} nodes{qualifier} can"
-    return f"{no_node} serve {pronoun}{EVEN_IF_FREE}"
+    return f"{no_node} serve {pronoun}, even with all devices free"
 
 
 Warned = str | Finding

@@ -223,18 +223,18 @@ def not_prepared(observed: DoctorInput) -> Iterator[Finding]:
         for pod in observed.reading.pods.values()
         if pod.spec.node_name and not pod.has_ended
     }
-    affected: dict[tuple[str, str], list[str]] = {}
+    affected: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for pod_name, message in latest(observed.reading, observed.now, FAILED_PREPARE).items():
         pod = running.get(pod_name)
         if pod is None or pod.status.phase != "Pending" or pod.metadata.deletion_timestamp:
             continue
         claims = [observed.reading.stock.claims.get(key) for key in claim_keys(pod)]
         drivers = ", ".join(sorted({result.driver for claim in claims for result in results_of(claim)}))
-        affected.setdefault((pod.spec.node_name or "", drivers), []).append(f"{pod_name}\n{message}")
+        affected.setdefault((pod.spec.node_name or "", drivers), []).append((pod_name, message))
     for (node, drivers), pods in affected.items():
-        pod_name, _, message = pods[0].partition("\n")
+        pod_name, message = pods[0]
         unregistered = "not registered" in message or "not found in the list of registered" in message
-        waiting = [pod.partition("\n")[0].removeprefix("Pod/") for pod in pods]
+        waiting = [name.removeprefix("Pod/") for name, _ in pods]
         yield make_finding(
             "O112",
             pod_name,

@@ -105,6 +105,8 @@ class Judgement(msgspec.Struct, frozen=True):
     text: str = ""
     code: Code = Code.NEVER
     remedy: str = ""
+    # The text without its opening, if no device matches a request.
+    detail: str = ""
     # The name of the claim that cannot be served, if the reason is a single claim.
     claim: str = ""
     # The number of devices on the node that has the most, if too many are requested.
@@ -221,7 +223,7 @@ class _Diagnosis(NamedTuple):
         if judgement is None:
             judgement = self.judge_idle()
             if not (self.budget.is_late or self.budget.is_out):  # with more time or steps the judgement may differ
-                key_texts = repr((names, requesters, judgement.text, judgement.remedy))
+                key_texts = repr((names, requesters, judgement.text, judgement.detail, judgement.remedy))
                 weight = _ENTRY_BYTES + len(key_texts) + sum(map(len, texts)) + _NAME_BYTES * len(self.within or ())
                 cached.put(key, judgement, weight)
         return judgement
@@ -316,7 +318,7 @@ class _Diagnosis(NamedTuple):
 
     def mismatch(self, selected: Reason) -> Judgement:
         """Refuse a request whose selectors no device matches; list the published values of the attributes that the selectors read."""
-        text = f"{self.opening}: no device matches what {_requests(self.requester(selected))}"
+        detail = f"no device matches what {_requests(self.requester(selected))}"
         published = self.published(selected)
         claim = selected.claim.rpartition("/")[2]
         if published and not self.budget.is_late:
@@ -324,14 +326,14 @@ class _Diagnosis(NamedTuple):
             suggestion = _nearest_word(self.expressions(selected), published)
             remedy_without_suggestion = "request one of these values" if all(published.values()) else _ABSENT
             remedy = f"did you mean {suggestion}?" if suggestion else remedy_without_suggestion
-            return _never(Code.NO_DEVICE, f"{text}; {published_values}", remedy, claim)
+            return self.no_device(f"{detail}; {published_values}", remedy, claim)
         cause, selector, _ = selected.text.partition(" (ResourceClaim/")
         details = (
             [cause[:MAX_SELECTOR_CHARACTERS]]
             if selector
             else [listed(*attribute) for attribute in self.products().items()]
         )
-        return _never(Code.NO_DEVICE, "; ".join([text, *details]), _ABSENT, claim)
+        return self.no_device("; ".join([detail, *details]), _ABSENT, claim)
 
     def too_many(self, too_few: Reason, kinds: Mapping[str, Answer]) -> Judgement | None:
         """Refuse a single request for more devices than any node has; None if another cause applies."""
@@ -372,13 +374,16 @@ class _Diagnosis(NamedTuple):
                     descriptions[_KNOWN_AS.get(title, devices)] = None
                 requester = _name_requester(claim.metadata.name, request.name, self.generated)
                 no_node = "no node" if self.within is None else "no such node"
-                text = f"{self.opening}: {_requests(requester)} class {' or '.join(names)}, but {no_node} {' or '.join(descriptions)}"
+                detail = f"{_requests(requester)} class {' or '.join(names)}, but {no_node} {' or '.join(descriptions)}"
                 if self.within is not None:
-                    return _never(Code.NEVER, text, self.offer(node), claim.metadata.name)
+                    return _never(Code.NEVER, f"{self.opening}: {detail}", self.offer(node), claim.metadata.name)
                 if published := self.products():
-                    text = f"{text}; {'; '.join(listed(*attribute) for attribute in published.items())}"
-                return _never(Code.NO_DEVICE, text, self.offer(node) or _ABSENT, claim.metadata.name)
+                    detail = f"{detail}; {'; '.join(listed(*attribute) for attribute in published.items())}"
+                return self.no_device(detail, self.offer(node) or _ABSENT, claim.metadata.name)
         return None
+
+    def no_device(self, detail: str, remedy: str, claim: str) -> Judgement:
+        return replace(_never(Code.NO_DEVICE, f"{self.opening}: {detail}", remedy, claim), detail=detail)
 
     def products(self) -> dict[str, list[str]]:
         products: dict[str, list[str]] = {}
@@ -641,4 +646,4 @@ def _nearest(samples: Mapping[str, Answer]) -> tuple[str, str]:
 
 
 def _never(code: Code, text: str, remedy: str = "", claim: str = "") -> Judgement:
-    return Judgement(Feasibility.NEVER, text, code, remedy, claim)
+    return Judgement(Feasibility.NEVER, text, code, remedy, claim=claim)
