@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from allocator.all_nodes import FleetAnswer, FleetMemo, best_verdict, fleet
-from allocator.answer import Answer, Granted, Reason, Stage, Verdict
-from allocator.one_node import DEFAULTS, Options, decide, explain
+from allocator.answer import Granted, NodeAnswer, Reason, SearchVerdict, Stage
+from allocator.one_node import DEFAULTS, SearchOptions, decide, explain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 __all__ = [
-    "Answer",
     "FleetAnswer",
     "FleetMemo",
     "Granted",
-    "Options",
+    "NodeAnswer",
     "Reason",
+    "SearchOptions",
+    "SearchVerdict",
     "Stage",
-    "Verdict",
     "allocate",
     "best_verdict",
     "fleet",
@@ -35,9 +35,9 @@ def allocate(
     claims: Sequence[ResourceClaim],
     *,
     strategy: str = "first-fit",
-    options: Options = DEFAULTS,
+    options: SearchOptions = DEFAULTS,
     reasons: bool = False,
-) -> Answer:
+) -> NodeAnswer:
     """Allocate claims on one node; with first-fit, exactly as the in-tree allocator does.
 
     Reasons for a refusal take several more searches.

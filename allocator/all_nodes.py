@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from allocator.answer import AllocateError, Answer, Verdict
-from allocator.one_node import DEFAULTS, NodeResult, Options, budget_of, compose, decide, explain, search_node
+from allocator.answer import AllocateError, NodeAnswer, SearchVerdict
+from allocator.one_node import DEFAULTS, NodeResult, SearchOptions, budget_of, compose, decide, explain, search_node
 from allocator.problem import (
     NODE_FEATURE,
     CompileCache,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     Columns = Callable[[Page], list[tuple[object, ...]]]
 
 _PIECE = 32  # nodes, at 5 to 10 microseconds each, between two calls of the caller's `is_abandoned`
-_UNSEEN = NodeResult(Verdict.UNDECIDED, error="the caller stopped waiting before this node was checked")
+_UNSEEN = NodeResult(SearchVerdict.UNDECIDED, error="the caller stopped waiting before this node was checked")
 _FINGERPRINTS = 4096  # fingerprints kept for a question, or twice the number of nodes if that is more
 _TEXTS = 4 << 20  # bytes of encoded claims
 _CONCLUSIONS = 4 << 20  # bytes of what callers derive from the answers
@@ -54,7 +54,7 @@ _QUESTIONS = 64  # the maximum that a memo keeps
 _SIZE = 1 << 18  # entries in the tables of all questions; if there are more, the memo drops its oldest questions
 
 
-class FleetAnswer(Mapping[str, Answer]):
+class FleetAnswer(Mapping[str, NodeAnswer]):
     """The answers for all nodes, each composed when it is read."""
 
     def __init__(
@@ -62,7 +62,7 @@ class FleetAnswer(Mapping[str, Answer]):
         query: _Query,
         stock: Stock,
         claims: Sequence[ResourceClaim],
-        options: Options,
+        options: SearchOptions,
         within: Collection[str] | None,
     ) -> None:
         self._query = query
@@ -72,9 +72,9 @@ class FleetAnswer(Mapping[str, Answer]):
         self._results = dict(query.results)
         if within is not None:
             self._results = {name: result for name, result in query.results.items() if name in within}
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, NodeAnswer] = {}
 
-    def __getitem__(self, node: str) -> Answer:
+    def __getitem__(self, node: str) -> NodeAnswer:
         if node not in self._answers:
             result = self._results[node]
             self._answers[node] = self._query.answer(self._stock, node, result, self._claims, self._options)
@@ -86,22 +86,22 @@ class FleetAnswer(Mapping[str, Answer]):
     def __len__(self) -> int:
         return len(self._results)
 
-    def verdict(self, node: str) -> Verdict:
+    def verdict(self, node: str) -> SearchVerdict:
         """Return the verdict for a node without composing its answer."""
         return self._results[node].verdict
 
     @property
     def feasible(self) -> list[str]:
         """The nodes that can serve the claims."""
-        return [node for node, result in self._results.items() if result.verdict is Verdict.FEASIBLE]
+        return [node for node, result in self._results.items() if result.verdict is SearchVerdict.FEASIBLE]
 
     @property
-    def refusing(self) -> dict[str, Verdict]:
+    def refusing(self) -> dict[str, SearchVerdict]:
         """The verdict for each node without a feasible result, which includes nodes that are undecided."""
         results = self._results.items()
-        return {node: result.verdict for node, result in results if result.verdict is not Verdict.FEASIBLE}
+        return {node: result.verdict for node, result in results if result.verdict is not SearchVerdict.FEASIBLE}
 
-    def samples(self) -> dict[str, Answer]:
+    def samples(self) -> dict[str, NodeAnswer]:
         """Compose one answer for each group of nodes that share a result. The key is the name of the group's first node."""
         first = {id(result): node for node, result in reversed(self._results.items())}
         return {node: self[node] for node in first.values()}
@@ -188,7 +188,7 @@ class FleetMemo:
             texts.append(entry[1])
         return tuple(texts)
 
-    def query(self, stock: Stock, claims: Sequence[ResourceClaim], options: Options, *, idle: bool) -> _Query:
+    def query(self, stock: Stock, claims: Sequence[ResourceClaim], options: SearchOptions, *, idle: bool) -> _Query:
         """Return the kept query of a question, or a new one."""
         key = (
             self.texts(claims),
@@ -251,7 +251,7 @@ def fleet(
     stock: Stock,
     claims: Sequence[ResourceClaim],
     *,
-    options: Options = DEFAULTS,
+    options: SearchOptions = DEFAULTS,
     idle: bool = False,
     memo: FleetMemo | None = None,
     within: Collection[str] | None = None,
@@ -267,11 +267,11 @@ def best_verdict(
     stock: Stock,
     claims: Sequence[ResourceClaim],
     *,
-    options: Options = DEFAULTS,
+    options: SearchOptions = DEFAULTS,
     idle: bool = False,
     memo: FleetMemo,
     within: Collection[str] | None = None,
-) -> Verdict:
+) -> SearchVerdict:
     """Return the best verdict of all nodes, or of those in `within`: feasible, else undecided, else infeasible (or an error)."""
     query = memo.query(stock, claims, options, idle=idle)
     query.update(stock, options)
@@ -279,10 +279,10 @@ def best_verdict(
     for name, result in query.results.items():
         if within is not None and name not in within:
             continue
-        if result.verdict is Verdict.FEASIBLE:
+        if result.verdict is SearchVerdict.FEASIBLE:
             return result.verdict
-        undecided = undecided or result.verdict is Verdict.UNDECIDED
-    return Verdict.UNDECIDED if undecided else Verdict.INFEASIBLE
+        undecided = undecided or result.verdict is SearchVerdict.UNDECIDED
+    return SearchVerdict.UNDECIDED if undecided else SearchVerdict.INFEASIBLE
 
 
 class _Query:
@@ -312,7 +312,7 @@ class _Query:
         try:
             question = question_of(claims, stock)
         except AllocateError as error:
-            self.fault = NodeResult(Verdict.ERROR, error=str(error), cause=error.cause)
+            self.fault = NodeResult(SearchVerdict.ERROR, error=str(error), cause=error.cause)
             question = question_of((), stock)
         self.cache = CompileCache(question, Rules(self.compatibilities), memo.pages)
 
@@ -320,7 +320,7 @@ class _Query:
     def size(self) -> int:
         return self.cache.size + len(self.by_fingerprint) + len(self.results)
 
-    def update(self, stock: Stock, options: Options) -> None:
+    def update(self, stock: Stock, options: SearchOptions) -> None:
         """Update the results for this stock."""
         if stock is self.answered_stock and not self.unanswered:
             return
@@ -329,7 +329,7 @@ class _Query:
             reads = self.cache.reads(budget_of(options))
         except OutOfBudget as reason:
             self.results, self.answered_stock = (
-                dict.fromkeys(nodes, NodeResult(Verdict.UNDECIDED, error=str(reason))),
+                dict.fromkeys(nodes, NodeResult(SearchVerdict.UNDECIDED, error=str(reason))),
                 None,
             )
             return
@@ -373,7 +373,7 @@ class _Query:
                     result = self._search(stock, node, options)
                     # The result is not kept if the caller's budget is used up: with more time it may differ.
                     budget_is_out = options.budget is not None and options.budget.is_out
-                    if result.verdict is Verdict.UNDECIDED and budget_is_out:
+                    if result.verdict is SearchVerdict.UNDECIDED and budget_is_out:
                         unanswered.add(name)
                     elif fingerprint is not None:
                         self.by_fingerprint[fingerprint] = result
@@ -383,13 +383,13 @@ class _Query:
         self.answered_stock = stock
         self.unanswered = frozenset(unanswered)
 
-    def _search(self, stock: Stock, node: Node, options: Options) -> NodeResult:
+    def _search(self, stock: Stock, node: Node, options: SearchOptions) -> NodeResult:
         try:
             pools = self.memo.pools(stock, node.metadata.name, budget_of(options))
         except NodeSelectorError as error:
-            return NodeResult(Verdict.ERROR, error=str(error))
+            return NodeResult(SearchVerdict.ERROR, error=str(error))
         except OutOfBudget as reason:
-            return NodeResult(Verdict.UNDECIDED, error=str(reason))
+            return NodeResult(SearchVerdict.UNDECIDED, error=str(reason))
         return search_node(self.cache, node, pools, (lambda _: FREE) if self.idle else stock.use, options)
 
     def answer(
@@ -398,17 +398,17 @@ class _Query:
         name: str,
         result: NodeResult,
         claims: tuple[ResourceClaim, ...],
-        options: Options,
-    ) -> Answer:
+        options: SearchOptions,
+    ) -> NodeAnswer:
         """Compose the answer for one node, with the names of its devices and of these claims."""
         answered = stock.idle() if self.idle else stock
-        if result.verdict is Verdict.ERROR:
+        if result.verdict is SearchVerdict.ERROR:
             return decide(answered, name, claims, options)
-        if result.verdict is Verdict.INFEASIBLE:
-            refused = Answer(result.verdict, steps=result.steps)
+        if result.verdict is SearchVerdict.INFEASIBLE:
+            refused = NodeAnswer(result.verdict, steps=result.steps)
             return explain(refused, answered, name, claims, options)
         question = question_of(claims, stock)
-        if result.verdict is not Verdict.FEASIBLE:
+        if result.verdict is not SearchVerdict.FEASIBLE:
             return compose(question, stock.nodes[name], result)
         leaves = question.leaves
         candidates = candidates_of(stock.pools(name))
@@ -424,7 +424,7 @@ class _Query:
 
     # ---- fingerprints
 
-    def _fingerprint_node(self, stock: Stock, name: str, node: Node, options: Options) -> object:
+    def _fingerprint_node(self, stock: Stock, name: str, node: Node, options: SearchOptions) -> object:
         """Fingerprint a node for this question. Nodes with equal fingerprints get devices at the same positions."""
         own = stock.pages_on.get(name, ())
         shared = stock.pages_on.get("", ())
@@ -458,7 +458,7 @@ class _Query:
             fingerprints.append((tuple(map(id, identities)), tuple(map(reach.get, pages)), has_feature))
         return tuple(fingerprints)
 
-    def _columns(self, options: Options, *, exclusive: bool = True) -> Columns:
+    def _columns(self, options: SearchOptions, *, exclusive: bool = True) -> Columns:
         """Return the function that reads the columns of a page.
 
         With `exclusive`, values that constraints compare only within the node become numbers, so that nodes with different UUIDs can be

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_RESULTS = 32  # resourceapi.AllocationResultsMaxSize: devices a claim may hold
 
 
-class Verdict(StrEnum):
+class SearchVerdict(StrEnum):
     FEASIBLE = "feasible"
     INFEASIBLE = "infeasible"
     UNDECIDED = "undecided"
@@ -79,10 +79,10 @@ class Granted(msgspec.Struct, frozen=True):
     allocation: AllocationResult
 
 
-class Answer(msgspec.Struct, frozen=True):
+class NodeAnswer(msgspec.Struct, frozen=True):
     """The answer for one node."""
 
-    verdict: Verdict
+    verdict: SearchVerdict
     allocations: tuple[Granted, ...] = ()
     reasons: tuple[Reason, ...] = ()
     error: str | None = None
@@ -93,7 +93,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def feasible(self) -> bool:
-        return self.verdict is Verdict.FEASIBLE
+        return self.verdict is SearchVerdict.FEASIBLE
 
     @property
     def results(self) -> tuple[DeviceRequestAllocationResult, ...]:
@@ -103,7 +103,7 @@ class Answer(msgspec.Struct, frozen=True):
     @property
     def decided(self) -> bool | None:
         """Whether the claims are feasible; None if undecided."""
-        return None if self.verdict is Verdict.UNDECIDED else self.feasible
+        return None if self.verdict is SearchVerdict.UNDECIDED else self.feasible
 
 
 def with_allocation(claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim:
@@ -119,13 +119,13 @@ class AllocateError(Exception):
         self.cause = cause
 
 
-def fail(error: AllocateError | NodeSelectorError, steps: int = 0) -> Answer:
+def fail(error: AllocateError | NodeSelectorError, steps: int = 0) -> NodeAnswer:
     """Return the answer for an error."""
     cause = error.cause if isinstance(error, AllocateError) else None
-    return Answer(Verdict.ERROR, error=str(error), steps=steps, cause=cause)
+    return NodeAnswer(SearchVerdict.ERROR, error=str(error), steps=steps, cause=cause)
 
 
-def as_granted(claims: Sequence[ResourceClaim], answer: Answer) -> tuple[ResourceClaim, ...]:
+def as_granted(claims: Sequence[ResourceClaim], answer: NodeAnswer) -> tuple[ResourceClaim, ...]:
     """Return the claims with the allocations of a feasible answer."""
     pairs = zip(claims, answer.allocations, strict=True)
     return tuple(with_allocation(claim, granted.allocation) for claim, granted in pairs)

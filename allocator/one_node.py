@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.answer import AllocateError, Answer, Cause, Reason, Stage, Verdict, fail
-from allocator.problem import Candidate, CompileCache, DeviceJudge, Fault, Leaf, Offer, compile, question_of  # noqa: A004  the verb
+from allocator.answer import AllocateError, Cause, NodeAnswer, Reason, SearchVerdict, Stage, fail
+from allocator.problem import CompileCache, DeviceCandidate, DeviceJudge, Fault, Leaf, Offer, compile, question_of  # noqa: A004  the verb
 from allocator.reasons import losses
 from allocator.result import grant
 from allocator.search import MICROSECONDS, Cuts, Walk
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dra.stock import Pool, PoolId, PoolUse, Stock
 
 
-class Options(msgspec.Struct, frozen=True):
+class SearchOptions(msgspec.Struct, frozen=True):
     """How to search. Only `arrange` changes which devices are chosen; the other options make the search end earlier or later."""
 
     # The limit for one node, in steps of the search, compilation included.
@@ -36,17 +36,17 @@ class Options(msgspec.Struct, frozen=True):
     budget: Budget | None = None
     cuts: Cuts = Cuts()
     # The order in which devices are tried, for strategies; the search is exact in any order. None is the in-tree order.
-    arrange: Callable[[list[Candidate]], list[Candidate]] | None = None
+    arrange: Callable[[list[DeviceCandidate]], list[DeviceCandidate]] | None = None
 
 
-DEFAULTS = Options()
+DEFAULTS = SearchOptions()
 
 
 class NodeResult(msgspec.Struct, frozen=True):
     """A verdict and, if it is feasible, the chosen devices."""
 
-    verdict: Verdict
-    chosen: tuple[tuple[Leaf, Candidate], ...] = ()
+    verdict: SearchVerdict
+    chosen: tuple[tuple[Leaf, DeviceCandidate], ...] = ()
     at: tuple[int, ...] = ()  # the positions of the chosen devices in the node's list of candidates
     selected: tuple[Leaf, ...] = ()  # for each request, the alternative for which the devices were chosen
     error: str | None = None
@@ -55,15 +55,15 @@ class NodeResult(msgspec.Struct, frozen=True):
     cause: Cause | None = None  # of the error
 
 
-def options_within(milliseconds: int | None) -> Options:
+def options_within(milliseconds: int | None) -> SearchOptions:
     """Return the options for a budget in milliseconds per node (`--budget-ms`); None means the default.
 
     The budget is counted in steps of an assumed duration, so that a busy machine gives the same answer.
     """
-    return Options() if milliseconds is None else Options(steps=milliseconds * 1000 // MICROSECONDS)
+    return SearchOptions() if milliseconds is None else SearchOptions(steps=milliseconds * 1000 // MICROSECONDS)
 
 
-def budget_of(options: Options) -> Budget:
+def budget_of(options: SearchOptions) -> Budget:
     """Return the budget for one node."""
     steps = MICROSECONDS * options.steps
     if options.budget is not None:
@@ -72,7 +72,7 @@ def budget_of(options: Options) -> Budget:
 
 
 def search_node(
-    cache: CompileCache, node: Node, pools: Sequence[Pool], use: Callable[[PoolId], PoolUse], options: Options
+    cache: CompileCache, node: Node, pools: Sequence[Pool], use: Callable[[PoolId], PoolUse], options: SearchOptions
 ) -> NodeResult:
     budget = budget_of(options)
     judge = DeviceJudge(cache.question, node, budget)
@@ -93,16 +93,16 @@ def search_node(
         walk = Walk(problem, options.cuts, budget, fault_at)
         solution = walk.solve()
     except AllocateError as error:
-        return NodeResult(Verdict.ERROR, error=str(error), steps=_count_steps(walk), cause=error.cause)
+        return NodeResult(SearchVerdict.ERROR, error=str(error), steps=_count_steps(walk), cause=error.cause)
     except NodeSelectorError as error:
-        return NodeResult(Verdict.ERROR, error=str(error), steps=_count_steps(walk))
+        return NodeResult(SearchVerdict.ERROR, error=str(error), steps=_count_steps(walk))
     except OutOfBudget as reason:
-        return NodeResult(Verdict.UNDECIDED, error=str(reason), steps=_count_steps(walk))
+        return NodeResult(SearchVerdict.UNDECIDED, error=str(reason), steps=_count_steps(walk))
     steps = _count_steps(walk)
     if solution is not None:
         question = problem.question
         return NodeResult(
-            Verdict.FEASIBLE,
+            SearchVerdict.FEASIBLE,
             tuple((question.leaves[leaf], problem.places[place]) for leaf, place in solution.chosen),
             tuple(place for _, place in solution.chosen),
             tuple(request.leaves[at] for request, at in zip(question.requests, solution.alternatives, strict=True)),
@@ -112,15 +112,17 @@ def search_node(
     if invalid is not None:
         problem_text = f"pool {'/'.join(invalid.id)} is invalid: {invalid.reason}"
         node_only = not cache.question.reading.oldest
-        return NodeResult(Verdict.ERROR, error=problem_text, node_only=node_only, steps=steps, cause=Cause.INVALID_POOL)
-    return NodeResult(Verdict.INFEASIBLE, steps=steps)
+        return NodeResult(
+            SearchVerdict.ERROR, error=problem_text, node_only=node_only, steps=steps, cause=Cause.INVALID_POOL
+        )
+    return NodeResult(SearchVerdict.INFEASIBLE, steps=steps)
 
 
-def decide(stock: Stock, node: str, claims: Sequence[ResourceClaim], options: Options) -> Answer:
+def decide(stock: Stock, node: str, claims: Sequence[ResourceClaim], options: SearchOptions) -> NodeAnswer:
     """Allocate claims on one node of a stock (a snapshot of the cluster's devices and claims). A refusal gets no reasons."""
     target = stock.nodes.get(node)
     if target is None:
-        return Answer(Verdict.ERROR, error=f"Node/{node} does not exist", cause=Cause.MISSING_OBJECT)
+        return NodeAnswer(SearchVerdict.ERROR, error=f"Node/{node} does not exist", cause=Cause.MISSING_OBJECT)
     try:
         question = question_of(claims, stock)
         pools = stock.pools(node)
@@ -131,22 +133,22 @@ def decide(stock: Stock, node: str, claims: Sequence[ResourceClaim], options: Op
 
 
 def explain(
-    refused: Answer,
+    refused: NodeAnswer,
     stock: Stock,
     node: str,
     claims: Sequence[ResourceClaim],
-    options: Options,
-) -> Answer:
+    options: SearchOptions,
+) -> NodeAnswer:
     """Return a refusal with the reasons why its devices were rejected; return any other answer unchanged.
 
     `explained` is False if the budget was too small to find the reasons.
     """
-    if refused.verdict is not Verdict.INFEASIBLE:
+    if refused.verdict is not SearchVerdict.INFEASIBLE:
         return refused
     whole_budget = budget_of(options)
     options_with_budget = msgspec.structs.replace(options, budget=whole_budget)
 
-    def decide_claims(changed_stock: Stock, claim_subset: Sequence[ResourceClaim]) -> Answer:
+    def decide_claims(changed_stock: Stock, claim_subset: Sequence[ResourceClaim]) -> NodeAnswer:
         return decide(changed_stock, node, claim_subset, options_with_budget)
 
     try:
@@ -157,16 +159,16 @@ def explain(
     return msgspec.structs.replace(refused, reasons=reasons)
 
 
-def compose(question: Question, node: Node, result: NodeResult) -> Answer:
+def compose(question: Question, node: Node, result: NodeResult) -> NodeAnswer:
     """Compose the answer from a result of the search."""
     verdict, steps = result.verdict, result.steps
-    if verdict is not Verdict.FEASIBLE:
-        return Answer(verdict, error=result.error, node_only=result.node_only, steps=steps, cause=result.cause)
+    if verdict is not SearchVerdict.FEASIBLE:
+        return NodeAnswer(verdict, error=result.error, node_only=result.node_only, steps=steps, cause=result.cause)
     try:
         allocations = grant(question, result.chosen, result.selected, node.metadata.name)
     except AllocateError as error:
         return fail(error, steps)
-    return Answer(verdict, allocations, steps=steps)
+    return NodeAnswer(verdict, allocations, steps=steps)
 
 
 def _count_steps(walk: Walk | None) -> int:

@@ -22,7 +22,7 @@ from dra.objects import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from allocator.problem import Candidate, Leaf, Question
+    from allocator.problem import DeviceCandidate, Leaf, Question
     from dra.objects import DeviceClaimConfiguration, DeviceClass, DeviceClassConfiguration, ResourceClaim
     from dra.stock import SliceReading
 
@@ -32,7 +32,7 @@ _UNCONDITIONAL = Device(name="")
 
 def grant(
     question: Question,
-    chosen: Sequence[tuple[Leaf, Candidate]],
+    chosen: Sequence[tuple[Leaf, DeviceCandidate]],
     selected: Sequence[Leaf],
     node: str,
 ) -> tuple[Granted, ...]:
@@ -40,7 +40,7 @@ def grant(
 
     A leaf is an exact request, or one alternative of a firstAvailable request. `selected` has the leaf that is used for each request.
     """
-    by_claim: list[list[tuple[Leaf, Candidate]]] = [[] for _ in question.claims]
+    by_claim: list[list[tuple[Leaf, DeviceCandidate]]] = [[] for _ in question.claims]
     for leaf, candidate in chosen:
         by_claim[leaf.claim].append((leaf, candidate))
     return tuple(
@@ -61,7 +61,7 @@ def grant(
 
 
 def _result(
-    claim: ResourceClaim, choice: tuple[Leaf, Candidate], reading: SliceReading
+    claim: ResourceClaim, choice: tuple[Leaf, DeviceCandidate], reading: SliceReading
 ) -> DeviceRequestAllocationResult:
     leaf, candidate = choice
     device = candidate.device
@@ -136,7 +136,7 @@ def _entry(
 
 
 def _node_selector(
-    claim: ResourceClaim, candidates: list[Candidate], node: str, reading: SliceReading
+    claim: ResourceClaim, candidates: list[DeviceCandidate], node: str, reading: SliceReading
 ) -> NodeSelector | None:
     fields: list[NodeSelectorRequirement] = []
     expressions: list[NodeSelectorRequirement] = []

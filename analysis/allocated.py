@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from allocator import allocate, fleet
-from allocator.one_node import Options, explain, options_within
+from allocator.one_node import SearchOptions, explain, options_within
 from allocator.reasons import equal_answers, lines, nearest_fits, summary
 from allocator.strategies import DEFAULT, StrategyCache, choose_devices
 from dra import step_limits
@@ -20,7 +20,7 @@ from rendering.report import Report, Rows, Screen
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from allocator.answer import Answer
+    from allocator.answer import NodeAnswer
     from allocator.reasons import NearestFit
     from dra.objects import ResourceClaim
     from dra.stock import Stock
@@ -34,7 +34,7 @@ _NAMED = 8  # names in one line
 class ClaimsOnNodes:
     """The answers by node. Equivalent nodes share one answer object."""
 
-    answers: Mapping[str, Answer]
+    answers: Mapping[str, NodeAnswer]
     scores: Mapping[str, float] = field(default_factory=dict)
     # By the first node of each group of nodes with equal answers.
     hints: Mapping[str, Sequence[NearestFit]] = field(default_factory=dict)
@@ -80,7 +80,7 @@ def allocate_claims(
     """
     if node or budget_ms is not None:
         options = options_within(budget_ms)
-        answers: Mapping[str, Answer] = {
+        answers: Mapping[str, NodeAnswer] = {
             name: explain(
                 allocate(stock, name, claims, strategy=strategy, options=options), stock, name, claims, options
             )
@@ -101,18 +101,18 @@ def allocate_claims(
 
 def _allocate_on_all(
     stock: Stock, claims: tuple[ResourceClaim, ...], strategy: str
-) -> tuple[Mapping[str, Answer], dict[str, float]]:
+) -> tuple[Mapping[str, NodeAnswer], dict[str, float]]:
     """Search once for equivalent nodes; then, with a strategy other than the default, choose the devices on each feasible node."""
     first = fleet(stock, claims)
     cache = StrategyCache()
-    feasible_answers: dict[str, Answer] = {}
+    feasible_answers: dict[str, NodeAnswer] = {}
     scores: dict[str, float] = {}
     for node in first.feasible if strategy != DEFAULT else ():
         chosen = choose_devices(stock, node, claims, strategy=strategy, cache=cache)
         feasible_answers[node] = chosen.answer
         scores[node] = chosen.score
     answers = ChainMap(feasible_answers, first)  # type: ignore[arg-type]  # never written
-    by_node: dict[str, Answer] = {}
+    by_node: dict[str, NodeAnswer] = {}
     for first_node, *equal_nodes in first.equal_nodes():
         by_node[first_node] = answers[first_node]
         for node in equal_nodes:  # a refusal holds for all equivalent nodes; an allocation names devices of its node
@@ -124,7 +124,7 @@ def _hints(
     stock: Stock, node: str, claims: tuple[ResourceClaim, ...], feasible_nodes: tuple[str, ...]
 ) -> list[NearestFit]:
     """Search for changes with which the claims would fit, within a budget of steps."""
-    options = Options(budget=Budget(step_limits.SEARCHED_HINTS))
+    options = SearchOptions(budget=Budget(step_limits.SEARCHED_HINTS))
 
     def fits(stock: Stock, claims: tuple[ResourceClaim, ...]) -> bool | None:
         return choose_devices(stock, node, claims, options=options).answer.decided
@@ -151,7 +151,7 @@ def report(allocated: ClaimsOnNodes) -> Report:
     return Report("Claims on nodes", parts)
 
 
-def _reasons(title: str, answer: Answer, hints: Sequence[NearestFit]) -> Iterator[Part]:
+def _reasons(title: str, answer: NodeAnswer, hints: Sequence[NearestFit]) -> Iterator[Part]:
     why = list(lines(answer))
     if answer.verdict == "undecided":
         why.append("the budget ended before the search; raise the budget with --budget-ms")
@@ -164,7 +164,7 @@ def _reasons(title: str, answer: Answer, hints: Sequence[NearestFit]) -> Iterato
         yield Screen(fits, "would fit:")
 
 
-def _table(answer: Answer, title: str) -> Part:
+def _table(answer: NodeAnswer, title: str) -> Part:
     rows: list[tuple[str, ...]] = []
     for granted in answer.allocations:
         results = granted.allocation.devices.results

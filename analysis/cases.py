@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cluster.manifests import Document
     from dra.raw import Object
     from webhook.state import State
-    from webhook.translate import Verdict
+    from webhook.translate import PodVerdict
 
 
 FILE = "drawbridge-test.yaml"
@@ -122,7 +122,7 @@ def problems_of(
             yield "expected some pod not to be placed, but every pod is"
 
 
-def devices_of(pods: Sequence[Object], verdicts: Sequence[Verdict]) -> Counter[str]:
+def devices_of(pods: Sequence[Object], verdicts: Sequence[PodVerdict]) -> Counter[str]:
     """Count the devices that the pods' new claims request, by class; of alternatives the first counts."""
     from cluster.patch import apply_json_patch
     from dra.objects import ResourceClaimTemplateSpec

@@ -25,7 +25,7 @@ from cluster.patch import apply_json_patch
 from dra.pointer import split
 from dra.raw import Object
 from webhook.names import ANNOTATIONS
-from webhook.translate import Verdict
+from webhook.translate import PodVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -39,7 +39,7 @@ class Result(msgspec.Struct, frozen=True):
 
     name: str
     document: Document
-    translation: Verdict
+    translation: PodVerdict
     object: Object
     templates: tuple[Object, ...] = ()
     foretold: tuple[Any, ...] = ()  # what quotas would answer (`analysis.quota.Foretold`)

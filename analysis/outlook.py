@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from allocator.one_node import Options, explain, options_within
+from allocator.one_node import SearchOptions, explain, options_within
 from allocator.pods import pending, plugin_offers, requests
 from allocator.simulation import PodOutcome, Snapshot, SnapshotRun, simulate
 from allocator.strategies import DEFAULT, StrategyCache, choose_devices
@@ -25,7 +25,7 @@ from webhook.state import prospects, shared_by_labels
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from allocator.answer import Answer
+    from allocator.answer import NodeAnswer
     from allocator.simulation import Ask, Simulation
     from allocator.strategies import Chosen
     from analysis.loading import Reading
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 MAX_PLACED = 1_000
 
 
-def claim_allocator(strategy: str, options: Options) -> Ask:
+def claim_allocator(strategy: str, options: SearchOptions) -> Ask:
     """Make a function that allocates claims on a node by a strategy."""
     cache = StrategyCache()
 
@@ -103,9 +103,9 @@ def place(
         check_time()
         return allocate(now, node, claims)
 
-    def why(now: Stock, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
+    def why(now: Stock, node: str, claims: Sequence[ResourceClaim], refused: NodeAnswer) -> NodeAnswer:
         check_time()
-        return explain(refused, now, node, claims, Options())
+        return explain(refused, now, node, claims, SearchOptions())
 
     unreported = frozenset([pod.metadata.key for pod in waiting])
     simulation = simulate(snapshot, ask=ask, why=why, progress=progress, unreported=unreported)
@@ -170,7 +170,7 @@ class Queue:
         self._ahead = iter(first)
         self._work = Budget()  # counts the steps, without a limit
         self._steps: int = step_limits.OUTLOOK
-        self._ask = claim_allocator(DEFAULT, Options(budget=self._work))
+        self._ask = claim_allocator(DEFAULT, SearchOptions(budget=self._work))
         self._notes = _Notes(snapshot, state, self._ask)
         self._problem = ""
         self._run: SnapshotRun | None = None
@@ -208,8 +208,8 @@ class Queue:
             return PodOutcome(pod=pod.metadata.key, node=None, summary=self._problem)
         return self._notes.add(self._run.schedule(pod, hold=hold), pod)
 
-    def _explain(self, now: Stock, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
-        return explain(refused, now, node, claims, Options(budget=self._work))
+    def _explain(self, now: Stock, node: str, claims: Sequence[ResourceClaim], refused: NodeAnswer) -> NodeAnswer:
+        return explain(refused, now, node, claims, SearchOptions(budget=self._work))
 
 
 def queue_of(reading: Reading, configuration: Configuration) -> Queue:

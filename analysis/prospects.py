@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator import Options, allocate
-from allocator.answer import Reason, Stage, Verdict
+from allocator import SearchOptions, allocate
+from allocator.answer import Reason, SearchVerdict, Stage
 from allocator.decisions import Decider, Outlook, Serving, advice, find_claims, node_obstacle, plugin_nodes, try_out
 from allocator.pods import barriers_by_name, total
 from allocator.preemption import claims_in_reach
@@ -65,7 +65,7 @@ _HELD = frozenset((Stage.IN_USE, Stage.GROUPS, Stage.COMPATIBILITY, Stage.COUNTE
 class NodesAlike(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Nodes with equal answers, and the stages of the search at which their devices are ruled out."""
 
-    verdict: Verdict
+    verdict: SearchVerdict
     count: int
     nodes: tuple[str, ...]
     stages: tuple[Reason, ...] = ()
@@ -214,10 +214,10 @@ def _blockers(
     the remaining pods. It is None if this cannot be judged.
     """
     stock = reading.stock
-    options = Options(budget=Budget(step_limits.BLOCKERS))
+    options = SearchOptions(budget=Budget(step_limits.BLOCKERS))
     examined_nodes = 0
     for group in tried:
-        if examined_nodes == _MAX_GROUPS or group.verdict is not Verdict.INFEASIBLE:
+        if examined_nodes == _MAX_GROUPS or group.verdict is not SearchVerdict.INFEASIBLE:
             continue
         if _HELD.isdisjoint(stage.stage for stage in group.stages):
             continue
@@ -245,7 +245,7 @@ def _blockers(
                 ending = total(reading.pods[name] for name in pods_of(claim) if name in reading.pods).get(node, {})
                 remaining_use = {name: amount - ending.get(name, 0) for name, amount in used.get(node, {}).items()}
                 suffices = answer.feasible and next(barriers_on(stock.nodes[node], remaining_use), None) is None
-                if answer.verdict is Verdict.UNDECIDED or (suffices and not certain):
+                if answer.verdict is SearchVerdict.UNDECIDED or (suffices and not certain):
                     suffices = None
             yield Blocker(
                 node=node,
@@ -317,7 +317,7 @@ def quota_of(pod: Pod, prospect: Prospect | None, reading: Reading) -> tuple[Quo
     # The allocations that the claims would get on the first node that can serve them.
     allocated: tuple[ResourceClaim, ...] = ()
     if prospect is not None and prospect.outlook is Outlook.FITS:
-        nodes = [group.nodes[0] for group in prospect.groups if group.verdict is Verdict.FEASIBLE]
+        nodes = [group.nodes[0] for group in prospect.groups if group.verdict is SearchVerdict.FEASIBLE]
         serving = Decider().serve(pod, nodes[0], stock) if nodes else None
         allocated = serving.allocated_claims() if isinstance(serving, Serving) else ()
     lines = lines_of_claims(quotas, pod, allocated, stock, reading.find_pod, unrequested=True)

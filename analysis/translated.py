@@ -31,7 +31,7 @@ from webhook.admission import decide_object
 from webhook.claims import template
 from webhook.dialects import Outcome
 from webhook.names import PREFIX
-from webhook.translate import Decision, Verdict, is_unknown_kind, keys_of, name_of, outcome_of, paths
+from webhook.translate import Decision, PodVerdict, is_unknown_kind, keys_of, name_of, outcome_of, paths
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -117,7 +117,7 @@ class Translator(NamedTuple):
                 written.add((text(metadata.get("namespace")), text(metadata.get("name"))))
         for number, document in enumerate(documents):
             namespace = text(inside(document.object, "metadata").get("namespace"))
-            verdict = Verdict()
+            verdict = PodVerdict()
             if number not in outside and number not in unchanged:
                 verdict = decide_object(placed[number].object, self.state, rewrite_unknown=self.rewrites_unknown)
             # The webhook's names are reserved for its own templates. The new name contains a hash of the content, too, so

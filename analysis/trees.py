@@ -30,7 +30,7 @@ from cluster.patch import apply_json_patch
 from dra.raw import Object, inside, mapping, members
 from dra.texts import list_first
 from webhook.names import ANNOTATIONS
-from webhook.translate import Verdict, group_kind, name_of, namespace_of, resolve_pointer
+from webhook.translate import PodVerdict, group_kind, name_of, namespace_of, resolve_pointer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -464,7 +464,7 @@ class Trees:
         for folder, folder_operations in operations.items():
             document = self._known[folder].document
             if folder_operations:
-                changed = Verdict(operations=tuple(folder_operations))
+                changed = PodVerdict(operations=tuple(folder_operations))
                 result = Result("", document, changed, apply_json_patch(document.object, changed.operations))
                 try:
                     after[document.file] = _edited(display_path(document.file), self._text(document.file), [result])

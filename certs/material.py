@@ -34,7 +34,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 
 from certs import authority
 from certs.authority import Pair
-from certs.rotation import RotationPhase, Step, View, is_due
+from certs.rotation import RotationPhase, RotationStep, View, is_due
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -129,7 +129,7 @@ def _is_sound(leaf: Pair | None, names: Sequence[str], signer: Pair | None, *, n
 
 def apply(
     material: Material,
-    step: Step,
+    step: RotationStep,
     names: Names,
     *,
     now: dt.datetime,
@@ -138,13 +138,13 @@ def apply(
 ) -> Material:
     """Return the material after one step. `new_signing_key` creates a key of `SIGNING_KEY_BYTES`."""
     match step:
-        case Step.REMAKE:
+        case RotationStep.REMAKE:
             signer = authority.authority(AUTHORITY_NAME, now=now, life=policy.authority_life)
             # Replicas still serve the old CA's leaves for some seconds.
             old = material.authority and material.authority.certificate
             new_material = Material(signer, previous=old, since=now, signing_keys=material.signing_keys)
             return _sign(new_material, names, now, policy)
-        case Step.SIGN:
+        case RotationStep.SIGN:
             # A sound leaf is kept when the other leaf is due: if two replicas start together, and the first replica has written only one
             # leaf so far, the second replica must not replace that leaf.
             current_ca, current = material.authority, material
@@ -158,11 +158,11 @@ def apply(
             if not (is_sound and _is_fresh(allocator_leaf, now, policy)):
                 current = current._replace(allocator=None)
             return _sign(current, names, now, policy)
-        case Step.INTRODUCE:
+        case RotationStep.INTRODUCE:
             next_ca = authority.authority(AUTHORITY_NAME, now=now, life=policy.authority_life)
             signing_keys = material.signing_keys._replace(next=new_signing_key())
             return material._replace(next=next_ca, previous=None, since=now, signing_keys=signing_keys)
-        case Step.SWITCH:
+        case RotationStep.SWITCH:
             signer = _required(material.next)
             old = _required(material.authority).certificate
             signing_keys = material.signing_keys
@@ -170,7 +170,7 @@ def apply(
                 signing_keys = SigningKeys(current=signing_keys.next, previous=signing_keys.current)
             new_material = Material(signer, previous=old, since=now, signing_keys=signing_keys)
             return _sign(new_material, names, now, policy)
-        case Step.RETIRE:
+        case RotationStep.RETIRE:
             return material._replace(previous=None, since=now)
 
 

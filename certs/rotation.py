@@ -59,7 +59,7 @@ class RotationPhase(StrEnum):
     SWITCHED = "switched"
 
 
-class Step(Enum):
+class RotationStep(Enum):
     """One change to the Secret."""
 
     REMAKE = "make a new authority and a leaf"
@@ -89,13 +89,13 @@ class View(NamedTuple):
     bundle_everywhere: bool = False  # every webhook configuration has the whole bundle
 
 
-def step(view: View, *, now: dt.datetime, policy: Policy) -> Step | None:
+def step(view: View, *, now: dt.datetime, policy: Policy) -> RotationStep | None:
     """Return the next step, if one is due."""
     authority = view.authority
     if authority is None or not authority.valid(now):
-        return Step.REMAKE
+        return RotationStep.REMAKE
     if not view.leaves_sound or any(is_due(leaf, now, policy) for leaf in view.leaves):
-        return Step.SIGN
+        return RotationStep.SIGN
     next_step, due = TABLE[view.phase]
     if not due(view, now, policy):
         return None
@@ -119,17 +119,17 @@ def _has_settled(view: View, now: dt.datetime, policy: Policy) -> bool:
 
 
 # phase: (the step that ends it, whether that step is due)
-TABLE: dict[RotationPhase, tuple[Step, Callable[[View, dt.datetime, Policy], bool]]] = {
-    RotationPhase.EMPTY: (Step.REMAKE, lambda *_: True),
-    RotationPhase.STEADY: (Step.INTRODUCE, _has_aged),
-    RotationPhase.INTRODUCED: (Step.SWITCH, _has_settled),
-    RotationPhase.SWITCHED: (Step.RETIRE, _has_settled),
+TABLE: dict[RotationPhase, tuple[RotationStep, Callable[[View, dt.datetime, Policy], bool]]] = {
+    RotationPhase.EMPTY: (RotationStep.REMAKE, lambda *_: True),
+    RotationPhase.STEADY: (RotationStep.INTRODUCE, _has_aged),
+    RotationPhase.INTRODUCED: (RotationStep.SWITCH, _has_settled),
+    RotationPhase.SWITCHED: (RotationStep.RETIRE, _has_settled),
 }
 
 # step: the phase it leads to (SIGN keeps the phase; REMAKE leads to STEADY if there was no CA)
 LEADS_TO = {
-    Step.REMAKE: RotationPhase.SWITCHED,
-    Step.INTRODUCE: RotationPhase.INTRODUCED,
-    Step.SWITCH: RotationPhase.SWITCHED,
-    Step.RETIRE: RotationPhase.STEADY,
+    RotationStep.REMAKE: RotationPhase.SWITCHED,
+    RotationStep.INTRODUCE: RotationPhase.INTRODUCED,
+    RotationStep.SWITCH: RotationPhase.SWITCHED,
+    RotationStep.RETIRE: RotationPhase.STEADY,
 }

@@ -20,7 +20,7 @@ from dashboard.history import Sample
 from dashboard.lines import Line
 from dashboard.move import NamespaceMoved
 from dashboard.prometheus import SPANS
-from dashboard.timeline import Step, steps_of, steps_of_claim
+from dashboard.timeline import TimelineStep, steps_of, steps_of_claim
 from dashboard.waiting import Waiting, pod_story
 from dashboard.whatif import WhatIf
 from dra.finding import Finding
@@ -64,7 +64,7 @@ class PodShown(Shown, frozen=True, kw_only=True):
     """The story of a pod, as in `drawbridge explain pod -o json`, with the times of its events."""
 
     pod: PodStory
-    steps: tuple[Step, ...]
+    steps: tuple[TimelineStep, ...]
     events: Events
 
 
@@ -72,7 +72,7 @@ class ClaimShown(Shown, frozen=True, kw_only=True):
     """The story of a claim."""
 
     claim: LoneClaimStory
-    steps: tuple[Step, ...]
+    steps: tuple[TimelineStep, ...]
     events: Events
 
 

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from serving.http import Refused, Reply
+from serving.http import Reply, StatusError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -48,7 +48,7 @@ class Live:
     async def answer(self, poll: Callable[[], Awaitable[tuple[str, float]]]) -> Reply:
         """Stream the name of each new reading. `poll` returns the name of the last reading, and the seconds until the next call of `poll`."""
         if self._listeners >= MAX_LISTENERS:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, ("Retry-After", "30"))
+            raise StatusError(HTTPStatus.SERVICE_UNAVAILABLE, ("Retry-After", "30"))
         parts = self._versions(poll)
         return Reply(200, await anext(parts), "text/event-stream", parts=parts)
 

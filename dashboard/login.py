@@ -20,7 +20,7 @@ from cluster.errors import ApiError, Unavailable
 from cluster.resources import SUBJECT_ACCESS_REVIEWS
 from rendering.exits import CommandFailed
 from serving.authentication import Account, TokenReviews, TooManyTokens
-from serving.http import Refused
+from serving.http import StatusError
 
 if TYPE_CHECKING:
     import ssl
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ipaddress import IPv4Network, IPv6Network
 
     from cluster.protocol import Cluster
-    from serving.http import Head, Request
+    from serving.http import Head, HttpRequest
 
 logger = logging.getLogger("drawbridge.dashboard")
 LOOK_SECONDS = 10.0  # seconds between two reads of the certificate's files
@@ -89,7 +89,7 @@ class Login:
         self._review_limit = asyncio.Semaphore(_ASKED_AT_ONCE)
         self._permissions: dict[tuple[Account, str, tuple[tuple[str, str], ...]], tuple[bool, float]] = {}
 
-    async def account_of(self, request: Request) -> Account | None:
+    async def account_of(self, request: HttpRequest) -> Account | None:
         """Return the account of a request's token; None without a valid token."""
         return await self.account(request.head.bearer or request.cookie(COOKIE), request.head)
 
@@ -98,7 +98,7 @@ class Login:
         try:
             account = await self._accounts.account_of(token, self._client_of(head))
         except TooManyTokens:
-            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, ("Retry-After", "5")) from None
+            raise StatusError(HTTPStatus.TOO_MANY_REQUESTS, ("Retry-After", "5")) from None
         except ApiError as error:
             raise _unanswered("TokenReview", error) from None
         return account if account.name else None
@@ -162,7 +162,7 @@ class Login:
         return may
 
 
-def _unanswered(review: str, error: ApiError) -> Refused:
+def _unanswered(review: str, error: ApiError) -> StatusError:
     """Log the reason, and return a refusal without the reason, because the client may not be authenticated."""
     logger.warning("%s: %s (the dashboard's account needs the ClusterRole system:auth-delegator)", review, error)
-    return Refused(HTTPStatus.SERVICE_UNAVAILABLE, ("Retry-After", "5"))
+    return StatusError(HTTPStatus.SERVICE_UNAVAILABLE, ("Retry-After", "5"))

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from dashboard.history import Sample
     from dashboard.lines import Line
     from dashboard.picture import DashboardView
-    from dashboard.timeline import Step
+    from dashboard.timeline import TimelineStep
     from dashboard.waiting import Waiting
     from dashboard.whatif import WhatIf, WhatIfQuestion
     from dra.objects import Pod, ResourceClaim
@@ -457,7 +457,7 @@ def claim(view: DashboardView, key: str) -> Html | None:
     )
 
 
-def _timeline(steps: Iterable[Step], view: DashboardView) -> Iterator[Html]:
+def _timeline(steps: Iterable[TimelineStep], view: DashboardView) -> Iterator[Html]:
     now = moment(view.picture.read_at)
     rows = [(el("time", step.at, datetime=step.at), ago(step.at, now), step.description) for step in steps]
     if rows:

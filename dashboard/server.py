@@ -28,7 +28,7 @@ from dashboard.prometheus import SPANS
 from dashboard.waiting import waits_for_node
 from dashboard.whatif import Unanswerable, WhatIfQuestion, what_if
 from rendering.exits import CommandEnded
-from serving.http import Crowded, Limits, Refused, Reply, Route, Site, Turns, html
+from serving.http import Crowded, Limits, Reply, Route, Site, StatusError, Turns, html
 
 if TYPE_CHECKING:
     import ssl
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
     from dashboard.prometheus import Prometheus
     from dashboard.whatif import WhatIf
     from dra.objects import Pod, ResourceClaim
-    from serving.http import Request
+    from serving.http import HttpRequest
 
-    _Handler = Callable[[Request], Awaitable[Reply]]
+    _Handler = Callable[[HttpRequest], Awaitable[Reply]]
     # Answers a request from the part of the view that the request's sender may see.
-    _Shower = Callable[[DashboardView, Request], Awaitable[Reply]]
-    _Writer = Callable[[DashboardView, Request], Html | None]
+    _Shower = Callable[[DashboardView, HttpRequest], Awaitable[Reply]]
+    _Writer = Callable[[DashboardView, HttpRequest], Html | None]
 
 T = TypeVar("T")
 MAX_PARTS = 16  # cached parts of views
@@ -83,7 +83,7 @@ _BEARER: Final = ("WWW-Authenticate", "Bearer")
 _COOKIE_VALUE: Final = re.compile(r"[!#-+\--:<-\[\]-~]+")  # RFC 6265
 
 
-class _NoToken(Refused):
+class _NoTokenError(StatusError):
     """The request has no valid token."""
 
     def __init__(self) -> None:
@@ -231,11 +231,11 @@ class Dashboard:
             await asyncio.shield(self._reading)
         return self._view
 
-    async def _view_for(self, request: Request, *, reasons: bool = False) -> DashboardView | None:
+    async def _view_for(self, request: HttpRequest, *, reasons: bool = False) -> DashboardView | None:
         """Return the part of the current view that the sender of a request may see. Raises Refused without a token."""
         account = None if self._login is None else await self._login.account_of(request)
         if self._login is not None and account is None:
-            raise _NoToken
+            raise _NoTokenError
         view = await self.view()
         if view is None:
             return None
@@ -308,10 +308,10 @@ class Dashboard:
     def _page_handler(self, show: _Shower, *, reasons: bool = False) -> _Handler:
         """Return a handler that answers with the page for the sender, the login form, or the reason why the cluster could not be read."""
 
-        async def answer(request: Request) -> Reply:
+        async def answer(request: HttpRequest) -> Reply:
             try:
                 view = await self._view_for(request, reasons=reasons)
-            except _NoToken:
+            except _NoTokenError:
                 return _ask_for_token()
             if view is not None:
                 return await show(view, request)
@@ -323,14 +323,14 @@ class Dashboard:
     def _json_handler(self, write: _Shower, *, reasons: bool = False) -> _Handler:
         """Return a handler that answers with the JSON of what the sender may see, or with an error."""
 
-        async def answer(request: Request) -> Reply:
+        async def answer(request: HttpRequest) -> Reply:
             view = await self._view_for(request, reasons=reasons)
             return _answer({"error": self._problem}, 503) if view is None else await write(view, request)
 
         return answer
 
     def _page(self, write: _Writer, *, reasons: bool = False, about: str = "") -> _Handler:
-        async def answer(view: DashboardView, request: Request) -> Reply:
+        async def answer(view: DashboardView, request: HttpRequest) -> Reply:
             view = await self._with_events(view, about, request)
             page_ = await asyncio.to_thread(write, view, request)
             if page_ is not None:
@@ -341,7 +341,7 @@ class Dashboard:
 
         return self._page_handler(answer, reasons=reasons)
 
-    async def _with_events(self, view: DashboardView, kind: str, request: Request) -> DashboardView:
+    async def _with_events(self, view: DashboardView, kind: str, request: HttpRequest) -> DashboardView:
         """Add the events of the object that the address names, if the viewer may see the object."""
         key = api.key_of(request.names) if kind else ""
         objects: Mapping[str, Pod | ResourceClaim] = view.reading.pods if kind == "Pod" else view.reading.stock.claims
@@ -363,7 +363,7 @@ class Dashboard:
         return view._replace(events=shown(events, objects[key].metadata.uid))
 
     def _json(self, endpoint: api.DashboardEndpoint) -> _Handler:
-        async def answer(view: DashboardView, request: Request) -> Reply:
+        async def answer(view: DashboardView, request: HttpRequest) -> Reply:
             view = await self._with_events(view, endpoint.about, request)
             answered = await asyncio.to_thread(lambda: api.answer(endpoint, view, request.names))
             return (
@@ -374,7 +374,7 @@ class Dashboard:
 
         return self._json_handler(answer, reasons=endpoint.type is api.WaitingShown)
 
-    async def _what_if(self, view: DashboardView, request: Request) -> Reply:
+    async def _what_if(self, view: DashboardView, request: HttpRequest) -> Reply:
         """Answer the question in a form or in an address. Nothing is created."""
         question, answer, problem = WhatIfQuestion(), None, ""
         try:
@@ -385,7 +385,7 @@ class Dashboard:
         page = await asyncio.to_thread(pages.what_if, view, question, answer, problem)
         return html(page, 400 if problem else 200)
 
-    async def _what_if_json(self, view: DashboardView, request: Request) -> Reply:
+    async def _what_if_json(self, view: DashboardView, request: HttpRequest) -> Reply:
         try:
             answer = await self._answer(view, WhatIfQuestion.parse(request.query))
         except Unanswerable as error:
@@ -399,9 +399,9 @@ class Dashboard:
                 end = time.monotonic() + self._search
                 return await finish_in_thread(what_if, view, question, lambda: time.monotonic() > end)
         except Crowded:
-            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, ("Retry-After", "5")) from None
+            raise StatusError(HTTPStatus.TOO_MANY_REQUESTS, ("Retry-After", "5")) from None
 
-    async def _show_history(self, view: DashboardView, request: Request) -> Reply:
+    async def _show_history(self, view: DashboardView, request: HttpRequest) -> Reply:
         days, lines, problem = await self._days_of_history(view, request)
         if days:
             page = pages.history_of_days(view, days, lines, problem)
@@ -409,14 +409,14 @@ class Dashboard:
             page = pages.history(view, self._history.samples(narrowed=view.narrowed), self._history_begun, SPANS if self._prometheus else ())  # fmt: skip
         return html(page)
 
-    async def _history_json(self, view: DashboardView, request: Request) -> Reply:
+    async def _history_json(self, view: DashboardView, request: HttpRequest) -> Reply:
         days, lines, problem = await self._days_of_history(view, request)
         if problem:
             return _answer({"error": problem}, 502)
         samples = () if days else self._history.samples(narrowed=view.narrowed)
         return _answer(api.HistoryShown(read_at=view.picture.read_at, unread=view.picture.unread, problem=view.problem, samples=samples, lines=tuple(lines)))  # fmt: skip
 
-    async def _days_of_history(self, view: DashboardView, request: Request) -> tuple[int, Sequence[Line], str]:
+    async def _days_of_history(self, view: DashboardView, request: HttpRequest) -> tuple[int, Sequence[Line], str]:
         """Return the days in the address, their lines from Prometheus, and why there are no lines. 0 days means the samples in memory."""
         days_text = request.query.get("days", "")
         days = next((span for span in SPANS if str(span) == days_text), 0)
@@ -427,7 +427,7 @@ class Dashboard:
         except CommandEnded as error:
             return days, (), f"{error.message} ({error.remedy})"
 
-    async def _move(self, view: DashboardView, request: Request) -> Reply:
+    async def _move(self, view: DashboardView, request: HttpRequest) -> Reply:
         """Show the last survey. A survey is made in the background; the page reloads until there is one."""
         del request
         if view.narrowed:
@@ -436,7 +436,7 @@ class Dashboard:
         page = await asyncio.to_thread(pages.move, view, overview, problem, self._survey_made_at)
         return html(page)
 
-    async def _move_json(self, view: DashboardView, request: Request) -> Reply:
+    async def _move_json(self, view: DashboardView, request: HttpRequest) -> Reply:
         del request
         if view.narrowed:
             return _answer({"error": _ALL_NAMESPACES}, 403)
@@ -480,18 +480,18 @@ class Dashboard:
             self._survey_problem = "the survey failed: the log of the dashboard says why"
         self._surveyed_at = time.monotonic()
 
-    async def _log_in(self, request: Request) -> Reply:
+    async def _log_in(self, request: HttpRequest) -> Reply:
         """If the token of the form is valid, store it in a cookie, and send the browser to the first page."""
         if self._login is None:
-            raise Refused(HTTPStatus.NOT_FOUND)
+            raise StatusError(HTTPStatus.NOT_FOUND)
         token = request.fields().get("token", "").strip()
         if not _COOKIE_VALUE.fullmatch(token) or await self._login.account(token, request.head) is None:
             return _ask_for_token("This token is not valid: it is for another cluster, or it has expired.")
         return _to_first_page(token, LASTS)
 
-    async def _events(self, request: Request) -> Reply:
+    async def _events(self, request: HttpRequest) -> Reply:
         if self._login is not None and await self._login.account_of(request) is None:
-            raise _NoToken
+            raise _NoTokenError
 
         async def look() -> tuple[str, float]:
             """Return the name of the last reading, and the seconds until the next call. A cluster that takes long to read is read less often."""
@@ -503,7 +503,7 @@ class Dashboard:
         return await self._live.answer(look)
 
     @staticmethod
-    def _fleet(view: DashboardView, request: Request) -> Html:
+    def _fleet(view: DashboardView, request: HttpRequest) -> Html:
         query = request.query
         by, at = query.get("by"), query.get("at", "0")
         number = int(at) if at.isascii() and at.isdigit() and len(at) < 9 else 0
@@ -523,7 +523,7 @@ async def finish_in_thread(function: Callable[..., T], *arguments: object) -> T:
 def _constant(make: Callable[[], Reply]) -> _Handler:
     """Return a handler that answers each request with the reply of `make`."""
 
-    async def answer(request: Request) -> Reply:
+    async def answer(request: HttpRequest) -> Reply:
         del request
         return make()
 
@@ -536,25 +536,25 @@ def _whole_reading(write: Callable[[DashboardView], Html | None]) -> _Writer:
 
 
 def _page_of_address(
-    write: Callable[[DashboardView, str], Html | None], read_address: Callable[[Request], str]
+    write: Callable[[DashboardView, str], Html | None], read_address: Callable[[HttpRequest], str]
 ) -> _Writer:
     """Return a writer of a page about the object that the address names."""
     return lambda view, request: write(view, read_address(request))
 
 
-def _name(request: Request) -> str:
+def _name(request: HttpRequest) -> str:
     return request.names["name"]
 
 
-def _words(request: Request) -> str:
+def _words(request: HttpRequest) -> str:
     return request.query.get("q", "")[:200].strip()
 
 
-def _key(request: Request) -> str:
+def _key(request: HttpRequest) -> str:
     return api.key_of(request.names)
 
 
-def _device(request: Request) -> str:
+def _device(request: HttpRequest) -> str:
     return api.device_of(request.names)
 
 

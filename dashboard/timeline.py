@@ -28,14 +28,14 @@ _READY: Final = "Ready"
 _STEPS: Final = (86400, "d"), (3600, "h"), (60, "min"), (1, "s")
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class TimelineStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Something that happened to a pod or a claim."""
 
     at: str
     description: str = msgspec.field(name="what")
 
 
-def steps_of(pod: Pod, reading: Reading) -> tuple[Step, ...]:
+def steps_of(pod: Pod, reading: Reading) -> tuple[TimelineStep, ...]:
     """List what happened to a pod, the earliest first; what has no time is left out."""
     events = [(pod.metadata.creation_timestamp, "the pod was created")]
     for key in claim_keys(pod):
@@ -51,13 +51,13 @@ def steps_of(pod: Pod, reading: Reading) -> tuple[Step, ...]:
     return _in_order((*events, (pod.metadata.deletion_timestamp, "its grace period ends")))
 
 
-def steps_of_claim(claim: ResourceClaim) -> tuple[Step, ...]:
+def steps_of_claim(claim: ResourceClaim) -> tuple[TimelineStep, ...]:
     """List what happened to a claim, the earliest first."""
     return _in_order((*_events_of(claim), (claim.metadata.deletion_timestamp, "its deletion was requested")))
 
 
-def _in_order(events: Iterable[tuple[str, str]]) -> tuple[Step, ...]:
-    timed = [(moment(at), Step(at=at, description=description)) for at, description in events]
+def _in_order(events: Iterable[tuple[str, str]]) -> tuple[TimelineStep, ...]:
+    timed = [(moment(at), TimelineStep(at=at, description=description)) for at, description in events]
     known = [(time, step) for time, step in timed if time is not None]
     return tuple(step for _, step in sorted(known, key=lambda entry: entry[0]))
 

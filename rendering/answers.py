@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rendering.report import Report
 
 
-class NotRead(Protocol):
+class UnreadKind(Protocol):
     """A kind that could not be read from a cluster, and the reason."""
 
     @property
@@ -83,7 +83,7 @@ def write(
     document: Callable[[], Mapping[str, Any]],
     *,
     findings: Callable[[], Sequence[ObjectFindings]] = tuple,
-    unread: Sequence[NotRead] | None = None,
+    unread: Sequence[UnreadKind] | None = None,
 ) -> None:
     """Write an answer in a format of `-o`. Only the function that this format needs is called.
 

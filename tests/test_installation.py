@@ -14,7 +14,7 @@ from dra.objects import DeviceCompatibility, DeviceQuota
 from tests.cli.running import run
 from tests.installed_objects import base_objects
 from webhook.names import MODE_LABEL
-from webhook.service import Settings as WebhookSettings
+from webhook.service import WebhookSettings
 
 KUSTOMIZATION_FOLDERS = {
     str(path.parent.relative_to(BASE.parent)): path.parent

@@ -57,7 +57,7 @@ def test_the_allocators_certificate_names_its_reservations_service(monkeypatch):
         async def run(self, *_):
             pass
 
-    monkeypatch.setattr("webhook.service.Service", FakeService)
+    monkeypatch.setattr("webhook.service.WebhookServer", FakeService)
     monkeypatch.setattr(Kubernetes, "connect", lambda **_: Embedded())
     assert run("webhook", "--namespace", "elsewhere").exit_code == 0
     [settings] = all_settings

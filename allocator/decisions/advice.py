@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from allocator import allocate
 from allocator.decisions.pod_claims import find_claims, node_obstacle
-from allocator.one_node import Options
+from allocator.one_node import SearchOptions
 from allocator.pods import refusal
 from allocator.reasons import Kind, distance, nearest_fits
 from dra import step_limits
@@ -36,7 +36,7 @@ def advice(pod: Pod, stock: Stock, hindrances: Sequence[Hindrance]) -> str:
     if not reachable or not claims.open:
         return ""
     budget = Budget(step_limits.ADVICE)
-    options = Options(budget=budget)
+    options = SearchOptions(budget=budget)
     distances: dict[str, tuple[int, int, int, int]] = {}
     for name in reachable:
         distances[name] = distance(allocate(stock, name, claims.open, options=options))

@@ -22,9 +22,9 @@ from msgspec.structs import replace
 
 from allocator import allocate
 from allocator.all_nodes import FleetAnswer, FleetMemo, fleet
-from allocator.answer import Answer, Verdict, as_granted, fail
+from allocator.answer import NodeAnswer, SearchVerdict, as_granted, fail
 from allocator.decisions.pod_claims import find_claims, node_obstacle, plugin_nodes
-from allocator.one_node import Options
+from allocator.one_node import SearchOptions
 from allocator.pods import barriers
 from allocator.reasons import sentence
 from allocator.strategies import STRATEGIES, Chosen, Placement, StrategyCache, choose_devices, split_equal_nodes
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 MAX_EXPLAINED = 4  # kinds of refusing nodes that get a detailed reason; nodes that the pod may use come first
 BY_DEFAULT = Placement()
 MAX_SCORED = 64  # kinds of fitting nodes that a strategy scores; the others score 0
-_HOPEFUL = frozenset({Verdict.FEASIBLE, Verdict.UNDECIDED})
+_HOPEFUL = frozenset({SearchVerdict.FEASIBLE, SearchVerdict.UNDECIDED})
 
 
 class Outlook(StrEnum):
@@ -90,7 +90,7 @@ class Serving(msgspec.Struct, frozen=True):
 
     claims: tuple[ResourceClaim, ...]
     open: tuple[ResourceClaim, ...]
-    answer: Answer
+    answer: NodeAnswer
 
     def allocated_claims(self) -> tuple[ResourceClaim, ...]:
         """Return the open claims with their new allocations."""
@@ -175,7 +175,7 @@ class Decider:
         idle = self._search_fleet(stock, open_, idle=True)
         hindrances = _hindrances(answers, idle, candidates, (obstacles, barred))
         outlook = Outlook.FULL
-        if Verdict.UNDECIDED in _verdicts(answers, candidates):
+        if SearchVerdict.UNDECIDED in _verdicts(answers, candidates):
             outlook = Outlook.UNDECIDED
         elif not may_fit_later and _HOPEFUL.isdisjoint(_verdicts(idle, candidates)):
             outlook = Outlook.NEVER
@@ -194,7 +194,13 @@ class Decider:
         return not _HOPEFUL.isdisjoint(_verdicts(answers, candidates))
 
     def serve(
-        self, pod: Pod, node: str, stock: Stock, placement: Placement = BY_DEFAULT, *, uncached: Options | None = None
+        self,
+        pod: Pod,
+        node: str,
+        stock: Stock,
+        placement: Placement = BY_DEFAULT,
+        *,
+        uncached: SearchOptions | None = None,
     ) -> Serving | str:
         """Return the allocations that a pod gets on one node, or a message why it gets none now.
 
@@ -210,7 +216,7 @@ class Decider:
         if why := node_obstacle(pod_claims, node_object):
             return why
         if not pod_claims.open:
-            return Serving(pod_claims.claims, (), Answer(Verdict.FEASIBLE))
+            return Serving(pod_claims.claims, (), NodeAnswer(SearchVerdict.FEASIBLE))
         if uncached is None:
             answer = self._choose_on(node, stock, pod_claims.open, placement, self._budget()).answer
         else:
@@ -223,9 +229,9 @@ class Decider:
 
     # ---- one node
 
-    def options(self) -> Options:
+    def options(self) -> SearchOptions:
         """Return the options of one question, with a budget that ends when `is_abandoned` returns True."""
-        return Options(budget=self._budget())
+        return SearchOptions(budget=self._budget())
 
     def _budget(self) -> Budget:
         return Budget(step_limits.QUESTION, self.is_abandoned, max_call_steps=step_limits.WHOLE_CALL)
@@ -246,11 +252,11 @@ class Decider:
         except NodeSelectorError as error:
             return Chosen(fail(error))
         except OutOfBudget as reason:
-            return Chosen(Answer(Verdict.UNDECIDED, error=str(reason)))
-        options = Options(budget=budget)
+            return Chosen(NodeAnswer(SearchVerdict.UNDECIDED, error=str(reason)))
+        options = SearchOptions(budget=budget)
         weighted_sum = 0.0
         weights = 0
-        answers: list[Answer] = []
+        answers: list[NodeAnswer] = []
         for part in placement.parts:
             chosen = choose_devices(
                 stock, node, claims, strategy=part.strategy, options=options, cache=self._strategy_cache, pools=pools
@@ -323,7 +329,7 @@ def _hindrances(
     refusing: list[tuple[bool, list[str]]] = []
     for nodes in answers.equal_nodes():
         candidate_group = [name for name in nodes if name in candidate_names]
-        if candidate_group and answers.verdict(candidate_group[0]) is not Verdict.FEASIBLE:
+        if candidate_group and answers.verdict(candidate_group[0]) is not SearchVerdict.FEASIBLE:
             is_hopeless = idle.verdict(candidate_group[0]) not in _HOPEFUL
             refusing.append((is_hopeless, candidate_group))
     refusing.sort(key=lambda kind: (kind[0], -len(kind[1])))
@@ -333,7 +339,7 @@ def _hindrances(
         first = nodes[0]
         verdict = answers.verdict(first)
         message = _verdict_message(verdict)
-        if rank < MAX_EXPLAINED and verdict is not Verdict.UNDECIDED:
+        if rank < MAX_EXPLAINED and verdict is not SearchVerdict.UNDECIDED:
             message = _cannot_serve(answers[first])
         refusals |= dict.fromkeys(nodes, message)
         hopeless.setdefault(message, is_hopeless)
@@ -346,17 +352,17 @@ def _hindrances(
     return (*by_claims, *other_hindrances)
 
 
-def _verdicts(answers: FleetAnswer, nodes: Iterable[str]) -> set[Verdict]:
+def _verdicts(answers: FleetAnswer, nodes: Iterable[str]) -> set[SearchVerdict]:
     return {answers.verdict(name) for name in nodes}
 
 
-def _verdict_message(verdict: Verdict) -> str:
-    if verdict is Verdict.UNDECIDED:
+def _verdict_message(verdict: SearchVerdict) -> str:
+    if verdict is SearchVerdict.UNDECIDED:
         return "node(s) were not checked in time"
     return "node(s) cannot serve the claims"
 
 
-def _cannot_serve(answer: Answer) -> str:
+def _cannot_serve(answer: NodeAnswer) -> str:
     """Return a reason in kube-scheduler's form: it begins with "node(s)", because the number of nodes precedes it."""
     names_request = not answer.error and any(reason.request for reason in answer.reasons[:1])
     return f"node(s) cannot serve {'' if names_request else 'the claims: '}{sentence(answer)}"

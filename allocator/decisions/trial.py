@@ -11,9 +11,9 @@ import msgspec
 
 from allocator import allocate
 from allocator.all_nodes import fleet
-from allocator.answer import Reason, Verdict, with_allocation
+from allocator.answer import Reason, SearchVerdict, with_allocation
 from allocator.decisions.pod_claims import find_claims
-from allocator.one_node import DEFAULTS, Options
+from allocator.one_node import DEFAULTS, SearchOptions
 from dra import step_limits
 from dra.budget import Budget
 
@@ -30,7 +30,7 @@ MAX_GROUPS = 32  # that get detailed reasons
 class NodeGroup(msgspec.Struct, frozen=True):
     """Nodes with the same answer. For a refusal, `stages` has the number of devices that each check rejected."""
 
-    verdict: Verdict
+    verdict: SearchVerdict
     nodes: tuple[str, ...]
     stages: tuple[Reason, ...] = ()
     error: str = ""
@@ -42,7 +42,7 @@ def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] 
 
     Feasible groups come before the others, and larger groups before smaller ones.
     """
-    options = Options(budget=Budget(step_limits.TRIAL))
+    options = SearchOptions(budget=Budget(step_limits.TRIAL))
     answers = fleet(stock, claims, options=options)
     candidate_nodes = set(answers if nodes is None else nodes)
     fitting: list[_Names] = []
@@ -51,7 +51,7 @@ def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] 
         group = tuple(name for name in names if name in candidate_nodes)
         if not group:
             continue
-        fits = answers.verdict(group[0]) is Verdict.FEASIBLE
+        fits = answers.verdict(group[0]) is SearchVerdict.FEASIBLE
         (fitting if fits else refusing).append(group)
     fitting.sort(key=len, reverse=True)
     refusing.sort(key=len, reverse=True)
@@ -75,7 +75,7 @@ def reaches_shared_pool(stock: Stock, node: str) -> bool:
     return any(not page.node_name for page in pages)
 
 
-def with_pods(stock: Stock, node: str, pods: Sequence[Pod], options: Options = DEFAULTS) -> Stock:
+def with_pods(stock: Stock, node: str, pods: Sequence[Pod], options: SearchOptions = DEFAULTS) -> Stock:
     """Return the stock as it would be after the claims of these pods were allocated on a node. A pod that does not fit gets nothing."""
     for pod in pods:
         open_claims = find_claims(pod, stock).on_node(stock.nodes[node]).open if node in stock.nodes else ()

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from allocator.problem.attributes import AttributesRead
-    from allocator.problem.candidates import Candidate, DeviceJudge, Judgement
+    from allocator.problem.candidates import DeviceCandidate, DeviceJudge, DeviceJudgement
     from allocator.problem.question import Question
     from allocator.problem.unit import UnitMember
     from dra.budget import Budget
     from dra.policy import Rules
 
-    _Judged = tuple[Judgement, ...]  # per leaf
+    _Judged = tuple[DeviceJudgement, ...]  # per leaf
     _Unfit = tuple[tuple[int, ...], ...]  # per leaf, the members of a unit
 
 Sibling = tuple[int, int, int]  # member, its own fields, where they start
@@ -79,7 +79,7 @@ class CompileCache:
             self._names = self._reads.names
         return self._reads
 
-    def kinds(self, judge: DeviceJudge, candidates: Sequence[Candidate]) -> list[int]:
+    def kinds(self, judge: DeviceJudge, candidates: Sequence[DeviceCandidate]) -> list[int]:
         """Return the kind of each device. The first device of each kind is judged for every leaf.
 
         Devices of one kind may consume different counters, because counters belong to units.
@@ -97,7 +97,7 @@ class CompileCache:
                 key = candidate.body.plain, page.pool[0], rows[candidate.at], needs_node_feature, node, identity
                 kind = self._kinds.get(key)
                 if kind is None:
-                    by_sign: dict[object, Judgement] = {}
+                    by_sign: dict[object, DeviceJudgement] = {}
                     for leaf, sign in zip(self.question.leaves, self._signs, strict=True):
                         if sign not in by_sign:
                             by_sign[sign] = judge.ask(leaf, candidate)
@@ -109,7 +109,7 @@ class CompileCache:
                 kinds.append(kind)
         return kinds
 
-    def _identity(self, candidate: Candidate) -> object:
+    def _identity(self, candidate: DeviceCandidate) -> object:
         """Return a unique key for a device with a constrained value that never equals another; None for other devices."""
         reading = self.question.reading
         driver = candidate.pool.id[0]

@@ -31,7 +31,7 @@ _JUDGED = 10  # steps for judging a device, not counting the selectors
 NODE_FEATURE = "DRAOptionalNodeOperations"  # a node must declare this feature to use devices with skipNodeOperations
 
 
-class Candidate(msgspec.Struct, frozen=True, eq=False, gc=False):
+class DeviceCandidate(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One device of a node; the candidates of a node are a list in in-tree order."""
 
     pool: Pool
@@ -53,17 +53,17 @@ class Candidate(msgspec.Struct, frozen=True, eq=False, gc=False):
         return "/".join(self.id)
 
 
-def candidates_of(pools: Iterable[Pool]) -> list[Candidate]:
+def candidates_of(pools: Iterable[Pool]) -> list[DeviceCandidate]:
     """List the devices that a node can use, in in-tree order."""
     return [
-        Candidate(pool, page, at, device, page.bodies[at], page.bodies[at].multi)
+        DeviceCandidate(pool, page, at, device, page.bodies[at], page.bodies[at].multi)
         for pool in pools
         for page in pool.accessible
         for at, device in enumerate(page.devices)
     ]
 
 
-class Refused(msgspec.Struct, frozen=True):
+class RejectedDevice(msgspec.Struct, frozen=True):
     stage: Stage
     text: str = ""
 
@@ -88,7 +88,7 @@ class Offer(msgspec.Struct, frozen=True):
     ]  # for each capacity: its name, the amount taken, the declared amount (nano-units)
     # A refusal that the in-tree allocator finds only after it has checked whether the device is in use. The order matters only for
     # allocationMode All.
-    barred: Refused | None = None
+    barred: RejectedDevice | None = None
     values: tuple[Values, ...] = ()  # by covering constraint, up to `missing` or `failing`
     # The number of the covering constraint whose attribute is missing (`missing`) or cannot be derived (`failing`); -1 if there is none.
     missing: int = -1
@@ -96,7 +96,7 @@ class Offer(msgspec.Struct, frozen=True):
     failure: Fault | None = None
 
 
-Judgement = Refused | Fault | Offer
+DeviceJudgement = RejectedDevice | Fault | Offer
 
 
 class DeviceJudge:
@@ -110,16 +110,16 @@ class DeviceJudge:
         self.environment = cel.STORED if reading.since(36) else cel.EARLY
         declared = NODE_FEATURE in node.status.declared_features
         self.allows_skipping = not reading.operations or (declared and reading.enabled(gates.OPTIONAL_OPERATIONS))
-        self._candidate: Candidate | None = None
+        self._candidate: DeviceCandidate | None = None
         self._view: cel.DeviceView | None = None
         self._selected: dict[str, bool] = {}
         self._selectors: dict[str, cel.Selector] = {}
 
-    def ask(self, leaf: Leaf, candidate: Candidate) -> Judgement:
+    def ask(self, leaf: Leaf, candidate: DeviceCandidate) -> DeviceJudgement:
         self.budget.charge(_JUDGED)
         device = candidate.device
         if candidate.body.missing_gate == gates.BINDING:
-            return Refused(Stage.GATE, f"has binding conditions, but the feature gate {gates.BINDING} is off")
+            return RejectedDevice(Stage.GATE, f"has binding conditions, but the feature gate {gates.BINDING} is off")
         for check in leaf.ask.checks:
             try:
                 view = self._view_of(candidate)
@@ -134,18 +134,18 @@ class DeviceJudge:
                 return _fault(leaf.selector_label(check), candidate, error)
             if not selected:
                 stage = Stage.CLASS if check.of_class else Stage.SELECTOR
-                return Refused(stage, f"{leaf.selector_label(check)}: {check.expression}")
+                return RejectedDevice(stage, f"{leaf.selector_label(check)}: {check.expression}")
         try:
             if candidate.page.slice.spec.per_device_node_selection and not reaches(device, self.node):
-                return Refused(Stage.NODE)
+                return RejectedDevice(Stage.NODE)
             amounts = self.reading.charges(leaf.ask.capacity, device)
         except (CapacityError, NodeSelectorError) as error:
             return Fault(leaf.where, f"on device {candidate}: {error}")
         if amounts is None:
-            return Refused(Stage.CAPACITY, "does not offer what is requested")
+            return RejectedDevice(Stage.CAPACITY, "does not offer what is requested")
         taken = tuple((name, amount.nano, device.capacity[name].value.nano) for name, amount in amounts.items())
         if any(amount > declared for _, amount, declared in taken):
-            return Refused(Stage.CAPACITY, "is too small")
+            return RejectedDevice(Stage.CAPACITY, "is too small")
         barred = self._obstacle(leaf, candidate)
         values: list[Values] = []
         for number, at in enumerate(leaf.constraints):
@@ -170,27 +170,29 @@ class DeviceJudge:
             values.append(constrained)
         return Offer(taken, barred, tuple(values))
 
-    def _view_of(self, candidate: Candidate) -> cel.DeviceView:
+    def _view_of(self, candidate: DeviceCandidate) -> cel.DeviceView:
         """Return the view of a device for expressions. The results of selectors are kept until another device is judged."""
         if self._candidate is not candidate or self._view is None:
             self._candidate, self._selected = candidate, {}
             self._view = cel.view_of(candidate.pool.id[0], candidate.device)
         return self._view
 
-    def _obstacle(self, leaf: Leaf, candidate: Candidate) -> Refused | None:
+    def _obstacle(self, leaf: Leaf, candidate: DeviceCandidate) -> RejectedDevice | None:
         if candidate.page.slice.spec.skip_node_operations and not self.allows_skipping:
             if not self.reading.enabled(gates.OPTIONAL_OPERATIONS):
-                return Refused(Stage.GATE, f"needs the feature gate {gates.OPTIONAL_OPERATIONS}, which is off")
-            return Refused(Stage.NODE, f"needs the node feature {NODE_FEATURE}")
+                return RejectedDevice(Stage.GATE, f"needs the feature gate {gates.OPTIONAL_OPERATIONS}, which is off")
+            return RejectedDevice(Stage.NODE, f"needs the node feature {NODE_FEATURE}")
         if candidate.body.missing_gate:
-            return Refused(Stage.GATE, f"consumes counters, but the feature gate {candidate.body.missing_gate} is off")
+            return RejectedDevice(
+                Stage.GATE, f"consumes counters, but the feature gate {candidate.body.missing_gate} is off"
+            )
         for taint in candidate.device.taints:
             if blocks(taint, leaf.tolerations):
-                return Refused(Stage.TAINT, f"{taint.key}={taint.value}:{taint.effect}")
+                return RejectedDevice(Stage.TAINT, f"{taint.key}={taint.value}:{taint.effect}")
         return None
 
 
-def _fault(where: str, candidate: Candidate, error: SelectorError) -> Fault:
+def _fault(where: str, candidate: DeviceCandidate, error: SelectorError) -> Fault:
     cause = Cause.MISSING_KEY if isinstance(error, NoSuchKey) else None
     return Fault(where, f"on device {candidate}: {error}", cause)
 

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from allocator.problem.cache import CompileCache
-    from allocator.problem.candidates import Candidate
+    from allocator.problem.candidates import DeviceCandidate
     from allocator.problem.question import Question
     from dra.budget import Budget
     from dra.objects import Node
     from dra.stock import Pool, PoolId, PoolUse
 
-    Arrange = Callable[[list[Candidate]], list[Candidate]]
+    Arrange = Callable[[list[DeviceCandidate]], list[DeviceCandidate]]
 
 # Steps (of a microsecond) for listing a device, and for finding its kind.
 _LISTED, _RECOGNISED = 1, 3

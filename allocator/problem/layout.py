@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from allocator.packing import BitFields
     from allocator.problem.cache import CompileCache
-    from allocator.problem.candidates import Candidate
+    from allocator.problem.candidates import DeviceCandidate
     from allocator.problem.occupancy import Lineup, Occupancy, PoolState
     from allocator.problem.problem import SharedFields
     from allocator.problem.unit import Takes, UnitPattern
@@ -121,7 +121,9 @@ def _exchangeable(lineup: Lineup, place: int) -> int:
     return -1 - place if place in lineup.ordered else lineup.kinds[place]
 
 
-def group_tied(places: Sequence[Candidate], wanted: list[int], states: dict[PoolId, PoolState]) -> list[list[int]]:
+def group_tied(
+    places: Sequence[DeviceCandidate], wanted: list[int], states: dict[PoolId, PoolState]
+) -> list[list[int]]:
     """Group the wanted places that share a counter set or a rule, in place order."""
     sets = Disjoint()
     first_consumers: dict[object, int] = {}  # counter set → the first place that consumes it
@@ -146,7 +148,7 @@ def group_tied(places: Sequence[Candidate], wanted: list[int], states: dict[Pool
 
 def unit_members(
     group: list[int],
-    places: Sequence[Candidate],
+    places: Sequence[DeviceCandidate],
     takes: Callable[[int], Takes],
     states: Mapping[PoolId, PoolState],
 ) -> tuple[tuple[UnitMember, ...], list[SetId]]:
@@ -173,7 +175,7 @@ def unit_members(
 
 
 def _member(
-    candidate: Candidate, takes: Takes, state: PoolState, consumption: Consumption, incompatible: tuple[int, ...]
+    candidate: DeviceCandidate, takes: Takes, state: PoolState, consumption: Consumption, incompatible: tuple[int, ...]
 ) -> UnitMember:
     """Describe a device. A negative consumption, which no claim should have, is added to the declared value."""
     used = state.use.used.get(candidate.name)
@@ -187,7 +189,7 @@ def initial_state(
     pattern: UnitPattern,
     sets: list[SetId],
     group: list[int],
-    places: Sequence[Candidate],
+    places: Sequence[DeviceCandidate],
     states: Mapping[PoolId, PoolState],
 ) -> tuple[int, int]:
     """Compute a unit's initial state from the devices in use."""
@@ -214,7 +216,7 @@ def initial_state(
     return left, common
 
 
-def held_share(pattern: UnitPattern, at: int, candidate: Candidate, use: PoolUse) -> int:
+def held_share(pattern: UnitPattern, at: int, candidate: DeviceCandidate, use: PoolUse) -> int:
     """Compute what claims use of the fields of one member."""
     name = candidate.device.name
     if not candidate.multi:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.problem.candidates import Candidate
+from allocator.problem.candidates import DeviceCandidate
 from dra.policy import DeviceId, GroupState, admits, conflicting, conflicting_elsewhere, group_states, own_state
 from dra.stock import Counters, Pool, PoolId, PoolUse, available, overdrawn
 
@@ -31,7 +31,7 @@ class PoolState(msgspec.Struct, frozen=True, eq=False):
     across: dict[str, frozenset[DeviceId]]  # device → devices of other pools that must not be in use together with it
     away: dict[str, tuple[DeviceId, ...]]  # like `across`, but only the devices that are in use now
     goes_with_all: Callable[
-        [Candidate], bool
+        [DeviceCandidate], bool
     ]  # whether the device, if it declares no groups, is compatible with all others
 
     @property
@@ -39,11 +39,11 @@ class PoolState(msgspec.Struct, frozen=True, eq=False):
         """Whether no device in use affects a candidate."""
         return not (self.use.dedicated or self.use.shared or self.overdrawn or self.away)
 
-    def is_shared(self, candidate: Candidate) -> bool:
+    def is_shared(self, candidate: DeviceCandidate) -> bool:
         """Whether a share of the device is in use. Further shares then consume no counters."""
         return candidate.multi and candidate.device.name in self.use.shared
 
-    def blocks(self, candidate: Candidate) -> bool:
+    def blocks(self, candidate: DeviceCandidate) -> bool:
         """Whether counters, groups or rules exclude the device in every solution."""
         name = candidate.device.name
         if candidate.multi and name in self.use.shared:
@@ -70,7 +70,7 @@ class Vicinity(msgspec.Struct, frozen=True, eq=False):
 
 
 def pool_state(
-    pool: Pool, vicinity: Vicinity, rules: Rules, candidates: Iterable[Candidate], budget: Budget
+    pool: Pool, vicinity: Vicinity, rules: Rules, candidates: Iterable[DeviceCandidate], budget: Budget
 ) -> PoolState:
     budget.charge(sum(len(page.devices) for page in pool.pages()) // 2)
     use = vicinity.use(pool.id)
@@ -93,7 +93,7 @@ def pool_state(
     )
 
 
-def incompatible_devices(candidate: Candidate, state: PoolState) -> Iterable[DeviceId]:
+def incompatible_devices(candidate: DeviceCandidate, state: PoolState) -> Iterable[DeviceId]:
     """Yield the devices of this and other pools that must not be in use together with a device."""
     pool = candidate.pool.id
     for other in state.conflicts.get(candidate.name, ()):
@@ -104,7 +104,7 @@ def incompatible_devices(candidate: Candidate, state: PoolState) -> Iterable[Dev
 class Lineup(msgspec.Struct, frozen=True, eq=False):
     """The devices of a node in the order in which they are tried; a place is a position in this list."""
 
-    candidates: list[Candidate]
+    candidates: list[DeviceCandidate]
     kinds: list[int]  # by place
     by_kind: dict[int, list[int]]  # kind → places
     # The places whose order matters. With allocationMode All and constraints, the order decides whether the search ends with an error.

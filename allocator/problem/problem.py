@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.problem.candidates import Candidate, Judgement, Offer
+from allocator.problem.candidates import DeviceCandidate, DeviceJudgement, Offer
 from allocator.problem.question import Question
 from allocator.problem.unit import Pair, UnitPattern
 
@@ -78,13 +78,13 @@ class SharedFields(msgspec.Struct, eq=False):
 
 class SearchInput(msgspec.Struct, eq=False):
     question: Question
-    places: list[Candidate]
+    places: list[DeviceCandidate]
     units: list[PlacedUnit]
     unit_of: list[tuple[int, int]]  # place → unit, member; (-1, -1) for places that no leaf may take
     leaves: list[LeafDemand]
     shared: SharedFields
     kinds: list[int]
-    judged: list[tuple[Judgement, ...]]
+    judged: list[tuple[DeviceJudgement, ...]]
     left: int
     common: int
     guards: int

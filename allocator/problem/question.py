@@ -70,7 +70,7 @@ class Leaf(msgspec.Struct, frozen=True, eq=False):
         return f"{owner}, selector #{check.number}"
 
 
-class Request(msgspec.Struct, frozen=True, eq=False):
+class CompiledRequest(msgspec.Struct, frozen=True, eq=False):
     claim: int
     name: str
     leaves: tuple[Leaf, ...]
@@ -81,7 +81,7 @@ class Question(msgspec.Struct, frozen=True, eq=False):
     """The requests of claims, independent of a stock."""
 
     claims: tuple[ResourceClaim, ...]
-    requests: tuple[Request, ...]
+    requests: tuple[CompiledRequest, ...]
     leaves: tuple[Leaf, ...]
     asks: tuple[Ask, ...]
     constraints: tuple[Constraint, ...]
@@ -97,7 +97,7 @@ class _QuestionReader:
     def __init__(self, classes: Mapping[str, DeviceClass], reading: SliceReading) -> None:
         self.classes = classes
         self.reading = reading
-        self.requests: list[Request] = []
+        self.requests: list[CompiledRequest] = []
         self.leaves: list[Leaf] = []
         self.asks: dict[object, Ask] = {}
         self.constraints: list[Constraint] = []
@@ -189,7 +189,7 @@ class _QuestionReader:
             )
             self.leaves.append(leaf)
             leaves.append(leaf)
-        self.requests.append(Request(claim, request.name, tuple(leaves), bool(request.first_available)))
+        self.requests.append(CompiledRequest(claim, request.name, tuple(leaves), bool(request.first_available)))
 
     def _ask(self, body: ExactDeviceRequest | DeviceSubRequest, class_: DeviceClass) -> Ask:
         """Return the existing equal ask, or add a new one."""

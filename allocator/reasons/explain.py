@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.answer import Answer, Cause, Reason, Stage, Verdict
+from allocator.answer import Cause, NodeAnswer, Reason, SearchVerdict, Stage
 from dra.texts import list_first
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ _REMEDIES = {
     Cause.TOO_MANY_DEVICES: "ask for fewer devices in one claim, or split it into several",
 }
 
-_NEARNESS = (Verdict.FEASIBLE, Verdict.UNDECIDED, Verdict.INFEASIBLE, Verdict.ERROR)
+_NEARNESS = (SearchVerdict.FEASIBLE, SearchVerdict.UNDECIDED, SearchVerdict.INFEASIBLE, SearchVerdict.ERROR)
 VALUES = 12  # the maximum of an attribute's values in a list
 _OBVIOUS = frozenset((Stage.CLASS, Stage.SELECTOR))
 
@@ -64,10 +64,10 @@ class EqualAnswers(msgspec.Struct, frozen=True):
     """Nodes with equal answers; `answer` is the answer of the first node."""
 
     nodes: tuple[str, ...]
-    answer: Answer
+    answer: NodeAnswer
 
 
-def equal_answers(answers: Mapping[str, Answer]) -> list[EqualAnswers]:
+def equal_answers(answers: Mapping[str, NodeAnswer]) -> list[EqualAnswers]:
     """Return the nodes grouped by equal answers: feasible nodes first, then refusals, nearest to a fit first."""
     groups: dict[object, list[str]] = {}
     for node, answer in answers.items():
@@ -83,7 +83,7 @@ def equal_answers(answers: Mapping[str, Answer]) -> list[EqualAnswers]:
     return result
 
 
-def distance(answer: Answer) -> tuple[int, int, int, int]:
+def distance(answer: NodeAnswer) -> tuple[int, int, int, int]:
     """Return a sort key for how near an answer is to a fit.
 
     It compares the verdict, the number of failed requests, and the stage and number of the devices that were rejected last.
@@ -98,7 +98,7 @@ def distance(answer: Answer) -> tuple[int, int, int, int]:
     )
 
 
-def lines(answer: Answer) -> Iterator[str]:
+def lines(answer: NodeAnswer) -> Iterator[str]:
     """Yield the lines that explain a refusal: for each request, the number of devices that each stage rejected, with examples."""
     if answer.error:
         yield f"error: {answer.error}"
@@ -129,7 +129,7 @@ def loss(reason: Reason) -> str:
     return f"{count}{_WORDS[reason.stage][0]}" + (f": {text}" if text else "")
 
 
-def sentence(answer: Answer) -> str:
+def sentence(answer: NodeAnswer) -> str:
     """Return one sentence about why the devices of each request do not fit, for admission messages and pod conditions.
 
     Devices rejected by class or selector are not mentioned if another stage also rejected some. Equal texts are given once.
@@ -145,7 +145,7 @@ def sentence(answer: Answer) -> str:
         text = ", ".join(loss_texts)
         requests.append(f"request {request}: {text}" if request else text)
     default_text = (
-        "no devices serve all requests at once" if answer.verdict is Verdict.INFEASIBLE else str(answer.verdict)
+        "no devices serve all requests at once" if answer.verdict is SearchVerdict.INFEASIBLE else str(answer.verdict)
     )
     return "; ".join(dict.fromkeys(requests)) or default_text
 
@@ -164,7 +164,7 @@ def listed(name: str, values: Sequence[str]) -> str:
     return f"published values of {name}: {list_first(values, VALUES)}"
 
 
-def summary(answers: Mapping[str, Answer]) -> str:
+def summary(answers: Mapping[str, NodeAnswer]) -> str:
     """Return one line about why the nodes cannot serve claims, in kube-scheduler's form."""
     fits = sum(answer.feasible for answer in answers.values())
     if fits:
@@ -172,15 +172,15 @@ def summary(answers: Mapping[str, Answer]) -> str:
     return f"0 of {len(answers)} nodes can serve this: {tally(answers)}"
 
 
-def tally(answers: Mapping[str, Answer]) -> str:
+def tally(answers: Mapping[str, NodeAnswer]) -> str:
     """Return text with the number of nodes for each reason, the most frequent reason first."""
     counts: dict[str, int] = {}
     for answer in answers.values():
         last_losses = _last_losses(answer.reasons)
         text = _WORDS[last_losses[-1].stage][1] if last_losses else "node(s) had no suitable devices"
-        if answer.verdict is Verdict.ERROR:
+        if answer.verdict is SearchVerdict.ERROR:
             text = f"node(s) had an error: {answer.error}"
-        elif answer.verdict is Verdict.UNDECIDED:
+        elif answer.verdict is SearchVerdict.UNDECIDED:
             text = "node(s) were not decided within the step limit"
         counts[text] = counts.get(text, 0) + 1
     most_frequent = sorted(counts, key=lambda text: (-counts[text], text))

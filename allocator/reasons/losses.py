@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator.answer import Answer, Reason, Stage, Verdict, with_allocation
+from allocator.answer import NodeAnswer, Reason, SearchVerdict, Stage, with_allocation
 from allocator.problem import (
-    Candidate,
     CompileCache,
+    DeviceCandidate,
     DeviceJudge,
+    DeviceJudgement,
     Fault,
-    Judgement,
     Leaf,
     Offer,
     PoolState,
     Question,
-    Refused,
+    RejectedDevice,
     Values,
     Vicinity,
     candidates_of,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from dra.policy import DeviceId
     from dra.stock import Page, Pool, PoolId, Stock
 
-    Serve = Callable[[Stock, Sequence[ResourceClaim]], Answer]
+    Serve = Callable[[Stock, Sequence[ResourceClaim]], NodeAnswer]
 
 EXAMPLES = 3
 FEW = 4  # below this number of devices, attribute values are listed even if each device has another value
@@ -80,7 +80,7 @@ def losses(
     for claim in claims:
         answer = serve(stock_so_far, [claim])
         _require_decision(answer)
-        if answer.verdict is Verdict.ERROR:
+        if answer.verdict is SearchVerdict.ERROR:
             return (Reason(Stage.SEARCH, claim.metadata.key, text=answer.error or ""),)
         if not answer.feasible:
             return tuple(_of_claim(stock_so_far, node, claim, claim_names, serve=serve, budget=budget))
@@ -88,9 +88,9 @@ def losses(
     return (Reason(Stage.SEARCH, text="each claim fits after the others, but not all of them at once"),)
 
 
-def _require_decision(answer: Answer) -> None:
+def _require_decision(answer: NodeAnswer) -> None:
     """Raise OutOfBudget for an undecided answer, because it does not explain the refusal."""
-    if answer.verdict is Verdict.UNDECIDED:
+    if answer.verdict is SearchVerdict.UNDECIDED:
         raise OutOfBudget(answer.error or str(answer.verdict))
 
 
@@ -108,7 +108,7 @@ def _of_claim(
     stock_so_far = stock
     fitting_count = 0
     failing_count = len(claim.spec.devices.requests)
-    refusal = Answer(Verdict.INFEASIBLE)
+    refusal = NodeAnswer(SearchVerdict.INFEASIBLE)
     while failing_count - fitting_count > 1:
         number = (fitting_count + failing_count) // 2
         partial_claim = _first_requests(claim, number)
@@ -122,7 +122,7 @@ def _of_claim(
         else:
             failing_count = number
             refusal = answer
-    if refusal.verdict is Verdict.INFEASIBLE:
+    if refusal.verdict is SearchVerdict.INFEASIBLE:
         partial_claim = _first_requests(claim, failing_count)
         yield from _RefusedRequest(
             stock_so_far, node, partial_claim, earlier_results, claim_names, budget=budget
@@ -291,17 +291,17 @@ class _RefusedRequest:
 
     # ---- one device
 
-    def _judge(self, leaf: Leaf, candidate: Candidate) -> Judgement:
+    def _judge(self, leaf: Leaf, candidate: DeviceCandidate) -> DeviceJudgement:
         """Judge a device independently of which devices are in use. Equal devices are judged once."""
         [kind] = self.cache.kinds(self.judge, [candidate])
         return self.cache.judged[kind][leaf.index]
 
-    def _loss(self, leaf: Leaf, candidate: Candidate) -> _Loss | None:
+    def _loss(self, leaf: Leaf, candidate: DeviceCandidate) -> _Loss | None:
         """Return why a leaf (a request or alternative) cannot have a device; None if it could have this device by itself."""
         judged = self._judge(leaf, candidate)
         if isinstance(judged, Fault):
             return _Loss(Stage.SELECTOR, f"{judged.where}: {judged.problem}")
-        if isinstance(judged, Refused):
+        if isinstance(judged, RejectedDevice):
             if judged.stage is Stage.CAPACITY:
                 return _Loss(Stage.CAPACITY, _too_small(leaf, candidate))
             return _Loss(judged.stage, judged.text or f"not for node {self.node.metadata.name}")
@@ -340,7 +340,7 @@ class _RefusedRequest:
                 )
         return None
 
-    def _hardware(self, candidate: Candidate) -> _Loss | None:
+    def _hardware(self, candidate: DeviceCandidate) -> _Loss | None:
         """Check compatibility groups, compatibility rules and counters."""
         state = self.states[candidate.pool.id]
         if state.is_shared(candidate):
@@ -396,7 +396,7 @@ class _RefusedRequest:
         return list_first(holders, 2)
 
 
-def _too_small(leaf: Leaf, candidate: Candidate) -> str:
+def _too_small(leaf: Leaf, candidate: DeviceCandidate) -> str:
     for name, requested in leaf.ask.capacity.items():
         capacity = candidate.device.capacity.get(name)
         if capacity is None:

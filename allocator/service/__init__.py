@@ -10,18 +10,18 @@ from serving.lazy import lazily
 if TYPE_CHECKING:
     from allocator.service.commits import write
     from allocator.service.ports import Listening
-    from allocator.service.process import Service
+    from allocator.service.process import AllocatorServer
     from allocator.service.read_only.allocator import ReadOnlyAllocator
-    from allocator.service.settings import Settings
-    from allocator.service.standalone.scheduler import WITHOUT_CLAIMS, Scheduler
+    from allocator.service.settings import AllocatorSettings
+    from allocator.service.standalone.scheduler import WITHOUT_CLAIMS, StandaloneScheduler
 
 __all__ = [
     "WITHOUT_CLAIMS",
+    "AllocatorServer",
+    "AllocatorSettings",
     "Listening",
     "ReadOnlyAllocator",
-    "Scheduler",
-    "Service",
-    "Settings",
+    "StandaloneScheduler",
     "write",
 ]
 
@@ -30,9 +30,9 @@ __getattr__ = lazily(
     {
         "commits": ("write",),
         "ports": ("Listening",),
-        "process": ("Service",),
+        "process": ("AllocatorServer",),
         "read_only.allocator": ("ReadOnlyAllocator",),
-        "settings": ("Settings",),
-        "standalone.scheduler": ("WITHOUT_CLAIMS", "Scheduler"),
+        "settings": ("AllocatorSettings",),
+        "standalone.scheduler": ("WITHOUT_CLAIMS", "StandaloneScheduler"),
     },
 )

@@ -28,7 +28,7 @@ MAX_MEMBERS = 60_000
 BUG = "internal error, see the log of drawbridge"
 
 
-class App:
+class AllocatorApp:
     """The calls that one port answers, by method and path."""
 
     def __init__(

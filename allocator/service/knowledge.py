@@ -217,7 +217,7 @@ class Lead:
     def __init__(self, knowledge: Knowledge, election: Election) -> None:
         self._knowledge = knowledge
         self._election = election
-        self.leads = False  # set by `Service`
+        self.leads = False  # set by `AllocatorServer`
 
     def unready(self) -> str:
         """Return why this replica cannot decide now; "" if it can."""

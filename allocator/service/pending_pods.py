@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from allocator.service.knowledge import Knowledge
     from allocator.service.requeue_events import RequeueEvents
-    from allocator.service.settings import Settings
+    from allocator.service.settings import AllocatorSettings
     from allocator.strategies import Placement
     from dra.objects import Pod, ResourceClaim
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class PendingPods:
     """Follows the pods of our schedulers."""
 
-    def __init__(self, knowledge: Knowledge, requeue: RequeueEvents, settings: Settings) -> None:
+    def __init__(self, knowledge: Knowledge, requeue: RequeueEvents, settings: AllocatorSettings) -> None:
         self._knowledge = knowledge
         self._schedulers = frozenset(settings.schedulers)
         self._binding_seconds = settings.binding

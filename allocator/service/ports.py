@@ -16,9 +16,9 @@ from certs.mutual import Mutual
 from serving.http import Address, Listener
 
 if TYPE_CHECKING:
-    from allocator.service.app import App
+    from allocator.service.app import AllocatorApp
     from allocator.service.metrics import Metrics
-    from allocator.service.settings import Settings
+    from allocator.service.settings import AllocatorSettings
     from certs.mutual import Files
 
 logger = logging.getLogger("drawbridge.allocator")
@@ -37,7 +37,7 @@ class Listening(NamedTuple):
 class Ports:
     """The listeners of one process, and their certificates, which are reloaded when the files change."""
 
-    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, settings: AllocatorSettings, metrics: Metrics) -> None:
         """Raise UnusableFile if the TLS files cannot be used."""
         self._settings = settings
         self._metrics = metrics
@@ -54,7 +54,9 @@ class Ports:
                 lambda: days(dt.datetime.now(dt.UTC)),
             )
 
-    def open(self, where: Address | Path | None, app: App, files: Files | None = None) -> Address | Path | None:
+    def open(
+        self, where: Address | Path | None, app: AllocatorApp, files: Files | None = None
+    ) -> Address | Path | None:
         """Open a port for an app and return its address. A unix socket uses no TLS."""
         if where is None:
             return None

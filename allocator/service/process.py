@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from allocator.reports import Drift
 from allocator.reservations import events
 from allocator.service.allocator import Allocator
-from allocator.service.app import App, routes
+from allocator.service.app import AllocatorApp, routes
 from allocator.service.bound_pods import BoundPods
 from allocator.service.extended_claims import ExtendedClaims
 from allocator.service.knowledge import Knowledge, Lead
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from allocator.decisions import PlacementRules
-    from allocator.service.settings import Settings
+    from allocator.service.settings import AllocatorSettings
     from cluster.protocol import Cluster
     from dra.objects import Pod
     from dra.server import DeclaredServer
@@ -55,10 +55,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("drawbridge.allocator")
 
 
-class Service:
+class AllocatorServer:
     """Runs one allocator process."""
 
-    def __init__(self, cluster: Cluster, settings: Settings) -> None:
+    def __init__(self, cluster: Cluster, settings: AllocatorSettings) -> None:
         self._settings = settings
         self.metrics = metrics = Metrics()
         self.ports = Ports(settings, metrics)
@@ -170,10 +170,10 @@ class Service:
 
     async def _begin(self, listening: Callable[[Listening], None]) -> None:
         settings, ports, names = self._settings, self.ports, self._settings.client_names
-        plugin = App(routes(PLUGIN_ENDPOINTS, self._plugin), token_file=settings.token_file, names=names)
-        api = App(api_routes(self._queries), token_file=settings.token_file, names=names)
+        plugin = AllocatorApp(routes(PLUGIN_ENDPOINTS, self._plugin), token_file=settings.token_file, names=names)
+        api = AllocatorApp(api_routes(self._queries), token_file=settings.token_file, names=names)
         # `names` does not apply to the calls of agents, which authenticate each call with a token.
-        reservations = App({("GET", "/reservations"): self._node_reservations.answer}, limits=AGENT_LIMITS)
+        reservations = AllocatorApp({("GET", "/reservations"): self._node_reservations.answer}, limits=AGENT_LIMITS)
         opened = Listening(
             plugin=ports.open(settings.plugin, plugin, settings.tls),
             api=ports.open(settings.api, api, settings.tls),

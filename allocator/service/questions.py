@@ -1,6 +1,6 @@
 """The questions of schedulers, as functions of a `Decider` and immutable values. The `QuestionRunner` calls them.
 
-They change nothing: `Allocator.outlook` acts on the `Judgement` that `judge` returns. A `Basis` has every value that an answer depends on.
+They change nothing: `Allocator.outlook` acts on the `PrefilterAnswer` that `judge` returns. A `Basis` has every value that an answer depends on.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from allocator.decisions import FleetOutlook, Hindrance, Outlook, find_claims, reaches_shared_pool, with_pods
-from allocator.one_node import Options
+from allocator.one_node import SearchOptions
 from allocator.pods import reaches
 from allocator.preemption import claims_in_reach, without_pods, without_unused_claims
 from allocator.service.preemption.nominations import OUTBID
@@ -53,7 +53,7 @@ class Others(NamedTuple):
     removed: Sequence[Pod]
 
 
-class Judgement(NamedTuple):
+class PrefilterAnswer(NamedTuple):
     """The answer to a scheduler, and what `Allocator.outlook` must do besides."""
 
     fleet_outlook: FleetOutlook
@@ -66,21 +66,21 @@ class Judgement(NamedTuple):
     )
 
 
-def judge(pod: Pod, basis: Basis, decider: Decider) -> Judgement:
+def judge(pod: Pod, basis: Basis, decider: Decider) -> PrefilterAnswer:
     """Return which nodes can serve a pod."""
     current_stock = basis.stock
     stock = _with_nominated(basis, decider)
     uncreated = find_claims(pod, current_stock).uncreated
     if uncreated is not None:
         if by_plugins := _by_plugins(pod, basis, stock, decider):
-            return Judgement(by_plugins, may_be_refused=True)
+            return PrefilterAnswer(by_plugins, may_be_refused=True)
         waits_for = f"waiting for claim {uncreated.claim.metadata.name} to be created"
-        return Judgement(FleetOutlook(Outlook.WAITING, message=waits_for), lacks_claim=True)
+        return PrefilterAnswer(FleetOutlook(Outlook.WAITING, message=waits_for), lacks_claim=True)
     fleet_outlook = decider.outlook(pod, stock, basis.placement, basis.full)
     if fleet_outlook.nodes:
         return _without_outbid_nodes(pod, fleet_outlook, basis, stock, decider)
     if stock is current_stock:
-        return Judgement(fleet_outlook)
+        return PrefilterAnswer(fleet_outlook)
     # With the devices of the nominated pods in use, the pod fits nowhere. For nodes where the pod would fit without the nominated pods, the
     # message is `OUTBID`, and the pod is requeued when a nomination ends.
     hindrances: list[Hindrance] = []
@@ -89,7 +89,7 @@ def judge(pod: Pod, basis: Basis, decider: Decider) -> Judgement:
         is_free = not why_not_fits(pod, hindrance.nodes[0], current_stock, decider)
         hindrances.append(replace(hindrance, message=OUTBID) if is_free else hindrance)
         gives_way = gives_way or is_free
-    return Judgement(replace(fleet_outlook, hindrances=tuple(hindrances)), gives_way=gives_way)
+    return PrefilterAnswer(replace(fleet_outlook, hindrances=tuple(hindrances)), gives_way=gives_way)
 
 
 def serve(pod: Pod, node: str, basis: Basis, decider: Decider) -> Serving | str:
@@ -151,7 +151,7 @@ def _by_plugins(pod: Pod, basis: Basis, stock: Stock, decider: Decider) -> Fleet
 
 def _without_outbid_nodes(
     pod: Pod, fleet_outlook: FleetOutlook, basis: Basis, stock: Stock, decider: Decider
-) -> Judgement:
+) -> PrefilterAnswer:
     """Remove the nodes where this pod would take devices that are meant for a nominated pod or for a pod with a kept node.
 
     Only pods of the same or a higher priority count.
@@ -167,12 +167,12 @@ def _without_outbid_nodes(
         if not isinstance(serving, str) and _is_outbid(node, serving.allocated_claims(), basis, stock, decider):
             outbid_nodes.add(node)
     if not outbid_nodes:
-        return Judgement(fleet_outlook)
+        return PrefilterAnswer(fleet_outlook)
     remaining_nodes = {name: score for name, score in fleet_outlook.nodes.items() if name not in outbid_nodes}
     hindrances = (*fleet_outlook.hindrances, Hindrance(OUTBID, tuple(sorted(outbid_nodes))))
     if remaining_nodes:
-        return Judgement(replace(fleet_outlook, nodes=remaining_nodes, hindrances=hindrances), gives_way=True)
-    return Judgement(FleetOutlook(Outlook.FULL, {}, OUTBID, hindrances), gives_way=True)
+        return PrefilterAnswer(replace(fleet_outlook, nodes=remaining_nodes, hindrances=hindrances), gives_way=True)
+    return PrefilterAnswer(FleetOutlook(Outlook.FULL, {}, OUTBID, hindrances), gives_way=True)
 
 
 def _is_outbid(node: str, given: Sequence[ResourceClaim], basis: Basis, stock: Stock, decider: Decider) -> bool:
@@ -196,7 +196,7 @@ def _stock_once_ended(kept_node: KeptNode, basis: Basis, stock: Stock) -> Stock:
 
 def _would_fit(pod: Pod, node: str, stock: Stock, decider: Decider) -> bool:
     """Return whether a pod is found to fit with a small budget, because keeping a node must not delay the questions of other pods."""
-    options = Options(steps=step_limits.KEPT_NODE, budget=Budget(step_limits.KEPT_NODE, decider.is_abandoned))
+    options = SearchOptions(steps=step_limits.KEPT_NODE, budget=Budget(step_limits.KEPT_NODE, decider.is_abandoned))
     return not isinstance(decider.serve(pod, node, stock, uncached=options), str)
 
 

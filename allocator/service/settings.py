@@ -24,7 +24,7 @@ BINDING_SECONDS = 600.0  # as long as the in-tree plugin waits for devices
 REST_SECONDS = 60.0  # an API server drops a write that it has not finished within a minute
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class AllocatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a process. The help lists the options in this order."""
 
     read_only: Annotated[

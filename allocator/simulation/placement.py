@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from allocator.answer import Answer, with_allocation
+from allocator.answer import NodeAnswer, with_allocation
 from allocator.strategies import Chosen, HardwareUnit, Room, room, units_of
 from dra.stock import PoolUse
 
@@ -74,7 +74,7 @@ class Placements:
                 answers_by_node[node] = self.ask(self.stock, node, same_claims)
         return {node: answers_by_node[node] for node in wanted_nodes}
 
-    def hold(self, claims: Iterable[ResourceClaim], answer: Answer) -> None:
+    def hold(self, claims: Iterable[ResourceClaim], answer: NodeAnswer) -> None:
         """Put the allocations of the answer into the stock."""
         for claim, granted in zip(claims, answer.allocations, strict=True):
             self.stock = self.stock.with_object(with_allocation(claim, granted.allocation))

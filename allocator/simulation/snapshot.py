@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator import pods as podfit
-from allocator.answer import Answer, Reason, Stage, Verdict, as_granted
+from allocator.answer import NodeAnswer, Reason, SearchVerdict, Stage, as_granted
 from allocator.pods import future_claims
 from allocator.preemption import holders_below, make_room, may_preempt, without_pods
 from allocator.reasons import equal_answers, tally
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from allocator.simulation.placement import Ask
     from dra.policy import QuotaLine
 
-    Why = Callable[[Stock, str, Sequence[ResourceClaim], Answer], Answer]
+    Why = Callable[[Stock, str, Sequence[ResourceClaim], NodeAnswer], NodeAnswer]
 
 
 MAX_TRIALS = 20_000  # sets of victims that are tried in a simulation; after that no victims are named
@@ -128,8 +128,8 @@ def simulate(
 class _KnownRefusal(msgspec.Struct, frozen=True):
     """The explanation of a refusal, with the names of the claims for which it was first made."""
 
-    refused: Answer  # kept alive, because its identity is the key
-    explained: Answer
+    refused: NodeAnswer  # kept alive, because its identity is the key
+    explained: NodeAnswer
     names: list[str]
 
 
@@ -199,7 +199,7 @@ class SnapshotRun:
         devices = [f"{result.driver}/{result.pool}/{result.device}" for result in answer.results]
         return PodOutcome(pod_name, chosen, tuple(devices))
 
-    def _hold(self, pod: Pod, node: str, claims: Sequence[ResourceClaim], answer: Answer) -> None:
+    def _hold(self, pod: Pod, node: str, claims: Sequence[ResourceClaim], answer: NodeAnswer) -> None:
         self.fleet.hold(claims, answer)
         stored = self.fleet.stock.claims
         for claim in claims:
@@ -252,7 +252,7 @@ class SnapshotRun:
         return msgspec.structs.replace(refused, victims=victims, summary=summary)
 
     def _exceeded_line(
-        self, pod: Pod, claims: Sequence[ResourceClaim], answer: Answer, stock: Stock
+        self, pod: Pod, claims: Sequence[ResourceClaim], answer: NodeAnswer, stock: Stock
     ) -> QuotaLine | None:
         """Return the limit of a quota that this allocation would exceed; None if there is none."""
         allocated = as_granted(claims, answer)
@@ -273,7 +273,7 @@ class SnapshotRun:
         if self.why:
             for node, answer in list(islice(answers.items(), EXPLAINED)):
                 answers[node] = self._explain(self.why, node, claims_by_node[node], answer)
-        self.undecided += any(answer.verdict is Verdict.UNDECIDED for answer in answers.values())
+        self.undecided += any(answer.verdict is SearchVerdict.UNDECIDED for answer in answers.values())
         reasons: list[Reason] = []
         for group in equal_answers(answers):
             text = group.answer.error or str(group.answer.verdict)
@@ -291,14 +291,14 @@ class SnapshotRun:
         return PodOutcome(name, None, reasons=tuple(reasons), summary=summary)
 
     def _with_own_errors(
-        self, answers: dict[str, Answer], claims_by_node: Mapping[str, Sequence[ResourceClaim]]
-    ) -> dict[str, Answer]:
+        self, answers: dict[str, NodeAnswer], claims_by_node: Mapping[str, Sequence[ResourceClaim]]
+    ) -> dict[str, NodeAnswer]:
         """Repeat searches that ended in an error: the error names a claim, and in a cached answer this is the claim of another pod.
 
         Searches with the same error and the same claims are repeated once. The claims may differ between nodes.
         """
-        repeated: dict[tuple[str, ...], Answer] = {}
-        result: dict[str, Answer] = {}
+        repeated: dict[tuple[str, ...], NodeAnswer] = {}
+        result: dict[str, NodeAnswer] = {}
         for node, answer in answers.items():
             result[node] = answer
             if answer.error:
@@ -309,7 +309,7 @@ class SnapshotRun:
                 result[node] = repeated[question]
         return result
 
-    def _explain(self, why: Why, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
+    def _explain(self, why: Why, node: str, claims: Sequence[ResourceClaim], refused: NodeAnswer) -> NodeAnswer:
         """Return a refusal with its reasons. They are cached by the identity of the answer, which pods with equal claims share.
 
         Reasons whose text names a claim are not cached, because the claims of other pods have other names.

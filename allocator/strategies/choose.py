@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator.answer import AllocateError, Answer, Granted, Verdict, fail, with_allocation
-from allocator.one_node import Options, budget_of, compose, search_node
+from allocator.answer import AllocateError, Granted, NodeAnswer, SearchVerdict, fail, with_allocation
+from allocator.one_node import SearchOptions, budget_of, compose, search_node
 from allocator.problem import CompileCache, question_of
 from allocator.strategies.node_view import NodeView, StrategyCache
 from allocator.strategies.strategy import DEFAULT, STRATEGIES, DevicePlan
@@ -21,18 +21,18 @@ from dra.wire import encode
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from allocator.problem import Candidate
+    from allocator.problem import DeviceCandidate
     from allocator.strategies.strategy import Cost, Order
     from dra.objects import DeviceRequest, ResourceClaim
     from dra.stock import Pool, Stock
 
-    Arrange = Callable[[list[Candidate]], list[Candidate]]
+    Arrange = Callable[[list[DeviceCandidate]], list[DeviceCandidate]]
 
 
 class Chosen(msgspec.Struct, frozen=True):
     """The allocation that a strategy chose on a node, and the node's score from 0 to 100."""
 
-    answer: Answer
+    answer: NodeAnswer
     score: float = 0.0
 
 
@@ -42,7 +42,7 @@ def choose_devices(
     claims: Sequence[ResourceClaim],
     *,
     strategy: str = DEFAULT,
-    options: Options | None = None,
+    options: SearchOptions | None = None,
     cache: StrategyCache | None = None,
     pools: Sequence[Pool] | None = None,
 ) -> Chosen:
@@ -51,7 +51,7 @@ def choose_devices(
         local_pools = stock.pools(node) if pools is None else pools
     except NodeSelectorError as error:
         return Chosen(fail(error))
-    search = _NodeSearch(stock, node, local_pools, options or Options(), cache or StrategyCache())
+    search = _NodeSearch(stock, node, local_pools, options or SearchOptions(), cache or StrategyCache())
     first = search.solve(claims)
     if not first.feasible:
         return Chosen(first)
@@ -65,7 +65,7 @@ def choose_devices(
     with suppress(OutOfBudget):  # the best of the plans so far is taken
         for key in chosen.orders(view):
 
-            def order(candidate: Candidate, key: Order = key) -> Cost:
+            def order(candidate: DeviceCandidate, key: Order = key) -> Cost:
                 return key(candidate.id)
 
             budget.charge(2 * len(view.homes))
@@ -83,14 +83,16 @@ def choose_devices(
 
 
 class _NodeSearch:
-    def __init__(self, stock: Stock, node: str, pools: Sequence[Pool], options: Options, cache: StrategyCache) -> None:
+    def __init__(
+        self, stock: Stock, node: str, pools: Sequence[Pool], options: SearchOptions, cache: StrategyCache
+    ) -> None:
         self.stock = stock
         self.node = node
         self.pools = pools
         self.options = options
         self.cache = cache
 
-    def solve(self, claims: Sequence[ResourceClaim], arrange: Arrange | None = None) -> Answer:
+    def solve(self, claims: Sequence[ResourceClaim], arrange: Arrange | None = None) -> NodeAnswer:
         """Search with the devices in the order that `arrange` makes. The search is exact in any order."""
         stock = self.stock
 
@@ -108,7 +110,7 @@ class _NodeSearch:
         result = search_node(cache, target, self.pools, stock.use, options)
         return compose(cache.question, target, result)
 
-    def one_by_one(self, claims: Sequence[ResourceClaim], strategy: str) -> Answer:
+    def one_by_one(self, claims: Sequence[ResourceClaim], strategy: str) -> NodeAnswer:
         """Choose devices for one claim after another. The devices of earlier claims are then in use."""
         stock, steps = self.stock, 0
         granted: list[Granted] = []
@@ -127,16 +129,16 @@ class _NodeSearch:
             granted += chosen.allocations
             steps += chosen.steps
             stock = stock.with_object(with_allocation(claim, chosen.allocations[0].allocation))
-        return Answer(Verdict.FEASIBLE, tuple(granted), steps=steps)
+        return NodeAnswer(SearchVerdict.FEASIBLE, tuple(granted), steps=steps)
 
 
 def best_node(choices: Mapping[str, Chosen]) -> str | None:
     """Return the node with the best score, or the first of several; None if no node can serve the claims."""
-    fitting = [node for node, chosen in choices.items() if chosen.answer.verdict is Verdict.FEASIBLE]
+    fitting = [node for node, chosen in choices.items() if chosen.answer.verdict is SearchVerdict.FEASIBLE]
     return max(fitting, key=lambda node: choices[node].score, default=None)
 
 
-def _preference(claims: Sequence[ResourceClaim], answer: Answer) -> float:
+def _preference(claims: Sequence[ResourceClaim], answer: NodeAnswer) -> float:
     """Rate an answer by the order of alternatives: 100 if every request got its first alternative."""
     ranks: list[float] = []
     for claim, granted in zip(claims, answer.allocations, strict=True):
@@ -151,7 +153,7 @@ def _preference(claims: Sequence[ResourceClaim], answer: Answer) -> float:
     return 100 * (1 - sum(ranks) / len(ranks))
 
 
-def _narrow(claims: Sequence[ResourceClaim], answer: Answer) -> list[ResourceClaim]:
+def _narrow(claims: Sequence[ResourceClaim], answer: NodeAnswer) -> list[ResourceClaim]:
     """Reduce each firstAvailable request to the alternative that first-fit chose, because a strategy chooses only devices."""
     narrowed: list[ResourceClaim] = []
     for claim, granted in zip(claims, answer.allocations, strict=True):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from allocator.answer import Answer
+from allocator.answer import NodeAnswer
 from allocator.strategies.hardware import Room, utilisation
 from allocator.strategies.node_view import LooksAt, highest_spread, pair_cost, seeds_of, spread
 from dra.objects import DeviceRequestAllocationResult
@@ -33,7 +33,7 @@ DEFAULT = "first-fit"
 class DevicePlan(msgspec.Struct, frozen=True, eq=False):
     """The allocation that one order led to."""
 
-    answer: Answer
+    answer: NodeAnswer
     results: tuple[DeviceRequestAllocationResult, ...]
     rooms: dict[int, Room]  # the free part of each used unit afterwards
 

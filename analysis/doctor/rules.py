@@ -42,7 +42,7 @@ class NotChecked(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Rule(NamedTuple):
+class DoctorRule(NamedTuple):
     """One rule: a function that returns findings, their codes, and the inputs that it needs.
 
     `may_be_none` has kinds of which a cluster need not have any object. The rule runs on a dump without objects of these kinds, but not on
@@ -64,75 +64,79 @@ class Rule(NamedTuple):
 
 # Causes come before their effects.
 _FIRST = (
-    Rule(control_plane.nothing_stored, "O020", ("Lease",)),
-    Rule(control_plane.idle_controllers, "O017", ("Lease",)),
+    DoctorRule(control_plane.nothing_stored, "O020", ("Lease",)),
+    DoctorRule(control_plane.idle_controllers, "O017", ("Lease",)),
 )
 # Rules about an installation: their functions get its objects and the current time.
 _INSTALLATION = (
-    Rule(components.two_installations, "O001", ("Deployment",)),
-    Rule(components.about_configuration, "O002", ("ConfigMap",)),
-    Rule(components.missing_objects, "O003", _INSTALLED, each=True),
-    Rule(components.changed_objects, "O004", _INSTALLED, each=True),
-    Rule(components.replaced_accounts, "O005", ("ServiceAccount", "Pod")),
-    Rule(components.without_authority, "O009", ("Deployment", STATUS), each=True),
-    Rule(components.about_certificates, "O006 O007 O003", ("Secret", "MutatingWebhookConfiguration")),
-    Rule(components.served_certificates, "O006", (REPLICAS,)),
-    Rule(components.about_webhooks, "O008 O004", ("MutatingWebhookConfiguration",)),
-    Rule(components.not_running, "O009 O010", ("Deployment", STATUS), each=True),
-    Rule(components.several_versions, "O011", ("Deployment", IMAGES)),
-    Rule(components.without_leader, "O012 O013", ("Deployment", "Lease", STATUS)),
-    Rule(components.about_modes, "D214", ("Namespace",)),
+    DoctorRule(components.two_installations, "O001", ("Deployment",)),
+    DoctorRule(components.about_configuration, "O002", ("ConfigMap",)),
+    DoctorRule(components.missing_objects, "O003", _INSTALLED, each=True),
+    DoctorRule(components.changed_objects, "O004", _INSTALLED, each=True),
+    DoctorRule(components.replaced_accounts, "O005", ("ServiceAccount", "Pod")),
+    DoctorRule(components.without_authority, "O009", ("Deployment", STATUS), each=True),
+    DoctorRule(components.about_certificates, "O006 O007 O003", ("Secret", "MutatingWebhookConfiguration")),
+    DoctorRule(components.served_certificates, "O006", (REPLICAS,)),
+    DoctorRule(components.about_webhooks, "O008 O004", ("MutatingWebhookConfiguration",)),
+    DoctorRule(components.not_running, "O009 O010", ("Deployment", STATUS), each=True),
+    DoctorRule(components.several_versions, "O011", ("Deployment", IMAGES)),
+    DoctorRule(components.without_leader, "O012 O013", ("Deployment", "Lease", STATUS)),
+    DoctorRule(components.about_modes, "D214", ("Namespace",)),
 )
 _REST = (
-    Rule(control_plane.not_reached, "O015", ("MutatingWebhookConfiguration", DRY_RUN)),
-    Rule(nodes.nodes_away, "O201", ("Node", "Pod")),
-    Rule(pods.not_created, "O101", ("Event",)),
-    Rule(misspelt_settings, "O019", (CONFIGURATION,), ("ResourceSlice", "Namespace")),
-    Rule(classes.without_class, "O107", (), ("DeviceClass",)),
-    Rule(
+    DoctorRule(control_plane.not_reached, "O015", ("MutatingWebhookConfiguration", DRY_RUN)),
+    DoctorRule(nodes.nodes_away, "O201", ("Node", "Pod")),
+    DoctorRule(pods.not_created, "O101", ("Event",)),
+    DoctorRule(misspelt_settings, "O019", (CONFIGURATION,), ("ResourceSlice", "Namespace")),
+    DoctorRule(classes.without_class, "O107", (), ("DeviceClass",)),
+    DoctorRule(
         pods.not_translated,
         "O103 O104",
         (CONFIGURATION, "Pod", "Node"),
         ("Namespace", "DeviceClass", "ResourceSlice", "ResourceQuota", "LimitRange"),
     ),
-    Rule(pods.refused_by_webhook, "O102", ("Event",)),
-    Rule(pods.without_template, "O105", ("Pod",), ("ResourceClaimTemplate",)),
-    Rule(pods.without_claim, "O106", ("Pod", "Event")),
-    Rule(pods.no_scheduler, "O109", ("Pod",)),
-    Rule(pods.not_prepared, "O112", ("Pod", "Event")),
-    Rule(claims.overlapping, "O209", (), ("ResourceClaim",), "frees the device from claims whose pods have no node"),
-    Rule(nodes.on_both_or_neither, "O202 O203", ("Node",), ("ResourceSlice",)),
-    Rule(nodes.without_node, "O204", ("Node",), ("ResourceSlice",)),
-    Rule(nodes.reported_by_agents, "O221 O222 O223 O224 O225 O226 O227 O228", ("Event",)),
-    Rule(
+    DoctorRule(pods.refused_by_webhook, "O102", ("Event",)),
+    DoctorRule(pods.without_template, "O105", ("Pod",), ("ResourceClaimTemplate",)),
+    DoctorRule(pods.without_claim, "O106", ("Pod", "Event")),
+    DoctorRule(pods.no_scheduler, "O109", ("Pod",)),
+    DoctorRule(pods.not_prepared, "O112", ("Pod", "Event")),
+    DoctorRule(
+        claims.overlapping, "O209", (), ("ResourceClaim",), "frees the device from claims whose pods have no node"
+    ),
+    DoctorRule(nodes.on_both_or_neither, "O202 O203", ("Node",), ("ResourceSlice",)),
+    DoctorRule(nodes.without_node, "O204", ("Node",), ("ResourceSlice",)),
+    DoctorRule(nodes.reported_by_agents, "O221 O222 O223 O224 O225 O226 O227 O228", ("Event",)),
+    DoctorRule(
         claims.left_behind, "O210", ("Pod",), ("ResourceClaim",), "releases a claim that is left reserved or allocated"
     ),
-    Rule(claims.without_pod, "O211", ("Pod",), ("ResourceClaim",), "deletes a claim whose pod is gone"),
-    Rule(claims.idle_finalizers, "O212", ("Pod",), ("ResourceClaim",), "removes the finalizer of an allocation"),
-    Rule(classes.on_devices_that_are_gone, "O218", ("ResourceSlice",), ("ResourceClaim",)),
-    Rule(pods.not_prepared_again, "O113", ("Pod",)),
-    Rule(pods.bound_without_devices, "O114", ("Pod",), ("ResourceClaim",)),
-    Rule(classes.incomplete_pools, "D401 D403 O208", (), ("ResourceSlice",)),
-    Rule(classes.tainted, "O111", ("ResourceSlice",), ("DeviceClass", "DeviceTaintRule")),
-    Rule(classes.without_devices, "O108", ("ResourceSlice",), ("DeviceClass",)),
-    Rule(claims.in_deletion, "O215", (), ("ResourceClaim",)),
-    Rule(
+    DoctorRule(claims.without_pod, "O211", ("Pod",), ("ResourceClaim",), "deletes a claim whose pod is gone"),
+    DoctorRule(claims.idle_finalizers, "O212", ("Pod",), ("ResourceClaim",), "removes the finalizer of an allocation"),
+    DoctorRule(classes.on_devices_that_are_gone, "O218", ("ResourceSlice",), ("ResourceClaim",)),
+    DoctorRule(pods.not_prepared_again, "O113", ("Pod",)),
+    DoctorRule(pods.bound_without_devices, "O114", ("Pod",), ("ResourceClaim",)),
+    DoctorRule(classes.incomplete_pools, "D401 D403 O208", (), ("ResourceSlice",)),
+    DoctorRule(classes.tainted, "O111", ("ResourceSlice",), ("DeviceClass", "DeviceTaintRule")),
+    DoctorRule(classes.without_devices, "O108", ("ResourceSlice",), ("DeviceClass",)),
+    DoctorRule(claims.in_deletion, "O215", (), ("ResourceClaim",)),
+    DoctorRule(
         fences.without_fence,
         "O206",
         (CONFIGURATION,),
         ("DeviceTaintRule",),
         "creates the missing fence (DeviceTaintRule)",
     ),
-    Rule(fences.behind_the_fence, "O110", ("Pod",), ("DeviceClass", "DeviceTaintRule")),
-    Rule(fences.two_schedulers, "O205", (), ("DeviceTaintRule",)),
-    Rule(control_plane.names_not_sent, "O016", (CONFIGURATION, "MutatingWebhookConfiguration")),
-    Rule(control_plane.idle_leases, "O017", ("Lease",)),
-    Rule(nodes.stale_marks, "O213", (), ("DeviceTaintRule",), "deletes the stale DeviceTaintRule of an audit agent"),
-    Rule(nodes.stale_conditions, "O214", ("Node",), (), "removes the stale condition of an audit agent"),
-    Rule(claims.unused_templates, "O216", ("Pod",), ("ResourceClaimTemplate",), "deletes the unused template"),
-    Rule(claims.unused_claims, "O217", ("Pod",), ("ResourceClaim",)),
+    DoctorRule(fences.behind_the_fence, "O110", ("Pod",), ("DeviceClass", "DeviceTaintRule")),
+    DoctorRule(fences.two_schedulers, "O205", (), ("DeviceTaintRule",)),
+    DoctorRule(control_plane.names_not_sent, "O016", (CONFIGURATION, "MutatingWebhookConfiguration")),
+    DoctorRule(control_plane.idle_leases, "O017", ("Lease",)),
+    DoctorRule(
+        nodes.stale_marks, "O213", (), ("DeviceTaintRule",), "deletes the stale DeviceTaintRule of an audit agent"
+    ),
+    DoctorRule(nodes.stale_conditions, "O214", ("Node",), (), "removes the stale condition of an audit agent"),
+    DoctorRule(claims.unused_templates, "O216", ("Pod",), ("ResourceClaimTemplate",), "deletes the unused template"),
+    DoctorRule(claims.unused_claims, "O217", ("Pod",), ("ResourceClaim",)),
 )
-_LAST = (Rule(components.replica_warnings, "O018", (REPLICAS,)),)
+_LAST = (DoctorRule(components.replica_warnings, "O018", (REPLICAS,)),)
 RULES: Final = (*_FIRST, *_INSTALLATION, *_REST, *_LAST)
 # If a dump has no object of one of these kinds, the kind counts as not read.
 DUMPED: Final = frozenset(chain.from_iterable(rule.needs for rule in RULES if rule.needs != _INSTALLED)) - {
@@ -178,7 +182,7 @@ def examine(parts: Parts | None, now: datetime) -> tuple[Finding, ...]:
 
 
 def _run(
-    rules: Iterable[Rule], missing: Callable[[Rule], Collection[str]], *reading: object
+    rules: Iterable[DoctorRule], missing: Callable[[DoctorRule], Collection[str]], *reading: object
 ) -> dict[Finding, Repair | None]:
     repairs: dict[Finding, Repair | None] = {}
     for rule in rules:

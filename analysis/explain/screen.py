@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from allocator.answer import Answer, Verdict
+from allocator.answer import NodeAnswer, SearchVerdict
 from allocator.decisions import Outlook
 from allocator.reasons import lines
 from analysis.explain.stories import Actor, Trust
@@ -51,10 +51,10 @@ _OUTLOOKS = {
     Outlook.UNDECIDED: "undecided",
 }
 _VERDICTS = {
-    Verdict.FEASIBLE: "could serve it",
-    Verdict.INFEASIBLE: "cannot serve it",
-    Verdict.UNDECIDED: "could not be judged in time",
-    Verdict.ERROR: "cannot be judged because of an error",
+    SearchVerdict.FEASIBLE: "could serve it",
+    SearchVerdict.INFEASIBLE: "cannot serve it",
+    SearchVerdict.UNDECIDED: "could not be judged in time",
+    SearchVerdict.ERROR: "cannot be judged because of an error",
 }
 _SUFFICES = {True: "is enough", False: "is not enough"}
 
@@ -233,7 +233,7 @@ def _prospect(prospect: Prospect | None, next_step: NextStep) -> Iterator[str]:
         if group.devices:
             yield _row("  gives", list_first(group.devices, _DEVICES))
             continue
-        answer = Answer(group.verdict, reasons=group.stages, error=group.error or None)
+        answer = NodeAnswer(group.verdict, reasons=group.stages, error=group.error or None)
         for line in list(lines(answer))[:_LINES]:
             yield f"{' ' * (_WIDE + 2)}{line}"
     yield from _remaining_line(prospect.groups, _GROUPS, "kind", " of nodes")

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from allocator import Granted, Reason, Verdict
+from allocator import Granted, Reason, SearchVerdict
 from allocator.reasons import NearestFit
 from allocator.simulation import PodOutcome, Simulation
 from analysis.capacity import NodeDevices
@@ -113,7 +113,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 class ClaimsOnNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The devices that claims get on a node, or why not."""
 
-    verdict: Verdict
+    verdict: SearchVerdict
     feasible: bool
     allocations: list[Granted]
     # Why the claims get no devices.

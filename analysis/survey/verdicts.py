@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from webhook.state import PodOwner
-    from webhook.translate import Verdict
+    from webhook.translate import PodVerdict
 
 _MAX_SHAPES = 32  # pods of different shape in one workload whose owner could not be read
 _OF_CLAIMS = (CLAIMS.gate, ALTERNATIVES.gate, SHARES.gate, server.EXTENDED)
@@ -219,7 +219,7 @@ class MoveJudge:
         """Return the owner by which a canary chooses a workload; None if all are chosen."""
         return workload("", metadata) if self._now.configuration.file.canary < 100 else None
 
-    def _keys(self, shape: Object, done: Verdict, prepared: _Prepared) -> Iterator[Key]:
+    def _keys(self, shape: Object, done: PodVerdict, prepared: _Prepared) -> Iterator[Key]:
         """Yield the decisions about a shape, with `until`; none if it requests no device."""
         amounts = amounts_in(shape, self._now)
         if not requests_devices(shape, done.decisions, amounts, self._now.configuration):
@@ -265,7 +265,7 @@ class _Prepared(NamedTuple):
     needed: set[str]
 
 
-def _by_word(verdict: Verdict) -> dict[_Word, Decision]:
+def _by_word(verdict: PodVerdict) -> dict[_Word, Decision]:
     return {(decision.container, decision.key): decision for decision in verdict.decisions}
 
 

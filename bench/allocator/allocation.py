@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allocator import FleetMemo, Options, allocate, fleet
+from allocator import FleetMemo, SearchOptions, allocate, fleet
 from bench import chart
 from bench.meter import memory_of
 from bench.row import Row, median_seconds
@@ -86,7 +86,7 @@ def question_row(oracle: Oracle, name: str, case: dict[str, Any], *, fits: bool)
 def answer_function(case: dict[str, Any]) -> Callable[[], object]:
     """Return a function that answers a question; only its call is timed, not the preparation."""
     stock, claims = stock_of(case), [convert(claim, ResourceClaim) for claim in case["claims"]]
-    return lambda: allocate(stock, "n0", claims, options=Options())
+    return lambda: allocate(stock, "n0", claims, options=SearchOptions())
 
 
 def time_in_tree(oracle: Oracle, case: dict[str, Any]) -> tuple[float, bool]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.way import CallTrace
 from bench.webhook.admission import LIMITS, _certificate, insecure_tls_context, large_state_builder, pod, review
-from webhook.service.app import App
+from webhook.service.app import WebhookApp
 from webhook.service.decider import ReviewDecider
 from webhook.service.log import Decisions
 from webhook.service.metrics import WebhookMetrics
@@ -39,7 +39,7 @@ async def traces_by_case() -> dict[str, CallTrace]:
     state = builder.state(fresh=True)
     follower: Any = SimpleNamespace(state=lambda: state, fresh=lambda: True)
     webhook = ReviewDecider(builder, follower)
-    app = App(webhook, WebhookMetrics(), decisions=Decisions(Path(os.devnull).open("wb")))  # noqa: SIM115, ASYNC230
+    app = WebhookApp(webhook, WebhookMetrics(), decisions=Decisions(Path(os.devnull).open("wb")))  # noqa: SIM115, ASYNC230
     port = await app.start("127.0.0.1", 0, _certificate())
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=insecure_tls_context())
     traces: dict[str, CallTrace] = {}

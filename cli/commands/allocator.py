@@ -12,7 +12,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from allocator.service import Settings
+from allocator.service import AllocatorSettings
 from analysis import loop
 from cli import options
 from cli.command import declare
@@ -43,7 +43,7 @@ def _check_usable(files: Files | None, remedy: str) -> None:
         raise Broken(str(error), remedy) from None
 
 
-def _check_loopback(settings: Settings, remedy: str, *options: str) -> None:
+def _check_loopback(settings: AllocatorSettings, remedy: str, *options: str) -> None:
     """Refuse addresses beyond loopback for listeners without TLS."""
     for option in options:
         address = getattr(settings, option)
@@ -63,12 +63,12 @@ def _is_local(host: str) -> bool:
         "drawbridge allocator --read-only --api 127.0.0.1:9446",
     ),
 )
-@options_of(Settings)
+@options_of(AllocatorSettings)
 @options.cluster_access()
 @options.log_level()
-def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str) -> Exit:
+def command(*, settings: AllocatorSettings, kubeconfig: str, context: str, log_level: str) -> Exit:
     """Allocate devices for schedulers, and write the allocations into the claims."""
-    from allocator.service import ReadOnlyAllocator, Service
+    from allocator.service import AllocatorServer, ReadOnlyAllocator
     from analysis.configuration import source_of
     from webhook.service import log
 
@@ -82,7 +82,7 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
         logging.getLogger("drawbridge.allocator").info("ready", extra=addresses)
 
     async def serve(cluster: Cluster, stop: asyncio.Event) -> None:
-        service = ReadOnlyAllocator(cluster, settings) if settings.read_only else Service(cluster, settings)
+        service = ReadOnlyAllocator(cluster, settings) if settings.read_only else AllocatorServer(cluster, settings)
 
         def follow(new: Configuration) -> None:
             service.configure(rules_of(new), new.file.kubernetes.declared())
@@ -97,7 +97,7 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
     return Exit.FINE
 
 
-def _refuse_contradictions(settings: Settings) -> None:
+def _refuse_contradictions(settings: AllocatorSettings) -> None:
     wanted_roles = (settings.plugin, settings.reservations)
     if settings.read_only and any(role is not None for role in wanted_roles):
         problem = "--read-only excludes --plugin and --reservations"

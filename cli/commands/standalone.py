@@ -50,11 +50,11 @@ def command(
     from cluster.errors import StoreError
     from dashboard import Dashboard, ReadingSource
     from serving.process import stopping
-    from webhook.service import Settings, log
+    from webhook.service import WebhookSettings, log
 
     decisions = log.configure(log_level)
     documents = read(files or InputFiles((str(EXAMPLES / "fleet"),)))
-    settings = Settings(identity="standalone", listen=listen, metrics=metrics_listen)
+    settings = WebhookSettings(identity="standalone", listen=listen, metrics=metrics_listen)
 
     config = config or ("" if files else str(EXAMPLES / "configuration.yaml"))
     source, in_force = watched_configuration(config, documents)

@@ -20,7 +20,7 @@ from cli.settings import options_of
 from rendering.exits import Broken, Exit
 from serving.process import own_name
 from webhook.names import RESERVATIONS
-from webhook.service import Settings
+from webhook.service import WebhookSettings
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
         "drawbridge webhook --kubeconfig kubeconfig --listen :9443",
     ),
 )
-@options_of(Settings)
+@options_of(WebhookSettings)
 @options.cluster_access()
 @options.log_level()
-def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str) -> Exit:
+def command(*, settings: WebhookSettings, kubeconfig: str, context: str, log_level: str) -> Exit:
     """Run the admission webhook, its controllers and its certificate authority, or some of these."""
     from analysis.configuration import source_of
-    from webhook.service import Service, log
+    from webhook.service import WebhookServer, log
 
     if bool(settings.tls_cert) != bool(settings.tls_key):
         raise Broken("--tls-cert and --tls-key belong together", "give both, or neither")
@@ -61,7 +61,7 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
         logging.getLogger("drawbridge.service").info("ready", extra={"reviews": str(reviews), "metrics": str(metrics)})
 
     async def serve(cluster: Cluster, stop: asyncio.Event) -> None:
-        await Service(cluster, source, settings, decisions).run(stop, announce)
+        await WebhookServer(cluster, source, settings, decisions).run(stop, announce)
 
     loop.serve(kubeconfig, context, serve)
     return Exit.FINE

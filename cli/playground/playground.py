@@ -18,7 +18,7 @@ import aiohttp
 import msgspec
 from msgspec.structs import replace
 
-from allocator.service import WITHOUT_CLAIMS, Scheduler
+from allocator.service import WITHOUT_CLAIMS, StandaloneScheduler
 from analysis.loading import with_text_labels
 from cluster import resources
 from cluster.controllers import ClaimController
@@ -30,7 +30,7 @@ from dra.validation import shape
 from serving.http import Address
 from webhook.admission import answer_of_api_server, decide_object
 from webhook.names import NAMESPACE
-from webhook.service import Service, Settings
+from webhook.service import WebhookServer, WebhookSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -183,7 +183,7 @@ def add_all(cluster: Embedded, objects: Iterable[dict[str, Any]]) -> list[dict[s
 async def playground(
     objects: Iterable[dict[str, Any]],
     source: Source,
-    settings: Settings | None = None,
+    settings: WebhookSettings | None = None,
     decisions: Decisions | None = None,
     *,
     data: str = "",
@@ -200,14 +200,14 @@ async def playground(
             cluster.load([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
         free = Address(LOOPBACK, 0)
         chosen = replace(
-            settings or Settings(identity="standalone", listen=free, metrics=free),
+            settings or WebhookSettings(identity="standalone", listen=free, metrics=free),
             namespace=NAMESPACE,
             names=(LOOPBACK, "localhost"),
             notice=0.0,
         )
-        service = Service(cluster, source, chosen, decisions)
+        service = WebhookServer(cluster, source, chosen, decisions)
         controller = ClaimController(cluster)
-        scheduler = Scheduler(cluster)
+        scheduler = StandaloneScheduler(cluster)
         stop = asyncio.Event()
         open_: asyncio.Future[tuple[Address, Address | None]] = asyncio.get_running_loop().create_future()
         async with asyncio.TaskGroup() as group:

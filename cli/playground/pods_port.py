@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cli.playground.playground import Playground
     from cluster import Raw
     from rendering.story import PodProgress
-    from serving.http import Reply, Request
+    from serving.http import HttpRequest, Reply
 
 SECONDS = 10.0
 LIMITS = Limits(body=1 << 20)
@@ -75,11 +75,11 @@ class PodsListener:
         async with Site(routes, LIMITS).open(host, port) as url:
             yield url
 
-    async def _help(self, request: Request) -> Reply:
+    async def _help(self, request: HttpRequest) -> Reply:
         del request
         return text(200, HELP)
 
-    async def _push(self, request: Request) -> Reply:
+    async def _push(self, request: HttpRequest) -> Reply:
         try:
             documents = await asyncio.to_thread(manifests.parse, request.body, "your manifest")
         except manifests.ManifestError as error:
@@ -124,7 +124,7 @@ class PodsListener:
         others = "".join(f"ignored {name_of(obj)}\n" for obj in passed_over)
         return text(200, applied + others + _stories(outcomes))
 
-    async def _delete(self, request: Request) -> Reply:
+    async def _delete(self, request: HttpRequest) -> Reply:
         cluster = self._playground.cluster
         name = request.names["name"]
         namespace = request.names.get("namespace")
@@ -141,7 +141,7 @@ class PodsListener:
             return _refusal(error.status or 500, str(error))
         return text(200, f"deleted Pod {namespace}/{name}\n")
 
-    async def _list(self, request: Request) -> Reply:
+    async def _list(self, request: HttpRequest) -> Reply:
         del request
         page = await self._playground.cluster.list(resources.PODS, limit=0)
         return text(200, _stories([await story_of(self._playground, pod) for pod in page.items]))

@@ -17,7 +17,7 @@ import pytest
 
 from certs import authority, material
 from certs.material import Names
-from certs.rotation import Policy, RotationPhase, Step
+from certs.rotation import Policy, RotationPhase, RotationStep
 from e2e.actors.client import ApiError
 from e2e.actors.load import Calls
 from e2e.actors.webhook import SYSTEM
@@ -130,13 +130,13 @@ def served(webhook):
 def succeed(control_plane, webhook, calls):
     """Replace the authority step by step; calls continue while each step reaches all components."""
     first = held(control_plane)
-    both = take(control_plane, Step.INTRODUCE)
+    both = take(control_plane, RotationStep.INTRODUCE)
     control_plane.until("both are believed", lambda: believed(control_plane) == {both.bundle}, 40)
     before = served(webhook)
-    new = take(control_plane, Step.SWITCH)
+    new = take(control_plane, RotationStep.SWITCH)
     control_plane.until("the new leaf is served", lambda: served(webhook) != before, 40)
     control_plane.until("the old one is still believed", lambda: believed(control_plane) == {new.bundle}, 40)
-    last = take(control_plane, Step.RETIRE)
+    last = take(control_plane, RotationStep.RETIRE)
     control_plane.until("the old one is forgotten", lambda: believed(control_plane) == {last.bundle}, 40)
     answered = calls.answered
     control_plane.until("calls go on", lambda: calls.answered > answered + 20, 20)

@@ -29,7 +29,7 @@ _silent = logging.getLogger("drawbridge.listener.aiohttp")
 _silent.disabled = True
 
 
-class Connection(web.RequestHandler):
+class GuardedConnection(web.RequestHandler):
     """A connection, from the time it is accepted."""
 
     def __init__(self, server: web.Server, limits: Limits, peer: str) -> None:

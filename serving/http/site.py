@@ -32,7 +32,7 @@ FORM = "application/x-www-form-urlencoded"
 HTML = "text/html; charset=utf-8"
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """A request, with the parts of its path that the route names."""
 
     head: Head
@@ -47,12 +47,12 @@ class Request(NamedTuple):
     def fields(self) -> dict[str, str]:
         """Return the fields of a form. Raises Refused."""
         if self.head.headers.get("Content-Type", "").partition(";")[0].strip().lower() != FORM:
-            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+            raise StatusError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         try:
             # Browsers send forms of our pages in UTF-8, whatever character set a request names.
             return dict(parse_qsl(self.body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS))  # fmt: skip
         except ValueError:
-            raise Refused(HTTPStatus.BAD_REQUEST) from None
+            raise StatusError(HTTPStatus.BAD_REQUEST) from None
 
     def cookie(self, cookie_name: str) -> str:
         """Return the value of a cookie; "" without one."""
@@ -63,7 +63,7 @@ class Request(NamedTuple):
         return ""
 
 
-class Refused(Exception):  # noqa: N818  names the outcome
+class StatusError(Exception):
     def __init__(self, status: HTTPStatus, *headers: tuple[str, str]) -> None:
         super().__init__(status.phrase)
         self.reply = text(status, f"{status.phrase}\n", *headers)
@@ -74,7 +74,7 @@ class Route(NamedTuple):
 
     method: str
     path: str
-    answer: Callable[[Request], Awaitable[Reply]]
+    answer: Callable[[HttpRequest], Awaitable[Reply]]
 
 
 class Site:
@@ -124,17 +124,17 @@ class Site:
         for match, route in matches:
             if route.method == method:
                 return await route.answer(
-                    Request(head, {name: unquote(part) for name, part in match.groupdict().items()}, body)
+                    HttpRequest(head, {name: unquote(part) for name, part in match.groupdict().items()}, body)
                 )
         if matches:
             allowed = ", ".join(sorted({route.method for _, route in matches}))
-            raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, ("Allow", allowed))
-        raise Refused(HTTPStatus.NOT_FOUND)
+            raise StatusError(HTTPStatus.METHOD_NOT_ALLOWED, ("Allow", allowed))
+        raise StatusError(HTTPStatus.NOT_FOUND)
 
     async def answer(self, head: Head, body: bytes) -> Reply:
         try:
             reply = await self._find(head, body)
-        except Refused as refused:
+        except StatusError as refused:
             reply = refused.reply
         except Exception:
             # The next request must still be answered.

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from allocator import Answer, Options, allocate
+from allocator import NodeAnswer, SearchOptions, allocate
 from allocator.one_node import DEFAULTS
 from dra.objects.claim import DeviceClass, ResourceClaim
 from dra.objects.device import ResourceSlice
@@ -37,13 +37,13 @@ def stock_of(case: Case) -> Stock:
     )
 
 
-def ours(case: Case, options: Options = DEFAULTS) -> Answer:
+def ours(case: Case, options: SearchOptions = DEFAULTS) -> NodeAnswer:
     """Return our allocator's answer to a case."""
     claims = [convert(claim, ResourceClaim) for claim in case["claims"]]
     return allocate(stock_of(case), case["node"]["metadata"]["name"], claims, options=options)
 
 
-def difference(answer: Answer, their_answer: Case) -> str | None:
+def difference(answer: NodeAnswer, their_answer: Case) -> str | None:
     """Return the difference between our answer and the oracle's; None if the answers agree or the oracle was too slow."""
     if their_answer["verdict"] == "timeout":
         return None
@@ -109,7 +109,7 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from _paths(member, (*path, key))
 
 
-def disagreement(oracle: Any, case: Case, answer: Answer, their_answer: Case) -> str:
+def disagreement(oracle: Any, case: Case, answer: NodeAnswer, their_answer: Case) -> str:
     """Shrink a case with different answers; return the difference, and the smallest case as JSON."""
 
     def still_differs(smaller: Case) -> bool:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from allocator import FleetMemo, Options, Verdict, allocate, fleet
+from allocator import FleetMemo, SearchOptions, SearchVerdict, allocate, fleet
 from allocator.problem import NODE_FEATURE, attributes
 from dra.objects.claim import DeviceClass
 from dra.objects.node import Node
@@ -25,9 +25,9 @@ OPTIONAL_OPERATIONS = (NODE_FEATURE,)  # the features of a node that can use sli
 
 def assert_fleet_answers_like_each_node(stock, claims):
     """Assert that the question about the fleet gets the same answers as a question about each node."""
-    fleet_answers = fleet(stock, claims, options=Options(steps=20_000))
+    fleet_answers = fleet(stock, claims, options=SearchOptions(steps=20_000))
     for node in stock.nodes:
-        node_answer = allocate(stock, node, claims, options=Options(steps=20_000))
+        node_answer = allocate(stock, node, claims, options=SearchOptions(steps=20_000))
         fleet_answer = fleet_answers[node]
         assert (fleet_answer.verdict, fleet_answer.allocations, fleet_answer.error, fleet_answer.node_only) == (
             node_answer.verdict,
@@ -168,7 +168,7 @@ def test_a_feasibility_check_on_idle_nodes_ignores_current_holders():
     assert not fleet(stock, [claim_of_one]).feasible
     assert fleet(stock, [claim_of_one], idle=True).feasible
     refusal = fleet(stock, [claim_of_two], idle=True)["n0"]
-    assert refusal.verdict is Verdict.INFEASIBLE
+    assert refusal.verdict is SearchVerdict.INFEASIBLE
     assert refusal.reasons
 
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from allocator import Answer, FleetMemo, Options, Verdict, allocate, fleet
+from allocator import FleetMemo, NodeAnswer, SearchOptions, SearchVerdict, allocate, fleet
 from allocator.problem import attributes
 from dra.budget import Budget
 from dra.cache import Cache
@@ -30,8 +30,8 @@ def test_a_large_node_leaves_budget_to_the_other_nodes():
             exactly("gpu", selector=f'device.capacity["{fleets.DRIVER}"].memory.compareTo(quantity("1Gi")) > 0'),
         )
     ]
-    answers = fleet(stock, claims, options=Options(budget=Budget(5_000)))
-    assert answers.verdict("large") is Verdict.UNDECIDED
+    answers = fleet(stock, claims, options=SearchOptions(budget=Budget(5_000)))
+    assert answers.verdict("large") is SearchVerdict.UNDECIDED
     assert sorted(answers.feasible) == sorted(small_nodes)
     assert list(answers) == list(stock.nodes)
 
@@ -39,16 +39,16 @@ def test_a_large_node_leaves_budget_to_the_other_nodes():
 def test_an_impatient_caller_gets_an_answer_for_every_node():
     stock = fleets.fleet({f"n{n}": [fleets.gpu(f"d{i}") for i in range(n + 4)] for n in range(6)})
     claims = [fleets.claim("c", *(exactly("gpu", name=f"r{n}", count=2) for n in range(6)))]
-    hurried_answers = fleet(stock, claims, options=Options(budget=Budget(is_out_of_time=lambda: True)))
+    hurried_answers = fleet(stock, claims, options=SearchOptions(budget=Budget(is_out_of_time=lambda: True)))
     patient_answers = fleet(stock, claims)
-    assert all(patient_answers.verdict(node) is not Verdict.UNDECIDED for node in stock.nodes)
+    assert all(patient_answers.verdict(node) is not SearchVerdict.UNDECIDED for node in stock.nodes)
     assert len(hurried_answers) == len(patient_answers)
 
 
 def options_with_patience(checks):
     """Return options with a budget that is out of time after a number of checks."""
     remaining_checks = iter(range(checks))
-    return Options(budget=Budget(is_out_of_time=lambda: next(remaining_checks, None) is None))
+    return SearchOptions(budget=Budget(is_out_of_time=lambda: next(remaining_checks, None) is None))
 
 
 def test_an_unexamined_node_is_undecided():
@@ -56,9 +56,9 @@ def test_an_unexamined_node_is_undecided():
     unparsable = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "Maybe", "values": ["a"]}]}]}
     stock = fleets.fleet({"n0": [fleets.gpu("a")]}).with_object(slice_("s", "x", nodeSelector=unparsable))
     claims = [fleets.claim("c", exactly("gpu"))]
-    out_of_time = Options(budget=Budget(10**9, lambda: True))
-    assert fleet(stock, claims, options=out_of_time)["n0"].verdict is Verdict.UNDECIDED
-    assert fleet(stock, claims)["n0"].verdict is Verdict.ERROR
+    out_of_time = SearchOptions(budget=Budget(10**9, lambda: True))
+    assert fleet(stock, claims, options=out_of_time)["n0"].verdict is SearchVerdict.UNDECIDED
+    assert fleet(stock, claims)["n0"].verdict is SearchVerdict.ERROR
 
 
 def test_a_question_about_a_fleet_resumes_where_time_ran_out():
@@ -68,7 +68,7 @@ def test_a_question_about_a_fleet_resumes_where_time_ran_out():
     decided_counts = [0]
     while decided_counts[-1] < len(stock.nodes):
         answers = fleet(stock, claims, options=options_with_patience(4), memo=memo)
-        decided_counts.append(sum(answers.verdict(node) is not Verdict.UNDECIDED for node in answers))
+        decided_counts.append(sum(answers.verdict(node) is not SearchVerdict.UNDECIDED for node in answers))
         # Between two checks of the time, the allocator decides at most 32 nodes.
         assert 0 < decided_counts[-1] - decided_counts[-2] <= 4 * 32
         node_already_decided = f"n{len(decided_counts):03}"
@@ -79,7 +79,7 @@ def test_a_question_about_a_fleet_resumes_where_time_ran_out():
     assert {node: answers.verdict(node) for node in answers} == {
         node: patient_answers.verdict(node) for node in patient_answers
     }
-    assert [node for node in answers if answers.verdict(node) is Verdict.UNDECIDED] == []
+    assert [node for node in answers if answers.verdict(node) is SearchVerdict.UNDECIDED] == []
     assert len(patient_answers.feasible) == 300 - len(decided_counts) + 1
 
 
@@ -112,7 +112,7 @@ def test_matching_node_selectors_of_devices_counts_toward_the_budget():
     """The allocator matches each selector with each node. For 32 nodes and 3,200 devices this takes 0.4 s."""
     stock = fleet_of_selective_devices(100, 128)
     answers = fleet(stock, [fleets.claim("c", exactly("gpu"))], options=options_with_patience(20))
-    assert 20 <= sum(answers.verdict(node) is Verdict.FEASIBLE for node in answers) <= 20 * 4
+    assert 20 <= sum(answers.verdict(node) is SearchVerdict.FEASIBLE for node in answers) <= 20 * 4
 
 
 @pytest.fixture
@@ -132,9 +132,9 @@ def matched_nodes(monkeypatch):
 def test_matching_devices_with_nodes_respects_the_budget(steps, matched_nodes):
     """If matching were free, 300 nodes and 3,200 devices with 900 values each would take 4 s, even with an exhausted budget."""
     stock, claims = fleet_of_selective_devices(60, 200, values_per_selector=20), [fleets.claim("c", exactly("gpu"))]
-    answers = fleet(stock, claims, options=Options(budget=Budget(steps)))
+    answers = fleet(stock, claims, options=SearchOptions(budget=Budget(steps)))
     assert len(matched_nodes) <= 2 * steps
-    undecided = [node for node in answers if answers.verdict(node) is Verdict.UNDECIDED]
+    undecided = [node for node in answers if answers.verdict(node) is SearchVerdict.UNDECIDED]
     assert undecided
     assert {answers[node].error for node in undecided} == {"the budget of steps is spent"}
 
@@ -143,8 +143,8 @@ def test_the_next_question_reuses_which_devices_match_which_nodes(matched_nodes)
     stock, claims, memo = fleet_of_selective_devices(60, 200), [fleets.claim("c", exactly("gpu"))], FleetMemo()
     decided_counts = [0]
     while decided_counts[-1] < len(stock.nodes):
-        answers = fleet(stock, claims, options=Options(budget=Budget(6_000)), memo=memo)
-        decided_counts.append(sum(answers.verdict(node) is Verdict.FEASIBLE for node in answers))
+        answers = fleet(stock, claims, options=SearchOptions(budget=Budget(6_000)), memo=memo)
+        decided_counts.append(sum(answers.verdict(node) is SearchVerdict.FEASIBLE for node in answers))
         assert decided_counts[-1] > decided_counts[-2]
     assert len(decided_counts) > 3
     matched_nodes.clear()
@@ -204,12 +204,12 @@ def test_reading_selectors_is_charged_before_any_device_is_examined(ask, monkeyp
     device_class = {"metadata": {"name": "gpu"}, "spec": {}}
     stock = Stock.of(nodes=[convert({"metadata": {"name": "n0"}}, Node)], slices=[slice_("a", "x")], classes=[convert(device_class, DeviceClass)])  # fmt: skip
     claims = [claim_with_a_hundred_long_selectors()]
-    answer = ask(stock, claims, options=Options(budget=Budget(200_000)))
-    verdict = answer.verdict if isinstance(answer, Answer) else answer["n0"].verdict
-    assert verdict is Verdict.UNDECIDED
+    answer = ask(stock, claims, options=SearchOptions(budget=Budget(200_000)))
+    verdict = answer.verdict if isinstance(answer, NodeAnswer) else answer["n0"].verdict
+    assert verdict is SearchVerdict.UNDECIDED
     assert 1 <= len(compiled_selectors) <= 4
     first_selectors = list(compiled_selectors)
-    ask(stock, claims, options=Options(budget=Budget(200_000)))
+    ask(stock, claims, options=SearchOptions(budget=Budget(200_000)))
     assert not set(first_selectors) & set(compiled_selectors[len(first_selectors) :]), (
         "the second question compiled selectors again"
     )

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from allocator import allocate
 from allocator.answer import with_allocation
 from allocator.decisions import Decider
-from allocator.one_node import Options
+from allocator.one_node import SearchOptions
 from allocator.preemption import (
     Enough,
     Victims,
@@ -65,7 +65,7 @@ def frees_enough_for(pending_pod, stock):
 
     def frees_enough(victims):
         later_stock = without_pods(stock, victims.pods)
-        return not isinstance(Decider().serve(pending_pod, victims.node, later_stock, uncached=Options()), str)
+        return not isinstance(Decider().serve(pending_pod, victims.node, later_stock, uncached=SearchOptions()), str)
 
     return frees_enough
 

@@ -9,7 +9,7 @@ from cryptography import x509
 
 from certs import authority, material
 from certs.material import Material, Names
-from certs.rotation import LEADS_TO, Policy, RotationPhase, Step, step
+from certs.rotation import LEADS_TO, Policy, RotationPhase, RotationStep, step
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 POLICY = Policy(authority_life=dt.timedelta(days=300), leaf_life=dt.timedelta(days=90), pause=dt.timedelta(minutes=10))
@@ -56,7 +56,7 @@ def pem_encoding():
 
 def test_an_empty_secret_is_filled_in_one_step():
     pki, steps = advance(Material(), NOW)
-    assert steps == [Step.REMAKE]
+    assert steps == [RotationStep.REMAKE]
     assert pki.phase is RotationPhase.STEADY
     assert authority.names(pki.leaf.certificate) == set(NAMES.webhook)
     assert is_trusted(pki.bundle, pki.leaf.certificate)
@@ -64,7 +64,7 @@ def test_an_empty_secret_is_filled_in_one_step():
 
 def test_material_survives_a_round_trip_through_secrets():
     pki, _ = advance(Material(), NOW)
-    pki = apply(pki, Step.INTRODUCE, NAMES, now=NOW)
+    pki = apply(pki, RotationStep.INTRODUCE, NAMES, now=NOW)
     assert material.decode(material.encode(pki)) == pki
 
 
@@ -86,10 +86,10 @@ def test_each_leaf_is_trusted_the_day_before_and_after():
 
 def test_each_step_leads_to_the_phase_in_the_table():
     pki, _ = advance(Material(), NOW)
-    for next_step in (Step.INTRODUCE, Step.SWITCH, Step.RETIRE, Step.REMAKE):
+    for next_step in (RotationStep.INTRODUCE, RotationStep.SWITCH, RotationStep.RETIRE, RotationStep.REMAKE):
         pki = apply(pki, next_step, NAMES, now=NOW)
         assert pki.phase is LEADS_TO[next_step]
-    assert apply(Material(), Step.REMAKE, NAMES, now=NOW).phase is RotationPhase.STEADY, (
+    assert apply(Material(), RotationStep.REMAKE, NAMES, now=NOW).phase is RotationPhase.STEADY, (
         "a REMAKE without an old authority must lead to STEADY"
     )
 
@@ -117,12 +117,12 @@ def test_a_signing_key_survives_the_loss_of_any_secret():
     secrets = material.encode(pki)
     for lost_secret in secrets._fields:
         assert material.decode(secrets._replace(**{lost_secret: None})).signing_keys == pki.signing_keys
-    assert apply(pki, Step.REMAKE, NAMES, now=NOW).signing_keys == pki.signing_keys
+    assert apply(pki, RotationStep.REMAKE, NAMES, now=NOW).signing_keys == pki.signing_keys
 
 
 def test_serving_files_do_not_contain_the_authority_key():
     pki, _ = advance(Material(), NOW)
-    introduced = apply(pki, Step.INTRODUCE, NAMES, now=NOW)
+    introduced = apply(pki, RotationStep.INTRODUCE, NAMES, now=NOW)
     serving, authority_data, signing, allocator = material.encode(introduced)
     assert {"authority.key", "next.key"} <= authority_data.keys()
     keys = (introduced.authority.key, introduced.next.key)
@@ -144,10 +144,10 @@ def test_an_authority_is_read_from_its_own_secret_only():
 def test_a_leaf_that_also_has_the_allocators_name_is_replaced():
     pki, _ = advance(Material(), NOW)
     leaf_with_both_names = apply(
-        pki._replace(leaf=None), Step.SIGN, Names((*NAMES.webhook, *NAMES.allocator)), now=NOW
+        pki._replace(leaf=None), RotationStep.SIGN, Names((*NAMES.webhook, *NAMES.allocator)), now=NOW
     ).leaf
     repaired, steps = advance(pki._replace(leaf=leaf_with_both_names), NOW)
-    assert steps == [Step.SIGN]
+    assert steps == [RotationStep.SIGN]
     assert authority.names(repaired.leaf.certificate) == set(NAMES.webhook)
 
 
@@ -163,14 +163,14 @@ def test_an_authority_planted_in_another_secret_is_ignored():
 
 def test_leaves_still_served_after_a_remake_are_trusted():
     pki, _ = advance(Material(), NOW)
-    remade = apply(pki, Step.REMAKE, NAMES, now=NOW)
+    remade = apply(pki, RotationStep.REMAKE, NAMES, now=NOW)
     assert is_trusted(remade.bundle, pki.leaf.certificate)
 
 
 def test_the_bundle_holds_both_authorities_while_one_follows_the_other():
     pki, _ = advance(Material(), NOW)
-    introduced = apply(pki, Step.INTRODUCE, NAMES, now=NOW)
-    switched = apply(introduced, Step.SWITCH, NAMES, now=NOW)
+    introduced = apply(pki, RotationStep.INTRODUCE, NAMES, now=NOW)
+    switched = apply(introduced, RotationStep.SWITCH, NAMES, now=NOW)
     assert len(x509.load_pem_x509_certificates(introduced.bundle)) == 2
     assert set(switched.bundle.split(b"-----BEGIN")) == set(introduced.bundle.split(b"-----BEGIN"))
 
@@ -192,7 +192,7 @@ def test_a_certificate_with_a_key_of_another_pair_is_replaced():
     secrets, other_secrets = material.encode(pki), material.encode(other_pki)
     mixed = secrets.serving | {"tls.key": other_secrets.serving["tls.key"]}
     _, steps = advance(material.decode(secrets._replace(serving=mixed)), NOW)
-    assert steps == [Step.SIGN]
+    assert steps == [RotationStep.SIGN]
 
 
 def test_a_new_service_name_requires_a_new_leaf():
@@ -200,7 +200,7 @@ def test_a_new_service_name_requires_a_new_leaf():
     view = material.view(
         pki, NAMES._replace(webhook=[*NAMES.webhook, "drawbridge.elsewhere.svc"]), bundle_everywhere=True
     )
-    assert step(view, now=NOW, policy=POLICY) is Step.SIGN
+    assert step(view, now=NOW, policy=POLICY) is RotationStep.SIGN
 
 
 @pytest.mark.parametrize("due_leaf", ["webhook", "allocator"])
@@ -213,7 +213,7 @@ def test_only_the_leaf_that_is_due_is_renewed(due_leaf):
         else pki._replace(allocator=pki_with_new_leaves.allocator)
     )
     repaired, steps = advance(pki_with_one_due_leaf, NOW + POLICY.leaf_life * 0.8)
-    assert steps == [Step.SIGN]
+    assert steps == [RotationStep.SIGN]
     assert (repaired.leaf == pki_with_one_due_leaf.leaf, repaired.allocator == pki_with_one_due_leaf.allocator) == (
         due_leaf == "allocator",
         due_leaf == "webhook",
@@ -253,9 +253,9 @@ def test_a_lost_allocator_leaf_is_signed_again_if_still_needed(allocator_secret)
     pki, _ = advance(Material(), NOW)
     secrets = material.encode(pki)._replace(allocator=allocator_secret)
     repaired, steps = advance(material.decode(secrets), NOW)
-    assert steps == [Step.SIGN]
+    assert steps == [RotationStep.SIGN]
     assert is_trusted(repaired.bundle, repaired.allocator.certificate)
-    assert apply(pki, Step.SIGN, Names(NAMES.webhook), now=NOW).allocator is None
+    assert apply(pki, RotationStep.SIGN, Names(NAMES.webhook), now=NOW).allocator is None
     assert not material.encode(Material(leaf=pki.leaf)).allocator
 
 
@@ -269,5 +269,5 @@ def test_each_of_the_two_leaves_is_renewed_when_due(name):
         life=POLICY.leaf_life,
     )
     renewed, steps = advance(pki._replace(**{name: due_leaf}), NOW)
-    assert steps == [Step.SIGN]
+    assert steps == [RotationStep.SIGN]
     assert getattr(renewed, name) not in (due_leaf, getattr(pki, name))

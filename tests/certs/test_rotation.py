@@ -4,7 +4,7 @@ import datetime as dt
 
 import pytest
 
-from certs.rotation import LEADS_TO, SKEW, TABLE, Policy, RotationPhase, Span, Step, View, step
+from certs.rotation import LEADS_TO, SKEW, TABLE, Policy, RotationPhase, RotationStep, Span, View, step
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
@@ -24,7 +24,7 @@ def step_after(days, view=FRESH_VIEW, **changes):
 
 
 def test_an_empty_secret_requires_a_remake():
-    assert step(View(RotationPhase.EMPTY), now=NOW, policy=POLICY) is Step.REMAKE
+    assert step(View(RotationPhase.EMPTY), now=NOW, policy=POLICY) is RotationStep.REMAKE
 
 
 def test_a_fresh_pair_is_left_alone():
@@ -33,22 +33,23 @@ def test_a_fresh_pair_is_left_alone():
 
 
 def test_a_leaf_is_renewed_at_two_thirds_of_its_life():
-    assert step_after(60.01) is Step.SIGN
+    assert step_after(60.01) is RotationStep.SIGN
 
 
 @pytest.mark.parametrize("phase", [RotationPhase.STEADY, RotationPhase.INTRODUCED, RotationPhase.SWITCHED])
 def test_a_missing_or_invalid_leaf_is_signed_in_every_phase(phase):
-    assert step_after(0, phase=phase, leaves_sound=False) is Step.SIGN
+    assert step_after(0, phase=phase, leaves_sound=False) is RotationStep.SIGN
 
 
 def test_an_authority_gets_a_successor_at_two_thirds():
     leaf = Span(NOW + 199 * DAY, NOW + 289 * DAY)
     assert step_after(199, leaves=(leaf, leaf)) is None
-    assert step_after(200.01, leaves=(leaf, leaf)) is Step.INTRODUCE
+    assert step_after(200.01, leaves=(leaf, leaf)) is RotationStep.INTRODUCE
 
 
 @pytest.mark.parametrize(
-    ("phase", "next_step"), [(RotationPhase.INTRODUCED, Step.SWITCH), (RotationPhase.SWITCHED, Step.RETIRE)]
+    ("phase", "next_step"),
+    [(RotationPhase.INTRODUCED, RotationStep.SWITCH), (RotationPhase.SWITCHED, RotationStep.RETIRE)],
 )
 def test_a_rotation_phase_lasts_until_all_clients_can_have_noticed(phase, next_step):
     view = FRESH_VIEW._replace(phase=phase, since=NOW)
@@ -59,7 +60,7 @@ def test_a_rotation_phase_lasts_until_all_clients_can_have_noticed(phase, next_s
 
 @pytest.mark.parametrize("phase", list(RotationPhase))
 def test_an_expired_authority_is_remade_whatever_the_phase(phase):
-    assert step_after(300, phase=phase) is Step.REMAKE
+    assert step_after(300, phase=phase) is RotationStep.REMAKE
 
 
 @pytest.mark.parametrize(
@@ -69,20 +70,20 @@ def test_a_certificate_from_the_future_is_renewed_beyond_the_skew(creation):
     span = Span(creation, creation + 300 * DAY)
     is_valid = span.valid(NOW)
     assert is_valid == (creation == NOW + SKEW)
-    assert step_after(0, authority=span) is (None if is_valid else Step.REMAKE)
+    assert step_after(0, authority=span) is (None if is_valid else RotationStep.REMAKE)
     for index in (0, 1):
         leaves = list(FRESH_VIEW.leaves)
         leaves[index] = span
-        assert step_after(0, leaves=tuple(leaves)) is (None if is_valid else Step.SIGN)
+        assert step_after(0, leaves=tuple(leaves)) is (None if is_valid else RotationStep.SIGN)
 
 
 @pytest.mark.parametrize("jump", [-29, -1, 1, 29])
 @pytest.mark.parametrize("phase", [RotationPhase.STEADY, RotationPhase.INTRODUCED, RotationPhase.SWITCHED])
 def test_a_small_clock_jump_does_not_replace_the_authority(phase, jump):
-    assert step_after(jump, phase=phase) is not Step.REMAKE
+    assert step_after(jump, phase=phase) is not RotationStep.REMAKE
 
 
 def test_the_tables_have_all_phases_and_steps():
     assert set(TABLE) == set(RotationPhase)
-    assert set(LEADS_TO) == set(Step) - {Step.SIGN}
+    assert set(LEADS_TO) == set(RotationStep) - {RotationStep.SIGN}
     assert {LEADS_TO[ending_step] for ending_step, _ in TABLE.values()} == set(RotationPhase) - {RotationPhase.EMPTY}

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from allocator.service import Settings as AllocatorSettings
+from allocator.service import AllocatorSettings
 from cli.settings import options_of
 from node.service import AgentSettings, NodePaths
 from serving.flag import OPTIONS, Flag
 from serving.http import Address
-from webhook.service import Settings as WebhookSettings
+from webhook.service import WebhookSettings
 
 
 class Inner(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from webhook.state.features import Features
 from webhook.state.inventory import Inventory
 from webhook.state.state import State
 from webhook.translate.translate import replay, translate
-from webhook.translate.verdict import Verdict
+from webhook.translate.verdict import PodVerdict
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "manifests" / "examples"
@@ -63,7 +63,7 @@ def pod(*limits: dict, init: tuple = (), annotations: dict | None = None, schedu
     return manifest
 
 
-def refused_by_server(verdict: Verdict) -> bool:
+def refused_by_server(verdict: PodVerdict) -> bool:
     """Return whether a verdict reports that the API server itself refuses the object."""
     return any(
         decision.outcome == "refused"
@@ -74,7 +74,7 @@ def refused_by_server(verdict: Verdict) -> bool:
 
 def verdict_of(
     manifest: dict, *, fleet: Inventory = UNKNOWN, features=None, quota=frozenset(), limit_range=frozenset(), **fields
-) -> Verdict:
+) -> PodVerdict:
     """Translate a pod with a configuration of these fields. Unless a field says otherwise, pods that request nvidia.com/gpu get claims."""
     optional = {} if features is None else {"features": features}
     state = State(
@@ -88,24 +88,24 @@ def verdict_of(
     return translate(manifest, state, namespace="n", sign=True)
 
 
-def replay_update(applied: dict, stored: dict) -> Verdict:
+def replay_update(applied: dict, stored: dict) -> PodVerdict:
     """Replay an update of a pod of namespace n."""
     return replay(applied, stored, State(configuration=configured(), keys=(SIGNING_KEY,)), namespace="n")
 
 
-def patched(manifest: dict, verdict: Verdict) -> dict:
+def patched(manifest: dict, verdict: PodVerdict) -> dict:
     """Return the pod after the verdict's patch. The library jsonpatch applies it, independently of drawbridge's code."""
     return jsonpatch.apply_patch(manifest, [dict(operation) for operation in verdict.operations])
 
 
-def devices(verdict: Verdict) -> dict:
+def devices(verdict: PodVerdict) -> dict:
     """Return the field `devices` of the only template's claim spec."""
     assert not verdict.refusals, verdict.refusals
     (spec,) = verdict.templates.values()
     return spec["spec"]["devices"]
 
 
-def exactly(verdict: Verdict) -> list[dict]:
+def exactly(verdict: PodVerdict) -> list[dict]:
     """Return the exact requests of the only template, without their names and constant parts."""
     return [strip(request["exactly"]) for request in devices(verdict)["requests"]]
 
@@ -121,16 +121,16 @@ def strip(request: dict) -> dict:
     return fields
 
 
-def outcomes(verdict: Verdict) -> dict[str, str]:
+def outcomes(verdict: PodVerdict) -> dict[str, str]:
     """The outcome of the last decision on each key."""
     return {decision.key: str(decision.outcome) for decision in verdict.decisions}
 
 
-def refused(verdict: Verdict) -> bool:
+def refused(verdict: PodVerdict) -> bool:
     return bool(verdict.refusals) and not verdict.operations and not verdict.templates
 
 
-def untouched(verdict: Verdict) -> bool:
+def untouched(verdict: PodVerdict) -> bool:
     return not verdict.refusals and not verdict.operations and not verdict.templates
 
 
@@ -155,7 +155,7 @@ def example_fleet() -> Inventory:
     return Inventory.gather(objects.of_type(DeviceClass), objects.of_type(ResourceSlice), objects.of_type(Node))
 
 
-def alternatives(verdict: Verdict) -> list[list[dict]]:
+def alternatives(verdict: PodVerdict) -> list[list[dict]]:
     """The capacities of each request's alternatives."""
     return [
         [alternative["capacity"]["requests"] for alternative in request["firstAvailable"]]
@@ -168,7 +168,7 @@ def share(**capacity) -> dict:
     return {"class": HAMI, "count": 1, "capacity": capacity}
 
 
-def selected(verdict: Verdict, **attributes: str) -> bool:
+def selected(verdict: PodVerdict, **attributes: str) -> bool:
     """Return whether a device with these attributes of its driver matches the selectors of the only request."""
     (request,) = exactly(verdict)
     device = wire.convert(

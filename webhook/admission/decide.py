@@ -41,7 +41,7 @@ from webhook.placement import (
 )
 from webhook.refusals import Code
 from webhook.state import Mode
-from webhook.translate import STANDALONE, Decision, Operation, Provenance, Verdict, clean, is_skipped, translate
+from webhook.translate import STANDALONE, Decision, Operation, PodVerdict, Provenance, clean, is_skipped, translate
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from dra.budget import Budget
     from dra.objects import ResourceClaimSpec
     from dra.wire import Json
-    from webhook.placement import Choice, Preference, Problems
+    from webhook.placement import Preference, Problems, ServingChoice
     from webhook.state import PodOwner, State
 
 
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 TOO_LATE: Final = "it could not be decided in time"
 
 
-class Candidate(NamedTuple):
+class ReviewedPod(NamedTuple):
     """A pod or a pod template as a webhook gets it, with what is known about its object."""
 
     pod: dict[str, Json]
@@ -70,7 +70,7 @@ class Candidate(NamedTuple):
     is_pending: bool = True
 
 
-def decide_pod(candidate: Candidate, state: State, budget: Budget) -> Verdict:
+def decide_pod(candidate: ReviewedPod, state: State, budget: Budget) -> PodVerdict:
     """Translate the pod of a review and sign the record of the translation, then judge whether a node can serve the pod."""
     pod, namespace = candidate.pod, candidate.namespace
     origin = candidate.origin
@@ -89,12 +89,12 @@ def decide_pod(candidate: Candidate, state: State, budget: Budget) -> Verdict:
     return replace(verdict, is_late=True) if budget.is_late or judge_budget.is_late else verdict
 
 
-def give_up(text: str, cleaning: tuple[Operation, ...] = ()) -> Verdict:
+def give_up(text: str, cleaning: tuple[Operation, ...] = ()) -> PodVerdict:
     """Allow an object whose decision took too long. `cleaning` are operations that remove forged annotations with drawbridge's names."""
-    return Verdict(operations=cleaning, cleaning=cleaning, problem_warnings=(text,), is_undecided=True)
+    return PodVerdict(operations=cleaning, cleaning=cleaning, problem_warnings=(text,), is_undecided=True)
 
 
-def hold_back(verdict: Verdict, mode: Mode) -> Verdict:
+def hold_back(verdict: PodVerdict, mode: Mode) -> PodVerdict:
     """Remove from the verdict what the mode does not do. Only `enforce` translates and refuses.
 
     | part of the verdict | enforce | warn | observe, off |
@@ -108,14 +108,14 @@ def hold_back(verdict: Verdict, mode: Mode) -> Verdict:
     return replace(verdict, operations=operations, refusals=(), templates={}, added_claims=())
 
 
-def why_cpus_left(candidate: Candidate, verdict: Verdict, state: State, budget: Budget) -> str:
+def why_cpus_left(candidate: ReviewedPod, verdict: PodVerdict, state: State, budget: Budget) -> str:
     """Explain why no node can serve a pod's claims together with those for its CPUs; "" if a node can, or if the pod gets no claims for CPUs."""
     if not verdict.claims_cpus:
         return ""
     return why_cpus_unserved(_requested(candidate, verdict, state), state, budget)
 
 
-def judge_pod(candidate: Candidate, verdict: Verdict, state: State, budget: Budget) -> Verdict:
+def judge_pod(candidate: ReviewedPod, verdict: PodVerdict, state: State, budget: Budget) -> PodVerdict:
     """Judge whether nodes can serve a pod, translated or not. The new verdict refuses the pod, warns, leaves it untranslated, or is the given one.
 
     If the budget ends before, the given verdict gets a warning.
@@ -140,7 +140,7 @@ def judge_pod(candidate: Candidate, verdict: Verdict, state: State, budget: Budg
     return judged
 
 
-def _requested(candidate: Candidate, verdict: Verdict, state: State) -> Requested:
+def _requested(candidate: ReviewedPod, verdict: PodVerdict, state: State) -> Requested:
     """Return what the translated pod requests: its claims, and the resources of device plugins."""
     pod = candidate.pod
     claims = all_claims(pod, verdict.added_claims)
@@ -163,7 +163,9 @@ def _requested(candidate: Candidate, verdict: Verdict, state: State) -> Requeste
     return Requested(claims, candidate.namespace, constraints_in(pod), scheduler, candidate.owner.kind, by_plugin)
 
 
-def _judge(candidate: Candidate, verdict: Verdict, requested: Requested, state: State, budget: Budget) -> Verdict:
+def _judge(
+    candidate: ReviewedPod, verdict: PodVerdict, requested: Requested, state: State, budget: Budget
+) -> PodVerdict:
     """Judge a pod's requests of device plugins and its claims. If some nodes have device plugins and others drivers, first choose between them."""
     choice = None
     preference = _prefer_nodes(candidate, verdict, state)
@@ -195,7 +197,7 @@ def _judge(candidate: Candidate, verdict: Verdict, requested: Requested, state: 
     return add_problems(verdict, problems, candidate.name)
 
 
-def _judge_quotas(candidate: Candidate, verdict: Verdict, state: State) -> Verdict:
+def _judge_quotas(candidate: ReviewedPod, verdict: PodVerdict, state: State) -> PodVerdict:
     """Judge the claims that will be created for a pod by the DeviceQuotas of its namespace."""
     namespace = candidate.namespace or "default"
     if namespace not in state.device_quotas or not candidate.is_pending:
@@ -210,13 +212,13 @@ def _judge_quotas(candidate: Candidate, verdict: Verdict, state: State) -> Verdi
     return add_problems(verdict, judge_quotas(specs, scope, state), candidate.name)
 
 
-def _unchanged(candidate: Candidate, verdict: Verdict, requested: Requested, state: State) -> Requested:
+def _unchanged(candidate: ReviewedPod, verdict: PodVerdict, requested: Requested, state: State) -> Requested:
     """Return what the untranslated pod requests: its own claims and, if drawbridge would add claims, the resources of device plugins."""
     by_plugin = plugin_request(candidate.pod, state) if candidate.is_pending and verdict.added_claims else None
     return requested._replace(claims=own_claims(candidate.pod, ()), by_plugin=by_plugin)
 
 
-def add_problems(verdict: Verdict, problems: Problems, name: str) -> Verdict:
+def add_problems(verdict: PodVerdict, problems: Problems, name: str) -> PodVerdict:
     """Add the problems to the verdict. A decision that does not refuse the pod is a doubt, which adds its reason to the decision about the key."""
     if problems is NO_PROBLEMS:
         return verdict
@@ -234,14 +236,14 @@ def refused(name: str, key: str, text: str, code: str, remedy: str = "", *, cont
     return Decision(name, container, "", key, Outcome.REFUSED, text, code=code, remedy=remedy)
 
 
-def _final_scheduler(candidate: Candidate, verdict: Verdict) -> str:
+def _final_scheduler(candidate: ReviewedPod, verdict: PodVerdict) -> str:
     for operation in verdict.operations:
         if str(operation["path"]).endswith("/spec/schedulerName"):
             return str(operation["value"])
     return str(inside(candidate.pod, "spec").get("schedulerName") or DEFAULT_SCHEDULER)
 
 
-def _prefer_nodes(candidate: Candidate, verdict: Verdict, state: State) -> Preference | None:
+def _prefer_nodes(candidate: ReviewedPod, verdict: PodVerdict, state: State) -> Preference | None:
     """Return which nodes of a mixed fleet a pod prefers; None if claims replace none of its keys, or if no device plugin serves these keys."""
     # Resources that device plugins offer on existing nodes, and would offer on nodes that an autoscaler can create.
     offered: list[Container[str]] = [state.fleet.handed_out_anywhere] if state.fleet.handed_out_anywhere else []
@@ -259,7 +261,7 @@ def _prefer_nodes(candidate: Candidate, verdict: Verdict, state: State) -> Prefe
     return read_preference(candidate.pod, candidate.owner, keys, state)
 
 
-def _add_choice(verdict: Verdict, choice: Choice) -> Verdict:
+def _add_choice(verdict: PodVerdict, choice: ServingChoice) -> PodVerdict:
     """Add the reason for the chosen nodes to the decision about each key that claims replace."""
     decisions: list[Decision] = []
     for decision in verdict.decisions:

@@ -24,7 +24,7 @@ from dra.raw import Object, inside, mapping
 from dra.wire import WireError
 from webhook.admission.decide import (
     TOO_LATE,
-    Candidate,
+    ReviewedPod,
     add_problems,
     give_up,
     hold_back,
@@ -41,7 +41,7 @@ from webhook.translate import (
     NOTHING,
     Decision,
     Operation,
-    Verdict,
+    PodVerdict,
     apply_own,
     controller_kind,
     find_placeholder,
@@ -87,7 +87,7 @@ def decide_object(
     rewrite_unknown: bool = False,
     stored: bool = False,
     budget: Budget | None = None,
-) -> Verdict:
+) -> PodVerdict:
     """Decide about a pod, the pods of a workload, or a claim. Pod templates in unknown kinds are rewritten only if `rewrite_unknown`.
 
     A refused object has no operations. If an object requests no device, only its extended resources are checked by the API server's rules.
@@ -120,7 +120,7 @@ def decide_object(
     return _with_texts(replace(verdict, operations=operations, cleaning=()))
 
 
-def changes_by_runtime_class(obj: Object, state: State) -> tuple[tuple[Operation, ...], Verdict | None]:
+def changes_by_runtime_class(obj: Object, state: State) -> tuple[tuple[Operation, ...], PodVerdict | None]:
     """Return what the API server adds to an object's pods for their RuntimeClass, or the refusal if a pod conflicts with its RuntimeClass."""
     runtimes = state.fleet.installed.runtimes
     operations: list[Operation] = []
@@ -155,13 +155,13 @@ def _owner_of_pods(obj: Object) -> PodOwner:
     return PodOwner(namespace, controller_kind(kind[1]), str(metadata.get("name") or ""))
 
 
-def _with_texts(verdict: Verdict) -> Verdict:
+def _with_texts(verdict: PodVerdict) -> PodVerdict:
     return replace(
         verdict, problem_warnings=tuple(map(str, verdict.problem_warnings)), notes=tuple(map(str, verdict.notes))
     )
 
 
-def _decide_claim(obj: Object, state: State, budget: Budget) -> Verdict:
+def _decide_claim(obj: Object, state: State, budget: Budget) -> PodVerdict:
     """Decide about a claim or a claim template; NOTHING for an allocated claim, because it was accepted before."""
     claim = mapping(versions.upgrade(obj).value)
     namespace = namespace_of(obj)
@@ -177,18 +177,18 @@ def _decide_claim(obj: Object, state: State, budget: Budget) -> Verdict:
 # The pods of an object
 
 
-def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewrite_unknown: bool = False) -> Verdict:
+def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewrite_unknown: bool = False) -> PodVerdict:
     """Decide about each pod template of an object, and about requests outside of pod templates."""
     name, namespace, owner = name_of(obj), namespace_of(obj), _owner_of_pods(obj)
     # A pod in a dump that runs or has run needs no device plugin any more.
     is_pending = group_kind(obj) != ("", "Pod") or mapping(obj.get("status")).get("phase") in _PENDING_PHASES
     scheduler = scheduler_of(obj)
 
-    def candidate_at(path: str) -> Candidate:
+    def candidate_at(path: str) -> ReviewedPod:
         pod = mapping(resolve_pointer(obj, path))
         if path and scheduler:  # the controller writes this scheduler into the pods
             pod = pod | {"spec": {"schedulerName": scheduler} | mapping(pod.get("spec"))}
-        return Candidate(pod, namespace, owner, name, path, is_pending=is_pending)
+        return ReviewedPod(pod, namespace, owner, name, path, is_pending=is_pending)
 
     translate = partial(
         translate_template,
@@ -197,7 +197,7 @@ def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewri
         rewrite_unknown=rewrite_unknown,
         budget=budget.separate(step_limits.REVIEW),
     )
-    translated: dict[str, Verdict] = {}
+    translated: dict[str, PodVerdict] = {}
     try:
         for path in paths(obj):
             translated[path] = translate(path)
@@ -205,7 +205,7 @@ def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewri
                 translated[path] = translate(path, cpus_left=reason)
     except OutOfBudget:
         return give_up(f"left as it is: {TOO_LATE}")
-    decided: list[Verdict] = []
+    decided: list[PodVerdict] = []
     for path, translation in translated.items():
         verdict = _decide_template(candidate_at(path), translation, state, mode, budget)
         decided.append(_leave_to_webhook(verdict, translation.stays))
@@ -215,7 +215,7 @@ def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewri
         decided.append(apply_mode(outside.verdict, mode, namespace, state))
     for container, pod in outside.pods.items():
         pod_verdict = _decide_pods(pod, state, mode, budget)
-        verdict = Verdict(
+        verdict = PodVerdict(
             decisions=_for_object(pod_verdict.decisions, name, container),
             refusals=pod_verdict.refusals,
             problem_warnings=pod_verdict.problem_warnings,
@@ -225,7 +225,9 @@ def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewri
     return merge(decided)
 
 
-def _decide_template(candidate: Candidate, translated: Verdict, state: State, mode: Mode, budget: Budget) -> Verdict:
+def _decide_template(
+    candidate: ReviewedPod, translated: PodVerdict, state: State, mode: Mode, budget: Budget
+) -> PodVerdict:
     """Judge the pods of a translated template, and add a decision for each key that no dialect knows."""
     unanswered = unanswered_requests(candidate.pod, state, translated.decisions, is_template=bool(candidate.path))
     # A decision that no node has the key repeats the reason of the earlier decision about the key, so the earlier one is dropped.
@@ -262,7 +264,7 @@ def _for_object(decisions: Iterable[Decision], name: str, container: str) -> tup
 # Refusals by the API server, and placeholders
 
 
-def _judge_by_api_server(verdict: Verdict, filled: Filled, *, rewrite_unknown: bool) -> Verdict:
+def _judge_by_api_server(verdict: PodVerdict, filled: Filled, *, rewrite_unknown: bool) -> PodVerdict:
     """Refuse an object that the API server would refuse after the translation.
 
     Only extended resources are checked if the object requests no device, or if its kind is unknown: a template in an unknown kind may be only a
@@ -330,11 +332,11 @@ def answer_of_api_server(obj: Object, path: str = "") -> list[Finding]:
     return [replace(finding, path=prefix + finding.path) for finding in findings if finding.severity is Severity.ERROR]
 
 
-def _is_unfilled(verdict: Verdict) -> bool:
+def _is_unfilled(verdict: PodVerdict) -> bool:
     return any(refusal.code == UNFILLED for refusal in verdict.refusals)
 
 
-def _leave_unfilled(verdict: Verdict) -> Verdict:
+def _leave_unfilled(verdict: PodVerdict) -> PodVerdict:
     """Make the outcome of keys with a placeholder `unknown`. Unless the object is refused for another reason, it is not changed."""
     other_refusals = tuple([refusal for refusal in verdict.refusals if refusal.code != UNFILLED])
     all_decisions = verdict.decisions
@@ -351,7 +353,7 @@ def _leave_unfilled(verdict: Verdict) -> Verdict:
         for decision in decisions
         if decision.code == UNFILLED
     ]
-    return Verdict(
+    return PodVerdict(
         decisions=tuple(decisions),
         operations=verdict.cleaning,
         cleaning=verdict.cleaning,
@@ -363,7 +365,7 @@ def _leave_unfilled(verdict: Verdict) -> Verdict:
 # The mode
 
 
-def apply_mode(verdict: Verdict, mode: Mode, namespace: str, state: State) -> Verdict:
+def apply_mode(verdict: PodVerdict, mode: Mode, namespace: str, state: State) -> PodVerdict:
     """Apply a mode to the verdict on an object in a file. A key that the mode holds back is left; `potential_outcome` is its outcome in `enforce`."""
     applied = hold_back(verdict, mode)
     if applied is verdict:
@@ -374,7 +376,7 @@ def apply_mode(verdict: Verdict, mode: Mode, namespace: str, state: State) -> Ve
         if not verdict.decisions:
             return NOTHING
         changes = {"outcome": Outcome.LEFT, "detail": reason, "mode": mode.value, "code": "", "remedy": "", "basis": ""}
-        return Verdict(
+        return PodVerdict(
             decisions=tuple([replace(decision, **changes) for decision in verdict.decisions]), notes=(left_warning,)
         )
     if not verdict.refusals and all(decision.outcome in _UNCHANGING_OUTCOMES for decision in verdict.decisions):
@@ -394,7 +396,7 @@ def apply_mode(verdict: Verdict, mode: Mode, namespace: str, state: State) -> Ve
     )
 
 
-def _leave_to_webhook(verdict: Verdict, keep_reason: str) -> Verdict:
+def _leave_to_webhook(verdict: PodVerdict, keep_reason: str) -> PodVerdict:
     """Mark keys that the webhook will translate in the pods only; `keep_reason` says why the object itself keeps these keys."""
     if not keep_reason:
         return verdict

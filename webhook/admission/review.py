@@ -26,7 +26,7 @@ from dra.raw import inside, items, mapping
 from dra.wire import Json, Wire, WireError, convert
 from webhook import names
 from webhook.admission import admission_review as reviews
-from webhook.admission.decide import TOO_LATE, Candidate, add_problems, decide_pod, give_up, hold_back
+from webhook.admission.decide import TOO_LATE, ReviewedPod, add_problems, decide_pod, give_up, hold_back
 from webhook.admission.decide_object import decide_object
 from webhook.claims import template
 from webhook.names import BYPASS_HINT
@@ -45,7 +45,7 @@ from webhook.state import Mode, mode_of, why_rules_unknown, workload
 from webhook.translate import (
     NOTHING,
     Decision,
-    Verdict,
+    PodVerdict,
     claims_added_earlier,
     is_skipped,
     paths,
@@ -118,7 +118,7 @@ class Record(Wire, frozen=True, kw_only=True, omit_defaults=True):
         return bool(self.decisions or self.problems) or self.outcome not in (UNTOUCHED, OUT_OF_SCOPE)
 
 
-class Answer(Wire, frozen=True, kw_only=True):
+class ReviewAnswer(Wire, frozen=True, kw_only=True):
     """The answer to a review and its record; the other fields control when the service sends the answer."""
 
     response: reviews.Response
@@ -156,7 +156,7 @@ class ObjectReview(NamedTuple):
 
 def decide_review(
     path: str, body: bytes, state: State, *, is_out_of_time: IsOutOfTime = None, max_call_steps: int = UNBOUNDED
-) -> Answer:
+) -> ReviewAnswer:
     """Answer a review at the path "mutate" or "validate"; raise ReviewError if it is not a review.
 
     `max_call_steps` limits the steps of one uninterruptible call.
@@ -185,7 +185,7 @@ def decide_review(
     except WireError as error:
         # The API server has decoded the object, so the object is valid, and is allowed.
         text = f"drawbridge cannot read this {review.kind}, so it is not checked: {error}"
-        verdict, outcome = Verdict(problem_warnings=(text,)), "unreadable"
+        verdict, outcome = PodVerdict(problem_warnings=(text,)), "unreadable"
     except OutOfBudget:
         verdict, outcome = give_up(f"drawbridge did not check this {review.kind}: {TOO_LATE}"), UNDECIDED
     if mode is not Mode.ENFORCE and outcome not in _SILENT and (reasons := why_rules_unknown(state, request.namespace)):
@@ -202,17 +202,17 @@ def _is_in_scope(path: str, request: AdmissionRequest) -> bool:
     return path != "mutate" or (request.resource.group, request.resource.resource) == ("", "pods")
 
 
-def _answer_unreadable(review: ObjectReview, error: WireError) -> Answer:
+def _answer_unreadable(review: ObjectReview, error: WireError) -> ReviewAnswer:
     """Refuse an object that is not a JSON object. API servers send no such review."""
     message = f"this {review.kind} cannot be read: {error}"
     status = reviews.DenialStatus(code=400, reason="BadRequest", message=message)
-    return Answer(
+    return ReviewAnswer(
         response=reviews.deny(review.request.uid, status),
-        record=_record(review, Verdict(problem_warnings=(message,)), "unreadable", Mode.OFF),
+        record=_record(review, PodVerdict(problem_warnings=(message,)), "unreadable", Mode.OFF),
     )
 
 
-def _decide(review: ObjectReview, owner: PodOwner, state: State, budget: Budget) -> Verdict:
+def _decide(review: ObjectReview, owner: PodOwner, state: State, budget: Budget) -> PodVerdict:
     """Decide about the object, as if the mode were `enforce`."""
     request = review.request
     if review.path == "validate":
@@ -222,10 +222,10 @@ def _decide(review: ObjectReview, owner: PodOwner, state: State, budget: Budget)
         return verdict
     if request.operation == "UPDATE":
         return _replay(review, state)
-    return decide_pod(Candidate(review.object, request.namespace, owner, review.name), state, budget)
+    return decide_pod(ReviewedPod(review.object, request.namespace, owner, review.name), state, budget)
 
 
-def _outcome_of(verdict: Verdict, operation: str) -> ReviewOutcome:
+def _outcome_of(verdict: PodVerdict, operation: str) -> ReviewOutcome:
     if verdict.refusals:
         return REFUSED
     if verdict.is_undecided:
@@ -239,7 +239,7 @@ def _outcome_of(verdict: Verdict, operation: str) -> ReviewOutcome:
     return "warned" if verdict.problem_warnings else UNTOUCHED
 
 
-def _replay(review: ObjectReview, state: State) -> Verdict:
+def _replay(review: ObjectReview, state: State) -> PodVerdict:
     """Remove the keys again that an update of a translated pod brings back."""
     try:
         old = reviews.read(review.request.old_object)
@@ -253,13 +253,13 @@ def _replay(review: ObjectReview, state: State) -> Verdict:
 
 def _answer(
     review: ObjectReview,
-    verdict: Verdict,
+    verdict: PodVerdict,
     outcome: ReviewOutcome,
     mode: Mode,
     *,
     is_late: bool = False,
     controller: str = "",
-) -> Answer:
+) -> ReviewAnswer:
     """Answer a review in a mode. The answer has the warnings in the modes `enforce` and `warn`; in `warn` it also says what `enforce` would do."""
     request = review.request
     applied = hold_back(verdict, mode)
@@ -295,7 +295,7 @@ def _answer(
     awaited: tuple[tuple[str, str], ...] = ()
     if outcome == "translated" and controller in _WATCHED_CONTROLLERS and not request.dry_run:
         awaited = tuple([(request.namespace, template_name) for template_name in applied.templates])
-    return Answer(
+    return ReviewAnswer(
         response=response,
         record=_record(review, verdict, recorded_outcome, mode),
         awaited_templates=awaited,
@@ -303,7 +303,7 @@ def _answer(
     )
 
 
-def _record(review: ObjectReview, verdict: Verdict, outcome: str, mode: Mode) -> Record:
+def _record(review: ObjectReview, verdict: PodVerdict, outcome: str, mode: Mode) -> Record:
     request = review.request
     return Record(
         path=review.path,
@@ -323,7 +323,7 @@ def _record(review: ObjectReview, verdict: Verdict, outcome: str, mode: Mode) ->
 # Validating reviews
 
 
-def _validate(review: ObjectReview, state: State, budget: Budget) -> Verdict:
+def _validate(review: ObjectReview, state: State, budget: Budget) -> PodVerdict:
     """Decide a validating review by the kind of its object."""
     request, obj = review.request, review.object
     match request.resource.group, request.resource.resource:
@@ -338,7 +338,7 @@ def _validate(review: ObjectReview, state: State, budget: Budget) -> Verdict:
     return NOTHING
 
 
-def _recheck(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: Budget) -> Verdict:
+def _recheck(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: Budget) -> PodVerdict:
     """Judge the claims of a pod again, after all other mutating webhooks."""
     if any(entry.name.startswith(names.PREFIX) for entry in pod.spec.resource_claims):
         # Another webhook may have restored the keys after claims had replaced them.
@@ -346,7 +346,7 @@ def _recheck(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budge
         restored = [operation["path"] for operation in operations if operation["op"] == "remove"]
         if restored:
             message = f"{', '.join(map(str, restored))}: another webhook restored keys that claims replace, so the pod would request its devices twice"
-            return Verdict(refusals=(stated(Code.TWICE, message, "disable that webhook for this pod"),))
+            return PodVerdict(refusals=(stated(Code.TWICE, message, "disable that webhook for this pod"),))
     annotation = pod.metadata.annotations.get(names.TEMPLATES)
     warnings: tuple[str, ...] = ()
     proven: dict[str, Json] = {}
@@ -368,20 +368,20 @@ def _recheck(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budge
         controller=workload(namespace, mapping(obj.get("metadata"))).kind,
     )
     problems = deny_or_warn(judge_requests(requested, state, budget), state)
-    return add_problems(Verdict(problem_warnings=warnings), problems, f"Pod/{namespace}/{pod.metadata.name}")
+    return add_problems(PodVerdict(problem_warnings=warnings), problems, f"Pod/{namespace}/{pod.metadata.name}")
 
 
-def _preview(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
+def _preview(obj: dict[str, Json], state: State, budget: Budget) -> PodVerdict:
     """Warn the author of a workload if its pods will be refused or have to wait. A workload itself is never refused."""
     if not paths(obj):
         return NOTHING
     verdict = decide_object(obj, state, stored=True, budget=budget)
     refusals = [refusal.prefixed("its pods will be refused: ") for refusal in verdict.refusals]
     warnings = (*refusals, *verdict.warnings)
-    return Verdict(problem_warnings=warnings, is_undecided=verdict.is_undecided, is_late=verdict.is_late)
+    return PodVerdict(problem_warnings=warnings, is_undecided=verdict.is_undecided, is_late=verdict.is_late)
 
 
-def _check(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
+def _check(obj: dict[str, Json], state: State, budget: Budget) -> PodVerdict:
     """Check a slice, a class, or an object of drawbridge's own kinds by the rules of `drawbridge check`.
 
     Slices and classes only get warnings: the API server refuses invalid ones itself. Invalid objects of drawbridge's own kinds are refused.
@@ -403,7 +403,7 @@ def _check(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
             denials.append(stated(Code.OBJECT, text))
         else:
             warnings.append(text)
-    return Verdict(refusals=tuple(denials), problem_warnings=tuple(warnings))
+    return PodVerdict(refusals=tuple(denials), problem_warnings=tuple(warnings))
 
 
 def _expressions(spec: dict[str, Json]) -> Iterator[str]:
@@ -416,7 +416,7 @@ def _expressions(spec: dict[str, Json]) -> Iterator[str]:
 # Without a decision in time
 
 
-def answer_timeout(path: str, body: bytes, state: State) -> Answer:
+def answer_timeout(path: str, body: bytes, state: State) -> ReviewAnswer:
     """Allow the object of a review that took too long unchanged, with a warning; raise ReviewError if it is not a review.
 
     An unchanged pod gets its devices from the device plugin that it was written for, or waits. The scheduler judges a claim that was not judged

@@ -12,7 +12,7 @@ import msgspec
 
 from dra import cel
 from dra.cache import Cache
-from webhook.dialects import NETWORK_RESOURCE, PCIE_ROOT, Selection
+from webhook.dialects import NETWORK_RESOURCE, PCIE_ROOT, NodeRequirement
 
 if TYPE_CHECKING:
     from webhook.dialects import Demand, Supply
@@ -42,7 +42,7 @@ class _Filters(msgspec.Struct, frozen=True, gc=False):
     not_models: tuple[str, ...]
     uuids: tuple[str, ...]
     not_uuids: tuple[str, ...]
-    attributes: tuple[Selection, ...]
+    attributes: tuple[NodeRequirement, ...]
 
 
 # The selectors are cached, because estimating the cost of an expression is slow. Containers of a pod mostly differ only in amounts, which are
@@ -155,7 +155,7 @@ def _lower(word: str) -> str:
     return "".join(c.lower() if c.isascii() else c for c in word)
 
 
-def _selection_test(selection: Selection) -> str:
+def _selection_test(selection: NodeRequirement) -> str:
     """Return the test for a requirement on an attribute. As in label selectors, NotIn also holds for a device without the attribute."""
     domain, _, name = selection.key.partition("/")
     attributes = f"device.attributes[{literal(domain)}]"

@@ -62,7 +62,7 @@ _WHOLE_DEVICE = "one whole device, for this container alone: fewer pods fit on a
 Sizes: TypeAlias = "Mapping[str, tuple[int, ...]]"
 
 
-class Part(msgspec.Struct, frozen=True):
+class MemoryShare(msgspec.Struct, frozen=True):
     """A part of a device's memory, in bytes. If the product has several sizes, `size` is the memory of the whole device."""
 
     amount: int
@@ -399,20 +399,20 @@ def _by_bandwidth(
     )
 
 
-def _amounts(percent: int | Fraction, sizes: Sizes) -> dict[Part, list[str]]:
+def _amounts(percent: int | Fraction, sizes: Sizes) -> dict[MemoryShare, list[str]]:
     """Group products by the amount that the percentage of their memory is, rounded down to MiB as in HAMi.
 
     The first size of every product comes before further sizes of any product.
     """
     ranked = [(rank, name, size) for name, all_sizes in sizes.items() for rank, size in enumerate(all_sizes)]
     ranked.sort(key=lambda entry: entry[0] > 0)
-    amounts: dict[Part, list[str]] = {}
+    amounts: dict[MemoryShare, list[str]] = {}
     for _, name, size in ranked:
         amount = size // MIB * percent // 100 * MIB
         several = len(sizes[name]) > 1
         if size <= 0 or (several and not amount):
             continue
-        products = amounts.setdefault(Part(amount, size if several else 0), [])
+        products = amounts.setdefault(MemoryShare(amount, size if several else 0), [])
         if len(products) < _MAX_PRODUCTS:
             products.append(name)
     for products in amounts.values():

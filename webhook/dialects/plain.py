@@ -26,10 +26,10 @@ from webhook.dialects.vocabulary import (
     ContainerAmounts,
     Demand,
     DialectAnswer,
+    DialectOptions,
     DialectRequest,
     KeyedDemand,
     Note,
-    Options,
     Refusal,
     Stop,
     Untranslated,
@@ -77,11 +77,11 @@ def cel_types(role: Role) -> tuple[str, ...]:
     return ("string", "list(string)") if role in _TEXTS else ()
 
 
-def vocabulary_of(table: Dialect, targets: Mapping[str, Target] = TARGETS) -> Vocabulary[Options]:
+def vocabulary_of(table: Dialect, targets: Mapping[str, Target] = TARGETS) -> Vocabulary[DialectOptions]:
     """Return the vocabulary of a dialect that consists of a table only."""
     texts = {row.expression for row in table.keys if row.expression}
     expressions = {text: compile_expression(text) for text in texts}
-    return Vocabulary(table=table, read=lambda request: read(request, targets, expressions), options=Options)
+    return Vocabulary(table=table, read=lambda request: read(request, targets, expressions), options=DialectOptions)
 
 
 class _HintValues(msgspec.Struct, frozen=True):
@@ -93,7 +93,7 @@ class _HintValues(msgspec.Struct, frozen=True):
 
 
 def read(
-    request: DialectRequest[Options], targets: Mapping[str, Target], expressions: Expressions
+    request: DialectRequest[DialectOptions], targets: Mapping[str, Target], expressions: Expressions
 ) -> DialectAnswer | Stop:
     """Return the demands of one container, or of the whole pod for pod scope, by the table alone."""
     table = request.table

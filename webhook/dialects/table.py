@@ -206,7 +206,7 @@ ALTERNATIVES = Need("DRAPrioritizedList", "firstAvailable")
 SHARES = Need("DRAConsumableCapacity", "shares of devices (capacity requests, distinctAttribute)")
 
 
-class Scheduler(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class SchedulerSupport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """A scheduler's support for claims."""
 
     # Whether it supports what the cluster's kube-scheduler supports.

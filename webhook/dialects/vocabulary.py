@@ -19,7 +19,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from dra.finding import Finding, finding_at
-from webhook.dialects.table import Dialect, Outcome, Role, Row, Scheduler, Unit, dropped_detail
+from webhook.dialects.table import Dialect, Outcome, Role, Row, SchedulerSupport, Unit, dropped_detail
 from webhook.refusals import Code
 
 MIB = 1 << 20
@@ -49,7 +49,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     not_models: tuple[str, ...] = ()
     uuids: tuple[str, ...] = ()
     not_uuids: tuple[str, ...] = ()
-    attributes: tuple[Selection, ...] = ()  # requirements on attributes, by full name
+    attributes: tuple[NodeRequirement, ...] = ()  # requirements on attributes, by full name
     same_attribute: str = ""  # attribute with the same value on all the devices
     virtual_function: bool = False
     rdma: bool = False
@@ -169,7 +169,7 @@ def mistake(path: str, message: str, remedy: str) -> Finding:
     return finding_at("C001", path, message, remedy)
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class DialectOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """The administrator's settings of a dialect, where they differ from the defaults: a field of the configuration file, with the dialect's name."""
 
     def mistakes(self) -> Iterable[Finding]:
@@ -189,7 +189,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_
         return {}
 
 
-class FactorOptions(Options, frozen=True, kw_only=True):
+class FactorOptions(DialectOptions, frozen=True, kw_only=True):
     """Options of a system whose unit of memory is several MiB."""
 
     memory_factor: int = 1  # MiB of one unit of memory: the plugin's `gpuMemoryFactor`, or `gpu-memory-factor`.
@@ -201,7 +201,7 @@ class FactorOptions(Options, frozen=True, kw_only=True):
 
 # The text of a hint whose value is unknown before the container starts.
 UNREADABLE = "\0"
-O = TypeVar("O", bound=Options)  # noqa: E741  as short as T, and it stands for Options
+O = TypeVar("O", bound=DialectOptions)  # noqa: E741  as short as T, and it stands for Options
 
 
 class Amount(msgspec.Struct, frozen=True, gc=False):
@@ -231,7 +231,7 @@ class Hint(msgspec.Struct, frozen=True, gc=False):
         return cls(key, row, text, entries)
 
 
-class Selection(NamedTuple):
+class NodeRequirement(NamedTuple):
     """A requirement on a node label or on a device attribute, in the form of a required node affinity."""
 
     key: str
@@ -242,8 +242,8 @@ class Selection(NamedTuple):
 class Selected(NamedTuple):
     """A pod's requirements on node labels: a node must meet all requirements of `always`, and all of at least one of the `terms`."""
 
-    always: tuple[Selection, ...] = ()
-    terms: tuple[tuple[Selection, ...], ...] = ()
+    always: tuple[NodeRequirement, ...] = ()
+    terms: tuple[tuple[NodeRequirement, ...], ...] = ()
 
 
 class ContainerAmounts(msgspec.Struct, frozen=True, gc=False):
@@ -372,7 +372,7 @@ class Vocabulary(msgspec.Struct, Generic[O], frozen=True, kw_only=True):
     # The type of its options in the configuration file.
     options: type[O]
     # The features of claims that its own schedulers support, by scheduler name.
-    schedulers: Mapping[str, Scheduler] = {}
+    schedulers: Mapping[str, SchedulerSupport] = {}
     # Set if this dialect reads a common key when nothing shows which system the pod uses.
     bare: BareKey | None = None
     # Reads a pod that requests devices by annotation or label, if the options let it be translated.

@@ -1,7 +1,7 @@
 """Where a pod can be served: the webhook's judgement of requests by the fleet, and of pods of a fleet that migrates node by node."""
 
 from webhook.placement.behind_fence import STRANDED, add_stranded
-from webhook.placement.choice import Choice
+from webhook.placement.choice import ServingChoice
 from webhook.placement.feasibility import Feasibility, can_any_node_serve
 from webhook.placement.judge import (
     Requested,
@@ -27,12 +27,12 @@ __all__ = [
     "DEFAULT_SCHEDULER",
     "NO_PROBLEMS",
     "STRANDED",
-    "Choice",
     "Feasibility",
     "NodesOfName",
     "Preference",
     "Problems",
     "Requested",
+    "ServingChoice",
     "add_stranded",
     "all_claims",
     "can_any_node_serve",

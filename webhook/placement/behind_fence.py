@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from webhook.state import State
-    from webhook.translate import PodClaim, Verdict
+    from webhook.translate import PodClaim, PodVerdict
 
 STRANDED = "D218"
 _NO_BRIDGE = "set schedulerName to the scheduler that the fence allows, or delete the fence's DeviceTaintRule"
 
 
-def add_stranded(verdict: Verdict, claims: Iterable[PodClaim], state: State, name: str) -> Verdict:
+def add_stranded(verdict: PodVerdict, claims: Iterable[PodClaim], state: State, name: str) -> PodVerdict:
     """Add a decision and a warning for each resource that a fence keeps from the pod. The pod's scheduler creates the `claims`."""
     decisions = list(verdict.decisions)
     warnings: list[str] = []

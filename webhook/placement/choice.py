@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from allocator import Options, Verdict, fleet
+from allocator import SearchOptions, SearchVerdict, fleet
 from dra import step_limits
 from dra.errors import OutOfBudget
 from webhook.state import NodeIndex, node_index
@@ -46,7 +46,7 @@ class BestOffer(IntEnum):
     FREE = 3
 
 
-class Choice(msgspec.Struct, frozen=True):
+class ServingChoice(msgspec.Struct, frozen=True):
     """Whether claims serve a pod (on nodes with a driver) or device plugins serve it (on the other nodes), and why."""
 
     by_claims: bool
@@ -75,7 +75,9 @@ class _Nodes(NamedTuple):
         return f"{len(self.driver)} of {len(self.plugin | self.driver)} reachable nodes serve claims"
 
 
-def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State, budget: Budget) -> Choice | None:
+def choose(
+    preference: Preference, claims: Sequence[ResourceClaim], state: State, budget: Budget
+) -> ServingChoice | None:
     """Choose the nodes that serve a pod; None if no node that the pod can run on has a device plugin for it.
 
     `claims` are the claims that the pod gets on nodes with a driver.
@@ -88,20 +90,20 @@ def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State
         counts = nodes.counts
         if preference.on_each_node and len(nodes.plugin | nodes.driver) > 1 and nodes.driver:
             why = f"{counts}, and the webhook decides for each pod of the DaemonSet when the pod is created"
-            return Choice(by_claims=False, why=why, preferred=False)
+            return ServingChoice(by_claims=False, why=why, preferred=False)
         if not nodes.driver:
             why = f"{counts}, and node {min(nodes.plugin)} serves {', '.join(preference.needs)} by a device plugin"
-            return Choice(by_claims=False, why=why, preferred=False)
+            return ServingChoice(by_claims=False, why=why, preferred=False)
         if nodes.stock is None:
-            return Choice(by_claims, f"{counts}; {why}; free devices are not known", preferred=True)
+            return ServingChoice(by_claims, f"{counts}; {why}; free devices are not known", preferred=True)
         preferred_offer = _best_offer(nodes, preference, claims, state, budget, by_claims=by_claims)
         other_offer = _NodeOffer(BestOffer.UNKNOWN)
         if preferred_offer.offer in (BestOffer.BUSY, BestOffer.NEVER):
             other_offer = _best_offer(nodes, preference, claims, state, budget, by_claims=not by_claims)
     except OutOfBudget:
-        return Choice(by_claims, f"{why}; timed out looking for free devices", preferred=True)
+        return ServingChoice(by_claims, f"{why}; timed out looking for free devices", preferred=True)
     if preferred_offer.offer in (BestOffer.FREE, BestOffer.UNKNOWN):
-        return Choice(by_claims, f"{counts}; {why}", preferred=True)
+        return ServingChoice(by_claims, f"{counts}; {why}", preferred=True)
     is_better = other_offer.offer is BestOffer.FREE
     if preferred_offer.offer is BestOffer.NEVER:
         is_better = other_offer.offer is not BestOffer.NEVER
@@ -109,7 +111,7 @@ def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State
         reason = "no reachable node has enough free devices"
         if other_offer.offer is BestOffer.UNKNOWN:
             reason = "no reachable node is known to have enough free devices"
-        return Choice(by_claims, f"{counts}; {why}; {reason}", preferred=True)
+        return ServingChoice(by_claims, f"{counts}; {why}; {reason}", preferred=True)
     preferred_source, other_source = ("a driver", "a device plugin") if by_claims else ("a device plugin", "a driver")
     node = f"node {other_offer.node}, with {other_source},"
     if preferred_offer.offer is BestOffer.BUSY:
@@ -119,7 +121,7 @@ def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State
     else:
         could = "might" if other_offer.offer is BestOffer.UNKNOWN else "could"
         comparison = f"no node with {preferred_source} could serve this pod; {node} {could}"
-    return Choice(not by_claims, f"{counts}; {why}, but {comparison}", preferred=False)
+    return ServingChoice(not by_claims, f"{counts}; {why}, but {comparison}", preferred=False)
 
 
 def _reachable(preference: Preference, claims: Sequence[ResourceClaim], state: State, budget: Budget) -> _Nodes | None:
@@ -148,7 +150,9 @@ def _reachable(preference: Preference, claims: Sequence[ResourceClaim], state: S
     if stock is not None and plugin and stock.pages_on.get(""):
         # Slices without a nodeName publish devices for all nodes that they select.
         driver |= set(
-            fleet(stock, claims, options=Options(steps=step_limits.VERDICT, budget=budget), memo=state.memo).feasible
+            fleet(
+                stock, claims, options=SearchOptions(steps=step_limits.VERDICT, budget=budget), memo=state.memo
+            ).feasible
         )
     for names in (reach.nodes, reach.closed):
         if not names.isdisjoint(plugin | driver):
@@ -156,7 +160,7 @@ def _reachable(preference: Preference, claims: Sequence[ResourceClaim], state: S
     if prospects is None:
         return None
     reachable = NodeIndex(prospects.nodes).reach(preference.constraints, budget).nodes
-    answers = fleet(prospects, claims, options=Options(steps=step_limits.VERDICT, budget=budget), idle=True)
+    answers = fleet(prospects, claims, options=SearchOptions(steps=step_limits.VERDICT, budget=budget), idle=True)
     plugin = frozenset([name for name in reachable if _has(prospects.nodes[name], preference.needs)])
     return _Nodes(plugin, reachable.intersection(answers.feasible), prospects, {})
 
@@ -178,16 +182,16 @@ def _best_offer(
     for idle in (False, True):
         unknown_offer = None
         answers = fleet(
-            stock, claims, options=Options(steps=step_limits.VERDICT, budget=budget), idle=idle, memo=state.memo
+            stock, claims, options=SearchOptions(steps=step_limits.VERDICT, budget=budget), idle=idle, memo=state.memo
         )
         for name in answers:
             if name not in nodes.driver:
                 continue
             budget.charge()
             verdict = answers.verdict(name)
-            if verdict is Verdict.INFEASIBLE or not _has(stock.nodes[name], preference.other_requests):
+            if verdict is SearchVerdict.INFEASIBLE or not _has(stock.nodes[name], preference.other_requests):
                 continue
-            if verdict is Verdict.FEASIBLE:
+            if verdict is SearchVerdict.FEASIBLE:
                 return _NodeOffer(BestOffer.BUSY if idle else BestOffer.FREE, name)
             unknown_offer = _NodeOffer(BestOffer.UNKNOWN, name)
         if unknown_offer is not None:

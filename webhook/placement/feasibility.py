@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from allocator import FleetMemo, Options, Stage, allocate, best_verdict, fleet
-from allocator import Verdict as SearchVerdict
+from allocator import FleetMemo, SearchOptions, SearchVerdict, Stage, allocate, best_verdict, fleet
 from allocator.answer import MAX_RESULTS
 from allocator.reasons import (
     Kind,
@@ -45,7 +44,7 @@ from webhook.refusals import Code, none_could
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from allocator import Answer, FleetAnswer, Reason
+    from allocator import FleetAnswer, NodeAnswer, Reason
     from dra.objects import DeviceRequest, DeviceSubRequest, ResourceClaim
     from dra.stock import Stock
     from webhook.translate import PodClaim
@@ -98,7 +97,7 @@ class Feasibility(Enum):
     UNKNOWN = "unknown"  # the budget is exhausted
 
 
-class Judgement(msgspec.Struct, frozen=True):
+class FeasibilityAnswer(msgspec.Struct, frozen=True):
     """A verdict. `text` is the reason for NEVER and BUSY; `code` and `remedy` belong to NEVER."""
 
     verdict: Feasibility
@@ -114,8 +113,8 @@ class Judgement(msgspec.Struct, frozen=True):
     may_serve: MayServe = MayServe.PLUGIN | MayServe.NEW_NODE
 
 
-FITS = Judgement(Feasibility.FITS)
-UNKNOWN = Judgement(Feasibility.UNKNOWN)
+FITS = FeasibilityAnswer(Feasibility.FITS)
+UNKNOWN = FeasibilityAnswer(Feasibility.UNKNOWN)
 
 
 def can_any_node_serve(
@@ -129,7 +128,7 @@ def can_any_node_serve(
     prospects: Stock | None = None,
     subject: str = "pod",
     within: frozenset[str] | None = None,
-) -> Judgement:
+) -> FeasibilityAnswer:
     """Return whether one node of this fleet can serve all claims of a pod.
 
     `prospects` has nodes that an autoscaler can create; the result is not NEVER if one of them could serve the claims. `within` are the names of
@@ -151,7 +150,7 @@ def can_any_node_serve(
         if claim.metadata.name in claims_by_name and (too_large := _too_large(claim, claims_by_name)):
             return too_large
     memo_in_use = memo if memo is not None else FleetMemo()
-    options = Options(steps=steps, budget=budget)
+    options = SearchOptions(steps=steps, budget=budget)
     judgement = FITS
     # Judge all nodes first. If one of them can serve the claims, now or later, judge the nodes that the pod can run on: that result counts.
     for nodes in (None,) if within is None else (None, within):
@@ -173,7 +172,7 @@ def can_any_node_serve(
     return judgement
 
 
-def _missing_class(stock: Stock, bodies: Iterable[_Body], requester: str, claim: str) -> Judgement:
+def _missing_class(stock: Stock, bodies: Iterable[_Body], requester: str, claim: str) -> FeasibilityAnswer:
     existing = ", ".join(sorted(stock.classes)) or "none"
     class_names = " or ".join([body.device_class_name for body in bodies])
     text = f"{requester}: DeviceClass {class_names} does not exist; existing classes: {existing}"
@@ -201,7 +200,7 @@ class _Diagnosis(NamedTuple):
     budget: Budget
     hint_budget: Budget  # for the search for a remedy
     generated: Mapping[str, PodClaim]
-    options: Options
+    options: SearchOptions
     memo: FleetMemo
     prospects: Stock | None
     subject: str
@@ -210,7 +209,7 @@ class _Diagnosis(NamedTuple):
     def answers(self, *, idle: bool) -> FleetAnswer:
         return fleet(self.stock, self.claims, options=self.options, idle=idle, memo=self.memo, within=self.within)
 
-    def recall(self) -> Judgement:
+    def recall(self) -> FeasibilityAnswer:
         """Return the cached judgement on equal claims with equal names on this stock; if there is none, judge."""
         texts = self.memo.texts(self.claims)
         names = tuple([claim.metadata.key for claim in self.claims])
@@ -219,7 +218,7 @@ class _Diagnosis(NamedTuple):
         )
         key = texts, names, requesters, self.options.steps, self.prospects, self.subject, self.within
         cached = self.memo.conclusions(self.stock)
-        judgement: Judgement | None = cached.get(key)
+        judgement: FeasibilityAnswer | None = cached.get(key)
         if judgement is None:
             judgement = self.judge_idle()
             if not (self.budget.is_late or self.budget.is_out):  # with more time or steps the judgement may differ
@@ -228,7 +227,7 @@ class _Diagnosis(NamedTuple):
                 cached.put(key, judgement, weight)
         return judgement
 
-    def judge_idle(self) -> Judgement:
+    def judge_idle(self) -> FeasibilityAnswer:
         """Judge claims that do not fit now: whether they fit on the idle fleet."""
         verdict = best_verdict(
             self.stock, self.claims, options=self.options, idle=True, memo=self.memo, within=self.within
@@ -236,7 +235,9 @@ class _Diagnosis(NamedTuple):
         if verdict is SearchVerdict.UNDECIDED:
             return UNKNOWN
         if verdict is SearchVerdict.FEASIBLE:
-            return Judgement(Feasibility.BUSY, f"this {self.subject} waits until devices are free: {self.busy()}")
+            return FeasibilityAnswer(
+                Feasibility.BUSY, f"this {self.subject} waits until devices are free: {self.busy()}"
+            )
         too_many = self.too_many_together() if self.within is None else None
         if too_many is not None:
             return self.by_new_node() or too_many
@@ -244,16 +245,18 @@ class _Diagnosis(NamedTuple):
         samples = dict(list(kinds.items())[:MAX_KINDS])
         faults = [answer.error for answer in kinds.values() if answer.error]
         if faults:
-            return Judgement(Feasibility.BUSY, f"the scheduler would stop at an error: {faults[0]}")
+            return FeasibilityAnswer(Feasibility.BUSY, f"the scheduler would stop at an error: {faults[0]}")
         if not samples:
-            return Judgement(Feasibility.BUSY, f"no node can serve this {self.subject}")
+            return FeasibilityAnswer(Feasibility.BUSY, f"no node can serve this {self.subject}")
         if not all(answer.explained for answer in kinds.values()):
             return UNKNOWN
         if _may_be_cured(kinds):
-            return Judgement(Feasibility.BUSY, f"no node can serve this {self.subject} now; {_nearest(samples)[1]}")
+            return FeasibilityAnswer(
+                Feasibility.BUSY, f"no node can serve this {self.subject} now; {_nearest(samples)[1]}"
+            )
         return self.by_new_node() or self.never(samples, kinds)
 
-    def by_new_node(self) -> Judgement | None:
+    def by_new_node(self) -> FeasibilityAnswer | None:
         """Return BUSY if a node that an autoscaler can create could serve the claims, UNKNOWN if that is uncertain, None if no such node could."""
         if self.prospects is None:
             return None
@@ -264,7 +267,7 @@ class _Diagnosis(NamedTuple):
             verdict = allocate(self.prospects, template, self.claims, options=self.options).verdict
             if verdict is SearchVerdict.FEASIBLE:
                 text = f"{self.opening}, but a node of template {template} could (`nodeTemplates`): the {self.subject} waits until such a node exists"
-                return Judgement(Feasibility.BUSY, text)
+                return FeasibilityAnswer(Feasibility.BUSY, text)
             # An error means that a scheduler would stop there, not that such a node could not serve the claims.
             undecided = undecided or verdict is not SearchVerdict.INFEASIBLE
         return UNKNOWN if undecided else None
@@ -277,14 +280,14 @@ class _Diagnosis(NamedTuple):
         others = more if len(able_nodes) > 1 else ""
         return f"on node {node}, {sentence(answers[node])}{others}"
 
-    def never(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
+    def never(self, samples: Mapping[str, NodeAnswer], kinds: Mapping[str, NodeAnswer]) -> FeasibilityAnswer:
         """Return why even an idle fleet cannot serve the claims, and, if there is time to search, what would fit."""
         judgement = self.reason(samples, kinds) if self.within is None else self.out_of_reach(samples, kinds)
         if self.budget.is_late:
             return replace(judgement, remedy=NO_TIME)
         return judgement
 
-    def out_of_reach(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
+    def out_of_reach(self, samples: Mapping[str, NodeAnswer], kinds: Mapping[str, NodeAnswer]) -> FeasibilityAnswer:
         """Refuse a pod that no node where it can run could serve; name another node that could serve it."""
         node, nearest_node = _nearest(samples)
         absent = self.absent(kinds, node)
@@ -302,7 +305,7 @@ class _Diagnosis(NamedTuple):
         remedy = judgement.remedy or _ELSEWHERE
         return replace(judgement, code=Code.NEVER, text=text, remedy=remedy, may_serve=may_serve)
 
-    def reason(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
+    def reason(self, samples: Mapping[str, NodeAnswer], kinds: Mapping[str, NodeAnswer]) -> FeasibilityAnswer:
         """Return the plainest reason why an idle fleet cannot serve the claims. `kinds` has one node of each kind, `samples` the first MAX_KINDS."""
         node, nearest_node = _nearest(samples)
         if absent := self.absent(kinds, node):
@@ -316,7 +319,7 @@ class _Diagnosis(NamedTuple):
             return too_many
         return _never(Code.NEVER, f"{self.opening}; {nearest_node}", self.offer(node), self.only_claim)
 
-    def mismatch(self, selected: Reason) -> Judgement:
+    def mismatch(self, selected: Reason) -> FeasibilityAnswer:
         """Refuse a request whose selectors no device matches; list the published values of the attributes that the selectors read."""
         detail = f"no device matches what {_requests(self.requester(selected))}"
         published = self.published(selected)
@@ -335,7 +338,7 @@ class _Diagnosis(NamedTuple):
         )
         return self.no_device("; ".join([detail, *details]), _ABSENT, claim)
 
-    def too_many(self, too_few: Reason, kinds: Mapping[str, Answer]) -> Judgement | None:
+    def too_many(self, too_few: Reason, kinds: Mapping[str, NodeAnswer]) -> FeasibilityAnswer | None:
         """Refuse a single request for more devices than any node has; None if another cause applies."""
         request = self.request(too_few)
         exactly = request.exactly if request is not None else None
@@ -349,7 +352,7 @@ class _Diagnosis(NamedTuple):
         never = _never(Code.TOO_MANY, text, self.offer(largest), too_few.claim.rpartition("/")[2])
         return replace(never, most_devices=most)
 
-    def absent(self, kinds: Mapping[str, Answer], node: str) -> Judgement | None:
+    def absent(self, kinds: Mapping[str, NodeAnswer], node: str) -> FeasibilityAnswer | None:
         """Refuse a request if no node has a device of its class, and list existing devices; None if a node has one."""
         without_class: list[set[tuple[str, str]]] = []
         for answer in kinds.values():
@@ -382,7 +385,7 @@ class _Diagnosis(NamedTuple):
                 return self.no_device(detail, self.offer(node) or _ABSENT, claim.metadata.name)
         return None
 
-    def no_device(self, detail: str, remedy: str, claim: str) -> Judgement:
+    def no_device(self, detail: str, remedy: str, claim: str) -> FeasibilityAnswer:
         return replace(_never(Code.NO_DEVICE, f"{self.opening}: {detail}", remedy, claim), detail=detail)
 
     def products(self) -> dict[str, list[str]]:
@@ -394,7 +397,7 @@ class _Diagnosis(NamedTuple):
                     products[name] = sorted({*products.get(name, ()), *values})
         return products
 
-    def too_many_together(self) -> Judgement | None:
+    def too_many_together(self) -> FeasibilityAnswer | None:
         """Refuse equal claims that together request more devices than any node has; None if another cause applies.
 
         One search for all devices takes fewer steps than finding the reason for each claim, so a small budget is enough.
@@ -594,7 +597,7 @@ def _with_request(claim: ResourceClaim, at: int) -> ResourceClaim:
     return replace(claim, spec=replace(claim.spec, devices=devices))
 
 
-def _too_large(claim: ResourceClaim, generated: Mapping[str, PodClaim]) -> Judgement | None:
+def _too_large(claim: ResourceClaim, generated: Mapping[str, PodClaim]) -> FeasibilityAnswer | None:
     """Refuse a generated claim with more devices than one claim can hold; None if it has not too many."""
     bodies = [request.exactly for request in claim.spec.devices.requests]
     total = sum(body.count or 0 for body in bodies if body is not None)
@@ -621,7 +624,7 @@ def _is_plain(claims: Sequence[ResourceClaim]) -> bool:
     return len(devices) == 1 and len(devices[0].requests) == 1 and not devices[0].constraints
 
 
-def _may_be_cured(kinds: Mapping[str, Answer]) -> bool:
+def _may_be_cured(kinds: Mapping[str, NodeAnswer]) -> bool:
     """Return whether what is in the way on some node can disappear, or is unknown."""
     for answer in kinds.values():
         if not answer.explained or any(reason.stage in CURABLE for reason in answer.reasons):
@@ -629,7 +632,7 @@ def _may_be_cured(kinds: Mapping[str, Answer]) -> bool:
     return False
 
 
-def _largest(kinds: Mapping[str, Answer]) -> tuple[str, int]:
+def _largest(kinds: Mapping[str, NodeAnswer]) -> tuple[str, int]:
     """Return the node with the most devices that pass all selectors, and their number."""
     largest = ("", 0)
     for node, answer in kinds.items():
@@ -639,11 +642,11 @@ def _largest(kinds: Mapping[str, Answer]) -> tuple[str, int]:
     return largest
 
 
-def _nearest(samples: Mapping[str, Answer]) -> tuple[str, str]:
+def _nearest(samples: Mapping[str, NodeAnswer]) -> tuple[str, str]:
     """Return the node that is nearest to serving the claims, and what it lacks."""
     node = min(samples, key=lambda name: distance(samples[name]))
     return node, f"nearest is {node}: {sentence(samples[node])}"
 
 
-def _never(code: Code, text: str, remedy: str = "", claim: str = "") -> Judgement:
-    return Judgement(Feasibility.NEVER, text, code, remedy, claim=claim)
+def _never(code: Code, text: str, remedy: str = "", claim: str = "") -> FeasibilityAnswer:
+    return FeasibilityAnswer(Feasibility.NEVER, text, code, remedy, claim=claim)

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from dra.finding import Finding
     from dra.objects import DeviceClaim
     from dra.wire import Json
-    from webhook.placement.choice import Choice
-    from webhook.placement.feasibility import Judgement
+    from webhook.placement.choice import ServingChoice
+    from webhook.placement.feasibility import FeasibilityAnswer
     from webhook.placement.plugin_requests import PluginRequest
     from webhook.placement.preference import Preference
     from webhook.state import State
@@ -243,7 +243,7 @@ def _plugin_offer(claim: PodClaim, devices: int, state: State) -> str:
     return f"request at most {most} {where}, which a device plugin offers"
 
 
-def choose_nodes(preference: Preference, requested: Requested, state: State, budget: Budget) -> Choice | None:
+def choose_nodes(preference: Preference, requested: Requested, state: State, budget: Budget) -> ServingChoice | None:
     """Choose the nodes of a mixed fleet for a pod with these claims; None if it has no choice."""
     return choose(preference, _known_claims(requested, state), state, budget)
 
@@ -311,7 +311,7 @@ def _judge_reachable(
     generated: Mapping[str, PodClaim],
     constraints: Mapping[str, Any],
     subject: str = "pod",
-) -> Judgement:
+) -> FeasibilityAnswer:
     """Judge claims on the nodes where their pod can run. If it can run on all nodes, or at present on none, judge them on all nodes."""
     assert state.stock is not None
     within: frozenset[str] | None = None

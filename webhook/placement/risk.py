@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from allocator import Options, Verdict, fleet
+from allocator import SearchOptions, SearchVerdict, fleet
 from dra import step_limits
 from dra.policy import Rules, conflicting, conflicting_elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from allocator import Answer, FleetMemo
+    from allocator import FleetMemo, NodeAnswer
     from dra.budget import Budget
     from dra.objects import ResourceClaim
     from dra.stock import PoolId, Stock
@@ -31,16 +31,16 @@ def find_broken_rule(
     """Return a text about a node on which a scheduler that ignores the rules may break one of them with these claims; "" if there is none."""
     if not any(rule.spec.compatible_only_with for rule in stock.compatibilities.values()):
         return ""
-    options = Options(steps=step_limits.VERDICT, budget=budget)
+    options = SearchOptions(steps=step_limits.VERDICT, budget=budget)
     stock_without_rules = replace(stock, compatibilities={})
     with_rules = fleet(stock, claims, options=options, memo=memo)
     without_rules = fleet(stock_without_rules, claims, options=options, memo=memo)
     for nodes in with_rules.equal_nodes()[:GROUPS]:
         node = nodes[0]
-        if without_rules.verdict(node) is not Verdict.FEASIBLE:
+        if without_rules.verdict(node) is not SearchVerdict.FEASIBLE:
             continue
         chosen_devices = _devices(without_rules[node])
-        if with_rules.verdict(node) is Verdict.FEASIBLE and chosen_devices == _devices(with_rules[node]):
+        if with_rules.verdict(node) is SearchVerdict.FEASIBLE and chosen_devices == _devices(with_rules[node]):
             continue
         conflict = _conflict(stock, node, chosen_devices, budget)
         if conflict:
@@ -48,7 +48,7 @@ def find_broken_rule(
     return ""
 
 
-def _devices(answer: Answer) -> list[tuple[PoolId, str]]:
+def _devices(answer: NodeAnswer) -> list[tuple[PoolId, str]]:
     results = [result for granted in answer.allocations for result in granted.allocation.devices.results]
     return [((result.driver, result.pool), result.device) for result in results]
 

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from webhook.service.configuration_file import Source, configuration_in, load_configuration, only_document
     from webhook.service.evidence import read_evidence
     from webhook.service.log import Decisions
-    from webhook.service.service import Service
-    from webhook.service.settings import Settings
+    from webhook.service.service import WebhookServer
+    from webhook.service.settings import WebhookSettings
 
 __all__ = [
     "Decisions",
-    "Service",
-    "Settings",
     "Source",
+    "WebhookServer",
+    "WebhookSettings",
     "configuration_in",
     "load_configuration",
     "log",
@@ -33,7 +33,7 @@ __getattr__ = lazily(
         "configuration_file": ("Source", "configuration_in", "load_configuration", "only_document"),
         "evidence": ("read_evidence",),
         "log": ("Decisions",),
-        "service": ("Service",),
-        "settings": ("Settings",),
+        "service": ("WebhookServer",),
+        "settings": ("WebhookSettings",),
     },
 )

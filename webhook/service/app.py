@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from serving.http import Head
-    from webhook.admission import Answer
+    from webhook.admission import ReviewAnswer
     from webhook.service.decider import ReviewDecider
     from webhook.service.metrics import WebhookMetrics
     from webhook.state import State
@@ -76,7 +76,7 @@ class _OpenReview(NamedTuple):
     arrived: float
 
 
-class App:
+class WebhookApp:
     """The webhook's HTTP server."""
 
     def __init__(
@@ -177,7 +177,7 @@ class App:
         self._metrics.count_refusal(f"/{review.path}", status)
         return text(status, problem)
 
-    async def _decide(self, review: _OpenReview) -> Answer:
+    async def _decide(self, review: _OpenReview) -> ReviewAnswer:
         """Decide a small review now; decide a large, slow or refused review in its turn."""
         limits, body, state = self._limits, review.body, self._decider.state()
         # Each member has at least one byte, so most bodies need no count.
@@ -196,7 +196,7 @@ class App:
                     return first
         return await self._decide_in_turn(review, first)
 
-    async def _decide_in_turn(self, review: _OpenReview, first: Answer | None) -> Answer:
+    async def _decide_in_turn(self, review: _OpenReview, first: ReviewAnswer | None) -> ReviewAnswer:
         """Decide a review when it is its turn. Without a turn in time the first decision is final."""
         state = self._decider.state()
         try:
@@ -209,20 +209,20 @@ class App:
         # A decision without enough time must not replace a refusal.
         return first if first and first.record.outcome == REFUSED and answer.record.outcome == UNDECIDED else answer
 
-    def _decide_now(self, review: _OpenReview, state: State, cpu_seconds: float) -> Answer:
+    def _decide_now(self, review: _OpenReview, state: State, cpu_seconds: float) -> ReviewAnswer:
         started = monotonic()
         try:
             return self._decider.decide(review.path, review.body, state, cpu_seconds)
         finally:
             self.longest_hold = max(self.longest_hold, monotonic() - started)
 
-    def _give_up(self, review: _OpenReview, state: State, problem: str) -> Answer:
+    def _give_up(self, review: _OpenReview, state: State, problem: str) -> ReviewAnswer:
         """Allow the object of a review unchanged, with a warning."""
         note = {"path": review.path, "bytes": len(review.body), "problem": problem}
         logger.warning("a review was not decided", extra=note)
         return answer_timeout(review.path, review.body, state)
 
-    async def _await_templates(self, answer: Answer) -> None:
+    async def _await_templates(self, answer: ReviewAnswer) -> None:
         """Wait until the templates exist, or a moment. If they are missing, the template controller writes an Event on the pod."""
         until = monotonic() + self._limits.recheck_delay
         while self._decider.awaits_template(answer) and monotonic() < until:  # noqa: ASYNC110  the state is replaced as a whole

@@ -12,7 +12,7 @@ from webhook.admission import ReviewError, decide_review
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from webhook.admission import Answer
+    from webhook.admission import ReviewAnswer
     from webhook.service.follower import Follower
     from webhook.state import State, StateBuilder
 
@@ -47,7 +47,7 @@ class ReviewDecider:
             self._stale = latest, self._builder.state(fresh=False)
         return self._stale[1]
 
-    def decide(self, path: str, body: bytes, state: State, cpu_seconds: float) -> Answer:
+    def decide(self, path: str, body: bytes, state: State, cpu_seconds: float) -> ReviewAnswer:
         """Answer a review to "mutate" or "validate" within `cpu_seconds` seconds of CPU.
 
         After an unexpected exception the review is decided once more without the memo of earlier reviews, which may be the cause.
@@ -58,7 +58,7 @@ class ReviewDecider:
         def is_out_of_time() -> bool:
             return self._clock() > until
 
-        def attempt() -> Answer:
+        def attempt() -> ReviewAnswer:
             return decide_review(path, body, state, is_out_of_time=is_out_of_time, max_call_steps=max_call_steps)
 
         try:
@@ -73,7 +73,7 @@ class ReviewDecider:
             state.memo.clear()  # an interrupted decision may have left incomplete results in it
             return attempt()
 
-    def awaits_template(self, answer: Answer) -> bool:
+    def awaits_template(self, answer: ReviewAnswer) -> bool:
         """Report whether the answer waits for a template that the template controller has not created yet."""
         awaited = answer.awaited_templates
         return bool(awaited) and not self._follower.state().templates.keys() >= set(awaited)

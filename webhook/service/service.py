@@ -19,7 +19,7 @@ from cluster.informers import Quarantine
 from serving.authentication import Callers
 from serving.process import run_until
 from webhook import registration
-from webhook.service.app import App
+from webhook.service.app import WebhookApp
 from webhook.service.certificate import Certificate, Origin
 from webhook.service.decider import ReviewDecider
 from webhook.service.follower import Follower
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from serving.process import Work
     from webhook.service.configuration_file import Source
     from webhook.service.log import Decisions
-    from webhook.service.settings import Settings
+    from webhook.service.settings import WebhookSettings
     from webhook.state import Configuration
 
 # The webhook configurations whose CA bundle the authority maintains.
@@ -45,11 +45,11 @@ CONFIGURATIONS = (registration.NAME,)
 MIN_SWEEP_SECONDS = 1.0
 
 
-class Service:
+class WebhookServer:
     """The webhook, the controllers and the authority of one process, as its settings choose them."""
 
     def __init__(
-        self, cluster: Cluster, source: Source, settings: Settings, decisions: Decisions | None = None
+        self, cluster: Cluster, source: Source, settings: WebhookSettings, decisions: Decisions | None = None
     ) -> None:
         self._cluster = cluster
         self._source = source
@@ -61,7 +61,7 @@ class Service:
         self.certificate = Certificate(
             self._origin(), self._changes(), lambda keys: self.builder.learn(keys=keys), settings.pace
         )
-        self.app = App(
+        self.app = WebhookApp(
             ReviewDecider(self.builder, self.follower),
             self.metrics,
             decisions=decisions,

@@ -19,7 +19,7 @@ from webhook.service.pace import Pace
 LINGER = 3.0
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of one process. The help lists the flags in this order."""
 
     identity: str = ""

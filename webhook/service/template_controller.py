@@ -35,7 +35,7 @@ from dra.budget import Budget
 from dra.objects import ObjectMeta, ResourceClaimTemplateSpec
 from dra.raw import mapping
 from webhook import names
-from webhook.admission import Candidate, decide_pod
+from webhook.admission import ReviewedPod, decide_pod
 from webhook.claims import Due, template, template_lifecycle
 from webhook.service.pod_survey import EVERYWHERE, LIVING, PodSurvey
 from webhook.state import Mode, mode_of
@@ -284,7 +284,7 @@ class Templates:
         obj = resource.plain(workload)
         origin = origin_of(obj, state.configuration)
         for path in paths(obj):
-            candidate = Candidate(mapping(resolve_pointer(obj, path)), namespace, owner, name_of(obj), origin=origin)
+            candidate = ReviewedPod(mapping(resolve_pointer(obj, path)), namespace, owner, name_of(obj), origin=origin)
             verdict = decide_pod(candidate, state, Budget(step_limits.TEMPLATES_AHEAD))
             if verdict.refusals:
                 for_administrator = [refusal for refusal in verdict.refusals if "administrator" in refusal.remedy]

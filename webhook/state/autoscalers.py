@@ -25,7 +25,7 @@ from allocator.pods import refusal
 from dra.objects import Node, NodeSpec, Pod, PodSpec
 from dra.raw import inside, items, strings
 from dra.wire import WireError, convert
-from webhook.dialects import Selection
+from webhook.dialects import NodeRequirement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -59,7 +59,7 @@ class NodePool(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     labels: Mapping[str, str] = {}
-    requirements: tuple[Selection, ...] = ()
+    requirements: tuple[NodeRequirement, ...] = ()
     node: Node = Node()
 
     def admits(self, selected: Selected, pod: Pod) -> bool:
@@ -69,7 +69,7 @@ class NodePool(msgspec.Struct, frozen=True, kw_only=True):
         terms = selected.terms or ((),)
         return any(all(self._allows(selection) for selection in (*selected.always, *term)) for term in terms)
 
-    def _allows(self, selection: Selection) -> bool:
+    def _allows(self, selection: NodeRequirement) -> bool:
         key, operator, values = selection
         if key == _HOSTNAME:
             return operator != "In"  # `In` names existing nodes
@@ -198,7 +198,7 @@ def _pool(obj: Object) -> NodePool:
     template = inside(obj, "spec", "template")
     spec = inside(template, "spec")
     requirements = tuple(
-        Selection(str(item.get("key")), str(item.get("operator")), tuple(map(str, item.get("values") or ())))
+        NodeRequirement(str(item.get("key")), str(item.get("operator")), tuple(map(str, item.get("values") or ())))
         for item in items(spec, "requirements")[:_MAX]
         if isinstance(item.get("values") or [], list)
     )
@@ -210,7 +210,7 @@ def _pool(obj: Object) -> NodePool:
     return NodePool(name=str(inside(obj, "metadata").get("name")), labels=labels, requirements=requirements, node=node)
 
 
-def _permits(requirement: Selection, value: str) -> bool:
+def _permits(requirement: NodeRequirement, value: str) -> bool:
     if requirement.operator == "In":
         return value in requirement.values
     if requirement.operator == "NotIn":

@@ -21,13 +21,13 @@ from webhook.dialects import (
     TARGETS,
     VOCABULARIES,
     Dialect,
+    DialectOptions,
     KnownRow,
-    Options,
     Outcome,
     Position,
     Role,
     Row,
-    Scheduler,
+    SchedulerSupport,
     Vocabulary,
     pattern,
     plain,
@@ -83,12 +83,12 @@ class Configuration:
         built_in = {vocabulary.table.name for vocabulary in VOCABULARIES}
         # Enabled vocabularies by name, with this cluster's key names.
         self.vocabularies: dict[str, Vocabulary[Any]] = {}
-        self.options: dict[str, Options] = {}
+        self.options: dict[str, DialectOptions] = {}
         for vocabulary in all_vocabularies:
             name = vocabulary.table.name
             if name in file.disabled:
                 continue
-            options = self.options[name] = file.options(name) if name in built_in else Options()
+            options = self.options[name] = file.options(name) if name in built_in else DialectOptions()
             table = options.table(vocabulary.table)
             if renames := file.keys.get(table.name):
                 rows = [(renames.get(row.name, row.name), row) for row in table.keys]
@@ -97,12 +97,12 @@ class Configuration:
             self.vocabularies[table.name] = msgspec.structs.replace(vocabulary, table=table)
         self.dialects = tuple([vocabulary.table for vocabulary in self.vocabularies.values()])
         self.sizes: Mapping[str, int] = {model.product: bytes_of(model.memory) for model in file.models}
-        self.schedulers: dict[str, Scheduler] = dict(SCHEDULERS)
+        self.schedulers: dict[str, SchedulerSupport] = dict(SCHEDULERS)
         for vocabulary in all_vocabularies:
             self.schedulers |= vocabulary.schedulers
         if file.bridge is not None:
             # The bridge's allocator supports the same features as the cluster's scheduler.
-            self.schedulers[file.bridge.scheduler_name] = Scheduler(like_cluster=True)
+            self.schedulers[file.bridge.scheduler_name] = SchedulerSupport(like_cluster=True)
         self.schedulers |= file.schedulers
         # Rows by position and key. Rows whose name has a varying part are patterns, which are kept for resources and for other keys that
         # request devices.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dra import server as servers
 from dra.server import DeclaredServer, KnownServer, Server
-from webhook.dialects import ALTERNATIVES, CLAIMS, SHARES, Need, Scheduler
+from webhook.dialects import ALTERNATIVES, CLAIMS, SHARES, Need, SchedulerSupport
 from webhook.names import CONFIGURATION_PAGE
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ _ON_SINCE = {gate: min(stage.since for stage in servers.GATES[gate] if stage.on)
 
 # The cluster's scheduler, drawbridge's scheduler by its default name, and schedulers that are not known to allocate claims. Each vocabulary
 # adds the schedulers of its system. The configuration's `schedulers` adds further ones and replaces these.
-SCHEDULERS: Mapping[str, Scheduler] = {
-    "default-scheduler": Scheduler(like_cluster=True),
-    "drawbridge": Scheduler(like_cluster=True),
-    "kai-scheduler": Scheduler(),
-    "runai-scheduler": Scheduler(),
-    "volcano": Scheduler(),
-    "tensor-fusion-scheduler": Scheduler(),
+SCHEDULERS: Mapping[str, SchedulerSupport] = {
+    "default-scheduler": SchedulerSupport(like_cluster=True),
+    "drawbridge": SchedulerSupport(like_cluster=True),
+    "kai-scheduler": SchedulerSupport(),
+    "runai-scheduler": SchedulerSupport(),
+    "volcano": SchedulerSupport(),
+    "tensor-fusion-scheduler": SchedulerSupport(),
 }
 
 
@@ -59,7 +59,7 @@ class Features(KnownServer, frozen=True, kw_only=True):
         """Return the feature gates that decide which claims may be made."""
         return tuple(_ON_SINCE)
 
-    def missing(self, needs: tuple[Need, ...], name: str, schedulers: Mapping[str, Scheduler]) -> str:
+    def missing(self, needs: tuple[Need, ...], name: str, schedulers: Mapping[str, SchedulerSupport]) -> str:
         """Explain why a pod of this scheduler cannot have claims with these needs; "" if it can."""
         for need in needs:
             if not self.enabled(need.gate):

@@ -46,7 +46,7 @@ from webhook.names import DOMAIN
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from webhook.dialects import Dialect, Options, Row, Target
+    from webhook.dialects import Dialect, DialectOptions, Row, Target
     from webhook.state.schema import (
         BridgeSettings,
         ExtendedResources,
@@ -194,7 +194,7 @@ def _wrong_quota(quota: str) -> str:
     return f"class {class_name[:80]!r} {wrong}" if wrong else ""
 
 
-def _wrong_options(dialect: str, options: Options, targets: Mapping[str, Target]) -> Iterable[Finding]:
+def _wrong_options(dialect: str, options: DialectOptions, targets: Mapping[str, Target]) -> Iterable[Finding]:
     """Find native resources that no claim can replace, and unknown targets."""
     for resource in options.host_targets():
         path = f"/{dialect}/hostResources/{escape(resource)}"

@@ -19,8 +19,8 @@ from webhook.dialects import (
     AUTO,
     VOCABULARIES,
     Dialect,
-    Options,
-    Scheduler,
+    DialectOptions,
+    SchedulerSupport,
     Target,
 )
 
@@ -290,7 +290,7 @@ class File(_Declared, frozen=True, kw_only=True):
     # or if the new key does not count their claims.
     quotas: dict[str, str] = {}
     # Scheduler: the features of claims that it supports, for example for a version of Volcano that allocates claims.
-    schedulers: dict[str, Scheduler] = {}
+    schedulers: dict[str, SchedulerSupport] = {}
     # The bridge, if it is installed: drawbridge's allocator and the scheduler that calls it (docs/bridge.md#placement).
     bridge: BridgeSettings | None = None
     # The version and feature gates of the API server, if it does not report them (docs/versions.md).
@@ -298,9 +298,9 @@ class File(_Declared, frozen=True, kw_only=True):
     # Which claims Kueue counts.
     kueue: Kueue = Kueue()
 
-    def options(self, dialect: str) -> Options:
+    def options(self, dialect: str) -> DialectOptions:
         options = getattr(self, dialect)
-        assert isinstance(options, Options)
+        assert isinstance(options, DialectOptions)
         return options
 
 

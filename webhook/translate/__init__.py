@@ -27,7 +27,7 @@ from webhook.translate.record import verified_record
 from webhook.translate.report import Decision, decides_outcome, outcome_of, served_by
 from webhook.translate.rewrite import Operation, PodClaim
 from webhook.translate.translate import claims_added_earlier, clean, replay, translate, translate_template
-from webhook.translate.verdict import NOTHING, Verdict, merge
+from webhook.translate.verdict import NOTHING, PodVerdict, merge
 from webhook.translate.workload_kind import (
     READ_BY_OTHERS,
     RENDERED,
@@ -52,9 +52,9 @@ __all__ = [
     "Decision",
     "Operation",
     "PodClaim",
+    "PodVerdict",
     "PodView",
     "Provenance",
-    "Verdict",
     "apply_own",
     "bodies",
     "claims_added_earlier",

@@ -19,7 +19,7 @@ from dra.quantity import MAX, NANO, from_json
 from dra.raw import inside, mapping, members
 from dra.wire import Json
 from webhook import names
-from webhook.dialects import KnownRow, Position, Refusal, Role, Selected, Selection
+from webhook.dialects import KnownRow, NodeRequirement, Position, Refusal, Role, Selected
 from webhook.refusals import UNFILLED, UNREADABLE, Code
 
 if TYPE_CHECKING:
@@ -148,21 +148,23 @@ def view_pod(pod: Json, configuration: Configuration) -> PodView:
 def _selected(spec: dict[str, Json]) -> Selected:
     """Read nodeSelector, and required node affinity term by term."""
     selector_items = islice(mapping(spec.get("nodeSelector")).items(), SELECTIONS + 1)
-    always = [Selection(key, "In", (str(value),)) for key, value in selector_items]
+    always = [NodeRequirement(key, "In", (str(value),)) for key, value in selector_items]
     required = inside(spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
     alternatives = members(required.get("nodeSelectorTerms"))
     room = SELECTIONS + 1 - len(always)
-    terms: list[tuple[Selection, ...]] = []
+    terms: list[tuple[NodeRequirement, ...]] = []
     for alternative in alternatives[:room]:
         term = mapping(alternative)
         expressions = members(term.get("matchExpressions"))
         if not expressions and not term.get("matchFields"):
             continue  # an empty term matches no node
-        selections: list[Selection] = []
+        selections: list[NodeRequirement] = []
         for item in expressions[:room]:
             expression = mapping(item)
             values = [value for value in members(expression.get("values")) if isinstance(value, str)]
-            selections.append(Selection(str(expression.get("key")), str(expression.get("operator")), tuple(values)))
+            selections.append(
+                NodeRequirement(str(expression.get("key")), str(expression.get("operator")), tuple(values))
+            )
         terms.append(tuple(selections))
         room -= len(selections)
     return Selected(tuple(always), tuple(terms))

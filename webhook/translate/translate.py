@@ -50,7 +50,7 @@ from webhook.translate.rewrite import (
     remove_recorded,
     rewrite,
 )
-from webhook.translate.verdict import NOTHING, Verdict
+from webhook.translate.verdict import NOTHING, PodVerdict
 from webhook.translate.workload_kind import STANDALONE, Provenance, group_kind, origin_of
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def translate(
     origin: Provenance = STANDALONE,
     name: str = "",
     cpus_left: str = "",
-) -> Verdict:
+) -> PodVerdict:
     """Translate a pod, or the pod template at `path` of a workload.
 
     `sign` adds the annotation of signed templates, with the state's first key; in files there is no such annotation. `origin` is what
@@ -111,7 +111,7 @@ def translate(
         current = Round(view, written, namespace, path, key)
         change = _translate_keys(current, state, report, budget, origin=origin, cpus_left=cpus_left)
     earlier_claims = claims_on_pod(view, written) if written.templates else ()
-    return Verdict(
+    return PodVerdict(
         decisions=tuple(report.decisions),
         operations=change.operations or (() if report.refusals else cleaning),
         cleaning=cleaning,
@@ -199,7 +199,7 @@ def clean(pod: Json, state: State, *, namespace: str) -> tuple[dict[str, Json], 
     return clean_annotations(view, read_record(view, namespace, state.keys))
 
 
-def replay(pod: Json, old: Json, state: State, *, namespace: str) -> Verdict:
+def replay(pod: Json, old: Json, state: State, *, namespace: str) -> PodVerdict:
     """Remove the recorded keys that an update of a translated pod brings back.
 
     A second apply of a manifest brings the old keys and the old scheduler back, and the API server refuses that: these fields are
@@ -213,7 +213,7 @@ def replay(pod: Json, old: Json, state: State, *, namespace: str) -> Verdict:
         return NOTHING
     now = view_pod(pod, state.configuration)
     operations = remove_recorded(now, record)
-    return Verdict(operations=operations, cleaning=operations)
+    return PodVerdict(operations=operations, cleaning=operations)
 
 
 def _split_keys(
@@ -277,7 +277,7 @@ def translate_template(
     rewrite_unknown: bool = False,
     budget: Budget | None = None,
     cpus_left: str = "",
-) -> Verdict:
+) -> PodVerdict:
     """Translate the pod template at `path` of an object, or a pod.
 
     The template of an unknown kind stays, because its controller may read the keys; with `rewrite_unknown` it is translated nevertheless.

@@ -16,7 +16,7 @@ from webhook.translate.report import Decision
 from webhook.translate.rewrite import Operation, PodClaim
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class PodVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of each key, the operations on the object, and the reasons of its refusal.
 
     `translate` creates it from the keys. `webhook.admission.decide` adds whether a node can serve the pod, and applies the mode.
@@ -65,7 +65,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether the API server would refuse the object for the same reasons."""
         return INVALID.issuperset([refusal.code for refusal in self.refusals])
 
-    def refuse(self, decisions: Iterable[Decision]) -> Verdict:
+    def refuse(self, decisions: Iterable[Decision]) -> PodVerdict:
         """Return the verdict that refuses the object for these decisions and changes nothing; this verdict if there are none."""
         decisions = tuple(decisions)
         if not decisions:
@@ -80,7 +80,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             added_claims=(),
         )
 
-    def with_doubts(self, doubts: Iterable[Decision]) -> Verdict:
+    def with_doubts(self, doubts: Iterable[Decision]) -> PodVerdict:
         """Add the code and the reason of each doubt to the decision about its key; the outcome of the key stays."""
         decisions = list(self.decisions)
         for doubt in doubts:
@@ -97,13 +97,13 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
                 decisions.append(replace(doubt, outcome=outcome))
         return replace(self, decisions=tuple(decisions))
 
-    def leave(self, reason: str, warnings: Iterable[Warned]) -> Verdict:
+    def leave(self, reason: str, warnings: Iterable[Warned]) -> PodVerdict:
         """Return the verdict that leaves the pods unchanged, because a device plugin serves them."""
         changes = {"outcome": Outcome.LEFT, "detail": reason}
         decisions = [
             replace(decision, **changes) if decision.outcome in REPLACED else decision for decision in self.decisions
         ]
-        return Verdict(
+        return PodVerdict(
             decisions=tuple(decisions),
             operations=self.cleaning,
             cleaning=self.cleaning,
@@ -111,10 +111,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-NOTHING: Final = Verdict()
+NOTHING: Final = PodVerdict()
 
 
-def merge(parts: Iterable[Verdict]) -> Verdict:
+def merge(parts: Iterable[PodVerdict]) -> PodVerdict:
     """Merge the verdicts on an object's templates: if one is refused, none is translated."""
     verdicts = tuple(parts)
     if len(verdicts) < 2:
@@ -123,7 +123,7 @@ def merge(parts: Iterable[Verdict]) -> Verdict:
     for verdict in verdicts:
         templates |= verdict.templates
     refusals = tuple([refusal for verdict in verdicts for refusal in verdict.refusals])
-    return Verdict(
+    return PodVerdict(
         decisions=tuple([decision for verdict in verdicts for decision in verdict.decisions]),
         operations=() if refusals else tuple([operation for verdict in verdicts for operation in verdict.operations]),
         templates={} if refusals else templates,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dra.objects import Pod
     from dra.quantity import Quantity
     from webhook.state import State
-    from webhook.translate import Verdict
+    from webhook.translate import PodVerdict
 
 _TRANSLATED = (Outcome.TRANSLATED, Outcome.APPROXIMATED)
 _SHOWN = 3
@@ -106,7 +106,7 @@ def why_unknown(meant: str) -> str:
     return f"did you mean {meant}?" if meant else "no DeviceClass serves it"
 
 
-def _translate_again(pod: Pod, state: State, budget: Budget | None = None) -> Verdict | None:
+def _translate_again(pod: Pod, state: State, budget: Budget | None = None) -> PodVerdict | None:
     """Translate an unschedulable pod that is not translated yet; None for other pods, or if the inventory is incomplete."""
     metadata = pod.metadata
     refused = any(

@@ -28,7 +28,7 @@ from webhook.translate import (
     READ_BY_OTHERS,
     RENDERED,
     Decision,
-    Verdict,
+    PodVerdict,
     bodies,
     group_kind,
     kind_of,
@@ -157,7 +157,7 @@ class Mention(NamedTuple):
 class UnknownKindDecision(NamedTuple):
     """Decisions about the keys outside of pod templates, and the pods that a controller would create from such requests."""
 
-    verdict: Verdict
+    verdict: PodVerdict
     pods: dict[str, Object]  # by the readable path of their requests
     reader: str = ""  # the program that reads the requests
 
@@ -169,7 +169,7 @@ def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
     counted = _COUNTING.get(full_kind)
     known = kind_of(obj)
     reader = known.reads if known and known.reads else f"the controller that creates the pods of {full_kind[1]}"
-    verdicts: list[Verdict] = []
+    verdicts: list[PodVerdict] = []
     pods: dict[str, Object] = {}
     for mention in mentions:
         shown_path = _readable(mention.where)
@@ -206,7 +206,7 @@ def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
                 "spec": {"containers": [container]},
             }
             stays = f"{shown_path} stays: it is read by {reader}; the webhook translates the pods"
-            verdicts.append(Verdict(notes=(stays,)))
+            verdicts.append(PodVerdict(notes=(stays,)))
     merged = merge(verdicts)
     unique_decisions = tuple(dict.fromkeys(merged.decisions))  # a key may be among limits and requests
     return UnknownKindDecision(replace(merged, decisions=unique_decisions), pods, reader)
@@ -367,9 +367,9 @@ def _resource(name: str, state: State) -> str:
     return name if state.configuration.resource(name) or judge_resource(name, state) else ""
 
 
-def _left(name: str, mention: Mention, reason: str) -> Verdict:
+def _left(name: str, mention: Mention, reason: str) -> PodVerdict:
     decision = Decision(name, _readable(mention.where), "", mention.key, Outcome.LEFT, reason)
-    return Verdict(decisions=(decision,))
+    return PodVerdict(decisions=(decision,))
 
 
 def _unknown_use(obj: Object) -> tuple[str, str]:
@@ -383,10 +383,10 @@ def _unknown_use(obj: Object) -> tuple[str, str]:
     return reason, _BY_HAND if full_kind in _OF_TEXTS else _REMEDY
 
 
-def _unknown_verdict(decision: Decision, remedy: str = "") -> Verdict:
+def _unknown_verdict(decision: Decision, remedy: str = "") -> PodVerdict:
     """Return a verdict with a decision of outcome unknown, and its warning."""
     text = ": ".join(filter(None, (decision.container, decision.key, decision.detail)))
-    return Verdict(decisions=(decision,), notes=(str(stated(decision.code, text, remedy)),))
+    return PodVerdict(decisions=(decision,), notes=(str(stated(decision.code, text, remedy)),))
 
 
 def _resources(obj: Object, mention: Mention, gpu: str) -> Json:

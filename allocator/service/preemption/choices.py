@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from allocator.decisions import full_nodes, with_pods
-from allocator.one_node import Options
+from allocator.one_node import SearchOptions
 from allocator.pods import barriers, requests
 from allocator.preemption import (
     Enough,
@@ -87,7 +87,7 @@ class Scene(NamedTuple):
         return holders_below(pod, others, stock, self.budgets)
 
 
-class Choice(NamedTuple):
+class VictimChoice(NamedTuple):
     """The victims, or the pods that are already being deleted and must be awaited. Both are empty if no eviction would help."""
 
     victims: Victims | None = None
@@ -95,20 +95,20 @@ class Choice(NamedTuple):
     give_way: tuple[Pod, ...] = ()  # pods that do not fit because nominated pods get the devices
 
 
-def choose(places: Places, awaited: Places, scene: Scene, decider: Decider, *, together: bool) -> Choice:
+def choose(places: Places, awaited: Places, scene: Scene, decider: Decider, *, together: bool) -> VictimChoice:
     """Choose the victims on one of the nodes, or on all nodes `together`. `awaited` are the pods that already have a nominated node."""
     pod = places[0][0]
     stock = scene.without_ended()
     holders = scene.holders_below(pod, stock)
     nodes = tuple(node for _, node in awaited if node in stock.nodes)
     if nodes and (leaving := holders.potential_victims(nodes, stock).leaving):
-        return Choice(leaving=leaving)
+        return VictimChoice(leaving=leaving)
     existing = [node for _, node in places if node in stock.nodes]
     if not existing:
-        return Choice()
+        return VictimChoice()
     trial = Trial(places, stock, scene, decider, together=together)
     victims = make_room(existing, holders, stock, trial.suffices, together=together)
-    return Choice(victims, give_way=tuple(trial.give_way.values()))
+    return VictimChoice(victims, give_way=tuple(trial.give_way.values()))
 
 
 def fewest(pod: Pod, scene: Scene, decider: Decider) -> PotentialVictims | None:
@@ -193,7 +193,7 @@ class Trial:
         self._together = together
         pods = {pod.metadata.uid for pod, _ in places}
         budget = Budget(step_limits.PREEMPTION * len(pods), decider.is_abandoned)
-        self._options = Options(steps=step_limits.PREEMPTION_SEARCH, budget=budget)
+        self._options = SearchOptions(steps=step_limits.PREEMPTION_SEARCH, budget=budget)
         self._nominated_elsewhere = nominated_in_shared_pools(scene.rivals, scene.stock)
         self.give_way: dict[str, Pod] = {}  # by uid
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from allocator.service.live_ledger import LiveLedger
     from allocator.service.metrics import Metrics
     from allocator.service.pending_pods import PendingPods
-    from allocator.service.preemption.choices import Choice, Places
+    from allocator.service.preemption.choices import Places, VictimChoice
     from allocator.service.preemption.nominations import KeptNode
     from allocator.service.question_runner import QuestionRunner
     from allocator.service.quota.quotas import Quotas
@@ -139,7 +139,7 @@ class Evictions:
             }.values()
         )
         question = partial(choices.choose, places, awaited, self.scene(places), together=together)
-        choice: Choice = await self._runner.search(pod.metadata.namespace, question, LOOK_SECONDS)
+        choice: VictimChoice = await self._runner.search(pod.metadata.namespace, question, LOOK_SECONDS)
         for refused_pod in choice.give_way:
             nominations.give_way(refused_pod)
         if choice.leaving:

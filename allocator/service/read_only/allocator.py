@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from allocator.decisions import Decider
 from allocator.reports import Drift, drift
-from allocator.service.app import App
+from allocator.service.app import AllocatorApp
 from allocator.service.knowledge import Knowledge
 from allocator.service.metrics import Metrics
 from allocator.service.ports import Listening, Ports
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from allocator.decisions import PlacementRules
-    from allocator.service.settings import Settings
+    from allocator.service.settings import AllocatorSettings
     from cluster.protocol import Cluster
     from dra.objects import Pod
     from dra.server import DeclaredServer
@@ -44,7 +44,7 @@ class ReadOnlyAllocator:
     def __init__(
         self,
         cluster: Cluster,
-        settings: Settings,
+        settings: AllocatorSettings,
         *,
         grace: float = GRACE,
         again: float = CHECK_SECONDS,
@@ -79,12 +79,12 @@ class ReadOnlyAllocator:
             await self._ports.end()
 
     def configure(self, _rules: PlacementRules, declared: DeclaredServer) -> None:
-        """Use the administrator's declaration, as `Service` does. Ignore the placement rules, because another scheduler places the pods."""
+        """Use the administrator's declaration, as `AllocatorServer` does. Ignore the placement rules, because another scheduler places the pods."""
         self.knowledge.declare(declared)
 
     async def _run_checks(self, listening: Callable[[Listening], None]) -> None:
         settings = self._settings
-        api = App(api_routes(self._queries), token_file=settings.token_file, names=settings.client_names)
+        api = AllocatorApp(api_routes(self._queries), token_file=settings.token_file, names=settings.client_names)
         opened = Listening(api=self._ports.open(settings.api, api, settings.tls), metrics=self.metrics.address)
         await self.knowledge.wait_for_sync()
         listening(opened)

@@ -61,7 +61,7 @@ class _WaitReason(NamedTuple):
     reason: str = UNSCHEDULABLE
 
 
-class Scheduler:
+class StandaloneScheduler:
     """Places the pending pods of a cluster."""
 
     def __init__(self, cluster: Cluster, *, backoff: Backoff | None = None) -> None:

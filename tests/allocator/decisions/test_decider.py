@@ -17,7 +17,7 @@ from allocator.decisions import (
     with_pods,
 )
 from allocator.decisions import decider as decider_module
-from allocator.one_node import Options
+from allocator.one_node import SearchOptions
 from allocator.preemption import without_pods
 from allocator.strategies import DEFAULT, STRATEGIES, StrategyCache, choose_devices, node_view, read_placement
 from dra import step_limits
@@ -162,12 +162,12 @@ def test_earlier_pods_take_devices_and_leaving_pods_return_them():
     stock_with_p = with_pods(stock, "n0", [typed_pod("p", "a")])
     decider = Decider()
     # The text of a refusal is a str.
-    assert isinstance(decider.serve(typed_pod("q", "b"), "n0", stock_with_p, uncached=Options()), str)
+    assert isinstance(decider.serve(typed_pod("q", "b"), "n0", stock_with_p, uncached=SearchOptions()), str)
     stock_with_both = stock.with_object(allocated_claim("a", 1, stock, "n0", "p", "other"))
     stock_without_p = without_pods(stock_with_both, [typed_pod("p", "a")])
-    assert isinstance(decider.serve(typed_pod("q", "b"), "n0", stock_without_p, uncached=Options()), str)
+    assert isinstance(decider.serve(typed_pod("q", "b"), "n0", stock_without_p, uncached=SearchOptions()), str)
     stock_without_both = without_pods(stock_with_both, [typed_pod("p", "a"), typed_pod("other", "a")])
-    assert not isinstance(decider.serve(typed_pod("q", "b"), "n0", stock_without_both, uncached=Options()), str)
+    assert not isinstance(decider.serve(typed_pod("q", "b"), "n0", stock_without_both, uncached=SearchOptions()), str)
 
 
 CLASS_WITH_EXTENDED_RESOURCE = {"kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": sidecar.device_class()["spec"] | {"extendedResourceName": "example.com/gpu"}}  # fmt: skip

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from allocator import allocate
-from allocator.answer import Answer, Cause, Reason, Stage, Verdict
+from allocator.answer import Cause, NodeAnswer, Reason, SearchVerdict, Stage
 from allocator.reasons import Kind, explain, nearest_fits
 from dra.objects import EXTENDED_CLAIM, ResourceClaimConsumerReference
 from dra.objects.taint import DeviceTaintRule
@@ -18,7 +18,9 @@ ROOT = "resource.kubernetes.io/pcieRoot"
 
 
 def refusal_at(stage, rejected_count=1, total_count=1, request="r"):
-    return Answer(Verdict.INFEASIBLE, reasons=(Reason(stage, "default/a", request, rejected_count, total_count),))
+    return NodeAnswer(
+        SearchVerdict.INFEASIBLE, reasons=(Reason(stage, "default/a", request, rejected_count, total_count),)
+    )
 
 
 def reasons_by_stage(stock, *claims, node="n0"):
@@ -212,8 +214,8 @@ def test_nodes_are_sorted_by_how_nearly_they_can_serve():
     answers = {
         "far": refusal_at(Stage.CLASS),
         "near": refusal_at(Stage.CAPACITY),
-        "broken": Answer(Verdict.ERROR, error="bad CEL"),
-        "fits": Answer(Verdict.FEASIBLE),
+        "broken": NodeAnswer(SearchVerdict.ERROR, error="bad CEL"),
+        "fits": NodeAnswer(SearchVerdict.FEASIBLE),
         "nearer": refusal_at(Stage.CAPACITY, rejected_count=2, total_count=2),
     }
     assert [group.nodes for group in explain.equal_answers(answers)] == [
@@ -233,13 +235,13 @@ def test_nodes_with_equal_refusals_are_grouped():
 @pytest.mark.parametrize(
     ("answers", "summary"),
     [
-        ({"a": Answer(Verdict.FEASIBLE), "b": refusal_at(Stage.CLASS)}, "1 of 2 nodes can serve this"),
+        ({"a": NodeAnswer(SearchVerdict.FEASIBLE), "b": refusal_at(Stage.CLASS)}, "1 of 2 nodes can serve this"),
         (
             {"a": refusal_at(Stage.CLASS), "b": refusal_at(Stage.CLASS), "c": refusal_at(Stage.IN_USE)},
             "0 of 3 nodes can serve this: 2 node(s) had no device of the class, 1 node(s) had all suitable devices in use",
         ),
         (
-            {"a": Answer(Verdict.UNDECIDED)},
+            {"a": NodeAnswer(SearchVerdict.UNDECIDED)},
             "0 of 1 nodes can serve this: 1 node(s) were not decided within the step limit",
         ),
     ],
@@ -250,7 +252,7 @@ def test_a_fleet_is_summarized_in_one_line(answers, summary):
 
 def test_a_reason_is_printed_with_counts_stage_and_devices():
     reason = Reason(Stage.IN_USE, "default/a", "r", 5, 8, ("gpu-0", "gpu-1"), "held by claim default/b")
-    assert list(explain.lines(Answer(Verdict.INFEASIBLE, reasons=(reason,)))) == [
+    assert list(explain.lines(NodeAnswer(SearchVerdict.INFEASIBLE, reasons=(reason,)))) == [
         "claim default/a, request r:",
         "     5 of 8  in use         held by claim default/b",
         "                            gpu-0, gpu-1 and 3 more",
@@ -290,7 +292,7 @@ ERROR_BY_CAUSE = {
 def test_an_error_has_the_fix_for_its_cause(cause):
     stock, request, advice = ERROR_BY_CAUSE[cause]
     answer = allocate(stock, "n0", [claim("x", request)])
-    assert (answer.verdict, answer.cause) == (Verdict.ERROR, cause)
+    assert (answer.verdict, answer.cause) == (SearchVerdict.ERROR, cause)
     error, fix = explain.lines(answer)
     assert error == f"error: {answer.error}"
     assert fix.startswith("  fix: ")

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from allocator import Options, Verdict, allocate
+from allocator import SearchOptions, SearchVerdict, allocate
 from allocator.search.supply import ProofLimits
 from allocator.search.walk import Cuts
 from dra.objects.claim import DeviceClass, ResourceClaim
@@ -112,8 +112,8 @@ def test_the_search_finds_the_devices_of_the_brute_force_search():
         stock, claims = random_fleet(rng), random_claims(rng)
         expected = Brute(stock, "n0", claims).first()
         for cuts in (Cuts(), Cuts(patience=0, limits=rng.choice((ProofLimits(), ProofLimits(3, 3, 10, 2))))):
-            answer = allocate(stock, "n0", claims, options=Options(cuts=cuts))
-            assert answer.verdict in (Verdict.FEASIBLE, Verdict.INFEASIBLE)
+            answer = allocate(stock, "n0", claims, options=SearchOptions(cuts=cuts))
+            assert answer.verdict in (SearchVerdict.FEASIBLE, SearchVerdict.INFEASIBLE)
             assert devices_of(answer) == expected, seed
         feasible += expected is not None
     assert feasible > 60

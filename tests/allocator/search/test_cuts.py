@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from allocator import Options, Verdict
+from allocator import SearchOptions, SearchVerdict
 from allocator.search.supply import ProofLimits
 from allocator.search.walk import Cuts
 from tests.allocator.differ import ours
@@ -36,8 +36,8 @@ def settings_with_another_answer(case, settings):
     expected = ours(case)
     differing_settings = []
     for cuts in settings:
-        answer = ours(case, Options(steps=20_000, cuts=cuts))
-        if Verdict.UNDECIDED in (answer.verdict, expected.verdict):
+        answer = ours(case, SearchOptions(steps=20_000, cuts=cuts))
+        if SearchVerdict.UNDECIDED in (answer.verdict, expected.verdict):
             continue
         if (answer.verdict, answer.allocations, answer.node_only) != (
             expected.verdict,

@@ -7,7 +7,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from allocator import Options
+from allocator import SearchOptions
 from allocator.one_node import DEFAULTS
 from allocator.search.walk import Cuts
 from dra.objects.claim import AllocationResult, DeviceClassSpec, ResourceClaim, ResourceClaimSpec
@@ -20,7 +20,7 @@ from tests.allocator.legality import violations
 # A family is a kind of generated case. All families together have 2,450 cases with a live oracle, and 420 with recorded answers.
 CASES_PER_FAMILY, RECORDED_CASES_PER_FAMILY = 175, 30
 # The search tries to prove that nothing fits as soon as the first candidate fails.
-PROOF_AT_FIRST_FAILURE = Options(cuts=Cuts(patience=0))
+PROOF_AT_FIRST_FAILURE = SearchOptions(cuts=Cuts(patience=0))
 CASES_OF_A_LONG_RUN = int(os.environ.get("DRAWBRIDGE_CASES", "50000"))
 FIRST_CASE = int(os.environ.get("DRAWBRIDGE_FIRST_CASE", "0"))
 EXPECTED_FEATURES = {word.strip("'") for word in FEATURES} | {

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from allocator import Options, Verdict, allocate, fleet
+from allocator import SearchOptions, SearchVerdict, allocate, fleet
 from allocator.answer import Stage
 from allocator.search.walk import Cuts
 from dra.stock.stock import Stock
@@ -81,8 +81,8 @@ def check_random_case(seed):
     stock, claims = random_fleet(rng), random_claims(rng)
     expected = Brute(stock, "n0", claims).first()
     for cuts in (Cuts(), Cuts(patience=0)):
-        answer = allocate(stock, "n0", claims, options=Options(cuts=cuts))
-        assert answer.verdict in (Verdict.FEASIBLE, Verdict.INFEASIBLE), (seed, answer.error)
+        answer = allocate(stock, "n0", claims, options=SearchOptions(cuts=cuts))
+        assert answer.verdict in (SearchVerdict.FEASIBLE, SearchVerdict.INFEASIBLE), (seed, answer.error)
         assert devices_of(answer) == expected, seed
     return stock, claims, expected
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocator import Options, Verdict, allocate
+from allocator import SearchOptions, SearchVerdict, allocate
 from allocator.search.walk import Cuts
 from dra.budget import Budget
 from dra.objects.claim import ResourceClaim
@@ -18,8 +18,8 @@ STEPS_FOR_HARD_CASES = 6000  # an exhaustive search would need billions
 @pytest.mark.parametrize("name", HARD)
 def test_hard_cases_are_answered_in_few_steps(name):
     make_case, fits = HARD[name]
-    answer = ours(make_case(), Options(steps=STEPS_FOR_HARD_CASES))
-    assert answer.verdict is (Verdict.FEASIBLE if fits else Verdict.INFEASIBLE)
+    answer = ours(make_case(), SearchOptions(steps=STEPS_FOR_HARD_CASES))
+    assert answer.verdict is (SearchVerdict.FEASIBLE if fits else SearchVerdict.INFEASIBLE)
 
 
 @pytest.mark.parametrize("name", [name for name, (_, fits) in HARD.items() if fits])
@@ -29,9 +29,9 @@ def test_search_cuts_do_not_change_the_allocation(name):
     claims = [convert(claim, ResourceClaim) for claim in case["claims"]]
     assert violations(stock_of(case), "n0", claims, answer) == []
     for cuts in (Cuts(patience=0), Cuts(siblings=False, memo=False), Cuts(twins=False)):
-        answer_with_other_cuts = ours(case, Options(cuts=cuts))
+        answer_with_other_cuts = ours(case, SearchOptions(cuts=cuts))
         assert (
-            answer_with_other_cuts.verdict is Verdict.UNDECIDED
+            answer_with_other_cuts.verdict is SearchVerdict.UNDECIDED
             or answer_with_other_cuts.allocations == answer.allocations
         )
 
@@ -63,8 +63,8 @@ def bin_packing():
 
 
 def test_a_search_over_its_step_budget_is_undecided():
-    answer = ours(bin_packing(), Options(steps=5000))
-    assert answer.verdict is Verdict.UNDECIDED
+    answer = ours(bin_packing(), SearchOptions(steps=5000))
+    assert answer.verdict is SearchVerdict.UNDECIDED
     assert "budget" in answer.error
     assert answer.steps <= 5000 * 2
 
@@ -76,8 +76,8 @@ def test_a_search_ends_when_its_caller_stops_waiting():
         checks.append(True)
         return len(checks) == 3
 
-    answer = ours(bin_packing(), Options(budget=Budget(is_out_of_time=has_caller_left)))
-    assert answer.verdict is Verdict.UNDECIDED
+    answer = ours(bin_packing(), SearchOptions(budget=Budget(is_out_of_time=has_caller_left)))
+    assert answer.verdict is SearchVerdict.UNDECIDED
     assert "no longer waits" in answer.error
     assert len(checks) == 3
 
@@ -116,12 +116,12 @@ REQUEST_FOR_ALL_DEVICES = {"name": "r", "exactly": {"deviceClassName": "gpu", "a
 )
 def test_the_error_tells_what_is_wrong_with_the_case(make_case, error):
     answer = ours(make_case())
-    assert answer.verdict is Verdict.ERROR
+    assert answer.verdict is SearchVerdict.ERROR
     assert error in answer.error
 
 
 def test_a_broken_selector_is_ignored_if_no_device_is_examined():
-    assert ours(case_of_one_claim([hard.request("r", "gpu", 1, "device.")])).verdict is Verdict.INFEASIBLE
+    assert ours(case_of_one_claim([hard.request("r", "gpu", 1, "device.")])).verdict is SearchVerdict.INFEASIBLE
 
 
 def test_mode_all_with_an_incomplete_pool_is_an_error():
@@ -137,7 +137,7 @@ def test_an_invalid_pool_matters_only_if_nothing_else_fits():
     assert ours(case).feasible
     case["claims"] = [hard.claim("c", [hard.request("r", "gpu", 3)])]
     answer = ours(case)
-    assert answer.verdict is Verdict.ERROR
+    assert answer.verdict is SearchVerdict.ERROR
     assert answer.node_only
     assert "g/q" in answer.error
 

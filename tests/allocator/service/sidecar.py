@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 
 from allocator.decisions import PlacementRules
-from allocator.service import Service, Settings
+from allocator.service import AllocatorServer, AllocatorSettings
 from cluster import resources
 from cluster.controllers import Term
 from cluster.embedded import Embedded
@@ -109,8 +109,8 @@ async def running(cluster, *, identity="one", leads=True, rules=RULES, **setting
     with tempfile.TemporaryDirectory() as folder:
         sockets = {name: Path(folder, name) for name in ("plugin", "api")}
         service_settings = {"metrics": None, "term": TERM, "tick": 0.05} | settings
-        settings = Settings(identity=identity, namespace="default", **sockets, **service_settings)
-        service = Service(cluster, settings)
+        settings = AllocatorSettings(identity=identity, namespace="default", **sockets, **service_settings)
+        service = AllocatorServer(cluster, settings)
         service.configure(rules, DeclaredServer())
         stop, ready = asyncio.Event(), asyncio.Event()
         listening = []

@@ -8,8 +8,8 @@ import ssl
 import aiohttp
 import pytest
 
-from allocator.service import Service, Settings
-from allocator.service.app import App
+from allocator.service import AllocatorServer, AllocatorSettings
+from allocator.service.app import AllocatorApp
 from allocator.service.metrics import Metrics
 from allocator.service.ports import Ports
 from allocator.service.read_only.allocator import ReadOnlyAllocator
@@ -27,12 +27,12 @@ def peers(tmp_path):
 
 
 @contextlib.asynccontextmanager
-async def serving(peers, process=Service, ports=tuple(PATHS_BY_PORT), **settings):
+async def serving(peers, process=AllocatorServer, ports=tuple(PATHS_BY_PORT), **settings):
     """Run a service on network addresses; yield the service and its addresses."""
     default_settings = {name: Address() for name in ports} | {"term": TERM, "tick": 0.05, "look": 0.02}
     service = process(
         loaded(*fleet()),
-        Settings(
+        AllocatorSettings(
             identity="one", namespace="default", metrics=Address(), **peers.settings, **default_settings, **settings
         ),
     )
@@ -76,7 +76,7 @@ def test_an_expired_certificate_of_any_port_is_reported(peers, setting):
     settings = peers.settings if setting == "tls" else {setting: str(peers.folder)}
 
     def problem():
-        return Ports(Settings(identity="one", namespace="default", **settings), Metrics()).what_is_wrong()
+        return Ports(AllocatorSettings(identity="one", namespace="default", **settings), Metrics()).what_is_wrong()
 
     assert problem() == ""
     _, expired = tls.authority_and_leaf(start=dt.datetime.now(dt.UTC) - dt.timedelta(days=100))
@@ -164,5 +164,5 @@ async def test_a_read_only_allocator_also_requires_client_certificates(peers):
 
 async def test_a_refusal_by_certificate_name_mentions_the_client_name_option():
     head = Head("GET", "/x", "", {}, 0, certified=True, name="node")
-    refusal = App({("GET", "/x"): print}, names=("scheduler",)).refuse(head)
+    refusal = AllocatorApp({("GET", "/x"): print}, names=("scheduler",)).refuse(head)
     assert (refusal.status, b"--client-name" in refusal.body) == (403, True)

@@ -6,7 +6,7 @@ import contextlib
 from msgspec.structs import replace
 
 from allocator.decisions import Decider
-from allocator.service import ReadOnlyAllocator, Settings
+from allocator.service import AllocatorSettings, ReadOnlyAllocator
 from allocator.service.metrics import ResourceSeries, pod_devices
 from allocator.service.read_only.explanations import CHECK_SECONDS, GRACE, MAX_EVENTS, REPEAT, Explanations
 from analysis.loading import reading_of
@@ -195,7 +195,7 @@ class RecordingStore(Embedded):
 @contextlib.asynccontextmanager
 async def running_read_only_allocator(cluster):
     """Run a read-only allocator, and yield it once it is ready."""
-    settings = Settings(identity="one", namespace="default", tick=0.01, metrics=Address("127.0.0.1", 0))
+    settings = AllocatorSettings(identity="one", namespace="default", tick=0.01, metrics=Address("127.0.0.1", 0))
     allocator = ReadOnlyAllocator(cluster, settings, grace=0.0, again=0.0)
     stop, ready = asyncio.Event(), asyncio.Event()
     run = asyncio.create_task(allocator.run(stop, lambda _: ready.set()))

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from allocator import all_nodes
 from allocator.one_node import explain, search_node
-from allocator.service import WITHOUT_CLAIMS, Scheduler
+from allocator.service import WITHOUT_CLAIMS, StandaloneScheduler
 from cluster import resources
 from cluster.embedded import Embedded
 from cluster.errors import Conflict, Unavailable
@@ -41,7 +41,7 @@ class StoreWithBindingHook(Embedded):
 
 async def running(cluster, condition, *, backoff=None):
     """Run the scheduler until a condition is true."""
-    scheduler = asyncio.create_task(Scheduler(cluster, backoff=backoff).run())
+    scheduler = asyncio.create_task(StandaloneScheduler(cluster, backoff=backoff).run())
     try:
         reached = asyncio.create_task(until(condition))
         await asyncio.wait({scheduler, reached}, return_when=asyncio.FIRST_COMPLETED)

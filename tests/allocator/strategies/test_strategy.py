@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import pytest
 
-from allocator import Options
+from allocator import SearchOptions
 from allocator.strategies.choose import best_node, choose_devices
 from allocator.strategies.node_view import LooksAt, NodeView, StrategyCache
 from allocator.strategies.strategy import STRATEGIES
@@ -235,7 +235,9 @@ def test_no_node_is_best_when_none_can_serve():
 
 def test_a_strategy_stops_when_its_steps_are_spent():
     stock = fleet({"n0": MIG_GPUS})
-    chosen = choose_devices(stock, "n0", [claim("a", exactly("1g"))], strategy="CompactFirst", options=Options(steps=0))
+    chosen = choose_devices(
+        stock, "n0", [claim("a", exactly("1g"))], strategy="CompactFirst", options=SearchOptions(steps=0)
+    )
     assert chosen.answer.verdict == "undecided"
 
 

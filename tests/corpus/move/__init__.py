@@ -16,7 +16,7 @@ from analysis.loading import Reading, reading_of, state_of
 from tests.webhook.pods import configured, pod
 from webhook.admission import decide_object
 from webhook.state import Features, State
-from webhook.translate import Verdict
+from webhook.translate import PodVerdict
 
 Object = dict[str, Any]
 GPU = "nvidia.com/gpu"
@@ -51,7 +51,7 @@ def state(case: Case) -> State:
     return msgspec.structs.replace(webhook_state, fleet=msgspec.structs.replace(webhook_state.fleet, assumes=True))
 
 
-def decide(case: Case) -> Verdict:
+def decide(case: Case) -> PodVerdict:
     """Decide about the object of a case."""
     return decide_object(case.given, state(case), rewrite_unknown=True)
 

@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 import pytest
 
-from serving.http import Limits, Refused, Reply, Route, Site, html, text
+from serving.http import Limits, Reply, Route, Site, StatusError, html, text
 from tests.limits import PATIENCE
 
 CLOSE_HEADER = "Connection: close\r\n"
@@ -25,7 +25,7 @@ async def fail(request):
 
 
 async def reject(request):
-    raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, ("Retry-After", "7"))
+    raise StatusError(HTTPStatus.SERVICE_UNAVAILABLE, ("Retry-After", "7"))
 
 
 ROUTES = [

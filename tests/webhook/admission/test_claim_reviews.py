@@ -26,7 +26,7 @@ from tests.webhook.pods import configured
 from webhook.admission import decide_review
 from webhook.state.configuration import DEFAULT, Configuration
 from webhook.state.node_templates import prospects
-from webhook.translate.verdict import Verdict, merge
+from webhook.translate.verdict import PodVerdict, merge
 
 
 def test_a_claim_that_fits_gets_no_warning():
@@ -89,7 +89,7 @@ def test_a_workload_gets_a_warning_and_is_never_refused(kind):
 
 def test_a_workload_with_one_undecided_template_is_undecided(monkeypatch):
     """So a worker decides it again, with a larger budget."""
-    verdict = merge([Verdict(), Verdict(is_undecided=True)])
+    verdict = merge([PodVerdict(), PodVerdict(is_undecided=True)])
     monkeypatch.setattr(sys.modules["webhook.admission.review"], "decide_object", lambda *_, **__: verdict)
     body = review(limited_workload(**{"nvidia.com/gpu": "1"}), resource="deployments", group="apps")
     assert decide_review("validate", body, state()).record.outcome == "undecided"

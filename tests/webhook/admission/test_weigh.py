@@ -113,5 +113,5 @@ def test_the_last_warning_counts_all_omitted_warnings(out_of_time_while_judging)
 
 def test_an_outcome_survives_the_encoding_used_between_worker_and_webhook():
     outcome = admission.decide_review("mutate", review(TOO_MANY), ENFORCE)
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(outcome), type=admission.Answer) == outcome
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(outcome), type=admission.ReviewAnswer) == outcome
     assert not json.loads(outcome.body)["response"]["allowed"]

@@ -10,7 +10,7 @@ from serving.http import Limits
 from tests.webhook import tls
 from tests.webhook.service.processes import fill
 from tests.webhook.service.serving import Allowing, Running
-from webhook.service.app import App
+from webhook.service.app import WebhookApp
 from webhook.service.metrics import WebhookMetrics
 
 
@@ -23,7 +23,7 @@ async def running(request):
     decider, metrics = Allowing(), WebhookMetrics()
     metrics.checks = {"stock": lambda: ""}
     metrics.notes = {"objects": lambda: "pods default/x: deep", "stock": lambda: ""}
-    app = App(decider, metrics, **{limits_argument: parameter})
+    app = WebhookApp(decider, metrics, **{limits_argument: parameter})
     port = await app.start("127.0.0.1", 0, tls.server(leaf))
     client_context, writers = tls.client(authority), []
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=client_context)) as session:

@@ -17,8 +17,8 @@ from tests.limits import PATIENCE
 from tests.webhook.admission.reviews import CLASS, NODE, SLICE, review
 from webhook.service.configuration_file import Source
 from webhook.service.pace import Pace
-from webhook.service.service import Service
-from webhook.service.settings import Settings
+from webhook.service.service import WebhookServer
+from webhook.service.settings import WebhookSettings
 
 NAMESPACE = "drawbridge-system"
 QUICK_PACE = Pace(certificate=0.02, certificate_retry=0.02, retry=0.01)
@@ -53,7 +53,7 @@ async def running(cluster, source=None, **settings):
         "notice": 0.0,
     }
     defaults |= {"sweep_every": 0.05, "term": TERM}
-    service = Service(cluster, source or Source(), Settings(**defaults | settings))
+    service = WebhookServer(cluster, source or Source(), WebhookSettings(**defaults | settings))
     stop, addresses = asyncio.Event(), asyncio.get_running_loop().create_future()
     task = asyncio.create_task(service.run(stop, lambda *bound: addresses.set_result(bound)))
     try:

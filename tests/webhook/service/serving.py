@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import msgspec
 
-from webhook.admission import Answer, Record
+from webhook.admission import Record, ReviewAnswer
 from webhook.admission import admission_review as reviews
 from webhook.state.configuration import DEFAULT, Configuration
 from webhook.state.state import State
@@ -55,7 +55,7 @@ class Allowing:
         record = Record(path=path, uid=request.uid, mode="enforce", outcome=outcome)
         denial = reviews.DenialStatus(message="no class")
         response = reviews.deny(request.uid, denial) if refused else reviews.allow(request.uid)
-        return Answer(response=response, record=record)
+        return ReviewAnswer(response=response, record=record)
 
 
 class Running(SimpleNamespace):

@@ -12,7 +12,7 @@ import pytest
 from serving.http import Turns
 from tests.waiting import until
 from tests.webhook.service.serving import ENFORCE, JSON, REVIEW, review_of
-from webhook.admission import Answer, Record
+from webhook.admission import Record, ReviewAnswer
 from webhook.admission import admission_review as reviews
 from webhook.admission import review as admission
 from webhook.service.app import DecisionLimits
@@ -48,7 +48,7 @@ def test_an_answer_waits_until_all_its_templates_exist(stored, waits):
     follower = SimpleNamespace(state=lambda: msgspec.structs.replace(ENFORCE, templates=templates))
     record = Record(path="mutate", uid="u", outcome="translated")
     awaited = (("ns", "there"), ("ns", "absent"))
-    outcome = Answer(response=reviews.allow("u"), record=record, awaited_templates=awaited)
+    outcome = ReviewAnswer(response=reviews.allow("u"), record=record, awaited_templates=awaited)
     assert ReviewDecider(None, follower).awaits_template(outcome) is waits
 
 

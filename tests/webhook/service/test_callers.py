@@ -12,7 +12,7 @@ from serving.authentication import Callers, Credentials
 from tests.certs.peers import certificate, pem
 from tests.webhook import tls
 from tests.webhook.service.serving import JSON, REVIEW, Allowing
-from webhook.service.app import App
+from webhook.service.app import WebhookApp
 from webhook.service.metrics import WebhookMetrics
 
 
@@ -28,7 +28,7 @@ async def serve():
 
     async def start(credentials, **options):
         authority, leaf = tls.authority_and_leaf()
-        app = App(Allowing(), WebhookMetrics(), callers=Callers(credentials, **options))
+        app = WebhookApp(Allowing(), WebhookMetrics(), callers=Callers(credentials, **options))
         port = await app.start("127.0.0.1", 0, tls.server(leaf))
         started.append(app)
         return f"https://127.0.0.1:{port}", tls.client(authority)

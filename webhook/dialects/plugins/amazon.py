@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, node_label, row, untranslated
-from webhook.dialects.vocabulary import Demand, Options, Untranslated, Vocabulary, count_of, mistake, read_each
+from webhook.dialects.vocabulary import Demand, DialectOptions, Untranslated, Vocabulary, count_of, mistake, read_each
 from webhook.names import CONFIGURATION_PAGE
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ DIALECT = Dialect(
 )
 
 
-class AmazonOptions(Options, frozen=True, kw_only=True):
+class AmazonOptions(DialectOptions, frozen=True, kw_only=True):
     """How the Neuron nodes are set up."""
 
     # Cores of each device, which depend on instance type and logical core size. With 0, containers that request cores stay as they are.

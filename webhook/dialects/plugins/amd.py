@@ -10,7 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, node_label, row, untranslated
-from webhook.dialects.vocabulary import BareKey, Demand, Meaning, Options, Untranslated, Vocabulary, count_of, read_each
+from webhook.dialects.vocabulary import (
+    BareKey,
+    Demand,
+    DialectOptions,
+    Meaning,
+    Untranslated,
+    Vocabulary,
+    count_of,
+    read_each,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,7 +95,7 @@ DIALECT = Dialect(
 )
 
 
-def ask(amount: Amount, request: DialectRequest[Options]) -> KeyAnswer:
+def ask(amount: Amount, request: DialectRequest[DialectOptions]) -> KeyAnswer:
     key, row = amount.key, amount.row
     profile = key.partition("/")[2] if row.role is Role.PROFILE else request.unit.profile
     target = "amdPartition" if profile else "amdGpu"
@@ -127,7 +136,7 @@ def partition_label(labels: Mapping[str, str]) -> str:
 VOCABULARY = Vocabulary(
     table=DIALECT,
     read=lambda request: read_each(request, ask),
-    options=Options,
+    options=DialectOptions,
     bare=BareKey(
         target="amdGpu",
         choices="whole, partition:<profile>",

@@ -24,11 +24,11 @@ from webhook.dialects.vocabulary import (
     MIB,
     Demand,
     DialectAnswer,
+    DialectOptions,
     KeyedDemand,
+    NodeRequirement,
     Note,
-    Options,
     Refusal,
-    Selection,
     Stop,
     Untranslated,
     Vocabulary,
@@ -144,7 +144,7 @@ DIALECT = Dialect(
 )
 
 
-class AscendOptions(Options, frozen=True, kw_only=True):
+class AscendOptions(DialectOptions, frozen=True, kw_only=True):
     """Models in HAMi's device ConfigMap that differ from HAMi's chart or are not in it."""
 
     # Model as in keys (Ascend910): the `productName` that the driver publishes.
@@ -189,7 +189,7 @@ def read(request: DialectRequest[AscendOptions]) -> DialectAnswer | Stop:
         return Untranslated(first.key, f"requests no card without a number of cards (huawei.com/{name})")
     product = (_PRODUCTS | options.products).get(name)
     if product is None and name == _ANY_910 and len(container.amounts) == 1 and not mode:
-        chips = Selection(_WHOLE.product, "In", _CHIPS)
+        chips = NodeRequirement(_WHOLE.product, "In", _CHIPS)
         demand = Demand(target=_WHOLE.name, count=count.value, attributes=(chips,))
         note = Note(count.key, Outcome.TRANSLATED, f"{count_of(count.value, 'card')} of any Ascend 910")
         return DialectAnswer(demands=(KeyedDemand(count.key, demand),), notes=(note,))
@@ -214,7 +214,7 @@ def read(request: DialectRequest[AscendOptions]) -> DialectAnswer | Stop:
         count=count.value,
         memory=part.memory * MIB or None if part else None,
         cores=part.cores if part else None,
-        attributes=(Selection(_TARGET.product, "In", (product,)),),
+        attributes=(NodeRequirement(_TARGET.product, "In", (product,)),),
     )
     return DialectAnswer(demands=(KeyedDemand(count.key, demand),), notes=tuple(notes))
 

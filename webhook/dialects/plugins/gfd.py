@@ -12,7 +12,7 @@ import re
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from webhook.dialects.vocabulary import Meaning, Selection, Untranslated
+from webhook.dialects.vocabulary import Meaning, NodeRequirement, Untranslated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -120,7 +120,7 @@ def _strongest(readings: Iterable[_Reading | None]) -> _Reading | None:
     return best
 
 
-def _read(selection: Selection) -> _Reading | None:
+def _read(selection: NodeRequirement) -> _Reading | None:
     key, operator, values = selection
     basis = f"the pod selects {key} {operator} {', '.join(values[:4])}".rstrip()
     match operator:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Dialect, Outcome, Position, Role, placed, row, untranslated
-from webhook.dialects.vocabulary import BareKey, Demand, Options, Vocabulary, count_of, read_each
+from webhook.dialects.vocabulary import BareKey, Demand, DialectOptions, Vocabulary, count_of, read_each
 
 if TYPE_CHECKING:
     from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer
@@ -116,7 +116,7 @@ DIALECT = Dialect(
 )
 
 
-def ask(amount: Amount, _: DialectRequest[Options]) -> KeyAnswer:
+def ask(amount: Amount, _: DialectRequest[DialectOptions]) -> KeyAnswer:
     key, row = amount.key, amount.row
     services = _SERVICES.get(key.removeprefix(_QAT), "")
     demand = Demand(target=row.target, count=amount.value, profile=services)
@@ -127,7 +127,7 @@ def ask(amount: Amount, _: DialectRequest[Options]) -> KeyAnswer:
 VOCABULARY = Vocabulary(
     table=DIALECT,
     read=lambda request: read_each(request, ask),
-    options=Options,
+    options=DialectOptions,
     bare=BareKey(
         target="intelI915",
         targets={"gpu.intel.com/i915": "intelI915", "gpu.intel.com/xe": "intelXe"},

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from dra.pointer import escape
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, pattern, row, untranslated
-from webhook.dialects.vocabulary import Demand, Options, Untranslated, Vocabulary, count_of, mistake, read_each
+from webhook.dialects.vocabulary import Demand, DialectOptions, Untranslated, Vocabulary, count_of, mistake, read_each
 from webhook.names import CONFIGURATION_PAGE
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ DIALECT = Dialect(
 )
 
 
-class NicOptions(Options, frozen=True, kw_only=True):
+class NicOptions(DialectOptions, frozen=True, kw_only=True):
     """How network drivers are set up."""
 
     # Pools whose name the SR-IOV driver, in Multus mode, publishes as `k8s.cni.cncf.io/resourceName` of the pool's devices.

@@ -15,10 +15,10 @@ from webhook.dialects.vocabulary import (
     BareKey,
     Demand,
     DialectAnswer,
+    DialectOptions,
     KeyedDemand,
     Meaning,
     Note,
-    Options,
     Stop,
     Untranslated,
     Vocabulary,
@@ -142,7 +142,7 @@ DIALECT = Dialect(
 )
 
 
-class NvidiaOptions(Options, frozen=True, kw_only=True):
+class NvidiaOptions(DialectOptions, frozen=True, kw_only=True):
     """How the NVIDIA DRA driver is set up."""
 
     # Whether the driver publishes the capacity `shares` (ConsumableShares in integer mode) with as many units as the plugin had replicas.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Dialect, Role, row
-from webhook.dialects.vocabulary import Demand, Options, Vocabulary, count_of, read_each
+from webhook.dialects.vocabulary import Demand, DialectOptions, Vocabulary, count_of, read_each
 
 if TYPE_CHECKING:
     from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer
@@ -29,11 +29,11 @@ DIALECT = Dialect(
 )
 
 
-def ask(amount: Amount, _: DialectRequest[Options]) -> KeyAnswer:
+def ask(amount: Amount, _: DialectRequest[DialectOptions]) -> KeyAnswer:
     product = _FAMILIES.get(amount.key)
     demand = Demand(target="rbln", count=amount.value, models=(product,) if product else ())
     which = f" of product {product}*" if product else ""
     return demand, amount.row.outcome, f"{count_of(amount.value, 'whole device')}{which}"
 
 
-VOCABULARY = Vocabulary(table=DIALECT, read=lambda request: read_each(request, ask), options=Options)
+VOCABULARY = Vocabulary(table=DIALECT, read=lambda request: read_each(request, ask), options=DialectOptions)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Row, untranslated
-from webhook.dialects.vocabulary import Hint, Options, Refusal, Stop, Untranslated
+from webhook.dialects.vocabulary import DialectOptions, Hint, Refusal, Stop, Untranslated
 from webhook.names import CONFIGURATION_PAGE
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ SHOWN: Final = 40  # letters of a user's text in a message
 is_number = re.compile(r"[0-9]{1,19}").fullmatch
 
 
-class ShareOptions(Options, frozen=True, kw_only=True):
+class ShareOptions(DialectOptions, frozen=True, kw_only=True):
     """What becomes of pods that request devices by annotation."""
 
     # `translate` replaces the annotations by claims; the system's own scheduler and webhook then no longer handle such pods

@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects.table import Dialect, Outcome, Position, Role, Scheduler, Unit, dropped, placed, row, untranslated
+from webhook.dialects.table import (
+    Dialect,
+    Outcome,
+    Position,
+    Role,
+    SchedulerSupport,
+    Unit,
+    dropped,
+    placed,
+    row,
+    untranslated,
+)
 from webhook.dialects.targets import NUMA_NODE
 from webhook.dialects.vocabulary import (
     MAX_MIB,
@@ -358,5 +369,5 @@ VOCABULARY = Vocabulary(
     table=DIALECT,
     read=read,
     options=HamiOptions,
-    schedulers={"hami-scheduler": Scheduler(like_cluster=True)},
+    schedulers={"hami-scheduler": SchedulerSupport(like_cluster=True)},
 )

@@ -18,9 +18,9 @@ from webhook.dialects.vocabulary import (
     AnyDemand,
     Demand,
     DialectAnswer,
+    DialectOptions,
     KeyedDemand,
     Note,
-    Options,
     Pairs,
     Refusal,
     Stop,
@@ -75,7 +75,7 @@ DIALECT = Dialect(
 )
 
 
-class LlmdOptions(Options, frozen=True, kw_only=True):
+class LlmdOptions(DialectOptions, frozen=True, kw_only=True):
     """The limits in that webhook's ConfigMap."""
 
     pairs_per_numa_node: int = 4  # The webhook's `maxPairsPerNUMA`.

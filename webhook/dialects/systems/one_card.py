@@ -15,10 +15,10 @@ from webhook.dialects.vocabulary import (
     MIB,
     Demand,
     DialectAnswer,
+    DialectOptions,
     FactorOptions,
     KeyedDemand,
     Note,
-    Options,
     Refusal,
     Stop,
     Untranslated,
@@ -106,7 +106,7 @@ ALIYUN = Dialect(
 )
 
 
-class AliyunOptions(Options, frozen=True, kw_only=True):
+class AliyunOptions(DialectOptions, frozen=True, kw_only=True):
     """How Aliyun's device plugin is set up."""
 
     memory_unit: str = "GiB"  # The plugin's flag `memory-unit`: GiB or MiB.

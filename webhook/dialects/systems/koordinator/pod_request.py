@@ -13,7 +13,14 @@ from dra.objects import LabelSelector
 from dra.pointer import escape
 from dra.wire import Json
 from webhook.dialects.table import Outcome, Role
-from webhook.dialects.vocabulary import ContainerAmounts, Options, Refusal, Selection, Untranslated, mistake
+from webhook.dialects.vocabulary import (
+    ContainerAmounts,
+    DialectOptions,
+    NodeRequirement,
+    Refusal,
+    Untranslated,
+    mistake,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +35,7 @@ _PARTS: Final = (GPU, CORE, MEMORY, RATIO, SHARED, COUNT, RDMA)
 _OF_GPUS: Final = frozenset((GPU, CORE, MEMORY, RATIO, SHARED))
 
 
-class KoordinatorOptions(Options, frozen=True, kw_only=True):
+class KoordinatorOptions(DialectOptions, frozen=True, kw_only=True):
     """How Koordinator is set up."""
 
     # Whether Koordinator's mutating webhook rewrites every app container (feature DisableDeviceResourceSpec off, the default).
@@ -181,21 +188,21 @@ def _malformed(hint: Hint, why: str) -> Refusal:
     return Refusal(hint.key, f"is malformed: {why}", "correct the JSON")
 
 
-def select(request: PodRequest, device_type: str) -> tuple[Selection, ...] | Refusal | Untranslated:
+def select(request: PodRequest, device_type: str) -> tuple[NodeRequirement, ...] | Refusal | Untranslated:
     """Return the label selectors of a device type as requirements on attributes (`deviceLabels`)."""
     hint, key = request.hint(device_type), request.names.get(Role.HINT, "")
-    selections: list[Selection] = []
+    selections: list[NodeRequirement] = []
     for selector in (hint.selector, hint.vf_selector):
         if selector is None:
             continue
-        selections += [Selection(label, "In", (value,)) for label, value in selector.match_labels.items()]
+        selections += [NodeRequirement(label, "In", (value,)) for label, value in selector.match_labels.items()]
         for expression in selector.match_expressions:
             if expression.operator not in _OPERATORS or bool(expression.values) != _OPERATORS[expression.operator]:
                 problem = (
                     f"is malformed: operator {shorten(expression.operator)!r} with {len(expression.values)} values"
                 )
                 return Refusal(key, problem, "write In or NotIn with values, or Exists or DoesNotExist without")
-            selections.append(Selection(expression.key, expression.operator, expression.values))
+            selections.append(NodeRequirement(expression.key, expression.operator, expression.values))
     attributes = request.options.device_labels
     for label, _, _ in selections:
         if label not in attributes:

@@ -29,7 +29,7 @@ from webhook.dialects.systems.koordinator.pod_request import (
     shorten,
 )
 from webhook.dialects.systems.koordinator.table import DIALECT
-from webhook.dialects.table import Outcome, Role, Scheduler
+from webhook.dialects.table import Outcome, Role, SchedulerSupport
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT
 from webhook.dialects.vocabulary import (
     AUTO,
@@ -451,5 +451,5 @@ VOCABULARY = Vocabulary(
     table=DIALECT,
     read=read,
     options=KoordinatorOptions,
-    schedulers={"koord-scheduler": Scheduler(claims=True, prioritized_list=True)},
+    schedulers={"koord-scheduler": SchedulerSupport(claims=True, prioritized_list=True)},
 )
