@@ -4,10 +4,10 @@ import json
 import re
 from pathlib import Path
 
-import pytest
 import yaml
 
 from docs import metrics
+from tests.loops import every
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "manifests" / "monitoring"
@@ -35,7 +35,7 @@ def grouping_labels(query):
     return set(outer[1].split(", ")) - {"le"} if outer else set()
 
 
-@pytest.mark.parametrize("query", QUERIES)
+@every("query", QUERIES)
 def test_every_queried_series_is_recorded_with_the_queried_labels(query):
     names = re.findall(r"\bdrawbridge_\w+", query)
     assert names
@@ -48,7 +48,7 @@ def test_every_queried_series_is_recorded_with_the_queried_labels(query):
         assert queried - LABELS_OF_TARGETS <= set(metric.labels) | own_labels, metric.name
 
 
-@pytest.mark.parametrize("query", QUERIES)
+@every("query", QUERIES)
 def test_brackets_of_queries_are_balanced(query):
     brackets = re.sub(r"\"[^\"]*\"", "", query)
     while (shorter := re.sub(r"\(\)|\[\]|\{\}|[^()\[\]{}]", "", brackets)) != brackets:
@@ -56,7 +56,7 @@ def test_brackets_of_queries_are_balanced(query):
     assert brackets == ""
 
 
-@pytest.mark.parametrize("rule", ALERT_RULES, ids=lambda rule: rule["alert"])
+@every("rule", ALERT_RULES)
 def test_an_alert_has_a_summary_and_a_runbook(rule):
     """docs/operating.md contains the description unchanged, so the description has no template."""
     annotations = rule["annotations"]

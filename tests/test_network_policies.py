@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from analysis.installation import base
+from tests.loops import every
 
 OUR_NAMESPACE = "drawbridge-system"
 API_SERVER = "10.0.0.10"
@@ -87,7 +88,7 @@ def policies_and_pods(*api_servers):
     return [obj for obj in objects if obj["kind"] == "NetworkPolicy"], pods
 
 
-@pytest.mark.parametrize(
+@every(
     ("component", "port", "peer", "admitted_by_default", "admitted_with_api_server"),
     [
         ("webhook", "webhook", API_SERVER_PEER, True, True),

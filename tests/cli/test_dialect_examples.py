@@ -28,6 +28,7 @@ from tests.cli.dialect_examples import (
 )
 from tests.cli.running import run
 from tests.limits import PATIENCE
+from tests.loops import every
 from webhook.dialects import TARGETS
 
 EXAMPLES = {example_read.name: example_read for example_read in map(example, (*FILES, *OPTIONAL_FILES))}
@@ -81,7 +82,7 @@ def test_every_dialect_has_two_manifests_and_all_names_differ():
     assert max(names.values()) == 1
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@every("name", EXAMPLES)
 def test_translate_makes_the_expected_decision_for_every_key(name):
     expected = EXAMPLES[name]
     decisions = decisions_on(expected)
@@ -98,7 +99,7 @@ def test_translate_makes_the_expected_decision_for_every_key(name):
     assert bool(changed) == bool(expected.devices)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@every("name", EXAMPLES)
 def test_check_reports_only_the_expected_errors(name):
     expected = EXAMPLES[name]
     codes = {
@@ -133,7 +134,7 @@ async def test_a_pod_gets_the_expected_devices_or_is_refused(name):
     assert [expected.refused in refusal for refusal in refusals] == ([True] if expected.refused else [])
 
 
-@pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.name)
+@every("target", TARGETS.values())
 def test_attributes_that_a_target_names_are_published_in_the_inventory(target):
     objects = inventory()
     assert set(target.classes) & {obj["metadata"]["name"] for obj in objects if obj["kind"] == "DeviceClass"}

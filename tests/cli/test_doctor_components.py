@@ -15,6 +15,7 @@ from dra.validation import CODES
 from tests.allocator.service.sidecar import loaded
 from tests.cli.installations import IMAGE, NAMESPACE, NOW, installation, object_named
 from tests.cli.running import run
+from tests.loops import every
 from tests.objects import pod
 
 ROOT = Path(__file__).parents[2]
@@ -231,9 +232,7 @@ FAULTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("add_fault", "code", "object_name", "message"), FAULTS, ids=lambda case: getattr(case, "__name__", None)
-)
+@every(("add_fault", "code", "object_name", "message"), FAULTS)
 def test_a_fault_of_the_installation_is_the_first_finding(add_fault, code, object_name, message):
     objects = installation()
     add_fault(objects)

@@ -16,6 +16,7 @@ from dra.codes import CODES
 from tests.cli.commands.faults import FAULTS, FLEET, audit_event
 from tests.cli.installations import installation
 from tests.cli.running import run, run_json
+from tests.loops import every
 
 
 def codes_in(rule):
@@ -31,7 +32,7 @@ def test_every_doctor_code_belongs_to_a_rule():
     assert {code for rule in RULES for code in rule.codes.split()} == own_codes | shared_codes
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.find.__name__)
+@every("rule", RULES)
 def test_a_rule_declares_the_codes_that_it_reports(rule):
     # Codes outside of a rule's source are in `_CODE_OF_REASON`, `find_incomplete` (D401, D403) and `find_refused_pods` (O101).
     codes_in_source = {"reported_by_agents": set(), "incomplete_pools": {"O208"}, "not_created": set()}

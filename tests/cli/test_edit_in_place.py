@@ -11,6 +11,7 @@ from cluster import manifests
 from cluster.manifests import CannotEdit, edit
 from cluster.patch import apply_json_patch
 from tests.cli.running import run
+from tests.loops import every
 
 POD = """\
 # A trainer, by the vision team.
@@ -179,7 +180,7 @@ EDITS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "operations"), EDITS)
+@every(("text", "operations"), EDITS)
 def test_an_edit_equals_the_json_patch_and_keeps_comments(text, operations):
     before = yaml_value(text)
     expected = apply_json_patch(before, operations)

@@ -12,6 +12,7 @@ from dra.raw import mapping
 from rendering.report import as_text
 from rendering.terminal import printable
 from tests.corpus import move
+from tests.loops import every
 from tests.webhook.pods import pod
 from webhook.admission import decide_object
 from webhook.dialects import REPLACED, Outcome, Position
@@ -19,10 +20,10 @@ from webhook.state import Configuration
 from webhook.translate import outcome_of
 from webhook.unknown.unanswered_requests import NO_NODE
 
-CASES = [pytest.param(case, id=f"{kind}: {case.name}") for kind, cases in move.tables().items() for case in cases]
+CASES = [case for cases in move.tables().values() for case in cases]
 
 
-@pytest.mark.parametrize("case", CASES)
+@every("case", CASES)
 def test_each_case_is_decided_and_described_as_its_table_says(case):
     outcome, description = move.judge(case)
     expected_texts = (case.says,) if isinstance(case.says, str) else case.says
@@ -38,7 +39,7 @@ def test_the_names_of_a_tables_cases_are_unique():
         assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("case", CASES)
+@every("case", CASES)
 def test_the_survey_and_its_formats_agree_with_the_decisions(case):
     reading = move.world(case)
     verdict = decide_object(case.given, move.state(case))

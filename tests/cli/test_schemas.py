@@ -13,6 +13,7 @@ from analysis.schemas.schema import ANSWERS, NAMES, text_of
 from cli.main import COMMANDS, command_of
 from docs.generate import ROOT
 from tests.cli.running import empty_directory, manifest, run  # noqa: F401  a fixture
+from tests.loops import every
 from tests.schemas import wrong
 from tests.webhook.dialects.test_rules import FILES, HEAD
 from webhook.state.configuration import read_configuration
@@ -47,7 +48,7 @@ SCHEMAS = {name: json.loads(text_of(name)) for name in NAMES}
 CONFIGURATION = SCHEMAS["config"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every("name", NAMES)
 def test_the_schema_command_prints_the_published_schemas(name):
     assert run("schema", name).stdout == ((ROOT / "docs" / "schemas") / f"{name}.json").read_text()
 
@@ -72,7 +73,7 @@ def members(schema):
     return set(schema.get("properties", ())) | {name for part in schema.values() for name in members(part)}
 
 
-@pytest.mark.parametrize("name", ANSWERS)
+@every("name", ANSWERS)
 def test_every_member_is_in_camel_case(name):
     assert [member for member in members(SCHEMAS[name]) if not re.fullmatch(r"[a-z][A-Za-z]*", member)] == []
 
@@ -188,7 +189,7 @@ def changed_example(path, value):
     return configuration
 
 
-@pytest.mark.parametrize(
+@every(
     ("path", "value"),
     [
         (["mode"], "loud"),

@@ -16,6 +16,7 @@ from dra.server import DeclaredServer, read_server
 from dra.validation.fields.gates import required_by
 from tests.cli.commands.surveys import HAMI_CONTAINER, running_pod, with_limits, workload_object
 from tests.dra.validation import corpus
+from tests.loops import every
 from tests.objects import obj
 from webhook.state import Features
 
@@ -88,15 +89,15 @@ OBJECTS_THAT_NEED_GATES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("minor", FEATURES_BY_MINOR)
-@pytest.mark.parametrize("name", OBJECTS_THAT_NEED_GATES)
+@every("minor", FEATURES_BY_MINOR)
+@every("name", OBJECTS_THAT_NEED_GATES)
 def test_only_gates_that_are_off_by_default_are_obstacles(name, minor):
     gate, minors_with_gate_off, objects = OBJECTS_THAT_NEED_GATES[name]
     by_gate = obstacles_by_gate(FEATURES_BY_MINOR[minor], *objects)
     assert list(by_gate) == ([gate] if minor in minors_with_gate_off else [])
 
 
-@pytest.mark.parametrize("name", OBJECTS_THAT_NEED_GATES)
+@every("name", OBJECTS_THAT_NEED_GATES)
 def test_a_gate_that_is_on_is_no_obstacle(name):
     assert obstacles_by_gate(Features.from_server(gates.EVERYTHING), *OBJECTS_THAT_NEED_GATES[name][2]) == {}
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from cluster.embedded.apply import server_side_apply
 from cluster.errors import ApiError, BadRequest, Invalid
 from cluster.patch import Apply, apply_json_patch, apply_merge_patch, equal_json
+from tests.loops import every
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab/~0", max_size=3)
 documents = st.recursive(
@@ -47,7 +48,7 @@ def test_a_document_is_never_changed_in_place(document):
     assert repr(document) == document_before
 
 
-@pytest.mark.parametrize(
+@every(
     ("operation", "error_type"),
     [
         ({"op": "jump", "path": "/a"}, BadRequest),

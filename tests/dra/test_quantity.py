@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from dra.errors import QuantityError
 from dra.quantity import MAX, NANO, Quantity, from_json, parse, parse_uncached
+from tests.loops import every
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "nano", "printed"),
     [
         ("0", 0, "0"),
@@ -45,7 +46,7 @@ def test_a_quantity_is_an_exact_number_with_a_canonical_form(text, nano, printed
     assert parse(printed) == quantity
 
 
-@pytest.mark.parametrize(
+@every(
     "text",
     [
         "",

@@ -22,6 +22,7 @@ from dra.server import (
     read_server,
     server_of,
 )
+from tests.loops import every
 
 SHARES = "DRAConsumableCapacity"
 
@@ -50,7 +51,7 @@ def test_a_list_of_gates_changes_the_defaults():
     assert str(read_server("1.36", f"{SHARES}=false")) == f"Kubernetes 1.36 with {SHARES}=false"
 
 
-@pytest.mark.parametrize(
+@every(
     ("version", "text", "words"),
     [
         (f"1.{OLDEST - 1}", "", f"1.{OLDEST} to 1.{NEWEST} are"),

@@ -10,6 +10,7 @@ from dra.objects.claim import ResourceClaimConsumerReference
 from dra.objects.taint import DeviceTaintRule
 from dra.wire import convert
 from tests.allocator.fleets import claim, fleet, gpu, partitions, shared, taken
+from tests.loops import every
 from tests.objects import exactly
 
 
@@ -175,7 +176,7 @@ def test_a_search_for_hints_stops_after_its_tries(tries):
     assert calls == tries
 
 
-@pytest.mark.parametrize("decided_attempts", range(24))
+@every("decided_attempts", range(24))
 def test_an_undecided_attempt_changes_no_other_hint(decided_attempts):
     """A hint depends only on its own attempts, so an undecided attempt changes no other hint."""
     claims = [claim("a", exactly("gpu", memory="80Gi"))]

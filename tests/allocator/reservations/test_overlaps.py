@@ -8,6 +8,7 @@ from allocator.reservations.events import Overlapped
 from dra.stock import Stock
 from tests.allocator.reservations.server import allocation_of, claim
 from tests.dra.samples import DRIVER, compatibility, consuming, node, slice_
+from tests.loops import every
 
 
 def claim_holding(name, *devices, **fields):
@@ -120,9 +121,9 @@ HELD_DEVICES = {
 }
 
 
-@pytest.mark.parametrize("foreign_devices", DEVICES_OF_FOREIGN_SLICE)
-@pytest.mark.parametrize("generation", [1, 2**62])
-@pytest.mark.parametrize("held_devices", HELD_DEVICES)
+@every("foreign_devices", DEVICES_OF_FOREIGN_SLICE)
+@every("generation", [1, 2**62])
+@every("held_devices", HELD_DEVICES)
 def test_slices_in_a_foreign_pool_cause_no_overlap(held_devices, generation, foreign_devices):
     """A compromised node publishes a slice in another node's pool, in which the held devices are missing or would overlap."""
     counters = {"k": {"m": "1"}} if generation > 1 else {}

@@ -13,6 +13,7 @@ from dra.server import EVERYTHING, NEWEST, OLDEST, Server, server_of
 from tests.allocator.differ import difference, ours
 from tests.allocator.generate import FAMILIES, case_of
 from tests.allocator.servers import any_server, asked_of, named_difference, server_of_case
+from tests.loops import every
 from tests.referees import referee as start_referee
 
 MINORS = range(OLDEST, NEWEST + 1)
@@ -140,7 +141,7 @@ EXPECTED_VERDICTS = {
 SHORT_VERDICTS = {"feasible": "yes", "infeasible": "no", "error": "error"}
 
 
-@pytest.mark.parametrize("field", CASES_BY_FIELD)
+@every("field", CASES_BY_FIELD)
 def test_a_field_gets_the_expected_verdict_from_each_minor(field):
     servers = [*map(server_of, MINORS), EVERYTHING]
     verdicts = [SHORT_VERDICTS[ours(asked_of(server, CASES_BY_FIELD[field])).verdict] for server in servers]

@@ -23,6 +23,7 @@ from tests.allocator.simulation.scenes import (
     pod_requesting,
     run,
 )
+from tests.loops import every
 from tests.objects import exactly, node, typed
 
 
@@ -204,7 +205,7 @@ def zoned_node(**fields):
 ALLOCATABLE_CPU = {"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "2"}}}
 
 
-@pytest.mark.parametrize(
+@every(
     ("pod", "node_", "refusal"),
     [
         (pending_pod("a"), zoned_node(), ""),

@@ -10,6 +10,7 @@ from cluster.embedded import Embedded
 from cluster.kubernetes import Kubernetes
 from dra.server import NEWEST, OLDEST
 from tests.cli.running import run, run_json
+from tests.loops import every
 from tests.objects import resource_slice
 
 RESOURCE_API = "resource.k8s.io/v1"
@@ -110,8 +111,8 @@ def test_a_survey_of_files_follows_the_server_options():
     assert "reports its own version" in survey_of_cluster.stderr
 
 
-@pytest.mark.parametrize("command", ["check", "explain pod p", "simulate", "simulate --claims", "survey", "translate"])
-@pytest.mark.parametrize(
+@every("command", ["check", "explain pod p", "simulate", "simulate --claims", "survey", "translate"])
+@every(
     ("options", "message"),
     [
         (("--feature-gates", "DRAConsumableCapacty=true"), "did you mean DRAConsumableCapacity?"),

@@ -13,6 +13,7 @@ from tests.cli.commands.surveys import (
 )
 from tests.corpus.move.autoscaled import STATUS, scaler
 from tests.corpus.move.plugins import config_map, device_config, gpu_cluster, policy
+from tests.loops import every
 from webhook.state import outline
 
 
@@ -111,7 +112,7 @@ SRIOV_API = "sriovnetwork.openshift.io/v1"
 FEATURE_GATE_ON = {"dynamicResourceAllocation": True}
 
 
-@pytest.mark.parametrize(
+@every(
     ("operator", "finding_code", "obstacle_object", "message", "remedy"),
     [
         (device_config(), "S016", "DeviceConfig/kube-amd-gpu/default", "only instead of the plugin", "move nodes from its"),

@@ -22,6 +22,7 @@ from tests.cli.explain.scenes import (
     node,
     pod,
 )
+from tests.loops import every
 from webhook.state import Configuration, Features
 
 NODE_ALLOCATABLE = {"cpu": "8", "memory": "32Gi", "pods": "10"}
@@ -255,9 +256,9 @@ def test_an_extended_resource_is_counted_on_driver_and_plugin_nodes(count, used_
     assert pod_story("default/p", scene, Configuration()).next_step.message.startswith(message)
 
 
-@pytest.mark.parametrize("mode", ["enforce", "warn", "observe", "off"])
-@pytest.mark.parametrize("is_created", [True, False])
-@pytest.mark.parametrize(
+@every("mode", ["enforce", "warn", "observe", "off"])
+@every("is_created", [True, False])
+@every(
     ("key", "message"),
     [
         ("nvdia.com/gpu", "no node has nvdia.com/gpu: did you mean nvidia.com/gpu?"),

@@ -1,11 +1,10 @@
 """How `drawbridge node-agent` reads its options, before it connects to a server."""
 
-import pytest
-
 from tests.cli.running import run
+from tests.loops import every
 
 
-@pytest.mark.parametrize(
+@every(
     ("options", "message"),
     [
         (("--allocator", "http://10.0.0.1:9444"), "bearer token would be sent in clear text"),

@@ -7,6 +7,7 @@ import pytest
 from cluster.errors import Conflict, Invalid, StatusCause
 from cluster.kubernetes.protobuf import Unsuitable, is_for, patched
 from cluster.patch import Apply, Merge, Operations
+from tests.loops import every
 
 
 def field(number, content):
@@ -128,7 +129,7 @@ def test_a_patch_of_another_version_or_object_is_a_conflict(stale_metadata):
         patched_claim(Merge({"metadata": {"finalizers": ["a"], **stale_metadata}}))
 
 
-@pytest.mark.parametrize(
+@every(
     "patch",
     [
         Merge({"spec": {}}),
@@ -145,7 +146,6 @@ def test_a_patch_of_another_version_or_object_is_a_conflict(stale_metadata):
         Apply({"status": {"devices": ["d"]}}, manager="d"),
         Operations(({"op": "remove", "path": "/metadata/finalizers"},)),
     ],
-    ids=str,
 )
 def test_an_unsupported_patch_is_rejected_as_unsuitable(patch):
     with pytest.raises(Unsuitable):

@@ -12,6 +12,7 @@ from cluster.kubernetes.answers import Lines, Stream, decode_object, line, page
 from cluster.protocol import Bookmark, Change, Unreadable
 from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.cluster.objects import claim
+from tests.loops import every
 
 
 def encoded_event(type_, obj):
@@ -87,7 +88,7 @@ def test_a_watch_truncated_within_a_line_yields_the_complete_events():
     assert "in the middle of a line" in str(failure)
 
 
-@pytest.mark.parametrize(
+@every(
     "invalid_line",
     [
         b"HTTP/1.1 502 Bad Gateway\n",

@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 
 from cluster import manifests
+from tests.loops import every
 
 
 def parse(data):
@@ -132,7 +133,7 @@ def test_documents_other_than_objects_are_refused():
         assert "an object with apiVersion and kind" in first_message(text)
 
 
-@pytest.mark.parametrize("missing", range(1, 60))
+@every("missing", range(1, 60))
 def test_a_file_truncated_anywhere_does_not_crash_the_parser(missing):
     text = "kind: X\nspec:\n- {a: \"b\", c: [1, 2]}\n- |\n  text\n- 'q'\n...\n"
     parse(text[:-missing])
@@ -176,8 +177,8 @@ def test_deep_json_streams_and_long_numbers_are_refused():
     assert "thousands of digits" in first_message('{"a": 1}{"a": ' + "9" * 100_000 + "}")
 
 
-@pytest.mark.parametrize("template", ["a: {}", '{{"a": 1}}{{"a": {}}}', "{}: 1", "- {}", "a: !!float {}"])
-@pytest.mark.parametrize("piece", ["0", "9", "1_", "1.", "e1", "0x", "-", "1:", "\\"])
+@every("template", ["a: {}", '{{"a": 1}}{{"a": {}}}', "{}: 1", "- {}", "a: !!float {}"])
+@every("piece", ["0", "9", "1_", "1.", "e1", "0x", "-", "1:", "\\"])
 def test_reading_time_is_linear_in_the_scalars_length(template, piece):
     """In quadratic time, the test would reach its time limit."""
     with suppress(manifests.ManifestError):

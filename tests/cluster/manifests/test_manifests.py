@@ -7,6 +7,7 @@ import pytest
 
 from cluster import manifests
 from cluster.manifests import yaml_reader
+from tests.loops import every
 
 
 def parse_objects(text):
@@ -110,7 +111,7 @@ def test_every_broken_document_is_reported():
     assert [problem.line for problem in caught.value.problems] == [2, 5, 8]
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "line", "reason"),
     [
         ("a: 1\nb:\n\t- c\n", 3, "tab"),

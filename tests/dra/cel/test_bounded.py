@@ -12,6 +12,7 @@ from dra.cel.selector import Selector
 from dra.errors import CostExceeded, OutOfBudget, SelectorError, SelectorRunError
 from tests.dra.cel.devices import VIEWS
 from tests.dra.cel.judge import actual_cost
+from tests.loops import every
 
 VIEW = VIEWS[0]
 
@@ -72,7 +73,7 @@ def compile_uncached(text, budget=None):
     return Selector(text, cel.STORED, derived=False, budget=budget)
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@every("name", HOSTILE)
 def test_a_hostile_evaluation_ends_when_its_budget_is_spent(name):
     selector = compile_uncached(HOSTILE[name])
     with pytest.raises((OutOfBudget, CostExceeded)):

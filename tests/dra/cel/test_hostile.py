@@ -12,6 +12,7 @@ from dra.cel.selector import _with_more_stack
 from dra.errors import CostExceeded, SelectorError, SelectorSyntaxError
 from tests.dra.cel.devices import VIEWS
 from tests.limits import PATIENCE
+from tests.loops import every
 
 TEN = "[1,2,3,4,5,6,7,8,9,10]"
 
@@ -38,7 +39,7 @@ REJECTED = {
 }
 
 
-@pytest.mark.parametrize("name", REJECTED)
+@every("name", REJECTED)
 def test_a_deep_long_or_broken_expression_is_rejected(name):
     with pytest.raises(SelectorError):
         cel.compile(REJECTED[name])

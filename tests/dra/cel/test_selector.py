@@ -13,6 +13,7 @@ from dra.quantity import Quantity
 from dra.semver import Version
 from dra.server import LISTS
 from tests.dra.cel.devices import BARE, GPU, VIEWS, view
+from tests.loops import every
 
 GPU_VIEW = VIEWS[0]
 
@@ -218,12 +219,12 @@ READING_ALL_FIELDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "names", "scalars"), READS)
+@every(("text", "names", "scalars"), READS)
 def test_the_syntax_tree_shows_which_fields_are_read(text, names, scalars):
     assert cel.compile(text).reads == cel.Reads(frozenset(names), frozenset(scalars))
 
 
-@pytest.mark.parametrize("text", READING_ALL_FIELDS)
+@every("text", READING_ALL_FIELDS)
 def test_an_expression_without_literal_field_names_reads_all_fields(text):
     assert cel.compile(text).reads.everything
 
@@ -263,7 +264,7 @@ def _outcome(selector, device):
         return type(error)
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "kind", "position", "message"),
     [
         ("device.driver == ", SelectorSyntaxError, 17, "unexpected"),

@@ -20,6 +20,7 @@ from dra.validation import CODES, problems
 from dra.validation.fields import gates
 from dra.wire import convert
 from tests.dra.policy import quota_samples
+from tests.loops import every
 from tests.objects import allocated, claim, device_quota, exactly, result
 
 GPU = {"name": "gpu-0", "capacity": {"memory": {"value": "80Gi"}}}
@@ -127,7 +128,7 @@ def test_keys_amounts_and_scopes_are_judged_as_the_table_says():
         assert bool(errors) != is_valid, (value["spec"], errors)
 
 
-@pytest.mark.parametrize("key", quota_samples.GOOD_KEYS)
+@every("key", quota_samples.GOOD_KEYS)
 def test_every_valid_key_limits_something(key):
     [limit] = limits_of(parse_quota(quota_samples.scoped_quota({key: 1})))
     assert limit.key == key

@@ -7,6 +7,7 @@ from dra.objects.device import DeviceCapacity
 from dra.quantity import Quantity
 from dra.stock.capacity import charge, charges
 from dra.wire import convert
+from tests.loops import every
 
 RANGE_POLICY = {"default": "4", "validRange": {"min": "4", "max": "12", "step": "3"}}
 VALUES_POLICY = {"default": "2", "validValues": ["2", "4", "8"]}
@@ -22,7 +23,7 @@ def charged(request, value, policy=None):
     return None if charges_ is None else str(charges_["c"])
 
 
-@pytest.mark.parametrize(
+@every(
     ("request_", "policy", "expected"),
     [
         (None, None, "16"),

@@ -9,6 +9,7 @@ from dra.validation.fleet.domains import ComputeDomains, channel_problems, domai
 from dra.wire import convert
 from tests.dra.validation.driver_parameters import UID, typed
 from tests.dra.validation.manifests import codes, codes_and_paths, join, messages
+from tests.loops import every
 from tests.objects import claim, claim_template, container, exactly, obj, owner, pod, workload
 
 DRIVER = "compute-domain.nvidia.com"
@@ -121,7 +122,7 @@ def test_a_handwritten_template_conflicts_with_that_of_the_domain():
     assert TEMPLATE_FINDING not in domain_findings(domain(), channel_template(namespace="other"))
 
 
-@pytest.mark.parametrize(
+@every(
     "texts",
     [
         [workload_of(4)],
@@ -137,8 +138,6 @@ def test_a_handwritten_template_conflicts_with_that_of_the_domain():
         [json.dumps({"apiVersion": "jobset.x-k8s.io/v1", "kind": "JobSet", "metadata": {"name": "j", "namespace": "ns"}, "spec": {"of": pod_spec()}}), workload_of(1)],
         [],
     ],
-    ids=["as many pods", "a workload and a pod", "a Job", "two workloads", "an owner and its pods", "an owner outside the input", "a DaemonSet",
-     "a workload with the template's name", "another template", "another namespace", "an unknown kind", "no pod"],
 )  # fmt: skip
 def test_a_domain_with_enough_nodes_has_no_finding(texts):
     # In this case alone, three pods use the template of the domain.

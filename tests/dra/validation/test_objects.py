@@ -13,6 +13,7 @@ from dra.validation import CODES
 from dra.validation.fields import gates
 from dra.validation.objects.judge import judge
 from tests.dra.validation.manifests import claim, class_, codes, codes_and_paths, messages, request, slice_
+from tests.loops import every
 from tests.modules import PACKAGES
 
 ROOT = Path(__file__).parents[3]
@@ -31,7 +32,7 @@ def test_errors_are_the_codes_of_what_the_api_server_refuses():
     )
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "words"),
     [
         (claim("    - {name: r, deviceClassName: gpu}"), "is under `exactly:`"),
@@ -88,13 +89,9 @@ def test_plain_amounts_of_v1alpha3_become_values():
     assert value["spec"]["devices"][0]["basic"]["capacity"] == {"memory": "80Gi"}
 
 
-@pytest.mark.parametrize(
-    "spec", [None, [], "x", 1, {"devices": None}, {"devices": []}, {"devices": {"requests": [None, 1]}}]
-)
-@pytest.mark.parametrize("version", [versions.CURRENT, versions.BETA_1, versions.ALPHA_3])
-@pytest.mark.parametrize(
-    "kind", ["ResourceClaim", "ResourceSlice", "DeviceClass", "ResourceClaimTemplate", "DeviceCompatibility"]
-)
+@every("spec", [None, [], "x", 1, {"devices": None}, {"devices": []}, {"devices": {"requests": [None, 1]}}])
+@every("version", [versions.CURRENT, versions.BETA_1, versions.ALPHA_3])
+@every("kind", ["ResourceClaim", "ResourceSlice", "DeviceClass", "ResourceClaimTemplate", "DeviceCompatibility"])
 def test_a_review_of_arbitrary_values_never_fails(spec, version, kind):
     from dra.validation.review import review
 

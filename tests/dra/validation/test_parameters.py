@@ -30,6 +30,7 @@ from tests.dra.validation.driver_parameters import (
     typed,
 )
 from tests.dra.validation.manifests import claim, class_, codes, codes_and_paths, messages, request
+from tests.loops import every
 
 
 def class_entry(driver, parameters):
@@ -122,7 +123,7 @@ PLUGINS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("plugin", "code", "where"), PLUGINS)
+@every(("plugin", "code", "where"), PLUGINS)
 def test_values_that_cni_plugins_refuse_are_reported(plugin, code, where):
     parameters = {"ifName": "net1", "config": MACVLAN | {"plugins": [plugin]}}
     reported = codes_and_paths(
@@ -141,7 +142,7 @@ def test_parameters_that_a_driver_accepts_are_not_reported(name):
     assert codes(claim_with(driver, parameters), class_of) <= GATE_FINDINGS
 
 
-@pytest.mark.parametrize(("driver", "class_of", "parameters", "code", "where"), BAD)
+@every(("driver", "class_of", "parameters", "code", "where"), BAD)
 def test_parameters_that_a_driver_refuses_are_reported_at_their_path(driver, class_of, parameters, code, where):
     reported = {
         finding
@@ -151,7 +152,7 @@ def test_parameters_that_a_driver_refuses_are_reported_at_their_path(driver, cla
     assert reported == {(code, PARAMETERS + where)}
 
 
-@pytest.mark.parametrize(("driver", "parameters", "code", "where"), LISTED)
+@every(("driver", "parameters", "code", "where"), LISTED)
 def test_parameters_are_judged_for_drivers_that_need_named_requests(driver, parameters, code, where):
     two_requests = request(exactly="deviceClassName: c") + "\n    - {name: other, exactly: {deviceClassName: c}}"
     reported = codes_and_paths(claim(two_requests, config(entry(driver, parameters, ["r"]))), picking(driver))
@@ -273,7 +274,7 @@ def _random_json(rng, depth):
     return {rng.choice(names): _random_json(rng, depth - 1) for _ in range(rng.randrange(6))}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@every("seed", range(20))
 def test_no_json_makes_the_check_of_parameters_fail(seed):
     rng = random.Random(seed)
     for _ in range(200):

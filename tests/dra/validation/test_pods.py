@@ -10,6 +10,7 @@ from dra.validation import misnamed_kind, review
 from dra.validation.fields import pod_schema, shape
 from tests.dra.validation import openapi
 from tests.dra.validation.manifests import claim, codes, codes_and_paths, join, messages, request
+from tests.loops import every
 
 SPEC = """containers: [{name: c, image: x, resources: {claims: [{name: gpu}]}}], resourceClaims: [{name: gpu, resourceClaimName: c}]"""
 
@@ -93,8 +94,8 @@ MISSPELT = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("spec", "path", "hint"), MISSPELT)
-@pytest.mark.parametrize("wrap", [pod, lambda spec: deployment(1, spec), cron_job])
+@every(("spec", "path", "hint"), MISSPELT)
+@every("wrap", [pod, lambda spec: deployment(1, spec), cron_job])
 def test_an_unknown_pod_field_is_a_warning_with_a_suggestion(spec, path, hint, wrap):
     text = wrap(spec)
     pointer_to_spec = {
@@ -124,7 +125,7 @@ MISTYPED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("spec", "path", "words"), MISTYPED)
+@every(("spec", "path", "words"), MISTYPED)
 def test_a_pod_value_of_the_wrong_type_is_an_error(spec, path, words):
     [value] = load(deployment(1, spec))
     [finding] = [candidate for candidate in review([value])[0] if candidate.code == "D001"]
@@ -266,7 +267,7 @@ AMOUNTS = [
 ]
 
 
-@pytest.mark.parametrize(("resources", "paths"), AMOUNTS)
+@every(("resources", "paths"), AMOUNTS)
 def test_amounts_of_extended_resources_are_whole_and_not_overcommitted(resources, paths):
     for kind in ("containers", "initContainers"):
         containers = f"{kind}: [{{name: c, image: x, resources: {{{resources}}}}}]"

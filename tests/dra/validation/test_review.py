@@ -3,13 +3,12 @@
 import json
 import random
 
-import pytest
-
 from analysis.check.feasible import find_unservable
 from dra.server import EVERYTHING, server_of
 from dra.validation.review import name, review
 from tests.dra.validation import corpus
 from tests.dra.validation.manifests import claim, class_, join, request
+from tests.loops import every
 
 
 def test_findings_come_in_the_order_of_the_objects():
@@ -92,6 +91,6 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@every("name", HOSTILE)
 def test_hostile_objects_are_judged_within_the_time_limit(name):
     review([HOSTILE[name]], [], EVERYTHING)

@@ -7,6 +7,7 @@ import pytest
 from node.audit import FindingKind, InvalidAnswer, NodeReservation, examine, in_both, read_reservations
 from node.audit.reservations import LONGEST, MAX_ENTRIES
 from node.audit.snapshot import NodeReservedDevice
+from tests.loops import every
 from tests.node.audit.snapshots import (
     RESERVATION,
     RESERVED_DEVICE,
@@ -140,7 +141,7 @@ def test_the_allocators_answer_is_read():
     assert reservation == NodeReservation("ns", "c", "u", True, (NodeReservedDevice(DRIVER, NODE, "gpu-0", "s"),))
 
 
-@pytest.mark.parametrize(
+@every(
     "data",
     [
         b"",

@@ -8,6 +8,7 @@ from dra.validation import errors
 from dra.wire import builtins
 from node.inventory import machine_of, numbers_of, ranges_of, read_inventory
 from node.slices import pages_of
+from tests.loops import every
 from tests.node.machines import EXAMPLES, LAYOUT, MEMORY_STEPS, gpu, inventory_document, machine, shared_gpu
 
 
@@ -128,7 +129,7 @@ INVALID_INVENTORIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("parts", "path", "hint"), INVALID_INVENTORIES)
+@every(("parts", "path", "hint"), INVALID_INVENTORIES)
 def test_an_invalid_inventory_is_reported_with_path_and_hint(parts, path, hint):
     inventory, problems = read_inventory(inventory_document(**parts))
     assert inventory is None

@@ -28,6 +28,7 @@ from node.messages import (
     decode,
     encode,
 )
+from tests.loops import every
 
 DEVICE = PreparedDevice(requests=("gpu",), pool="n", device="gpu-0", cdi=("d/claim=u-0",), share="s")
 # Written by hand from the rules of the format: key = number << 3 | wire type, then the length, then the text.
@@ -47,7 +48,7 @@ ENCODED_MESSAGES = [
 ]
 
 
-@pytest.mark.parametrize(("message", "data"), ENCODED_MESSAGES)
+@every(("message", "data"), ENCODED_MESSAGES)
 def test_a_message_has_the_bytes_of_protocol_buffers(message, data):
     assert encode(message) in (data, b"\x0a\x00" + data)  # `encode` also writes empty nested messages
     assert decode(data, type(message)) == message

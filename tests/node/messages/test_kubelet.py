@@ -3,10 +3,9 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from node import messages
 from node.messages import MessageField, Skipped
+from tests.loops import every
 
 ROOT = Path(__file__).parents[3]
 PROTO_TEXT = Path(__file__).with_name("kubelet.proto").read_text(encoding="utf-8")
@@ -111,14 +110,14 @@ def expected_fields(package, message):
         yield number, MessageField(number, name, type_, collection, field["label"] == "optional ")
 
 
-@pytest.mark.parametrize(("package", "message"), KUBELET_MESSAGES)
+@every(("package", "message"), KUBELET_MESSAGES)
 def test_a_message_has_the_fields_of_its_proto_file(package, message):
     assert messages._fields(getattr(messages, OUR_MESSAGES[package][message])) == dict(
         expected_fields(package, message)
     )
 
 
-@pytest.mark.parametrize(("package", "message"), KUBELET_MESSAGES)
+@every(("package", "message"), KUBELET_MESSAGES)
 def test_every_unread_field_is_listed(package, message):
     last = max(int(field["number"]) for field in fields_of(package, message))
     assert last - len(getattr(messages, OUR_MESSAGES[package][message]).__struct_fields__) == UNREAD_FIELDS.get(

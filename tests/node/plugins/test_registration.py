@@ -4,6 +4,7 @@ import pytest
 
 from node.messages import RegisterRequest
 from node.plugins import refusal
+from tests.loops import every
 
 
 def request(**changes):
@@ -24,7 +25,7 @@ def test_socket_names_of_public_plugins_are_accepted(endpoint):
     assert refusal(request(endpoint=endpoint)) == ""
 
 
-@pytest.mark.parametrize(
+@every(
     ("changes", "problem"),
     [
         ({"version": "v1alpha1"}, "(expected v1beta1)"),

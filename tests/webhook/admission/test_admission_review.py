@@ -5,6 +5,7 @@ import pytest
 
 from dra.finding import stated
 from dra.wire import WireError
+from tests.loops import every
 from webhook.admission import admission_review as reviews
 
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
@@ -31,7 +32,7 @@ def test_unknown_newer_fields_are_ignored():
     assert decode(value).uid == UID
 
 
-@pytest.mark.parametrize(
+@every(
     ("body", "message_part"),
     [
         (b"", "not JSON"),

@@ -9,6 +9,7 @@ from dra import wire
 from dra.budget import Budget
 from dra.errors import OutOfBudget
 from dra.objects import DeviceTaintRule
+from tests.loops import every
 from tests.webhook.admission.fleets import DRIVER, claim_for, stock, typed_class
 from tests.webhook.admission.reviews import gpu_pod, review, state
 from tests.webhook.admission.test_parameters import WRONG_PARAMETERS, pod_with_own_claim, spec
@@ -123,8 +124,8 @@ STATES = {
 SPEEDS = [256e-6 * speed for speed in (1 / 50, 1, 50, 250, 400, 600, 900, 1_300, 2_000, 4_000)]
 
 
-@pytest.mark.parametrize("mode", STATES)
-@pytest.mark.parametrize("name", PODS)
+@every("mode", STATES)
+@every("name", PODS)
 def test_a_slow_machine_decides_equally_or_reports_a_timeout(name, mode):
     world, body = STATES[mode], review(PODS[name])
     full_outcome = admission.decide_review("mutate", body, world)

@@ -8,6 +8,7 @@ import pytest
 
 from dra import wire
 from dra.objects.claim import ResourceClaimSpec
+from tests.loops import every
 from tests.webhook.admission.reviews import (
     ENFORCE,
     FORGED,
@@ -234,8 +235,8 @@ LARGE_AT = {
 }
 
 
-@pytest.mark.parametrize("element", ["{}", "[]", "0", '{"name":""}', '{"":{}}'])
-@pytest.mark.parametrize("location", LARGE_AT)
+@every("element", ["{}", "[]", "0", '{"name":""}', '{"":{}}'])
+@every("location", LARGE_AT)
 def test_the_timeout_answer_skips_large_content(element, location):
     """Decoding 7 MiB of `{}` takes 2.4 s in one call, which cannot be interrupted."""
     repeated = ",".join([element] * (1_000_000 // len(element)))
@@ -251,8 +252,8 @@ def test_the_timeout_answer_skips_large_content(element, location):
     assert patch == [{"op": "remove", "path": "/metadata/annotations/drawbridge.dev~1devices"}]
 
 
-@pytest.mark.parametrize("part", ["ownerReferences", "labels", "annotations", "name", "generateName"])
-@pytest.mark.parametrize("value", [1, "x", [1], {"a": 1}])
+@every("part", ["ownerReferences", "labels", "annotations", "name", "generateName"])
+@every("value", [1, "x", [1], {"a": 1}])
 def test_metadata_of_the_wrong_shape_gets_an_answer(part, value):
     obj = gpu_pod() | {"metadata": {"ownerReferences": [{"controller": True, "name": "r"}], part: value}}
     for path in ("mutate", "validate"):

@@ -10,6 +10,7 @@ from cluster.objects import LimitRange
 from cluster.patch import apply_json_patch
 from dra import wire
 from tests.limit_ranger import admitted, with_requests
+from tests.loops import every
 from tests.objects import obj, pod
 from tests.webhook.pods import NVIDIA_BY_CLAIM, WHOLE_GPUS, configured, container
 from webhook.admission import decide_object
@@ -140,7 +141,7 @@ def container_with_limits(name, is_sidecar=False, **limits):
     return {"name": name, "image": "i", "resources": {"limits": limits}} | always
 
 
-@pytest.mark.parametrize(
+@every(
     ("bounds", "init", "pod_resources", "messages"),
     [
         ({"max": {"cpu": "2"}}, (), {}, []),

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from tests.limits import draws
+from tests.loops import every
 from tests.webhook.admission.reviews import (
     ENFORCE,
     answer,
@@ -52,7 +53,7 @@ def test_a_review_without_a_json_object_is_refused(path, obj):
     assert response["status"]["code"] == 400
 
 
-@pytest.mark.parametrize("seed", range(draws(400)))
+@every("seed", range(draws(400)))
 def test_a_malformed_object_always_gets_an_answer(seed):
     rng = random.Random(seed)
     translated_pod = mutated(

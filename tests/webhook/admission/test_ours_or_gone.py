@@ -3,9 +3,8 @@
 import copy
 import random
 
-import pytest
-
 from tests.limits import draws
+from tests.loops import every
 from tests.webhook.admission.reviews import FORGED, answer, applied, broken, gpu_pod, mutated, review, state
 from webhook import names
 from webhook.admission import ReviewError
@@ -35,7 +34,7 @@ def spoiled(rng):
     return value
 
 
-@pytest.mark.parametrize("seed", range(draws(300)))
+@every("seed", range(draws(300)))
 def test_an_admitted_pod_has_no_forged_annotations_or_labels(seed):
     value = spoiled(random.Random(seed))
     for mode in ("enforce", "warn", "observe", "off"):

@@ -11,6 +11,7 @@ from dra.objects import DeviceClass, ResourceClaimSpec, claim_spec
 from dra.stock.stock import Stock
 from dra.validation import CODES
 from tests.dra.validation.driver_parameters import BAD, GOOD, typed
+from tests.loops import every
 from tests.webhook.admission.reviews import (
     CLASS,
     ENFORCE,
@@ -137,8 +138,8 @@ def test_every_valid_entry_is_admitted_without_a_warning(name):
     assert "warnings" not in answer(validated(claim, without_stock, **claim_request()))
 
 
-@pytest.mark.parametrize(("driver", "_", "parameters", "code", "where"), BAD)
-def test_every_invalid_entry_is_admitted_with_its_warning_if_any(driver, _, parameters, code, where):
+@every(("driver", "title", "parameters", "code", "where"), BAD)
+def test_every_invalid_entry_is_admitted_with_its_warning_if_any(driver, title, parameters, code, where):
     without_stock = msgspec.structs.replace(ENFORCE, stock=None)
     response = answer(validated(claim_with_parameters(parameters, driver=driver), without_stock, **claim_request()))
     assert response["allowed"]

@@ -8,6 +8,7 @@ import pytest
 from dra import validation
 from tests import shapes
 from tests.limits import draws
+from tests.loops import every
 from tests.webhook.admission.reviews import gpu_pod, review, state
 from webhook.admission import admission_review as reviews
 from webhook.admission import review as admission
@@ -51,8 +52,8 @@ def test_a_bug_in_a_warning_check_refuses_no_claim(monkeypatch):
     assert ["because of a bug in drawbridge" in text for text in response["warnings"]] == [True]
 
 
-@pytest.mark.parametrize("mode", ["enforce", "warn"])
-@pytest.mark.parametrize("kind", RESOURCES)
+@every("mode", ["enforce", "warn"])
+@every("kind", RESOURCES)
 def test_a_review_of_values_of_any_shape_has_an_answer(kind, mode):
     rng = random.Random(f"reviews of {kind} in {mode}")
     world = state(mode=mode)

@@ -3,11 +3,10 @@
 import json
 import random
 
-import pytest
-
 from cluster import manifests
 from dra import wire
 from tests.limits import draws
+from tests.loops import every
 from tests.objects import container, pod, template_entries
 from tests.webhook.admission.reviews import KEY, answer, applied, review
 from tests.webhook.pods import EXAMPLES, NVIDIA_BY_CLAIM, configured, refused_by_server, state_of_files
@@ -103,7 +102,7 @@ NOT_TRANSLATED = {"two systems"}
 REFUSED = {name for name in PODS if name not in ("one", "blanks", "only its own", "skipped")} - NOT_TRANSLATED
 
 
-@pytest.mark.parametrize("name", PODS)
+@every("name", PODS)
 def test_a_file_and_the_webhook_give_equal_messages(name):
     refusal = refusals_at_webhook(PODS[name], STATE_WITH_TEMPLATE)
     verdict = decide_object(PODS[name], STATE_WITH_TEMPLATE)
@@ -113,9 +112,7 @@ def test_a_file_and_the_webhook_give_equal_messages(name):
         assert (verdict.operations, verdict.templates) == ((), {})
 
 
-@pytest.mark.parametrize(
-    "document", manifests.read([EXAMPLES / "pods"]), ids=lambda document: document.file.rpartition("/")[2]
-)
+@every("document", manifests.read([EXAMPLES / "pods"]))
 def test_a_file_and_the_webhook_agree_about_the_examples(document):
     if document.object["kind"] != "Pod":
         return

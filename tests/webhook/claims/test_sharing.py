@@ -1,11 +1,11 @@
 """Which containers use a claim. Init containers reuse the devices of later containers, so a pod gets as many as Kubernetes counts for it."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dra.budget import Budget
 from dra.objects import ResourceClaimSpec
+from tests.loops import every
 from tests.webhook.pods import WHOLE_GPUS, container, patched, pod, verdict_of
 from webhook.claims import ContainerDemand, share
 from webhook.claims.spec import Claims
@@ -161,7 +161,7 @@ def test_a_sidecar_shares_its_claim_with_no_later_init_container():
 GPU_SHARE = Demand(target="vgpu", memory=10, cores=10)
 
 
-@pytest.mark.parametrize(
+@every(
     ("later_demand", "init_demand", "is_reused"),
     [
         (GPU_SHARE, GPU_SHARE, True),

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from dra.quantity import parse
+from tests.loops import every
 from tests.webhook.dialects.rows import rows_not_translated
 from tests.webhook.pods import (
     GPU_MODELS,
@@ -143,7 +144,7 @@ def test_the_named_or_first_container_gets_the_claim(annotations, user_container
     assert containers_with_claims(manifest, verdict_of(manifest, **TRANSLATE_FRACTIONS)) == [user_container]
 
 
-@pytest.mark.parametrize(
+@every(
     "annotations",
     [
         {"gpu_memory": "2000", "gpu_fraction": "0.5"},

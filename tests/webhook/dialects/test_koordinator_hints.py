@@ -4,6 +4,7 @@ import pytest
 
 from dra import cel, wire
 from dra.objects import Device
+from tests.loops import every
 from tests.webhook.dialects.koordinator_pods import (
     CORE_AND_MEMORY,
     HINT,
@@ -142,7 +143,7 @@ def test_malformed_annotations_are_refused(key):
     assert refused(verdict_of(pod({KOORD + "gpu": 100}, annotations={key: "[1]"})))
 
 
-@pytest.mark.parametrize(
+@every(
     ("limits", "hint", "outcome", "words"),
     [
         ({"rdma": 100}, {"rdma": {"vfSelector": {}}}, "translated", "virtual functions only"),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.loops import every
 from tests.webhook.dialects.rows import Row
 from tests.webhook.pods import (
     HAMI,
@@ -190,7 +191,7 @@ PARTIAL_GPU_AFFINITIES = {
 }
 
 
-@pytest.mark.parametrize("terms", PARTIAL_GPU_AFFINITIES.values(), ids=PARTIAL_GPU_AFFINITIES)
+@every("terms", PARTIAL_GPU_AFFINITIES.values())
 def test_an_affinity_that_allows_partial_gpus_never_means_whole_gpus(terms):
     verdict = verdict_of(pod(ONE_GPU, affinity=required_affinity(*terms)), **WHOLE_GPUS)
     assert untouched(verdict)

@@ -9,6 +9,7 @@ import yaml
 
 from cluster import manifests
 from e2e.actors import fleet
+from tests.loops import every
 from tests.webhook.pods import EXAMPLES
 from webhook.dialects import TARGETS
 
@@ -91,7 +92,7 @@ def test_published_facts_include_the_driver_of_every_target():
     assert {target.driver for target in TARGETS.values()} - set(FACTS) == set()
 
 
-@pytest.mark.parametrize("driver", FACTS)
+@every("driver", FACTS)
 def test_the_example_of_a_driver_has_its_charts_classes(driver):
     objects = [document.object for document in manifests.read([EXAMPLES / "drivers" / f"{driver}.yaml"])]
     classes = {

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra import validation
+from tests.loops import every
 from tests.webhook.dialects.rule_tables import ANNOTATION, HEAD, dialect_with
 from tests.webhook.dialects.test_fuzzed import AMOUNTS, TEXTS
 from tests.webhook.pods import GPU_MODELS, SIGNING_KEY, UNKNOWN, pod
@@ -32,7 +33,7 @@ def mistakes_of(*keys: dict, **table_fields) -> dict[str, str]:
     return {finding.path.removeprefix("/dialects/0/"): finding.message for finding in findings}
 
 
-@pytest.mark.parametrize(
+@every(
     ("row", "path"),
     [
         ({**ANNOTATION, "role": "memroy"}, "keys/1/role"),

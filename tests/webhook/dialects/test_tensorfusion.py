@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from tests.loops import every
 from tests.webhook.dialects.rows import rows_not_translated
 from tests.webhook.pods import (
     HAMI,
@@ -182,7 +183,7 @@ def test_a_pod_denied_by_tensor_fusion_is_refused_if_translated(manifest):
     assert untouched(verdict_of(manifest))
 
 
-@pytest.mark.parametrize(
+@every(
     ("key", "value"),
     [
         ("is-local-gpu", "false"),

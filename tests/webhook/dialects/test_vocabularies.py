@@ -6,8 +6,7 @@ These tests fail for a new dialect until `test_<name>.py` exists and its `ROWS` 
 import copy
 import importlib
 
-import pytest
-
+from tests.loops import every
 from tests.webhook.dialects.rows import Row
 from tests.webhook.dialects.vocabulary_keys import KEYS
 from tests.webhook.pods import configured, outcomes, verdict_of
@@ -32,7 +31,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", [dialect.table.name for dialect in VOCABULARIES])
+@every("name", [dialect.table.name for dialect in VOCABULARIES])
 def test_every_row_of_a_dialect_has_a_case(name):
     table = next(dialect.table for dialect in VOCABULARIES if dialect.table.name == name)
     rows_without_case = {row.name for row in table.keys} - cases_of(name).keys()
@@ -40,7 +39,7 @@ def test_every_row_of_a_dialect_has_a_case(name):
     assert not cases_of(name).keys() - {row.name for row in table.keys}, "a case is for no row of the table"
 
 
-@pytest.mark.parametrize("case", CASES)
+@every("case", CASES)
 def test_each_key_has_the_outcome_of_its_case(case):
     name, row = CASES[case]
     key = row.key or name
@@ -49,7 +48,7 @@ def test_each_key_has_the_outcome_of_its_case(case):
     assert key in repr(row.pod), "the pod of the case does not have the key"
 
 
-@pytest.mark.parametrize("case", [case for case, (_, row) in CASES.items() if not row.outcome])
+@every("case", [case for case, (_, row) in CASES.items() if not row.outcome])
 def test_a_key_without_effect_changes_nothing(case):
     name, row = CASES[case]
     bare = copy.deepcopy(row.pod)
@@ -60,7 +59,7 @@ def test_a_key_without_effect_changes_nothing(case):
     assert verdict_of(row.pod, **row.config).templates == verdict_of(bare, **row.config).templates
 
 
-@pytest.mark.parametrize("vocabulary", VOCABULARIES, ids=lambda dialect: dialect.table.name)
+@every("vocabulary", VOCABULARIES)
 def test_every_dialect_fits_into_the_configuration_file(vocabulary):
     assert vocabulary.table.name not in File.__struct_fields__, "the dialect has the name of a field of the file"
     assert vocabulary.table.target in configured().targets
@@ -75,7 +74,7 @@ def test_every_row_without_plain_translation_gives_a_reason():
             assert row.because or row.outcome is Outcome.TRANSLATED, row.name
 
 
-@pytest.mark.parametrize("key", KEYS, ids=lambda key: f"{key.dialect} {key.name}")
+@every("key", KEYS)
 def test_every_published_key_has_the_listed_outcome(key):
     position = Position(key.place)
     configuration = configured()

@@ -7,6 +7,7 @@ import pytest
 
 from dra import wire
 from dra.objects import DeviceClass, Node
+from tests.loops import every
 from tests.objects import node
 from tests.webhook.admission.extended_resources import CLASS, with_mode
 from tests.webhook.admission.reviews import answer, gpu_pod, review
@@ -146,7 +147,7 @@ NOT_REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("obj", "nodes", "options"), NOT_REFUSED.values(), ids=NOT_REFUSED)
+@every(("obj", "nodes", "options"), NOT_REFUSED.values())
 def test_a_pod_that_may_be_served_is_not_refused(obj, nodes, options):
     state = world(*nodes, **options)
     assert response_to(obj, state)["allowed"]
@@ -268,7 +269,7 @@ def test_a_workload_gets_a_warning_about_its_pods():
     assert "[R023]" in str(decide_object(workload, world(*THREE_NODES)).refusals[0])
 
 
-@pytest.mark.parametrize("seed", range(60))
+@every("seed", range(60))
 def test_a_pod_is_refused_exactly_if_every_kubelet_refuses(seed):
     rng = random.Random(f"plugins {seed}")
     nodes = []

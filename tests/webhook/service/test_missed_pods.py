@@ -13,6 +13,7 @@ from cluster.patch import Merge
 from dra import wire
 from dra.finding import stated
 from dra.objects import Node, Pod
+from tests.loops import every
 from tests.webhook.admission.reviews import CLASS, NODE, SLICE, gpu_pod, state
 from tests.webhook.pods import ROOT
 from webhook.names import MODE_LABEL, ORIGINAL, SKIP_LABEL
@@ -69,7 +70,7 @@ NOT_MISSED = {
 }
 
 
-@pytest.mark.parametrize("case", NOT_MISSED)
+@every("case", NOT_MISSED)
 def test_other_pods_are_not_reported_as_missed(case):
     pod, webhook_state = NOT_MISSED[case]
     assert find_missed(wire.convert(pod, Pod), webhook_state) is None
@@ -92,7 +93,7 @@ RESOURCE_NAMES = [
 ]
 
 
-@pytest.mark.parametrize(("limits", "allocatable", "expected"), RESOURCE_NAMES)
+@every(("limits", "allocatable", "expected"), RESOURCE_NAMES)
 def test_an_unknown_resource_name_is_found_with_the_likely_name(limits, allocatable, expected):
     node = wire.convert({"metadata": {"name": "n"}, "status": {"allocatable": allocatable}}, Node)
     webhook_state = msgspec.structs.replace(state(), fleet=Inventory.gather([CLASS], [SLICE], [node]))

@@ -3,6 +3,7 @@
 import pytest
 
 from cluster import manifests
+from tests.loops import every
 from tests.webhook.pods import EXAMPLES, configured
 from tests.webhook.state.configurations import HEAD, PAIR, mistakes
 from webhook.state.configuration import Configuration, read_configuration
@@ -120,7 +121,7 @@ def test_a_misspelt_word_gets_one_suggestion(fields, suggestion):
     assert len(words) == len(set(words)) > 2
 
 
-@pytest.mark.parametrize(
+@every(
     ("fields", "path"),
     [
         ({"canary": 101}, "/canary"),
@@ -175,7 +176,7 @@ def test_an_invalid_field_is_reported_at_its_path(fields, path):
     assert list(mistakes(**fields)) == [path]
 
 
-@pytest.mark.parametrize(
+@every(
     "quota",
     [
         "banana",
@@ -222,7 +223,7 @@ def test_every_resource_quota_key_for_claims_is_accepted(quota):
     assert configured(quotas={"nvidia.com/gpu": quota}).file.quotas == {"nvidia.com/gpu": quota}
 
 
-@pytest.mark.parametrize(
+@every(
     ("fields", "path"),
     [
         ({"keys": {"nvidia": {"nvidia.com/gpu": "gpu"}}}, "/keys/nvidia/nvidia.com~1gpu"),

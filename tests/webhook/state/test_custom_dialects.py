@@ -1,10 +1,9 @@
 """Keys, device kinds (`targets`) and dialects (tables of the keys of one system) that a configuration adds, renames or disables."""
 
-import pytest
-
 from cluster import manifests
 from dra import wire
 from dra.objects import DeviceClass, Node, ResourceSlice
+from tests.loops import every
 from tests.webhook.pods import (
     EXAMPLES,
     GPU_MODELS,
@@ -38,7 +37,7 @@ def table(*keys: dict, name: str = "ours", **fields) -> dict:
     return {"name": name, "title": "Ours", "keys": [{"meaning": "m", **key} for key in keys], **fields}
 
 
-@pytest.mark.parametrize(
+@every(
     ("fields", "path", "message_part"),
     [
         (

@@ -1,12 +1,11 @@
 """Percentages of a GPU's memory become amounts by the memory sizes that nodes publish."""
 
-import pytest
-
 from allocator import allocate
 from dra import wire
 from dra.objects.claim import DeviceClass, ResourceClaim
 from dra.objects.device import ResourceSlice
 from dra.stock import Stock
+from tests.loops import every
 from tests.webhook.pods import HAMI, pod, verdict_of
 from tests.webhook.state.fleets import (
     HALF_GPU_POD,
@@ -28,7 +27,7 @@ def share_on(verdict, node_name: str, slices) -> str:
     return str(result.consumed_capacity["memory"])
 
 
-@pytest.mark.parametrize(
+@every(
     "false_devices",
     [
         [("X", "1Mi")],
@@ -39,7 +38,7 @@ def share_on(verdict, node_name: str, slices) -> str:
         [("X", "0")],
     ],
 )
-@pytest.mark.parametrize("honest_nodes", [1, 2])
+@every("honest_nodes", [1, 2])
 def test_a_percentage_refers_to_the_memory_of_the_device(honest_nodes, false_devices):
     """The size that most nodes publish cannot be relied on. For a product on a single node, another node could publish any size."""
     honest_slices = [hami_slice(f"n{number}", ("X", "40Gi"), ("Y", "80Gi")) for number in range(honest_nodes)]

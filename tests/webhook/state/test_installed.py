@@ -5,6 +5,7 @@ import pytest
 from cluster.manifests import unfold
 from tests.corpus.move.autoscaled import STATUS, deployment, karpenter, pool, requirement, scaler
 from tests.corpus.move.plugins import CHART, config_map, daemon_set, gpu_cluster, policy, sharing
+from tests.loops import every
 from webhook.state import IN_CONFIG_MAPS, installed, outline
 
 UNEXPECTED_VALUES = (5, True, "x", None, [], {}, [5], ["x"], {"x": 5}, [{"x": 5}])
@@ -45,7 +46,7 @@ def with_unexpected_types(value):
                 yield [*value[:index], mistyped_inner, *value[index + 1 :]]
 
 
-@pytest.mark.parametrize("obj", OBJECTS, ids=lambda obj: f"{obj['kind']} {obj['metadata']['name']}")
+@every("obj", OBJECTS)
 def test_an_unexpected_type_does_not_hide_other_components(obj):
     other_objects = [unfold(other_object, IN_CONFIG_MAPS) for other_object in OBJECTS if other_object is not obj]
     for mistyped_object in with_unexpected_types(unfold(obj, IN_CONFIG_MAPS)):

@@ -1,6 +1,7 @@
 import msgspec
 import pytest
 
+from tests.loops import every
 from webhook.names import MODE_LABEL as LABEL
 from webhook.state.canary import PodOwner
 from webhook.state.configuration import DEFAULT, Configuration
@@ -28,8 +29,8 @@ def test_an_empty_label_leaves_the_mode_to_the_configuration(labels):
     assert mode_of(state_of(configuration(mode="warn"), labels), TRAINING_JOB) is Mode.WARN
 
 
-@pytest.mark.parametrize("word", ["ENFORCE", "Off", "on", "enforce ", "false"])
-@pytest.mark.parametrize("mode", list(Mode))
+@every("word", ["ENFORCE", "Off", "on", "enforce ", "false"])
+@every("mode", list(Mode))
 def test_a_misspelt_mode_warns_at_most_and_is_reported(word, mode):
     state = state_of(configuration(mode=mode.value), {LABEL: word})
     assert mode_of(state, TRAINING_JOB) is (Mode.WARN if mode is Mode.ENFORCE else mode)

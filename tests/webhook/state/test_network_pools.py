@@ -6,6 +6,7 @@ import pytest
 
 from cluster.manifests import unfold
 from tests.corpus.move.plugins import config_map, daemon_set
+from tests.loops import every
 from webhook.state import IN_CONFIG_MAPS, config_maps_of, installed, outline
 
 SRIOV = "ghcr.io/k8snetworkplumbingwg/sriov-network-device-plugin:v3.9.0"
@@ -138,7 +139,7 @@ INVALID_POOLS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", INVALID_POOLS)
+@every("case", INVALID_POOLS)
 def test_a_bad_pool_is_reported_and_the_others_are_read(case):
     value, problem = INVALID_POOLS[case]
     network = read_network(config_map(config=value), config_map("good", config=sriov_config(pool("good"))))

@@ -7,6 +7,7 @@ from dra import wire
 from dra.objects.device import Device
 from dra.objects.node import Node
 from dra.stock import Stock
+from tests.loops import every
 from tests.webhook.admission.fleets import DRIVER, claim_for, gpu_slice, typed_class, typed_node
 from tests.webhook.state.configurations import HEAD, mistakes
 from webhook.placement import Feasibility, can_any_node_serve
@@ -134,7 +135,7 @@ def test_without_node_templates_there_are_no_prospects():
     assert prospects((), stock_with_nodes()) is None
 
 
-@pytest.mark.parametrize(
+@every(
     ("value", "pointer"),
     [
         ({"name": "Not A Name", "devices": [EIGHT_GPUS]}, "/nodeTemplates/0/name"),

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.corpus.hostile_pods import PODS
+from tests.loops import every
 from tests.webhook.pods import GPU_MODELS, configured, example_fleet, untouched
 from webhook.state import State
 from webhook.translate import find_placeholder
@@ -17,8 +18,8 @@ STATES = {
 MAX_LETTERS = 600  # of a refusal, a warning or a detail
 
 
-@pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("name", PODS)
+@every("state", STATES)
+@every("name", PODS)
 def test_a_hostile_pod_gets_a_short_answer(name, state):
     verdict = translate(PODS[name](), state=STATES[state], namespace="n", sign=True)
     assert verdict.decisions or untouched(verdict)

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 
+from tests.loops import every
 from tests.webhook.definitions import (
     ANY,
     BEFORE_131,
@@ -124,7 +125,7 @@ def verdict_with_definitions(obj: dict, *definitions: dict):
     )
 
 
-@pytest.mark.parametrize("group_kind", KINDS, ids="/".join)
+@every("group_kind", KINDS)
 def test_each_kind_of_the_table_has_the_stated_outcome(group_kind):
     kind = KINDS[group_kind]
     assert not kind.reads or " " in kind.reads

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.loops import every
 from tests.webhook.admission.test_verdict import GPU, STATE
 from tests.webhook.translate.custom_resources import ONE_GPU, custom_resource, outcomes_of
 from webhook.admission import decide_object
@@ -76,8 +77,8 @@ def test_a_manifest_in_container_arguments_is_reported(field, version):
 POD_TEXT = f"kind: Pod\nspec: {{containers: [{{resources: {{limits: {{{GPU}: 1}}}}}}]}}\n"
 
 
-@pytest.mark.parametrize("kind", ["ConfigMap", "Secret"])
-@pytest.mark.parametrize(
+@every("kind", ["ConfigMap", "Secret"])
+@every(
     ("text", "is_reported"),
     [
         (POD_TEXT, True),

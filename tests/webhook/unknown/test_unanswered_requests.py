@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from dra.stock.stock import Stock
+from tests.loops import every
 from tests.webhook.admission.test_verdict import FLEET, GPU, MEM, STATE, pod_in_n
 from webhook.admission import decide_object
 from webhook.state.state import OF_DEVICES, State
@@ -18,7 +19,7 @@ def outcomes_of(item, state=EMPTY_STATE) -> dict[str, tuple[str, str]]:
     return {decision.key: (str(decision.outcome), decision.detail) for decision in decide_object(item, state).decisions}
 
 
-@pytest.mark.parametrize(
+@every(
     ("key", "detail_part"),
     [
         ("nvidia.com/gpumemory", "did you mean nvidia.com/gpumem?"),

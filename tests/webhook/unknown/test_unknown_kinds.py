@@ -4,6 +4,7 @@ import copy
 
 import pytest
 
+from tests.loops import every
 from tests.webhook.admission.test_verdict import GPU, STATE, pod_in_n, state
 from tests.webhook.translate.custom_resources import ONE_GPU, custom_resource, outcomes_of
 from webhook.admission import decide_object
@@ -74,7 +75,7 @@ def test_a_misspelt_key_in_a_custom_resource_is_reported():
     assert "did you mean nvidia.com/gpumem?" in details["nvidia.com/gpumemory"]
 
 
-@pytest.mark.parametrize("group_kind", KINDS, ids="/".join)
+@every("group_kind", KINDS)
 def test_every_kind_of_the_table_reports_its_requests(group_kind):
     group, kind = group_kind
     version = f"{group}/v1"
