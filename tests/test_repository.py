@@ -201,7 +201,7 @@ def test_every_test_that_the_documents_name_exists():
     assert missing == []
 
 
-TOP_FOLDERS = "allocator|bench|bridge|certs|cli|cluster|dra|e2e|manifests|node|runtime|tests|webhook"
+TOP_FOLDERS = "|".join([*PACKAGES, "bench", "bridge", "docs", "e2e", "manifests", "tests"])
 
 
 def test_every_file_and_folder_that_the_documents_name_exists():
@@ -216,7 +216,7 @@ def test_every_file_and_folder_that_the_documents_name_exists():
 
 def test_every_module_attribute_that_the_documents_name_exists():
     """The form is `package.module.name`; names of drivers and files look the same and are left out."""
-    pattern = r"`(?!dra\.(?:net|cpu|memory|hygon\.com|yaml)`)((?:allocator|certs|cli|cluster|dra|node|runtime|webhook)(?:\.\w+)+)`"
+    pattern = r"`(?!dra\.(?:net|cpu|memory|hygon\.com|yaml)`)((?:allocator|certs|cli|cluster|dra|node|serving|webhook)(?:\.\w+)+)`"
     documents = [path for path in tracked_files("*.md") if path.name != "CHANGELOG.md"]
     named_attributes = {
         name: path.name for path in documents for name in re.findall(pattern, path.read_text(encoding="utf-8"))

@@ -152,6 +152,7 @@ def large_crowd(count=3_000):
     return objects
 
 
+@pytest.mark.long
 async def test_pages_stay_small_with_thousands_of_tenant_objects():
     paths = ("/", "/waiting", "/quota", "/move", "/together", "/find?q=p", "/nodes/n0", "/nodes/n0/together", f"/devices/{DRIVER}/n0/gpu-0", "/namespaces/default", "/namespaces/other", "/claims/default/shared", "/pods/default/p0", "/pods/default/w0")  # fmt: skip
     async with dashboard_session(source_of(*large_crowd()), search=1.0) as session:

@@ -177,6 +177,7 @@ def test_deep_json_streams_and_long_numbers_are_refused():
     assert "thousands of digits" in first_message('{"a": 1}{"a": ' + "9" * 100_000 + "}")
 
 
+@pytest.mark.long
 @every("template", ["a: {}", '{{"a": 1}}{{"a": {}}}', "{}: 1", "- {}", "a: !!float {}"])
 @every("piece", ["0", "9", "1_", "1.", "e1", "0x", "-", "1:", "\\"])
 def test_reading_time_is_linear_in_the_scalars_length(template, piece):

@@ -41,6 +41,7 @@ TEXTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reader", READERS)
 def test_each_reader_takes_linear_time(reader):
     """In quadratic time, the test would reach its time limit."""

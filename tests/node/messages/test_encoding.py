@@ -121,6 +121,7 @@ EXPENSIVE_MESSAGES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", EXPENSIVE_MESSAGES)
 def test_no_message_blocks_the_loop_for_100_ms(name):
     """100 ms is the limit for a machine that counts to 200,000 in 3.3 ms: a message may take 30 times as long as counting."""

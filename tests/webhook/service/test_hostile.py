@@ -85,6 +85,7 @@ async def honest_reviews(session, url):
         await task
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", REVIEWS)
 async def test_a_hostile_review_is_answered_without_delaying_other_reviews(cluster, name, monkeypatch):
     path, make = REVIEWS[name]

@@ -46,6 +46,7 @@ def test_a_text_that_mentions_a_key_is_not_reported(text):
     assert outcomes_of(custom_resource("x.io/v1", "Odd", {"annotations": {"a": TEXTS["manifest"]}})) == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("piece", ["a", ".", "nvidia.com/", "/", "a/b ", "nvidia.com/gpu \t", '"a.b/c": 1,'])
 def test_a_long_text_is_read_once(piece):
     """In quadratic time, the test would reach its time limit."""
