@@ -16,6 +16,7 @@ from tests.cli.explain.scenes import claim, fleet, pod
 from tests.dashboard import test_login
 from tests.dashboard.test_dashboard import HOSTILE_TEXT, dashboard_session, reading_with, source_of, text_of
 from tests.dashboard.test_login import bearer_header
+from tests.limits import PATIENCE
 
 PASSWORD = "hunter2-in-clear"
 
@@ -85,9 +86,12 @@ async def test_a_page_explains_missing_events_after_a_bounded_wait():
     def refuse(*_):
         raise CommandFailed("events is forbidden", "ask for the role")
 
-    for read, problem in ((refuse, "events is forbidden"), (lambda *_: time.sleep(1) or [], "did not answer in time")):
+    for read, patience, problem in (
+        (refuse, PATIENCE, "events is forbidden"),
+        (lambda *_: time.sleep(1) or [], 0.2, "did not answer in time"),
+    ):
         source = ReadingSource("a test", lambda: reading_with(*objects_with_events()), is_live=False, events=read)
-        async with dashboard_session(source, patience=0.2) as session:
+        async with dashboard_session(source, patience=patience) as session:
             assert problem in await text_of(session, "/pods/default/wants")
 
 

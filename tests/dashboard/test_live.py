@@ -12,6 +12,7 @@ from rendering.exits import CommandFailed
 from tests.cli.explain.scenes import fleet
 from tests.dashboard.test_dashboard import reading_with
 from tests.dashboard.test_login import ReviewServer, bearer_header
+from tests.waiting import until
 
 
 @asynccontextmanager
@@ -77,10 +78,13 @@ async def test_a_source_is_not_read_while_no_client_listens():
     async with dashboard_session(lambda: readings.append(None) or reading_with(*fleet()), fresh=0.1) as session:
         async with session.get("/events") as answer:
             await next_event(answer)
-        await asyncio.sleep(0.5)
-        reading_count = len(readings)
-        await asyncio.sleep(1)
-        assert len(readings) == reading_count
+
+        async def is_not_read_for_a_second():
+            reading_count = len(readings)
+            await asyncio.sleep(1)
+            return len(readings) == reading_count
+
+        await until(is_not_read_for_a_second)
 
 
 async def test_events_require_a_valid_login():

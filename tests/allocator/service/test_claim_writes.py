@@ -98,9 +98,7 @@ async def test_claims_are_listed_when_their_watch_misses_the_allocators_writes()
     async with running(cluster) as sidecar:
         cluster.silent, sidecar.service.ledger.unseen_seconds = True, 0.2
         for name in "pq":
-            begun_at = asyncio.get_running_loop().time()
             assert await sidecar.place(name) == (200, {"committed": True, "message": ""})
-            assert asyncio.get_running_loop().time() - begun_at < 5
 
 
 async def test_an_allocator_blind_to_its_own_writes_is_not_ready():

@@ -146,10 +146,10 @@ async def test_an_idle_connection_is_closed():
 async def test_a_slow_answer_has_no_deadline():
     class SlowServer(YesServer):
         async def answer(self, head, body):
-            await asyncio.sleep(0.6)
+            await asyncio.sleep(2.5)
             return YesServer.answer(self, head, body)
 
-    async with listening(SlowServer(), deadline=0.1, quiet=0.1, flush=0.1) as listener:
+    async with listening(SlowServer(), deadline=2, quiet=2, flush=2) as listener:
         reader, writer = await send(listener, REQUEST)
         assert (await read_yes_answer(reader))[0] == b"HTTP/1.1 200 OK"
         writer.close()
