@@ -176,7 +176,7 @@ release: setup ## Package, chart and checksums of a release, from HEAD: TO=dist 
 	rm -rf $(SOURCE); mkdir -p $(SOURCE)/source $(or $(TO),dist)
 	git archive HEAD | tar -x -C $(SOURCE)/source
 	cd $(SOURCE)/source && $(abspath $(BIN))/python -m hatchling build -t wheel -t sdist -d $(abspath $(or $(TO),dist)) && \
-	  $(abspath $(BIN))/python -m cli.main manifests -q --helm ../drawbridge
+	  $(abspath $(BIN))/python -m cli.main manifests -q --chart ../drawbridge
 	tar --sort=name --format=ustar --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime=@0 -C $(SOURCE) -c drawbridge | \
 	  gzip -n >$(or $(TO),dist)/drawbridge-$$(sed -n 's/^VERSION = "\(.*\)"/\1/p' webhook/names.py).tgz
 	cd $(or $(TO),dist) && sha256sum $$(ls | grep -v SHA256SUMS) | tee SHA256SUMS

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.schemas.schema import NAMES, text_of
-from docs import keys, kinds, metrics, sessions, settings
+from docs import keys, kinds, metrics, sessions, settings, values
 from docs.layout import lay_out
 
 if TYPE_CHECKING:
@@ -65,6 +65,8 @@ def generated() -> Mapping[str, Callable[[], str]]:
         "docs/keys.md": key_page,
         **{f"docs/{name}": lambda name=name: lay_out(sessions.with_outputs(text_at(name))) for name in TUTORIALS},  # type: ignore[misc]
         **{f"docs/schemas/{name}.json": lambda name=name: text_of(name) for name in NAMES},  # type: ignore[misc]
+        "manifests/chart/values.yaml": values.values_file,
+        "manifests/chart/values.schema.json": values.values_schema,
         "manifests/base/webhooks.yaml": lambda: (
             header.format("") + manifests.dump(configurations(Configuration().dialects, options))
         ),

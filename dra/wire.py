@@ -167,7 +167,8 @@ def _write(value: Any) -> Any:
 def _wire_error(error: msgspec.ValidationError) -> WireError:
     """Split msgspec's "Expected `int`, got `str` - at `$.spec.devices[0].count`" into message and JSON pointer."""
     message, _, path = str(error).partition(" - at `")
-    pointer = of_path(path.rstrip("`"))
+    # The path of an invalid key is "key` in `$.path".
+    pointer = of_path(path.rstrip("`").removeprefix("key` in `"))
     problem, _, field = message.rstrip("`").partition(" field `")
     match problem:
         case "Object contains unknown":

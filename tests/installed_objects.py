@@ -3,6 +3,7 @@
 from analysis.installation import BASE
 from certs.store import allocators_name, authority_name, signature_name
 from cluster import manifests
+from tests.cli.running import run_manifests
 
 
 def objects():
@@ -12,6 +13,13 @@ def objects():
             [path for path in sorted(BASE.glob("*.yaml")) if path.name != "kustomization.yaml"]
         )
     ]
+
+
+def objects_for(image="x", **values):
+    """Return what `drawbridge manifests` prints for these values, without the webhook configurations."""
+    result = run_manifests("--only", "rest", "--image", image, **values)
+    assert result.exit_code == 0, result.stderr
+    return [document.object for document in manifests.parse(result.stdout)]
 
 
 def base_objects(kind, name=None):

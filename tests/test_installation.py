@@ -6,13 +6,13 @@ import pytest
 from click.testing import CliRunner
 from msgspec import inspect
 
-from analysis.installation import BASE, CLUSTER_WIDE, base
+from analysis.installation import BASE, CLUSTER_WIDE
 from cli.commands.manifests import command
 from cli.main import COMMANDS, command_of
 from cluster import manifests
 from dra.objects import DeviceCompatibility, DeviceQuota
 from tests.cli.running import run
-from tests.installed_objects import base_objects
+from tests.installed_objects import base_objects, objects_for
 from webhook.names import MODE_LABEL
 from webhook.service import WebhookSettings
 
@@ -130,7 +130,7 @@ def test_a_configuration_without_a_mode_is_installed_in_mode_observe(tmp_path, t
     ]
     assert manifests.parse(installed)[0].object == given_object | {"mode": "observe"}
     assert "# ours" not in text or "# ours\ncanary: 50  # percent\n" in installed
-    result = run("manifests", "--helm", tmp_path / "chart", "--config", config)
+    result = run("manifests", "--chart", tmp_path / "chart", "--config", config)
     assert result.exit_code == 0, result.stderr
     assert manifests.read([tmp_path / "chart/objects/configuration.yaml"])[0].object["mode"] == "observe"
 
@@ -152,7 +152,7 @@ def test_the_base_names_an_image_that_cannot_be_pulled():
 def test_only_the_given_api_server_address_may_send_reviews():
     (policy,) = [
         obj
-        for obj in base("ns", "image", "", ("10.0.0.1/32",))
+        for obj in objects_for(networkPolicy={"apiServers": ["10.0.0.1/32"]})
         if obj["kind"] == "NetworkPolicy" and obj["metadata"]["name"] == "drawbridge-webhook"
     ]
     assert policy["spec"]["ingress"][0] == {"ports": [{"port": 8443}], "from": [{"ipBlock": {"cidr": "10.0.0.1/32"}}]}
@@ -200,7 +200,7 @@ def test_the_configuration_of_the_base_is_valid_and_only_observes():
 
 
 def test_a_chosen_namespace_and_image_reach_every_object():
-    objects = list(base("elsewhere", "registry.example/drawbridge:1", ""))
+    objects = objects_for("registry.example/drawbridge:1", namespace="elsewhere")
     cluster_wide = {"Namespace", *CLUSTER_WIDE}
     assert {obj["metadata"].get("namespace") for obj in objects if obj["kind"] not in cluster_wide} == {"elsewhere"}
     subjects = [subject for obj in objects for subject in obj.get("subjects", ())]

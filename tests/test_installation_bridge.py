@@ -6,15 +6,16 @@ import socket
 import pytest
 
 from allocator.service import commits, settings
-from analysis.installation import BASE, BRIDGE, bridge
+from analysis.installation import BASE, BRIDGE, render
 from cluster import manifests
-from tests.cli.running import run
+from tests.cli.running import run, run_manifests
 
 IMAGES = ("registry.example/drawbridge:1", "registry.example/kube-scheduler:v1.37.1")
+ENABLED = {"enabled": True, "schedulerImage": IMAGES[1]}
 
 
 def rendered_objects(namespace="drawbridge-system"):
-    return {(obj["kind"], obj["metadata"]["name"]): obj for obj in bridge(namespace, *IMAGES)}
+    return {(obj["kind"], obj["metadata"]["name"]): obj for obj in render(BRIDGE, namespace, *IMAGES)}
 
 
 def stored_objects():
@@ -37,7 +38,7 @@ def test_the_scheduler_may_send_500_requests_per_second():
 
 def test_the_bridge_is_off_by_default():
     plain = run("manifests", "--image", IMAGES[0])
-    enabled = run("manifests", "--image", IMAGES[0], "--bridge", "--scheduler-image", IMAGES[1])
+    enabled = run_manifests("--image", IMAGES[0], bridge=ENABLED)
     assert "drawbridge-allocator" not in plain.stdout
     assert "drawbridge-allocator" in enabled.stdout
     kustomization = manifests.read([BASE / "kustomization.yaml"])[0].object
@@ -45,9 +46,9 @@ def test_the_bridge_is_off_by_default():
 
 
 def test_a_bridge_without_a_scheduler_image_is_a_usage_error():
-    result = run("manifests", "--image", IMAGES[0], "--bridge")
+    result = run_manifests("--image", IMAGES[0], bridge={"enabled": True})
     assert result.exit_code == 2
-    assert "--scheduler-image" in result.stderr
+    assert "bridge.schedulerImage" in result.stderr
 
 
 def test_the_lease_policy_names_the_allocators_account_and_lease():
@@ -76,8 +77,7 @@ def test_taint_rules_are_printed_if_the_configuration_enables_the_fence(tmp_path
     head = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
     for fence, expected_drivers in (("false", []), ("true", ["gpu.example.com", "nic.example.com"])):
         config.write_text(f"{head}bridge: {{schedulerName: drawbridge, drivers: [gpu.example.com, nic.example.com], fence: {fence}}}\n")  # fmt: skip
-        options = ("--image", IMAGES[0], "--bridge", "--scheduler-image", IMAGES[1], "--config", str(config))
-        result = run("manifests", *options)
+        result = run_manifests("--image", IMAGES[0], "--config", config, bridge=ENABLED)
         rules = [
             document.object["spec"]
             for document in manifests.parse(result.stdout)
@@ -97,11 +97,7 @@ def test_a_fence_with_pods_left_to_kube_scheduler_is_refused(command_name, tmp_p
     config.write_text(f"{head}{fence}extendedResources: {{default: leave}}\n")
     dump = tmp_path / "dump.yaml"
     dump.write_text("apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n")
-    options = (
-        ["--image", IMAGES[0], "--bridge", "--scheduler-image", IMAGES[1]]
-        if command_name == "manifests"
-        else ["-f", str(dump)]
-    )
+    options = ["--image", IMAGES[0]] if command_name == "manifests" else ["-f", str(dump)]
     result = run(command_name, *options, "--config", str(config))
     assert result.exit_code == 2
     assert "pods for gpu.nvidia.com are left to kube-scheduler" in result.stderr

@@ -6,7 +6,7 @@ import pytest
 
 from analysis.installation import BASE
 from cluster import manifests
-from tests.cli.running import run
+from tests.cli.running import run_manifests
 
 NODE_LABELS = {"driver": {"drawbridge.dev/driver": "reference"}, "adapter": {"drawbridge.dev/adapter": "on"}}
 
@@ -110,7 +110,7 @@ def test_the_namespace_allows_privileged_pods(component):
 
 
 def test_the_option_prints_the_component_in_its_own_namespace(component):
-    plain, enabled = (run("manifests", "--image", "registry/d:1", "--namespace", "dra", *options).stdout for options in ((), (f"--{component}",)))  # fmt: skip
+    plain, enabled = (run_manifests("--image", "registry/d:1", "--namespace", "dra", **values).stdout for values in ({}, {component: True}))  # fmt: skip
     default_objects = [document.object for document in manifests.parse(plain)]
     added = [document.object for document in manifests.parse(enabled) if document.object not in default_objects]
     [daemon_set] = [obj for obj in added if obj["kind"] == "DaemonSet"]
@@ -122,4 +122,4 @@ def test_the_option_prints_the_component_in_its_own_namespace(component):
     assert namespaces == {"", f"drawbridge-{component}"}
     kinds = {obj["kind"] for obj in added}
     assert kinds >= {"Namespace", "ServiceAccount", "ValidatingAdmissionPolicyBinding", "NetworkPolicy"}
-    assert component not in run("manifests", "--only", "webhooks", f"--{component}").stdout
+    assert component not in run_manifests("--only", "webhooks", **{component: True}).stdout

@@ -1,8 +1,9 @@
 """The manifests of the guards, which are admission policies: off by default, and for the namespace and drivers of the installation."""
 
-from analysis.installation import BASE, MANAGED
+from analysis.installation import BASE
+from cli.installation import MANAGED
 from cluster import manifests
-from tests.cli.running import run
+from tests.cli.running import run_manifests
 
 CONFIGURATION = """\
 apiVersion: drawbridge.dev/v1alpha1
@@ -13,8 +14,8 @@ bridge:
 """
 
 
-def printed_objects(*options):
-    result = run("manifests", "--image", "registry.example/drawbridge:1", *options)
+def printed_objects(*options, **values):
+    result = run_manifests("--image", "registry.example/drawbridge:1", *options, **values)
     assert result.exit_code == 0, result.stderr
     return {
         (obj["kind"], obj["metadata"]["name"]): obj
@@ -24,7 +25,7 @@ def printed_objects(*options):
 
 def objects_of_guards(*options):
     plain = printed_objects()
-    return {key: value for key, value in printed_objects("--guards", *options).items() if key not in plain}
+    return {key: value for key, value in printed_objects(*options, guards=True).items() if key not in plain}
 
 
 def test_the_guards_have_the_namespace_of_the_base():

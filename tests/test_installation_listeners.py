@@ -1,24 +1,21 @@
 """The listener for reservations is off by default, and its objects agree with each other."""
 
-from click.testing import CliRunner
-
 from allocator.service.node_reservations import AUDIENCE
-from cli.commands.manifests import command
 from cli.commands.webhook import names_of
 from cluster import manifests
 from cluster.embedded import Embedded
 from cluster.kubernetes import Kubernetes
 from node.service import TOKEN
-from tests.cli.running import run
+from tests.cli.running import run, run_manifests
 from tests.installed_objects import ALLOCATOR_SECRET
 from webhook.names import RESERVATIONS
+
+BRIDGE = {"schedulerImage": "registry.example/scheduler:1"}
 
 
 def test_the_reservations_option_connects_agents_with_the_allocator():
     """Network policy, token audience and the host name in the certificate agree."""
-    images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
-    options = ["--bridge", "--node-agent", "--reservations", "--namespace=elsewhere"]
-    result = CliRunner().invoke(command, [*images, *options])
+    result = run_manifests("--image", "x", "--namespace", "elsewhere", level="node", bridge=BRIDGE)
     assert result.exit_code == 0, result.output
     assert "drawbridge-system" not in result.output
     objects = {
@@ -65,10 +62,10 @@ def test_the_allocators_certificate_names_its_reservations_service(monkeypatch):
 
 
 def test_reservations_need_bridge_and_agent_and_accept_external_certificates():
-    images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
-    for incomplete_options in (["--bridge"], ["--node-agent"]):
-        assert CliRunner().invoke(command, [*images, *incomplete_options, "--reservations"]).exit_code == 2
-    result = CliRunner().invoke(command, [*images, "--bridge", "--node-agent", "--reservations", "--cert-manager=a/b"])
+    reservations = BRIDGE | {"reservations": True}
+    for incomplete in ({"bridge": reservations | {"enabled": True}}, {"bridge": reservations, "nodeAgent": True}):
+        assert run_manifests("--image", "x", **incomplete).exit_code == 2
+    result = run_manifests("--image", "x", level="node", bridge=BRIDGE, certificates={"from": "cert-manager"})
     [deployment] = [
         document.object
         for document in manifests.parse(result.stdout)

@@ -6,7 +6,7 @@ from analysis.installation import BASE
 from cluster import manifests
 from node.audit import COMPONENT, CONDITION
 from node.audit.marks import HELD_BY_PLUGIN
-from tests.cli.running import run
+from tests.cli.running import run_manifests
 from tests.test_installation_driver import objects_of_component
 
 objects_of_kind = partial(objects_of_component, "node-agent")
@@ -87,7 +87,7 @@ def test_policies_limit_the_agents_taint_rules_and_events():
 
 
 def test_the_option_prints_the_agent_in_the_nodes_namespace():
-    plain, enabled = (run("manifests", "--image", "x", "--namespace", "dra", *options).stdout for options in ((), ("--node-agent",)))  # fmt: skip
+    plain, enabled = (run_manifests("--image", "x", "--namespace", "dra", **values).stdout for values in ({}, {"nodeAgent": True}))  # fmt: skip
     assert "drawbridge-node-agent" not in plain
     assert "system:serviceaccount:dra-nodes:drawbridge-node-agent" in enabled
     network_policies = [

@@ -5,7 +5,7 @@ from tests.test_installation_guards import printed_objects
 
 
 def test_the_policy_is_printed_on_request_and_has_no_namespace():
-    default_objects, enabled = printed_objects(), printed_objects("--protected-claims", "--namespace", "elsewhere")
+    default_objects, enabled = printed_objects(), printed_objects(protectedClaims=True, namespace="elsewhere")
     added = {key: obj for key, obj in enabled.items() if key not in default_objects}
     name = "drawbridge-protected-claims"
     policy, binding = (added.pop((f"MutatingAdmissionPolicy{suffix}", name)) for suffix in ("", "Binding"))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from analysis.installation import base
+from tests.installed_objects import objects_for
 from tests.loops import every
 
 OUR_NAMESPACE = "drawbridge-system"
@@ -77,7 +77,7 @@ def allows(policies, labels, direction, peer, port, protocol="TCP"):  # noqa: PL
 @cache
 def policies_and_pods(*api_servers):
     """Return the NetworkPolicies, and by component the labels and ports of the pods of its Deployment."""
-    objects = list(base(OUR_NAMESPACE, "image", "", tuple(api_servers)))
+    objects = objects_for(networkPolicy={"apiServers": list(api_servers)})
     pods = {}
     for deployment in (obj for obj in objects if obj["kind"] == "Deployment"):
         template = deployment["spec"]["template"]

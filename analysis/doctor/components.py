@@ -59,9 +59,9 @@ _TOKEN = timedelta(hours=1)  # the lifetime of a pod's token
 _MAX = 6  # if more objects have the same fault, one finding names them together
 _QUOTED = 160
 REAPPLY = (
-    "apply the manifests of the installed version again, with the options that it was installed with (docs/install.md)"
+    "apply the manifests of the installed version again, with the values that it was installed with (docs/install.md)"
 )
-WEBHOOKS_AGAIN = "apply what `drawbridge manifests --only webhooks --config FILE` prints, with the options that drawbridge was installed with"
+WEBHOOKS_AGAIN = "apply what `drawbridge manifests --only webhooks --config FILE` prints, with the values that drawbridge was installed with"
 
 
 class ReplicaAnswer(msgspec.Struct, frozen=True):

@@ -114,12 +114,13 @@ def _expected(objects: Iterable[Object], home: str) -> tuple[Object, ...]:
     """Render the objects that this version installs, for each component that has an object in the cluster."""
     present = {name_of(obj) for obj in objects}
     expected: list[Object] = [{"kind": kind, "metadata": {"name": names.NAME}} for kind in WEBHOOKS]
-    base = installation.base(home, "")
+    base = installation.render(installation.BASE, home)
     expected += sorted(base, key=lambda obj: obj["kind"] not in WORKLOADS)
     # Scheduler and allocator may run in separate pods (docs/bridge.md), so the bridge's workloads are not expected.
-    bridge = [obj for obj in installation.bridge(home, "", "") if obj["kind"] not in (*WORKLOADS, "ConfigMap")]
-    optional = [installation.part(name, home, "") for name in installation.PARTS]
-    optional += [bridge, installation.render(installation.BRIDGE / "reservations", home)]
+    rendered = installation.render(installation.BRIDGE, home)
+    bridge = [obj for obj in rendered if obj["kind"] not in (*WORKLOADS, "ConfigMap")]
+    folders = [*(installation.BASE.parent / name for name in installation.PARTS), installation.RESERVATIONS]
+    optional = [bridge, *(installation.render(folder, home) for folder in folders)]
     for part in optional:
         own = {name_of(obj) for obj in part if obj["kind"] != "Namespace"}
         if own & present:

@@ -40,7 +40,7 @@ _COMMENT = re.compile(r"    # (.*)").fullmatch
 def schema_of(name: str) -> Schema:
     """Make the schema of a name among NAMES."""
     if name == CONFIGURATION:
-        (reference,), definitions = _components([type(Configuration().file)])
+        (reference,), definitions = schemas_of_types([type(Configuration().file)])
         root = definitions.pop(reference["$ref"].rpartition("/")[2])
         # Keep only the roles and outcomes that a table can have without code, by the position of its keys.
         row = definitions["Row"]
@@ -73,7 +73,7 @@ def schema_of(name: str) -> Schema:
             fields[table.name]["description"] = f"Options of {table.title}."
         return {"$schema": _DRAFT, **root, "definitions": definitions}
     types = ANSWERS[name]
-    parts, definitions = _components([*types, Trouble])
+    parts, definitions = schemas_of_types([*types, Trouble])
     *answers, trouble = parts
     errors = {"type": "array", "items": trouble, "description": _ERRORS}
     for type_ in types:
@@ -89,7 +89,7 @@ def text_of(name: str) -> str:
     return json.dumps(schema_of(name), indent=1, ensure_ascii=False) + "\n"
 
 
-def _components(types: list[type]) -> tuple[list[Schema], dict[str, Schema]]:
+def schemas_of_types(types: list[type]) -> tuple[list[Schema], dict[str, Schema]]:
     """Make the schemas of types and of the types of their fields, with a description of every field that has a comment."""
     components = msgspec.json.schema_components(
         types,

@@ -55,7 +55,7 @@ class Webhook:
         for name in ("drawbridge-webhook", "drawbridge-controller", "drawbridge-authority"):
             path = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/{name}"
             self.cluster.patch(path, {"spec": {"replicas": 0}})
-        self.register("--opt-in", "--failure-policy=Fail")
+        self.register()
         self.start_authority()
         self.start_controller()
         self.start_webhook()
@@ -87,11 +87,14 @@ class Webhook:
 
         self.cluster.until("the configuration is in force", is_in_force, 20)
 
-    def register(self, *options: str) -> None:
-        """Apply the generated webhook configurations, with the webhook's URL instead of a Service."""
-        configurations = self.drawbridge(
-            "manifests", "--only=webhooks", f"--url=https://127.0.0.1:{self.port}", *options
-        )
+    def register(self, *options: str, **certificates: str) -> None:
+        """Apply the generated webhook configurations, with the webhook's URL instead of a Service.
+
+        The API server calls the webhook only for namespaces with a mode label, and refuses their pods while the webhook is down.
+        """
+        url = f"https://127.0.0.1:{self.port}"
+        values = {"webhooks": {"url": url, "optIn": True, "failurePolicy": "Fail"}, "certificates": certificates}
+        configurations = self.webhooks(values, *options)
         # Three seconds are enough in a cluster; here a busy machine must not fail a test.
         assert "timeoutSeconds: 3\n" in configurations
         configurations = configurations.replace("timeoutSeconds: 3\n", "timeoutSeconds: 20\n")
@@ -100,6 +103,11 @@ class Webhook:
     def drawbridge(self, *args: str) -> str:
         """Run the command line and return what it printed."""
         return subprocess.run([*COMMAND, *args], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+    def webhooks(self, values: dict[str, Any], *options: str) -> str:
+        """Return the webhook configurations that `drawbridge manifests` prints for these values."""
+        file = self.cluster.write_json("values.json", values)
+        return self.drawbridge("manifests", "--only=webhooks", "--values", str(file), *options)
 
     def start_controller(self, name: str = "controller") -> Process:
         port = self.controller_ports[name] = free_port()

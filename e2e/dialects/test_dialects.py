@@ -146,11 +146,10 @@ def test_the_api_server_accepts_or_refuses_each_example_as_documented(control_pl
 @pytest.fixture
 def annotations_namespace(control_plane, webhook, ready_namespace):
     """The namespace, once the webhook translates requests by annotation, and the API server sends the webhook pods with such requests."""
-    options = ("--opt-in", "--failure-policy=Fail")
     probe = pods(next(example for example in ANNOTATION_EXAMPLES if example.devices), ready_namespace)[0]
     try:
         webhook.follow(OPTIONAL_CONFIGURATION.read_text())
-        webhook.register(*options, f"--config={OPTIONAL_CONFIGURATION}")
+        webhook.register(f"--config={OPTIONAL_CONFIGURATION}")
         control_plane.until("every registered webhook has a CA bundle and rules", webhook.is_called, 30)
         control_plane.until(
             "the webhook translates a pod that requests by annotation",
@@ -159,7 +158,7 @@ def annotations_namespace(control_plane, webhook, ready_namespace):
         )
         yield ready_namespace
     finally:
-        webhook.register(*options)
+        webhook.register()
         control_plane.until("every registered webhook has a CA bundle and rules", webhook.is_called, 30)
         webhook.follow(CONFIGURATION.read_text())
 

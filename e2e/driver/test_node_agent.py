@@ -18,6 +18,7 @@ from e2e.actors.workloads import container, limits, pod, request, template, usin
 from e2e.driver.installed import GPU, PROGRAM, claiming_pod, device_variables, installed_driver, until_freed
 from e2e.ground.controlplane import free_port
 from e2e.ground.node import KUBELET
+from tests.cli.running import run_manifests
 
 pytestmark = [pytest.mark.real, pytest.mark.node]
 
@@ -43,8 +44,7 @@ class Agent:
 
     def rights(self):
         """The objects that `drawbridge manifests` prints for the agent, without its DaemonSet: a namespace, an account and its rights."""
-        command = [PROGRAM, "manifests", "--image", "x", "--node-agent", "--namespace", self.base_namespace]
-        printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        printed = run_manifests("--image", "x", nodeAgent=True, namespace=self.base_namespace).stdout
         objects = [document.object for document in parse(printed)]
         objects_of_agent = [obj for obj in objects if obj["metadata"]["name"].startswith((ACCOUNT, self.namespace))]
         condition = CONDITIONS.read_text(encoding="utf-8").replace("drawbridge-system-nodes", self.namespace)

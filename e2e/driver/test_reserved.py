@@ -28,6 +28,7 @@ from e2e.driver.test_node_agent import (
     start_all,
 )
 from e2e.ground.controlplane import free_port
+from tests.cli.running import run_manifests
 
 pytestmark = [pytest.mark.real, pytest.mark.node]
 
@@ -48,16 +49,7 @@ class ReadingAgent(Agent):
         self.file = folder / "token"
 
     def rights(self):
-        command = [
-            PROGRAM,
-            "manifests",
-            "--image=x",
-            "--scheduler-image=x",
-            "--bridge",
-            "--node-agent",
-            "--reservations",
-        ]
-        printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        printed = run_manifests("--image", "x", level="node", bridge={"schedulerImage": "x"}).stdout
         roles = [document.object for document in parse(printed)]
         return [*super().rights(), *(role for role in roles if role["metadata"]["name"] in ROLE_NAMES)]
 

@@ -18,7 +18,7 @@ CONFIGURATION = {
     "mode": "observe",
     "bridge": {"schedulerName": "drawbridge"},
 }
-OPTIONS = ("--bridge", "--scheduler-image", product.SCHEDULER, "--node-agent", "--reservations")
+VALUES = {"level": "node", "bridge": {"schedulerImage": product.SCHEDULER}}
 
 
 @pytest.fixture(scope="package")
@@ -35,7 +35,7 @@ def installation(node):
     cluster.patch(f"/api/v1/nodes/{node.name}", {"metadata": {"labels": NODE_LABELS}})
     installed = Installation(node)
     items = [
-        *printed_manifests(cluster, CONFIGURATION, *OPTIONS),
+        *printed_manifests(cluster, CONFIGURATION, **VALUES),
         *node_components(cluster),
         *vendor_plugin(),
         *fleet.classes(extended=False),

@@ -30,12 +30,11 @@ def objects(text):
     return [document.object for document in parse(text)]
 
 
-def printed_manifests(cluster, configuration, *options):
-    """Return what `drawbridge manifests` prints for a configuration."""
-    file = cluster.write_json("configuration.json", configuration)
-    return objects(
-        product.run([PROGRAM, "manifests", "--config", str(file), "--image", product.NAME, "--opt-in", *options])
-    )
+def printed_manifests(cluster, configuration, **values):
+    """Return what `drawbridge manifests` prints for a configuration and values."""
+    config = cluster.write_json("configuration.json", configuration)
+    file = cluster.write_json("values.json", {"image": product.NAME, "webhooks": {"optIn": True}, **values})
+    return objects(product.run([PROGRAM, "manifests", "--config", str(config), "--values", str(file)]))
 
 
 def kustomized(cluster, **fields):

@@ -11,7 +11,7 @@ import pytest
 from e2e.actors.workloads import container, limits, pod
 from e2e.build import program, source_of
 from e2e.ground.controlplane import free_port
-from e2e.installed.conftest import CONFIGURATION, OPTIONS
+from e2e.installed.conftest import CONFIGURATION, VALUES
 from e2e.installed.installation import printed_manifests, until_pods_are_translated
 
 pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.timeout(480)]
@@ -119,13 +119,13 @@ def karpenter(installation, tenants):
     configuration = CONFIGURATION | {"evidence": {"namespaces": [NAMESPACE]}}
     try:
         running.start()
-        installation.apply(printed_manifests(cluster, configuration, *OPTIONS))
+        installation.apply(printed_manifests(cluster, configuration, **VALUES))
         until_pods_are_translated(cluster, tenants)
         yield running
     finally:
         cluster.kubectl("delete", "nodepool", "--all", "--wait=false")
         running.stop()
-        installation.apply(printed_manifests(cluster, CONFIGURATION, *OPTIONS))
+        installation.apply(printed_manifests(cluster, CONFIGURATION, **VALUES))
         for folder in kinds:
             cluster.kubectl("delete", "-f", str(folder), "--wait=false")
         cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=false")

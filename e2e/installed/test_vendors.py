@@ -16,7 +16,7 @@ from e2e.actors.webhook import claims_of, known, results_of
 from e2e.actors.workloads import container, limits, pod
 from e2e.build import program, source_of
 from e2e.ground.images import Image, add, add_folders, layer, write
-from e2e.installed.conftest import CONFIGURATION, OPTIONS
+from e2e.installed.conftest import CONFIGURATION, VALUES
 from e2e.installed.installation import printed_manifests
 from tests.webhook.dialects.test_published import unpublished
 
@@ -162,13 +162,13 @@ def cpu_namespace(node):
 def vendor_configuration(installation, slices, tenants, cpu_namespace):
     """The administrator's configuration for these drivers, until the end."""
     configuration = VENDOR_CONFIGURATION | {"cpuClaims": {"namespaces": {cpu_namespace: "translate"}}}
-    installation.apply(printed_manifests(installation.cluster, configuration, *OPTIONS))
+    installation.apply(printed_manifests(installation.cluster, configuration, **VALUES))
     known(installation.cluster, pod("dry", tenants, container(**limits(**{"old.example.com/gpu": 1}))), 120)
     yield
     # `doctor` would report that the templates name a class that was deleted with its driver.
     for namespace in (tenants, cpu_namespace):
         installation.cluster.delete(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates")
-    installation.apply(printed_manifests(installation.cluster, CONFIGURATION, *OPTIONS))
+    installation.apply(printed_manifests(installation.cluster, CONFIGURATION, **VALUES))
 
 
 def output_of_new_pod(node, namespace, item):

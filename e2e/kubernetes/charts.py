@@ -1,5 +1,6 @@
 """Renders the chart with Helm, and reads the objects that Helm and `drawbridge manifests` print."""
 
+import json
 import subprocess
 
 import pytest
@@ -28,7 +29,7 @@ def helm(*arguments, check=True):
 @pytest.fixture(scope="module")
 def chart(tmp_path_factory):
     folder = tmp_path_factory.mktemp("helm") / "chart"
-    drawbridge("manifests", "--helm", str(folder))
+    drawbridge("manifests", "--chart", str(folder))
     return str(folder)
 
 
@@ -37,6 +38,13 @@ def by_name(text):
     objects = {(obj["kind"], obj["metadata"].get("namespace"), obj["metadata"]["name"]): obj for obj in objects_}
     assert len(objects) == len(objects_)
     return objects
+
+
+def value_file(folder, **values):
+    """Write values for the chart and the command."""
+    file = folder / "values.yaml"
+    file.write_text(json.dumps({"image": IMAGE, **values}))
+    return str(file)
 
 
 def rendered(chart, *values, namespace="default"):
@@ -54,4 +62,4 @@ def refusal(chart, *values):
     return done.stderr
 
 
-WITH_SCHEDULER = ("--bridge", "--scheduler-image", SCHEDULER)
+WITH_SCHEDULER = {"enabled": True, "schedulerImage": SCHEDULER}

@@ -30,7 +30,7 @@ from e2e.kubernetes.attacks import (
     lease,
     until_in_force,
 )
-from tests.cli.running import run
+from tests.cli.running import run_manifests
 
 pytestmark = pytest.mark.real
 
@@ -44,8 +44,8 @@ RIGHTS = Path(__file__).with_name("rights.txt")
 def cluster(request):
     """A control plane with our accounts, their rights and policies, without their processes, and a device on each of two nodes."""
     with ControlPlane(name="stolen", version=request.param, feature_gates=GATES.get(request.param, {})) as running:
-        options = [f"--{name}" for name in (*DRIVERS, "node-agent", "read-only", "bridge", "scheduler-image=x")]
-        printed = run("manifests", "--image", "x", *options).stdout
+        values = dict.fromkeys((*DRIVERS, "nodeAgent", "readOnly"), True)
+        printed = run_manifests("--image", "x", level="bridge", bridge={"schedulerImage": "x"}, **values).stdout
         ours = [document.object for document in manifests.parse(printed)]
         wanted = [our for our in ours if our["kind"] not in ("Deployment", "DaemonSet")]
         # CRDs and their objects are applied together, so apply twice.

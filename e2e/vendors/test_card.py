@@ -67,15 +67,14 @@ def image(node_cluster):
 @pytest.fixture
 def configure(webhook, driver, scheduler, image):
     """Give the webhook a configuration until the test ends."""
-    options = ("--opt-in", "--failure-policy=Fail")
 
     def apply(left):
         webhook.follow(CONFIGURATION.format(left=left))
-        webhook.register(*options, f"--config={webhook.config}")
+        webhook.register(f"--config={webhook.config}")
         webhook.cluster.until("every webhook is called", webhook.is_called, 30)
 
     yield apply
-    webhook.register(*options)
+    webhook.register()
     webhook.follow("apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: enforce\n")
 
 

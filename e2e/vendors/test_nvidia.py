@@ -42,15 +42,14 @@ def slices(node_cluster, driver_root, request):
 @pytest.fixture
 def configure(webhook, slices):
     """Give the webhook a configuration until the test ends."""
-    options = ("--opt-in", "--failure-policy=Fail")
 
     def apply(configuration):
         webhook.follow(configuration)
-        webhook.register(*options, f"--config={webhook.config}")
+        webhook.register(f"--config={webhook.config}")
         webhook.cluster.until("every webhook is called", webhook.is_called, 30)
 
     yield apply
-    webhook.register(*options)
+    webhook.register()
     webhook.follow("apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: enforce\n")
 
 

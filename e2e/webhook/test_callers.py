@@ -109,7 +109,7 @@ def test_only_an_api_server_with_a_client_certificate_is_answered(shown):
         "webhook", "--no-controllers", *options, f"--listen={host}:443", f"--metrics-listen=127.0.0.1:{port}", "--notice=0.5"
     )  # fmt: skip
     webhook.cluster.kubectl("delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "drawbridge")
-    made = webhook.drawbridge("manifests", "--only=webhooks", "--opt-in", "--failure-policy=Fail")
+    made = webhook.webhooks({"webhooks": {"optIn": True, "failurePolicy": "Fail"}})
     webhook.cluster.kubectl("apply", "--server-side", "-f", "-", input=made)
     webhook.admits("callers")
     assert unknown_client(webhook, host, 443) == 401

@@ -305,11 +305,11 @@ def test_an_external_certificate_is_served_renewed_and_its_bundle_kept(control_p
     try:
         webhook.trusted = theirs.certificate.decode()
         webhook.start_webhook(f"--tls-cert={tmp_path / 'tls.crt'}", f"--tls-key={tmp_path / 'tls.key'}")
-        choice = (
-            f"--ca-bundle={tmp_path / 'ca.crt'}" if keeper == "files" else "--cert-manager=drawbridge-system/drawbridge"
-        )
+        certificates = {"from": keeper, "certificate": "drawbridge-system/drawbridge"}
+        if keeper == "files":
+            certificates = {"from": keeper, "caBundle": (tmp_path / "ca.crt").read_text()}
         control_plane.kubectl("delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "drawbridge")
-        webhook.register("--opt-in", "--failure-policy=Fail", choice)
+        webhook.register(**certificates)
         if keeper == "cert-manager":
             assert believed(control_plane) == {b""}
             inject()
@@ -324,7 +324,7 @@ def test_an_external_certificate_is_served_renewed_and_its_bundle_kept(control_p
         webhook.processes["webhook"].stop()
         webhook.start_webhook()
         control_plane.kubectl("delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "drawbridge")
-        webhook.register("--opt-in", "--failure-policy=Fail")
+        webhook.register()
         control_plane.until(
             "ours is believed again", lambda: believed(control_plane) == {held(control_plane).bundle}, 30
         )

@@ -20,7 +20,6 @@ pytestmark = pytest.mark.real
 CPU = "dra.cpu"
 NODE = "cpus-webhook-0"
 WANTED = f"{CONFIGURATION}\ncpuClaims: {{default: translate}}\n"
-REGISTERED = ("--opt-in", "--failure-policy=Fail")
 DRAWN = 60
 PATHS = ("/api/v1/nodes", "/apis/resource.k8s.io/v1/resourceslices", "/apis/resource.k8s.io/v1/deviceclasses")
 
@@ -45,12 +44,12 @@ def wanted(control_plane, webhook, tmp_path_factory):
         control_plane.create(*made)
         webhook.reads_on(NODE)
         webhook.follow(WANTED)
-        webhook.register(*REGISTERED, f"--config={file}")
+        webhook.register(f"--config={file}")
         control_plane.until("every webhook is called", webhook.is_called, 30)
         yield file
     finally:
         webhook.follow(CONFIGURATION)
-        webhook.register(*REGISTERED)
+        webhook.register()
         control_plane.until("every webhook is called", webhook.is_called, 30)
         control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
 

@@ -17,7 +17,6 @@ PREFIX = "networks-"
 # Nodes of the example fleets, by the names that they have here.
 NODES = {"edge-1": f"{PREFIX}0", "h100-1": f"{PREFIX}1", "vm-1": f"{PREFIX}2"}
 FLEETS = (EXAMPLES / f"drivers/{DRIVER}.yaml", EXAMPLES / "drivers/dra.net.yaml", SUBNETS / "fleet.yaml")
-OPTIONS = ("--opt-in", "--failure-policy=Fail")
 # The resource of a pool, its amount, the devices that its plugin would choose from, and their number.
 POOLS = {
     VF_KEY: (2, 2, {"0000-08-00-4", "0000-08-00-5"}),
@@ -54,13 +53,13 @@ def configured(webhook, networks):
 
     def configure(text):
         webhook.follow(text)
-        webhook.register(*OPTIONS, f"--config={webhook.config}")
+        webhook.register(f"--config={webhook.config}")
 
     try:
         yield configure
     finally:
         webhook.follow(CONFIGURATION)
-        webhook.register(*OPTIONS)
+        webhook.register()
 
 
 def asking(name, namespace, **amounts):

@@ -14,7 +14,7 @@ OFF = ("delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", 
 def registered(webhook, control_plane):
     """Registers the webhooks again afterwards, and waits until they are called."""
     yield
-    webhook.register("--opt-in", "--failure-policy=Fail")
+    webhook.register()
     name = control_plane.namespace("webhook-on-again")
     webhook.admits(name)
     control_plane.delete(f"/api/v1/namespaces/{name}")

@@ -42,9 +42,6 @@ def npus(control_plane, fleet_node):
         control_plane.remove(*made, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
 
 
-OPTIONS = ("--opt-in", "--failure-policy=Fail")
-
-
 @pytest.fixture
 def webhook_of_the_module(webhook):
     """The webhook, whose rules are removed afterwards."""
@@ -52,7 +49,7 @@ def webhook_of_the_module(webhook):
         yield webhook
     finally:
         webhook.follow(CONFIGURATION)
-        webhook.register(*OPTIONS)
+        webhook.register()
 
 
 def put(webhook, name):
@@ -61,7 +58,7 @@ def put(webhook, name):
 
 
 def register(webhook, name):
-    webhook.register(*OPTIONS, f"--config={RULES / name / 'rules.yaml'}")
+    webhook.register(f"--config={RULES / name / 'rules.yaml'}")
 
 
 def example(name, namespace):

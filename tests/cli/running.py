@@ -18,6 +18,11 @@ def run(*args, stdin=None):
     return CliRunner().invoke(main, [str(arg) for arg in args], input=stdin)
 
 
+def run_manifests(*options, **values):
+    """Run `drawbridge manifests` with these values."""
+    return run("manifests", "--values", "-", *options, stdin=json.dumps(values))
+
+
 def run_json(*args, stdin=None):
     """Run `drawbridge ... -o json`. Return the exit code and the only document on stdout."""
     result = run(*args, "-o", "json", stdin=stdin)

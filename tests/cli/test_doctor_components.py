@@ -14,7 +14,7 @@ from analysis.doctor.rules import examine
 from dra.validation import CODES
 from tests.allocator.service.sidecar import loaded
 from tests.cli.installations import IMAGE, NAMESPACE, NOW, installation, object_named
-from tests.cli.running import run
+from tests.cli.running import run_manifests
 from tests.loops import every
 from tests.objects import pod
 
@@ -277,7 +277,7 @@ def test_a_fault_in_a_replicas_answer_is_reported(readiness, metrics, code, mess
 
 
 def test_a_missing_config_map_of_the_administrator_is_reported():
-    printed = list(yaml.safe_load_all(run("manifests", "--image", IMAGE, "--driver").stdout))
+    printed = list(yaml.safe_load_all(run_manifests("--image", IMAGE, driver=True).stdout))
     driver_objects = [obj for obj in printed if obj["metadata"].get("namespace") == "drawbridge-driver"]
     for obj in driver_objects:
         if obj["kind"] == "DaemonSet":

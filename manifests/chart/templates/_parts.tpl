@@ -12,7 +12,7 @@
 {{- /* The values that a level stands for. */ -}}
 {{- define "drawbridge.level" -}}
 {{- $values := .Values -}}
-{{- $level := $values.level | default "webhook" -}}
+{{- $level := $values.level -}}
 {{- if eq $level "readOnly" -}}
   {{- $_ := set $values "readOnly" true -}}
 {{- end -}}
@@ -39,7 +39,7 @@
 {{- end -}}
 {{- range $key := list "dialects" "keys" -}}
   {{- if index $values.configuration $key -}}
-    {{- fail (printf "\n\nconfiguration.%s: the webhook configurations depend on it, and are written into the chart. Set it in a file, and run drawbridge manifests --helm DIR --config FILE" $key) -}}
+    {{- fail (printf "\n\nconfiguration.%s: the webhook configurations depend on it, and are written into the chart. Set it in a file, and run drawbridge manifests --chart DIR --config FILE" $key) -}}
   {{- end -}}
 {{- end -}}
 {{- if and (eq $values.certificates.from "files") (not $values.certificates.caBundle) -}}
@@ -80,6 +80,8 @@ managed
 callers
 {{- else if hasSuffix "WebhookConfiguration" .kind -}}
 registration
+{{- else if eq .kind "PodMonitor" -}}
+monitor
 {{- else -}}
 other
 {{- end -}}
@@ -88,9 +90,18 @@ other
 {{- define "drawbridge.other" -}}{{- end -}}
 
 {{- define "drawbridge.file" -}}
+{{- $text := (index . 0).Files.Get "objects/configuration.yaml" -}}
 {{- if (index . 0).Values.configuration -}}
-  {{- $_ := set (index . 1).data "drawbridge.yaml" (toYaml (index . 2)) -}}
+  {{- $text = toYaml (index . 2) -}}
 {{- end -}}
+{{- $_ := set (index . 1) "data" (dict "drawbridge.yaml" $text) -}}
+{{- end -}}
+
+{{- define "drawbridge.monitor" -}}
+{{- $monitor := (index . 0).Values.monitor -}}
+{{- $object := index . 1 -}}
+{{- $_ := set $object.metadata "labels" (merge $object.metadata.labels $monitor.labels) -}}
+{{- $_ := set (first $object.spec.podMetricsEndpoints) "interval" $monitor.interval -}}
 {{- end -}}
 
 {{- define "drawbridge.managed" -}}
