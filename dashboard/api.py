@@ -10,7 +10,7 @@ from analysis import explain
 from analysis.capacity import NodeDevices
 from analysis.explain import DeviceStory, LoneClaimStory, PodStory
 from analysis.loading import Unread
-from analysis.matrix import PoolMatrix, judge, reachable
+from analysis.matrix import PoolMatrix, build_matrices, reachable
 from analysis.naming import find_device
 from analysis.quota import QuotaReport
 from analysis.survey import DriverStock, MoveReason, PluginStock
@@ -172,7 +172,7 @@ def matrices(view: DashboardView, node: str = "") -> list[PoolMatrix] | None:
         return None
     stock = view.reading.stock
     nodes = [node] if node else [node.node for node in view.picture.nodes]
-    return judge(reachable(stock, nodes).values(), stock)
+    return build_matrices(reachable(stock, nodes).values(), stock)
 
 
 def _hardware(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any] | None:

@@ -39,12 +39,12 @@ def size(text: str) -> int:
 def _format_check(pattern: re.Pattern[str], limit: int, problem: str, unit: str = "characters") -> Callable[[str], str]:
     """Make a check that a text matches a pattern and is not too long."""
 
-    def judge(text: str) -> str:
+    def check(text: str) -> str:
         if size(text) > limit:
             return f"must be no more than {limit} {unit}"
         return "" if pattern.fullmatch(text) else problem
 
-    return judge
+    return check
 
 
 dns_label: Final = _format_check(

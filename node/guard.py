@@ -46,8 +46,8 @@ class GuardRefusal(msgspec.Struct, frozen=True):
     message: str
 
 
-class _GuardRefused(Exception):  # noqa: N818  not an error: `judge` turns it into its return value
-    """Carries a refusal up to `judge`."""
+class _GuardRefused(Exception):  # noqa: N818  not an error: `check_claim` turns it into its return value
+    """Carries a refusal up to `check_claim`."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -75,7 +75,7 @@ class Guard:
         self._rules = rules
         self._conflicts = rules.conflicts(self._pool)
 
-    def judge(
+    def check_claim(
         self, claim: ResourceClaim, reference: ClaimReference, claims: Mapping[str, Prepared]
     ) -> Prepared | GuardRefusal:
         """Return the record of the devices to prepare, or a refusal. `claims` are the prepared claims by UID."""

@@ -120,7 +120,7 @@ class Allocator:
         if missing := self._missing(pod):
             fleet_outlook = FleetOutlook(Outlook.WAITING, message=missing)
         else:
-            judgement = await self._runner.answer(namespace, partial(questions.judge, pod, basis))
+            judgement = await self._runner.answer(namespace, partial(questions.find_serving_nodes, pod, basis))
             self._lead.require_ready()
             fleet_outlook = judgement.fleet_outlook
             if judgement.lacks_claim:

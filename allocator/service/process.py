@@ -1,6 +1,6 @@
 """The process behind `drawbridge allocator`: creates the parts, connects them, and passes changes from informers to them.
 
-           ┌─ outlook ──▶ Basis ──▶ QuestionRunner ──▶ questions.judge ──▶ FleetOutlook
+           ┌─ outlook ──▶ Basis ──▶ QuestionRunner ──▶ questions.find_serving_nodes ──▶ FleetOutlook
 Allocator ─┤  reserve ──▶ Assume ──┐
            │  commit ───▶ Commit ──┼──▶ LiveLedger.apply ──▶ Commits.perform ──▶ outcome ──▶ LiveLedger.apply ...
            └─ release ──▶ Unreserve┤        └──▶ Ready or Dropped ──▶ the answer to the commit

@@ -1,6 +1,6 @@
 """The questions of schedulers, as functions of a `Decider` and immutable values. The `QuestionRunner` calls them.
 
-They change nothing: `Allocator.outlook` acts on the `PrefilterAnswer` that `judge` returns. A `Basis` has every value that an answer depends on.
+They change nothing: `Allocator.outlook` acts on the `PrefilterAnswer` that `find_serving_nodes` returns. A `Basis` has every value that an answer depends on.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class PrefilterAnswer(NamedTuple):
     )
 
 
-def judge(pod: Pod, basis: Basis, decider: Decider) -> PrefilterAnswer:
+def find_serving_nodes(pod: Pod, basis: Basis, decider: Decider) -> PrefilterAnswer:
     """Return which nodes can serve a pod."""
     current_stock = basis.stock
     stock = _with_nominated(basis, decider)

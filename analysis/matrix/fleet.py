@@ -79,7 +79,7 @@ def reachable(stock: Stock, nodes: Iterable[str]) -> dict[str, Pool]:
     return dict(sorted(pools.items()))
 
 
-def judge(pools: Iterable[Pool], stock: Stock) -> list[PoolMatrix]:
+def build_matrices(pools: Iterable[Pool], stock: Stock) -> list[PoolMatrix]:
     """Judge pools; of equal pools only the first."""
     rules = Rules(stock.compatibilities.values())
     matrices: dict[bytes, Matrix] = {}

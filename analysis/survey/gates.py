@@ -132,7 +132,7 @@ class GateNeeds:
             + ", ".join([_TITLES[gate] for gate in gates_off]),
             remedy="; ".join([remedy_of(gate, self._features) for gate in gates_off]),
         )
-        return JudgedWorkload.judge((key,), classes=judged.classes, warnings=judged.warnings, gates=judged.gates)
+        return JudgedWorkload.from_keys((key,), classes=judged.classes, warnings=judged.warnings, gates=judged.gates)
 
     def obstacles(self) -> Iterator[Finding]:
         """Yield a finding for each gate that is off, with the number of workloads that need it."""

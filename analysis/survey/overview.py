@@ -112,7 +112,7 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
     of_reason: Counter[MoveReason] = Counter()
     pods_of_reason: Counter[MoveReason] = Counter()
     for family in families(reading.objects, lambda obj: asks_in_unknown_kind(obj, state), reading.places):
-        judged = move_judge.judge(family)
+        judged = move_judge.judge_workload(family)
         own = needs.of_own_claims(family)
         if scope.holds(family):
             needs.count(family, judged, own)

@@ -82,7 +82,7 @@ class JudgedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     gates: frozenset[str]
 
     @classmethod
-    def judge(
+    def from_keys(
         cls, keys: tuple[Key, ...], *, classes: Iterable[str], warnings: Iterable[str], gates: Iterable[str]
     ) -> Self:
         """Judge a workload by its keys."""
@@ -133,7 +133,7 @@ class MoveJudge:
         self._switched_on = replace(self._later, features=on) if off else None
         self._judged: dict[bytes, JudgedWorkload] = {}
 
-    def judge(self, family: Family) -> JudgedWorkload | None:
+    def judge_workload(self, family: Family) -> JudgedWorkload | None:
         """Judge a workload; None if it never requested a device."""
         # Each shape is judged once. Two pods of one owner have the same shape if their resources and placement are equal.
         shapes: dict[bytes, Object] = {}
@@ -155,7 +155,7 @@ class MoveJudge:
             return judged[0] if any(map(has_claims, pods)) else None
         if len(judged) == 1:
             return judged[0]
-        return JudgedWorkload.judge(
+        return JudgedWorkload.from_keys(
             tuple(dict.fromkeys(key for verdict in judged for key in verdict.keys)),
             classes=chain.from_iterable(verdict.classes for verdict in judged),
             warnings=chain.from_iterable(verdict.warnings for verdict in judged),
@@ -212,7 +212,9 @@ class MoveJudge:
             decision.keep_reason for decision in now_decided.decisions if decision.keep_reason
         }
         warnings = [text for text in map(str, now_decided.warnings) if not any(detail in text for detail in details)]
-        verdict = self._judged[digest] = JudgedWorkload.judge(keys, classes=classes, warnings=warnings, gates=needed)
+        verdict = self._judged[digest] = JudgedWorkload.from_keys(
+            keys, classes=classes, warnings=warnings, gates=needed
+        )
         return verdict
 
     def _owner(self, metadata: Object) -> PodOwner | None:

@@ -37,8 +37,8 @@ from dra.validation.objects.judge import (
     Judged,
     findings,
     is_ours,
-    judge,
     read_object,
+    validate_object,
     with_written_path,
 )
 from dra.validation.objects.own_kind_rules import limited_classes
@@ -68,7 +68,7 @@ def review(
     judged: list[Judged] = []
     for value in objects:
         try:
-            judged.append(judge(value, server.gates, server.minor) if is_ours(value) else Judged([], None))
+            judged.append(validate_object(value, server.gates, server.minor) if is_ours(value) else Judged([], None))
         except Exception as failure:  # noqa: BLE001  after a bug in a check of one object, other objects are still judged
             judged.append(Judged([_bug(failure)], None))
     typed = [result.typed for result in judged]

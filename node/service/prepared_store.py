@@ -232,7 +232,7 @@ class PreparedStore:
         if isinstance(claim, str):
             # The claim cannot be read now. If it is prepared, its record is the answer, so that its containers can restart.
             return checkpoint.claims.get(reference.uid) or claim
-        verdict = self.guard.judge(claim, reference, checkpoint.claims)
+        verdict = self.guard.check_claim(claim, reference, checkpoint.claims)
         return verdict if isinstance(verdict, Prepared) else f"{verdict.reason}: {verdict.message}"
 
     def _write_files(self, record: Prepared) -> bytes:

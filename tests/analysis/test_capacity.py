@@ -6,7 +6,7 @@ import pytest
 
 from analysis.capacity import count_devices, devices_of_nodes, in_use
 from analysis.loading import reading_of
-from analysis.matrix import judge, reachable
+from analysis.matrix import build_matrices, reachable
 from dashboard.colours import attributes_of
 from dashboard.picture import devices_by_namespace, draw_picture
 from dashboard.tenants import for_tenant
@@ -99,7 +99,7 @@ def test_admin_access_holds_no_device():
     [result] = claim["status"]["allocation"]["devices"]["results"]
     result["adminAccess"] = True
     reading = reading_of([*fleet(1, 2), claim], Features())
-    [pool] = judge(reachable(reading.stock, ["n0"]).values(), reading.stock)
+    [pool] = build_matrices(reachable(reading.stock, ["n0"]).values(), reading.stock)
     assert pool.in_use == ()
     assert count_devices(devices_of_nodes((), reading)) == {"free": 2}
     assert devices_by_namespace(draw_picture(reading, read_at="", source="")) == {}

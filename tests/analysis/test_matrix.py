@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from analysis.loading import reading_of
+from analysis.matrix import build_matrices, group_equal, reachable, report
 from analysis.matrix import fleet as matrices
-from analysis.matrix import group_equal, judge, reachable, report
 from cluster.manifests import read
 from dra import step_limits
 from rendering.report import as_markdown
@@ -18,7 +18,7 @@ from webhook.state import Features
 
 def judged_pools(*objects):
     stock = reading_of(list(objects), Features()).stock
-    return judge(reachable(stock, stock.nodes).values(), stock)
+    return build_matrices(reachable(stock, stock.nodes).values(), stock)
 
 
 def markdown_of(*objects):

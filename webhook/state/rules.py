@@ -73,14 +73,14 @@ _COUNTED = {Role.COUNT: (Unit.COUNT,), Role.MEMORY: (Unit.BYTES, Unit.MIB, Unit.
 class _NameForm(NamedTuple):
     """The form of a kind of name: a function that returns what is wrong with a name, or "", and the remedy."""
 
-    judge: Callable[[str], str]
+    problem_of: Callable[[str], str]
     remedy: str
 
 
 _DRIVER = _NameForm(names.driver_name, "write the name in spec.driver of the driver's ResourceSlices")
 _DEVICE_CLASS = _NameForm(names.dns_subdomain, "write the name of a DeviceClass")
 _ATTRIBUTE = _NameForm(names.c_identifier, "write the name that the driver's ResourceSlices use")
-_ATTRIBUTE_DOMAIN = _ATTRIBUTE._replace(judge=names.driver_name)
+_ATTRIBUTE_DOMAIN = _ATTRIBUTE._replace(problem_of=names.driver_name)
 
 
 def contradictions(file: File) -> Iterable[Finding]:
@@ -685,5 +685,5 @@ def _wrong_selector(text: str, driver: str, path: str) -> Iterator[Finding]:
 
 
 def _invalid_name(path: str, name: str, form: _NameForm) -> Iterator[Finding]:
-    if problem := form.judge(name):
+    if problem := form.problem_of(name):
         yield mistake(path, f"{name[:80]!r} {problem}", form.remedy)

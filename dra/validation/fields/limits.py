@@ -46,7 +46,7 @@ def entries(
     items: Sequence[T],
     limit: int,
     path: str,
-    judge: Callable[[T, str], Findings],
+    validate: Callable[[T, str], Findings],
     *,
     key: Callable[[T], Hashable] | None = None,
     noun: str = "",
@@ -63,7 +63,7 @@ def entries(
         read_key = key or (attrgetter(field.removeprefix("/")) if field else None)
         yield from duplicates(map(read_key, items) if read_key else items, path, noun, field=field)
     for index, item in enumerate(items):
-        yield from judge(item, f"{path}/{index}")
+        yield from validate(item, f"{path}/{index}")
 
 
 def wrong_format(text: str, rule: Rule, path: str, hint: Hint = "") -> Findings:

@@ -55,13 +55,13 @@ _OUTDATED: Final = (
 def selectors(values: Sequence[DeviceSelector], path: str, gates: Gates) -> Findings:
     """Judge the selectors of a class or a request."""
 
-    def judge(selector: DeviceSelector, pointer: str) -> Findings:
+    def validate(selector: DeviceSelector, pointer: str) -> Findings:
         if selector.cel is None:
             yield finding_at("D101", f"{pointer}/cel", "cel is required: it is the only kind of selector")
         else:
             yield from expression(selector.cel.expression, f"{pointer}/cel/expression", gates)
 
-    yield from entries(values, MAX_SELECTORS, path, judge)
+    yield from entries(values, MAX_SELECTORS, path, validate)
 
 
 def expression(text: str, path: str, gates: Gates) -> Findings:

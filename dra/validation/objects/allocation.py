@@ -44,7 +44,7 @@ def status(claim: ResourceClaim) -> Findings:
         yield from required(consumer.uid, f"{pointer}/uid")
 
     def judge_result(result: DeviceRequestAllocationResult, pointer: str) -> Findings:
-        yield from request_names.judge(result.request, f"{pointer}/request")
+        yield from request_names.validate(result.request, f"{pointer}/request")
         yield from _device_id(result, pointer)
         yield from binding_conditions(result.binding_conditions, result.binding_failure_conditions, pointer)
         yield from tolerations(result.tolerations, f"{pointer}/tolerations")
@@ -53,7 +53,7 @@ def status(claim: ResourceClaim) -> Findings:
     def judge_config(entry: DeviceAllocationConfiguration, pointer: str) -> Findings:
         if entry.source not in ("FromClass", "FromClaim"):
             yield finding_at("D106", f"{pointer}/source", f"{entry.source!r} must be FromClass or FromClaim")
-        yield from request_names.judge_all(entry.requests, f"{pointer}/requests")
+        yield from request_names.validate_all(entry.requests, f"{pointer}/requests")
         yield from opaque(entry.opaque, pointer)
 
     def judge_address(address: str, pointer: str) -> Findings:

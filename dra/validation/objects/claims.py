@@ -46,16 +46,16 @@ class RequestNames:
         subrequests = self._subrequests.get(request)
         return subrequests is not None and (not slash or subrequest in subrequests)
 
-    def judge(self, reference: str, path: str) -> Findings:
+    def validate(self, reference: str, path: str) -> Findings:
         """Report a reference to a request that does not exist."""
         if reference.count("/") > 1 or reference not in self:
             yield finding_at("D109", path, f"{reference!r} {_REFERENCE}; the claim has {self._known}")
         elif any(names.dns_label(part) for part in reference.split("/")):
             yield finding_at("D102", path, f"{reference!r} is not made of DNS labels")
 
-    def judge_all(self, references: Sequence[str], path: str) -> Findings:
+    def validate_all(self, references: Sequence[str], path: str) -> Findings:
         """Report the invalid references of a list."""
-        yield from entries(references, MAX_REQUESTS, path, self.judge, noun="request")
+        yield from entries(references, MAX_REQUESTS, path, self.validate, noun="request")
 
 
 def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Findings:
@@ -81,7 +81,7 @@ def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Findings:
         yield from _common_fields(alternative, pointer, gates)
 
     def judge_constraint(constraint: DeviceConstraint, pointer: str) -> Findings:
-        yield from request_names.judge_all(constraint.requests, f"{pointer}/requests")
+        yield from request_names.validate_all(constraint.requests, f"{pointer}/requests")
         attributes = {"matchAttribute": constraint.match_attribute, "distinctAttribute": constraint.distinct_attribute}
         for field, attribute in attributes.items():
             if attribute is not None:
@@ -91,7 +91,7 @@ def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Findings:
             yield finding_at("D107", pointer, "one of matchAttribute and distinctAttribute is required")
 
     def judge_config(config: DeviceClaimConfiguration, pointer: str) -> Findings:
-        yield from request_names.judge_all(config.requests, f"{pointer}/requests")
+        yield from request_names.validate_all(config.requests, f"{pointer}/requests")
         yield from opaque(config.opaque, pointer)
         yield from parameter_problems(config.opaque, f"{pointer}/opaque")
 

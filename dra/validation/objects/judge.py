@@ -74,7 +74,7 @@ class Judged(NamedTuple):
 
 def problems(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT) -> list[Finding]:
     """Return the problems of one object of resource.k8s.io or drawbridge.dev."""
-    return judge(value, gates).problems
+    return validate_object(value, gates).problems
 
 
 def findings(problems: Iterable[Finding], reference: str) -> list[Finding]:
@@ -87,7 +87,7 @@ def errors(value: dict[str, Any], enabled: Gates = feature_gates.DEFAULT) -> lis
     return [problem for problem in problems(value, enabled) if problem.severity is Severity.ERROR]
 
 
-def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT, minor: int = NEWEST) -> Judged:
+def validate_object(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT, minor: int = NEWEST) -> Judged:
     """Judge one object of resource.k8s.io or drawbridge.dev, and decode it."""
     kind = str(value.get("kind"))
     version = str(value.get("apiVersion"))

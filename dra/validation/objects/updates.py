@@ -13,7 +13,7 @@ from dra.finding import Finding, Findings, Severity, finding_at
 from dra.objects import ResourceClaim, ResourceClaimTemplate, ResourceSlice, defaults
 from dra.validation.fields import gates as feature_gates
 from dra.validation.fields.limits import wrong_format
-from dra.validation.objects.judge import judge, read_object
+from dra.validation.objects.judge import read_object, validate_object
 
 if TYPE_CHECKING:
     from dra.validation.fields.gates import Gates
@@ -32,13 +32,13 @@ def update_errors(
     status: bool = False,
 ) -> list[Finding]:
     """Return the findings because of which the API server would refuse an update of an object or its status; [] if it would accept it."""
-    judged, kind = judge(new, gates), str(new.get("kind"))
+    judged, kind = validate_object(new, gates), str(new.get("kind"))
     typed = judged.typed
     problems = [problem for problem in judged.problems if _is_judged(problem, kind, status=status)]
     if typed is not None and not status and kind in _GENERATED_ONCE:
         problems += wrong_format(typed.metadata.generate_name, names.path_segment, "/metadata/generateName")
     if problems:
-        old_problems = {(problem.path, problem.message) for problem in judge(old, gates).problems}
+        old_problems = {(problem.path, problem.message) for problem in validate_object(old, gates).problems}
         problems = [problem for problem in problems if (problem.path, problem.message) not in old_problems]
     if typed is not None:
         problems = [*_changes(typed, read_object(old), status=status), *problems]

@@ -150,7 +150,7 @@ def ask(decider, kind, pod, stock):
 
 
 def ask_all(decider, plan):
-    """Ask several questions in one call. Earlier answers decide which questions are skipped, as in `questions.judge`."""
+    """Ask several questions in one call. Earlier answers decide which questions are skipped, as in `questions.find_serving_nodes`."""
     answers = []
     for kind, pod, stock in plan:
         if not answers or kind == "by_plugin" or getattr(answers[-1], "nodes", ()) or len(answers) % 2:

@@ -11,7 +11,7 @@ from dra.finding import Severity
 from dra.objects import versions
 from dra.validation import CODES
 from dra.validation.fields import gates
-from dra.validation.objects.judge import judge
+from dra.validation.objects.judge import validate_object
 from tests.dra.validation.manifests import claim, class_, codes, codes_and_paths, messages, request, slice_
 from tests.loops import every
 from tests.modules import PACKAGES
@@ -140,4 +140,4 @@ def test_long_names_are_not_cached():
 def test_a_locked_gate_is_on_whatever_gates_are_given(minor, dropped):
     spec = {"extendedResourceName": "example.com/gpu"}
     value = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": spec}
-    assert ("D006" in {problem.code for problem in judge(value, frozenset(), minor).problems}) is dropped
+    assert ("D006" in {problem.code for problem in validate_object(value, frozenset(), minor).problems}) is dropped

@@ -23,7 +23,7 @@ def prepared_claim(*results, pod_claim_name=""):
     item = builtins(claim("c", *results))
     if pod_claim_name:
         item["metadata"]["annotations"] = {CLAIM_NAME_ANNOTATION: pod_claim_name}
-    return Guard(MACHINE, NODE).judge(convert(item, type(claim("c"))), reference("c"), {})
+    return Guard(MACHINE, NODE).check_claim(convert(item, type(claim("c"))), reference("c"), {})
 
 
 def metadata_files(record, node_machine=MACHINE):

@@ -17,7 +17,7 @@ MACHINE = machine(
 
 
 def prepared_claim(*results):
-    return Guard(MACHINE, NODE).judge(claim("c", *results), reference("c"), {})
+    return Guard(MACHINE, NODE).check_claim(claim("c", *results), reference("c"), {})
 
 
 def requests_and_edits(*results):

@@ -30,7 +30,7 @@ def prepare_all(*claims, by=None):
     used_guard = by or guard()
     records = {}
     for unprepared in claims:
-        record = used_guard.judge(unprepared, reference(unprepared.metadata.name), records)
+        record = used_guard.check_claim(unprepared, reference(unprepared.metadata.name), records)
         assert isinstance(record, Prepared), record
         records[record.uid] = record
     return records
@@ -38,7 +38,7 @@ def prepare_all(*claims, by=None):
 
 def refusal_of(refused_claim, records=None, by=None, claim_reference=None):
     """Return why the guard `by` refuses a claim while the claims with these `records` are prepared."""
-    answer = (by or guard()).judge(
+    answer = (by or guard()).check_claim(
         refused_claim, claim_reference or reference(refused_claim.metadata.name), records or {}
     )
     assert isinstance(answer, GuardRefusal), answer
@@ -57,7 +57,7 @@ def share(memory, cores=10, number=0, **result_fields):
 
 
 def test_a_claim_gets_the_devices_in_its_status():
-    record = guard().judge(claim("a", result("gpu-1"), result("gpu-2", "q/alternative")), reference("a"), {})
+    record = guard().check_claim(claim("a", result("gpu-1"), result("gpu-2", "q/alternative")), reference("a"), {})
     assert (record.uid, record.namespace, record.name, record.pool) == ("uid-a", "ns", "a", NODE)
     assert [(device.request, device.device) for device in record.devices] == [
         ("r", "gpu-1"),
@@ -122,7 +122,7 @@ def test_a_prepared_claim_keeps_its_devices_when_the_machine_changes():
     first = claim("a", result("gpu-1"))
     records = prepare_all(first)
     guard_of_smaller_machine = guard(machine(gpus=[gpu(1)]))
-    assert guard_of_smaller_machine.judge(first, reference("a"), records) == records["uid-a"]
+    assert guard_of_smaller_machine.check_claim(first, reference("a"), records) == records["uid-a"]
 
 
 def test_a_prepared_claim_with_other_devices_is_refused():
@@ -162,7 +162,7 @@ def test_admin_access_works_on_held_devices_and_holds_none():
     records = prepare_all(claim("a", result("gpu-1")), claim("admin", changed_result(adminAccess=True), admin=True))
     assert refusal_of(claim("c", result("gpu-1")), records).reason == "Taken"
     only_admin = prepare_all(claim("admin", changed_result(adminAccess=True), admin=True))
-    assert isinstance(guard().judge(claim("c", result("gpu-1")), reference("c"), only_admin), Prepared)
+    assert isinstance(guard().check_claim(claim("c", result("gpu-1")), reference("c"), only_admin), Prepared)
 
 
 @pytest.mark.parametrize(("first", "second"), [
@@ -206,7 +206,7 @@ def test_a_compatibility_rule_applies_to_prepared_devices(scope):
     answer = refusal_of(claim("b", result("gpu-2")), records, by=strict)
     assert answer == GuardRefusal("Incompatible", "gpu-2 must not be used together with gpu-1, which ns/a has")
     strict.use_rules(Rules())
-    assert isinstance(strict.judge(claim("b", result("gpu-2")), reference("b"), records), Prepared)
+    assert isinstance(strict.check_claim(claim("b", result("gpu-2")), reference("b"), records), Prepared)
 
 
 def test_every_claim_gets_its_own_cpus():
@@ -216,5 +216,7 @@ def test_every_claim_gets_its_own_cpus():
     )
     assert [device.cpus for record in records.values() for device in record.devices] == ["0-2", "3-4", "5"]
     held_by_b = {uid: record for uid, record in records.items() if uid != "uid-a"}
-    record_of_c = guard().judge(claim("c", result("cpus-numa-0", share="s4", cpus="4")), reference("c"), held_by_b)
+    record_of_c = guard().check_claim(
+        claim("c", result("cpus-numa-0", share="s4", cpus="4")), reference("c"), held_by_b
+    )
     assert record_of_c.devices[0].cpus == "0-2,6"
