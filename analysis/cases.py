@@ -15,7 +15,7 @@ import msgspec
 from analysis.applied import state_of_files
 from analysis.arrivals import arrivals, brings_pods, created_pods
 from analysis.configuration import configuration_in_force, features_of, given_configuration
-from analysis.files import InputFiles, problems, read, refuse
+from analysis.files import InputFiles, problems, read_input_files, refuse
 from analysis.loading import reading_of_documents
 from cluster.manifests import ManifestError, bounds, parse
 from dra.texts import count_of
@@ -158,7 +158,7 @@ def _unplaced(pods: Sequence[Document], inventory: Sequence[Document], state: St
 
 def run(file: Path) -> Iterator[CaseResult]:
     """Run the cases of a file, or raise a ManifestError for an invalid one."""
-    documents = read(InputFiles((str(file),)))
+    documents = read_input_files(InputFiles((str(file),)))
     if len(documents) != 1:
         raise Broken(
             f"{file} has {count_of(len(documents), 'document')}", "write all cases of a file into one document"
@@ -178,9 +178,11 @@ def run(file: Path) -> Iterator[CaseResult]:
         given = given._replace(source=os.path.normpath(given.source))
     reported: set[str] = set()
     for number, case in enumerate(cases.cases):
-        inventory = read(InputFiles(tuple(_resolve(file, path) for path in (*cases.inventory, *case.inventory))))
+        inventory = read_input_files(
+            InputFiles(tuple(_resolve(file, path) for path in (*cases.inventory, *case.inventory)))
+        )
         if isinstance(case.pod, str):
-            pods = read(InputFiles((_resolve(file, case.pod),)))
+            pods = read_input_files(InputFiles((_resolve(file, case.pod),)))
         else:
             pods = parse(msgspec.json.encode(case.pod).decode())
         pointer = f"/cases/{number}"

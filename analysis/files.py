@@ -104,7 +104,7 @@ def read_files(
     from analysis.configuration import configuration_in_force
 
     inventory_documents = (
-        read(replace(files, paths=files.inventory, kustomizations=(), charts=())) if files.inventory else []
+        read_input_files(replace(files, paths=files.inventory, kustomizations=(), charts=())) if files.inventory else []
     )
     everything, problems_ = _read(files, keep)
     report_problems(problem for problem in problems_ if not problem.apparent_kind)
@@ -117,7 +117,7 @@ def read_files(
     return ReadFiles(documents, with_keys, inventory_documents, in_force, everything, others)
 
 
-def read(files: InputFiles) -> list[Document]:
+def read_input_files(files: InputFiles) -> list[Document]:
     """Read manifests except templates, or raise a ManifestError."""
     from cluster.manifests import ManifestError
 

@@ -55,7 +55,7 @@ def separate(files: ReadFiles, namespace: str) -> Input:
     return Input(judged, [*files.inventory, *(documents[number] for number in sorted(elsewhere))])
 
 
-def check(subject: Input, whole: Reading, mode: str | None) -> CheckFindings:
+def check_input(subject: Input, whole: Reading, mode: str | None) -> CheckFindings:
     """Judge objects by all rules."""
     reading = whole.of_documents(subject.documents, subject.inventory)
     configuration, features = reading.configuration, reading.features

@@ -56,7 +56,7 @@ def command(
     """
     if not files:
         raise Broken("nothing to check", "name manifests with -f FILE, -f DIR or -f -")
-    from analysis.check import check, findings_of_skipped, separate
+    from analysis.check import check_input, findings_of_skipped, separate
     from analysis.files import warn_of_skipped
     from analysis.loading import read_whole
     from rendering import formats
@@ -66,7 +66,7 @@ def command(
     skipped, in_force = reading.skipped, reading.in_force
     judged = separate(reading.files, namespace)
     in_force.report(mode)
-    result = check(judged, reading, mode)
+    result = check_input(judged, reading, mode)
     for document in result.left_out:
         kind = document.object["kind"]
         warn(

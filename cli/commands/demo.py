@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.files import InputFiles, read
+from analysis.files import InputFiles, read_input_files
 from cli import options
 from cli.command import declare
 from dra.texts import count_of
@@ -49,10 +49,10 @@ def command(
     from webhook.service import log
 
     log.configure("warning")
-    documents = read(files or InputFiles((str(EXAMPLES / "pods"),)))
+    documents = read_input_files(files or InputFiles((str(EXAMPLES / "pods"),)))
     if not (files or config):
         config = str(EXAMPLES / "configuration.yaml")
-    published = read(InputFiles(fleet or (str(EXAMPLES / "fleet"),)))
+    published = read_input_files(InputFiles(fleet or (str(EXAMPLES / "fleet"),)))
     objects = [document.object for document in published]
     on_terminal = sys.stdout.isatty() and sys.stdin.isatty()
     stay = on_terminal and not once

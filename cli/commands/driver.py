@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from analysis import loop
-from analysis.files import InputFiles, read
+from analysis.files import InputFiles, read_input_files
 from cli import options
 from cli.command import declare
 from cli.node import check_node
@@ -144,7 +144,7 @@ def inventory_in(path: str) -> DeviceInventory:
     from cluster.manifests import InputProblem, ManifestError
     from node.inventory import read_inventory
 
-    documents = read(InputFiles((path,)))
+    documents = read_input_files(InputFiles((path,)))
     if len(documents) != 1:
         raise Broken(f"{path} holds {len(documents)} objects (expected one)", "give the DeviceInventory of this node")
     [document] = documents
@@ -194,7 +194,7 @@ def facts_in(path: str) -> dict[str, Facts]:
         return {}
     from node.plugins import Facts
 
-    documents = read(InputFiles((path,)))
+    documents = read_input_files(InputFiles((path,)))
     if len(documents) != 1:
         raise Broken(f"{path} holds {len(documents)} objects (expected one)", "give one map from device ids to facts")
     facts: dict[str, Facts] = {}

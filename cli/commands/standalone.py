@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis import loop
-from analysis.files import InputFiles, read
+from analysis.files import InputFiles, read_input_files
 from cli import options
 from cli.command import declare
 from cli.commands.demo import EXAMPLES, IGNORED, count_by_kind
@@ -53,7 +53,7 @@ def command(
     from webhook.service import WebhookSettings, log
 
     decisions = log.configure(log_level)
-    documents = read(files or InputFiles((str(EXAMPLES / "fleet"),)))
+    documents = read_input_files(files or InputFiles((str(EXAMPLES / "fleet"),)))
     settings = WebhookSettings(identity="standalone", listen=listen, metrics=metrics_listen)
 
     config = config or ("" if files else str(EXAMPLES / "configuration.yaml"))

@@ -23,7 +23,7 @@ from dra.cel.evaluation.compiler import Compiler
 from dra.cel.reads import Reads, reads_of
 from dra.cel.syntax import parse
 from dra.cel.tree import height_of
-from dra.cel.typecheck import check, check_output
+from dra.cel.typecheck import check_output, check_types
 from dra.cel.values import Fatal, Value, type_name
 from dra.errors import OutOfBudget, SelectorError, SelectorRunError
 from dra.semver import Version
@@ -65,7 +65,7 @@ class Selector:
         if budget is not None:
             # Types and scopes grow with each level of the tree, and each pass walks them at every level.
             budget.charge(height_of(root) ** 2 // 2)
-        check(root, names, budget)
+        check_types(root, names, budget)
         check_output(root.type, names, derived=derived)
         self.text = text
         self.result_type: Type = root.type

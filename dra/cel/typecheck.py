@@ -26,7 +26,7 @@ _LITERALS: dict[type, Type] = {
 }  # fmt: skip
 
 
-def check(root: Expr, environment: Environment, budget: Budget | None = None) -> Type:
+def check_types(root: Expr, environment: Environment, budget: Budget | None = None) -> Type:
     """Set the types in a tree, and return the type of the root. Compiling patterns is charged to the budget."""
     checker = _Checker(environment)
     checker.node(root)

@@ -5,7 +5,7 @@ from dra.cel.environment import Env, environment
 from dra.cel.evaluation.account import SPENT, open_frame
 from dra.cel.evaluation.compiler import Compiler
 from dra.cel.syntax import parse
-from dra.cel.typecheck import check
+from dra.cel.typecheck import check_types
 from dra.cel.values import Fatal
 from dra.errors import CostExceeded, SelectorError, SelectorRunError
 from dra.server import LISTS, NEWEST, server_of
@@ -99,7 +99,7 @@ def actual_cost(expression, view):
     """Return the actual cost of an evaluation as drawbridge counts it."""
     names = environment(cel.STORED)
     root = parse(expression)
-    check(root, names)
+    check_types(root, names)
     compiler = Compiler(names)
     closure = compiler.closure(root)
     frame = open_frame(view.slots, compiler.variables)
