@@ -1,6 +1,6 @@
 """The objects against which an object is judged: all judged objects and the inventory, as typed values.
 
-The inventory has objects that are known but not judged. Objects that cannot be decoded are left out; `judge` reports them.
+The inventory has objects that are known but not judged. Objects that cannot be decoded are left out; `validate_object` reports them.
 """
 
 from __future__ import annotations
