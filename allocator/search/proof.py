@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 MAX_DEVICES = 2000  # devices in one demand, so that sums fit the fields of a vector
 
 
-class LeafDemand(msgspec.Struct, frozen=True, gc=False):
+class LeafNeed(msgspec.Struct, frozen=True, gc=False):
     """The number of devices that a leaf (a request or alternative) needs, and the places that it may take."""
 
     leaf: int
@@ -140,10 +140,10 @@ class Proof:
         requests = problem.question.leaves
         opened = request + (leaf is not None)
         ahead = self.viable[opened : self.horizon]
-        first: list[LeafDemand] = []
+        first: list[LeafNeed] = []
         if leaf is not None and wanted and request < self.horizon:
             bits = leaves[leaf].candidates >> start << start
-            first = [LeafDemand(leaf, wanted, bits)]
+            first = [LeafNeed(leaf, wanted, bits)]
         for picked in self._picks(ahead):
             self.budget.spend(1)
             if self.limited and self._exceeds(picked, request, claim_devices + wanted):
@@ -152,7 +152,7 @@ class Proof:
             for index in picked:
                 leaf_demand = leaves[index]
                 if leaf_demand.count > 0:
-                    demand.append(LeafDemand(index, leaf_demand.count, leaf_demand.candidates))
+                    demand.append(LeafNeed(index, leaf_demand.count, leaf_demand.candidates))
             demand.sort(key=lambda portion: requests[portion.leaf].admin)
             if self._fits(demand, left, common, taken):
                 return True
@@ -231,7 +231,7 @@ class Proof:
                 merged.append((group, own))
             yield _Grouping(name, tuple(merged), len(merged) > 1)
 
-    def _fits(self, demand: list[LeafDemand], left: int, common: int, taken: int) -> bool:
+    def _fits(self, demand: list[LeafNeed], left: int, common: int, taken: int) -> bool:
         """Return whether a demand can be met under every grouping of the units."""
         problem = self.problem
         if not demand or sum(portion.count for portion in demand) > MAX_DEVICES:
@@ -251,7 +251,7 @@ class Proof:
             # No grouping covers this constraint, so check its values one by one: one value must serve all requests that it covers.
             for bits in self.value_bits[constraint].values():
                 tied_demand = [
-                    LeafDemand(d.leaf, d.count, d.bits & bits) if at in tied else d for at, d in enumerate(narrowed)
+                    LeafNeed(d.leaf, d.count, d.bits & bits) if at in tied else d for at, d in enumerate(narrowed)
                 ]
                 if all(d.bits.bit_count() >= d.count for d in tied_demand) and self._pack(
                     self.groupings[0], tied_demand, {}, left, common
@@ -262,14 +262,14 @@ class Proof:
         return True
 
     def _narrow(
-        self, demand: list[LeafDemand], left: int, common: int, taken: int
-    ) -> tuple[list[LeafDemand] | None, dict[int, list[int]]]:
+        self, demand: list[LeafNeed], left: int, common: int, taken: int
+    ) -> tuple[list[LeafNeed] | None, dict[int, list[int]]]:
         """Return the demand without places that constraints exclude, and the matchAttribute constraints whose value is not fixed yet.
 
         The demand is None if too few places remain.
         """
         problem = self.problem
-        narrowed: list[LeafDemand] = []
+        narrowed: list[LeafNeed] = []
         loose: dict[int, list[int]] = {}
         for portion in demand:
             leaf = problem.question.leaves[portion.leaf]
@@ -287,10 +287,10 @@ class Proof:
             free = bits if leaf.admin else bits & ~taken
             if free.bit_count() < portion.count:
                 return None, {}
-            narrowed.append(LeafDemand(portion.leaf, portion.count, bits))
+            narrowed.append(LeafNeed(portion.leaf, portion.count, bits))
         return narrowed, loose
 
-    def _enough_values(self, demand: list[LeafDemand], left: int) -> bool:
+    def _enough_values(self, demand: list[LeafNeed], left: int) -> bool:
         """Return whether each distinctAttribute has at least as many unused values as its requests need devices."""
         problem = self.problem
         for constraint in problem.shared.distinct:
@@ -324,7 +324,7 @@ class Proof:
     def _pack(
         self,
         grouping: _Grouping,
-        demand: list[LeafDemand],
+        demand: list[LeafNeed],
         loose: dict[int, list[int]],
         left: int,
         common: int,
@@ -390,7 +390,7 @@ class Proof:
             self.sums[key] = known
         return known
 
-    def _types(self, grouping: _Grouping, demand: list[LeafDemand]) -> tuple[list[RequestType], list[int]]:
+    def _types(self, grouping: _Grouping, demand: list[LeafNeed]) -> tuple[list[RequestType], list[int]]:
         """Merge requests for the same devices, where that keeps the proof exact; return the types, and the type of each request."""
         problem = self.problem
         types: list[RequestType] = []
@@ -416,7 +416,7 @@ class Proof:
         return types, inner
 
     def _bundles(
-        self, grouping: _Grouping, demand: list[LeafDemand], inner: list[int], loose: dict[int, list[int]]
+        self, grouping: _Grouping, demand: list[LeafNeed], inner: list[int], loose: dict[int, list[int]]
     ) -> tuple[dict[tuple[tuple[int, int], ...], int], dict[int, int]]:
         """Return the bundles, each of which one group must serve completely, and the types outside of bundles."""
         tied: dict[int, set[int]] = {}
