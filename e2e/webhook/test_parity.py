@@ -1,7 +1,7 @@
 """The command line's verdict about files equals that of a real API server with the webhook, for pods and claims.
 
 There are pods of every dialect and of the differential tests, and a pod for each refusal code. R010 has its own test, because files do
-not show other webhooks. R030 is about our own kinds.
+not show other webhooks. R024 has its own test, too (test_quota.py), because a quota would refuse the other pods. R030 is about our own kinds.
 """
 
 import json
@@ -47,7 +47,7 @@ CODED = {
     "R021": pod_in_n(claims=["nowhere"]),
 }
 CODED["R007"]["spec"]["schedulerName"] = "kai-scheduler"
-OF_POD = set(Code) - {Code.TWICE, Code.OBJECT}
+OF_POD = set(Code) - {Code.TWICE, Code.OBJECT, Code.QUOTA}
 NOWHERE = {
     "apiVersion": "resource.k8s.io/v1",
     "kind": "ResourceClaimTemplate",
