@@ -8,7 +8,7 @@ import pytest
 from e2e.actors.webhook import CONFIGURATION, SYSTEM, Webhook
 from e2e.ground.controlplane import ControlPlane
 from e2e.kubernetes import charts
-from e2e.kubernetes.charts import IMAGE, IMAGES, RELEASE, WITH_SCHEDULER, drawbridge, helm, printed
+from e2e.kubernetes.charts import IMAGE, IMAGES, RELEASE, WITH_SCHEDULER, drawbridge, helm, printed, value_file
 
 pytestmark = pytest.mark.real
 chart = charts.chart
@@ -84,13 +84,13 @@ def kept_keys(cluster):
     return {name: secret["data"] for (_, name), secret in stored(cluster, "secrets").items()}
 
 
-def test_a_release_is_installed_upgraded_and_uninstalled_with_documented_leftovers(cluster, chart):
+def test_a_release_is_installed_upgraded_and_uninstalled_with_documented_leftovers(cluster, chart, tmp_path):
     values = [*IMAGES, "--set", "bridge.enabled=true"]
     output = release(cluster, "install", RELEASE, chart, "--create-namespace", *values).stdout
     assert f"kubectl -n {SYSTEM} rollout status deploy/drawbridge-webhook" in output
     assert "kubectl label namespace NAMESPACE drawbridge.dev/mode=warn" in output
     made = stored(cluster, *EVERYWHERE)
-    wanted = {(kind, name) for kind, _, name in printed(*WITH_SCHEDULER)}
+    wanted = {(kind, name) for kind, _, name in printed("--values", value_file(tmp_path, bridge=WITH_SCHEDULER))}
     assert wanted <= made.keys()
 
     webhook = Webhook(cluster)
