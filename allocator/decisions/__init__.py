@@ -6,7 +6,16 @@ and write to the API server (`allocator.service`). Only devices are considered; 
 
 from allocator.decisions.advice import advice
 from allocator.decisions.compact_answer import CompactAnswers, KnownNodes, known_nodes, other_nodes
-from allocator.decisions.decider import BY_DEFAULT, Decider, FleetOutlook, Hindrance, Outlook, Serving, demand_key
+from allocator.decisions.decider import (
+    BY_DEFAULT,
+    Decider,
+    FleetOutlook,
+    Hindrance,
+    Outlook,
+    Serving,
+    demand_key,
+    summary,
+)
 from allocator.decisions.placement import STRATEGY, PlacementRules, full_nodes, placement_of
 from allocator.decisions.pod_claims import find_claims, node_obstacle, plugin_nodes
 from allocator.decisions.readiness import devices_ready, latest_binding, unusable
@@ -39,6 +48,7 @@ __all__ = [
     "plugin_nodes",
     "reaches_shared_pool",
     "redact",
+    "summary",
     "try_out",
     "unusable",
     "with_pods",

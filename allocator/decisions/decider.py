@@ -148,7 +148,7 @@ class Decider:
             hindrances = _by_message(obstacles)
             if fitting:
                 return FleetOutlook(Outlook.FITS, dict.fromkeys(fitting, 0), "", hindrances)
-            message = _summary(hindrances, len(stock.nodes))
+            message = summary(hindrances, len(stock.nodes))
             return FleetOutlook(Outlook.FULL if may_fit_later else Outlook.NEVER, {}, message, hindrances)
         answers = self._search_fleet(stock, open_)
         fitting = answers.feasible
@@ -179,7 +179,7 @@ class Decider:
             outlook = Outlook.UNDECIDED
         elif not may_fit_later and _HOPEFUL.isdisjoint(_verdicts(idle, candidates)):
             outlook = Outlook.NEVER
-        return FleetOutlook(outlook, {}, _summary(hindrances, len(stock.nodes)), hindrances)
+        return FleetOutlook(outlook, {}, summary(hindrances, len(stock.nodes)), hindrances)
 
     def may_fit(self, pod: Pod, stock: Stock, excluded_nodes: _ByNode = MappingProxyType({})) -> bool:
         """Return whether some node that is not excluded may serve a pod now.
@@ -368,7 +368,7 @@ def _cannot_serve(answer: NodeAnswer) -> str:
     return f"node(s) cannot serve {'' if names_request else 'the claims: '}{sentence(answer)}"
 
 
-def _summary(hindrances: Sequence[Hindrance], nodes: int) -> str:
+def summary(hindrances: Sequence[Hindrance], nodes: int) -> str:
     """Return why no node can serve a pod, with the number of nodes before each reason, as kube-scheduler writes it."""
     if not hindrances:
         return "there are no nodes"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from allocator.decisions import FleetOutlook, Hindrance, Outlook, find_claims, reaches_shared_pool, with_pods
+from allocator.decisions import FleetOutlook, Hindrance, Outlook, find_claims, reaches_shared_pool, summary, with_pods
 from allocator.one_node import SearchOptions
 from allocator.pods import reaches
 from allocator.preemption import claims_in_reach, without_pods, without_unused_claims
@@ -83,13 +83,17 @@ def find_serving_nodes(pod: Pod, basis: Basis, decider: Decider) -> PrefilterAns
         return PrefilterAnswer(fleet_outlook)
     # With the devices of the nominated pods in use, the pod fits nowhere. For nodes where the pod would fit without the nominated pods, the
     # message is `OUTBID`, and the pod is requeued when a nomination ends.
+    reaches_node = reaches(pod)
     hindrances: list[Hindrance] = []
-    gives_way = False
     for hindrance in fleet_outlook.hindrances:
-        is_free = not why_not_fits(pod, hindrance.nodes[0], current_stock, decider)
+        node = hindrance.nodes[0]
+        may_run = reaches_node(current_stock.nodes[node]) and node not in basis.full
+        is_free = may_run and not why_not_fits(pod, node, current_stock, decider)
         hindrances.append(replace(hindrance, message=OUTBID) if is_free else hindrance)
-        gives_way = gives_way or is_free
-    return PrefilterAnswer(replace(fleet_outlook, hindrances=tuple(hindrances)), gives_way=gives_way)
+    gives_way = any(hindrance.message == OUTBID for hindrance in hindrances)
+    message = summary(hindrances, len(current_stock.nodes)) if gives_way else fleet_outlook.message
+    fleet_outlook = replace(fleet_outlook, message=message, hindrances=tuple(hindrances))
+    return PrefilterAnswer(fleet_outlook, gives_way=gives_way)
 
 
 def serve(pod: Pod, node: str, basis: Basis, decider: Decider) -> Serving | str:

@@ -200,9 +200,16 @@ def test_one_victim_is_evicted_although_the_allocator_is_killed_meanwhile(
         control_plane.create(pod("early", ours, node=other_node, **patient))
         until_reason(control_plane, ours, "early", "in use")
         delete(control_plane, ours, victim)
-        control_plane.until("the victim's device is free", lambda: len(held_devices(control_plane, ours)) == 1)
+        control_plane.until(
+            "the allocator knows that the device is free",
+            lambda: (
+                not any(
+                    row["claim"].startswith(f"{ours}/{victim}-") for row in bridge.ask("/api/v1/claims")[1]["claims"]
+                )
+            ),
+        )
         control_plane.create(pod("late", ours, node=other_node, **patient))
-        control_plane.wait_unschedulable(ours, "late")
+        until_reason(control_plane, ours, "late", "reserved for a nominated pod")
     control_plane.wait_scheduled(ours, "urgent")
     for name in ("early", "late"):
         assert not control_plane.get(f"{pods}/{name}")["spec"].get("nodeName")

@@ -81,12 +81,29 @@ async def test_devices_freed_for_a_nominated_pod_are_kept(leader):
         await until(lambda: sidecar.service.knowledge.stock.claims["default/low"].status.allocation is None)
         answer = await prefilter(sidecar, "next")
         assert (answer["verdict"], answer["nodes"]) == ("full", [])
-        assert "reserved for a nominated pod" in str(answer)
+        assert answer["message"] == f"0 of 2 nodes can serve the claims: 2 {OUTBID}"
         _, first_wake = await sidecar.plugin("wake", after=0)
         assert (await sidecar.place("urgent", "n0"))[0] == 200
         await cluster.bind("urgent", "default", "n0")
         _, next_wake = await sidecar.plugin("wake", after=first_wake["seq"])
         assert "default/next" in next_wake["pods"]
+
+
+async def test_only_nodes_that_a_pod_can_run_on_are_reserved_for_another_pod():
+    """Three nodes share one device. The pod selects n1, and another pod is nominated to n0."""
+    nodes = [node(name) | {"metadata": {"name": name, "labels": {"pool": name}}} for name in ("n0", "n1", "n2")]
+    confined = pod("next", "next", priority=2, nodeSelector={"pool": "n1"})
+    claims = [claim(name) for name in ("next", "urgent")]
+    cluster = loaded(
+        device_class(), *nodes, slice_for_all_nodes(1), *claims, confined, important_pod("urgent", "urgent")
+    )
+    async with running(cluster) as sidecar:
+        await nominate(cluster, "n0")
+        await until(lambda: sidecar.service.pods.find("pod-urgent").status.nominated_node_name)
+        answer = await prefilter(sidecar, "next")
+        barred = "2 node(s) didn't match Pod's node affinity/selector"
+        assert answer["message"] == f"0 of 3 nodes can serve the claims: 1 {OUTBID}; {barred}"
+        assert [reason["nodes"] for reason in answer["reasons"]] == [["n1"], ["n0", "n2"]]
 
 
 async def test_a_preemptor_does_not_get_an_equal_pods_nominated_node():
