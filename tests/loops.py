@@ -10,6 +10,8 @@ def every(names, rows):
     assert rows, "the table is empty"
 
     def decorate(test):
+        assert not inspect.iscoroutinefunction(test), "a coroutine would not be awaited: use pytest.mark.parametrize"
+
         @functools.wraps(test)
         def loop(**fixtures):
             failures = []

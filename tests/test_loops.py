@@ -24,3 +24,11 @@ def test_all_failing_rows_are_reported_with_their_values():
 def test_an_empty_table_is_an_error():
     with pytest.raises(AssertionError, match="empty"):
         every("row", [])
+
+
+def test_a_coroutine_function_is_refused():
+    async def test(row):
+        assert row
+
+    with pytest.raises(AssertionError, match="not be awaited"):
+        every("row", [0])(test)
