@@ -23,8 +23,6 @@ _IMAGE = (
     rf"{_PART}(/{_PART})*(:[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(@[a-z0-9]+:[0-9a-f]{{32,}})?)?$"
 )
 _Container = Annotated[str, Meta(pattern="^(webhook|controller|authority|allocator|scheduler|read-only)$")]
-
-
 _Image = Annotated[str, Meta(pattern=_IMAGE)]
 _Url = Annotated[str, Meta(pattern=r"^(https://(\[[0-9a-fA-F:.]+\]|[^@?#/:\[\]\s]+)(:[0-9]+)?(/[^@?#\s]*)?)?$")]
 _Namespace = Annotated[str, Meta(pattern=f"^({_LABEL})?$")]

@@ -32,7 +32,8 @@ _REFERENCE = "#/definitions/{name}"
 _ERRORS = "What could not be read; absent if everything was read."
 # The fields that name a target.
 _TARGETS_NAMED = (("Row", "target"), ("Dialect", "target"), ("Target", "instead"), ("Target", "virtual"))
-_FIELD = re.compile(r"    (\w+): [^#]*(?:# type: ignore\S*)?(?:# (.*))?").fullmatch
+# A field, a directive for a tool, and a comment.
+_FIELD = re.compile(r"    (\w+): [^#]*(?:# (?:type: ignore|noqa)[^#]*)?(?:# (.*))?").fullmatch
 _MODULE = re.compile(r" \(`webhook\.[^)]*\)")  # a reference for readers of the code
 _COMMENT = re.compile(r"    # (.*)").fullmatch
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from analysis.schemas.schema import ANSWERS, NAMES, text_of
 from cli.main import COMMANDS, command_of
 from docs.generate import ROOT
+from docs.values import values_schema
 from tests.cli.running import empty_directory, manifest, run  # noqa: F401  a fixture
 from tests.loops import every
 from tests.schemas import wrong
@@ -76,6 +77,11 @@ def members(schema):
 @every("name", ANSWERS)
 def test_every_member_is_in_camel_case(name):
     assert [member for member in members(SCHEMAS[name]) if not re.fullmatch(r"[a-z][A-Za-z]*", member)] == []
+
+
+def test_no_description_has_a_directive_for_a_tool():
+    texts = [values_schema(), *(text_of(name) for name in NAMES)]
+    assert [line for text in texts for line in text.splitlines() if re.search(r"noqa|type: ignore", line)] == []
 
 
 def test_an_unknown_schema_name_has_a_suggestion():
