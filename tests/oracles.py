@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -127,7 +128,10 @@ class Oracle:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._process = subprocess.Popen([str(build_program(name))], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([str(build_program(self.name))], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def ask(self, **question: Any) -> dict[str, Any]:
         """Send one question; return its answer."""
@@ -136,10 +140,19 @@ class Oracle:
     def ask_all(self, questions: Iterable[Any]) -> list[dict[str, Any]]:
         """Send many questions; return their answers. A thread writes the questions while the answers are read, so that no pipe fills up."""
         lines = [json.dumps(question).encode() + b"\n" for question in questions]
+        if self._process.poll() is not None:
+            self.close()
+            self._process = self._start()
         writer = threading.Thread(target=self._write, args=(lines,), daemon=True)
         writer.start()
-        answers = [json.loads(self._process.stdout.readline() or b'{"broken": "the referee ended"}') for _ in lines]
-        writer.join()
+        try:
+            answers = [json.loads(self._process.stdout.readline() or b'{"broken": "the referee ended"}') for _ in lines]
+            writer.join()
+        except BaseException:
+            # After a time limit, the remaining answers must not become those of the next questions. A Go program prints what it was doing.
+            self._process.send_signal(signal.SIGQUIT)
+            self._process.wait()
+            raise
         for line, answer in zip(lines, answers, strict=True):
             if "broken" in answer:
                 raise OracleError(f"{self.name}: {answer['broken']}\nasked: {line[:2000].decode()}")

@@ -1,5 +1,6 @@
 """What the harness of the tests does itself: counts results, skips tests, and lists what a machine lacks for a real cluster."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from e2e import build, fixtures, up
 from e2e.ground import packages
+from tests import oracles
 
 ROOT = Path(__file__).parent.parent
 OUTCOMES = {
@@ -140,3 +142,20 @@ def test_only_suites_with_a_node_build_programs_of_a_node(marks, monkeypatch):
     assert ("karpenter" in required) is ("node" in marks)
     assert ("prometheus" in required) is ("node" in marks)
     assert ("packages" in required) is ("node" in marks)
+
+
+def test_an_interrupted_referee_answers_the_next_questions_itself(tmp_path, monkeypatch):
+    """The first answer of the program is no JSON, which ends the first call with answers that nobody has read."""
+    program = tmp_path / "referee"
+    program.write_text(
+        f"#!{sys.executable}\nimport sys\nfor line in sys.stdin:\n    print(line.strip().replace('7', 'x'), flush=True)\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(oracles, "build_program", lambda _: program)
+    referee = oracles.Oracle("a program")
+    try:
+        with pytest.raises(json.JSONDecodeError):
+            referee.ask_all([{"asked": 7}, {"asked": 1}])
+        assert referee.ask_all([{"asked": 2}]) == [{"asked": 2}]
+    finally:
+        referee.close()
