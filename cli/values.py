@@ -181,7 +181,7 @@ def read_values(file: str, image: str, namespace: str) -> Values:
 
 def _remedy(pointer: str) -> str:
     """Return the description of a value; for an unknown value, the names of the values at its place."""
-    from analysis.schemas import schemas_of_types
+    from cli.schemas import schemas_of_types
 
     [field], definitions = schemas_of_types([Values])
     for name in pointer.split("/")[1:]:

@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.schemas.schema import NAMES, text_of
+from cli.schemas.schema import NAMES, text_of
 from docs import keys, kinds, metrics, sessions, settings, values
 from docs.layout import lay_out
 

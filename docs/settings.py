@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from analysis.schemas.schema import CONFIGURATION, schema_of
+from cli.schemas.schema import CONFIGURATION, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from analysis.schemas import CONFIGURATION, schema_of, schemas_of_types
+from cli.schemas import CONFIGURATION, schema_of, schemas_of_types
 from cli.values import Values
 from cluster import manifests
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from analysis.schemas.schema import NAMES
+from cli.schemas.schema import NAMES
 from docs.generate import generated
 from tests.modules import PACKAGES, statements
 

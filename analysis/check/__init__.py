@@ -1,15 +1,25 @@
-"""The findings of `drawbridge check` beyond `dra.validation`, and their output formats."""
+"""The findings of `drawbridge check` beyond `dra.validation`."""
 
-from analysis.check.checked import check_input, separate
-from analysis.check.decisions import finding_of, findings_of_decisions, findings_of_skipped, locate
-from analysis.check.stranded import why_stranded
+from analysis.check.decisions import (
+    add_webhook_findings,
+    finding_of,
+    findings_of_decisions,
+    findings_of_skipped,
+    locate,
+    name_placeholders,
+)
+from analysis.check.feasible import find_unservable, prospective_nodes
+from analysis.check.stranded import why_stranded, with_taint_finding
 
 __all__ = [
-    "check_input",
+    "add_webhook_findings",
+    "find_unservable",
     "finding_of",
     "findings_of_decisions",
     "findings_of_skipped",
     "locate",
-    "separate",
+    "name_placeholders",
+    "prospective_nodes",
     "why_stranded",
+    "with_taint_finding",
 ]

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analysis.applied import print_assumed, warn_no_classes
 from analysis.configuration import given_configuration, server_named
 from cli import options
+from cli.applied import print_assumed, warn_no_classes
 from cli.command import declare
 from rendering.answers import report_problems, write
 from rendering.exits import Broken, Exit
@@ -56,9 +56,10 @@ def command(
     """
     if not files:
         raise Broken("nothing to check", "name manifests with -f FILE, -f DIR or -f -")
-    from analysis.check import check_input, findings_of_skipped, separate
+    from analysis.check import findings_of_skipped
     from analysis.files import warn_of_skipped
     from analysis.loading import read_whole
+    from cli.checked import check_input, separate
     from rendering import formats
 
     server = server_named(kubernetes, feature_gates)

@@ -64,10 +64,10 @@ def command(
 async def _demo(
     documents: list[Document], objects: list[dict[str, Any]], config: str, user_file: str, *, stay: bool
 ) -> None:
-    from analysis.applied import find_controlled
     from analysis.arrivals import brings_pods
     from analysis.configuration import KIND, watched_configuration
     from analysis.loading import GeneratedNames
+    from cli.applied import find_controlled
     from cli.playground import PodsListener, add_all, end_of, playground, pods_of
     from dashboard import Dashboard, ReadingSource
     from dra.texts import joined

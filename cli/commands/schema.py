@@ -17,7 +17,7 @@ def command(name: str | None) -> Exit:
     For completion and validation in an editor, run `drawbridge schema config > config.json` beside the configuration, and begin
     its file with `# yaml-language-server: $schema=config.json`.
     """
-    from analysis.schemas import CONFIGURATION, NAMES, text_of
+    from cli.schemas import CONFIGURATION, NAMES, text_of
     from dra.validation import shape
 
     if name is None:

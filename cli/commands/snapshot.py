@@ -21,7 +21,7 @@ from rendering.report import Report
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from analysis.saved import SnapshotRead
+    from cli.saved import SnapshotRead
     from cluster.protocol import Cluster
 
 EMPTY: dict[str, object] = {
@@ -56,7 +56,8 @@ def command(
     environment variables, labels and annotations that a dialect or selector uses; the opaque parameters that a known driver reads;
     volumes with the kubelet's folders; the arguments of device plugins and autoscalers. It does not save commands, probes and messages.
     """
-    from analysis import loop, saved
+    from analysis import loop
+    from cli import saved
 
     # Fail now, not after minutes of reading.
     path = Path(target)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import click
 
-from analysis.applied import print_assumed
 from analysis.configuration import given_configuration, server_named
 from analysis.files import InputFiles, refuse_files_and_cluster, without_collection
 from cli import options
+from cli.applied import print_assumed
 from cli.command import declare
 from dra.texts import list_first
 from rendering.answers import write

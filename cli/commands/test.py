@@ -19,7 +19,7 @@ from rendering.report import Report, Screen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from analysis.cases import CaseResult
+    from cli.cases import CaseResult
 
 
 @declare(
@@ -36,7 +36,7 @@ def command(*, paths: tuple[str, ...], output: str) -> Exit:
     a `name`, a `pod` (a file or an object), an `inventory`, and `expect` with `outcome`, `code`, `devices`, `left`, `says` and `fits`
     (docs/commands.md). Exit code 1: a case failed. With -q only failed cases are listed.
     """
-    from analysis.cases import FILE, run
+    from cli.cases import FILE, run
     from cluster import manifests
     from dra.finding import Finding, Place, Severity
     from rendering import formats

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analysis.applied import print_assumed, warn_no_classes
 from analysis.configuration import given_configuration, server_named
 from cli import options
+from cli.applied import print_assumed, warn_no_classes
 from cli.command import declare
 from dra.texts import count_of
 from rendering.answers import conclude, report_problems, write, write_json
@@ -22,10 +22,10 @@ from rendering.output import print_diff, print_lines, print_to_stderr, quiet, wa
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from analysis.edited import Edited, Result
     from analysis.files import InputFiles
     from analysis.loading import Reading
-    from analysis.translated import FileEdits
+    from cli.edited import Edited, Result
+    from cli.translated import FileEdits
     from cluster.manifests import Document, InputProblem
 
 # Forms of output for which all objects of the input are translated, not only those that look like manifests.
@@ -90,8 +90,8 @@ def command(
         )
     if action == "--undo":
         return _undo(files.paths)
-    from analysis import translated
     from analysis.loading import read_whole, warn_of_misspelt
+    from cli import translated
 
     if changed and not action:
         raise Broken("--changed has no effect on output", "add --in-place or --check")
@@ -147,7 +147,7 @@ def _documents_of(reading: Reading, shown: str, *, is_edited: bool) -> Sequence[
 
 def _print(results: Sequence[Result], shown: str, file_edits: FileEdits, configuration: Mapping[str, object]) -> None:
     """Print the translated objects, or what changes, in an output format; "" prints nothing."""
-    from analysis import translated
+    from cli import translated
     from cluster import manifests
 
     match shown:
@@ -191,7 +191,7 @@ def _write_into(
     edited: Sequence[Edited], problems: Sequence[InputProblem], *, dry_run: bool, err: bool, lenient: bool
 ) -> None:
     """Write the edited files and list them, on stderr if `err`; then report the files that cannot be edited."""
-    from analysis.undo import write_undoable
+    from cli.undo import write_undoable
     from cluster.manifests import InputProblem
 
     remedy = "use the output of -o yaml"
@@ -219,7 +219,7 @@ def _write_into(
 
 
 def _undo(files: Sequence[str]) -> Exit:
-    from analysis.undo import restore
+    from cli.undo import restore
 
     changing, conflicts = restore(files)
     for conflict in conflicts:

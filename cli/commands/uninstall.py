@@ -34,7 +34,7 @@ def command(*, yes: bool, kinds: bool, namespace: str, kubeconfig: str, context:
     Running pods keep their devices. The objects that stay are listed with the reason: templates that a pod waits for, CRDs with
     objects, namespaces with other objects.
     """
-    from analysis.uninstall import execute, find
+    from cli.uninstall import execute, find
 
     async def look(cluster: Cluster) -> tuple[list[str], list[str]]:
         plan = await find(cluster, namespace, kinds=kinds)

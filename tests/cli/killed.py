@@ -11,8 +11,8 @@ import signal
 import sys
 from pathlib import Path
 
-import analysis.translated
-import analysis.undo
+import cli.translated
+import cli.undo
 from cli.main import main
 
 CHANGES = {"os.rename", "os.link", "os.remove", "os.mkdir", "os.chmod"}
@@ -72,7 +72,7 @@ def undo_and_repeat(original, change_number):
 
 
 if __name__ == "__main__":
-    assert analysis.translated  # `translate` needs these imports; they are made once, before the forks
+    assert cli.translated  # `translate` needs these imports; they are made once, before the forks
     original = Path(sys.argv[1]) / "original"
     os.environ |= {"XDG_STATE_HOME": str(original.with_name("state")), "PATH": ""}
     number, step = 1, int(sys.argv[2])

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from analysis.edited import Edited, write
+from cli.edited import Edited, write
 from cluster import manifests
 from cluster.manifests import CannotEdit, edit
 from cluster.patch import apply_json_patch

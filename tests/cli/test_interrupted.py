@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import analysis.edited
-import analysis.undo
+import cli.edited
+import cli.undo
 from cli.main import main
 from tests.cli.killed import files
 from tests.cli.running import run
@@ -84,14 +84,14 @@ def test_a_full_disk_is_reported_and_changes_no_file(original, start_command):
 def test_a_file_changed_after_it_was_read_is_not_edited(original, monkeypatch, capsys):
     monkeypatch.chdir(original)
     monkeypatch.setenv("XDG_STATE_HOME", str(original.with_name("state")))
-    read_text = analysis.edited.text_at
+    read_text = cli.edited.text_at
 
     def read_and_change(path, root):
         with Path(path).open("a") as file:
             file.write("# as another process does\n---\n")
         return read_text(path, root)
 
-    monkeypatch.setattr(analysis.edited, "text_at", read_and_change)
+    monkeypatch.setattr(cli.edited, "text_at", read_and_change)
     with pytest.raises(SystemExit) as raised:
         main(["translate", "--in-place", "open.yaml"])
     assert raised.value.code == 3
@@ -105,7 +105,7 @@ def test_a_write_holds_the_undo_lock(original, step, monkeypatch):
     assert run("translate", "--in-place", ".").exit_code == 0
     if step == "--in-place":
         (original / "open.yaml").write_bytes(UNUSUAL_FILES["open.yaml"])
-    write, steps_with_lock = analysis.undo.write, []
+    write, steps_with_lock = cli.undo.write, []
 
     def write_while_locked(edits):
         with Path(os.environ["XDG_STATE_HOME"], "drawbridge", "undo", "lock").open() as lock:
@@ -115,7 +115,7 @@ def test_a_write_holds_the_undo_lock(original, step, monkeypatch):
                 steps_with_lock.append(step)
         write(edits)
 
-    monkeypatch.setattr(analysis.undo, "write", write_while_locked)
+    monkeypatch.setattr(cli.undo, "write", write_while_locked)
     assert run("translate", step, ".").exit_code == 0
     assert steps_with_lock == [step]
 

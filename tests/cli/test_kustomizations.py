@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from analysis.trees import find_kustomizations
+from cli.trees import find_kustomizations
 from cluster import manifests
 from tests.cli.running import run
 from tests.corpus.kustomizations import TREES, deployment

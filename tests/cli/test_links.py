@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis import undo
-from analysis.edited import Edited, write
+from cli import undo
+from cli.edited import Edited, write
 from cluster.manifests import documents, places
 from rendering.terminal import printable
 from tests.cli.running import run, run_json

@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.schemas.schema import ANSWERS, NAMES, text_of
 from cli.main import COMMANDS, command_of
+from cli.schemas.schema import ANSWERS, NAMES, text_of
 from docs.generate import ROOT
 from docs.values import values_schema
 from tests.cli.running import empty_directory, manifest, run  # noqa: F401  a fixture
@@ -110,7 +110,7 @@ def answer_of(*args):
 def test_the_output_of_each_command_matches_its_schema(call):
     command, document = call.split()
     answer, problems = answer_of(*CALLS[call])
-    assert problems == [], "the types in analysis/schemas/answers.py do not describe the output"
+    assert problems == [], "the types in cli/schemas/answers.py do not describe the output"
     assert set(answer) == set(SCHEMAS[command]["definitions"][document]["properties"]) - {"errors"}
 
 

@@ -105,7 +105,7 @@ def test_a_full_disk_is_reported_and_leaves_no_file(serve_cluster, monkeypatch):
     def raise_disk_full(_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("analysis.saved.os.fsync", raise_disk_full)
+    monkeypatch.setattr("cli.saved.os.fsync", raise_disk_full)
     result = run("snapshot", "--to", file)
     assert result.exit_code == 3
     assert "No space left on device" in result.stderr

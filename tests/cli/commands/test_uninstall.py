@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis.uninstall import execute, find
+from cli.uninstall import execute, find
 from cluster import resources
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, loaded, node, pod
 from tests.cli.running import empty_directory, run, run_json  # noqa: F401  a fixture

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from analysis.applied import find_controlled, in_namespace, state_of_files
 from analysis.check import findings_of_decisions, locate
 from analysis.configuration import in_mode
-from analysis.edited import Result, diff, edit_files, without_record
 from analysis.loading import serves_node
 from analysis.quota import findings_of_quotas, foretell
 from analysis.requesting import amounts_in, requests_devices
-from analysis.trees import Trees, with_own_templates
+from cli.applied import find_controlled, in_namespace, state_of_files
+from cli.edited import Result, diff, edit_files, without_record
+from cli.trees import Trees, with_own_templates
 from cluster.manifests import chart_of, dump
 from cluster.patch import apply_json_patch
 from dra.finding import stated
@@ -36,10 +36,10 @@ from webhook.translate import Decision, PodVerdict, is_unknown_kind, keys_of, na
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from analysis.edited import Edited
     from analysis.files import ReadFiles
     from analysis.loading import Reading
     from analysis.quota import Foretold
+    from cli.edited import Edited
     from cluster.manifests import Document, InputProblem
     from rendering.report import Cell, Part
     from webhook.state import State

@@ -13,7 +13,6 @@ from allocator import Granted, Reason, SearchVerdict
 from allocator.reasons import NearestFit
 from allocator.simulation import PodOutcome, Simulation
 from analysis.capacity import NodeDevices
-from analysis.cases import CaseResult
 from analysis.configuration import ConfigurationSource
 from analysis.doctor import NotChecked
 from analysis.explain import OfClaim, OfDevice, OfPod, OfWorkload
@@ -21,6 +20,7 @@ from analysis.loading import Unread
 from analysis.observations import SeenNamespace
 from analysis.quota import QuotaReport
 from analysis.survey import Overview
+from cli.cases import CaseResult
 from dra.finding import Finding, Severity
 from webhook.dialects import Dialect, Outcome
 from webhook.translate import Decision

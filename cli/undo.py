@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from analysis.edited import Edited, lines_of, text_at, write
+from cli.edited import Edited, lines_of, text_at, write
 from rendering.output import warn
 
 if TYPE_CHECKING:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from analysis.applied import find_controlled, in_namespace
-from analysis.check.decisions import add_webhook_findings, locate, name_placeholders
-from analysis.check.feasible import find_unservable, prospective_nodes
-from analysis.check.stranded import with_taint_finding
+from analysis.check import (
+    add_webhook_findings,
+    find_unservable,
+    locate,
+    name_placeholders,
+    prospective_nodes,
+    with_taint_finding,
+)
 from analysis.configuration import KIND, in_mode, is_config_map, read_config_map
 from analysis.loading import problems_of_unreadable
 from analysis.quota import findings_of_quotas, foretell
+from cli.applied import find_controlled, in_namespace
 from dra.validation import findings, name, review
 from node import inventory as machines
 from rendering.formats import ObjectFindings

@@ -1,5 +1,5 @@
 """JSON schemas of the configuration file and of the commands' JSON output, generated from the types that the code reads and writes."""
 
-from analysis.schemas.schema import CONFIGURATION, NAMES, schema_of, schemas_of_types, text_of
+from cli.schemas.schema import CONFIGURATION, NAMES, schema_of, schemas_of_types, text_of
 
 __all__ = ["CONFIGURATION", "NAMES", "schema_of", "schemas_of_types", "text_of"]

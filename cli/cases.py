@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from analysis.applied import state_of_files
 from analysis.arrivals import arrivals, brings_pods, created_pods
 from analysis.configuration import configuration_in_force, features_of, given_configuration
 from analysis.files import InputFiles, problems, read_input_files, refuse
 from analysis.loading import reading_of_documents
+from cli.applied import state_of_files
 from cluster.manifests import ManifestError, bounds, parse
 from dra.texts import count_of
 from dra.wire import WireError, convert

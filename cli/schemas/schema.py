@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from analysis.schemas.answers import ANSWERS, Trouble
+from cli.schemas.answers import ANSWERS, Trouble
 from dra.quantity import Quantity
 from dra.wire import Opaque
 from webhook.dialects import REPLACED, TARGETS, VOCABULARIES, Outcome, Position, Role, plain
