@@ -227,8 +227,8 @@ class Webhook:
         )
         invalid_claim = claim("probe", namespace, request("r", "no-such-class"))
         reviews = {
-            "mutates": (invalid_pod, "is not a whole number"),
-            "validates": (invalid_claim, "DeviceClass no-such-class does not exist"),
+            "mutates": (invalid_pod, "[R001]"),
+            "validates": (invalid_claim, "[R021]"),
         }
         for verb, (item, words) in reviews.items():
             self.cluster.until(
@@ -254,7 +254,7 @@ class Webhook:
         try:
             self.cluster.until(
                 "the webhook knows the new slice, class and label",
-                lambda: "the largest node has 1" in self.cluster.refusal(two_devices),
+                lambda: "[R023]" in self.cluster.refusal(two_devices),
                 20,
             )
         finally:

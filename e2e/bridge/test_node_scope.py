@@ -64,10 +64,10 @@ def test_a_pod_waits_for_devices_in_another_pool(control_plane, bridge, two_pool
     control_plane.create(*claim_and_pod("first", "open", own_namespace, SCHEDULER))
     control_plane.wait_scheduled(own_namespace, "first")
     control_plane.create(*claim_and_pod("second", "sealed", own_namespace, SCHEDULER))
-    words = f"DeviceCompatibility/{RULE} keeps it apart from d0 of pool span-open (held by claim {own_namespace}/first)"
 
     def is_explained():
-        return any(words in event for event in control_plane.events(own_namespace, "second"))
+        words = (f"DeviceCompatibility/{RULE}", f"{own_namespace}/first")
+        return any(all(word in event for word in words) for event in control_plane.events(own_namespace, "second"))
 
     control_plane.until("an event names the conflicting device and its holder", is_explained, 60)
     control_plane.create(*claim_and_pod("third", "open", own_namespace, SCHEDULER))

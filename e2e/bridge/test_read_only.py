@@ -76,7 +76,7 @@ def check_events_and_metrics(control_plane, read_only_allocator, namespace, **ca
     )
     control_plane.wait_scheduled(namespace, "runs")
     control_plane.create(pod("waits", namespace, node=NODE, resourceClaims=[using("wants")]))
-    words = f"would fit once claim {namespace}/has is released"
+    words = f"claim {namespace}/has"
     events = control_plane.until("an event says when the pod would fit", lambda: [event for event in control_plane.events(namespace, "waits") if words in event], 30)  # fmt: skip
     assert {event.partition(": ")[0] for event in events} == {"Devices"}
 

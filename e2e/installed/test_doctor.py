@@ -63,7 +63,7 @@ def a_pod_where_nothing_is_translated(cluster, tenants):
     del tenants
     item = gpu("observed", cluster.namespace("observing"))
     cluster.create(item)
-    return item, "O103", "the configuration sets mode: observe", [item]
+    return item, "O103", "observe", [item]
 
 
 def a_namespace_with_a_misspelt_mode(cluster, tenants):

@@ -74,7 +74,7 @@ def test_git_under_kustomize_runs_no_program_named_as_a_revision(tmp_path, monke
     monkeypatch.setenv("PATH", os.pathsep.join((str(program("kubectl").parent), git)))
     done = run("check", "-k", tmp_path)
     assert done.exit_code == 2
-    assert "kubectl: the folder refers to a remote address" in done.stderr
+    assert "remote address" in done.stderr
     assert not (tmp_path / "ran").exists()
 
 
@@ -117,7 +117,7 @@ def test_no_build_contacts_an_address_that_a_folder_names(name, listener, tmp_pa
     monkeypatch.setenv("PATH", path)
     done = run("check", "--chart" if name == "chart" else "-k", tmp_path)
     assert done.exit_code == 2
-    assert "the folder refers to a remote address, and a build has no network" in done.stderr
+    assert "remote address" in done.stderr
     assert paths == []
     assert not (tmp_path / "ran").exists()
 

@@ -181,9 +181,7 @@ def test_more_gpus_than_the_node_has_are_refused(node_cluster, driver, home):
     known(cluster, wanting("p", home, node_cluster, count))
     refusal = cluster.refusal(wanting("p", home, node_cluster, count + 1))
     print(refusal)
-    assert (
-        f"requests {count + 1} devices of class {fleet.NVIDIA} on one node, but the largest node has {count}" in refusal
-    )
+    assert "[R023]" in refusal
 
 
 def test_core_serves_a_resource_that_the_configuration_leaves(node_cluster, driver, configure, gated):

@@ -338,5 +338,5 @@ def refuses(control_plane, namespace):
             dryRun="All",
         )
     except ApiError as error:
-        return "is not a whole number" in error.message
+        return "[R001]" in error.message
     return False

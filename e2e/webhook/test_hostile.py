@@ -231,7 +231,7 @@ def test_a_pod_with_a_forged_signature_is_checked_and_refused(control_plane, fle
             try:
                 control_plane.create(item, dryRun="All")
             except ApiError as error:
-                return "even with all devices free" in str(error)
+                return "[R02" in str(error)
             return False
 
         # The webhook may not know the template yet: a pod with an unknown template is admitted and waits.

