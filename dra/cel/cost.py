@@ -377,23 +377,17 @@ _COMPARED = frozenset(
 )
 
 
-_NOMINAL = frozenset((
-    "sign", "asInteger", "isInteger", "asApproximateFloat", "isGreaterThan", "isLessThan", "compareTo", "add", "sub", "major", "minor", "patch",
-    "getScheme", "getHostname", "getHost", "getPort", "getEscapedPath", "getQuery", "format.named", "masked", "prefixLength", "family",
-    "isUnspecified", "isLoopback", "isLinkLocalMulticast", "isLinkLocalUnicast", "isGlobalUnicast",
-))  # fmt: skip
-_TRAVERSING = frozenset(["cidr", "isIP", "isCIDR", "ip", "quantity", "isQuantity", "semver", "isSemver"])
-_SEARCHING = frozenset(["isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"])
+# Functions that read a text, and functions that read a list or a text. An evaluation is charged for the same functions.
+TRAVERSING: Final = frozenset(["cidr", "isIP", "isCIDR", "ip", "quantity", "isQuantity", "semver", "isSemver"])
+SEARCHING: Final = frozenset(["isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"])
 
 
 def _function(name: str, overload: str, target: Operand | None, args: list[Operand]) -> _Estimate | None:
-    """Return the estimate of Kubernetes' libraries for a function name, else the estimate of CEL for an overload."""
+    """Return the estimate of Kubernetes' libraries for a function name, else that of CEL for an overload; None if a call costs 1."""
     first = args[0] if args else None
-    if name in _NOMINAL or overload == "cidr_ip":
-        return _Estimate(1)
-    if name in _TRAVERSING and first:
+    if name in TRAVERSING and first:
         return _Estimate(scale(first.extent.maximum, STRING_FACTOR))
-    if name in _SEARCHING and target:
+    if name in SEARCHING and target:
         return _search(target)
     if name == "url" and first:
         return _transform(overload, first, [])

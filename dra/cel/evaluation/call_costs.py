@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from dra.cel.cost import MAX_COST, REGEX_FACTOR, STRING_FACTOR
+from dra.cel.cost import MAX_COST, REGEX_FACTOR, SEARCHING, STRING_FACTOR, TRAVERSING
 from dra.cel.evaluation.account import BUDGET, SPENT, charge_whole_work, charge_work, cost_exceeded, work_left
 from dra.cel.library.named_formats import Format
 from dra.cel.library.regexes import PatternError, compile_pattern
@@ -39,8 +39,6 @@ FAILED: Final = object()  # stands for an argument or result that was an error; 
 
 def charge_of(name: str, overload: str) -> Charge:
     """Return the charge of a call: the charge of its overload, else of the function's name, else 1."""
-    if name == "ip" and overload == "cidr_ip":
-        return flat
     return _BY_OVERLOAD.get(overload) or _BY_NAME.get(name) or _STANDARD.get(overload) or flat
 
 
@@ -155,7 +153,7 @@ BY_RESULT: Final = frozenset((_join, _product))
 _TYPES = ("int", "uint", "double", "bool", "google.protobuf.Duration", "google.protobuf.Timestamp", "string", "bytes")
 
 _BY_OVERLOAD: dict[str, Charge] = {
-    "cidr_contains_ip_string": _and_parsing(_contains_ip), "cidr_contains_cidr_string": _and_parsing(_contains_cidr),
+    "cidr_ip": flat, "cidr_contains_ip_string": _and_parsing(_contains_ip), "cidr_contains_cidr_string": _and_parsing(_contains_cidr),
     "list_slice": _product, "lists_range": _product, "list_reverse": _product,
     "list_flatten": _flattening, "list_flatten_int": _flattening, "list_distinct": _self_comparison(0),
     **{f"list_{name}_sort": _self_comparison(0) for name in _TYPES},
@@ -163,9 +161,8 @@ _BY_OVERLOAD: dict[str, Charge] = {
     "list_sets_contains_list": _sets(1), "list_sets_intersects_list": _sets(1), "list_sets_equivalent_list": _sets(2),
 }  # fmt: skip
 _BY_NAME: dict[str, Charge] = {
-    **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf", "includes"), lambda args, _: _traversal(args[0])),
-    **dict.fromkeys(("url", "lowerAscii", "upperAscii", "substring", "trim"), _scan(0)),
-    **dict.fromkeys(("cidr", "isIP", "isCIDR", "ip", "quantity", "isQuantity", "semver", "isSemver"), _scan(0)),
+    **dict.fromkeys((*SEARCHING, "includes"), lambda args, _: _traversal(args[0])),
+    **dict.fromkeys((*TRAVERSING, "url", "lowerAscii", "upperAscii", "substring", "trim"), _scan(0)),
     **dict.fromkeys(("replace", "split", "ip.isCanonical"), _scan(0, 2 * STRING_FACTOR)),
     "join": _join, "find": _find, "findAll": _find, "containsIP": _contains_ip, "containsCIDR": _contains_cidr,
     "validate": lambda args, _: pattern_charge(_library_size(args[1]), args[0].regex_size) if isinstance(args[0], Format) else 1,
