@@ -347,7 +347,7 @@ class _Diagnosis(NamedTuple):
         largest, most = _largest(kinds)
         if most >= exactly.count:
             return None
-        text = self.beyond(most, _requests(self.requester(too_few)), exactly.count, exactly.device_class_name)
+        text = self.write_excess(most, _requests(self.requester(too_few)), exactly.count, exactly.device_class_name)
         never = _never(Code.TOO_MANY, text, self.offer(largest), too_few.claim.rpartition("/")[2])
         return replace(never, most_devices=most)
 
@@ -413,14 +413,12 @@ class _Diagnosis(NamedTuple):
         # A single name is a container that requests more devices than a claim holds.
         where = f"in {names[0].partition(' (')[0]}" if len(names) == 1 else "in total"
         claim = self.claims[0].metadata.name if len(names) == 1 or len(self.claims) == 1 else ""
-        text = self.beyond(most, _request_together(names), total, single_bodies[0].device_class_name)
+        text = self.write_excess(most, _request_together(names), total, single_bodies[0].device_class_name)
         never = _never(Code.TOO_MANY, text, f"request at most {count_of(most, 'device')} {where}", claim)
         return replace(never, most_devices=most)
 
-    def beyond(self, most: int, requests: str, count: int, class_: str) -> str:
-        return (
-            f"{self.opening}: {requests} {count} devices of class {class_} on one node, but the largest node has {most}"
-        )
+    def write_excess(self, most: int, asks: str, count: int, name: str) -> str:
+        return f"{self.opening}: {asks} {count} devices of class {name} on one node, but the largest node has {most}"
 
     def plain_bodies(self, claim: ResourceClaim) -> list[ExactDeviceRequest]:
         """Return `_plain_body` of the claim. If the claim is `generated` and has no constraints, return that of each request alone."""

@@ -28,10 +28,7 @@ def test_an_impossible_request_is_refused_with_a_remedy(key):
     response = webhook_response(pod_requesting(3, key), state)
     assert not response["allowed"]
     message = response["status"]["message"]
-    assert (
-        f"container main ({key}: 3) requests 3 devices of class {DRIVER} on one node, but the largest node has 2"
-        in message
-    )
+    assert f"container main ({key}: 3)" in message
     assert "request at most 2 devices in container main" in message
     assert "[R023]" in message
     [refusal] = decide_object(pod_requesting(3, key), state).refusals
