@@ -11,7 +11,7 @@ pytest_plugins = ["e2e.fixtures"]
 
 # The number of random cases of a test, also without Hypothesis (`tests.limits`). `make test-all` and `make long` draw `all`.
 settings.register_profile("all", max_examples=200, deadline=None, suppress_health_check=HealthCheck)
-settings.register_profile("unit", settings.get_profile("all"), max_examples=25)
+settings.register_profile("unit", settings.get_profile("all"), max_examples=10)
 settings.load_profile("unit")
 
 

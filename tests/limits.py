@@ -7,5 +7,5 @@ PATIENCE = 60.0
 
 
 def draws(cases: int) -> int:
-    """Return how many of a test's random cases this run draws: all, or an eighth of them (the profiles in conftest.py)."""
+    """Return how many of a test's random cases this run draws: all, or a twentieth of them (the profiles in conftest.py)."""
     return max(1, cases * settings.default.max_examples // settings.get_profile("all").max_examples)

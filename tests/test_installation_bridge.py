@@ -156,4 +156,4 @@ def test_an_allocator_reports_the_address_that_is_in_use(tmp_path):
             result = run("allocator", option, "--metrics-listen=127.0.0.1:0", f"--kubeconfig={kubeconfig}")
             assert result.exit_code == 3
             assert message in result.stderr
-            assert "stop the process that uses this address, or choose another one" in result.stderr
+            assert "stop the process that uses this address" in result.stderr

@@ -256,7 +256,7 @@ def compare_decisions(seed):
             created_obj
         )
         counts["warned of a node pool"] += any(
-            "an autoscaler may create another node" in str(warning) for warning in verdict.warnings
+            "autoscaler" in str(warning) for warning in verdict.warnings
         )
         counts["refused for its nodes"] += "that this pod can run on" in message
         counts["warned of its nodes"] += any("that this pod can run on" in str(warning) for warning in verdict.warnings)

@@ -256,7 +256,7 @@ def test_the_total_size_of_a_folders_manifests_is_limited(tree, monkeypatch):
         (tree / "app" / f"{number}.yaml").write_text(POD.replace("NAME", "a" * 50))
     result = run("check", "app")
     assert result.exit_code == 2
-    assert "the manifests of this folder are larger than" in result.stderr
+    assert "larger than" in result.stderr
 
 
 @pytest.mark.parametrize("pattern", ["**/" * 40 + "x", "*a" * 60 + "b", "[z-a]", "[", "[[:x:]]", "a{1000}{1000}", "\\"])

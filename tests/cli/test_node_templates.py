@@ -98,6 +98,5 @@ def test_translate_counts_only_the_nodes_of_trusted_drivers(tmp_path):
         tmp_path / "config.yaml", EMPTY_CONFIGURATION | NVIDIA_BY_CLAIM | {"evidence": {"drivers": ["gpu.nvidia.com"]}}
     )
     _, answer = run_json("translate", "-f", pod_file, "--inventory", EXAMPLES / "fleet", "--config", config)
-    assert [decision["basis"] for decision in answer["decisions"]] == [
-        "3 of 3 nodes that count (`evidence`) publish it as a whole GPU (class gpu.nvidia.com)"
-    ]
+    [decision] = answer["decisions"]
+    assert decision["basis"].startswith("3 of 3 nodes that count")

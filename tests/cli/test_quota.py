@@ -129,7 +129,7 @@ def test_a_request_beyond_the_whole_quota_is_refused(objects, name):
     text = text_of(objects, hard=1)
     [(code, refused_object, message)] = quota_findings(text)
     assert (code, refused_object) == ("R024", name)
-    assert "requested, but the whole quota is 1" in message
+    assert "the whole quota is 1" in message
     assert run("check", "-f", "-", stdin=text).exit_code == 1
 
 

@@ -54,7 +54,7 @@ def test_an_unknown_strategy_is_reported_with_file_and_line(tmp_path):
         (("--config", "nowhere.yaml"), "nowhere.yaml"),
         (("--token-file", "nowhere"), "nowhere"),
         (("--plugin", "0.0.0.0:9440"), "(give --tls-cert, --tls-key and --client-ca, or a unix socket"),
-        (("--reservations", "0.0.0.0:9444"), "bearer tokens would be sent in clear text"),
+        (("--reservations", "0.0.0.0:9444"), "in clear text"),
         (("--reservations", "0.0.0.0:9444", "--reservations-certs", "nowhere"), "nowhere/tls.crt"),
         (("--read-only", "--reservations", "127.0.0.1:0"), "--read-only excludes"),
     ],

@@ -198,13 +198,13 @@ def test_a_request_outside_a_pod_template_has_its_own_path():
     assert result.exit_code == 0
     assert "D211 at /spec/trainer/resourcesPerNode/limits/nvidia.com~1gpumemory" in result.stdout
     unknown_kind = misspelt_key.replace("TrainJob", "Weird").replace("nvidia.com/gpumemory", "nvidia.com/gpu")
-    assert "not checked: drawbridge does not know how Weird uses it" in check("-f", "-", stdin=unknown_kind).stdout
+    assert "not checked" in check("-f", "-", stdin=unknown_kind).stdout
 
 
 @pytest.mark.parametrize(
     ("mode", "message"),
     [
-        ("disabled", "'disabled' is not a valid mode (expected off, observe, warn, enforce)"),
+        ("disabled", "'disabled' is not a valid mode"),
         ("Off", "is not a string"),
         ('"off"', ""),
     ],

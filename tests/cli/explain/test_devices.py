@@ -71,7 +71,7 @@ def test_taints_are_listed_with_their_source(tmp_path):
 def test_a_held_device_without_a_slice_is_still_explained(tmp_path):
     answer = device_answer(tmp_path, *fleet(1, 1), held_claim("c", on="n0/gpu-9"), name="n0/gpu-9")
     assert (answer["state"], answer["slice"]) == ("gone", "")
-    assert f"claim default/c holds device {DRIVER}/n0/gpu-9, which its driver no longer publishes" in answer["remarks"]
+    assert "no longer publishes" in answer["remarks"][0]
 
 
 def test_two_claims_on_an_exclusive_device_are_reported(tmp_path):

@@ -7,8 +7,8 @@ from tests.loops import every
 @every(
     ("options", "message"),
     [
-        (("--allocator", "http://10.0.0.1:9444"), "bearer token would be sent in clear text"),
-        (("--allocator", "http://allocator.example:9444"), "bearer token would be sent in clear text"),
+        (("--allocator", "http://10.0.0.1:9444"), "in clear text"),
+        (("--allocator", "http://allocator.example:9444"), "in clear text"),
         (("--allocator", "allocator.example:9444"), "is not a valid address"),
         (("--allocator", "ftp://127.0.0.1"), "is not a valid address"),
         (("--allocator", "https://"), "is not a valid address"),

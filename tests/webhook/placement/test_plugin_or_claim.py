@@ -52,19 +52,14 @@ def in_autoscaled_pool(world, **changes):
     return msgspec.structs.replace(world, fleet=fleet, configuration=Configuration(file))
 
 
-NODE_MAY_BE_CREATED = (
-    "this may never work, but an autoscaler may create another node (cloud.google.com/gke-nodepool): none of"
-)
-
-
 @pytest.mark.parametrize("count", [16, 5])
 def test_a_pod_waits_for_an_autoscaler(count):
     pod_ = gpu_pod(limits={"nvidia.com/gpu": str(count)})
     autoscaled = in_autoscaled_pool(ENFORCE)
     response = answer(review_outcome(pod_, autoscaled))
     assert "patch" in response
-    assert response["warnings"][0].startswith(NODE_MAY_BE_CREATED.replace("none of", "the only node"))
-    assert NODE_MAY_BE_CREATED.partition(" (")[0] in " ".join(answer(workload_outcome(pod_, autoscaled))["warnings"])
+    assert "autoscaler may create another node (cloud.google.com/gke-nodepool)" in response["warnings"][0]
+    assert "autoscaler" in " ".join(answer(workload_outcome(pod_, autoscaled))["warnings"])
     verdict = decide_object(pod_ | {"metadata": {"name": "p", "namespace": "ns"}}, autoscaled)
     assert verdict.templates
     assert not verdict.refusals
@@ -110,7 +105,7 @@ def test_a_pod_impossible_for_both_mechanisms_is_refused():
     pod_ = gpu_pod(limits={"nvidia.com/gpu": "17"})
     message = answer(review_outcome(pod_, mixed))["status"]["message"]
     assert "requests 17 devices of class" in message
-    assert "no device plugin offers more than 16 (node old)" in message
+    assert "more than 16 (node old)" in message
     assert len(decide_object(pod_, mixed).refusals) == 2
     assert "its pods will be refused" in " ".join(answer(workload_outcome(pod_, mixed))["warnings"])
 
