@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-CONFIGURATION = yaml.safe_load((Path(__file__).parents[1] / "kind/cluster.yaml").read_text())
+CONFIGURATION = yaml.safe_load((Path(__file__).parents[2] / "e2e/kind/cluster.yaml").read_text())
 
 
 def test_kind_serves_every_api_group_version_like_the_real_cluster():
