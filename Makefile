@@ -67,9 +67,9 @@ test-all: setup ## Every test, real cluster included (Linux, root, Go; INSTALL=1
 e2e: setup ## Only the tests on the real control plane and node
 	$(call run_suites,gate-machine gate-programs $(CLUSTERS),$(EVERYTHING))
 
-# More workers than a small machine has cores, because many tests wait. A test file stays on one worker, so its fixtures are made once.
+# Each worker collects all tests, so more than two would cost more than they gain. A test file stays on one worker, so its fixtures are made once.
 suite-unit: browser
-	$(call pytest_suite,"not (live or real or node or long)" -n 3 --dist loadfile)
+	$(call pytest_suite,"not (live or real or node or long)" -n 2 --dist loadfile tests)
 
 # The oracle tests keep one core busy; the cluster tests mostly wait, each suite on a control plane of its own.
 suite-oracle: gate-referees | $(AFTER)

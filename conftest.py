@@ -21,10 +21,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip tests of Linux elsewhere. Deselect long forms unless they are named: `-m oracle` would be 50,000 cases."""
+    """Skip tests of Linux elsewhere. Refuse tests that no suite would run. Deselect long forms unless they are named: `-m oracle` would be 50,000 cases."""
     for item in items if sys.platform != "linux" else ():
         if mark := item.get_closest_marker("linux"):
             item.add_marker(pytest.mark.skip(reason=f"only Linux has it: {mark.args[0]}"))
+    for item in items:
+        if item.nodeid.startswith("e2e/") and not any(map(item.get_closest_marker, ("real", "node", "long"))):
+            raise pytest.UsageError(f"{item.nodeid} needs no cluster: move it to tests/e2e, or no suite runs it")
     chosen = config.option.markexpr
     if not chosen or "long" in chosen:
         return

@@ -58,8 +58,8 @@ def test_packages_are_installed_only_on_request(value, monkeypatch, tmp_path):
 )
 def test_only_a_mark_expression_without_long_leaves_out_long_tests(pytestconfig, marks, expected_names):
     hook = pytestconfig.pluginmanager.get_plugin(str(ROOT / "conftest.py")).pytest_collection_modifyitems
-    items = [SimpleNamespace(name="short", get_closest_marker=lambda _: None)]
-    items += [SimpleNamespace(name="long", get_closest_marker={"long": True}.get)]
+    items = [SimpleNamespace(name="short", nodeid="tests/a", get_closest_marker=lambda _: None)]
+    items += [SimpleNamespace(name="long", nodeid="tests/b", get_closest_marker={"long": True}.get)]
     deselected_items = []
 
     def deselected(items):
@@ -76,9 +76,19 @@ def test_a_test_for_linux_is_skipped_elsewhere_with_its_reason(pytestconfig, mon
     monkeypatch.setattr(conftest.sys, "platform", "darwin")
     added_marks = []
     mark = {"linux": SimpleNamespace(args=("reads /proc",))}
-    items = [SimpleNamespace(get_closest_marker=marks.get, add_marker=added_marks.append) for marks in (mark, {})]
+    items = [
+        SimpleNamespace(nodeid="tests/a", get_closest_marker=marks.get, add_marker=added_marks.append)
+        for marks in (mark, {})
+    ]
     conftest.pytest_collection_modifyitems(SimpleNamespace(option=SimpleNamespace(markexpr="")), items)
     assert [mark.kwargs["reason"] for mark in added_marks] == ["only Linux has it: reads /proc"]
+
+
+def test_a_test_that_no_suite_would_run_is_refused(pytestconfig):
+    hook = pytestconfig.pluginmanager.get_plugin(str(ROOT / "conftest.py")).pytest_collection_modifyitems
+    item = SimpleNamespace(nodeid="e2e/test_a.py::test_a", get_closest_marker=lambda _: None)
+    with pytest.raises(pytest.UsageError, match="move it to tests/e2e"):
+        hook(SimpleNamespace(option=SimpleNamespace(markexpr="")), [item])
 
 
 def test_chromium_is_missing_only_where_a_browser_is_required(monkeypatch):

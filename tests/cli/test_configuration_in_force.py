@@ -83,23 +83,29 @@ def is_translated(answer):
     return gpu_decision["outcome"] in ("translated", "approximated")
 
 
-@pytest.fixture(params=SCENES.values(), ids=SCENES)
-def scene(request, tmp_path):
-    objects, mode, configured_mode = request.param
-    return (
-        manifest(tmp_path / "all.json", *objects, shared_pod("p", "3000"), shared_pod("q", TOO_MUCH_MEMORY)),
-        mode,
-        configured_mode,
-    )
+def scene_file(name, folder):
+    return manifest(folder / "all.json", *SCENES[name][0], shared_pod("p", "3000"), shared_pod("q", TOO_MUCH_MEMORY))
 
 
-def test_every_command_uses_the_same_configuration(scene):
-    file, mode, configured_mode = scene
+@pytest.mark.parametrize("name", SCENES)
+def test_labels_files_and_installations_decide_about_the_mode(name, tmp_path):
+    _, mode, configured_mode = SCENES[name]
+    answer = run_json("translate", "-f", scene_file(name, tmp_path), "--inventory", FLEET)[1]
+    assert answer["configuration"]["mode"] == (configured_mode or "enforce")
+    assert (answer["configuration"]["source"] == "defaults") is (not configured_mode)
+    assert is_translated(answer) is (mode == "enforce")
+
+
+@pytest.mark.parametrize(
+    "name", ["unknown label", "file observe, label enforce", "installed enforce, label observe", "ConfigMap alone"]
+)
+def test_every_command_uses_the_same_configuration(name, tmp_path):
+    _, mode, configured_mode = SCENES[name]
+    file = scene_file(name, tmp_path)
     inputs = ("-f", file, "-f", FLEET)
     is_enforced = mode == "enforce"
 
     answers = {
-        "translate": run_json("translate", "-f", file, "--inventory", FLEET)[1],
         "check": run_json("check", "-f", file, "--inventory", FLEET)[1],
         "survey": run_json("survey", *inputs)[1],
         "simulate": run_json("simulate", *inputs)[1],
@@ -113,7 +119,6 @@ def test_every_command_uses_the_same_configuration(scene):
     assert (source == "defaults") is (not configured_mode), source
 
     # The decisions follow the mode.
-    assert is_translated(answers["translate"]) is is_enforced
     refusals = [
         finding
         for finding in answers["check"]["findings"]

@@ -3,6 +3,7 @@
 A dialect is the table of the keys of one system. A target is a kind of device that claims request instead of a key.
 """
 
+import asyncio
 import json
 from collections import Counter
 from functools import cache
@@ -13,7 +14,8 @@ import pytest
 from analysis.arrivals import created_pods
 from analysis.configuration import source_of
 from analysis.loading import GeneratedNames
-from cli.playground import playground
+from cli.playground import Playground, playground
+from cluster import resources
 from dra import validation
 from tests.cli.dialect_examples import (
     CONFIGURATION,
@@ -110,28 +112,37 @@ def test_check_reports_only_the_expected_errors(name):
     assert codes == {expected.refused} - {""}
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-async def test_a_pod_gets_the_expected_devices_or_is_refused(name):
-    expected = EXAMPLES[name]
+@pytest.mark.parametrize("configuration", FILE_OPTIONS, ids=lambda path: path.stem)
+async def test_each_pod_gets_the_expected_devices_or_is_refused(configuration):
+    async with playground(inventory(), source_of(str(configuration))) as cluster:
+        for expected in EXAMPLES.values():
+            if expected.configuration == configuration:
+                await assert_expected_devices(cluster, expected)
+
+
+async def assert_expected_devices(cluster: Playground, expected: Example) -> None:
+    """Create the pods of a manifest one after another, and delete each with its claims, so that every pod finds all devices free."""
     devices_by_driver: Counter[str] = Counter()
     refusals = []
     for pod in first_pods(expected):
-        async with playground(inventory(), source_of(str(expected.configuration))) as cluster:
-            answer = await cluster.push(pod)
-            if answer.stored is None:
-                refusals.append(answer.refusal)
-                continue
-            key = (answer.stored["metadata"]["namespace"], answer.stored["metadata"]["name"])
-            if "resourceClaims" not in answer.stored["spec"]:
-                continue
-            assert await cluster.wait_for_pods([key], PATIENCE)
-            placed_pod = await cluster.pod(*key)
-            assert placed_pod.spec.node_name, placed_pod.status.conditions
+        answer = await cluster.push(pod)
+        if answer.stored is None:
+            refusals.append(answer.refusal)
+            continue
+        namespace, name = answer.stored["metadata"]["namespace"], answer.stored["metadata"]["name"]
+        if "resourceClaims" in answer.stored["spec"]:
+            assert await cluster.wait_for_pods([(namespace, name)], PATIENCE)
+            placed_pod = await cluster.pod(namespace, name)
+            assert placed_pod.spec.node_name, (expected.name, placed_pod.status.conditions)
             for claim in await cluster.claims(placed_pod):
                 assert claim.status.allocation
                 devices_by_driver.update(result.driver for result in claim.status.allocation.devices.results)
-    assert dict(devices_by_driver) == expected.devices
-    assert [expected.refused in refusal for refusal in refusals] == ([True] if expected.refused else [])
+        await cluster.cluster.delete(resources.PODS, name, namespace)
+        async with asyncio.timeout(PATIENCE):
+            while (await cluster.cluster.list(resources.RESOURCE_CLAIMS)).items:  # noqa: ASYNC110  the store has no event for it
+                await asyncio.sleep(0.01)
+    assert dict(devices_by_driver) == expected.devices, expected.name
+    assert [expected.refused in refusal for refusal in refusals] == ([True] if expected.refused else []), expected.name
 
 
 @every("target", TARGETS.values())

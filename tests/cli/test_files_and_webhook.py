@@ -255,9 +255,7 @@ def compare_decisions(seed):
         counts["defaults added"] += created_obj["kind"] == "Pod" and admitted(created_obj, ranges) != with_requests(
             created_obj
         )
-        counts["warned of a node pool"] += any(
-            "autoscaler" in str(warning) for warning in verdict.warnings
-        )
+        counts["warned of a node pool"] += any("autoscaler" in str(warning) for warning in verdict.warnings)
         counts["refused for its nodes"] += "that this pod can run on" in message
         counts["warned of its nodes"] += any("that this pod can run on" in str(warning) for warning in verdict.warnings)
         counts["served by Kubernetes"] += any(

@@ -22,6 +22,7 @@ from tests.allocator.service.sidecar import (
     running,
     until,
 )
+from tests.limits import draws
 
 
 def starving_at_once(cluster):
@@ -79,7 +80,7 @@ def cluster_with_big_pod(nodes, per_node, requested):
     return loaded(*fleet(nodes, per_node), claim("big", requested), *map(claim, names), *pods), names
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(draws(20)))
 async def test_a_starved_pod_is_placed_after_the_running_pods_end(seed):
     rng = random.Random(seed)
     nodes, per_node = rng.randint(1, 2), rng.randint(3, 6)

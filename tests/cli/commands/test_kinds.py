@@ -27,7 +27,7 @@ RAY_CLUSTER = {
 }
 KEEP_REASONS = {
     "Notebook": "its CRD drops claims (Kubeflow Notebooks 1.11)",
-    "RayCluster": "read by KubeRay",
+    "RayCluster": "the keys in it are read by KubeRay",
     "Notebook with a CRD": "its CRD notebooks.kubeflow.org has no spec.resourceClaims in v1",
 }
 

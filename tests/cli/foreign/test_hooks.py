@@ -17,29 +17,27 @@ BIN = Path(sys.executable).parent
 HOOKS = load((ROOT / ".pre-commit-hooks.yaml").read_bytes())[0]
 
 
-def write_ordinary_repository(name, folder):
-    """Write a repository without errors; return the paths of its manifests as git lists them."""
-    write_tree({file: text for file, text in TREES[name].items() if "# refused" not in text}, folder)
+def write_ordinary_repository(folder):
+    """Write a repository with an application, a chart and an overlay without errors; return the manifests as git lists them."""
+    (folder / "bad.yaml").unlink()
+    for name in ("application", "chart", "overlay"):
+        write_tree({file: text for file, text in TREES[name].items() if "# refused" not in text}, folder / name)
     return sorted(
         str(path.relative_to(folder)) for path in folder.rglob("*") if path.suffix in (".yaml", ".yml", ".json")
     )
 
 
-@pytest.mark.parametrize("name", ["application", "chart", "overlay"])
-def test_an_ordinary_repository_passes_the_action(name, workspace, python):
-    (workspace / "bad.yaml").unlink()
-    write_ordinary_repository(name, workspace)
+def test_an_ordinary_repository_passes_the_action(workspace, python):
+    write_ordinary_repository(workspace)
     result = run_action(workspace, python)
     assert result.returncode == 0, result.stdout
     assert "::error" not in result.stdout
     assert nothing_ran(workspace) is True
 
 
-@pytest.mark.parametrize("name", ["application", "chart", "overlay"])
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook["id"])
-def test_an_ordinary_repository_passes_the_hooks(name, hook, workspace, renderers):
-    (workspace / "bad.yaml").unlink()
-    files = write_ordinary_repository(name, workspace)
+def test_an_ordinary_repository_passes_the_hooks(hook, workspace, renderers):
+    files = write_ordinary_repository(workspace)
     if "types" in hook:  # this hook gets only YAML files
         files = [file for file in files if not file.endswith(".json")]
     entry = [*shlex.split(hook["entry"]), *hook["args"], *files]

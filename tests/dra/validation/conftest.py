@@ -3,6 +3,7 @@
 import pytest
 
 from dra.validation.fields import gates
+from tests.dra.validation import corpus
 from tests.referees import referee
 
 
@@ -19,6 +20,10 @@ class ApiServer:
         switched["DRAResourcePoolStatus"] = enabled >= gates.ALL
         switched["DRADeviceTaintRules"] = "DRADeviceTaints" in enabled
         return self._oracle.ask_all({"object": value, "gates": switched, **options} for value in objects)
+
+    def changes(self, original, count, seed):
+        """Return changed objects (`corpus.sample`); with recorded answers, every third of them."""
+        return corpus.sample(original, count, seed)[:: self._oracle.cases(1, recorded=3)]
 
     def refuses(self, answer):
         """Return whether an answer is a refusal. Errors about admin access do not count: they depend on a namespace's labels."""

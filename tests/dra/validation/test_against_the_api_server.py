@@ -51,7 +51,7 @@ def test_objects_that_use_every_field_are_accepted(api_server, name):
 @pytest.mark.parametrize("enabled", GATES)
 @pytest.mark.parametrize("name", corpus.VALID)
 def test_sampled_changes_are_validated_as_by_the_api_server(api_server, name, enabled):
-    objects = corpus.sample(corpus.VALID[name], 45, seed=7)
+    objects = api_server.changes(corpus.VALID[name], 45, seed=7)
     assert not disagreements(api_server, objects, GATES[enabled])
 
 
@@ -113,7 +113,7 @@ OLD_VERSIONS = [
 
 @pytest.mark.parametrize(("version", "name"), OLD_VERSIONS)
 def test_old_versions_convert_as_in_the_api_server(api_server, version, name):
-    mutants = corpus.sample(corpus.VALID[name], 60, seed=3)
+    mutants = api_server.changes(corpus.VALID[name], 60, seed=3)
     old_objects = [
         m for m in [corpus.VALID[name], *mutants] if not any(p.code == "D001" for p in problems(m, gates.ALL))
     ]
@@ -179,7 +179,7 @@ def test_pod_claims_and_metadata_are_validated_as_by_the_server(api_server):
 @pytest.mark.parametrize("name", [name for name, value in corpus.VALID.items() if "name" in value["metadata"]])
 def test_updates_are_judged_as_the_api_server_does(api_server, name):
     old_object = corpus.VALID[name]
-    updates = [m for m in corpus.sample(old_object, 60, seed=5) if isinstance(m.get("metadata"), dict)]
+    updates = [m for m in api_server.changes(old_object, 60, seed=5) if isinstance(m.get("metadata"), dict)]
     updates = [{**m, "metadata": {**m["metadata"], "name": old_object["metadata"]["name"]}} for m in updates]
     answers = api_server.ask(updates, gates.ALL, old=old_object)
     for value, answer in zip(updates, answers, strict=True):

@@ -160,6 +160,7 @@ def test_a_domain_with_the_wrong_number_of_nodes_is_reported(texts, pods):
 MANY = 20_000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "objects",
     [

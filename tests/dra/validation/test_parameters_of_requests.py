@@ -5,6 +5,7 @@ import json
 import pytest
 import yaml
 
+from cluster import manifests
 from dra.objects import ResourceClaim, ResourceSlice
 from dra.validation.parameters.reach import claim_settings
 from dra.wire import convert
@@ -209,8 +210,8 @@ def test_sharing_with_a_single_container_is_reported():
 
 @pytest.mark.parametrize(("without", "strategy", "is_reported"), [("", "MPS", True), ("", "TimeSlicing", False), ("counters", "MPS", False)])  # fmt: skip
 def test_mps_is_refused_where_all_nodes_have_dynamic_mig(without, strategy, is_reported):
-    fleet = (EXAMPLES / "partitions" / "nvidia-dynamic-mig.yaml").read_text()
-    slices = [obj for obj in yaml.safe_load_all(fleet) if obj["kind"] == "ResourceSlice"]
+    fleet = [document.object for document in manifests.read([EXAMPLES / "partitions" / "nvidia-dynamic-mig.yaml"])]
+    slices = [obj for obj in fleet if obj["kind"] == "ResourceSlice"]
     if without:  # one of the two nodes runs without DynamicMIG
         slices = [slice_ for slice_ in slices if slice_["metadata"]["name"] != f"h100-dynamic-1-{GPU}-{without}"]
     devices = convert(yaml.safe_load(claim_with(GPU, sharing(strategy))), ResourceClaim).spec.devices

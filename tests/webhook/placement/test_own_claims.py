@@ -134,7 +134,7 @@ def test_a_pod_with_claim_entries_of_any_shape_is_admitted(entries):
     [
         (
             "drawbridge-0123456789abcdef0123456789abcdef",
-            "a copy of a translated pod",
+            "is not created for a copy",
         ),
         ("spec", "does not exist yet: the pod waits"),
         ("own", "does not exist yet: the pod waits"),
