@@ -151,6 +151,9 @@ class Oracle:
         except BaseException:
             # After a time limit, the remaining answers must not become those of the next questions. A Go program prints what it was doing.
             self._process.send_signal(signal.SIGQUIT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(10)
+            self._process.kill()  # a shell that starts jobs in the background makes them ignore SIGQUIT
             self._process.wait()
             raise
         for line, answer in zip(lines, answers, strict=True):
