@@ -6,7 +6,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PACKAGES := $(wildcard allocator analysis certs cli cluster dashboard dra node rendering serving webhook)
+PACKAGES := $(wildcard allocator analysis certs cli cluster dashboard dra node serving webhook)
 CHECKED := $(PACKAGES) $(wildcard tests e2e bench docs)
 
 # Code compiled by Python stays in the virtual environment. The flags of Go builds are equal, so that modules share compiled packages.

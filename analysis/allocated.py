@@ -10,21 +10,21 @@ from allocator import allocate, fleet
 from allocator.one_node import SearchOptions, explain, options_within
 from allocator.reasons import equal_answers, lines, nearest_fits, summary
 from allocator.strategies import DEFAULT, StrategyCache, choose_devices
+from analysis.errors import Broken
+from analysis.report import Report, Rows, Screen
 from dra import step_limits
 from dra.budget import Budget
 from dra.texts import list_first
 from dra.wire import builtins
-from rendering.exits import Broken
-from rendering.report import Report, Rows, Screen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from allocator.answer import NodeAnswer
     from allocator.reasons import NearestFit
+    from analysis.report import Part
     from dra.objects import ResourceClaim
     from dra.stock import Stock
-    from rendering.report import Part
 
 _SHOWN = 6  # feasible nodes whose devices are listed
 _NAMED = 8  # names in one line

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from analysis.errors import Broken
 from dra.raw import Object, inside, items, text
-from rendering.exits import Broken
-from rendering.output import print_to_stderr, quiet, warn
 from webhook import names
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from cluster.manifests import Document, InputProblem
     from dra.finding import Finding
     from dra.server import Server
-    from webhook.service import Source
     from webhook.state import Configuration, Features, State
 
 KIND: Final = "DrawbridgeConfiguration"
@@ -38,21 +36,6 @@ def in_mode(state: State, mode: str | None) -> State:
     from webhook.state import Mode, with_mode
 
     return with_mode(state, Mode(mode))
-
-
-def source_of(path: str) -> Source:
-    """Return a source that rereads the configuration when its file changes; without a path it has the defaults."""
-    from webhook.service import Source
-
-    return Source(path)
-
-
-def watched_configuration(path: str, documents: Sequence[Document]) -> tuple[Source, ConfigurationInForce]:
-    """Return the configuration that applies to the documents, and its source. If it is the file at `path`, the source rereads a changed file."""
-    source = source_of(path)
-    in_force = configuration_in_force(ConfigurationInForce(source.current, path) if path else None, documents)
-    source.current = in_force.configuration
-    return source, in_force
 
 
 class ConfigurationSource(msgspec.Struct, frozen=True):
@@ -79,14 +62,6 @@ class ConfigurationInForce(NamedTuple):
         """Return the source and the mode for JSON output; `mode` is that of `--mode`."""
         return ConfigurationSource(self.source, mode or self.configuration.file.mode)
 
-    def report(self, mode: str | None = None) -> None:
-        """Print the source and the mode in one line on stderr, unless the default configuration and mode apply. Also warn of a problem."""
-        if self.problem:
-            warn(f"{self.problem}, so the default configuration applies")
-        if (self.is_default and not mode) or quiet():
-            return
-        print_to_stderr(self.sentence(mode))
-
     def sentence(self, mode: str | None = None) -> str:
         """Name the source and the mode for people."""
         by_option = " (--mode)" if mode else ""
@@ -98,15 +73,6 @@ def defaults() -> ConfigurationInForce:
     from webhook.state import Configuration
 
     return ConfigurationInForce(Configuration())
-
-
-def given_configuration(path: str | None) -> ConfigurationInForce | None:
-    """Read the file of `--config`; None if the option is not given."""
-    if not path:
-        return None
-    from webhook.service import load_configuration
-
-    return ConfigurationInForce(load_configuration(path), path)
 
 
 def configuration_in_force(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from analysis.errors import MissingObject
 from dra.texts import list_first
 from dra.validation import shape
-from rendering.exits import MissingObject
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

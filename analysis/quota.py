@@ -15,7 +15,9 @@ from msgspec.structs import replace
 
 from allocator.pods import plugin_may_serve, reaches, requests_by_name
 from analysis.arrivals import brings_pods, created_pods
+from analysis.errors import Failed
 from analysis.loading import reading_of
+from analysis.report import Rows
 from cluster import resources
 from cluster.patch import apply_json_patch
 from dra.finding import Finding, make_finding
@@ -47,8 +49,6 @@ from dra.stock import amounts_of, total
 from dra.texts import list_first
 from dra.validation import name
 from dra.wire import WireError, convert
-from rendering.exits import CommandFailed
-from rendering.report import Rows
 from webhook.admission import decide_object
 from webhook.translate import namespace_of
 
@@ -56,10 +56,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from analysis.loading import Reading
+    from analysis.report import Cell, Part
     from dra.objects import DeviceQuota, ResourceClaimSpec
     from dra.policy import QuotaLine
     from dra.stock import Amounts, Stock
-    from rendering.report import Cell, Part
     from webhook.state import State
 
     FindPod = Callable[[str, str], Pod | None]
@@ -191,7 +191,7 @@ def report(reading: Reading) -> Iterator[QuotaReport]:
 
 
 def necessary(reading: Reading, namespace: str) -> Reading:
-    """Return the reading, or raise CommandFailed if the quotas or claims were not read.
+    """Return the reading, or raise Failed if the quotas or claims were not read.
 
     With a namespace, failures to list a kind in all namespaces do not count.
     """
@@ -200,7 +200,7 @@ def necessary(reading: Reading, namespace: str) -> Reading:
     reasons = {missed.kind.split()[0]: missed for missed in unread}
     for kind in (resources.DEVICE_QUOTAS.id, resources.RESOURCE_CLAIMS.id):
         if missed := reasons.get(kind):
-            raise CommandFailed(
+            raise Failed(
                 f"{missed.kind} cannot be read: {missed.reason}",
                 "ask for the rights of manifests/explain/role.yaml, or for the same rights in one namespace, and name it with -n (docs/configuration.md#quotas)",
             )

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from allocator.preemption import without_pods
 from allocator.simulation import PodOutcome
 from analysis.arrivals import arrivals
+from analysis.errors import Broken
 from analysis.explain import as_written, find_workload
 from analysis.loading import identity_of, inside, items
 from analysis.naming import find
@@ -25,7 +26,6 @@ from cluster import manifests
 from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate, defaults
 from dra.raw import containers_of
 from dra.wire import WireError, convert
-from rendering.exits import Broken
 from webhook.claims import template
 from webhook.translate import pods_in
 

@@ -9,12 +9,12 @@ from allocator.simulation import PodOutcome, Snapshot, with_more_nodes, without_
 from analysis.arrivals import brings_pods
 from analysis.configuration import KIND as CONFIGURATION_KIND
 from analysis.configuration import in_mode
-from analysis.loading import warn_of_ignored
+from analysis.errors import Broken, MissingObject
+from analysis.loading import ignored
 from analysis.naming import refuse_unknown_node
 from analysis.outlook import arriving, beside
+from analysis.report import Report, Rows
 from dra.texts import count_of
-from rendering.exits import Broken, MissingObject
-from rendering.report import Report, Rows
 from webhook.names import API_VERSION
 from webhook.state import is_component
 
@@ -37,16 +37,17 @@ class Admitted(NamedTuple):
     state: State
     refused: dict[str, str]
     unread: list[Unread]
+    warning: str  # of objects whose kind is not read; "" if there are none
 
 
 def snapshot_of(reading: Reading, mode: str | None) -> Admitted:
     """Admit the pods that were read, and those that the read objects create."""
     others = (obj for obj in reading.objects if not brings_pods(obj) and not is_component(obj))
-    warn_of_ignored(others, also=((API_VERSION, CONFIGURATION_KIND),))
+    warning = ignored(others, also=((API_VERSION, CONFIGURATION_KIND),))
     state = in_mode(reading.state(reading.configuration), mode)
     arrived = arriving(reading, state)
     unread = [missed for missed in reading.unread if missed.kind.removeprefix("Pod ") not in arrived.refused]
-    return Admitted(beside(reading, arrived), state, arrived.refused, unread)
+    return Admitted(beside(reading, arrived), state, arrived.refused, unread, warning)
 
 
 def change_nodes(snapshot: Snapshot, removed: Sequence[str], added: Sequence[str]) -> Snapshot:

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 
-_FAILED = 3  # rendering.exits.Exit.UNDECIDED, which is not imported yet
+_FAILED = 3  # cli.exits.Exit.UNDECIDED, which is not imported yet
 
 
 def begin(called: str | None = None) -> None:

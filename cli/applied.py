@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from cli.output import print_to_stderr, quiet, warn
 from dra.texts import count_of
-from rendering.output import print_to_stderr, quiet, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,8 +22,8 @@ _JUDGED = frozenset(("Pod", "ResourceClaim", "ResourceClaimTemplate"))
 
 def state_of_files(reading: Reading) -> State:
     """Make the state that the webhook would have if the documents were applied; report objects that cannot be read."""
-    from analysis.loading import problems_of_unreadable
-    from rendering.answers import report_problems
+    from cli.answers import report_problems
+    from cli.files import problems_of_unreadable
 
     unreadable = reading.typed.unreadable
     silent = [

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from analysis.arrivals import arrivals, brings_pods, created_pods
-from analysis.configuration import configuration_in_force, features_of, given_configuration
-from analysis.files import InputFiles, problems, read_input_files, refuse
+from analysis.configuration import configuration_in_force, features_of
+from analysis.errors import Broken
 from analysis.loading import reading_of_documents
 from cli.applied import state_of_files
+from cli.configuration import given_configuration, report_configuration
+from cli.files import InputFiles, problems, read_input_files, refuse
 from cluster.manifests import ManifestError, bounds, parse
 from dra.texts import count_of
 from dra.wire import WireError, convert
-from rendering.exits import Broken
 from webhook.dialects import Outcome
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ def run(file: Path) -> Iterator[CaseResult]:
             refuse([(document, f"{pointer}/pod", "pod contains neither a pod nor a workload")])
         in_force = configuration_in_force(given, pods, inventory)
         if in_force.source not in reported:
-            in_force.report()
+            report_configuration(in_force)
             reported.add(in_force.source)
         features = features_of(None, in_force.configuration)
         state = state_of_files(reading_of_documents(pods, inventory, features, in_force))

@@ -13,20 +13,20 @@ from analysis.check import (
     with_taint_finding,
 )
 from analysis.configuration import KIND, in_mode, is_config_map, read_config_map
-from analysis.loading import problems_of_unreadable
+from analysis.findings import ObjectFindings
 from analysis.quota import findings_of_quotas, foretell
 from cli.applied import find_controlled, in_namespace
+from cli.files import problems_of_unreadable
 from dra.validation import findings, name, review
 from node import inventory as machines
-from rendering.formats import ObjectFindings
 from webhook.admission import decide_object, out_of_bounds
 from webhook.state import configuration as configurations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from analysis.files import ReadFiles
     from analysis.loading import Reading
+    from cli.files import ReadFiles
     from cluster.manifests import Document, InputProblem
     from dra.finding import Finding
     from dra.raw import Object

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from analysis.errors import Broken, NoAnswer
+from cli.answers import OUTCOME, as_dict, errors_of, print_errors, write_json
+from cli.exits import Exit, NoCluster, exit_of
 from cli.options import ALL_NAMESPACES, all_of, gather_files, option, remember
+from cli.output import COLOUR, QUIET, CommandContext, print_to_stderr
 from dra.texts import count_of
-from rendering.answers import OUTCOME, as_dict, errors_of, print_errors, write_json
-from rendering.exits import Broken, CommandEnded, Exit, NoCluster
-from rendering.output import COLOUR, QUIET, CommandContext, print_to_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -213,8 +214,8 @@ def _explain(error: Exception) -> tuple[Exit, list[dict[str, Any]]]:
         return Exit.BROKEN, [as_dict(problem) for problem in error.problems]
     if isinstance(error, click.UsageError):
         return Exit.BROKEN, [{"message": error.format_message()}]
-    if isinstance(error, CommandEnded):
-        return error.exit, [{"message": error.message, "remedy": error.remedy}]
+    if isinstance(error, NoAnswer):
+        return exit_of(error), [{"message": error.message, "remedy": error.remedy}]
     if isinstance(error, OSError):
         where = error.filename or "environment"
         why = error.strerror or error

@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.errors import Broken
 from analysis.installation import BASE, CLUSTER_WIDE, NAMESPACE, PARTS, RESERVATIONS, render, with_names
-from rendering.exits import Broken
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rendering.output import CommandContext
+from cli.output import CommandContext
 from webhook.names import VERSION
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Lazy(click.Group):
 
 def _refused(error: click.UsageError) -> click.exceptions.Exit:
     from cli.command import complain_of_usage
-    from rendering.exits import Exit
+    from cli.exits import Exit
 
     complain_of_usage(error)
     return click.exceptions.Exit(Exit.BROKEN)

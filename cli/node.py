@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from rendering.exits import Broken, CommandFailed
+from analysis.errors import Broken, Failed
 
 if TYPE_CHECKING:
     from node.service import NodePaths
@@ -18,4 +18,4 @@ def check_node(paths: NodePaths) -> None:
     try:
         import_module("node.service.driver")
     except ImportError as error:
-        raise CommandFailed(f"a package is missing: {error.name}", "install drawbridge[node]") from None
+        raise Failed(f"a package is missing: {error.name}", "install drawbridge[node]") from None

@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from analysis.files import InputFiles
+    from cli.files import InputFiles
     from serving.http import Address
 
     Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -136,7 +136,7 @@ def files(*, positional: bool = True, help: str = "") -> Decorator:  # noqa: A00
 
 def gather_files(parameters: dict[str, Any]) -> InputFiles:
     """Take the values of these options out of a command's parameters."""
-    from analysis.files import InputFiles
+    from cli.files import InputFiles
 
     return InputFiles(
         paths=(*parameters.pop("files"), *parameters.pop("positional", ())),

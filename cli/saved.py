@@ -14,10 +14,10 @@ import msgspec
 from analysis.configuration import CONFIG_KEY, configuration_in_force
 from analysis.loading import SURVEY, Visit, evidence_in, identity_of, look_around, read_installed
 from analysis.redaction import redaction_of
+from cli.output import progress
 from cluster import resources
 from cluster.manifests import unfold
 from dra.raw import inside
-from rendering.output import progress
 from webhook.state import IN_CONFIG_MAPS, outline
 
 if TYPE_CHECKING:

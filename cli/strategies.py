@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rendering.answers import print_report
-from rendering.exits import Broken
-from rendering.report import Report, Rows
+from analysis.errors import Broken
+from analysis.report import Report, Rows
+from cli.answers import print_report
 
 HELP = "help"
 

@@ -12,11 +12,14 @@ import msgspec
 
 from analysis.check import findings_of_decisions, locate
 from analysis.configuration import in_mode
+from analysis.findings import ObjectFindings
 from analysis.loading import serves_node
 from analysis.quota import findings_of_quotas, foretell
+from analysis.report import Marked, Report, Rows
 from analysis.requesting import amounts_in, requests_devices
 from cli.applied import find_controlled, in_namespace, state_of_files
 from cli.edited import Result, diff, edit_files, without_record
+from cli.output import warn
 from cli.trees import Trees, with_own_templates
 from cluster.manifests import chart_of, dump
 from cluster.patch import apply_json_patch
@@ -24,9 +27,6 @@ from dra.finding import stated
 from dra.raw import inside, text
 from dra.texts import count_of
 from dra.validation import name
-from rendering.formats import ObjectFindings
-from rendering.output import warn
-from rendering.report import Marked, Report, Rows
 from webhook.admission import decide_object
 from webhook.claims import template
 from webhook.dialects import Outcome
@@ -36,12 +36,12 @@ from webhook.translate import Decision, PodVerdict, is_unknown_kind, keys_of, na
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from analysis.files import ReadFiles
     from analysis.loading import Reading
     from analysis.quota import Foretold
+    from analysis.report import Cell, Part
     from cli.edited import Edited
+    from cli.files import ReadFiles
     from cluster.manifests import Document, InputProblem
-    from rendering.report import Cell, Part
     from webhook.state import State
 
 _TEMPLATE = "ResourceClaimTemplate"
@@ -156,6 +156,7 @@ class Translator(NamedTuple):
 def translate(
     reading: Reading,
     documents: Sequence[Document],
+    inventory: Sequence[Document],
     *,
     mode: str | None,
     namespace: str,
@@ -163,7 +164,6 @@ def translate(
 ) -> tuple[Translator, list[Result]]:
     """Translate documents of the files that were read. The translator can then translate objects that are built from these files."""
     placed, outside = in_namespace(documents, namespace)
-    inventory = reading.files.inventory
     state = in_mode(state_of_files(reading.of_documents(placed, inventory)), mode)
     translator = Translator(state, namespace, rewrites_unknown)
     return translator, translator.together(documents, placed, outside, inventory)

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace as replace_fields
 
-from analysis.outside import CHART, MAX_BYTES, build_offline, builder, text_of
 from cli.edited import Edited, Result, edit_text, text_at
+from cli.outside import CHART, MAX_BYTES, build_offline, builder, text_of
 from cluster import manifests
 from cluster.manifests import CannotEdit, Document, InputProblem, ManifestError, chart_of, is_of_chart
 from cluster.patch import apply_json_patch

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from cli.edited import Edited, lines_of, text_at, write
-from rendering.output import warn
+from cli.output import warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

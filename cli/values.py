@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from rendering.exits import Broken
+from analysis.errors import Broken
 
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 # The names that a container runtime accepts for an image (distribution/reference).

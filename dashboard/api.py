@@ -8,6 +8,7 @@ import msgspec
 
 from analysis import explain
 from analysis.capacity import NodeDevices
+from analysis.errors import MissingObject
 from analysis.explain import DeviceStory, LoneClaimStory, PodStory
 from analysis.loading import Unread
 from analysis.matrix import PoolMatrix, build_matrices, reachable
@@ -24,7 +25,6 @@ from dashboard.timeline import TimelineStep, steps_of, steps_of_claim
 from dashboard.waiting import Waiting, pod_story
 from dashboard.whatif import WhatIf
 from dra.finding import Finding
-from rendering.exits import MissingObject
 from webhook.names import VERSION
 from webhook.placement import NodesOfName
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode
 
-from rendering.report import Marked, Part, Rows, Screen, Why
-from rendering.terminal import escaped
+from analysis.printable import printable
+from analysis.report import Marked, Part, Rows, Screen, Why
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from rendering.report import Cell
+    from analysis.report import Cell
 
 _EMPTY: Final = frozenset({"input", "link", "meta", "rect", "br"})
 _CHART_WIDTH, _CHART_HEIGHT = 1000, 120
@@ -26,6 +27,11 @@ LETTERS: Final = {
     "blocked": "×",
     "unknown": "?",
 } | {f"k{number}": str(number) for number in range(1, 9)}
+
+
+def escaped(value: object) -> str:
+    """Escape a text from a cluster or a file for HTML or SVG."""
+    return escape(printable(str(value)), quote=True)
 
 
 class Html(str):

@@ -15,10 +15,10 @@ from http import HTTPStatus
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from analysis.errors import Failed
 from certs import mutual, reload
 from cluster.errors import ApiError, Unavailable
 from cluster.resources import SUBJECT_ACCESS_REVIEWS
-from rendering.exits import CommandFailed
 from serving.authentication import Account, TokenReviews, TooManyTokens
 from serving.http import StatusError
 
@@ -50,7 +50,7 @@ async def certificate(file: str, key: str, *, every: float = LOOK_SECONDS) -> As
     try:
         pair = mutual.read(files).pair
     except mutual.UnusableFile as error:
-        raise CommandFailed(str(error), "name a certificate and its key, in PEM") from None
+        raise Failed(str(error), "name a certificate and its key, in PEM") from None
     context = reload.context()
     reload.load(context, pair)
 

@@ -9,8 +9,8 @@ import msgspec
 
 from allocator.pods import requested_devices
 from analysis import survey
+from analysis.report import Rows
 from dashboard.html import el, link, part_as_html, table, text_of_counts
-from rendering.report import Rows
 from webhook import names
 from webhook.dialects import Outcome
 

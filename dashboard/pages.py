@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from allocator.strategies import DEFAULT
 from analysis import explain
 from analysis.capacity import STATE_TEXTS, count_devices, in_use
+from analysis.errors import MissingObject
 from analysis.matrix import group_equal, report
 from analysis.naming import find_device
 from analysis.quota import tables
 from analysis.redaction import redaction_of
+from analysis.report import Rows
 from analysis.simulated import devices_of, reasons_of
 from cluster.manifests import dump
 from dashboard import api
@@ -28,8 +30,6 @@ from dra.quantity import Quantity
 from dra.raw import moment
 from dra.texts import count_of, list_first
 from dra.wire import builtins
-from rendering.exits import MissingObject
-from rendering.report import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

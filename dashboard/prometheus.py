@@ -10,8 +10,8 @@ from typing import Final
 import aiohttp
 import msgspec
 
+from analysis.errors import Failed
 from dashboard.lines import WAITING, Line
-from rendering.exits import CommandFailed
 
 SPANS: Final = (7, 30, 90)  # the spans of history that a page can show, in days
 _FRESH = 60.0  # seconds for which an answer is cached
@@ -43,7 +43,7 @@ class Prometheus:
         self._cached: dict[int, tuple[float, list[Line]]] = {}
 
     async def lines(self, days: int, *, narrowed: bool) -> list[Line]:
-        """Return the lines of the last days; if `narrowed`, without the line of waiting pods. Raises CommandFailed."""
+        """Return the lines of the last days; if `narrowed`, without the line of waiting pods. Raises Failed."""
         async with self._lock:  # one request at a time, so that viewers share an answer
             asked_at, cached_lines = self._cached.get(days, (-math.inf, []))
             if time.monotonic() - asked_at > _FRESH:
@@ -54,7 +54,7 @@ class Prometheus:
                         answers = await asyncio.gather(*queries)
                 except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
                     reason = str(error) or "it did not answer in time"
-                    raise CommandFailed(f"Prometheus at {self._url} cannot be asked: {reason[:300]}", _REMEDY) from None
+                    raise Failed(f"Prometheus at {self._url} cannot be asked: {reason[:300]}", _REMEDY) from None
                 cached_lines = [
                     Line(title, points, 0.0) for title, points in zip(_QUESTIONS, answers, strict=True) if points
                 ]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from analysis.errors import NoAnswer
 from analysis.loading import Needs, Unread, read_cluster
 from cluster.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dashboard import api, pages, tenants
@@ -27,7 +28,6 @@ from dashboard.picture import DashboardView, draw_picture, reading_of, with_reas
 from dashboard.prometheus import SPANS
 from dashboard.waiting import waits_for_node
 from dashboard.whatif import Unanswerable, WhatIfQuestion, what_if
-from rendering.exits import CommandEnded
 from serving.http import Crowded, Limits, Reply, Route, Site, StatusError, Turns, html
 
 if TYPE_CHECKING:
@@ -279,7 +279,7 @@ class Dashboard:
             self._kinds_read |= _COUNTED - unread
             if self._history.is_due(view.picture.read_at) and not unread & self._kinds_read:
                 self._history.add(await asyncio.to_thread(sample_of, view.picture, view.reading.stock))
-        except CommandEnded as error:
+        except NoAnswer as error:
             self._publish_problem(f"{error.message} ({error.remedy})" if error.remedy else error.message)
         except Exception:  # noqa: BLE001  a defect of ours: the last view stays, and the next reading may succeed
             logger.exception("the cluster could not be read")
@@ -356,7 +356,7 @@ class Dashboard:
             async with asyncio.timeout(self._patience), self._event_reads:
                 ask = self._source.events or partial(events_in, view.reading)
                 events = await asyncio.to_thread(lambda: list(ask(kind, namespace, name)))
-        except CommandEnded as error:
+        except NoAnswer as error:
             return view._replace(events=Events(problem=error.message))
         except TimeoutError:
             return view._replace(events=Events(problem="the API server did not answer in time"))
@@ -424,7 +424,7 @@ class Dashboard:
             return 0, (), ""
         try:
             return days, await self._prometheus.lines(days, narrowed=view.narrowed), ""
-        except CommandEnded as error:
+        except NoAnswer as error:
             return days, (), f"{error.message} ({error.remedy})"
 
     async def _move(self, view: DashboardView, request: HttpRequest) -> Reply:
@@ -473,7 +473,7 @@ class Dashboard:
         try:
             self._survey, self._survey_problem = await asyncio.to_thread(make), ""
             self._survey_made_at = made_at
-        except CommandEnded as error:
+        except NoAnswer as error:
             self._survey_problem = f"the survey failed: {error.message}"
         except Exception:  # noqa: BLE001  a defect of ours: the page still answers, and says where to look
             logger.exception("the survey failed")

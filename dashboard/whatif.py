@@ -16,6 +16,7 @@ import msgspec
 from allocator.pods import pending
 from allocator.simulation import PodOutcome, Snapshot
 from analysis.arrivals import arrivals, brings_pods
+from analysis.errors import Broken
 from analysis.loading import TypedObjects, state_of
 from analysis.outlook import beside, place
 from analysis.quota import foretell_in
@@ -25,7 +26,6 @@ from cluster.manifests import ManifestError
 from dashboard.tenants import OTHERS
 from dashboard.waiting import waits_for_node
 from dra.objects import ResourceClaim, ResourceClaimTemplate
-from rendering.exits import Broken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

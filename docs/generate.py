@@ -184,8 +184,8 @@ def findings() -> str:
 
     A user who sees a refusal in `kubectl` may not have `drawbridge explain`.
     """
+    from cli.formats import report_of_codes
     from dra.codes import CODES
-    from rendering.formats import report_of_codes
 
     about, *chapters = report_of_codes(CODES).parts
     lines = ["# Findings", "", about.text]

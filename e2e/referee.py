@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from analysis.files import manifests_among
+from cli.files import manifests_among
 from cluster.manifests import Document, read_leniently
 from e2e.actors.client import ApiError, Object
 from e2e.build import CURRENT

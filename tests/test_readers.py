@@ -15,6 +15,7 @@ import click
 import pytest
 import yaml
 
+from analysis.errors import Broken
 from cli.commands.driver import facts_in
 from cluster import manifests, resources
 from cluster.errors import ApiError, ConfigError, from_response
@@ -26,7 +27,6 @@ from node.checkpoint import BrokenCheckpoint, _sum
 from node.checkpoint import decode as read_checkpoint
 from node.inventory import reading
 from node.plugins import PluginFault, answer_from_spec
-from rendering.exits import Broken
 from tests import shapes
 from tests.allocator.service import sidecar
 from tests.allocator.service.test_quotas import quota_of

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from analysis.findings import APPROXIMATED, AT_WEBHOOK, STAYS, USUAL_MEANING, ObjectFindings
 from dra.codes import CODES
 from dra.finding import Finding, Place, Severity, make_finding
 from dra.pointer import member, split
 from dra.raw import Object, inside, mapping, members
 from dra.validation import name
-from rendering.formats import APPROXIMATED, AT_WEBHOOK, STAYS, USUAL_MEANING, ObjectFindings
 from webhook.dialects import Outcome
 from webhook.names import MODE_LABEL
 from webhook.refusals import REFUSALS, Code
@@ -21,7 +21,7 @@ from webhook.translate import Decision, find_placeholder, group_kind, paths, res
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from analysis.files import SkippedFile
+    from analysis.skipped import SkippedFile
     from cluster.manifests import Document
 
 

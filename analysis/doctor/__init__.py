@@ -1,6 +1,6 @@
 """`drawbridge doctor`: finds what is wrong in a cluster, with a remedy for each problem, and repairs some of the problems."""
 
-from analysis.doctor.reading import read_dump, survey, survey_parts
+from analysis.doctor.reading import of_dump, survey, survey_parts
 from analysis.doctor.repair import describe, write_repair
 from analysis.doctor.rules import RULES, NotChecked, diagnose, not_checked
 
@@ -10,7 +10,7 @@ __all__ = [
     "describe",
     "diagnose",
     "not_checked",
-    "read_dump",
+    "of_dump",
     "survey",
     "survey_parts",
     "write_repair",

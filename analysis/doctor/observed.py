@@ -34,6 +34,7 @@ class DoctorInput(msgspec.Struct, frozen=True, kw_only=True):
     parts: Parts | None = None  # of the installation, if there is one
     why_not_called: str = ""  # why the API server does not call the webhook
     missing: dict[str, str] = {}  # inputs of rules (kinds, and others) that were not read, and why
+    warnings: tuple[str, ...] = ()
 
     @property
     def configuration(self) -> Configuration | None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from analysis import loading
 from analysis.configuration import KIND as CONFIGURATION
 from analysis.configuration import defaults
 from analysis.doctor.components import WEBHOOKS, WORKLOADS, images_of
@@ -18,15 +17,16 @@ from analysis.doctor.installed import installed_configuration, parts_of, read_pa
 from analysis.doctor.observed import FAILED_OF_PODS, DoctorInput
 from analysis.doctor.rules import DRY_RUN, DUMPED, IMAGES, REPLICAS, STATUS, examine
 from analysis.doctor.shape import SHAPES, Shape
+from analysis.errors import Failed
 from analysis.installation import KINDS, LABELLED, LEASES, is_labelled
 from analysis.loading import (
     Needs,
     TypedObjects,
     Unread,
     Visit,
+    ignored,
     read_cluster,
     unread_of,
-    warn_of_ignored,
     with_text_labels,
 )
 from analysis.refused_pods import FAILED_CREATE, time_of_dump
@@ -37,8 +37,6 @@ from cluster.resources import Raw, Resource
 from dra.raw import inside, text
 from dra.wire import WireError, convert, without_nulls
 from node.audit import COMPONENT
-from rendering.exits import CommandFailed
-from rendering.output import warn
 from webhook import names
 from webhook.state import Configuration, Mode
 
@@ -47,7 +45,6 @@ if TYPE_CHECKING:
 
     from analysis.configuration import ConfigurationInForce
     from analysis.doctor.components import Parts
-    from analysis.files import InputFiles
     from analysis.loading import Reading
     from cluster.kubernetes import Kubernetes
     from cluster.protocol import Cluster
@@ -104,12 +101,12 @@ async def survey(
     given: ConfigurationInForce | None = None,
     server: Kubernetes | None = None,
 ) -> DoctorInput:
-    """Read a live cluster. Raises CommandFailed if the server does not have ResourceClaims; any other kind that the server does not have
+    """Read a live cluster. Raises Failed if the server does not have ResourceClaims; any other kind that the server does not have
     counts as empty. A kind that the caller is not allowed to read counts as empty too, and is listed as missing.
     """
     reading = await read_cluster(cluster, NEEDS)
     if resources.RESOURCE_CLAIMS.kind in reading.absent:
-        raise CommandFailed(NO_CLAIMS, "run doctor against Kubernetes 1.34 or later")
+        raise Failed(NO_CLAIMS, "run doctor against Kubernetes 1.34 or later")
     our_objects, visit = await _read_installation(cluster)
     our_objects += reading.of_kinds("Namespace")
     absent = reading.absent | visit.absent
@@ -120,7 +117,7 @@ async def survey(
     ]
     missing = {kinds[missed.kind]: missed.reason for missed in unread if missed.kind in kinds}
     our_objects += [resources.LEASES.plain(lease) for lease in reading.typed.of_type(Lease)]
-    now = _server_time(now, server)
+    now, warnings = _server_time(now, server)
     parts = await read_parts(cluster, our_objects, frozenset({*missing, *absent}), server)
     failed = [event for event in reading.typed.of_type(Event) if event.reason == FAILED_CREATE]
     if parts is not None:
@@ -138,7 +135,7 @@ async def survey(
     in_force = given or (parts.installed if parts is not None else defaults())
     objects = (*reading.objects, *await _owners(cluster, failed))
     reading = replace(reading, objects=objects, in_force=in_force, unread=tuple(unread))
-    observed = DoctorInput(reading=reading, now=now, parts=parts, missing=missing)
+    observed = DoctorInput(reading=reading, now=now, parts=parts, missing=missing, warnings=warnings)
     if parts is None:
         return observed
     return replace(observed, why_not_called=await _why_not_called(cluster, observed.configuration, our_objects))
@@ -153,17 +150,16 @@ async def _read_installation(cluster: Cluster, *also: Resource[Raw]) -> tuple[li
     return list(filter(_is_of_installation, objects)), visit
 
 
-def _server_time(now: datetime, server: Kubernetes | None) -> datetime:
-    """Return the API server's time, with a warning, if the local clock differs much from it; else the local time."""
-    if server is None or not server.date:
-        return now
-    server_time = parsedate_to_datetime(server.date)
-    if abs(server_time - now) <= _SKEW:
-        return now
-    warn(
-        f"the local clock differs by {(now - server_time).total_seconds():.0f} s from the API server's; the API server's time is used"
+def _server_time(now: datetime, server: Kubernetes | None) -> tuple[datetime, tuple[str, ...]]:
+    """Return the API server's time, and a warning, if the local clock differs much from it; else the local time."""
+    server_time = parsedate_to_datetime(server.date) if server is not None and server.date else now
+    skew = now - server_time
+    if abs(skew) <= _SKEW:
+        return now, ()
+    warning = (
+        f"the local clock differs by {skew.total_seconds():.0f} s from the API server's; the API server's time is used"
     )
-    return server_time
+    return server_time, (warning,)
 
 
 async def _owners(cluster: Cluster, failed: Iterable[Event]) -> tuple[Raw, ...]:
@@ -225,10 +221,9 @@ async def survey_parts(cluster: Kubernetes, now: datetime) -> tuple[Finding, ...
     return examine(await read_parts(cluster, our_objects, frozenset(unread), cluster), now)
 
 
-def read_dump(files: InputFiles, now: datetime, given: ConfigurationInForce | None) -> DoctorInput:
-    """Read a dump. If it has no object of a kind that a rule needs, such as pods, the kind counts as not read."""
-    reading = loading.read_dump(files, given, judged=True)
-    warn_of_ignored(reading.objects, also=_ALSO)
+def of_dump(reading: Reading, now: datetime) -> DoctorInput:
+    """Examine what was read from a dump. If it has no object of a kind that a rule needs, such as pods, the kind counts as not read."""
+    warnings = filter(None, (ignored(reading.objects, also=_ALSO),))
     unread = list(reading.unread)
 
     def read_each(is_wanted: Callable[[Raw], bool], read: Callable[[Raw], T]) -> list[T]:
@@ -265,7 +260,9 @@ def read_dump(files: InputFiles, now: datetime, given: ConfigurationInForce | No
         reading.with_types({type_: typed.by_key(type_) for type_ in (Lease, Event)}),
         unread=tuple({missed.kind: missed for missed in unread}.values()),
     )
-    return DoctorInput(reading=reading, now=now, parts=parts, missing=_missing_inputs(reading, parts))
+    return DoctorInput(
+        reading=reading, now=now, parts=parts, missing=_missing_inputs(reading, parts), warnings=tuple(warnings)
+    )
 
 
 def _missing_inputs(reading: Reading, parts: Parts | None) -> dict[str, str]:

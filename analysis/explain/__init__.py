@@ -4,6 +4,7 @@ A story explains the state of a pod, a workload, a claim or a device, from a clu
 """
 
 from analysis.explain.away import actor_of, with_cause
+from analysis.explain.claims import describe_requests
 from analysis.explain.devices import device_story
 from analysis.explain.lone_claims import lone_claim_story
 from analysis.explain.pods import pod_story
@@ -40,6 +41,7 @@ __all__ = [
     "WorkloadStory",
     "actor_of",
     "as_written",
+    "describe_requests",
     "device_story",
     "find_workload",
     "kinds_of",

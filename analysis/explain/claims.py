@@ -5,6 +5,7 @@ The faults are those that the allocator reports every few minutes, with the same
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from allocator.reports import drift
@@ -13,13 +14,12 @@ from analysis.explain.stories import ClaimState, ClaimStory, Consumer, DeviceTol
 from dra.objects import POD_CLAIM_NAME, owning_pods, results_of, why_orphaned
 from dra.stock import Stock
 from dra.texts import list_first
-from rendering import story
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from analysis.loading import Reading
-    from dra.objects import Condition, Device, ResourceClaim, ResourceSlice
+    from dra.objects import Condition, Device, DeviceSubRequest, ExactDeviceRequest, ResourceClaim, ResourceSlice
 
 FALSE = "False"
 
@@ -77,7 +77,7 @@ def claim_story(claim: ResourceClaim, reading: Reading, *, entry: str = "", temp
         # kube-controller-manager records for which entry of a pod it created a claim.
         entry=entry or claim.metadata.annotations.get(POD_CLAIM_NAME, ""),
         template=template,
-        requests=tuple(story.describe_requests(claim)),
+        requests=tuple(describe_requests(claim)),
         since=since_of(claim),
         devices=tuple(devices),
         reserved_for=tuple(consumers),
@@ -138,3 +138,25 @@ def condition_text(condition: Condition) -> str:
     why = f" ({condition.reason})" if condition.reason else ""
     message = f": {condition.message}" if condition.message else ""
     return f"{condition.type}={condition.status}{why}{message}"
+
+
+def describe_requests(claim: ResourceClaim) -> list[str]:
+    """Return the requests of a claim, and its constraints, each in a few words."""
+    counts = Counter(
+        [" or ".join(map(_describe_request, request.alternatives.values())) for request in claim.spec.devices.requests]
+    )
+    request_texts = [f"{count} x ({text})" if count > 1 else text for text, count in counts.items()]
+    constraint_texts: list[str] = []
+    for constraint in claim.spec.devices.constraints:
+        if constraint.match_attribute:
+            constraint_texts.append(f"same {constraint.match_attribute}")
+        else:
+            constraint_texts.append(f"each with its own {constraint.distinct_attribute}")
+    return [*request_texts, *dict.fromkeys(constraint_texts)]
+
+
+def _describe_request(request: ExactDeviceRequest | DeviceSubRequest) -> str:
+    amounts = request.capacity.requests if request.capacity else {}
+    part = "".join(f", {amount} {name}" for name, amount in amounts.items())
+    count = "all" if request.allocation_mode == "All" else str(request.count or 1)
+    return f"{count} {request.device_class_name}{part}"

@@ -14,7 +14,7 @@ from analysis.explain.screen import (
     screen_of_workload,
 )
 from analysis.explain.stories import DeviceStory, LoneClaimStory, PodStory, WorkloadStory
-from rendering.report import Part, Report, Rows
+from analysis.report import Part, Report, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from analysis.errors import Broken
 from analysis.explain.devices import device_story
 from analysis.explain.lone_claims import lone_claim_story
 from analysis.explain.pods import pod_story
 from analysis.explain.workloads import KIND_OF, workload_story
 from analysis.naming import find, find_device
 from dra.validation import shape
-from rendering.exits import Broken
 
 if TYPE_CHECKING:
     from datetime import datetime

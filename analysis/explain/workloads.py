@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from analysis.arrivals import created_pods
+from analysis.errors import MissingObject
 from analysis.explain.claims import FALSE
 from analysis.explain.pods import pod_story
 from analysis.explain.stories import PodsAlike, WebhookStory, WorkloadStory
@@ -23,7 +24,6 @@ from cluster.resources import JOBS, REPLICA_SETS, STATEFUL_SETS, WORKLOADS
 from dra.objects import Pod
 from dra.validation import shape
 from dra.wire import WireError
-from rendering.exits import MissingObject
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

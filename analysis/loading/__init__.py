@@ -1,7 +1,8 @@
-"""Reads the input of commands from files, a snapshot or a cluster, in one way for all commands, and records what is unreadable."""
+"""What was read from files or a cluster, as one value for commands and pages, with what is unreadable. Reads clusters."""
 
 from analysis.loading.live import (
     NECESSARY_KINDS,
+    OUTLOOK,
     SURVEY,
     Needs,
     Visit,
@@ -10,7 +11,6 @@ from analysis.loading.live import (
     look_around,
     read_cluster,
     read_installed,
-    visit,
 )
 from analysis.loading.objects import (
     CLUSTER,
@@ -24,25 +24,24 @@ from analysis.loading.objects import (
     owner_of,
     serves_node,
     unread_of,
+    without_bookkeeping,
 )
 from analysis.loading.reading import (
+    NO_CONFIGURATION,
     AssumedServer,
     Reading,
     ServerSource,
     assumed_server,
     for_server,
-    read_dump,
-    read_whole,
     reading_of,
     reading_of_documents,
 )
 from analysis.loading.typed import (
     GeneratedNames,
     TypedObjects,
-    problems_of_unreadable,
+    UnreadableObject,
+    ignored,
     read_object,
-    warn_of_ignored,
-    warn_of_misspelt,
     with_text_labels,
 )
 from analysis.loading.webhook_state import state_of
@@ -53,6 +52,8 @@ __all__ = [
     "HELD",
     "KINDS",
     "NECESSARY_KINDS",
+    "NO_CONFIGURATION",
+    "OUTLOOK",
     "OUTLOOK_KINDS",
     "SURVEY",
     "AssumedServer",
@@ -65,30 +66,27 @@ __all__ = [
     "Trimmer",
     "TypedObjects",
     "Unread",
+    "UnreadableObject",
     "Visit",
     "as_documents",
     "assumed_server",
     "evidence_in",
     "for_server",
     "identity_of",
+    "ignored",
     "inside",
     "items",
     "look_around",
     "owner_of",
-    "problems_of_unreadable",
     "read_cluster",
-    "read_dump",
     "read_installed",
     "read_object",
-    "read_whole",
     "reading_of",
     "reading_of_documents",
     "serves_node",
     "state_of",
     "text",
     "unread_of",
-    "visit",
-    "warn_of_ignored",
-    "warn_of_misspelt",
     "with_text_labels",
+    "without_bookkeeping",
 ]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from analysis import loop
 from analysis.configuration import ConfigurationInForce, configuration_in_force
 from analysis.loading.objects import OUTLOOK_KINDS, Trimmer, Unread, owner_of
 from analysis.loading.portion import Portion
@@ -25,7 +24,6 @@ from cluster.protocol import pages
 from cluster.resources import Resource, is_plain
 from dra.raw import inside, items, text
 from dra.wire import WireError
-from rendering.output import progress
 from webhook import names
 from webhook.state import Features
 
@@ -157,24 +155,6 @@ SURVEY: Final = Needs(
     "docs/commands.md#drawbridge-survey",
     workloads=True,
 )
-
-
-def visit(
-    kubeconfig: str,
-    context: str,
-    needs: Needs = OUTLOOK,
-    *,
-    given: ConfigurationInForce | None = NO_CONFIGURATION,
-    namespace: str = "",
-    probe: bool = False,
-) -> Reading:
-    """Read the cluster that kubectl talks to; `given` is the configuration of `--config`."""
-
-    async def look(cluster: Cluster) -> Reading:
-        with progress() as report_progress:
-            return await read_cluster(cluster, needs, report_progress, given=given, namespace=namespace, probe=probe)
-
-    return loop.visit(kubeconfig, context, look, needs.page)
 
 
 async def read_cluster(

@@ -19,9 +19,9 @@ from allocator.decisions import Decider
 from allocator.pods import total
 from allocator.reservations import events, overlaps
 from analysis.configuration import ConfigurationInForce, features_of, server_named
-from analysis.files import InputFiles, ReadFiles, SkippedFile, read_files, warn_of_skipped
-from analysis.loading.objects import Trimmer, Unread, identity_of, owner_of, unread_of, without_bookkeeping
-from analysis.loading.typed import IN_STOCK, GeneratedNames, TypedObjects, is_pod, warn_of_duplicates, warn_of_misspelt
+from analysis.loading.objects import Unread, identity_of, owner_of, unread_of
+from analysis.loading.typed import IN_STOCK, TypedObjects, is_pod
+from analysis.skipped import SkippedFile
 from cluster import resources
 from cluster.manifests import Document
 from cluster.server import ServerInfo
@@ -37,14 +37,12 @@ if TYPE_CHECKING:
     from allocator.pods import Amounts
     from analysis.loading.objects import ObjectIdentity
     from analysis.outlook import Queue
-    from dra.server import Server
     from dra.stock import PoolId, Stock
     from webhook.state import State
 
 _MAX_OWNERS = 8
 # For commands that do not need the configuration and so do not read it.
 NO_CONFIGURATION: Final = ConfigurationInForce(Configuration())
-_NO_FILES: Final = ReadFiles([], [], [], NO_CONFIGURATION, [], [])
 
 
 class ServerSource(StrEnum):
@@ -78,9 +76,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     absent: frozenset[str] = frozenset()  # kinds that the server does not have
     skipped: tuple[SkippedFile, ...] = ()  # documents that are not manifests
     places: tuple[tuple[str, int], ...] = ()  # file and line of each object from a file
-    # For commands that judge or edit files: the content of the files with its text, and the document of each object.
-    files: ReadFiles = _NO_FILES
-    documents: tuple[Document, ...] = ()
+    documents: tuple[Document, ...] = ()  # of each object, for commands that judge or edit files
     # The server's objects that have settings of device plugins and autoscalers. For files, see `installed`.
     evidence: tuple[Object, ...] = ()
     narrow: bool = False  # namespaced kinds were read in one namespace only
@@ -145,7 +141,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if len(all_documents) == len(self.documents) and all(map(is_, all_documents, self.documents)):
             return self
         reading = reading_of_documents(documents, inventory, self.features, self.in_force)
-        return replace(reading, skipped=self.skipped, files=self.files)
+        return replace(reading, skipped=self.skipped)
 
     def with_types(self, objects: dict[type[Any], dict[str, Any]]) -> Reading:
         """Return this reading with the objects of some types replaced. `objects` has them by type and namespace/name.
@@ -251,52 +247,6 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             above = self._by_name.get(owner)
             owner = owner_of(above) if above is not None else None
         return chain
-
-
-def read_dump(
-    files: InputFiles,
-    given: ConfigurationInForce | None = NO_CONFIGURATION,
-    server: Server | None = None,
-    *,
-    pods: bool = True,
-    judged: bool = False,
-) -> Reading:
-    """Read files. Unreadable manifests are reported, and the other manifests are used.
-
-    `given` is the configuration of `--config`, and `server` the server that the options name. Without `pods`, pods are decoded only if
-    the configuration has `mixed`, which counts what they use, and equal parts of objects are stored once. With `judged`, an invalid
-    configuration is not an error, because the command reports it as findings.
-    """
-    input_files = read_files(files, keep=without_bookkeeping if pods else Trimmer().trim, given=given, judged=judged)
-    warn_of_skipped(input_files.skipped)
-    warn_of_misspelt(input_files.documents)
-    objects = [document.object for document in input_files.documents]
-    reading = reading_of(
-        map(GeneratedNames().name, objects) if pods else objects,
-        features_of(server, input_files.in_force.configuration),
-        in_force=input_files.in_force,
-        places=tuple(document.origin for document in input_files.documents),
-        pods=pods,
-    )
-    warn_of_duplicates(reading.typed)
-    return replace(reading, skipped=tuple(input_files.skipped))
-
-
-def read_whole(
-    files: InputFiles,
-    given: ConfigurationInForce | None,
-    server: Server | None,
-    *,
-    judged: bool = False,
-) -> Reading:
-    """Read files with their text, for a command that judges or edits each document and reports the skipped ones.
-
-    Every file of the inventory has to be readable. Pods are decoded only if the configuration has `mixed`.
-    """
-    input_files = read_files(files, given=given, judged=judged)
-    features = features_of(server, input_files.in_force.configuration)
-    reading = reading_of_documents(input_files.documents, input_files.inventory, features, input_files.in_force)
-    return replace(reading, skipped=tuple(input_files.skipped), files=input_files)
 
 
 def reading_of_documents(

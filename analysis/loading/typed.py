@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from analysis.files import problems
 from cluster import resources
 from dra.objects import (
     DeviceClass,
@@ -30,19 +29,16 @@ from dra.objects import (
 from dra.raw import inside
 from dra.server import EVERYTHING
 from dra.stock import Stock
-from dra.texts import count_of, list_first
+from dra.texts import count_of
 from dra.wire import WireError, convert
-from rendering.output import warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from cluster.manifests import Document, InputProblem
     from dra.raw import Object
     from dra.server import Server
 
 T = TypeVar("T")
-NAMED = 5  # names that a warning lists
 
 _TYPES: dict[tuple[str, str], type[Any]] = {
     (resource.group, resource.kind): resource.type
@@ -159,16 +155,6 @@ class TypedObjects:
         )
 
 
-def problems_of_unreadable(documents: Sequence[Document], unreadable: Iterable[UnreadableObject]) -> list[InputProblem]:
-    """Describe the objects that cannot be read; `documents` is the input."""
-    wrong: list[tuple[Document, str, str]] = []
-    for number, error in unreadable:
-        document = documents[number]
-        pointer = versions.written_pointer(error.pointer, *_version_and_kind(document.object))
-        wrong.append((document, pointer, error.message))
-    return problems(wrong)
-
-
 def read_object(obj: dict[str, Any]) -> Any | None:
     """Decode one object; None if its kind is not relevant for devices. Raises WireError."""
     version, kind = _version_and_kind(obj)
@@ -206,8 +192,8 @@ def _version_and_kind(obj: dict[str, Any]) -> tuple[str, str]:
     return version, str(obj.get("kind") or "")
 
 
-def warn_of_ignored(objects: Iterable[Object], *, also: Sequence[tuple[str, str]] = ()) -> None:
-    """Warn of objects whose kind this command does not read. `also` are further kinds it reads, as (apiVersion, kind)."""
+def ignored(objects: Iterable[Object], *, also: Sequence[tuple[str, str]] = ()) -> str:
+    """Count the objects whose kind a command does not read; "" if there are none. `also` are further kinds it reads, as (apiVersion, kind)."""
     kinds: Counter[str] = Counter()
     for obj in objects:
         version = str(obj.get("apiVersion") or "")
@@ -217,28 +203,9 @@ def warn_of_ignored(objects: Iterable[Object], *, also: Sequence[tuple[str, str]
             continue
         kinds[kind or "without a kind"] += 1
     if not kinds:
-        return
+        return ""
     listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
-    warn(f"{count_of(kinds.total(), 'object')} ignored, of kinds that this command does not read: {listed}")
-
-
-def warn_of_duplicates(typed: TypedObjects) -> None:
-    """Warn of objects that are defined more than once."""
-    if typed.defined_twice:
-        twice = list(dict.fromkeys(typed.defined_twice))
-        warn(f"objects are defined more than once, and the last definition counts: {list_first(twice, NAMED)}")
-
-
-def warn_of_misspelt(documents: Iterable[Document]) -> None:
-    """Warn of misspelt workload kinds, each at its first occurrence: such objects are not read as workloads."""
-    from dra.validation import misnamed_kind
-
-    warned: set[str] = set()
-    for document in documents:
-        problem = misnamed_kind(document.object)
-        if problem and problem.message not in warned:
-            warn(f"{document.file}:{document.line}: {problem.message} ({problem.remedy})")
-            warned.add(problem.message)
+    return f"{count_of(kinds.total(), 'object')} ignored, of kinds that this command does not read: {listed}"
 
 
 class GeneratedNames:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from analysis.report import Part, Report, Rows, Screen
 from dra.texts import count_of, list_first
-from rendering.report import Part, Report, Rows, Screen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from allocator.reasons import MatrixRow
     from analysis.matrix.fleet import EqualPools
-    from rendering.report import Cell
+    from analysis.report import Cell
 
 _MAX_ROWS = 60
 _MAX_KINDS = 8  # of pools

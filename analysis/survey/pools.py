@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from analysis.printable import printable
 from cluster.manifests import dump
-from rendering.terminal import printable
 from webhook.dialects import NETWORK_RESOURCE, TARGETS
 from webhook.names import API_VERSION
 

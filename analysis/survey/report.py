@@ -6,20 +6,20 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+from analysis.findings import by_object, table_of_findings
+from analysis.report import Marked, Report, Rows, Screen, Why
 from analysis.survey.verdicts import MoveReason
 from dra.texts import count_of, joined, list_first
-from rendering import formats
-from rendering.report import Marked, Report, Rows, Screen, Why
 from webhook.dialects import Outcome
 from webhook.translate import decides_outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from analysis.report import Cell, Part
     from analysis.survey.overview import Asking, Overview
     from analysis.survey.pools import PoolDeclarations
     from analysis.survey.verdicts import Key
-    from rendering.report import Cell, Part
 
 _NAMED: Final = 5  # named nodes of one state
 _NAMESPACES: Final = 50  # namespaces that are listed
@@ -82,7 +82,7 @@ def report(overview: Overview, *, whole: bool) -> Report:
         Rows(("Outcome", "Workloads", ""), outcomes),
         Rows(("Outcome", "Workloads", "Pods", "Key", "Why, and what to do"), reasons, "To decide"),
         *(Screen(lines, title) for title, lines in _network_declarations(overview.network)),
-        formats.table(formats.by_object(overview.obstacles), title="In the way"),
+        table_of_findings(by_object(overview.obstacles), title="In the way"),
         Rows(("Key", "Nodes", "Devices", *used), plugins, "Devices of device plugins"),
         Rows(("Driver", "Nodes", "Devices"), drivers, "Devices of drivers"),
         Rows(("Key", "Nodes", "with", "Names"), sides, "Nodes of each key"),

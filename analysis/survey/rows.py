@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from analysis.findings import APPROXIMATED, AT_WEBHOOK, STAYS, USUAL_MEANING, WAITS, ObjectFindings
 from analysis.survey.report import why
 from analysis.survey.verdicts import needs_decision
 from dra import codes
 from dra.finding import Finding, Place, Severity
 from dra.texts import joined
-from rendering import formats
 from webhook.dialects import Outcome
 from webhook.refusals import Code
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 # The code of an outcome, for keys whose decision has none. The code decides the severity.
 CODES = {
-    Outcome.APPROXIMATED: formats.APPROXIMATED,
-    Outcome.LEFT: formats.STAYS,
+    Outcome.APPROXIMATED: APPROXIMATED,
+    Outcome.LEFT: STAYS,
     Outcome.UNKNOWN: "D211",
     Outcome.REFUSED: Code.NEVER.value,
 }
@@ -32,15 +32,15 @@ def code_of(key: Key) -> str:
     if not needs_decision(key):
         return ""
     if key.code or key.outcome is Outcome.APPROXIMATED:
-        return key.code or formats.APPROXIMATED
+        return key.code or APPROXIMATED
     if key.until:
-        return formats.WAITS
-    return formats.AT_WEBHOOK if key.keep_reason else CODES[key.outcome]
+        return WAITS
+    return AT_WEBHOOK if key.keep_reason else CODES[key.outcome]
 
 
-def findings(overview: Overview) -> list[formats.ObjectFindings]:
+def findings(overview: Overview) -> list[ObjectFindings]:
     """List the workloads, with a finding for each key that is not simply translated."""
-    checked: list[formats.ObjectFindings] = []
+    checked: list[ObjectFindings] = []
     for workload in overview.workloads:
         name = f"{workload.kind}/{workload.namespace}/{workload.name}"
         place = Place(file=workload.file, line=workload.line, column=1) if workload.file else Place()
@@ -61,8 +61,8 @@ def findings(overview: Overview) -> list[formats.ObjectFindings]:
                 message=where + joined(key.key, why(key)),
                 remedy=key.remedy,
                 place=place,
-                basis=formats.USUAL_MEANING if key.meaning_assumed else "",
+                basis=USUAL_MEANING if key.meaning_assumed else "",
             )
             of_workload.append(finding)
-        checked.append(formats.ObjectFindings(name, workload.file, of_workload))
+        checked.append(ObjectFindings(name, workload.file, of_workload))
     return checked

@@ -20,11 +20,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from analysis import loop
 from bench.meter import cpu_of
 from bench.row import Row
 from bench.stub import kubeconfig
 from bench.webhook import hami
+from cli import loop
 from cluster.resources import resource_of
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from analysis.loop import run
+from cli.loop import run
 from webhook.registration import Registration, configurations
 from webhook.state import Configuration
 

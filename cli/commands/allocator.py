@@ -13,12 +13,12 @@ import os
 from typing import TYPE_CHECKING
 
 from allocator.service import AllocatorSettings
-from analysis import loop
-from cli import options
+from analysis.errors import Broken
+from cli import loop, options
 from cli.command import declare
+from cli.exits import Exit
 from cli.options import is_loopback
 from cli.settings import options_of
-from rendering.exits import Broken, Exit
 from serving.http import Address
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _is_local(host: str) -> bool:
 def command(*, settings: AllocatorSettings, kubeconfig: str, context: str, log_level: str) -> Exit:
     """Allocate devices for schedulers, and write the allocations into the claims."""
     from allocator.service import AllocatorServer, ReadOnlyAllocator
-    from analysis.configuration import source_of
+    from cli.configuration import source_of
     from webhook.service import log
 
     _refuse_contradictions(settings)

@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analysis.configuration import given_configuration, server_named
+from analysis.configuration import server_named
+from analysis.errors import Broken
 from cli import options
+from cli.answers import report_problems, write
 from cli.applied import print_assumed, warn_no_classes
 from cli.command import declare
-from rendering.answers import report_problems, write
-from rendering.exits import Broken, Exit
-from rendering.output import warn
+from cli.configuration import given_configuration, report_configuration
+from cli.exits import Exit
+from cli.output import warn
 
 if TYPE_CHECKING:
-    from analysis.files import InputFiles
+    from cli.files import InputFiles
 
 _LEVELS = ("error", "warning", "info")
 
@@ -57,16 +59,17 @@ def command(
     if not files:
         raise Broken("nothing to check", "name manifests with -f FILE, -f DIR or -f -")
     from analysis.check import findings_of_skipped
-    from analysis.files import warn_of_skipped
-    from analysis.loading import read_whole
+    from analysis.findings import report_of_findings, summary_of
     from cli.checked import check_input, separate
-    from rendering import formats
+    from cli.files import warn_of_skipped
+    from cli.formats import as_json
+    from cli.loading import read_whole
 
     server = server_named(kubernetes, feature_gates)
-    reading = read_whole(files, given_configuration(config), server, judged=True)
+    reading, input_files = read_whole(files, given_configuration(config), server, judged=True)
     skipped, in_force = reading.skipped, reading.in_force
-    judged = separate(reading.files, namespace)
-    in_force.report(mode)
+    judged = separate(input_files, namespace)
+    report_configuration(in_force, mode)
     result = check_input(judged, reading, mode)
     for document in result.left_out:
         kind = document.object["kind"]
@@ -76,14 +79,14 @@ def command(
     report_problems(result.unread)
     unchecked = findings_of_skipped(skip for skip in skipped if skip.key)
     checked = [*result.findings, *unchecked]
-    summary = formats.summary_of(checked, len(judged.documents), len(unchecked))
+    summary = summary_of(checked, len(judged.documents), len(unchecked))
     warn_of_skipped([skip._replace(key="") for skip in skipped])
     write(
         output,
-        lambda: formats.report("drawbridge check", checked, summary),
+        lambda: report_of_findings("drawbridge check", checked, summary),
         lambda: {
             "configuration": in_force.described(mode),
-            "findings": formats.as_json(checked),
+            "findings": as_json(checked),
             "skippedDocuments": [skip._asdict() for skip in skipped],
         },
         findings=lambda: checked,

@@ -6,7 +6,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from cli.command import declare
-from rendering.exits import Exit
+from cli.exits import Exit
 
 _VARIABLE = "_DRAWBRIDGE_COMPLETE"
 

@@ -6,14 +6,14 @@ from contextlib import AsyncExitStack
 from ipaddress import ip_network
 from typing import TYPE_CHECKING
 
-from analysis import loop
-from analysis.configuration import given_configuration
-from analysis.files import InputFiles, refuse_files_and_cluster
-from cli import options
+from analysis.errors import Broken, Failed
+from cli import loop, options
 from cli.command import declare
+from cli.configuration import given_configuration, report_configuration
+from cli.exits import Exit
+from cli.files import InputFiles, refuse_files_and_cluster
 from cli.options import is_loopback
-from rendering.exits import Broken, CommandFailed, Exit
-from rendering.output import print_lines
+from cli.output import print_lines
 
 if TYPE_CHECKING:
     from analysis.survey import Overview
@@ -66,8 +66,9 @@ def command(
     Without -f the command reads the live cluster when a page is requested, at most every ten seconds. It writes nothing. Without
     --login only this machine can open the pages. /api/v1 has their content as JSON. SIGINT ends the server.
     """
-    from analysis.loading import SURVEY, Needs, read_dump, visit
+    from analysis.loading import SURVEY, Needs
     from analysis.survey import SurveyScope, overview
+    from cli.loading import read_dump, read_live
     from cluster.kubernetes import Kubernetes
     from dashboard import Dashboard, Login, Prometheus, ReadingSource, certificate, read_events, waits_for_node
     from serving.process import stopping
@@ -91,7 +92,7 @@ def command(
     given = given_configuration(config)
     if files:
         reading = read_dump(files, given)
-        reading.in_force.report()
+        report_configuration(reading.in_force)
         source = ReadingSource(
             ", ".join((*files.paths, *files.kustomizations, *files.charts)), lambda: reading, is_live=False
         )
@@ -99,11 +100,11 @@ def command(
         name = f"context {context}" if context else "the current context"
 
         def survey() -> Overview:
-            return overview(visit(kubeconfig, context, SURVEY, given=given), SurveyScope())
+            return overview(read_live(kubeconfig, context, SURVEY, given=given), SurveyScope())
 
         source = ReadingSource(
             name,
-            lambda: visit(kubeconfig, context, Needs(stored=waits_for_node), given=given),
+            lambda: read_live(kubeconfig, context, Needs(stored=waits_for_node), given=given),
             is_live=True,
             survey=survey,
             events=lambda *arguments: loop.visit(
@@ -138,7 +139,7 @@ def command(
     try:
         loop.run(serve())
     except OSError as error:
-        raise CommandFailed(
+        raise Failed(
             f"--listen {listen}: {error.strerror or error}", "choose another port, or 0 for a free one"
         ) from None
     return Exit.FINE

@@ -11,12 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.files import InputFiles, read_input_files
 from cli import options
 from cli.command import declare
+from cli.exits import Exit
+from cli.files import InputFiles, read_input_files
+from cli.output import colours, print_lines, program_name, width
 from dra.texts import count_of
-from rendering.exits import Exit
-from rendering.output import colours, print_lines, program_name, width
 
 if TYPE_CHECKING:
     from cli.playground import Playground
@@ -65,13 +65,14 @@ async def _demo(
     documents: list[Document], objects: list[dict[str, Any]], config: str, user_file: str, *, stay: bool
 ) -> None:
     from analysis.arrivals import brings_pods
-    from analysis.configuration import KIND, watched_configuration
+    from analysis.configuration import KIND
     from analysis.loading import GeneratedNames
+    from cli import story
     from cli.applied import find_controlled
+    from cli.configuration import watched_configuration
     from cli.playground import PodsListener, add_all, end_of, playground, pods_of
     from dashboard import Dashboard, ReadingSource
     from dra.texts import joined
-    from rendering import story
     from serving.process import stopping
 
     started = time.monotonic()

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from analysis.errors import Broken
+from analysis.report import CodeSpan, Marked, Own, Report, Rows
 from cli import options
+from cli.answers import write
 from cli.command import declare
-from rendering.answers import write
-from rendering.exits import Broken, Exit
-from rendering.report import CodeSpan, Marked, Own, Report, Rows
+from cli.configuration import report_configuration
+from cli.exits import Exit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rendering.report import Cell, Part
+    from analysis.report import Cell, Part
     from webhook.dialects import Dialect
 
 
@@ -32,11 +34,12 @@ def command(names: tuple[str, ...], config: str, output: str) -> Exit:
     A dialect is the keys of a device plugin or of a system with its own scheduler. With `-o yaml` the output has the form of
     `dialects:` in a configuration.
     """
-    from analysis.configuration import configuration_in_force, given_configuration
+    from analysis.configuration import configuration_in_force
+    from cli.configuration import given_configuration
     from cluster import manifests
 
     in_force = configuration_in_force(given_configuration(config))
-    in_force.report()
+    report_configuration(in_force)
     every = in_force.configuration.dialects
     chosen = _choose(names, every) if names else list(every)
     if output == "yaml":

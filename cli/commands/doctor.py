@@ -12,24 +12,25 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 from msgspec.structs import replace
 
-from analysis import loop
-from analysis.configuration import given_configuration
-from cli import options
+from analysis.errors import Broken
+from cli import loop, options
+from cli.answers import write
 from cli.command import declare
+from cli.configuration import given_configuration, report_configuration
+from cli.exits import Exit
+from cli.output import warn
 from dra.texts import count_of
-from rendering.answers import write
-from rendering.exits import Broken, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from analysis.configuration import ConfigurationInForce
     from analysis.doctor import NotChecked
-    from analysis.files import InputFiles
     from analysis.loading import Unread
+    from analysis.report import Report
+    from cli.files import InputFiles
     from cluster.protocol import Cluster
     from dra.finding import Finding
-    from rendering.report import Report
 
 
 class RepairOutcome(NamedTuple):
@@ -67,10 +68,12 @@ def command(
     if repair and not yes and (output != "text" or not sys.stdin.isatty()):
         raise Broken("--repair cannot ask for confirmation here", "give --yes, or run it on a terminal with -o text")
     given = given_configuration(config)
-    from analysis.doctor import describe, diagnose, not_checked, read_dump, survey, write_repair
+    from analysis.doctor import describe, diagnose, not_checked, of_dump, survey, write_repair
+    from analysis.findings import by_object, report_of_findings
+    from cli.formats import as_json
+    from cli.loading import read_dump
     from cluster.errors import ClusterError
     from cluster.kubernetes import Kubernetes
-    from rendering import formats
 
     now = datetime.now(UTC)
     unread: list[Unread] = []
@@ -80,6 +83,8 @@ def command(
         """Examine a live cluster, and repair what the user confirms."""
         server = cluster if isinstance(cluster, Kubernetes) else None
         observed = await survey(cluster, now, given, server)
+        for warning in observed.warnings:
+            warn(warning)
         unread.extend(observed.reading.unread)
         missing.extend(not_checked(observed))
         outcomes: dict[Finding, RepairOutcome] = {}
@@ -97,7 +102,9 @@ def command(
         return observed.reading.in_force, outcomes
 
     if files:
-        observed = read_dump(files, now, given)
+        observed = of_dump(read_dump(files, given, judged=True), now)
+        for warning in observed.warnings:
+            warn(warning)
         unread.extend(observed.reading.unread)
         missing.extend(not_checked(observed))
         in_force, repairs = observed.reading.in_force, diagnose(observed)
@@ -107,17 +114,17 @@ def command(
         }
     else:
         in_force, outcomes = loop.visit(kubeconfig, context, look, "docs/commands.md#drawbridge-doctor")
-    in_force.report()
-    checked = formats.by_object(outcomes)
+    report_configuration(in_force)
+    checked = by_object(outcomes)
     notes = {finding: lines for finding, outcome in outcomes.items() if (lines := outcome.lines())}
     write(
         output,
-        lambda: _with_table(formats.report("drawbridge doctor", checked, _summary(outcomes), notes), missing),
+        lambda: _with_table(report_of_findings("drawbridge doctor", checked, _summary(outcomes), notes), missing),
         lambda: {
             "configuration": in_force.described(),
             "findings": [
                 finding | outcome._asdict()
-                for finding, outcome in zip(formats.as_json(checked), outcomes.values(), strict=True)
+                for finding, outcome in zip(as_json(checked), outcomes.values(), strict=True)
             ],
             "notChecked": missing,
         },
@@ -136,7 +143,7 @@ def _summary(outcomes: Mapping[Finding, RepairOutcome]) -> str:
 
 def _with_table(report: Report, missing: Sequence[NotChecked]) -> Report:
     """Add a table of the findings that were not looked for, with the missing input."""
-    from rendering.report import Rows
+    from analysis.report import Rows
 
     rows = [(" ".join(rule.codes), ", ".join(rule.inputs), rule.reason) for rule in missing]
     return replace(

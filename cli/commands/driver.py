@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from analysis import loop
-from analysis.files import InputFiles, read_input_files
-from cli import options
+from analysis.errors import Broken, Failed
+from cli import loop, options
 from cli.command import declare
+from cli.exits import Exit
+from cli.files import InputFiles, read_input_files
 from cli.node import check_node
+from cli.output import print_lines
 from cli.settings import options_of
 from node.service import NodePaths
-from rendering.exits import Broken, CommandFailed, Exit
-from rendering.output import print_lines
 
 if TYPE_CHECKING:
     import asyncio
@@ -132,7 +132,7 @@ def command(
     try:
         loop.serve(kubeconfig, context, serve)
     except* BrokenCheckpoint as group:
-        raise CommandFailed(
+        raise Failed(
             f"{paths.state(name)}/checkpoint cannot be read: {loop.first_exception(group)}",
             "drain the node and remove the file, or start the version of drawbridge that wrote the file",
         ) from None

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import click
 from msgspec.structs import replace
 
-from analysis import loop
-from analysis.configuration import given_configuration, server_named
-from analysis.files import InputFiles, refuse_files_and_cluster
-from cli import options
+from analysis.configuration import server_named
+from analysis.errors import Broken
+from cli import formats, loop, options
+from cli.answers import write
 from cli.command import declare
-from rendering import formats
-from rendering.answers import write
-from rendering.exits import Broken, Exit
+from cli.configuration import given_configuration, report_configuration
+from cli.exits import Exit
+from cli.files import InputFiles, refuse_files_and_cluster
 
 if TYPE_CHECKING:
     from analysis.explain import PodStory, WorkloadStory
@@ -101,8 +101,9 @@ def command(
         server_named(kubernetes, feature_gates)  # fails before the cluster is read
     given, now = given_configuration(config), datetime.now(UTC)
 
-    from analysis.loading import OUTLOOK_KINDS, Needs, TypedObjects, assumed_server, for_server, read_dump, visit
+    from analysis.loading import OUTLOOK_KINDS, Needs, TypedObjects, assumed_server, for_server
     from analysis.refused_pods import FAILED_CREATE
+    from cli.loading import read_dump, read_live
     from dra.objects import DeviceTaintRule
     from dra.wire import builtins, convert
     from webhook.claims import taint_rule
@@ -117,8 +118,8 @@ def command(
             stored=lambda pod: pod.metadata.name.startswith(last) if workload else pod.metadata.name == last,
             events=(f"reason={FAILED_CREATE}",) if workload else (),
         )
-        reading = visit(kubeconfig, context, needs, given=given, namespace=namespace)
-    reading.in_force.report()
+        reading = read_live(kubeconfig, context, needs, given=given, namespace=namespace)
+    report_configuration(reading.in_force)
     configuration = reading.configuration
     reading = for_server(reading, kubernetes, feature_gates, configuration)
     bridge = configuration.file.bridge

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import click
 
 from analysis.capacity import count_devices, in_use
-from analysis.files import InputFiles, refuse_files_and_cluster
+from analysis.report import Report, Rows
 from cli import options
+from cli.answers import write
 from cli.command import declare
+from cli.exits import Exit
+from cli.files import InputFiles, refuse_files_and_cluster
 from dra.texts import count_of
-from rendering.answers import write
-from rendering.exits import Exit
-from rendering.report import Report, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,12 +42,13 @@ def command(*, names: tuple[str, ...], files: InputFiles, kubeconfig: str, conte
     writes nothing. `-o wide` adds claim, share and model.
     """
     from analysis.capacity import devices_of_nodes
-    from analysis.loading import HELD, Needs, read_dump, visit
+    from analysis.loading import HELD, Needs
+    from cli.loading import read_dump, read_live
     from cluster.resources import PODS
     from dra.wire import builtins
 
     refuse_files_and_cluster(files, kubeconfig, context)
-    reading = read_dump(files) if files else visit(kubeconfig, context, Needs((*HELD, PODS)))
+    reading = read_dump(files) if files else read_live(kubeconfig, context, Needs((*HELD, PODS)))
     nodes = list(devices_of_nodes(names, reading))
 
     write(

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from analysis.errors import Broken
 from cli import options
 from cli.command import declare
-from rendering.exits import Broken, Exit
-from rendering.output import print_lines, warn
+from cli.exits import Exit
+from cli.output import print_lines, warn
 
 if TYPE_CHECKING:
     from cli.values import Values

@@ -12,18 +12,18 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from analysis import loop
-from cli import options
+from analysis.errors import Broken
+from analysis.report import Report, Screen
+from cli import loop, options
+from cli.answers import write
 from cli.command import declare
+from cli.exits import Exit
 from cli.node import check_node
 from cli.options import is_loopback
 from cli.settings import options_of
 from dra.finding import Finding
 from dra.texts import count_of
 from node.service import TOKEN, AgentSettings
-from rendering.answers import write
-from rendering.exits import Broken, Exit
-from rendering.report import Report, Screen
 
 if TYPE_CHECKING:
     import asyncio

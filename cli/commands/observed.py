@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from analysis.errors import Broken
+from analysis.report import Report, Rows, Screen
 from cli import options
+from cli.answers import write
 from cli.command import declare
+from cli.exits import Exit
+from cli.output import warn
 from dra.texts import count_of
-from rendering.answers import write
-from rendering.exits import Broken, Exit
-from rendering.output import warn
-from rendering.report import Report, Rows, Screen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from analysis.observations import SeenNamespace
-    from rendering.report import Cell
+    from analysis.report import Cell
 
 _SHOWN = 5  # the most reasons of a namespace in a report
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from analysis.files import InputFiles, refuse_files_and_cluster
+from analysis.report import Report
 from cli import options
+from cli.answers import write
 from cli.command import declare
-from rendering.answers import write
-from rendering.exits import Exit
-from rendering.report import Report
+from cli.exits import Exit
+from cli.files import InputFiles, refuse_files_and_cluster
 
 _HOLDERS = 1000  # the most holders that are listed for one line of a quota
 
@@ -27,8 +27,9 @@ def command(*, files: InputFiles, kubeconfig: str, context: str, namespace: str,
     Without -f the command reads the live cluster; it writes nothing. `-o wide` lists the pods and claims that use a quota. With -n, rights
     in that namespace suffice.
     """
-    from analysis.loading import KINDS, Needs, read_dump, visit
+    from analysis.loading import KINDS, Needs
     from analysis.quota import necessary, report, tables
+    from cli.loading import read_dump, read_live
     from dra.wire import builtins
 
     refuse_files_and_cluster(files, kubeconfig, context)
@@ -36,7 +37,7 @@ def command(*, files: InputFiles, kubeconfig: str, context: str, namespace: str,
         reading = read_dump(files)
     else:
         reading = necessary(
-            visit(kubeconfig, context, Needs(KINDS, "docs/configuration.md#quotas"), namespace=namespace), namespace
+            read_live(kubeconfig, context, Needs(KINDS, "docs/configuration.md#quotas"), namespace=namespace), namespace
         )
     reports = [quota for quota in report(reading) if not namespace or quota.quota.startswith(f"{namespace}/")]
     parts = [*tables(reports, _HOLDERS if output != "text" else None)]

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analysis.configuration import given_configuration
-from analysis.files import InputFiles, refuse_files_and_cluster
+from analysis.errors import Broken
+from analysis.report import Report, Rows, Screen
 from cli import options
+from cli.answers import write
 from cli.command import declare
+from cli.configuration import given_configuration, report_configuration
+from cli.exits import Exit
+from cli.files import InputFiles, refuse_files_and_cluster
 from dra.texts import count_of
-from rendering.answers import write
-from rendering.exits import Broken, Exit
-from rendering.report import Report, Rows, Screen
 
 if TYPE_CHECKING:
     from analysis.resized import Resized
@@ -62,8 +63,9 @@ def command(
     refuses it.
     """
     from analysis import explain
-    from analysis.loading import OUTLOOK_KINDS, Needs, read_dump, visit
+    from analysis.loading import OUTLOOK_KINDS, Needs
     from analysis.resized import POD, find_target, resize
+    from cli.loading import read_dump, read_live
     from dra.wire import builtins
 
     refuse_files_and_cluster(files, kubeconfig, context)
@@ -81,8 +83,8 @@ def command(
             (*explain.kinds_of(kind_name), *OUTLOOK_KINDS),
             stored=lambda pod: kind_name in POD and pod.metadata.name == last,
         )
-        reading = visit(kubeconfig, context, needs, given=given, namespace=namespace)
-    reading.in_force.report()
+        reading = read_live(kubeconfig, context, needs, given=given, namespace=namespace)
+    report_configuration(reading.in_force)
     target = find_target(kind_name, name, namespace, reading)
     resized = resize(target.object, new_amounts, target.pods, reading, reading.configuration)
     write(

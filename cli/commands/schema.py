@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
+from analysis.errors import Broken
 from cli.command import declare
-from rendering.exits import Broken, Exit
-from rendering.output import print_lines
+from cli.exits import Exit
+from cli.output import print_lines
 
 
 @declare("schema", examples=("drawbridge schema config > config.json", "drawbridge schema check"))

@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from analysis.configuration import given_configuration, server_named
+from analysis.configuration import server_named
+from analysis.errors import Broken
 from cli import options
+from cli.answers import write
 from cli.command import declare
+from cli.configuration import given_configuration, report_configuration
+from cli.exits import Exit
+from cli.output import progress, warn
 from cli.strategies import HELP, print_strategies, refuse_unknown
-from rendering.answers import write
-from rendering.exits import Broken, Exit
-from rendering.output import progress, warn
 
 if TYPE_CHECKING:
-    from analysis.files import InputFiles
+    from cli.files import InputFiles
 
 _COUNTED = ("pods", "placed", "unschedulable", "undecided", "devices", "utilisation", "fragmentation")
 EMPTY: dict[str, Any] = {
@@ -80,7 +82,7 @@ def command(
     PodDisruptionBudget objects.
     """
     from analysis import allocated, outlook, simulated
-    from analysis.loading import read_dump
+    from cli.loading import read_dump
     from dra.wire import builtins
 
     if strategy == HELP:
@@ -94,8 +96,10 @@ def command(
         raise Broken("--node applies to claims", "add --claims, or --claim NS/NAME")
     reading = read_dump(files, given_configuration(config), server_named(kubernetes, feature_gates))
     in_force = reading.in_force
-    in_force.report(mode)
+    report_configuration(in_force, mode)
     admitted = simulated.snapshot_of(reading, mode)
+    if admitted.warning:
+        warn(admitted.warning)
     snapshot = simulated.change_nodes(admitted.snapshot, removed, added)
     if of_claims:
         chosen = allocated.choose_claims(snapshot.claims, claims)

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from analysis.configuration import given_configuration
+from analysis.errors import Broken, Failed
+from analysis.report import Report
 from cli import options
+from cli.answers import write
 from cli.command import declare
+from cli.configuration import given_configuration, report_configuration
+from cli.exits import Exit
 from dra.texts import count_of
-from rendering.answers import write
-from rendering.exits import Broken, CommandFailed, Exit
-from rendering.report import Report
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -56,8 +57,7 @@ def command(
     environment variables, labels and annotations that a dialect or selector uses; the opaque parameters that a known driver reads;
     volumes with the kubelet's folders; the arguments of device plugins and autoscalers. It does not save commands, probes and messages.
     """
-    from analysis import loop
-    from cli import saved
+    from cli import loop, saved
 
     # Fail now, not after minutes of reading.
     path = Path(target)
@@ -75,13 +75,13 @@ def command(
         return saved.read(cluster, given, namespace)
 
     snapshot = loop.visit(kubeconfig, context, read, "docs/commands.md#drawbridge-survey")
-    snapshot.in_force.report()
+    report_configuration(snapshot.in_force)
     try:
         saved.write(snapshot.lines, path, replace=force)
     except FileExistsError:
         raise Broken(f"{path} now exists", "choose another name, or overwrite it with --force") from None
     except OSError as error:
-        raise CommandFailed(f"{path} cannot be written: {error.strerror}", "choose another path") from None
+        raise Failed(f"{path} cannot be written: {error.strerror}", "choose another path") from None
     objects = count_of(len(snapshot.lines), "object")
     values = count_of(snapshot.left_out, "value")
     write(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis import loop
-from analysis.files import InputFiles, read_input_files
-from cli import options
+from analysis.errors import Failed
+from cli import loop, options
 from cli.command import declare
 from cli.commands.demo import EXAMPLES, IGNORED, count_by_kind
-from rendering.exits import CommandFailed, Exit
-from rendering.output import print_lines
+from cli.exits import Exit
+from cli.files import InputFiles, read_input_files
+from cli.output import print_lines
 
 if TYPE_CHECKING:
     from serving.http import Address
@@ -45,7 +45,8 @@ def command(
     log_level: str,
 ) -> Exit:
     """Run webhook, controllers and allocator on loopback, without a cluster."""
-    from analysis.configuration import KIND, watched_configuration
+    from analysis.configuration import KIND
+    from cli.configuration import watched_configuration
     from cli.playground import PodsListener, playground
     from cluster.errors import StoreError
     from dashboard import Dashboard, ReadingSource
@@ -82,5 +83,5 @@ def command(
     try:
         loop.run(serve())
     except StoreError as error:
-        raise CommandFailed(str(error), "give a file that drawbridge wrote, or a new one, with --data") from error
+        raise Failed(str(error), "give a file that drawbridge wrote, or a new one, with --data") from error
     return Exit.FINE

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import click
 
-from analysis.configuration import given_configuration, server_named
-from analysis.files import InputFiles, refuse_files_and_cluster, without_collection
+from analysis.configuration import server_named
+from analysis.errors import Broken
 from cli import options
+from cli.answers import write
 from cli.applied import print_assumed
 from cli.command import declare
+from cli.configuration import given_configuration, report_configuration
+from cli.exits import Exit
+from cli.files import InputFiles, refuse_files_and_cluster, without_collection
+from cli.output import warn
 from dra.texts import list_first
-from rendering.answers import write
-from rendering.exits import Broken, Exit
-from rendering.output import warn
 
 FORMS = ("text", "wide", "json", "markdown", "sarif", "github", "junit")
 _LEVELS = ("refused", "unknown", "left", "partly", "approximated")
@@ -97,8 +99,9 @@ def command(
         raise Broken("a live cluster reports its own version", "leave --kubernetes and --feature-gates out")
     given = given_configuration(config)
 
-    from analysis.loading import NECESSARY_KINDS, SURVEY, read_dump, visit
+    from analysis.loading import NECESSARY_KINDS, SURVEY
     from analysis.survey import SurveyScope, overview
+    from cli.loading import read_dump, read_live
     from cluster.embedded import labels_test
     from cluster.errors import BadRequest
     from webhook.translate import namespace_of
@@ -115,8 +118,8 @@ def command(
                 f"no object of namespace {namespace!r} is in the input; it has those of {list_first(sorted(namespaces), 5)}"
             )
     else:
-        reading = visit(kubeconfig, context, SURVEY, given=given, namespace=namespace, probe=probe)
-    reading.in_force.report(mode)
+        reading = read_live(kubeconfig, context, SURVEY, given=given, namespace=namespace, probe=probe)
+    report_configuration(reading.in_force, mode)
     with without_collection():
         result = overview(reading, scope, mode)
     import msgspec

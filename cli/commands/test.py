@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from analysis.errors import Broken
+from analysis.report import Report, Screen
 from cli import options
+from cli.answers import write
 from cli.command import declare
+from cli.exits import Exit
+from cli.output import quiet
 from dra.texts import count_of
-from rendering.answers import write
-from rendering.exits import Broken, Exit
-from rendering.output import quiet
-from rendering.report import Report, Screen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,10 +37,10 @@ def command(*, paths: tuple[str, ...], output: str) -> Exit:
     a `name`, a `pod` (a file or an object), an `inventory`, and `expect` with `outcome`, `code`, `devices`, `left`, `says` and `fits`
     (docs/commands.md). Exit code 1: a case failed. With -q only failed cases are listed.
     """
+    from analysis.findings import ObjectFindings
     from cli.cases import FILE, run
     from cluster import manifests
     from dra.finding import Finding, Place, Severity
-    from rendering import formats
 
     files: dict[Path, None] = {}
     for path in map(Path, paths or (".",)):
@@ -50,14 +51,14 @@ def command(*, paths: tuple[str, ...], output: str) -> Exit:
             raise Broken(f"{path} contains no {FILE}", "give files of cases, or a directory that contains some")
         files |= dict.fromkeys(below)
     results = [result for file in files for result in run(file)]
-    checked: list[formats.ObjectFindings] = []
+    checked: list[ObjectFindings] = []
     for result in results:
         position = Place(file=result.file, line=result.line, column=1)
         findings = [
             Finding(code="case", severity=Severity.ERROR, object=result.name, path="", message=problem, place=position)
             for problem in result.problems
         ]
-        checked.append(formats.ObjectFindings(result.name, result.file, findings))
+        checked.append(ObjectFindings(result.name, result.file, findings))
     write(
         output,
         lambda: _report(results),

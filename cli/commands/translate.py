@@ -10,21 +10,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analysis.configuration import given_configuration, server_named
+from analysis.configuration import server_named
+from analysis.errors import Broken
 from cli import options
+from cli.answers import conclude, report_problems, write, write_json
 from cli.applied import print_assumed, warn_no_classes
 from cli.command import declare
+from cli.configuration import given_configuration, report_configuration
+from cli.exits import Exit
+from cli.output import print_diff, print_lines, print_to_stderr, quiet, warn
 from dra.texts import count_of
-from rendering.answers import conclude, report_problems, write, write_json
-from rendering.exits import Broken, Exit
-from rendering.output import print_diff, print_lines, print_to_stderr, quiet, warn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from analysis.files import InputFiles
-    from analysis.loading import Reading
     from cli.edited import Edited, Result
+    from cli.files import InputFiles, ReadFiles
     from cli.translated import FileEdits
     from cluster.manifests import Document, InputProblem
 
@@ -90,22 +91,22 @@ def command(
         )
     if action == "--undo":
         return _undo(files.paths)
-    from analysis.loading import read_whole, warn_of_misspelt
     from cli import translated
+    from cli.loading import read_whole, warn_of_misspelt
 
     if changed and not action:
         raise Broken("--changed has no effect on output", "add --in-place or --check")
     shown = output or ("" if action else "yaml")
-    reading = read_whole(files, given_configuration(config), server_named(kubernetes, feature_gates))
-    documents = _documents_of(reading, shown, is_edited=bool(action))
-    reading.in_force.report(mode)
+    reading, input_files = read_whole(files, given_configuration(config), server_named(kubernetes, feature_gates))
+    documents = _documents_of(input_files, shown, is_edited=bool(action))
+    report_configuration(reading.in_force, mode)
     translator, results = translated.translate(
-        reading, documents, mode=mode, namespace=namespace, rewrites_unknown=all_kinds
+        reading, documents, input_files.inventory, mode=mode, namespace=namespace, rewrites_unknown=all_kinds
     )
     file_edits = translated.FileEdits([], [], set())
     if action or shown == "diff":
         file_edits = translated.edits(
-            translator, results, reading.files, files.paths, writes=bool(action), changed=changed
+            translator, results, input_files, files.paths, writes=bool(action), changed=changed
         )
     _print(results, shown, file_edits, {"configuration": reading.in_force.described(mode)})
     if action:
@@ -119,7 +120,7 @@ def command(
         warn(translated.why_unchanged(results))
     warn_of_misspelt(documents)
     decisions = [decision for result in results for decision in result.translation.decisions]
-    warn_no_classes(documents, reading.files.inventory, decisions)
+    warn_no_classes(documents, input_files.inventory, decisions)
     print_assumed(decision.key for decision in decisions if decision.meaning_assumed)
     if not all_kinds and (kinds := translated.unknown_kinds(documents)):
         warn(f"pod templates in unknown kinds are not translated: {kinds} (use --all-kinds)")
@@ -130,14 +131,14 @@ def command(
     return Exit.REFUSED if would_change or refused else Exit.FINE
 
 
-def _documents_of(reading: Reading, shown: str, *, is_edited: bool) -> Sequence[Document]:
+def _documents_of(files: ReadFiles, shown: str, *, is_edited: bool) -> Sequence[Document]:
     """Return the documents to translate, and warn of those that are skipped."""
-    from analysis.files import warn_of_skipped
+    from cli.files import warn_of_skipped
 
-    documents, skipped = reading.files.documents, list(reading.skipped)
+    documents, skipped = files.documents, list(files.skipped)
     if shown in _FORMS_OF_ALL_OBJECTS and not is_edited:
-        documents = reading.files.everything
-        report_problems(problem for problem in reading.files.others if problem.apparent_kind != "template")
+        documents = files.everything
+        report_problems(problem for problem in files.others if problem.apparent_kind != "template")
         skipped = [skip if skip.reason == "template" else skip._replace(reason="") for skip in skipped]
     elif is_edited or shown == "diff":  # `translated.edits` reports the lines that request devices
         skipped = [skip._replace(key="") for skip in skipped]

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis import loop
-from cli import options
+from analysis.report import Report, Screen
+from cli import loop, options
+from cli.answers import write
 from cli.command import declare
-from rendering.answers import write
-from rendering.exits import Exit
-from rendering.report import Report, Screen
+from cli.exits import Exit
 
 if TYPE_CHECKING:
     from cluster.protocol import Cluster

@@ -5,10 +5,10 @@ from __future__ import annotations
 import platform
 
 from cli import options
+from cli.answers import write_json
 from cli.command import declare
-from rendering.answers import write_json
-from rendering.exits import Exit
-from rendering.output import print_lines
+from cli.exits import Exit
+from cli.output import print_lines
 
 
 @declare(

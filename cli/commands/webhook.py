@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from analysis import loop
-from cli import options
+from analysis.errors import Broken
+from cli import loop, options
 from cli.command import declare
+from cli.exits import Exit
 from cli.settings import options_of
-from rendering.exits import Broken, Exit
 from serving.process import own_name
 from webhook.names import RESERVATIONS
 from webhook.service import WebhookSettings
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @options.log_level()
 def command(*, settings: WebhookSettings, kubeconfig: str, context: str, log_level: str) -> Exit:
     """Run the admission webhook, its controllers and its certificate authority, or some of these."""
-    from analysis.configuration import source_of
+    from cli.configuration import source_of
     from webhook.service import WebhookServer, log
 
     if bool(settings.tls_cert) != bool(settings.tls_key):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from analysis.arrivals import created_pods
+from cli.story import End, PodProgress, describe_claim, describe_devices, describe_pod
 from dra.raw import mapping
-from rendering.story import End, PodProgress, describe_claim, describe_devices, describe_pod
 from webhook import names
 from webhook.dialects import Outcome
 from webhook.translate import outcome_of

@@ -12,11 +12,11 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from analysis.arrivals import brings_pods
+from cli import story
 from cli.playground.pod_progress import end_of, pods_of, story_of
 from cluster import Apply, manifests, resources
 from cluster.errors import ApiError
 from dra.objects import template_site
-from rendering import story
 from serving.http import Limits, Route, Site, text
 from webhook.translate import name_of
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from cli.playground.playground import Playground
+    from cli.story import PodProgress
     from cluster import Raw
-    from rendering.story import PodProgress
     from serving.http import HttpRequest, Reply
 
 SECONDS = 10.0

@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from analysis.configuration import configuration_in_force, given_configuration
+from analysis.configuration import configuration_in_force
+from cli.configuration import given_configuration
 from cluster import manifests
 from e2e.actors import fleet
 from e2e.actors.client import ApiError

@@ -5,7 +5,8 @@ from collections import Counter
 
 import pytest
 
-from analysis.configuration import configuration_in_force, given_configuration
+from analysis.configuration import configuration_in_force
+from cli.configuration import given_configuration
 from cluster import manifests
 from cluster.patch import apply_json_patch
 from e2e.actors.client import ApiError

@@ -7,9 +7,9 @@ import pytest
 from analysis.loading import reading_of
 from analysis.matrix import build_matrices, group_equal, reachable, report
 from analysis.matrix import fleet as matrices
+from cli.reports import as_markdown
 from cluster.manifests import read
 from dra import step_limits
-from rendering.report import as_markdown
 from tests.cli.commands.test_simulate_claims import KINDS, PROPOSALS
 from tests.cli.explain.scenes import DRIVER, SINCE, fleet, held_claim, pod
 from tests.cli.running import MODES, modes, run_json

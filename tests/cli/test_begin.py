@@ -45,7 +45,7 @@ def test_sigterm_during_imports_ends_the_process_at_once(module):
 def test_the_second_signal_ends_a_process_that_stops_slowly():
     script = (
         "import asyncio, signal\n"
-        "from cli import end\nfrom analysis import loop\n"
+        "from cli import end, loop\n"
         "from serving.process import stopping\n"
         "signal.signal(signal.SIGTERM, end)\n"
         "async def main():\n"

@@ -10,9 +10,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from analysis.errors import Broken, Failed
 from cli import options
 from cli.command import declare
-from rendering.exits import Broken, CommandFailed, Exit
+from cli.exits import Exit
 from tests.cli.running import run
 from tests.cluster.hostile import odd_objects
 
@@ -182,7 +183,7 @@ def command_with_outcome(outcome):
         (Exit.REFUSED, 1),
         (Exit.UNDECIDED, 3),
         (Broken("bad", "fix it"), 2),
-        (CommandFailed("the world ended", "wait"), 3),
+        (Failed("the world ended", "wait"), 3),
         (click.UsageError("no"), 2),
         (ConnectionRefusedError(111, "Connection refused"), 3),
         (KeyError("oops"), 3),
@@ -209,7 +210,7 @@ def test_expected_errors_of_several_tasks_are_reported_once():
     message = "Address already in use (127.0.0.1:1)"
     listener_errors = [ExceptionGroup("listener", [OSError(errno.EADDRINUSE, message)]) for _ in range(2)]
     result = CliRunner().invoke(
-        command_with_outcome(ExceptionGroup("tasks", [*listener_errors, CommandFailed("no kubeconfig", "name one")])),
+        command_with_outcome(ExceptionGroup("tasks", [*listener_errors, Failed("no kubeconfig", "name one")])),
         [],
     )
     assert result.exit_code == 3

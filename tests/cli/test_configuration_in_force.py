@@ -5,7 +5,8 @@ import json
 import pytest
 import yaml
 
-from analysis.configuration import configuration_in_force, watched_configuration
+from analysis.configuration import configuration_in_force
+from cli.configuration import watched_configuration
 from cluster import manifests
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden

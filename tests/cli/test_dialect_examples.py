@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from analysis.arrivals import created_pods
-from analysis.configuration import source_of
 from analysis.loading import GeneratedNames
+from cli.configuration import source_of
 from cli.playground import Playground, playground
 from cluster import resources
 from dra import validation

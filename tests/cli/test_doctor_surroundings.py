@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from analysis import loop
 from analysis.doctor import diagnose, survey
+from analysis.errors import Failed
 from certs import authority
+from cli import loop
 from cluster.errors import ApiError, BadRequest, Invalid, Unauthorized
 from cluster.kubernetes import Kubernetes
-from rendering.exits import CommandFailed
 from tests.allocator.service.sidecar import DRIVER, claim, gpus, loaded, node, pod
 from tests.cli.commands.faults import FLEET
 from tests.cli.running import manifest, run_json
@@ -296,7 +296,7 @@ def test_only_an_expired_client_certificate_is_reported(days, message, tmp_path)
 async def test_the_reason_of_a_rejected_certificate_is_reported(monkeypatch, tmp_path):
     monkeypatch.setattr(loop, "problem_of", lambda certificate, _: f"{certificate} is too old")
     monkeypatch.setattr(Kubernetes, "connect", lambda **_: RefusingCluster())
-    with pytest.raises(CommandFailed, match=r"client\.crt is too old \(Unauthorized\)"):
+    with pytest.raises(Failed, match=r"client\.crt is too old \(Unauthorized\)"):
         await asyncio.to_thread(loop.visit, "", "", RefusingCluster.look, "docs/operating.md")
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from analysis.printable import printable
 from cli import undo
 from cli.edited import Edited, write
 from cluster.manifests import documents, places
-from rendering.terminal import printable
 from tests.cli.running import run, run_json
 
 SECRET = "s3cr3t-of-another-place"

@@ -7,10 +7,10 @@ import pytest
 
 from analysis.arrivals import arrivals, brings_pods
 from analysis.loading import identity_of
+from analysis.printable import printable
 from analysis.survey import SurveyScope, overview, report
+from cli.reports import as_text
 from dra.raw import mapping
-from rendering.report import as_text
-from rendering.terminal import printable
 from tests.corpus import move
 from tests.loops import every
 from tests.webhook.pods import pod

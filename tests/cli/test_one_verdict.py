@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from analysis.configuration import source_of
+from cli.configuration import source_of
 from cli.playground import playground
 from cluster import manifests
 from tests.cli.running import run

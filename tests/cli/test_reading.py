@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis import outside
+from cli import outside
 from cluster.manifests import documents, json_reader, yaml_reader
 from tests.cli.running import run, run_json
 

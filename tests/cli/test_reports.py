@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from rendering.report import Report, Rows, Screen, Why, as_markdown, as_text, inline
+from analysis.report import Report, Rows, Screen, Why
+from cli.reports import as_markdown, as_text, inline
 from tests.cli.explain.scenes import full_fleet, held_claim, node, pod
 from tests.cli.running import manifest, run
 

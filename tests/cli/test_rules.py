@@ -10,8 +10,8 @@ import yaml
 
 from cli.playground.playground import playground
 from cli.playground.pod_progress import end_of
+from cli.story import End
 from cluster import manifests
-from rendering.story import End
 from tests.cli.running import run, run_json
 from tests.limits import PATIENCE
 from tests.webhook.pods import EXAMPLES, exactly, pod, verdict_of

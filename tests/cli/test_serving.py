@@ -6,11 +6,11 @@ import signal
 
 import pytest
 
-from analysis import loop
+from analysis.errors import Failed
+from cli import loop
 from cluster.embedded import Embedded
 from cluster.errors import Unavailable
 from cluster.kubernetes import Kubernetes
-from rendering.exits import CommandFailed
 
 
 class ClosableCluster(Embedded):
@@ -34,7 +34,7 @@ def error_of_serving(error):
     async def process(cluster, stop):
         raise ExceptionGroup("two", [ExceptionGroup("one", [error])])
 
-    with pytest.raises((CommandFailed, ExceptionGroup)) as failed:
+    with pytest.raises((Failed, ExceptionGroup)) as failed:
         loop.serve("", "", process, "take another one")
     raised = failed.value
     return raised.exceptions[0] if isinstance(raised, ExceptionGroup) else raised
@@ -50,7 +50,7 @@ def error_of_serving(error):
 )
 def test_an_error_that_ends_a_server_is_reported(cluster, error, message, remedy):
     raised = error_of_serving(error)
-    assert isinstance(raised, CommandFailed)
+    assert isinstance(raised, Failed)
     assert (raised.message, raised.remedy) == (message, remedy)
     assert cluster.closed
 

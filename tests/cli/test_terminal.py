@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from cli.terminal import WIDEST, aligned, colour_of_change, columns_of, cut, marked, wrapped
 from cluster import manifests
-from rendering.terminal import WIDEST, aligned, colour_of_change, columns_of, cut, marked, wrapped
 from tests.cli.running import manifest, run
 
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"

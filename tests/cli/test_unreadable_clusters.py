@@ -2,12 +2,12 @@
 
 import pytest
 
+from analysis.errors import Failed
 from analysis.loading import read_cluster
-from analysis.loop import visit
+from cli.loop import visit
 from cluster.errors import ApiError, ConfigError, Forbidden, Gone, Throttled, Unauthorized, Unavailable
 from cluster.protocol import ListPage, Unreadable
 from cluster.resources import PODS
-from rendering.exits import CommandFailed
 from tests.allocator.service.sidecar import loaded, pod
 
 REMEDIES = {
@@ -24,7 +24,7 @@ def test_the_remedy_for_an_unreadable_cluster_depends_on_the_error(error):
     async def look(_):
         raise ExceptionGroup("informers", [error("so it said")])
 
-    with pytest.raises(CommandFailed) as raised:
+    with pytest.raises(Failed) as raised:
         visit("", "", look, "docs/commands.md#drawbridge-survey")
     assert raised.value.message == "so it said"
     assert REMEDIES[error] in raised.value.remedy
@@ -34,7 +34,7 @@ def test_a_server_error_has_a_remedy_about_etcd():
     async def look(_):
         raise ApiError("etcdserver: mvcc: database space exceeded", status=500)
 
-    with pytest.raises(CommandFailed) as raised:
+    with pytest.raises(Failed) as raised:
         visit("", "", look, "docs/commands.md#drawbridge-survey")
     assert "at etcd, which may have no space (NOSPACE)" in raised.value.remedy
 

@@ -11,9 +11,9 @@ import pytest
 
 from analysis import explain
 from analysis.configuration import ConfigurationInForce
+from analysis.errors import Failed
 from analysis.loading import Unread, reading_of
 from dashboard import Dashboard, ReadingSource, api
-from rendering.exits import CommandFailed
 from tests.cli.explain.scenes import DRIVER, claim, fleet, full_fleet, pod
 from tests.cli.running import run
 from tests.dashboard.elements import Elements
@@ -208,7 +208,7 @@ async def test_a_failed_read_is_reported_beside_the_previous_reading():
     def read():
         if is_readable.pop(0) if is_readable[1:] else is_readable[0]:
             return reading_with(*crowded_fleet())
-        raise CommandFailed("the API server is away", "try again when it answers")
+        raise Failed("the API server is away", "try again when it answers")
 
     async with dashboard_session(ReadingSource("a test", read, is_live=True), fresh=0.0) as session:
         assert "the API server is away (try again when it answers)" in await text_of(session, "/", 503)

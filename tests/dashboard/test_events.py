@@ -5,13 +5,13 @@ import time
 
 import pytest
 
+from analysis.errors import Failed
 from cluster.embedded import Embedded
 from cluster.objects import Event
 from cluster.resources import EVENTS
 from dashboard import ReadingSource, read_events
 from dashboard.events import MAX_SHOWN
 from dra.wire import convert
-from rendering.exits import CommandFailed
 from tests.cli.explain.scenes import claim, fleet, pod
 from tests.dashboard import test_login
 from tests.dashboard.test_dashboard import HOSTILE_TEXT, dashboard_session, reading_with, source_of, text_of
@@ -84,7 +84,7 @@ async def test_only_the_last_of_many_events_are_shown():
 
 async def test_a_page_explains_missing_events_after_a_bounded_wait():
     def refuse(*_):
-        raise CommandFailed("events is forbidden", "ask for the role")
+        raise Failed("events is forbidden", "ask for the role")
 
     for read, patience, problem in (
         (refuse, PATIENCE, "events is forbidden"),

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
+from analysis.errors import Failed
 from dashboard import Dashboard, Login, ReadingSource, live
-from rendering.exits import CommandFailed
 from tests.cli.explain.scenes import fleet
 from tests.dashboard.test_dashboard import reading_with
 from tests.dashboard.test_login import ReviewServer, bearer_header
@@ -50,7 +50,7 @@ async def test_a_client_receives_an_event_when_its_page_is_outdated():
     def read():
         readings.append(None)
         if len(readings) > 1:
-            raise CommandFailed("away", "wait")
+            raise Failed("away", "wait")
         return reading_with(*fleet())
 
     async with dashboard_session(read) as session, session.get("/events") as answer:

@@ -9,11 +9,11 @@ import aiohttp
 import pytest
 import yaml
 
+from analysis.errors import Failed
 from dashboard import Dashboard, Login, ReadingSource
 from dashboard.move import mechanism_of, mechanisms_of
 from dra.objects import Pod
 from dra.wire import convert
-from rendering.exits import CommandFailed
 from tests.cli.explain.scenes import fleet, held_claim, pod
 from tests.cli.running import run
 from tests.dashboard import test_login
@@ -82,7 +82,7 @@ async def test_only_accounts_that_list_all_namespaces_see_the_migration():
 
 
 async def test_a_failed_survey_is_reported_and_a_slow_survey_awaited():
-    release, failures = threading.Event(), [CommandFailed("pods is forbidden", "ask for the role")]
+    release, failures = threading.Event(), [Failed("pods is forbidden", "ask for the role")]
 
     def survey():
         if failures:

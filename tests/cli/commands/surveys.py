@@ -3,7 +3,7 @@
 from analysis.configuration import ConfigurationInForce
 from analysis.loading import reading_of
 from analysis.survey import SurveyScope, overview, report
-from rendering.report import as_text
+from cli.reports import as_text
 from tests.objects import container, node, obj, owner, pod
 from webhook.state import Configuration, Features
 

@@ -9,11 +9,11 @@ import urllib.request
 
 import pytest
 
+from cli import story as stories
 from cli.commands.demo import EXAMPLES
 from cli.playground.pod_progress import pods_of
+from cli.story import End, PodProgress
 from cluster import manifests
-from rendering import story as stories
-from rendering.story import End, PodProgress
 from tests.cli.commands.playgrounds import CONFIGURATION, DRAWBRIDGE, OBJECT_OF_UNKNOWN_KIND, POD_WITH_TEMPLATE
 from tests.cli.running import manifest, run
 from tests.limits import PATIENCE

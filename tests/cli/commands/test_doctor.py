@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from analysis.doctor import diagnose, survey
+from analysis.errors import Failed
 from cluster import resources
 from cluster.errors import Forbidden, NotFound
-from rendering.exits import CommandFailed
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, loaded, node, pod
 from tests.cli.commands.faults import (
     FAULTS,
@@ -195,7 +195,7 @@ async def test_doctor_fails_on_a_server_without_resource_claims(monkeypatch):
         raise NotFound("the server could not find the requested resource")
 
     monkeypatch.setattr(cluster, "list", raise_not_found)
-    with pytest.raises(CommandFailed, match="has no ResourceClaims"):
+    with pytest.raises(Failed, match="has no ResourceClaims"):
         await diagnosis_of(cluster)
 
 

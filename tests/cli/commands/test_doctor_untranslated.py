@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import yaml
 
-from analysis.configuration import given_configuration
 from analysis.doctor import diagnose, survey
+from cli.configuration import given_configuration
 from tests.allocator.service.sidecar import DRIVER, device_class, gpus, loaded, node, pod
 from tests.cli.commands.faults import BRIDGE_SETTINGS, CONFIGURATION, FLEET, audit_event, unused_template, waiting_pod
 from tests.cli.installations import installation, object_named

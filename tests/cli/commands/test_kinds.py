@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from cli.reports import inline
 from cluster import manifests
-from rendering.report import inline
 from tests.cli.running import run
 from tests.webhook.definitions import DROPS_CLAIMS, KEEPS_CLAIMS, definition, object_with, template
 from tests.webhook.pods import EXAMPLES, pod

@@ -9,8 +9,8 @@ from cli.commands.demo import EXAMPLES
 from cli.playground.playground import playground
 from cli.playground.pod_progress import end_of, pods_of
 from cli.playground.pods_port import PodsListener
+from cli.story import End
 from cluster import manifests, resources
-from rendering.story import End
 from tests.cli.commands.playgrounds import CONFIGURATION, POD_WITH_TEMPLATE
 from tests.limits import PATIENCE
 from webhook.names import MODE_LABEL

@@ -4,11 +4,12 @@ import json
 
 import pytest
 
+from analysis.printable import printable
 from analysis.survey.rows import CODES, findings
+from cli import formats
+from cli.terminal import columns_of, fit
 from dra import codes
 from dra.finding import Severity
-from rendering import formats
-from rendering.terminal import columns_of, fit, printable
 from tests.cli.commands.surveys import (
     HAMI_CONTAINER,
     SHARE_LIMITS,

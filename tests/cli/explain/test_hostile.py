@@ -12,8 +12,8 @@ from analysis.explain.pods import pod_story
 from analysis.loading import reading_of
 from analysis.loading.objects import without_bookkeeping
 from analysis.naming import device_names
+from analysis.printable import printable
 from dra.wire import builtins
-from rendering.output import printable
 from tests.cli.explain.scenes import claim, dump, fleet, full_fleet, held_claim, in_phase, pod
 from tests.cli.running import run
 from tests.cluster.hostile import ODD_VALUES, odd_objects

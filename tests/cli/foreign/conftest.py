@@ -19,7 +19,7 @@ MODULES = (
         "drawbridge",
         "manifests",
         "node",
-        "rendering",
+        "serving",
         "webhook",
     ),
     *("click", "kubernetes", "msgspec", "re2", "yaml"),

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from rendering.output import colours, print_lines, print_to_stderr, warn
-from rendering.terminal import coloured, escaped_in_json, printable
+from analysis.printable import printable
+from cli.output import colours, print_lines, print_to_stderr, warn
+from cli.terminal import coloured, escaped_in_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from analysis.findings import ObjectFindings
+    from analysis.report import Report
     from cluster.manifests import InputProblem
-    from rendering.formats import ObjectFindings
-    from rendering.report import Report
 
 
 class UnreadKind(Protocol):
@@ -90,7 +91,7 @@ def write(
     Text and Markdown are made from the report, JSON from the document, and SARIF, annotations and JUnit from the findings. `unread` are
     the kinds that could not be read.
     """
-    from rendering import formats
+    from cli import formats
 
     if output_format not in ("json", "markdown"):
         for unread_kind in unread or ():
@@ -111,7 +112,7 @@ def write(
 
 def print_report(report: Report) -> None:
     """Print a report for people, with a blank line above each title. If a part has a title, the summary has a blank line above it, too."""
-    from rendering.report import as_text
+    from cli.reports import as_text
 
     last, has_titles = "", False
     for title, lines in as_text(report):
@@ -129,7 +130,8 @@ def _write_markdown(report: Report, unread: Sequence[tuple[str, str]]) -> None:
     """Print a report as Markdown, with a table of the unread input at its end."""
     from msgspec.structs import replace
 
-    from rendering.report import Rows, as_markdown
+    from analysis.report import Rows
+    from cli.reports import as_markdown
 
     ctx = click.get_current_context()
     places = [

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rendering.terminal import colour_of_change, coloured, cut, fit, marked, printable, wrapped
+from analysis.printable import printable
+from cli.terminal import colour_of_change, coloured, cut, fit, marked, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -2,94 +2,33 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import groupby
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 from xml.sax.saxutils import escape, quoteattr
 
 import msgspec
 
+from analysis.errors import Broken
+from analysis.findings import ObjectFindings, place_prefix
+from analysis.printable import printable
+from analysis.report import Marked, Own, Report, Rows
+from cli.terminal import escaped_in_json
 from dra.finding import Finding, Place, Severity
+from dra.texts import count_of
 from dra.validation import CODES, FindingCode, shape
-from rendering.exits import Broken
-from rendering.report import Marked, Own, Report, Rows, Why
-from rendering.terminal import escaped_in_json, printable
 from webhook.names import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from rendering.report import Cell, Part
+    from analysis.report import Cell, Part
 
-    Notes = Mapping[Finding, Sequence[str]]
 
-APPROXIMATED, STAYS, WAITS, AT_WEBHOOK = "M001", "M002", "M003", "M004"
-# The basis of a decision if no object of the input defines the meaning of the key.
-USUAL_MEANING: Final = "the usual meaning of the key"
-# If an object has at least two more findings with one code, text output shows only so many of them.
-_SHOWN: Final = 3
 _SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _SARIF_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 _GITHUB_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
-
-
-class ObjectFindings(NamedTuple):
-    """A checked object, its file ("" if the object was read from a server), and the findings about it."""
-
-    object: str
-    file: str
-    findings: Sequence[Finding]
-
-
-def _text(checked: Sequence[ObjectFindings], notes: Notes) -> list[str]:
-    """Write findings for a terminal, by object. Of many findings with one code about one object, write the first `_SHOWN`."""
-    lines: list[str] = []
-    for object_findings in checked:
-        if not object_findings.findings:
-            continue
-        file = object_findings.findings[0].place.file
-        lines.append(f"{object_findings.findings[0].object}{f' ({file})' if file else ''}")
-        numbers_by_code = Counter(finding.code for finding in object_findings.findings)
-        shown: Counter[str] = Counter()
-        for finding in object_findings.findings:
-            shown[finding.code] += 1
-            hidden = numbers_by_code[finding.code] - _SHOWN
-            if hidden > 1 and shown[finding.code] > _SHOWN:
-                if shown[finding.code] == _SHOWN + 1:
-                    lines.append(f"  ... and {hidden} more {finding.code}, which `-o json` lists")
-                continue
-            where = f" at {finding.path}" if finding.path else ""
-            lines.append(f"  {_place_prefix(finding)}{finding.severity.value} {finding.code}{where}: {finding.message}")
-            if finding.remedy:
-                lines.append(f"      {finding.remedy}")
-            lines += [f"      {note}" for note in notes.get(finding, ())]
-        lines.append("")
-    return lines
-
-
-def summary_of(checked: Sequence[ObjectFindings], objects: int, skipped: int) -> str:
-    """Count the objects, the files with device requests that were not checked, and the findings by severity."""
-    severities = _severities(checked)
-    counted = ", ".join(_count(severities[severity], severity.value) for severity in Severity)
-    unchecked = f", {_count(skipped, 'file')} with device requests not checked" if skipped else ""
-    return f"{_count(objects, 'object')} checked{unchecked}: {counted}"
-
-
-def _severities(checked: Iterable[ObjectFindings]) -> Counter[Severity]:
-    return Counter(finding.severity for object_findings in checked for finding in object_findings.findings)
-
-
-def _count(number: int, noun: str) -> str:
-    plural = noun if number == 1 or noun == Severity.INFO.value else f"{noun}s"
-    return f"{number} {plural}"
-
-
-def _place_prefix(finding: Finding) -> str:
-    """Return a finding's file, line and column as the beginning of a line; "" if the object was read from a server."""
-    return f"{finding.place}: " if finding.place.file else ""
 
 
 def for_hosts(
@@ -191,10 +130,10 @@ def junit(checked: Sequence[ObjectFindings], command: str) -> str:
         other_lines: list[str] = []
         for finding in object_findings.findings:
             path = f" {finding.path}" if finding.path else ""
-            line = f"{_place_prefix(finding)}{finding.code}{path}: {finding.message}. {finding.remedy}"
+            line = f"{place_prefix(finding)}{finding.code}{path}: {finding.message}. {finding.remedy}"
             (errors if finding.severity is Severity.ERROR else other_lines).append(line)
         if errors:
-            count = _attribute(_count(len(errors), "error"))
+            count = _attribute(count_of(len(errors), "error"))
             lines.append(f"      <failure message={count}>{_xml(errors)}</failure>")
         if other_lines:
             lines.append(f"      <system-out>{_xml(other_lines)}</system-out>")
@@ -219,34 +158,6 @@ def _attribute(value: str) -> str:
 def as_json(checked: Sequence[ObjectFindings]) -> list[dict[str, Any]]:
     """Write findings as `-o json` lists them."""
     return [msgspec.to_builtins(finding) for object_findings in checked for finding in object_findings.findings]
-
-
-def report(title: str, checked: Sequence[ObjectFindings], summary: str, notes: Notes = MappingProxyType({})) -> Report:
-    """Make the report of findings, in the order of the input; `notes` are lines below a finding."""
-    return Report(title, ("", table(checked, notes)), summary)
-
-
-def table(checked: Sequence[ObjectFindings], notes: Notes = MappingProxyType({}), title: str = "") -> Rows:
-    """Make the table of findings in a report."""
-    head = ["Severity", "Code", "Object", "Finding, and what to do"]
-    has_places = any(object_findings.file for object_findings in checked)
-    head += ["Where"] if has_places else []
-    head += ["Repair"] if notes else []
-    rows: list[list[Cell]] = []
-    for finding in (finding for object_findings in checked for finding in object_findings.findings):
-        row: list[Cell] = [Marked(finding.severity.value), finding.code, finding.object + finding.path]
-        row.append(Why(finding.message, finding.remedy))
-        row += [str(finding.place)] if has_places else []
-        row += [tuple(notes.get(finding, ()))] if notes else []
-        rows.append(row)
-    return Rows(head, rows, title, _text(checked, notes))
-
-
-def by_object(findings: Iterable[Finding]) -> list[ObjectFindings]:
-    """Group consecutive findings about one object, without files."""
-    return [
-        ObjectFindings(name, "", list(group)) for name, group in groupby(findings, key=lambda finding: finding.object)
-    ]
 
 
 def choose_codes(requested: str, further_words: tuple[str, ...] = ()) -> Mapping[str, FindingCode]:

@@ -16,16 +16,18 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from analysis.errors import Broken
+from analysis.skipped import SkippedFile
+from cli.answers import report_problems, unread
+from cli.output import warn
 from dra.raw import members, strings
 from dra.texts import count_of, list_first
-from rendering.answers import report_problems, unread
-from rendering.exits import Broken
-from rendering.output import warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from analysis.configuration import ConfigurationInForce
+    from analysis.loading import UnreadableObject
     from cluster.manifests import Document, InputProblem, Keep
     from webhook.state import Configuration
 
@@ -59,23 +61,6 @@ class InputFiles:
 
     def __bool__(self) -> bool:
         return bool(self.paths or self.kustomizations or self.charts)
-
-
-class SkippedFile(NamedTuple):
-    """A document that is not judged as a manifest, and the reason: a key of `_REASONS`.
-
-    `key` is the first key in the document that requests devices, and `line` is its line (without a key: that of the document or its error).
-    """
-
-    file: str
-    line: int
-    reason: str
-    key: str = ""
-
-    @property
-    def kind(self) -> str:
-        """What the file is, in place of an object's name."""
-        return {"other": "not a manifest", "patch": "part of a kustomization"}.get(self.reason, self.reason)
 
 
 class ReadFiles(NamedTuple):
@@ -285,7 +270,7 @@ def warn_of_skipped(skipped: Sequence[SkippedFile]) -> None:
 
 
 def _read(files: InputFiles, keep: Keep | None = None) -> tuple[list[Document], list[InputProblem]]:
-    from analysis.outside import CHART, KUSTOMIZE
+    from cli.outside import CHART, KUSTOMIZE
     from cluster.manifests import read_leniently
 
     built = [f"{KUSTOMIZE}{folder}" for folder in files.kustomizations]
@@ -304,7 +289,7 @@ def _read(files: InputFiles, keep: Keep | None = None) -> tuple[list[Document], 
 
 def _from_outside(files: InputFiles, name: str) -> tuple[bytes, str] | None:
     """Return the text of a URL or a built folder, and the file that it was built from; None for a file."""
-    from analysis.outside import CHART, KUSTOMIZE, is_outside, text_of
+    from cli.outside import CHART, KUSTOMIZE, is_outside, text_of
 
     for prefix, built in ((KUSTOMIZE, files.kustomizations), (CHART, files.charts)):
         if name.startswith(prefix) and name.removeprefix(prefix) not in built:
@@ -346,3 +331,17 @@ def refuse(wrong: Sequence[tuple[Document, str, str]]) -> None:
 
     if wrong:
         raise ManifestError(problems(wrong))
+
+
+def problems_of_unreadable(documents: Sequence[Document], unreadable: Iterable[UnreadableObject]) -> list[InputProblem]:
+    """Describe the objects that cannot be read; `documents` is the input."""
+    from dra.objects import versions
+
+    wrong: list[tuple[Document, str, str]] = []
+    for number, error in unreadable:
+        document = documents[number]
+        pointer = versions.written_pointer(
+            error.pointer, str(document.object.get("apiVersion") or ""), str(document.object.get("kind") or "")
+        )
+        wrong.append((document, pointer, error.message))
+    return problems(wrong)

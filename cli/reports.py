@@ -1,83 +1,23 @@
-"""The report of a command, as a value; and its text for a terminal, or as Markdown. Equal reports give equal texts."""
+"""Writes the report of a command for a terminal, or as Markdown. Equal reports give equal texts."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
 from html import escape
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import msgspec
+from analysis.printable import printable
+from analysis.report import Cell, CodeSpan, Marked, Own, Part, Report, Rows, Screen, Why
+from cli.terminal import aligned
 
-from rendering.terminal import aligned, printable
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 # Markup of Markdown inside a line, at its beginning, and code fences.
 _MARKUP: Final = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _OPENING: Final = re.compile(r"^( *)(?:([#+=-])|(\d+)([.)]))")
 _FENCE: Final = re.compile("`{3,}")
 _BELOW: Final = " " * 6
-
-
-class Marked(msgspec.Struct, frozen=True):
-    """An outcome or a severity, which the dashboard shows in its colour."""
-
-    state: str
-
-
-class CodeSpan(msgspec.Struct, frozen=True):
-    """A name to copy, in a fixed-width font."""
-
-    name: str
-
-
-class Own(msgspec.Struct, frozen=True):
-    """A text of the program itself, in which Markdown is not escaped."""
-
-    text: str
-
-
-class Why(msgspec.Struct, frozen=True):
-    """A reason, and below it the remedy."""
-
-    reason: str
-    remedy: str
-
-
-# A tuple has one text per line. A terminal prints its first text in the row, and the others below the row.
-Cell = str | int | Marked | CodeSpan | Own | Why | tuple[str | Own, ...]
-
-
-class Rows(msgspec.Struct, frozen=True):
-    """A table; it is left out if it has no rows. A terminal shows `lines` instead, if there are any."""
-
-    head: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-    title: str = ""
-    lines: Sequence[str] = ()
-
-
-class Screen(msgspec.Struct, frozen=True):
-    """Lines of terminal output, in a fixed-width font."""
-
-    lines: Sequence[str]
-    title: str = ""
-
-
-# A str or a text of our own is a paragraph.
-Part = str | Own | Rows | Screen
-
-
-class Report(msgspec.Struct, frozen=True):
-    """The report of a command.
-
-    Markdown begins with the summary; on a terminal the summary is last. If `full` has lines, a terminal shows them instead of the parts, and
-    Markdown shows them after the parts.
-    """
-
-    title: str
-    parts: Sequence[Part]
-    summary: str = ""
-    full: Sequence[str] = ()
 
 
 def _page_parts(report: Report) -> Sequence[Part]:

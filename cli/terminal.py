@@ -1,27 +1,18 @@
-"""Prepares text for terminals and pages: aligns columns, wraps, colours and escapes.
-
-Names from a cluster or a file may contain terminal escape sequences and marks that change the direction of writing;
-these are printed as visible escapes.
-"""
+"""Prepares text for terminals: aligns columns, wraps and colours; escapes JSON."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from html import escape
 from itertools import chain
 from typing import TYPE_CHECKING
+
+from analysis.printable import UNSEEN
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
 
-# Control characters, lone surrogates, line separators, and characters that are invisible or change the writing direction.
-_UNSEEN = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
-)
-_UNSEEN_IN_JSON = re.compile(_UNSEEN.pattern.replace("\x00-\x1f", ""))  # JSON itself has line breaks
-# Commands in the logs of GitHub and Azure runners: `::` at the start of a line, `##[` and `##vso[` anywhere.
-_COMMAND = re.compile(r"^(\s*)(:)(?=:)|#(?=#(?:vso)?\[)")
+_UNSEEN_IN_JSON = re.compile(UNSEEN.pattern.replace("\x00-\x1f", ""))  # JSON itself has line breaks
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
 _ELLIPSIS = "…"
 WIDEST = 63 + len("/") + 253  # columns of a table's column: the longest NAMESPACE/NAME
@@ -37,22 +28,6 @@ _MARKS = {
 _MARK = re.compile(rf"(?: *|.*?:\d+: ?)({'|'.join(chain.from_iterable(_MARKS.values()))})\b(?=[: ])")
 
 
-def printable(text: str) -> str:
-    """Escape characters that a terminal or the log of a CI job would interpret."""
-    if "::" in text or "##" in text:
-        text = _COMMAND.sub(lambda match: f"{match[1]}\\x3a" if match[2] else "\\x23", text)
-    if text.isascii() and text.isprintable():
-        return text
-    return _UNSEEN.sub(_escaped, text)
-
-
-def _escaped(match: re.Match[str]) -> str:
-    number = ord(match.group())
-    if number < 0x100:
-        return f"\\x{number:02x}"
-    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
-
-
 def escaped_in_json(document: str) -> str:
     """Escape the same characters in the strings of a JSON document, without changing its meaning."""
     if document.isascii():
@@ -60,11 +35,6 @@ def escaped_in_json(document: str) -> str:
     import json
 
     return _UNSEEN_IN_JSON.sub(lambda match: json.dumps(match.group())[1:-1], document)
-
-
-def escaped(value: object) -> str:
-    """Escape a text from a cluster or a file for HTML or SVG."""
-    return escape(printable(str(value)), quote=True)
 
 
 def aligned(rows: Sequence[Sequence[str]], numbers: Container[int] = ()) -> list[str]:

@@ -6,22 +6,21 @@ on a terminal.
 
 from __future__ import annotations
 
-from collections import Counter
 from enum import Enum
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from analysis.explain import describe_requests
+from analysis.printable import printable
+from cli.terminal import coloured, wrapped
 from dra.raw import containers_of, mapping
-from rendering.terminal import coloured, printable, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from dra.objects import (
         DeviceRequestAllocationResult,
-        DeviceSubRequest,
-        ExactDeviceRequest,
         ResourceClaim,
     )
 
@@ -117,21 +116,6 @@ def describe_claim(claim: ResourceClaim) -> str:
     return f"{claim.metadata.name}: " + "; ".join(describe_requests(claim))
 
 
-def describe_requests(claim: ResourceClaim) -> list[str]:
-    """Return the requests of a claim, and its constraints, each in a few words."""
-    counts = Counter(
-        [" or ".join(map(_describe_request, request.alternatives.values())) for request in claim.spec.devices.requests]
-    )
-    request_texts = [f"{count} x ({text})" if count > 1 else text for text, count in counts.items()]
-    constraint_texts: list[str] = []
-    for constraint in claim.spec.devices.constraints:
-        if constraint.match_attribute:
-            constraint_texts.append(f"same {constraint.match_attribute}")
-        else:
-            constraint_texts.append(f"each with its own {constraint.distinct_attribute}")
-    return [*request_texts, *dict.fromkeys(constraint_texts)]
-
-
 def describe_devices(results: Sequence[DeviceRequestAllocationResult]) -> str:
     """Return the devices of a claim, with the consumed capacity of shared devices."""
     parts = []
@@ -139,10 +123,3 @@ def describe_devices(results: Sequence[DeviceRequestAllocationResult]) -> str:
         part = ", ".join(f"{amount} {name}" for name, amount in result.consumed_capacity.items())
         parts.append(f"{result.device} ({part})" if part else result.device)
     return ", ".join(parts)
-
-
-def _describe_request(request: ExactDeviceRequest | DeviceSubRequest) -> str:
-    amounts = request.capacity.requests if request.capacity else {}
-    part = "".join(f", {amount} {name}" for name, amount in amounts.items())
-    count = "all" if request.allocation_mode == "All" else str(request.count or 1)
-    return f"{count} {request.device_class_name}{part}"

@@ -52,9 +52,9 @@ def serve(
     address_in_use: str = ADDRESS_IN_USE,
 ) -> None:
     """Run a server that uses a cluster until it is stopped; `address_in_use` is the remedy if its address is in use."""
+    from analysis.errors import Failed
     from cluster.errors import ClusterError
     from cluster.kubernetes import Kubernetes
-    from rendering.exits import CommandFailed
 
     async def connect_and_run() -> None:
         cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
@@ -68,14 +68,15 @@ def serve(
     except* (ClusterError, OSError) as group:
         error = first_exception(group)
         in_use = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-        raise CommandFailed(str(error), address_in_use if in_use else "") from None
+        raise Failed(str(error), address_in_use if in_use else "") from None
 
 
 def visit(kubeconfig: str, context: str, look: Callable[[Kubernetes], Awaitable[T]], page: str) -> T:
     """Run `look` on the cluster of the kubeconfig; `page` is the docs page with the rights that the command needs."""
+    from analysis.errors import Failed
+    from cli.exits import NoCluster
     from cluster.errors import ClusterError, ConfigError, Unauthorized
     from cluster.kubernetes import Kubernetes
-    from rendering.exits import CommandFailed, NoCluster
 
     certificate = ""
 
@@ -95,8 +96,8 @@ def visit(kubeconfig: str, context: str, look: Callable[[Kubernetes], Awaitable[
         error = first_exception(group)
     # Raised here, because Python before 3.11.5 wraps an exception raised in except* in a group.
     if isinstance(error, Unauthorized) and (problem := problem_of(certificate, datetime.now(UTC))):
-        raise CommandFailed(f"{problem} ({error})", "log in again, or get a new certificate") from None
-    ending = NoCluster if isinstance(error, ConfigError) else CommandFailed
+        raise Failed(f"{problem} ({error})", "log in again, or get a new certificate") from None
+    ending = NoCluster if isinstance(error, ConfigError) else Failed
     raise ending(str(error), remedy_for(error, page)) from None
 
 
