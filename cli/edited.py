@@ -1,7 +1,7 @@
-"""`translate --in-place`: edits files so that only the lines of the translation change.
+"""The editor of YAML files: writes wanted values of documents, so that only the lines of their changes change.
 
-New templates precede the object that needs them. A file is edited completely or not at all: the new text is written to a
-temporary file in the same folder, which then replaces the old file atomically.
+A file is edited completely or not at all: the new text is written to a temporary file in the same folder, which then replaces the
+old file atomically.
 """
 
 from __future__ import annotations
@@ -14,37 +14,26 @@ import stat
 from contextlib import ExitStack, contextmanager, suppress
 from difflib import unified_diff
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import msgspec
-from msgspec.structs import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from cluster import manifests
-from cluster.manifests import CannotEdit, Document, edit
-from cluster.patch import apply_json_patch
-from dra.pointer import split
-from dra.raw import Object
-from webhook.names import ANNOTATIONS
-from webhook.translate import PodVerdict
+from cluster.manifests import CannotEdit, Document, InputProblem, ManifestError, edit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
+
+    from dra.raw import Object
 
 _BYTE_ORDER_MARK = "\ufeff"
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
-class Result(msgspec.Struct, frozen=True):
-    """One object as read and as translated, and the templates that must precede it."""
+class Change(NamedTuple):
+    """A document as it is wanted, and the new objects that must precede it."""
 
-    name: str
     document: Document
-    translation: PodVerdict
-    object: Object
-    templates: tuple[Object, ...] = ()
-    foretold: tuple[Any, ...] = ()  # what quotas would answer (`analysis.quota.Foretold`)
-    requests: bool = False  # requests devices (`analysis.requesting`)
-    is_own: bool = True  # not created by a controller, and not an agent of a node
+    wanted: Object
+    new: Sequence[Object] = ()
 
 
 class Edited(NamedTuple):
@@ -60,47 +49,13 @@ class Edited(NamedTuple):
     is_removed: bool = False
 
 
-def without_record(result: Result) -> Result:
-    """Return the result without the annotations that record a translation: files have a history, and a later patch would falsify the record."""
-    operations = []
-    for operation in result.translation.operations:
-        *_, last = split(operation["path"])
-        value: Any = operation.get("value", {})
-        if last == "metadata":
-            value = value["annotations"]
-        if last in {"metadata", "annotations"} and value.keys() & set(ANNOTATIONS):
-            remaining = {key: text for key, text in value.items() if key not in ANNOTATIONS}
-            if remaining:
-                operations.append(
-                    {**operation, "value": {"annotations": remaining} if last == "metadata" else remaining}
-                )
-        elif last not in ANNOTATIONS or operation["op"] == "remove":
-            operations.append(operation)
-    changed = replace(result.translation, operations=tuple(operations))
-    obj = apply_json_patch(result.document.object, changed.operations)
-    return replace(result, translation=changed, object=obj)
-
-
-def edit_files(results: Iterable[Result]) -> list[Edited]:
-    """Edit every file in which an object changes."""
-    by_file: dict[str, list[Result]] = {}
-    for result in results:
-        by_file.setdefault(result.document.file, []).append(result)
-    edited: list[Edited] = []
-    for path, group in by_file.items():
-        changing = [without_record(result) for result in group if result.translation.changed]
-        if not changing:
-            continue
-        if not Path(path).is_file():
-            edited.append(Edited(path, "", "", "not a regular file"))
-            continue
-        root = group[0].document.root or str(Path(path).resolve().parent)
-        before = text_at(path, root)
-        try:
-            edited.append(Edited(path, before, edit_text(before, changing), root=root))
-        except CannotEdit as error:
-            edited.append(Edited(path, before, before, str(error), error.line))
-    return edited
+def edit_file(path: str, changes: Sequence[Change]) -> Edited:
+    """Edit the documents of one file. Raises ManifestError if this is not possible."""
+    if not Path(path).is_file():
+        raise _not_editable(path, "this is not a regular file")
+    root = changes[0].document.root or str(Path(path).resolve().parent)
+    before = text_at(path, root)
+    return Edited(path, before, edit_text(path, before, changes), root=root)
 
 
 def text_at(path: str, root: str = "/") -> str:
@@ -109,17 +64,21 @@ def text_at(path: str, root: str = "/") -> str:
         return _text_of(name, folder)[0]
 
 
-def edit_text(text: str, results: Sequence[Result]) -> str:
-    """Replace the lines of translated documents; raise CannotEdit."""
+def edit_text(path: str, text: str, changes: Sequence[Change]) -> str:
+    """Edit documents of a text that a file contains. Raises ManifestError if this is not possible."""
     lines = lines_of(text)
     # From the last document to the first, so that the line numbers of those not yet edited stay valid.
-    for result in reversed(results):
+    for change in reversed(changes):
         try:
-            _edit(lines, result)
+            _edit(lines, change)
         except CannotEdit as error:
-            error.line = result.document.line
-            raise
+            raise _not_editable(path, str(error), change.document.line) from error
     return "".join(lines)
+
+
+def _not_editable(path: str, why: str, line: int = 0) -> ManifestError:
+    remedy = "edit the file by hand; `-o yaml` prints its translation"
+    return ManifestError([InputProblem(path, f"cannot be edited in place: {why}", remedy, line)])
 
 
 def lines_of(text: str) -> list[str]:
@@ -129,9 +88,9 @@ def lines_of(text: str) -> list[str]:
     return [*ended, parts[-1]] if parts[-1] else ended
 
 
-def _edit(lines: list[str], result: Result) -> None:
-    """Replace the lines of one document by its templates and its translation; raise CannotEdit."""
-    document = result.document
+def _edit(lines: list[str], change: Change) -> None:
+    """Replace the lines of one document; raise CannotEdit."""
+    document = change.document
     if document.is_item:
         raise CannotEdit("the object is an item of a List")
     first = document.first_line - 1
@@ -142,12 +101,12 @@ def _edit(lines: list[str], result: Result) -> None:
         raise CannotEdit("the object is JSON, not YAML")
     if not document.is_text(text):
         raise _changed_meanwhile(document.file)
-    edited = edit(text, result.translation.operations, result.object)
-    templates = "".join(f"{manifests.dump([template])}---\n" for template in result.templates)
+    edited = edit(text, change.wanted)
+    new = "".join(f"{manifests.dump([obj])}---\n" for obj in change.new)
     if "\r\n" in text:
-        templates = templates.replace("\n", "\r\n")
+        new = new.replace("\n", "\r\n")
     mark = old_text[: len(old_text) - len(text)]
-    lines[first:last] = lines_of(mark + templates + edited)
+    lines[first:last] = lines_of(mark + new + edited)
 
 
 def diff(edited: Edited) -> Iterator[str]:

@@ -56,7 +56,7 @@ def configuration_of(file: str, overriding: dict[str, Any]) -> tuple[str, Config
         return text, load_configuration("configuration (of the values)", text.encode())
     if "mode" not in document.object:
         try:
-            text = manifests.edit(text, [{"op": "add", "path": "/mode", "value": "observe"}], expected)
+            text = manifests.edit(text, expected)
         except manifests.CannotEdit:
             text = manifests.dump([expected])
     return text, configuration

@@ -194,6 +194,9 @@ def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str
         if process.returncode:
             stderr.seek(0)
             stderr_text = stderr.read(_LONGEST_ERROR).decode(errors="replace").strip()
+            if "must specify --enable-helm" in stderr_text:
+                message = f"{program}: the folder renders a chart (helmCharts), and a build runs no Helm"
+                raise _broken(folder, message, "build the folder elsewhere and pipe the result in: -f -")
             if _ASKED.search(stderr_text):
                 message = f"{program}: the folder refers to a remote address, and a build has no network"
                 raise _broken(folder, message, "build the folder elsewhere and pipe the result in: -f -")

@@ -18,10 +18,12 @@ from analysis.quota import findings_of_quotas, foretell
 from analysis.report import Marked, Report, Rows
 from analysis.requesting import amounts_in, requests_devices
 from cli.applied import find_controlled, in_namespace, state_of_files
-from cli.edited import Result, diff, edit_files, without_record
+from cli.edited import diff
+from cli.in_place import Result, edits, lines_of_helm, renamed
+from cli.in_place import requests_devices as has_keys
 from cli.output import warn
-from cli.trees import Trees, with_own_templates
-from cluster.manifests import chart_of, dump
+from cli.trees import Trees
+from cluster.manifests import dump
 from cluster.patch import apply_json_patch
 from dra.finding import stated
 from dra.raw import inside, text
@@ -39,25 +41,14 @@ if TYPE_CHECKING:
     from analysis.loading import Reading
     from analysis.quota import Foretold
     from analysis.report import Cell, Part
-    from cli.edited import Edited
     from cli.files import ReadFiles
-    from cluster.manifests import Document, InputProblem
+    from cli.in_place import FileEdits
+    from cluster.manifests import Document
     from webhook.state import State
 
 _TEMPLATE = "ResourceClaimTemplate"
 _CLAIMS = ("ResourceClaim", _TEMPLATE)
 _DIGITS = 16
-
-
-class FileEdits(NamedTuple):
-    """The edits of files, the reasons why some edits would be wrong, and `by_object`: the files of kustomizations that cannot be edited.
-
-    A wrong edit is shown, but not written.
-    """
-
-    edited: list[Edited]
-    problems: list[InputProblem]
-    by_object: set[str]
 
 
 class Translator(NamedTuple):
@@ -122,17 +113,13 @@ class Translator(NamedTuple):
                 verdict = decide_object(placed[number].object, self.state, rewrite_unknown=self.rewrites_unknown)
             # The webhook's names are reserved for its own templates. The new name contains a hash of the content, too, so
             # that equal requests share a template and a second run changes nothing.
-            operations = msgspec.json.encode(verdict.operations).decode()
-            templates: dict[str, Any] = {}
-            for reserved, spec in verdict.templates.items():
-                free = f"{spec['spec']['devices']['requests'][0]['name']}-{reserved.removeprefix(PREFIX)[:_DIGITS]}"
-                operations = operations.replace(
-                    f'"resourceClaimTemplateName":"{reserved}"', f'"resourceClaimTemplateName":"{free}"'
-                )
-                templates[free] = spec
-            verdict = msgspec.structs.replace(
-                verdict, operations=tuple(msgspec.json.decode(operations)), templates=templates
-            )
+            names = {
+                reserved: f"{spec['spec']['devices']['requests'][0]['name']}-{reserved.removeprefix(PREFIX)[:_DIGITS]}"
+                for reserved, spec in verdict.templates.items()
+            }
+            templates = {names[reserved]: spec for reserved, spec in verdict.templates.items()}
+            operations = tuple(renamed(operation, names) for operation in verdict.operations)
+            verdict = msgspec.structs.replace(verdict, operations=operations, templates=templates)
             new = [free for free in verdict.templates if (namespace, free) not in written]
             written.update((namespace, free) for free in new)
             objects = [template.object_of(free, templates[free], namespace) for free in new]
@@ -169,65 +156,22 @@ def translate(
     return translator, translator.together(documents, placed, outside, inventory)
 
 
-def edits(
-    translator: Translator,
-    results: Sequence[Result],
-    read: ReadFiles,
-    files: Sequence[str],
-    *,
-    writes: bool,
-    changed: bool,
-) -> FileEdits:
-    """Edit the files of kustomizations so that their builds are translated correctly, and each other file by itself."""
-    existing_paths = [path for path in files if Path(path).exists()]
+def edit(translator: Translator, results: Sequence[Result], read: ReadFiles, files: Sequence[str]) -> FileEdits:
+    """Edit the files of the results, and warn of the lines of charts that request devices."""
     keys = keys_of(translator.state.configuration)
-    trees = Trees(read.everything, [other.file for other in read.others], existing_paths, keys, changed=changed)
-    for line in trees.left_to_charts(translator.each):
+    paths_ = [path for path in files if Path(path).exists()]
+    trees = Trees(read.everything, [other.file for other in read.others], paths_, lambda text_: has_keys(text_, keys))
+    for line in lines_of_helm(trees, keys):
         warn(str(line))
-    plain = [result for result in results if os.path.realpath(result.document.file) not in trees.files]
-    plain = [result for result in plain if not chart_of(result.document.file)]
-    # A file that is also the target of a link is edited once.
-    first: dict[str, str] = {}
-    plain = [
-        result
-        for result in plain
-        if first.setdefault(os.path.realpath(result.document.file), result.document.file) == result.document.file
-    ]
-    changing = translator.each([result.document for result in plain if result.translation.changed])
-    edited = edit_files(with_own_templates(changing, [result.document for result in plain]))
-    problems: list[InputProblem] = []
-    by_object: set[str] = set()
-    for folders, used in trees.groups:
-        plan = trees.plan(
-            folders, used, lambda documents: [without_record(result) for result in translator.each(documents)]
-        )
-        unnamed = [] if changed else plan.unnamed
-        problems += plan.problems
-        if writes:
-            problems += [*unnamed, *plan.not_compared]
-        elif not plan.problems:
-            for problem in plan.not_compared:
-                warn(str(problem))
-            for problem in unnamed:
-                warn(f"{problem}; this diff shows all of these files")
-        if not (writes and (plan.problems or unnamed)):
-            edited += plan.edited
-        if plan.problems:
-            by_object |= used - {os.path.realpath(edit.path) for edit in plan.edited}
-    return FileEdits(edited, problems, by_object)
+    return edits(results, translator.each, trees, keys)
 
 
 def diffs(results: Sequence[Result], edits: FileEdits) -> Iterator[str]:
     """Write diffs that git can apply; for a file that cannot be edited, write a diff of its objects to read."""
-    unedited = {edit.path for edit in edits.edited if edit.problem}
-    for edit in edits.edited:
-        if not edit.problem:
-            yield "".join(diff(edit))
-        elif edit.path != "-":
-            warn(f"{edit.path}:{edit.line}: {edit.problem}: git cannot apply this diff of the file's objects")
+    for edited in edits.edited:
+        yield "".join(diff(edited))
     for result in results:
-        file = result.document.file
-        if result.translation.changed and (file in unedited or os.path.realpath(file) in edits.by_object):
+        if result.translation.changed and os.path.realpath(result.document.file) in edits.uneditable:
             before = dump([result.document.object]).splitlines(keepends=True)
             after = dump([*result.templates, result.object]).splitlines(keepends=True)
             yield "".join(difflib.unified_diff(before, after, f"a/{result.name}", f"b/{result.name}"))

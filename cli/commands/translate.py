@@ -24,10 +24,9 @@ from dra.texts import count_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from cli.edited import Edited, Result
     from cli.files import InputFiles, ReadFiles
-    from cli.translated import FileEdits
-    from cluster.manifests import Document, InputProblem
+    from cli.in_place import FileEdits, Result
+    from cluster.manifests import Document
 
 # Forms of output for which all objects of the input are translated, not only those that look like manifests.
 _FORMS_OF_ALL_OBJECTS = ("yaml", "json", "patch")
@@ -63,10 +62,6 @@ def _action(name: str, help: str) -> options.Decorator:  # noqa: A002  click's o
 @_action("--in-place", "Edit the files: only the lines that change; comments and order stay.")
 @_action("--check", "List the files that --in-place would edit, with exit code 1 if there are any; write none.")
 @_action("--undo", "Revert --in-place in these files; later edits stay.")
-@options.option(
-    "--changed",
-    "With --in-place or --check, for the files that a commit changes: also edit other files of the same kustomizations, and only warn of files that cannot be edited.",
-)
 @options.output("yaml", "json", "diff", "patch", "report", "markdown", "sarif", "github", "junit", default=None)
 def command(
     *,
@@ -78,7 +73,6 @@ def command(
     kubernetes: str,
     feature_gates: str,
     action: str | None,
-    changed: bool,
     output: str | None,
 ) -> Exit:
     """Rewrite pods and workloads for device plugins into ones with ResourceClaims. Without -o, --in-place and --check, print YAML.
@@ -92,10 +86,9 @@ def command(
     if action == "--undo":
         return _undo(files.paths)
     from cli import translated
+    from cli.in_place import FileEdits
     from cli.loading import read_whole, warn_of_misspelt
 
-    if changed and not action:
-        raise Broken("--changed has no effect on output", "add --in-place or --check")
     shown = output or ("" if action else "yaml")
     reading, input_files = read_whole(files, given_configuration(config), server_named(kubernetes, feature_gates))
     documents = _documents_of(input_files, shown, is_edited=bool(action))
@@ -103,18 +96,16 @@ def command(
     translator, results = translated.translate(
         reading, documents, input_files.inventory, mode=mode, namespace=namespace, rewrites_unknown=all_kinds
     )
-    file_edits = translated.FileEdits([], [], set())
+    file_edits = FileEdits([], [], set(), [])
     if action or shown == "diff":
-        file_edits = translated.edits(
-            translator, results, input_files, files.paths, writes=bool(action), changed=changed
-        )
+        file_edits = translated.edit(translator, results, input_files, files.paths)
     _print(results, shown, file_edits, {"configuration": reading.in_force.described(mode)})
     if action:
-        dry_run = action == "--check"
-        _write_into(file_edits.edited, file_edits.problems, dry_run=dry_run, err=bool(shown), lenient=changed)
+        _write_into(file_edits, dry_run=action == "--check", err=bool(shown))
     else:
-        for problem in file_edits.problems:
-            warn(f"the diff cannot be applied as it is: {problem}")
+        for problem in (*file_edits.problems, *file_edits.not_compared):
+            if problem.file != "-":
+                warn(str(problem))
     is_changed = file_edits.edited or any(result.translation.changed for result in results)
     if shown in ("diff", "yaml") and results and not is_changed:
         warn(translated.why_unchanged(results))
@@ -126,9 +117,10 @@ def command(
         warn(f"pod templates in unknown kinds are not translated: {kinds} (use --all-kinds)")
     if action == "--in-place" or shown in ("yaml", "diff", "patch", ""):
         _print_problems(results)
-    would_change = action == "--check" and any(not edit.problem for edit in file_edits.edited)
-    refused = any(result.translation.refusals for result in results) or (file_edits.problems and not action)
-    return Exit.REFUSED if would_change or refused else Exit.FINE
+    would_change = action == "--check" and file_edits.edited
+    unapplied = not action and any(problem.file != "-" for problem in file_edits.problems)
+    refused = any(result.translation.refusals for result in results)
+    return Exit.REFUSED if would_change or unapplied or refused else Exit.FINE
 
 
 def _documents_of(files: ReadFiles, shown: str, *, is_edited: bool) -> Sequence[Document]:
@@ -188,35 +180,22 @@ def _print_problems(results: Sequence[Result]) -> None:
             print_to_stderr(f"{where}: warning: {result.name}: {warning}")
 
 
-def _write_into(
-    edited: Sequence[Edited], problems: Sequence[InputProblem], *, dry_run: bool, err: bool, lenient: bool
-) -> None:
+def _write_into(file_edits: FileEdits, *, dry_run: bool, err: bool) -> None:
     """Write the edited files and list them, on stderr if `err`; then report the files that cannot be edited."""
     from cli.undo import write_undoable
-    from cluster.manifests import InputProblem
 
-    remedy = "use the output of -o yaml"
-    not_written = [
-        InputProblem(edit.path, f"cannot be edited in place: {edit.problem}", remedy, edit.line)
-        for edit in edited
-        if edit.problem
-    ]
-    not_written += problems
-    changing = [edit for edit in edited if not edit.problem]
     if not dry_run:
-        write_undoable(changing)
+        write_undoable(file_edits.edited)
     verb = "would be edited" if dry_run else "edited"
-    lines = [f"{edit.path}: {verb}" for edit in changing]
-    if not edited and not problems:
+    lines = [f"{edit.path}: {verb}" for edit in file_edits.edited]
+    problems = [*file_edits.problems, *file_edits.not_compared]
+    if not lines and not problems:
         lines.append("nothing to edit")
     if not (err and quiet()):
         print_lines(lines, err=err)
-    if lenient:
-        for problem in not_written:
-            warn(str(problem))
-    elif not_written:
-        report_problems(not_written)
-        conclude(f"{count_of(len(changing), 'file')} {verb}, the others not")
+    if problems:
+        report_problems(problems)
+        conclude(f"{count_of(len(file_edits.edited), 'file')} {verb}, the others not")
 
 
 def _undo(files: Sequence[str]) -> Exit:

@@ -1,7 +1,7 @@
-"""Applies a JSON Patch to the text of a YAML document, and leaves every other line byte for byte.
+"""Gives the text of a YAML document another value, and leaves every line without a change byte for byte.
 
-So comments, order, quotes and indentation are preserved. Each operation edits the text at the positions of its nodes; the result is
-parsed again and must equal the patched value. If it does not (anchors, tags, a mapping that begins beside a dash), the edit is
+So comments, order, quotes and indentation are preserved. Each change edits the text at the positions of its nodes; the result is
+parsed again and must have the wanted value. If it has not (anchors, tags, a mapping that begins beside a dash), the edit is
 refused as a whole.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import yaml
 
@@ -18,71 +18,92 @@ from cluster.manifests.yaml_writer import dump
 from dra.pointer import member, split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Span = tuple[yaml.Node | None, yaml.Node]  # a member's key (None in a list), and its value
 
 
+class _Change(NamedTuple):
+    """A value to write at a JSON pointer (`-`: behind the last item), or to remove there."""
+
+    path: str
+    value: Any = None
+    is_removal: bool = False
+
+
 class CannotEdit(Exception):  # noqa: N818  what has happened
-    """The text cannot be edited so that it has the expected value."""
+    """The text cannot be edited so that it has the wanted value."""
 
     line = 0  # of the document, if known
 
 
-def edit(text: str, operations: Iterable[Mapping[str, Any]], expected: object) -> str:
-    """Apply operations to one document; raise CannotEdit unless the edited text has the value `expected`."""
+def edit(text: str, wanted: object) -> str:
+    """Edit the text of one document so that it has the value `wanted`; raise CannotEdit if this is not possible."""
     after = text
-    before, _ = load(text.encode())
-    fine = [part for operation in operations for part in _by_members(operation, before)]
-    for operation in _in_order(fine):
-        *parents, last = split(operation["path"])
+    changes: list[_Change] = []
+    removals: list[_Change] = []
+    for change in _changes(load(text.encode())[0], wanted, ""):
+        (removals if change.is_removal else changes).append(change)
+    # Removals are last, because a mapping that is empty in between would become `{}`; and in reverse, so that indices stay valid.
+    for change in [*changes, *reversed(removals)]:
+        *parents, last = split(change.path)
         try:
             parent = _find(_compose(after), parents)
-            if operation["op"] == "remove":
+            if change.is_removal:
                 after = _remove(after, parent, last)
-            elif isinstance(parent, yaml.SequenceNode) and operation["op"] == "add":
-                value = operation["value"]
-                if last not in ("-", str(len(parent.value))):
-                    raise CannotEdit("an item can only be added at the end of its list")
+            elif last == "-" and isinstance(parent, yaml.SequenceNode):
                 if _is_flow(parent):
-                    after = _add_flow(after, parent, _inline(value))
+                    after = _add_flow(after, parent, _inline(change.value))
                 else:
-                    after = _insert(after, parent, dump([value]), parent.start_mark.column)
+                    after = _insert(after, parent, dump([change.value]), parent.start_mark.column)
             elif _member(parent, last) is None:
-                after = _add(after, parent, last, operation["value"])
+                after = _add(after, parent, last, change.value)
             else:
-                after = _replace(after, parent, last, operation["value"])
+                after = _replace(after, parent, last, change.value)
         except (yaml.YAMLError, ValueError, IndexError) as error:
             raise CannotEdit(str(error).partition("\n")[0]) from error
     try:
         value, _ = load(after.encode())
     except YamlError as error:
         raise CannotEdit(error.message) from error
-    if value != expected:
+    if value != wanted:
         raise CannotEdit("the edited text would differ from the translation")
     return after
 
 
-def _by_members(operation: Mapping[str, Any], before: Any) -> Iterator[Mapping[str, Any]]:
-    """Split the replacement of a mapping into changes of its members, so that the lines of equal members are kept."""
-    path = operation["path"]
-    new: Any = operation.get("value")
-    old: Any = before
-    for name in split(path):
-        if isinstance(old, list):
-            old = old[int(name)] if name.isdecimal() and int(name) < len(old) else None
+def _changes(before: Any, after: Any, path: str) -> Iterator[_Change]:
+    """Yield the changes of members and items, so that the lines of equal members are kept."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name, value in after.items():
+            if name not in before:
+                yield _Change(member(path, name), value)
+            elif before[name] != value:
+                yield from _changes(before[name], value, member(path, name))
+        for name in [name for name in before if name not in after]:
+            yield _Change(member(path, name), is_removal=True)
+    elif isinstance(before, list) and isinstance(after, list) and len(before) <= len(after):
+        for number, (old, new) in enumerate(zip(before, after, strict=False)):
+            if old != new:
+                yield from _changes(old, new, f"{path}/{number}")
+        for value in after[len(before) :]:
+            yield _Change(f"{path}/-", value)
+    elif isinstance(before, list) and isinstance(after, list) and (removed := _removed(before, after)):
+        for number in removed:
+            yield _Change(f"{path}/{number}", is_removal=True)
+    else:
+        yield _Change(path, after)
+
+
+def _removed(before: list[Any], after: list[Any]) -> list[int]:
+    """Return the positions of the items whose removal makes the list equal to `after`; none if other changes are needed."""
+    removed, rest = [], list(after)
+    for number, item in enumerate(before):
+        if rest and item == rest[0]:
+            del rest[0]
         else:
-            old = old.get(name) if isinstance(old, dict) else None
-    in_common = isinstance(old, dict) and isinstance(new, dict) and not old.keys().isdisjoint(new)
-    if not in_common:
-        yield operation
-        return
-    for name in old.keys() - new.keys():
-        yield {"op": "remove", "path": member(path, name)}
-    for name, value in new.items():
-        if name not in old or old[name] != value:
-            yield from _by_members({"op": "add", "path": member(path, name), "value": value}, before)
+            removed.append(number)
+    return [] if rest else removed
 
 
 def _compose(text: str) -> yaml.Node:
@@ -90,21 +111,6 @@ def _compose(text: str) -> yaml.Node:
     if node is None:
         raise CannotEdit("there is nothing in the text")
     return node
-
-
-def _in_order(operations: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Move the removal of members to the end: a mapping that is empty in between would become `{}`. Items of lists keep their order."""
-    first_operations: list[Mapping[str, Any]] = []
-    removals: list[Mapping[str, Any]] = []
-    paths = [operation["path"] for operation in operations]
-    for operation in operations:
-        path = operation["path"]
-        if operation["op"] == "test":
-            continue
-        again = paths.count(path) > 1 or any(other.startswith(f"{path}/") for other in paths)
-        late = operation["op"] == "remove" and not split(path)[-1].isdecimal() and not again
-        (removals if late else first_operations).append(operation)
-    return first_operations + removals
 
 
 def _find(node: yaml.Node, names: Iterable[str]) -> yaml.Node:

@@ -121,7 +121,7 @@ def test_a_tree_that_cannot_be_edited_is_unchanged_and_reported(name, tmp_path, 
     tree = TREES[name]
     written(tree, tmp_path)
     first = texts(tmp_path)
-    done = run("translate", "--in-place", *tree.paths)
+    done = run("translate", "--in-place", ".")
     assert done.exit_code == tree.exit_code
     assert texts(tmp_path) == first
     for place in tree.by_hand:
@@ -135,11 +135,14 @@ def test_an_overlay_that_does_not_build_is_reported_and_its_base_is_edited(name,
     tree = UNBUILT[name]
     written(tree, tmp_path)
     first = texts(tmp_path)
-    done = run("translate", "--in-place", *tree.paths)
+    done = run("translate", "--in-place", ".")
     assert (done.exit_code, done.stdout) == (2, "base/web.yaml: edited\n")
     assert [file for file, text in texts(tmp_path).items() if text != first[file]] == ["base/web.yaml"]
+    assert "helmCharts" not in tree.files["prod/kustomization.yaml"] or "a build runs no Helm" in done.stderr
     for place in tree.by_hand:
         assert f"{place}: " in done.stderr, done.stderr
+    again = run("translate", "--in-place", ".")
+    assert (again.exit_code, again.stdout) == (0, "nothing to edit\n")
 
 
 @pytest.mark.parametrize("name", EDITED)
@@ -157,31 +160,19 @@ def test_the_diff_of_one_file_includes_dependent_files(name, tmp_path, monkeypat
     assert any(diff.stdout == whole.stdout for diff in diffs), [diff.stderr for diff in diffs]
 
 
-def test_in_place_names_further_files_and_changed_writes_them(tmp_path, monkeypatch):
+def test_in_place_also_edits_the_other_files_of_a_kustomization(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     written(TREES["a patch that raises the count"], tmp_path)
     before = texts(tmp_path)
-    refused = run("translate", "--in-place", "base/web.yaml")
-    assert refused.exit_code == 2
-    assert (
-        "base/web.yaml: belongs to the kustomization base/, in which prod/gpus.yaml, prod/kustomization.yaml change"
-        in (refused.stderr)
-    )
-    assert texts(tmp_path) == before
-    [options] = re.findall(r"pass `(.*)` too", refused.stderr)
-    assert run("translate", "--in-place", "base/web.yaml", *options.split()).exit_code == 0
-    edited = texts(tmp_path)
+    done = run("translate", "--in-place", "base/web.yaml")
+    assert done.exit_code == 0
+    edited = {file for file, text in texts(tmp_path).items() if text != before.get(file)}
+    assert {line.removesuffix(": edited") for line in done.stdout.splitlines()} == edited
+    assert edited == {
+        "base/web.yaml",
+        "prod/gpus.yaml",
+        "prod/kustomization.yaml",
+        "prod/resource-claim-templates.yaml",
+    }
     assert run("translate", "--undo", ".").exit_code == 0
     assert texts(tmp_path) == before
-    assert run("translate", "--in-place", "--changed", "--", "base/web.yaml").exit_code == 0
-    assert texts(tmp_path) == edited
-
-
-@pytest.mark.parametrize("name", [name for name, tree in TREES.items() if tree.by_hand and tree.paths == (".",)])
-def test_a_tree_that_cannot_be_edited_blocks_no_commit(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    written(TREES[name], tmp_path)
-    asking = sorted(file for file in texts(tmp_path) if b"nvidia.com" in (tmp_path / file).read_bytes())
-    done = run("translate", "--in-place", "--changed", "--", *(file for file in asking if file.endswith(".yaml")))
-    assert done.exit_code == 0, done.stderr
-    assert "warning: " in done.stderr

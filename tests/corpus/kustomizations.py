@@ -11,7 +11,6 @@ class Tree(NamedTuple):
 
     files: dict[str, str]
     by_hand: tuple[str, ...] = ()  # file:line of the places that have to be edited by hand
-    paths: tuple[str, ...] = (".",)  # paths on the command line
     overlays: tuple[str, ...] = ("prod",)  # built before and after the edit
     unreported: tuple[str, ...] = ()  # places that must not be reported
     exit_code: int = 2  # exit code of a repository that is not edited; 0 if only charts are reported, as warnings
@@ -144,43 +143,23 @@ TREES = {
             "app/tests/app_test.yaml": "suite: app\ntests: [{asserts: [{equal: {value: {limits: {nvidia.com/gpu: 1}}}}]}]\n",
             "release.yaml": "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: app}\nspec:\n  values:\n    resources: {limits: {nvidia.com/gpu: 2}}\n",
         },
-        ("app/values.yaml:4", "app/templates/plain.yaml:14", "values-prod.yaml:1", "release.yaml:6"),
-        unreported=("app/values.yaml:1", "quiet/values.yaml:", "values-nodes.yaml:", "values-cpu.yaml:", "app_test.yaml:"),
-        exit_code=0,
-    ),
-    "charts whose workload Flux or Argo CD turns on": Tree(
-        {
-            **{
-                f"charts/{name}/{file}": text
-                for name in ("flux", "argo", "off")
-                for file, text in {
-                    "Chart.yaml": f"apiVersion: v2\nname: {name}\nversion: 1.0.0\n",
-                    "values.yaml": "on: false\n",
-                    "templates/web.yaml": "{{ if .Values.on }}\n" + deployment() + "{{ end }}\n",
-                }.items()
-            },
-            "flux.yaml": "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: flux}\nspec:\n  chart: {spec: {chart: ./charts/flux}}\n  values: {on: true}\n",
-            "argo.yaml": "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: argo}\nspec:\n  source: {path: charts/argo, helm: {parameters: [{name: on, value: 'true'}]}}\n",
-        },
-        ("charts/flux/templates/web.yaml:15", "charts/argo/templates/web.yaml:15"),
-        unreported=("charts/off/templates/web.yaml:",),
+        ("app/values.yaml:4", "quiet/values.yaml:2", "app/templates/plain.yaml:14", "values-prod.yaml:1", "release.yaml:6"),
+        unreported=("app/values.yaml:1", "values-nodes.yaml:", "values-cpu.yaml:", "app_test.yaml:"),
         exit_code=0,
     ),
     "a patch that removes the count": Tree(base_and_overlay("patches:\n- path: none.yaml\n", **{"prod/none.yaml": patch(count="null")}), ("prod/none.yaml:12",)),
     "a JSON patch of the count and of replicas": Tree(base_and_overlay(f"patches:\n- target: {{kind: Deployment}}\n  patch: |-\n    {SET_REPLICAS_TO_2}\n    - {{{SET_COUNT_TO_2}}}\n"), ("prod/kustomization.yaml:8",)),
     "a JSON patch in patchesJson6902": Tree(base_and_overlay("patchesJson6902:\n- target: {group: apps, version: v1, kind: Deployment, name: web}\n  path: p.json\n", **{"prod/p.json": '[{"op": "remove", "path": "/spec/template/spec/containers/0/resources/limits/nvidia.com~1gpu"}]'}), ("prod/p.json:1",)),
     "a replacement that copies the count": Tree(base_and_overlay("replacements:\n- source: {kind: Deployment, name: web, fieldPath: 'spec.template.spec.containers.0.resources.limits.[nvidia.com/gpu]'}\n  targets: [{select: {kind: Deployment}, fieldPaths: [metadata.annotations.gpus], options: {create: true}}]\n"), ("prod/kustomization.yaml:5",)),
-    "a remote base": Tree(base_and_overlay("- github.com/example/repository//base?ref=v1\n"), ("prod/kustomization.yaml:4",)),
-    "a file outside of the repository": Tree(base_and_overlay("configMapGenerator: [{name: a, files: [x=../../../../../../../etc/passwd]}]\n"), ("prod/kustomization.yaml:4",)),
-    "a resource at an address": Tree(base_and_overlay("- https://127.0.0.1:1/web.yaml\n"), ("prod/kustomization.yaml:4",)),
-    "a chart in helmCharts": Tree(base_and_overlay("helmCharts:\n- name: app\n  repo: https://charts.example\n  valuesInline: {resources: {limits: {nvidia.com/gpu: 1}}}\n"), ("prod/kustomization.yaml:6",)),
     "kustomizations that include each other": Tree(base_and_overlay("", "resources: [web.yaml, ../prod]\n"), ("base/kustomization.yaml",)),
     "a YAML anchor": Tree(base_and_overlay("", web=deployment(limits="&all {nvidia.com/gpu: 1}", more="      initContainers:\n      - {name: i, resources: {limits: *all}}\n")), ("base/web.yaml:1",)),
-    "a base outside of the given paths": Tree(base_and_overlay(""), ("prod/kustomization.yaml",), paths=("prod",)),
-    "a patch outside of the given paths": Tree(base_and_overlay("patches: [{path: gpus.yaml}]\n", **{"prod/gpus.yaml": patch()}), ("base/kustomization.yaml",), paths=("base/kustomization.yaml",)),
 }  # fmt: skip
 
 # The overlay of each does not build here. The base is edited, and the places in `by_hand` are reported.
 UNBUILT = {
+    "a remote base": Tree(base_and_overlay("- github.com/example/repository//base?ref=v1\n"), ("prod/kustomization.yaml",)),
+    "a file outside of the repository": Tree(base_and_overlay("configMapGenerator: [{name: a, files: [x=../../../../../../../etc/passwd]}]\n"), ("prod/kustomization.yaml:4",)),
+    "a resource at an address": Tree(base_and_overlay("- https://127.0.0.1:1/web.yaml\n"), ("prod/kustomization.yaml",)),
+    "a chart in helmCharts": Tree(base_and_overlay("helmCharts:\n- name: app\n  repo: https://charts.example\n  valuesInline: {resources: {limits: {nvidia.com/gpu: 1}}}\n"), ("prod/kustomization.yaml", "prod/kustomization.yaml:7")),
     "a generator that runs a program": Tree(base_and_overlay("generators: [function.yaml]\n", **{"prod/function.yaml": "apiVersion: example.com/v1\nkind: X\nmetadata:\n  name: x\n  annotations:\n    config.kubernetes.io/function: 'exec: {path: /bin/true}'\n"}), ("prod/kustomization.yaml",)),
 }  # fmt: skip
