@@ -17,8 +17,8 @@ from tests.loops import every
 from tests.referees import referee as start_referee
 
 MINORS = range(OLDEST, NEWEST + 1)
-# A family is a kind of generated case. All families and minors together have 1,400 cases with live referees, and 280 with recorded answers.
-CASES_PER_FAMILY, RECORDED_CASES_PER_FAMILY = 25, 5
+# A family is a kind of generated case. All families and minors together have 1,400 cases with live referees, and 560 with recorded answers.
+CASES_PER_FAMILY, RECORDED_CASES_PER_FAMILY = 25, 10
 CASES_OF_A_LONG_RUN = 1_500
 
 

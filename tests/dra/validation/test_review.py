@@ -3,11 +3,14 @@
 import json
 import random
 
+import pytest
+
 from analysis.check.feasible import find_unservable
 from dra.server import EVERYTHING, server_of
 from dra.validation.review import name, review
 from tests.dra.validation import corpus
 from tests.dra.validation.manifests import claim, class_, join, request
+from tests.limits import draws
 from tests.loops import every
 
 
@@ -32,7 +35,7 @@ def test_objects_are_named_by_kind_namespace_and_name():
 
 
 def test_a_review_of_many_broken_objects_never_fails():
-    for seed in range(3):
+    for seed in range(draws(3)):
         objects = [corpus.VALID[object_name] for object_name in corpus.VALID]
         for object_name in corpus.VALID:
             objects += corpus.sample(corpus.VALID[object_name], 20, seed)
@@ -91,6 +94,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.long
 @every("name", HOSTILE)
 def test_hostile_objects_are_judged_within_the_time_limit(name):
     review([HOSTILE[name]], [], EVERYTHING)

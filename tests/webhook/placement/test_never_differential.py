@@ -16,8 +16,8 @@ from tests.limits import draws
 from webhook.placement.feasibility import Feasibility, can_any_node_serve
 from webhook.placement.problems import MayServe
 
-# Cases for each family (kind of random fleet): 840 in total with a live oracle (Kubernetes' allocator), 280 with recorded answers.
-CASES, RECORDED = 60, 20
+# Cases for each family (kind of random fleet): 840 in total with a live oracle (Kubernetes' allocator), 84 with recorded answers.
+CASES, RECORDED = 60, 6
 # The number of cases of the long test, and the first case of each family.
 LONG = int(os.environ.get("DRAWBRIDGE_CASES", "20000"))
 FIRST = int(os.environ.get("DRAWBRIDGE_FIRST_CASE", "0"))
