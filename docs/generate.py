@@ -85,7 +85,9 @@ def readme() -> str:
     for name in RECORDED:
         counts[name.partition("-")[0]] += len(read(name))
     counts_text = ", ".join(f"{count:,} {COMPARED[name]}" for name, count in counts.items())
-    sentence = f"`make test` compares {counts.total():,} answers with those of Kubernetes' own Go code: {counts_text}."
+    sentence = (
+        f"`make test-all` compares {counts.total():,} answers with those of Kubernetes' own Go code: {counts_text}."
+    )
     return lay_out(
         replace_between((ROOT / "README.md").read_text(encoding="utf-8"), "<!-- proof -->", "<!-- end -->", sentence)
     )
