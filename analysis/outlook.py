@@ -214,6 +214,7 @@ class Queue:
 
 def queue_of(reading: Reading, configuration: Configuration) -> Queue:
     """Return the queue of waiting pods; the reading caches it."""
+    queue: Queue
     for queued_by, queue in reading.queues:
         if queued_by is configuration:
             return queue

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from allocator.pods import Amounts
     from analysis.loading.objects import ObjectIdentity
-    from analysis.outlook import Queue
     from dra.stock import PoolId, Stock
     from webhook.state import State
 
@@ -218,7 +217,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return []
 
     @cached_property
-    def queues(self) -> list[tuple[Configuration, Queue]]:
+    def queues(self) -> list[tuple[Configuration, Any]]:
         """The queues of waiting pods that `analysis.outlook` has built, by configuration."""
         return []
 

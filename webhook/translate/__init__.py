@@ -1,5 +1,6 @@
 """Translates a pod: finds the dialect of each key and its meaning, and writes a patch with claims."""
 
+from webhook.translate.checks import served_by
 from webhook.translate.json_patch import apply_own
 from webhook.translate.known_keys import keys_of, near_key, rows_at
 from webhook.translate.pod_template import (
@@ -24,7 +25,7 @@ from webhook.translate.pod_view import (
     view_pod,
 )
 from webhook.translate.record import verified_record
-from webhook.translate.report import Decision, decides_outcome, outcome_of, served_by
+from webhook.translate.report import Decision, decides_outcome, outcome_of
 from webhook.translate.rewrite import Operation, PodClaim
 from webhook.translate.translate import claims_added_earlier, clean, replay, translate, translate_template
 from webhook.translate.verdict import NOTHING, PodVerdict, merge

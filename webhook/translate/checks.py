@@ -45,10 +45,10 @@ from webhook.dialects import (
 )
 from webhook.names import CONFIGURATION_PAGE, EXTENDED_RESOURCES, PLUGIN_FOLDER
 from webhook.refusals import Code
-from webhook.translate.cpus import check_nodes, leave_cpus
+from webhook.state import node_constraints, node_index
+from webhook.translate.cpus import CPU
 from webhook.translate.owner import find_misspelt
 from webhook.translate.packing import packing_of
-from webhook.translate.report import served_by
 from webhook.translate.workload_kind import ANY_KEY, QUEUE, READ_BY_OTHERS
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def check_cases(cases: Sequence[Case], context: Context) -> CheckedPod:
         steps.append(respect_queue)
     cases = _run_steps(cases, steps, context)
     if context.pod.cpus:
-        cases = tuple(check_nodes(cases, context))
+        cases = tuple(check_cpu_nodes(cases, context))
     cases, scheduler = _choose_scheduler(cases, context)
     shared = _share_claims(cases, context)
     devices = sum([count_devices(grant.spec) for grant in shared.grants])
@@ -660,3 +660,35 @@ def _share_claims(cases: tuple[Case, ...], context: Context) -> SharedClaims:
             requests.append(requested)
     shared = share(tuple(requests), partial(context.claim_maker.claims, budget=context.budget), context.budget)
     return SharedClaims((*common, *shared.grants), shared.remarks) if common else shared
+
+
+def served_by(class_name: str) -> str:
+    return f"DeviceClass {class_name} serves it through extendedResourceName"
+
+
+def leave_cpus(cases: Sequence[Case], reason: str) -> list[Case]:
+    """Leave CPUs to the kubelet; other cases are not changed."""
+    return [case.leave(CPU, reason) if case.keeps and case.open else case for case in cases]
+
+
+def check_cpu_nodes(cases: Sequence[Case], context: Context) -> Sequence[Case]:
+    """Leave CPUs to the kubelet if claims would count them twice, or if at most half of the nodes for the pod publish CPUs."""
+    cpu_cases = [case for case in cases if case.keeps and case.open]
+    if not cpu_cases or not context.fleet.nodes:
+        return cases
+    served = cpu_cases[0].made[0].supply.served
+    if served.counts_cpus:  # always False for a server without DRANodeAllocatableResources
+        reason = f"class {served.name} counts its CPUs as CPUs of the node, so claim and request would count them twice"
+        return leave_cpus(cases, reason)
+    reach = node_index(context.fleet).reach(node_constraints(context.pod.spec))
+    nodes = reach.nodes or reach.closed
+    for case in cases:
+        for made in case.made if case.open and not case.keeps else ():
+            with_devices = made.supply.served.nodes & context.fleet.nodes.keys()
+            nodes = nodes & with_devices if with_devices else nodes
+    publishing = nodes & served.nodes
+    of_no_node = any(" " in name for name in served.nodes)  # slices without a nodeName count under `driver NAME`
+    if of_no_node or len(publishing) * 2 > len(nodes):
+        return cases
+    reason = f"{len(publishing)} of {len(nodes)} nodes that the pod can run on publish CPUs of class {served.name}: more than half have to"
+    return leave_cpus(cases, reason)

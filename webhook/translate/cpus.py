@@ -17,17 +17,14 @@ from msgspec.structs import replace
 from dra.quantity import NANO
 from dra.raw import items, mapping
 from webhook.dialects import Dialect
-from webhook.state import node_constraints, node_index
 from webhook.translate.pod_view import nano_of, requests
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from dra.objects import ResourceClaimSpec
     from dra.wire import Json
     from webhook.state import Configuration, State
-    from webhook.translate.case import Case
-    from webhook.translate.checks import Context
     from webhook.translate.pod_view import PodView
     from webhook.translate.record import WrittenRecord
 
@@ -120,34 +117,3 @@ def _is_for_cpus(spec: ResourceClaimSpec, state: State) -> bool:
             if alternative.device_class_name in names or (served is not None and served.driver == target.driver):
                 return True
     return False
-
-
-# Checks
-
-
-def leave_cpus(cases: Sequence[Case], reason: str) -> list[Case]:
-    """Leave CPUs to the kubelet; other cases are not changed."""
-    return [case.leave(CPU, reason) if case.keeps and case.open else case for case in cases]
-
-
-def check_nodes(cases: Sequence[Case], context: Context) -> Sequence[Case]:
-    """Leave CPUs to the kubelet if claims would count them twice, or if at most half of the nodes for the pod publish CPUs."""
-    cpu_cases = [case for case in cases if case.keeps and case.open]
-    if not cpu_cases or not context.fleet.nodes:
-        return cases
-    served = cpu_cases[0].made[0].supply.served
-    if served.counts_cpus:  # always False for a server without DRANodeAllocatableResources
-        reason = f"class {served.name} counts its CPUs as CPUs of the node, so claim and request would count them twice"
-        return leave_cpus(cases, reason)
-    reach = node_index(context.fleet).reach(node_constraints(context.pod.spec))
-    nodes = reach.nodes or reach.closed
-    for case in cases:
-        for made in case.made if case.open and not case.keeps else ():
-            with_devices = made.supply.served.nodes & context.fleet.nodes.keys()
-            nodes = nodes & with_devices if with_devices else nodes
-    publishing = nodes & served.nodes
-    of_no_node = any(" " in name for name in served.nodes)  # slices without a nodeName count under `driver NAME`
-    if of_no_node or len(publishing) * 2 > len(nodes):
-        return cases
-    reason = f"{len(publishing)} of {len(nodes)} nodes that the pod can run on publish CPUs of class {served.name}: more than half have to"
-    return leave_cpus(cases, reason)

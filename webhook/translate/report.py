@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from webhook.translate.pod_view import LegacyKey, Slot
 
 
-def served_by(class_name: str) -> str:
-    return f"DeviceClass {class_name} serves it through extendedResourceName"
-
-
 class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """The decision about one key on one container ("" for the pod as a whole)."""
 

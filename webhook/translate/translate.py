@@ -25,8 +25,8 @@ from dra.raw import inside
 from webhook import names
 from webhook.dialects import Outcome
 from webhook.translate.case import make_cases, make_cpu_cases
-from webhook.translate.checks import CheckedPod, check_cases, make_context
-from webhook.translate.cpus import leave_cpus, with_cpus
+from webhook.translate.checks import CheckedPod, check_cases, leave_cpus, make_context
+from webhook.translate.cpus import with_cpus
 from webhook.translate.json_patch import apply_own
 from webhook.translate.limits import exceeded_limit
 from webhook.translate.owner import find_owners
