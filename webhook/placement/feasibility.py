@@ -1,8 +1,8 @@
 """Judges whether a fleet can serve the claims of a pod: now, only when devices in use become free ("busy"), or never.
 
 "Never" means that the fleet could not serve the claims even if it were idle, that is, without any allocation. So waiting cannot help. This
-result must be certain. If a device has a taint, a pool is not published completely, or an object is faulty, the result is "busy" instead. If
-the budget is exhausted, the result is "unknown".
+result must be certain. A device counts as free also if it has a taint. If a pool is not published completely, or an object is faulty, the result
+is "busy" instead, because a slice that is missing may have devices. If the budget is exhausted, the result is "unknown".
 
 The texts do not depend on the machine's load. The search for a remedy has steps of its own; if the time ends before these steps, the text says
 so. A text about "never" describes the idle fleet, a text about "busy" the fleet as it is.
@@ -34,7 +34,7 @@ from allocator.reasons import (
 from dra import cel, step_limits
 from dra.budget import Budget
 from dra.errors import OutOfBudget, SelectorError
-from dra.objects import ExactDeviceRequest
+from dra.objects import DeviceToleration, ExactDeviceRequest
 from dra.texts import count_of, list_first
 from dra.validation import shape
 from webhook.dialects import TARGETS
@@ -80,6 +80,7 @@ OFFERS = {
 }
 # The remedies for claims of a translation: the pod's author wrote no class, selector or constraint.
 WRITTEN = (Kind.AMOUNT, Kind.COUNT)
+_EVERY_TAINT = (DeviceToleration(operator="Exists"),)
 # If a request fails at no later stage than these, the node has no device of the request's class.
 _CLASSLESS = frozenset((Stage.NODE, Stage.CLASS))
 _ELSEWHERE = "correct the pod's node selector or affinity, or request what these nodes have"
@@ -251,6 +252,12 @@ class _Diagnosis(NamedTuple):
         if not all(answer.explained for answer in kinds.values()):
             return UNKNOWN
         if _may_be_cured(kinds):
+            # A tainted device counts as present, because its taint can go.
+            tolerant = _tolerating_all(self.claims)
+            if tolerant != self.claims and any(_is_tainted(answer) for answer in kinds.values()):
+                judgement = self._replace(claims=tolerant).judge_idle()
+                if judgement.verdict is Feasibility.NEVER:
+                    return judgement
             return FeasibilityAnswer(
                 Feasibility.BUSY, f"no node can serve this {self.subject} now; {_nearest(samples)[1]}"
             )
@@ -631,6 +638,18 @@ def _may_be_cured(kinds: Mapping[str, NodeAnswer]) -> bool:
         if not answer.explained or any(reason.stage in CURABLE for reason in answer.reasons):
             return True
     return False
+
+
+def _is_tainted(answer: NodeAnswer) -> bool:
+    return any(reason.stage is Stage.TAINT for reason in answer.reasons)
+
+
+def _tolerating_all(claims: Sequence[ResourceClaim]) -> tuple[ResourceClaim, ...]:
+    """Return the claims with requests that tolerate every taint of devices."""
+    tolerant = tuple(claims)
+    for spot in request_positions(claims):
+        tolerant = with_fields(tolerant, spot, tolerations=_EVERY_TAINT)
+    return tolerant
 
 
 def _largest(kinds: Mapping[str, NodeAnswer]) -> tuple[str, int]:

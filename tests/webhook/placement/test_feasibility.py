@@ -73,6 +73,21 @@ def test_a_taint_does_not_make_a_claim_impossible(effect):
     assert can_any_node_serve(stock(rule), [claim_for(1)]).verdict is Feasibility.BUSY
 
 
+@pytest.mark.parametrize(
+    "claims", [[claim_for(5)], [claim_for(3, name="a"), claim_for(2, name="b")]], ids=["one claim", "two claims"]
+)
+@pytest.mark.parametrize("tainted", ["gpu-0", None], ids=["one device", "all devices"])
+def test_tainted_devices_count_as_present(claims, tainted):
+    """Each of the two nodes has four devices."""
+    selector = {"driver": DRIVER, **({"device": tainted} if tainted else {})}
+    spec = {"deviceSelector": selector, "taint": {"key": "maintenance", "effect": "NoSchedule"}}
+    fleet = stock(wire.convert({"metadata": {"name": "drain"}, "spec": spec}, DeviceTaintRule))
+    judgement = can_any_node_serve(fleet, claims)
+    assert (judgement.verdict, judgement.code) == (Feasibility.NEVER, Code.TOO_MANY)
+    assert judgement.most_devices == 4
+    assert can_any_node_serve(fleet, [claim_for(4)]).verdict is Feasibility.BUSY
+
+
 def test_an_incomplete_pool_does_not_make_a_claim_impossible():
     assert can_any_node_serve(stock(slices=2), [claim_for(9)]).verdict is Feasibility.BUSY
 
