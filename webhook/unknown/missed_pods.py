@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dra.budget import Budget
 from dra.objects import OwnerReference, is_extended
 from dra.wire import builtins
 from webhook import names
 from webhook.claims import metadata_at_admission
 from webhook.dialects import Outcome
-from webhook.state import Mode, mode_of, workload
+from webhook.state import Mode, mode_of, node_constraints, reach_ignoring_taints, reach_templates, workload
 from webhook.translate import translate
 from webhook.unknown.unanswered_requests import MAX_KEYS, suggest_resource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dra.budget import Budget
     from dra.objects import Pod
     from dra.quantity import Quantity
     from webhook.state import State
@@ -34,15 +34,19 @@ _COMPARED = 2_000  # steps of the budget to compare one name with all known name
 
 
 class MissedPod(msgspec.Struct, frozen=True):
-    """A pod's resources that no node has and for which the pod has no claim, and the controller that would replace the pod."""
+    """A pod's resources that no node in its reach has and for which the pod has no claim, and the controller that would replace the pod."""
 
     keys: tuple[str, ...]
     owner: OwnerReference | None
+    elsewhere: bool  # whether other nodes have one of them
 
     @property
     def message(self) -> str:
         more = ", …" if len(self.keys) > _SHOWN else ""
-        return f"no node has {', '.join(self.keys[:_SHOWN])}{more}, and the pod was created without a claim for it"
+        where = "where the pod can run " if self.elsewhere else ""
+        return (
+            f"no node {where}has {', '.join(self.keys[:_SHOWN])}{more}, and the pod was created without a claim for it"
+        )
 
     @property
     def remedy(self) -> str:
@@ -54,16 +58,18 @@ class MissedPod(msgspec.Struct, frozen=True):
 def find_missed(pod: Pod, state: State, budget: Budget | None = None) -> MissedPod | None:
     """Return a missed pod's resources; None if the pod was not missed, or if that is unknown.
 
-    An unschedulable pod was missed if it is not translated, would be translated now, and requests a resource that no node and no class offers.
+    An unschedulable pod was missed if it is not translated, would be translated now, and requests a resource that no class and no node where the
+    pod can run offers.
     """
     verdict = _translate_again(pod, state, budget)
     if verdict is None or not verdict.changed or verdict.refusals:
         return None
-    unoffered = _not_offered((decision.key for decision in verdict.decisions if decision.outcome in _TRANSLATED), state)
+    keys = [decision.key for decision in verdict.decisions if decision.outcome in _TRANSLATED]
+    unoffered = _not_offered(keys, pod, state, budget)
     owner = next(
         (owner_reference for owner_reference in pod.metadata.owner_references if owner_reference.controller), None
     )
-    return MissedPod(unoffered, owner) if unoffered else None
+    return MissedPod(unoffered, owner, any(map(state.offers, unoffered))) if unoffered else None
 
 
 def find_unserved(pod: Pod, state: State, budget: Budget | None = None) -> dict[str, str]:
@@ -74,7 +80,7 @@ def find_unserved(pod: Pod, state: State, budget: Budget | None = None) -> dict[
         if verdict is not None
         else {}
     )
-    return {key: reasons[key] for key in _not_offered(reasons, state)}
+    return {key: reasons[key] for key in reasons if state.configuration.resource(key) and not state.offers(key)}
 
 
 def find_unknown(pod: Pod, state: State, budget: Budget | None = None) -> dict[str, str]:
@@ -122,5 +128,18 @@ def _translate_again(pod: Pod, state: State, budget: Budget | None = None) -> Po
     return translate(builtins(pod), state, namespace=namespace, budget=budget)
 
 
-def _not_offered(keys: Iterable[str], state: State) -> tuple[str, ...]:
-    return tuple([key for key in dict.fromkeys(keys) if state.configuration.resource(key) and not state.offers(key)])
+def _not_offered(keys: Iterable[str], pod: Pod, state: State, budget: Budget | None) -> tuple[str, ...]:
+    """Return the keys that no class serves, and that no device plugin hands out where the pod can run, now or on a node that is declared."""
+    constraints = node_constraints(builtins(pod.spec))
+    reached = reach_ignoring_taints(constraints, state, budget or Budget())
+    coming = {key for template in reach_templates(constraints, state.configuration) for key in template.allocatable}
+    fleet = state.fleet
+    return tuple(
+        [
+            key
+            for key in dict.fromkeys(keys)
+            if state.configuration.resource(key)
+            and not (key in fleet.extended or key in coming)
+            and reached.isdisjoint(fleet.handed_out_anywhere.get(key, ()))
+        ]
+    )

@@ -16,12 +16,14 @@ from dra.objects import Node, Pod
 from tests.loops import every
 from tests.webhook.admission.reviews import CLASS, NODE, SLICE, gpu_pod, state
 from tests.webhook.pods import ROOT
+from tests.webhook.state.configurations import HEAD
 from webhook.names import MODE_LABEL, ORIGINAL, SKIP_LABEL
 from webhook.refusals import Code
 from webhook.service import missed_pods
 from webhook.service.metrics import WebhookMetrics
 from webhook.service.missed_pods import EVENTS, OF_NAMESPACE, MissedPods
 from webhook.service.template_controller import FAILED
+from webhook.state import read_configuration
 from webhook.state.inventory import Inventory
 from webhook.unknown import find_missed, find_unknown
 
@@ -52,6 +54,25 @@ def test_an_unserved_pod_that_would_be_translated_now_was_missed():
     bare = find_missed(wire.convert(pending_pod(owner=None), Pod), state())
     assert bare.remedy == "delete the pod and create it again"
     assert find_missed(wire.convert(pending_pod(), Pod), state_offering("0")) is not None
+
+
+def two_pools(**old_labels):
+    """A fleet in migration: one node with a device plugin, and one with the driver."""
+    old = {"metadata": {"name": "old", "labels": old_labels}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
+    nodes = [wire.convert(old, Node), NODE]
+    configuration, _ = read_configuration(HEAD | {"mode": "enforce", "meanings": {"nvidia.com/gpu": "whole"}})
+    return msgspec.structs.replace(
+        state(), fleet=Inventory.gather([CLASS], [SLICE], nodes), configuration=configuration
+    )
+
+
+def test_a_node_that_the_pod_cannot_reach_offers_it_nothing():
+    confined = wire.convert(pending_pod(nodeSelector={"pool": "new"}), Pod)
+    missed = find_missed(confined, two_pools(pool="old"))
+    assert missed.keys == ("nvidia.com/gpu",)
+    assert missed.message.startswith("no node where the pod can run has nvidia.com/gpu, ")
+    assert find_missed(confined, two_pools(pool="new")) is None
+    assert find_missed(wire.convert(pending_pod(), Pod), two_pools(pool="old")) is None
 
 
 NOT_MISSED = {
