@@ -205,6 +205,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "O112": FindingCode("a driver that does not prepare the devices of a pod", _ERROR, "look at the log of the driver on that node; the kubelet tries again"),
     "O113": FindingCode("a driver that refuses a claim that it has prepared before", _ERROR, "drain the node before its kubelet restarts"),
     "O114": FindingCode("a pod on a node whose claim has no devices", _ERROR, "delete the pod: its controller creates another pod, which a scheduler places"),
+    "O115": FindingCode("a pod that no scheduler can place, whatever other pods do", _ERROR, "delete the pod, and correct what it requests in its controller or manifest"),
     # Nodes, devices and claims of a fleet, found by doctor.
     "O201": FindingCode("a node that has devices and is not ready", _ERROR, "look at its kubelet; if the node is lost, delete the Node, or have its pods deleted"),
     "O202": FindingCode("a device plugin and a driver that serve the same devices of a node", _ERROR, "cordon the node, remove the device plugin or the driver, and drain the pods of the removed one (docs/migrate.md)"),

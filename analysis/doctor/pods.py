@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
+from allocator import FleetMemo
+from allocator.decisions import find_claims
 from allocator.pods import requested_devices
 from analysis.doctor.observed import (
     FAILED_CLAIM,
@@ -18,6 +20,7 @@ from analysis.doctor.observed import (
 )
 from analysis.refused_pods import FAILED_CREATE, OUR_DOMAIN_SUFFIX, QUOTED, find_refused_pods, latest, remedy_for
 from cluster.objects import Event, ResourceQuota
+from dra.budget import Budget
 from dra.finding import Finding, make_finding
 from dra.objects import (
     Pod,
@@ -26,13 +29,18 @@ from dra.objects import (
     results_of,
 )
 from dra.raw import moment
-from dra.texts import list_first
+from dra.texts import count_of, list_first
+from dra.wire import builtins
 from webhook import names
 from webhook.claims import template_lifecycle
 from webhook.dialects import TARGETS
+from webhook.placement import Feasibility, can_any_node_serve
 from webhook.state import (
+    Configuration,
     Mode,
     mode_of,
+    node_constraints,
+    reach_ignoring_taints,
     why_not,
     with_mode,
     workload,
@@ -42,6 +50,8 @@ from webhook.unknown import find_missed, find_unknown, find_unserved, why_unknow
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from analysis.loading import Reading
+    from webhook.state import State
 
 TEMPLATES = "count/resourceclaimtemplates.resource.k8s.io"
 _MADE = timedelta(minutes=1)  # a template is created within a second
@@ -183,6 +193,82 @@ def without_claim(observed: DoctorInput) -> Iterator[Finding]:
             remedy_for(message),
             basis=f"an event {FAILED_CLAIM}",
         )
+
+
+def impossible(observed: DoctorInput) -> Iterator[Finding]:
+    """Pods that would wait also on an idle cluster. Equal pods of one controller have one finding."""
+    configuration = observed.configuration or Configuration()
+    state = observed.reading.state(configuration)
+    judge = _Impossible(observed, state, FleetMemo())
+    pods_of: defaultdict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for pod in observed.reading.pods.values():
+        meta = pod.metadata
+        born = moment(meta.creation_timestamp)
+        if pod.spec.node_name or pod.has_ended or meta.deletion_timestamp or pod.spec.scheduling_gates:
+            continue
+        if born is not None and observed.now - born >= _MADE and (why := judge.reason(pod)):
+            owner = next((owner.uid for owner in meta.owner_references if owner.controller), meta.uid or meta.key)
+            pods_of[(owner, *why)].append(meta.key)
+    for (_, text, remedy), keys in pods_of.items():
+        others = f"; so do {count_of(len(keys) - 1, 'more pod')} of its controller" if len(keys) > 1 else ""
+        yield make_finding("O115", f"Pod/{keys[0]}", f"it can never start: {text}{others}", remedy)
+
+
+class _Impossible(NamedTuple):
+    """Says why a pod can never start."""
+
+    observed: DoctorInput
+    state: State
+    memo: FleetMemo
+
+    def reason(self, pod: Pod) -> tuple[str, str] | None:
+        """Return why no scheduler can place a pod, and the remedy ("" for the usual one); None if one may place it."""
+        reading, spec = self.observed.reading, pod.spec
+        if absent := _absent_objects(pod, reading):
+            return absent
+        if not (spec.resource_claims or requested_devices(pod)):
+            return None
+        constraints = node_constraints(builtins(spec))
+        reached = reach_ignoring_taints(constraints, self.state, Budget())
+        if not reached and not self.state.fleet.grows:
+            return "no node has the labels that it selects (nodeSelector, node affinity)", ""
+        claims = find_claims(pod, reading.stock)
+        if claims.waits_for or not claims.open:
+            return None
+        within = None if len(reached) == len(reading.stock.nodes) else reached
+        judged = can_any_node_serve(
+            reading.stock, claims.open, memo=self.memo, prospects=self.state.prospects, within=within
+        )
+        if judged.verdict is Feasibility.NEVER or judged.is_fault:
+            return judged.text, judged.remedy
+        return None
+
+
+def _absent_objects(pod: Pod, reading: Reading) -> tuple[str, str] | None:
+    """Return which claim or template of its author a pod names that does not exist."""
+    namespace = pod.metadata.namespace
+    # In a dump, a kind without any object may have been left out.
+    templates = {template.metadata.key for template in reading.templates.values()}
+    knows_templates = reading.is_live or bool(templates)
+    knows_claims = reading.knows_claims and (reading.is_live or bool(reading.stock.claims))
+    ours = {name for _, name in template_lifecycle.templates_of(pod)}
+    created = {status.name for status in pod.status.resource_claim_statuses}
+    for entry in pod.spec.resource_claims:
+        template, claim = entry.resource_claim_template_name, entry.resource_claim_name
+        if (
+            knows_templates
+            and template
+            and template not in ours
+            and entry.name not in created
+            and f"{namespace}/{template}" not in templates
+        ):
+            return (
+                f"ResourceClaimTemplate {template} does not exist",
+                "create the template, or delete the pod and correct the name",
+            )
+        if knows_claims and claim and f"{namespace}/{claim}" not in reading.stock.claims:
+            return f"ResourceClaim {claim} does not exist", "create the claim, or delete the pod and correct the name"
+    return None
 
 
 def no_scheduler(observed: DoctorInput) -> Iterator[Finding]:

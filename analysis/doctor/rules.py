@@ -98,6 +98,12 @@ _REST = (
     DoctorRule(pods.refused_by_webhook, "O102", ("Event",)),
     DoctorRule(pods.without_template, "O105", ("Pod",), ("ResourceClaimTemplate",)),
     DoctorRule(pods.without_claim, "O106", ("Pod", "Event")),
+    DoctorRule(
+        pods.impossible,
+        "O115",
+        ("Pod", "Node", "ResourceSlice"),
+        ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "DeviceTaintRule"),
+    ),
     DoctorRule(pods.no_scheduler, "O109", ("Pod",)),
     DoctorRule(pods.not_prepared, "O112", ("Pod", "Event")),
     DoctorRule(

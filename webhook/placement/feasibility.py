@@ -109,6 +109,8 @@ class FeasibilityAnswer(msgspec.Struct, frozen=True):
     detail: str = ""
     # The name of the claim that cannot be served, if the reason is a single claim.
     claim: str = ""
+    # Whether the scheduler would stop at an error, such as that of a selector. Then the verdict is BUSY, because other devices may not cause it.
+    is_fault: bool = False
     # The number of devices on the node that has the most, if too many are requested.
     most_devices: int = 0
     may_serve: MayServe = MayServe.PLUGIN | MayServe.NEW_NODE
@@ -246,7 +248,9 @@ class _Diagnosis(NamedTuple):
         samples = dict(list(kinds.items())[:MAX_KINDS])
         faults = [answer.error for answer in kinds.values() if answer.error]
         if faults:
-            return FeasibilityAnswer(Feasibility.BUSY, f"the scheduler would stop at an error: {faults[0]}")
+            return FeasibilityAnswer(
+                Feasibility.BUSY, f"the scheduler would stop at an error: {faults[0]}", is_fault=True
+            )
         if not samples:
             return FeasibilityAnswer(Feasibility.BUSY, f"no node can serve this {self.subject}")
         if not all(answer.explained for answer in kinds.values()):

@@ -1,0 +1,85 @@
+"""Doctor names each pod that can never start, with the webhook's reason, and no pod that only waits for others."""
+
+import pytest
+
+from tests.allocator.service.sidecar import node, pod
+from tests.cli.commands.faults import DRIVER, FLEET, allocated_claim, claim_of_pod, unused_template
+from tests.cli.running import manifest, run_json
+
+LONG_AGO = "2026-01-01T00:00:00Z"
+
+
+def old_pod(name, *claims, born=LONG_AGO, **spec):
+    obj = pod(name, *claims, **spec)
+    obj["metadata"]["creationTimestamp"] = born
+    return obj
+
+
+def requesting(**fields):
+    obj = claim_of_pod("a", "p")
+    obj["spec"]["devices"]["requests"][0]["exactly"] |= fields
+    return obj
+
+
+def naming(**entry):
+    obj = old_pod("p")
+    obj["spec"]["resourceClaims"] = [{"name": "d", **entry}]
+    return obj
+
+
+def findings(tmp_path, *objects):
+    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects))
+    return [finding for finding in answer["findings"] if finding["code"] == "O115"]
+
+
+NO_SUCH_ATTRIBUTE = {"cel": {"expression": f"device.attributes['{DRIVER}'].zone == 'x'"}}
+IMPOSSIBLE = {
+    "more devices than a node has": ([requesting(count=3), old_pod("p", "a")], "but the largest node has 2"),
+    "an attribute that no device has": ([requesting(selectors=[NO_SUCH_ATTRIBUTE]), old_pod("p", "a")], "no such key: zone"),
+    "a label that no node has": ([requesting(), old_pod("p", "a", nodeSelector={"zone": "mars"})], "no node has the labels"),
+    "no template": ([naming(resourceClaimTemplateName="gone"), unused_template()], "ResourceClaimTemplate gone does not exist"),
+    "no claim": ([naming(resourceClaimName="gone"), claim_of_pod("a", "p")], "ResourceClaim gone does not exist"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("why", IMPOSSIBLE)
+def test_a_pod_that_can_never_start_is_reported_with_the_reason(why, tmp_path):
+    objects, words = IMPOSSIBLE[why]
+    [finding] = findings(tmp_path, *objects)
+    assert finding["object"] == "Pod/default/p"
+    assert finding["message"].startswith("it can never start: ")
+    assert words in finding["message"]
+    assert finding["remedy"]
+
+
+BOTH_GPUS = [allocated_claim("b", "q"), allocated_claim("c", "q", device="gpu-1"), pod("q", "b", "c", nodeName="n0")]
+POSSIBLE = {
+    "devices are free": [requesting(count=2), old_pod("p", "a")],
+    "devices are in use": [*BOTH_GPUS, requesting(count=2), old_pod("p", "a")],
+    "it is new": [requesting(count=3), old_pod("p", "a", born="2999-01-01T00:00:00Z")],
+    "it is gated": [requesting(count=3), old_pod("p", "a", schedulingGates=[{"name": "x"}])],
+    "it has a node": [requesting(count=3), old_pod("p", "a", nodeName="n0")],
+    "it requests no devices": [old_pod("p", nodeSelector={"zone": "mars"})],
+    "an autoscaler makes nodes": [
+        node("n1") | {"metadata": {"name": "n1", "labels": {"cloud.google.com/gke-nodepool": "a"}}},
+        requesting(),
+        old_pod("p", "a", nodeSelector={"cloud.google.com/gke-nodepool": "b"}),
+    ],
+    "no template was read": [naming(resourceClaimTemplateName="gone")],
+}
+
+
+@pytest.mark.parametrize("why", POSSIBLE)
+def test_a_pod_that_may_start_is_not_reported(why, tmp_path):
+    assert findings(tmp_path, *POSSIBLE[why]) == []
+
+
+def test_equal_pods_of_a_controller_have_one_finding(tmp_path):
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}
+    objects = [unused_template()]
+    for name in ("p", "q", "r"):
+        obj = naming(resourceClaimTemplateName="gone")
+        obj["metadata"] |= {"name": name, "uid": name, "ownerReferences": [owner]}
+        objects.append(obj)
+    [finding] = findings(tmp_path, *objects)
+    assert finding["message"].endswith("; so do 2 more pods of its controller")
