@@ -14,7 +14,18 @@ from msgspec.structs import replace
 
 from allocator import SearchOptions, allocate
 from allocator.answer import Reason, SearchVerdict, Stage
-from allocator.decisions import Decider, Outlook, Serving, advice, find_claims, node_obstacle, plugin_nodes, try_out
+from allocator.decisions import (
+    Decider,
+    Outlook,
+    Serving,
+    advice,
+    find_claims,
+    first_with_pool,
+    node_obstacle,
+    plugin_nodes,
+    pools_in_vain,
+    try_out,
+)
 from allocator.pods import barriers_by_name, total
 from allocator.preemption import claims_in_reach
 from analysis.capacity import pods_of, since_of
@@ -28,10 +39,10 @@ from webhook.placement import Feasibility, can_any_node_serve
 from webhook.refusals import Code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from allocator.decisions import NodeGroup
-    from allocator.pods import Amounts, Barriers
+    from allocator.pods import Barriers
     from analysis.loading import Reading
     from dra.objects import Pod, ResourceClaim
     from dra.stock import Stock
@@ -164,10 +175,11 @@ def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Pro
     if decision.outlook is not Outlook.FITS:
         certain = not unchecked_conditions(pod, reading)
         barred = {name for barrier in barriers for name in barrier.nodes}
+        without_gone_pods = _without_gone_pods(reading)
         if may_go:
-            blockers += _blockers(tried, pod_claims.open, barriers_on, used, reading, certain=certain)
+            blockers += _blockers(tried, pod_claims.open, barriers_on, reading, without_gone_pods, certain=certain)
         if any(blocker.freeing_suffices for blocker in blockers) or (certain and not barred.issuperset(may_go)):
-            nearest = advice(pod, _without_gone_pods(stock, blockers, reading), decision.hindrances)
+            nearest = advice(pod, without_gone_pods, decision.hindrances)
         if decision.outlook is Outlook.NEVER and may_go and not barred.issuperset(may_go):
             judgement = can_any_node_serve(stock, pod_claims.open, prospects=reading.state(configuration).prospects)
             if judgement.verdict is Feasibility.BUSY:  # a node that an autoscaler can add could serve the pod
@@ -203,25 +215,30 @@ def _blockers(
     tried: Iterable[NodeGroup],
     claims: tuple[ResourceClaim, ...],
     barriers_on: Barriers,
-    used: Mapping[str, Amounts],
     reading: Reading,
+    without_gone_pods: Stock,
     *,
     certain: bool,
 ) -> Iterator[Blocker]:
     """Yield the claims that hold devices which the pending `claims` need, on one node of each of the largest groups.
 
-    For the oldest of them, `freeing_suffices` tells whether freeing that one is enough: the pending claims then fit, and the pod fits beside
+    If a claim that no pod uses holds devices of a node of the group, it is that node. Such claims come first, then the oldest.
+
+    For the first of them, `freeing_suffices` tells whether freeing that one is enough: the pending claims then fit, and the pod fits beside
     the remaining pods. It is None if this cannot be judged.
     """
     stock = reading.stock
+    used = reading.used if reading.knows_pods else {}
     options = SearchOptions(budget=Budget(step_limits.BLOCKERS))
+    in_use = {key for key, claim in without_gone_pods.claims.items() if claim.status.reserved_for}
+    unused = pools_in_vain(without_gone_pods)
     examined_nodes = 0
     for group in tried:
         if examined_nodes == _MAX_GROUPS or group.verdict is not SearchVerdict.INFEASIBLE:
             continue
         if _HELD.isdisjoint(stage.stage for stage in group.stages):
             continue
-        node = group.nodes[0]
+        node = first_with_pool(group.nodes, unused, stock)
         # The drivers of the devices that would be allocated if all devices were free.
         answer = allocate(reading.idle, node, claims, options=options)
         drivers = {result.driver for result in answer.results}
@@ -230,7 +247,9 @@ def _blockers(
         examined_nodes += 1
         pools = {pool.id for pool in stock.pools(node)}
         examined = 0
-        for key in sorted(claims_in_reach(node, stock), key=lambda key: (since_of(stock.claims[key]), key)):
+        for key in sorted(
+            claims_in_reach(node, stock), key=lambda key: (key in in_use, since_of(stock.claims[key]), key)
+        ):
             claim = stock.claims[key]
             devices: list[str] = []
             for pool, results in results_by_pool(claim).items():
@@ -251,28 +270,24 @@ def _blockers(
                 node=node,
                 claim=key,
                 pods=pods_of(claim),
-                is_unused=_is_unused(claim, reading),
+                is_unused=key not in in_use,
                 devices=tuple(devices),
                 since=since_of(claim),
                 freeing_suffices=suffices,
             )
 
 
-def _is_unused(claim: ResourceClaim, reading: Reading) -> bool:
-    """Return whether no existing pod uses a claim, so that only deleting the claim frees its devices."""
-    users = claim.status.reserved_for
+def _without_gone_pods(reading: Reading) -> Stock:
+    """Return the stock in which claims are reserved for no pod that is gone, so that the advice is to delete claims that no pod uses."""
+    unused: list[ResourceClaim] = []
     # A dump may have the pods of some namespaces only.
-    namespace = claim.metadata.namespace or "default"
-    knows_namespace = reading.is_live or any(pod.metadata.namespace == namespace for pod in reading.pods.values())
-    if users and not (reading.knows_pods and knows_namespace):
-        return False
-    return not any(user.uid in reading.living or not user.is_pod for user in users)
-
-
-def _without_gone_pods(stock: Stock, blockers: Iterable[Blocker], reading: Reading) -> Stock:
-    """Return the stock in which the blockers that no existing pod uses have no reservation, so that the advice is to delete these claims."""
-    unused_claims = [claim for blocker in blockers if _is_unused(claim := stock.claims[blocker.claim], reading)]
-    return stock.with_all([replace(claim, status=replace(claim.status, reserved_for=())) for claim in unused_claims])
+    namespaces = {pod.metadata.namespace for pod in reading.pods.values()} if reading.knows_pods else set()
+    for claim in reading.stock.claims.values():
+        users = claim.status.reserved_for
+        knows_pods = reading.knows_pods and (reading.is_live or (claim.metadata.namespace or "default") in namespaces)
+        if users and knows_pods and not any(user.uid in reading.living or not user.is_pod for user in users):
+            unused.append(replace(claim, status=replace(claim.status, reserved_for=())))
+    return reading.stock.with_all(unused)
 
 
 def scheduler_message(pod: Pod) -> str:

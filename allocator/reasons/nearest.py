@@ -150,7 +150,7 @@ class _Finder:
                 yield msgspec.structs.replace(hint, text=f"on an idle {self.node}: {hint.text}")
 
     def _releases(self) -> Iterator[NearestFit]:
-        """Yield a hint about claims that would have to end.
+        """Yield a hint about claims that would have to end: those that no pod uses, if they are enough.
 
         These are all claims of which any one is enough or, if there is no such claim, one set of claims that must all end.
         """
@@ -158,12 +158,14 @@ class _Finder:
         for pool in self.stock.pools(self.node):
             for key, results in self.stock.results.get(pool.id, {}).items():
                 result_counts[key] = result_counts.get(key, 0) + len(results)
-        # Claims with the fewest devices come first.
-        holders = sorted(result_counts, key=lambda key: (result_counts[key], key))
+        reserved = {key for key in result_counts if self.stock.claims[key].status.reserved_for}
+        # Claims that no pod uses come first, then those with the fewest devices.
+        holders = sorted(result_counts, key=lambda key: (key in reserved, result_counts[key], key))
         sufficient = [
             key for key in islice(holders, HOLDERS) if self.fits(self.stock.without("ResourceClaim", key), self.claims)
         ]
         if sufficient:
+            sufficient = [key for key in sufficient if key not in reserved] or sufficient
             yield self._release(sufficient, any_suffices=True)
             return
         ended, stock = [], self.stock

@@ -303,3 +303,20 @@ def test_explain_says_that_a_pod_fits_where_simulate_places_it(seed, tmp_path):
     if has_room is None and prospect:
         has_room = {"fits": True, "full": False, "never": False}.get(prospect["outlook"])
     assert has_room in (None, simulated["node"] is not None), message
+
+
+def test_a_claim_that_no_pod_uses_is_advised_before_a_running_pod_on_another_node(tmp_path):
+    """The nodes are equal but for the state of the holders: p2 of the second node is gone."""
+    objects = [obj for obj in full_fleet() if obj["metadata"]["name"] != "p2"]
+    answer = explain_json(tmp_path, "pod new", *objects, *WAITING_CLAIM_AND_POD)[1]["pod"]["prospect"]
+    assert answer["nearestFit"] == "nearest is n1: would fit once claim default/c2, used by no pod, is deleted"
+    unused = {blocker["claim"]: blocker["unused"] for blocker in answer["blockers"]}
+    assert list(unused.items()) == [("default/c2", True), ("default/c3", False)]
+
+
+def test_claims_that_no_pod_uses_come_before_older_ones(tmp_path):
+    """c1 is younger than c0, and p1 is gone."""
+    objects = [obj for obj in full_fleet("c2", "c3", "p2", "p3") if obj["metadata"]["name"] != "p1"]
+    objects = [obj for obj in objects if obj["metadata"]["name"] != "n1"]
+    answer = explain_json(tmp_path, "pod new", *objects, *WAITING_CLAIM_AND_POD)[1]["pod"]["prospect"]
+    assert [blocker["claim"] for blocker in answer["blockers"]] == ["default/c1", "default/c0"]
