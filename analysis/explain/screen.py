@@ -223,12 +223,21 @@ def _claim(claim: ClaimStory) -> Iterator[str]:
 def _prospect(prospect: Prospect | None, next_step: NextStep) -> Iterator[str]:
     if prospect is None:
         return
-    if prospect.message and prospect.message not in next_step.message:
+    barred = {node for barrier in prospect.other_reasons for node in barrier.nodes}
+    fitting = {node for group in prospect.groups if group.devices for node in group.nodes}
+    if prospect.outlook is Outlook.FITS and fitting and fitting <= barred:
+        yield _row("outlook", "devices for its claims are free only on nodes where the pod cannot run")
+    elif prospect.message and prospect.message not in next_step.message:
         yield _row("outlook", f"{prospect.outlook}: {prospect.message}")
+    elif any(group.error for group in prospect.groups):
+        yield _row("outlook", "an error ends the scheduler's search")
     elif prospect.outlook in _OUTLOOKS:
         yield _row("outlook", _OUTLOOKS[prospect.outlook])
     for group in prospect.groups[:_GROUPS]:
-        nodes = f"{count_of(group.count, 'node')} {_VERDICTS[group.verdict]}"
+        verdict = _VERDICTS[group.verdict]
+        if group.devices and barred.issuperset(group.nodes):
+            verdict = f"{'has' if group.count == 1 else 'have'} free devices for it, but the pod cannot run there"
+        nodes = f"{count_of(group.count, 'node')} {verdict}"
         yield _row("nodes", f"{nodes}: {list_first(group.nodes, _NAMES)}")
         if group.devices:
             yield _row("  gives", list_first(group.devices, _DEVICES))

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from analysis.explain import pod_story
 from analysis.loading import Unread, reading_of
+from tests import objects as api_objects
 from tests.cli.explain.scenes import (
     DRIVER,
     claim,
@@ -23,6 +24,7 @@ from tests.cli.explain.scenes import (
     pod,
 )
 from tests.loops import every
+from tests.objects import exactly
 from webhook.state import Configuration, Features
 
 NODE_ALLOCATABLE = {"cpu": "8", "memory": "32Gi", "pods": "10"}
@@ -155,6 +157,32 @@ def test_a_fence_in_the_configuration_blocks_pods_in_files(tmp_path):
     ).stdout
     assert "have a taint" in text
     assert "fit now\n" not in text
+
+
+CORDONED = [obj | {"spec": {"unschedulable": True}} if obj["kind"] == "Node" else obj for obj in fleet(1, 2)]
+NO_SUCH_ATTRIBUTE = {"cel": {"expression": "device.attributes['gpu.example.com'].nope == 'x'"}}
+FAULTY = api_objects.claim("c", exactly("gpu", selectors=[NO_SUCH_ATTRIBUTE]), uid="claim-c")
+KEYED = {"name": "c", "image": "i", "resources": {"limits": {"a.example/x": 1}}}
+
+
+@pytest.mark.parametrize(
+    ("all_objects", "outlook"),
+    [
+        (
+            [*CORDONED, claim("c"), pod("p", "c")],
+            "devices for its claims are free only on nodes where the pod cannot run",
+        ),
+        ([*fleet(1, 2), claim("c"), pod("p", "c", nodeSelector={"a": "b"})], "devices for its claims are free only on"),
+        ([*fleet(1, 2), claim("c"), pod("p", "c", containers=[KEYED])], "devices for its claims are free only on"),
+        ([*fleet(1, 2), FAULTY, pod("p", "c")], "an error ends the scheduler's search"),
+    ],
+    ids=("cordoned node", "label of no node", "second key", "selector that ends with an error"),
+)
+def test_no_line_says_that_a_pod_fits_which_fits_nowhere(all_objects, outlook, tmp_path):
+    text = explain(tmp_path, "pod p", *all_objects).stdout
+    assert f"  outlook     {outlook}" in text
+    assert "could serve it" not in text
+    assert "fit now" not in text
 
 
 def test_only_claims_on_eligible_nodes_block_the_pod(tmp_path):
