@@ -9,6 +9,7 @@ from analysis.doctor import diagnose, survey
 from analysis.loading import SURVEY, read_cluster, state_of
 from cluster.embedded import Embedded
 from tests.cli.running import manifest, run, run_json
+from tests.objects import resource_slice
 from tests.webhook.admission.test_decide import applied, review
 from tests.webhook.placement.mixed_nodes import (
     CLASS,
@@ -89,6 +90,32 @@ def test_doctor_reports_half_migrated_nodes_of_a_dump(tmp_path):
     defaults = {"source": "defaults", "mode": "enforce"}
     code, answer = run_json("doctor", "-f", repaired_dump)
     assert (code, answer["configuration"], answer["findings"]) == (0, defaults, [])
+
+
+@pytest.mark.parametrize(
+    ("allocatable", "driver", "reported"),
+    [
+        ({}, "", True),
+        ({}, "dra.net", True),
+        ({}, "gpu.nvidia.com", False),
+        ({}, "gpu.example.com", False),
+        ({GPU: "0"}, "", True),
+        ({GPU: "0", "nvidia.com/mig-1g.10gb": "7"}, "", False),
+        ({GPU: "8"}, "", False),
+    ],
+)
+def test_doctor_reports_a_node_whose_gpus_nothing_serves(allocatable, driver, reported, tmp_path):
+    """Discovery has labelled the node; the driver's pod does not run there, or publishes nothing."""
+    labels = {"kubernetes.io/hostname": "dark", "nvidia.com/gpu.present": "true"}
+    dark = plugin_node("dark") | {
+        "metadata": {"name": "dark", "labels": labels},
+        "status": {"allocatable": allocatable},
+    }
+    slices = [resource_slice("dark", "d", driver=driver, pool="dark", nodeName="dark")] if driver else []
+    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", CLASS, *new_node("b"), dark, *slices))
+    assert [(finding["code"], finding["object"]) for finding in answer["findings"]] == [
+        ("O203", "Node/dark")
+    ] * reported
 
 
 async def test_doctor_reports_half_migrated_nodes_of_a_live_cluster():
