@@ -13,16 +13,19 @@ from allocator.pods import requested_devices
 from allocator.reports import DeviceState, device_reports
 from analysis.naming import refuse_unknown_node
 from dra.objects import results_of
+from dra.policy import FENCE_TOLERATION
 from dra.quantity import Quantity, parse
+from dra.stock import PoolStatus
 from webhook.dialects import Role
 from webhook.state import Configuration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 
     from allocator.pods import Amounts
+    from allocator.reports import DeviceReport
     from analysis.loading import Reading
-    from dra.objects import DeviceRequestAllocationResult, Pod, ResourceClaim
+    from dra.objects import DeviceRequestAllocationResult, Node, Pod, ResourceClaim
     from dra.stock import Stock
 
 # The states of a device, in the order in which they are shown.
@@ -32,11 +35,21 @@ STATE_TEXTS = {
     "held": "held",
     "plugin": "held through a device plugin",
     "blocked": "not available while its neighbours are held",
+    "unusable": "held by no pod, and not available: node away, taint, or incomplete pool",
     "unknown": "not known, as not all claims were read",
 }
 STATES = tuple(STATE_TEXTS)
 PLUGIN = "plugin"  # the state of devices that a device plugin has allocated
 UNKNOWN = "unknown"
+UNUSABLE = "unusable"
+_COUNTED = ("used", "free", UNKNOWN)
+# Taints of nodes on which no pod starts, whatever it tolerates.
+_AWAY = {
+    "node.kubernetes.io/not-ready": "its node is not ready",
+    "node.kubernetes.io/unreachable": "its node is not ready",
+    "node.kubernetes.io/out-of-service": "its node is out of service",
+    "node.kubernetes.io/unschedulable": "its node is cordoned",
+}
 # The roles of keys that request a part of a device.
 _AMOUNTS = (Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES, Role.COMBINED, Role.PRIORITY)
 # The roles of keys that stay with their device plugin. Whether such a key counts devices follows from its name, not from the role.
@@ -53,6 +66,8 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     share: dict[str, str] = {}
     share_id: str = msgspec.field(name="shareID", default="")
     admin_access: bool = False
+    # Whether no existing pod uses the claim, so that deleting the claim frees its devices.
+    unused: bool = False
 
 
 class DeviceHeld(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -61,7 +76,26 @@ class DeviceHeld(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     device: str
     state: str
     model: str = ""
+    # Why no pod can use the device now, although no pod holds it.
+    reason: str = ""
+    # The devices of a device plugin that the node has, held or not.
+    of_plugin: int = 0
     holders: tuple[Holder, ...] = ()
+
+
+class Total(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The devices of one model, or of one resource of device plugins. A card that is published in several ways counts once."""
+
+    # The driver, or the resource of device plugins.
+    name: str
+    model: str
+    total: int
+    used: int
+    free: int
+    # The devices that no pod holds and no pod can use, by reason.
+    unusable: dict[str, int] = {}
+    # The devices that may be free or held, because not all claims were read.
+    unknown: int = 0
 
 
 class NodeDevices(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -74,8 +108,12 @@ class NodeDevices(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 @lru_cache(maxsize=1024)
 def is_count(key: str) -> bool:
     """Return whether a device plugin's resource counts devices, and not an amount or a percentage of a device."""
-    roles = {configured.row.role for configured in Configuration().resource(key)}.difference(_UNCLEAR_ROLES)
+    roles = _clear_roles(key)
     return roles.isdisjoint(_AMOUNTS) if roles else not _PART.search(key.partition("/")[2])
+
+
+def _clear_roles(key: str) -> set[Role]:
+    return {configured.row.role for configured in Configuration().resource(key)}.difference(_UNCLEAR_ROLES)
 
 
 def count_devices(
@@ -85,17 +123,65 @@ def count_devices(
 
     A device that several nodes reach counts once. For a device plugin, the devices that its pods hold are counted.
     """
-    names: set[str] = set()
     counted: Counter[str] = Counter()
-    for node in nodes:
-        for device in node.devices:
-            if device.state == PLUGIN:
-                counted[state_of(node, device)] += sum(map(devices_of, device.holders))
-            elif device.device not in names:
-                names.add(device.device)
-                counted[state_of(node, device)] += 1
+    for node, device in _each_once(nodes):
+        counted[state_of(node, device)] += sum(map(devices_of, device.holders)) if device.state == PLUGIN else 1
     ordered = sorted(counted, key=lambda state: STATES.index(state) if state in STATES else len(STATES))
     return {state: counted[state] for state in ordered if counted[state]}
+
+
+def _each_once(nodes: Iterable[NodeDevices]) -> Iterable[tuple[NodeDevices, DeviceHeld]]:
+    """Return each device with a node that reaches it: if possible, a node on which a pod can use it."""
+    devices: dict[tuple[str, str], tuple[NodeDevices, DeviceHeld]] = {}
+    for node in nodes:
+        for device in node.devices:
+            key = (node.node if device.state == PLUGIN else "", device.device)
+            if key not in devices or devices[key][1].state == UNUSABLE:
+                devices[key] = (node, device)
+    return devices.values()
+
+
+def totals(nodes: Iterable[NodeDevices], stock: Stock) -> list[Total]:
+    """Count the devices by driver and model, and the devices of plugins by resource."""
+    # The first counter set of each device. Devices with a common counter set are parts of one card, or the card itself.
+    cards = {
+        "/".join((*page.pool, device.name)): "/".join((*page.pool, device.consumes_counters[0].counter_set))
+        for page in stock.every_newest_page()
+        for device in page.devices
+        if device.consumes_counters
+    }
+    models: dict[str, tuple[str, str]] = {}
+    states: defaultdict[str, list[DeviceHeld]] = defaultdict(list)
+    plugins: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for _, device in _each_once(nodes):
+        if device.state == PLUGIN:
+            held = sum(map(devices_of, device.holders))
+            plugins[device.device].update({"used": held, device.reason or "free": max(device.of_plugin - held, 0)})
+            continue
+        card = cards.get(device.device, device.device)
+        states[card].append(device)
+        models.setdefault(card, (device.device.partition("/")[0], device.model))
+    counted: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for card, parts in states.items():
+        part_states = {part.state for part in parts}
+        group = "used"
+        if part_states.isdisjoint(("held", "shared", "blocked")):
+            known = UNKNOWN if UNKNOWN in part_states else "free"
+            group = next((part.reason for part in parts if part.reason), known)
+        counted[models[card]][group] += 1
+    counted.update({(key, ""): amounts for key, amounts in plugins.items()})
+    return [
+        Total(
+            name=name,
+            model=model,
+            total=amounts.total(),
+            used=amounts["used"],
+            free=amounts["free"],
+            unusable={why: number for why, number in amounts.items() if why not in _COUNTED and number},
+            unknown=amounts[UNKNOWN],
+        )
+        for (name, model), amounts in sorted(counted.items())
+    ]
 
 
 def devices_of(holder: Holder) -> int:
@@ -144,7 +230,21 @@ def pods_of(claim: ResourceClaim) -> tuple[str, ...]:
     return tuple(consumers)
 
 
-def holder_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> Holder:
+def unused_claims(reading: Reading) -> frozenset[str]:
+    """Return the allocated claims that no existing pod uses."""
+    unused: list[str] = []
+    # A dump may have the pods of some namespaces only.
+    namespaces = {pod.metadata.namespace for pod in reading.pods.values()} if reading.knows_pods else set()
+    for key, claim in reading.stock.claims.items():
+        users = claim.status.reserved_for
+        knows_pods = reading.knows_pods and (reading.is_live or (claim.metadata.namespace or "default") in namespaces)
+        gone = knows_pods and not any(user.uid in reading.living or not user.is_pod for user in users)
+        if claim.status.allocation is not None and (gone or not users):
+            unused.append(key)
+    return frozenset(unused)
+
+
+def holder_of(claim: ResourceClaim, result: DeviceRequestAllocationResult, unused: Container[str]) -> Holder:
     """Return the holder that one result of a claim's allocation describes."""
     return Holder(
         claim=claim.metadata.key,
@@ -153,12 +253,22 @@ def holder_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> Ho
         share=texts(result.consumed_capacity),
         share_id=result.share_id or "",
         admin_access=bool(result.admin_access),
+        unused=claim.metadata.key in unused,
     )
 
 
 def known_state(state: str, reading: Reading) -> str:
     """Return the state of a device. Without the claims, it is unknown whether a device that seems free is free."""
     return UNKNOWN if state == DeviceState.FREE and not reading.knows_claims else state
+
+
+def reason_unusable(report: DeviceReport, node: Node, pool: PoolStatus) -> str:
+    """Return why no pod can use a device of a node, although no claim holds it; "" if nothing is in the way."""
+    if report.state in (DeviceState.HELD, DeviceState.SHARED):
+        return ""
+    taints = [taint for taint in report.taints if not taint.startswith(f"{FENCE_TOLERATION.key}:")]
+    in_pool = f"its pool is {pool}" if pool is not PoolStatus.OK else ""
+    return _away(node) or in_pool or (f"tainted {taints[0]}" if taints else "")
 
 
 def texts(amounts: Mapping[str, Quantity]) -> dict[str, str]:
@@ -172,9 +282,10 @@ def devices_of_nodes(node_names: Collection[str], reading: Reading) -> Iterator[
     for name in node_names:
         refuse_unknown_node(name, stock)
     holders: defaultdict[tuple[str, str, str], list[Holder]] = defaultdict(list)
+    unused = unused_claims(reading)
     for claim in stock.claims.values():
         for result in results_of(claim):
-            holders[result.driver, result.pool, result.device].append(holder_of(claim, result))
+            holders[result.driver, result.pool, result.device].append(holder_of(claim, result, unused))
     by_plugin: defaultdict[str, defaultdict[str, list[Holder]]] = defaultdict(lambda: defaultdict(list))
     for pod in reading.pods.values():
         since = next(
@@ -185,18 +296,42 @@ def devices_of_nodes(node_names: Collection[str], reading: Reading) -> Iterator[
             share = {key: str(Quantity.from_nano(amount))}
             holder = Holder(claim="", pods=(pod.metadata.key,), since=since, share=share)
             by_plugin[pod.spec.node_name][key].append(holder)
-    for node in node_names or sorted(stock.nodes):
-        devices = [
-            DeviceHeld(
-                device=f"{device.driver}/{device.pool}/{device.device}",
-                state=known_state(device.state, reading),
-                model=device.model,
-                holders=tuple(holders[device.driver, device.pool, device.device]),
+    for name in node_names or sorted(stock.nodes):
+        node = stock.nodes[name]
+        pools = {pool.id: pool.status for pool in stock.pools(name)}
+        devices: list[DeviceHeld] = []
+        for report in device_reports(stock, name):
+            reason = reason_unusable(report, node, pools[report.driver, report.pool])
+            devices.append(
+                DeviceHeld(
+                    device=f"{report.driver}/{report.pool}/{report.device}",
+                    state=UNUSABLE if reason else known_state(report.state, reading),
+                    model=report.model,
+                    reason=reason,
+                    holders=tuple(holders[report.driver, report.pool, report.device]),
+                )
             )
-            for device in device_reports(stock, node)
-        ]
+        of_plugins = {
+            key: amount.whole() or 0
+            for key, amount in node.status.allocatable.items()
+            if is_count(key) and _clear_roles(key)
+        }
         devices += [
-            DeviceHeld(device=key, state=PLUGIN, holders=tuple(of_key)) for key, of_key in by_plugin[node].items()
+            DeviceHeld(
+                device=key,
+                state=PLUGIN,
+                reason=_away(node),
+                of_plugin=of_plugins.get(key, 0),
+                holders=tuple(by_plugin[name][key]),
+            )
+            for key in by_plugin[name] | of_plugins
+            if by_plugin[name][key] or of_plugins[key]
         ]
         if devices or node_names:
-            yield NodeDevices(node=node, devices=tuple(devices))
+            yield NodeDevices(node=name, devices=tuple(devices))
+
+
+def _away(node: Node) -> str:
+    """Return why no pod starts on a node; "" if pods can start."""
+    keys = ["node.kubernetes.io/unschedulable"] if node.spec.unschedulable else []
+    return next((_AWAY[key] for key in [*keys, *[taint.key for taint in node.spec.taints]] if key in _AWAY), "")

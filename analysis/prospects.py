@@ -28,7 +28,7 @@ from allocator.decisions import (
 )
 from allocator.pods import barriers_by_name, total
 from allocator.preemption import claims_in_reach
-from analysis.capacity import pods_of, since_of
+from analysis.capacity import pods_of, since_of, unused_claims
 from analysis.loading import inside, items
 from dra import step_limits
 from dra.budget import Budget
@@ -279,15 +279,8 @@ def _blockers(
 
 def _without_gone_pods(reading: Reading) -> Stock:
     """Return the stock in which claims are reserved for no pod that is gone, so that the advice is to delete claims that no pod uses."""
-    unused: list[ResourceClaim] = []
-    # A dump may have the pods of some namespaces only.
-    namespaces = {pod.metadata.namespace for pod in reading.pods.values()} if reading.knows_pods else set()
-    for claim in reading.stock.claims.values():
-        users = claim.status.reserved_for
-        knows_pods = reading.knows_pods and (reading.is_live or (claim.metadata.namespace or "default") in namespaces)
-        if users and knows_pods and not any(user.uid in reading.living or not user.is_pod for user in users):
-            unused.append(replace(claim, status=replace(claim.status, reserved_for=())))
-    return reading.stock.with_all(unused)
+    unused = [reading.stock.claims[key] for key in unused_claims(reading)]
+    return reading.stock.with_all([replace(claim, status=replace(claim.status, reserved_for=())) for claim in unused])
 
 
 def scheduler_message(pod: Pod) -> str:

@@ -25,6 +25,7 @@ LETTERS: Final = {
     "held": "H",
     "plugin": "P",
     "blocked": "×",
+    "unusable": "!",
     "unknown": "?",
 } | {f"k{number}": str(number) for number in range(1, 9)}
 
@@ -175,16 +176,16 @@ def squares(devices: Sequence[tuple[str, str]]) -> Html:
 
 _COLOURS: Final = """
 :root{color-scheme:light dark;--ink:#1b1f24;--soft:#57606a;--paper:#fff;--line:#d0d7de;--link:#0a58ca;--panel:#f6f8fa;
---free:#fff;--held:#2f6f4f;--shared:#8fc7a6;--plugin:#7a5195;--blocked:#c9cfd6;--unknown:#f2c94c;--on:#fff;--warn:#9a3412;
+--free:#fff;--held:#2f6f4f;--shared:#8fc7a6;--plugin:#7a5195;--blocked:#c9cfd6;--unusable:#e3a08f;--unknown:#f2c94c;--on:#fff;--warn:#9a3412;
 --good:#17692f;--soon:#8a5a00;--bad:#a01c1c;--given:#0a58ca;
 --k1:#1f6feb;--k2:#8250df;--k3:#116329;--k4:#953800;--k5:#a40e26;--k6:#0e7490;--k7:#6e4c13;--k8:#57606a}
 @media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9aa4af;--paper:#0d1117;--line:#30363d;--link:#79b8ff;--panel:#161b22;
---free:#0d1117;--held:#4ca877;--shared:#2b6247;--plugin:#b58ad6;--blocked:#3b424b;--unknown:#a67c00;--on:#0d1117;--warn:#ffb086;
+--free:#0d1117;--held:#4ca877;--shared:#2b6247;--plugin:#b58ad6;--blocked:#3b424b;--unusable:#8c4a3c;--unknown:#a67c00;--on:#0d1117;--warn:#ffb086;
 --good:#4ca877;--soon:#e0a030;--bad:#ff8f8f;--given:#79b8ff;
 --k1:#79b8ff;--k2:#d2a8ff;--k3:#7ee787;--k4:#ffa657;--k5:#ff8f8f;--k6:#67d3e8;--k7:#e3c565;--k8:#9aa4af}}
 """
 _MARKS: Final = """
-.free{fill:var(--free)}.held{fill:var(--held)}.shared{fill:var(--shared)}.plugin{fill:var(--plugin)}.blocked{fill:var(--blocked)}.unknown{fill:var(--unknown)}.given{fill:var(--given)}
+.free{fill:var(--free)}.held{fill:var(--held)}.shared{fill:var(--shared)}.plugin{fill:var(--plugin)}.blocked{fill:var(--blocked)}.unusable{fill:var(--unusable)}.unknown{fill:var(--unknown)}.given{fill:var(--given)}
 .translated,.served{fill:var(--good);color:var(--good)}.feasible{fill:var(--good)}.infeasible{fill:var(--bad)}.undecided{fill:var(--unknown)}.approximated,.partly,.left,.warning{fill:var(--soon);color:var(--soon)}
 .squares{display:inline-block;vertical-align:-3px;overflow:visible}.squares rect{stroke:var(--soft)}.squares text{font:bold 10px system-ui,sans-serif;text-anchor:middle;fill:var(--ink)}
 .squares .held+text,.squares .plugin+text,.squares .given+text,.squares [class^=k]+text{fill:var(--on)}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from allocator.strategies import DEFAULT
 from analysis import explain
-from analysis.capacity import STATE_TEXTS, count_devices, in_use
+from analysis.capacity import STATE_TEXTS, count_devices, in_use, totals
 from analysis.errors import MissingObject
 from analysis.matrix import group_equal, report
 from analysis.naming import find_device
@@ -34,7 +34,7 @@ from dra.wire import builtins
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from analysis.capacity import DeviceHeld, NodeDevices
+    from analysis.capacity import DeviceHeld, Holder, NodeDevices
     from analysis.quota import QuotaReport
     from analysis.survey import Overview
     from dashboard.colours import Colours
@@ -194,12 +194,24 @@ def fleet(view: DashboardView, label: str | None, shelf: str | None, at: int, co
         (len(picture.waiting), "pods waiting"),
     )
     tiles = [el("li", el("b", f"{number:,}"), el("span", word)) for number, word in figures]
+    lost = [
+        (
+            total.name,
+            total.model,
+            total.total,
+            total.used,
+            total.free,
+            ", ".join(f"{number:,} {why}" for why, number in total.unusable.items()),
+        )
+        for total in totals(picture.nodes, reading.stock)
+    ]
     coloured = colours.counts(picture.nodes)
     legend = [
         el("li", squares([(state, state)]), f"{meaning}, {coloured.get(state, 0):,}")
         for state, meaning in colours.legend()
     ]
-    parts: list[object] = [el("ul", *tiles, class_="tiles"), el("ul", *legend, class_="legend")]
+    by_model = table(("Devices of", "Model", "Total", "Used", "Free", "Not usable"), lost)
+    parts: list[object] = [el("ul", *tiles, class_="tiles"), by_model, el("ul", *legend, class_="legend")]
     if shelf is None:
         rows: list[Sequence[object]] = []
         for group in shelves(reading, picture.nodes, by):
@@ -265,7 +277,7 @@ def _title(device: DeviceHeld) -> str:
     holders = list_first(
         [list_first(holder.pods, _NAMED) or f"claim {holder.claim}" for holder in device.holders], _NAMED
     )
-    return ", ".join(filter(None, (f"{device.device}: {device.state}", holders, device.model)))
+    return ", ".join(filter(None, (f"{device.device}: {device.state}", device.reason, holders, device.model)))
 
 
 def node(view: DashboardView, name: str) -> Html | None:
@@ -280,8 +292,14 @@ def node(view: DashboardView, name: str) -> Html | None:
                 device.device if device.state == "plugin" else link(device.device, "devices", *device.device.split("/"))
             )
             share = "" if holder is None else ", ".join(f"{key}={amount}" for key, amount in holder.share.items())
-            holder_links = "" if holder is None else _holder_links(holder.pods, holder.claim)
-            state = concatenated((squares([(device.state, STATE_TEXTS.get(device.state, ""))]), " ", device.state))
+            holder_links = "" if holder is None else _links_of(holder)
+            state = concatenated(
+                (
+                    squares([(device.state, STATE_TEXTS.get(device.state, ""))]),
+                    " ",
+                    f"{device.state}: {device.reason}" if device.reason else device.state,
+                )
+            )
             rows.append((device_link, state, holder_links, share, holder.since if holder else "", device.model))
         if len(device.holders) > _HOLDERS:
             rows.append(("", "", f"and {len(device.holders) - _HOLDERS:,} more", "", "", ""))
@@ -308,6 +326,12 @@ def combinations(view: DashboardView, name: str = "") -> Html | None:
         parts = [el("p", "No device is published: ", link("the fleet", ""), " says why.")]
     legend = el("p", matrix_report.summary, class_="soft")
     return layout(matrix_report.title, view, *back, *parts, legend, current="-" if name else "together")
+
+
+def _links_of(holder: Holder) -> Html:
+    """Link to the pods and the claim of a holder. A claim that no pod uses may name a pod that is gone."""
+    links = _holder_links(() if holder.unused else holder.pods, holder.claim)
+    return concatenated((links, ", which no pod uses")) if holder.unused else links
 
 
 def _holder_links(pods: Sequence[str], claim: str) -> Html:
@@ -496,7 +520,7 @@ def device(view: DashboardView, name: str) -> Html | None:
         return None
     holders = [
         (
-            _holder_links(holder.pods, holder.claim),
+            _links_of(holder),
             holder.since,
             ", ".join(f"{key}={amount}" for key, amount in holder.share.items()),
         )
@@ -528,7 +552,7 @@ def _terminal_output(output: Iterable[str], command: str) -> Iterator[Html]:
 def namespace(view: DashboardView, name: str) -> Html:
     """Return the page of a namespace: the devices that its pods hold, its waiting pods, and its quotas."""
     rows = [
-        (_holder_links(holder.pods, holder.claim), device.device, link(node.node, "nodes", node.node), holder.since)
+        (_links_of(holder), device.device, link(node.node, "nodes", node.node), holder.since)
         for node in view.picture.nodes
         for device in node.devices
         for holder in device.holders

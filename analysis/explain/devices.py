@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from allocator import Stage
 from allocator.reasons import matrix
 from allocator.reports import DeviceReport, DeviceState, device_reports
-from analysis.capacity import Holder, holder_of, known_state, texts
+from analysis.capacity import UNUSABLE, Holder, holder_of, known_state, reason_unusable, texts, unused_claims
 from analysis.explain.claims import faults_of
 from analysis.explain.stories import DeviceStory, Neighbour, TaintStory
 from analysis.naming import device_names
@@ -39,6 +39,7 @@ class _DeviceInPool(NamedTuple):
     device: Device
     pool: Pool | None
     reports: dict[str, DeviceReport]
+    node: str = ""
 
 
 def device_story(name: str, reading: Reading) -> DeviceStory:
@@ -47,11 +48,12 @@ def device_story(name: str, reading: Reading) -> DeviceStory:
     driver, pool, device = device_names(stock)[name]
     remarks: list[str] = []
     holders: list[Holder] = []
+    unused = unused_claims(reading)
     for claim in stock.claims.values():
         for result in results_of(claim):
             if (result.driver, result.pool, result.device) != (driver, pool, device):
                 continue
-            holders.append(holder_of(claim, result))
+            holders.append(holder_of(claim, result, unused))
             key = claim.metadata.key
             remarks += [fault if key in fault else f"claim {key}: {fault}" for fault in faults_of(claim, reading)]
     holders.sort(key=lambda holder: (holder.since, holder.claim))
@@ -87,6 +89,9 @@ def _published_story(
         holding = [holder.share_id for holder in holders if not holder.admin_access]
         state = DeviceState.FREE if not holding else DeviceState.SHARED if all(holding) else DeviceState.HELD
     state = known_state(state, reading)
+    if report is not None and in_pool.pool is not None:
+        reason = reason_unusable(report, stock.nodes[in_pool.node], in_pool.pool.status)
+        state = f"{UNUSABLE}: {reason}" if reason else state
     if in_pool.pool is not None and in_pool.pool.reason:
         remarks.append(f"its pool cannot be used ({in_pool.pool.status}): {in_pool.pool.reason}")
     attributes: dict[str, object] = {}
@@ -140,7 +145,7 @@ def _find_in_pool(stock: Stock, pool_id: PoolId, name: str, remarks: list[str]) 
         reports = {
             device.device: device for device in device_reports(stock, node) if (device.driver, device.pool) == pool_id
         }
-        return _DeviceInPool(page, device, pool, reports)
+        return _DeviceInPool(page, device, pool, reports, node)
     except DraError as error:
         remarks.append(str(error))
         return _DeviceInPool(page, device, None, {})

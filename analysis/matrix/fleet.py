@@ -108,7 +108,7 @@ def build_matrices(pools: Iterable[Pool], stock: Stock) -> list[PoolMatrix]:
             for result in results:
                 if result.device not in names:  # no longer published: `doctor` names the claim
                     continue
-                holder = holder_of(stock.claims[name], result)
+                holder = holder_of(stock.claims[name], result, ())
                 use = InUse(device=result.device, claim=name, pods=holder.pods, since=holder.since, share=holder.share)
                 in_use.append(use)
         in_use.sort(key=lambda held: (held.device, held.since, held.claim))

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analysis.capacity import count_devices, in_use
 from analysis.report import Report, Rows
 from cli import options
 from cli.answers import write
@@ -18,14 +17,14 @@ from dra.texts import count_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from analysis.capacity import NodeDevices
+    from analysis.capacity import NodeDevices, Total
 
 _NONE = "<none>"
 
 
 @declare(
     "free",
-    empty={"nodes": [], "unread": []},
+    empty={"nodes": [], "totals": [], "unread": []},
     examples=("drawbridge free -f dump.yaml", "drawbridge free -f dump.yaml node-a -o wide"),
 )
 @click.argument("names", nargs=-1, metavar="[NODE]...")
@@ -38,10 +37,11 @@ _NONE = "<none>"
 def command(*, names: tuple[str, ...], files: InputFiles, kubeconfig: str, context: str, output: str) -> Exit:
     """List the devices of nodes: which are free, and since when a pod or claim holds each of the others.
 
+    First comes a table of totals by driver and model: used, free, and not usable although no pod holds them, with the reasons.
     Devices of device plugins are listed by their resource name, in state `plugin`. Without -f the command reads the live cluster; it
     writes nothing. `-o wide` adds claim, share and model.
     """
-    from analysis.capacity import devices_of_nodes
+    from analysis.capacity import devices_of_nodes, totals
     from analysis.loading import HELD, Needs
     from cli.loading import read_dump, read_live
     from cluster.resources import PODS
@@ -50,34 +50,57 @@ def command(*, names: tuple[str, ...], files: InputFiles, kubeconfig: str, conte
     refuse_files_and_cluster(files, kubeconfig, context)
     reading = read_dump(files) if files else read_live(kubeconfig, context, Needs((*HELD, PODS)))
     nodes = list(devices_of_nodes(names, reading))
+    by_model = totals(nodes, reading.stock)
 
     write(
         output,
-        lambda: _report(nodes, wide=output != "text"),
-        lambda: {"nodes": builtins(nodes)},
+        lambda: _report(nodes, by_model, wide=output != "text"),
+        lambda: {"nodes": builtins(nodes), "totals": builtins(by_model)},
         unread=reading.unread,
     )
     return Exit.FINE
 
 
-def _report(nodes: Sequence[NodeDevices], *, wide: bool) -> Report:
-    """Make a row for each device and holder, and a summary."""
+def _report(nodes: Sequence[NodeDevices], by_model: Sequence[Total], *, wide: bool) -> Report:
+    """Make a row for each model, a row for each device and holder, and a summary."""
+    counted = [
+        (
+            total.name,
+            total.model or _NONE,
+            total.total,
+            total.used,
+            total.free,
+            sum(total.unusable.values()),
+            ", ".join(
+                [f"{number} {reason}" for reason, number in total.unusable.items()]
+                + [f"{total.unknown} not known, as not all claims were read"] * bool(total.unknown)
+            )
+            or _NONE,
+        )
+        for total in by_model
+    ]
     head = ("Node", "Device", "State", "Holder", "Since", *(("Claim", "Share", "Model") if wide else ()))
     rows: list[Sequence[str]] = []
     for node in nodes:
         for device in node.devices:
+            state = f"{device.state}: {device.reason}" if device.reason else device.state
             for holder in device.holders or (None,):
                 holders = since = claim = share = _NONE
                 if holder is not None:
                     holders, since = ",".join(holder.pods) or f"claim {holder.claim}", holder.since
+                    if holder.unused and holder.pods:
+                        holders = f"claim {holder.claim} of {holders}, which is gone"
                     claim = holder.claim or _NONE
                     share = ",".join(f"{resource}={amount}" for resource, amount in holder.share.items()) or _NONE
-                row = (node.node, device.device, device.state, holders, since, claim, share, device.model or _NONE)
+                row = (node.node, device.device, state, holders, since, claim, share, device.model or _NONE)
                 rows.append(row[: len(head)])
-    counts = count_devices(nodes)
-    unknown = counts.get("unknown", 0)  # not all claims were read
-    free = counts.get("free", 0)
-    also = f", {unknown} unknown" if unknown else ""
-    devices = count_of(sum(counts.values()), "device")
-    summary = f"{count_of(len(nodes), 'node')}: {devices}, {free} free, {in_use(counts)} in use{also}"
-    return Report("Devices of nodes", (Rows(head, rows),), summary)
+    sums = {
+        "in use": sum(total.used for total in by_model),
+        "free": sum(total.free for total in by_model),
+        "not usable": sum(sum(total.unusable.values()) for total in by_model),
+        "unknown": sum(total.unknown for total in by_model),
+    }
+    said = ", ".join(f"{number} {what}" for what, number in sums.items() if number or what in {"in use", "free"})
+    summary = f"{count_of(len(nodes), 'node')}: {count_of(sum(sums.values()), 'device')}, {said}"
+    titles = ("Devices of", "Model", "Total", "Used", "Free", "Not usable", "Why")
+    return Report("Devices of nodes", (Rows(titles, counted, "Totals"), Rows(head, rows, "Devices")), summary)

@@ -20,13 +20,13 @@ def test_every_device_has_a_row_with_holder_and_time(tmp_path):
     lines = run(
         "free", "-f", dump(tmp_path, *full_fleet("c3"), held_claim("c", on="n1/gpu-1", since=SINCE))
     ).stdout.splitlines()
-    assert [line.split() for line in lines] == [
+    assert [words for line in lines if (words := line.split())][4:] == [
         ["NODE", "DEVICE", "STATE", "HOLDER", "SINCE"],
         ["n0", f"{DRIVER}/n0/gpu-0", "held", "default/p0", "2026-11-20T00:00:00Z"],
         ["n0", f"{DRIVER}/n0/gpu-1", "held", "default/p1", "2026-11-20T01:00:00Z"],
         ["n1", f"{DRIVER}/n1/gpu-0", "held", "default/p2", "2026-11-20T02:00:00Z"],
         ["n1", f"{DRIVER}/n1/gpu-1", "held", "claim", "default/c", SINCE],
-        ["2", "nodes:", "4", "devices,", "0", "free,", "4", "in", "use"],
+        ["2", "nodes:", "4", "devices,", "4", "in", "use,", "0", "free"],
     ]
 
 
@@ -36,8 +36,8 @@ def test_devices_of_an_incomplete_pool_are_listed(tmp_path):
     pool["resourceSliceCount"] = 2
     file = dump(tmp_path, *objects, held_claim("c"))
     [node] = run_json("free", "-f", file)[1]["nodes"]
-    assert [(device["state"], len(device["holders"])) for device in node["devices"]] == [("held", 1), ("blocked", 0)]
-    assert "1 node: 2 devices, 0 free, 1 in use" in run("free", "-f", file).stdout
+    assert [(device["state"], len(device["holders"])) for device in node["devices"]] == [("held", 1), ("unusable", 0)]
+    assert "1 node: 2 devices, 1 in use, 0 free, 1 not usable" in run("free", "-f", file).stdout
     _, survey = run_json("survey", "-f", file)
     assert survey["drivers"][0]["devices"] == 2
 
@@ -60,7 +60,7 @@ def test_free_devices_and_devices_of_a_plugin_are_listed(tmp_path):
     [holder] = plugin_device["holders"]
     assert (plugin_device["device"], plugin_device["state"]) == ("example.com/gpu", "plugin")
     assert (holder["pods"], holder["share"], holder["since"]) == (["default/old"], {"example.com/gpu": "2"}, SINCE)
-    assert "1 node: 3 devices, 1 free, 2 in use" in run("free", "-f", file).stdout
+    assert "1 node: 3 devices, 2 in use, 1 free" in run("free", "-f", file).stdout
     assert "example.com/gpu=2" in run("free", "-f", file, "-o", "wide").stdout
 
 
@@ -69,3 +69,101 @@ def test_an_unknown_node_name_has_a_suggestion(tmp_path, name, hint):
     code, answer = run_json("free", name, "-f", dump(tmp_path, *fleet()))
     assert (code, answer["nodes"]) == (1, [])
     assert hint in answer["errors"][0]["remedy"]
+
+
+TAINTED = [{"key": "x.example/sick", "effect": "NoSchedule"}]
+FENCED = [{"key": "drawbridge.dev/fence", "effect": "NoSchedule"}]
+
+
+def changed(objects, kind, **spec):
+    """Return the objects; those of this kind have these fields of their spec."""
+    return [obj | {"spec": obj.get("spec", {}) | spec} if obj["kind"] == kind else obj for obj in objects]
+
+
+def with_taints(taints):
+    objects = fleet(1, 2)
+    for obj in objects:
+        for device in obj.get("spec", {}).get("devices", []):
+            device["taints"] = taints
+    return objects
+
+
+@pytest.mark.parametrize(
+    ("objects", "reason"),
+    [
+        (changed(fleet(1, 2), "Node", unschedulable=True), "its node is cordoned"),
+        (
+            changed(fleet(1, 2), "Node", taints=[{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]),
+            "its node is not ready",
+        ),
+        (changed(fleet(1, 2), "Node", taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]), ""),
+        (with_taints(TAINTED), "tainted x.example/sick:NoSchedule"),
+        (with_taints(FENCED), ""),
+    ],
+    ids=("cordoned", "not ready", "taint that pods tolerate", "tainted devices", "fenced devices"),
+)
+def test_a_device_that_no_pod_can_use_is_not_free(objects, reason, tmp_path):
+    """The other device is held, which the state of its node does not change."""
+    objects = [*objects, held_claim("c", "runs"), in_phase(pod("runs", nodeName="n0"), "Running")]
+    [total] = run_json("free", "-f", dump(tmp_path, *objects))[1]["totals"]
+    unusable = {reason: 1} if reason else {}
+    assert (total["total"], total["used"], total["free"], total["unusable"]) == (2, 1, not reason, unusable)
+    text = run("free", "-f", dump(tmp_path, *objects)).stdout
+    assert ("1 not usable" in text) == bool(reason)
+    assert f"1 {reason}" in text
+    device = run_json("explain", "device", f"{DRIVER}/n0/gpu-1", "-f", dump(tmp_path, *objects))[1]["device"]
+    assert device["state"] == (f"unusable: {reason}" if reason else "free")
+
+
+def test_a_device_that_a_usable_node_reaches_is_free(tmp_path):
+    """Both nodes reach the pool, and the first is cordoned."""
+    objects = changed(fleet(2, 1), "ResourceSlice", nodeName=None, allNodes=True)[:-1]
+    for obj in objects:
+        if obj["metadata"]["name"] == "n0" and obj["kind"] == "Node":
+            obj["spec"] = {"unschedulable": True}
+    [total] = run_json("free", "-f", dump(tmp_path, *objects))[1]["totals"]
+    assert (total["total"], total["free"], total["unusable"]) == (1, 1, {})
+
+
+def test_the_parts_of_a_card_count_once(tmp_path):
+    """A card is published whole and as two halves; a half of the first card is held."""
+
+    def part(card, name, memory):
+        counters = {"memory": {"value": str(memory)}}
+        return {"name": f"{card}-{name}", "consumesCounters": [{"counterSet": card, "counters": counters}]}
+
+    cards = ("a", "b")
+    devices = [part(card, name, memory) for card in cards for name, memory in (("all", 2), ("one", 1), ("two", 1))]
+    sets = [{"name": card, "counters": {"memory": {"value": "2"}}} for card in cards]
+    node_object, slice_object = (obj for obj in fleet(1, 2) if obj["kind"] in {"Node", "ResourceSlice"})
+    pool = slice_object["spec"]["pool"] | {"resourceSliceCount": 2}
+    counters = slice_object | {"metadata": {"name": "counters"}}
+    counters["spec"] = {"driver": DRIVER, "pool": pool, "nodeName": "n0", "sharedCounters": sets}
+    slice_object["spec"] |= {"pool": pool, "devices": devices}
+    objects = [node_object, slice_object, counters, held_claim("c", on="n0/a-one")]
+    [total] = run_json("free", "-f", dump(tmp_path, *objects))[1]["totals"]
+    assert (total["total"], total["used"], total["free"]) == (2, 1, 1)
+
+
+def test_free_devices_of_a_device_plugin_are_counted(tmp_path):
+    objects = [obj for obj in fleet(1, 1) if obj["kind"] == "Node"]
+    objects[0]["status"] = {"allocatable": {"nvidia.com/gpu": "8", "cpu": "64", "devices.kubevirt.io/kvm": "1k"}}
+    holder = plugin_pod("old", "n0")
+    holder["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 3}
+    [total] = run_json("free", "-f", dump(tmp_path, *objects, holder))[1]["totals"]
+    assert total == {
+        "name": "nvidia.com/gpu",
+        "model": "",
+        "total": 8,
+        "used": 3,
+        "free": 5,
+        "unusable": {},
+        "unknown": 0,
+    }
+
+
+def test_a_pod_that_is_gone_is_no_holder(tmp_path):
+    objects = [*fleet(1, 1), held_claim("c", "gone"), in_phase(pod("runs", nodeName="n0"), "Running")]
+    assert "claim default/c of default/gone, which is gone" in run("free", "-f", dump(tmp_path, *objects)).stdout
+    [node] = run_json("free", "-f", dump(tmp_path, *objects))[1]["nodes"]
+    assert node["devices"][0]["holders"][0]["unused"] is True
