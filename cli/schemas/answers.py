@@ -12,7 +12,7 @@ import msgspec
 from allocator import Granted, Reason, SearchVerdict
 from allocator.reasons import NearestFit
 from allocator.simulation import PodOutcome, Simulation
-from analysis.capacity import NodeDevices
+from analysis.capacity import NodeDevices, Total
 from analysis.configuration import ConfigurationSource
 from analysis.doctor import NotChecked
 from analysis.explain import OfClaim, OfDevice, OfPod, OfWorkload
@@ -264,6 +264,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge free -o json`."""
 
     nodes: list[NodeDevices]
+    totals: list[Total]
     unread: list[Unread]
 
 
