@@ -47,7 +47,7 @@ def read_dump(
     """Read files. Unreadable manifests are reported, and the other manifests are used.
 
     `given` is the configuration of `--config`, and `server` the server that the options name. Without `pods`, pods are decoded only if
-    the configuration has `mixed`, which counts what they use, and equal parts of objects are stored once. With `judged`, an invalid
+    the configuration has mixed resources, for which pods are counted, and equal parts of objects are stored once. With `judged`, an invalid
     configuration is not an error, because the command reports it as findings.
     """
     input_files = read_files(files, keep=without_bookkeeping if pods else Trimmer().trim, given=given, judged=judged)
@@ -74,7 +74,7 @@ def read_whole(
 ) -> tuple[Reading, ReadFiles]:
     """Read files with their text, for a command that judges or edits each document and reports the skipped ones.
 
-    Every file of the inventory has to be readable. Pods are decoded only if the configuration has `mixed`.
+    Every file of the inventory has to be readable. Pods are decoded only if the configuration has mixed resources.
     """
     input_files = read_files(files, given=given, judged=judged)
     features = features_of(server, input_files.in_force.configuration)
