@@ -263,7 +263,7 @@ class _Diagnosis(NamedTuple):
                 if judgement.verdict is Feasibility.NEVER:
                     return judgement
             return FeasibilityAnswer(
-                Feasibility.BUSY, f"no node can serve this {self.subject} now; {_nearest(samples)[1]}"
+                Feasibility.BUSY, f"no node can serve this {self.subject} now; {self.nearest(samples)[1]}"
             )
         return self.by_new_node() or self.never(samples, kinds)
 
@@ -300,7 +300,7 @@ class _Diagnosis(NamedTuple):
 
     def out_of_reach(self, samples: Mapping[str, NodeAnswer], kinds: Mapping[str, NodeAnswer]) -> FeasibilityAnswer:
         """Refuse a pod that no node where it can run could serve; name another node that could serve it."""
-        node, nearest_node = _nearest(samples)
+        node, nearest_node = self.nearest(samples)
         absent = self.absent(kinds, node)
         text = f"{self.opening}; {nearest_node}"
         judgement = absent or _never(Code.NEVER, text, self.offer(node), self.only_claim)
@@ -318,7 +318,7 @@ class _Diagnosis(NamedTuple):
 
     def reason(self, samples: Mapping[str, NodeAnswer], kinds: Mapping[str, NodeAnswer]) -> FeasibilityAnswer:
         """Return the plainest reason why an idle fleet cannot serve the claims. `kinds` has one node of each kind, `samples` the first MAX_KINDS."""
-        node, nearest_node = _nearest(samples)
+        node, nearest_node = self.nearest(samples)
         if absent := self.absent(kinds, node):
             return absent
         reasons = samples[node].reasons
@@ -525,6 +525,27 @@ class _Diagnosis(NamedTuple):
                     texts[attribute_text(value)] = None
         return sorted(texts)
 
+    def nearest(self, samples: Mapping[str, NodeAnswer]) -> tuple[str, str]:
+        """Return the node that is nearest to serving the claims, and what it lacks. Of equal nodes, it is the one with the largest devices."""
+        node = min(samples, key=lambda name: (distance(samples[name]), [-size for size in self.sizes(name)]))
+        return node, f"nearest is {node}: {sentence(samples[node])}"
+
+    def sizes(self, node: str) -> list[int]:
+        """Return the largest amount on a device of the node, for each capacity that a request names."""
+        names = {
+            name
+            for spot in request_positions(self.claims)
+            if spot.body.capacity
+            for name in spot.body.capacity.requests
+        }
+        if not names:
+            return []
+        devices = [device for pool in self.stock.pools(node) for page in pool.accessible for device in page.devices]
+        return [
+            max((device.capacity[name].value.nano for device in devices if name in device.capacity), default=0)
+            for name in sorted(names)
+        ]
+
     def offer(self, node: str) -> str:
         """Return the remedy: the best change of OFFERS with which the claims fit on the idle node; "" if there is none."""
         if not node:
@@ -664,12 +685,6 @@ def _largest(kinds: Mapping[str, NodeAnswer]) -> tuple[str, int]:
             if reason.stage is Stage.SEARCH and reason.total > largest[1]:
                 largest = node, reason.total
     return largest
-
-
-def _nearest(samples: Mapping[str, NodeAnswer]) -> tuple[str, str]:
-    """Return the node that is nearest to serving the claims, and what it lacks."""
-    node = min(samples, key=lambda name: distance(samples[name]))
-    return node, f"nearest is {node}: {sentence(samples[node])}"
 
 
 def _never(code: Code, text: str, remedy: str = "", claim: str = "") -> FeasibilityAnswer:

@@ -117,6 +117,17 @@ def test_the_verdict_is_unknown_without_any_slice():
     assert can_any_node_serve(empty, [claim_for(1)]).verdict is Feasibility.UNKNOWN
 
 
+@pytest.mark.parametrize("sizes", [("40Gi", "80Gi"), ("80Gi", "40Gi")])
+def test_the_nearest_node_has_the_largest_device(sizes):
+    slices = [gpu_slice(f"n{at}", 1, memory=size) for at, size in enumerate(sizes)]
+    fleet = Stock.of(
+        slices=slices, classes=[typed_class()], nodes=[typed_node(piece.spec.node_name) for piece in slices]
+    )
+    judgement = can_any_node_serve(fleet, [typed(claim("c", exactly(DRIVER, memory="90000Mi"), namespace="ns"))])
+    assert f"nearest is n{sizes.index('80Gi')}" in judgement.text
+    assert judgement.remedy.startswith("request at most 80Gi of memory")
+
+
 def test_one_known_class_among_alternatives_prevents_a_refusal():
     subrequests = [{"name": n, "deviceClassName": c, "allocationMode": "ExactCount", "count": 1} for n, c in (("a", "nope"), ("b", DRIVER))]  # fmt: skip
     value = {
