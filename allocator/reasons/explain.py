@@ -34,7 +34,7 @@ _WORDS = {
         "node(s) had devices excluded by compatibility groups",
     ),
     Stage.COMPATIBILITY: (
-        "cannot be used beside devices in use because of a compatibleOnlyWith rule",
+        "cannot be used beside other devices because of a compatibleOnlyWith rule",
         "node(s) had devices excluded by compatibleOnlyWith",
     ),
     Stage.COUNTERS: ("are on hardware that other devices have used up", "node(s) had no hardware left for the devices"),
