@@ -41,6 +41,7 @@ _STARTING = ("", "ContainerCreating", "PodInitializing")
 _CHANGING = frozenset((Outcome.TRANSLATED, Outcome.APPROXIMATED))
 # These outlooks are only about claims. A node whose device plugin serves the extended resources may still have room for the pod.
 _REFUSING = (Outlook.FULL, Outlook.NEVER)
+_BEFORE_BINDING = "FailedScheduling"  # the reason of events that end when the pod is bound
 _ALLOCATED = frozenset((ClaimState.ALLOCATED, ClaimState.RESERVED, ClaimState.PREPARED))
 
 
@@ -61,7 +62,7 @@ def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodSt
     if webhook.refusals and not pod.metadata.uid and prospect is not None and prospect.outlook is Outlook.FITS:
         prospect = None  # the webhook refuses the pod for a reason other than devices
     scheduler = pod.spec.scheduler_name or _STOCK
-    next_step = _on_its_node(pod, claims, reading.raw.get(key, {}))
+    next_step = _on_its_node(pod, claims, reading)
     next_step = next_step or _before_scheduling(pod, webhook, claims, reading)
     outcome: PodOutcome | None = None
     if next_step is None:
@@ -191,7 +192,7 @@ def scheduler_actor(name: str, configuration: Configuration) -> Actor:
 # ---- which component acts next, from the end of a pod's life to its beginning
 
 
-def _on_its_node(pod: Pod, claims: Sequence[ClaimStory], raw: Object) -> NextStep | None:
+def _on_its_node(pod: Pod, claims: Sequence[ClaimStory], reading: Reading) -> NextStep | None:
     """Return the next step of a pod that has ended, is being deleted, or has a node; None for other pods."""
     node = pod.spec.node_name
     deleted = pod.metadata.deletion_timestamp
@@ -213,8 +214,13 @@ def _on_its_node(pod: Pod, claims: Sequence[ClaimStory], raw: Object) -> NextSte
             bad = [condition for condition in device.conditions if f"={FALSE}" in condition]
             if bad:
                 return NextStep(actor=Actor.DRIVER, message=f"it is bound to {node}; {device.device} reports {bad[0]}")
-    if waits := _waiting_container(raw):  # images are pulled once the devices are prepared
+    if waits := _waiting_container(
+        reading.raw.get(pod.metadata.key, {})
+    ):  # images are pulled once the devices are prepared
         return NextStep(actor=Actor.KUBELET, message=f"it is bound to {node}, and {waits}")
+    if warning := _last_warning(pod, reading):
+        actor = Actor.DRIVER if "DynamicResources" in warning else Actor.KUBELET
+        return NextStep(actor=actor, message=f"it is bound to {node}, and its newest warning is {warning}")
     unprepared = [claim for claim in claims if claim.state is not ClaimState.PREPARED]
     if unprepared:
         drivers = {device.device.partition("/")[0] for claim in unprepared for device in claim.devices}
@@ -233,6 +239,26 @@ def _waiting_container(raw: Object) -> str:
                 detail = f": {message}" if (message := text(waiting.get("message"))) else ""
                 return f"container {text(status.get('name'))} waits: {reason}{detail}"
     return ""
+
+
+def _last_warning(pod: Pod, reading: Reading) -> str:
+    """Return what the newest warning about a pod says since it was bound; "" if there is none."""
+    meta = pod.metadata
+    warnings: list[tuple[str, str]] = []
+    for event in reading.of_kinds("Event"):
+        about = inside(event, "involvedObject")
+        is_about_pod = (about.get("kind"), about.get("namespace"), about.get("name")) == (
+            "Pod",
+            meta.namespace,
+            meta.name,
+        )
+        reason = text(event.get("reason"))
+        if is_about_pod and about.get("uid", meta.uid) == meta.uid and event.get("type") == "Warning":
+            last = text(event.get("lastTimestamp")) or text(inside(event, "series").get("lastObservedTime"))
+            last = last or text(event.get("eventTime"))
+            if reason != _BEFORE_BINDING:
+                warnings.append((last, f"{reason}{f' at {last}' if last else ''}: {text(event.get('message'))}"))
+    return max(warnings, default=("", ""))[1]
 
 
 def _before_scheduling(

@@ -116,7 +116,9 @@ def command(
         needs = Needs(
             (*(explain.kinds_of(kind_name) if workload else ()), *OUTLOOK_KINDS),
             stored=lambda pod: pod.metadata.name.startswith(last) if workload else pod.metadata.name == last,
-            events=(f"reason={FAILED_CREATE}",) if workload else (),
+            events=(f"reason={FAILED_CREATE}",)
+            if workload
+            else (f"involvedObject.kind=Pod,involvedObject.name={last}",) * (kind == "pod"),
         )
         reading = read_live(kubeconfig, context, needs, given=given, namespace=namespace)
     report_configuration(reading.in_force)

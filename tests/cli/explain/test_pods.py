@@ -65,6 +65,22 @@ def unstored_pod(**container):
     return obj
 
 
+def warning(reason, message, at="2026-11-20T10:00:00Z", uid="pod-p"):
+    """Return an event about the pod."""
+    about = {"kind": "Pod", "namespace": "default", "name": "p", "uid": uid}
+    fields = {"involvedObject": about, "type": "Warning", "reason": reason, "message": message, "lastTimestamp": at}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{reason}-{uid}", "namespace": "default"},
+        **fields,
+    }
+
+
+BOUND = [*fleet(), with_device_status(held_claim("c", "p")), in_phase(pod("p", "c", nodeName="n0"), "Pending")]
+NO_SANDBOX = warning("FailedCreatePodSandBox", 'no runtime for "nvidia" is configured')
+NOT_PREPARED = warning("FailedPrepareDynamicResources", "driver is gone")
+
 # For each state of a pod: the objects, the actor that has to act next ("" for none), and a part of the message.
 # The bridge is the part of drawbridge that allocates devices.
 NEXT_STEPS = {
@@ -92,6 +108,9 @@ NEXT_STEPS = {
     "has an image that cannot be pulled": ([*fleet(), held_claim("c", "p"), in_phase(pod("p", "c", nodeName="n0"), "Pending", containerStatuses=[IMAGE_PULL_BACK_OFF])], "kubelet", "it is bound to n0, and container main waits: ImagePullBackOff: 403 Forbidden"),
     "is creating containers and waits for devices": ([*fleet(), held_claim("c", "p"), in_phase(pod("p", "c", nodeName="n0"), "Pending", containerStatuses=[CONTAINER_CREATING])], "driver", f"waits for {DRIVER} to prepare its devices"),
     "has prepared devices and is not started": ([*fleet(), with_device_status(held_claim("c", "p")), in_phase(pod("p", "c", nodeName="n0"), "Pending")], "kubelet", "whose kubelet starts it"),
+    "has a warning of the kubelet": ([*BOUND, NO_SANDBOX], "kubelet", 'FailedCreatePodSandBox at 2026-11-20T10:00:00Z: no runtime for "nvidia"'),
+    "has a newer warning of a driver": ([*BOUND, NOT_PREPARED, warning("FailedMount", "m", "2026-11-20T09:00:00Z")], "driver", "driver is gone"),
+    "has warnings of a former pod and a former step": ([*BOUND, warning("FailedMount", "m", uid="other"), warning("FailedScheduling", "0/2")], "kubelet", "whose kubelet starts it"),
     "would be refused": ([*fleet(), unstored_pod(**FRACTIONAL_GPU)], "webhook", "it would be refused:"),
     "requests nothing": ([*fleet(), pod("p")], "bridge", "it has no claims"),
 }  # fmt: skip
