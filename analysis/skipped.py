@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class SkippedFile(NamedTuple):
-    """A document that is not judged as a manifest, and the reason: `other`, `template` or `patch`.
+    """A document that is not judged as a manifest, and the reason: `other`, `template`, `patch` or `assertion`.
 
     `key` is the first key in the document that requests devices, and `line` is its line (without a key: that of the document or its error).
     """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import shlex
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from webhook.state import Configuration
 
 _SHOWN: Final = 3  # files of one kind that a message names
+_CHAINSAW: Final = "chainsaw.kyverno.io/"
+_KUTTL: Final = re.compile(r"\d+-(assert|errors?)\b[^/]*\.ya?ml")
+_EXPRESSION: Final = re.compile(r"^[ -]*[\"']?\(.*\)[\"']? *:", re.MULTILINE)  # a key that Chainsaw evaluates
 _KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml")
 _PATCHES: Final = ("patches", "patchesStrategicMerge", "patchesJson6902")
 _FOLDERS: Final = ("resources", "bases", "components")
@@ -40,6 +44,7 @@ _REASONS: Final = {
     "other": ("not a manifest:", ""),
     "template": ("templates in", "read what they render to: --chart DIR, or another program's output with -f -"),
     "patch": ("part of a kustomization:", "read what is built from it: -k DIR"),
+    "assertion": ("what tests of Chainsaw or kuttl expect, which is not applied:", ""),
 }
 
 _REMEDY_FOR_REQUESTS: Final = "read the rendered objects: --chart DIR --values FILE, -k DIR, or -f -"
@@ -137,7 +142,7 @@ def manifests_among(
 ) -> tuple[list[Document], list[SkippedText]]:
     """Separate manifests from the rest; `others` are texts that cannot be read and do not look like manifests.
 
-    Templates of charts and patches of kustomizations are in neither list if the input is built from them, because the result is read.
+    What a test expects of objects is skipped. Templates of charts and patches of kustomizations are in neither list if the input is built from them, because the result is read.
     """
     all_documents = list(documents)
     patches = {
@@ -145,6 +150,7 @@ def manifests_among(
         for document in (*all_documents, *_kustomizations_above(all_documents))
         for path in _patches(document)
     }
+    expected = _expected(all_documents)
     objects: list[Document] = []
     skipped = [
         SkippedText(SkippedFile(other.file, other.line, _reason(other)), other.text, other.first_line)
@@ -157,9 +163,11 @@ def manifests_among(
         reason = "" if len(type_keys) > 1 or (type_keys and has_body) else "other"
         if _is_kustomization(document) or (patches and _absolute(document.file) in patches):
             reason = "patch"
+        if document.file in expected:
+            reason = "assertion"
         if reason:
-            begin = document.first_line
-            skipped.append(SkippedText(SkippedFile(document.file, begin, reason), document.text.encode(), begin))
+            begin, text = document.first_line, "" if reason == "assertion" else document.text
+            skipped.append(SkippedText(SkippedFile(document.file, begin, reason), text.encode(), begin))
         else:
             objects.append(document)
     charts, built = _built(all_documents, files or InputFiles())
@@ -172,6 +180,34 @@ def manifests_among(
         # Values of a rendered chart are in the rendered objects.
         not_built.append(SkippedText(skip.skipped) if is_of_chart else skip)
     return objects, not_built
+
+
+def _expected(documents: Iterable[Document]) -> set[str]:
+    """Return the files with what tests of Chainsaw and kuttl expect of objects."""
+    expected: set[str] = set()
+    for document in documents:
+        kind = str(document.object.get("apiVersion")), document.object.get("kind")
+        if _KUTTL.fullmatch(PurePath(document.file).name) or kind == ("kuttl.dev/v1beta1", "TestAssert"):
+            expected.add(document.file)
+        elif kind[0].startswith(_CHAINSAW):
+            folder = PurePath(document.file).parent
+            expected.update(os.path.normpath(folder / file) for file in _asserted(document.object))
+        elif "(" in document.text and _EXPRESSION.search(document.text):
+            expected.add(document.file)
+    return expected
+
+
+def _asserted(value: object) -> Iterator[str]:
+    """Yield the files that the steps of a Chainsaw test compare with objects."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _asserted(item)
+    elif isinstance(value, dict):
+        for key, member in value.items():
+            if key in ("assert", "error") and isinstance(member, dict) and isinstance(member.get("file"), str):
+                yield member["file"]
+            else:
+                yield from _asserted(member)
 
 
 def _reason(problem: InputProblem) -> str:

@@ -131,7 +131,7 @@ def _documents_of(files: ReadFiles, shown: str, *, is_edited: bool) -> Sequence[
     if shown in _FORMS_OF_ALL_OBJECTS and not is_edited:
         documents = files.everything
         report_problems(problem for problem in files.others if problem.apparent_kind != "template")
-        skipped = [skip if skip.reason == "template" else skip._replace(reason="") for skip in skipped]
+        skipped = [skip if skip.reason in ("template", "assertion") else skip._replace(reason="") for skip in skipped]
     elif is_edited or shown == "diff":  # `translated.edits` reports the lines that request devices
         skipped = [skip._replace(key="") for skip in skipped]
     warn_of_skipped(skipped)

@@ -63,14 +63,14 @@ class Translated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SkippedDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A document that was not judged: not a manifest, a template, or part of a kustomization.
+    """A document that was not judged: not a manifest, a template, part of a kustomization, or what a test expects.
 
     `key` is the first key in it that requests devices, if any, and `line` is its line.
     """
 
     file: str
     line: int
-    reason: Literal["other", "template", "patch"]
+    reason: Literal["other", "template", "patch", "assertion"]
     key: str
 
 

@@ -1,0 +1,45 @@
+"""What tests of Chainsaw and kuttl expect of objects is no manifest: it is skipped, and said once."""
+
+import pytest
+import yaml
+
+from tests.cli.running import run, run_json
+from tests.webhook.placement.mixed_nodes import gpu_pod
+
+EXPECTED = gpu_pod("expected", 64)
+WITH_EXPRESSION = {**EXPECTED, "status": {"(length(conditions))": 2}}
+CHAINSAW = {
+    "apiVersion": "chainsaw.kyverno.io/v1alpha1",
+    "kind": "Test",
+    "metadata": {"name": "t"},
+    "spec": {"steps": [{"try": [{"apply": {"file": "pod.yaml"}}, {"assert": {"file": "../shared/a.yaml"}}]}]},
+}
+ERROR = {**CHAINSAW, "spec": {"steps": [{"catch": [{"error": {"file": "../shared/a.yaml"}}]}]}}
+SCENES = {
+    "a file that a test asserts": {"test/chainsaw-test.yaml": [CHAINSAW], "shared/a.yaml": [EXPECTED]},
+    "a file that a test must not find": {"test/chainsaw-test.yaml": [ERROR], "shared/a.yaml": [EXPECTED]},
+    "a key that is an expression": {"a.yaml": [WITH_EXPRESSION]},
+    "an assertion of kuttl": {"01-assert.yaml": [EXPECTED]},
+    "an error of kuttl": {"01-errors.yaml": [EXPECTED]},
+    "a TestAssert": {"x.yaml": [{"apiVersion": "kuttl.dev/v1beta1", "kind": "TestAssert", "timeout": 9}, EXPECTED]},
+}
+
+
+@pytest.fixture
+def tree(tmp_path, request):
+    files = {"test/pod.yaml": [gpu_pod("applied")], **SCENES[request.param]}
+    for name, objects in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(yaml.safe_dump_all(objects))
+    return tmp_path
+
+
+@pytest.mark.parametrize("tree", SCENES, indirect=True)
+def test_what_a_test_expects_is_skipped(tree):
+    code, answer = run_json("survey", "-f", tree)
+    assert code == 0
+    assert [workload["name"].rpartition("/")[2] for workload in answer["workloads"]] == ["applied"]
+    [skipped] = {document["reason"] for document in answer["skippedDocuments"]}
+    assert skipped == "assertion"
+    assert not any(document["key"] for document in answer["skippedDocuments"])
+    assert run("check", "-f", tree).stderr.count("expect, which is not applied") == 1
