@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 _SHOWN: Final = 3  # files of one kind that a message names
 _CHAINSAW: Final = "chainsaw.kyverno.io/"
 _KUTTL: Final = re.compile(r"\d+-(assert|errors?)\b[^/]*\.ya?ml")
-_EXPRESSION: Final = re.compile(r"^[ -]*[\"']?\(.*\)[\"']? *:", re.MULTILINE)  # a key that Chainsaw evaluates
 _KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml")
 _PATCHES: Final = ("patches", "patchesStrategicMerge", "patchesJson6902")
 _FOLDERS: Final = ("resources", "bases", "components")
@@ -192,7 +191,7 @@ def _expected(documents: Iterable[Document]) -> set[str]:
         elif kind[0].startswith(_CHAINSAW):
             folder = PurePath(document.file).parent
             expected.update(os.path.normpath(folder / file) for file in _asserted(document.object))
-        elif "(" in document.text and _EXPRESSION.search(document.text):
+        elif document.has_expressions:
             expected.add(document.file)
     return expected
 

@@ -81,6 +81,7 @@ _LISTED: Final = b"\nkind: List\n"
 # A value that ends before its line does, as YAML reads it: `{user}/image`, `"a" b`.
 _ENDS_HERE: Final = re.compile(r"""[:-][ \t]+(?:\{[^{}]*\}|\[[^\[\]]*\]|"[^"]*"|'[^']*')[ \t]*$""")
 # A mark of a merge conflict.
+_EXPRESSION = re.compile(rb"^[ -]*[\"']?\(.*\)[\"']? *:", re.MULTILINE)
 _CONFLICT: Final = re.compile(rb"^(?:<{7}|>{7}) ", re.MULTILINE)
 # Parts of the parser's messages, and their remedies; the first part that a message contains counts.
 _REMEDIES: Final = (
@@ -251,6 +252,12 @@ class Document:
     def duplicates(self) -> tuple[tuple[str, int], ...]:
         """The duplicate keys with their lines. The later key counts, as for kubectl."""
         return () if self._inside not in ("", "/items/0") else self._text.repeated
+
+    @property
+    def has_expressions(self) -> bool:
+        """Whether a key of the text is an expression in parentheses: then it is what a test of Chainsaw expects of an object."""
+        data = self._text.data
+        return bool(_EXPRESSION.search(data)) and _has_expression(yamltext.load(data, 1)[0])
 
     @property
     def run_together(self) -> int:
@@ -631,10 +638,17 @@ def _load_kept(chunk: bytes, first_line: int, keep: Keep) -> tuple[Any, _Documen
         if isinstance(value, dict) and value.get("kind") == "List":
             return value, _DocumentText(b"", first_line, (), is_kept=True)
     value, duplicates = yamltext.load(chunk, first_line)
-    if not isinstance(value, dict) or not value.keys() & {"apiVersion", "kind"}:
+    is_object = isinstance(value, dict) and bool(value.keys() & {"apiVersion", "kind"})
+    if not is_object or _EXPRESSION.search(chunk):
         return value, _DocumentText(chunk, first_line, duplicates)  # no Kubernetes object: the report needs its text
     source = _SOURCE.match(chunk)
     return value, _DocumentText(source.group() if source else b"", first_line, duplicates)
+
+
+def _has_expression(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(key.startswith("(") or _has_expression(member) for key, member in value.items())
+    return isinstance(value, list) and any(map(_has_expression, value))
 
 
 def _is_yaml(data: bytes, file: str) -> bool:

@@ -43,3 +43,13 @@ def test_what_a_test_expects_is_skipped(tree):
     assert skipped == "assertion"
     assert not any(document["key"] for document in answer["skippedDocuments"])
     assert run("check", "-f", tree).stderr.count("expect, which is not applied") == 1
+
+
+def test_a_text_with_a_line_in_parentheses_is_no_assertion(tmp_path):
+    """The line is in a script of the object."""
+    (tmp_path / "pod.yaml").write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: applied\n  annotations:\n    script: |\n      (cd /x): y\n"
+        "spec:\n  containers:\n  - {name: c, image: i, resources: {limits: {nvidia.com/gpu: 1}}}\n"
+    )
+    _, answer = run_json("survey", "-f", tmp_path)
+    assert (len(answer["workloads"]), answer["skippedDocuments"]) == (1, [])
