@@ -70,6 +70,7 @@ _INJECTED = (
     "pods on this network get the key from the network resources injector, and the webhook decides about these pods"
 )
 _KUEUE = "it counts the key: map the DeviceClass to a resource in Kueue's configuration"
+_OFFERED = "it offers the key to the authors of workloads, and requests nothing"
 _NO_CLAIMS = "it counts the key, and does not count claims"
 # Kinds that name a pool without a domain; the operator adds the domain.
 _POOLS = {
@@ -96,6 +97,15 @@ _COUNTING = {
     **{kind: reason for kind, (_, reason) in _POOLS.items()},
     ("config.kueue.x-k8s.io", "Configuration"): _KUEUE,
     ("kubeflow.org", "Profile"): "it limits the key by a ResourceQuota, which claims would bypass: write a DeviceQuota",
+    ("karpenter.sh", "NodeOverlay"): _NODES,
+    **dict.fromkeys(
+        [
+            ("infrastructure.opendatahub.io", "HardwareProfile"),
+            ("dashboard.opendatahub.io", "HardwareProfile"),
+            ("dashboard.opendatahub.io", "AcceleratorProfile"),
+        ],
+        _OFFERED,
+    ),
     ("karpenter.sh", "NodePool"): "it limits the nodes that are created, and requests nothing",
     (
         "kubescheduler.config.k8s.io",
