@@ -77,6 +77,7 @@ _OURS = {
     Position.LABEL: (SKIP_LABEL, WAITS_LABEL, TRANSLATED_LABEL),
     Position.ANNOTATION: (*ANNOTATIONS, EXTENDED_RESOURCES, STRATEGY),
 }
+_NOT_NAMED = "the pod does not name the scheduler of the system that reads it"
 _SKIPPED = Decision("", "", "", SKIP_LABEL, Outcome.LEFT, "the pod's label tells drawbridge to skip the pod")
 _BOUND = "nodeName is set: no scheduler would allocate a claim for the pod"
 
@@ -96,7 +97,10 @@ def unanswered_requests(
     # scheduler it does not know.
     is_rewritten = any(decision.outcome in REPLACED for decision in decided)
     bare_names = is_rewritten or (bool(view.scheduler) and view.scheduler not in configuration.schedulers)
-    for decision in _find_unanswered(view, state, is_rewritten=is_rewritten, bare_names=bare_names):
+    is_refused = any(decision.outcome is Outcome.REFUSED for decision in decided)
+    for decision in _find_unanswered(
+        view, state, is_rewritten=is_rewritten, is_refused=is_refused, bare_names=bare_names
+    ):
         if (decision.container, decision.key) in reported:
             continue
         if len(decisions) == MAX_KEYS:
@@ -139,7 +143,9 @@ def adds_devices(name: Json, value: Json) -> bool:
     return name in _VARIABLES and isinstance(value, str) and value not in _NO_DEVICE
 
 
-def _find_unanswered(view: PodView, state: State, *, is_rewritten: bool, bare_names: bool) -> Iterator[Decision]:
+def _find_unanswered(
+    view: PodView, state: State, *, is_rewritten: bool, is_refused: bool, bare_names: bool
+) -> Iterator[Decision]:
     configuration = state.configuration
     for slot in view.slots:
         for key, detail in _find_misplaced_keys(slot.raw):
@@ -179,7 +185,7 @@ def _find_unanswered(view: PodView, state: State, *, is_rewritten: bool, bare_na
             if key in READ_BY_OTHERS and view.asks_for_devices:
                 continue  # the decisions about the pod's device keys already give the reason
             decision = _judge_own_key(key, position) or _judge_key(
-                key, position, configuration, is_rewritten=is_rewritten, bare_names=bare_names
+                key, position, configuration, is_rewritten=is_rewritten, is_refused=is_refused, bare_names=bare_names
             )
             if decision:
                 yield decision
@@ -281,7 +287,13 @@ def _nearest_resource(key: str, names: list[str]) -> str:
 
 
 def _judge_key(
-    key: str, position: Position, configuration: Configuration, *, is_rewritten: bool, bare_names: bool
+    key: str,
+    position: Position,
+    configuration: Configuration,
+    *,
+    is_rewritten: bool,
+    is_refused: bool,
+    bare_names: bool,
 ) -> Decision | None:
     """Judge an annotation, a label or a node selector; a name without a domain only if `bare_names`."""
     if is_own(key):
@@ -289,7 +301,8 @@ def _judge_key(
     for row in _matching(key, position, configuration):
         stays = row.role is Role.NONE or row.outcome is Outcome.LEFT
         if row.role is Role.REQUESTS_DEVICES and row.outcome is not Outcome.LEFT:
-            return _decision(Outcome.LEFT, key, "the pod does not name the scheduler of the system that reads it")
+            why = "another key of the pod is refused" if is_refused else _NOT_NAMED
+            return _decision(Outcome.LEFT, key, why)
         # A translation drops or replaces such a key only together with a request.
         if row.is_dropped or (stays and row.outcome in REPLACED and not is_rewritten):
             return _decision(Outcome.LEFT, key, "it requests nothing by itself")

@@ -103,6 +103,7 @@ CASES = [
     Case("a request of an MLU beside Koordinator's keys", pod_with_limits({"cambricon.com/mlu": 1, "koordinator.sh/gpu.shared": 1, "koordinator.sh/gpu-memory-ratio": 100}, scheduler="koord-scheduler"), "left", "cambricon.com/mlu"),
     Case("a request of an NPU beside Koordinator's keys", pod_with_limits({ASCEND: 1, "koordinator.sh/gpu.shared": 1, "koordinator.sh/gpu-memory-ratio": 100}, scheduler="koord-scheduler"), "left", "Koordinator"),
     Case("KAI's annotation on a pod of another scheduler", pod_with_metadata(amount=0, annotations={"gpu-fraction": "0.5"}), "left", ("gpu-fraction", "does not name the scheduler"), configuration={"kai": {"fractions": "translate"}}),
+    Case("KAI's annotations that exclude each other", pod_with_metadata(amount=0, annotations={"gpu-fraction": "0.5", "gpu-memory": "8000"}, schedulerName="kai-scheduler"), "refused", "another key of the pod is refused", configuration={"kai": {"fractions": "translate"}}, never="does not name the scheduler"),
     Case("an accelerator for radio is no pool of NICs", requesting_pod(1, key="intel.com/intel_fec_acc100"), "left", "FEC accelerator", never="nics"),
     # Keys that no dialect knows.
     Case("a label of an unknown system", pod_with_metadata(amount=0, labels={"sharedgpu/gpu_request": "0.5"}, schedulerName="kubeshare-scheduler"), "unknown", ("sharedgpu/gpu_request", NOT_KNOWN)),
