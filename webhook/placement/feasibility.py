@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from enum import Enum
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -35,6 +36,7 @@ from dra import cel, step_limits
 from dra.budget import Budget
 from dra.errors import OutOfBudget, SelectorError
 from dra.objects import DeviceToleration, ExactDeviceRequest
+from dra.quantity import parse
 from dra.texts import count_of, list_first
 from dra.validation import shape
 from webhook.dialects import TARGETS
@@ -80,6 +82,7 @@ OFFERS = {
 }
 # The remedies for claims of a translation: the pod's author wrote no class, selector or constraint.
 WRITTEN = (Kind.AMOUNT, Kind.COUNT)
+_TEMPLATES = 4  # templates of new nodes on which a remedy is searched
 _EVERY_TAINT = (DeviceToleration(operator="Exists"),)
 # If a request fails at no later stage than these, the node has no device of the request's class.
 _CLASSLESS = frozenset((Stage.NODE, Stage.CLASS))
@@ -547,26 +550,39 @@ class _Diagnosis(NamedTuple):
         ]
 
     def offer(self, node: str) -> str:
-        """Return the remedy: the best change of OFFERS with which the claims fit on the idle node; "" if there is none."""
-        if not node:
+        """Return the remedy: the least change of OFFERS with which the claims fit on the idle node, or on a new one; "" if there is none."""
+        best = self.best_hint(self.stock.idle(), node) if node else None
+        templates = self.prospects.nodes if self.prospects is not None and best is not None else ()
+        for template in islice((name for name in templates if self.within is None or name in self.within), _TEMPLATES):
+            other = self.best_hint(self.prospects, template) if self.prospects is not None else None
+            if other is not None and best is not None and _measure(other[0]) > _measure(best[0]):
+                best = other
+        if best is None:
             return ""
+        hint, split = best
+        requester = _name_requester(hint.claim.rpartition("/")[2], hint.request, self.generated)
+        # Drop the keys in parentheses behind the requester, because the refusal names them already.
+        return _describe_offer(hint, requester.partition(" (")[0], split)
 
+    def best_hint(self, stock: Stock, node: str) -> tuple[NearestFit, str] | None:
+        """Return the best change of OFFERS with which the claims fit on a node, and how to split its amount; None if there is none."""
         options = replace(self.options, budget=self.hint_budget)
 
-        def fits(stock: Stock, claims: Sequence[ResourceClaim]) -> bool | None:
-            answer = allocate(stock, node, claims, options=options)
-            return answer.decided
+        def fits(tried: Stock, claims: Sequence[ResourceClaim]) -> bool | None:
+            return allocate(tried, node, claims, options=options).decided
 
-        idle = self.stock.idle()
-        hints = nearest_fits(idle, node, self.claims, fits=fits, tries=TRIES)
+        hints = nearest_fits(stock, node, self.claims, fits=fits, tries=TRIES)
         for kind in OFFERS:
             for hint in hints:
-                claim = hint.claim.rpartition("/")[2]
-                if hint.kind is kind and (kind in WRITTEN or claim not in self.generated):
-                    requester = _name_requester(claim, hint.request, self.generated)
-                    # Drop the keys in parentheses behind the requester, because the refusal names them already.
-                    return _describe_offer(hint, requester.partition(" (")[0], _split_of(hint, hints))
-        return ""
+                if hint.kind is kind and (kind in WRITTEN or hint.claim.rpartition("/")[2] not in self.generated):
+                    return hint, _split_of(hint, hints)
+        return None
+
+
+def _measure(hint: NearestFit) -> tuple[int, int]:
+    """Return a sort key: the best kind of OFFERS last, and of one kind the largest amount."""
+    amount = parse(hint.value.rpartition("=")[2]).nano if hint.kind in WRITTEN else 0
+    return -list(OFFERS).index(hint.kind), amount
 
 
 def _nearest_word(expressions: Sequence[str], published: Mapping[str, Sequence[str]]) -> str:

@@ -120,10 +120,12 @@ def test_a_pod_that_reaches_no_existing_node_is_admitted():
 
 @pytest.mark.parametrize(("count", "allowed"), [(4, True), (16, False)])
 def test_a_declared_node_that_the_pod_can_reach_counts(count, allowed):
-    devices = [{"driver": GPU, "count": 4, "attributes": {"type": {"string": "gpu"}}}]
+    devices = [{"driver": GPU, "count": 8, "attributes": {"type": {"string": "gpu"}}}]
     world = state_with_nodes(nodeTemplates=[{"name": "t", "labels": {"of": "small"}, "devices": devices}])
     assert response_and_file_check(pod_restricted_to(count, "small"), world)["allowed"] is allowed
     elsewhere = state_with_nodes(nodeTemplates=[{"name": "t", "labels": {"of": "other"}, "devices": devices}])
+    message = response_and_file_check(pod_restricted_to(16, "small"), world)["status"]["message"]
+    assert "request at most 8 devices" in message
     assert not response_and_file_check(pod_restricted_to(count, "small"), elsewhere)["allowed"]
 
 
