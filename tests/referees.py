@@ -100,18 +100,15 @@ class Referee:
         """Fail if the answer is not recorded, and none of the answers to REPETITIONS of the question is recorded either."""
         if _is_recorded(recorded_answers, answer):
             return
-        repeated_answers = self._program.ask_all([question] * REPETITIONS) if self._program else []
-        # If the order of a map changes the cost, the cost is not compared.
-        answers_without_cost = (
-            [_without_cost(answer) for answer in recorded_answers]
-            if len({_plain_text(answer) for answer in repeated_answers}) > 1
-            else []
-        )
-        if any(
-            _is_recorded(recorded_answers, answer) or _without_cost(_plain_text(answer)) in answers_without_cost
-            for answer in repeated_answers
-        ):
-            return
+        answers_without_cost = {_without_cost(recorded) for recorded in recorded_answers}
+        different = {_plain_text(answer)}
+        for _ in range(REPETITIONS if self._program else 0):  # one by one, because a question may take seconds
+            repeated = self._program.ask_all([question])[0]
+            different.add(_plain_text(repeated))
+            # If the order of a map changes the cost, the cost is not compared.
+            is_equal = len(different) > 1 and not answers_without_cost.isdisjoint(map(_without_cost, different))
+            if is_equal or _is_recorded(recorded_answers, repeated):
+                return
         text = json.dumps(question)[:2000]
         raise OracleError(
             f"{self.name} gave another answer than the recorded one\nasked: {text}\nrecorded: {recorded_answers[0]}\nnow: {_plain_text(answer)}"
