@@ -136,7 +136,12 @@ def test_an_upgrade_and_a_rollback_keep_running_and_waiting_pods(older):
     assert ("O004", "ClusterRole/drawbridge-controller") in findings
     apply_version(older, printed_manifests(cluster, CONFIGURATION), "no")
     assert state_of(cluster, namespace) == state
-    cluster.until("doctor has no finding", lambda: not json_of(cluster, "doctor")["findings"], 60)
+    cluster.until(
+        "doctor has no finding",
+        lambda: not json_of(cluster, "doctor")["findings"],
+        60,
+        lambda: json_of(cluster, "doctor")["findings"],
+    )
     apply_version(older, before, "yes")
     assert state_of(cluster, namespace) == state
 
