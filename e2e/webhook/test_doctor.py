@@ -35,7 +35,7 @@ from e2e.webhook.breakages import (
 )
 from tests.cli.running import run_json
 
-pytestmark = [pytest.mark.real, pytest.mark.gated, pytest.mark.timeout(240)]  # fmt: skip
+pytestmark = [pytest.mark.real, pytest.mark.gated, pytest.mark.timeout(600)]  # fmt: skip
 SECONDS = 5.0  # CPU seconds, and seconds where nothing is waited for: the machine may be busy
 LEADS = {"leaderElection": {"leaderElect": True}}
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments"
