@@ -41,7 +41,6 @@ _STARTING = ("", "ContainerCreating", "PodInitializing")
 _CHANGING = frozenset((Outcome.TRANSLATED, Outcome.APPROXIMATED))
 # These outlooks are only about claims. A node whose device plugin serves the extended resources may still have room for the pod.
 _REFUSING = (Outlook.FULL, Outlook.NEVER)
-_BEFORE_BINDING = "FailedScheduling"  # the reason of events that end when the pod is bound
 _ALLOCATED = frozenset((ClaimState.ALLOCATED, ClaimState.RESERVED, ClaimState.PREPARED))
 
 
@@ -220,7 +219,7 @@ def _on_its_node(pod: Pod, claims: Sequence[ClaimStory], reading: Reading) -> Ne
         return NextStep(actor=Actor.KUBELET, message=f"it is bound to {node}, and {waits}")
     if warning := _last_warning(pod, reading):
         actor = Actor.DRIVER if "DynamicResources" in warning else Actor.KUBELET
-        return NextStep(actor=actor, message=f"it is bound to {node}, and its newest warning is {warning}")
+        return NextStep(actor=actor, message=f"it is bound to {node}, and the kubelet's newest warning is {warning}")
     unprepared = [claim for claim in claims if claim.state is not ClaimState.PREPARED]
     if unprepared:
         drivers = {device.device.partition("/")[0] for claim in unprepared for device in claim.devices}
@@ -242,7 +241,7 @@ def _waiting_container(raw: Object) -> str:
 
 
 def _last_warning(pod: Pod, reading: Reading) -> str:
-    """Return what the newest warning about a pod says since it was bound; "" if there is none."""
+    """Return what the kubelet's newest warning about a pod says; "" if there is none."""
     meta = pod.metadata
     warnings: list[tuple[str, str]] = []
     for event in reading.of_kinds("Event"):
@@ -253,11 +252,12 @@ def _last_warning(pod: Pod, reading: Reading) -> str:
             meta.name,
         )
         reason = text(event.get("reason"))
-        if is_about_pod and about.get("uid", meta.uid) == meta.uid and event.get("type") == "Warning":
+        writer = inside(event, "source").get("component") or event.get("reportingComponent")
+        is_kubelets = writer == "kubelet" and event.get("type") == "Warning"
+        if is_about_pod and is_kubelets and about.get("uid", meta.uid) == meta.uid:
             last = text(event.get("lastTimestamp")) or text(inside(event, "series").get("lastObservedTime"))
             last = last or text(event.get("eventTime"))
-            if reason != _BEFORE_BINDING:
-                warnings.append((last, f"{reason}{f' at {last}' if last else ''}: {text(event.get('message'))}"))
+            warnings.append((last, f"{reason}{f' at {last}' if last else ''}: {text(event.get('message'))}"))
     return max(warnings, default=("", ""))[1]
 
 

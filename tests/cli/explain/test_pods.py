@@ -65,10 +65,11 @@ def unstored_pod(**container):
     return obj
 
 
-def warning(reason, message, at="2026-11-20T10:00:00Z", uid="pod-p"):
+def warning(reason, message, at="2026-11-20T10:00:00Z", uid="pod-p", writer="kubelet"):
     """Return an event about the pod."""
     about = {"kind": "Pod", "namespace": "default", "name": "p", "uid": uid}
     fields = {"involvedObject": about, "type": "Warning", "reason": reason, "message": message, "lastTimestamp": at}
+    fields["source"] = {"component": writer}
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -110,7 +111,7 @@ NEXT_STEPS = {
     "has prepared devices and is not started": ([*fleet(), with_device_status(held_claim("c", "p")), in_phase(pod("p", "c", nodeName="n0"), "Pending")], "kubelet", "whose kubelet starts it"),
     "has a warning of the kubelet": ([*BOUND, NO_SANDBOX], "kubelet", 'FailedCreatePodSandBox at 2026-11-20T10:00:00Z: no runtime for "nvidia"'),
     "has a newer warning of a driver": ([*BOUND, NOT_PREPARED, warning("FailedMount", "m", "2026-11-20T09:00:00Z")], "driver", "driver is gone"),
-    "has warnings of a former pod and a former step": ([*BOUND, warning("FailedMount", "m", uid="other"), warning("FailedScheduling", "0/2")], "kubelet", "whose kubelet starts it"),
+    "has warnings of a former pod and a former state of its node": ([*BOUND, warning("FailedMount", "m", uid="other"), warning("NodeNotReady", "n", writer="node-controller")], "kubelet", "whose kubelet starts it"),
     "would be refused": ([*fleet(), unstored_pod(**FRACTIONAL_GPU)], "webhook", "it would be refused:"),
     "requests nothing": ([*fleet(), pod("p")], "bridge", "it has no claims"),
 }  # fmt: skip
