@@ -20,10 +20,9 @@ from allocator.decisions import (
     Serving,
     advice,
     find_claims,
-    first_with_pool,
+    find_unused,
     node_obstacle,
     plugin_nodes,
-    pools_in_vain,
     try_out,
 )
 from allocator.pods import barriers_by_name, total
@@ -231,14 +230,14 @@ def _blockers(
     used = reading.used if reading.knows_pods else {}
     options = SearchOptions(budget=Budget(step_limits.BLOCKERS))
     in_use = {key for key, claim in without_gone_pods.claims.items() if claim.status.reserved_for}
-    unused = pools_in_vain(without_gone_pods)
+    has_unused = find_unused(without_gone_pods)
     examined_nodes = 0
     for group in tried:
         if examined_nodes == _MAX_GROUPS or group.verdict is not SearchVerdict.INFEASIBLE:
             continue
         if _HELD.isdisjoint(stage.stage for stage in group.stages):
             continue
-        node = first_with_pool(group.nodes, unused, stock)
+        node = next(filter(has_unused, group.nodes), group.nodes[0])
         # The drivers of the devices that would be allocated if all devices were free.
         answer = allocate(reading.idle, node, claims, options=options)
         drivers = {result.driver for result in answer.results}

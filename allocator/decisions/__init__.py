@@ -4,7 +4,7 @@ These are functions of a pod and a stock (an immutable snapshot of devices and c
 and write to the API server (`allocator.service`). Only devices are considered; the scheduler checks cpu, taints and affinity.
 """
 
-from allocator.decisions.advice import advice, first_with_pool, pools_in_vain
+from allocator.decisions.advice import advice, find_unused
 from allocator.decisions.compact_answer import CompactAnswers, KnownNodes, known_nodes, other_nodes
 from allocator.decisions.decider import (
     BY_DEFAULT,
@@ -38,7 +38,7 @@ __all__ = [
     "demand_key",
     "devices_ready",
     "find_claims",
-    "first_with_pool",
+    "find_unused",
     "full_nodes",
     "known_nodes",
     "latest_binding",
@@ -47,7 +47,6 @@ __all__ = [
     "other_nodes",
     "placement_of",
     "plugin_nodes",
-    "pools_in_vain",
     "reaches_shared_pool",
     "redact",
     "summary",

@@ -17,13 +17,14 @@ from dra import step_limits
 from dra.budget import Budget
 from dra.errors import NodeSelectorError
 from dra.objects import results_of
+from dra.stock import targets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from allocator.decisions.decider import Hindrance
     from dra.objects import Pod, ResourceClaim
-    from dra.stock import PoolId, Stock
+    from dra.stock import Stock
 
 TRIES = 32
 NODES = 4  # nodes that are tried: one node of each of the first hindrances
@@ -32,8 +33,9 @@ NODES = 4  # nodes that are tried: one node of each of the first hindrances
 def advice(pod: Pod, stock: Stock, hindrances: Sequence[Hindrance]) -> str:
     """Describe a change after which a refused pod would fit; return "" if no such change was found within the budget."""
     claims = find_claims(pod, stock)
-    unused = pools_in_vain(stock)
-    candidates = [stock.nodes[first_with_pool(hindrance.nodes, unused, stock)] for hindrance in hindrances[:NODES]]
+    has_unused = find_unused(stock)
+    groups = [hindrance.nodes for hindrance in hindrances[:NODES]]
+    candidates = [stock.nodes[next(filter(has_unused, nodes), nodes[0])] for nodes in groups]
     reachable = [
         node.metadata.name
         for node in candidates
@@ -46,7 +48,7 @@ def advice(pod: Pod, stock: Stock, hindrances: Sequence[Hindrance]) -> str:
     distances: dict[str, tuple[bool, tuple[int, int, int, int]]] = {}
     for name in reachable:
         nearness = distance(allocate(stock, name, claims.open, options=options))
-        distances[name] = (not _has_pool(name, unused, stock), nearness)
+        distances[name] = (not has_unused(name), nearness)
 
     def fits(node: str, tried: Stock, claims_subset: Sequence[ResourceClaim]) -> bool | None:
         return allocate(tried, node, claims_subset, options=options).decided
@@ -58,25 +60,20 @@ def advice(pod: Pod, stock: Stock, hindrances: Sequence[Hindrance]) -> str:
     return ""
 
 
-def pools_in_vain(stock: Stock) -> frozenset[PoolId]:
-    """Return the pools of devices that a claim holds though it is reserved for no pod."""
-    return frozenset(
-        [
-            (result.driver, result.pool)
-            for claim in stock.claims.values()
-            if not claim.status.reserved_for
-            for result in results_of(claim)
-        ]
-    )
+def find_unused(stock: Stock) -> Callable[[str], bool]:
+    """Return a function: whether a node reaches a pool with devices that a claim holds, although it is reserved for no pod."""
+    pools = {
+        (result.driver, result.pool)
+        for claim in stock.claims.values()
+        if not claim.status.reserved_for
+        for result in results_of(claim)
+    }
+    pages = [page for pool in pools for page in stock.newest_pages(pool)]
 
+    def has_unused(node: str) -> bool:
+        try:
+            return any(targets(page, stock.nodes[node]) for page in pages)
+        except NodeSelectorError:  # it is unknown which pools the node can reach
+            return False
 
-def first_with_pool(nodes: Sequence[str], pools: frozenset[PoolId], stock: Stock) -> str:
-    """Return the first node that reaches one of the pools, otherwise the first node."""
-    return next((node for node in nodes if _has_pool(node, pools, stock)), nodes[0])
-
-
-def _has_pool(node: str, pools: frozenset[PoolId], stock: Stock) -> bool:
-    try:
-        return bool(pools) and any(pool.id in pools for pool in stock.pools(node))
-    except NodeSelectorError:  # it is unknown which pools the node can reach
-        return False
+    return has_unused
