@@ -1,43 +1,16 @@
-"""The events of a pod or a claim. From a live cluster they are read when a page is requested; in files they are among the other objects."""
+"""Reads the events of a pod or a claim from a live cluster, when a page about it is requested."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from cluster.objects import Event
 from cluster.resources import EVENTS
-from dra.raw import moment
-from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from analysis.loading import Reading
+    from cluster.objects import Event
     from cluster.protocol import Cluster
 
-MAX_SHOWN = 50
-_LONGEST = 1024  # characters of a message, as events.k8s.io allows; a message in v1 may have a megabyte
 _PAGES = 4  # pages of 500 events that are read for one object
-
-
-class Happening(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The content of one event."""
-
-    at: str
-    times: int
-    type: str
-    reason: str
-    message: str
-    source: str
-
-
-class Events(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The events of an object, the latest first, or why they could not be read (`problem`)."""
-
-    shown: tuple[Happening, ...] = ()
-    problem: str = ""
 
 
 async def read_events(cluster: Cluster, kind: str, namespace: str, name: str) -> list[Event]:
@@ -52,34 +25,3 @@ async def read_events(cluster: Cluster, kind: str, namespace: str, name: str) ->
         if not more:
             break
     return events
-
-
-def events_in(reading: Reading, kind: str, namespace: str, name: str) -> Iterator[Event]:
-    """Return the events of an object from the files that were read."""
-    for obj in reading.of_kinds("Event"):
-        try:
-            event = convert(obj, Event)
-        except WireError:
-            continue
-        about = event.involved_object
-        if (about.kind, about.namespace or "default", about.name) == (kind, namespace, name):
-            yield event
-
-
-def shown(events: Iterable[Event], uid: str) -> Events:
-    """Sort events, and leave out those of an earlier object with the same name."""
-    happenings: list[Happening] = []
-    for event in events:
-        if uid and event.involved_object.uid not in ("", uid):
-            continue
-        last = event.series.last_observed_time if event.series else event.last_timestamp
-        at = last or event.event_time or event.first_timestamp or event.metadata.creation_timestamp
-        times = event.series.count if event.series else event.count
-        source = event.source.component or event.reporting_component
-        message = f"{event.message[:_LONGEST]}…" if len(event.message) > _LONGEST else event.message
-        happenings.append(Happening(at=at, times=max(times, 1), type=event.type, reason=event.reason[:_LONGEST], message=message, source=source[:_LONGEST]))  # fmt: skip
-    happenings.sort(
-        key=lambda happening: (time.timestamp() if (time := moment(happening.at)) else 0.0, happening.reason),
-        reverse=True,
-    )
-    return Events(shown=tuple(happenings[:MAX_SHOWN]))

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from analysis.errors import NoAnswer
+from analysis.events import Events, events_in, shown
 from analysis.loading import Needs, Unread, read_cluster
 from cluster.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dashboard import api, pages, tenants
-from dashboard.events import Events, events_in, read_events, shown
+from dashboard.events import read_events
 from dashboard.history import Samples, sample_of
 from dashboard.html import STYLE, el, link
 from dashboard.live import LASTS as LISTENING

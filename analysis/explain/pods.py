@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from allocator.decisions import Outlook, devices_ready
 from allocator.pods import requests
+from analysis.events import events_in, shown
 from analysis.explain.claims import FALSE, claim_story, condition_text
 from analysis.explain.stories import Actor, ClaimState, ClaimStory, NextStep, PodStory, WebhookStory
 from analysis.explain.webhook_record import decide_now, webhook_story
@@ -243,22 +244,10 @@ def _waiting_container(raw: Object) -> str:
 def _last_warning(pod: Pod, reading: Reading) -> str:
     """Return what the kubelet's newest warning about a pod says; "" if there is none."""
     meta = pod.metadata
-    warnings: list[tuple[str, str]] = []
-    for event in reading.of_kinds("Event"):
-        about = inside(event, "involvedObject")
-        is_about_pod = (about.get("kind"), about.get("namespace"), about.get("name")) == (
-            "Pod",
-            meta.namespace,
-            meta.name,
-        )
-        reason = text(event.get("reason"))
-        writer = inside(event, "source").get("component") or event.get("reportingComponent")
-        is_kubelets = writer == "kubelet" and event.get("type") == "Warning"
-        if is_about_pod and is_kubelets and about.get("uid", meta.uid) == meta.uid:
-            last = text(event.get("lastTimestamp")) or text(inside(event, "series").get("lastObservedTime"))
-            last = last or text(event.get("eventTime"))
-            warnings.append((last, f"{reason}{f' at {last}' if last else ''}: {text(event.get('message'))}"))
-    return max(warnings, default=("", ""))[1]
+    for event in shown(events_in(reading, "Pod", meta.namespace, meta.name), meta.uid).shown:
+        if event.type == "Warning" and event.source == "kubelet":
+            return f"{event.reason}{f' at {event.at}' if event.at else ''}: {event.message}"
+    return ""
 
 
 def _before_scheduling(

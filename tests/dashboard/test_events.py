@@ -6,11 +6,11 @@ import time
 import pytest
 
 from analysis.errors import Failed
+from analysis.events import MAX_SHOWN
 from cluster.embedded import Embedded
 from cluster.objects import Event
 from cluster.resources import EVENTS
 from dashboard import ReadingSource, read_events
-from dashboard.events import MAX_SHOWN
 from dra.wire import convert
 from tests.cli.explain.scenes import claim, fleet, pod
 from tests.dashboard import test_login

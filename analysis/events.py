@@ -1,0 +1,66 @@
+"""The events of a pod or a claim: those that were read, and how they are shown."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from cluster.objects import Event
+from dra.raw import inside, moment
+from dra.wire import WireError, convert
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from analysis.loading import Reading
+
+MAX_SHOWN = 50
+_LONGEST = 1024  # characters of a message, as events.k8s.io allows; a message in v1 may have a megabyte
+
+
+class Happening(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The content of one event."""
+
+    at: str
+    times: int
+    type: str
+    reason: str
+    message: str
+    source: str
+
+
+class Events(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The events of an object, the latest first, or why they could not be read (`problem`)."""
+
+    shown: tuple[Happening, ...] = ()
+    problem: str = ""
+
+
+def events_in(reading: Reading, kind: str, namespace: str, name: str) -> Iterator[Event]:
+    """Return the events of an object that were read."""
+    for obj in reading.of_kinds("Event"):
+        about = inside(obj, "involvedObject")
+        if (about.get("kind"), about.get("namespace") or "default", about.get("name")) == (kind, namespace, name):
+            with suppress(WireError):
+                yield convert(obj, Event)
+
+
+def shown(events: Iterable[Event], uid: str) -> Events:
+    """Sort events, and leave out those of an earlier object with the same name."""
+    happenings: list[Happening] = []
+    for event in events:
+        if uid and event.involved_object.uid not in ("", uid):
+            continue
+        last = event.series.last_observed_time if event.series else event.last_timestamp
+        at = last or event.event_time or event.first_timestamp or event.metadata.creation_timestamp
+        times = event.series.count if event.series else event.count
+        source = event.source.component or event.reporting_component
+        message = f"{event.message[:_LONGEST]}…" if len(event.message) > _LONGEST else event.message
+        happenings.append(Happening(at=at, times=max(times, 1), type=event.type, reason=event.reason[:_LONGEST], message=message, source=source[:_LONGEST]))  # fmt: skip
+    happenings.sort(
+        key=lambda happening: (time.timestamp() if (time := moment(happening.at)) else 0.0, happening.reason),
+        reverse=True,
+    )
+    return Events(shown=tuple(happenings[:MAX_SHOWN]))
