@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from analysis.loading import Reading
-    from webhook.state import State
 
 TEMPLATES = "count/resourceclaimtemplates.resource.k8s.io"
+_DEFAULTS = Configuration()
 _MADE = timedelta(minutes=1)  # a template is created within a second
 _SERVED = timedelta(minutes=1)  # the allocator gives a bound pod the devices that it lacks after 10 seconds
 _TRIED = timedelta(seconds=30)  # a scheduler tries a pod within milliseconds
@@ -197,16 +197,14 @@ def without_claim(observed: DoctorInput) -> Iterator[Finding]:
 
 def impossible(observed: DoctorInput) -> Iterator[Finding]:
     """Pods that would wait also on an idle cluster. Equal pods of one controller have one finding."""
-    configuration = observed.configuration or Configuration()
-    state = observed.reading.state(configuration)
-    judge = _Impossible(observed, state, FleetMemo())
+    memo = FleetMemo()
     pods_of: defaultdict[tuple[str, str, str], list[str]] = defaultdict(list)
     for pod in observed.reading.pods.values():
         meta = pod.metadata
         born = moment(meta.creation_timestamp)
         if pod.spec.node_name or pod.has_ended or meta.deletion_timestamp or pod.spec.scheduling_gates:
             continue
-        if born is not None and observed.now - born >= _MADE and (why := judge.reason(pod)):
+        if born is not None and observed.now - born >= _MADE and (why := _why_impossible(pod, observed, memo)):
             owner = next((owner.uid for owner in meta.owner_references if owner.controller), meta.uid or meta.key)
             pods_of[(owner, *why)].append(meta.key)
     for (_, text, remedy), keys in pods_of.items():
@@ -214,34 +212,23 @@ def impossible(observed: DoctorInput) -> Iterator[Finding]:
         yield make_finding("O115", f"Pod/{keys[0]}", f"it can never start: {text}{others}", remedy)
 
 
-class _Impossible(NamedTuple):
-    """Says why a pod can never start."""
-
-    observed: DoctorInput
-    state: State
-    memo: FleetMemo
-
-    def reason(self, pod: Pod) -> tuple[str, str] | None:
-        """Return why no scheduler can place a pod, and the remedy ("" for the usual one); None if one may place it."""
-        reading, spec = self.observed.reading, pod.spec
-        if absent := _absent_objects(pod, reading):
-            return absent
-        if not (spec.resource_claims or requested_devices(pod)):
-            return None
-        constraints = node_constraints(builtins(spec))
-        reached = reach_ignoring_taints(constraints, self.state, Budget())
-        if not reached and not self.state.fleet.grows:
-            return "no node has the labels that it selects (nodeSelector, node affinity)", ""
-        claims = find_claims(pod, reading.stock)
-        if claims.waits_for or not claims.open:
-            return None
-        within = None if len(reached) == len(reading.stock.nodes) else reached
-        judged = can_any_node_serve(
-            reading.stock, claims.open, memo=self.memo, prospects=self.state.prospects, within=within
-        )
-        if judged.verdict is Feasibility.NEVER or judged.is_fault:
-            return judged.text, judged.remedy
+def _why_impossible(pod: Pod, observed: DoctorInput, memo: FleetMemo) -> tuple[str, str] | None:
+    """Return why no scheduler can place a pod, and the remedy ("" for the usual one); None if one may place it."""
+    reading = observed.reading
+    if absent := _absent_objects(pod, reading):
+        return absent
+    if not (pod.spec.resource_claims or requested_devices(pod)):
         return None
+    state = reading.state(observed.configuration or _DEFAULTS)
+    reached = reach_ignoring_taints(node_constraints(builtins(pod.spec)), state, Budget())
+    if not reached and not state.fleet.grows:
+        return "no node has the labels that it selects (nodeSelector, node affinity)", ""
+    claims = find_claims(pod, reading.stock)
+    if claims.waits_for or not claims.open:
+        return None
+    within = None if len(reached) == len(reading.stock.nodes) else reached
+    judged = can_any_node_serve(reading.stock, claims.open, memo=memo, prospects=state.prospects, within=within)
+    return (judged.text, judged.remedy) if judged.verdict is Feasibility.NEVER or judged.is_fault else None
 
 
 def _absent_objects(pod: Pod, reading: Reading) -> tuple[str, str] | None:
