@@ -262,13 +262,14 @@ def known_state(state: str, reading: Reading) -> str:
     return UNKNOWN if state == DeviceState.FREE and not reading.knows_claims else state
 
 
-def reason_unusable(report: DeviceReport, node: Node, pool: PoolStatus) -> str:
-    """Return why no pod can use a device of a node, although no claim holds it; "" if nothing is in the way."""
-    if report.state in (DeviceState.HELD, DeviceState.SHARED):
-        return ""
-    taints = [taint for taint in report.taints if not taint.startswith(f"{FENCE_TOLERATION.key}:")]
-    in_pool = f"its pool is {pool}" if pool is not PoolStatus.OK else ""
-    return _away(node) or in_pool or (f"tainted {taints[0]}" if taints else "")
+def state_of_device(report: DeviceReport, node: Node, pool: PoolStatus, reading: Reading) -> tuple[str, str]:
+    """Return the state of a device of a node, and if it is `unusable`, the reason why no pod can use it."""
+    if report.state not in (DeviceState.HELD, DeviceState.SHARED):
+        taints = [taint for taint in report.taints if not taint.startswith(f"{FENCE_TOLERATION.key}:")]
+        in_pool = f"its pool is {pool}" if pool is not PoolStatus.OK else ""
+        if reason := _away(node) or in_pool or (f"tainted {taints[0]}" if taints else ""):
+            return UNUSABLE, reason
+    return known_state(report.state, reading), ""
 
 
 def texts(amounts: Mapping[str, Quantity]) -> dict[str, str]:
@@ -301,11 +302,11 @@ def devices_of_nodes(node_names: Collection[str], reading: Reading) -> Iterator[
         pools = {pool.id: pool.status for pool in stock.pools(name)}
         devices: list[DeviceHeld] = []
         for report in device_reports(stock, name):
-            reason = reason_unusable(report, node, pools[report.driver, report.pool])
+            state, reason = state_of_device(report, node, pools[report.driver, report.pool], reading)
             devices.append(
                 DeviceHeld(
                     device=f"{report.driver}/{report.pool}/{report.device}",
-                    state=UNUSABLE if reason else known_state(report.state, reading),
+                    state=state,
                     model=report.model,
                     reason=reason,
                     holders=tuple(holders[report.driver, report.pool, report.device]),

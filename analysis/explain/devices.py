@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from allocator import Stage
 from allocator.reasons import matrix
 from allocator.reports import DeviceReport, DeviceState, device_reports
-from analysis.capacity import UNUSABLE, Holder, holder_of, known_state, reason_unusable, texts, unused_claims
+from analysis.capacity import Holder, holder_of, known_state, state_of_device, texts, unused_claims
 from analysis.explain.claims import faults_of
 from analysis.explain.stories import DeviceStory, Neighbour, TaintStory
 from analysis.naming import device_names
@@ -83,15 +83,13 @@ def _published_story(
     spec = in_pool.page.slice.spec
     driver, pool = spec.driver, spec.pool.name
     report = in_pool.reports.get(device)
-    if report is not None:
-        state: str = report.state
+    if report is not None and in_pool.pool is not None:
+        state, why = state_of_device(report, stock.nodes[in_pool.node], in_pool.pool.status, reading)
+        state = f"{state}: {why}" if why else state
     else:  # no node reaches the device, so its state follows only from its holders
         holding = [holder.share_id for holder in holders if not holder.admin_access]
-        state = DeviceState.FREE if not holding else DeviceState.SHARED if all(holding) else DeviceState.HELD
-    state = known_state(state, reading)
-    if report is not None and in_pool.pool is not None:
-        reason = reason_unusable(report, stock.nodes[in_pool.node], in_pool.pool.status)
-        state = f"{UNUSABLE}: {reason}" if reason else state
+        held = DeviceState.FREE if not holding else DeviceState.SHARED if all(holding) else DeviceState.HELD
+        state = known_state(held, reading)
     if in_pool.pool is not None and in_pool.pool.reason:
         remarks.append(f"its pool cannot be used ({in_pool.pool.status}): {in_pool.pool.reason}")
     attributes: dict[str, object] = {}

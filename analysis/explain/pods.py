@@ -244,7 +244,7 @@ def _waiting_container(raw: Object) -> str:
 def _last_warning(pod: Pod, reading: Reading) -> str:
     """Return what the kubelet's newest warning about a pod says; "" if there is none."""
     meta = pod.metadata
-    for event in shown(events_in(reading, "Pod", meta.namespace, meta.name), meta.uid).shown:
+    for event in shown(events_in(reading, "Pod", meta.namespace or "default", meta.name), meta.uid).shown:
         if event.type == "Warning" and event.source == "kubelet":
             return f"{event.reason}{f' at {event.at}' if event.at else ''}: {event.message}"
     return ""
