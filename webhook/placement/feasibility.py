@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from enum import Enum
-from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -552,13 +551,12 @@ class _Diagnosis(NamedTuple):
     def offer(self, node: str) -> str:
         """Return the remedy: the least change of OFFERS with which the claims fit on the idle node, or on a new one; "" if there is none."""
         best = self.best_hint(self.stock.idle(), node) if node else None
-        templates = self.prospects.nodes if self.prospects is not None and best is not None else ()
-        for template in islice((name for name in templates if self.within is None or name in self.within), _TEMPLATES):
-            other = self.best_hint(self.prospects, template) if self.prospects is not None else None
-            if other is not None and best is not None and _measure(other[0]) > _measure(best[0]):
-                best = other
         if best is None:
             return ""
+        if self.prospects is not None:
+            templates = [name for name in self.prospects.nodes if self.within is None or name in self.within]
+            others = [self.best_hint(self.prospects, template) for template in templates[:_TEMPLATES]]
+            best = max([best, *filter(None, others)], key=lambda offered: _measure(offered[0]))
         hint, split = best
         requester = _name_requester(hint.claim.rpartition("/")[2], hint.request, self.generated)
         # Drop the keys in parentheses behind the requester, because the refusal names them already.
