@@ -155,7 +155,7 @@ def test_only_suites_with_a_node_build_programs_of_a_node(marks, monkeypatch):
 
 
 def test_an_interrupted_referee_answers_the_next_questions_itself(tmp_path, monkeypatch):
-    """The first answer of the program is no JSON, which ends the first call with answers that nobody has read."""
+    """The first answer is not JSON, so the first call ends before it has read the second answer."""
     program = tmp_path / "referee"
     program.write_text(
         f"#!{sys.executable}\nimport sys\nfor line in sys.stdin:\n    print(line.strip().replace('7', 'x'), flush=True)\n"

@@ -1,4 +1,4 @@
-"""What was read from files or a cluster, as one value for commands and pages, with what is unreadable. Reads clusters."""
+"""The objects that were read from files or a cluster, as one value for commands and pages, and the objects that could not be read."""
 
 from analysis.loading.live import (
     NECESSARY_KINDS,

@@ -139,8 +139,8 @@ def test_an_upgrade_and_a_rollback_keep_running_and_waiting_pods(older):
 
     def other_findings():
         """No node has the label that the waiting pod selects, which is a finding after a minute."""
-        found = json_of(cluster, "doctor")["findings"]
-        return [finding for finding in found if finding["object"] != f"Pod/{namespace}/waits"]
+        findings = json_of(cluster, "doctor")["findings"]
+        return [finding for finding in findings if finding["object"] != f"Pod/{namespace}/waits"]
 
     cluster.until("doctor has no other finding", lambda: not other_findings(), 60, other_findings)
     apply_version(older, before, "yes")
