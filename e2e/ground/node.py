@@ -288,8 +288,12 @@ class Node:
         return amounts
 
     def logs(self, namespace: str, pod: str, container: str) -> str:
-        """Return what a container has printed, read from the node's own log files."""
-        files = sorted(self.pod_logs.glob(f"{namespace}_{pod}_*/{container}/*.log"))
+        """Return what a container has printed, read from the node's own log files.
+
+        The folder is found by the pod's UID: that of an earlier pod of this name may still be there.
+        """
+        uid = self.cluster.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")["metadata"]["uid"]
+        files = sorted(self.pod_logs.glob(f"{namespace}_{pod}_{uid}/{container}/*.log"))
         # Each line: time, stream, full or partial, text.
         lines = (line.split(" ", 3)[3] for file in files for line in file.read_text().splitlines())
         return "\n".join(lines)
