@@ -77,8 +77,12 @@ def overlapping(observed: DoctorInput) -> Iterator[Repairable]:
 
 def left_behind(observed: DoctorInput) -> Iterator[Repairable]:
     """Reservations that outlived their pods."""
-    alive = {pod.metadata.uid for pod in observed.reading.pods.values() if not pod.has_ended}
+    pods = observed.reading.pods.values()
+    alive = {pod.metadata.uid for pod in pods if not pod.has_ended}
+    known = {pod.metadata.uid for pod in pods}
     for claim in observed.reading.stock.claims.values():
+        if why_orphaned(claim, known):
+            continue  # `without_pod` deletes it, which frees its devices, too
         # An allocation that a scheduler made has the finalizer; an allocation that was written by hand may lack it.
         hold = Hold(claim, is_ours=FINALIZER in claim.metadata.finalizers)
         ledger = Ledger(holds={claim.metadata.uid: hold}, leading=True)
