@@ -6,6 +6,7 @@ another request might fail. This module does not decide whether the claims fit: 
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from dra.budget import Budget
-    from dra.objects import DeviceRequestAllocationResult, ResourceClaim
+    from dra.objects import DeviceClass, DeviceRequestAllocationResult, ResourceClaim
     from dra.policy import DeviceId
     from dra.stock import Page, Pool, PoolId, Stock
 
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = 3
 FEW = 4  # below this number of devices, attribute values are listed even if each device has another value
+# A CEL expression that begins with the name of a driver. Without `||` and `?`, it selects only devices of this driver.
+_OF_DRIVER = re.compile(r"""\s*device\.driver\s*==\s*(["'])([^"'\\]+)\1\s*(?:&&|$)""")
 _LOOKED_AT = 10  # steps of a microsecond for explaining one device
 
 
@@ -220,7 +223,7 @@ class _RefusedRequest:
         can_be_used = True
         for pool in self.pools:
             lost, why = self._unusable_devices(pool)
-            if why:
+            if why and (leaf.all or _may_select(leaf.class_, pool.id[0])):
                 can_be_used = False
                 yield Reason(Stage.POOL, key, leaf.name, lost, lost, text=f"pool {'/'.join(pool.id)} {why}")
         if can_be_used and not self.candidates:
@@ -412,3 +415,13 @@ def _values(values: Values) -> str:
 
 def _amount(nano: int) -> str:
     return str(Quantity.from_nano(nano))
+
+
+def _may_select(device_class: DeviceClass, driver: str) -> bool:
+    """Return whether the class may select a device of this driver, whatever its attributes are."""
+    for selector in device_class.spec.selectors:
+        expression = selector.cel.expression if selector.cel else ""
+        named = _OF_DRIVER.match(expression)
+        if named and named[2] != driver and "||" not in expression and "?" not in expression:
+            return False
+    return True

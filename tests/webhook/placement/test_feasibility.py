@@ -9,7 +9,7 @@ from dra.objects.claim import ResourceClaim
 from dra.objects.device import ResourceSlice
 from dra.objects.taint import DeviceTaintRule
 from dra.stock.stock import Stock
-from tests.objects import claim, exactly, typed
+from tests.objects import claim, device_class, exactly, typed
 from tests.webhook.admission.fleets import DRIVER, claim_for, gpu_slice, stock, typed_class, typed_node
 from webhook.placement.feasibility import Feasibility, can_any_node_serve
 from webhook.refusals import Code
@@ -90,6 +90,24 @@ def test_tainted_devices_count_as_present(claims, tainted):
 
 def test_an_incomplete_pool_does_not_make_a_claim_impossible():
     assert can_any_node_serve(stock(slices=2), [claim_for(9)]).verdict is Feasibility.BUSY
+
+
+@pytest.mark.parametrize(
+    ("expression", "verdict"),
+    [
+        (f"device.driver == '{DRIVER}'", Feasibility.NEVER),
+        (f"device.driver == '{DRIVER}' || 'x' in device.attributes", Feasibility.BUSY),
+        ("true", Feasibility.BUSY),
+    ],
+)
+def test_an_incomplete_pool_of_another_driver_does_not_count(expression, verdict):
+    """A missing slice has devices of its driver only, so a class that names another driver can select none of them."""
+    other = gpu_slice("n0", 1)
+    pool = replace(other.spec.pool, name="nics", resource_slice_count=2)
+    incomplete = replace(other, metadata=replace(other.metadata, name="nics"), spec=replace(other.spec, driver="nic.example.com", pool=pool))  # fmt: skip
+    selecting = typed(device_class(DRIVER, expression))
+    fleet = Stock.of(nodes=[typed_node("n0")], slices=[gpu_slice("n0", 4), incomplete], classes=[selecting])
+    assert can_any_node_serve(fleet, [claim_for(9)]).verdict is verdict
 
 
 @pytest.mark.parametrize(("keeps_old_slice", "verdict"), [(True, Feasibility.BUSY), (False, Feasibility.NEVER)])
