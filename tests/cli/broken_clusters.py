@@ -1,0 +1,533 @@
+"""Makes dumps of clusters with several faults at once: a healthy fleet, and for each fault objects of its own.
+
+Each fault has a namespace and nodes of its own, so any faults can be combined. A fault says which findings `drawbridge doctor` has about
+it, and how a person mends it: by changes of objects, after which its pod runs.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from tests import objects
+from tests.cli.installations import installation, object_named
+from tests.objects import Object, exactly, owner, resource_slice, template_entries
+from webhook.claims import template
+
+DRIVER = "gpu.example.com"
+KEY = "example.com/gpu"
+NODE_DEVICES = 8
+NOW = datetime.now(UTC).replace(microsecond=0)
+
+
+def ago(minutes: float) -> str:
+    return (NOW - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Fault(NamedTuple):
+    """The objects of a fault, the findings that name it, and how it is mended."""
+
+    objects: list[Object]
+    # The code and the object of each finding.
+    findings: set[tuple[str, str]]
+    # New objects, or objects that replace those with their name.
+    mended: list[Object] = []
+    # Objects that are deleted.
+    deleted: list[Object] = []
+    # namespace/name of the pod that waits because of the fault, and runs once it is mended.
+    pod: str = ""
+    # Parts of the finding's message.
+    words: tuple[str, ...] = ()
+
+
+# ---- What the faults are made of
+
+
+def node(name: str, *, ready: str = "True", allocatable: dict[str, str] | None = None, **fields: object) -> Object:
+    """A node with room for pods; `pool` is its label."""
+    conditions = [{"type": "Ready", "status": ready, "reason": "KubeletReady", "lastTransitionTime": ago(60)}]
+    amounts = {"cpu": "64", "memory": "512Gi", "pods": "110"} | (allocatable or {})
+    labels = {"kubernetes.io/hostname": name, "pool": name.rpartition("-")[0]} | dict(fields.pop("labels", {}))
+    return objects.node(name, allocatable=amounts, capacity=amounts, labels=labels, status={"conditions": conditions}, **fields)  # fmt: skip
+
+
+def gpus(node_name: str, count: int = NODE_DEVICES, *, model: str = "H100", memory: str = "80Gi", **fields: object) -> Object:  # fmt: skip
+    attributes = {"model": {"string": model}}
+    devices = [
+        {"name": f"gpu-{number}", "attributes": attributes, "capacity": {"memory": {"value": memory}}}
+        for number in range(count)
+    ]
+    changes = {"pool": node_name, "nodeName": node_name} | fields
+    return resource_slice(f"{node_name}-gpus", *devices, **{"driver": DRIVER} | changes)
+
+
+def claim(namespace: str, name: str, *requests: Object, pods: tuple[str, ...] = (), devices: tuple[str, ...] = (), node: str = "", minutes: float = 30, **fields: object) -> Object:  # fmt: skip
+    """A claim; with `devices`, they are allocated on the node, and reserved for the pods."""
+    status = None
+    if devices:
+        results = [objects.result(device, driver=DRIVER, pool=node) for device in devices]
+        status = objects.allocated(*results, node=node)
+        reserved = [{"resource": "pods", "name": pod, "uid": f"{namespace}-{pod}"} for pod in pods]
+        status |= {"reservedFor": reserved} if reserved else {}
+        fields = {"finalizers": ["resource.kubernetes.io/delete-protection"]} | fields
+    requests = requests or (exactly(count=max(1, len(devices))),)
+    return objects.claim(
+        name, *requests, namespace=namespace, uid=f"{namespace}-{name}", creationTimestamp=ago(minutes), **fields
+    ) | ({"status": status} if status else {})
+
+
+def pod(namespace: str, name: str, *claims: str, minutes: float = 30, node: str = "", phase: str = "", conditions: tuple[Object, ...] = (), status: Object | None = None, **fields: object) -> Object:  # fmt: skip
+    """A pod that was created some minutes ago; without a node, the scheduler has found none for it."""
+    if node:
+        fields["nodeName"] = node
+        state = {"type": "PodScheduled", "status": "True", "lastTransitionTime": ago(minutes)}
+    else:
+        state = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": ago(minutes)}  # fmt: skip
+    phase = phase or ("Running" if node else "Pending")
+    state = {"phase": phase, "conditions": [state, *conditions]} | (status or {})
+    claims_of = {"ownerReferences": []}
+    return objects.pod(
+        name,
+        *claims,
+        namespace=namespace,
+        uid=f"{namespace}-{name}",
+        creationTimestamp=ago(minutes),
+        status=state,
+        **claims_of | fields,
+    )
+
+
+def owned_claim(namespace: str, name: str, pod_name: str, *requests: Object, **fields: object) -> Object:
+    """A claim that was created for a pod."""
+    references = [owner("Pod", pod_name, uid=f"{namespace}-{pod_name}")]
+    return claim(namespace, name, *requests, ownerReferences=references, **fields)
+
+
+def event(namespace: str, kind: str, name: str, reason: str, message: str, *, minutes: float = 2, source: str = "kubelet") -> Object:  # fmt: skip
+    meta = {"name": f"{name}.{reason}".lower(), "namespace": namespace or "default"}
+    uid = f"{namespace}-{name}" if kind == "Pod" else ""
+    involved = {"kind": kind, "namespace": namespace, "name": name, "uid": uid}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": meta,
+        "involvedObject": involved,
+        "type": "Warning",
+        "reason": reason,
+        "message": message,
+        "lastTimestamp": ago(minutes),
+        "source": {"component": source},
+        "reportingComponent": source,
+    }
+
+
+def lease(namespace: str, name: str, minutes: float = 0) -> Object:
+    spec = {"holderIdentity": "holder", "leaseDurationSeconds": 15, "renewTime": ago(minutes)}
+    return objects.obj("Lease", name, "coordination.k8s.io/v1", namespace=namespace, **spec)
+
+
+def replica_set(namespace: str, name: str, pod_spec: Object, *, desired: int = 1, created: int = 0) -> Object:
+    return objects.workload("ReplicaSet", name, pod_spec, namespace=namespace, uid=f"{namespace}-{name}", replicas=desired, status={"replicas": created})  # fmt: skip
+
+
+def healthy_fleet() -> list[Object]:
+    """Nodes with free devices, pods that run, a pod that was created a moment ago, and pods that use no devices."""
+    fleet: list[Object] = [objects.device_class("gpu", f"device.driver == '{DRIVER}'")]
+    fleet += [lease("kube-node-lease", "healthy-0"), lease("kube-system", "kube-scheduler")]
+    fleet += [lease("kube-system", "kube-controller-manager"), objects.namespace("healthy")]
+    for number in range(4):
+        name = f"healthy-{number}"
+        devices = tuple(f"gpu-{device}" for device in range(number))
+        fleet += [node(name), gpus(name), pod("healthy", f"plain-{number}", node=name)]
+        if devices:
+            fleet += [
+                claim("healthy", f"held-{number}", pods=(f"runs-{number}",), devices=devices, node=name),
+                pod("healthy", f"runs-{number}", f"held-{number}", node=name),
+            ]
+    fleet += installed()
+    fleet += [claim("healthy", "new", minutes=0.1), pod("healthy", "new", "new", minutes=0.1)]
+    return fleet
+
+
+# ---- Faults. Each gets its name, which is the name of its namespace and the beginning of the names of its nodes
+
+FAULTS: dict[str, Callable[[str], Fault]] = {}
+
+
+def fault(make: Callable[[str], Fault]) -> Callable[[str], Fault]:
+    FAULTS[make.__name__] = make
+    return make
+
+
+def waits(name: str, *requests: Object, **fields: object) -> list[Object]:
+    """A pod that waits for its claim `c`."""
+    return [claim(name, "c", *requests), pod(name, "p", "c", **fields)]
+
+
+def of_pool(name: str) -> Object:
+    """A pod's selector of the nodes of one fault."""
+    return {"nodeSelector": {"pool": name}}
+
+
+@fault
+def too_many_devices(name: str) -> Fault:
+    broken = waits(name, exactly(count=16))
+    return Fault(broken, {("O115", f"Pod/{name}/p")}, [claim(name, "c", exactly(count=8))], pod=f"{name}/p", words=("16",))  # fmt: skip
+
+
+@fault
+def attribute_that_no_device_has(name: str) -> Fault:
+    broken = waits(name, exactly(selector=f"device.attributes['{DRIVER}'].colour == 'red'"))
+    return Fault(broken, {("O115", f"Pod/{name}/p")}, [claim(name, "c")], pod=f"{name}/p", words=("colour",))
+
+
+@fault
+def value_that_no_device_has(name: str) -> Fault:
+    broken = waits(name, exactly(selector=f"device.attributes['{DRIVER}'].model == 'H1000'"))
+    mended = claim(name, "c", exactly(selector=f"device.attributes['{DRIVER}'].model == 'H100'"))
+    return Fault(broken, {("O115", f"Pod/{name}/p")}, [mended], pod=f"{name}/p", words=("model: H100",))
+
+
+@fault
+def more_memory_than_any_device(name: str) -> Fault:
+    broken = waits(name, exactly(memory="200Gi"))
+    return Fault(broken, {("O115", f"Pod/{name}/p")}, [claim(name, "c", exactly(memory="80Gi"))], pod=f"{name}/p", words=("80Gi",))  # fmt: skip
+
+
+@fault
+def label_that_no_node_has(name: str) -> Fault:
+    broken = waits(name, nodeSelector={"zone": "moon"})
+    return Fault(broken, {("O115", f"Pod/{name}/p")}, [pod(name, "p", "c")], pod=f"{name}/p", words=("label",))
+
+
+@fault
+def too_many_devices_on_the_only_nodes(name: str) -> Fault:
+    """Other nodes have eight; the selected node has two."""
+    broken = [node(f"{name}-0"), gpus(f"{name}-0", 2), *waits(name, exactly(count=4), **of_pool(name))]
+    return Fault(broken, {("O115", f"Pod/{name}/p")}, [claim(name, "c", exactly(count=2))], pod=f"{name}/p")
+
+
+@fault
+def missing_template(name: str) -> Fault:
+    waiting = pod(name, "p", resourceClaims=template_entries("gone"))
+    mended = [
+        objects.claim_template("gone", exactly(), namespace=name),
+        owned_claim(name, "p-gone-x", "p"),
+        pod(name, "p", resourceClaims=template_entries("gone"), status={"resourceClaimStatuses": [{"name": "gone", "resourceClaimName": "p-gone-x"}]}),
+    ]  # fmt: skip
+    return Fault([waiting, objects.claim_template("other", exactly(), namespace=name)], {("O115", f"Pod/{name}/p")}, mended, pod=f"{name}/p", words=("gone",))  # fmt: skip
+
+
+@fault
+def missing_claim(name: str) -> Fault:
+    return Fault([pod(name, "p", "gone")], {("O115", f"Pod/{name}/p")}, [claim(name, "gone")], pod=f"{name}/p", words=("gone",))  # fmt: skip
+
+
+@fault
+def missing_class(name: str) -> Fault:
+    broken = waits(name, exactly(f"class-{name}"))
+    mended = objects.device_class(f"class-{name}", f"device.driver == '{DRIVER}'")
+    return Fault(broken, {("O107", f"DeviceClass/class-{name}")}, [mended], pod=f"{name}/p")
+
+
+@fault
+def constraint_that_no_devices_meet(name: str) -> Fault:
+    tie = [{"requests": ["r"], "matchAttribute": f"{DRIVER}/island"}]
+    broken = [claim(name, "c", exactly(count=2), constraints=tie), pod(name, "p", "c")]
+    return Fault(broken, {("O115", f"Pod/{name}/p")}, [claim(name, "c", exactly(count=2))], pod=f"{name}/p", words=("island",))  # fmt: skip
+
+
+@fault
+def missed_pod(name: str) -> Fault:
+    """The pod was created while the webhook was down."""
+    broken = pod(name, "p", limits={"nvidia.com/gpu": "1"})
+    return Fault([broken], {("O104", f"Pod/{name}/p")}, deleted=[broken], words=("nvidia.com/gpu",))
+
+
+@fault
+def resource_that_nothing_offers(name: str) -> Fault:
+    broken = pod(name, "p", limits={f"{name}.example.com/npu": "1"})
+    return Fault([broken], {("O104", f"Pod/{name}/p")}, deleted=[broken], words=("npu",))
+
+
+@fault
+def no_scheduler(name: str) -> Fault:
+    waiting = pod(name, "p", "c", schedulerName=f"nobody-{name}", status={"conditions": []})
+    return Fault([claim(name, "c"), waiting], {("O109", f"Pod/{name}/p")}, [pod(name, "p", "c")], pod=f"{name}/p", words=(f"nobody-{name}",))  # fmt: skip
+
+
+@fault
+def full_quota_of_claims(name: str) -> Fault:
+    message = f'resourceclaims "p-c" is forbidden: exceeded quota: few-{name}'
+    entries = template_entries("c")
+    broken = [
+        objects.claim_template("c", exactly(), namespace=name),
+        pod(name, "p", resourceClaims=entries),
+        event(name, "Pod", "p", "FailedResourceClaimCreation", message, source="resource-claim-controller"),
+    ]
+    mended = [
+        owned_claim(name, "p-c-x", "p"),
+        pod(name, "p", resourceClaims=entries, status={"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "p-c-x"}]}),
+    ]  # fmt: skip
+    return Fault(broken, {("O106", f"Pod/{name}/p")}, mended, pod=f"{name}/p", words=(f"few-{name}",))
+
+
+@fault
+def controller_refused(name: str) -> Fault:
+    spec = pod(name, "p", resourceClaims=template_entries("c"))["spec"]
+    broken = [
+        objects.claim_template("c", exactly(), namespace=name),
+        replica_set(name, "set", spec),
+        event(name, "ReplicaSet", "set", "FailedCreate", 'Error creating: pods "set-x" is forbidden: exceeded quota: pods', source="replicaset-controller"),
+    ]  # fmt: skip
+    return Fault(broken, {("O101", f"ReplicaSet/{name}/set")}, [replica_set(name, "set", spec, created=1)], words=("exceeded quota: pods",))  # fmt: skip
+
+
+@fault
+def template_of_ours_is_missing(name: str) -> Fault:
+    missing = f"drawbridge-{'0' * 32}"
+    fields = {"annotations": {"drawbridge.dev/templates": f'{{"{missing}":"x"}}'}}
+    entry = [{"name": "gpu", "resourceClaimTemplateName": missing}]
+    broken = pod(name, "p", resourceClaims=entry, **fields)
+    mended = [
+        objects.claim_template(missing, exactly(), namespace=name),
+        owned_claim(name, "p-gpu-x", "p"),
+        pod(name, "p", resourceClaims=entry, status={"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "p-gpu-x"}]}, **fields),
+    ]  # fmt: skip
+    return Fault([broken], {("O105", f"Pod/{name}/p")}, mended, pod=f"{name}/p")
+
+
+@fault
+def devices_held_by_a_claim_of_a_gone_pod(name: str) -> Fault:
+    every = tuple(f"gpu-{number}" for number in range(8))
+    dead = owned_claim(name, "dead", "gone", pods=("gone",), devices=every, node=f"{name}-0")
+    broken = [node(f"{name}-0"), gpus(f"{name}-0"), dead, *waits(name, **of_pool(name))]
+    return Fault(broken, {("O211", f"ResourceClaim/{name}/dead")}, deleted=[dead], pod=f"{name}/p")
+
+
+@fault
+def node_is_not_ready(name: str) -> Fault:
+    taints = [{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}]
+    broken = [node(f"{name}-0", ready="Unknown", taints=taints), gpus(f"{name}-0"), *waits(name, **of_pool(name))]
+    return Fault(broken, {("O201", f"Node/{name}-0")}, [node(f"{name}-0")], pod=f"{name}/p")
+
+
+@fault
+def slice_of_a_gone_node(name: str) -> Fault:
+    broken = gpus(f"{name}-0")
+    return Fault([broken], {("O204", f"ResourceSlice/{name}-0-gpus")}, deleted=[broken])
+
+
+@fault
+def node_without_its_driver(name: str) -> Fault:
+    broken = node(f"{name}-0", labels={"nvidia.com/gpu.present": "true"})
+    return Fault([broken], {("O203", f"Node/{name}-0")}, [gpus(f"{name}-0")])
+
+
+@fault
+def incomplete_pool(name: str) -> Fault:
+    """The missing slice cannot have GPUs, so what is known about GPUs stays certain."""
+    other = {"driver": "nic.example.com"}
+    broken = [node(f"{name}-0"), gpus(f"{name}-0", resourceSliceCount=2, **other)]
+    return Fault(broken, {("D401", f"ResourceSlice/{name}-0-gpus")}, [gpus(f"{name}-0", **other)])
+
+
+@fault
+def pool_lost_its_devices(name: str) -> Fault:
+    other = {"driver": "nic.example.com"}
+    newer = gpus(f"{name}-0", 0, generation=2, **other)
+    newer["metadata"]["name"] = f"{name}-newer"
+    broken = [node(f"{name}-0"), gpus(f"{name}-0", **other), newer]
+    return Fault(broken, {("O208", f"ResourceSlice/{name}-newer")}, deleted=[newer])
+
+
+@fault
+def two_claims_hold_a_device(name: str) -> Fault:
+    fields = {"devices": ("gpu-0",), "node": f"{name}-0"}
+    broken = [node(f"{name}-0"), gpus(f"{name}-0")]
+    for letter in "ab":
+        broken += [claim(name, letter, pods=(letter,), **fields), pod(name, letter, letter, node=f"{name}-0")]
+    return Fault(broken, {("O209", f"ResourceClaim/{name}/a")}, deleted=broken[-2:])
+
+
+@fault
+def claim_of_a_gone_pod(name: str) -> Fault:
+    broken = owned_claim(name, "a", "gone")
+    return Fault([broken], {("O211", f"ResourceClaim/{name}/a")}, deleted=[broken])
+
+
+@fault
+def idle_finalizer(name: str) -> Fault:
+    broken = claim(name, "a", finalizers=["resource.kubernetes.io/delete-protection"])
+    return Fault([broken], {("O212", f"ResourceClaim/{name}/a")}, deleted=[broken])
+
+
+@fault
+def claim_kept_by_a_finalizer(name: str) -> Fault:
+    kept = {"finalizers": ["x.example.com/y"], "deletionTimestamp": ago(10)}
+    broken = [node(f"{name}-0"), gpus(f"{name}-0"), claim(name, "a", devices=("gpu-0",), node=f"{name}-0", **kept)]
+    return Fault(broken, {("O215", f"ResourceClaim/{name}/a")}, deleted=broken[-1:])
+
+
+@fault
+def template_of_ours_that_no_pod_uses(name: str) -> Fault:
+    spec = {"spec": claim(name, "any")["spec"]}
+    broken = template.object_of(template.name_of(spec), spec, name)
+    broken["metadata"]["creationTimestamp"] = ago(600)
+    return Fault([broken], {("O216", f"ResourceClaimTemplate/{name}/{broken['metadata']['name']}")}, deleted=[broken])
+
+
+@fault
+def claim_that_nobody_uses(name: str) -> Fault:
+    broken = claim(name, "a", minutes=600)
+    return Fault([broken], {("O217", f"ResourceClaim/{name}/a")}, deleted=[broken])
+
+
+@fault
+def claim_on_a_device_that_is_gone(name: str) -> Fault:
+    place = [node(f"{name}-0"), gpus(f"{name}-0")]
+    broken = claim(name, "a", pods=("a",), devices=("gpu-99",), node=f"{name}-0")
+    running = pod(name, "a", "a", node=f"{name}-0")
+    return Fault([*place, broken, running], {("O218", f"ResourceClaim/{name}/a")}, deleted=[broken, running])
+
+
+def on_its_node(name: str, *, prepared: bool = False, **fields: object) -> list[Object]:
+    """A pod on its node whose containers have not started."""
+    held = claim(name, "c", pods=("p",), devices=("gpu-0",), node=f"{name}-0")
+    return [
+        node(f"{name}-0"),
+        gpus(f"{name}-0"),
+        held,
+        pod(name, "p", "c", node=f"{name}-0", **{"phase": "Pending"} | fields),
+    ]
+
+
+def running_again(name: str) -> list[Object]:
+    return [pod(name, "p", "c", node=f"{name}-0")]
+
+
+@fault
+def driver_is_not_registered(name: str) -> Fault:
+    message = f"Failed to prepare dynamic resources: DRA driver {DRIVER} is not registered"
+    broken = [*on_its_node(name), event(name, "Pod", "p", "FailedPrepareDynamicResources", message)]
+    return Fault(broken, {("O112", f"Pod/{name}/p")}, running_again(name), words=("not registered",))
+
+
+@fault
+def bound_without_devices(name: str) -> Fault:
+    broken = [node(f"{name}-0"), gpus(f"{name}-0"), owned_claim(name, "c", "p"), pod(name, "p", "c", node=f"{name}-0", phase="Pending")]  # fmt: skip
+    mended = [owned_claim(name, "c", "p", pods=("p",), devices=("gpu-0",), node=f"{name}-0"), *running_again(name)]
+    return Fault(broken, {("O114", f"Pod/{name}/p")}, mended)
+
+
+@fault
+def idle_lease_of_ours(name: str) -> Fault:
+    broken = lease("drawbridge-system", "drawbridge-allocator", 30)
+    return Fault([broken], {("O017", "Lease/drawbridge-system/drawbridge-allocator")}, [lease("drawbridge-system", "drawbridge-allocator")])  # fmt: skip
+
+
+def audited(name: str, reason: str, code: str) -> Fault:
+    broken = event("", "Node", f"{name}-0", reason, f"gpu-0 of {name}-0 is wrong", source="drawbridge-node-agent")
+    over = event("", "Node", f"{name}-0", reason, "ended", source="drawbridge-node-agent")
+    return Fault([node(f"{name}-0"), gpus(f"{name}-0"), broken], {(code, f"Node/{name}-0")}, deleted=[over])
+
+
+@fault
+def device_given_twice(name: str) -> Fault:
+    return audited(name, "DeviceGivenTwice", "O221")
+
+
+@fault
+def device_in_doubt(name: str) -> Fault:
+    return audited(name, "DeviceInDoubt", "O228")
+
+
+@fault
+def stale_mark_of_an_agent(name: str) -> Fault:
+    meta = {"name": f"mark-{name}", "labels": {"drawbridge.dev/marked-on": "n"}, "annotations": {"drawbridge.dev/seen": ago(90)}, "ownerReferences": [owner("Node", f"{name}-0")]}  # fmt: skip
+    spec = {"deviceSelector": {"driver": DRIVER, "pool": f"{name}-0", "device": "gpu-0"}, "taint": {"key": "drawbridge.dev/device-plugin", "effect": "NoSchedule"}}  # fmt: skip
+    broken = {"apiVersion": objects.RESOURCE_API, "kind": "DeviceTaintRule", "metadata": meta, "spec": spec}
+    return Fault([node(f"{name}-0"), gpus(f"{name}-0"), broken], {("O213", f"DeviceTaintRule/mark-{name}")}, deleted=[broken])  # fmt: skip
+
+
+@fault
+def stale_condition_of_an_agent(name: str) -> Fault:
+    broken = node(f"{name}-0")
+    condition = {"type": "DrawbridgeDevicesConsistent", "status": "False", "lastHeartbeatTime": ago(90)}
+    broken["status"]["conditions"].append(condition)
+    return Fault([broken, gpus(f"{name}-0")], {("O214", f"Node/{name}-0")}, [node(f"{name}-0")])
+
+
+# ---- Faults of drawbridge's own installation. They replace its objects, so a cluster has one of them at a time
+
+OF_THE_INSTALLATION: dict[str, Callable[[str], Fault]] = {}
+
+
+def installed() -> list[Object]:
+    found = installation()
+    object_named(found, "Lease", "drawbridge")["spec"]["renewTime"] = ago(0)
+    return found
+
+
+def changed(kind: str, name: str, code: str, change: Callable[[Object], None], *words: str) -> Fault:
+    """A fault of an installed object, which is mended by the object as it was."""
+    whole, broken = (object_named(installed(), kind, name) for _ in range(2))
+    change(broken)
+    finding = (code, "/".join(filter(None, name_of(whole))))
+    return Fault([broken], {finding}, [whole], words=words)
+
+
+def fault_of_the_installation(make: Callable[[str], Fault]) -> Callable[[str], Fault]:
+    OF_THE_INSTALLATION[make.__name__] = make
+    return make
+
+
+@fault_of_the_installation
+def webhook_is_scaled_down(_: str) -> Fault:
+    return changed("Deployment", "drawbridge-webhook", "O009", lambda obj: obj["spec"].update(replicas=0), "0 replicas")
+
+
+@fault_of_the_installation
+def webhook_has_no_ready_replica(_: str) -> Fault:
+    return changed("Deployment", "drawbridge-webhook", "O009", lambda obj: obj["status"].update(readyReplicas=0))
+
+
+@fault_of_the_installation
+def one_replica_of_two(_: str) -> Fault:
+    return changed("Deployment", "drawbridge-webhook", "O010", lambda obj: obj["status"].update(readyReplicas=1))
+
+
+@fault_of_the_installation
+def controller_of_another_version(_: str) -> Fault:
+    def change(obj: Object) -> None:
+        obj["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example.com/drawbridge:0"
+
+    return changed("Deployment", "drawbridge-controller", "O011", change, "drawbridge:0")
+
+
+@fault_of_the_installation
+def controller_without_leader(_: str) -> Fault:
+    return changed("Lease", "drawbridge", "O012", lambda obj: obj["spec"].update(holderIdentity=""))
+
+
+@fault_of_the_installation
+def clock_of_a_replica_is_fast(_: str) -> Fault:
+    return changed("Lease", "drawbridge", "O013", lambda obj: obj["spec"].update(renewTime=ago(-60)), "future")
+
+
+def cluster_with(faults: dict[str, Fault]) -> list[Object]:
+    """Return the objects of a cluster with these faults, and a namespace for each."""
+    cluster = {name_of(obj): obj for obj in healthy_fleet()}
+    for name, fault in faults.items():
+        cluster |= {name_of(obj): obj for obj in (objects.namespace(name), *fault.objects)}
+    return [*cluster.values()]
+
+
+def name_of(obj: Object) -> tuple[str, str, str]:
+    metadata = obj.get("metadata", {})
+    return obj["kind"], metadata.get("namespace", ""), metadata.get("name", "")
+
+
+def mend(cluster: list[Object], fault: Fault) -> list[Object]:
+    """Return the cluster without one fault."""
+    replaced = {name_of(obj) for obj in (*fault.mended, *fault.deleted)}
+    return [*(obj for obj in cluster if name_of(obj) not in replaced), *fault.mended]

@@ -1,0 +1,53 @@
+"""Clusters in which several things are broken: doctor names each once, nothing else, and what mends it makes the pod run."""
+
+import random
+
+import pytest
+
+from tests.cli.broken_clusters import FAULTS, OF_THE_INSTALLATION, cluster_with, healthy_fleet, mend
+from tests.cli.running import manifest, run_json
+
+RANDOM_CLUSTERS = range(8)
+EVERY = FAULTS | OF_THE_INSTALLATION
+
+
+def findings_of(folder, cluster):
+    """Return what doctor finds in a dump of these objects: the finding of each code and object."""
+    _, answer = run_json("doctor", "-f", manifest(folder / "dump.yaml", *cluster))
+    keys = [(finding["code"], finding["object"]) for finding in answer["findings"]]
+    assert len(keys) == len(set(keys)), "a finding is reported twice"
+    return dict(zip(keys, answer["findings"], strict=True))
+
+
+def nodes_of(folder, cluster):
+    """Return the node that `simulate` chooses for each pod."""
+    _, answer = run_json("simulate", "-f", manifest(folder / "dump.yaml", *cluster))
+    return {outcome["pod"]: outcome.get("node") for outcome in answer["pods"]}
+
+
+def test_nothing_is_wrong_with_the_healthy_fleet(tmp_path):
+    assert findings_of(tmp_path, healthy_fleet()) == {}
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_a_fault_is_named_and_its_remedy_works(kind, tmp_path):
+    fault = EVERY[kind]("fault")
+    cluster = cluster_with({"fault": fault})
+    findings = findings_of(tmp_path, cluster)
+    assert findings.keys() == fault.findings
+    assert all(finding["remedy"] for finding in findings.values())
+    said = " ".join(finding["message"] for finding in findings.values())
+    assert all(words in said for words in fault.words), said
+    mended = mend(cluster, fault)
+    assert findings_of(tmp_path, mended) == {}
+    if fault.pod:
+        assert nodes_of(tmp_path, mended)[fault.pod]
+
+
+@pytest.mark.parametrize("seed", RANDOM_CLUSTERS)
+def test_each_of_several_faults_is_named_once(seed, tmp_path):
+    chosen = random.Random(seed)
+    kinds = [*chosen.sample(sorted(FAULTS), chosen.randint(1, 19)), chosen.choice(sorted(OF_THE_INSTALLATION))]
+    faults = {f"fault-{number}": EVERY[kind](f"fault-{number}") for number, kind in enumerate(kinds)}
+    findings = findings_of(tmp_path, cluster_with(faults))
+    assert findings.keys() == {finding for fault in faults.values() for finding in fault.findings}
