@@ -21,19 +21,25 @@ CACHE := $(or $(DRAWBRIDGE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/drawbri
 RESULTS := $(abspath $(VENV))/results
 GATES := gate-lint gate-type gate-arch
 CLUSTERS := suite-cluster suite-gated suite-bridged suite-driven
+# The unit tests: a suite for each of the largest folders, and one for all others.
+LARGEST := allocator cli webhook
+UNIT := $(LARGEST:%=suite-unit-%) suite-unit-others
 # Run suites at the same time, with variables for all of them. The last line has the totals.
 define run_suites
 @rm -rf $(RESULTS); mkdir -p $(RESULTS); for suite in $(1); do echo 0 1 >$(RESULTS)/$$suite; done
-@$(MAKE) --jobs=6 --keep-going --no-print-directory $(1) MYPY_CACHE_DIR=$(CACHE)/types $(2) || true
+@$(MAKE) --jobs=8 --keep-going --no-print-directory $(1) MYPY_CACHE_DIR=$(CACHE)/types $(2) || true
 @awk '{p += $$1; f += $$2} END {print p+0 " passed, " f+0 " failed"; exit f || !p}' $(RESULTS)/*
 endef
 # A suite that is one command, and a suite of the tests with these marks (conftest.py writes the numbers).
 command_suite = $(1) && echo 1 0 >$(RESULTS)/$@
 pytest_suite = -$(BIN)/python -m pytest -q -rfEs --continue-on-collection-errors --results=$(RESULTS)/$@ $(PYTEST_OPTIONS) -m $(1)
+# `make test` leaves out the tests with the mark `whole`.
+CI_MARKS := not (live or real or node or long)
+UNIT_MARKS := $(CI_MARKS) and not whole
 # In `make test-all`: all random cases, skipped tests fail. Programs of Kubernetes run for minutes, so their garbage collectors may run rarely.
-EVERYTHING := GOGC=400 PYTEST_OPTIONS="--no-skips --hypothesis-profile=all" --output-sync=target
+EVERYTHING := UNIT_MARKS="$(CI_MARKS)" GOGC=400 PYTEST_OPTIONS="--no-skips --hypothesis-profile=all" --output-sync=target
 
-.PHONY: help setup run test test-all record fmt lint lint-python type arch generate e2e cluster cluster-down binaries bridge bench soak chaos fuzz long never lock release clean browser $(GATES) $(CLUSTERS) suite-unit suite-oracle gate-machine gate-programs gate-referees gate-go
+.PHONY: help setup run test test-all record fmt lint lint-python type arch generate e2e cluster cluster-down binaries bridge bench soak chaos fuzz long never lock release clean browser $(GATES) $(CLUSTERS) $(UNIT) suite-oracle gate-machine gate-programs gate-referees gate-go
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-16s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,17 +65,17 @@ run: setup ## The main job on the embedded default: a dozen legacy pods through 
 	$(BIN)/drawbridge demo
 
 test: setup browser ## The tests that run anywhere: no Go, no root, minutes; ends with `N passed, N failed`
-	$(call run_suites,suite-unit $(GATES))
+	$(call run_suites,$(UNIT) $(GATES),--output-sync=target)
 
 test-all: setup ## Every test, real cluster included (Linux, root, Go; INSTALL=1 brings missing Debian packages)
-	$(call run_suites,suite-unit gate-machine gate-programs gate-referees $(GATES) gate-go suite-oracle $(CLUSTERS),$(EVERYTHING) AFTER=suite-unit)
+	$(call run_suites,$(UNIT) gate-machine gate-programs gate-referees $(GATES) gate-go suite-oracle $(CLUSTERS),$(EVERYTHING) AFTER="$(UNIT)")
 
 e2e: setup ## Only the tests on the real control plane and node
 	$(call run_suites,gate-machine gate-programs $(CLUSTERS),$(EVERYTHING))
 
-# Each worker collects all tests, so more than two would cost more than they gain. A test file stays on one worker, so its fixtures are made once.
-suite-unit: browser
-	$(call pytest_suite,"not (live or real or node or long)" -n 2 --dist loadfile tests)
+# More suites than cores, because tests wait for processes and sockets. Each suite imports and collects only its own tests.
+$(UNIT): suite-unit-%: browser
+	$(call pytest_suite,"$(UNIT_MARKS)" $(if $(filter others,$*),tests $(LARGEST:%=--ignore=tests/%),tests/$*))
 
 # The oracle tests keep one core busy; the cluster tests mostly wait, each suite on a control plane of its own.
 suite-oracle: gate-referees | $(AFTER)

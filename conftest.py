@@ -51,5 +51,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
         len(terminalreporter.getreports(outcome))
         for outcome in ("passed", "failed", "error", *["skipped"] * config.option.no_skips)
     )
-    if config.option.results and not hasattr(config, "workerinput"):  # a worker of pytest-xdist has only its own tests
+    if config.option.results:
         config.option.results.write_text(f"{passed} {sum(failed) or int(exitstatus != 0)}\n")

@@ -36,6 +36,7 @@ def original(tmp_path):
     return folder
 
 
+@pytest.mark.whole
 def test_a_killed_run_can_be_undone_and_repeated(original):
     before, step = files(original), 8 // draws(8)
     command = [sys.executable, "-m", "tests.cli.killed", original.parent, str(step)]
@@ -120,6 +121,7 @@ def test_a_write_holds_the_undo_lock(original, step, monkeypatch):
     assert steps_with_lock == [step]
 
 
+@pytest.mark.whole
 def test_two_simultaneous_runs_edit_the_files_once(original, start_command):
     before = files(original)
     with start_command("--in-place") as first_run, start_command("--in-place") as second_run:

@@ -331,7 +331,7 @@ def test_an_argument_that_is_not_utf_8_is_refused(tree):
         assert (code, answer["errors"][0]["message"]) == (2, "cannot be read: its name is not UTF-8")
 
 
-@pytest.mark.parametrize("command", [("check",), ("translate", "--in-place"), ("check", "--chart")], ids=" ".join)
+@pytest.mark.parametrize("command", [("check",), pytest.param(("translate", "--in-place"), marks=pytest.mark.whole)])
 def test_folders_nested_too_deep_are_reported_and_skipped(tree, command):
     """A checkout may have more than a thousand levels, which exceed Python's recursion limit in os.walk."""
     top = folder = os.open(tree / "app", os.O_RDONLY)

@@ -76,6 +76,7 @@ def lines_on_terminal(columns, commands=COMMANDS, **variables):
     return b"".join(parts).decode().replace("\r\n", "\n").splitlines()
 
 
+@pytest.mark.whole
 def test_no_breakable_line_is_wider_than_the_terminal():
     columns = 40
     lines = [COLOUR.sub("", line) for line in lines_on_terminal(columns)]

@@ -231,6 +231,7 @@ def test_colours_are_only_used_when_enabled():
     assert "\x1b" not in next(iter(stories.lines([progress], width=80, colour=False)))
 
 
+@pytest.mark.whole
 def test_a_demo_whose_output_is_closed_reports_no_bug():
     with subprocess.Popen([DRAWBRIDGE, "demo", "--once"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as demo:
         demo.stdout.readline()

@@ -41,6 +41,7 @@ def start_standalone(*options):
     return process, lines[1].split()[1]
 
 
+@pytest.mark.whole
 def test_a_store_in_a_file_survives_a_kill(tmp_path):
     data, pod = tmp_path / "store", (EXAMPLES / "pods/nvidia-training.yaml").read_bytes()
     process, pods_url = start_standalone("--data", str(data))

@@ -84,6 +84,7 @@ HOSTILE_FILE_NAMES = (
 )
 
 
+@pytest.mark.whole
 def test_a_file_of_any_name_is_checked_as_file(workspace, python):
     for name in HOSTILE_FILE_NAMES:
         (workspace / name).write_text(BAD_MANIFEST)
@@ -97,6 +98,7 @@ def test_a_file_of_any_name_is_checked_as_file(workspace, python):
     assert not (workspace / "ran").exists()
 
 
+@pytest.mark.whole
 def test_each_line_of_the_inventory_input_is_a_path(workspace, python):
     (workspace / "-i n.yaml").write_text(GOOD_MANIFEST)
     result = run_action(workspace, python, paths="good.yaml", inventory="good.yaml\n-i n.yaml\n")
@@ -106,6 +108,7 @@ def test_each_line_of_the_inventory_input_is_a_path(workspace, python):
     assert "missing.yaml" in result.stdout
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("paths", ["\n", "good.yaml bad.yaml", "https://127.0.0.1:1/a.yaml"])
 def test_invalid_paths_fail_the_job(workspace, python, paths):
     result = run_action(workspace, python, paths=paths)
@@ -115,6 +118,7 @@ def test_invalid_paths_fail_the_job(workspace, python, paths):
     assert len(lines) == 1
 
 
+@pytest.mark.whole
 def test_text_quoted_from_the_workspace_becomes_no_workflow_command(workspace, python):
     """The runner executes lines that begin with ::, and commands that begin with ##[ anywhere in a line.
 
@@ -169,6 +173,7 @@ def test_no_file_name_forges_a_line_of_the_log(workspace, python):
     assert "\x1b" not in result.stdout
 
 
+@pytest.mark.whole
 def test_a_configuration_in_the_pull_request_cannot_hide_errors(workspace, python):
     secret = workspace.parent / "secret.yaml"
     secret.write_text("SECRET: 1\n")

@@ -27,6 +27,7 @@ def write_ordinary_repository(folder):
     )
 
 
+@pytest.mark.whole
 def test_an_ordinary_repository_passes_the_action(workspace, python):
     write_ordinary_repository(workspace)
     result = run_action(workspace, python)
@@ -35,6 +36,7 @@ def test_an_ordinary_repository_passes_the_action(workspace, python):
     assert nothing_ran(workspace) is True
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook["id"])
 def test_an_ordinary_repository_passes_the_hooks(hook, workspace, renderers):
     files = write_ordinary_repository(workspace)

@@ -51,6 +51,7 @@ def test_the_action_renders_charts_and_kustomizations_and_annotates_existing_fil
     assert nothing_ran(workspace) is True
 
 
+@pytest.mark.whole
 def test_no_program_of_the_pull_request_renders_its_charts(workspace, python):
     write_chart(workspace / "chart")
     (workspace / "bin").mkdir()
