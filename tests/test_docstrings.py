@@ -5,6 +5,8 @@ import builtins
 import keyword
 import re
 
+import pytest
+
 from cli.main import COMMANDS
 from tests.modules import PACKAGES
 from tests.test_repository import ROOT
@@ -54,6 +56,7 @@ def unknown_names(tree, known):
             yield from (f"{function.name}: {name}" for name in sorted(named))
 
 
+@pytest.mark.whole
 def test_names_in_docstrings_exist():
     unknown = []
     for package in PACKAGES:

@@ -23,6 +23,7 @@ OUTCOMES = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("files", "numbers"), [(OUTCOMES, "5 4"), ({"empty": ""}, "0 1")], ids=["mixed", "no tests"])
 def test_a_run_writes_how_many_tests_passed_and_failed(files, numbers, tmp_path):
     for name, content in files.items():

@@ -53,6 +53,7 @@ def test_the_installed_command_prints_its_manifests(unpacked_wheel):
     assert "kind: Deployment" in result.stdout
 
 
+@pytest.mark.whole
 def test_the_installed_command_runs_its_demo(unpacked_wheel):
     result = run(unpacked_wheel, "demo", "--once")
     assert (result.returncode, result.stderr) == (0, "")

@@ -109,6 +109,7 @@ BROKEN_TABLES = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", BROKEN_TABLES)
 def test_the_search_finds_a_broken_table(name):
     assert find_violation(BROKEN_TABLES[name])

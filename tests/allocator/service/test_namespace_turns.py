@@ -115,7 +115,7 @@ async def test_an_expensive_pod_does_not_get_the_previous_pods_answer():
     plugin_node = node("n1", allocatable={"example.com/gpu": "9"})
     extended_resource_request = {"containers": [{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}]}
     extended_resource_class = device_class("served", extendedResourceName="example.com/gpu")
-    names = [f"d{i}" for i in range(1, 5)]
+    names = [f"d{i}" for i in range(1, 3)]
     fleet_objects = [device_class(), extended_resource_class, node("n0"), plugin_node, gpus("n0", 1), gpus("n1", 1)]
     objects = [*map(expensive_claim, names), *(pod(name, name, **extended_resource_request) for name in names)]
     cluster = loaded(*fleet_objects, *objects, claim("plain"), pod("plain", "plain"))

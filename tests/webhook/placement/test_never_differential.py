@@ -71,6 +71,7 @@ def test_a_pod_that_fits_an_idle_fleet_is_not_refused(allocate_oracle, family):
     assert sum(counts.values()) == cases
 
 
+@pytest.mark.whole
 @pytest.mark.oracle
 def test_enough_random_cases_have_the_verdicts_never_and_busy(allocate_oracle):
     counts = Counter()

@@ -134,6 +134,7 @@ def import_and_compile():
     admission.decide_review("mutate", review(crowded_pod()), STATE)
 
 
+@pytest.mark.whole
 @every("name", REVIEWS | CORPUS | MORE_REVIEWS)
 def test_a_decision_executes_few_lines_between_two_charges(name, monkeypatch):
     path, make = (REVIEWS | CORPUS | MORE_REVIEWS)[name]

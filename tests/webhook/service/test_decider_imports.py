@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 import sys
 from time import process_time
@@ -27,6 +29,7 @@ print(sorted(set(sys.modules) - before))
 """
 
 
+@pytest.mark.whole
 def test_no_decision_imports_a_module():
     process = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
     assert (process.stdout.strip(), process.stderr) == ("[]", "")

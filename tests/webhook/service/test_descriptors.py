@@ -23,6 +23,7 @@ def url():
             process.terminate()
 
 
+@pytest.mark.whole
 async def test_connections_that_use_every_descriptor_do_not_lock_callers_out(url):
     host, _, port = url.removeprefix("https://").partition(":")
     body, writers = review(pod({"cpu": "1"})), []

@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack, suppress
 from io import BytesIO
 
 import aiohttp
+import pytest
 
 from tests.limits import PATIENCE
 from tests.webhook.admission.reviews import gpu_pod, review
@@ -61,6 +62,7 @@ class Endpoints:
         raise AssertionError("no replica has answered")
 
 
+@pytest.mark.whole
 async def test_two_replicas_are_replaced_under_load_without_a_lost_review(cluster):
     body, statuses, load_ended = review(gpu_pod()), [], asyncio.Event()
     async with running(cluster, identity="z"), AsyncExitStack() as stack:

@@ -28,10 +28,10 @@ def file_with_row(**members):
 ANNOTATION_ROW = {"name": "our.org/a", "meaning": "m", "place": "annotation", "role": "cores"}
 # The content of a file, and the line that the error names; None if it may name any line.
 HOSTILE = {
-    "nested flows": (TABLE + "joint: " + "[" * 20_000 + "]" * 20_000, 8),
-    "nested mappings": (TABLE + "meanings: " + "{a: " * 20_000 + "b" + "}" * 20_000, 8),
+    "nested flows": (TABLE + "joint: " + "[" * 5_000 + "]" * 5_000, 8),
+    "nested mappings": (TABLE + "meanings: " + "{a: " * 5_000 + "b" + "}" * 5_000, 8),
     "aliases": (TABLE + "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}, *{a}, *{a}, *{a}, *{a}, *{a}, *{a}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)), None),
-    "rows": (TABLE + "".join(f"  - {{name: our.org/x{i}, meaning: m, role: count}}\n" for i in range(20_000)), 3),
+    "rows": (TABLE + "".join(f"  - {{name: our.org/x{i}, meaning: m, role: count}}\n" for i in range(5_000)), 3),
     "tables": (BEGIN + "dialects:\n" + "".join(f"- {{name: t{i}, title: t, keys: []}}\n" for i in range(5_000)), 3),
     "fields": (TABLE + "".join(f"f{i}: 1\n" for i in range(5_000)), 8),
     "a long name": (file_with_row(**ANNOTATION_ROW | {"name": "our.org/" + "x" * 500_000}), 8),
@@ -85,7 +85,7 @@ async def test_reviews_go_on_while_a_large_file_is_read(tmp_path):
     source = Source(str(file), every=0.0)
     configurations = []
     following = asyncio.create_task(source.follow(configurations.append))
-    replace(file, file_with_mistakes(40_000))
+    replace(file, file_with_mistakes(10_000))
     async with asyncio.timeout(PATIENCE):
         while not source.problem:  # noqa: ASYNC110  a thread sets it
             await asyncio.sleep(0.01)
