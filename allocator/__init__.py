@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from allocator.all_nodes import FleetAnswer, FleetMemo, best_verdict, fleet
-from allocator.answer import Granted, NodeAnswer, Reason, SearchVerdict, Stage
+from allocator.answer import Granted, NodeAnswer, Rejection, SearchVerdict, Stage
 from allocator.one_node import DEFAULTS, SearchOptions, decide, explain
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ __all__ = [
     "FleetMemo",
     "Granted",
     "NodeAnswer",
-    "Reason",
+    "Rejection",
     "SearchOptions",
     "SearchVerdict",
     "Stage",

@@ -60,7 +60,7 @@ class Cause(StrEnum):
     GATE_OFF = "gate off"
 
 
-class Reason(msgspec.Struct, frozen=True):
+class Rejection(msgspec.Struct, frozen=True):
     """The number of devices that a stage rejected for one request, of the `total` that reached this stage."""
 
     stage: Stage
@@ -84,7 +84,7 @@ class NodeAnswer(msgspec.Struct, frozen=True):
 
     verdict: SearchVerdict
     allocations: tuple[Granted, ...] = ()
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[Rejection, ...] = ()
     error: str | None = None
     node_only: bool = False  # the error concerns only this node; tests compare this field with Kubernetes
     steps: int = 0

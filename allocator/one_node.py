@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.answer import AllocateError, Cause, NodeAnswer, Reason, SearchVerdict, Stage, fail
+from allocator.answer import AllocateError, Cause, NodeAnswer, Rejection, SearchVerdict, Stage, fail
 from allocator.problem import CompileCache, DeviceCandidate, DeviceJudge, Fault, Leaf, Offer, compile, question_of  # noqa: A004  the verb
 from allocator.reasons import losses
 from allocator.result import grant
@@ -154,7 +154,7 @@ def explain(
     try:
         reasons = losses(stock, node, claims, serve=decide_claims, budget=whole_budget)
     except OutOfBudget as error:
-        reason = Reason(Stage.SEARCH, text=f"the reason is not known: {error}")
+        reason = Rejection(Stage.SEARCH, text=f"the reason is not known: {error}")
         return msgspec.structs.replace(refused, reasons=(reason,), explained=False)
     return msgspec.structs.replace(refused, reasons=reasons)
 

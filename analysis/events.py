@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from cluster.objects import Event
-from dra.raw import inside, moment
-from dra.wire import WireError, convert
+from dra.raw import moment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from analysis.loading import Reading
+    from cluster.objects import Event
 
 MAX_SHOWN = 50
 _LONGEST = 1024  # characters of a message, as events.k8s.io allows; a message in v1 may have a megabyte
@@ -38,13 +36,9 @@ class Events(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     problem: str = ""
 
 
-def events_in(reading: Reading, kind: str, namespace: str, name: str) -> Iterator[Event]:
+def events_in(reading: Reading, kind: str, namespace: str, name: str) -> list[Event]:
     """Return the events of an object that were read."""
-    for obj in reading.of_kinds("Event"):
-        about = inside(obj, "involvedObject")
-        if (about.get("kind"), about.get("namespace") or "default", about.get("name")) == (kind, namespace, name):
-            with suppress(WireError):
-                yield convert(obj, Event)
+    return reading.events_of.get((kind, namespace, name), [])
 
 
 def shown(events: Iterable[Event], uid: str) -> Events:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator import SearchOptions, allocate
-from allocator.answer import Reason, SearchVerdict, Stage
+from allocator.answer import Rejection, SearchVerdict, Stage
 from allocator.decisions import (
     Decider,
     Outlook,
@@ -78,7 +78,7 @@ class NodesAlike(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     verdict: SearchVerdict
     count: int
     nodes: tuple[str, ...]
-    stages: tuple[Reason, ...] = ()
+    stages: tuple[Rejection, ...] = ()
     # The devices that would be allocated on the first node.
     devices: tuple[str, ...] = ()
     error: str = ""

@@ -27,7 +27,7 @@ FAILED_CREATE = "FailedCreate"
 OUR_DOMAIN_SUFFIX = ".drawbridge.dev"
 QUOTED = 400  # characters that a finding quotes from the message of an event
 _FRESH = timedelta(minutes=20)  # controllers try again after 17 minutes at the latest
-_AGAIN = "(combined from similar events): "
+AGAIN = "(combined from similar events): "
 _CONTROLLERS = frozenset(resource.kind for resource in resources.WORKLOADS)
 _DENIED = re.compile(r'admission webhook "([^"]+)" denied the request|failed calling webhook "([^"]+)"')
 _POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)'")
@@ -51,7 +51,7 @@ def latest(reading: Reading, now: datetime, reason: str) -> dict[str, str]:
             uid = living.get(f"{subject.namespace}/{subject.name}") if subject.kind == "Pod" else ""
             if uid and subject.uid and uid != subject.uid:
                 continue
-            messages[f"{subject.kind}/{subject.namespace}/{subject.name}"] = event.message.removeprefix(_AGAIN)
+            messages[f"{subject.kind}/{subject.namespace}/{subject.name}"] = event.message.removeprefix(AGAIN)
     return messages
 
 

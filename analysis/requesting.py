@@ -12,8 +12,9 @@ from webhook.translate import pods_in, view_pod
 from webhook.unknown import find_unrequested_access
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+    from dra.objects import DeviceRequest, DeviceToleration
     from webhook.state import Configuration, State
     from webhook.translate import Decision
 
@@ -72,3 +73,17 @@ def _requests(container: Object) -> dict[str, str]:
     resources = inside(container, "resources")
     requested = {**inside(resources, "requests"), **inside(resources, "limits")}
     return {key: str(value) for key, value in requested.items() if value is not None}
+
+
+def kept_by(
+    request: DeviceRequest, drivers: Mapping[str, str], taint_of: Callable[[str, tuple[DeviceToleration, ...]], str]
+) -> list[tuple[str, str]]:
+    """Return the drivers and taints that keep a request from every device; [] if one of its alternatives may get a device."""
+    taints: list[tuple[str, str]] = []
+    for alternative in request.alternatives.values():
+        driver = drivers.get(alternative.device_class_name, "")
+        taint = taint_of(driver, alternative.tolerations) if driver else ""
+        if not taint:
+            return []
+        taints.append((driver, taint))
+    return taints

@@ -358,9 +358,9 @@ def _by_reason(waiting_pods: Sequence[Waiting]) -> Iterator[Html]:
     groups = reasons(waiting_pods)
     for reason, pods in groups[:_REASONS]:
         yield el("h2", f"{count_of(len(pods), 'pod')}: {reason}")
-        nearest = {pod.nearest_fit for pod in pods if pod.nearest_fit}
-        if len(nearest) == 1:
-            yield el("p", nearest.pop())
+        remedies = {pod.remedies for pod in pods}
+        for remedy in remedies.pop() if len(remedies) == 1 else ():
+            yield el("p", remedy)
         columns = (
             ("Waits since", [pod.since for pod in pods]),
             ("Made by", [pod.owner for pod in pods]),
@@ -452,7 +452,7 @@ def pod(view: DashboardView, key: str) -> Html | None:
         claims.append(
             (claim_link, claim.state.value, claim.since, ", ".join(claimed.device for claimed in claim.devices))
         )
-    parts = [el("p", el("strong", story.next_step.message or "there is nothing to do"))]
+    parts = [el("p", el("strong", story.state.reasons[0].text))]
     if claims:
         parts += [el("h2", "Claims"), table(("Claim", "State", "Since", "Devices"), claims)]
     if story.node:

@@ -43,7 +43,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     owner: str = ""
     actor: str = ""
     reason: str
-    nearest_fit: str = ""
+    remedies: tuple[str, ...] = ()
     # The first pods or claims that hold devices which this pod could use.
     in_the_way: tuple[str, ...] = ()
 
@@ -93,7 +93,7 @@ def waiting(reading: Reading, configuration: Configuration, is_late: Callable[[]
             own_names = [pod.metadata.name]  # a reason that contains one of these names is not that of other pods
             for entry in pod.spec.resource_claims:
                 own_names += [entry.name, claim_name(pod, entry) or entry.name]
-            if not any(name in text for name in own_names for text in (row.reason, row.nearest_fit)):
+            if not any(name in text for name in own_names for text in (row.reason, *row.remedies)):
                 rows[reason_key] = row
             yield row
 
@@ -142,13 +142,14 @@ def waiting_row(story: PodStory, pod: Pod) -> Waiting:
     """Return the row of a pod from its story."""
     prospect = story.prospect
     blockers = prospect.blockers if prospect else ()
+    reason = story.state.reasons[0]
     return Waiting(
         pod=story.name,
         since=pod.metadata.creation_timestamp,
         owner=story.owners[-1] if story.owners else "",
-        actor=story.next_step.actor.value,
-        reason=story.next_step.message,
-        nearest_fit=prospect.nearest_fit if prospect else "",
+        actor=reason.actor.value,
+        reason=reason.text,
+        remedies=reason.remedies,
         in_the_way=tuple(", ".join(blocker.pods) or f"claim {blocker.claim}" for blocker in blockers[:3]),
     )
 

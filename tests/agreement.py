@@ -94,7 +94,9 @@ CODE = re.compile(r"\[([RD]\d{3})\]")
 ROOM = re.compile(
     r"devices for it are free(, and| on \d+ nodes)|device plugins have room|devices do not keep it|has room for it, and"
 )
-NO_ROOM = re.compile(r"no node could serve|no node has|and no node does$|but not where it may run|but pods before it")
+NO_ROOM = re.compile(
+    r"no node could serve|none of the \d+ nodes|the only node|no node has|and no node does$|but not where it may run|but pods before it"
+)
 # If several decisions name one key, the last of these outcomes counts.
 OUTCOMES = ("served", "translated", "approximated", "left", "unknown", "refused")
 
@@ -221,14 +223,14 @@ def explain(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     verdicts = [document["workload"]["webhook"]] if "workload" in document else [pod["webhook"] for pod in pods]
     predictions = [verdict for verdict in verdicts if verdict["predicted"]]  # the others are records of past decisions
     refusals = [text for prediction in predictions for text in prediction["refusals"]]
-    text = " ".join(pod["nextStep"]["message"] for pod in pods)
+    text = " ".join(pod["state"]["reasons"][0]["text"] for pod in pods)
     decisions = [decision for prediction in predictions for decision in prediction["decisions"]]
     answer = answer_from_decisions(
         decisions, refusals, requests_devices="it has no claims" not in text or "no claim replaces" in text
     )
     if not pods or refusals:
         return answer
-    fits = [fits_according_to(pod["nextStep"]["message"], pod.get("prospect")) for pod in pods]
+    fits = [fits_according_to(pod["state"]["reasons"][0]["text"], pod.get("prospect")) for pod in pods]
     return answer._replace(fits=fits[0] if len(set(fits)) == 1 else None, said=text)
 
 

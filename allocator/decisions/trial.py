@@ -11,7 +11,7 @@ import msgspec
 
 from allocator import allocate
 from allocator.all_nodes import fleet
-from allocator.answer import Reason, SearchVerdict, with_allocation
+from allocator.answer import Rejection, SearchVerdict, with_allocation
 from allocator.decisions.pod_claims import find_claims
 from allocator.one_node import DEFAULTS, SearchOptions
 from dra import step_limits
@@ -32,7 +32,7 @@ class NodeGroup(msgspec.Struct, frozen=True):
 
     verdict: SearchVerdict
     nodes: tuple[str, ...]
-    stages: tuple[Reason, ...] = ()
+    stages: tuple[Rejection, ...] = ()
     error: str = ""
     devices: tuple[str, ...] = ()  # that the claims would get on the first of the nodes
 

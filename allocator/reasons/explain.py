@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.answer import Cause, NodeAnswer, Reason, SearchVerdict, Stage
+from allocator.answer import Cause, NodeAnswer, Rejection, SearchVerdict, Stage
 from dra.texts import list_first
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def lines(answer: NodeAnswer) -> Iterator[str]:
                 yield from (f"{margin}{example}" for example in reason.examples)
 
 
-def loss(reason: Reason) -> str:
+def loss(reason: Rejection) -> str:
     """Describe the devices that one stage rejected. A class is named without its selectors: the author of a claim cannot change them."""
     count = f"{reason.rejected} of {reason.total} devices " if reason.total else ""
     text = reason.text.partition(", selector #")[0] if reason.stage is Stage.CLASS else reason.text
@@ -187,13 +187,13 @@ def tally(answers: Mapping[str, NodeAnswer]) -> str:
     return ", ".join(f"{counts[text]} {text}" for text in most_frequent)
 
 
-def _by_request(reasons: Iterable[Reason]) -> dict[tuple[str, str], list[Reason]]:
-    grouped: dict[tuple[str, str], list[Reason]] = {}
+def _by_request(reasons: Iterable[Rejection]) -> dict[tuple[str, str], list[Rejection]]:
+    grouped: dict[tuple[str, str], list[Rejection]] = {}
     for reason in reasons:
         grouped.setdefault((reason.claim, reason.request), []).append(reason)
     return grouped
 
 
-def _last_losses(reasons: Sequence[Reason]) -> list[Reason]:
+def _last_losses(reasons: Sequence[Rejection]) -> list[Rejection]:
     """Return, for each request, the stage that rejected its last devices."""
     return [max(group, key=lambda reason: _ORDER[reason.stage]) for group in _by_request(reasons).values()]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator.answer import NodeAnswer, Reason, SearchVerdict, Stage, with_allocation
+from allocator.answer import NodeAnswer, Rejection, SearchVerdict, Stage, with_allocation
 from allocator.problem import (
     CompileCache,
     DeviceCandidate,
@@ -71,7 +71,7 @@ def losses(
     *,
     serve: Serve,
     budget: Budget,
-) -> tuple[Reason, ...]:
+) -> tuple[Rejection, ...]:
     """Return why claims do not fit on a node. `serve` calls the allocator with strategy first-fit for that node.
 
     Raises OutOfBudget if the budget is used up first.
@@ -84,11 +84,11 @@ def losses(
         answer = serve(stock_so_far, [claim])
         _require_decision(answer)
         if answer.verdict is SearchVerdict.ERROR:
-            return (Reason(Stage.SEARCH, claim.metadata.key, text=answer.error or ""),)
+            return (Rejection(Stage.SEARCH, claim.metadata.key, text=answer.error or ""),)
         if not answer.feasible:
             return tuple(_of_claim(stock_so_far, node, claim, claim_names, serve=serve, budget=budget))
         stock_so_far = stock_so_far.with_object(with_allocation(claim, answer.allocations[0].allocation))
-    return (Reason(Stage.SEARCH, text="each claim fits after the others, but not all of them at once"),)
+    return (Rejection(Stage.SEARCH, text="each claim fits after the others, but not all of them at once"),)
 
 
 def _require_decision(answer: NodeAnswer) -> None:
@@ -105,7 +105,7 @@ def _of_claim(
     *,
     serve: Serve,
     budget: Budget,
-) -> Iterator[Reason]:
+) -> Iterator[Rejection]:
     """Find the first request that gets no devices after the requests before it (by bisection), and yield the reasons."""
     earlier_results: tuple[DeviceRequestAllocationResult, ...] = ()
     stock_so_far = stock
@@ -131,7 +131,7 @@ def _of_claim(
             stock_so_far, node, partial_claim, earlier_results, claim_names, budget=budget
         ).reasons()
     else:
-        yield Reason(Stage.SEARCH, claim.metadata.key, text=refusal.error or str(refusal.verdict))
+        yield Rejection(Stage.SEARCH, claim.metadata.key, text=refusal.error or str(refusal.verdict))
 
 
 def _first_requests(claim: ResourceClaim, number: int) -> ResourceClaim:
@@ -198,7 +198,7 @@ class _RefusedRequest:
                     earlier_values & values if self.question.constraints[at].match else earlier_values | values
                 )
 
-    def reasons(self) -> Iterator[Reason]:
+    def reasons(self) -> Iterator[Rejection]:
         """Return the losses of every alternative of the request."""
         for leaf in self.question.requests[-1].leaves:
             yield from self._of_leaf(leaf)
@@ -218,18 +218,18 @@ class _RefusedRequest:
         newest = max(page.generation for page in local_pages)
         return lost_devices, f"has no devices in generation {newest}, which replaces older ones"
 
-    def _of_leaf(self, leaf: Leaf) -> Iterator[Reason]:
+    def _of_leaf(self, leaf: Leaf) -> Iterator[Rejection]:
         key = self.claim.metadata.key
         can_be_used = True
         for pool in self.pools:
             lost, why = self._unusable_devices(pool)
             if why and (leaf.all or _may_select(leaf.class_, pool.id[0])):
                 can_be_used = False
-                yield Reason(Stage.POOL, key, leaf.name, lost, lost, text=f"pool {'/'.join(pool.id)} {why}")
+                yield Rejection(Stage.POOL, key, leaf.name, lost, lost, text=f"pool {'/'.join(pool.id)} {why}")
         if can_be_used and not self.candidates:
             devices_elsewhere = _count_devices(self.stock.pages.values())
             text = "no ResourceSlice offers this node a device" if devices_elsewhere else "there are no devices at all"
-            yield Reason(Stage.NODE, key, leaf.name, devices_elsewhere, devices_elsewhere, text=text)
+            yield Rejection(Stage.NODE, key, leaf.name, devices_elsewhere, devices_elsewhere, text=text)
         by_stage: dict[Stage, dict[str, list[str]]] = {}
         remaining_devices = 0
         self.budget.charge(_LOOKED_AT * len(self.candidates))
@@ -252,7 +252,7 @@ class _RefusedRequest:
                 examples = names[:EXAMPLES]
                 if stage is Stage.SELECTOR and (words := self._published(leaf, names)):
                     text = f"{words} ({text})"
-            yield Reason(stage, key, leaf.name, lost, checked_devices, tuple(examples), text)
+            yield Rejection(stage, key, leaf.name, lost, checked_devices, tuple(examples), text)
             checked_devices -= lost
         if not remaining_devices:
             return
@@ -265,7 +265,7 @@ class _RefusedRequest:
             text = f"{remainder}, but no {leaf.count} of them can be allocated together"
         else:
             text = f"{remainder}, but none is compatible with the claim's other requests"
-        yield Reason(Stage.SEARCH, key, leaf.name, remaining_devices, remaining_devices, text=text)
+        yield Rejection(Stage.SEARCH, key, leaf.name, remaining_devices, remaining_devices, text=text)
 
     def _published(self, leaf: Leaf, names: Sequence[str]) -> str:
         """Return published values of the attributes that a selector reads, for the author of the selector."""

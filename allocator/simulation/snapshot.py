@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator import pods as podfit
-from allocator.answer import NodeAnswer, Reason, SearchVerdict, Stage, as_granted
+from allocator.answer import NodeAnswer, Rejection, SearchVerdict, Stage, as_granted
 from allocator.pods import future_claims
 from allocator.preemption import holders_below, make_room, may_preempt, without_pods
 from allocator.reasons import equal_answers, tally
@@ -52,7 +52,7 @@ class PodOutcome(msgspec.Struct, frozen=True, rename="camel"):
     pod: str
     node: str | None
     devices: tuple[str, ...] = ()
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[Rejection, ...] = ()
     victims: tuple[str, ...] = ()
     summary: str = ""
     exceeded_quota: dict[str, str] = {}  # the exceeded quota line, if devices are free for the pod
@@ -157,7 +157,7 @@ class SnapshotRun:
         future = future_claims(pod, self.templates, self.claims)
         if future.missing:
             return PodOutcome(
-                pod_name, None, summary=future.missing[0], reasons=(Reason(Stage.CLASS, text=future.missing[0]),)
+                pod_name, None, summary=future.missing[0], reasons=(Rejection(Stage.CLASS, text=future.missing[0]),)
             )
         existing_claim = self._existing_extended_claim(pod)
         wanted = future.claims if existing_claim is None else (*future.claims, existing_claim)
@@ -274,17 +274,17 @@ class SnapshotRun:
             for node, answer in list(islice(answers.items(), EXPLAINED)):
                 answers[node] = self._explain(self.why, node, claims_by_node[node], answer)
         self.undecided += any(answer.verdict is SearchVerdict.UNDECIDED for answer in answers.values())
-        reasons: list[Reason] = []
+        reasons: list[Rejection] = []
         for group in equal_answers(answers):
             text = group.answer.error or str(group.answer.verdict)
-            reasons += group.answer.reasons or (Reason(Stage.SEARCH, examples=group.nodes[:3], text=text),)
+            reasons += group.answer.reasons or (Rejection(Stage.SEARCH, examples=group.nodes[:3], text=text),)
         counted: dict[str, list[str]] = {}
         for node, why in unfit.items():
             counted.setdefault(why, []).append(node)
         parts = [tally(answers)] if answers else []
         for why, nodes in counted.items():
             reasons.append(
-                Reason(Stage.NODE, rejected=len(nodes), total=node_count, examples=tuple(nodes[:3]), text=why)
+                Rejection(Stage.NODE, rejected=len(nodes), total=node_count, examples=tuple(nodes[:3]), text=why)
             )
             parts.append(f"{len(nodes)} {why}")
         summary = f"0/{node_count} nodes: {', '.join(parts)}" if node_count else "unknown: the input has no Nodes"
@@ -318,7 +318,7 @@ class SnapshotRun:
         cached = self.explained.get(id(refused))
         if cached is not None:
             own_names = dict(zip(cached.names, names, strict=True))
-            reasons: list[Reason] = []
+            reasons: list[Rejection] = []
             for known_reason in cached.explained.reasons:
                 claim_of_this = own_names.get(known_reason.claim, known_reason.claim)
                 reasons.append(msgspec.structs.replace(known_reason, claim=claim_of_this))

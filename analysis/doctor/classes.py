@@ -11,9 +11,9 @@ from analysis.doctor.observed import (
     DoctorInput,
     classes_of,
     drivers_of_classes,
-    kept_by,
 )
 from analysis.doctor.open_claims import classes_named, open_claims
+from analysis.requesting import kept_by
 from dra.finding import Finding, make_finding
 from dra.objects import (
     DeviceToleration,

@@ -1,4 +1,4 @@
-"""Findings about missing fences, and about pods that a fence keeps from their devices.
+"""Findings about missing fences.
 
 A fence is a DeviceTaintRule of ours that keeps other schedulers from the devices that the bridge allocates.
 """
@@ -12,28 +12,21 @@ from typing import TYPE_CHECKING
 from analysis.doctor.observed import (
     DoctorInput,
     drivers_of_classes,
-    kept_by,
 )
 from analysis.doctor.repair import RuleCreation
 from dra.finding import Finding, make_finding
 from dra.objects import (
-    DeviceToleration,
-    blocks,
     claim_keys,
     results_of,
-    served_resources,
 )
 from dra.policy import fences
 from webhook import names
-from webhook.state import (
-    BridgeSettings,
-    Configuration,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from analysis.doctor.repair import Repairable
+    from webhook.state import BridgeSettings
 
 
 def without_fence(observed: DoctorInput) -> Iterator[Repairable]:
@@ -48,58 +41,6 @@ def without_fence(observed: DoctorInput) -> Iterator[Repairable]:
             )
             # A rule with this name and another selector was written by a person, and stays.
             yield finding, None if f"drawbridge-fence-{driver}" in rules else RuleCreation(driver)
-
-
-def behind_the_fence(observed: DoctorInput) -> Iterator[Finding]:
-    """Unschedulable pods whose claims do not tolerate the taint of a fence."""
-    stock = observed.reading.stock
-    rules = stock.rules.values()
-
-    def fence_of(driver: str, tolerations: tuple[DeviceToleration, ...]) -> str:
-        blocking = [rule for rule in rules if fences(rule, driver) and blocks(rule.spec.taint, tolerations)]
-        return names.FENCE if blocking else ""
-
-    driver_of = drivers_of_classes(stock)
-    fenced = {name for name, driver in driver_of.items() if any(fences(rule, driver) for rule in rules)}
-    if not fenced:
-        return
-    serving = stock.serving()
-    by_key = {claim.metadata.key: claim for claim in observed.reading.stock.claims.values()}
-    configuration = observed.configuration or Configuration()
-    for pod in observed.reading.pods.values():
-        if pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp:
-            continue
-        if not any(
-            condition.type == "PodScheduled" and condition.status == "False" for condition in pod.status.conditions
-        ):
-            continue
-        fenced_names = [name for name in served_resources(pod, serving) if serving[name] in fenced]
-        if fenced_names and not _is_ours(pod.spec.scheduler_name, observed.bridge):
-            remedy = (
-                f"give the pod the bridge's schedulerName: the webhook translates no {fenced_names[0]} into a claim"
-            )
-            if all(configuration.resource(name) for name in fenced_names):
-                remedy = "recreate the pod where the webhook translates it (docs/bridge.md), or give it the bridge's schedulerName"
-            yield make_finding(
-                "O110",
-                f"Pod/{pod.metadata.key}",
-                f"it waits with scheduler {pod.spec.scheduler_name or 'default-scheduler'} for {', '.join(fenced_names)}, which fenced devices serve by name, "
-                "and claims that kube-scheduler creates tolerate no taint",
-                remedy,
-            )
-        for key in claim_keys(pod):
-            claim = by_key.get(key)
-            if claim is None or claim.status.allocation is not None:
-                continue
-            barred = [kept_by(request, driver_of, fence_of) for request in claim.spec.devices.requests]
-            drivers = ", ".join(sorted({driver for driver, _ in chain.from_iterable(barred)}))
-            if drivers:
-                yield make_finding(
-                    "O110",
-                    f"Pod/{pod.metadata.key}",
-                    f"it waits with scheduler {pod.spec.scheduler_name or 'default-scheduler'} for devices of {drivers}, which are tainted, "
-                    f"and claim {claim.metadata.name} does not tolerate the taint",
-                )
 
 
 def two_schedulers(observed: DoctorInput) -> Iterator[Finding]:

@@ -12,17 +12,12 @@ from analysis.loading import Reading
 from webhook.state import BridgeSettings, Configuration, Inventory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from dra.objects import DeviceRequest, DeviceToleration
     from dra.stock import Stock
     from webhook.dialects import Served
 
 
-FAILED_CLAIM = "FailedResourceClaimCreation"
-FAILED_PREPARE = "FailedPrepareDynamicResources"
-FAILED_TEMPLATE = "FailedTemplateCreation"  # of drawbridge's own controller
-FAILED_OF_PODS = (FAILED_CLAIM, FAILED_PREPARE, FAILED_TEMPLATE)
 MAX_NAMED = 5  # objects that a message names
 
 
@@ -59,17 +54,3 @@ def classes_of(stock: Stock) -> Mapping[str, Served]:
 
 def drivers_of_classes(stock: Stock) -> dict[str, str]:
     return {name: served.driver for name, served in classes_of(stock).items() if served.driver}
-
-
-def kept_by(
-    request: DeviceRequest, drivers: Mapping[str, str], taint_of: Callable[[str, tuple[DeviceToleration, ...]], str]
-) -> list[tuple[str, str]]:
-    """Return the drivers and taints that keep a request from every device; [] if one of its alternatives may get a device."""
-    taints: list[tuple[str, str]] = []
-    for alternative in request.alternatives.values():
-        driver = drivers.get(alternative.device_class_name, "")
-        taint = taint_of(driver, alternative.tolerations) if driver else ""
-        if not taint:
-            return []
-        taints.append((driver, taint))
-    return taints

@@ -14,10 +14,11 @@ from analysis.configuration import KIND as CONFIGURATION
 from analysis.configuration import defaults
 from analysis.doctor.components import WEBHOOKS, WORKLOADS, images_of
 from analysis.doctor.installed import installed_configuration, parts_of, read_parts, with_configuration
-from analysis.doctor.observed import FAILED_OF_PODS, DoctorInput
+from analysis.doctor.observed import DoctorInput
 from analysis.doctor.rules import DRY_RUN, DUMPED, IMAGES, REPLICAS, STATUS, examine
 from analysis.doctor.shape import SHAPES, Shape
 from analysis.errors import Failed
+from analysis.explain import FAILED_OF_PODS
 from analysis.installation import KINDS, LABELLED, LEASES, is_labelled
 from analysis.loading import (
     Needs,

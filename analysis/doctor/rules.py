@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -15,6 +15,7 @@ from analysis.broken_parts import WEBHOOK, find_cause
 from analysis.configuration import KIND as CONFIGURATION
 from analysis.doctor import claims, classes, components, control_plane, fences, nodes, pods
 from analysis.doctor.misspelt_settings import misspelt_settings
+from analysis.explain import RULES as POD_RULES
 from analysis.installation import KINDS
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
     from analysis.doctor.components import Parts
     from analysis.doctor.observed import DoctorInput
-    from analysis.doctor.repair import Repair, Repairable
+    from analysis.doctor.repair import Repair
+    from analysis.explain import PodRule
     from dra.finding import Finding
 
 # Inputs that are not kinds of objects.
@@ -49,17 +51,12 @@ class DoctorRule(NamedTuple):
     a live cluster that forbids listing them.
     """
 
-    find: Callable[..., Iterable[Finding | Repairable]]
+    find: Callable[..., Iterable[Any]]  # of findings, or findings with repairs; of a rule about pods, reasons
     codes: str
     needs: tuple[str, ...] = ()
     may_be_none: tuple[str, ...] = ()
     repair: str = ""  # what `--repair` does
     each: bool = False  # the rule judges each input by itself, so it runs on those that were read
-
-    def missing(self, observed: DoctorInput) -> set[str]:
-        return observed.missing.keys() & (
-            self.needs if not observed.reading.is_live else (*self.needs, *self.may_be_none)
-        )
 
 
 # Causes come before their effects.
@@ -83,29 +80,17 @@ _INSTALLATION = (
     DoctorRule(components.without_leader, "O012 O013", ("Deployment", "Lease", STATUS)),
     DoctorRule(components.about_modes, "D214", ("Namespace",)),
 )
-_REST = (
+_CAUSES = (
     DoctorRule(control_plane.not_reached, "O015", ("MutatingWebhookConfiguration", DRY_RUN)),
     DoctorRule(nodes.nodes_away, "O201", ("Node", "Pod")),
     DoctorRule(pods.not_created, "O101", ("Event",)),
     DoctorRule(misspelt_settings, "O019", (CONFIGURATION,), ("ResourceSlice", "Namespace")),
     DoctorRule(classes.without_class, "O107", (), ("DeviceClass",)),
-    DoctorRule(
-        pods.not_translated,
-        "O103 O104",
-        (CONFIGURATION, "Pod", "Node"),
-        ("Namespace", "DeviceClass", "ResourceSlice", "ResourceQuota", "LimitRange"),
-    ),
     DoctorRule(pods.refused_by_webhook, "O102", ("Event",)),
-    DoctorRule(pods.without_template, "O105", ("Pod",), ("ResourceClaimTemplate",)),
-    DoctorRule(pods.without_claim, "O106", ("Pod", "Event")),
-    DoctorRule(
-        pods.impossible,
-        "O115",
-        ("Pod", "Node", "ResourceSlice"),
-        ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "DeviceTaintRule"),
-    ),
-    DoctorRule(pods.no_scheduler, "O109", ("Pod",)),
-    DoctorRule(pods.not_prepared, "O112", ("Pod", "Event")),
+)
+# Why pods wait.
+_OF_PODS = tuple(DoctorRule(rule.find, rule.codes, rule.needs, rule.may_be_none) for rule in POD_RULES if rule.codes)
+_REST = (
     DoctorRule(
         claims.overlapping, "O209", (), ("ResourceClaim",), "frees the device from claims whose pods have no node"
     ),
@@ -118,8 +103,6 @@ _REST = (
     DoctorRule(claims.without_pod, "O211", ("Pod",), ("ResourceClaim",), "deletes a claim whose pod is gone"),
     DoctorRule(claims.idle_finalizers, "O212", ("Pod",), ("ResourceClaim",), "removes the finalizer of an allocation"),
     DoctorRule(classes.on_devices_that_are_gone, "O218", ("ResourceSlice",), ("ResourceClaim",)),
-    DoctorRule(pods.not_prepared_again, "O113", ("Pod",)),
-    DoctorRule(pods.bound_without_devices, "O114", ("Pod",), ("ResourceClaim",)),
     DoctorRule(classes.incomplete_pools, "D401 D403 O208", (), ("ResourceSlice",)),
     DoctorRule(classes.tainted, "O111", ("ResourceSlice",), ("DeviceClass", "DeviceTaintRule")),
     DoctorRule(classes.without_devices, "O108", ("ResourceSlice",), ("DeviceClass",)),
@@ -131,7 +114,6 @@ _REST = (
         ("DeviceTaintRule",),
         "creates the missing fence (DeviceTaintRule)",
     ),
-    DoctorRule(fences.behind_the_fence, "O110", ("Pod",), ("DeviceClass", "DeviceTaintRule")),
     DoctorRule(fences.two_schedulers, "O205", (), ("DeviceTaintRule",)),
     DoctorRule(control_plane.names_not_sent, "O016", (CONFIGURATION, "MutatingWebhookConfiguration")),
     DoctorRule(control_plane.idle_leases, "O017", ("Lease",)),
@@ -143,7 +125,7 @@ _REST = (
     DoctorRule(claims.unused_claims, "O217", ("Pod",), ("ResourceClaim",)),
 )
 _LAST = (DoctorRule(components.replica_warnings, "O018", (REPLICAS,)),)
-RULES: Final = (*_FIRST, *_INSTALLATION, *_REST, *_LAST)
+RULES: Final = (*_FIRST, *_INSTALLATION, *_CAUSES, *_OF_PODS, *_REST, *_LAST)
 # If a dump has no object of one of these kinds, the kind counts as not read.
 DUMPED: Final = frozenset(chain.from_iterable(rule.needs for rule in RULES if rule.needs != _INSTALLED)) - {
     REPLICAS,
@@ -157,13 +139,21 @@ DUMPED: Final = frozenset(chain.from_iterable(rule.needs for rule in RULES if ru
 def diagnose(observed: DoctorInput) -> dict[Finding, Repair | None]:
     """Return the findings in the order of the rules, causes first, each with its repair."""
     parts, now = observed.parts, observed.now
-    repairs = _run(_FIRST, lambda rule: rule.missing(observed), observed)
+    repairs = _run(_FIRST, lambda rule: _missing(rule, observed), observed)
     if parts is not None:
-        repairs |= _run(_INSTALLATION, lambda rule: rule.missing(observed), parts, now)
-    repairs |= _run(_REST, lambda rule: rule.missing(observed), observed)
+        repairs |= _run(_INSTALLATION, lambda rule: _missing(rule, observed), parts, now)
+    repairs |= _run(_CAUSES, lambda rule: _missing(rule, observed), observed)
+    checked = [rule for rule in POD_RULES if not _missing(rule, observed)]
+    repairs |= dict.fromkeys(pods.waiting(observed, checked))
+    repairs |= _run(_REST, lambda rule: _missing(rule, observed), observed)
     if parts is not None:
-        repairs |= _run(_LAST, lambda rule: rule.missing(observed), parts, now)
+        repairs |= _run(_LAST, lambda rule: _missing(rule, observed), parts, now)
     return _with_cause(repairs)
+
+
+def _missing(rule: DoctorRule | PodRule, observed: DoctorInput) -> set[str]:
+    """Return the inputs of a rule that were not read."""
+    return observed.missing.keys() & (rule.needs if not observed.reading.is_live else (*rule.needs, *rule.may_be_none))
 
 
 def _with_cause(repairs: dict[Finding, Repair | None]) -> dict[Finding, Repair | None]:
@@ -202,7 +192,7 @@ def not_checked(observed: DoctorInput) -> tuple[NotChecked, ...]:
     """Return which findings were not checked, by the missing inputs."""
     codes_of: defaultdict[str, set[str]] = defaultdict(set)
     for rule in RULES:
-        for kind in rule.missing(observed):
+        for kind in _missing(rule, observed):
             codes_of[kind].update(rule.codes.split())
     inputs_of: defaultdict[tuple[tuple[str, ...], str], list[str]] = defaultdict(list)
     for kind, codes in sorted(codes_of.items()):

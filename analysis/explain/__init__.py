@@ -21,29 +21,42 @@ from analysis.explain.stories import (
     OfDevice,
     OfPod,
     OfWorkload,
+    PodState,
     PodStory,
+    Reason,
+    Step,
     WorkloadStory,
 )
 from analysis.explain.subject import CODE, WORDS, story_of, subject_of
 from analysis.explain.webhook_record import as_written
+from analysis.explain.why import FAILED_OF_PODS, RULES, Facts, PodRule, facts_of, first_reasons, why_not_running
 from analysis.explain.workloads import find_workload, kinds_of
 
 __all__ = [
     "CODE",
+    "FAILED_OF_PODS",
+    "RULES",
     "WORDS",
     "DeviceStory",
+    "Facts",
     "LoneClaimStory",
     "OfClaim",
     "OfDevice",
     "OfPod",
     "OfWorkload",
+    "PodRule",
+    "PodState",
     "PodStory",
+    "Reason",
+    "Step",
     "WorkloadStory",
     "actor_of",
     "as_written",
     "describe_requests",
     "device_story",
+    "facts_of",
     "find_workload",
+    "first_reasons",
     "kinds_of",
     "lone_claim_story",
     "pod_story",
@@ -53,5 +66,6 @@ __all__ = [
     "screen_of_pod",
     "story_of",
     "subject_of",
+    "why_not_running",
     "with_cause",
 ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from analysis import broken_parts
-from analysis.explain.stories import Actor
+from analysis.explain.stories import Actor, Reason
 from webhook.dialects import Outcome
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _PARTS = {
 
 def actor_of(story: PodStory) -> Actor:
     """Return the component of `_PARTS` that a pod waits for; NONE if it waits for something else."""
-    actor = story.next_step.actor
+    actor = story.state.reasons[0].actor
     if actor is Actor.USER and not story.claims:
         changed = any(
             decision.outcome in (Outcome.TRANSLATED, Outcome.APPROXIMATED) for decision in story.webhook.decisions
@@ -36,10 +36,16 @@ def actor_of(story: PodStory) -> Actor:
 
 
 def with_cause(story: PodStory, findings: Iterable[Finding]) -> PodStory:
-    """Put the finding about the component that a pod waits for, with its remedy, before the pod's next step."""
+    """Put the finding about the component that a pod waits for, with its remedy, before the pod's other reasons."""
     part = _PARTS.get(actor_of(story))
     finding = broken_parts.find_cause(part, findings) if part is not None else None
     if finding is None:
         return story
-    message = f"{finding.object}: {finding.message} ({finding.remedy}); {story.next_step.message}"
-    return replace(story, next_step=replace(story.next_step, message=message))
+    cause = Reason(
+        actor=actor_of(story),
+        text=f"{finding.object}: {finding.message}",
+        code=finding.code,
+        causes=(finding.object,),
+        remedies=(finding.remedy,),
+    )
+    return replace(story, state=replace(story.state, reasons=(cause, *story.state.reasons)))

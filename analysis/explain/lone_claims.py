@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis.explain.claims import claim_story
-from analysis.explain.pods import scheduler_actor
-from analysis.explain.stories import Actor, ClaimState, LoneClaimStory, NextStep
+from analysis.explain.stories import Actor, ClaimState, LoneClaimStory, Reason
+from analysis.explain.why import scheduler_actor
 from analysis.prospects import prospect_of, quota_of
 from dra.objects import ObjectMeta, Pod, PodResourceClaim, PodSpec, claim_keys
 
@@ -33,34 +33,32 @@ def lone_claim_story(key: str, reading: Reading, configuration: Configuration) -
     prospect = prospect_of(judged_pod, reading, configuration) if story.state is ClaimState.PENDING else None
     return LoneClaimStory(
         claim=story,
-        next_step=_next_step(story, users, prospect, configuration),
+        reason=_reason(story, users, prospect, configuration),
         pods=tuple(pod.metadata.key for pod in users),
         prospect=prospect,
         quota=quota_of(judged_pod, prospect, reading),
     )
 
 
-def _next_step(
-    story: ClaimStory, users: Sequence[Pod], prospect: Prospect | None, configuration: Configuration
-) -> NextStep:
+def _reason(story: ClaimStory, users: Sequence[Pod], prospect: Prospect | None, configuration: Configuration) -> Reason:
     if story.state is ClaimState.DELETING:
         consumers = ", ".join(consumer.name for consumer in story.reserved_for)
         goes = f"pods {consumers} have ended" if consumers else "its finalizers are removed"
-        return NextStep(actor=Actor.CLAIMS, message=f"it is being deleted, and is gone once {goes}")
+        return Reason(actor=Actor.CLAIMS, text=f"it is being deleted, and is gone once {goes}")
     if prospect is not None:
         if not users:
             outlook = prospect.message or "devices for it are free"
-            return NextStep(actor=Actor.USER, message=f"no pod uses it, so no scheduler allocates it; {outlook}")
+            return Reason(actor=Actor.USER, text=f"no pod uses it, so no scheduler allocates it; {outlook}")
         name = users[0].spec.scheduler_name or "default-scheduler"
         outlook = (
             prospect.message or f"devices for it are free, and {name} has not placed pod {users[0].metadata.key} yet"
         )
-        return NextStep(actor=scheduler_actor(name, configuration), message=outlook)
+        return Reason(actor=scheduler_actor(name, configuration), text=outlook)
     if story.reserved_for:
         living = ", ".join(consumer.name for consumer in story.reserved_for if consumer.phase)
         used = f"used by {living}" if living else "its pods were not found"
-        return NextStep(actor=Actor.NONE, message=f"it is {story.state}, and {used}")
+        return Reason(actor=Actor.NONE, text=f"it is {story.state}, and {used}")
     if users:
         message = f"it is allocated, and pod {users[0].metadata.key} is not bound yet"
-        return NextStep(actor=Actor.SCHEDULER, message=message)
-    return NextStep(actor=Actor.USER, message="it is allocated, and no pod uses it")
+        return Reason(actor=Actor.SCHEDULER, text=message)
+    return Reason(actor=Actor.USER, text="it is allocated, and no pod uses it")

@@ -31,7 +31,7 @@ def report(story: Story, server: AssumedServer) -> Report:
         case PodStory():
             title, parts, lines = f"Pod {story.name}", _claim_parts(story, story.claims), screen_of_pod(story)
         case WorkloadStory():
-            rows = [(len(pod.names), pod.first.name, pod.first.next_step.message) for pod in story.pods]
+            rows = [(len(pod.names), pod.first.name, pod.first.state.reasons[0].text) for pod in story.pods]
             fates = Rows(("Pods", "Such as", "State"), rows)
             title, parts, lines = f"{story.kind} {story.name}", iter((fates,)), screen_of_workload(story)
         case LoneClaimStory():
@@ -47,7 +47,9 @@ def report(story: Story, server: AssumedServer) -> Report:
 
 def _claim_parts(story: PodStory | LoneClaimStory, claims: Iterable[ClaimStory]) -> Iterator[Part]:
     """Show the claims of a pod, or a single claim, and their prospect."""
-    yield story.next_step.message or "There is nothing to do."
+    reason = story.reason if isinstance(story, LoneClaimStory) else story.state.reasons[0]
+    yield reason.text
+    yield from reason.remedies
     claim_rows = [
         (claim.name, claim.state.value, claim.since, tuple(device.device for device in claim.devices))
         for claim in claims
@@ -59,8 +61,6 @@ def _claim_parts(story: PodStory | LoneClaimStory, claims: Iterable[ClaimStory])
         for group in story.prospect.groups:
             counts[group.verdict.value] += group.count
         yield Rows(("Nodes", "Verdict"), [(number, verdict) for verdict, number in counts.items()], "Where it could go")
-        if story.prospect.nearest_fit:
-            yield story.prospect.nearest_fit
         blockers = [
             (blocker.node, ", ".join(blocker.pods) or f"claim {blocker.claim}", blocker.devices, blocker.since)
             for blocker in story.prospect.blockers

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
         ClaimStory,
         DeviceStory,
         LoneClaimStory,
-        NextStep,
+        PodState,
         PodStory,
+        Reason,
         WebhookStory,
         WorkloadStory,
     )
@@ -64,7 +65,7 @@ def screen_of_pod(story: PodStory) -> Iterator[str]:
     creator = f", created by {' of '.join(story.owners)}" if story.owners else ""
     where = f" on {story.node}" if story.node else ""
     yield f"pod {story.name}: {story.phase or 'in no cluster yet'}{where}, scheduler {story.scheduler}{creator}"
-    yield _next_step(story.next_step)
+    yield from _state(story.state)
     removed: list[str] = []
     for container, requests in story.webhook.removed_keys.items():
         amounts = list_first([f"{key}: {value}" for key, value in requests.items()], _DEVICES)
@@ -80,7 +81,7 @@ def screen_of_pod(story: PodStory) -> Iterator[str]:
         yield from _claim(claim)
     yield from _remaining_line(story.claims, _ROWS, "claim")
     yield from _rows("condition", story.conditions, _ROWS, "condition")
-    yield from _prospect(story.prospect, story.next_step)
+    yield from _prospect(story.prospect, story.state.reasons[0])
     yield from _quota(story.quota)
 
 
@@ -115,7 +116,7 @@ def screen_of_workload(story: WorkloadStory) -> Iterator[str]:
     for group in story.pods[:_ROWS]:
         begin = f"{len(group.names)}:" if group.first.phase else "none is created yet; the first would be"
         yield _row("pods", f"{begin} {list_first(group.names, _NAMES)}")
-        yield _next_step(group.first.next_step)
+        yield _now(group.first.state.reasons[0])
     if not story.pods:
         unknown = "none is created yet; only its controller knows which pods it creates"
         yield _row("pods", unknown if story.desired_pods is None else "none")
@@ -131,9 +132,9 @@ def screen_of_claim(story: LoneClaimStory) -> Iterator[str]:
     """Write the story of a claim."""
     pods = f", named by pods {list_first(story.pods, _NAMES)}" if story.pods else ""
     yield f"claim {story.claim.name}: {story.claim.state}{pods}"
-    yield _next_step(story.next_step)
+    yield from _reason(story.reason)
     yield from _claim(story.claim)
-    yield from _prospect(story.prospect, story.next_step)
+    yield from _prospect(story.prospect, story.reason)
     yield from _quota(story.quota)
 
 
@@ -194,8 +195,21 @@ def screen_of_server(server: AssumedServer) -> Iterator[str]:
 # ---- parts of several stories
 
 
-def _next_step(step: NextStep) -> str:
-    return _row("now", f"{_AT.get(step.actor, f'at the {step.actor}: ')}{step.message}")
+def _state(state: PodState) -> Iterator[str]:
+    if state.step is not None:
+        yield _row("done", f"{', '.join(state.done) or 'nothing'}; next: {state.step}")
+    for reason in state.reasons[:_ROWS]:
+        yield from _reason(reason)
+
+
+def _now(reason: Reason) -> str:
+    code = f" [{reason.code}]" if reason.code else ""
+    return _row("now", f"{_AT.get(reason.actor, f'at the {reason.actor}: ')}{reason.text}{code}")
+
+
+def _reason(reason: Reason) -> Iterator[str]:
+    yield _now(reason)
+    yield from _rows("remedy", reason.remedies, _ROWS, "remedy")
 
 
 def _claim(claim: ClaimStory) -> Iterator[str]:
@@ -220,14 +234,14 @@ def _claim(claim: ClaimStory) -> Iterator[str]:
     yield from _rows("  wrong", claim.remarks, _ROWS, "problem")
 
 
-def _prospect(prospect: Prospect | None, next_step: NextStep) -> Iterator[str]:
+def _prospect(prospect: Prospect | None, reason: Reason) -> Iterator[str]:
     if prospect is None:
         return
     barred = {node for barrier in prospect.other_reasons for node in barrier.nodes}
     fitting = {node for group in prospect.groups if group.devices for node in group.nodes}
     if prospect.outlook is Outlook.FITS and fitting and fitting <= barred:
         yield _row("outlook", "devices for its claims are free only on nodes where the pod cannot run")
-    elif prospect.message and prospect.message not in next_step.message:
+    elif prospect.message and prospect.message not in reason.text:
         yield _row("outlook", f"{prospect.outlook}: {prospect.message}")
     elif any(group.error for group in prospect.groups):
         yield _row("outlook", "an error ends the scheduler's search")
@@ -256,8 +270,6 @@ def _prospect(prospect: Prospect | None, next_step: NextStep) -> Iterator[str]:
             blocker if holder.freeing_suffices is None else f"{blocker}; {ending} {_SUFFICES[holder.freeing_suffices]}"
         )
     yield from _rows("in the way", blockers, _HOLDERS, "claim", " in the way")
-    if prospect.nearest_fit:
-        yield _row("would fit", prospect.nearest_fit)
 
 
 def _quota(uses: Iterable[QuotaUse]) -> Iterator[str]:

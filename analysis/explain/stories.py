@@ -28,6 +28,20 @@ class Actor(StrEnum):
     NONE = ""
 
 
+class Step(StrEnum):
+    """The steps of a pod's life, in order. A pod without claims skips the steps about claims."""
+
+    CREATED = "created"
+    ADMITTED = "admitted"  # translated, or not refused, and without scheduling gates
+    TEMPLATE = "template"
+    CLAIM = "claim"
+    ALLOCATED = "allocated"
+    SCHEDULED = "scheduled"
+    PREPARED = "prepared"
+    STARTED = "started"
+    RUNNING = "running"
+
+
 class Trust(StrEnum):
     """How far the webhook's record on a pod (its annotations) can be trusted."""
 
@@ -52,11 +66,27 @@ class _Camel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Keys are in camelCase, as in the Kubernetes API."""
 
 
-class NextStep(_Camel, frozen=True, kw_only=True):
-    """The component or user that acts next, and what it does or what it waits for."""
+class Reason(_Camel, frozen=True, kw_only=True):
+    """Why a pod or claim is not further, in one sentence, and the component or user that acts next."""
 
     actor: Actor
-    message: str
+    text: str
+    # The code of doctor's finding; "" if the reason alone is no fault.
+    code: str = ""
+    # The objects that cause it: Kind/namespace/name.
+    causes: tuple[str, ...] = ()
+    # Whether waiting cannot help.
+    never: bool = False
+    # What helps, the least harmful first.
+    remedies: tuple[str, ...] = ()
+
+
+class PodState(_Camel, frozen=True, kw_only=True):
+    """The steps that a pod has done, the first that it has not (null if it runs or has ended), and the reasons."""
+
+    done: tuple[Step, ...] = ()
+    step: Step | None
+    reasons: tuple[Reason, ...]
 
 
 class Consumer(_Camel, frozen=True, kw_only=True):
@@ -117,7 +147,7 @@ class PodStory(_Camel, frozen=True, kw_only=True):
     """A pod: its state, what happens next, and what was decided about its devices."""
 
     name: str
-    next_step: NextStep
+    state: PodState
     phase: str
     node: str
     scheduler: str
@@ -159,7 +189,7 @@ class LoneClaimStory(_Camel, frozen=True, kw_only=True):
     """A single claim, and whether it can be allocated."""
 
     claim: ClaimStory
-    next_step: NextStep
+    reason: Reason
     # The pods that name the claim.
     pods: tuple[str, ...]
     prospect: Prospect | None

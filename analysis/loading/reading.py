@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from base64 import b64decode
 from binascii import Error as NotBase64
+from collections import defaultdict
+from contextlib import suppress
 from enum import StrEnum
 from functools import cached_property
 from operator import is_
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from allocator import FleetMemo
 from allocator.decisions import Decider
 from allocator.pods import total
 from allocator.reservations import events, overlaps
@@ -24,10 +27,12 @@ from analysis.loading.typed import IN_STOCK, TypedObjects, is_pod
 from analysis.skipped import SkippedFile
 from cluster import resources
 from cluster.manifests import Document
+from cluster.objects import Event
 from cluster.server import ServerInfo
 from dra.objects import DeviceQuota, Pod, ResourceClaimTemplate
 from dra.raw import Object, inside
 from dra.server import known_gates
+from dra.wire import WireError, convert
 from webhook import names
 from webhook.state import Configuration, Features, KubernetesSettings
 
@@ -196,6 +201,39 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def decider(self) -> Decider:
         """A decider, which caches facts about the stock between answers."""
         return Decider()
+
+    @cached_property
+    def memo(self) -> FleetMemo:
+        """Cached results of judgements about the idle fleet."""
+        return FleetMemo()
+
+    @cached_property
+    def facts(self) -> dict[tuple[str, int], Any]:
+        """The facts about pods that `analysis.explain.why` has gathered, by key and configuration."""
+        return {}
+
+    @cached_property
+    def youngest_tried(self) -> dict[str, str]:
+        """The newest creation time of the pods that each scheduler has tried to place."""
+        youngest: dict[str, str] = {}
+        for pod in self.pods.values():
+            if pod.spec.node_name or any(condition.type == "PodScheduled" for condition in pod.status.conditions):
+                name, born = pod.spec.scheduler_name or "default-scheduler", pod.metadata.creation_timestamp
+                youngest[name] = max(youngest.get(name, ""), born)
+        return youngest
+
+    @cached_property
+    def events_of(self) -> dict[tuple[str, str, str], list[Event]]:
+        """The events that were read, by the kind, namespace and name of their object; unreadable ones are left out."""
+        found = list(self.typed.of_type(Event))
+        for obj in self.of_kinds("Event") if not found else ():
+            with suppress(WireError):
+                found.append(convert(obj, Event))
+        by_object: defaultdict[tuple[str, str, str], list[Event]] = defaultdict(list)
+        for event in found:
+            about = event.involved_object
+            by_object[about.kind, about.namespace or "default", about.name].append(event)
+        return by_object
 
     @cached_property
     def _overlaps(self) -> dict[tuple[PoolId, ...], tuple[events.Overlapped, ...]]:

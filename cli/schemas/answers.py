@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from allocator import Granted, Reason, SearchVerdict
+from allocator import Granted, Rejection, SearchVerdict
 from allocator.reasons import NearestFit
 from allocator.simulation import PodOutcome, Simulation
 from analysis.capacity import NodeDevices, Total
@@ -117,7 +117,7 @@ class ClaimsOnNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     feasible: bool
     allocations: list[Granted]
     # Why the claims get no devices.
-    reasons: list[Reason]
+    reasons: list[Rejection]
     # Changes with which the claims would fit; only for the first of equivalent nodes, and only if no node fits.
     nearest_fits: list[NearestFit]
     error: str | None

@@ -60,8 +60,8 @@ def until_explained(cluster, tenants, name, component, remedy):
     answer = {}
 
     def begins_with_component():
-        answer.update(explained(cluster, name, tenants)["nextStep"])
-        return answer["message"].startswith(f"{name_of(component)}: ") and remedy in answer["message"]
+        answer.update(explained(cluster, name, tenants)["state"]["reasons"][0])
+        return answer["text"].startswith(f"{name_of(component)}: ") and remedy in answer["remedies"][0]
 
     cluster.until(f"the explanation begins with {name_of(component)}", begins_with_component, detail=lambda: answer)
 

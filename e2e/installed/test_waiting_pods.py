@@ -56,25 +56,25 @@ POD_IS_FENCED = ("O110", f"Pod/{NAMESPACE}/p")
 CLASS_IS_EMPTY = ("O108", "DeviceClass/e2e-hollow")
 REASONS = {
     "held": Reason("devices are in use", held=True, freeing_suffices=True),
-    "held, and a label": Reason("didn't match Pod's node affinity/selector", held=True, spec=LABEL),
+    "held, and a label": Reason("no node has the labels that it selects", held=True, spec=LABEL),
     "held, and processors": Reason("Insufficient cpu", held=True, spec=CPUS),
     "held, and a cordon": Reason("unschedulable", held=True, cordoned=True),
-    "held, and a fence": Reason("have a taint", (FENCE,), held=True, finding=POD_IS_FENCED),
+    "held, and a fence": Reason("does not tolerate the taint", (FENCE,), held=True, finding=POD_IS_FENCED),
     "held, and a taint": Reason("have a taint", (CLOSED,), held=True, finding=("O111", "DeviceTaintRule/e2e-closed")),
-    "a fence": Reason("have a taint", (FENCE,), finding=POD_IS_FENCED),
-    "a fence, and a label": Reason("didn't match Pod's node affinity/selector", (FENCE,), spec=LABEL, finding=POD_IS_FENCED),
+    "a fence": Reason("does not tolerate the taint", (FENCE,), finding=POD_IS_FENCED),
+    "a fence, and a label": Reason("no node has the labels that it selects", (FENCE,), spec=LABEL),
     "a cordon": Reason("unschedulable", cordoned=True),
     "a class without devices": Reason("no node has devices of this class", class_name="e2e-hollow", finding=CLASS_IS_EMPTY),
-    "a class without devices, and a label": Reason("didn't match Pod's node affinity/selector", class_name="e2e-hollow", spec=LABEL, finding=CLASS_IS_EMPTY),
+    "a class without devices, and a label": Reason("no node has the labels that it selects", class_name="e2e-hollow", spec=LABEL, finding=CLASS_IS_EMPTY),
     "no class": Reason("waiting for DeviceClass e2e-none", class_name="e2e-none", finding=("O107", "DeviceClass/e2e-none")),
     "no claim": Reason("ResourceClaim lost does not exist", spec={"resourceClaims": [{"name": "p", "resourceClaimName": "lost"}]}),
     "a quota of claims, and a fence": Reason(
-        "no claim p can be created: ResourceQuota none has count/resourceclaims",
+        "cannot be created",
         (template("p", NAMESPACE, request("device", "e2e-waits")), FENCE, QUOTA),
         spec={"resourceClaims": [using_template("p")]},
         finding=("O106", f"Pod/{NAMESPACE}/p"),
     ),
-    "another scheduler": Reason("no scheduler is named drawbrigde", held=True, spec={"schedulerName": "drawbrigde"}, finding=("O109", f"Pod/{NAMESPACE}/p")),
+    "another scheduler": Reason("no scheduler called drawbrigde has tried to place it", held=True, spec={"schedulerName": "drawbrigde"}, finding=("O109", f"Pod/{NAMESPACE}/p")),
     "a gate": Reason("scheduling gates hold it: example.com/later", held=True, spec={"schedulingGates": [{"name": "example.com/later"}]}),
 }  # fmt: skip
 
@@ -172,7 +172,7 @@ def test_explain_and_doctor_name_the_actual_reason_first(cluster, node, name):
 
         def names_reason():
             answer.update(explained(cluster, "p", NAMESPACE))
-            return reason.words in answer["nextStep"]["message"] or None
+            return reason.words in answer["state"]["reasons"][0]["text"] or None
 
         cluster.until("explain names the reason", names_reason, detail=lambda: answer)
         prospect = answer["prospect"] or {"blockers": [], "nearestFit": ""}

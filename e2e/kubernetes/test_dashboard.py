@@ -78,7 +78,7 @@ def test_a_waiting_pod_and_its_later_device_are_shown_live(control_plane, namesp
                 return [row["reason"] for row in waiting if row["pod"] == f"{namespace}/p"]
 
             assert control_plane.until(
-                "the reason is shown", lambda: reasons() == [explained["pod"]["nextStep"]["message"]], 60
+                "the reason is shown", lambda: reasons() == [explained["pod"]["state"]["reasons"][0]["text"]], 60
             )
             assert "Kubernetes v1." in get(f"{url}/move")
             assert "FailedScheduling" in get(f"{url}/pods/{namespace}/p")

@@ -54,7 +54,7 @@ def test_a_waiting_pod_names_the_holder_of_its_device(control_plane, namespace, 
     code, answer, complaint = drawbridge(looker, "explain", "pod", "second", "-n", namespace)
     assert (code, complaint, answer["unread"]) == (0, "", [])
     story = answer["pod"]
-    assert story["nextStep"]["actor"] == "scheduler"
+    assert story["state"]["reasons"][0]["actor"] == "scheduler"
     assert story["prospect"]["outlook"] == "full"
     [blocker] = story["prospect"]["blockers"]
     held = control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/first")
@@ -102,7 +102,7 @@ def test_no_holder_is_blamed_if_another_reason_keeps_the_pod(control_plane, name
     spread = {"maxSkew": 1, "topologyKey": "no-such-label", "whenUnsatisfiable": "DoNotSchedule"}
     reasons = {
         "spread": ({"topologySpreadConstraints": [spread]}, {}, "pod topology spread constraints"),
-        "selector": ({"nodeSelector": {"disk": "ssd"}}, {}, "node(s) didn't match Pod's node affinity/selector: disk=ssd"),
+        "selector": ({"nodeSelector": {"disk": "ssd"}}, {}, "no node has the labels that it selects (disk=ssd)"),
         "cpu": ({}, {"resources": {"requests": {"cpu": "500"}}}, "Insufficient cpu"),
         "port": ({}, port, "free ports for the requested pod ports"),
         "apart": ({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}}, {}, "anti-affinity rules"),
@@ -125,7 +125,7 @@ def test_no_holder_is_blamed_if_another_reason_keeps_the_pod(control_plane, name
         if name == "alone":
             assert enough == [f"{namespace}/holder"]
             continue
-        assert reasons[name][2] in story["nextStep"]["message"]
+        assert reasons[name][2] in story["state"]["reasons"][0]["text"]
         assert (enough, story["prospect"]["nearestFit"]) == ([], ""), name
 
 

@@ -21,7 +21,7 @@ CLAIM_AND_POD_A, CLAIM_AND_POD_B = (claim("a"), pod("a", "a")), (claim("b"), pod
 
 
 def message_of(answer):
-    return answer["pod"]["nextStep"]["message"]
+    return answer["pod"]["state"]["reasons"][0]["text"]
 
 
 def test_explain_and_dashboard_place_pods_in_simulated_order(tmp_path):
@@ -297,7 +297,7 @@ def test_explain_says_that_a_pod_fits_where_simulate_places_it(seed, tmp_path):
     ]
     answer = explain_json(tmp_path, "pod w", *objects)[1]
     message, prospect = message_of(answer), answer["pod"].get("prospect")
-    if answer["pod"]["nextStep"]["actor"] != "user":
+    if answer["pod"]["state"]["reasons"][0]["actor"] != "user":
         assert (answer["pod"]["roomOn"] or None) == simulated["node"]
     has_room = True if ROOM.search(message) else False if NO_ROOM.search(message) else None
     if has_room is None and prospect:

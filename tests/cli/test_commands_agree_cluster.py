@@ -163,9 +163,9 @@ def test_the_commands_report_the_same_claims_and_pods(tmp_path):
         assert is_wrong == (f"n/{name}" in doctor_findings), (
             f"doctor and explain disagree about {name}; explain finds a fault: {is_wrong}"
         )
-    next_step = asked("explain", "pod/w", "-n", "n", "-f", dump, "--config", config)["pod"]["nextStep"]
+    reason = asked("explain", "pod/w", "-n", "n", "-f", dump, "--config", config)["pod"]["state"]["reasons"][0]
     simulated_pods = asked("simulate", "-f", dump, "--config", config)["pods"]
-    assert next_step["actor"] == Actor.USER
+    assert reason["actor"] == Actor.USER
     assert "n/w" in doctor_findings
     assert not any(pod["node"] for pod in simulated_pods if pod["pod"] == "n/w")
 

@@ -59,8 +59,8 @@ async def test_pages_show_holders_next_steps_and_working_links():
     async with dashboard_session(source_of(*objects)) as session:
         pages = {path: Elements(await text_of(session, path)) for path in PAGES}
         story = explain.pod_story("default/wants", reading_with(*objects), Configuration())
-        assert story.next_step.message in pages["/waiting"].text
-        assert story.next_step.message in pages["/pods/default/wants"].text
+        assert story.state.reasons[0].text in pages["/waiting"].text
+        assert story.state.reasons[0].text in pages["/pods/default/wants"].text
         assert "default/p0" in pages["/nodes/n0"].text
         assert "/nodes/n0/together" in pages["/nodes/n0"].targets()
         assert "In use; wanted as well:" in pages["/nodes/n0/together"].text

@@ -45,7 +45,7 @@ from webhook.refusals import Code, none_could
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from allocator import FleetAnswer, NodeAnswer, Reason
+    from allocator import FleetAnswer, NodeAnswer, Rejection
     from dra.objects import DeviceRequest, DeviceSubRequest, ResourceClaim
     from dra.stock import Stock
     from webhook.translate import PodClaim
@@ -332,7 +332,7 @@ class _Diagnosis(NamedTuple):
             return too_many
         return _never(Code.NEVER, f"{self.opening}; {nearest_node}", self.offer(node), self.only_claim)
 
-    def mismatch(self, selected: Reason) -> FeasibilityAnswer:
+    def mismatch(self, selected: Rejection) -> FeasibilityAnswer:
         """Refuse a request whose selectors no device matches; list the published values of the attributes that the selectors read."""
         detail = f"no device matches what {_requests(self.requester(selected))}"
         published = self.published(selected)
@@ -351,7 +351,7 @@ class _Diagnosis(NamedTuple):
         )
         return self.no_device("; ".join([detail, *details]), _ABSENT, claim)
 
-    def too_many(self, too_few: Reason, kinds: Mapping[str, NodeAnswer]) -> FeasibilityAnswer | None:
+    def too_many(self, too_few: Rejection, kinds: Mapping[str, NodeAnswer]) -> FeasibilityAnswer | None:
         """Refuse a single request for more devices than any node has; None if another cause applies."""
         request = self.request(too_few)
         exactly = request.exactly if request is not None else None
@@ -460,10 +460,10 @@ class _Diagnosis(NamedTuple):
         spot = next(request_positions(single))
         return with_fields(single, spot, count=count)
 
-    def requester(self, reason: Reason) -> str:
+    def requester(self, reason: Rejection) -> str:
         return _name_requester(reason.claim.rpartition("/")[2], reason.request, self.generated)
 
-    def request(self, reason: Reason) -> DeviceRequest | None:
+    def request(self, reason: Rejection) -> DeviceRequest | None:
         """Return the request that a reason is about; the reason may name one of the request's alternatives."""
         name = reason.claim.rpartition("/")[2]
         for claim in self.claims:
@@ -472,7 +472,7 @@ class _Diagnosis(NamedTuple):
                     return request
         return None
 
-    def expressions(self, reason: Reason) -> list[str]:
+    def expressions(self, reason: Rejection) -> list[str]:
         request = self.request(reason)
         alternative = request.alternatives.get(reason.request) if request is not None else None
         return (
@@ -481,7 +481,7 @@ class _Diagnosis(NamedTuple):
             else []
         )
 
-    def published(self, reason: Reason) -> dict[str, list[str]]:
+    def published(self, reason: Rejection) -> dict[str, list[str]]:
         """Return the published values of the attributes that a request's selectors read, without those that are unique for each device."""
         names: dict[tuple[str, str], None] = {}
         for expression in self.expressions(reason):

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from allocator import allocate
-from allocator.answer import Cause, NodeAnswer, Reason, SearchVerdict, Stage
+from allocator.answer import Cause, NodeAnswer, Rejection, SearchVerdict, Stage
 from allocator.reasons import Kind, explain, nearest_fits
 from dra.objects import EXTENDED_CLAIM, ResourceClaimConsumerReference
 from dra.objects.taint import DeviceTaintRule
@@ -19,7 +19,7 @@ ROOT = "resource.kubernetes.io/pcieRoot"
 
 def refusal_at(stage, rejected_count=1, total_count=1, request="r"):
     return NodeAnswer(
-        SearchVerdict.INFEASIBLE, reasons=(Reason(stage, "default/a", request, rejected_count, total_count),)
+        SearchVerdict.INFEASIBLE, reasons=(Rejection(stage, "default/a", request, rejected_count, total_count),)
     )
 
 
@@ -251,7 +251,7 @@ def test_a_fleet_is_summarized_in_one_line(answers, summary):
 
 
 def test_a_reason_is_printed_with_counts_stage_and_devices():
-    reason = Reason(Stage.IN_USE, "default/a", "r", 5, 8, ("gpu-0", "gpu-1"), "held by claim default/b")
+    reason = Rejection(Stage.IN_USE, "default/a", "r", 5, 8, ("gpu-0", "gpu-1"), "held by claim default/b")
     assert list(explain.lines(NodeAnswer(SearchVerdict.INFEASIBLE, reasons=(reason,)))) == [
         "claim default/a, request r:",
         "     5 of 8  in use         held by claim default/b",

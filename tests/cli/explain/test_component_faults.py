@@ -63,13 +63,15 @@ def test_explain_shows_faults_of_the_components_a_pod_waits_for(case):
         Configuration(),
     )
     assert bool(actor_of(story)) == bool(components)
-    message = story.next_step.message
+    message = story.state.reasons[0].text
     assert with_cause(story, []) == story
     # O010 is about a component that still runs, with only some of its replicas.
     assert with_cause(story, [replace(finding, code="O010") for finding in FAULTS.values()]) == story
     remaining_faults = dict(FAULTS)
     for component in components:
         story_with_fault = with_cause(story, remaining_faults.values())
-        assert story_with_fault.next_step.message == f"{component}: it is away (bring it back); {message}"
+        cause, reason = story_with_fault.state.reasons
+        assert (cause.text, cause.remedies) == (f"{component}: it is away", ("bring it back",))
+        assert reason.text == message
         del remaining_faults[component]
     assert with_cause(story, remaining_faults.values()) == story

@@ -89,14 +89,14 @@ NEXT_STEPS = {
     "has ended": ([*fleet(), claim("c"), in_phase(pod("p", "c", nodeName="n0"), "Succeeded")], "", "it has ended (Succeeded)"),
     "waits for devices in use": ([*full_fleet(), claim("c"), pod("p", "c")], "bridge", "0 of 2 nodes can serve the claims: 2 node(s) cannot serve request r: 2 of 2 devices are in use"),
     "is for another scheduler": ([*full_fleet(), claim("c"), pod_of_default_scheduler()], "scheduler", "0 of 2 nodes can serve the claims"),
-    "fits no node": ([*fleet(), claim("c", 3), pod("p", "c")], "bridge", "no node could serve it, even with all devices free: 0 of 2 nodes"),
+    "fits no node": ([*fleet(), claim("c", 3), pod("p", "c")], "user", "none of the 2 nodes can serve this pod, even with all devices free: claim c, request r requests 3 devices"),
     "requests a missing class": ([*fleet(), claim("c", class_name="none"), pod("p", "c")], "bridge", "waiting for DeviceClass none"),
     "fits and is not placed yet": ([*fleet(), claim("c"), pod("p", "c")], "bridge", "devices for it are free, and drawbridge has not placed it yet"),
     "fits only on tainted nodes": ([*map(tainted_if_node, fleet()), claim("c"), pod("p", "c")], "bridge", "not where it may run: node(s) had untolerated taint(s): gpu:NoSchedule (2 of 2 nodes)"),
     "fits only tainted devices": ([*fleet(), TAINT_RULE, claim("c"), pod("p", "c")], "bridge", "have a taint"),
     "waits for the template controller": ([*fleet(), pod_with_template("drawbridge-1")], "template controller", "ResourceClaimTemplate drawbridge-1 does not exist"),
     "waits for the author's template": ([*fleet(), pod_with_template("own")], "user", "ResourceClaimTemplate own does not exist"),
-    "copies a translated pod": ([*fleet(), pod_with_template(f"drawbridge-{'0' * 32}")], "user", "a copy of a translated pod: create the pod from its original manifest"),
+    "copies a translated pod": ([*fleet(), pod_with_template(f"drawbridge-{'0' * 32}")], "user", "a copy of a translated pod"),
     "waits for the claim controller": ([*fleet(), TEMPLATE, pod_with_template("drawbridge-1")], "claim controller", "kube-controller-manager has not created claim gpu yet"),
     "names a claim of another owner": ([*fleet(), TEMPLATE, claim("c"), with_claim_created(pod_with_template("drawbridge-1"), "c")], "bridge", "claim c was not created"),
     "names a missing claim": ([*fleet(), pod("p", "c")], "user", "ResourceClaim c does not exist"),
@@ -122,11 +122,11 @@ def test_explain_says_which_actor_has_to_act_next(case, tmp_path):
     objects, actor, message = NEXT_STEPS[case]
     code, answer = explain_json(tmp_path, "pod p", *objects)
     assert code == 0
-    assert answer["pod"]["nextStep"]["actor"] == actor
-    assert message in answer["pod"]["nextStep"]["message"]
+    assert answer["pod"]["state"]["reasons"][0]["actor"] == actor
+    assert message in answer["pod"]["state"]["reasons"][0]["text"]
     result = explain(tmp_path, "pod p", *objects)
     assert result.exit_code == 0
-    assert answer["pod"]["nextStep"]["message"] in result.stdout
+    assert answer["pod"]["state"]["reasons"][0]["text"] in result.stdout
 
 
 def test_each_blocking_claim_says_whether_freeing_suffices(tmp_path):

@@ -51,18 +51,18 @@ def node_affinity(*terms):
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
 
 
-NOT_MATCHED = "2 node(s) didn't match Pod's node affinity/selector"
+NO_LABELS = "no node has the labels that it selects (node affinity)"
 NO_NODE_AVAILABLE = "0/2 nodes are available: "
 NO_CLAIM_ALLOCATED = "2 cannot allocate all claims. no new claims to deallocate, preemption: 0/2 nodes are available"
 # Pods that no node can serve for reasons other than devices: the pod, changed fields of the nodes, and the reason.
 EXCLUDED_PODS = {
-    "node selector": (waiting_pod(nodeSelector={"disk": "ssd"}), {}, f"{NOT_MATCHED}: disk=ssd"),
-    "node affinity": (waiting_pod(affinity=node_affinity({"key": "disk", "operator": "Exists"})), {}, NOT_MATCHED),
-    "node name in affinity": (waiting_pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n9"]}]}]}}}), {}, NOT_MATCHED),
+    "node selector": (waiting_pod(nodeSelector={"disk": "ssd"}), {}, "no node has the labels that it selects (disk=ssd)"),
+    "node affinity": (waiting_pod(affinity=node_affinity({"key": "disk", "operator": "Exists"})), {}, NO_LABELS),
+    "node name in affinity": (waiting_pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n9"]}]}]}}}), {}, NO_LABELS),
     "taints": (waiting_pod(), {"spec": {"taints": [{"key": "gpu", "value": "x", "effect": "NoExecute"}]}}, "2 node(s) had untolerated taint(s): gpu=x:NoExecute"),
     "unschedulable nodes": (waiting_pod(), {"spec": {"unschedulable": True}}, "2 node(s) were unschedulable"),
     "insufficient cpu": (waiting_pod("500"), {}, "2 Insufficient cpu"),
-    "several reasons": (waiting_pod("500", nodeSelector={"disk": "ssd"}), {"spec": {"unschedulable": True}}, f"2 node(s) were unschedulable and {NOT_MATCHED[2:]}: disk=ssd and Insufficient cpu"),
+    "several reasons": (waiting_pod("500", nodeSelector={"disk": "ssd"}), {"spec": {"unschedulable": True}}, "no node has the labels that it selects (disk=ssd)"),
 }  # fmt: skip
 # Reasons in a scheduler's message that `explain` quotes, but does not evaluate.
 UNEVALUATED_REASONS = {
@@ -82,14 +82,14 @@ def message_and_prospect(tmp_path, pending_pod, *objects):
     """Return why the pod waits, and what would have to change, as `explain` prints them in JSON."""
     code, answer = explain_json(tmp_path, "pod p", *objects, claim("c"), pending_pod)
     assert code == 0
-    return answer["pod"]["nextStep"]["message"], answer["pod"]["prospect"]
+    return answer["pod"]["state"]["reasons"][0]["text"], answer["pod"]["prospect"]
 
 
 @pytest.mark.parametrize("case", EXCLUDED_PODS)
 def test_no_claim_blocks_a_pod_that_no_node_can_serve(case, tmp_path):
     pending_pod, node_fields, reason = EXCLUDED_PODS[case]
     message, prospect = message_and_prospect(tmp_path, pending_pod, *with_large_nodes(*full_fleet(), **node_fields))
-    assert message.endswith(f": {reason}")
+    assert message.endswith(reason)
     assert (prospect["outlook"], prospect["blockers"], prospect["nearestFit"]) == ("never", [], "")
     text = explain(tmp_path, "pod p", *with_large_nodes(*full_fleet(), **node_fields), claim("c"), pending_pod).stdout
     assert "freeing this one is enough" not in text
@@ -141,9 +141,9 @@ def test_for_a_class_without_devices_another_class_is_suggested(tmp_path):
     )
     pod_answer = answer["pod"]
     assert code == 0
-    assert "requests class mig.nvidia.com, but no node has MIG devices" in pod_answer["nextStep"]["message"]
-    assert "device.driver" not in json.dumps(pod_answer["nextStep"]) + pod_answer["prospect"]["message"]
-    assert pod_answer["prospect"]["nearestFit"] == "use DeviceClass gpu in claim c, request r"
+    assert "requests class mig.nvidia.com, but no node has MIG devices" in pod_answer["state"]["reasons"][0]["text"]
+    assert "device.driver" not in json.dumps(pod_answer["state"]["reasons"][0]) + pod_answer["prospect"]["message"]
+    assert pod_answer["state"]["reasons"][0]["remedies"] == ["use DeviceClass gpu in claim c, request r"]
 
 
 def test_a_fence_in_the_configuration_blocks_pods_in_files(tmp_path):
@@ -217,7 +217,7 @@ def test_freeing_a_claim_also_frees_the_cpu_of_its_pod(cpu, suffices, tmp_path):
 
 def test_a_scheduler_name_that_no_scheduler_serves_is_reported(tmp_path):
     message, _ = message_and_prospect(tmp_path, waiting_pod(schedulerName="volcano"), *full_fleet())
-    assert message == "no scheduler is named volcano: nothing has tried to place a pod with this schedulerName"
+    assert message == "no scheduler called volcano has tried to place it"
     bound_pod = in_phase(pod("other", schedulerName="volcano", nodeName="n0"), "Running")
     message, _ = message_and_prospect(tmp_path, waiting_pod(schedulerName="volcano"), *full_fleet(), bound_pod)
     assert message.startswith("0 of 2 nodes")
@@ -264,8 +264,8 @@ def test_without_access_to_all_claims_the_outlook_is_undecided():
             {},
             "0 of 2 nodes can serve the claims: 1 node(s) cannot serve request container-0-request-0: 2 of the 3 devices requested",
         ),
-        (5, 0, {}, "no node could serve it"),
-        (3, 0, {"nodeSelector": {"to": "n0"}}, "no node could serve it"),
+        (5, 0, {}, "none of the 2 nodes can serve this pod, even with all devices free: "),
+        (3, 0, {"nodeSelector": {"to": "n0"}}, "none of the 2 nodes can serve this pod, even"),
     ],
 )
 def test_an_extended_resource_is_counted_on_driver_and_plugin_nodes(count, used_by_plugin, pod_fields, message):
@@ -281,7 +281,7 @@ def test_an_extended_resource_is_counted_on_driver_and_plugin_nodes(count, used_
     )
     pending_pod["spec"]["containers"] = containers_with(count)
     scene = reading_of([*node_and_slice, plugin_node, gpu_class, plugin_pod, pending_pod], Features(minor=37))
-    assert pod_story("default/p", scene, Configuration()).next_step.message.startswith(message)
+    assert pod_story("default/p", scene, Configuration()).state.reasons[0].text.startswith(message)
 
 
 @every("mode", ["enforce", "warn", "observe", "off"])
@@ -303,8 +303,8 @@ def test_a_pod_with_an_unknown_key_waits_for_its_author(mode, is_created, key, m
     if not is_created:
         pending_pod["metadata"].pop("uid", None)
     scene = reading_of([namespace, node("n0"), device_class("gpu.nvidia.com"), pending_pod], Features())
-    next_step = pod_story("default/p", scene, Configuration()).next_step
-    assert (next_step.actor, next_step.message) == ("user", message)
+    reason = pod_story("default/p", scene, Configuration()).state.reasons[0]
+    assert (reason.actor, reason.text) == ("user", message)
 
 
 @pytest.mark.parametrize("mode", ["warn", "observe", "off"])
@@ -314,10 +314,9 @@ def test_without_mode_enforce_an_unserved_key_waits_for_plugin_nodes(mode):
     pending_pod = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
     pending_pod["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
     scene = reading_of([namespace, node("n0"), device_class("gpu.nvidia.com"), pending_pod], Features())
-    next_step = pod_story("default/p", scene, Configuration()).next_step
+    reason = pod_story("default/p", scene, Configuration()).state.reasons[0]
     assert (
-        next_step.message
-        == "no claim replaces nvidia.com/gpu: it waits for a node that has nvidia.com/gpu, and no node does"
+        reason.text == "no claim replaces nvidia.com/gpu: it waits for a node that has nvidia.com/gpu, and no node does"
     )
 
 
@@ -327,6 +326,6 @@ def test_with_mode_enforce_an_unserved_key_waits_for_the_driver(tmp_path):
     pending_pod = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
     pending_pod["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
     scene = reading_of([namespace, node("n0"), device_class("gpu.nvidia.com"), pending_pod], Features())
-    next_step = pod_story("default/p", scene, Configuration()).next_step
-    assert next_step.actor == "driver"
-    assert next_step.message.startswith("no node has nvidia.com/gpu, and no claim can be created for it: ")
+    reason = pod_story("default/p", scene, Configuration()).state.reasons[0]
+    assert reason.actor == "driver"
+    assert reason.text.startswith("no node has nvidia.com/gpu, and no claim can be created for it: ")

@@ -112,7 +112,7 @@ def test_only_a_pod_not_yet_created_waits_for_the_webhook(uid, next_actor_and_pr
     options = ("-f", EXAMPLE_FLEET_FOLDER, "-o", "json")
     pod_answer = json.loads(explain(tmp_path, "pod p", pod, options=options).stdout)["pod"]
     assert {decision["outcome"] for decision in pod_answer["webhook"]["decisions"]} == {"translated", "approximated"}
-    assert (pod_answer["nextStep"]["actor"], bool(pod_answer.get("prospect"))) == next_actor_and_prospect
+    assert (pod_answer["state"]["reasons"][0]["actor"], bool(pod_answer.get("prospect"))) == next_actor_and_prospect
 
 
 def test_decisions_of_a_forged_record_are_shown_without_a_basis(tmp_path):
@@ -125,15 +125,15 @@ def test_a_pod_with_untranslated_keys_waits_for_the_scheduler(tmp_path):
         pod = gpu_pod(uid=uid, limits={"rdma/hca": "1"})
         pod["spec"]["nodeSelector"] = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
         _, answer = explain_json(tmp_path, "pod p", pod)
-        next_step = answer["pod"]["nextStep"]
-        assert next_step["actor"] == "scheduler"
-        assert next_step["message"].startswith("no claim replaces rdma/hca: ")
+        reason = answer["pod"]["state"]["reasons"][0]
+        assert reason["actor"] == "scheduler"
+        assert reason["text"].startswith("no claim replaces rdma/hca: ")
 
 
 def test_without_an_inventory_a_key_requests_whole_devices(tmp_path):
     code, answer = explain_json(tmp_path, "pod p", gpu_pod())
     [decision] = answer["pod"]["webhook"]["decisions"]
-    assert (code, decision["outcome"], answer["pod"]["nextStep"]["actor"]) == (0, "translated", "webhook")
+    assert (code, decision["outcome"], answer["pod"]["state"]["reasons"][0]["actor"]) == (0, "translated", "webhook")
     assert decision["basis"].startswith("assumed: nvidia.com/gpu is a whole device")
 
 
@@ -143,7 +143,7 @@ def test_without_a_record_the_webhooks_decision_is_predicted(tmp_path):
     assert webhook_answer["predicted"] is True
     [refusal] = webhook_answer["refusals"]
     assert refusal.endswith("[R001]")
-    assert answer["pod"]["nextStep"]["actor"] == "webhook"
+    assert answer["pod"]["state"]["reasons"][0]["actor"] == "webhook"
 
 
 @pytest.mark.parametrize(
@@ -184,6 +184,6 @@ def test_a_pod_the_api_server_refuses_waits_for_its_author(fields, tmp_path):
     pod["metadata"]["name"] = name = fields.get("name", "p")
     _, answer = explain_json(tmp_path, f"pod {name}", pod)
     assert answer["pod"]["webhook"]["refusals"][0].rpartition("[")[2].startswith("D")
-    assert answer["pod"]["nextStep"]["actor"] == "user"
-    assert "the API server refuses it" in answer["pod"]["nextStep"]["message"]
+    assert answer["pod"]["state"]["reasons"][0]["actor"] == "user"
+    assert "the API server refuses it" in answer["pod"]["state"]["reasons"][0]["text"]
     assert "at the webhook" not in explain(tmp_path, f"pod {name}", pod).stdout

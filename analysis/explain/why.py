@@ -1,0 +1,735 @@
+"""Answers why a pod does not run: the first step of its life that is not done, and the reasons.
+
+`RULES` is ordered: the first rule with a reason decides, so a rule about a cause precedes the rules about its effects.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
+
+from allocator.decisions import Outlook, devices_ready, find_claims, plugin_nodes
+from allocator.pods import requested_devices, requests
+from analysis.configuration import KIND as CONFIGURATION
+from analysis.events import events_in, shown
+from analysis.explain.claims import FALSE, claim_story
+from analysis.explain.stories import Actor, ClaimState, ClaimStory, PodState, Reason, Step
+from analysis.explain.webhook_record import webhook_story
+from analysis.loading import inside, items, text
+from analysis.outlook import queue_of
+from analysis.prospects import NO_NODE_READ, prospect_of, scheduler_message, unchecked_conditions
+from analysis.refused_pods import AGAIN, QUOTED, remedy_for
+from analysis.requesting import amounts_in, kept_by, requests_devices
+from cluster.objects import ResourceQuota
+from cluster.patch import apply_json_patch
+from dra.budget import Budget
+from dra.codes import CODES
+from dra.finding import stated
+from dra.objects import Pod, blocks, claim_keys, claim_name, owning_pods, results_of, served_resources
+from dra.policy import BY_CLASS, COUNT_KEY, fences
+from dra.wire import builtins, convert
+from webhook import names
+from webhook.admission import changes_by_runtime_class
+from webhook.claims import template_lifecycle
+from webhook.dialects import TARGETS, Outcome
+from webhook.placement import Feasibility, can_any_node_serve
+from webhook.state import Mode, mode_of, node_constraints, reach_ignoring_taints, why_not, with_mode, workload
+from webhook.unknown import find_missed, find_unknown, find_unserved, why_unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from allocator.simulation import PodOutcome
+    from analysis.events import Happening
+    from analysis.explain.stories import WebhookStory
+    from analysis.loading import Reading
+    from analysis.prospects import Prospect
+    from dra.objects import DeviceToleration
+    from webhook.state import Configuration, State
+
+STOCK = "default-scheduler"
+FAILED_CLAIM = "FailedResourceClaimCreation"
+FAILED_PREPARE = "FailedPrepareDynamicResources"
+FAILED_TEMPLATE = "FailedTemplateCreation"  # of drawbridge's own controller
+FAILED_OF_PODS = (FAILED_CLAIM, FAILED_PREPARE, FAILED_TEMPLATE)
+TEMPLATES = "count/resourceclaimtemplates.resource.k8s.io"
+_SEE_EVENTS = "; if its creation is refused, the pod's events say why (kubectl describe pod)"
+# Reasons of a container that the kubelet has not started to create.
+_STARTING = ("", "ContainerCreating", "PodInitializing")
+_CHANGING = frozenset((Outcome.TRANSLATED, Outcome.APPROXIMATED))
+# These outlooks are only about claims. A node whose device plugin serves the extended resources may still have room for the pod.
+REFUSING = (Outlook.FULL, Outlook.NEVER)
+_ALLOCATED = frozenset((ClaimState.ALLOCATED, ClaimState.RESERVED, ClaimState.PREPARED))
+_PREPARE_ONCE = frozenset(target.driver for target in TARGETS.values() if target.prepares_once)
+_OF_CLAIMS = frozenset((Step.TEMPLATE, Step.CLAIM, Step.ALLOCATED, Step.PREPARED))
+_NOW = timedelta()
+
+
+class Facts:
+    """A pod, and what the rules read about it. Each part is computed at most once."""
+
+    def __init__(self, pod: Pod, reading: Reading, configuration: Configuration) -> None:
+        self.pod, self.reading, self.configuration = pod, reading, configuration
+        self.namespace = pod.metadata.namespace or "default"
+        self.is_stored = bool(pod.metadata.uid)  # by an API server
+        self.node = pod.spec.node_name
+        self.scheduler = pod.spec.scheduler_name or STOCK
+
+    @cached_property
+    def state(self) -> State:
+        return self.reading.state(self.configuration)
+
+    @cached_property
+    def webhook(self) -> WebhookStory:
+        return webhook_story(self.pod, self.reading, self.configuration)
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the webhook would still change the pod before a scheduler sees it."""
+        return not self.is_stored and any(decision.outcome in _CHANGING for decision in self.webhook.decisions)
+
+    @cached_property
+    def claims(self) -> tuple[ClaimStory, ...]:
+        return tuple(_claims_of(self.pod, self.reading))
+
+    @property
+    def open_claims(self) -> Iterator[ClaimStory]:
+        """The claims that do not exist, and are not created from a template once the pod is."""
+        for claim in self.claims:
+            if claim.state is ClaimState.MISSING and (self.is_stored or not self.has_template(claim)):
+                yield claim
+
+    def has_template(self, claim: ClaimStory) -> bool:
+        return f"{self.namespace}/{claim.template}" in self.reading.templates
+
+    @cached_property
+    def warnings(self) -> tuple[Happening, ...]:
+        """The warnings about the pod, the newest first."""
+        events = shown(events_in(self.reading, "Pod", self.namespace, self.pod.metadata.name), self.pod.metadata.uid)
+        return tuple([event for event in events.shown if event.type in ("", "Warning")])
+
+    def warned(self, reason: str) -> str:
+        """Return the message of the newest warning with a reason; "" if there is none."""
+        message = next((event.message for event in self.warnings if event.reason == reason), "")
+        return message.removeprefix(AGAIN)[:QUOTED]
+
+    @cached_property
+    def newest_of_kubelet(self) -> Happening | None:
+        of_kubelet = (event for event in self.warnings if event.source == "kubelet" or event.reason == FAILED_PREPARE)
+        return next(of_kubelet, None)
+
+    @cached_property
+    def admitted_scheduler(self) -> str:
+        """The scheduler of the pod, also as the webhook would change it."""
+        return queue_of(self.reading, self.configuration).scheduler_of(self.pod) or STOCK
+
+    @property
+    def actor(self) -> Actor:
+        return scheduler_actor(self.admitted_scheduler, self.configuration)
+
+    @cached_property
+    def outcome(self) -> PodOutcome:
+        return queue_of(self.reading, self.configuration).place(self.pod.metadata.key)
+
+    @cached_property
+    def prospect(self) -> Prospect | None:
+        """Whether the pending claims can be served; None if the pod does not wait for that."""
+        is_coming = any(claim.state is ClaimState.MISSING for claim in self.claims) and not any(self.open_claims)
+        if self.node or self.pod.is_done or self.is_changed or is_coming:
+            return None
+        prospect = prospect_of(self._as_admitted(), self.reading, self.configuration)
+        if prospect is not None and self.webhook.refusals and not self.is_stored and prospect.outlook is Outlook.FITS:
+            return None  # the webhook refuses the pod for a reason other than devices
+        return prospect
+
+    def _as_admitted(self) -> Pod:
+        """Add to a pod that no API server has seen the fields that its RuntimeClass sets."""
+        raw = self.reading.raw.get(self.pod.metadata.key)
+        if raw is None or self.is_stored:
+            return self.pod
+        operations, _ = changes_by_runtime_class(raw, self.state)
+        return convert(apply_json_patch(raw, operations), Pod) if operations else self.pod
+
+    def condition(self, type_: str) -> str:
+        """Return the status of a condition; "" if the pod does not have it."""
+        return next((condition.status for condition in self.pod.status.conditions if condition.type == type_), "")
+
+
+def why_not_running(key: str, reading: Reading, configuration: Configuration) -> PodState:
+    """Return which steps a pod has done, the first that it has not, and why not."""
+    return state_of(facts_of(key, reading, configuration))
+
+
+def facts_of(key: str, reading: Reading, configuration: Configuration) -> Facts:
+    """Return the facts about a pod; the reading caches them."""
+    facts: Facts | None = reading.facts.get((key, id(configuration)))
+    if facts is None or facts.configuration is not configuration:
+        facts = reading.facts[key, id(configuration)] = Facts(reading.pods[key], reading, configuration)
+    return facts
+
+
+def state_of(facts: Facts) -> PodState:
+    rule, reasons = first_reasons(facts, RULES)
+    step = rule.step if rule is not None else None
+    if step is Step.SCHEDULED and any(claim.state not in _ALLOCATED for claim in facts.claims):
+        step = Step.ALLOCATED  # a scheduler allocates the claims before it binds the pod
+    reasons = tuple(
+        [
+            replace(reason, remedies=(CODES[reason.code].remedy,)) if reason.code and not reason.remedies else reason
+            for reason in reasons
+        ]
+    )
+    own = [step for step in Step if facts.claims or step not in _OF_CLAIMS]
+    done = own[: own.index(step)] if step in own else own if facts.pod.status.phase == "Running" else ()
+    return PodState(done=tuple(done), step=step, reasons=reasons)
+
+
+def first_reasons(facts: Facts, rules: Sequence[PodRule]) -> tuple[PodRule | None, tuple[Reason, ...]]:
+    """Return the first rule with reasons why a pod does not run, and these; or why no step is left."""
+    if ended := _why_over(facts):
+        return None, (ended,)
+    for rule in rules:
+        if rule.on_node is bool(facts.node) and (reasons := tuple(rule.find(facts))):
+            return rule, reasons
+    return None, ()
+
+
+def scheduler_actor(name: str, configuration: Configuration) -> Actor:
+    """Return the actor with this scheduler name: the bridge if the configuration says so or, without a configured bridge, if the name is ours."""
+    bridge = configuration.file.bridge
+    is_bridge = name == bridge.scheduler_name if bridge is not None else name.startswith(names.NAME)
+    return Actor.BRIDGE if is_bridge else Actor.SCHEDULER
+
+
+def _why_over(facts: Facts) -> Reason | None:
+    """Return why a pod that runs, has ended or is being deleted takes no further step."""
+    pod, node, deleted = facts.pod, facts.node, facts.pod.metadata.deletion_timestamp
+    if pod.has_ended:
+        return Reason(actor=Actor.NONE, text=f"it has ended ({pod.status.phase}), and uses nothing any more")
+    if deleted and node:
+        message = f"it is being deleted since {deleted}; the kubelet of {node} ends it first"
+        return Reason(actor=Actor.KUBELET, text=message)
+    if deleted:
+        finalizers = ", ".join(pod.metadata.finalizers)
+        waits = f", and waits for its finalizers: {finalizers}" if finalizers else ""
+        return Reason(actor=Actor.NONE, text=f"it is being deleted since {deleted}{waits}")
+    if node and pod.status.phase == "Running":
+        return Reason(actor=Actor.NONE, text=f"it runs on {node}")
+    return None
+
+
+# ---- before a scheduler looks for devices
+
+
+def _is_refused(facts: Facts) -> Iterator[Reason]:
+    if facts.is_stored or not facts.webhook.refusals:
+        return
+    yield refusal_of(facts.webhook)
+
+
+def refusal_of(webhook: WebhookStory) -> Reason:
+    """Return who refuses a pod that is in no cluster yet, the webhook or the API server."""
+    for decision in webhook.decisions:
+        if decision.outcome is Outcome.REFUSED and decision.code.startswith("D"):
+            reason = str(stated(decision.code, decision.detail, decision.remedy))
+            refusal = next(text for text in (*webhook.refusals, reason) if text.endswith(reason))  # with its container
+            return Reason(actor=Actor.USER, text=f"it has to be corrected: {refusal}", never=True)
+    return Reason(actor=Actor.WEBHOOK, text=f"it would be refused: {webhook.refusals[0]}", never=True)
+
+
+def _is_gated(facts: Facts) -> Iterator[Reason]:
+    if gates := [gate.name for gate in facts.pod.spec.scheduling_gates]:
+        yield Reason(actor=Actor.USER, text=f"scheduling gates hold it: {', '.join(gates)}")
+
+
+def _has_an_unknown_key(facts: Facts) -> Iterator[Reason]:
+    """Resources that no table, node or class has."""
+    for key, similar_keys in find_unknown(facts.pod, facts.state).items():
+        message = f"no node has {key}: {why_unknown(similar_keys)}"
+        yield Reason(code="O104", actor=Actor.USER, text=message, never=True)
+
+
+def _is_not_translated(facts: Facts) -> Iterator[Reason]:
+    """Keys that the webhook would translate now in mode `enforce`, or that no claim can replace, and that nothing offers."""
+    pod, state, meta = facts.pod, facts.state, facts.pod.metadata
+    if not facts.is_stored:
+        return
+    if not facts.reading.in_force.is_default:
+        labels = {key: value for key, value in meta.labels.items() if (key, value) != (names.SKIP_LABEL, "true")}
+        pod, state = replace(pod, metadata=replace(meta, labels=labels)), with_mode(state, Mode.ENFORCE)
+    missed = find_missed(pod, state)
+    if missed is not None:
+        why, first = "the webhook was down or slices of its devices were missing when it was created", ""
+        if pod.metadata.labels != meta.labels:
+            why, first = f"its label {names.SKIP_LABEL} keeps it from the webhook", "remove the label"
+        elif (
+            mode_of(facts.state, workload(facts.namespace, template_lifecycle.metadata_at_admission(facts.pod)))
+            is not Mode.ENFORCE
+        ):
+            why, first = why_not(facts.state, facts.namespace), f"set {names.MODE_LABEL}=enforce on its namespace"
+            if not why:
+                why, first = "the configuration's `canary` excludes it", "raise `canary`"
+        remedies = (f"{first}; then {missed.remedy}" if first else missed.remedy,)
+        yield Reason(code="O103", actor=Actor.USER, text=f"{missed.message}: {why}", never=True, remedies=remedies)
+        return
+    for key, why in find_unserved(pod, state).items():
+        message = f"no node has {key}, and no claim can be created for it: {why}"
+        yield Reason(code="O104", actor=Actor.DRIVER, text=message, never=True)
+
+
+def _has_a_deleted_claim(facts: Facts) -> Iterator[Reason]:
+    for claim in facts.claims:
+        if claim.state is ClaimState.DELETING:
+            message = f"claim {claim.name} is being deleted, and no pod gets it"
+            yield Reason(actor=Actor.CLAIMS, text=message, causes=(f"ResourceClaim/{claim.name}",))
+            return
+
+
+def _cannot_have_a_template(facts: Facts) -> Iterator[Reason]:
+    """A template of drawbridge that cannot be created."""
+    for claim in facts.open_claims:
+        if not claim.template.startswith(names.PREFIX) or facts.has_template(claim):
+            continue
+        message = f"it waits for ResourceClaimTemplate {claim.template}"
+        quota, _ = _full_quota(facts, (TEMPLATES,))
+        if quota:
+            message = f"{message}, which ResourceQuota {facts.namespace}/{quota} has no room for"
+            remedies = (f"raise {TEMPLATES} in that quota, or have unused templates deleted",)
+            causes = (f"ResourceQuota/{facts.namespace}/{quota}",)
+            yield Reason(code="O105", actor=Actor.TEMPLATES, text=message, causes=causes, remedies=remedies)
+        elif failure := facts.warned(FAILED_TEMPLATE):
+            message, remedies = f"{message}, and {failure}", (remedy_for(failure),)
+            yield Reason(code="O105", actor=Actor.TEMPLATES, text=message, remedies=remedies)
+
+
+def _lacks_a_template(facts: Facts) -> Iterator[Reason]:
+    """A template of drawbridge that was not created yet."""
+    for claim in facts.open_claims:
+        name = claim.template
+        if not name.startswith(names.PREFIX) or facts.has_template(claim):
+            continue
+        if template_lifecycle.is_copy(facts.pod, name):
+            message = f"ResourceClaimTemplate {name} {template_lifecycle.COPY}"
+            remedies = ("delete the pod, and create it from its original manifest",)
+            yield Reason(code="O105", actor=Actor.USER, text=message, never=True, remedies=remedies)
+        else:
+            message = f"ResourceClaimTemplate {name} does not exist: the controller has not created it{_SEE_EVENTS}"
+            remedies = (
+                "check that the namespace has mode enforce and that drawbridge-controller runs; its log names the pod and the reason",
+            )
+            yield Reason(code="O105", actor=Actor.TEMPLATES, text=message, remedies=remedies)
+
+
+def _names_no_template(facts: Facts) -> Iterator[Reason]:
+    """A template of the pod's author that does not exist."""
+    for claim in facts.open_claims:
+        if claim.template and not facts.has_template(claim):
+            message = f"ResourceClaimTemplate {claim.template} does not exist"
+            remedies = ("create the template, or delete the pod and correct the name",)
+            yield Reason(code="O115", actor=Actor.USER, text=message, never=True, remedies=remedies)
+
+
+def _names_no_claim(facts: Facts) -> Iterator[Reason]:
+    """A claim of the pod's author that does not exist."""
+    for claim in facts.open_claims:
+        if not claim.template:
+            remedies = ("create the claim, or delete the pod and correct the name",)
+            yield Reason(code="O115", actor=Actor.USER, text=claim.remarks[0], never=True, remedies=remedies)
+
+
+def _cannot_have_a_claim(facts: Facts) -> Iterator[Reason]:
+    """A claim that kube-controller-manager is not allowed to create."""
+    message = facts.warned(FAILED_CLAIM)
+    # If the template did not exist then, kube-controller-manager tries again.
+    if message and "not found" not in message and any(facts.open_claims):
+        remedies = (remedy_for(message),)
+        text_ = f"its claim cannot be created: {message}"
+        yield Reason(code="O106", actor=Actor.CLAIMS, text=text_, remedies=remedies)
+
+
+def _lacks_a_claim(facts: Facts) -> Iterator[Reason]:
+    for claim in facts.open_claims:
+        quota, use = _full_quota(facts, ())
+        if quota:
+            message = f"no claim {claim.entry} can be created: ResourceQuota {quota} has {use}"
+            causes = (f"ResourceQuota/{facts.namespace}/{quota}",)
+            yield Reason(actor=Actor.CLAIMS, text=message, causes=causes, remedies=("have the ResourceQuota raised",))
+        else:
+            message = f"kube-controller-manager has not created claim {claim.entry} yet{_SEE_EVENTS}"
+            yield Reason(actor=Actor.CLAIMS, text=message)
+        return
+
+
+def _full_quota(facts: Facts, keys: Sequence[str]) -> tuple[str, str]:
+    """Return a ResourceQuota of the pod's namespace that is used up, and its use: for one of these keys, or for claims and devices; else ""."""
+    for quota in facts.reading.typed.of_type(ResourceQuota):
+        for key, hard in quota.status.hard.items() if quota.metadata.namespace == facts.namespace else ():
+            used = quota.status.used.get(key)
+            counts = key in keys or (not keys and (key == COUNT_KEY or key.endswith(BY_CLASS)))
+            if counts and used is not None and used.nano >= hard.nano:
+                return quota.metadata.name, f"{key} used up, {used} of {hard}"
+    return "", ""
+
+
+# ---- at its scheduler
+
+
+def _is_not_tried(facts: Facts) -> Iterator[Reason]:
+    """A pod that its scheduler has not tried. A scheduler that has tried a younger pod is left out, because it works."""
+    if not facts.is_stored or not facts.reading.knows_pods or facts.condition("PodScheduled"):
+        return
+    youngest_tried = facts.reading.youngest_tried
+    born, tried = facts.pod.metadata.creation_timestamp, youngest_tried.get(facts.scheduler)
+    is_unknown = tried is None and facts.scheduler != STOCK and facts.actor is Actor.SCHEDULER
+    uses_devices = bool(facts.pod.spec.resource_claims or requested_devices(facts.pod))
+    if is_unknown or (uses_devices and born and (tried or "") <= born):
+        runs = "a scheduler with that profile runs"
+        if facts.actor is Actor.BRIDGE:
+            runs = "Deployments drawbridge-allocator and drawbridge-scheduler run"
+        remedies = (f"check that {runs}", "correct schedulerName where the pod is created")
+        actor = Actor.USER if is_unknown else facts.actor
+        yield Reason(
+            code="O109",
+            actor=actor,
+            text=f"no scheduler called {facts.scheduler} has tried to place it",
+            remedies=remedies,
+        )
+
+
+def _is_behind_the_fence(facts: Facts) -> Iterator[Reason]:
+    """An unschedulable pod whose claims do not tolerate the taint of a fence."""
+    stock, pod = facts.reading.stock, facts.pod
+    rules = stock.rules.values()
+    if facts.condition("PodScheduled") != FALSE or not rules:
+        return
+    driver_of = {name: served.driver for name, served in facts.state.fleet.classes.items() if served.driver}
+    fenced = {name for name, driver in driver_of.items() if any(fences(rule, driver) for rule in rules)}
+    if not fenced:
+        return
+
+    def fence_of(driver: str, tolerations: tuple[DeviceToleration, ...]) -> str:
+        blocking = [rule for rule in rules if fences(rule, driver) and blocks(rule.spec.taint, tolerations)]
+        return names.FENCE if blocking else ""
+
+    waits = f"it waits with scheduler {facts.scheduler} for"
+    serving = stock.serving()
+    fenced_names = [name for name in served_resources(pod, serving) if serving[name] in fenced]
+    if fenced_names and scheduler_actor(facts.scheduler, facts.configuration) is not Actor.BRIDGE:
+        remedy = f"give the pod the bridge's schedulerName: the webhook translates no {fenced_names[0]} into a claim"
+        if all(facts.configuration.resource(name) for name in fenced_names):
+            remedy = "recreate the pod where the webhook translates it (docs/bridge.md), or give it the bridge's schedulerName"
+        message = f"{waits} {', '.join(fenced_names)}, which fenced devices serve by name, and claims that kube-scheduler creates tolerate no taint"
+        yield Reason(code="O110", actor=Actor.USER, text=message, never=True, remedies=(remedy,))
+    for key in claim_keys(pod):
+        claim = stock.claims.get(key)
+        if claim is None or claim.status.allocation is not None:
+            continue
+        barred = [kept_by(request, driver_of, fence_of) for request in claim.spec.devices.requests]
+        if drivers := ", ".join(sorted({driver for driver, _ in chain.from_iterable(barred)})):
+            message = f"{waits} devices of {drivers}, which are tainted, and claim {claim.metadata.name} does not tolerate the taint"
+            yield Reason(code="O110", actor=Actor.USER, text=message, never=True)
+
+
+def _is_impossible(facts: Facts) -> Iterator[Reason]:
+    """A pod that no node could serve even if the cluster were idle."""
+    pod, stock, state = facts.pod, facts.reading.stock, facts.state
+    if not stock.nodes or facts.is_changed or not (pod.spec.resource_claims or requested_devices(pod)):
+        return
+    reached = reach_ignoring_taints(node_constraints(builtins(pod.spec)), state, Budget())
+    if not reached and not state.fleet.grows:
+        labels = [f"{key}={value}" for key, value in pod.spec.node_selector.items()]
+        message = f"no node has the labels that it selects ({', '.join(labels) or 'node affinity'})"
+        yield Reason(code="O115", actor=Actor.USER, text=message, never=True)
+        return
+    claims = find_claims(pod, stock)
+    if claims.waits_for or not claims.open or plugin_nodes(pod, claims, stock):
+        return
+    within = None if len(reached) == len(stock.nodes) else reached
+    judged = can_any_node_serve(stock, claims.open, memo=facts.reading.memo, prospects=state.prospects, within=within)
+    if judged.verdict is Feasibility.NEVER or judged.is_fault:
+        remedies = tuple(filter(None, (judged.remedy,)))
+        yield Reason(code="O115", actor=Actor.USER, text=judged.text, never=True, remedies=remedies)
+
+
+def _scheduler_says(facts: Facts) -> Iterator[Reason]:
+    """Conditions that only kube-scheduler checks."""
+    last_message = scheduler_message(facts.pod)
+    if last_message and last_message == unchecked_conditions(facts.pod, facts.reading):
+        yield Reason(actor=facts.actor, text=f"{facts.admitted_scheduler} says: {last_message}")
+
+
+def _is_not_placed(facts: Facts) -> Iterator[Reason]:
+    """Every other pod without a node: its node if it fits, or what is in its way now."""
+    prospect, scheduler, actor = facts.prospect, facts.admitted_scheduler, facts.actor
+    if prospect is not None:
+        remedies = tuple(filter(None, (prospect.nearest_fit,)))
+        yield Reason(actor=actor, text=_outlook_text(facts, prospect), remedies=remedies)
+        return
+    states = {claim.state for claim in facts.claims}
+    if ClaimState.MISSING in states:  # they are created with the pod
+        yield Reason(actor=actor, text=f"once its claims are made, {_room_text(facts)}")
+    elif states and states <= _ALLOCATED:
+        claims = facts.reading.stock.claims
+        ready = devices_ready(claims[key] for key in claim_keys(facts.pod) if key in claims)
+        if waits := ready.failed or ready.waits_for:
+            yield Reason(actor=Actor.DRIVER, text=waits)
+        else:
+            yield Reason(actor=actor, text=f"its claims are allocated; {scheduler} has not bound it yet")
+    else:
+        yield _without_claims(facts)
+
+
+def _without_claims(facts: Facts) -> Reason:
+    room, state, webhook = _room_text(facts), facts.state, facts.webhook
+    raw = facts.reading.raw.get(facts.pod.metadata.key, {})
+    if not webhook.predicted or not requests_devices(
+        raw, webhook.decisions, amounts_in(raw, state), facts.configuration
+    ):
+        last_message = scheduler_message(facts.pod)
+        says = f"; {facts.admitted_scheduler} says: {last_message}" if last_message else ""
+        return Reason(actor=facts.actor, text=f"it has no claims: {room}{says}")
+    # It requests legacy keys, and has no claims for them.
+    if facts.is_changed:
+        message = f"it has not passed the webhook yet; as the webhook admits it, {room}"
+        return Reason(actor=Actor.WEBHOOK, text=message)
+    keyed = [decision for decision in webhook.decisions if decision.key]
+    keys = dict.fromkeys(key.key for key in [key for key in keyed if key.container] or keyed)
+    asked = requests(facts.pod)
+    lacking = [key for key in keys if asked.get(key) and state.configuration.resource(key) and not state.offers(key)]
+    if lacking and state.fleet.nodes and state.confirmed and not state.unseen:
+        room = f"it waits for a node that has {', '.join(lacking)}, and no node does"
+    return Reason(actor=facts.actor, text=f"no claim replaces {', '.join(keys)}: {room}")
+
+
+def _room_text(facts: Facts) -> str:
+    """Return which node has room for a pod now, or why none has."""
+    if facts.outcome.node is not None:
+        return f"{facts.outcome.node} has room for it, and {facts.admitted_scheduler} has not placed it yet"
+    if not facts.reading.stock.nodes:
+        return NO_NODE_READ
+    return f"no node has room for it now ({facts.outcome.summary})"
+
+
+def _outlook_text(facts: Facts, prospect: Prospect) -> str:
+    """Return why a pod is not placed yet. The outcome also covers requests without a claim, such as keys of a device plugin."""
+    outcome, scheduler = facts.outcome, facts.admitted_scheduler
+    fits = prospect.outlook is Outlook.FITS or (outcome.node is not None and prospect.outlook in REFUSING)
+    barred = {name for barrier in prospect.other_reasons for name in barrier.nodes}
+    fitting = [name for group in prospect.groups if group.devices for name in group.nodes]
+    usable = [name for name in fitting if name not in barred]
+    if fits and outcome.node is None:
+        if outcome.exceeded_quota or not fitting:
+            return _room_text(facts)
+        if usable:
+            return f"devices for it are free, but pods before it in the queue take them ({outcome.summary})"
+    if outcome.node is not None and outcome.node in prospect.plugins:
+        others = f" and {len(prospect.plugins) - 1} more nodes" if len(prospect.plugins) > 1 else ""
+        return f"device plugins have room for it on {outcome.node}{others}, and {scheduler} has not placed it yet"
+    if not fits and prospect.outlook is Outlook.NEVER:
+        return f"no node could serve it, even with all devices free: {prospect.message}"
+    if not fits:
+        return prospect.message
+    if not barred.intersection(fitting):
+        return f"devices for it are free, and {scheduler} has not placed it yet"
+    if usable:
+        return f"devices for it are free on {len(usable)} nodes where it may run, and {scheduler} has not placed it yet"
+    if outcome.node is not None:  # where a device plugin has all that it requests
+        return _room_text(facts)
+    largest = next(barrier for barrier in prospect.other_reasons if not set(fitting).isdisjoint(barrier.nodes))
+    reached = len(set(fitting).intersection(largest.nodes))
+    return f"devices for it are free, but not where it may run: {largest.message} ({reached} of {len(fitting)} nodes)"
+
+
+# ---- on its node
+
+
+def _is_bound_without_devices(facts: Facts) -> Iterator[Reason]:
+    """A claim without devices. The kubelet waits for them, and no scheduler looks at a pod that has a node."""
+    claims, keys = facts.reading.stock.claims, claim_keys(facts.pod)
+    lacking = [key for key in keys if key in claims and claims[key].status.allocation is None]
+    if not lacking:
+        return
+    uid = facts.pod.metadata.uid
+    others = sorted(
+        key
+        for key, claim in claims.items()
+        if key not in keys
+        and claim.status.allocation is not None
+        and any(owner.uid == uid for owner in owning_pods(claim))
+    )
+    instead = f"; claim {others[0]}, which the pod does not name any more, has devices" if others else ""
+    message = (
+        f"it is on node {facts.node}, and claim {lacking[0]} has no devices, so the kubelet does not start it{instead}"
+    )
+    yield Reason(code="O114", actor=Actor.USER, text=message, causes=(f"ResourceClaim/{lacking[0]}",))
+
+
+def _has_a_device_that_is_not_ready(facts: Facts) -> Iterator[Reason]:
+    for claim in facts.claims:
+        for device in claim.devices:
+            for condition in device.conditions:
+                if f"={FALSE}" in condition:
+                    message = f"it is bound to {facts.node}; {device.device} reports {condition}"
+                    yield Reason(actor=Actor.DRIVER, text=message)
+                    return
+
+
+def _has_a_container_that_waits(facts: Facts) -> Iterator[Reason]:
+    """A container that the kubelet cannot start. Images are pulled once the devices are prepared."""
+    raw = facts.reading.raw.get(facts.pod.metadata.key, {})
+    for part in ("initContainerStatuses", "containerStatuses"):
+        for status in items(inside(raw, "status"), part):
+            waiting = inside(status, "state", "waiting")
+            if (reason := text(waiting.get("reason"))) not in _STARTING:
+                detail = f": {message}" if (message := text(waiting.get("message"))) else ""
+                words = f"container {text(status.get('name'))} waits: {reason}{detail}"
+                yield Reason(actor=Actor.KUBELET, text=f"it is bound to {facts.node}, and {words}")
+                return
+
+
+def _is_not_prepared(facts: Facts) -> Iterator[Reason]:
+    """A driver that does not prepare the pod's claims, by the newest warning of the kubelet."""
+    warning = facts.newest_of_kubelet
+    if warning is None or warning.reason != FAILED_PREPARE:
+        return
+    message, node = facts.warned(FAILED_PREPARE), facts.node
+    is_unregistered = "not registered" in message or "not found in the list of registered" in message
+    remedy = f"the driver's log on {node} says more; the kubelet tries again"
+    if is_unregistered:
+        remedy = f"check that the driver's pod runs on {node}, and restart it: the kubelet tries again"
+    text_ = f"on node {node}, {_drivers_of(facts) or 'its driver'} does not prepare its devices: {message}"
+    yield Reason(code="O112", actor=Actor.DRIVER, text=text_, causes=(f"Node/{node}",), remedies=(remedy,))
+
+
+def _has_a_warning(facts: Facts) -> Iterator[Reason]:
+    """The newest warning of the kubelet."""
+    warning = facts.newest_of_kubelet
+    if warning is not None:
+        words = f"{warning.reason}{f' at {warning.at}' if warning.at else ''}: {warning.message}"
+        yield Reason(
+            actor=Actor.KUBELET, text=f"it is bound to {facts.node}, and the kubelet's newest warning is {words}"
+        )
+
+
+def _is_not_prepared_again(facts: Facts) -> Iterator[Reason]:
+    """A pod without a sandbox, whose driver refuses to prepare a claim twice. This is usual after a restart of kubelet or node."""
+    if facts.condition("PodReadyToStartContainers") != FALSE:
+        return
+    for key in claim_keys(facts.pod):
+        once = sorted({result.driver for result in results_of(facts.reading.stock.claims.get(key))} & _PREPARE_ONCE)
+        if once:
+            message = (
+                f"it waits on {facts.node}: {once[0]} refuses to prepare claim {key.rpartition('/')[2]} again, "
+                "which is usual after a restart of the kubelet or the node"
+            )
+            remedies = ("delete the pod, and the claim if it was created by hand: a new claim is prepared",)
+            yield Reason(code="O113", actor=Actor.DRIVER, text=message, remedies=remedies)
+
+
+def _waits_for_its_drivers(facts: Facts) -> Iterator[Reason]:
+    if any(claim.state is not ClaimState.PREPARED for claim in facts.claims):
+        drivers = _drivers_of(facts) or "its drivers"
+        yield Reason(
+            actor=Actor.DRIVER, text=f"it is bound to {facts.node}, and waits for {drivers} to prepare its devices"
+        )
+
+
+def _is_starting(facts: Facts) -> Iterator[Reason]:
+    yield Reason(actor=Actor.KUBELET, text=f"it is bound to {facts.node}, whose kubelet starts it")
+
+
+def _drivers_of(facts: Facts) -> str:
+    unprepared = [claim for claim in facts.claims if claim.state is not ClaimState.PREPARED]
+    return ", ".join(sorted({device.device.partition("/")[0] for claim in unprepared for device in claim.devices}))
+
+
+def _claims_of(pod: Pod, reading: Reading) -> Iterator[ClaimStory]:
+    """Yield the claims that a pod names, existing or not, and the claim that its scheduler created for it."""
+    namespace = pod.metadata.namespace or "default"
+    named: set[str] = set()
+    for entry in pod.spec.resource_claims:
+        name = claim_name(pod, entry)
+        if name is None:
+            continue  # kube-controller-manager reports that no claim is needed
+        named.add(name)
+        template = entry.resource_claim_template_name or ""
+        claim = reading.stock.claims.get(f"{namespace}/{name}")
+        if claim is not None:
+            yield claim_story(claim, reading, entry=entry.name, template=template)
+            continue
+        remark = f"ResourceClaim {name} does not exist"
+        if template and f"{namespace}/{template}" in reading.templates:
+            remark = f"it is not created yet, though ResourceClaimTemplate {template} exists"
+        elif template:
+            remark = f"ResourceClaimTemplate {template} does not exist"
+        yield ClaimStory(
+            name=f"{namespace}/{name}" if name else "",
+            state=ClaimState.MISSING,
+            entry=entry.name,
+            template=template,
+            remarks=(remark,),
+        )
+    for claim_key in claim_keys(pod):
+        claim = reading.stock.claims.get(claim_key)
+        if claim is not None and claim.metadata.name not in named:
+            yield claim_story(claim, reading, entry="extended resources")
+
+
+class PodRule(NamedTuple):
+    """A step of a pod, and a function to reasons why the pod has not done it. For doctor: the codes of the reasons, and the kinds that the rule needs.
+
+    `may_be_none` has kinds of which a cluster need not have any object. Doctor reports a reason once the pod has waited for `patience`.
+    """
+
+    step: Step
+    find: Callable[[Facts], Iterator[Reason]]
+    codes: str = ""
+    needs: tuple[str, ...] = ()
+    may_be_none: tuple[str, ...] = ()
+    patience: timedelta = _NOW
+    on_node: bool = False  # whether the rule is about pods that have a node
+
+
+_KEYS = (CONFIGURATION, "Pod", "Node")
+_MAY_SERVE = ("Namespace", "DeviceClass", "ResourceSlice", "ResourceQuota", "LimitRange")
+_MADE = timedelta(minutes=1)  # a template is created within a second
+_TRIED = timedelta(seconds=30)  # a scheduler tries a pod within milliseconds
+_SERVED = timedelta(minutes=1)  # the allocator gives a bound pod the devices that it lacks after 10 seconds
+_PREPARED = timedelta(minutes=5)  # the kubelet retries a pod's devices every minute or two
+RULES: tuple[PodRule, ...] = (
+    PodRule(Step.ADMITTED, _is_refused),
+    PodRule(Step.ADMITTED, _is_gated),
+    PodRule(Step.ADMITTED, _is_not_translated, "O103 O104", _KEYS, _MAY_SERVE),
+    PodRule(Step.ADMITTED, _has_an_unknown_key, "O104", _KEYS, _MAY_SERVE),
+    PodRule(Step.TEMPLATE, _cannot_have_a_template, "O105", ("Pod",), ("ResourceClaimTemplate",)),
+    PodRule(Step.TEMPLATE, _lacks_a_template, "O105", ("Pod",), ("ResourceClaimTemplate",), _MADE),
+    PodRule(Step.TEMPLATE, _names_no_template, "O115", ("Pod", "ResourceClaimTemplate"), (), _MADE),
+    PodRule(Step.CLAIM, _has_a_deleted_claim),
+    PodRule(Step.CLAIM, _names_no_claim, "O115", ("Pod", "ResourceClaim"), (), _MADE),
+    PodRule(Step.CLAIM, _cannot_have_a_claim, "O106", ("Pod", "Event")),
+    PodRule(Step.CLAIM, _lacks_a_claim),
+    PodRule(
+        Step.SCHEDULED,
+        _is_impossible,
+        "O115",
+        ("Pod", "Node", "ResourceSlice"),
+        ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "DeviceTaintRule"),
+        _MADE,
+    ),
+    PodRule(Step.SCHEDULED, _is_not_tried, "O109", ("Pod",), (), _TRIED),
+    PodRule(Step.SCHEDULED, _is_behind_the_fence, "O110", ("Pod",), ("DeviceClass", "DeviceTaintRule")),
+    PodRule(Step.SCHEDULED, _scheduler_says),
+    PodRule(Step.SCHEDULED, _is_not_placed),
+    PodRule(Step.ALLOCATED, _is_bound_without_devices, "O114", ("Pod",), ("ResourceClaim",), _SERVED, on_node=True),
+    PodRule(Step.PREPARED, _has_a_device_that_is_not_ready, on_node=True),
+    PodRule(Step.STARTED, _has_a_container_that_waits, on_node=True),
+    PodRule(Step.PREPARED, _is_not_prepared, "O112", ("Pod", "Event"), on_node=True),
+    PodRule(Step.STARTED, _has_a_warning, on_node=True),
+    PodRule(Step.PREPARED, _is_not_prepared_again, "O113", ("Pod",), (), _PREPARED, on_node=True),
+    PodRule(Step.PREPARED, _waits_for_its_drivers, on_node=True),
+    PodRule(Step.STARTED, _is_starting, on_node=True),
+)
