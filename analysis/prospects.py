@@ -13,9 +13,11 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator import SearchOptions, allocate
-from allocator.answer import Rejection, SearchVerdict, Stage
+from allocator.answer import SearchVerdict, Stage
 from allocator.decisions import (
     Decider,
+    NodeGroup,
+    NodeReason,
     Outlook,
     Serving,
     advice,
@@ -40,7 +42,6 @@ from webhook.refusals import Code
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from allocator.decisions import NodeGroup
     from allocator.pods import Barriers
     from analysis.loading import Reading
     from dra.objects import Pod, ResourceClaim
@@ -72,18 +73,6 @@ _GATED = "SchedulingGated"
 _HELD = frozenset((Stage.IN_USE, Stage.GROUPS, Stage.COMPATIBILITY, Stage.COUNTERS, Stage.CAPACITY, Stage.SEARCH))
 
 
-class NodesAlike(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Nodes with equal answers, and the stages of the search at which their devices are ruled out."""
-
-    verdict: SearchVerdict
-    count: int
-    nodes: tuple[str, ...]
-    stages: tuple[Rejection, ...] = ()
-    # The devices that would be allocated on the first node.
-    devices: tuple[str, ...] = ()
-    error: str = ""
-
-
 class Blocker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A claim that holds devices of a node which the pending claims need."""
 
@@ -98,14 +87,6 @@ class Blocker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     freeing_suffices: bool | None = None
 
 
-class Barrier(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Nodes that the pod cannot use for a reason other than devices."""
-
-    message: str
-    count: int
-    nodes: tuple[str, ...]
-
-
 NO_NODE_READ = "it is unknown where the pod fits, because no Node was read"
 
 
@@ -116,9 +97,10 @@ class Prospect(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     message: str = ""
     # The smallest change with which the pod would fit.
     nearest_fit: str = ""
-    groups: tuple[NodesAlike, ...] = ()
+    groups: tuple[NodeGroup, ...] = ()
     blockers: tuple[Blocker, ...] = ()
-    other_reasons: tuple[Barrier, ...] = ()
+    # Reasons other than devices that keep the pod off nodes.
+    other_reasons: tuple[NodeReason, ...] = ()
     # Nodes whose device plugins have enough free devices for the pod's extended resources.
     plugins: tuple[str, ...] = ()
 
@@ -166,7 +148,7 @@ def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Pro
     for name, node in stock.nodes.items():
         if why := " and ".join(map(": ".join, barriers_on(node, used.get(name, {})))):
             keeping[why].append(name)
-    barriers = [Barrier(message=why, count=len(names), nodes=tuple(names)) for why, names in keeping.items()]
+    barriers = [NodeReason(why, tuple(names)) for why, names in keeping.items()]
     barriers.sort(key=lambda barrier: -barrier.count)
     message = decision.message
     nearest = ""
@@ -178,7 +160,7 @@ def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Pro
         if may_go:
             blockers += _blockers(tried, pod_claims.open, barriers_on, reading, without_gone_pods, certain=certain)
         if any(blocker.freeing_suffices for blocker in blockers) or (certain and not barred.issuperset(may_go)):
-            nearest = advice(pod, without_gone_pods, decision.hindrances)
+            nearest = advice(pod, without_gone_pods, decision.reasons)
         if decision.outlook is Outlook.NEVER and may_go and not barred.issuperset(may_go):
             judgement = can_any_node_serve(stock, pod_claims.open, prospects=reading.state(configuration).prospects)
             if judgement.verdict is Feasibility.BUSY:  # a node that an autoscaler can add could serve the pod
@@ -188,22 +170,11 @@ def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Pro
         if barriers and barred.issuperset(may_go):
             causes = "; ".join(f"{barrier.count} {barrier.message}" for barrier in barriers[:_MAX_GROUPS])
             message = f"{causes}; besides, {message}" if may_go else causes
-    groups = [
-        NodesAlike(
-            verdict=group.verdict,
-            count=len(group.nodes),
-            nodes=group.nodes,
-            stages=group.stages,
-            devices=group.devices,
-            error=group.error,
-        )
-        for group in tried
-    ]
     return Prospect(
         outlook=decision.outlook,
         message=message,
         nearest_fit=nearest,
-        groups=tuple(groups),
+        groups=tried,
         blockers=tuple(blockers),
         other_reasons=tuple(barriers),
         plugins=plugins,

@@ -22,19 +22,19 @@ from dra.stock import targets
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from allocator.decisions.decider import Hindrance
+    from allocator.decisions.decider import NodeReason
     from dra.objects import Pod, ResourceClaim
     from dra.stock import Stock
 
 TRIES = 32
-NODES = 4  # nodes that are tried: one node of each of the first hindrances
+NODES = 4  # nodes that are tried: one node of each of the first reasons
 
 
-def advice(pod: Pod, stock: Stock, hindrances: Sequence[Hindrance]) -> str:
+def advice(pod: Pod, stock: Stock, reasons: Sequence[NodeReason]) -> str:
     """Describe a change after which a refused pod would fit; return "" if no such change was found within the budget."""
     claims = find_claims(pod, stock)
     has_unused = find_unused(stock)
-    groups = [hindrance.nodes for hindrance in hindrances[:NODES]]
+    groups = [reason.nodes for reason in reasons[:NODES]]
     candidates = [stock.nodes[next(filter(has_unused, nodes), nodes[0])] for nodes in groups]
     reachable = [
         node.metadata.name

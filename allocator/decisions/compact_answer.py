@@ -55,9 +55,9 @@ def other_nodes(fleet_outlook: FleetOutlook, nodes: Collection[str]) -> OtherNod
     """Return the answer for the largest group of nodes, or None if some node has no answer."""
     scores = Counter(fleet_outlook.nodes.values())
     reasons: Counter[str] = Counter()
-    for hindrance in fleet_outlook.hindrances:
-        are_named = map(nodes.__contains__, hindrance.nodes)
-        reasons[hindrance.message] += sum(are_named)
+    for reason in fleet_outlook.reasons:
+        are_named = map(nodes.__contains__, reason.nodes)
+        reasons[reason.message] += sum(are_named)
     answered_nodes = scores.total() + reasons.total()
     if not nodes or answered_nodes != len(nodes):
         return None
@@ -84,13 +84,10 @@ class CompactAnswers:
         rest = other_nodes(fleet_outlook, nodes) if scheduler_nodes == self._own_nodes else None
         common_score = rest.score if rest is not None and rest.fit else None
         common_message = rest.message if rest is not None and not rest.fit else None
-        hindrances = (
-            fleet_outlook.hindrances if common_score is not None else fleet_outlook.hindrances[:LONGEST_REASONS]
-        )
         reasons: list[dict[str, Any]] = []
-        for hindrance in hindrances:
-            named_nodes = () if hindrance.message == common_message else hindrance.nodes
-            reasons.append({"message": hindrance.message, "nodes": named_nodes, "count": hindrance.count})
+        for reason in fleet_outlook.reasons[: None if common_score is not None else LONGEST_REASONS]:
+            named_nodes = () if reason.message == common_message else reason.nodes
+            reasons.append({"message": reason.message, "nodes": named_nodes, "count": reason.count})
         answer: dict[str, Any] = {
             "verdict": str(fleet_outlook.outlook),
             "token": token,

@@ -60,7 +60,7 @@ class Outlook(StrEnum):
     UNDECIDED = "undecided"
 
 
-class Hindrance(msgspec.Struct, frozen=True):
+class NodeReason(msgspec.Struct, frozen=True):
     """The reason why some nodes do not fit."""
 
     message: str
@@ -77,12 +77,12 @@ class FleetOutlook(msgspec.Struct, frozen=True):
     outlook: Outlook
     nodes: Mapping[str, int] = {}  # nodes that fit, with scores from 0 to 100
     message: str = ""
-    hindrances: tuple[Hindrance, ...] = ()
+    reasons: tuple[NodeReason, ...] = ()
 
     def with_messages(self, rewrite: Callable[[str], str]) -> FleetOutlook:
         """Return the same answer with each message rewritten."""
-        hindrances = [replace(hindrance, message=rewrite(hindrance.message)) for hindrance in self.hindrances]
-        return replace(self, message=rewrite(self.message), hindrances=tuple(hindrances))
+        reasons = [replace(reason, message=rewrite(reason.message)) for reason in self.reasons]
+        return replace(self, message=rewrite(self.message), reasons=tuple(reasons))
 
 
 class Serving(msgspec.Struct, frozen=True):
@@ -145,11 +145,11 @@ class Decider:
         if not open_:
             # All claims are allocated, so only their nodes matter.
             fitting = [name for name in stock.nodes if name not in obstacles]
-            hindrances = _by_message(obstacles)
+            reasons = _by_message(obstacles)
             if fitting:
-                return FleetOutlook(Outlook.FITS, dict.fromkeys(fitting, 0), "", hindrances)
-            message = summary(hindrances, len(stock.nodes))
-            return FleetOutlook(Outlook.FULL if may_fit_later else Outlook.NEVER, {}, message, hindrances)
+                return FleetOutlook(Outlook.FITS, dict.fromkeys(fitting, 0), "", reasons)
+            message = summary(reasons, len(stock.nodes))
+            return FleetOutlook(Outlook.FULL if may_fit_later else Outlook.NEVER, {}, message, reasons)
         answers = self._search_fleet(stock, open_)
         fitting = answers.feasible
         if obstacles:
@@ -165,21 +165,21 @@ class Decider:
         candidates = [name for name in answers if name not in obstacles and name not in barred]
         if fitting and not (barred and candidates):
             scores = self._scores(answers, fitting, stock, open_, placement)
-            hindrances = ()
+            reasons = ()
             if len(fitting) < len(answers):  # without details, because the pod fits elsewhere
                 refusals = dict(obstacles)
                 for name, verdict in answers.refusing.items():
                     refusals.setdefault(name, _verdict_message(verdict))
-                hindrances = _by_message(refusals)
-            return FleetOutlook(Outlook.FITS, scores, "", hindrances)
+                reasons = _by_message(refusals)
+            return FleetOutlook(Outlook.FITS, scores, "", reasons)
         idle = self._search_fleet(stock, open_, idle=True)
-        hindrances = _hindrances(answers, idle, candidates, (obstacles, barred))
+        reasons = _node_reasons(answers, idle, candidates, (obstacles, barred))
         outlook = Outlook.FULL
         if SearchVerdict.UNDECIDED in _verdicts(answers, candidates):
             outlook = Outlook.UNDECIDED
         elif not may_fit_later and _HOPEFUL.isdisjoint(_verdicts(idle, candidates)):
             outlook = Outlook.NEVER
-        return FleetOutlook(outlook, {}, summary(hindrances, len(stock.nodes)), hindrances)
+        return FleetOutlook(outlook, {}, summary(reasons, len(stock.nodes)), reasons)
 
     def may_fit(self, pod: Pod, stock: Stock, excluded_nodes: _ByNode = MappingProxyType({})) -> bool:
         """Return whether some node that is not excluded may serve a pod now.
@@ -317,9 +317,9 @@ def _takes_the_first(placement: Placement, claims: Iterable[ResourceClaim]) -> b
     )
 
 
-def _hindrances(
+def _node_reasons(
     answers: FleetAnswer, idle: FleetAnswer, candidates: Sequence[str], other_reasons: Iterable[_ByNode]
-) -> tuple[Hindrance, ...]:
+) -> tuple[NodeReason, ...]:
     """Return the reasons why nodes do not fit.
 
     Reasons of nodes that the pod may use come first, and temporary reasons before permanent ones. Among these, the reason with more
@@ -344,12 +344,12 @@ def _hindrances(
         refusals |= dict.fromkeys(nodes, message)
         hopeless.setdefault(message, is_hopeless)
     # If time ran out, equal nodes may be in separate groups; `_by_message` merges groups with the same message.
-    by_claims = sorted(_by_message(refusals), key=lambda hindrance: (hopeless[hindrance.message], -hindrance.count))
-    other_hindrances: list[Hindrance] = []
+    by_claims = sorted(_by_message(refusals), key=lambda reason: (hopeless[reason.message], -reason.count))
+    others: list[NodeReason] = []
     for by_node in other_reasons:
-        other_hindrances += _by_message(by_node)
-    other_hindrances.sort(key=lambda hindrance: -hindrance.count)
-    return (*by_claims, *other_hindrances)
+        others += _by_message(by_node)
+    others.sort(key=lambda reason: -reason.count)
+    return (*by_claims, *others)
 
 
 def _verdicts(answers: FleetAnswer, nodes: Iterable[str]) -> set[SearchVerdict]:
@@ -368,22 +368,22 @@ def _cannot_serve(answer: NodeAnswer) -> str:
     return f"node(s) cannot serve {'' if names_request else 'the claims: '}{sentence(answer)}"
 
 
-def summary(hindrances: Sequence[Hindrance], nodes: int) -> str:
+def summary(reasons: Sequence[NodeReason], nodes: int) -> str:
     """Return why no node can serve a pod, with the number of nodes before each reason, as kube-scheduler writes it."""
-    if not hindrances:
+    if not reasons:
         return "there are no nodes"
-    parts = [f"{hindrance.count} {hindrance.message}" for hindrance in hindrances[:MAX_EXPLAINED]]
-    if remaining_nodes := sum(hindrance.count for hindrance in hindrances[MAX_EXPLAINED:]):
+    parts = [f"{reason.count} {reason.message}" for reason in reasons[:MAX_EXPLAINED]]
+    if remaining_nodes := sum(reason.count for reason in reasons[MAX_EXPLAINED:]):
         parts.append(f"{remaining_nodes} node(s) for other reasons")
     return f"0 of {nodes} nodes can serve the claims: {'; '.join(parts)}"
 
 
-def _by_message(refusals: _ByNode) -> tuple[Hindrance, ...]:
+def _by_message(refusals: _ByNode) -> tuple[NodeReason, ...]:
     nodes: defaultdict[str, list[str]] = defaultdict(list)
     for name, message in refusals.items():
         nodes[message].append(name)
-    hindrances = [Hindrance(message, tuple(names)) for message, names in nodes.items()]
-    return tuple(hindrances)
+    reasons = [NodeReason(message, tuple(names)) for message, names in nodes.items()]
+    return tuple(reasons)
 
 
 def _unaccounted(claims: Iterable[ResourceClaim], stock: Stock) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from allocator.decisions import FleetOutlook, Hindrance, Outlook, find_claims, reaches_shared_pool, summary, with_pods
+from allocator.decisions import FleetOutlook, NodeReason, Outlook, find_claims, reaches_shared_pool, summary, with_pods
 from allocator.one_node import SearchOptions
 from allocator.pods import reaches
 from allocator.preemption import claims_in_reach, without_pods, without_unused_claims
@@ -84,15 +84,15 @@ def find_serving_nodes(pod: Pod, basis: Basis, decider: Decider) -> PrefilterAns
     # With the devices of the nominated pods in use, the pod fits nowhere. For nodes where the pod would fit without the nominated pods, the
     # message is `OUTBID`, and the pod is requeued when a nomination ends.
     reaches_node = reaches(pod)
-    hindrances: list[Hindrance] = []
-    for hindrance in fleet_outlook.hindrances:
-        node = hindrance.nodes[0]
+    reasons: list[NodeReason] = []
+    for reason in fleet_outlook.reasons:
+        node = reason.nodes[0]
         may_run = reaches_node(current_stock.nodes[node]) and node not in basis.full
         is_free = may_run and not why_not_fits(pod, node, current_stock, decider)
-        hindrances.append(replace(hindrance, message=OUTBID) if is_free else hindrance)
-    gives_way = any(hindrance.message == OUTBID for hindrance in hindrances)
-    message = summary(hindrances, len(current_stock.nodes)) if gives_way else fleet_outlook.message
-    fleet_outlook = replace(fleet_outlook, message=message, hindrances=tuple(hindrances))
+        reasons.append(replace(reason, message=OUTBID) if is_free else reason)
+    gives_way = any(reason.message == OUTBID for reason in reasons)
+    message = summary(reasons, len(current_stock.nodes)) if gives_way else fleet_outlook.message
+    fleet_outlook = replace(fleet_outlook, message=message, reasons=tuple(reasons))
     return PrefilterAnswer(fleet_outlook, gives_way=gives_way)
 
 
@@ -150,7 +150,7 @@ def _by_plugins(pod: Pod, basis: Basis, stock: Stock, decider: Decider) -> Fleet
     may_run = reaches(pod)
     if any(may_run(stock.nodes[name]) for name in devices.nodes):
         return None
-    return replace(plugins, hindrances=devices.hindrances)
+    return replace(plugins, reasons=devices.reasons)
 
 
 def _without_outbid_nodes(
@@ -173,10 +173,10 @@ def _without_outbid_nodes(
     if not outbid_nodes:
         return PrefilterAnswer(fleet_outlook)
     remaining_nodes = {name: score for name, score in fleet_outlook.nodes.items() if name not in outbid_nodes}
-    hindrances = (*fleet_outlook.hindrances, Hindrance(OUTBID, tuple(sorted(outbid_nodes))))
+    reasons = (*fleet_outlook.reasons, NodeReason(OUTBID, tuple(sorted(outbid_nodes))))
     if remaining_nodes:
-        return PrefilterAnswer(replace(fleet_outlook, nodes=remaining_nodes, hindrances=hindrances), gives_way=True)
-    return PrefilterAnswer(FleetOutlook(Outlook.FULL, {}, OUTBID, hindrances), gives_way=True)
+        return PrefilterAnswer(replace(fleet_outlook, nodes=remaining_nodes, reasons=reasons), gives_way=True)
+    return PrefilterAnswer(FleetOutlook(Outlook.FULL, {}, OUTBID, reasons), gives_way=True)
 
 
 def _is_outbid(node: str, given: Sequence[ResourceClaim], basis: Basis, stock: Stock, decider: Decider) -> bool:

@@ -59,7 +59,7 @@ def _claim_parts(story: PodStory | LoneClaimStory, claims: Iterable[ClaimStory])
         # How many nodes could serve the pod or claim, and which claims are in the way.
         counts: Counter[str] = Counter()
         for group in story.prospect.groups:
-            counts[group.verdict.value] += group.count
+            counts[group.verdict.value] += len(group.nodes)
         yield Rows(("Nodes", "Verdict"), [(number, verdict) for verdict, number in counts.items()], "Where it could go")
         blockers = [
             (blocker.node, ", ".join(blocker.pods) or f"claim {blocker.claim}", blocker.devices, blocker.since)

@@ -250,8 +250,8 @@ def _prospect(prospect: Prospect | None, reason: Reason) -> Iterator[str]:
     for group in prospect.groups[:_GROUPS]:
         verdict = _VERDICTS[group.verdict]
         if group.devices and barred.issuperset(group.nodes):
-            verdict = f"{'has' if group.count == 1 else 'have'} free devices for it, but the pod cannot run there"
-        nodes = f"{count_of(group.count, 'node')} {verdict}"
+            verdict = f"{'has' if len(group.nodes) == 1 else 'have'} free devices for it, but the pod cannot run there"
+        nodes = f"{count_of(len(group.nodes), 'node')} {verdict}"
         yield _row("nodes", f"{nodes}: {list_first(group.nodes, _NAMES)}")
         if group.devices:
             yield _row("  gives", list_first(group.devices, _DEVICES))

@@ -115,6 +115,6 @@ def explain(decider: Decider, pod: Pod, stock: Stock) -> str:
     parts = [fleet_outlook.message]
     if fleet_outlook.outlook is Outlook.NEVER:
         parts.append("no node could serve the pod even if no device were in use")
-    if change := advice(explained_pod, stock, fleet_outlook.hindrances):
+    if change := advice(explained_pod, stock, fleet_outlook.reasons):
         parts.append(change)
     return redact("; ".join(parts), stock, pod.metadata.namespace or "default")

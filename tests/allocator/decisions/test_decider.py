@@ -65,7 +65,7 @@ def test_unsuitable_nodes_are_named_and_empty_fleets_have_a_message():
     slice_of_one_gpu = typed(sidecar.gpus("n2", 1))
     fleet_outlook = Decider().outlook(typed_pod("p", "two", nodeName=""), stock.with_object(slice_of_one_gpu))
     assert fleet_outlook.outlook is Outlook.FITS
-    assert [(hindrance.count, hindrance.nodes) for hindrance in fleet_outlook.hindrances] == [(1, ("n2",))]
+    assert [(reason.count, reason.nodes) for reason in fleet_outlook.reasons] == [(1, ("n2",))]
     assert Decider().outlook(typed_pod("p", "two"), Stock.of()).message
 
 
@@ -83,7 +83,7 @@ def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
     pinned_pod = typed_pod("p", "one", nodeSelector={"zone": "b"})
     fleet_outlook = Decider().outlook(pinned_pod, stock)
     assert fleet_outlook.outlook is Outlook.FULL
-    assert [hindrance.nodes for hindrance in fleet_outlook.hindrances[:2]] == [("n2",), ("n0", "n1")]
+    assert [reason.nodes for reason in fleet_outlook.reasons[:2]] == [("n2",), ("n0", "n1")]
     not_selected = "node(s) didn't match Pod's node affinity/selector"
     assert fleet_outlook.message.startswith(
         "0 of 14 nodes can serve the claims: 1 node(s) cannot serve request r: 2 of 2 devices are in use: held by"
@@ -92,7 +92,7 @@ def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
         f"; 5 node(s) were unschedulable and node(s) had untolerated taint(s) and {not_selected}; 3 {not_selected}; 3 node(s) for other reasons"
     )
     assert (
-        advice(pinned_pod, stock, fleet_outlook.hindrances)
+        advice(pinned_pod, stock, fleet_outlook.reasons)
         == "nearest is n2: would fit once claim default/all is released"
     )
     pod_without_node = typed_pod("p", "one", nodeSelector={"zone": "c"})
@@ -102,7 +102,7 @@ def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
     fleet_outlook = Decider().outlook(pod_without_node, stock)
     assert fleet_outlook.outlook is Outlook.NEVER
     assert "in use" not in fleet_outlook.message
-    assert advice(pod_without_node, stock, fleet_outlook.hindrances) == ""
+    assert advice(pod_without_node, stock, fleet_outlook.reasons) == ""
 
 
 def test_strategies_score_used_nodes_differently_and_equal_nodes_equally():

@@ -17,7 +17,7 @@ import pytest
 
 from allocator.decisions import Decider, FleetOutlook, Outlook, known_nodes, other_nodes
 from allocator.decisions.compact_answer import LONGEST_REASONS
-from allocator.decisions.decider import Hindrance
+from allocator.decisions.decider import NodeReason
 from allocator.service.schedulers.plugin import Plugin
 from allocator.service.schedulers.plugin_messages import PodQuestion
 from allocator.strategies import read_placement
@@ -160,9 +160,9 @@ def test_a_waiting_skipped_or_incomplete_outlook_has_no_short_answer():
 def test_refused_nodes_beyond_the_listed_reasons_do_not_fit():
     names = [f"n{i}" for i in range(3 * LONGEST_REASONS)]
     fitting_nodes, refused_nodes = names[: LONGEST_REASONS + 9], names[LONGEST_REASONS + 9 :]
-    hindrances = tuple(Hindrance(f"full: {name}", (name,)) for name in refused_nodes)
+    reasons = tuple(NodeReason(f"full: {name}", (name,)) for name in refused_nodes)
     nodes = dict.fromkeys(names)
-    fleet_outlook = FleetOutlook(Outlook.FITS, dict.fromkeys(fitting_nodes, 0), "", hindrances)
+    fleet_outlook = FleetOutlook(Outlook.FITS, dict.fromkeys(fitting_nodes, 0), "", reasons)
     answer = ask(fleet_outlook, nodes, names)
     assert answer["rest"] == {"fit": True}
     assert {name for name, outcome in outcomes_of(answer, names).items() if outcome == 0} == set(fitting_nodes)
