@@ -197,4 +197,4 @@ class StoredWorkload(Wire, frozen=True, kw_only=True):
     @property
     def is_owned(self) -> bool:
         """Whether a controller created this object. Its pod template then comes from the controller's object."""
-        return any(owner.controller for owner in self.metadata.owner_references)
+        return self.metadata.controller is not None

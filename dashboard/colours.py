@@ -92,9 +92,8 @@ def colours_of(nodes: Iterable[NodeDevices], by: str, reading: Reading) -> Colou
         known = dict(_published(reading.stock, _taints_of))
     elif by == "owner":
         for key, pod in reading.pods.items():
-            for owner in pod.metadata.owner_references:
-                if owner.controller:
-                    known[key] = f"{owner.kind} {key.partition('/')[0]}/{owner.name}"
+            if owner := pod.metadata.controller:
+                known[key] = f"{owner.kind} {key.partition('/')[0]}/{owner.name}"
     elif by not in CHOICES:
         known = dict(_published(reading.stock, lambda device: text_of(device.attributes.get(by))))
     if by == STATE or (by not in CHOICES and not known):

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from analysis.doctor.observed import DoctorInput
-    from analysis.explain import Facts, PodRule, Reason
+    from analysis.explain import Facts, PodRule
+    from dra.reason import Reason
 
 _DEFAULTS = Configuration()
 

@@ -21,15 +21,12 @@ from analysis.explain.stories import (
     OfDevice,
     OfPod,
     OfWorkload,
-    PodState,
     PodStory,
-    Reason,
-    Step,
     WorkloadStory,
 )
 from analysis.explain.subject import CODE, WORDS, story_of, subject_of
 from analysis.explain.webhook_record import as_written
-from analysis.explain.why import FAILED_OF_PODS, RULES, Facts, PodRule, facts_of, first_reasons, why_not_running
+from analysis.explain.why import FAILED_OF_PODS, RULES, Facts, PodRule, facts_of, first_reasons
 from analysis.explain.workloads import find_workload, kinds_of
 
 __all__ = [
@@ -45,10 +42,7 @@ __all__ = [
     "OfPod",
     "OfWorkload",
     "PodRule",
-    "PodState",
     "PodStory",
-    "Reason",
-    "Step",
     "WorkloadStory",
     "actor_of",
     "as_written",
@@ -66,6 +60,5 @@ __all__ = [
     "screen_of_pod",
     "story_of",
     "subject_of",
-    "why_not_running",
     "with_cause",
 ]

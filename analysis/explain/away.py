@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from analysis import broken_parts
-from analysis.explain.stories import Actor, Reason
+from dra.reason import Actor, Reason
 from webhook.dialects import Outcome
 
 if TYPE_CHECKING:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis.explain.claims import claim_story
-from analysis.explain.stories import Actor, ClaimState, LoneClaimStory, Reason
+from analysis.explain.stories import ClaimState, LoneClaimStory
 from analysis.explain.why import scheduler_actor
 from analysis.prospects import prospect_of, quota_of
 from dra.objects import ObjectMeta, Pod, PodResourceClaim, PodSpec, claim_keys
+from dra.reason import Actor, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

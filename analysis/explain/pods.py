@@ -8,12 +8,13 @@ from msgspec.structs import replace
 
 from allocator.decisions import Outlook
 from analysis.explain.claims import FALSE, condition_text
-from analysis.explain.stories import Actor, PodState, PodStory, Reason, Step
+from analysis.explain.stories import PodState, PodStory, Step
 from analysis.explain.webhook_record import decide_now
 from analysis.explain.why import REFUSING, STOCK, facts_of, refusal_of, why_not_running
 from analysis.loading import inside, text
 from analysis.prospects import quota_of
 from dra.objects import Pod
+from dra.reason import Actor, Reason
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from allocator.answer import NodeAnswer, SearchVerdict
 from allocator.decisions import Outlook
 from allocator.reasons import lines
-from analysis.explain.stories import Actor, Trust
+from analysis.explain.stories import Trust
 from analysis.loading import ServerSource
+from dra.reason import Actor
 from dra.server import Server, read_minor
 from dra.texts import count_of, list_first
 from webhook.dialects import Outcome
@@ -25,12 +26,12 @@ if TYPE_CHECKING:
         LoneClaimStory,
         PodState,
         PodStory,
-        Reason,
         WebhookStory,
         WorkloadStory,
     )
     from analysis.loading import AssumedServer
     from analysis.prospects import Prospect, QuotaUse
+    from dra.reason import Reason
 
 _GROUPS = 3  # kinds of nodes
 _NAMES = 3  # names in a short list

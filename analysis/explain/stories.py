@@ -11,21 +11,8 @@ from analysis.capacity import Holder
 from analysis.configuration import ConfigurationSource
 from analysis.loading import AssumedServer, Unread
 from analysis.prospects import Prospect, QuotaUse
+from dra.reason import Reason
 from webhook.translate import Decision
-
-
-class Actor(StrEnum):
-    """The component, or the user, that acts next."""
-
-    WEBHOOK = "webhook"
-    TEMPLATES = "template controller"
-    CLAIMS = "claim controller"
-    SCHEDULER = "scheduler"
-    BRIDGE = "bridge"
-    DRIVER = "driver"
-    KUBELET = "kubelet"
-    USER = "user"
-    NONE = ""
 
 
 class Step(StrEnum):
@@ -64,21 +51,6 @@ class ClaimState(StrEnum):
 
 class _Camel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Keys are in camelCase, as in the Kubernetes API."""
-
-
-class Reason(_Camel, frozen=True, kw_only=True):
-    """Why a pod or claim is not further, in one sentence, and the component or user that acts next."""
-
-    actor: Actor
-    text: str
-    # The code of doctor's finding; "" if the reason alone is no fault.
-    code: str = ""
-    # The objects that cause it: Kind/namespace/name.
-    causes: tuple[str, ...] = ()
-    # Whether waiting cannot help.
-    never: bool = False
-    # What helps, the least harmful first.
-    remedies: tuple[str, ...] = ()
 
 
 class PodState(_Camel, frozen=True, kw_only=True):

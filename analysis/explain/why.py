@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from allocator.decisions import Outlook, devices_ready, find_claims, plugin_nodes
-from allocator.pods import requested_devices, requests
+from allocator.decisions import Outlook, devices_ready, find_claims
+from allocator.pods import plugin_offers, requested_devices, requests
 from analysis.configuration import KIND as CONFIGURATION
 from analysis.events import events_in, shown
 from analysis.explain.claims import FALSE, claim_story
-from analysis.explain.stories import Actor, ClaimState, ClaimStory, PodState, Reason, Step
+from analysis.explain.stories import ClaimState, ClaimStory, PodState, Step
 from analysis.explain.webhook_record import webhook_story
 from analysis.loading import inside, items, text
 from analysis.outlook import queue_of
@@ -31,6 +31,7 @@ from dra.codes import CODES
 from dra.finding import stated
 from dra.objects import Pod, blocks, claim_keys, claim_name, owning_pods, results_of, served_resources
 from dra.policy import BY_CLASS, COUNT_KEY, fences
+from dra.reason import Actor, Reason
 from dra.wire import builtins, convert
 from webhook import names
 from webhook.admission import changes_by_runtime_class
@@ -78,6 +79,7 @@ class Facts:
         self.is_stored = bool(pod.metadata.uid)  # by an API server
         self.node = pod.spec.node_name
         self.scheduler = pod.spec.scheduler_name or STOCK
+        self.uses_devices = bool(pod.spec.resource_claims or requested_devices(pod))
 
     @cached_property
     def state(self) -> State:
@@ -107,20 +109,23 @@ class Facts:
         return f"{self.namespace}/{claim.template}" in self.reading.templates
 
     @cached_property
-    def warnings(self) -> tuple[Happening, ...]:
-        """The warnings about the pod, the newest first."""
-        events = shown(events_in(self.reading, "Pod", self.namespace, self.pod.metadata.name), self.pod.metadata.uid)
-        return tuple([event for event in events.shown if event.type in ("", "Warning")])
+    def events(self) -> tuple[Happening, ...]:
+        """The events about the pod, the newest first."""
+        meta = self.pod.metadata
+        return shown(events_in(self.reading, "Pod", self.namespace, meta.name), meta.uid).shown
 
     def warned(self, reason: str) -> str:
-        """Return the message of the newest warning with a reason; "" if there is none."""
-        message = next((event.message for event in self.warnings if event.reason == reason), "")
+        """Return the message of the newest event with a reason; "" if there is none."""
+        message = next((event.message for event in self.events if event.reason == reason), "")
         return message.removeprefix(AGAIN)[:QUOTED]
 
     @cached_property
     def newest_of_kubelet(self) -> Happening | None:
-        of_kubelet = (event for event in self.warnings if event.source == "kubelet" or event.reason == FAILED_PREPARE)
-        return next(of_kubelet, None)
+        """The kubelet's newest warning about the pod."""
+        for event in self.events:
+            if event.reason == FAILED_PREPARE or (event.type == "Warning" and event.source == "kubelet"):
+                return event
+        return None
 
     @cached_property
     def admitted_scheduler(self) -> str:
@@ -273,8 +278,8 @@ def _is_not_translated(facts: Facts) -> Iterator[Reason]:
             why, first = why_not(facts.state, facts.namespace), f"set {names.MODE_LABEL}=enforce on its namespace"
             if not why:
                 why, first = "the configuration's `canary` excludes it", "raise `canary`"
-        remedies = (f"{first}; then {missed.remedy}" if first else missed.remedy,)
-        yield Reason(code="O103", actor=Actor.USER, text=f"{missed.message}: {why}", never=True, remedies=remedies)
+        remedies = (f"{first}; then {missed.remedies[0]}",) if first else missed.remedies
+        yield replace(missed, text=f"{missed.text}: {why}", remedies=remedies)
         return
     for key, why in find_unserved(pod, state).items():
         message = f"no node has {key}, and no claim can be created for it: {why}"
@@ -385,8 +390,7 @@ def _is_not_tried(facts: Facts) -> Iterator[Reason]:
     youngest_tried = facts.reading.youngest_tried
     born, tried = facts.pod.metadata.creation_timestamp, youngest_tried.get(facts.scheduler)
     is_unknown = tried is None and facts.scheduler != STOCK and facts.actor is Actor.SCHEDULER
-    uses_devices = bool(facts.pod.spec.resource_claims or requested_devices(facts.pod))
-    if is_unknown or (uses_devices and born and (tried or "") <= born):
+    if facts.uses_devices and (is_unknown or (born and (tried or "") <= born)):
         runs = "a scheduler with that profile runs"
         if facts.actor is Actor.BRIDGE:
             runs = "Deployments drawbridge-allocator and drawbridge-scheduler run"
@@ -437,7 +441,7 @@ def _is_behind_the_fence(facts: Facts) -> Iterator[Reason]:
 def _is_impossible(facts: Facts) -> Iterator[Reason]:
     """A pod that no node could serve even if the cluster were idle."""
     pod, stock, state = facts.pod, facts.reading.stock, facts.state
-    if not stock.nodes or facts.is_changed or not (pod.spec.resource_claims or requested_devices(pod)):
+    if not stock.nodes or facts.is_changed or not facts.uses_devices:
         return
     reached = reach_ignoring_taints(node_constraints(builtins(pod.spec)), state, Budget())
     if not reached and not state.fleet.grows:
@@ -446,7 +450,10 @@ def _is_impossible(facts: Facts) -> Iterator[Reason]:
         yield Reason(code="O115", actor=Actor.USER, text=message, never=True)
         return
     claims = find_claims(pod, stock)
-    if claims.waits_for or not claims.open or plugin_nodes(pod, claims, stock):
+    by_plugin = claims.uncreated is not None and any(
+        plugin_offers(node, name) for node in stock.nodes.values() for name in claims.by_claim
+    )
+    if claims.waits_for or not claims.open or by_plugin:
         return
     within = None if len(reached) == len(stock.nodes) else reached
     judged = can_any_node_serve(stock, claims.open, memo=facts.reading.memo, prospects=state.prospects, within=within)

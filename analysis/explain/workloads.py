@@ -62,9 +62,7 @@ def find_workload(kind_name: str, name: str, namespace: str, reading: Reading) -
     # The owners of each pod, as far as they were read.
     chains: dict[str, set[ObjectIdentity]] = {}
     for key, pod in reading.pods.items():
-        owner = next(
-            (owner_reference for owner_reference in pod.metadata.owner_references if owner_reference.controller), None
-        )
+        owner = pod.metadata.controller
         home = pod.metadata.namespace or "default"
         owner_identity = (
             ObjectIdentity(owner.api_version.rpartition("/")[0], owner.kind, home, owner.name) if owner else None

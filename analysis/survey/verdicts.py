@@ -235,7 +235,8 @@ class MoveJudge:
         """Return what has to change before a key that stays can be translated, or a key that a class serves gets devices, and the remedy."""
         remedy, fleet = decision.remedy, self._now.fleet
         if decision.outcome is Outcome.SERVED and (stranding := why_stranded(decision.key, self._now)):
-            return stranding.until, stranding.remedy
+            cause = stranding.causes[0].replace("/", " ")
+            return f"{cause} has devices{' without such taints' if stranding.code else ''}", stranding.remedies[0]
         if decision.outcome is not Outcome.LEFT or decision.potential_outcome or decision.mode:
             return "", remedy
         word = decision.container, decision.key

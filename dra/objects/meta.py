@@ -37,6 +37,11 @@ class ObjectMeta(Wire, frozen=True, kw_only=True):
         """The object's namespace/name."""
         return f"{self.namespace or 'default'}/{self.name}"
 
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner that created the object, if it is a controller."""
+        return next((owner for owner in self.owner_references if owner.controller), None)
+
 
 class Condition(Wire, frozen=True, kw_only=True):
     type: str = ""

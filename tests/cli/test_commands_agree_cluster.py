@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from analysis.explain.stories import Actor
 from cluster import manifests
+from dra.reason import Actor
 from tests.agreement import Scene, as_list, ask, asked, dashboard, explain, files, resize, simulate, survey, translate
 from tests.cli.agreement_scenes import (
     FLEET,

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from webhook.claims import TemplateKey
     from webhook.service.metrics import WebhookMetrics
     from webhook.state import State
-    from webhook.unknown import MissedPod
 
 logger = logging.getLogger("drawbridge.missed")
 REASON = "NotTranslated"
@@ -95,15 +94,15 @@ class MissedPods:
     async def check(self) -> None:
         clock = asyncio.get_running_loop().time
         waiting = await self._waiting()
-        missed: list[tuple[Pod, MissedPod]] = []
+        missed: list[Pod] = []
         messages: list[tuple[Pod, str, str]] = []  # the reason and the text of the event on each pod
         for_administrator: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
         for pod in waiting[:JUDGED]:
             self._judged[pod.metadata.uid] = clock()
             try:
-                if missed_pod := find_missed(pod, self._state(), Budget(step_limits.MISSED_POD)):
-                    missed.append((pod, missed_pod))
-                    messages.append((pod, REASON, f"{missed_pod.message}: {missed_pod.remedy}"))
+                if why := find_missed(pod, self._state(), Budget(step_limits.MISSED_POD)):
+                    missed.append(pod)
+                    messages.append((pod, REASON, f"{why.text}: {why.remedies[0]}"))
                     continue
                 if text := self._misspelt(pod):
                     messages.append((pod, MISSPELT, text))
@@ -117,7 +116,7 @@ class MissedPods:
                 logger.exception("a bug while judging a pod; please report it", extra={"pod": pod.metadata.key})
             await asyncio.sleep(0)
         self._metrics.missed.set(len(missed))
-        await self._evict([entry for entry in missed if entry[0].metadata.uid in self._reported], waiting)
+        await self._evict([pod for pod in missed if pod.metadata.uid in self._reported], waiting)
         unreported = [
             message for message in messages if clock() - self._reported.get(message[0].metadata.uid, -REPEAT) >= REPEAT
         ]
@@ -149,9 +148,7 @@ class MissedPods:
         }
         if not suggestions:
             return ""
-        owner = next(
-            (owner_reference for owner_reference in metadata.owner_references if owner_reference.controller), None
-        )
+        owner = metadata.controller
         remedy = "Create the pod again with that name"
         if owner is not None:
             remedy = f"Correct the pod template of {owner.kind} {owner.name}, or of its owner"
@@ -191,7 +188,7 @@ class MissedPods:
             pods_before[pod.metadata.namespace] += 1
         return sorted(pods, key=lambda pod: position[pod.metadata.uid])
 
-    async def _evict(self, missed: list[tuple[Pod, MissedPod]], waiting: Iterable[Pod]) -> None:
+    async def _evict(self, missed: Iterable[Pod], waiting: Iterable[Pod]) -> None:
         """Evict missed pods that a controller creates again. If the new pod is also missed, it is not evicted."""
         # By the uid of the owner: the creation time of its newest pod, by the API server's clock, because ours may be ahead of it.
         newest: dict[str, str] = {}
@@ -199,11 +196,11 @@ class MissedPods:
             for owner in pod.metadata.owner_references:
                 newest[owner.uid] = max(newest.get(owner.uid, ""), pod.metadata.creation_timestamp)
         allowed = self._state().configuration.file.evict_missed_pods * self._every / 60.0
-        for pod, missed_pod in missed:
-            meta = pod.metadata
-            if missed_pod.owner is None or missed_pod.owner.kind == "Node" or allowed <= 0:
+        for pod in missed:
+            meta, creator = pod.metadata, pod.metadata.controller
+            if creator is None or creator.kind == "Node" or allowed <= 0:
                 continue
-            if meta.creation_timestamp > self._evicted.get(missed_pod.owner.uid, "9999"):
+            if meta.creation_timestamp > self._evicted.get(creator.uid, "9999"):
                 continue
             allowed -= 1
             body = {
@@ -219,7 +216,7 @@ class MissedPods:
             except ApiError as error:
                 logger.warning("a pod was not evicted", extra={"pod": meta.key, "problem": str(error)})
                 return
-            self._evicted.setdefault(missed_pod.owner.uid, newest.get(missed_pod.owner.uid, meta.creation_timestamp))
+            self._evicted.setdefault(creator.uid, newest.get(creator.uid, meta.creation_timestamp))
             if len(self._evicted) > OWNERS:
                 del self._evicted[next(iter(self._evicted))]
             logger.info("a pod that was created without its claims was evicted", extra={"pod": meta.key})

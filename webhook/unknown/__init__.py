@@ -1,12 +1,11 @@
 """What no dialect answers: unknown kinds of workloads, keys that nothing serves, and pods that the webhook missed."""
 
-from webhook.unknown.missed_pods import MissedPod, find_missed, find_unknown, find_unserved, why_unknown
+from webhook.unknown.missed_pods import find_missed, find_unknown, find_unserved, why_unknown
 from webhook.unknown.unanswered_requests import NO_NODE_HAS_KEY, find_unrequested_access, unanswered_requests
 from webhook.unknown.unknown_kinds import amounts_in, asks_in_unknown_kind, counts_keys, decide_unknown_kind
 
 __all__ = [
     "NO_NODE_HAS_KEY",
-    "MissedPod",
     "amounts_in",
     "asks_in_unknown_kind",
     "counts_keys",

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from dra.budget import Budget
-from dra.objects import OwnerReference, is_extended
+from dra.objects import is_extended
+from dra.reason import Actor, Reason
 from dra.wire import builtins
 from webhook import names
 from webhook.claims import metadata_at_admission
@@ -33,30 +32,8 @@ _SHOWN = 3
 _COMPARED = 2_000  # steps of the budget to compare one name with all known names
 
 
-class MissedPod(msgspec.Struct, frozen=True):
-    """A pod's resources that no node in its reach has and for which the pod has no claim, and the controller that would replace the pod."""
-
-    keys: tuple[str, ...]
-    owner: OwnerReference | None
-    elsewhere: bool  # whether other nodes have one of them
-
-    @property
-    def message(self) -> str:
-        more = ", …" if len(self.keys) > _SHOWN else ""
-        where = "where the pod can run " if self.elsewhere else ""
-        return (
-            f"no node {where}has {', '.join(self.keys[:_SHOWN])}{more}, and the pod was created without a claim for it"
-        )
-
-    @property
-    def remedy(self) -> str:
-        if self.owner is None:
-            return "delete the pod and create it again"
-        return f"delete the pod, and {self.owner.kind} {self.owner.name} creates another"
-
-
-def find_missed(pod: Pod, state: State, budget: Budget | None = None) -> MissedPod | None:
-    """Return a missed pod's resources; None if the pod was not missed, or if that is unknown.
+def find_missed(pod: Pod, state: State, budget: Budget | None = None) -> Reason | None:
+    """Return why a missed pod waits; None if the pod was not missed, or if that is unknown.
 
     An unschedulable pod was missed if it is not translated, would be translated now, and requests a resource that no class and no node where the
     pod can run offers.
@@ -64,12 +41,18 @@ def find_missed(pod: Pod, state: State, budget: Budget | None = None) -> MissedP
     verdict = _translate_again(pod, state, budget)
     if verdict is None or not verdict.changed or verdict.refusals:
         return None
-    keys = [decision.key for decision in verdict.decisions if decision.outcome in _TRANSLATED]
-    unoffered = _not_offered(keys, pod, state, budget)
-    owner = next(
-        (owner_reference for owner_reference in pod.metadata.owner_references if owner_reference.controller), None
-    )
-    return MissedPod(unoffered, owner, any(map(state.offers, unoffered))) if unoffered else None
+    translated = [decision.key for decision in verdict.decisions if decision.outcome in _TRANSLATED]
+    keys = _not_offered(translated, pod, state, budget)
+    if not keys:
+        return None
+    more = ", …" if len(keys) > _SHOWN else ""
+    where = "where the pod can run " if any(map(state.offers, keys)) else ""
+    text = f"no node {where}has {', '.join(keys[:_SHOWN])}{more}, and the pod was created without a claim for it"
+    owner = pod.metadata.controller
+    remedy = "delete the pod and create it again"
+    if owner is not None:
+        remedy = f"delete the pod, and {owner.kind} {owner.name} creates another"
+    return Reason(code="O103", actor=Actor.USER, text=text, never=True, remedies=(remedy,))
 
 
 def find_unserved(pod: Pod, state: State, budget: Budget | None = None) -> dict[str, str]:

@@ -162,7 +162,7 @@ def test_a_blocked_request_for_an_extended_resource_is_left(name):
     assert verdict_of()[::2] == (Outcome.SERVED, "")
     assert verdict_of(taint_rule("a/repairs", device="gpu-0"))[::2] == (Outcome.SERVED, "")
     outcome, _, until, remedy = verdict_of(taint_rule("a/repairs"))
-    assert (outcome, until) == (Outcome.SERVED, "a device of gpu.nvidia.com has no taint that blocks claims")
+    assert (outcome, until) == (Outcome.SERVED, "Driver gpu.nvidia.com has devices without such taints")
     assert "tolerate them" in remedy
     outcome_with_fence, detail, until, remedy = verdict_of(taint_rule("drawbridge.dev/fence"))
     assert until == ""

@@ -264,8 +264,8 @@ def test_without_access_to_all_claims_the_outlook_is_undecided():
             {},
             "0 of 2 nodes can serve the claims: 1 node(s) cannot serve request container-0-request-0: 2 of the 3 devices requested",
         ),
-        (5, 0, {}, "none of the 2 nodes can serve this pod, even with all devices free: "),
-        (3, 0, {"nodeSelector": {"to": "n0"}}, "none of the 2 nodes can serve this pod, even"),
+        (5, 0, {}, "no node could serve it"),
+        (3, 0, {"nodeSelector": {"to": "n0"}}, "no node could serve it"),
     ],
 )
 def test_an_extended_resource_is_counted_on_driver_and_plugin_nodes(count, used_by_plugin, pod_fields, message):

@@ -49,10 +49,10 @@ def state_offering(amount):
 
 def test_an_unserved_pod_that_would_be_translated_now_was_missed():
     missed = find_missed(wire.convert(pending_pod(), Pod), state())
-    assert missed.message == "no node has nvidia.com/gpu, and the pod was created without a claim for it"
-    assert missed.remedy == "delete the pod, and ReplicaSet web creates another"
+    assert missed.text == "no node has nvidia.com/gpu, and the pod was created without a claim for it"
+    assert missed.remedies == ("delete the pod, and ReplicaSet web creates another",)
     bare = find_missed(wire.convert(pending_pod(owner=None), Pod), state())
-    assert bare.remedy == "delete the pod and create it again"
+    assert bare.remedies == ("delete the pod and create it again",)
     assert find_missed(wire.convert(pending_pod(), Pod), state_offering("0")) is not None
 
 
@@ -69,8 +69,7 @@ def two_pools(**old_labels):
 def test_a_node_that_the_pod_cannot_reach_offers_it_nothing():
     confined = wire.convert(pending_pod(nodeSelector={"pool": "new"}), Pod)
     missed = find_missed(confined, two_pools(pool="old"))
-    assert missed.keys == ("nvidia.com/gpu",)
-    assert missed.message.startswith("no node where the pod can run has nvidia.com/gpu, ")
+    assert missed.text.startswith("no node where the pod can run has nvidia.com/gpu, ")
     assert find_missed(confined, two_pools(pool="new")) is None
     assert find_missed(wire.convert(pending_pod(), Pod), two_pools(pool="old")) is None
 

@@ -1,0 +1,36 @@
+"""Why something is not further: the one type of the webhook, `check`, `explain`, `doctor` and the dashboard."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Actor(StrEnum):
+    """The component, or the user, that acts next."""
+
+    WEBHOOK = "webhook"
+    TEMPLATES = "template controller"
+    CLAIMS = "claim controller"
+    SCHEDULER = "scheduler"
+    BRIDGE = "bridge"
+    DRIVER = "driver"
+    KUBELET = "kubelet"
+    USER = "user"
+    NONE = ""
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a pod, a claim or a key is not further, in one sentence, and the component or user that acts next."""
+
+    text: str
+    actor: Actor = Actor.NONE
+    # The code of the finding; "" if the reason alone is no fault.
+    code: str = ""
+    # The objects that cause it: Kind/namespace/name.
+    causes: tuple[str, ...] = ()
+    # Whether waiting cannot help.
+    never: bool = False
+    # What helps, the least harmful first.
+    remedies: tuple[str, ...] = ()
