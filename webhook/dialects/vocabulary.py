@@ -125,6 +125,11 @@ class Note(msgspec.Struct, frozen=True, gc=False):
         """Return the note of a key that no claim expresses. `because` says what is lost."""
         return cls(key, Outcome.APPROXIMATED, dropped_detail(because), is_dropped=True)
 
+    @classmethod
+    def of_clamped(cls, cores: Amount) -> Note:
+        """Return the note of more than 100 % of a device's compute, which HAMi takes for 100 %."""
+        return cls(cores.key, Outcome.TRANSLATED, f"{cores.value} counts as 100, as for HAMi", code="D224")
+
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
     """Why a key makes the webhook refuse the pod, and what to do; `translate` turns it into a Finding."""

@@ -285,3 +285,21 @@ def test_a_finding_has_the_basis_of_the_keys_meaning(fields, basis):
     decision = Decision("p", "c", "d", "k", Outcome.APPROXIMATED, "differs", **fields)
     [finding] = findings_of_decisions(pod, [decision])
     assert (finding.code, finding.basis) == ("M001", basis)
+
+
+@pytest.mark.parametrize(
+    ("limits", "code"),
+    [
+        ("nvidia.com/gpucores: 130", "D224"),
+        ("huawei.com/Ascend910B3: 1, huawei.com/Ascend910B3-core: 130", "D224"),
+        ("nvidia.com/gpucores: 100", ""),
+        ("volcano.sh/vgpu-memory: 1, volcano.sh/vgpu-cores: 130", "R002"),
+        ("koordinator.sh/gpu-memory: 8Gi, koordinator.sh/gpu-core: 130", "R004"),
+    ],
+)
+def test_more_than_all_cores_of_a_device_are_reported_as_the_system_means_them(limits, code):
+    """HAMi takes them for 100, Volcano and Koordinator do not place such a pod."""
+    container = f"{{name: c, image: x, resources: {{limits: {{{limits}}}}}}}"
+    manifest = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {{containers: [{container}]}}\n"
+    findings = json.loads(check("-f", "-", "-o", "json", stdin=manifest).stdout)["findings"]
+    assert [finding["code"] for finding in findings] == [code] * bool(code)

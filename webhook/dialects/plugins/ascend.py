@@ -180,11 +180,12 @@ def read(request: DialectRequest[AscendOptions]) -> DialectAnswer | Stop:
     if mode and mode.text not in ("", "hami-core"):
         return Untranslated(mode.key, f"mode {mode.text[:40]!r} has no counterpart")
     name = f"Ascend{first.part}"
-    count, memory, cores = (
+    count, memory, core_amount = (
         container.amount_of(Role.COUNT),
         container.amount_of(Role.MEMORY),
-        container.number(Role.CORES),
+        container.amount_of(Role.CORES),
     )
+    cores = core_amount.value if core_amount else 0
     if count is None or not count.value:
         return Untranslated(first.key, f"requests no card without a number of cards (huawei.com/{name})")
     product = (_PRODUCTS | options.products).get(name)
@@ -198,6 +199,8 @@ def read(request: DialectRequest[AscendOptions]) -> DialectAnswer | Stop:
         return Untranslated(first.key, reason)
     part: Template | None = None
     notes = [Note(count.key, Outcome.TRANSLATED, f"{count_of(count.value, 'card')}, {product}")]
+    if core_amount and cores > 100:
+        notes.append(Note.of_clamped(core_amount))
     if cores or (mode and mode.text):
         # Without limits the demand is for whole cards. Without a memory limit a share has all memory, so no other pod fits.
         memory_value = memory.value if memory else 0

@@ -285,7 +285,7 @@ def _notes(by_role: Mapping[Role, Amount], first: Amount, share: _GpuShare) -> l
     if count:
         notes.append(Note(count.key, Outcome.TRANSLATED, count_of(count.value, "distinct GPU"), Role.COUNT))
     if cores and cores.value > 100:
-        notes.append(Note(cores.key, Outcome.TRANSLATED, f"{cores.value} is clamped to 100, as HAMi does"))
+        notes.append(Note.of_clamped(cores))
     elif cores and not share.cores:
         text = "cores are 0: no compute is reserved, and unlike in HAMi, a card without free cores can be chosen"
         notes.append(Note(cores.key, Outcome.APPROXIMATED, text))
