@@ -17,6 +17,7 @@ from allocator.pods import plugin_may_serve, reaches, requests_by_name
 from analysis.arrivals import brings_pods, created_pods
 from analysis.errors import Failed
 from analysis.loading import reading_of
+from analysis.outlook import arriving
 from analysis.report import Rows
 from cluster import resources
 from cluster.patch import apply_json_patch
@@ -25,6 +26,7 @@ from dra.objects import (
     POD_CLAIM_NAME,
     Pod,
     ResourceClaim,
+    ResourceClaimTemplate,
     ResourceClaimTemplateSpec,
     claim_name,
     extended_claim,
@@ -180,8 +182,17 @@ def findings_of_quotas(foretold: Foretold, obj: Object) -> list[Finding]:
 
 
 def report(reading: Reading) -> Iterator[QuotaReport]:
-    """Yield a report of each quota, in the order of their names."""
-    waiting = waiting_in(reading)
+    """Yield a report of each quota, in the order of their names.
+
+    Pods that no server has stored are pending with the claims that the webhook would give them.
+    """
+    if not reading.quotas:
+        return
+    arrived = arriving(reading, reading.state(reading.configuration))
+    templates = {template.metadata.key: template for template in arrived.templates}
+    waiting = waiting_in(
+        reading.with_types({Pod: arrived.pods, ResourceClaimTemplate: reading.templates | templates})
+    )
     claims_of: defaultdict[str, list[ResourceClaim]] = defaultdict(list)
     for _, claim in sorted(reading.stock.claims.items()):
         claims_of[claim.metadata.namespace or "default"].append(claim)

@@ -82,7 +82,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "D220": FindingCode("a request for deviceclass.resource.kubernetes.io/NAME that Kubernetes cannot serve", _WARNING, "create the class, or correct its name; if the feature gate DRAExtendedResource is off, use a ResourceClaim"),
     "D221": FindingCode("a pod that cannot run on any of the nodes that serve its request", _WARNING, "correct the pod's node selector, affinity or tolerations, or run the device plugin on nodes that the pod can use"),
     "D222": FindingCode("a request for a resource that no node and no DeviceClass has", _WARNING, "request what the nodes have, or install the device plugin or the driver"),
-    "D223": FindingCode("a ResourceQuota counts a key, but no ResourceQuota counts the claims that replace the key", _WARNING, "correct the setting `quotas`, or add the key that it names to a ResourceQuota of the namespace"),
+    "D223": FindingCode("a ResourceQuota counts a key, but no ResourceQuota would count the claims that could replace the key", _WARNING, "correct the setting `quotas`, or add the key that it names to a ResourceQuota of the namespace"),
     "D224": FindingCode("more than 100 % of a device's compute", _WARNING, "write at most 100: HAMi takes more for all of the device"),
     # Claims and classes that do not fit each other or the published devices.
     "D301": FindingCode("a DeviceClass that does not exist", _WARNING, "create the class, or correct deviceClassName"),

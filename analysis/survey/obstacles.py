@@ -11,8 +11,10 @@ from analysis.check import finding_of
 from analysis.loading import identity_of, inside, items, text
 from analysis.survey.operators import of_gpu_operator, of_operators, of_plugins
 from cluster.objects import LimitRange
+from dra import server
 from dra.finding import Finding, make_finding
 from dra.objects import is_extended
+from dra.policy import BY_CLASS, BY_NAME, COUNT_KEY
 from dra.texts import count_of, list_first
 from dra.wire import WireError, convert
 from webhook import names
@@ -170,6 +172,16 @@ def _counter_findings(reading: Reading, state: State) -> Iterator[Finding]:
                 yield finding_of(obj, decision, "S020")
 
 
+def _counts_claims(key: str, namespace: str, state: State) -> bool:
+    """Return whether a ResourceQuota counts the claims that replace a key: by this key, or by the key that `quotas` maps it to."""
+    if key.endswith(BY_CLASS) or key == COUNT_KEY:
+        return True
+    name = key.removeprefix(BY_NAME)
+    if name in state.fleet.extended and state.features.enabled(server.EXTENDED):
+        return True
+    return state.configuration.file.quotas.get(name, "") in state.quotas.get(namespace, ())
+
+
 def _namespace_findings(reading: Reading, state: State, families: Sequence[Family]) -> Iterator[tuple[str, Finding]]:
     """Yield the obstacles in namespaces, each with its namespace."""
     concerned = {family.top.namespace for family in families}
@@ -180,7 +192,8 @@ def _namespace_findings(reading: Reading, state: State, families: Sequence[Famil
             yield namespace, make_finding("D214", f"Namespace/{namespace}", wrong)
     for obj in reading.of_kinds("ResourceQuota"):
         name = identity_of(obj)
-        keys = [key for key in inside(obj, "spec", "hard") if is_extended(key.removeprefix("requests."))]
+        keys = [key for key in inside(obj, "spec", "hard") if is_extended(key.removeprefix(BY_NAME))]
+        keys = [key for key in keys if not _counts_claims(key, name.namespace, state)]
         if keys and name.namespace in concerned:
             finding = make_finding(
                 "S012",

@@ -283,11 +283,10 @@ class File(_Declared, frozen=True, kw_only=True):
     # Pairs of keys: if a container has both keys, their devices must share an attribute
     # (docs/keys.md#keys-of-your-own).
     joint: tuple[Joint, ...] = ()
-    # Key that a ResourceQuota limits: the new key by which a ResourceQuota counts the claims that replace it. Without a new key,
-    # the webhook does not translate a limited key. The new key is `CLASS.deviceclass.resource.k8s.io/devices`,
+    # Key that a ResourceQuota limits: the new key by which a ResourceQuota counts the claims that replace it. The webhook does not
+    # translate a limited key until a ResourceQuota of the namespace limits its new key, and counts its claims. The new key is `CLASS.deviceclass.resource.k8s.io/devices`,
     # `requests.deviceclass.resource.kubernetes.io/CLASS`, `requests.NAME` of a class's `extendedResourceName`, or
-    # `count/resourceclaims.resource.k8s.io`. Pods get a warning if no ResourceQuota of their namespace limits the new key,
-    # or if the new key does not count their claims.
+    # `count/resourceclaims.resource.k8s.io`.
     quotas: dict[str, str] = {}
     # Scheduler: the features of claims that it supports, for example for a version of Volcano that allocates claims.
     schedulers: dict[str, SchedulerSupport] = {}

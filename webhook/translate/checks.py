@@ -461,7 +461,7 @@ def leave_approximations(case: Case, context: Context) -> Case:
 
 
 def respect_quotas(case: Case, context: Context) -> Case:
-    """Leave keys that a ResourceQuota limits if it would not count their claims. Warn if the key that `quotas` maps them to does not either."""
+    """Leave keys that a ResourceQuota limits if neither it nor the key that `quotas` maps them to would count their claims."""
     by_name = context.features.enabled(server.EXTENDED)
     for key, serving in () if case.keeps else _serving(case).items():
         if f"requests.{key}" not in context.quota:
@@ -475,14 +475,15 @@ def respect_quotas(case: Case, context: Context) -> Case:
         if not mapped:
             remedy = f"an administrator can declare `quotas: {{{key}: CLASS{BY_CLASS}}}` ({CONFIGURATION_PAGE})"
             return case.leave(key, f"a ResourceQuota limits requests.{key}, which claims would bypass; {remedy}")
-        problem = ""
         if mapped not in counted:
             classes = list_first(list(dict.fromkeys(served.name for served in serving)), 2)
-            problem = f"the setting `quotas` maps this key to {mapped}, which counts no claims of class {classes}"
+            problem = f"which counts no claims of class {classes}"
         elif mapped not in context.quota:
-            problem = f"the setting `quotas` maps this key to {mapped}, which no ResourceQuota of the namespace limits, so the claims that replace the key bypass its quota"
-        if problem:
-            case = case.note(Note(key, Outcome.TRANSLATED, problem, code="D223"))
+            problem = "which no ResourceQuota of the namespace limits"
+        else:
+            continue
+        reason = f"a ResourceQuota limits requests.{key}, and the setting `quotas` maps this key to {mapped}, {problem}, so claims would bypass the quota"
+        return case.leave(key, reason, code="D223")
     return case
 
 

@@ -7,7 +7,9 @@ import json
 
 import pytest
 
-from tests.cli.running import run
+from tests.cli.commands.surveys import HAMI_CONTAINER, workload_object
+from tests.cli.running import manifest, run, run_json
+from tests.objects import obj, pod
 
 DUMP = """
 apiVersion: drawbridge.dev/v1alpha1
@@ -89,3 +91,17 @@ def test_contradicting_options_are_refused_and_a_missing_quota_is_reported(dump,
     file_without_quota = tmp_path / "empty.yaml"
     file_without_quota.write_text("apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n")
     assert "devices are not limited" in run("quota", "-f", file_without_quota).stdout
+
+
+def test_pods_with_legacy_keys_are_pending_with_their_future_claims(tmp_path):
+    """`check` counts the same pods."""
+    quota = obj("DeviceQuota", "limits", "drawbridge.dev/v1alpha1", namespace="team", hard={"*/devices": 3})
+    pods = [pod(f"p{number}", namespace="team", containers=[HAMI_CONTAINER]) for number in range(2)]
+    workload = workload_object("Deployment", "train", HAMI_CONTAINER)
+    workload["metadata"]["namespace"] = "team"
+    workload["spec"]["replicas"] = 2
+    file = manifest(tmp_path / "dump.yaml", quota, *pods, workload)
+    [answer] = run_json("quota", "-f", file)[1]["quotas"]
+    assert [(line["pending"], line["remaining"]) for line in answer["lines"]] == [("4", "0")]
+    codes = [finding["code"] for finding in run_json("check", "-f", file)[1]["findings"]]
+    assert codes == ["D217"]

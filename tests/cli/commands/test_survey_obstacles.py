@@ -14,6 +14,7 @@ from tests.cli.commands.surveys import (
 from tests.corpus.move.autoscaled import STATUS, scaler
 from tests.corpus.move.plugins import config_map, device_config, gpu_cluster, policy
 from tests.loops import every
+from tests.webhook.pods import configured
 from webhook.state import outline
 
 
@@ -53,6 +54,33 @@ def test_each_obstacle_is_named_with_its_object():
         "S015": "DaemonSet/a/plugin",
         "S014": "LocalQueue/a/fast",
     }
+
+
+BY_CLASS = "gpu.deviceclass.resource.k8s.io/devices"
+GPU_QUOTA = "requests.nvidia.com/gpu"
+
+
+@pytest.mark.parametrize(
+    ("limits", "extended", "mapped", "is_obstacle"),
+    [
+        ([GPU_QUOTA], "", "", True),
+        ([BY_CLASS], "", "", False),
+        (["count/resourceclaims.resource.k8s.io"], "", "", False),
+        (["requests.deviceclass.resource.kubernetes.io/gpu"], "", "", False),
+        ([GPU_QUOTA], "nvidia.com/gpu", "", False),
+        ([GPU_QUOTA, BY_CLASS], "", BY_CLASS, False),
+        ([GPU_QUOTA], "", BY_CLASS, True),
+    ],
+)
+def test_a_quota_that_counts_the_claims_is_no_obstacle(limits, extended, mapped, is_obstacle):
+    metadata = {"name": "q", "namespace": "a"}
+    hard = dict.fromkeys(limits, "4")
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": hard}}
+    spec = {"extendedResourceName": extended} if extended else {}
+    gpu_class = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": spec}
+    configuration = configured(quotas={"nvidia.com/gpu": mapped} if mapped else {})
+    survey = survey_of(*running_deployment(), quota, gpu_class, configuration=configuration)
+    assert ("S012" in {obstacle.code for obstacle in survey.obstacles}) == is_obstacle
 
 
 def test_the_queues_of_a_namespace_are_one_obstacle():
