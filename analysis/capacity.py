@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from allocator.pods import requested_devices
 from allocator.reports import DeviceState, device_reports
@@ -80,6 +81,10 @@ class DeviceHeld(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     reason: str = ""
     # The devices of a device plugin that the node has, held or not.
     of_plugin: int = 0
+    # The amounts that the device has, that its holders use, and that a pod can still get, by the name of the capacity.
+    capacity: dict[str, str] = {}
+    used: dict[str, str] = {}
+    available: dict[str, str] = {}
     holders: tuple[Holder, ...] = ()
 
 
@@ -103,6 +108,14 @@ class NodeDevices(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     node: str
     devices: tuple[DeviceHeld, ...]
+    totals: tuple[Total, ...] = ()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether a pod could use one of the devices, and no pod uses any."""
+        return any(total.free for total in self.totals) and not any(
+            total.used or total.unknown for total in self.totals
+        )
 
 
 @lru_cache(maxsize=1024)
@@ -143,13 +156,20 @@ def _each_once(nodes: Iterable[NodeDevices]) -> Iterable[tuple[NodeDevices, Devi
 
 def totals(nodes: Iterable[NodeDevices], stock: Stock) -> list[Total]:
     """Count the devices by driver and model, and the devices of plugins by resource."""
-    # The first counter set of each device. Devices with a common counter set are parts of one card, or the card itself.
-    cards = {
+    return _totals(nodes, _cards(stock))
+
+
+def _cards(stock: Stock) -> dict[str, str]:
+    """Return the first counter set of each device. Devices with a common counter set are parts of one card, or the card itself."""
+    return {
         "/".join((*page.pool, device.name)): "/".join((*page.pool, device.consumes_counters[0].counter_set))
         for page in stock.every_newest_page()
         for device in page.devices
         if device.consumes_counters
     }
+
+
+def _totals(nodes: Iterable[NodeDevices], cards: Mapping[str, str]) -> list[Total]:
     models: dict[str, tuple[str, str]] = {}
     states: defaultdict[str, list[DeviceHeld]] = defaultdict(list)
     plugins: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -272,6 +292,17 @@ def state_of_device(report: DeviceReport, node: Node, pool: PoolStatus, reading:
     return known_state(report.state, reading), ""
 
 
+def _amounts_of(report: DeviceReport, state: str) -> Iterator[Mapping[str, Quantity]]:
+    """Yield the capacity of a device, and how much of it is used and available."""
+    used, available = dict[str, Quantity](), dict[str, Quantity]()
+    for name, capacity in report.capacity.items():
+        left = report.available[name].nano
+        taken = {DeviceState.HELD: capacity.nano, DeviceState.SHARED: capacity.nano - left}.get(report.state, 0)
+        used[name] = Quantity.from_nano(taken, capacity.format)
+        available[name] = Quantity.from_nano(0 if state in (UNUSABLE, UNKNOWN) else left, capacity.format)
+    yield from (report.capacity, used, available)
+
+
 def texts(amounts: Mapping[str, Quantity]) -> dict[str, str]:
     """Write amounts as they are written in manifests."""
     return {name: str(amount) for name, amount in amounts.items()}
@@ -297,12 +328,16 @@ def devices_of_nodes(node_names: Collection[str], reading: Reading) -> Iterator[
             share = {key: str(Quantity.from_nano(amount))}
             holder = Holder(claim="", pods=(pod.metadata.key,), since=since, share=share)
             by_plugin[pod.spec.node_name][key].append(holder)
+    cards = _cards(stock)
+    shared_values: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}  # equal amounts of devices are one value
     for name in node_names or sorted(stock.nodes):
         node = stock.nodes[name]
         pools = {pool.id: pool.status for pool in stock.pools(name)}
         devices: list[DeviceHeld] = []
         for report in device_reports(stock, name):
             state, reason = state_of_device(report, node, pools[report.driver, report.pool], reading)
+            written = [texts(amounts) for amounts in _amounts_of(report, state)]
+            capacity, used, available = [shared_values.setdefault(tuple(text.items()), text) for text in written]
             devices.append(
                 DeviceHeld(
                     device=f"{report.driver}/{report.pool}/{report.device}",
@@ -310,6 +345,9 @@ def devices_of_nodes(node_names: Collection[str], reading: Reading) -> Iterator[
                     model=report.model,
                     reason=reason,
                     holders=tuple(holders[report.driver, report.pool, report.device]),
+                    capacity=capacity,
+                    used=used,
+                    available=available,
                 )
             )
         of_plugins = {
@@ -329,7 +367,8 @@ def devices_of_nodes(node_names: Collection[str], reading: Reading) -> Iterator[
             if by_plugin[name][key] or of_plugins[key]
         ]
         if devices or node_names:
-            yield NodeDevices(node=name, devices=tuple(devices))
+            node_devices = NodeDevices(node=name, devices=tuple(devices))
+            yield replace(node_devices, totals=tuple(_totals((node_devices,), cards)))
 
 
 def _away(node: Node) -> str:

@@ -190,9 +190,7 @@ def report(reading: Reading) -> Iterator[QuotaReport]:
         return
     arrived = arriving(reading, reading.state(reading.configuration))
     templates = {template.metadata.key: template for template in arrived.templates}
-    waiting = waiting_in(
-        reading.with_types({Pod: arrived.pods, ResourceClaimTemplate: reading.templates | templates})
-    )
+    waiting = waiting_in(reading.with_types({Pod: arrived.pods, ResourceClaimTemplate: reading.templates | templates}))
     claims_of: defaultdict[str, list[ResourceClaim]] = defaultdict(list)
     for _, claim in sorted(reading.stock.claims.items()):
         claims_of[claim.metadata.namespace or "default"].append(claim)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from analysis import explain
-from analysis.capacity import NodeDevices
+from analysis.capacity import NodeDevices, Total, totals
 from analysis.errors import MissingObject
 from analysis.events import Events
 from analysis.explain import DeviceStory, LoneClaimStory, PodStory
@@ -43,9 +43,12 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class FleetShown(Shown, frozen=True, kw_only=True):
-    """Nodes, their devices, and who holds each device."""
+    """Nodes, their devices, and who holds each device, as in `drawbridge free -o json`."""
 
     nodes: tuple[NodeDevices, ...]
+    totals: tuple[Total, ...]
+    # Nodes with usable devices of which none is in use.
+    idle_nodes: tuple[str, ...]
 
 
 class WaitingShown(Shown, frozen=True, kw_only=True):
@@ -139,6 +142,13 @@ def device_of(parameters: Mapping[str, str]) -> str:
     return f"{parameters['driver']}/{parameters['pool']}/{parameters['device']}"
 
 
+def _fleet(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any]:
+    del parameters
+    nodes = view.picture.nodes
+    idle_nodes = tuple(node.node for node in nodes if node.is_idle)
+    return {"nodes": nodes, "totals": tuple(totals(nodes, view.reading.stock)), "idle_nodes": idle_nodes}
+
+
 def _pod(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
     key, reading = key_of(parameters), view.reading
     if key not in reading.pods:
@@ -187,7 +197,7 @@ def _together(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, A
 
 
 ENDPOINTS = (
-    DashboardEndpoint("/api/v1/fleet", FleetShown, lambda view, _: {"nodes": view.picture.nodes}),
+    DashboardEndpoint("/api/v1/fleet", FleetShown, _fleet),
     DashboardEndpoint("/api/v1/waiting", WaitingShown, lambda view, _: {"waiting": view.picture.waiting}),
     DashboardEndpoint("/api/v1/quotas", QuotasShown, lambda view, _: {"quotas": view.picture.quotas}),
     DashboardEndpoint("/api/v1/pods/{namespace}/{name}", PodShown, _pod, "Pod"),

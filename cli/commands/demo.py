@@ -158,8 +158,8 @@ def _print_next_steps(demo: Playground, url: str, pages: str, user_file: str) ->
     lines = [
         "",
         "next:",
-        f"  {program} translate -f {user_file} -o diff",
-        "      the same decisions on your own files, without a cluster",
+        f"  {program} translate -f {user_file} --inventory {examples / 'fleet'} -o diff",
+        "      the decisions about your own files, without a cluster",
         f"  {program} demo -f {user_file}",
         "      your own pods through the webhook, on this fleet",
         *shown,

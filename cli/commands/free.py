@@ -12,7 +12,7 @@ from cli.answers import write
 from cli.command import declare
 from cli.exits import Exit
 from cli.files import InputFiles, refuse_files_and_cluster
-from dra.texts import count_of
+from dra.texts import count_of, list_first
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from analysis.capacity import NodeDevices, Total
 
 _NONE = "<none>"
+_NAMED = 10  # idle nodes
 
 
 @declare(
     "free",
-    empty={"nodes": [], "totals": [], "unread": []},
+    empty={"nodes": [], "totals": [], "idleNodes": [], "unread": []},
     examples=("drawbridge free -f dump.yaml", "drawbridge free -f dump.yaml node-a -o wide"),
 )
 @click.argument("names", nargs=-1, metavar="[NODE]...")
@@ -38,7 +39,7 @@ def command(*, names: tuple[str, ...], files: InputFiles, kubeconfig: str, conte
     """List the devices of nodes: which are free, and since when a pod or claim holds each of the others.
 
     First comes a table of totals by driver and model: used, free, and not usable although no pod holds them, with the reasons.
-    Devices of device plugins are listed by their resource name, in state `plugin`. Without -f the command reads the live cluster; it
+    On an idle node no device is in use, and at least one is usable. Devices of device plugins are listed by their resource name, in state `plugin`. Without -f the command reads the live cluster; it
     writes nothing. `-o wide` adds claim, share and model.
     """
     from analysis.capacity import devices_of_nodes, totals
@@ -55,7 +56,11 @@ def command(*, names: tuple[str, ...], files: InputFiles, kubeconfig: str, conte
     write(
         output,
         lambda: _report(nodes, by_model, wide=output != "text"),
-        lambda: {"nodes": builtins(nodes), "totals": builtins(by_model)},
+        lambda: {
+            "nodes": builtins(nodes),
+            "totals": builtins(by_model),
+            "idleNodes": [node.node for node in nodes if node.is_idle],
+        },
         unread=reading.unread,
     )
     return Exit.FINE
@@ -103,4 +108,6 @@ def _report(nodes: Sequence[NodeDevices], by_model: Sequence[Total], *, wide: bo
     said = ", ".join(f"{number} {what}" for what, number in sums.items() if number or what in {"in use", "free"})
     summary = f"{count_of(len(nodes), 'node')}: {count_of(sum(sums.values()), 'device')}, {said}"
     titles = ("Devices of", "Model", "Total", "Used", "Free", "Not usable", "Why")
-    return Report("Devices of nodes", (Rows(titles, counted, "Totals"), Rows(head, rows, "Devices")), summary)
+    idle = [node.node for node in nodes if node.is_idle]
+    listed = f"{count_of(len(idle), 'idle node')}: {list_first(idle, len(idle) if wide else _NAMED)}" if idle else ""
+    return Report("Devices of nodes", (Rows(titles, counted, "Totals"), Rows(head, rows, "Devices"), listed), summary)

@@ -5,6 +5,8 @@ import shlex
 import shutil
 from pathlib import Path
 
+import pytest
+
 from cluster import manifests
 from cluster.embedded import Embedded
 from cluster.kubernetes import Kubernetes
@@ -54,3 +56,18 @@ def test_the_commands_of_the_page_run_one_after_another(tmp_path, monkeypatch):
     device_class = re.search(r"^\+\s+deviceClassName: (\S+)$", translation, re.MULTILINE)[1]
     assert f"1 {device_class}, 30 cores, 3000Mi memory" in results["demo"].stdout
     assert "0 errors" in results["check"].stdout
+
+
+@pytest.mark.parametrize("example", ["hami-shares", "nvidia-training", "nvidia-mig", "never-too-many"])
+def test_the_commands_of_the_readme_give_one_answer_about_a_manifest(example, tmp_path, monkeypatch):
+    (tmp_path / "manifests").symlink_to(ROOT / "manifests")
+    shutil.copy(ROOT / f"manifests/examples/pods/{example}.yaml", tmp_path / "app.yaml")
+    monkeypatch.chdir(tmp_path)
+    lines = shell_lines("README.md", "Try it")
+    results = {words[1]: run(*words[1:]) for words in lines if words[0] == PROGRAM and "app.yaml" in words}
+    assert results.keys() == {"translate", "check", "demo"}
+    demo = results["demo"].stdout
+    gets_claims = bool(re.search(r"^    claims ", demo, re.MULTILINE))
+    is_refused = bool(re.search(r"^✗", demo, re.MULTILINE))
+    assert bool(re.search(r"^\+.*resourceClaims:", results["translate"].stdout, re.MULTILINE)) == gets_claims
+    assert (results["translate"].exit_code, results["check"].exit_code) == (is_refused, is_refused)

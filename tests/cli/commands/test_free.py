@@ -167,3 +167,28 @@ def test_a_pod_that_is_gone_is_no_holder(tmp_path):
     assert "claim default/c of default/gone, which is gone" in run("free", "-f", dump(tmp_path, *objects)).stdout
     [node] = run_json("free", "-f", dump(tmp_path, *objects))[1]["nodes"]
     assert node["devices"][0]["holders"][0]["unused"] is True
+
+
+def test_each_device_and_node_has_its_amounts_and_idle_nodes_are_listed(tmp_path):
+    objects = fleet(2, 1)
+    for obj in objects:
+        for device in obj.get("spec", {}).get("devices", []):
+            device |= {"capacity": {"memory": {"value": "80Gi"}}, "allowMultipleAllocations": True}
+    share = held_claim("c", "runs")
+    share["status"]["allocation"]["devices"]["results"][0] |= {"consumedCapacity": {"memory": "30Gi"}, "shareID": "s"}
+    file = dump(tmp_path, *objects, share, in_phase(pod("runs", nodeName="n0"), "Running"))
+    _, answer = run_json("free", "-f", file)
+    amounts = [
+        [{name: device[name]["memory"] for name in ("capacity", "used", "available")} for device in node["devices"]]
+        for node in answer["nodes"]
+    ]
+    assert amounts == [
+        [{"capacity": "80Gi", "used": "30Gi", "available": "50Gi"}],
+        [{"capacity": "80Gi", "used": "0", "available": "80Gi"}],
+    ]
+    counts = [[(total["total"], total["used"], total["free"]) for total in node["totals"]] for node in answer["nodes"]]
+    assert counts == [[(1, 1, 0)], [(1, 0, 1)]]
+    assert answer["idleNodes"] == ["n1"]
+    assert "1 idle node: n1" in run("free", "-f", file).stdout
+    cordoned = dump(tmp_path, *changed(fleet(1, 1), "Node", unschedulable=True))
+    assert run_json("free", "-f", cordoned)[1]["idleNodes"] == []
