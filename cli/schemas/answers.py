@@ -265,6 +265,8 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 
     nodes: list[NodeDevices]
     totals: list[Total]
+    # Nodes with usable devices of which none is in use.
+    idle_nodes: tuple[str, ...]
     unread: list[Unread]
 
 
