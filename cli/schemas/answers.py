@@ -260,7 +260,7 @@ class OfCases(msgspec.Struct, frozen=True, kw_only=True):
     cases: list[CaseResult]
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True):
+class Held(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """`drawbridge free -o json`."""
 
     nodes: list[NodeDevices]
