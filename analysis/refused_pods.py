@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 from analysis.installation import LEASES
-from analysis.loading import TypedObjects
 from cluster import resources
-from cluster.objects import Event, Lease
+from cluster.objects import Lease
 from dra.finding import Finding, make_finding
 from dra.raw import Object, containers_of, inside, items, moment
 from dra.wire import WireError, convert
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from analysis.loading import Reading
-
-T = TypeVar("T")
 
 FAILED_CREATE = "FailedCreate"
 OUR_DOMAIN_SUFFIX = ".drawbridge.dev"
@@ -44,7 +42,7 @@ def latest(reading: Reading, now: datetime, reason: str) -> dict[str, str]:
     """Return, by object, the message of the last event with this reason. Events about a former pod with the same name do not count."""
     messages: dict[str, str] = {}
     living = {pod.metadata.key: pod.metadata.uid for pod in reading.pods.values()}
-    for event in sorted(reading.typed.of_type(Event), key=lambda event: event.last_timestamp):
+    for event in sorted(chain(*reading.events_of.values()), key=lambda event: event.last_timestamp):
         last = moment(event.last_timestamp)
         if event.reason == reason and (last is None or now - last <= _FRESH):
             subject = event.involved_object
@@ -55,18 +53,13 @@ def latest(reading: Reading, now: datetime, reason: str) -> dict[str, str]:
     return messages
 
 
-def with_events(reading: Reading, now: datetime) -> tuple[Reading, datetime]:
-    """Return the reading with decoded events, and its time: `now`, or when the dump was made. Unreadable events are left out."""
-    typed = TypedObjects((*_readable(reading, Event), *_readable(reading, Lease)))
-    if not reading.is_live:
-        now = time_of_dump(typed.of_type(Lease), now)
-    return reading.with_types({Event: typed.by_key(Event)}), now
-
-
-def _readable(reading: Reading, type_: type[T]) -> Iterator[T]:
-    for obj in reading.of_kinds(type_.__name__):
+def time_of(reading: Reading, now: datetime) -> datetime:
+    """Return the time of a reading: `now`, or when the dump was made. Unreadable Leases are left out."""
+    leases: list[Lease] = []
+    for obj in reading.of_kinds("Lease") if not reading.is_live else ():
         with suppress(WireError):
-            yield convert(obj, type_)
+            leases.append(convert(obj, Lease))
+    return time_of_dump(leases, now)
 
 
 def find_refused_pods(reading: Reading, now: datetime) -> Iterator[Finding]:

@@ -14,19 +14,21 @@ from analysis.doctor.observed import (
     drivers_of_classes,
 )
 from analysis.doctor.repair import RuleCreation
+from analysis.explain import scheduler_actor
 from dra.finding import Finding, make_finding
 from dra.objects import (
     claim_keys,
     results_of,
 )
 from dra.policy import fences
+from dra.reason import Actor
 from webhook import names
+from webhook.state import Configuration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from analysis.doctor.repair import Repairable
-    from webhook.state import BridgeSettings
 
 
 def without_fence(observed: DoctorInput) -> Iterator[Repairable]:
@@ -46,6 +48,7 @@ def without_fence(observed: DoctorInput) -> Iterator[Repairable]:
 def two_schedulers(observed: DoctorInput) -> Iterator[Finding]:
     """Drivers whose devices the bridge and another scheduler allocate, and that no DeviceTaintRule fences from the other scheduler."""
     stock, bridge = observed.reading.stock, observed.bridge
+    configuration = observed.configuration or Configuration()
     by_key = {claim.metadata.key: claim for claim in observed.reading.stock.claims.values()}
     driver_of = drivers_of_classes(stock)
     used_by: defaultdict[str, set[str]] = defaultdict(set)
@@ -61,7 +64,7 @@ def two_schedulers(observed: DoctorInput) -> Iterator[Finding]:
                 used_by[driver].add(pod.spec.scheduler_name or "default-scheduler")
     managed = bridge.drivers if bridge is not None and not bridge.fence else ()
     for driver in sorted({*used_by, *managed}):
-        ours = {user for user in used_by[driver] if _is_ours(user, bridge)}
+        ours = {user for user in used_by[driver] if scheduler_actor(user, configuration) is Actor.BRIDGE}
         others = used_by[driver] - ours
         if not (ours and others) and driver not in managed:
             continue
@@ -74,7 +77,3 @@ def two_schedulers(observed: DoctorInput) -> Iterator[Finding]:
             f"Driver/{driver}",
             f"{first} and {second} may give the same device to two pods, because no fence keeps one of these schedulers from the driver's devices",
         )
-
-
-def _is_ours(scheduler: str, bridge: BridgeSettings | None) -> bool:
-    return scheduler.startswith(names.NAME) if bridge is None else scheduler == bridge.scheduler_name

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from analysis.broken_parts import find_cause
 from analysis.doctor.observed import MAX_NAMED
 from analysis.explain import facts_of, first_reasons
 from analysis.refused_pods import FAILED_CREATE, OUR_DOMAIN_SUFFIX, QUOTED, find_refused_pods
 from cluster.objects import Event
+from dra.codes import CODES
 from dra.finding import Finding, make_finding
 from dra.raw import moment
 from dra.texts import list_first
@@ -45,8 +47,11 @@ def refused_by_webhook(observed: DoctorInput) -> Iterator[Finding]:
         )
 
 
-def waiting(observed: DoctorInput, rules: Sequence[PodRule]) -> Iterator[Finding]:
-    """Why pods wait that need a remedy, each reason once for a namespace; first those that can never start."""
+def waiting(observed: DoctorInput, rules: Sequence[PodRule], found: Sequence[Finding]) -> Iterator[Finding]:
+    """Why pods wait that need a remedy, each reason once for a namespace; first those that can never start.
+
+    A component of drawbridge with a finding is mended before the pods that wait for it.
+    """
     waiting_pods: dict[tuple[object, ...], tuple[Reason, list[str]]] = {}
     configuration = observed.configuration or _DEFAULTS
     for key in observed.reading.pods:
@@ -60,7 +65,12 @@ def waiting(observed: DoctorInput, rules: Sequence[PodRule]) -> Iterator[Finding
             waiting_pods.setdefault(same, (reason, []))[1].append(key)
     for reason, (first, *others) in sorted(waiting_pods.values(), key=lambda waits: not waits[0].never):
         also = f" (also {list_first(others, MAX_NAMED)})" if others else ""
-        yield make_finding(reason.code, f"Pod/{first}", f"{reason.text}{also}", "; or ".join(reason.remedies))
+        remedy = "; or ".join(reason.remedies)
+        if cause := find_cause(reason, found):
+            remedy = (
+                f"first mend {cause.object} ({cause.code}: {cause.remedy}); then {remedy or CODES[reason.code].remedy}"
+            )
+        yield make_finding(reason.code, f"Pod/{first}", f"{reason.text}{also}", remedy)
 
 
 def _has_waited(facts: Facts, rule: PodRule, observed: DoctorInput) -> bool:

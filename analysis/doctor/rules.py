@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from analysis.broken_parts import WEBHOOK, find_cause
 from analysis.configuration import KIND as CONFIGURATION
 from analysis.doctor import claims, classes, components, control_plane, fences, nodes, pods
 from analysis.doctor.misspelt_settings import misspelt_settings
@@ -144,30 +143,16 @@ def diagnose(observed: DoctorInput) -> dict[Finding, Repair | None]:
         repairs |= _run(_INSTALLATION, lambda rule: _missing(rule, observed), parts, now)
     repairs |= _run(_CAUSES, lambda rule: _missing(rule, observed), observed)
     checked = [rule for rule in POD_RULES if not _missing(rule, observed)]
-    repairs |= dict.fromkeys(pods.waiting(observed, checked))
+    repairs |= dict.fromkeys(pods.waiting(observed, checked, tuple(repairs)))
     repairs |= _run(_REST, lambda rule: _missing(rule, observed), observed)
     if parts is not None:
         repairs |= _run(_LAST, lambda rule: _missing(rule, observed), parts, now)
-    return _with_cause(repairs)
+    return repairs
 
 
 def _missing(rule: DoctorRule | PodRule, observed: DoctorInput) -> set[str]:
     """Return the inputs of a rule that were not read."""
     return observed.missing.keys() & (rule.needs if not observed.reading.is_live else (*rule.needs, *rule.may_be_none))
-
-
-def _with_cause(repairs: dict[Finding, Repair | None]) -> dict[Finding, Repair | None]:
-    """Put the remedy for a webhook that does not work before the remedy for untranslated pods (O103)."""
-    cause = find_cause(WEBHOOK, repairs)
-    if cause is None:
-        return repairs
-    first = f"first mend {cause.object} ({cause.code}: {cause.remedy}); then "
-    return {
-        msgspec.structs.replace(finding, remedy=f"{first}{finding.remedy}")
-        if finding.code == "O103"
-        else finding: repair
-        for finding, repair in repairs.items()
-    }
 
 
 def examine(parts: Parts | None, now: datetime) -> tuple[Finding, ...]:

@@ -3,11 +3,10 @@
 A story explains the state of a pod, a workload, a claim or a device, from a cluster or a dump.
 """
 
-from analysis.explain.away import actor_of, with_cause
 from analysis.explain.claims import describe_requests
 from analysis.explain.devices import device_story
 from analysis.explain.lone_claims import lone_claim_story
-from analysis.explain.pods import pod_story
+from analysis.explain.pods import pod_story, with_cause
 from analysis.explain.report import report
 from analysis.explain.screen import (
     screen_of_claim,
@@ -26,7 +25,7 @@ from analysis.explain.stories import (
 )
 from analysis.explain.subject import CODE, WORDS, story_of, subject_of
 from analysis.explain.webhook_record import as_written
-from analysis.explain.why import FAILED_OF_PODS, RULES, Facts, PodRule, facts_of, first_reasons
+from analysis.explain.why import FAILED_OF_PODS, RULES, Facts, PodRule, facts_of, first_reasons, scheduler_actor
 from analysis.explain.workloads import find_workload, kinds_of
 
 __all__ = [
@@ -44,7 +43,6 @@ __all__ = [
     "PodRule",
     "PodStory",
     "WorkloadStory",
-    "actor_of",
     "as_written",
     "describe_requests",
     "device_story",
@@ -55,6 +53,7 @@ __all__ = [
     "lone_claim_story",
     "pod_story",
     "report",
+    "scheduler_actor",
     "screen_of_claim",
     "screen_of_device",
     "screen_of_pod",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from allocator.decisions import Outlook
+from analysis.broken_parts import find_cause
 from analysis.explain.claims import FALSE, condition_text
 from analysis.explain.stories import PodState, PodStory, Step
 from analysis.explain.webhook_record import decide_now
@@ -18,7 +19,10 @@ from dra.reason import Actor, Reason
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from analysis.loading import Object, Reading
+    from dra.finding import Finding
     from webhook.state import Configuration
 
 
@@ -58,6 +62,17 @@ def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodSt
         room_on=room_on,
         quota=quota_of(pod, prospect, reading),
     )
+
+
+def with_cause(story: PodStory, findings: Iterable[Finding]) -> PodStory:
+    """Put the finding about the component that a pod waits for before the pod's other reasons."""
+    reasons = story.state.reasons
+    finding = find_cause(reasons[0], findings)
+    if finding is None:
+        return story
+    text, remedies = f"{finding.object}: {finding.message}", (finding.remedy,)
+    cause = replace(reasons[0], text=text, code=finding.code, causes=(finding.object,), remedies=remedies)
+    return replace(story, state=replace(story.state, reasons=(cause, *reasons)))
 
 
 def _undecoded_story(key: str, reading: Reading, configuration: Configuration) -> PodStory:

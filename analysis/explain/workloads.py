@@ -19,7 +19,7 @@ from analysis.explain.stories import PodsAlike, WebhookStory, WorkloadStory
 from analysis.explain.webhook_record import decide_now
 from analysis.loading import ObjectIdentity, identity_of, inside, items, owner_of, read_object, text
 from analysis.naming import find
-from analysis.refused_pods import QUOTED, find_refused_pods, with_events
+from analysis.refused_pods import QUOTED, find_refused_pods, time_of
 from cluster.resources import JOBS, REPLICA_SETS, STATEFUL_SETS, WORKLOADS
 from dra.objects import Pod
 from dra.validation import shape
@@ -151,7 +151,7 @@ def _failures(workload: ObjectIdentity, reading: Reading, now: datetime) -> Iter
         for identity, obj in objects.items()
         if identity == workload or owner_of(obj) == workload
     }
-    findings = {finding.object: finding for finding in find_refused_pods(*with_events(reading, now))}
+    findings = {finding.object: finding for finding in find_refused_pods(reading, time_of(reading, now))}
     reported: list[str] = []
     for name in own:
         if finding := findings.get(name):

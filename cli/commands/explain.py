@@ -146,10 +146,11 @@ def _with_causes(
 ) -> PodStory | WorkloadStory:
     """For pods that wait for a component of drawbridge in a live cluster, add what `doctor` finds about the component."""
     from analysis import explain
+    from analysis.broken_parts import waits_for_component
     from analysis.doctor import survey_parts
 
     pods = [story] if isinstance(story, explain.PodStory) else [pod.first for pod in story.pods]
-    if not (reading.is_live and any(map(explain.actor_of, pods))):
+    if not (reading.is_live and any(waits_for_component(pod.state.reasons[0]) for pod in pods)):
         return story
     findings = loop.visit(
         kubeconfig, context, lambda cluster: survey_parts(cluster, now), "docs/commands.md#drawbridge-explain"

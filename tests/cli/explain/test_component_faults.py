@@ -3,7 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from analysis.explain import actor_of, pod_story, with_cause
+from analysis.broken_parts import waits_for_component
+from analysis.explain import pod_story, with_cause
 from analysis.loading import reading_of
 from dra.finding import make_finding
 from tests.cli.explain.scenes import claim, fleet, held_claim, pod
@@ -62,7 +63,7 @@ def test_explain_shows_faults_of_the_components_a_pod_waits_for(case):
         reading_of([*fleet(1, 1), claim("c"), held_claim("held", "p"), waiting_pod], Features()),
         Configuration(),
     )
-    assert bool(actor_of(story)) == bool(components)
+    assert waits_for_component(story.state.reasons[0]) == bool(components)
     message = story.state.reasons[0].text
     assert with_cause(story, []) == story
     # O010 is about a component that still runs, with only some of its replicas.
