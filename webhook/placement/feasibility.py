@@ -166,15 +166,28 @@ def can_any_node_serve(
             judgement = FITS
             continue
         hint_budget = budget.separate(step_limits.HINTS)
-        judgement = _Diagnosis(
+        diagnosis = _Diagnosis(
             stock, claims, budget, hint_budget, claims_by_name, options, memo_in_use, prospects, subject, nodes
-        ).recall()
+        )
+        judgement = diagnosis.recall()
         # After an exhausted budget the text rests on partial results, which are not deterministic.
         if judgement.verdict is Feasibility.BUSY and (budget.is_out or budget.is_late):
             return UNKNOWN
         if judgement.verdict not in (Feasibility.FITS, Feasibility.BUSY):
+            if within is not None and nodes is None and judgement.code in (Code.TOO_MANY, Code.NEVER):
+                return _within_reach(judgement, diagnosis._replace(within=within).recall())
             return judgement
     return judgement
+
+
+def _within_reach(judgement: FeasibilityAnswer, reached: FeasibilityAnswer) -> FeasibilityAnswer:
+    """Return a judgement about all nodes with a remedy for the nodes that the pod can run on, which may have fewer devices."""
+    if reached.verdict is not Feasibility.NEVER or not judgement.remedy:
+        return judgement
+    remedy = reached.remedy
+    if remedy == _ELSEWHERE:
+        remedy = f"{judgement.remedy}, and correct the pod's node selector or affinity"
+    return replace(judgement, remedy=remedy)
 
 
 def _missing_class(stock: Stock, bodies: Iterable[_Body], requester: str, claim: str) -> FeasibilityAnswer:

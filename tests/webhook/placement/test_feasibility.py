@@ -30,6 +30,26 @@ def test_a_claim_for_more_than_any_node_has_never_fits():
     )
 
 
+@pytest.mark.parametrize(
+    ("reached", "remedy"),
+    [
+        ("small", "request at most 2 devices in claim c, request r"),
+        ("bare", "request at most 4 devices in claim c, request r, and correct the pod's node selector or affinity"),
+    ],
+)
+def test_the_remedy_is_for_nodes_that_the_pod_can_reach(reached, remedy):
+    """No node has six devices. The largest node is not within reach."""
+    sizes = {"small": 2, "large": 4}
+    fleet = Stock.of(
+        nodes=[typed_node(name) for name in (*sizes, "bare")],
+        slices=[gpu_slice(name, count) for name, count in sizes.items()],
+        classes=[typed_class()],
+    )
+    judgement = can_any_node_serve(fleet, [claim_for(6)], within=frozenset({reached}))
+    assert (judgement.code, judgement.remedy) == (Code.TOO_MANY, remedy)
+    assert "the largest node has 4" in judgement.text
+
+
 def test_an_allocated_device_is_busy():
     holders = [claim_for(4, name="holder", held_devices=[f"gpu-{i}" for i in range(4)])]
     judgement = can_any_node_serve(stock(*holders, nodes=("n0",)), [claim_for(1)])
