@@ -5,6 +5,7 @@ The input is untyped JSON. The output is a list of findings for each object.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +35,7 @@ from dra.validation.fleet.world import World, admin_namespaces
 from dra.validation.objects.judge import (
     NAMESPACED,
     OUR_GROUP,
+    TYPES,
     Judged,
     findings,
     is_ours,
@@ -57,6 +59,11 @@ _GROUPS: Final = ("", "apps", "batch", "extensions")
 _CLUSTER_KINDS: Final = frozenset(
     {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "Namespace", "Node"}
 )
+_BUILT_IN: Final = {
+    *(*_WITH_PODS, *TYPES, *_CLUSTER_KINDS, "ConfigMap", "Ingress", "NetworkPolicy", "PersistentVolumeClaim"),
+    *("Role", "RoleBinding", "Secret", "Service", "ServiceAccount"),
+}
+_VERSION: Final = re.compile(r"v1|(?:(?:apps|autoscaling|batch|extensions|policy)|[\w.-]+\.k8s\.io)/v\d\w*")
 
 
 def review(
@@ -74,7 +81,8 @@ def review(
     typed = [result.typed for result in judged]
     inventory_objects = [read_object(value) for value in inventory]
     namespaces = admin_namespaces([*objects, *inventory])
-    world = World(typed, inventory_objects, ComputeDomains(objects, inventory), namespaces, whole=bool(inventory))
+    domains = ComputeDomains(objects, inventory)
+    world = World(typed, inventory_objects, domains, namespaces, whole=bool(inventory), minor=server.minor)
     # If the input has no inventory and no claim or template, a missing claim or template may exist in the cluster.
     complete = bool(inventory or world.claims or world.templates)
     # Findings about several slices of a pool, about several allocated claims, or about a ComputeDomain and its users.
@@ -143,16 +151,21 @@ def _foreign(value: dict[str, Any], world: World, *, complete: bool) -> Findings
         return  # a file of another program with similar versions, such as OpenShift's install-config.yaml
     site = template_site(value)
     missing_keys = [key for key in ("apiVersion", "kind") if not isinstance(value.get(key), str) or not value[key]]
+    misspelt = [f"{key} for {other}" for key in missing_keys for other in value if other.casefold() == key.casefold()]
+    if len(missing_keys) == 1 and not misspelt and not _is_built_in(value):
+        return  # other programs have files with `kind` and `metadata` too
     if missing_keys:
-        misspelt = [
-            f"{key} for {other}" for key in missing_keys for other in value if other.casefold() == key.casefold()
-        ]
         hint = f"write {' and '.join(misspelt)}" if misspelt and value.keys().isdisjoint(missing_keys) else ""
         yield finding_at("D008", "", f"the object has no {' and no '.join(missing_keys)}", hint)
     elif misnamed := misnamed_kind(value):
         yield misnamed
     if site is not None:
         yield from pod_problems(value, world, complete=complete)
+
+
+def _is_built_in(value: dict[str, Any]) -> bool:
+    """Return whether an object without one of `apiVersion` and `kind` seems to be of a kind that is part of Kubernetes."""
+    return value.get("kind") in _BUILT_IN or bool(_VERSION.fullmatch(str(value.get("apiVersion"))))
 
 
 def _around(value: Any, world: World) -> Findings:

@@ -110,7 +110,7 @@ def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World
         )
         yield finding_at("D316", f"{path}/config", message)
     slices = [piece.slice for piece in world.pieces] if devices.config else []
-    yield from reach_problems(devices, path, world.classes, slices=slices)
+    yield from reach_problems(devices, path, world.classes, slices=slices, minor=world.minor)
 
 
 def _covers(constraint: DeviceConstraint, named: _NamedRequest) -> bool:

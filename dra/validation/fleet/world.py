@@ -18,6 +18,7 @@ from dra.objects import (
 )
 from dra.pointer import text_at
 from dra.raw import inside
+from dra.server import NEWEST
 from dra.validation.fleet.domains import ComputeDomains
 from dra.validation.fleet.held import ClaimHolder
 from dra.validation.fleet.pools import Piece
@@ -51,7 +52,9 @@ class World:
         namespaces: Mapping[str, bool] | None = None,
         *,
         whole: bool = True,
+        minor: int = NEWEST,
     ) -> None:
+        self.minor = minor
         # Whether a class that the input does not have does not exist. Manifests of a repository may use a class that a driver installs.
         self.whole = whole
         self.domains = domains or ComputeDomains()

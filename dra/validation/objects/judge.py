@@ -48,9 +48,15 @@ TYPES: Final[dict[str, type]] = {
     "ResourceSlice": ResourceSlice,
 }
 NAMESPACED: Final = frozenset({"DeviceQuota", "ResourceClaim", "ResourceClaimTemplate"})
-_CLASSIC: Final = frozenset(
-    {"PodSchedulingContext", "ResourceClass", "ResourceClassParameters", "ResourceClaimParameters"}
-)
+# The kinds of versions that only servers with classic DRA served.
+_CLASSIC: Final = {
+    f"{versions.GROUP}/v1alpha1": {"PodScheduling", "ResourceClaim", "ResourceClaimTemplate", "ResourceClass"},
+    f"{versions.GROUP}/v1alpha2": {
+        *("PodSchedulingContext", "ResourceClaim", "ResourceClaimParameters", "ResourceClaimTemplate"),
+        *("ResourceClass", "ResourceClassParameters", "ResourceSlice"),
+    },
+    versions.ALPHA_3: {"PodSchedulingContext"},
+}
 OUR_GROUP: Final = "drawbridge.dev"
 OURS: Final = f"{OUR_GROUP}/v1alpha1"
 # DrawbridgeConfigurations, DeviceInventories and Workloads are files; the packages that read these files judge them.
@@ -142,7 +148,7 @@ def _version(kind: str, version: str, minor: int) -> Findings:
             yield finding_at("D004", "/apiVersion", f"{version} is not known", f"write {OURS}")
         elif kind not in _OUR_KINDS:
             yield finding_at("D004", "/kind", f"{OURS} has no kind {kind}", f"it has {', '.join(sorted(_OUR_KINDS))}")
-    elif kind in _CLASSIC or version == f"{versions.GROUP}/v1alpha2":
+    elif kind in _CLASSIC.get(version, ()):
         message = f"{kind} of {version} belongs to classic DRA, which Kubernetes 1.32 removed"
         hint = "write a DeviceClass and a ResourceClaim of resource.k8s.io/v1, with selectors in CEL"
         yield finding_at("D004", "/apiVersion", message, hint)

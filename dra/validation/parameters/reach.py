@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from dra.finding import Findings, finding_at
 from dra.pointer import escape
 from dra.raw import inside
+from dra.server import NEWEST
 from dra.validation.fields.limits import list_or_none
 from dra.validation.parameters.entries import parameter_problems, recognise
 from dra.validation.parameters.scope import DeviceScope
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 # The API server's limits for entries and for requests, and for the alternatives of a request.
 _MAX: Final = 32
+_CLEARS: Final = 37  # the minor from which on the API server makes a list that names every request empty
 _ALTERNATIVES: Final = 8
 _GPU: Final = DRIVERS["gpu.nvidia.com"]
 # The classes whose devices a driver prepares only with parameters of a kind, and the name of the kind.
@@ -80,6 +82,8 @@ def reach_problems(
     classes: Mapping[str, DeviceClass],
     budget: Budget | None = None,
     slices: Collection[ResourceSlice] = (),
+    *,
+    minor: int = NEWEST,
 ) -> Findings:
     """Judge to which requests and devices the driver parameters of a claim apply."""
     yield from _channel_lacks(devices, path, classes)
@@ -114,7 +118,8 @@ def reach_problems(
             for group in [reached] if is_for_all else [[leaf] for leaf in reached]:
                 yield from _mismatch(scope, entry.known, group, pointer)
         if driver in DRIVERS:
-            yield from _lists(entry, requests, DRIVERS[driver], is_for_all=is_for_all)
+            is_empty = not requests or (is_for_all and minor >= _CLEARS)
+            yield from _lists(entry, requests, DRIVERS[driver], is_for_all=is_empty)
     # An entry has no effect if another entry of the same kind applies to all of its requests and takes precedence.
     for number, entry in enumerate(entries):
         if entry.known is None:

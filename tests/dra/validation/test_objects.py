@@ -58,6 +58,13 @@ def test_common_manifest_mistakes_are_answered_with_the_current_form(text, words
     assert any(words in message for message in messages(text)), messages(text)
 
 
+@pytest.mark.parametrize("version", ["v1alpha1", "v1alpha2", "v1"])
+def test_a_kind_that_no_server_ever_served_is_not_of_classic_dra(version):
+    text = f"apiVersion: resource.k8s.io/{version}\nkind: Gadget\nmetadata: {{name: g}}"
+    assert codes(text) == {"D004"}
+    assert any("no supported API server knows Gadget" in message for message in messages(text))
+
+
 def test_fields_of_disabled_gates_are_dropped_with_a_warning():
     device = "  - {name: a, consumesCounters: [{counterSet: s, counters: {a: {value: 1}}, compatibilityGroups: [BAD, one, two]}]}"
     path = "/spec/devices/0/consumesCounters/0/compatibilityGroups"

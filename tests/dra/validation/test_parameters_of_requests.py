@@ -7,6 +7,8 @@ import yaml
 
 from cluster import manifests
 from dra.objects import ResourceClaim, ResourceSlice
+from dra.server import server_of
+from dra.validation import review
 from dra.validation.parameters.reach import claim_settings
 from dra.wire import convert
 from tests.dra.validation.driver_parameters import (
@@ -110,6 +112,14 @@ def test_an_sriov_entry_that_names_no_request_is_reported():
     assert not codes(claim(two_requests, both_for_one), class_of)  # the driver merges both entries
     with_lost_fields = vf | {"addVhostMount": True, "netAttachDefName": ""}
     assert codes(claim(two_requests, config(entry(SRIOV, with_lost_fields, ["one"]))), class_of) == {"D708", "D709"}
+
+
+@pytest.mark.parametrize(("minor", "finds"), [(36, False), (37, True)])
+def test_only_newer_servers_clear_a_list_that_names_every_request(minor, finds):
+    vf = typed("VfConfig", f"{SRIOV}/v1alpha1", netAttachDefName="net")
+    objects = [*yaml.safe_load_all(claim_with(SRIOV, vf, ["r"])), *yaml.safe_load_all(picking(SRIOV))]
+    findings = review(objects, server=server_of(minor))
+    assert any(finding.code == "D707" for finding in findings[0]) is finds
 
 
 def test_an_entry_that_another_entry_overrides_is_reported():

@@ -351,6 +351,26 @@ def test_an_object_without_a_kind_is_reported_unless_foreign():
     assert not codes("apiVersion: example.com/v1\nkind: Deployment\nmetadata: {name: d}\nbogus: 1\nspec: [1]")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kind: pipeline\nmetadata: {name: c}\nspec: {steps: []}",
+        "kind: Dataset\nmetadata: {name: c}",
+        "apiVersion: 1\nkind: rules\nmetadata: {name: c}",
+        "apiVersion: v3\nmetadata: {name: c}\nspec: {}",
+    ],
+)
+def test_a_file_of_another_program_lacks_no_kind_and_no_version(text):
+    assert not codes(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["kind: Deployment\nmetadata: {name: c}\nspec: {}", "kind: ConfigMap\nmetadata: {name: c}\ndata: {}"]
+)
+def test_a_kind_of_kubernetes_without_a_version_is_reported(text):
+    assert "D008" in codes(text)
+
+
 def test_labels_and_annotations_must_be_texts_in_the_template_too():
     text = deployment(1).replace(
         "{spec: {containers", "{metadata: {annotations: {a: true}, labels: {b: 1}}, spec: {containers"
