@@ -21,7 +21,7 @@ from analysis.errors import Broken
 from analysis.skipped import SkippedFile
 from cli.answers import report_problems, unread
 from cli.output import warn
-from dra.raw import members, strings
+from dra.raw import members
 from dra.texts import count_of, list_first
 
 if TYPE_CHECKING:
@@ -144,11 +144,9 @@ def manifests_among(
     What a test expects of objects is skipped. Templates of charts and patches of kustomizations are in neither list if the input is built from them, because the result is read.
     """
     all_documents = list(documents)
-    patches = {
-        _absolute(path)
-        for document in (*all_documents, *_kustomizations_above(all_documents))
-        for path in _patches(document)
-    }
+    kustomizations = [*filter(_is_kustomization, all_documents), *_kustomizations_above(all_documents)]
+    patches = {_absolute(path) for document in kustomizations for path in _files_of(document, _PATCHES)}
+    resources = {_absolute(path) for document in kustomizations for path in _files_of(document, _FOLDERS)}
     expected = _expected(all_documents)
     objects: list[Document] = []
     skipped = [
@@ -168,7 +166,8 @@ def manifests_among(
             begin, text = document.first_line, "" if reason == "assertion" else document.text
             skipped.append(SkippedText(SkippedFile(document.file, begin, reason), text.encode(), begin))
         else:
-            objects.append(document)
+            is_resource = resources and _absolute(document.file) in resources
+            objects.append(document.read_like_kustomize() if is_resource else document)
     charts, built = _built(all_documents, files or InputFiles())
     not_built: list[SkippedText] = []
     for skip in skipped:
@@ -228,10 +227,8 @@ def _built(documents: Sequence[Document], files: InputFiles) -> tuple[list[str],
         kustomization = by_folder.pop(waiting.pop(), None)
         if kustomization is None:
             continue
-        used |= {os.path.normpath(kustomization.file), *_patches(kustomization)}
-        folder = PurePath(kustomization.file).parent
-        for key in _FOLDERS:
-            waiting += [os.path.normpath(folder / path) for path in strings(kustomization.object, key)]
+        used |= {os.path.normpath(kustomization.file), *_files_of(kustomization, _PATCHES)}
+        waiting += _files_of(kustomization, _FOLDERS)
     return charts, used
 
 
@@ -261,13 +258,11 @@ def _is_kustomization(document: Document) -> bool:
     return named_so or str(document.object.get("apiVersion")).startswith("kustomize.config.k8s.io/")
 
 
-def _patches(document: Document) -> Iterable[str]:
-    """Yield the patch files of a kustomization."""
-    if not _is_kustomization(document):
-        return
-    folder = PurePath(document.file).parent
-    for key in _PATCHES:
-        for member in members(document.object.get(key)):
+def _files_of(kustomization: Document, keys: Iterable[str]) -> Iterable[str]:
+    """Yield the files and folders that a kustomization lists under these keys."""
+    folder = PurePath(kustomization.file).parent
+    for key in keys:
+        for member in members(kustomization.object.get(key)):
             path = member.get("path") if isinstance(member, dict) else member
             if isinstance(path, str) and "\n" not in path:
                 yield os.path.normpath(folder / path)

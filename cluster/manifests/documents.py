@@ -15,7 +15,7 @@ import re
 import stat
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -64,7 +64,8 @@ def _template_pattern() -> re.Pattern[bytes]:
         broken.append(text + action + quote)
     pieces = "|".join((r"[^\"'#\n{]+", *closed, r"\{(?!\{)"))
     begins = "|".join((r"\{\{", *broken))
-    directives = r"%\{~? *(?:if|for)\b|^[ \t]*\{%[-+~]? *[a-z]+\b"
+    # A substitution of Sphinx: a value `|name|`.
+    directives = r"%\{~? *(?:if|for)\b|^[ \t]*\{%[-+~]? *[a-z]+\b|[:-][ \t]+\|[A-Za-z][\w-]*+\|[ \t]*$"
     return re.compile(rf"^(?>{pieces})*+(?:{begins})|{directives}".encode(), re.MULTILINE)
 
 
@@ -82,6 +83,8 @@ _LISTED: Final = b"\nkind: List\n"
 _ENDS_HERE: Final = re.compile(r"""[:-][ \t]+(?:\{[^{}]*\}|\[[^\[\]]*\]|"[^"]*"|'[^']*')[ \t]*$""")
 # A mark of a merge conflict.
 _EXPRESSION = re.compile(rb"^[ -]*[\"']?\(.*\)[\"']? *:", re.MULTILINE)
+# A word that is a boolean in YAML 1.1 and a text in YAML 1.2.
+_WORD: Final = re.compile(rb"[ \[,:-](?:on|off|yes|no|y|n)[ \t]*(?:[\r\n,#}\]]|\Z)", re.IGNORECASE)
 _CONFLICT: Final = re.compile(rb"^(?:<{7}|>{7}) ", re.MULTILINE)
 # Parts of the parser's messages, and their remedies; the first part that a message contains counts.
 _REMEDIES: Final = (
@@ -258,6 +261,13 @@ class Document:
         """Whether a key of the text is an expression in parentheses: then it is what a test of Chainsaw expects of an object."""
         data = self._text.data
         return bool(_EXPRESSION.search(data)) and _has_expression(yamltext.load(data, 1)[0])
+
+    def read_like_kustomize(self) -> Document:
+        """Return the document as kustomize reads it as a resource: unlike kubectl, it takes `on` and `yes` for texts."""
+        data = self._text.data
+        if self._inside or not _WORD.search(data):
+            return self
+        return replace(self, object=yamltext.load_like_kustomize(data))
 
     @property
     def run_together(self) -> int:

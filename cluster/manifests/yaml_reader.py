@@ -88,6 +88,11 @@ def load(text: bytes, first_line: int = 1, each: _Each = None) -> tuple[Any, tup
     return builder.document(), tuple(builder.duplicates)
 
 
+def load_like_kustomize(text: bytes) -> Any:
+    """Read one document as kustomize does: `on`, `off`, `yes`, `no`, `y` and `n` are texts."""
+    return _KustomizeBuilder(text, 1).document()
+
+
 def positions(text: bytes, first_line: int = 1) -> dict[str, tuple[int, int]]:
     """Return the line and column of every JSON pointer of a document that `load` accepts; a member has the position of its key."""
     by_pointer: dict[str, tuple[int, int]] = {}
@@ -362,6 +367,13 @@ class _YamlBuilder:
 
     def _error(self, event: Any, message: str) -> YamlError:
         return YamlError(message, event.start_mark.line + self._first_line, event.start_mark.column + 1)
+
+
+class _KustomizeBuilder(_YamlBuilder):
+    def _scalar(self, event: Any, *, key: bool = False) -> Any:
+        value = super()._scalar(event, key=key)
+        is_word = isinstance(value, bool) and event.tag is None and event.value.lower() not in ("true", "false")
+        return event.value if is_word else value
 
 
 def _walk(parser: CParser) -> Iterator[tuple[str, int, int]]:

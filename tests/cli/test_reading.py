@@ -53,6 +53,24 @@ def test_a_misspelt_kind_is_reported_once_with_its_line(command, tmp_path):
     assert lines == [f"warning: {tmp_path}/p.yaml:6: v1 has no kind pod, it is called Pod (write kind: Pod)"]
 
 
+@pytest.mark.parametrize("words", [("on", "Yes", "n"), ("true",)])
+def test_kustomize_reads_words_other_than_true_and_false_as_texts(words, tmp_path):
+    """kubectl reads `on` as a boolean and refuses the pod; kustomize writes it in quotes."""
+    arguments = "\n".join(f"    - {word}" for word in words)
+    pod = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec:\n  containers:\n  - name: c\n    image: i\n    args:\n{arguments}\n"
+    (tmp_path / "pod.yaml").write_text(pod)
+    assert "D001" in run("check", "-f", str(tmp_path)).stdout
+    (tmp_path / "kustomization.yaml").write_text("resources: [pod.yaml]\n")
+    for path in (tmp_path, tmp_path / "pod.yaml"):
+        assert ("D001" in run("check", "-f", str(path)).stdout) is (words == ("true",))
+
+
+def test_a_manifest_with_substitutions_of_sphinx_is_a_template(tmp_path):
+    (tmp_path / "a.yaml").write_text("apiVersion: v1\nkind: Pod\nmetadata:\n  name: |name|\nspec: {}\n")
+    result = run("check", "-f", str(tmp_path))
+    assert (result.exit_code, "skipped, templates in 1 file" in result.stderr) == (0, True)
+
+
 def test_without_files_the_command_exits_with_2():
     result = run("translate")
     assert result.exit_code == 2
