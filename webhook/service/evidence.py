@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 OF_CLUSTER: tuple[Resource[Any], ...] = (
     Resource("karpenter.sh", "v1", "nodepools", "NodePool", dict, namespaced=False),
+    Resource("karpenter.sh", "v1alpha1", "nodeoverlays", "NodeOverlay", dict, namespaced=False),
     Resource("nvidia.com", "v1", "clusterpolicies", "ClusterPolicy", dict, namespaced=False),
     Resource("nvidia.com", "v1alpha1", "gpuclusters", "GPUCluster", dict, namespaced=False),
     Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", dict, namespaced=False),

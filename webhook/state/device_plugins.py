@@ -1,6 +1,7 @@
 """Reads the configurations of device plugins with which a unit of a resource is less than a whole device.
 
-Reads the ConfigMap of NVIDIA's plugin with the DaemonSet or ClusterPolicy that names it, and the sharing of Intel's plugin.
+Reads the ConfigMap of NVIDIA's plugin with the DaemonSet or ClusterPolicy that names it, the sharing of Intel's plugin, and the
+capacity in Karpenter's NodeOverlays. Karpenter itself knows how many devices an instance has, so more units are replicas.
 As in NVIDIA's plugin, `sharing.mps` wins over `timeSlicing`, fewer than two replicas are invalid, and `resources` and
 `rename` are ignored. A node runs the configuration that its label names, else the default, else a fallback (`config-manager`).
 Follows NVIDIA/k8s-device-plugin v0.20: api/config/v1, cmd/config-manager; NVIDIA/gpu-operator v26.7: api/nvidia/v1;
@@ -9,6 +10,7 @@ intel/intel-device-plugins-for-kubernetes: cmd/gpu_plugin.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -32,16 +34,19 @@ _NAMED, _SINGLE, _EMPTY = "named", "single", "empty"
 _CHART_FALLBACKS = (_NAMED, _SINGLE)
 _INTEL = ("gpu.intel.com/i915", "gpu.intel.com/xe")
 _INTEL_ARGUMENT = "shared-dev-num"
+_SEVERAL = re.compile(r"[2-9]|[1-9][0-9]{1,7}").fullmatch
 _MAX = 64  # the most configurations of a ConfigMap, and resources of a configuration, that are read
 
 
 class Replicas(msgspec.Struct, frozen=True, gc=False):
     replicas: int
-    strategy: str
+    strategy: str  # "" if it is not known, and whether they are replicas is not certain
     # Whether the plugin rejects pods that request more than one replica.
     fails_above_one: bool = False
 
     def __str__(self) -> str:
+        if not self.strategy:
+            return f"announces {self.replicas} units for a node, which can be replicas of one device"
         fails = ", and rejects pods that request two replicas" if self.fails_above_one else ""
         return f"makes {self.replicas} {self.strategy} replicas of each device{fails}"
 
@@ -140,6 +145,8 @@ def device_plugins(objects: Iterable[Object], *, named_maps_only: bool = False) 
                 plugins += _intel(obj, _shared_argument(obj))
             case "GpuDevicePlugin":
                 plugins += _intel(obj, inside(obj, "spec").get("sharedDevNum"))
+            case "NodeOverlay":
+                plugins += _overlay(obj)
     for map_ in maps:
         metadata = inside(map_, "metadata")
         name, namespace = text(metadata.get("name")), text(metadata.get("namespace")) or "default"
@@ -241,6 +248,24 @@ def _intel(obj: Object, number: object) -> Iterator[DevicePlugin]:
     nodes = {key: value for key, value in selector.items() if isinstance(value, str)}
     where = f"{text(obj.get('kind'))} {name}"
     yield DevicePlugin(configurations={"": PluginConfiguration(where=where, shared=shared)}, default="", nodes=nodes)
+
+
+def _overlay(obj: Object) -> Iterator[DevicePlugin]:
+    """Yield a device plugin for each node label that a NodeOverlay with several units of a resource requires."""
+    spec = inside(obj, "spec")
+    shared = {
+        key: Replicas(int(amount), "")
+        for key, amount in ((key, str(value)) for key, value in inside(spec, "capacity").items())
+        if "/" in key and _SEVERAL(amount)
+    }
+    if not shared:
+        return
+    where = f"NodeOverlay {text(inside(obj, 'metadata').get('name'))}"
+    chosen = next((need for need in items(spec, "requirements") if need.get("operator") == "In"), {})
+    labels = [{text(chosen.get("key")): value} for value in strings(chosen, "values")[:_MAX]]
+    for nodes in labels or [{}]:
+        configuration = PluginConfiguration(where=where, shared=shared)
+        yield DevicePlugin(configurations={"": configuration}, default="", nodes=nodes)
 
 
 def _shared_argument(daemon_set: Object) -> int | None:

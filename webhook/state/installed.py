@@ -30,6 +30,7 @@ _KINDS = {
     "Deployment": "apps",
     "GPUCluster": "nvidia.com",
     "GpuDevicePlugin": "deviceplugin.intel.com",
+    "NodeOverlay": "karpenter.sh",
     "NodePool": "karpenter.sh",
     "RuntimeClass": "node.k8s.io",
     **dict.fromkeys(POLICIES, "mellanox.com"),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dra.raw import Object, inside, items, mapping, strings, text
+from dra.raw import Object, containers_of, inside, items, mapping, strings, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,6 +30,9 @@ _IMAGES = ("sriov-network-device-plugin", "rdma-shared-dev-plugin")
 POLICIES = ("NicClusterPolicy", "NicNodePolicy")
 _POLICY_PLUGINS = ("rdmaSharedDevicePlugin", "sriovDevicePlugin")
 _LONGEST_TEXT = 256 << 10
+_OPERATOR = "sriov-network-operator"
+_IS_DOMAIN = re.compile(r"[a-z0-9.-]{1,253}").fullmatch
+PREFIX_VARIABLE = "RESOURCE_PREFIX"
 _PREFIX_FLAG = "resource-prefix"
 _OPERATOR_CONFIG_MAP = "device-plugin-config"  # the ConfigMap of the SR-IOV network operator
 _NAMES = {
@@ -79,6 +82,8 @@ class Misconfigured(msgspec.Struct, frozen=True):
 class NetworkPools(msgspec.Struct, frozen=True):
     pools: Mapping[str, NetworkPool] = {}
     mistakes: tuple[Misconfigured, ...] = ()
+    # The domain of the SR-IOV network operator's resource names.
+    prefix: str = ""
 
 
 def network_pools(objects: Iterable[Object]) -> NetworkPools:
@@ -96,7 +101,18 @@ def network_pools(objects: Iterable[Object]) -> NetworkPools:
                 mistakes[Misconfigured(where, f"has more than {_MAX} pools")] = None
             else:
                 pools[pool.name] = _join(pools[pool.name], pool) if pool.name in pools else pool
-    return NetworkPools(pools, tuple(mistakes)[:_MAX])
+    prefix = next(filter(None, map(_prefix_of_operator, objects)), "")
+    return NetworkPools(pools, tuple(mistakes)[:_MAX], prefix)
+
+
+def _prefix_of_operator(obj: Object) -> str:
+    if obj.get("kind") != "Deployment":
+        return ""
+    for container in containers_of(inside(obj, "spec", "template", "spec")):
+        for variable in items(container, "env") if _OPERATOR in text(container.get("image")) else ():
+            if variable.get("name") == PREFIX_VARIABLE and _IS_DOMAIN(value := text(variable.get("value"))):
+                return value
+    return ""
 
 
 def _entries(obj: Object, prefixes: Mapping[tuple[str, str], str]) -> Iterator[tuple[str, object, str]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dra.raw import items, mapping, members, strings
 from webhook.state.device_plugins import is_configuration
-from webhook.state.network_pools import is_pools, outline_of
+from webhook.state.network_pools import PREFIX_VARIABLE, is_pools, outline_of
 
 if TYPE_CHECKING:
     from dra.raw import Object
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 _FLAGS = frozenset(
     ("config-file", "enable-dynamic-resource-allocation", "ignore-dra-requests", "resource-prefix", "shared-dev-num")
 )
-_VARIABLES = frozenset(("CONFIG_FILE", "DEFAULT_CONFIG", "FALLBACK_STRATEGIES", "IGNORE_DRA_REQUESTS", "NODE_LABEL"))
+_VARIABLES = frozenset(
+    ("CONFIG_FILE", "DEFAULT_CONFIG", "FALLBACK_STRATEGIES", "IGNORE_DRA_REQUESTS", "NODE_LABEL", PREFIX_VARIABLE)
+)
 _MAX_TEXT = 253  # characters
 
 
@@ -34,6 +36,10 @@ def _numbers(value: Any) -> list[int]:
 
 def _labels(value: Any) -> Object:
     return {key: text for key, text in mapping(value).items() if isinstance(text, str) and len(text) <= _MAX_TEXT}
+
+
+def _amounts(value: Any) -> Object:
+    return {key: _scalar(amount) for key, amount in mapping(value).items()}
 
 
 def _arguments(value: Any) -> list[str]:
@@ -90,8 +96,9 @@ _POD = {
     "volumes": [{**_NAMED, "configMap": _NAMED}],
 }
 _WORKLOAD = {"template": {"spec": _POD}}
+_REQUIREMENTS = [{"key": _scalar, "operator": _scalar, "values": _texts}]
 _NODES = {
-    "requirements": [{"key": _scalar, "operator": _scalar, "values": _texts}],
+    "requirements": _REQUIREMENTS,
     "taints": [{"key": _scalar, "value": _scalar, "effect": _scalar}],
 }
 _SCHEDULING = {
@@ -107,6 +114,7 @@ _SPECS: dict[str, Any] = {
     "Deployment": _WORKLOAD,
     "GpuDevicePlugin": {"sharedDevNum": _scalar, "nodeSelector": _labels},
     "NicClusterPolicy": {"sriovDevicePlugin": {}},
+    "NodeOverlay": {"requirements": _REQUIREMENTS, "capacity": _amounts},
     "NodePool": {"template": {"metadata": {"labels": _labels}, "spec": _NODES}},
     "SriovOperatorConfig": {"featureGates": {"dynamicResourceAllocation": _scalar}},
 }

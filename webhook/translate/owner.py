@@ -279,6 +279,8 @@ def unit_meaning(key: str, dialect: Dialect, configuration: Configuration, fleet
 
 def _replica(key: str, shared: Replicated, bare: BareKey) -> Meaning:
     """Return the meaning of a replica of a shared device. The key stays with MPS, and if its dialect has no meaning `shared`."""
+    if not shared.sharing.strategy:
+        return Meaning(left=Untranslated(key, f"{shared}: declare under `meanings` what a unit is"))
     if shared.sharing.strategy == "MPS" or not bare.declared("shared"):
         return Meaning(
             left=Untranslated(

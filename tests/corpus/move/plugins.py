@@ -38,6 +38,13 @@ def policy(default="", name="plugin"):
     }
 
 
+def node_overlay(amount="4", key=GPU, **labels):
+    """Return a NodeOverlay of Karpenter, which announces units of a key for nodes with the labels."""
+    requirements = [{"key": name, "operator": "In", "values": [text]} for name, text in labels.items()]
+    spec = {"requirements": requirements, "capacity": {key: amount}}
+    return {"apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", "metadata": {"name": "slices"}, "spec": spec}
+
+
 def gpu_cluster(state="ready"):
     """Return a GPUCluster: the GPU operator runs the DRA driver and no device plugin."""
     return {
@@ -125,6 +132,12 @@ CASES = [
     Case("replicas have another name: the original name is a whole device", requesting_pod(), "translated", (), [config_map(any=sharing(renameByDefault=True))]),
     Case("replicas have another name: a request for a replica", requesting_pod(key="nvidia.com/gpu.shared"), "left", NO_CLAIM_FOR_REPLICAS, [config_map(any=sharing(renameByDefault=True))]),
     Case("an unknown version of the configuration", requesting_pod(), "translated", (), [config_map(any=sharing() | {"version": "v2"})]),
+    Case("files with a NodeOverlay that announces several units", requesting_pod(), "left", "NodeOverlay slices announces 4 units for a node, which can be replicas of one device: declare under `meanings`", [node_overlay()]),
+    Case("files with a NodeOverlay that announces one unit", requesting_pod(), "translated", (), [node_overlay(1)]),
+    Case("a NodeOverlay that announces units of another key", requesting_pod(), "translated", (), [node_overlay(key="smarter-devices/fuse")]),
+    Case("the meaning whole overrides the NodeOverlay", requesting_pod(), "translated", "meanings", [node_overlay()], {"meanings": {GPU: "whole"}}),
+    Case("a NodeOverlay for other nodes than there are", requesting_pod(), "translated", (), [*migrated_fleet("a"), node_overlay(pool="slices")]),
+    Case("a NodeOverlay for most nodes that have the key", requesting_pod(), "left", "NodeOverlay slices", [*migrated_fleet("a"), node("c", {"pool": "slices"}, gpu=4), node_overlay(pool="slices")]),
     Case("files with the SR-IOV plugin's ConfigMap", requesting_pod(key=VFS_KEY), "left", ("selects vendors=15b3 in ConfigMap", "nics: {pools: [openshift.io/vfs]}"), [config_map("device-plugin-config", a=POOLS)]),
     Case("files with the shared RDMA plugin's ConfigMap", requesting_pod(key="rdma/a"), "left", "all pods share ifNames=ib0", [config_map(a={"configList": [{"resourceName": "a", "devices": ["ib0"]}]})]),
     Case("a pool with a target", requesting_pod(key=VFS_KEY), "translated", "target vf", [config_map("device-plugin-config", a=POOLS)], {"nics": {"targets": {VFS_KEY: "vf"}}}),
