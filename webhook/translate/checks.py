@@ -16,7 +16,7 @@ from allocator.decisions import STRATEGY
 from dra import server
 from dra.policy import BY_CLASS, quota_keys
 from dra.raw import inside, items
-from dra.texts import list_first
+from dra.texts import count_of, list_first
 from webhook.claims import (
     ClaimMaker,
     ContainerDemand,
@@ -277,7 +277,7 @@ def _keep_containers_whole(cases: list[Case]) -> tuple[Case, ...]:
 
 
 def _pair_keys(cases: Sequence[Case], joint: Joint) -> list[Case]:
-    """Pair two keys in each container that has both: the pair becomes a demand of the primary's case."""
+    """Pair two keys in each container that has both: the pair becomes a demand of the primary's case. Without pairs, both keys stay."""
     if len(cases) == 1 and len(cases[0].demands) < 2:
         return list(cases)
     by_key: dict[tuple[str, str], tuple[int, Demand]] = {}
@@ -287,8 +287,11 @@ def _pair_keys(cases: Sequence[Case], joint: Joint) -> list[Case]:
         for keyed_demand in case.demands:
             if isinstance(keyed_demand.demand, Demand):
                 by_key[case.container, keyed_demand.key] = i, keyed_demand.demand
-    paired = list(cases)
     other = joint.secondary
+    having = {key: {case.container for case in cases if key in case.keys} for key in (joint.primary, other)}
+    both = having[joint.primary] & having[other]
+    is_joined = [case.container in both and not having.keys().isdisjoint(case.keys) for case in cases]
+    paired = [replace(case, joined=case.joined or joined) for case, joined in zip(cases, is_joined, strict=True)]
     for (container, key), (i, primary) in by_key.items():
         partner = by_key.get((container, other))
         if key != joint.primary or partner is None:
@@ -296,7 +299,8 @@ def _pair_keys(cases: Sequence[Case], joint: Joint) -> list[Case]:
         j, secondary = partner
         each, rest = divmod(secondary.count, primary.count)
         if rest or not each:
-            reason = f"{secondary.count} {other} cannot be divided evenly among {primary.count} {key}"
+            becomes = f"{other} becomes {count_of(secondary.count, 'device')}"
+            reason = f"{becomes}, which cannot be divided evenly among {primary.count} {key}"
             if joint.otherwise == "refuse":
                 remedy = f"ask for {primary.count} {other}, or for a multiple of it"
                 paired[i] = paired[i].refuse(key, reason, remedy, Code.JOINT)
@@ -305,11 +309,10 @@ def _pair_keys(cases: Sequence[Case], joint: Joint) -> list[Case]:
             continue
         pairs = Pairs(primary=primary, secondary=secondary.times(each), attribute=joint.attribute, each=each)
         remaining = tuple([keyed_demand for keyed_demand in paired[j].demands if keyed_demand.key != other])
-        paired[j] = replace(paired[j], demands=remaining, joined=True)
+        paired[j] = replace(paired[j], demands=remaining)
         pair = KeyedDemand(key, pairs, (other,))
         demands = tuple([pair if keyed_demand.key == key else keyed_demand for keyed_demand in paired[i].demands])
-        joined = replace(paired[i], demands=demands, joined=True)
-        paired[i] = joined.note(Note(other, Outcome.TRANSLATED, f"{each} with each {key}"))
+        paired[i] = replace(paired[i], demands=demands).note(Note(other, Outcome.TRANSLATED, f"{each} with each {key}"))
     return paired
 
 

@@ -49,6 +49,17 @@ def test_an_attribute_is_published_if_most_nodes_have_it():
     assert not published(on_one_card)
 
 
+def test_without_even_pairs_both_keys_of_a_container_stay():
+    """A pool of the shared RDMA plugin is one device, whatever its amount, and its key is translated without the others."""
+    nics = {"targets": {"rdma/hca_a": "nic"}}
+    joint = [{"primary": "nvidia.com/gpu", "secondary": "rdma/hca_a"}]
+    verdict = verdict_of(pod({"nvidia.com/gpu": 3, "rdma/hca_a": 3}), nics=nics, joint=joint)
+    assert untouched(verdict)
+    assert outcomes(verdict) == {"nvidia.com/gpu": "left", "rdma/hca_a": "left"}
+    reason = "rdma/hca_a becomes 1 device, which cannot be divided evenly among 3 nvidia.com/gpu"
+    assert reason in " ".join(verdict.warnings)
+
+
 def test_without_any_common_attribute_joint_requests_are_left_unchanged():
     manifest = pod({"nvidia.com/gpu": 1, "example.com/nic": 1})
     verdict = verdict_of(
