@@ -240,7 +240,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "S004": FindingCode("a DeviceClass that workloads would request and that selects no device", _WARNING, "check that the driver runs on the nodes that have such devices, and that the class selects devices of the driver"),
     "S005": FindingCode("nodes on which a device plugin and a driver offer the same devices", _ERROR, "remove the device plugin from nodes that the driver serves"),
     "S006": FindingCode("a device plugin that gives each container an IMEX channel", _WARNING, "create a ComputeDomain, and give pods that use the channel a claim from its template"),
-    "S007": FindingCode("a device plugin that shares devices", _WARNING, "claims take whole devices: turn the sharing off, or declare what a replica becomes (`meanings`)"),
+    "S007": FindingCode("a device plugin that shares devices", _WARNING, "turn the sharing off, or declare what a replica becomes: a whole device (`meanings`), or a share that the driver publishes (`nvidia.consumableShares`)"),
     "S008": FindingCode("an autoscaler that does not consider claims", _WARNING, "do what the message says, or let such pods keep their keys: `extendedResources: {autoscaled: leave}`"),
     "S009": FindingCode("node groups of an autoscaler that have no node", _INFO, "keep one node in each group: `nodeTemplates` describes their devices to drawbridge, and not to the autoscaler"),
     "S010": FindingCode("settings of device plugins and autoscalers that the webhook does not read", _WARNING, "declare the namespaces of these settings under `evidence`"),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _NAMED = 5
+_INSTASLICE = "instaslice"
 _OF_NAMESPACE = ("ResourceQuota", "LimitRange")
 _SETTINGS = ("ConfigMap", "DaemonSet", "Deployment")  # kinds that the webhook reads in declared namespaces
 
@@ -52,6 +53,7 @@ def obstacles(
         _autoscaler_findings(installed),
         _unread_evidence(reading, state),
         _injectors(reading.of_kinds("MutatingWebhookConfiguration")),
+        _renaming_operators(reading.of_kinds("Deployment")),
         _counter_findings(reading, state),
     )
     of_namespaces = sorted(_namespace_findings(reading, state, families), key=itemgetter(0))
@@ -161,6 +163,20 @@ def _injectors(registrations: Iterable[Object]) -> Iterator[Finding]:
                 "S011",
                 f"MutatingWebhookConfiguration/{identity_of(registration).name}",
                 "it changes pods at creation, and may add or restore device requests",
+            )
+
+
+def _renaming_operators(deployments: Iterable[Object]) -> Iterator[Finding]:
+    for deployment in deployments:
+        name = identity_of(deployment)
+        images = [
+            text(item.get("image")) for item in items(inside(deployment, "spec", "template", "spec"), "containers")
+        ]
+        if any(_INSTASLICE in part for part in (name.name, *images)):
+            yield make_finding(
+                "S011",
+                f"Deployment/{name.namespace}/{name.name}",
+                "the webhook of Instaslice renames the MIG keys of pods, and which of the two webhooks sees the original key depends on their order",
             )
 
 

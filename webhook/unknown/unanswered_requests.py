@@ -65,8 +65,9 @@ _VENDORS = {"gke.io", "llm-d.io", "qualcomm.com", "run.ai", "volcengine.com"} | 
 _NO_DEVICE = ("", "none", "void")
 # Variables and runtime classes by which a vendor's container runtime adds devices without a request.
 _VARIABLES = tuple(f"{vendor}_VISIBLE_DEVICES" for vendor in ("NVIDIA", "HABANA", "ASCEND", "AMD", "MTHREADS"))
-_RUNTIMES = ("nvidia", "nvidia-cdi", "nvidia-legacy", "habana", "ascend", "amd", "mthreads")
+RUNTIMES = ("nvidia", "nvidia-cdi", "nvidia-legacy", "habana", "ascend", "amd", "mthreads")
 _RUNTIME = "runtimeClassName"
+_REMOVED_KEY = "alpha.kubernetes.io/nvidia-gpu"
 NO_NODE_HAS_KEY = "D222"
 NO_NODE = "no node has this key, so the pod waits; the key is not translated: "  # the reason follows
 UNREQUESTED = "it takes devices without a request, so no scheduler or quota counts them"
@@ -93,13 +94,13 @@ def unanswered_requests(
     reported |= {("", key) for _, key in reported}
     decisions: list[Decision] = []
     configuration = state.configuration
-    # Report names without a domain only if another program may read them as requests: on a pod that drawbridge translates, or whose
+    # Report names of unknown programs only if a program may read them as requests: on a pod that drawbridge translates, or whose
     # scheduler it does not know.
     is_rewritten = any(decision.outcome in REPLACED for decision in decided)
-    bare_names = is_rewritten or (bool(view.scheduler) and view.scheduler not in configuration.schedulers)
+    foreign_names = is_rewritten or (bool(view.scheduler) and view.scheduler not in configuration.schedulers)
     is_refused = any(decision.outcome is Outcome.REFUSED for decision in decided)
     for decision in _find_unanswered(
-        view, state, is_rewritten=is_rewritten, is_refused=is_refused, bare_names=bare_names
+        view, state, is_rewritten=is_rewritten, is_refused=is_refused, foreign_names=foreign_names
     ):
         if (decision.container, decision.key) in reported:
             continue
@@ -119,23 +120,34 @@ def unanswered_requests(
 def find_unrequested_access(container: dict[str, Json], spec: dict[str, Json], state: State) -> tuple[str, str]:
     """Return the variable, or else the runtime class, by which a container gets devices that it does not request, with its value.
 
-    Both are "" if the container requests devices, or gets none.
+    Both are "" if the container requests devices, or gets none. A runtime class adds devices only to a container whose image or variable names
+    them. So it is not reported for init containers, nor beside a container that requests or names its devices.
     """
-    resources = mapping(container.get("resources"))
-    requested = {**mapping(resources.get("requests")), **mapping(resources.get("limits"))}
-    if resources.get("claims") or any("/" in key and not is_own(key) for key in requested):
+    if _requests_devices(container):
         return "", ""
-    values: dict[str, Json] = {}
-    for variable in items(container, "env"):
-        values[str(variable.get("name"))] = variable.get("value")
-    for name in _VARIABLES:
-        if adds_devices(name, value := values.get(name)):
-            return name, str(value)
+    if named := _named_devices(container):
+        return named
+    containers = items(spec, "containers")
+    if container not in containers or any(_requests_devices(other) or _named_devices(other) for other in containers):
+        return "", ""
+    values = {str(variable.get("name")) for variable in items(container, "env")}
     runtime = spec.get(_RUNTIME)
     declared = state.fleet.installed.runtimes.get(runtime) if isinstance(runtime, str) else None
     is_disabled = any(name in values for name in _VARIABLES)  # by a value that adds no device
-    runtime_adds_devices = (declared.handler if declared else runtime) in _RUNTIMES
+    runtime_adds_devices = (declared.handler if declared else runtime) in RUNTIMES
     return (_RUNTIME, str(runtime)) if runtime_adds_devices and not is_disabled else ("", "")
+
+
+def _requests_devices(container: dict[str, Json]) -> bool:
+    resources = mapping(container.get("resources"))
+    requested = {**mapping(resources.get("requests")), **mapping(resources.get("limits"))}
+    return bool(resources.get("claims")) or any("/" in key and not is_own(key) for key in requested)
+
+
+def _named_devices(container: dict[str, Json]) -> tuple[str, str] | None:
+    """Return the variable with which a container names devices, and its value."""
+    values = {str(variable.get("name")): variable.get("value") for variable in items(container, "env")}
+    return next(((name, str(values[name])) for name in _VARIABLES if adds_devices(name, values.get(name))), None)
 
 
 def adds_devices(name: Json, value: Json) -> bool:
@@ -144,7 +156,7 @@ def adds_devices(name: Json, value: Json) -> bool:
 
 
 def _find_unanswered(
-    view: PodView, state: State, *, is_rewritten: bool, is_refused: bool, bare_names: bool
+    view: PodView, state: State, *, is_rewritten: bool, is_refused: bool, foreign_names: bool
 ) -> Iterator[Decision]:
     configuration = state.configuration
     for slot in view.slots:
@@ -185,7 +197,12 @@ def _find_unanswered(
             if key in READ_BY_OTHERS and view.asks_for_devices:
                 continue  # the decisions about the pod's device keys already give the reason
             decision = _judge_own_key(key, position) or _judge_key(
-                key, position, configuration, is_rewritten=is_rewritten, is_refused=is_refused, bare_names=bare_names
+                key,
+                position,
+                configuration,
+                is_rewritten=is_rewritten,
+                is_refused=is_refused,
+                foreign_names=foreign_names,
             )
             if decision:
                 yield decision
@@ -222,6 +239,9 @@ def judge_resource(key: str, state: State, container: str = "") -> Decision | No
     if key.startswith(IMPLICIT):
         served = f"DeviceClass {key.removeprefix(IMPLICIT)} serves it through its implicit resource name"
         return _decision(Outcome.SERVED, key, served, container)
+    if key == _REMOVED_KEY:
+        removed = "Kubernetes 1.11 removed this key: no scheduler counts it, so the pod gets no GPU"
+        return _decision(Outcome.UNKNOWN, key, removed, container, code="D211", remedy="request nvidia.com/gpu")
     if is_own(key):
         return None
     name = state.fleet.extended.get(key)
@@ -293,9 +313,9 @@ def _judge_key(
     *,
     is_rewritten: bool,
     is_refused: bool,
-    bare_names: bool,
+    foreign_names: bool,
 ) -> Decision | None:
-    """Judge an annotation, a label or a node selector; a name without a domain only if `bare_names`."""
+    """Judge an annotation, a label or a node selector; a name of an unknown program only if `foreign_names`."""
     if is_own(key):
         return None
     for row in _matching(key, position, configuration):
@@ -314,8 +334,8 @@ def _judge_key(
         ends = [name.removeprefix(start) for name in _names(configuration, position) if name.startswith(start)]
         if meant := shape.nearest_name(end, ends):
             return not_understood(key, f"{start}{meant}")
-    # Node labels work with claims too.
-    if position is Position.NODE_SELECTOR or not (slash or bare_names):
+    # Node labels work with claims too. Labels and annotations of other programs mention devices without a request for them.
+    if position is Position.NODE_SELECTOR or not (foreign_names or key in READ_BY_OTHERS or _is_vendors(key)):
         return None
     return not_understood(key) if is_about_devices(end or key) else None
 

@@ -43,6 +43,7 @@ from webhook.translate import (
 from webhook.unknown.unanswered_requests import (
     BEYOND,
     MAX_KEYS,
+    RUNTIMES,
     adds_devices,
     is_about_devices,
     is_own,
@@ -70,66 +71,57 @@ _INJECTED = (
     "pods on this network get the key from the network resources injector, and the webhook decides about these pods"
 )
 _KUEUE = "it counts the key: map the DeviceClass to a resource in Kueue's configuration"
-_OFFERED = "it offers the key to the authors of workloads, and requests nothing"
 _NO_CLAIMS = "it counts the key, and does not count claims"
-# Kinds that name a pool without a domain; the operator adds the domain.
+# Kinds that name a pool without a domain; the operator adds the domain, and "" is the domain that the SR-IOV network operator has in this cluster.
 _POOLS = {
     **dict.fromkeys(
         [("sriovnetwork.openshift.io", kind) for kind in ("SriovNetwork", "SriovIBNetwork", "OVSNetwork")],
-        ("openshift.io", _INJECTED),
+        ("", _INJECTED),
     ),
-    ("sriovnetwork.openshift.io", "SriovNetworkNodePolicy"): ("openshift.io", _NODES),
+    ("sriovnetwork.openshift.io", "SriovNetworkNodePolicy"): ("", _NODES),
     ("mellanox.com", "HostDeviceNetwork"): ("nvidia.com", _INJECTED),
 }
 # Kinds that limit, count or describe keys and request nothing, with the reason why the key stays.
-_COUNTING = {
-    ("", "ResourceQuota"): "it limits the key, which claims would bypass: write a DeviceQuota, or a quota of the class",
-    ("", "LimitRange"): "it limits or defaults the key: pods in its namespace keep it",
-    ("kueue.x-k8s.io", "ClusterQueue"): _KUEUE,
-    ("kueue.x-k8s.io", "Cohort"): _KUEUE,
-    ("scheduling.volcano.sh", "Queue"): _NO_CLAIMS,
-    ("scheduling.volcano.sh", "PodGroup"): _NO_CLAIMS,
-    ("scheduling.sigs.k8s.io", "ElasticQuota"): _NO_CLAIMS,
-    ("nos.nebuly.com", "ElasticQuota"): _NO_CLAIMS,
-    ("nos.nebuly.com", "CompositeElasticQuota"): _NO_CLAIMS,
-    ("nfd.k8s-sigs.io", "NodeFeatureRule"): _NODES,
-    ("cloud.google.com", "ComputeClass"): _NODES,
+_COUNTING: dict[tuple[str, str], str] = {
     **{kind: reason for kind, (_, reason) in _POOLS.items()},
-    ("config.kueue.x-k8s.io", "Configuration"): _KUEUE,
-    ("kubeflow.org", "Profile"): "it limits the key by a ResourceQuota, which claims would bypass: write a DeviceQuota",
-    ("karpenter.sh", "NodeOverlay"): _NODES,
-    **dict.fromkeys(
-        [
-            ("infrastructure.opendatahub.io", "HardwareProfile"),
-            ("dashboard.opendatahub.io", "HardwareProfile"),
-            ("dashboard.opendatahub.io", "AcceleratorProfile"),
-        ],
-        _OFFERED,
-    ),
-    ("karpenter.sh", "NodePool"): "it limits the nodes that are created, and requests nothing",
-    (
-        "kubescheduler.config.k8s.io",
-        "KubeSchedulerConfiguration",
-    ): "an extender of the scheduler reads it, and no claims",
-    ("kubevirt.io", "KubeVirt"): "it permits the device to virtual machines, and requests nothing",
-}
+    **{
+        kind: reason
+        for reason, kinds in (
+            ("it limits the key, which claims would bypass: write a DeviceQuota, or a quota of the class", [("", "ResourceQuota")]),
+            ("it limits or defaults the key: pods in its namespace keep it", [("", "LimitRange")]),
+            ("it limits the key by a ResourceQuota, which claims would bypass: write a DeviceQuota", [("kubeflow.org", "Profile")]),
+            (_KUEUE, [("kueue.x-k8s.io", "ClusterQueue"), ("kueue.x-k8s.io", "Cohort"), ("config.kueue.x-k8s.io", "Configuration")]),
+            (_NO_CLAIMS, [("scheduling.volcano.sh", "Queue"), ("scheduling.volcano.sh", "PodGroup"), ("scheduling.sigs.k8s.io", "ElasticQuota"), ("nos.nebuly.com", "ElasticQuota"), ("nos.nebuly.com", "CompositeElasticQuota"), ("quota.koordinator.sh", "ElasticQuotaProfile")]),
+            ("it limits the GPUs of a queue, and KAI counts claims only with its feature gate for them", [("scheduling.run.ai", "Queue")]),
+            (_NODES, [("nfd.k8s-sigs.io", "NodeFeatureRule"), ("cloud.google.com", "ComputeClass"), ("karpenter.sh", "NodeOverlay"), ("kueue.x-k8s.io", "ResourceFlavor"), ("kueue.x-k8s.io", "Topology"), ("kai.scheduler", "Topology"), ("topology.volcano.sh", "HyperNode"), ("topology.node.k8s.io", "NodeResourceTopology")]),
+            ("it limits the nodes that are created, and requests nothing", [("karpenter.sh", "NodePool")]),
+            ("it offers the key to the authors of workloads, and requests nothing", [("infrastructure.opendatahub.io", "HardwareProfile"), ("dashboard.opendatahub.io", "HardwareProfile"), ("dashboard.opendatahub.io", "AcceleratorProfile")]),
+            ("an extender of the scheduler reads it, and no claims", [("kubescheduler.config.k8s.io", "KubeSchedulerConfiguration")]),
+            ("it permits the device to virtual machines, and requests nothing", [("kubevirt.io", "KubeVirt")]),
+        )
+        for kind in kinds
+    },
+}  # fmt: skip
 # Names of fields with an amount of devices and without a resource name: `gpus`, `numGpus`, `gpu_count`, `vgpu`, `workerGPUs`, `gpusPerWorker`.
 _DEVICES = r"v?(?:gpu|npu|tpu|hpu|xpu|dcu|gcu|mlu|fpga|accelerator|neuron[-_]?core)s?"
 _FIELD = re.compile(
     r"(?:(?:num|n|number[-_]?of|total|request|limit|required|entrypointnum|nvidia|amd|intel|worker|replica|head|master|driver|executor)s?[-_]?)?"
     rf"{_DEVICES}"
     r"(?:[-_]?(?:count|num|number|quantity|amount|limit|request|memory|mem|fraction|portion|share|percent|percentage)s?"
-    r"|[-_]?per[-_]?(?:worker|replica|pod|task|process|container))?",
+    r"|[-_]?per[-_]?(?:worker|replica|pod|task|process|container))?"
+    r"|sharedDevNum",
     re.IGNORECASE,
 )
 # Names of fields with one or more objects that describe devices, and names of fields of such an object with the number of devices.
 _OBJECT = re.compile(rf"{_DEVICES}(?:memory|portion|fraction|devices|resources)?", re.IGNORECASE)
-_NUMBERS = ("count", "number", "quantity", "value")
+_NUMBERS = ("count", "number", "quantity", "value", "quota", "limit")
+# Paths of device files, which a volume of a pod gives to its containers without a request.
+_DEVICE_FILE = re.compile(r"/dev/(?:dri|kfd|infiniband|nvidia[\w-]*)(?:/[\w-]+)?")
 _POSITIVE = re.compile(r"0*(?:\.0*)?[1-9].*")
 _ANNOTATIONS = "/metadata/annotations"
 # Fields of tests whose content is only compared with objects of the cluster.
 _COMPARED = {"chainsaw.kyverno.io": ("assert", "error")}
-_REMEDY = "the webhook decides on the pods that it creates: run `drawbridge translate` on one of them"
+_REMEDY = "if it creates pods, the webhook decides on them: run `drawbridge translate` on one of them"
 _RENDER = "run `drawbridge translate` on what it renders (`helm template CHART --values FILE`); otherwise the webhook decides on its pods"
 _BY_HAND = "run `drawbridge translate` on the text, saved as a file, and copy the result; otherwise the webhook decides on its pods"
 # Groups of the kinds that render a chart with values.
@@ -205,10 +197,12 @@ def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
         resources = _resources(obj, mention, known.gpu)
         if resources is None:
             verdicts.append(_left(name, mention, f"it stays, because it is read by {reader}"))
-        elif shown_path not in pods:
+        elif shown_path not in pods and any(
+            amount not in (0, "0") for part in resources.values() for amount in part.values()
+        ):
             # A minimal pod with these resources, as the controller would create it.
             label = _NO_LABEL.sub("-", shown_path.lower()).strip("-")[-_LONGEST:].strip("-") or "main"
-            container: Object = {"name": label, "image": label, "resources": resources}
+            container: Object = {"name": label, "image": label, "resources": dict(resources)}
             pods[shown_path] = {
                 "apiVersion": "v1",
                 "kind": "Pod",
@@ -253,8 +247,7 @@ def find_outside_templates(obj: Object, state: State, inside: Collection[str] = 
         yield Mention(parent, profile)
     pool = resolve_pointer(obj, "/spec/resourceName") if full_kind in _POOLS else None
     if isinstance(pool, str) and "/" not in pool:
-        domain, _ = _POOLS[full_kind]
-        yield Mention("/spec", f"{domain}/{pool}")
+        yield Mention("/spec", _pool_key(_POOLS[full_kind][0], pool, state))
     unvisited: list[_Member] = [("", {name: obj[name] for name in bodies(obj)})]
     compared = _COMPARED.get(full_kind[0], ())
     value_count = mention_count = 0
@@ -281,6 +274,14 @@ def find_outside_templates(obj: Object, state: State, inside: Collection[str] = 
                 yield mention
         below = [(f"{where}/{escape(name)}", member) for name, member in members if isinstance(member, dict | list)]
         unvisited += reversed(below)
+
+
+def _pool_key(domain: str, pool: str, state: State) -> str:
+    """Return the key of a pool; the pool's name alone if neither the operator nor a node shows the domain."""
+    if domain := domain or state.fleet.installed.network.prefix:
+        return f"{domain}/{pool}"
+    offered = [key for key in state.fleet.handed_out_anywhere if key.endswith(f"/{pool}")]
+    return offered[0] if len(offered) == 1 else pool
 
 
 def amounts_in(text: str) -> Iterator[tuple[str, int]]:
@@ -315,12 +316,15 @@ def _mention(where: str, member: _Member, state: State, *, is_named: bool) -> Me
     if is_named and isinstance(value, dict | list) and _OBJECT.fullmatch(name):
         described = [mapping(item) for item in (value[:MAX_KEYS] if isinstance(value, list) else [value])]
         if not any("/" in str(entry.get(field)) for entry in described for field in _NAMES):
-            has_count = any(_is_positive(entry.get(field)) for entry in described for field in _NUMBERS)
-            return Mention(where, name) if has_count else None
+            asks = any(_is_positive(entry.get(field)) for entry in described for field in _NUMBERS)
+            asks |= any(entry.get("enabled") is True and "vendor" in entry for entry in described)
+            return Mention(where, name) if asks else None
     if is_named and adds_devices(name, value):
         return Mention(where, name)
-    if isinstance(value, dict) and adds_devices(value.get("name"), value.get("value")):
-        return Mention(f"{where}/{escape(name)}", str(value["name"]))
+    if isinstance(value, dict) and (key := _named_amount(where, value)):
+        return Mention(f"{where}/{escape(name)}", key)
+    if is_named and isinstance(value, dict) and "/" in name and any(map(_is_positive, value.values())):
+        return Mention(where, name) if not _LABELS.search(where) and _resource(name, state) else None
     if is_named and name == "path" and isinstance(value, str) and "~1" in value:  # of a JSON patch
         key = _resource(value.rpartition("/")[2].replace("~1", "/"), state)
         return Mention(where, key) if key else None
@@ -333,12 +337,16 @@ def _mention(where: str, member: _Member, state: State, *, is_named: bool) -> Me
             key = _resource(value, state)
         elif where.rpartition("/")[2] in _PARTS:
             key = _resource(name, state)
+        elif name == "runtimeClassName" and value in RUNTIMES:
+            key = name
         elif _FIELD.fullmatch(name):
             key = name if _is_positive(value) else ""
         if key:
             return Mention(where, key)
     if not isinstance(value, str) or "/" not in value or _LABELS.search(where):
         return None
+    if _DEVICE_FILE.fullmatch(value):
+        return Mention(where, value)
     for key, _ in amounts_in(value):
         if state.configuration.resource(key) or key in state.fleet.extended:
             return Mention(where, key, text=name if is_named else f"item {name}")
@@ -347,6 +355,15 @@ def _mention(where: str, member: _Member, state: State, *, is_named: bool) -> Me
         if state.configuration.resource(key):
             return Mention(where, key, text=name if is_named else f"item {name}")
     return None
+
+
+def _named_amount(where: str, value: Object) -> str:
+    """Return the name of a variable that adds devices, or of a parameter with a number of devices."""
+    name, amount = value.get("name"), value.get("value")
+    if adds_devices(name, amount):
+        return str(name)
+    is_parameter = where.rpartition("/")[2] in ("parameters", "params") and isinstance(name, str)
+    return str(name) if is_parameter and _FIELD.fullmatch(str(name)) and _is_positive(amount) else ""
 
 
 def _in_texts(obj: Object, state: State) -> Iterator[Mention]:
@@ -399,7 +416,7 @@ def _unknown_verdict(decision: Decision, remedy: str = "") -> PodVerdict:
     return PodVerdict(decisions=(decision,), notes=(str(stated(decision.code, text, remedy)),))
 
 
-def _resources(obj: Object, mention: Mention, gpu: str) -> Json:
+def _resources(obj: Object, mention: Mention, gpu: str) -> dict[str, dict[str, Json]] | None:
     """Return the container resources that the controller makes from a mention; None if it makes none from this key.
 
     Names without a domain are the controller's own. Dynamo and Yatai turn `gpu` into the key of `WorkloadKind.gpu`, unless Dynamo's gpuType
@@ -415,7 +432,7 @@ def _resources(obj: Object, mention: Mention, gpu: str) -> Json:
     if last not in _PARTS:
         quantity = mapping(resolve_pointer(obj, mention.where)).get("quantity")
         return None if quantity is None else {"limits": {mention.key: quantity}}
-    requested: Object = {}
+    requested: dict[str, dict[str, Json]] = {}
     for part in _PARTS:
         amounts = mapping(resources.get(part))
         own = {gpu: amounts[_GPU]} if is_gpu and _GPU in amounts else {}

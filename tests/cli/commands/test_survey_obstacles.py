@@ -173,6 +173,13 @@ def test_only_operators_that_keep_devices_from_claims_are_obstacles(
     )  # a snapshot contains only the outline of an operator's object
 
 
+@pytest.mark.parametrize("image", ["quay.io/amalvank/instaslicev2-controller:latest", "nginx"])
+def test_an_operator_that_renames_keys_is_an_obstacle(image):
+    operator = workload_object("Deployment", "operator", with_limits() | {"image": image})
+    codes = [finding.code for finding in survey_of(*running_deployment(), operator).obstacles]
+    assert codes == (["S011"] if "instaslice" in image else [])
+
+
 def plugin_daemon_set(name="plugin", namespace="a", owners=None):
     """A DaemonSet that mounts the folder of device plugins."""
     daemon_set = workload_object("DaemonSet", name, with_limits(), owners=owners)

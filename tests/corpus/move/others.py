@@ -111,6 +111,14 @@ CASES = [
     Case("an annotation without a domain on a pod that is translated", pod_with_metadata(annotations={"gpu-share": "1"}), "translated", ("gpu-share", NOT_KNOWN), migrated_fleet("a")),
     Case("a label without a domain on a pod without devices", pod_with_metadata(amount=0, labels={"gpu-share": "1"}), "silent"),
     Case("a label without a domain on a pod of the default scheduler", pod_with_metadata(amount=0, labels={"gpu-share": "1"}, schedulerName="default-scheduler"), "silent"),
+    *(
+        Case(f"a key of an unknown program, {field}, on a pod without devices", pod_with_metadata(amount=0, **{field: {"example.com/gpu-note": "x"}}), "silent")
+        for field in ("labels", "annotations")
+    ),
+    Case("a key of an unknown program on a pod of an unknown scheduler", pod_with_metadata(amount=0, annotations={"example.com/gpu-share": "1"}, schedulerName="my-scheduler"), "unknown", ("example.com/gpu-share", NOT_KNOWN)),
+    Case("a key of a device vendor on a pod without devices", pod_with_metadata(amount=0, annotations={"nvidia.com/gpu-share": "1"}), "unknown", ("nvidia.com/gpu-share", NOT_KNOWN)),
+    Case("the queue that KAI had from Run:ai", pod_with_metadata(labels={"runai/queue": "a"}, schedulerName="kai-scheduler"), "left", "only KAI or Run:ai counts it"),
+    Case("a key that Kubernetes removed", pod_with_metadata("alpha.kubernetes.io/nvidia-gpu"), "unknown", ("no scheduler counts it", "request nvidia.com/gpu")),
     Case("an annotation that alone gives a device", pod_with_metadata(amount=0, annotations={OLARES: "true"}), "unknown", (OLARES, NOT_KNOWN)),
     *(
         Case(f"a node selector with {name}", pod_with_metadata(nodeSelector={name: "true"}), "translated", never="no dialect knows it", configuration=WHOLE_DEVICES_CONFIGURATION)

@@ -9,6 +9,12 @@ def pod_with_variable(name, value="all", amount=0, **spec):
     return pod
 
 
+def with_init_container(pod, value=""):
+    env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": value}] if value else []
+    pod["spec"]["initContainers"] = [{"name": "init", "image": "i", "env": env}]
+    return pod
+
+
 def runtime(name, handler, **scheduling):
     runtime_class = {
         "apiVersion": "node.k8s.io/v1",
@@ -35,6 +41,9 @@ CASES = [
     Case("a variable with numbers of cards", pod_with_variable("NVIDIA_VISIBLE_DEVICES", "0,1"), "left", NO_REQUEST_MESSAGES),
     Case("a variable and a runtime class: only the variable is reported", pod_with_variable("NVIDIA_VISIBLE_DEVICES", runtimeClassName="nvidia"), "left", "NVIDIA_VISIBLE_DEVICES: it", never="runtimeClassName"),
     Case("a runtime class and a request", POD_WITH_REQUEST_AND_RUNTIME_CLASS, "translated", cluster_objects=migrated_fleet("a"), never="without a request"),
+    Case("an init container without a variable, under a runtime class", with_init_container(requesting_pod(0, runtimeClassName="nvidia")), "left", "runtimeClassName: it", never="init"),
+    Case("an init container with a variable, under a runtime class", with_init_container(requesting_pod(0, runtimeClassName="nvidia"), "all"), "left", ("runtimeClassName: it", "NVIDIA_VISIBLE_DEVICES: it")),
+    Case("an init container beside a container with a variable, under a runtime class", with_init_container(pod_with_variable("NVIDIA_VISIBLE_DEVICES", runtimeClassName="nvidia")), "left", "NVIDIA_VISIBLE_DEVICES: it", never="runtimeClassName"),
     Case("a runtime class that gives no device", requesting_pod(0, runtimeClassName="gvisor"), "silent"),
     *(
         Case(f"a RuntimeClass whose handler is {handler}", requesting_pod(0, runtimeClassName="fast"), "left", ("runtimeClassName: it", *NO_REQUEST_MESSAGES), (runtime("fast", handler),))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.corpus.move import Case, decide, node
 from tests.loops import every
 from tests.webhook.admission.test_verdict import GPU, STATE
 from tests.webhook.translate.custom_resources import ONE_GPU, custom_resource, outcomes_of
@@ -164,8 +165,11 @@ PERMITTED = {"permittedHostDevices": {"pciHostDevices": [{"resourceName": "nvidi
             custom_resource("sriovnetwork.openshift.io/v1", "SriovNetwork", {"resourceName": "mlx"}),
             "pods on this network",
         ),
+        (custom_resource("kueue.x-k8s.io/v1beta2", "ResourceFlavor", {"nodeLabels": {}, "gpus": 1}), "describes nodes"),
+        (custom_resource("kueue.x-k8s.io/v1beta2", "Topology", {"levels": [{"gpu": 8}]}), "describes nodes"),
+        (custom_resource("scheduling.run.ai/v2", "Queue", {"resources": {"gpu": {"limit": 8}}}), "queue"),
     ],
-    ids=["extender", "KubeVirt", "ComputeClass", "Kueue", "HostDeviceNetwork", "SriovNetwork"],
+    ids=lambda value: value["kind"] if isinstance(value, dict) else "",
 )
 def test_a_kind_that_only_lists_devices_requests_none(item, reason_part):
     [decision] = decide_object(item, STATE).decisions
@@ -174,11 +178,31 @@ def test_a_kind_that_only_lists_devices_requests_none(item, reason_part):
     assert not asks_in_unknown_kind(item, STATE)
 
 
-def test_a_network_requests_its_resource_pool():
+def sriov_operator(prefix):
+    variables = [{"name": "RESOURCE_PREFIX", "value": prefix}]
+    container = {"name": "o", "image": "ghcr.io/k8snetworkplumbingwg/sriov-network-operator:v1", "env": variables}
+    spec = {"selector": {}, "template": {"spec": {"containers": [container]}}}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "operator"}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("cluster_objects", "key"),
+    [
+        ((), "mlx"),  # the operators of OpenShift, NVIDIA and Intel have different domains
+        ((sriov_operator("intel.com"),), "intel.com/mlx"),
+        ((sriov_operator("$(PREFIX)"),), "mlx"),
+        ((node("n", **{"nvidia.com/mlx": 4}),), "nvidia.com/mlx"),
+        ((node("n", **{"nvidia.com/mlx": 4}), node("o", **{"intel.com/mlx": 4})), "mlx"),
+    ],
+)
+def test_a_pool_of_the_sriov_operator_has_the_domain_that_the_operator_or_a_node_shows(cluster_objects, key):
     for kind in ("SriovNetwork", "SriovIBNetwork", "OVSNetwork", "SriovNetworkNodePolicy"):
-        assert outcomes_of(custom_resource("sriovnetwork.openshift.io/v1", kind, {"resourceName": "mlx"})) == {
-            ("spec", "openshift.io/mlx"): "left"
-        }
+        given = custom_resource("sriovnetwork.openshift.io/v1", kind, {"resourceName": "mlx"})
+        [decision] = decide(Case("", given, "left", cluster_objects=cluster_objects)).decisions
+        assert (decision.key, str(decision.outcome)) == (key, "left")
+
+
+def test_a_network_requests_its_resource_pool():
     assert outcomes_of(
         custom_resource("mellanox.com/v1alpha1", "HostDeviceNetwork", {"resourceName": "nvidia.com/hostdev"})
     ) == {("spec", "nvidia.com/hostdev"): "left"}
@@ -196,6 +220,43 @@ def test_a_device_variable_in_chart_values_is_reported(env):
     values = {"values": {"containers": {"app": {"env": env}}}}
     [decision] = decide_object(custom_resource("helm.toolkit.fluxcd.io/v2", "HelmRelease", values), STATE).decisions
     assert (decision.key, str(decision.outcome), decision.code) == (VARIABLE, "unknown", "D211")
+
+
+@pytest.mark.parametrize(
+    ("version_and_kind", "spec", "key"),
+    [
+        (("helm.toolkit.fluxcd.io/v2", "HelmRelease"), {"values": {"runtimeClassName": "nvidia"}}, "runtimeClassName"),
+        (("helm.toolkit.fluxcd.io/v2", "HelmRelease"), {"values": {"dri": {"hostPath": "/dev/dri"}}}, "/dev/dri"),
+        (("helm.toolkit.fluxcd.io/v2", "HelmRelease"), {"values": {"sharedDevNum": 4}}, "sharedDevNum"),
+        (
+            ("inference.llmkube.dev/v1alpha1", "Model"),
+            {"hardware": {"gpu": {"enabled": True, "vendor": "nvidia"}}},
+            "gpu",
+        ),
+        (("x.io/v1", "Odd"), {"resources": {"limits": {GPU: {"min": 1}}}}, GPU),
+        (("argoproj.io/v1alpha1", "Workflow"), {"parameters": [{"name": "num-gpus", "value": "2"}]}, "num-gpus"),
+        (("scheduling.run.ai/v2", "Queue"), {"resources": {"gpu": {"quota": 8, "limit": -1}}}, "gpu"),
+    ],
+)
+def test_devices_in_fields_of_other_forms_are_reported(version_and_kind, spec, key):
+    assert [key for _, key in outcomes_of(custom_resource(*version_and_kind, spec))] == [key]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"values": {"runtimeClassName": "gvisor"}},
+        {"values": {"dri": {"hostPath": "/dev/shm"}}},
+        {"values": {"sharedDevNum": 0}},
+        {"gpu": {"enabled": False}},
+        {"resources": {"limits": {GPU: {"min": 0}}}},
+        {"parameters": [{"name": "num-gpus", "value": "0"}, {"name": "steps", "value": "2"}]},
+        {"env": [{"name": "NUM_GPUS", "value": "2"}]},
+        {"resources": {"gpu": {"quota": 0, "limit": -1}}},
+    ],
+)
+def test_fields_without_devices_are_not_reported(spec):
+    assert outcomes_of(custom_resource("x.io/v1", "Odd", spec)) == {}
 
 
 @pytest.mark.parametrize("value", ["void", "none", "", None, 0])

@@ -89,8 +89,8 @@ KAI = Dialect(
         ),
         untranslated(
             "runai/queue",
-            "the queue of Run:ai that the pod is counted in",
-            "only Run:ai counts it: the pod keeps its scheduler",
+            "the queue of KAI or Run:ai that the pod is counted in",
+            "only KAI or Run:ai counts it: the pod keeps its scheduler",
             Position.LABEL,
             role=Role.SCHEDULED,
         ),
