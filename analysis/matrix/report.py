@@ -18,7 +18,7 @@ _MAX_ROWS = 60
 _MAX_KINDS = 8  # of pools
 _POOLS = 3  # names of equal pools
 _USES = 50  # rows
-_ALL = "/api/v1/together has all of them"
+_ALL = "the JSON has all of them"
 _KEY = "Row: a device in use; column: a device that is wanted as well; yes: both can be in use; otherwise the reason against it."
 
 

@@ -25,8 +25,12 @@ _NAMED = 10  # idle nodes
 
 @declare(
     "free",
-    empty={"nodes": [], "totals": [], "idleNodes": [], "unread": []},
-    examples=("drawbridge free -f dump.yaml", "drawbridge free -f dump.yaml node-a -o wide"),
+    empty={"nodes": [], "totals": [], "idleNodes": [], "together": [], "unread": []},
+    examples=(
+        "drawbridge free -f dump.yaml",
+        "drawbridge free -f dump.yaml node-a -o wide",
+        "drawbridge free -f dump.yaml node-a --together",
+    ),
 )
 @click.argument("names", nargs=-1, metavar="[NODE]...")
 @options.files(
@@ -34,16 +38,21 @@ _NAMED = 10  # idle nodes
     help=options.INSTEAD_OF_CLUSTER,
 )
 @options.cluster_access()
+@click.option("--together", is_flag=True, help="Print instead which devices of each pool can be in use together.")
 @options.output("text", "wide", "json", "markdown", default="text")
-def command(*, names: tuple[str, ...], files: InputFiles, kubeconfig: str, context: str, output: str) -> Exit:
+def command(
+    *, names: tuple[str, ...], files: InputFiles, kubeconfig: str, context: str, together: bool, output: str
+) -> Exit:
     """List the devices of nodes: which are free, and since when a pod or claim holds each of the others.
 
     First comes a table of totals by driver and model: used, free, and not usable although no pod holds them, with the reasons.
-    On an idle node no device is in use, and at least one is usable. Devices of device plugins are listed by their resource name, in state `plugin`. Without -f the command reads the live cluster; it
-    writes nothing. `-o wide` adds claim, share and model.
+    On an idle node no device is in use, and at least one is usable. Devices of device plugins are listed by their resource name, in state
+    `plugin`. Without -f the command reads the live cluster; it writes nothing. `-o wide` adds claim, share and model. `--together` is for
+    authors of drivers: for each pair of devices, whether both can be in use, or what keeps them apart.
     """
     from analysis.capacity import devices_of_nodes, totals
     from analysis.loading import HELD, Needs
+    from analysis.matrix import build_matrices, group_equal, reachable, report
     from cli.loading import read_dump, read_live
     from cluster.resources import PODS
     from dra.wire import builtins
@@ -52,14 +61,17 @@ def command(*, names: tuple[str, ...], files: InputFiles, kubeconfig: str, conte
     reading = read_dump(files) if files else read_live(kubeconfig, context, Needs((*HELD, PODS)))
     nodes = list(devices_of_nodes(names, reading))
     by_model = totals(nodes, reading.stock)
+    stock = reading.stock
+    matrices = build_matrices(reachable(stock, [node.node for node in nodes]).values(), stock) if together else []
 
     write(
         output,
-        lambda: _report(nodes, by_model, wide=output != "text"),
+        lambda: report(group_equal(matrices)) if together else _report(nodes, by_model, wide=output != "text"),
         lambda: {
             "nodes": builtins(nodes),
             "totals": builtins(by_model),
             "idleNodes": [node.node for node in nodes if node.is_idle],
+            "together": builtins(matrices),
         },
         unread=reading.unread,
     )

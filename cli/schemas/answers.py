@@ -17,6 +17,7 @@ from analysis.configuration import ConfigurationSource
 from analysis.doctor import NotChecked
 from analysis.explain import OfClaim, OfDevice, OfPod, OfWorkload
 from analysis.loading import Unread
+from analysis.matrix import PoolMatrix
 from analysis.observations import SeenNamespace
 from analysis.quota import QuotaReport
 from analysis.survey import Overview
@@ -267,6 +268,8 @@ class Held(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     totals: list[Total]
     # Nodes with usable devices of which none is in use.
     idle_nodes: tuple[str, ...]
+    # Which devices of each pool can be in use together; only with `--together`.
+    together: list[PoolMatrix]
     unread: list[Unread]
 
 

@@ -152,7 +152,7 @@ def test_eight_kinds_of_pools_are_shown_and_the_rest_counted():
     for number, obj in enumerate(obj for obj in objects if obj["kind"] == "ResourceSlice"):
         obj["spec"]["devices"][0]["name"] = f"gpu-of-{number}"
     text = markdown_of(*objects)
-    assert "and 22 pools more, of 22 kinds more; /api/v1/together has all of them" in text
+    assert "and 22 pools more, of 22 kinds more; the JSON has all of them" in text
     assert text.count("of driver") == 8
 
 

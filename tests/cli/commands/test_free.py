@@ -30,6 +30,15 @@ def test_every_device_has_a_row_with_holder_and_time(tmp_path):
     ]
 
 
+def test_pairs_of_devices_that_can_be_in_use_together_are_printed(tmp_path):
+    for devices, stage in ((1, "in use"), (2, "")):  # one device cannot be in use twice
+        file = dump(tmp_path, *fleet(1, devices))
+        assert "IN USE; WANTED AS WELL:" in run("free", "-f", file, "--together").stdout
+        [pool] = run_json("free", "-f", file, "--together")[1]["together"]
+        assert [[cell["stage"] or "" for cell in row["cells"]] for row in pool["rows"]] == [[stage]]
+        assert run_json("free", "-f", file)[1]["together"] == []
+
+
 def test_devices_of_an_incomplete_pool_are_listed(tmp_path):
     objects = fleet(1, 2)
     [pool] = [obj["spec"]["pool"] for obj in objects if obj["kind"] == "ResourceSlice"]
