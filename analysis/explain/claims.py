@@ -36,24 +36,33 @@ def claim_story(claim: ResourceClaim, reading: Reading, *, entry: str = "", temp
         device_id = result.driver, result.pool, result.device
         published = device_of(stock, *device_id)
         conditions: list[str] = []
-        network = ""
+        network, data = "", None
         for status in claim.status.devices:
             if (status.driver, status.pool, status.device) == device_id:
                 conditions += [condition_text(condition) for condition in status.conditions]
-                if (data := status.network_data) is not None:
-                    network = " ".join(filter(None, (data.interface_name, *data.ips, data.hardware_address)))
+                data = status.data.value() if status.data is not None else data
+                if (interface := status.network_data) is not None:
+                    network = " ".join(
+                        filter(None, (interface.interface_name, *interface.ips, interface.hardware_address))
+                    )
         device = DeviceTold(
             device="/".join(device_id),
             request=result.request,
             share=texts(result.consumed_capacity),
             share_id=result.share_id or "",
             admin_access=bool(result.admin_access),
+            sharing="share"
+            if result.share_id
+            else "partition"
+            if published is not None and published.consumes_counters
+            else "exclusive",
             published=published is not None,
             taints=tuple(
                 f"{taint.key}:{taint.effect}" for taint in (published.taints if published is not None else ())
             ),
             conditions=tuple(conditions),
             network=network,
+            data=data,
         )
         devices.append(device)
     consumers: list[Consumer] = []

@@ -78,12 +78,16 @@ class DeviceTold(_Camel, frozen=True, kw_only=True):
     share: dict[str, str] = {}
     share_id: str = msgspec.field(name="shareID", default="")
     admin_access: bool = False
+    # How the claim has the device: "exclusive", "partition" of hardware whose counters other devices use too, or "share", beside other claims.
+    sharing: str = "exclusive"
     published: bool = True
     taints: tuple[str, ...] = ()
     # The conditions that its driver reports in the claim's status.
     conditions: tuple[str, ...] = ()
     # The interface that its driver created in the pod: its name, addresses and hardware address.
     network: str = ""
+    # The opaque data that its driver reports in the claim's status.
+    data: Any = None
 
 
 class ClaimStory(_Camel, frozen=True, kw_only=True):

@@ -262,8 +262,10 @@ def test_the_interface_of_a_network_driver_is_shown(tmp_path):
         "ips": ["10.0.0.3/24"],
         "hardwareAddress": "02:00:00:00:00:01",
     }
+    device_status["data"] = {"rate": 100}
     objects = (*fleet(), prepared_claim, in_phase(pod("p", "c", nodeName="n0"), "Running"))
     _, answer = explain_json(tmp_path, "pod/p", *objects)
     [network_device] = answer["pod"]["claims"][0]["devices"]
     assert network_device["network"] == "net1 10.0.0.3/24 02:00:00:00:00:01"
+    assert (network_device["data"], network_device["sharing"]) == ({"rate": 100}, "exclusive")
     assert "network net1 10.0.0.3/24" in explain(tmp_path, "pod/p", *objects).stdout
