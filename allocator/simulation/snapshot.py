@@ -3,11 +3,13 @@
 Pods are placed one after another by priority, creation time and name. The devices of a pod are in use for the pods after it. The claims of
 a pod are the claims that it names, the claims that are or will be generated from its templates, and one claim for the extended resources
 that a DeviceClass serves and no device plugin of the node offers. No pod is evicted, but the outcome of a refused pod names victims. The
-score of a node depends only on devices and not on kube-scheduler's other scores.
+score of a node depends only on devices and not on kube-scheduler's other scores. The pods of a gang are placed one after another; if fewer than
+its `minCount` fit, none of them is placed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -34,7 +36,7 @@ from dra.policy import lines_of_claims
 from dra.stock import Stock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from allocator.preemption import Victims
     from allocator.simulation.placement import Ask
@@ -84,6 +86,9 @@ class Snapshot(msgspec.Struct, frozen=True):
     templates: tuple[ResourceClaimTemplate, ...] = ()
     budgets: tuple[PodDisruptionBudget, ...] = ()
     quotas: tuple[DeviceQuota, ...] = ()
+    gangs: Mapping[
+        str, int
+    ] = {}  # PodGroups (namespace/name), each with the number of pods that are placed together or not at all
 
 
 def simulate(
@@ -101,14 +106,21 @@ def simulate(
     run = SnapshotRun(snapshot, ask, why)
     waiting = podfit.pending(snapshot.pods)
     outcomes: list[PodOutcome] = []
-    for number, pod in enumerate(waiting):
-        undecided, outcome = run.undecided, run.schedule(pod)
-        if pod.metadata.key in unreported:
+    members: dict[tuple[str, str], list[Pod]] = {}
+    for pod in waiting:
+        gang = _gang_of(pod, snapshot.gangs)
+        members.setdefault((gang, "" if gang else pod.metadata.key), []).append(pod)
+    done = 0
+    for (gang, _), together in members.items():
+        undecided = run.undecided
+        placed_pods = run.schedule_gang(gang, together) if gang else [run.schedule(together[0])]
+        reported = [outcome for outcome in placed_pods if outcome.pod not in unreported]
+        outcomes += reported
+        if not reported:
             run.undecided = undecided
-        else:
-            outcomes.append(outcome)
+        done += len(together)
         if progress:
-            progress(number + 1, len(waiting))
+            progress(done, len(waiting))
     rooms = list(run.fleet.rooms())
     placed = sum(outcome.node is not None for outcome in outcomes)
     return Simulation(
@@ -123,6 +135,12 @@ def simulate(
             round(fragmentation(rooms), 4),
         ),
     )
+
+
+def _gang_of(pod: Pod, gangs: Mapping[str, int]) -> str:
+    group = pod.spec.scheduling_group
+    name = f"{pod.metadata.namespace or 'default'}/{group.pod_group_name}" if group is not None else ""
+    return name if name in gangs else ""
 
 
 class _KnownRefusal(msgspec.Struct, frozen=True):
@@ -145,11 +163,28 @@ class SnapshotRun:
         self.by_key = {pod.metadata.key: pod for pod in snapshot.pods}
         self.budgets = snapshot.budgets
         self.quotas = snapshot.quotas
+        self.gangs = snapshot.gangs
         self.used = podfit.total(snapshot.pods)
         self.trials_left = MAX_TRIALS
         self.explained: dict[int, _KnownRefusal] = {}  # refusals, by their identity
         self.serving = snapshot.stock.serving()
         self.undecided = 0
+
+    def schedule_gang(self, name: str, pods: Sequence[Pod]) -> list[PodOutcome]:
+        """Place the waiting pods of a gang, or none of them if with the running ones they are fewer than its minimum."""
+        before = self.fleet.stock, dict(self.claims), {node: dict(used) for node, used in self.used.items()}
+        outcomes = [self.schedule(pod) for pod in pods]
+        fitting = sum(outcome.node is not None for outcome in outcomes)
+        running = sum(bool(pod.spec.node_name) and _gang_of(pod, self.gangs) == name for pod in self.pods)
+        if fitting + running >= self.gangs[name]:
+            return outcomes
+        self.fleet.stock, self.claims, self.used = before
+        text = f"PodGroup {name} places {self.gangs[name]} of its pods together, and {fitting + running} fit"
+        refused = PodOutcome("", None, summary=text, reasons=(Rejection(Stage.NODE, text=text),))
+        return [
+            outcome if outcome.node is None else msgspec.structs.replace(refused, pod=outcome.pod)
+            for outcome in outcomes
+        ]
 
     def schedule(self, pod: Pod, *, hold: bool = True) -> PodOutcome:
         """Place one pod. With `hold=False`, its devices stay free for later pods."""

@@ -255,3 +255,26 @@ def test_init_containers_count_by_maximum_and_sidecars_add():
         initContainers=[container("1", restartPolicy="Always"), container("3")],
     )
     assert podfit.requests(pod)["cpu"] == 4 * 10**9
+
+
+@pytest.mark.parametrize(("least", "placed"), [(2, []), (1, ["g-0"])])
+def test_a_gang_is_placed_together_or_not_at_all(least, placed):
+    """One of two pods of the gang fits. A pod outside of the gang gets the device that the gang does not take."""
+    members = [
+        pending_pod(f"g-{i}", templates=["single"], priority=9, schedulingGroup={"podGroupName": "g"}) for i in (0, 1)
+    ]
+    other = pending_pod("other", templates=["single"])
+    snapshot = Snapshot(ONE_GPU_FLEET, (*members, other), templates=(ONE_GPU_TEMPLATE,), gangs={"default/g": least})
+    simulated = simulate(snapshot, ask=choose_devices)
+    assert [name for name, (node, _) in places(simulated).items() if node] == (placed or ["other"])
+    if not placed:
+        assert simulated.pods[0].summary == "PodGroup default/g places 2 of its pods together, and 1 fit"
+
+
+def test_a_gang_counts_its_running_pods():
+    group = {"schedulingGroup": {"podGroupName": "g"}}
+    running = pending_pod("runs", phase="Running", nodeName="n0", **group)
+    waiting = pending_pod("waits", templates=["single"], **group)
+    snapshot = Snapshot(ONE_GPU_FLEET, (running, waiting), templates=(ONE_GPU_TEMPLATE,), gangs={"default/g": 2})
+    simulated = simulate(snapshot, ask=choose_devices)
+    assert simulated.totals.placed == 1
