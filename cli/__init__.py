@@ -28,7 +28,7 @@ def begin(called: str | None = None) -> None:
     except OSError as error:  # commands handle their own errors; here help or the rest of the output cannot be written
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discard the rest of the buffer at exit
         if isinstance(error, BrokenPipeError):  # the reader closed the pipe
-            sys.exit(1)
+            sys.exit(128 + signal.SIGPIPE)
         print(f"error: {error.strerror or error}", file=sys.stderr)
         sys.exit(_FAILED)
 

@@ -35,6 +35,8 @@ _REMEDIES = {
 }
 
 
+# Options of other programs, and ours with the same purpose.
+_OF_OTHERS = {"--port": "--listen", "--set": "--values"}
 # Plain words for click's names of number types in usage errors.
 _PLAIN_TYPES = {
     "float range": "a number",
@@ -179,11 +181,18 @@ def complain_of_usage(error: click.UsageError, program: str = "") -> dict[str, s
     if isinstance(error, click.NoSuchOption):  # click also compares the dashes
         named = {possibility.lstrip("-"): possibility for possibility in error.possibilities or ()}
         similar = [named[close_match] for close_match in get_close_matches(error.option_name.lstrip("-"), named)]
+        parameters = error.ctx.command.params if error.ctx is not None else ()
+        similar += [
+            _OF_OTHERS[error.option_name]
+            for parameter in parameters
+            if not similar and _OF_OTHERS.get(error.option_name) in parameter.opts
+        ]
         message = f"no such option {error.option_name!r}" + (
             f": did you mean {' or '.join(similar)}?" if similar else ""
         )
     for jargon, plain in _PLAIN_TYPES.items():
         message = message.replace(f"is not a valid {jargon}", f"is not {plain}")
+    message = " ".join(message.split())  # click lists choices in lines of their own
     message = message[:1].lower() + message[1:].rstrip(".")
     problem = {"message": message, "remedy": f"see `drawbridge {program}--help`"}
     print_errors([problem])

@@ -87,7 +87,13 @@ def test_an_error_names_its_place_or_a_remedy(arguments, text):
         (["webhook", "--notice", "high"], "'high' is not a number"),
         (["simulate", "-f", "-", "--budget-ms", "1.5"], "'1.5' is not a whole number"),
         (["manifests", "--imag", "x"], "no such option '--imag': did you mean --image?"),
-        (["manifests", "--set", "a=b"], "no such option '--set' (see `drawbridge manifests --help`)"),
+        (
+            ["manifests", "--set", "a=b"],
+            "no such option '--set': did you mean --values? (see `drawbridge manifests --help`)",
+        ),
+        (["dashboard", "--port", "1"], "no such option '--port': did you mean --listen?"),
+        (["check", "--port", "1"], "no such option '--port' (see `drawbridge check --help`)"),
+        (["completion"], "missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish"),
         (["observed", "/nowhere/log"], "/nowhere/log: cannot be read: No such file or directory (check the path)"),
     ],
 )
@@ -230,14 +236,18 @@ def test_a_closed_output_is_not_a_bug():
     """`drawbridge check | head -1` ends without an error."""
     text = "---\n".join(VALID_CLASS.replace("spec: {}", "spec: {bogus: 1}") for _ in range(700))
     result = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -c 'from cli.main import main; main()' check -f - | head -1"],
+        [
+            "bash",
+            "-c",
+            f"{sys.executable} -c 'from cli import begin; begin()' check -f - | head -1; exit ${{PIPESTATUS[0]}}",
+        ],
         input=text,
         capture_output=True,
         text=True,
         cwd=Path(__file__).parents[2],
         check=False,
     )
-    assert "Traceback" not in result.stderr
+    assert (result.returncode, "Traceback" in result.stderr) == (141, False)
     assert result.stdout.startswith("DeviceClass/gpu")
 
 
