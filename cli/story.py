@@ -7,6 +7,7 @@ on a terminal.
 from __future__ import annotations
 
 from enum import Enum
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,6 +16,7 @@ from analysis.explain import describe_requests
 from analysis.printable import printable
 from cli.terminal import coloured, wrapped
 from dra.raw import containers_of, mapping
+from dra.texts import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -51,9 +53,10 @@ class PodProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lines(stories: Sequence[PodProgress], *, width: int | None, colour: bool) -> Iterator[str]:
-    """Return the blocks of all pods, line by line."""
+    """Return the blocks of all pods, line by line. Pods with the same refusal, such as the replicas of a workload, have one block."""
     longest = max((len(story.name) for story in stories), default=0)
-    for story in stories:
+    for _, group in groupby(stories, key=_refusal_or_name):
+        story, *alike = group
         sign, code = story.end.value
         end = coloured(sign, code if colour else "")
         name = coloured(printable(story.name).ljust(longest), "bold" if colour else "")
@@ -79,7 +82,13 @@ def lines(stories: Sequence[PodProgress], *, width: int | None, colour: bool) ->
                 for piece in wrapped(printable(text), width and width - _HEADING - 5, 2):
                     yield f"    {head.ljust(_HEADING)} {piece}"
                     head = ""
+        if alike:
+            yield f"    and {count_of(len(alike), 'pod')} more, to {printable(alike[-1].name)}, for the same reason"
         yield ""
+
+
+def _refusal_or_name(story: PodProgress) -> object:
+    return msgspec.structs.replace(story, name="", shows="") if story.end is End.REFUSED else story.name
 
 
 def total(stories: Sequence[PodProgress], seconds: float) -> str:

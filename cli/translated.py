@@ -218,7 +218,9 @@ def report(all_results: Sequence[Result]) -> Report:
     counts = [f"{outcomes[outcome]:,} {outcome}" for outcome in Outcome if outcomes[outcome]]
     counts.append(f"{len(results) - outcomes.total():,} without a legacy request")
     changed = sum(result.translation.changed and not result.translation.refusals for result in results)
-    summary = f"{count_of(len(results), 'object')}, {changed:,} rewritten: {', '.join(counts)}"
+    left = sum(any(decision.keep_reason for decision in result.translation.decisions) for result in results)
+    to_webhook = f", {left:,} left to the webhook" if left else ""
+    summary = f"{count_of(len(results), 'object')}, {changed:,} rewritten{to_webhook}: {', '.join(counts)}"
     return Report("Translation", parts, summary)
 
 

@@ -270,7 +270,7 @@ def _missing_inputs(reading: Reading, parts: Parts | None) -> dict[str, str]:
     """Return the inputs of rules that a dump lacks, and how doctor would get them."""
     present = {text(obj.get("kind")) for obj in reading.objects}
     lacking = (DUMPED - present) | (parts.unread if parts is not None else frozenset())
-    missing = dict.fromkeys(lacking, "not in the input: add `kubectl get KIND -A -o yaml`")
+    missing = {kind: f"not in the input: add `kubectl get {kind.lower()} -A -o yaml`" for kind in lacking}
     # Secrets have private keys, which do not belong in a file, so the remedy does not ask for a dump of Secrets.
     live = dict.fromkeys(
         (DRY_RUN, REPLICAS, *({"Secret"} & lacking)), "only in a live cluster: run `drawbridge doctor` there"

@@ -151,7 +151,12 @@ def _foreign(value: dict[str, Any], world: World, *, complete: bool) -> Findings
         return  # a file of another program with similar versions, such as OpenShift's install-config.yaml
     site = template_site(value)
     missing_keys = [key for key in ("apiVersion", "kind") if not isinstance(value.get(key), str) or not value[key]]
-    misspelt = [f"{key} for {other}" for key in missing_keys for other in value if other.casefold() == key.casefold()]
+    misspelt = [
+        f"{key} for {other}"
+        for key in missing_keys
+        for other in value
+        if other != key and other.casefold() == key.casefold()
+    ]
     if len(missing_keys) == 1 and not misspelt and not _is_built_in(value):
         return  # other programs have files with `kind` and `metadata` too
     if missing_keys:

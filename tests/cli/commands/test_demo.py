@@ -169,6 +169,16 @@ def test_a_demo_creates_at_most_eight_pods_of_a_deployment(replicas, names):
     )
 
 
+def test_replicas_with_the_same_refusal_have_one_block():
+    refused = [
+        PodProgress(name=f"p-{number}", shows=f"{number} of 3", end=End.REFUSED, because=(reason,))
+        for number, reason in enumerate(["too many", "too many", "too many", "another reason"])
+    ]
+    text = "\n".join(stories.lines(refused, width=None, colour=False))
+    assert (text.count("too many"), text.count("another reason")) == (1, 1)
+    assert "and 2 pods more, to p-2, for the same reason" in text
+
+
 def test_a_demo_counts_the_objects_that_it_ignores(tmp_path):
     ignored_objects = (
         "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n"

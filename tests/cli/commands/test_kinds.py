@@ -59,7 +59,7 @@ def test_every_format_says_that_the_webhook_translates_the_object(write_file, ca
     assert "  translated  c0: nvidia.com/gpu" in report
     assert f"at the webhook: {KEEP_REASONS[case]}" in report
     other_objects = len(objects) - 1
-    assert f", 0 rewritten: 1 translated, {other_objects} without a legacy request" in report
+    assert f", 0 rewritten, 1 left to the webhook: 1 translated, {other_objects} without a legacy request" in report
     result = run("translate", *options, "-o", "json")
     (decision,) = json.loads(result.stdout)["decisions"]
     assert decision["outcome"] == "translated"
@@ -103,7 +103,7 @@ def test_a_crd_among_the_files_overrides_the_inventory(write_file):
 def test_items_of_a_list_are_decided_like_single_objects(write_file):
     list_object = {"apiVersion": "v1", "kind": "List", "items": [NOTEBOOK, notebook_crd(DROPS_CLAIMS)]}
     report = run("translate", "-f", write_file(list_object), *FLEET_OPTIONS, "-o", "report").stdout
-    assert ", 0 rewritten: 1 translated" in report
+    assert ", 0 rewritten, 1 left to the webhook: 1 translated" in report
     notebook_list = {"apiVersion": "kubeflow.org/v1", "kind": "NotebookList", "items": [NOTEBOOK]}
     assert (
         "the webhook translates its pods"

@@ -53,7 +53,8 @@ def test_without_even_pairs_both_keys_of_a_container_stay():
     """A pool of the shared RDMA plugin is one device, whatever its amount, and its key is translated without the others."""
     nics = {"targets": {"rdma/hca_a": "nic"}}
     joint = [{"primary": "nvidia.com/gpu", "secondary": "rdma/hca_a"}]
-    verdict = verdict_of(pod({"nvidia.com/gpu": 3, "rdma/hca_a": 3}), nics=nics, joint=joint)
+    given = pod({"nvidia.com/gpu": 3, "rdma/hca_a": 3})
+    verdict = verdict_of(given, nics=nics, joint=joint, meanings={"nvidia.com/gpu": "whole"})
     assert untouched(verdict)
     assert outcomes(verdict) == {"nvidia.com/gpu": "left", "rdma/hca_a": "left"}
     reason = "rdma/hca_a becomes 1 device, which cannot be divided evenly among 3 nvidia.com/gpu"
