@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 
+CLOSED_PIPE = 128 + signal.SIGPIPE  # as the signal's default action would give
 _FAILED = 3  # cli.exits.Exit.UNDECIDED, which is not imported yet
 
 
@@ -28,7 +29,7 @@ def begin(called: str | None = None) -> None:
     except OSError as error:  # commands handle their own errors; here help or the rest of the output cannot be written
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discard the rest of the buffer at exit
         if isinstance(error, BrokenPipeError):  # the reader closed the pipe
-            sys.exit(128 + signal.SIGPIPE)
+            sys.exit(CLOSED_PIPE)
         print(f"error: {error.strerror or error}", file=sys.stderr)
         sys.exit(_FAILED)
 

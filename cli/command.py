@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from analysis.errors import Broken, NoAnswer
+from cli import CLOSED_PIPE
 from cli.answers import OUTCOME, as_dict, errors_of, print_errors, write_json
 from cli.exits import Exit, NoCluster, exit_of
 from cli.options import ALL_NAMESPACES, all_of, gather_files, option, remember
@@ -118,12 +119,12 @@ class Command(click.Command):
                 code = Exit.BROKEN
                 outcome = ctx.meta.get(OUTCOME, "the answer is incomplete")
                 print_to_stderr(f"error: {count_of(len(unread), 'problem')} in the input (see above): {outcome}")
-        except (click.exceptions.Exit, click.Abort, BrokenPipeError):
+        except (click.exceptions.Exit, click.Abort):
             raise
         except Exception as failure:  # noqa: BLE001  every failure gets an exit code and an answer
             exceptions = _flatten(failure)
-            if isinstance(exceptions[0], BrokenPipeError):
-                raise exceptions[0] from None
+            if isinstance(exceptions[0], BrokenPipeError):  # the reader closed the pipe
+                ctx.exit(CLOSED_PIPE)
             code, errors = Exit.FINE, []
             for error in exceptions:
                 exit_, described = _explain(error)

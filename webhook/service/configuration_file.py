@@ -98,7 +98,7 @@ class Source:
         self.path = path
         self._every = every
         self.problem = ""
-        self._content = self._bytes()
+        self._content = self._last_look = self._bytes()
         self.current = load_configuration(path, self._content) if path else Configuration()
         self.digest = _digest(self._content)
         # The configuration at the start of the process. The webhook configurations are assumed to be generated for it.
@@ -121,12 +121,16 @@ class Source:
         while self.path:
             await asyncio.sleep(self._every)
             # In a thread, because a file of the size of the largest ConfigMap takes seconds, and reviews must be answered.
-            if await asyncio.to_thread(self.reload):
+            if await asyncio.to_thread(self.look):
                 changed(self.current)
 
-    def reload(self) -> bool:
-        """Read the file; return whether a new configuration is in use."""
+    def look(self) -> bool:
+        """Use the content once two looks have seen it, because the file may be half written. Return whether a new configuration is in use."""
         content = self._bytes()
+        is_settled, self._last_look = content == self._last_look, content
+        return is_settled and self._use(content)
+
+    def _use(self, content: bytes | None) -> bool:
         if content == self._content:
             return False
         self._content = content

@@ -52,7 +52,8 @@ def test_a_hostile_file_is_rejected_and_the_old_rules_stay(name, tmp_path):
     source = Source(str(file))
     accepted = source.current
     file.write_text(content)
-    assert not source.reload()
+    assert not source.look()
+    assert not source.look()
     assert source.current is accepted
     with pytest.raises(ConfigurationError) as caught:
         load_configuration(str(file))
@@ -72,7 +73,8 @@ def test_only_the_first_of_many_mistakes_are_reported(tmp_path):
     file.write_text(TABLE)
     source = Source(str(file))
     file.write_text(file_with_mistakes(5_000))
-    assert not source.reload()
+    assert not source.look()
+    assert not source.look()
     *_, last = source.problem.splitlines()
     assert last == "and 9900 more"  # each has an unknown key and an unknown meaning
     assert len(source.problem) < 100_000
