@@ -23,7 +23,7 @@ from analysis.explain.stories import (
     PodStory,
     WorkloadStory,
 )
-from analysis.explain.subject import CODE, WORDS, story_of, subject_of
+from analysis.explain.subject import CODE, WORDS, Subject, story_of, subject_of
 from analysis.explain.webhook_record import as_written
 from analysis.explain.why import FAILED_OF_PODS, RULES, Facts, PodRule, facts_of, first_reasons, scheduler_actor
 from analysis.explain.workloads import find_workload, kinds_of
@@ -42,6 +42,7 @@ __all__ = [
     "OfWorkload",
     "PodRule",
     "PodStory",
+    "Subject",
     "WorkloadStory",
     "as_written",
     "describe_requests",

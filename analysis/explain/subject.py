@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from analysis.errors import Broken
+from analysis.errors import Broken, MissingObject
 from analysis.explain.devices import device_story
 from analysis.explain.lone_claims import lone_claim_story
 from analysis.explain.pods import pod_story
@@ -40,6 +40,8 @@ class Subject(NamedTuple):
 def subject_of(arguments: tuple[str, ...]) -> Subject | None:
     """Return the object that the arguments name; None for codes. Raises Broken."""
     kind_name, slash, rest = arguments[0].partition("/")
+    if "." in kind_name and "/" in rest and kind_name.partition(".")[0] not in WORDS:  # a device, as `free` prints it
+        return Subject("device", "device", arguments[0])
     if slash:  # pod/NAME, as in kubectl
         arguments = (kind_name.partition(".")[0].lower(), rest, *arguments[1:])
     kind_name, *names = arguments
@@ -70,6 +72,12 @@ def story_of(subject: Subject, namespace: str, reading: Reading, now: datetime) 
             claim = find("claim", subject.name, namespace, reading.stock.claims)
             return lone_claim_story(claim, reading, reading.configuration)
         case "workload":
-            return workload_story(subject.kind_name, subject.name, namespace, reading, now)
+            try:
+                return workload_story(subject.kind_name, subject.name, namespace, reading, now)
+            except MissingObject:
+                pod = f"{subject.kind_name}/{subject.name}"  # NAMESPACE/NAME, as `free` prints pods
+                if pod not in reading.pods:
+                    raise
+                return pod_story(pod, reading, reading.configuration)
         case _:
             return device_story(find_device(subject.name, reading.stock), reading)

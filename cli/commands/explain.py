@@ -74,6 +74,8 @@ def command(
         click.echo(ctx.get_help())
         return Exit.FINE
     subject = explain.subject_of(arguments)
+    if subject is None and files and len(arguments) == 1 and not explain.CODE.fullmatch(arguments[0]):
+        subject = explain.Subject("pod", "pod", arguments[0])
     if subject is None:
         if files or kubeconfig or context or namespace or kubernetes or feature_gates:
             if not explain.CODE.fullmatch(arguments[0]):
@@ -135,7 +137,11 @@ def command(
     write(
         output,
         lambda: explain.report(story, server),
-        lambda: {kind: builtins(story), "configuration": reading.in_force.described(), "server": builtins(server)},
+        lambda: {
+            kind if not isinstance(story, explain.PodStory) else "pod": builtins(story),
+            "configuration": reading.in_force.described(),
+            "server": builtins(server),
+        },
         unread=reading.unread,
     )
     return Exit.FINE

@@ -29,6 +29,13 @@ def test_explain_without_arguments_prints_help():
     assert "pod|claim|device|WORKLOAD NAME" in result.stdout
 
 
+@pytest.mark.parametrize("name", ["n1-pod", "ml/n1-pod", f"{DRIVER}/n0/gpu-0"])
+def test_names_as_free_prints_them_are_found(name, tmp_path):
+    running = in_phase(in_namespace(pod("n1-pod", nodeName="n1"), "ml"), "Running")
+    headline = explain(tmp_path, name, *fleet(), running).stdout.splitlines()[0]
+    assert headline.startswith("device " if "gpu" in name else "pod ml/n1-pod: Running")
+
+
 @pytest.mark.parametrize("kind", ["pod", "pods", "po", "claim", "resourceclaims", "device", "devices"])
 def test_a_kind_without_a_name_exits_with_2(kind):
     result = run("explain", kind)
@@ -45,7 +52,7 @@ def test_a_kind_without_a_name_exits_with_2(kind):
         (("-o", "markdown"), "nothing to explain is given"),
         (("pdo", "a"), "drawbridge explain po a"),
         (("deplyment", "a", "-f", "x"), "drawbridge explain deployment a"),
-        (("zzz", "-f", "x"), "drawbridge explain KIND/NAME"),
+        (("zzz", "--context", "y"), "drawbridge explain KIND/NAME"),
         (("pod", "a", "b", "-f", "x"), "takes one name"),
     ],
 )
