@@ -133,7 +133,8 @@ def _documents_of(files: ReadFiles, shown: str, *, is_edited: bool) -> Sequence[
         report_problems(problem for problem in files.others if problem.apparent_kind != "template")
         skipped = [skip if skip.reason in ("template", "assertion") else skip._replace(reason="") for skip in skipped]
     elif is_edited or shown == "diff":  # `translated.edits` reports the lines that request devices
-        skipped = [skip._replace(key="") for skip in skipped]
+        # The files of a kustomization are edited with what it builds.
+        skipped = [skip._replace(key="") for skip in skipped if skip.reason != "patch"]
     warn_of_skipped(skipped)
     return documents
 
