@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from serving.http.limits import Address
 from serving.http.listener import Listener
@@ -129,6 +129,9 @@ class Site:
         if matches:
             allowed = ", ".join(sorted({route.method for _, route in matches}))
             raise StatusError(HTTPStatus.METHOD_NOT_ALLOWED, ("Allow", allowed))
+        bare_path = path.rstrip("/")
+        if bare_path != path and any(pattern.fullmatch(bare_path) for pattern, _ in self._routes):
+            raise StatusError(HTTPStatus.PERMANENT_REDIRECT, ("Location", quote(bare_path, safe="/%")))
         raise StatusError(HTTPStatus.NOT_FOUND)
 
     async def answer(self, head: Head, body: bytes) -> Reply:

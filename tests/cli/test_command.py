@@ -69,7 +69,7 @@ def test_an_unknown_command_or_option_is_reported_on_one_line(arguments, text):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["explain", "notebook", "-f", "-"], "such as pod/notebook"),
+        (["explain", "notebook", "--context", "x"], "such as pod/notebook"),
         (["test", "-"], "-:1:1: unknown field 'apiVersion'"),
         (["free", "--kubeconfig", "/nowhere"], "or read files with -f"),
     ],

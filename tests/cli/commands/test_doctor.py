@@ -307,7 +307,7 @@ def test_a_dump_without_slices_is_not_checked_for_empty_classes(tmp_path):
     assert answer["findings"] == []
     [unchecked] = [entry for entry in answer["notChecked"] if entry["inputs"] == ["ResourceSlice"]]
     assert unchecked["codes"] == ["O108", "O111", "O115", "O218"]
-    assert "kubectl get KIND" in unchecked["reason"]
+    assert "kubectl get resourceslice -A" in unchecked["reason"]
 
 
 @pytest.mark.parametrize("kind", [resource.kind for resource in resources.ALL if resource.kind != "Workload"])

@@ -68,6 +68,8 @@ FORM_HEADER = "Content-Type: application/x-www-form-urlencoded; charset=utf-8\r\
         (request_bytes("GET", "/deep/a/b%2Fc/d/e"), 200, "[('last', 'e'), ('one', 'a'), ('rest', 'b/c/d')] []"),
         (request_bytes("GET", "/deep/a/b"), 404, "Not Found\n"),
         (request_bytes("GET", "/named/a/b"), 404, "Not Found\n"),
+        (request_bytes("GET", "/named/a%20b/"), 308, "Permanent Redirect\n"),
+        (request_bytes("GET", "//evil.example/"), 404, "Not Found\n"),
         (request_bytes("GET", "/acb"), 404, "Not Found\n"),
         (request_bytes("HEAD", "/named/a"), 200, ""),
         (request_bytes("GET", "/page"), 404, "<p>é"),
@@ -94,6 +96,7 @@ async def test_a_request_is_answered_by_its_route_or_refused(raw_request, expect
         assert (status, body) == (expected_status, expected_body)
         assert "X-All: yes" in head
         assert ("Allow: POST, PUT" in head) == (expected_status == 405)
+        assert ("Location: /named/a%20b\r\n" in head) == (expected_status == 308)
         assert ("Retry-After: 7" in head) == (expected_status == 503)
         assert ("X-Own: 1" in head) == (b"/page" in raw_request)
 
