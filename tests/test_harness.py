@@ -8,8 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from e2e import build, fixtures, up
-from e2e.ground import packages
 from tests import oracles
 
 ROOT = Path(__file__).parent.parent
@@ -32,26 +30,6 @@ def test_a_run_writes_how_many_tests_passed_and_failed(files, numbers, tmp_path)
     options = ["--no-skips", "--continue-on-collection-errors", f"--results={tmp_path}/numbers"]
     subprocess.run([*command, *options, str(tmp_path)], cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
     assert (tmp_path / "numbers").read_text() == f"{numbers}\n"
-
-
-@pytest.mark.parametrize("value", ["", "1"], ids=["not requested", "requested"])
-def test_packages_are_installed_only_on_request(value, monkeypatch, tmp_path):
-    installations = []
-    monkeypatch.setenv("DRAWBRIDGE_CACHE", str(tmp_path))
-    monkeypatch.setenv("INSTALL", value)
-    monkeypatch.setattr(packages, "missing", lambda *_: [] if installations else ["runc", "mount"])
-    monkeypatch.setattr(packages, "apt", lambda *arguments: installations.append(arguments) or True)
-    monkeypatch.setattr(packages.shutil, "which", lambda _: "/usr/bin/apt-get")
-    monkeypatch.setattr(packages.os, "geteuid", lambda: 0)
-    if value:
-        packages.require()
-        assert installations == [("install", "runc", "mount")]
-    else:
-        with pytest.raises(
-            build.BuildError, match=r"apt-get install --no-install-recommends runc mount`, or set INSTALL=1"
-        ):
-            packages.require()
-        assert not installations
 
 
 @pytest.mark.parametrize(
@@ -90,69 +68,6 @@ def test_a_test_that_no_suite_would_run_is_refused(pytestconfig):
     item = SimpleNamespace(nodeid="e2e/test_a.py::test_a", get_closest_marker=lambda _: None)
     with pytest.raises(pytest.UsageError, match="move it to tests/e2e"):
         hook(SimpleNamespace(option=SimpleNamespace(markexpr="")), [item])
-
-
-def test_chromium_is_missing_only_where_a_browser_is_required(monkeypatch):
-    monkeypatch.setattr(packages, "browser", lambda: "")
-    assert "chromium" in packages.missing(packages.BROWSER)
-    assert "chromium" not in packages.missing()
-    monkeypatch.setattr(packages, "browser", lambda: "/usr/bin/chromium")
-    assert "chromium" not in packages.missing(packages.BROWSER)
-
-
-@pytest.mark.parametrize("missing_plugin", ["ptp", "host-local", "loopback"])
-def test_a_node_needs_each_cni_plugin_that_containerd_calls(missing_plugin, monkeypatch, tmp_path):
-    """containerd calls `loopback` even if no CNI configuration names it."""
-    for name in {"ptp", "host-local", "loopback"} - {missing_plugin}:
-        (tmp_path / name).touch()
-    monkeypatch.setattr(packages, "CNI_PLUGINS", tmp_path)
-    assert "containernetworking-plugins" in packages.missing()
-
-
-@pytest.mark.parametrize("package", ["iproute2", "iptables"])
-def test_a_node_needs_the_programs_of_its_network(package, monkeypatch):
-    monkeypatch.setenv("PATH", "/nonexistent")
-    assert package in packages.missing()
-
-
-@pytest.mark.parametrize(("arguments", "needs_node"), [(["--no-node"], False), ([], True)])
-def test_a_cluster_announces_only_the_programs_that_it_needs(arguments, needs_node, monkeypatch):
-    monkeypatch.setattr(build.Path, "exists", lambda _: False)
-    messages = []
-    monkeypatch.setattr(up, "say", messages.append)
-    monkeypatch.setattr(up, "ControlPlane", no_cluster)
-    monkeypatch.setattr(up.foreign, "refuse", lambda: None)
-    monkeypatch.setattr(up.os, "geteuid", lambda: 0)
-    monkeypatch.setattr(build, "folder", lambda _: build.Path("/nonexistent"))
-    with pytest.raises(NoClusterError):
-        up.start(up.read_options(arguments))
-    [message] = messages
-    assert "kube-apiserver" in message
-    assert ("containerd" in message) is needs_node
-    assert "prometheus" not in message
-    assert "karpenter" not in message
-
-
-class NoClusterError(Exception):
-    """Raised in place of starting a cluster."""
-
-
-def no_cluster(**_):
-    raise NoClusterError
-
-
-@pytest.mark.parametrize("marks", [("real",), ("real", "node")])
-def test_only_suites_with_a_node_build_programs_of_a_node(marks, monkeypatch):
-    required = []
-    monkeypatch.setattr(build, "program", lambda name, _=None: required.append(name))
-    monkeypatch.setattr(fixtures.packages, "require", lambda: required.append("packages"))
-    item = SimpleNamespace(get_closest_marker=lambda name: name in marks or None)
-    option = SimpleNamespace(collectonly=False)
-    fixtures.pytest_collection_finish(SimpleNamespace(config=SimpleNamespace(option=option), items=[item]))
-    assert {"kube-apiserver", "helm", "drawbridge-scheduler"} <= set(required)
-    assert ("karpenter" in required) is ("node" in marks)
-    assert ("prometheus" in required) is ("node" in marks)
-    assert ("packages" in required) is ("node" in marks)
 
 
 def test_an_interrupted_referee_answers_the_next_questions_itself(tmp_path, monkeypatch):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench import hostile_store, stub
+from bench import hostile_store
 
 # Divided among all kinds. Processes that kept these objects unchanged would need 370 to 780 MiB.
 MIB_OF_HOSTILE_OBJECTS = 64
@@ -34,14 +34,3 @@ def test_the_memory_of_a_process_stays_below_its_ceiling(store_folder, name):
 def test_the_memory_of_a_command_stays_below_its_ceiling(store_folder, tmp_path, name):
     arguments = {"explain": ("claim/x1", "-n", "tenant-1"), "snapshot": ("--to", str(tmp_path / "snapshot.json"))}
     assert hostile_store.peak_of_command(store_folder, name, *arguments.get(name, ())) < CEILINGS_OF_COMMANDS[name]
-
-
-@pytest.mark.parametrize("plural", hostile_store.KINDS)
-def test_each_object_has_about_the_declared_size(plural, tmp_path):
-    _, object_size, _ = hostile_store.KINDS[plural]
-    written_bytes = hostile_store.write(tmp_path, plural, 4 * object_size)
-    lines = (tmp_path / plural).read_bytes().splitlines()
-    assert written_bytes == sum(len(line) + 1 for line in lines)
-    for line in lines:
-        assert 0.5 * object_size < len(line) < 2.2 * object_size
-        assert line.startswith(stub.BEFORE)

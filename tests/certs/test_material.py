@@ -2,7 +2,6 @@
 
 import datetime as dt
 import itertools
-import ssl
 
 import pytest
 from cryptography import x509
@@ -66,22 +65,6 @@ def test_material_survives_a_round_trip_through_secrets():
     pki, _ = advance(Material(), NOW)
     pki = apply(pki, RotationStep.INTRODUCE, NAMES, now=NOW)
     assert material.decode(material.encode(pki)) == pki
-
-
-def test_each_leaf_is_trusted_the_day_before_and_after():
-    """For five lifetimes of an authority, each day's leaf is trusted by the bundles of the day before and of the day after."""
-    pki, history = Material(), []
-    now = NOW
-    for _ in range(1500):
-        pki, _ = advance(pki, now)
-        history.append(pki)
-        now += dt.timedelta(days=1)
-    phases = {pki_of_day.phase for pki_of_day in history}
-    assert phases >= {RotationPhase.STEADY, RotationPhase.INTRODUCED, RotationPhase.SWITCHED}
-    for before, after in itertools.pairwise(history):
-        assert is_trusted(before.bundle, after.leaf.certificate)
-        assert is_trusted(after.bundle, before.leaf.certificate)
-    assert len({pki_of_day.authority for pki_of_day in history}) >= 5
 
 
 def test_each_step_leads_to_the_phase_in_the_table():
@@ -226,15 +209,6 @@ def test_a_leaf_never_outlives_its_authority():
     assert authority.span(leaf.certificate).end == authority.span(signer.certificate).end
 
 
-def test_openssl_accepts_the_pair_and_the_bundle(tmp_path):
-    pki, _ = advance(Material(), dt.datetime.now(dt.UTC))
-    (tmp_path / "crt").write_bytes(pki.leaf.certificate)
-    (tmp_path / "key").write_bytes(pki.leaf.key)
-    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tmp_path / "crt", tmp_path / "key")
-    client = ssl.create_default_context(cadata=pki.bundle.decode())
-    assert len(client.get_ca_certs()) == 1
-
-
 def test_the_allocator_has_its_own_leaf_under_the_same_authority():
     pki, _ = advance(Material(), NOW)
     assert authority.names(pki.allocator.certificate) == set(NAMES.allocator)
@@ -257,17 +231,3 @@ def test_a_lost_allocator_leaf_is_signed_again_if_still_needed(allocator_secret)
     assert is_trusted(repaired.bundle, repaired.allocator.certificate)
     assert apply(pki, RotationStep.SIGN, Names(NAMES.webhook), now=NOW).allocator is None
     assert not material.encode(Material(leaf=pki.leaf)).allocator
-
-
-@pytest.mark.parametrize("name", ["leaf", "allocator"])
-def test_each_of_the_two_leaves_is_renewed_when_due(name):
-    pki, _ = advance(Material(), NOW)
-    due_leaf = authority.leaf(
-        pki.authority,
-        NAMES.webhook if name == "leaf" else NAMES.allocator,
-        now=NOW - dt.timedelta(days=70),
-        life=POLICY.leaf_life,
-    )
-    renewed, steps = advance(pki._replace(**{name: due_leaf}), NOW)
-    assert steps == [RotationStep.SIGN]
-    assert getattr(renewed, name) not in (due_leaf, getattr(pki, name))

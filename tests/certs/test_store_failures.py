@@ -11,7 +11,6 @@ from certs import authority
 from cluster import resources
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Unavailable
-from cluster.patch import Merge
 from tests.certs.stores import (
     DAY,
     NOW,
@@ -96,15 +95,6 @@ async def test_a_replica_paused_between_any_two_calls_writes_nothing_outdated(da
     pki = await replica.sync()
     assert await bundles(cluster) == [pki.bundle] * 4
     assert cluster.checks
-
-
-async def test_a_secret_that_was_emptied_is_filled_again(cluster):
-    await store(cluster, Clock()).sync()
-    secret = await cluster.get(resources.SECRETS, "drawbridge", "default")
-    empty = {"data": dict.fromkeys(secret.data)}
-    await cluster.patch(resources.SECRETS, "drawbridge", Merge(empty), "default")
-    pki = await store(cluster, Clock()).sync()
-    assert await bundles(cluster) == [pki.bundle] * 4
 
 
 class Killed(Embedded):

@@ -29,6 +29,7 @@ def test_nothing_is_wrong_with_the_healthy_fleet(tmp_path):
     assert findings_of(tmp_path, healthy_fleet()) == {}
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("kind", EVERY)
 def test_a_fault_is_named_and_its_remedy_works(kind, tmp_path):
     fault = EVERY[kind]("fault")

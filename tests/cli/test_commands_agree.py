@@ -55,6 +55,7 @@ def example_files():
 SCENES = [*migration_cases(), *example_files()]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("scene", random.Random(0).sample(SCENES, draws(len(SCENES))))
 def test_the_commands_agree_about_migration_cases_and_example_files(scene, tmp_path):
     assert not contradictions(ask(scene, tmp_path))

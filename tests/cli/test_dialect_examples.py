@@ -112,6 +112,7 @@ def test_check_reports_only_the_expected_errors(name):
     assert codes == {expected.refused} - {""}
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("configuration", FILE_OPTIONS, ids=lambda path: path.stem)
 async def test_each_pod_gets_the_expected_devices_or_is_refused(configuration):
     async with playground(inventory(), source_of(str(configuration))) as cluster:

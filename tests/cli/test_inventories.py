@@ -68,6 +68,7 @@ def findings_without_devices(workloads, *arguments):
     }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("inventory", INVENTORIES, ids=lambda path: path.stem)
 def test_findings_that_depend_on_no_device_remain_with_any_inventory(workloads, inventory):
     without_inventory = findings_without_devices(workloads)

@@ -4,13 +4,11 @@ import json
 
 import pytest
 
-from cli.configuration import source_of
-from cli.playground import playground
 from cluster import manifests
 from tests.cli.running import run
 from tests.objects import claim, claim_template, exactly, namespace
-from tests.webhook.admission.test_decide import answer, applied, review
-from tests.webhook.admission.test_verdict import FLEET, GPU, PODS, REFUSED, STATE, THREE_GPU_TEMPLATE, pod_in_n, state
+from tests.webhook.admission.test_decide import answer, review
+from tests.webhook.admission.test_verdict import GPU, PODS, REFUSED, STATE, THREE_GPU_TEMPLATE, pod_in_n
 from tests.webhook.pods import EXAMPLES
 from webhook.admission import decide_object
 from webhook.admission import review as reviewing
@@ -65,16 +63,6 @@ def test_simulate_refuses_a_pod_that_no_node_could_serve():
     (outcome,) = simulate_pods(PODS["nine"]).values()
     assert outcome["summary"].startswith("refused: ")
     assert "container main (nvidia.com/gpu: 9)" in outcome["summary"]
-
-
-def test_a_workload_has_as_many_pods_as_replicas():
-    spec = {"replicas": 3, "template": {"spec": PODS["one"]["spec"]}}
-    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
-    outcome_by_name = simulate_pods(deployment)
-    assert list(outcome_by_name) == ["default/d-0", "default/d-1", "default/d-2"]
-    assert len({device for outcome in outcome_by_name.values() for device in outcome["devices"]}) == 3
-    stored_deployment = {**deployment, "metadata": {"name": "d", "uid": "u"}}
-    assert simulate_pods(stored_deployment) == {}, "the pods of a stored Deployment are stored, too, so none is created"
 
 
 def mode_namespace(mode):
@@ -148,17 +136,6 @@ def test_the_mode_in_the_files_decides_about_refusals(case):
     }
 
 
-@pytest.mark.parametrize("mode", ["off", "observe"])
-async def test_outside_mode_enforce_a_live_webhook_creates_no_claims(mode):
-    fleet = [document.object for document in FLEET]
-    async with playground([*fleet, THREE_GPU_TEMPLATE, mode_namespace(mode)], source_of("")) as cluster:
-        for number, name in enumerate(("one", "nine", "half a GPU", "missing MIG profile")):
-            metadata = {**ALL_PODS[name]["metadata"], "name": f"p{number}"}
-            answer = await cluster.push({**ALL_PODS[name], "metadata": metadata})
-            assert bool(answer.refusal) == (name == "half a GPU"), answer.refusal
-            assert answer.stored is None or "resourceClaims" not in answer.stored["spec"]
-
-
 def test_simulate_refuses_an_impossible_pod_only_in_mode_enforce():
     objects = [mode_namespace("observe"), THREE_GPU_TEMPLATE, ALL_PODS["nine"]]
     result = run("simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-", stdin=manifests.dump(objects))
@@ -168,47 +145,6 @@ def test_simulate_refuses_an_impossible_pod_only_in_mode_enforce():
         "simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-", "--mode", "enforce", stdin=manifests.dump(objects)
     )
     assert "refused: " in result.output
-
-
-def test_the_mode_option_overrides_configuration_canary_and_namespace():
-    for case in ("configuration observe", "canary of 0 percent", "configuration observe, namespace enforce"):
-        files, _, _ = MODES[case]
-        text = manifests.dump([*files, THREE_GPU_TEMPLATE, ALL_PODS["nine"]])
-        for command, mode, exit_code in (("translate", "enforce", 1), ("check", "warn", 0), ("check", "off", 0)):
-            result = run(command, "-f", "-", *INVENTORY, "--mode", mode, stdin=text)
-            assert result.exit_code == exit_code, result.output
-
-
-def test_a_canary_covers_the_same_workloads_in_files_and_admission():
-    """A canary of 50 percent covers workloads by their names. A pod has the name of its Deployment in its owner reference.
-
-    The name of a CronJob's next Job is unknown, so every CronJob of a file is covered.
-    """
-    outcomes = set()
-    for number in range(40):
-        template = {"spec": PODS["one"]["spec"]}
-        deployment = {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": {"name": f"d{number}", "namespace": "n"},
-            "spec": {"template": template},
-        }
-        owner = {"kind": "ReplicaSet", "name": f"d{number}-5d8f", "controller": True}
-        labels = {"pod-template-hash": "5d8f"}
-        pod = pod_in_n({GPU: 1}, ownerReferences=[owner], labels=labels)
-        canary_state = state(canary=50)
-        is_changed = decide_object(deployment, canary_state).changed
-        reviewed = reviewing.decide_review("mutate", review(pod, namespace="n"), canary_state)
-        assert is_changed == (applied(pod, reviewed) != pod)
-        outcomes.add(is_changed)
-        cron = {
-            **deployment,
-            "apiVersion": "batch/v1",
-            "kind": "CronJob",
-            "spec": {"jobTemplate": {"spec": {"template": template}}},
-        }
-        assert decide_object(cron, canary_state).changed
-    assert outcomes == {True, False}
 
 
 def test_commands_report_untranslated_pods_that_a_fence_excludes(tmp_path):

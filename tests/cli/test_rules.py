@@ -119,10 +119,9 @@ def test_a_printed_dialect_is_valid_in_a_configuration(tmp_path):
         assert run("dialects", dialect, "--config", config_file).exit_code == 0
 
 
-@pytest.mark.parametrize("name", EXAMPLE_NAMES)
 @pytest.mark.parametrize("command", ["translate", "check", "survey", "simulate"])
-def test_commands_refuse_a_broken_rule_with_its_line(name, command, tmp_path):
-    pod_file, rules, _ = files_of(name)
+def test_commands_refuse_a_broken_rule_with_its_line(command, tmp_path):
+    pod_file, rules, _ = files_of("amounts")
     lines = rules.read_text().splitlines()
     index = next(i for i, line in enumerate(lines) if line.strip() == "role: count")
     lines[index] = lines[index].replace("count", "cuont")

@@ -16,11 +16,6 @@ from tests.webhook.hostile import SLOW_PATTERNS
 BODY_SIZES = (6_000, 250_000, 4_000_000)  # bytes
 
 
-def exact_request(**fields):
-    """Return the field `exactly` of a request for a device."""
-    return {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1, **fields}
-
-
 def expensive_pods(size):
     """Yield pods of about `size` bytes that are the most expensive to decode or to decide."""
     yield pod("p", containers=[{}] * (size // 4))

@@ -27,19 +27,6 @@ async def test_a_watch_of_a_throttling_server_raises_throttled(tmp_path):
     assert isinstance(error, Throttled)
 
 
-async def test_a_watch_in_small_chunks_yields_all_changes(tmp_path):
-    data = encoded_event("ADDED", claim_of_version("a", 1)) + encoded_event("MODIFIED", claim_of_version("ü", 2))
-
-    async def answer(exchange):
-        await exchange.begin()
-        for start in range(0, len(data), 7):
-            await exchange.chunk(data[start : start + 7])
-        await exchange.end()
-
-    async with connected(answer, tmp_path) as (client, _):
-        assert await follow_watch(client) == (["1", "2"], None)
-
-
 async def test_a_truncated_watch_yields_its_complete_events(tmp_path):
     event_received = asyncio.Event()
 

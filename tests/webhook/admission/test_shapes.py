@@ -1,18 +1,13 @@
 """No value of a reviewed object raises an exception. With failurePolicy Ignore, status 500 would admit the object undecided."""
 
 import json
-import random
 
 import pytest
 
 from dra import validation
 from tests import shapes
-from tests.limits import draws
-from tests.loops import every
-from tests.webhook.admission.reviews import gpu_pod, review, state
-from webhook.admission import admission_review as reviews
+from tests.webhook.admission.reviews import review, state
 from webhook.admission import review as admission
-from webhook.names import MODE_LABEL
 
 RESOURCES = {
     "Pod": ("", "pods"),
@@ -28,6 +23,7 @@ RESOURCES = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("shape", shapes.SOME, ids=repr)
 def test_a_claim_is_judged_whatever_its_parameters_look_like(shape):
     group, resource = RESOURCES["ResourceClaim"]
@@ -50,33 +46,3 @@ def test_a_bug_in_a_warning_check_refuses_no_claim(monkeypatch):
     )["response"]
     assert response["allowed"] is True
     assert ["because of a bug in drawbridge" in text for text in response["warnings"]] == [True]
-
-
-@every("mode", ["enforce", "warn"])
-@every("kind", RESOURCES)
-def test_a_review_of_values_of_any_shape_has_an_answer(kind, mode):
-    rng = random.Random(f"reviews of {kind} in {mode}")
-    world = state(mode=mode)
-    examples = {
-        **shapes.examples(),
-        "Namespace": [
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "labels": {MODE_LABEL: "warn"}}}
-        ],
-    }
-    originals = [
-        *examples[kind],
-        *([gpu_pod()] if kind == "Pod" else [shapes.claim(rng) for _ in range(20)] if kind == "ResourceClaim" else []),
-    ]
-    group, resource = RESOURCES[kind]
-    for _ in range(draws(150)):
-        obj, old = (shapes.bent(rng.choice(originals), rng) for _ in range(2))
-        operation = rng.choice(("CREATE", "UPDATE"))
-        body = review(
-            obj, operation=operation, old=old if operation == "UPDATE" else None, group=group, resource=resource
-        )
-        for path in ("mutate", "validate"):
-            try:
-                outcome = admission.decide_review(path, body, world)
-            except reviews.ReviewError:
-                continue
-            assert json.loads(outcome.body)["response"]["uid"] == "u"

@@ -1,11 +1,9 @@
 """The decision about a file equals the webhook's decision about the pod of the file, and the API server accepts the result."""
 
 import json
-import random
 
 from cluster import manifests
 from dra import wire
-from tests.limits import draws
 from tests.loops import every
 from tests.objects import container, pod, template_entries
 from tests.webhook.admission.reviews import KEY, answer, applied, review
@@ -112,30 +110,6 @@ def test_a_file_and_the_webhook_give_equal_messages(name):
         assert (verdict.operations, verdict.templates) == ((), {})
 
 
-@every("document", manifests.read([EXAMPLES / "pods"]))
-def test_a_file_and_the_webhook_agree_about_the_examples(document):
-    if document.object["kind"] != "Pod":
-        return
-    assert refusals_of_file(document.object) == refusals_at_webhook(document.object)
-
-
-def test_the_webhook_and_file_checks_agree_on_random_resource_combinations():
-    """The pods request random amounts of random combinations of keys."""
-    random_ = random.Random(13)
-    keys = [GPU, MEM, CORES, PERCENT, "nvidia.com/mig-1g.5gb", "koordinator.sh/gpu", "nvidia.com/gpumemory", "cpu"]
-    # The API server rejects invalid quantities before it calls webhooks.
-    amounts = [0, 1, 2, 3, 4, 5, 9, 50, 100, 101, 4000, 98304, "1", "0.5", "2k", "8Gi", "-1", "1e3"]
-    refused = 0
-    for _ in range(draws(300)):
-        limits = {key: random_.choice(amounts) for key in random_.sample(keys, random_.randrange(1, 4))}
-        item = pod_in_n(limits, annotations={"nvidia.com/use-gputype": random_.choice(["A100", "L40S", "B9"])})
-        refusal, verdict = refusals_at_webhook(item), decide_object(item, STATE)
-        by_server = refused_by_server(verdict)
-        assert bool(refusal) == (bool(verdict.refusals) and not by_server), (limits, refusal, verdict.refusals)
-        refused += bool(refusal)
-    assert draws(300) // 6 < refused < draws(300)
-
-
 def test_a_pod_invalid_for_the_api_server_is_refused():
     invalid = pod_in_n({GPU: 1})
     invalid["spec"]["ephemeralContainers"] = [{"name": "d", "image": "i"}]
@@ -164,19 +138,3 @@ def test_a_template_of_the_same_input_is_known():
     assert STATE_WITH_TEMPLATE.templates["n", "three"].devices.requests[0].name == "g"
     assert decide_object(PODS["only its own"], STATE_WITH_TEMPLATE).warnings == ()
     assert "does not exist yet" in decide_object(PODS["only its own"], STATE).warnings[0]
-
-
-def test_pods_of_known_and_unknown_workload_kinds_are_judged():
-    template = {"spec": pod_in_n({GPU: 9})["spec"]}
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": template}}
-    of_unknown_kind = {
-        "apiVersion": "x.io/v1",
-        "kind": "Odd",
-        "metadata": {"name": "o"},
-        "spec": {"a": {"template": template}},
-    }
-    assert "[R023]" in str(decide_object(job, STATE).refusals[0])
-    assert "[R023]" in str(decide_object(of_unknown_kind, STATE).refusals[0])
-    template["spec"]["containers"][0]["resources"] = {"limits": {"example.com/device": "0.5"}}
-    assert "[R001]" in str(decide_object(of_unknown_kind, State()).refusals[0])
-    assert "[R001]" in str(decide_object(of_unknown_kind, State(), rewrite_unknown=True).refusals[0])
