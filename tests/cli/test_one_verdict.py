@@ -76,14 +76,11 @@ def configuration(**fields):
 # Each case has these values:
 # - the objects that set the mode
 # - the mode that a decision names beside the outcome that it would have in mode enforce. It is empty in mode enforce,
-#   where this is the actual outcome, and in mode off, where no decision names it.
+#   where this is the actual outcome.
 # - whether the webhook refuses pods
 MODES = {
-    "namespace off": ([mode_namespace("off")], "", False),
     "namespace observe": ([mode_namespace("observe")], "observe", False),
-    "namespace warn": ([mode_namespace("warn")], "warn", False),
     "namespace misspelt": ([mode_namespace("Enforce")], "warn", False),
-    "configuration observe": ([configuration(mode="observe")], "observe", False),
     "canary of 0 percent": ([configuration(canary=0)], "warn", False),
     "configuration observe, namespace enforce": ([configuration(mode="observe"), mode_namespace("enforce")], "", True),
     "no mode": ([], "", True),

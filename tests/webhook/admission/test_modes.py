@@ -59,25 +59,3 @@ def test_a_namespace_label_sets_the_mode():
     current_state = state(mode="observe", namespaces={"ns": {"drawbridge.dev/mode": "enforce"}})
     assert mutated(gpu_pod(), current_state)[1].record.mode == "enforce"
     assert mutated(gpu_pod(), current_state, namespace="other")[1].record.mode == "observe"
-
-
-def test_pods_of_a_workload_share_their_mode_in_a_canary():
-    current_state = state(canary=50)
-    modes = set()
-    for index in range(40):
-        owner = {"kind": "ReplicaSet", "name": f"web-{index}-abc", "controller": True}
-        modes_of_pods = [
-            mutated(
-                gpu_pod(
-                    name="",
-                    generateName=f"web-{index}-abc-",
-                    ownerReferences=[owner],
-                    labels={"pod-template-hash": "abc"},
-                ),
-                current_state,
-            )[1].record.mode
-            for _ in range(3)
-        ]
-        assert len(set(modes_of_pods)) == 1
-        modes |= set(modes_of_pods)
-    assert modes == {"warn", "enforce"}

@@ -43,13 +43,6 @@ def test_an_update_translates_nothing():
     assert untouched(outcome)
 
 
-def test_an_update_to_another_amount_is_not_replayed():
-    stored, _ = mutated(gpu_pod())
-    again = copy.deepcopy(stored)
-    again["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "2"}
-    assert untouched(mutated(again, operation="UPDATE", old=stored)[1])
-
-
 @pytest.mark.parametrize("namespace", ["ns", "other"])
 def test_a_forged_record_changes_no_update(namespace):
     stored = gpu_pod(annotations=FORGED)

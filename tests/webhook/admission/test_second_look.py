@@ -1,7 +1,5 @@
 """The second review of a translated pod: the label that selects the pod, and labels that its author or another webhook sets."""
 
-import copy
-
 import pytest
 
 from tests.webhook.admission.reviews import ENFORCE, KEY, answer, gpu_pod, mutated, state, validated
@@ -48,14 +46,6 @@ def test_a_pod_with_a_restored_key_gets_its_label_again():
     again, _ = mutated(translated_pod)
     assert "limits" not in again["spec"]["containers"][0]["resources"]
     assert selected(again)
-
-
-def test_a_key_restored_by_another_webhook_is_removed_again():
-    translated_pod, _ = mutated(gpu_pod(labels={"app": "x"}))
-    with_restored_key = copy.deepcopy(translated_pod)
-    with_restored_key["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
-    again, _ = mutated(with_restored_key)
-    assert again == translated_pod
 
 
 def test_a_pod_with_a_restored_key_is_refused_unless_skipped():
