@@ -26,6 +26,7 @@ from cluster.embedded import Embedded
 from cluster.errors import ApiError, BadRequest, NotFound
 from cluster.patch import apply_json_patch
 from dra.objects import Pod, claim_names
+from dra.raw import mapping
 from dra.validation import shape
 from serving.http import Address
 from webhook.admission import answer_of_api_server, decide_object
@@ -179,6 +180,11 @@ def add_all(cluster: Embedded, objects: Iterable[dict[str, Any]]) -> list[dict[s
     return ignored
 
 
+def _is_own_secret(obj: dict[str, Any]) -> bool:
+    """Return whether an object is a Secret of an installation in a dump. This process makes its own keys, and could not use foreign ones."""
+    return obj.get("kind") == "Secret" and mapping(obj.get("metadata")).get("namespace") == NAMESPACE
+
+
 @asynccontextmanager
 async def playground(
     objects: Iterable[dict[str, Any]],
@@ -196,7 +202,7 @@ async def playground(
         try:
             await cluster.get(resources.NAMESPACES, NAMESPACE)
         except NotFound:
-            ignored = add_all(cluster, objects)
+            ignored = add_all(cluster, (obj for obj in objects if not _is_own_secret(obj)))
             cluster.load([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
         free = Address(LOOPBACK, 0)
         chosen = replace(

@@ -25,6 +25,20 @@ async def end_of_pushed_pod(demo, name, **limits):
     return await end_of(demo, {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name}, "spec": {"containers": [container]}}, PATIENCE)  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["drawbridge", "drawbridge-signature", "drawbridge-authority"])
+async def test_secrets_of_an_installation_in_a_dump_are_not_used(name):
+    metadata = {"name": name, "namespace": "drawbridge-system"}
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": metadata,
+        "type": "kubernetes.io/basic-auth",
+        "data": {},
+    }
+    async with playground([*FLEET, secret], Source(CONFIGURATION)) as demo:
+        assert (await end_of_pushed_pod(demo, "p", **{"nvidia.com/gpu": "1"})).end is End.PLACED
+
+
 async def test_a_device_is_allocated_once_and_freed_with_its_pod():
     async with playground(FLEET, Source(CONFIGURATION)) as demo:
         pods = await asyncio.gather(*(end_of_pushed_pod(demo, f"p{i}", **{"nvidia.com/gpu": "1"}) for i in range(12)))
