@@ -42,17 +42,20 @@ def print_assumed(assumed: Iterable[str]) -> None:
 
 
 def warn_no_classes(documents: Iterable[Document], inventory: Sequence[Document], decided: Iterable[Decision]) -> None:
-    """Warn if keys stay because the files contain a Node or ResourceSlice, and so count as a cluster without DeviceClasses."""
+    """Warn if keys stay or claims are refused because the files contain a Node or ResourceSlice, and so count as a cluster."""
+    from webhook.refusals import Code
+
     kinds = [(str(document.object.get("kind")), document) for document in documents]
     fleet_objects = [(kind, document) for kind, document in kinds if kind in ("Node", "ResourceSlice")]
-    if inventory or not fleet_objects or any(kind == "DeviceClass" for kind, _ in kinds):
+    has_classes = any(kind == "DeviceClass" for kind, _ in kinds)
+    if inventory or not fleet_objects:
         return
-    if all(decision.outcome != "left" for decision in decided):
+    if not any(decision.code == Code.NO_CLASS if has_classes else decision.outcome == "left" for decision in decided):
         return
     kind, first = fleet_objects[0]
     where = f"{first.file}:{first.line}"
     warn(
-        f"{where}: this {kind} makes the files count as a cluster without DeviceClasses; if it is not of your cluster, --exclude its file"
+        f"{where}: this {kind} makes the files count as a cluster {'with only their' if has_classes else 'without'} DeviceClasses; if it is not of your cluster, --exclude its file"
     )
 
 

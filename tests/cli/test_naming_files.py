@@ -113,6 +113,9 @@ def test_a_node_that_turns_files_into_a_cluster_is_named(command, tmp_path):
     assert message in run(command, "-f", pod_file, "-f", str(node_file)).stderr
     assert message not in run(command, "-f", pod_file, "-f", str(node_file), "-f", str(class_file)).stderr
     assert message not in run(command, "-f", pod_file, "--inventory", str(node_file)).stderr
+    claim_file = manifest(tmp_path / "claim.yaml", claim("c", exactly("missing")))
+    errors = run(command, "-f", claim_file, "-f", str(node_file), "-f", str(class_file)).stderr
+    assert message.replace("without", "with only their") in errors
 
 
 @pytest.mark.parametrize(
