@@ -228,7 +228,7 @@ def _decision_rows(result: Result) -> Iterator[Sequence[Cell]]:
     """Write the decisions about an object, the added objects, its warnings, and the lines of quotas."""
     verdict = result.translation
     object_kind = "claim" if result.object.get("kind") in _CLAIMS else "pod"
-    for decision in verdict.decisions:
+    for decision, number in Counter(verdict.decisions).items():
         where = (
             f"{decision.container or object_kind}: {decision.key}"
             if decision.key
@@ -237,6 +237,7 @@ def _decision_rows(result: Result) -> Iterator[Sequence[Cell]]:
         detail = str(stated(decision.code, decision.reason, decision.remedy)) if decision.code else decision.reason
         detail = "; ".join(filter(None, (detail, decision.keep_reason and f"at the webhook: {decision.keep_reason}")))
         basis = f"[{decision.basis}]" if decision.basis else ""
+        where += f" ({number} templates)" if number > 1 else ""
         yield Marked(decision.outcome), where, " ".join(filter(None, (detail, basis)))
     values = [operation["value"] for operation in verdict.operations if "/spec/tolerations" in operation["path"]]
     added = [record for value in values for record in (value if isinstance(value, list) else [value])]

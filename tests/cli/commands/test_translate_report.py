@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.cli.commands.translations import CONFIG_MAP, SHARE_POD, TAINTED_FLEET, complete_pod, yaml_of
-from tests.cli.running import run
+from tests.cli.running import manifest, run
 from tests.webhook.pods import EXAMPLES, pod
 
 
@@ -145,3 +145,13 @@ spec:
     result = run("translate", "-o", "report", "-f", str(tmp_path / "set.yaml"))
     assert "nvidia.com/gpu.deploy.dcgm  stays where it is" in result.stdout
     assert total in result.stdout
+
+
+def test_equal_decisions_about_templates_of_one_object_have_one_line(tmp_path):
+    container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    template = {"template": {"spec": {"containers": [container]}}}
+    job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "j"}}
+    job["spec"] = {"pytorchReplicaSpecs": {"Master": template, "Worker": {"replicas": 2, **template}}}
+    report = run("translate", "-f", manifest(tmp_path / "job.yaml", job), "-o", "report").stdout
+    assert report.count("  translated  ") == 1
+    assert "c: nvidia.com/gpu (2 templates)" in report
