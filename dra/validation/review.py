@@ -170,7 +170,7 @@ def _foreign(value: dict[str, Any], world: World, *, complete: bool) -> Findings
 
 def _is_built_in(value: dict[str, Any]) -> bool:
     """Return whether an object without one of `apiVersion` and `kind` seems to be of a kind that is part of Kubernetes."""
-    return value.get("kind") in _BUILT_IN or bool(_VERSION.fullmatch(str(value.get("apiVersion"))))
+    return str(value.get("kind")) in _BUILT_IN or bool(_VERSION.fullmatch(str(value.get("apiVersion"))))
 
 
 def _around(value: Any, world: World) -> Findings:
