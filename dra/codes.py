@@ -207,6 +207,8 @@ CODES: Final[dict[str, FindingCode]] = {
     "O113": FindingCode("a driver that refuses a claim that it has prepared before", _ERROR, "drain the node before its kubelet restarts"),
     "O114": FindingCode("a pod on a node whose claim has no devices", _ERROR, "delete the pod: its controller creates another pod, which a scheduler places"),
     "O115": FindingCode("a pod that no scheduler can place, whatever other pods do", _ERROR, "delete the pod, and correct what it requests in its controller or manifest"),
+    "O116": FindingCode("pods with devices that have waited for minutes, and that nothing in this list explains", _INFO, "see `drawbridge explain pod` for what is in the way; devices in use become free when their pods end"),
+    "O117": FindingCode("pods with devices that do not start on their node", _WARNING, "look at the pod's events (`kubectl describe pod`) and at the kubelet of the node"),
     # Nodes, devices and claims of a fleet, found by doctor.
     "O201": FindingCode("a node that has devices and is not ready", _ERROR, "look at its kubelet; if the node is lost, delete the Node, or have its pods deleted"),
     "O202": FindingCode("a device plugin and a driver that serve the same devices of a node", _ERROR, "cordon the node, remove the device plugin or the driver, and drain the pods of the removed one (docs/migrate.md)"),

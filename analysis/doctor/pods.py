@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from analysis.broken_parts import find_cause
 from analysis.doctor.observed import MAX_NAMED
-from analysis.explain import facts_of, first_reasons
+from analysis.explain import Step, facts_of, first_reasons
 from analysis.refused_pods import FAILED_CREATE, OUR_DOMAIN_SUFFIX, QUOTED, find_refused_pods
 from cluster.objects import Event
-from dra.codes import CODES
+from dra.codes import CODES, Severity
 from dra.finding import Finding, make_finding
 from dra.raw import moment
 from dra.texts import list_first
@@ -48,29 +50,49 @@ def refused_by_webhook(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def waiting(observed: DoctorInput, rules: Sequence[PodRule], found: Sequence[Finding]) -> Iterator[Finding]:
-    """Why pods wait that need a remedy, each reason once for a namespace; first those that can never start.
+    """Why pods wait, each reason once for a namespace; first those that can never start.
 
-    A component of drawbridge with a finding is mended before the pods that wait for it.
+    A component of drawbridge with a finding is mended before the pods that wait for it. One pod of each controller is searched a node for,
+    because its other pods request the same.
     """
     waiting_pods: dict[tuple[object, ...], tuple[Reason, list[str]]] = {}
+    placing_of: dict[str, tuple[PodRule | None, tuple[Reason, ...]]] = {}
     configuration = observed.configuration or _DEFAULTS
-    for key in observed.reading.pods:
+    placing = [rule for rule in rules if rule.step is Step.SCHEDULED]
+    others = [rule for rule in rules if rule.step is not Step.SCHEDULED]
+    for key, pod in observed.reading.pods.items():
         facts = facts_of(key, observed.reading, configuration)
-        rule, reasons = first_reasons(facts, rules)
+        if not facts.uses_devices or pod.is_done or pod.status.phase == "Running":
+            continue
+        rule, reasons = first_reasons(facts, others)
+        if rule is None and not facts.node:
+            owners = pod.metadata.owner_references
+            controller = next((owner.uid for owner in owners if owner.controller), key)
+            if controller not in placing_of:
+                placing_of[controller] = first_reasons(facts, placing)
+            rule, reasons = placing_of[controller]
         if rule is None or not rule.codes or not _has_waited(facts, rule, observed):
             continue
         for reason in reasons:
+            if any(cause.startswith("DeviceClass/") for cause in reason.causes):
+                continue  # O108 is about the class
             # Messages about one cause may differ in the names of claims.
-            same = facts.namespace, reason.code, reason.causes or reason.text, reason.remedies
-            waiting_pods.setdefault(same, (reason, []))[1].append(key)
-    for reason, (first, *others) in sorted(waiting_pods.values(), key=lambda waits: not waits[0].never):
-        also = f" (also {list_first(others, MAX_NAMED)})" if others else ""
+            code = reason.code or rule.codes
+            same = facts.namespace, code, reason.causes or reason.text, reason.remedies
+            waiting_pods.setdefault(same, (replace(reason, code=code), []))[1].append(key)
+    for reason, (first, *more) in sorted(waiting_pods.values(), key=_urgency):
+        also = f" (also {list_first(more, MAX_NAMED)})" if more else ""
         remedy = "; or ".join(reason.remedies)
         if cause := find_cause(reason, found):
             remedy = (
                 f"first mend {cause.object} ({cause.code}: {cause.remedy}); then {remedy or CODES[reason.code].remedy}"
             )
         yield make_finding(reason.code, f"Pod/{first}", f"{reason.text}{also}", remedy)
+
+
+def _urgency(waits: tuple[Reason, list[str]]) -> tuple[bool, bool]:
+    reason, _ = waits
+    return not reason.never, CODES[reason.code].severity is Severity.INFO
 
 
 def _has_waited(facts: Facts, rule: PodRule, observed: DoctorInput) -> bool:
@@ -82,4 +104,4 @@ def _has_waited(facts: Facts, rule: PodRule, observed: DoctorInput) -> bool:
         return born is not None and observed.now - born >= rule.patience
     stamps = [moment(condition.last_transition_time) for condition in facts.pod.status.conditions]
     last = max(filter(None, stamps), default=None)
-    return last is None or observed.now - last >= rule.patience
+    return last is not None and observed.now - last >= rule.patience

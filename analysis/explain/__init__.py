@@ -21,6 +21,7 @@ from analysis.explain.stories import (
     OfPod,
     OfWorkload,
     PodStory,
+    Step,
     WorkloadStory,
 )
 from analysis.explain.subject import CODE, WORDS, Subject, story_of, subject_of
@@ -42,6 +43,7 @@ __all__ = [
     "OfWorkload",
     "PodRule",
     "PodStory",
+    "Step",
     "Subject",
     "WorkloadStory",
     "as_written",

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from analysis.explain.stories import WebhookStory
     from analysis.loading import Reading
     from analysis.prospects import Prospect
-    from dra.objects import DeviceToleration
+    from dra.objects import DeviceToleration, ResourceClaim
     from webhook.state import Configuration, State
 
 STOCK = "default-scheduler"
@@ -84,6 +84,11 @@ class Facts:
     @cached_property
     def state(self) -> State:
         return self.reading.state(self.configuration)
+
+    @cached_property
+    def reached(self) -> frozenset[str]:
+        """The nodes that the pod's selector and affinity allow."""
+        return reach_ignoring_taints(node_constraints(builtins(self.pod.spec)), self.state, Budget())
 
     @cached_property
     def webhook(self) -> WebhookStory:
@@ -443,7 +448,7 @@ def _is_impossible(facts: Facts) -> Iterator[Reason]:
     pod, stock, state = facts.pod, facts.reading.stock, facts.state
     if not stock.nodes or facts.is_changed or not facts.uses_devices:
         return
-    reached = reach_ignoring_taints(node_constraints(builtins(pod.spec)), state, Budget())
+    reached = facts.reached
     if not reached and not state.fleet.grows:
         labels = [f"{key}={value}" for key, value in pod.spec.node_selector.items()]
         message = f"no node has the labels that it selects ({', '.join(labels) or 'node affinity'})"
@@ -459,7 +464,17 @@ def _is_impossible(facts: Facts) -> Iterator[Reason]:
     judged = can_any_node_serve(stock, claims.open, memo=facts.reading.memo, prospects=state.prospects, within=within)
     if judged.verdict is Feasibility.NEVER or judged.is_fault:
         remedies = tuple(filter(None, (judged.remedy,)))
-        yield Reason(code="O115", actor=Actor.USER, text=judged.text, never=True, remedies=remedies)
+        causes = tuple([f"DeviceClass/{name}" for name in _classes_without_devices(claims.open, state)])
+        yield Reason(code="O115", actor=Actor.USER, text=judged.text, causes=causes, never=True, remedies=remedies)
+
+
+def _classes_without_devices(claims: Sequence[ResourceClaim], state: State) -> Iterator[str]:
+    """Yield the classes of requests for which no class has a device."""
+    for claim in claims:
+        for request in claim.spec.devices.requests:
+            bodies = [body.device_class_name for body in request.alternatives.values()]
+            if not any(known.devices for name in bodies if (known := state.fleet.classes.get(name))):
+                yield from bodies
 
 
 def _scheduler_says(facts: Facts) -> Iterator[Reason]:
@@ -546,9 +561,13 @@ def _outlook_text(facts: Facts, prospect: Prospect) -> str:
         return f"devices for it are free on {len(usable)} nodes where it may run, and {scheduler} has not placed it yet"
     if outcome.node is not None:  # where a device plugin has all that it requests
         return _room_text(facts)
-    largest = next(barrier for barrier in prospect.other_reasons if not set(fitting).isdisjoint(barrier.nodes))
-    reached = len(set(fitting).intersection(largest.nodes))
-    return f"devices for it are free, but not where it may run: {largest.message} ({reached} of {len(fitting)} nodes)"
+    # What is in the way on the nodes that its author chose says more than that other nodes were not chosen.
+    chosen = facts.reached.intersection(fitting) or set(fitting)
+    largest = next(barrier for barrier in prospect.other_reasons if not chosen.isdisjoint(barrier.nodes))
+    barred_nodes = len(chosen.intersection(largest.nodes))
+    return (
+        f"devices for it are free, but not where it may run: {largest.message} ({barred_nodes} of {len(chosen)} nodes)"
+    )
 
 
 # ---- on its node
@@ -706,19 +725,22 @@ _MAY_SERVE = ("Namespace", "DeviceClass", "ResourceSlice", "ResourceQuota", "Lim
 _MADE = timedelta(minutes=1)  # a template is created within a second
 _TRIED = timedelta(seconds=30)  # a scheduler tries a pod within milliseconds
 _SERVED = timedelta(minutes=1)  # the allocator gives a bound pod the devices that it lacks after 10 seconds
+_LONG = timedelta(minutes=5)  # a pod for which there is room runs within seconds, or minutes if its image is large
 _PREPARED = timedelta(minutes=5)  # the kubelet retries a pod's devices every minute or two
+_WAITS = ("O116", ("Pod", "Node", "ResourceSlice"), ("ResourceClaim",), _LONG)
+_DOES_NOT_START = ("O117", ("Pod",), (), _LONG)
 RULES: tuple[PodRule, ...] = (
     PodRule(Step.ADMITTED, _is_refused),
-    PodRule(Step.ADMITTED, _is_gated),
+    PodRule(Step.ADMITTED, _is_gated, *_WAITS),
     PodRule(Step.ADMITTED, _is_not_translated, "O103 O104", _KEYS, _MAY_SERVE),
     PodRule(Step.ADMITTED, _has_an_unknown_key, "O104", _KEYS, _MAY_SERVE),
     PodRule(Step.TEMPLATE, _cannot_have_a_template, "O105", ("Pod",), ("ResourceClaimTemplate",)),
     PodRule(Step.TEMPLATE, _lacks_a_template, "O105", ("Pod",), ("ResourceClaimTemplate",), _MADE),
     PodRule(Step.TEMPLATE, _names_no_template, "O115", ("Pod", "ResourceClaimTemplate"), (), _MADE),
-    PodRule(Step.CLAIM, _has_a_deleted_claim),
+    PodRule(Step.CLAIM, _has_a_deleted_claim, *_WAITS),
     PodRule(Step.CLAIM, _names_no_claim, "O115", ("Pod", "ResourceClaim"), (), _MADE),
     PodRule(Step.CLAIM, _cannot_have_a_claim, "O106", ("Pod", "Event")),
-    PodRule(Step.CLAIM, _lacks_a_claim),
+    PodRule(Step.CLAIM, _lacks_a_claim, *_WAITS),
     PodRule(
         Step.SCHEDULED,
         _is_impossible,
@@ -729,14 +751,14 @@ RULES: tuple[PodRule, ...] = (
     ),
     PodRule(Step.SCHEDULED, _is_not_tried, "O109", ("Pod",), (), _TRIED),
     PodRule(Step.SCHEDULED, _is_behind_the_fence, "O110", ("Pod",), ("DeviceClass", "DeviceTaintRule")),
-    PodRule(Step.SCHEDULED, _scheduler_says),
-    PodRule(Step.SCHEDULED, _is_not_placed),
+    PodRule(Step.SCHEDULED, _scheduler_says, *_WAITS),
+    PodRule(Step.SCHEDULED, _is_not_placed, *_WAITS),
     PodRule(Step.ALLOCATED, _is_bound_without_devices, "O114", ("Pod",), ("ResourceClaim",), _SERVED, on_node=True),
-    PodRule(Step.PREPARED, _has_a_device_that_is_not_ready, on_node=True),
-    PodRule(Step.STARTED, _has_a_container_that_waits, on_node=True),
+    PodRule(Step.PREPARED, _has_a_device_that_is_not_ready, *_DOES_NOT_START, on_node=True),
+    PodRule(Step.STARTED, _has_a_container_that_waits, *_DOES_NOT_START, on_node=True),
     PodRule(Step.PREPARED, _is_not_prepared, "O112", ("Pod", "Event"), on_node=True),
-    PodRule(Step.STARTED, _has_a_warning, on_node=True),
+    PodRule(Step.STARTED, _has_a_warning, *_DOES_NOT_START, on_node=True),
     PodRule(Step.PREPARED, _is_not_prepared_again, "O113", ("Pod",), (), _PREPARED, on_node=True),
-    PodRule(Step.PREPARED, _waits_for_its_drivers, on_node=True),
-    PodRule(Step.STARTED, _is_starting, on_node=True),
+    PodRule(Step.PREPARED, _waits_for_its_drivers, *_DOES_NOT_START, on_node=True),
+    PodRule(Step.STARTED, _is_starting, *_DOES_NOT_START, on_node=True),
 )

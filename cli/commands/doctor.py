@@ -19,6 +19,7 @@ from cli.command import declare
 from cli.configuration import given_configuration, report_configuration
 from cli.exits import Exit
 from cli.output import warn
+from dra.codes import Severity
 from dra.texts import count_of
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def command(
         findings=lambda: checked,
         unread=unread,
     )
-    if all(outcome.repaired for outcome in outcomes.values()):
+    if all(outcome.repaired or finding.severity is Severity.INFO for finding, outcome in outcomes.items()):
         return Exit.UNDECIDED if unread else Exit.FINE
     return Exit.REFUSED
 

@@ -230,6 +230,14 @@ def missing_class(name: str) -> Fault:
 
 
 @fault
+def class_without_devices(name: str) -> Fault:
+    hollow = objects.device_class(f"class-{name}", "device.driver == 'none.example.com'")
+    broken = [hollow, *waits(name, exactly(f"class-{name}"))]
+    mended = objects.device_class(f"class-{name}", f"device.driver == '{DRIVER}'")
+    return Fault(broken, {("O108", f"DeviceClass/class-{name}")}, [mended], pod=f"{name}/p")
+
+
+@fault
 def constraint_that_no_devices_meet(name: str) -> Fault:
     tie = [{"requests": ["r"], "matchAttribute": f"{DRIVER}/island"}]
     broken = [claim(name, "c", exactly(count=2), constraints=tie), pod(name, "p", "c")]
@@ -455,6 +463,77 @@ def stale_condition_of_an_agent(name: str) -> Fault:
     condition = {"type": "DrawbridgeDevicesConsistent", "status": "False", "lastHeartbeatTime": ago(90)}
     broken["status"]["conditions"].append(condition)
     return Fault([broken, gpus(f"{name}-0")], {("O214", f"Node/{name}-0")}, [node(f"{name}-0")])
+
+
+# ---- Faults that hold one pod, and that only the pod's own state or events show
+
+WAITS, DOES_NOT_START = "O116", "O117"
+
+
+def held_on_its_node(name: str, reason: str, message: str, *words: str) -> Fault:
+    broken = [*on_its_node(name), event(name, "Pod", "p", reason, message)]
+    return Fault(broken, {(DOES_NOT_START, f"Pod/{name}/p")}, running_again(name), words=words)
+
+
+@fault
+def no_runtime_class_on_the_node(name: str) -> Fault:
+    return held_on_its_node(name, "FailedCreatePodSandBox", 'rpc error: no runtime for "nvidia" is configured', 'no runtime for "nvidia"')  # fmt: skip
+
+
+@fault
+def cdi_directory_is_missing(name: str) -> Fault:
+    return held_on_its_node(name, "Failed", "Error: unresolvable CDI devices example.com/gpu=gpu-0", "unresolvable CDI devices")  # fmt: skip
+
+
+@fault
+def image_is_missing(name: str) -> Fault:
+    waiting = {"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}}
+    broken = on_its_node(name, status={"containerStatuses": [waiting]})
+    return Fault(broken, {(DOES_NOT_START, f"Pod/{name}/p")}, running_again(name), words=("ImagePullBackOff",))
+
+
+@fault
+def devices_held_by_running_pods(name: str) -> Fault:
+    every = tuple(f"gpu-{number}" for number in range(8))
+    live = [claim(name, "live", pods=("live",), devices=every, node=f"{name}-0"), pod(name, "live", "live", node=f"{name}-0")]  # fmt: skip
+    broken = [node(f"{name}-0"), gpus(f"{name}-0"), *live, *waits(name, **of_pool(name))]
+    return Fault(broken, {(WAITS, f"Pod/{name}/p")}, deleted=live, pod=f"{name}/p", words=("in use",))
+
+
+@fault
+def only_node_is_cordoned(name: str) -> Fault:
+    broken = [node(f"{name}-0", unschedulable=True), gpus(f"{name}-0"), *waits(name, **of_pool(name))]
+    return Fault(broken, {(WAITS, f"Pod/{name}/p")}, [node(f"{name}-0")], pod=f"{name}/p", words=("unschedulable",))
+
+
+@fault
+def taint_of_the_node_is_not_tolerated(name: str) -> Fault:
+    taints = [{"key": "example.com/team", "value": "other", "effect": "NoSchedule"}]
+    broken = [node(f"{name}-0", taints=taints), gpus(f"{name}-0"), *waits(name, **of_pool(name))]
+    return Fault(broken, {(WAITS, f"Pod/{name}/p")}, [node(f"{name}-0")], pod=f"{name}/p", words=("example.com/team",))
+
+
+@fault
+def no_room_for_cpu(name: str) -> Fault:
+    broken = [node(f"{name}-0"), gpus(f"{name}-0"), *waits(name, requests={"cpu": "128"}, **of_pool(name))]
+    mended = pod(name, "p", "c", requests={"cpu": "1"}, **of_pool(name))
+    return Fault(broken, {(WAITS, f"Pod/{name}/p")}, [mended], pod=f"{name}/p", words=("cpu",))
+
+
+@fault
+def scheduling_gate(name: str) -> Fault:
+    gated = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}
+    broken = [claim(name, "c"), pod(name, "p", "c", schedulingGates=[{"name": "example.com/budget"}], status=gated)]
+    return Fault(broken, {(WAITS, f"Pod/{name}/p")}, [pod(name, "p", "c")], pod=f"{name}/p", words=("example.com/budget",))  # fmt: skip
+
+
+@fault
+def volume_is_not_bound(name: str) -> Fault:
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    message = "0/9 nodes are available: pod has unbound immediate PersistentVolumeClaims"
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    broken = [claim(name, "c"), pod(name, "p", "c", volumes=volumes, status={"conditions": [condition]})]
+    return Fault(broken, {(WAITS, f"Pod/{name}/p")}, [pod(name, "p", "c")], pod=f"{name}/p", words=("PersistentVolumeClaim",))  # fmt: skip
 
 
 # ---- Faults of drawbridge's own installation. They replace its objects, so a cluster has one of them at a time

@@ -10,7 +10,7 @@ import pytest
 from analysis.configuration import ConfigurationInForce
 from analysis.doctor import diagnose, survey, write_repair
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, loaded, node, pod
-from tests.cli.commands.faults import CONFIGURATION, FLEET, allocated_claim, waiting_pod
+from tests.cli.commands.faults import CONFIGURATION, FLEET, allocated_claim, bound_pod, waiting_pod
 from tests.cli.running import manifest, run_json
 from webhook.claims import taint_rule
 from webhook.state import read_configuration
@@ -119,7 +119,7 @@ def test_a_pod_not_blocked_by_the_fence_has_no_finding(objects, tmp_path):
 
 
 def test_a_pod_on_a_node_lacks_devices_for_another_reason_than_the_fence(tmp_path):
-    objects = [taint_rule(DRIVER), claim("a"), waiting_pod("a", nodeName="n0")]
+    objects = [taint_rule(DRIVER), claim("a"), bound_pod("p", "a")]
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects))
     assert [finding["code"] for finding in answer["findings"]] == ["O114"]
 
