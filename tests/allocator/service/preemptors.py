@@ -70,10 +70,6 @@ async def existing_pods(sidecar, *names):
     return [name for name in names if await pod_exists(sidecar, name)]
 
 
-async def event_messages(cluster, namespace="default"):
-    return [event.message for event in (await cluster.list(resources.EVENTS, namespace)).items]
-
-
 async def nominate(cluster, node, name="urgent"):
     """Write a pod's nominatedNodeName, as a scheduler does after preemption."""
     status = Merge({"status": {"nominatedNodeName": node}})

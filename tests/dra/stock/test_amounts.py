@@ -9,7 +9,6 @@ from dra.stock import ALL_CLASSES, DEVICES, PROFILE, SHARES, Stock
 from dra.wire import convert
 from tests.dra.samples import DRIVER, rule, slice_
 
-CLASSES = ("big", "small")
 CAPACITIES = ("memory", "cores", DEVICES, SHARES)  # a capacity with the name DEVICES or SHARES does not count
 DEVICE_NAMES = ("d0", "d1", "d2")
 REQUESTS = [
