@@ -54,6 +54,7 @@ def question_of(family, seed):
     return pod_of(claims), stock
 
 
+@pytest.mark.whole
 def test_concurrent_questions_get_the_same_answers_as_sequential_questions():
     """All questions exceed their turn and are computed in the thread, while the loop computes other questions on the same stocks."""
     differences = []

@@ -17,6 +17,7 @@ LANDMARKS = (
 )
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("fleet", ["example", "large", "empty", "hostile"])
 async def test_each_page_fits_and_is_accessible_on_desktop_and_phone(chromium, axe, fleet):
     problems = []
@@ -49,6 +50,7 @@ async def test_each_page_fits_and_is_accessible_on_desktop_and_phone(chromium, a
     assert not problems, "\n".join(problems)
 
 
+@pytest.mark.whole
 async def test_the_pictures_of_the_docs_can_be_generated(chromium, tmp_path):
     await screens.take_pictures(chromium, tmp_path)
     for file, _, _, size, _ in screens.PICTURES:
