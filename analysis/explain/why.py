@@ -38,7 +38,7 @@ from webhook.admission import changes_by_runtime_class
 from webhook.claims import template_lifecycle
 from webhook.dialects import TARGETS, Outcome
 from webhook.placement import Feasibility, can_any_node_serve
-from webhook.state import Mode, mode_of, node_constraints, reach_ignoring_taints, why_not, with_mode, workload
+from webhook.state import Mode, mode_of, node_constraints, reach_ignoring_taints, why_not, workload
 from webhook.unknown import find_missed, find_unknown, find_unserved, why_unknown
 
 if TYPE_CHECKING:
@@ -266,11 +266,11 @@ def _has_an_unknown_key(facts: Facts) -> Iterator[Reason]:
 def _is_not_translated(facts: Facts) -> Iterator[Reason]:
     """Keys that the webhook would translate now in mode `enforce`, or that no claim can replace, and that nothing offers."""
     pod, state, meta = facts.pod, facts.state, facts.pod.metadata
-    if not facts.is_stored:
+    if not facts.is_stored or facts.condition("PodScheduled") != FALSE:
         return
     if not facts.reading.in_force.is_default:
         labels = {key: value for key, value in meta.labels.items() if (key, value) != (names.SKIP_LABEL, "true")}
-        pod, state = replace(pod, metadata=replace(meta, labels=labels)), with_mode(state, Mode.ENFORCE)
+        pod, state = replace(pod, metadata=replace(meta, labels=labels)), facts.reading.enforcing(facts.configuration)
     missed = find_missed(pod, state)
     if missed is not None:
         why, first = "the webhook was down or slices of its devices were missing when it was created", ""

@@ -34,7 +34,7 @@ from dra.raw import Object, inside
 from dra.server import known_gates
 from dra.wire import WireError, convert
 from webhook import names
-from webhook.state import Configuration, Features, KubernetesSettings
+from webhook.state import Configuration, Features, KubernetesSettings, Mode, with_mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -255,6 +255,10 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return []
 
     @cached_property
+    def _enforcing(self) -> list[tuple[Configuration, State]]:
+        return []
+
+    @cached_property
     def queues(self) -> list[tuple[Configuration, Any]]:
         """The queues of waiting pods that `analysis.outlook` has built, by configuration."""
         return []
@@ -268,6 +272,15 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 return state
         state = state_of(self, configuration)
         self._states.append((configuration, state))
+        return state
+
+    def enforcing(self, configuration: Configuration) -> State:
+        """Return the state of a webhook with this configuration in mode `enforce` everywhere."""
+        for known, state in self._enforcing:
+            if known is configuration:
+                return state
+        state = with_mode(self.state(configuration), Mode.ENFORCE)
+        self._enforcing.append((configuration, state))
         return state
 
     def owners(self, obj: Object) -> tuple[str, ...]:
