@@ -40,9 +40,9 @@ from webhook.placement import Feasibility, can_any_node_serve
 from webhook.refusals import Code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from allocator.pods import Barriers
+    from allocator.pods import Amounts, Barriers
     from analysis.loading import Reading
     from dra.objects import Pod, ResourceClaim
     from dra.stock import Stock
@@ -69,6 +69,7 @@ _OTHER_CONDITIONS = (
 )
 _REACHED = "cannot allocate all claims"
 _GATED = "SchedulingGated"
+_CORDON = "node.kubernetes.io/unschedulable"
 # The stages of a search at which candidates are lost because other claims hold devices.
 _HELD = frozenset((Stage.IN_USE, Stage.GROUPS, Stage.COMPATIBILITY, Stage.COUNTERS, Stage.CAPACITY, Stage.SEARCH))
 
@@ -95,8 +96,8 @@ class Prospect(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     outlook: Outlook
     message: str = ""
-    # The smallest change with which the pod would fit.
-    nearest_fit: str = ""
+    # Changes with which the pod would fit, the least harmful first.
+    remedies: tuple[str, ...] = ()
     groups: tuple[NodeGroup, ...] = ()
     blockers: tuple[Blocker, ...] = ()
     # Reasons other than devices that keep the pod off nodes.
@@ -150,35 +151,58 @@ def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Pro
             keeping[why].append(name)
     barriers = [NodeReason(why, tuple(names)) for why, names in keeping.items()]
     barriers.sort(key=lambda barrier: -barrier.count)
+    barred = {name for barrier in barriers for name in barrier.nodes}
     message = decision.message
-    nearest = ""
+    certain = not unchecked_conditions(pod, reading)
+    remedies: list[str] = []
     blockers: list[Blocker] = []
     if decision.outlook is not Outlook.FITS:
-        certain = not unchecked_conditions(pod, reading)
-        barred = {name for barrier in barriers for name in barrier.nodes}
         without_gone_pods = _without_gone_pods(reading)
         if may_go:
             blockers += _blockers(tried, pod_claims.open, barriers_on, reading, without_gone_pods, certain=certain)
         if any(blocker.freeing_suffices for blocker in blockers) or (certain and not barred.issuperset(may_go)):
-            nearest = advice(pod, without_gone_pods, decision.reasons)
+            remedies += filter(None, (advice(pod, without_gone_pods, decision.reasons),))
         if decision.outlook is Outlook.NEVER and may_go and not barred.issuperset(may_go):
             judgement = can_any_node_serve(stock, pod_claims.open, prospects=reading.state(configuration).prospects)
             if judgement.verdict is Feasibility.BUSY:  # a node that an autoscaler can add could serve the pod
-                decision, message, nearest = replace(decision, outlook=Outlook.FULL), judgement.text, ""
+                decision, message, remedies = replace(decision, outlook=Outlook.FULL), judgement.text, []
             if judgement.code is Code.NO_DEVICE:  # this reason lists the existing devices
-                message, nearest = judgement.detail, judgement.remedy
+                message, remedies = judgement.detail, [judgement.remedy]
         if barriers and barred.issuperset(may_go):
             causes = "; ".join(f"{barrier.count} {barrier.message}" for barrier in barriers[:_MAX_GROUPS])
             message = f"{causes}; besides, {message}" if may_go else causes
+    frees_dead_claim = any(blocker.is_unused and blocker.freeing_suffices for blocker in blockers)
+    if certain and not plugins and not any(group.devices and not barred.issuperset(group.nodes) for group in tried):
+        cordoned = [
+            f"uncordon node {name}, whose devices are free"
+            for name in _idle_if_uncordoned(stock, pod_claims.open, barriers_on, used)
+        ]
+        remedies = [*remedies, *cordoned] if frees_dead_claim else [*cordoned, *remedies]
     return Prospect(
         outlook=decision.outlook,
         message=message,
-        nearest_fit=nearest,
+        remedies=tuple(remedies),
         groups=tried,
         blockers=tuple(blockers),
         other_reasons=tuple(barriers),
         plugins=plugins,
     )
+
+
+def _idle_if_uncordoned(
+    stock: Stock, claims: tuple[ResourceClaim, ...], barriers_on: Barriers, used: Mapping[str, Amounts]
+) -> list[str]:
+    """Return cordoned nodes with free devices for the claims that the pod could use if they were not cordoned."""
+    options = SearchOptions(budget=Budget(step_limits.BLOCKERS))
+    idle: list[str] = []
+    for name, node in stock.nodes.items():
+        if node.spec.unschedulable and len(idle) < _MAX_GROUPS:
+            taints = tuple([taint for taint in node.spec.taints if taint.key != _CORDON])
+            uncordoned = replace(node, spec=replace(node.spec, unschedulable=False, taints=taints))
+            may_run = next(barriers_on(uncordoned, used.get(name, {})), None) is None
+            if may_run and allocate(stock, name, claims, options=options).feasible:
+                idle.append(name)
+    return idle
 
 
 def _blockers(

@@ -49,12 +49,13 @@ def _reason(story: ClaimStory, users: Sequence[Pod], prospect: Prospect | None, 
     if prospect is not None:
         if not users:
             outlook = prospect.message or "devices for it are free"
-            return Reason(actor=Actor.USER, text=f"no pod uses it, so no scheduler allocates it; {outlook}")
+            text = f"no pod uses it, so no scheduler allocates it; {outlook}"
+            return Reason(actor=Actor.USER, text=text, remedies=prospect.remedies)
         name = users[0].spec.scheduler_name or "default-scheduler"
         outlook = (
             prospect.message or f"devices for it are free, and {name} has not placed pod {users[0].metadata.key} yet"
         )
-        return Reason(actor=scheduler_actor(name, configuration), text=outlook)
+        return Reason(actor=scheduler_actor(name, configuration), text=outlook, remedies=prospect.remedies)
     if story.reserved_for:
         living = ", ".join(consumer.name for consumer in story.reserved_for if consumer.phase)
         used = f"used by {living}" if living else "its pods were not found"

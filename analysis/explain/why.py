@@ -488,7 +488,7 @@ def _is_not_placed(facts: Facts) -> Iterator[Reason]:
     """Every other pod without a node: its node if it fits, or what is in its way now."""
     prospect, scheduler, actor = facts.prospect, facts.admitted_scheduler, facts.actor
     if prospect is not None:
-        remedies = tuple(filter(None, (prospect.nearest_fit,)))
+        remedies = prospect.remedies if facts.outcome.node is None else ()
         yield Reason(actor=actor, text=_outlook_text(facts, prospect), remedies=remedies)
         return
     states = {claim.state for claim in facts.claims}

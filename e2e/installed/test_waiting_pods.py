@@ -175,10 +175,10 @@ def test_explain_and_doctor_name_the_actual_reason_first(cluster, node, name):
             return reason.words in answer["state"]["reasons"][0]["text"] or None
 
         cluster.until("explain names the reason", names_reason, detail=lambda: answer)
-        prospect = answer["prospect"] or {"blockers": [], "nearestFit": ""}
+        prospect = answer["prospect"] or {"blockers": [], "remedies": []}
         sufficient = [blocker["claim"] for blocker in prospect["blockers"] if blocker["freeingSuffices"]]
         assert sufficient == [f"{NAMESPACE}/holder"] * reason.freeing_suffices, answer
-        assert ("holder" in prospect["nearestFit"]) == reason.freeing_suffices, answer
+        assert ("holder" in " ".join(prospect["remedies"])) == reason.freeing_suffices, answer
         findings: list[str | None] = []
         try:
             cluster.until(

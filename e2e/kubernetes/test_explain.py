@@ -126,7 +126,7 @@ def test_no_holder_is_blamed_if_another_reason_keeps_the_pod(control_plane, name
             assert enough == [f"{namespace}/holder"]
             continue
         assert reasons[name][2] in story["state"]["reasons"][0]["text"]
-        assert (enough, story["prospect"]["nearestFit"]) == ([], ""), name
+        assert (enough, story["prospect"]["remedies"]) == ([], []), name
 
 
 def test_a_deployment_is_explained_by_its_pods(control_plane, namespace, created, node):

@@ -11,7 +11,7 @@ from cluster.errors import Forbidden
 from dashboard.waiting import waiting
 from tests.agreement import NO_ROOM, ROOM
 from tests.allocator.service.sidecar import device_class, gpus, node
-from tests.cli.explain.scenes import claim, dump, explain_json, fleet, full_fleet, held_claim, in_phase, pod
+from tests.cli.explain.scenes import claim, dump, explain, explain_json, fleet, full_fleet, held_claim, in_phase, pod
 from tests.cli.running import manifest, run, run_json
 from tests.corpus.move.plugins import config_map, sharing
 from tests.limits import draws
@@ -158,7 +158,7 @@ def test_advice_distinguishes_claims_to_delete_from_claims_to_release(
     code, answer = explain_json(tmp_path, "pod new", *fleet(1, 1), holding_claim, *other_objects, *waiting_objects)
     [blocker] = answer["pod"]["prospect"]["blockers"]
     assert (code, blocker["unused"], blocker["freeingSuffices"]) == (0, is_unused, True)
-    assert answer["pod"]["prospect"]["nearestFit"] == f"nearest is n0: would fit once {expected_advice}"
+    assert answer["pod"]["prospect"]["remedies"] == [f"nearest is n0: would fit once {expected_advice}"]
 
 
 def test_advice_names_only_ready_nodes(tmp_path):
@@ -168,7 +168,7 @@ def test_advice_names_only_ready_nodes(tmp_path):
     node_not_ready["spec"] = {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}
     answer = explain_json(tmp_path, "pod new", *objects, *WAITING_CLAIM_AND_POD)[1]["pod"]
     assert {blocker["node"] for blocker in answer["prospect"]["blockers"]} == {"n0"}
-    assert answer["prospect"]["nearestFit"].startswith("nearest is n0: ")
+    assert answer["prospect"]["remedies"][0].startswith("nearest is n0: ")
     assert answer["roomOn"] == ""
     assert "n1" not in message_of({"pod": answer})
 
@@ -305,11 +305,35 @@ def test_explain_says_that_a_pod_fits_where_simulate_places_it(seed, tmp_path):
     assert has_room in (None, simulated["node"] is not None), message
 
 
+@pytest.mark.parametrize("is_unused", [False, True], ids=["a running pod", "a claim that no pod uses"])
+def test_an_idle_cordoned_node_is_advised_before_a_running_pod(is_unused, tmp_path):
+    """One of the nodes is cordoned and has a free device; a claim holds the device of the other."""
+    objects = [*fleet(2, 1), held_claim("c0", *["p0"] * (not is_unused)), claim("c"), pod("p", "c")]
+    cordoned = next(obj for obj in objects if obj["kind"] == "Node" and obj["metadata"]["name"] == "n1")
+    cordoned["spec"] = {
+        "unschedulable": True,
+        "taints": [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}],
+    }
+    objects += [in_phase(pod("p0", "c0", nodeName="n0"), "Running")] * (not is_unused)
+    [reason] = explain_json(tmp_path, "pod p", *objects)[1]["pod"]["state"]["reasons"]
+    assert [remedy.partition(" n")[0] for remedy in reason["remedies"]] == [
+        "uncordon node",
+        "nearest is",
+    ][:: -1 if is_unused else 1]
+    text = explain(tmp_path, "pod p", *objects).stdout
+    assert "  done        created, admitted, claim; next: allocated" in text
+
+
+def test_a_claim_names_its_remedies(tmp_path):
+    text = explain(tmp_path, "claim c", *full_fleet(), claim("c")).stdout
+    assert "  remedy      nearest is n0: would fit once claim default/c0 or claim default/c1 is released" in text
+
+
 def test_a_claim_that_no_pod_uses_is_advised_before_a_running_pod_on_another_node(tmp_path):
     """The nodes are equal but for the state of the holders: p2 of the second node is gone."""
     objects = [obj for obj in full_fleet() if obj["metadata"]["name"] != "p2"]
     answer = explain_json(tmp_path, "pod new", *objects, *WAITING_CLAIM_AND_POD)[1]["pod"]["prospect"]
-    assert answer["nearestFit"] == "nearest is n1: would fit once claim default/c2, used by no pod, is deleted"
+    assert answer["remedies"] == ["nearest is n1: would fit once claim default/c2, used by no pod, is deleted"]
     unused = {blocker["claim"]: blocker["unused"] for blocker in answer["blockers"]}
     assert list(unused.items()) == [("default/c2", True), ("default/c3", False)]
 

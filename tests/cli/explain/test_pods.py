@@ -147,7 +147,7 @@ def test_each_blocking_claim_says_whether_freeing_suffices(tmp_path):
         "freeingSuffices": True,
     }
     assert second["claim"] == "default/c1"
-    assert prospect["nearestFit"] == "nearest is n0: would fit once claim default/c0 or claim default/c1 is released"
+    assert prospect["remedies"] == ["nearest is n0: would fit once claim default/c0 or claim default/c1 is released"]
 
 
 def test_freeing_one_claim_does_not_suffice_for_two_devices(tmp_path):

@@ -90,7 +90,7 @@ def test_no_claim_blocks_a_pod_that_no_node_can_serve(case, tmp_path):
     pending_pod, node_fields, reason = EXCLUDED_PODS[case]
     message, prospect = message_and_prospect(tmp_path, pending_pod, *with_large_nodes(*full_fleet(), **node_fields))
     assert message.endswith(reason)
-    assert (prospect["outlook"], prospect["blockers"], prospect["nearestFit"]) == ("never", [], "")
+    assert (prospect["outlook"], prospect["blockers"], prospect["remedies"]) == ("never", [], [])
     text = explain(tmp_path, "pod p", *with_large_nodes(*full_fleet(), **node_fields), claim("c"), pending_pod).stdout
     assert "freeing this one is enough" not in text
     assert "would fit once" not in text
@@ -103,7 +103,7 @@ def test_an_unevaluated_scheduler_reason_is_quoted_without_a_prediction(case, tm
     message, prospect = message_and_prospect(tmp_path, pending_pod, *with_large_nodes(*full_fleet()))
     assert message.startswith(f"default-scheduler says: {NO_NODE_AVAILABLE}{UNEVALUATED_REASONS[case]}")
     assert [blocker["freeingSuffices"] for blocker in prospect["blockers"] if blocker["freeingSuffices"] is True] == []
-    assert prospect["nearestFit"] == ""
+    assert prospect["remedies"] == []
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_whether_freeing_suffices_is_unknown_while_the_author_must_act(spec, tmp
     assert [
         blocker["freeingSuffices"] for blocker in prospect["blockers"] if blocker["freeingSuffices"] is not None
     ] == []
-    assert prospect["nearestFit"] == ""
+    assert prospect["remedies"] == []
 
 
 def test_for_a_class_without_devices_another_class_is_suggested(tmp_path):
@@ -198,7 +198,7 @@ def test_only_claims_on_eligible_nodes_block_the_pod(tmp_path):
         ("n1", True),
         ("n1", True),
     ]
-    assert prospect["nearestFit"] == "nearest is n1: would fit once claim default/c2 or claim default/c3 is released"
+    assert prospect["remedies"] == ["nearest is n1: would fit once claim default/c2 or claim default/c3 is released"]
 
 
 @pytest.mark.parametrize(("cpu", "suffices"), [("4", [False, True]), ("8", [False, False])])
