@@ -161,7 +161,7 @@ def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Pro
         if may_go:
             blockers += _blockers(tried, pod_claims.open, barriers_on, reading, without_gone_pods, certain=certain)
         if any(blocker.freeing_suffices for blocker in blockers) or (certain and not barred.issuperset(may_go)):
-            remedies += filter(None, (advice(pod, without_gone_pods, decision.reasons),))
+            remedies += filter(None, (advice(pod, without_gone_pods, decision.reasons, used),))
         if decision.outlook is Outlook.NEVER and may_go and not barred.issuperset(may_go):
             judgement = can_any_node_serve(stock, pod_claims.open, prospects=reading.state(configuration).prospects)
             if judgement.verdict is Feasibility.BUSY:  # a node that an autoscaler can add could serve the pod
@@ -216,7 +216,8 @@ def _blockers(
 ) -> Iterator[Blocker]:
     """Yield the claims that hold devices which the pending `claims` need, on one node of each of the largest groups.
 
-    If a claim that no pod uses holds devices of a node of the group, it is that node. Such claims come first, then the oldest.
+    If a claim that no pod uses holds devices of a node of the group, it is that node, if possible one with room for the pod. Such claims come
+    first, then the oldest.
 
     For the first of them, `freeing_suffices` tells whether freeing that one is enough: the pending claims then fit, and the pod fits beside
     the remaining pods. It is None if this cannot be judged.
@@ -232,7 +233,11 @@ def _blockers(
             continue
         if _HELD.isdisjoint(stage.stage for stage in group.stages):
             continue
-        node = next(filter(has_unused, group.nodes), group.nodes[0])
+        with_unused = list(filter(has_unused, group.nodes))
+        with_room = (
+            name for name in with_unused if next(barriers_on(stock.nodes[name], used.get(name, {})), None) is None
+        )
+        node = next(with_room, (*with_unused, *group.nodes)[0])
         # The drivers of the devices that would be allocated if all devices were free.
         answer = allocate(reading.idle, node, claims, options=options)
         drivers = {result.driver for result in answer.results}

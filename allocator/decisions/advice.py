@@ -6,6 +6,8 @@ Nodes with devices that no pod uses are tried first, then those that are nearest
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain, islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from allocator import allocate
@@ -20,9 +22,10 @@ from dra.objects import results_of
 from dra.stock import targets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from allocator.decisions.decider import NodeReason
+    from allocator.pods import Amounts
     from dra.objects import Pod, ResourceClaim
     from dra.stock import Stock
 
@@ -30,17 +33,25 @@ TRIES = 32
 NODES = 4  # nodes that are tried: one node of each of the first reasons
 
 
-def advice(pod: Pod, stock: Stock, reasons: Sequence[NodeReason]) -> str:
-    """Describe a change after which a refused pod would fit; return "" if no such change was found within the budget."""
+def advice(
+    pod: Pod, stock: Stock, reasons: Sequence[NodeReason], used: Mapping[str, Amounts] = MappingProxyType({})
+) -> str:
+    """Describe a change after which a refused pod would fit; return "" if no such change was found within the budget.
+
+    `used` has the requests of the pods on each node. Of equal nodes, one with devices that no pod uses is preferred if it has room for the pod.
+    """
     claims = find_claims(pod, stock)
     has_unused = find_unused(stock)
-    groups = [reason.nodes for reason in reasons[:NODES]]
-    candidates = [stock.nodes[next(filter(has_unused, nodes), nodes[0])] for nodes in groups]
-    reachable = [
-        node.metadata.name
-        for node in candidates
-        if not (node_obstacle(claims, node) or refusal(pod, node, {}, claims.by_claim))
-    ]
+
+    def takes(name: str, used_there: Amounts) -> bool:
+        node = stock.nodes[name]
+        return not (node_obstacle(claims, node) or refusal(pod, node, used_there, claims.by_claim))
+
+    reachable: list[str] = []
+    for reason in reasons[:NODES]:
+        with_room = (name for name in reason.nodes if has_unused(name) and takes(name, used.get(name, {})))
+        others = (name for name in reason.nodes[:1] if takes(name, {}))
+        reachable += islice(chain(with_room, others), 1)
     if not reachable or not claims.open:
         return ""
     budget = Budget(step_limits.ADVICE)

@@ -11,7 +11,17 @@ from cluster.errors import Forbidden
 from dashboard.waiting import waiting
 from tests.agreement import NO_ROOM, ROOM
 from tests.allocator.service.sidecar import device_class, gpus, node
-from tests.cli.explain.scenes import claim, dump, explain, explain_json, fleet, full_fleet, held_claim, in_phase, pod
+from tests.cli.explain.scenes import (
+    claim,
+    dump,
+    explain,
+    explain_json,
+    fleet,
+    full_fleet,
+    held_claim,
+    in_phase,
+    pod,
+)
 from tests.cli.running import manifest, run, run_json
 from tests.corpus.move.plugins import config_map, sharing
 from tests.limits import draws
@@ -322,6 +332,18 @@ def test_an_idle_cordoned_node_is_advised_before_a_running_pod(is_unused, tmp_pa
     ][:: -1 if is_unused else 1]
     text = explain(tmp_path, "pod p", *objects).stdout
     assert "  done        created, admitted, claim; next: allocated" in text
+
+
+def test_of_equal_nodes_with_unused_claims_one_with_room_for_the_pod_is_advised(tmp_path):
+    """Claims that no pod uses hold the devices of both nodes. Another pod uses the cpu of the first node."""
+    objects = [obj for obj in fleet(2, 1) if obj["kind"] != "Node"]
+    objects += [node(name, allocatable={"cpu": "4", "pods": "10"}) for name in ("n0", "n1")]
+    containers = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "3"}}}]
+    objects += [held_claim(f"c{number}", on=f"n{number}/gpu-0") for number in (0, 1)]
+    objects += [in_phase(pod("busy", containers=containers, nodeName="n0"), "Running")]
+    objects += [claim("c"), pod("p", "c", containers=containers)]
+    [reason] = explain_json(tmp_path, "pod p", *objects)[1]["pod"]["state"]["reasons"]
+    assert reason["remedies"] == ["nearest is n1: would fit once claim default/c1, used by no pod, is deleted"]
 
 
 def test_a_claim_names_its_remedies(tmp_path):
