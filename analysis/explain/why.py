@@ -193,7 +193,10 @@ def state_of(facts: Facts) -> PodState:
             for reason in reasons
         ]
     )
-    own = [step for step in Step if facts.claims or step not in _OF_CLAIMS]
+    skipped = set() if facts.claims else _OF_CLAIMS
+    if not any(claim.template for claim in facts.claims):
+        skipped = {Step.TEMPLATE, *skipped}
+    own = [step for step in Step if step not in skipped]
     done = own[: own.index(step)] if step in own else own if facts.pod.status.phase == "Running" else ()
     return PodState(done=tuple(done), step=step, reasons=reasons)
 
@@ -394,19 +397,16 @@ def _is_not_tried(facts: Facts) -> Iterator[Reason]:
         return
     youngest_tried = facts.reading.youngest_tried
     born, tried = facts.pod.metadata.creation_timestamp, youngest_tried.get(facts.scheduler)
-    is_unknown = tried is None and facts.scheduler != STOCK and facts.actor is Actor.SCHEDULER
+    actor = scheduler_actor(facts.scheduler, facts.configuration)
+    is_unknown = tried is None and facts.scheduler != STOCK and actor is Actor.SCHEDULER
     if facts.uses_devices and (is_unknown or (born and (tried or "") <= born)):
         runs = "a scheduler with that profile runs"
-        if facts.actor is Actor.BRIDGE:
+        if actor is Actor.BRIDGE:
             runs = "Deployments drawbridge-allocator and drawbridge-scheduler run"
         remedies = (f"check that {runs}", "correct schedulerName where the pod is created")
-        actor = Actor.USER if is_unknown else facts.actor
-        yield Reason(
-            code="O109",
-            actor=actor,
-            text=f"no scheduler called {facts.scheduler} has tried to place it",
-            remedies=remedies,
-        )
+        actor = Actor.USER if is_unknown else actor
+        message = f"no scheduler called {facts.scheduler} has tried to place it"
+        yield Reason(code="O109", actor=actor, text=message, remedies=remedies)
 
 
 def _is_behind_the_fence(facts: Facts) -> Iterator[Reason]:
