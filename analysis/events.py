@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,11 +11,13 @@ from dra.raw import moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
 
     from analysis.loading import Reading
     from cluster.objects import Event
 
 MAX_SHOWN = 50
+KEPT = timedelta(hours=1)  # an API server deletes an event an hour after it was last seen
 _LONGEST = 1024  # characters of a message, as events.k8s.io allows; a message in v1 may have a megabyte
 
 
@@ -41,14 +44,24 @@ def events_in(reading: Reading, kind: str, namespace: str, name: str) -> list[Ev
     return reading.events_of.get((kind, namespace, name), [])
 
 
+def last_seen(event: Event) -> str:
+    """Return when an event was last seen."""
+    last = event.series.last_observed_time if event.series else event.last_timestamp
+    return last or event.event_time or event.first_timestamp or event.metadata.creation_timestamp
+
+
+def newest(events: Iterable[Event]) -> datetime | None:
+    """Return when the newest event was last seen; None if no event has a time."""
+    return max(filter(None, (moment(last_seen(event)) for event in events)), default=None)
+
+
 def shown(events: Iterable[Event], uid: str) -> Events:
     """Sort events, and leave out those of an earlier object with the same name."""
     happenings: list[Happening] = []
     for event in events:
         if uid and event.involved_object.uid not in ("", uid):
             continue
-        last = event.series.last_observed_time if event.series else event.last_timestamp
-        at = last or event.event_time or event.first_timestamp or event.metadata.creation_timestamp
+        at = last_seen(event)
         times = event.series.count if event.series else event.count
         source = event.source.component or event.reporting_component
         message = f"{event.message[:_LONGEST]}…" if len(event.message) > _LONGEST else event.message

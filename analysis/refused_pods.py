@@ -8,6 +8,7 @@ from datetime import timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from analysis.events import KEPT, newest
 from analysis.installation import LEASES
 from cluster import resources
 from cluster.objects import Lease
@@ -24,18 +25,25 @@ if TYPE_CHECKING:
 FAILED_CREATE = "FailedCreate"
 OUR_DOMAIN_SUFFIX = ".drawbridge.dev"
 QUOTED = 400  # characters that a finding quotes from the message of an event
-_FRESH = timedelta(minutes=20)  # controllers try again after 17 minutes at the latest
+FRESH = timedelta(minutes=20)  # controllers try again after 17 minutes at the latest
 AGAIN = "(combined from similar events): "
 _CONTROLLERS = frozenset(resource.kind for resource in resources.WORKLOADS)
 _DENIED = re.compile(r'admission webhook "([^"]+)" denied the request|failed calling webhook "([^"]+)"')
 _POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)'")
 
 
-def time_of_dump(leases: Iterable[Lease], now: datetime) -> datetime:
-    """Return when a dump was made: at the last renewal of a Lease of Kubernetes itself. Nodes renew their Leases every ten seconds."""
+def time_of_dump(leases: Iterable[Lease], events: Iterable[Event], now: datetime) -> datetime:
+    """Return when a dump was made: at the last renewal of a Lease of Kubernetes itself. Nodes renew their Leases every ten seconds.
+
+    A dump without Leases was made `now`, unless its newest event would not exist any more.
+    """
     others = [lease for lease in leases if lease.metadata.name not in LEASES]
     system = [lease for lease in others if lease.metadata.namespace in ("kube-node-lease", "kube-system")] or others
-    return min(now, max(filter(None, (moment(lease.spec.renew_time) for lease in system)), default=now))
+    renewed = max(filter(None, (moment(lease.spec.renew_time) for lease in system)), default=None)
+    last_event = newest(events)
+    if renewed is None and last_event is not None and now - last_event > KEPT:
+        return last_event
+    return min(now, renewed or now)
 
 
 def latest(reading: Reading, now: datetime, reason: str) -> dict[str, str]:
@@ -44,7 +52,7 @@ def latest(reading: Reading, now: datetime, reason: str) -> dict[str, str]:
     living = {pod.metadata.key: pod.metadata.uid for pod in reading.pods.values()}
     for event in sorted(chain(*reading.events_of.values()), key=lambda event: event.last_timestamp):
         last = moment(event.last_timestamp)
-        if event.reason == reason and (last is None or now - last <= _FRESH):
+        if event.reason == reason and (last is None or now - last <= FRESH):
             subject = event.involved_object
             uid = living.get(f"{subject.namespace}/{subject.name}") if subject.kind == "Pod" else ""
             if uid and subject.uid and uid != subject.uid:
@@ -59,7 +67,7 @@ def time_of(reading: Reading, now: datetime) -> datetime:
     for obj in reading.of_kinds("Lease") if not reading.is_live else ():
         with suppress(WireError):
             leases.append(convert(obj, Lease))
-    return time_of_dump(leases, now)
+    return time_of_dump(leases, chain(*reading.events_of.values()), now) if not reading.is_live else now
 
 
 def find_refused_pods(reading: Reading, now: datetime) -> Iterator[Finding]:

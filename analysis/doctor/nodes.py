@@ -10,6 +10,7 @@ from analysis.doctor.observed import (
     DoctorInput,
 )
 from analysis.doctor.repair import ConditionRemoval, Removal
+from analysis.unserved_nodes import keys_of_nodes, lacking_pods, unserved_nodes
 from cluster.objects import Event
 from dra.finding import Finding, make_finding
 from dra.objects import (
@@ -18,27 +19,15 @@ from dra.objects import (
 from dra.raw import Object, inside, items, moment, text
 from dra.texts import list_first
 from node.audit import CONDITION, FINDING_ENDED, MARKED_ON, FindingKind, condition_on, renewed_at, seen_at
-from webhook.dialects import TARGETS
-from webhook.placement import group_nodes
-from webhook.state import Inventory
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from analysis.doctor.repair import Repairable
-    from dra.stock import Stock
 
 _FRESH = timedelta(minutes=20)  # an audit agent repeats its events every ten minutes
 _CODE_OF_REASON = {kind.reason: kind.code for kind in FindingKind}
 _STALE_AFTER = timedelta(minutes=30)  # an audit agent renews its taints and its condition every ten minutes
-# Labels by which discovery says that a node has GPUs, and the beginning of the keys of the vendor's device plugins.
-_DISCOVERED = {
-    "nvidia.com/gpu.present": "nvidia.com/",
-    "feature.node.kubernetes.io/amd-gpu": "amd.com/",
-    "intel.feature.node.kubernetes.io/gpu": "gpu.intel.com/",
-}
-_GPU_DRIVERS = {target.driver for target in TARGETS.values() if target.request == "gpu"}
-_OTHER_DRIVERS = {target.driver for target in TARGETS.values()} - _GPU_DRIVERS
 
 
 def nodes_away(observed: DoctorInput) -> Iterator[Finding]:
@@ -73,42 +62,19 @@ def _unready(nodes: Iterable[Object]) -> Iterator[tuple[str, Object]]:
 
 def on_both_or_neither(observed: DoctorInput) -> Iterator[Finding]:
     """Nodes on which a device plugin and a driver serve the same devices, or neither does."""
-    stock = observed.reading.stock
-    inventory = Inventory.gather(stock.classes.values(), stock.slices.values(), stock.nodes.values())
-    nodes_by_key = group_nodes(stock.nodes.values(), inventory, observed.reading.configuration)
-    for key_nodes in nodes_by_key:
+    for key_nodes in keys_of_nodes(observed.reading):
         for node in key_nodes.both:
             yield make_finding(
                 "O202",
                 f"Node/{node}",
                 f"a device plugin serves {key_nodes.key}, and a driver publishes the same devices: two pods could get the same device",
             )
-    named: set[str] = set()
-    for key_nodes in nodes_by_key:
-        named.update(key_nodes.plugin_without_devices)
-        for node in key_nodes.plugin_without_devices:
-            yield make_finding(
-                "O203",
-                f"Node/{node}",
-                f"its allocatable amount of {key_nodes.key} is 0, and no driver publishes such devices in a complete pool, so no pod can use them",
-            )
-    yield from _discovered(stock, named)
+    yield from unserved_nodes(observed.reading)
 
 
-def _discovered(stock: Stock, named: Container[str]) -> Iterator[Finding]:
-    """Other nodes that have GPUs, as their labels say, and neither slices nor a resource of the vendor."""
-    publishing = {piece.spec.node_name for piece in stock.slices.values() if piece.spec.driver not in _OTHER_DRIVERS}
-    for name, node in stock.nodes.items():
-        if name in publishing or name in named:
-            continue
-        keys = [key for key, amount in node.status.allocatable.items() if amount.nano > 0]
-        for label, vendor in _DISCOVERED.items():
-            if node.metadata.labels.get(label) == "true" and not any(key.startswith(vendor) for key in keys):
-                yield make_finding(
-                    "O203",
-                    f"Node/{name}",
-                    f"its label {label} says that it has GPUs, but no driver publishes them and no device plugin offers them, so no pod can use them",
-                )
+def without_driver_pod(observed: DoctorInput) -> Iterator[Finding]:
+    """DaemonSets of drivers and device plugins that are not ready on all of their nodes."""
+    return lacking_pods(observed.reading.of_kinds("DaemonSet"))
 
 
 def without_node(observed: DoctorInput) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from analysis.doctor.observed import DoctorInput
 from analysis.doctor.rules import DRY_RUN, DUMPED, IMAGES, REPLICAS, STATUS, examine
 from analysis.doctor.shape import SHAPES, Shape
 from analysis.errors import Failed
+from analysis.events import KEPT, newest
 from analysis.explain import FAILED_OF_PODS
 from analysis.installation import KINDS, LABELLED, LEASES, is_labelled
 from analysis.loading import (
@@ -30,19 +31,20 @@ from analysis.loading import (
     unread_of,
     with_text_labels,
 )
-from analysis.refused_pods import FAILED_CREATE, time_of_dump
+from analysis.refused_pods import FAILED_CREATE, FRESH, time_of_dump
 from cluster import resources
 from cluster.errors import ApiError, Forbidden, NotFound
 from cluster.objects import Event, Lease
 from cluster.resources import Raw, Resource
-from dra.raw import inside, text
+from dra.raw import inside, items, moment, text
+from dra.texts import count_of
 from dra.wire import WireError, convert, without_nulls
 from node.audit import COMPONENT
 from webhook import names
 from webhook.state import Configuration, Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from analysis.configuration import ConfigurationInForce
     from analysis.doctor.components import Parts
@@ -87,6 +89,7 @@ NEEDS = Needs(
         resources.LEASES,
         resources.RESOURCE_QUOTAS,
         resources.LIMIT_RANGES,
+        resources.DAEMON_SETS,
         resources.NODES.raw,
         resources.NAMESPACES.raw,
     ),
@@ -238,7 +241,7 @@ def of_dump(reading: Reading, now: datetime) -> DoctorInput:
 
     leases = read_each(lambda obj: obj.get("kind") == "Lease", lambda obj: convert(obj, Lease))
     events = read_each(lambda obj: obj.get("kind") == "Event", lambda obj: convert(obj, Event))
-    now = time_of_dump(leases, now)
+    now = time_of_dump(leases, events, now)
     # Objects of an installation with an invalid shape are reported.
     dumped = {kind.kind for kind in _IN_DUMPS}
 
@@ -261,9 +264,40 @@ def of_dump(reading: Reading, now: datetime) -> DoctorInput:
         reading.with_types({type_: typed.by_key(type_) for type_ in (Lease, Event)}),
         unread=tuple({missed.kind: missed for missed in unread}.values()),
     )
-    return DoctorInput(
-        reading=reading, now=now, parts=parts, missing=_missing_inputs(reading, parts), warnings=tuple(warnings)
-    )
+    missing = _missing_inputs(reading, parts)
+    if reason := _why_events_miss(reading, events, now):
+        missing["Event"] = reason
+    return DoctorInput(reading=reading, now=now, parts=parts, missing=missing, warnings=tuple(warnings))
+
+
+def _why_events_miss(reading: Reading, events: Iterable[Event], now: datetime) -> str:
+    """Return why the events of a dump do not belong to the time of its other objects; "" if they may."""
+    last_event = newest(events)
+    last_time = max(filter(None, map(moment, _times(reading.objects))), default=None)
+    if last_event is None or last_time is None:
+        return ""
+    if now - last_event > KEPT:
+        return (
+            f"the newest event is {_minutes(now - last_event)} older than the dump: add `kubectl get events -A -o yaml`"
+        )
+    if last_event - last_time > FRESH:
+        return f"the events are {_minutes(last_event - last_time)} newer than the other objects: read all at one time"
+    return ""
+
+
+def _times(objects: Iterable[Raw]) -> Iterator[str]:
+    """Yield the times that objects other than events have of their creation, their conditions and their last renewal."""
+    for obj in objects:
+        if obj.get("kind") == "Event":
+            continue
+        yield text(inside(obj, "metadata").get("creationTimestamp"))
+        yield text(inside(obj, "spec").get("renewTime"))
+        for condition in items(inside(obj, "status"), "conditions"):
+            yield text(condition.get("lastHeartbeatTime")) or text(condition.get("lastTransitionTime"))
+
+
+def _minutes(duration: timedelta) -> str:
+    return count_of(round(duration.total_seconds() / 60), "minute")
 
 
 def _missing_inputs(reading: Reading, parts: Parts | None) -> dict[str, str]:

@@ -94,6 +94,7 @@ _REST = (
         claims.overlapping, "O209", (), ("ResourceClaim",), "frees the device from claims whose pods have no node"
     ),
     DoctorRule(nodes.on_both_or_neither, "O202 O203", ("Node",), ("ResourceSlice",)),
+    DoctorRule(nodes.without_driver_pod, "O203", (), ("DaemonSet",)),
     DoctorRule(nodes.without_node, "O204", ("Node",), ("ResourceSlice",)),
     DoctorRule(nodes.reported_by_agents, "O221 O222 O223 O224 O225 O226 O227 O228", ("Event",)),
     DoctorRule(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.check import finding_of
 from analysis.loading import identity_of, inside, items, text
 from analysis.survey.operators import of_gpu_operator, of_operators, of_plugins
+from analysis.unserved_nodes import lacking_pods, unserved_nodes
 from cluster.objects import LimitRange
 from dra import server
 from dra.finding import Finding, make_finding
@@ -47,6 +48,8 @@ def obstacles(
         _classes_without_devices(state, classes),
         _mixed_node_findings(plugins),
         of_plugins(reading.of_kinds("DaemonSet")),
+        unserved_nodes(reading),
+        lacking_pods(reading.of_kinds("DaemonSet")),
         _of_plugin_settings(installed),
         of_gpu_operator(installed.gpu_operator),
         of_operators(reading.installed),

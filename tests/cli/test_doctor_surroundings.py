@@ -319,3 +319,22 @@ def test_a_webhook_called_by_url_needs_no_secret(tmp_path):
         _, answer = run_json("doctor", "-f", dump)
         codes.append([finding["code"] for finding in answer["findings"]])
     assert ("O006" in codes[0], "O006" in codes[1]) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("lease_age", "event_age", "reason"),
+    [
+        (0, 5, ""),
+        (0, 4000, "67 minutes older than the dump"),
+        (2000, 5, "33 minutes newer than the other objects"),
+        (None, 90_000, ""),
+    ],
+    ids=("of the dump", "too old", "read later", "an old dump without Leases"),
+)
+def test_events_of_another_time_are_listed_as_missing(lease_age, event_age, reason, tmp_path):
+    refusal = event("FailedCreate", "ReplicaSet/set", QUOTA_ERROR, event_age)
+    leases = [] if lease_age is None else [lease(KUBELET_LEASE, lease_age)]
+    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, replica_set(), refusal, *leases))
+    reasons = [entry["reason"] for entry in answer["notChecked"] if "Event" in entry["inputs"]]
+    assert [reason in text for text in reasons] == [True] * bool(reason)
+    assert ("O101" in {finding["code"] for finding in answer["findings"]}) == (not reason)

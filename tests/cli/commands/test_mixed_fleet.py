@@ -118,6 +118,46 @@ def test_doctor_reports_a_node_whose_gpus_nothing_serves(allocatable, driver, re
     ] * reported
 
 
+def daemon_set(desired, ready, *folders):
+    volumes = [{"name": f"v{number}", "hostPath": {"path": folder}} for number, folder in enumerate(folders)]
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "driver", "namespace": "gpu"},
+        "spec": {"template": {"spec": {"volumes": volumes}}},
+        "status": {"desiredNumberScheduled": desired, "numberReady": ready},
+    }
+
+
+DRIVER_FOLDERS = ("/var/lib/kubelet/plugins_registry", "/var/run/cdi")
+
+
+@pytest.mark.parametrize(
+    ("obj", "reported"),
+    [
+        (daemon_set(20, 17, *DRIVER_FOLDERS), True),
+        (daemon_set(20, 17, "/var/lib/kubelet/device-plugins"), True),
+        (daemon_set(20, 20, *DRIVER_FOLDERS), False),
+        (daemon_set(20, 17, "/var/lib/kubelet/plugins_registry", "/var/lib/kubelet/plugins/csi"), False),
+    ],
+    ids=("driver", "device plugin", "ready", "storage"),
+)
+def test_doctor_and_survey_report_a_driver_that_is_not_ready_on_its_nodes(obj, reported, tmp_path):
+    dump = manifest(tmp_path / "dump.yaml", CLASS, *new_node("b"), obj)
+    answers = run_json("doctor", "-f", dump)[1]["findings"], run_json("survey", "-f", dump)[1]["obstacles"]
+    for findings in answers:
+        found = [finding for finding in findings if finding["code"] == "O203"]
+        assert [finding["object"] for finding in found] == ["DaemonSet/gpu/driver"] * reported
+        assert all("20 nodes, and is ready on 17" in finding["message"] for finding in found)
+
+
+def test_survey_reports_a_node_whose_gpus_nothing_serves(tmp_path):
+    labels = {"kubernetes.io/hostname": "dark", "nvidia.com/gpu.present": "true"}
+    dark = plugin_node("dark") | {"metadata": {"name": "dark", "labels": labels}, "status": {}}
+    _, answer = run_json("survey", "-f", manifest(tmp_path / "dump.yaml", CLASS, *new_node("b"), dark))
+    assert [finding["object"] for finding in answer["obstacles"] if finding["code"] == "O203"] == ["Node/dark"]
+
+
 async def test_doctor_reports_half_migrated_nodes_of_a_live_cluster():
     findings = diagnose(await survey(Embedded.holding(FLEET), datetime.now(UTC)))
     assert [(finding.code, finding.object) for finding in findings] == [

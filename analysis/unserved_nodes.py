@@ -1,0 +1,94 @@
+"""Finds nodes that say they have devices which nobody serves: by an allocatable amount of 0, a label, or a DaemonSet that is not ready on them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from analysis.installation import is_labelled
+from analysis.loading import identity_of, inside, items, text
+from dra.finding import Finding, make_finding
+from dra.texts import count_of
+from webhook.dialects import TARGETS
+from webhook.names import PLUGIN_FOLDER
+from webhook.placement import group_nodes
+from webhook.state import Inventory
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator
+
+    from analysis.loading import Object, Reading
+    from dra.stock import Stock
+    from webhook.placement import NodesOfName
+
+# Labels by which discovery says that a node has GPUs, and the beginning of the keys of the vendor's device plugins.
+_DISCOVERED = {
+    "nvidia.com/gpu.present": "nvidia.com/",
+    "feature.node.kubernetes.io/amd-gpu": "amd.com/",
+    "intel.feature.node.kubernetes.io/gpu": "gpu.intel.com/",
+}
+_GPU_DRIVERS = {target.driver for target in TARGETS.values() if target.request == "gpu"}
+_OTHER_DRIVERS = {target.driver for target in TARGETS.values()} - _GPU_DRIVERS
+# Folders that device plugins mount, and folders of which DRA drivers mount the first and one of the others.
+_REGISTRY = "/var/lib/kubelet/plugins_registry"
+_OF_DRIVERS = ("/cdi", "/nri")
+
+
+def keys_of_nodes(reading: Reading) -> tuple[NodesOfName, ...]:
+    """Return by key the nodes on which device plugins and drivers serve it."""
+    stock = reading.stock
+    inventory = Inventory.gather(stock.classes.values(), stock.slices.values(), stock.nodes.values())
+    return group_nodes(stock.nodes.values(), inventory, reading.configuration)
+
+
+def unserved_nodes(reading: Reading) -> Iterator[Finding]:
+    """Yield nodes whose devices neither a device plugin nor a driver serves."""
+    named: set[str] = set()
+    for key_nodes in keys_of_nodes(reading):
+        named.update(key_nodes.plugin_without_devices)
+        for node in key_nodes.plugin_without_devices:
+            yield make_finding(
+                "O203",
+                f"Node/{node}",
+                f"its allocatable amount of {key_nodes.key} is 0, and no driver publishes such devices in a complete pool, so no pod can use them",
+            )
+    yield from _discovered(reading.stock, named)
+
+
+def _discovered(stock: Stock, named: Container[str]) -> Iterator[Finding]:
+    """Yield other nodes that have GPUs, as their labels say, and neither slices nor a resource of the vendor."""
+    publishing = {piece.spec.node_name for piece in stock.slices.values() if piece.spec.driver not in _OTHER_DRIVERS}
+    for name, node in stock.nodes.items():
+        if name in publishing or name in named:
+            continue
+        keys = [key for key, amount in node.status.allocatable.items() if amount.nano > 0]
+        for label, vendor in _DISCOVERED.items():
+            if node.metadata.labels.get(label) == "true" and not any(key.startswith(vendor) for key in keys):
+                yield make_finding(
+                    "O203",
+                    f"Node/{name}",
+                    f"its label {label} says that it has GPUs, but no driver publishes them and no device plugin offers them, so no pod can use them",
+                )
+
+
+def lacking_pods(daemon_sets: Iterable[Object]) -> Iterator[Finding]:
+    """Yield DaemonSets of drivers and device plugins that are not ready on all of their nodes. Those of drawbridge have other findings."""
+    for daemon_set in daemon_sets:
+        status, name = inside(daemon_set, "status"), identity_of(daemon_set)
+        desired, ready = status.get("desiredNumberScheduled") or 0, status.get("numberReady") or 0
+        if is_labelled(daemon_set) or not _serves_devices(daemon_set) or not isinstance(ready, int):
+            continue
+        if isinstance(desired, int) and ready < desired:
+            yield make_finding(
+                "O203",
+                f"DaemonSet/{name.namespace}/{name.name}",
+                f"it shall run on {count_of(desired, 'node')}, and is ready on {ready}: it serves no devices of the other {desired - ready}",
+                f"`kubectl get pods -n {name.namespace} -o wide` shows on which nodes its pods are not ready; look at their events and logs",
+            )
+
+
+def _serves_devices(daemon_set: Object) -> bool:
+    volumes = items(inside(daemon_set, "spec", "template", "spec"), "volumes")
+    paths = [text(inside(volume, "hostPath").get("path")).rstrip("/") for volume in volumes]
+    if any(path.startswith(PLUGIN_FOLDER) for path in paths):
+        return True
+    return any(path.startswith(_REGISTRY) for path in paths) and any(path.endswith(_OF_DRIVERS) for path in paths)
