@@ -98,7 +98,10 @@ class HardwareShown(Shown, frozen=True, kw_only=True):
 
 
 class WhatIfShown(Shown, frozen=True, kw_only=True):
-    """Where pods would be placed. The parameters are those of a link on the page: `q` is a manifest, `remove` and `add` are nodes."""
+    """Where pods would be placed. The parameters are those of a link on the page: `q` is a manifest, `remove` and `add` are nodes.
+
+    The body of a POST is a manifest in YAML or JSON.
+    """
 
     found: WhatIf
 
@@ -250,5 +253,8 @@ def openapi() -> dict[str, Any]:
             responses[status] = {"description": description, "content": content}
         summary = (type_.__doc__ or "").strip()
         paths[path] = {"get": {"summary": summary, "parameters": parameters, "responses": responses}}
+    manifest = {"application/yaml": {"schema": {"type": "string"}}}
+    posted = {"parameters": question[1:], "requestBody": {"required": True, "content": manifest}}
+    paths["/api/v1/simulate"] = {"post": paths["/api/v1/what-if"]["get"] | posted}
     info = {"title": "drawbridge dashboard", "version": VERSION}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": components}}

@@ -169,6 +169,7 @@ class Dashboard:
             Route("GET", "/what-if", self._page_handler(self._what_if)),
             Route("POST", "/what-if", self._page_handler(self._what_if)),
             Route("GET", "/api/v1/what-if", self._json_handler(self._what_if_json)),
+            Route("POST", "/api/v1/simulate", self._json_handler(self._what_if_json)),
             Route("POST", "/login", self._log_in),
             Route("POST", "/logout", _constant(_logged_out)),
             Route("GET", "/", self._page(self._fleet)),
@@ -387,8 +388,12 @@ class Dashboard:
         return html(page, 400 if problem else 200)
 
     async def _what_if_json(self, view: DashboardView, request: HttpRequest) -> Reply:
+        """Answer the question in an address. The body of a POST is the manifest."""
         try:
-            answer = await self._answer(view, WhatIfQuestion.parse(request.query))
+            question = WhatIfQuestion.parse(request.query)
+            if request.body:
+                question = question._replace(text=request.body.decode(errors="replace"))
+            answer = await self._answer(view, question)
         except Unanswerable as error:
             return _answer({"error": str(error)}, 400)
         shown = api.WhatIfShown(read_at=view.picture.read_at, unread=view.picture.unread, problem=view.problem, found=answer)  # fmt: skip
@@ -398,7 +403,9 @@ class Dashboard:
         try:
             async with self._turns.turn(view.viewer):
                 end = time.monotonic() + self._search
-                return await finish_in_thread(what_if, view, question, lambda: time.monotonic() > end)
+                return await finish_in_thread(
+                    what_if, view.reading, view.configuration, question, lambda: time.monotonic() > end
+                )
         except Crowded:
             raise StatusError(HTTPStatus.TOO_MANY_REQUESTS, ("Retry-After", "5")) from None
 

@@ -30,9 +30,9 @@ from dra.objects import ResourceClaim, ResourceClaimTemplate
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from analysis.loading import Reading
     from cluster.manifests import Document
-    from dashboard.picture import DashboardView
-    from webhook.state import State
+    from webhook.state import Configuration, State
 
 LONGEST = 32 << 10  # bytes of a question
 MAX_PODS = 200
@@ -118,7 +118,9 @@ def unpack(packed: str) -> str:
     return unpacked
 
 
-def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[], bool]) -> WhatIf:
+def what_if(
+    reading: Reading, configuration: Configuration, question: WhatIfQuestion, is_late: Callable[[], bool]
+) -> WhatIf:
     """Answer a question. Raise Unanswerable."""
     if len(question.text.encode()) > LONGEST:
         raise Unanswerable(TOO_LONG)
@@ -130,9 +132,9 @@ def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[],
     if not (workload_documents or question.removed or question.added):
         raise Unanswerable("the manifest has no pod and no workload: paste one as for `kubectl apply`")
     other_documents = [document for document in documents if document not in workload_documents]
-    snapshot, refused, state = _arrived(view, workload_documents, other_documents)
+    snapshot, refused, state = _arrived(reading, configuration, workload_documents, other_documents)
     templates = {template.metadata.key: template for template in snapshot.templates}
-    with_templates = view.reading.with_types({ResourceClaimTemplate: templates})
+    with_templates = reading.with_types({ResourceClaimTemplate: templates})
     quota_forecasts = foretell_in(with_templates, [document.object for document in workload_documents], {}, state)
     quotas = tuple(
         QuotaEffect(line=str(line), exceeded=line.exceeded) for quota in quota_forecasts for line in quota.lines
@@ -152,9 +154,7 @@ def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[],
         )
     present_keys = {pod.metadata.key for pod in snapshot.pods}
     waiting = [
-        pod
-        for pod in pending(view.reading.pods.values())
-        if waits_for_node(pod) and pod.metadata.key not in present_keys
+        pod for pod in pending(reading.pods.values()) if waits_for_node(pod) and pod.metadata.key not in present_keys
     ]
     waiting_to_place = waiting[: MAX_PODS - pending_count]
 
@@ -174,16 +174,18 @@ def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[],
 
 
 def _arrived(
-    view: DashboardView, workload_documents: Sequence[Document], other_documents: Sequence[Document]
+    reading: Reading,
+    configuration: Configuration,
+    workload_documents: Sequence[Document],
+    other_documents: Sequence[Document],
 ) -> tuple[Snapshot, dict[str, str], State]:
     """Return the snapshot with the pasted pods, the pods that the webhook refuses, and the webhook's state. Raise Unanswerable."""
-    reading = view.reading
     pasted = TypedObjects.read(other.object for other in other_documents)
     if pasted.unreadable:
         raise Unanswerable(str(pasted.unreadable[0].error))
     objects = (*reading.objects, *(other.object for other in other_documents))
     typed = TypedObjects((*reading.typed, *pasted))
-    state = state_of(msgspec.structs.replace(reading, objects=objects, typed=typed), view.configuration)
+    state = state_of(msgspec.structs.replace(reading, objects=objects, typed=typed), configuration)
     arrived_pods = arrivals((document.object for document in workload_documents), state)
     if len(arrived_pods.pods) > MAX_PODS:
         raise Unanswerable(

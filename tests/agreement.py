@@ -18,7 +18,6 @@ from analysis.arrivals import brings_pods, created_pods
 from analysis.configuration import ConfigurationInForce, features_of, server_named
 from analysis.loading import Reading, reading_of, state_of
 from cluster import manifests
-from dashboard.picture import DashboardView, draw_picture
 from dashboard.whatif import WhatIfQuestion, what_if
 from tests.cli.running import run
 from webhook.admission import decide_review
@@ -274,9 +273,8 @@ def dashboard(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     if is_configured(scene) or not brings_pods(scene.object):
         return Answer()
     reading, configuration = state_of_server(scene)
-    view = DashboardView(reading, configuration, draw_picture(reading, read_at="", source=""))
-    question = WhatIfQuestion(json.dumps(scene.object))
-    return answer_from_simulation(msgspec.to_builtins(what_if(view, question, lambda: False).pods), scene)
+    answer = what_if(reading, configuration, WhatIfQuestion(json.dumps(scene.object)), lambda: False)
+    return answer_from_simulation(msgspec.to_builtins(answer.pods), scene)
 
 
 def webhook(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:

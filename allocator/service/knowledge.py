@@ -109,6 +109,18 @@ class Knowledge(ClusterView):
         """Return a pod of any scheduler."""
         return self.pods.objects.get((namespace, name))
 
+    def objects(self) -> list[object]:
+        """Return all objects, with claims as the ledger intends them. Any thread can call this function."""
+        stock = self.stock
+        objects: list[object] = []
+        for fleet in (stock.nodes, stock.slices, stock.classes, stock.rules, stock.compatibilities, stock.claims):
+            objects += fleet.values()
+        for informer in (self.pods, self.quotas, self.budgets, self.namespaces):
+            objects += (
+                informer.objects.values()
+            )  # one step of the interpreter, so the event loop changes nothing meanwhile
+        return objects
+
     def overlay_claim(self, uid: str, claim: ResourceClaim | None) -> None:
         """Use this version of a claim in the stock. If `claim` is None, use the informer's version again."""
         if claim is not None:

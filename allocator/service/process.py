@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from allocator.decisions import PlacementRules
+    from allocator.service.queries import Simulate
     from allocator.service.settings import AllocatorSettings
     from cluster.protocol import Cluster
     from dra.objects import Pod
@@ -163,9 +164,10 @@ class AllocatorServer:
             await self.extended.close()
             await self.ledger.close()
 
-    def configure(self, rules: PlacementRules, declared: DeclaredServer) -> None:
+    def configure(self, rules: PlacementRules, declared: DeclaredServer, simulate: Simulate | None = None) -> None:
         """Use these placement rules. Use the administrator's declaration for everything that the API server does not report."""
         self.pods.place_by(rules)
+        self._queries.simulate_pods = simulate
         self.knowledge.declare(declared)
 
     async def _begin(self, listening: Callable[[Listening], None]) -> None:

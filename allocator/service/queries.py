@@ -6,6 +6,7 @@ A call may take long, so it is answered in a thread, one call at a time. So sche
 from __future__ import annotations
 
 import asyncio
+import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -14,18 +15,29 @@ from dra.objects import results_of
 from serving.http import Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from allocator.reports import Drift
     from allocator.service.app import Answering, Routes
     from allocator.service.knowledge import Knowledge
     from dra.objects import ResourceClaim
     from dra.raw import Object
+    from dra.server import KnownServer
     from serving.http import Head
+
+    # Places the pods of a manifest in a cluster of these objects, on a server; the function returns whether the time is over.
+    # Returns the status of the reply and its content.
+    Simulate = Callable[[Iterable[object], KnownServer, str, Callable[[], bool]], tuple[int, object]]
+
+
+SIMULATION_SECONDS = 3.0
 
 
 class Queries:
     """Answers the calls of the API."""
+
+    # The decision about a pod is above this package, so the command sets this function.
+    simulate_pods: Simulate | None = None
 
     def __init__(
         self,
@@ -80,6 +92,16 @@ class Queries:
             rows.append(row)
         return json({"claims": rows})
 
+    def simulate(self, body: bytes) -> Reply:
+        """Return where the pods of a manifest would be placed, beside the reservations that are not written yet. Nothing is created."""
+        if self.simulate_pods is None:
+            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "no configuration was read yet", "retry in a moment")
+        end = time.monotonic() + SIMULATION_SECONDS
+        objects, server = self._knowledge.objects(), self._knowledge.server
+        text = body.decode(errors="replace")
+        status, answer = self.simulate_pods(objects, server, text, lambda: time.monotonic() > end)
+        return json(answer, status)
+
     def drift(self) -> Reply:
         """Return the claims that hold a device together with another claim, and what was left behind. Followers search for neither."""
         inconsistencies = self._drift()
@@ -108,6 +130,13 @@ class Queries:
 API_ENDPOINTS = (
     Endpoint(
         "GET", "/api/v1/claims", Queries.claims, "the devices of each claim, and whether its allocation is written yet"
+    ),
+    Endpoint(
+        "POST",
+        "/api/v1/simulate",
+        Queries.simulate,
+        "where the pods and workloads of a manifest (YAML or JSON, at most 32 KiB) would be placed, or why not; templates have to be in the manifest",
+        lambda _, body: (body,),
     ),
     Endpoint("GET", "/api/v1/quota", Queries.quota, "each line of each quota: hard, used, and reserved"),
     Endpoint(

@@ -36,7 +36,7 @@ class AllocatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     plugin: Annotated[Place, Flag("Listen here for the scheduler's plugin; beyond loopback only with mutual TLS.")] = (
         None
     )
-    api: Annotated[Place, Flag("Listen here for the HTTP API: /api/v1/claims, /quota, /drift.")] = None
+    api: Annotated[Place, Flag("Listen here for the HTTP API: /api/v1/claims, /quota, /drift, /simulate.")] = None
     reservations: Annotated[
         Address | None,
         Flag(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 from allocator.service import AllocatorSettings
@@ -22,10 +23,13 @@ from cli.settings import options_of
 from serving.http import Address
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from allocator.decisions import PlacementRules
     from allocator.service import Listening
     from certs.mutual import Files
     from cluster.protocol import Cluster
+    from dra.server import KnownServer
     from webhook.state import Configuration
 
 _LISTEN_OPTIONS = "--plugin, --api, --reservations, --metrics-listen"
@@ -85,7 +89,7 @@ def command(*, settings: AllocatorSettings, kubeconfig: str, context: str, log_l
         service = ReadOnlyAllocator(cluster, settings) if settings.read_only else AllocatorServer(cluster, settings)
 
         def follow(new: Configuration) -> None:
-            service.configure(rules_of(new), new.file.kubernetes.declared())
+            service.configure(rules_of(new), new.file.kubernetes.declared(), partial(simulate, new))
 
         follow(source.current)
         async with asyncio.TaskGroup() as group:
@@ -133,3 +137,20 @@ def rules_of(configuration: Configuration) -> PlacementRules:
     placing = bridge.placement if bridge is not None else Placing()
     namespaces = {name: read_placement(text) for name, text in placing.namespaces.items()}
     return PlacementRules(read_placement(placing.strategy), namespaces, placing.most_pods_per_node)
+
+
+def simulate(
+    configuration: Configuration, objects: Iterable[object], server: KnownServer, text: str, is_late: Callable[[], bool]
+) -> tuple[int, object]:
+    """Place the pods of a manifest, as the dashboard does; return the status of the reply and its content."""
+    from analysis.configuration import ConfigurationInForce
+    from analysis.loading import reading_of
+    from dashboard import Unanswerable, WhatIfQuestion, what_if
+    from webhook.state import Features
+
+    features = Features.combine(server.minor, server.reported, server.declared)
+    reading = reading_of(objects, features, in_force=ConfigurationInForce(configuration))
+    try:
+        return 200, what_if(reading, configuration, WhatIfQuestion(text), is_late)
+    except Unanswerable as error:
+        return 400, {"error": str(error), "remedy": "see docs/bridge.md#calls"}

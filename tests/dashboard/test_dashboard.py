@@ -181,6 +181,7 @@ async def test_the_json_matches_the_openapi_document():
         assert set(document["paths"]) == {
             *(endpoint.path for endpoint in api.ENDPOINTS),
             "/api/v1/what-if",
+            "/api/v1/simulate",
             "/api/v1/move",
             "/api/v1/history",
         }

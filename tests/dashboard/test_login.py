@@ -118,6 +118,10 @@ async def test_a_tenant_sees_no_name_of_another_namespace():
             assert (await answer.json())["found"]["pods"] == []
         async with session.get("/api/v1/what-if?remove=n0", headers=bearer_header("all")) as answer:
             assert [hit["pod"] for hit in (await answer.json())["found"]["pods"]] == ["secret/secret-holder"]
+        async with session.post("/api/v1/simulate?remove=n0", headers=bearer_header("mine")) as answer:
+            assert (await answer.json())["found"]["pods"] == []
+        async with session.post("/api/v1/simulate?remove=n0") as answer:
+            assert answer.status == 401
         assert "(others)/pod-1" in page.text
         async with session.get("/nodes/n0", headers=bearer_header("all")) as answer:
             assert "secret/secret-holder" in await answer.text()

@@ -7,6 +7,7 @@ import aiohttp
 import pytest
 
 from dashboard import server
+from dashboard.tenants import OTHERS
 from dashboard.whatif import WhatIf
 from tests.dashboard.test_login import bearer_header, login_session
 from tests.limits import PATIENCE
@@ -22,8 +23,9 @@ class Questions:
         self.accounts, self.release = [], threading.Event()
         monkeypatch.setattr(server, "what_if", self._answer)
 
-    def _answer(self, view, *_):
-        self.accounts.append(view.viewer)
+    def _answer(self, reading, *_):
+        namespaces = {key.partition("/")[0] for key in reading.pods} - {OTHERS}
+        self.accounts.append(namespaces.pop() if len(namespaces) == 1 else "all")
         assert self.release.wait(PATIENCE)
         return WhatIf(pods=(), placed=0)
 

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from cluster import manifests
 from dashboard.whatif import LONGEST, MAX_NAMES, MAX_PODS, Unanswerable, pack, unpack
 from tests.cli.explain.scenes import fleet, held_claim
 from tests.cli.running import manifest, run_json
@@ -61,6 +62,26 @@ async def test_pasted_pods_have_the_places_of_simulate_and_a_link(tmp_path):
         assert "3 of 3 pods would fit" in await text_of(session, link)
         answer = json.loads(await text_of(session, f"/api/v1{link}"))["found"]
         assert [(outcome["pod"], outcome["node"], outcome["devices"]) for outcome in answer["pods"]] == [(outcome["pod"], outcome["node"], outcome["devices"]) for outcome in simulated["pods"]]  # fmt: skip
+
+
+async def test_a_posted_manifest_has_the_answer_of_simulate(tmp_path):
+    """One pod fits, and the webhook refuses the other; YAML and JSON mean the same."""
+    refused_pod = pod("refused", containers=[container(limits={"nvidia.com/gpu": "1500m"})])
+    one_pod = JOB_MANIFEST.replace("parallelism: 3", "parallelism: 1")
+    documents = [*(document.object for document in manifests.parse(one_pod)), refused_pod]
+    body = json.dumps({"apiVersion": "v1", "kind": "List", "items": documents})
+    (tmp_path / "posted.yaml").write_text(body)
+    _, simulated = run_json(
+        "simulate", "-f", manifest(tmp_path / "fleet.yaml", *fleet_with_free_devices()), "-f", tmp_path / "posted.yaml"
+    )
+    assert [outcome["node"] is None for outcome in simulated["pods"]] == [False, True]
+    async with dashboard_session(source_of(*fleet_with_free_devices())) as session:
+        for text in (body, manifests.dump(documents)):
+            async with session.post("/api/v1/simulate", data=text) as answer:
+                assert (await answer.json())["found"]["pods"] == simulated["pods"]
+        for text, status in (("", 400), ("a: [", 400), ("# " + "x" * LONGEST, 400), ("x" * (1 << 17), 413)):
+            async with session.post("/api/v1/simulate", data=text) as answer:
+                assert answer.status == status
 
 
 async def test_a_pod_on_shared_devices_has_a_note_about_replicas():

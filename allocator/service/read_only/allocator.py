@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from allocator.decisions import PlacementRules
+    from allocator.service.queries import Simulate
     from allocator.service.settings import AllocatorSettings
     from cluster.protocol import Cluster
     from dra.objects import Pod
@@ -78,8 +79,9 @@ class ReadOnlyAllocator:
         finally:
             await self._ports.end()
 
-    def configure(self, _rules: PlacementRules, declared: DeclaredServer) -> None:
+    def configure(self, _rules: PlacementRules, declared: DeclaredServer, simulate: Simulate | None = None) -> None:
         """Use the administrator's declaration, as `AllocatorServer` does. Ignore the placement rules, because another scheduler places the pods."""
+        self._queries.simulate_pods = simulate
         self.knowledge.declare(declared)
 
     async def _run_checks(self, listening: Callable[[Listening], None]) -> None:
