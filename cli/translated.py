@@ -34,6 +34,7 @@ from webhook.claims import template
 from webhook.dialects import Outcome
 from webhook.names import PREFIX
 from webhook.translate import Decision, PodVerdict, is_unknown_kind, keys_of, name_of, outcome_of, paths
+from webhook.unknown import counts_keys
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -214,9 +215,15 @@ def report(all_results: Sequence[Result]) -> Report:
         if rows := list(_decision_rows(result)):
             title = f"{result.name}  ({result.document.file}:{result.document.line})"
             parts.append(Rows(("", "", ""), rows, title))
-    outcomes = Counter(outcome_of(result.translation.decisions) for result in results if result.requests)
+    asking = [result for result in results if result.requests]
+    # Quotas and queues count keys, and request no device. `survey` lists them apart, too.
+    counting = sum(counts_keys(result.document.object) for result in asking)
+    outcomes = Counter(
+        outcome_of(result.translation.decisions) for result in asking if not counts_keys(result.document.object)
+    )
     counts = [f"{outcomes[outcome]:,} {outcome}" for outcome in Outcome if outcomes[outcome]]
-    counts.append(f"{len(results) - outcomes.total():,} without a legacy request")
+    counts += [f"{counting:,} counting keys"] if counting else []
+    counts.append(f"{len(results) - len(asking):,} without a legacy request")
     changed = sum(result.translation.changed and not result.translation.refusals for result in results)
     left = sum(any(decision.keep_reason for decision in result.translation.decisions) for result in results)
     to_webhook = f", {left:,} left to the webhook" if left else ""

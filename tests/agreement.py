@@ -328,7 +328,8 @@ def report(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     result = run(
         "translate", "-f", folder / "object.json", "--inventory", folder / "others.json", *options, "-o", "report"
     )
-    match = re.search(r"1 (\w+), 0 without", result.stdout)
+    # An object that counts keys keeps them.
+    match = re.search(r"1 (\w+), 0 without", result.stdout.replace("1 counting keys,", "1 left,"))
     return Answer(outcome=match[1] if match else SILENT, refused=result.exit_code == 1)
 
 

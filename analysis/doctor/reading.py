@@ -15,7 +15,7 @@ from analysis.configuration import defaults
 from analysis.doctor.components import WEBHOOKS, WORKLOADS, images_of
 from analysis.doctor.installed import installed_configuration, parts_of, read_parts, with_configuration
 from analysis.doctor.observed import DoctorInput
-from analysis.doctor.rules import DRY_RUN, DUMPED, IMAGES, REPLICAS, STATUS, examine
+from analysis.doctor.rules import DRY_RUN, DUMPED, IMAGES, REPLICAS, SERVER_TIME, STATUS, examine
 from analysis.doctor.shape import SHAPES, Shape
 from analysis.errors import Failed
 from analysis.events import KEPT, newest
@@ -307,7 +307,8 @@ def _missing_inputs(reading: Reading, parts: Parts | None) -> dict[str, str]:
     missing = {kind: f"not in the input: add `kubectl get {kind.lower()} -A -o yaml`" for kind in lacking}
     # Secrets have private keys, which do not belong in a file, so the remedy does not ask for a dump of Secrets.
     live = dict.fromkeys(
-        (DRY_RUN, REPLICAS, *({"Secret"} & lacking)), "only in a live cluster: run `drawbridge doctor` there"
+        (DRY_RUN, REPLICAS, SERVER_TIME, *({"Secret"} & lacking)),
+        "only in a live cluster: run `drawbridge doctor` there",
     )
     # A snapshot has neither the status nor the images of Deployments.
     workloads = parts.of_kinds(*WORKLOADS) if parts is not None else []

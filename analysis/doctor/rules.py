@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # Inputs that are not kinds of objects.
 REPLICAS: Final = "pods/proxy"
 DRY_RUN: Final = "dry run of a pod"
+SERVER_TIME: Final = "the API server's time"
 STATUS: Final = "status of Deployments"
 IMAGES: Final = "images of Deployments"
 _INSTALLED = tuple(kind.kind for kind in KINDS)
@@ -60,7 +61,7 @@ class DoctorRule(NamedTuple):
 
 # Causes come before their effects.
 _FIRST = (
-    DoctorRule(control_plane.nothing_stored, "O020", ("Lease",)),
+    DoctorRule(control_plane.nothing_stored, "O020", ("Lease", SERVER_TIME)),
     DoctorRule(control_plane.idle_controllers, "O017", ("Lease",)),
 )
 # Rules about an installation: their functions get its objects and the current time.
@@ -130,6 +131,7 @@ RULES: Final = (*_FIRST, *_INSTALLATION, *_CAUSES, *_OF_PODS, *_REST, *_LAST)
 DUMPED: Final = frozenset(chain.from_iterable(rule.needs for rule in RULES if rule.needs != _INSTALLED)) - {
     REPLICAS,
     DRY_RUN,
+    SERVER_TIME,
     CONFIGURATION,
     STATUS,
     IMAGES,

@@ -138,8 +138,12 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
     modes = {name: mode_in(state, name) for name in sorted({workload.namespace for workload in workloads} - {CLUSTER})}
     pools_by_name = state.fleet.installed.network.pools
     pools = [pool for name, pool in pools_by_name.items() if name in staying_keys]
-    live = sorted(staying_keys - pools_by_name.keys()) if reading.is_live else ()  # in files every ConfigMap counts
-    unread_pools = [key for key in live if any("<pool>" in target.row.name for target in configuration.resource(key))]
+    # In a cluster and in a dump of one, the plugin's ConfigMap exists; manifests need not have it.
+    is_cluster = reading.is_live or reading.is_dump
+    undescribed = sorted(staying_keys - pools_by_name.keys()) if is_cluster else ()
+    unread_pools = [
+        key for key in undescribed if any("<pool>" in target.row.name for target in configuration.resource(key))
+    ]
     return Overview(
         server=reading.server.version if reading.server else "",
         features={gate: features.enabled(gate) for gate in features.known()},

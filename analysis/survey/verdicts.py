@@ -163,9 +163,9 @@ class MoveJudge:
         )
 
     def _as_created(self, pod: Object) -> Object:
-        """Remove ephemeral containers and, from a pod with a phase, what its scheduler wrote. Without a phase, the author wrote the node."""
-        written: tuple[str, ...] = ("ephemeralContainers",)
+        """Remove what was written after the pod's creation: from a stored pod ephemeral containers, from a pod with a phase also its node."""
         metadata = inside(pod, "metadata")
+        written = _WRITTEN_LATER[1:] if metadata.get("uid") else ()
         if inside(pod, "status").get("phase"):
             written = _WRITTEN_LATER
             rows = self._now.configuration.rows[Position.ANNOTATION]

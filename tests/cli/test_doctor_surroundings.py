@@ -221,6 +221,11 @@ async def test_leases_are_reported_once_all_are_a_minute_old(age, expected):
     assert [finding.code for finding in diagnose(await survey(cluster, NOW))] == expected
 
 
+def test_a_dump_does_not_show_whether_the_api_server_stores(tmp_path):
+    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, lease(KUBELET_LEASE, 600)))
+    assert "O020" in {code for entry in answer["notChecked"] for code in entry["codes"]}
+
+
 async def test_an_old_lease_of_drawbridge_alone_is_not_reported():
     cluster = loaded(*FLEET, pod("p"), lease("drawbridge-system/drawbridge", 50))
     assert diagnose(await survey(cluster, NOW)) == {}

@@ -256,3 +256,12 @@ def test_placeholders_of_an_object_are_reported_as_a_single_reason(tmp_path):
     assert [(key["code"], key["detail"]) for key in workload["keys"] if key.get("code")] == [
         ("D011", "${NAME} is a placeholder that is not filled in")
     ]
+
+
+@pytest.mark.parametrize(("stored", "outcome"), [(False, "refused"), (True, "translated")])
+def test_ephemeral_containers_are_removed_only_from_a_pod_that_a_server_has_stored(stored, outcome):
+    """The API server refuses them in a new pod (D210), as the other commands say."""
+    debugged = running_pod("p", HAMI_CONTAINER, phase="Running" if stored else "")
+    debugged["spec"]["ephemeralContainers"] = [{"name": "d", "image": "i"}]
+    [workload] = survey_of(debugged).workloads
+    assert workload.outcome == outcome

@@ -24,6 +24,20 @@ def test_a_report_counts_the_outcomes():
     assert last_line == "5 objects, 2 rewritten: 2 approximated, 1 left, 1 refused, 1 without a legacy request"
 
 
+def test_a_queue_that_counts_keys_is_counted_apart():
+    """It requests no device, and `survey` lists it as an obstacle (S020)."""
+    resources = [{"name": "nvidia.com/gpu", "nominalQuota": 4}]
+    groups = [{"coveredResources": ["nvidia.com/gpu"], "flavors": [{"name": "f", "resources": resources}]}]
+    queue = {
+        "apiVersion": "kueue.x-k8s.io/v1beta1",
+        "kind": "ClusterQueue",
+        "metadata": {"name": "q"},
+        "spec": {"resourceGroups": groups},
+    }
+    output = run("translate", "-f", "-", "-o", "report", stdin=yaml_of(queue)).stdout
+    assert output.splitlines()[-1] == "1 object, 0 rewritten: 1 counting keys, 0 without a legacy request"
+
+
 def test_the_report_calls_no_key_of_a_refused_object_translated():
     """The API server refuses a pod without a name, so its keys stay."""
     unnamed_pod = complete_pod(pod({"nvidia.com/gpumem": 1000}))
