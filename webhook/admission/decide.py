@@ -8,6 +8,7 @@ an object in a file. Both decide as if the mode were `enforce`. The caller appli
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -42,6 +43,7 @@ from webhook.placement import (
 from webhook.refusals import Code
 from webhook.state import Mode
 from webhook.translate import STANDALONE, Decision, Operation, PodVerdict, Provenance, clean, is_skipped, translate
+from webhook.unknown import unknown_resources
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -75,11 +77,19 @@ def decide_pod(candidate: ReviewedPod, state: State, budget: Budget) -> PodVerdi
     pod, namespace = candidate.pod, candidate.namespace
     origin = candidate.origin
     try:
-        verdict = translate(pod, state, namespace=namespace, sign=True, budget=budget, origin=origin)
+        translated = partial(
+            translate,
+            pod,
+            state,
+            namespace=namespace,
+            sign=True,
+            budget=budget,
+            origin=origin,
+            judge_others=partial(unknown_resources, state=state, budget=budget),
+        )
+        verdict = translated()
         if reason := why_cpus_left(candidate, verdict, state, budget):
-            verdict = translate(
-                pod, state, namespace=namespace, sign=True, budget=budget, origin=origin, cpus_left=reason
-            )
+            verdict = translated(cpus_left=reason)
         if not verdict.refusals:
             budget.confirm()
     except OutOfBudget:

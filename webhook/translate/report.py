@@ -98,10 +98,10 @@ def outcome_of(decisions: Iterable[Decision]) -> Outcome | None:
 class PodReport:
     """Collects decisions, warnings and refusals about one pod, in order."""
 
-    __slots__ = ("_approximations", "_object", "decisions", "refusals", "warnings")
+    __slots__ = ("_approximations", "decisions", "object_name", "refusals", "warnings")
 
     def __init__(self, object_: str, approximations: str) -> None:
-        self._object = object_
+        self.object_name = object_
         self._approximations = approximations
         self.decisions: list[Decision] = []
         self.warnings: list[str] = []
@@ -140,7 +140,7 @@ class PodReport:
             key, outcome = note.key, note.outcome
             keys_without_note.pop(key, None)
             unit = case.unit if key == case.bare else WHOLE
-            decision = Decision(self._object, case.container, dialect, key, outcome, note.detail, code=note.code)
+            decision = Decision(self.object_name, case.container, dialect, key, outcome, note.detail, code=note.code)
             if unit is not WHOLE:
                 decision = replace(decision, basis=unit.basis, meaning_assumed=unit.assumed)
             self.decisions.append(decision)
@@ -195,12 +195,12 @@ class PodReport:
         self.refuse(container, "", Refusal(key, reason, "disable that webhook for this pod", Code.TWICE))
 
     def _not_understood(self, container: str, key: str, detail: str, code: str) -> None:
-        decision = Decision(self._object, container, "", key, Outcome.UNKNOWN, detail, code=code)
+        decision = Decision(self.object_name, container, "", key, Outcome.UNKNOWN, detail, code=code)
         if decision not in self.decisions:
             self.decisions.append(decision)
 
     def _decide(self, container: str, dialect: str, key: str, outcome: Outcome, detail: str, **more: Any) -> None:
-        self.decisions.append(Decision(self._object, container, dialect, key, outcome, detail, **more))
+        self.decisions.append(Decision(self.object_name, container, dialect, key, outcome, detail, **more))
 
     def _warn_of_loss(self, subject: str, detail: str, *, is_dropped: bool = False) -> None:
         """Warn of an approximation. With `approximations: leave`, only keys that no claim expresses can be on a translated container."""

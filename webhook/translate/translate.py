@@ -54,7 +54,7 @@ from webhook.translate.verdict import NOTHING, PodVerdict
 from webhook.translate.workload_kind import STANDALONE, Provenance, group_kind, origin_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from dra.wire import Json
     from webhook.state import CustomKind, State
@@ -81,12 +81,13 @@ def translate(
     origin: Provenance = STANDALONE,
     name: str = "",
     cpus_left: str = "",
+    judge_others: Callable[[PodView], Iterable[Decision]] = lambda _: (),
 ) -> PodVerdict:
     """Translate a pod, or the pod template at `path` of a workload.
 
     `sign` adds the annotation of signed templates, with the state's first key; in files there is no such annotation. `origin` is what
     the pods of a template get from its workload. Decisions name the object `name`, or else the pod. `cpus_left` is the reason why the
-    kubelet, and no claim, assigns the CPUs; "" if claims may do so.
+    kubelet, and no claim, assigns the CPUs; "" if claims may do so. `judge_others` decides about keys of no dialect.
     """
     configuration = state.configuration
     view = view_pod(pod, configuration)
@@ -107,6 +108,7 @@ def translate(
             report.warnings.append(f"{foreign_names}: not written by drawbridge for this pod, and removed")
     change = UNCHANGED
     if view.asks_for_devices and not view.bound:
+        report.decisions += [replace(decision, object=report.object_name) for decision in judge_others(view)]
         key = state.keys[0] if sign and state.keys else None
         current = Round(view, written, namespace, path, key)
         change = _translate_keys(current, state, report, budget, origin=origin, cpus_left=cpus_left)

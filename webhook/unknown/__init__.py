@@ -1,7 +1,12 @@
 """What no dialect answers: unknown kinds of workloads, keys that nothing serves, and pods that the webhook missed."""
 
 from webhook.unknown.missed_pods import find_missed, find_unknown, find_unserved, why_unknown
-from webhook.unknown.unanswered_requests import NO_NODE_HAS_KEY, find_unrequested_access, unanswered_requests
+from webhook.unknown.unanswered_requests import (
+    NO_NODE_HAS_KEY,
+    find_unrequested_access,
+    unanswered_requests,
+    unknown_resources,
+)
 from webhook.unknown.unknown_kinds import amounts_in, asks_in_unknown_kind, counts_keys, decide_unknown_kind
 
 __all__ = [
@@ -15,5 +20,6 @@ __all__ = [
     "find_unrequested_access",
     "find_unserved",
     "unanswered_requests",
+    "unknown_resources",
     "why_unknown",
 ]

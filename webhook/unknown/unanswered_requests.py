@@ -71,6 +71,7 @@ _REMOVED_KEY = "alpha.kubernetes.io/nvidia-gpu"
 NO_NODE_HAS_KEY = "D222"
 NO_NODE = "no node has this key, so the pod waits; the key is not translated: "  # the reason follows
 UNREQUESTED = "it takes devices without a request, so no scheduler or quota counts them"
+_PRICE = 300  # steps of the budget for a key that no table has
 _AMOUNTS = ("limits", "requests")
 _FIELDS = (*_AMOUNTS, "claims")
 # drawbridge's own keys that a pod may have.
@@ -114,6 +115,19 @@ def unanswered_requests(
         if decided or view.spec.get("resourceClaims"):
             decisions += _find_unmatched_selectors(view, state)
         decisions += _find_missing_plugins(view, state, (*decided, *decisions), is_template=is_template)
+    return decisions
+
+
+def unknown_resources(view: PodView, state: State, budget: Budget) -> list[Decision]:
+    """Return the decisions of `unanswered_requests` about resources of containers. The webhook records them on the pod and in its log."""
+    decisions: list[Decision] = []
+    for slot in view.slots:
+        for key in {**slot.limits, **slot.requests}:
+            if is_own(key) or state.configuration.resource(key) or len(decisions) == MAX_KEYS:
+                continue
+            budget.charge(_PRICE)
+            if decision := _judge_amount(key, slot.name, view, state):
+                decisions.append(decision)
     return decisions
 
 
@@ -164,16 +178,8 @@ def _find_unanswered(
             if configuration.resource(key):
                 yield _decision(Outcome.UNKNOWN, key, detail, slot.name, code="D211")
         for key in {**slot.limits, **slot.requests}:
-            known = configuration.resource(key)
-            if view.bound and (known or key in state.fleet.extended):
-                yield _decision(Outcome.LEFT, key, _BOUND, slot.name)
-            elif known:
-                continue
-            elif decision := judge_resource(key, state, slot.name):
+            if decision := _judge_amount(key, slot.name, view, state):
                 yield decision
-            elif is_extended(key) and not key.startswith(f"{DOMAIN}/"):
-                remedy = _remedy_of(key, state)
-                yield _decision(Outcome.UNKNOWN, key, "left as it is: no dialect knows it", slot.name, remedy=remedy)
         access, _ = find_unrequested_access(slot.raw, view.spec, state)
         if access:
             remedy = "request devices instead, or configure the nodes' container runtime to ignore variables that name devices"
@@ -206,6 +212,21 @@ def _find_unanswered(
             )
             if decision:
                 yield decision
+
+
+def _judge_amount(key: str, container: str, view: PodView, state: State) -> Decision | None:
+    """Judge a resource of a container beyond what a translation decides about it."""
+    known = state.configuration.resource(key)
+    if view.bound and (known or key in state.fleet.extended):
+        return _decision(Outcome.LEFT, key, _BOUND, container)
+    if known:
+        return None
+    if decision := judge_resource(key, state, container):
+        return decision
+    if not is_extended(key) or key.startswith(f"{DOMAIN}/"):
+        return None
+    remedy = _remedy_of(key, state)
+    return _decision(Outcome.UNKNOWN, key, "left as it is: no dialect knows it", container, remedy=remedy)
 
 
 def _find_misplaced_keys(container: dict[str, Json]) -> Iterator[tuple[str, str]]:

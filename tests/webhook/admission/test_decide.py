@@ -24,9 +24,10 @@ from tests.webhook.admission.reviews import (
     untouched,
     validated,
 )
-from webhook.admission import answer_timeout
+from webhook.admission import answer_timeout, decide_object
 from webhook.admission import review as admission
 from webhook.claims import template
+from webhook.translate import outcome_of
 
 # Mutation
 
@@ -44,6 +45,18 @@ def test_a_legacy_pod_becomes_a_pod_with_a_signed_claim():
 def test_a_translation_keeps_unknown_fields():
     translated_pod, _ = mutated(gpu_pod())
     assert translated_pod["spec"]["containers"][0]["fromTheFuture"] == {"kept": [1]}
+
+
+def test_keys_of_no_dialect_are_on_the_pod_and_in_the_log():
+    """The outcome is that of `drawbridge translate`, which reads no record."""
+    pod = gpu_pod()
+    pod["spec"]["containers"][0]["resources"]["limits"]["example.com/odd"] = 1
+    translated_pod, outcome = mutated(pod)
+    recorded = json.loads(translated_pod["metadata"]["annotations"]["drawbridge.dev/decision"])["decisions"]
+    logged = {decision.key: str(decision.outcome) for decision in outcome.record.decisions}
+    assert logged == {decision["key"]: decision["outcome"] for decision in recorded}
+    assert logged == {"nvidia.com/gpu": "translated", "example.com/odd": "unknown"}
+    assert outcome_of(outcome.record.decisions) == outcome_of(decide_object(pod, ENFORCE).decisions)
 
 
 def test_a_second_invocation_changes_nothing():
