@@ -5,6 +5,7 @@
 
 import base64
 import gc
+import io
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,11 +18,13 @@ import msgspec
 from analysis.arrivals import brings_pods, created_pods
 from analysis.configuration import ConfigurationInForce, features_of, server_named
 from analysis.loading import Reading, reading_of, state_of
+from analysis.observations import summarise
 from cluster import manifests
 from dashboard.whatif import WhatIfQuestion, what_if
 from tests.cli.running import run
 from webhook.admission import decide_review
 from webhook.names import DECISION
+from webhook.service.log import Decisions
 from webhook.state import Configuration
 from webhook.state.configuration import read_configuration
 
@@ -297,6 +300,31 @@ def webhook(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     return Answer(refused=refused, codes=frozenset(codes), moved=None if refused else moved, said=" ".join(messages))
 
 
+def observed(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
+    """Read the log of a webhook that decides about a pod, as `drawbridge observed` does."""
+    if is_configured(scene) or scene.object["kind"] != "Pod" or is_unfilled(scene):
+        return Answer()
+    record = decide_review("mutate", as_review(scene.object, scene), state_of(*state_of_server(scene))).record
+    log = io.BytesIO()
+    Decisions(log).write(record, 0.0)
+    outcomes = [str(outcome) for row in summarise(log.getvalue().splitlines(), print) for outcome in row.outcomes]
+    if not record.decisions or not outcomes:
+        return Answer()
+    return Answer(refused=outcomes == ["refused"], outcome=outcomes[0], said=str(record.decisions))
+
+
+def explained_pods(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
+    """Read what `explain` says about the first pod of each template of a workload."""
+    if scene.object["kind"] == "Pod":
+        return Answer()
+    name = f"{scene.object['kind'].lower()}/{scene.name}"
+    document = asked("explain", name, "-n", scene.namespace, *files(scene, folder), *options)
+    pods = [pod["first"]["webhook"] for pod in document.get("workload", {}).get("pods") or ()]
+    decisions = [decision for verdict in pods if verdict["predicted"] for decision in verdict["decisions"]]
+    moved = answer_from_decisions(decisions).moved
+    return Answer(moved=moved if decisions else None)
+
+
 def as_review(pod: Object, scene: Scene) -> bytes:
     resource = {"group": "", "version": "v1"}
     request = {"uid": "u", "operation": "CREATE", "namespace": scene.namespace, "object": pod}
@@ -358,6 +386,8 @@ COMMANDS: Sequence[Callable[[Scene, Path, Sequence[str]], Answer]] = (
 
 # Servers, and other output formats of the commands. Each random case runs one of them.
 OTHERS = (webhook, dashboard, report, sarif, demo)
+# Only `tests.ask_files` runs these.
+OF_PODS = (observed, explained_pods)
 
 
 def asked(*args: Any) -> Any:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from analysis.arrivals import brings_pods
 from cluster import manifests
 from tests import agreement
-from tests.agreement import COMMANDS, FLEET_KINDS, OTHERS, Answer, Object, Scene, ask
+from tests.agreement import COMMANDS, FLEET_KINDS, OF_PODS, OTHERS, Answer, Object, Scene, ask
 from tests.contradictions import contradictions
 from tests.forms import differing_forms, forms
 
@@ -127,7 +127,8 @@ def ask_all(question: Question) -> Iterator[str]:
 
 def ask_commands(question: Question, answers: dict[str, Answer]) -> Iterator[str]:
     """Add the answer of every command to `answers`; yield each failure."""
-    for command in COMMANDS_ABOUT_CLAIMS if question.scene.object["kind"] in CLAIM_KINDS else (*COMMANDS, *OTHERS):
+    of_pods = (*COMMANDS, *OTHERS, *OF_PODS)
+    for command in COMMANDS_ABOUT_CLAIMS if question.scene.object["kind"] in CLAIM_KINDS else of_pods:
         try:
             with tempfile.TemporaryDirectory() as folder:
                 answers |= ask(question.scene, Path(folder), [command])

@@ -24,7 +24,9 @@ SPELLINGS: Sequence[Callable[[int], Any]] = (
     float,
 )
 # Kinds of apps/v1 whose objects have the same pods.
-SIBLINGS = {"Deployment": "ReplicaSet", "ReplicaSet": "Deployment"}
+SIBLINGS = {"Deployment": "ReplicaSet", "ReplicaSet": "Deployment", "StatefulSet": "Deployment"}
+
+OF_SIBLINGS = ("replicas", "selector", "template")
 
 
 def forms(scene: Scene) -> Iterator[tuple[str, Scene]]:
@@ -34,7 +36,8 @@ def forms(scene: Scene) -> Iterator[tuple[str, Scene]]:
         if json.dumps(respelled) != json.dumps(scene.object):
             yield f"spelled {spell(1)!r}", scene._replace(object=respelled)
     if (kind := scene.object["kind"]) in SIBLINGS and scene.object["apiVersion"] == "apps/v1":
-        yield SIBLINGS[kind], scene._replace(object=scene.object | {"kind": SIBLINGS[kind]})
+        spec = {name: value for name, value in scene.object["spec"].items() if name in OF_SIBLINGS}
+        yield SIBLINGS[kind], scene._replace(object=scene.object | {"kind": SIBLINGS[kind], "spec": spec})
     if len(scene.fleet) > 1:
         yield "reversed", scene._replace(fleet=scene.fleet[::-1], surroundings=scene.surroundings[::-1])
 
