@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from analysis.loading import Reading
+    from cluster.objects import Event
 
 FAILED_CREATE = "FailedCreate"
 OUR_DOMAIN_SUFFIX = ".drawbridge.dev"
@@ -63,11 +64,13 @@ def latest(reading: Reading, now: datetime, reason: str) -> dict[str, str]:
 
 def time_of(reading: Reading, now: datetime) -> datetime:
     """Return the time of a reading: `now`, or when the dump was made. Unreadable Leases are left out."""
+    if reading.is_live:
+        return now
     leases: list[Lease] = []
-    for obj in reading.of_kinds("Lease") if not reading.is_live else ():
+    for obj in reading.of_kinds("Lease"):
         with suppress(WireError):
             leases.append(convert(obj, Lease))
-    return time_of_dump(leases, chain(*reading.events_of.values()), now) if not reading.is_live else now
+    return time_of_dump(leases, chain(*reading.events_of.values()), now)
 
 
 def find_refused_pods(reading: Reading, now: datetime) -> Iterator[Finding]:

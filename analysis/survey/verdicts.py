@@ -165,7 +165,7 @@ class MoveJudge:
     def _as_created(self, pod: Object) -> Object:
         """Remove what was written after the pod's creation: from a stored pod ephemeral containers, from a pod with a phase also its node."""
         metadata = inside(pod, "metadata")
-        written = _WRITTEN_LATER[1:] if metadata.get("uid") else ()
+        written: tuple[str, ...] = _WRITTEN_LATER[1:] if metadata.get("uid") else ()
         if inside(pod, "status").get("phase"):
             written = _WRITTEN_LATER
             rows = self._now.configuration.rows[Position.ANNOTATION]
