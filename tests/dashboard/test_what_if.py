@@ -79,7 +79,7 @@ async def test_a_posted_manifest_has_the_answer_of_simulate(tmp_path):
         for text in (body, manifests.dump(documents)):
             async with session.post("/api/v1/simulate", data=text) as answer:
                 assert (await answer.json())["found"]["pods"] == simulated["pods"]
-        for text, status in (("", 400), ("a: [", 400), ("# " + "x" * LONGEST, 400), ("x" * (1 << 17), 413)):
+        for text, status in (("", 400), ("a: [", 400), ("# " + "x" * LONGEST, 400), ("x" * (1 << 17) + "x", 413)):
             async with session.post("/api/v1/simulate", data=text) as answer:
                 assert answer.status == status
 
