@@ -594,8 +594,10 @@ def index(view: DashboardView) -> Html:
     """Return the page with the addresses of the JSON API, and the content of each answer."""
     rows = []
     for path, operations in api.openapi()["paths"].items():
+        [(method, operation)] = operations.items()
         # An address is a link only if it needs neither a name nor a question.
-        has_link = "{" not in path and "400" not in operations["get"]["responses"]
-        rows.append((el("a", path, href=path) if has_link else path, operations["get"]["summary"]))
+        has_link = "{" not in path and "400" not in operation["responses"]
+        address = path if method == "get" else f"{method.upper()} {path}"
+        rows.append((el("a", path, href=path) if has_link else address, operation["summary"]))
     openapi_link = el("p", "The description of all addresses as ", el("a", "OpenAPI", href="/api/v1/openapi.json"), ".")
     return layout("JSON", view, table(("Path", "Content"), rows), openapi_link, current="api")
