@@ -28,7 +28,6 @@ _NAMED = 10  # idle nodes
     empty={"nodes": [], "totals": [], "idleNodes": [], "together": [], "unread": []},
     examples=(
         "drawbridge free -f dump.yaml",
-        "drawbridge free -f dump.yaml node-a -o wide",
         "drawbridge free -f dump.yaml node-a --together",
     ),
 )
