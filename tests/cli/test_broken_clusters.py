@@ -59,3 +59,21 @@ def test_each_of_several_faults_is_named_once(seed, tmp_path):
     findings = findings_of(tmp_path, cluster_with(faults))
     effects = {effect for fault in faults.values() for effect in effects_of(fault)}
     assert findings.keys() - effects == {finding for fault in faults.values() for finding in fault.findings}
+
+
+@pytest.mark.whole
+def test_explain_and_simulate_say_what_doctor_says(tmp_path):
+    """All faults at once. A pod that can never start gets no node, and each pod has one reason."""
+    faults = {f"fault-{number}": make(f"fault-{number}") for number, make in enumerate(FAULTS.values())}
+    cluster = cluster_with(faults)
+    nodes = nodes_of(tmp_path, cluster)
+    about_pods = [
+        finding for finding in findings_of(tmp_path, cluster).values() if finding["object"].startswith("Pod/")
+    ]
+    assert len(about_pods) > len(FAULTS) / 2
+    for finding in about_pods:
+        pod = finding["object"].removeprefix("Pod/")
+        _, story = run_json("explain", "pod", pod, "-f", tmp_path / "dump.yaml")
+        assert story["pod"]["state"]["reasons"][0]["text"] in finding["message"], pod
+        if finding["code"] == "O115":
+            assert nodes[pod] is None, pod
