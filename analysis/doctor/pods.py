@@ -13,8 +13,10 @@ from analysis.refused_pods import FAILED_CREATE, OUR_DOMAIN_SUFFIX, QUOTED, find
 from cluster.objects import Event
 from dra.codes import CODES, Severity
 from dra.finding import Finding, make_finding
+from dra.objects import claim_keys
 from dra.raw import moment
 from dra.texts import list_first
+from dra.wire import encode
 from webhook.state import Configuration
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from dra.reason import Reason
 
 _DEFAULTS = Configuration()
+MAX_SEARCHED = 200  # different pods for which nodes are searched, each in tens of milliseconds
 
 
 def not_created(observed: DoctorInput) -> Iterator[Finding]:
@@ -52,11 +55,11 @@ def refused_by_webhook(observed: DoctorInput) -> Iterator[Finding]:
 def waiting(observed: DoctorInput, rules: Sequence[PodRule], found: Sequence[Finding]) -> Iterator[Finding]:
     """Why pods wait, each reason once for a namespace; first those that can never start.
 
-    A component of drawbridge with a finding is mended before the pods that wait for it. One pod of each controller is searched a node for,
-    because its other pods request the same.
+    A component of drawbridge with a finding is mended before the pods that wait for it. Of pods that request the same, one is searched a node for.
     """
     waiting_pods: dict[tuple[object, ...], tuple[Reason, list[str]]] = {}
-    placing_of: dict[str, tuple[PodRule | None, tuple[Reason, ...]]] = {}
+    placing_of: dict[object, tuple[PodRule | None, tuple[Reason, ...]]] = {}
+    not_searched: list[str] = []
     configuration = observed.configuration or _DEFAULTS
     placing = [rule for rule in rules if rule.step is Step.SCHEDULED]
     others = [rule for rule in rules if rule.step is not Step.SCHEDULED]
@@ -66,11 +69,13 @@ def waiting(observed: DoctorInput, rules: Sequence[PodRule], found: Sequence[Fin
             continue
         rule, reasons = first_reasons(facts, others)
         if rule is None and not facts.node:
-            owners = pod.metadata.owner_references
-            controller = next((owner.uid for owner in owners if owner.controller), key)
-            if controller not in placing_of:
-                placing_of[controller] = first_reasons(facts, placing)
-            rule, reasons = placing_of[controller]
+            demand = _demand_of(facts)
+            if demand not in placing_of and len(placing_of) == MAX_SEARCHED:
+                not_searched.append(key)
+                continue
+            if demand not in placing_of:
+                placing_of[demand] = first_reasons(facts, placing)
+            rule, reasons = placing_of[demand]
         if rule is None or not rule.codes or not _has_waited(facts, rule, observed):
             continue
         for reason in reasons:
@@ -81,13 +86,33 @@ def waiting(observed: DoctorInput, rules: Sequence[PodRule], found: Sequence[Fin
             same = facts.namespace, code, reason.causes or reason.text, reason.remedies
             waiting_pods.setdefault(same, (replace(reason, code=code), []))[1].append(key)
     for reason, (first, *more) in sorted(waiting_pods.values(), key=_urgency):
-        also = f" (also {list_first(more, MAX_NAMED)})" if more else ""
         remedy = "; or ".join(reason.remedies)
         if cause := find_cause(reason, found):
             remedy = (
                 f"first mend {cause.object} ({cause.code}: {cause.remedy}); then {remedy or CODES[reason.code].remedy}"
             )
-        yield make_finding(reason.code, f"Pod/{first}", f"{reason.text}{also}", remedy)
+        yield make_finding(reason.code, f"Pod/{first}", f"{reason.text}{_also(more)}", remedy)
+    if not_searched:
+        first, *more = not_searched
+        message = f"it waits; nodes were searched only for the first {MAX_SEARCHED} different pods{_also(more)}"
+        yield make_finding("O116", f"Pod/{first}", message)
+
+
+def _also(pods: Sequence[str]) -> str:
+    return f" (also {list_first(pods, MAX_NAMED)})" if pods else ""
+
+
+def _demand_of(facts: Facts) -> object:
+    """Return what decides whether a pod gets a node: it is equal for pods that wait for the same."""
+    pod, claims = facts.pod, [facts.reading.stock.claims.get(key) for key in claim_keys(facts.pod)]
+    specs = [
+        encode(claim.spec)
+        for claim in claims
+        if claim is not None and claim.status.allocation is None and not claim.metadata.deletion_timestamp
+    ]
+    if len(specs) < len(claims):
+        return pod.metadata.key
+    return facts.namespace, facts.condition("PodScheduled"), encode(replace(pod.spec, resource_claims=())), *specs
 
 
 def _urgency(waits: tuple[Reason, list[str]]) -> tuple[bool, bool]:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from analysis.doctor import pods
 from tests.allocator.service.sidecar import node, pod
 from tests.cli.commands.faults import DRIVER, FLEET, allocated_claim, claim_of_pod, unused_template
 from tests.cli.running import manifest, run_json
@@ -82,3 +83,21 @@ def test_equal_pods_of_a_controller_have_one_finding(tmp_path):
         objects.append(obj)
     [finding] = findings(tmp_path, *objects)
     assert finding["message"].endswith(" (also default/q, default/r)")
+
+
+def test_nodes_are_searched_for_a_bounded_number_of_different_pods(tmp_path, monkeypatch):
+    """Of equal pods one is searched a node for. Pods for which nodes were not searched are named together."""
+    monkeypatch.setattr(pods, "MAX_SEARCHED", 1)
+    searches = []
+    first_reasons = pods.first_reasons
+    monkeypatch.setattr(pods, "first_reasons", lambda *args: searches.append(args) or first_reasons(*args))
+    waiting = [old_pod(f"p{number}", f"a{number}", schedulerName="") for number in range(4)]
+    claims = [claim_of_pod(f"a{number}", f"p{number}") for number in range(4)]
+    for number in (2, 3):
+        claims[number]["spec"]["devices"]["requests"][0]["exactly"]["count"] = number + 1
+    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *claims, *waiting))
+    assert len(searches) == len(waiting) + 1
+    named = {finding["object"]: finding["message"] for finding in answer["findings"]}
+    assert "also default/p1" in named["Pod/default/p0"]
+    assert "nodes were searched only for the first 1" in named["Pod/default/p2"]
+    assert "also default/p3" in named["Pod/default/p2"]
