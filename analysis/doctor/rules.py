@@ -16,6 +16,7 @@ from analysis.doctor import claims, classes, components, control_plane, fences, 
 from analysis.doctor.misspelt_settings import misspelt_settings
 from analysis.explain import RULES as POD_RULES
 from analysis.installation import KINDS
+from dra.codes import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -146,11 +147,12 @@ def diagnose(observed: DoctorInput) -> dict[Finding, Repair | None]:
         repairs |= _run(_INSTALLATION, lambda rule: _missing(rule, observed), parts, now)
     repairs |= _run(_CAUSES, lambda rule: _missing(rule, observed), observed)
     checked = [rule for rule in POD_RULES if not _missing(rule, observed)]
-    repairs |= dict.fromkeys(pods.waiting(observed, checked, tuple(repairs)))
+    waiting = tuple(pods.waiting(observed, checked, tuple(repairs)))
+    repairs |= {finding: None for finding in waiting if finding.severity is not Severity.INFO}
     repairs |= _run(_REST, lambda rule: _missing(rule, observed), observed)
     if parts is not None:
         repairs |= _run(_LAST, lambda rule: _missing(rule, observed), parts, now)
-    return repairs
+    return repairs | dict.fromkeys(waiting)  # last, those that only wait
 
 
 def _missing(rule: DoctorRule | PodRule, observed: DoctorInput) -> set[str]:

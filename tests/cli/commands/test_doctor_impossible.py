@@ -7,6 +7,7 @@ from tests.allocator.service.sidecar import node, pod
 from tests.cli.commands.faults import DRIVER, FLEET, allocated_claim, claim_of_pod, unused_template
 from tests.cli.running import manifest, run_json
 
+TRIED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
 LONG_AGO = "2026-01-01T00:00:00Z"
 
 
@@ -101,3 +102,16 @@ def test_nodes_are_searched_for_a_bounded_number_of_different_pods(tmp_path, mon
     assert "also default/p1" in named["Pod/default/p0"]
     assert "nodes were searched only for the first 1" in named["Pod/default/p2"]
     assert "also default/p3" in named["Pod/default/p2"]
+
+
+def test_a_pod_that_only_waits_comes_after_what_keeps_its_devices(tmp_path):
+    """The claim of a deleted pod holds both devices of the node."""
+    dead, waiting = claim_of_pod("dead", "gone"), claim_of_pod("a", "p")
+    dead["status"] = allocated_claim("dead", "gone")["status"]
+    second = dead["status"]["allocation"]["devices"]["results"][0] | {"device": "gpu-1"}
+    dead["status"]["allocation"]["devices"]["results"].append(second)
+    objects = [dead, waiting, old_pod("p", "a", schedulerName="", status={"conditions": [TRIED]})]
+    code, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects))
+    assert [finding["code"] for finding in answer["findings"]] == ["O211", "O116"]
+    assert "claim default/dead" in answer["findings"][1]["remedy"]
+    assert code == 1
