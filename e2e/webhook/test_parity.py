@@ -169,8 +169,8 @@ def test_files_and_a_real_webhook_agree(control_plane, fleet_node, gated, webhoo
         "survey", "-f", str(manifests), "-f", str(dump), "--config", str(config), "-n", gated, "-o", "json"
     )
     outcomes = {workload["name"]: workload["outcome"] for workload in surveyed["workloads"]}
-    # No generated pod has ephemeral containers, and claims are no workloads.
-    bare = {name for name in why if names[name] == "ephemeral" or names[name] in CLAIMS}
+    # Claims are no workloads.
+    bare = {name for name in why if names[name] in CLAIMS}
     assert {name for name, outcome in outcomes.items() if outcome == "refused"} == set(why) - bare
     checked = drawbridge("check", "-f", str(manifests), "-f", str(config), "--inventory", str(dump), "-o", "json")
     errors = {finding["object"].rpartition("/")[2] for finding in checked["findings"] if finding["severity"] == "error"}
