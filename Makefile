@@ -22,12 +22,12 @@ RESULTS := $(abspath $(VENV))/results
 GATES := gate-lint gate-type gate-arch
 CLUSTERS := suite-cluster suite-gated suite-bridged suite-driven
 # The unit tests: a suite for each of the largest folders, and one for all others.
-LARGEST := allocator cli webhook
+LARGEST := allocator cli dashboard dra webhook
 UNIT := $(LARGEST:%=suite-unit-%) suite-unit-others
 # Run suites at the same time, with variables for all of them. The last line has the totals.
 define run_suites
 @rm -rf $(RESULTS); mkdir -p $(RESULTS); for suite in $(1); do echo 0 1 >$(RESULTS)/$$suite; done
-@$(MAKE) --jobs=8 --keep-going --no-print-directory $(1) MYPY_CACHE_DIR=$(CACHE)/types $(2) || true
+@$(MAKE) --jobs=10 --keep-going --no-print-directory $(1) MYPY_CACHE_DIR=$(CACHE)/types $(2) || true
 @awk '{p += $$1; f += $$2} END {print p+0 " passed, " f+0 " failed"; exit f || !p}' $(RESULTS)/*
 endef
 # A suite that is one command, and a suite of the tests with these marks (conftest.py writes the numbers).
