@@ -30,7 +30,8 @@ def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodSt
     """Return the story of one pod, by namespace/name."""
     if key not in reading.pods:
         return _undecoded_story(key, reading, configuration)
-    facts, state = facts_of(key, reading, configuration), why_not_running(key, reading, configuration)
+    facts = facts_of(key, reading, configuration)
+    state = why_not_running(facts)
     pod, prospect, room_on = facts.pod, facts.prospect, ""
     if state.step in (Step.ALLOCATED, Step.SCHEDULED) and not facts.node:
         room_on = facts.outcome.node or ""

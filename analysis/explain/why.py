@@ -67,7 +67,6 @@ REFUSING = (Outlook.FULL, Outlook.NEVER)
 _ALLOCATED = frozenset((ClaimState.ALLOCATED, ClaimState.RESERVED, ClaimState.PREPARED))
 _PREPARE_ONCE = frozenset(target.driver for target in TARGETS.values() if target.prepares_once)
 _OF_CLAIMS = frozenset((Step.TEMPLATE, Step.CLAIM, Step.ALLOCATED, Step.PREPARED))
-_NOW = timedelta()
 
 
 class Facts:
@@ -121,8 +120,7 @@ class Facts:
 
     def warned(self, reason: str) -> str:
         """Return the message of the newest event with a reason; "" if there is none."""
-        message = next((event.message for event in self.events if event.reason == reason), "")
-        return message.removeprefix(AGAIN)[:QUOTED]
+        return _quote(next((event.message for event in self.events if event.reason == reason), ""))
 
     @cached_property
     def newest_of_kubelet(self) -> Happening | None:
@@ -169,11 +167,6 @@ class Facts:
         return next((condition.status for condition in self.pod.status.conditions if condition.type == type_), "")
 
 
-def why_not_running(key: str, reading: Reading, configuration: Configuration) -> PodState:
-    """Return which steps a pod has done, the first that it has not, and why not."""
-    return state_of(facts_of(key, reading, configuration))
-
-
 def facts_of(key: str, reading: Reading, configuration: Configuration) -> Facts:
     """Return the facts about a pod; the reading caches them."""
     facts: Facts | None = reading.facts.get((key, id(configuration)))
@@ -182,7 +175,8 @@ def facts_of(key: str, reading: Reading, configuration: Configuration) -> Facts:
     return facts
 
 
-def state_of(facts: Facts) -> PodState:
+def why_not_running(facts: Facts) -> PodState:
+    """Return which steps a pod has done, the first that it has not, and why not."""
     rule, reasons = first_reasons(facts, RULES)
     step = rule.step if rule is not None else None
     if step is Step.SCHEDULED and any(claim.state not in _ALLOCATED for claim in facts.claims):
@@ -611,7 +605,7 @@ def _has_a_container_that_waits(facts: Facts) -> Iterator[Reason]:
         for status in items(inside(raw, "status"), part):
             waiting = inside(status, "state", "waiting")
             if (reason := text(waiting.get("reason"))) not in _STARTING:
-                detail = f": {message}" if (message := text(waiting.get("message"))) else ""
+                detail = f": {message}" if (message := _quote(text(waiting.get("message")))) else ""
                 words = f"container {text(status.get('name'))} waits: {reason}{detail}"
                 yield Reason(actor=Actor.KUBELET, text=f"it is bound to {facts.node}, and {words}")
                 return
@@ -635,7 +629,7 @@ def _has_a_warning(facts: Facts) -> Iterator[Reason]:
     """The newest warning of the kubelet."""
     warning = facts.newest_of_kubelet
     if warning is not None:
-        words = f"{warning.reason}{f' at {warning.at}' if warning.at else ''}: {warning.message}"
+        words = f"{warning.reason}{f' at {warning.at}' if warning.at else ''}: {_quote(warning.message)}"
         yield Reason(
             actor=Actor.KUBELET, text=f"it is bound to {facts.node}, and the kubelet's newest warning is {words}"
         )
@@ -666,6 +660,11 @@ def _waits_for_its_drivers(facts: Facts) -> Iterator[Reason]:
 
 def _is_starting(facts: Facts) -> Iterator[Reason]:
     yield Reason(actor=Actor.KUBELET, text=f"it is bound to {facts.node}, whose kubelet starts it")
+
+
+def _quote(message: str) -> str:
+    """Return a message of another program as reasons quote it."""
+    return message.removeprefix(AGAIN)[:QUOTED]
 
 
 def _drivers_of(facts: Facts) -> str:
@@ -716,7 +715,7 @@ class PodRule(NamedTuple):
     codes: str = ""
     needs: tuple[str, ...] = ()
     may_be_none: tuple[str, ...] = ()
-    patience: timedelta = _NOW
+    patience: timedelta = timedelta()
     on_node: bool = False  # whether the rule is about pods that have a node
 
 

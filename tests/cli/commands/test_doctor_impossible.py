@@ -4,7 +4,7 @@ import pytest
 
 from analysis.doctor import pods
 from tests.allocator.service.sidecar import node, pod
-from tests.cli.commands.faults import DRIVER, FLEET, allocated_claim, claim_of_pod, unused_template
+from tests.cli.commands.faults import DRIVER, FLEET, allocated_claim, bound_pod, claim_of_pod, unused_template
 from tests.cli.running import manifest, run_json
 
 TRIED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
@@ -115,3 +115,27 @@ def test_a_pod_that_only_waits_comes_after_what_keeps_its_devices(tmp_path):
     assert [finding["code"] for finding in answer["findings"]] == ["O211", "O116"]
     assert "claim default/dead" in answer["findings"][1]["remedy"]
     assert code == 1
+
+
+@pytest.mark.parametrize("way", ["event", "container"])
+def test_a_long_message_of_the_kubelet_is_quoted_in_part(way, tmp_path):
+    words = "x" * 100_000
+    waiting = bound_pod("p", "a")
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "e", "namespace": "default"},
+        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"},
+        "type": "Warning",
+        "reason": "Failed",
+        "message": words,
+        "source": {"component": "kubelet"},
+    }
+    if way == "container":
+        state = {"waiting": {"reason": "ErrImagePull", "message": words}}
+        waiting["status"]["containerStatuses"] = [{"name": "c", "state": state}]
+    objects = [allocated_claim("a", "p"), waiting, *([event] if way == "event" else [])]
+    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects))
+    [finding] = answer["findings"]
+    assert finding["code"] == "O117"
+    assert 400 < len(finding["message"]) < 600
