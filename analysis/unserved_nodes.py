@@ -1,4 +1,4 @@
-"""Finds nodes that say they have devices which nobody serves: by an allocatable amount of 0, a label, or a DaemonSet that is not ready on them."""
+"""Finds nodes with devices that nobody serves, as an allocatable amount of 0, a label or a DaemonSet shows."""
 
 from __future__ import annotations
 

@@ -116,9 +116,8 @@ class Knowledge(ClusterView):
         for fleet in (stock.nodes, stock.slices, stock.classes, stock.rules, stock.compatibilities, stock.claims):
             objects += fleet.values()
         for informer in (self.pods, self.quotas, self.budgets, self.namespaces):
-            objects += (
-                informer.objects.values()
-            )  # one step of the interpreter, so the event loop changes nothing meanwhile
+            # One step of the interpreter, so the event loop changes nothing meanwhile.
+            objects += informer.objects.values()
         return objects
 
     def overlay_claim(self, uid: str, claim: ResourceClaim | None) -> None:

@@ -225,12 +225,12 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def events_of(self) -> dict[tuple[str, str, str], list[Event]]:
         """The events that were read, by the kind, namespace and name of their object; unreadable ones are left out."""
-        found = list(self.typed.of_type(Event))
-        for obj in self.of_kinds("Event") if not found else ():
+        readable = list(self.typed.of_type(Event))
+        for obj in self.of_kinds("Event") if not readable else ():
             with suppress(WireError):
-                found.append(convert(obj, Event))
+                readable.append(convert(obj, Event))
         by_object: defaultdict[tuple[str, str, str], list[Event]] = defaultdict(list)
-        for event in found:
+        for event in readable:
             about = event.involved_object
             by_object[about.kind, about.namespace or "default", about.name].append(event)
         return by_object
