@@ -27,8 +27,9 @@ T = TypeVar("T")
 # Net allocations between two collections of the youngest generation, and collections of a generation between two of the next one.
 GC_THRESHOLDS = 10_000, 10, 50
 # glibc returns freed blocks above this size to the system at once. Otherwise the lists of objects that are read at the start leave holes in
-# the heap, which grows by up to 50 of 250 MiB (bench/hostile_store.py).
-M_MMAP_THRESHOLD, LARGE_BLOCK = -3, 128 * 1024  # mallopt's parameter, bytes
+# the heap, which grows by up to 50 of 250 MiB (bench/hostile_store.py). uvloop reads TLS into new blocks of 256 KiB, which must not cost three
+# system calls for each request.
+M_MMAP_THRESHOLD, LARGE_BLOCK = -3, 512 * 1024  # mallopt's parameter, bytes
 ADDRESS_IN_USE = "stop the process that uses this address, or choose another one"
 
 

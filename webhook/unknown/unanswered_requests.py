@@ -67,6 +67,7 @@ _NO_DEVICE = ("", "none", "void")
 _VARIABLES = tuple(f"{vendor}_VISIBLE_DEVICES" for vendor in ("NVIDIA", "HABANA", "ASCEND", "AMD", "MTHREADS"))
 RUNTIMES = ("nvidia", "nvidia-cdi", "nvidia-legacy", "habana", "ascend", "amd", "mthreads")
 _RUNTIME = "runtimeClassName"
+_STANDARD = ("cpu", "memory", "ephemeral-storage")
 _REMOVED_KEY = "alpha.kubernetes.io/nvidia-gpu"
 NO_NODE_HAS_KEY = "D222"
 NO_NODE = "no node has this key, so the pod waits; the key is not translated: "  # the reason follows
@@ -249,6 +250,8 @@ def _find_misplaced_keys(container: dict[str, Json]) -> Iterator[tuple[str, str]
 
 def judge_resource(key: str, state: State, container: str = "") -> Decision | None:
     """Judge a resource that no table has; None if it has nothing to do with devices."""
+    if key in _STANDARD:
+        return None  # almost every container requests them
     unserved = ""
     if not state.features.enabled(server.EXTENDED):
         unserved = f"Kubernetes 1.{state.features.minor} does not serve resource names through DeviceClasses ({server.EXTENDED} is off)"
