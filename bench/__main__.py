@@ -18,7 +18,6 @@ SUITES = {
     module.rpartition(".")[2]: f"bench.{module}"
     for module in (
         "dra.cel",
-        "dra.stock",
         "cluster.following",
         "node.preparing",
         "allocator.allocation",
@@ -27,7 +26,6 @@ SUITES = {
         "allocator.takeover",
         "webhook.admission",
         "webhook.start",
-        "webhook.translate",
         "cli.commandline",
         "webhook.throughput",
     )

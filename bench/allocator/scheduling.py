@@ -1,19 +1,14 @@
-"""Measures how pods with claims are scheduled, from creation to binding, in three ways: by kube-scheduler alone, by our scheduler, and by
-the floor.
+"""Measures how pods with claims are scheduled, from creation to binding, in two ways: by kube-scheduler alone, and by our scheduler.
 
-The floor is a program that places pods without a decision (`bench.allocator.floor`). Its time is the time that API server,
-kube-controller-manager and client take with any scheduler. The additional time of another way is the cost of its scheduler.
-
-All three ways use one real control plane, in alternating rounds. Nodes and devices exist only as objects of the API. Only the
-programs of the measured way run, because an idle scheduler also reads every event. Schedulers have the configuration of
-manifests/bridge, and the client of kube-scheduler has the same rate limits. Feature gates have Kubernetes' defaults.
+Both ways use one real control plane, in alternating rounds. Nodes and devices exist only as objects of the API. Only the programs of the
+measured way run, because an idle scheduler also reads every event. Schedulers have the configuration of manifests/bridge, and the
+client of kube-scheduler has the same rate limits. Feature gates have Kubernetes' defaults. Claims are created from a template.
 
 A busy machine changes the rates more than the CPU time of a pod, so both are reported. The CPU time that programs use at rest is subtracted.
 
-    python -m bench.allocator.scheduling [--nodes 500] [--pods 400] [--taken 0] [--claims generated] [--rounds 2] [--protected] [WAY ...]
+    python -m bench.allocator.scheduling [--nodes 500] [--pods 400] [--taken 0] [--rounds 2] [WAY ...]
 
-`--taken` is how many of each node's eight devices are held from the beginning: 0 for an empty fleet, 7 for one that is nearly full. With
-`--protected` each way is measured twice in each round, the second time with the policy of manifests/protected-claims in force.
+`--taken` is how many of each node's eight devices are held from the beginning: 0 for an empty fleet, 7 for one that is nearly full.
 """
 
 from __future__ import annotations
@@ -24,7 +19,6 @@ import os
 import re
 import ssl
 import statistics
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -34,15 +28,12 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from bench.allocator import floor
 from bench.row import Row
 from bench.webhook.throughput import CONTROLLERS, REST_SECONDS, SERVER, STORE, seconds_of, settle
-from cluster import manifests
 from e2e.actors import fleet
 from e2e.actors.bridge import SCHEDULER, Bridge, scheduler_configuration
 from e2e.actors.client import ApiError
-from e2e.actors.webhook import ROOT
-from e2e.actors.workloads import claim, pod, request, template, using, using_template
+from e2e.actors.workloads import claim, pod, request, template, using_template
 from e2e.ground.controlplane import ControlPlane
 
 if TYPE_CHECKING:
@@ -62,10 +53,8 @@ DEVICES = 8
 CREATORS = 8
 WARM_UP_PODS = 8
 PATIENCE = 180.0
-IN_TREE, OURS, FLOOR = "in-tree", "ours", "floor"
-SCHEDULER_NAMES = {IN_TREE: "default-scheduler", OURS: SCHEDULER, FLOOR: floor.NAME}
-PROTECTED = " protected"  # added to the name of a way that is measured with the policy of manifests/protected-claims
-POLICY = ROOT / "manifests/protected-claims/policy.yaml"
+IN_TREE, OURS = "in-tree", "ours"
+SCHEDULER_NAMES = {IN_TREE: "default-scheduler", OURS: SCHEDULER}
 WRITES = re.compile(
     r"""(?mx)^apiserver_request_total\{ (?= [^}]* code="2) (?:
         (?= [^}]* resource="resourceclaims") (?= [^}]* verb="(?:PUT|PATCH)")
@@ -86,7 +75,6 @@ class Scale(NamedTuple):
     nodes: int = 500
     pods: int = 400
     taken: int = 0  # devices of each node that are held from the beginning
-    generated: bool = True  # claims are created from a template; otherwise the client creates each before its pod
     rounds: int = 2
 
 
@@ -127,7 +115,7 @@ class Event(msgspec.Struct):
 def rows() -> Iterator[Row]:
     """Yield the figures of our scheduler beside the in-tree scheduler."""
     runs = {way: median_run(way_runs) for way, way_runs in measure_alternately(Scale()).items()}
-    theirs, ours, floor_run = runs[IN_TREE], runs[OURS], runs[FLOOR]
+    theirs, ours = runs[IN_TREE], runs[OURS]
     yield Row(
         what="pods with claims scheduled",
         unit="ms",
@@ -135,7 +123,7 @@ def rows() -> Iterator[Row]:
         peer="kube-scheduler",
         theirs=1000 / theirs.rate,
         target="2x",
-        note=f"a pod; {line_of(ours)}; kube-scheduler {line_of(theirs)}; floor {line_of(floor_run)}",
+        note=f"a pod; {line_of(ours)}; kube-scheduler {line_of(theirs)}",
     )
 
 
@@ -145,19 +133,13 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=Scale().nodes)
     parser.add_argument("--pods", type=int, default=Scale().pods)
     parser.add_argument("--taken", type=int, default=Scale().taken, choices=range(DEVICES))
-    parser.add_argument("--claims", default="generated", choices=("generated", "by-hand"))
     parser.add_argument("--rounds", type=int, default=Scale().rounds)
-    parser.add_argument("--protected", action="store_true", help="also measure with manifests/protected-claims")
     parser.add_argument("ways", nargs="*", metavar="WAY", help=f"some of {', '.join(SCHEDULER_NAMES)}; default: all")
     arguments = parser.parse_args()
     ways = arguments.ways or list(SCHEDULER_NAMES)
     if unknown := set(ways) - SCHEDULER_NAMES.keys():
         parser.error(f"unknown way {', '.join(sorted(unknown))}; ways: {', '.join(SCHEDULER_NAMES)}")
-    if arguments.protected and arguments.claims != "generated":
-        parser.error("the policy of --protected affects only claims that a pod owns: leave out --claims")
-    if arguments.protected:
-        ways = [f"{way}{policy}" for way in ways for policy in ("", PROTECTED)]
-    scale = Scale(arguments.nodes, arguments.pods, arguments.taken, arguments.claims == "generated", arguments.rounds)
+    scale = Scale(arguments.nodes, arguments.pods, arguments.taken, arguments.rounds)
     free_devices = scale.nodes * (DEVICES - scale.taken)
     if scale.pods + WARM_UP_PODS > free_devices:
         parser.error(
@@ -195,7 +177,7 @@ def median_run(runs: Sequence[Run]) -> Run:
 
 
 def measure_alternately(scale: Scale, ways: Iterable[str] = SCHEDULER_NAMES) -> dict[str, list[Run]]:
-    """Measure all ways in each round. Every second round has the reverse order, so that a change of the machine's speed affects all ways."""
+    """Measure both ways in each round. Every second round has the reverse order, so that a change of the machine's speed affects both."""
     runs_by_way: dict[str, list[Run]] = {way: [] for way in ways}
     with ControlPlane(name="bench-scheduling", feature_gates={}) as cluster:
         scheduling_cluster = SchedulingCluster(cluster, scale)
@@ -214,7 +196,6 @@ class SchedulingCluster:
     def __init__(self, cluster: ControlPlane, scale: Scale) -> None:
         self.cluster = cluster
         self.scale = scale
-        self.protected = False
         self.pods = 0  # created so far, so that each name is new
         self.bridge = Bridge(cluster)
         cluster.scheduler.stop()
@@ -240,8 +221,6 @@ class SchedulingCluster:
 
     def run(self, way: str) -> Run:
         """Create a burst of pods for one way, measure it, and clean up."""
-        way, policy, _ = way.partition(PROTECTED)
-        self.set_policy(on=bool(policy))
         programs = self.start_programs(way)
         processes = [*programs[SCHEDULER_PROGRAM], *programs[ALLOCATOR_PROGRAM]]
         try:
@@ -265,25 +244,6 @@ class SchedulingCluster:
         used = {name: after[name] - before[name] - at_rest[name] * measured_burst.seconds for name in programs}
         return measured_burst.run(used, writes, pod_writes)
 
-    def set_policy(self, *, on: bool) -> None:
-        """Turn the policy on or off."""
-        if on == self.protected:
-            return
-        policy = [document.object for document in manifests.read([POLICY])]
-        if on:
-            self.cluster.create(*policy)
-        else:
-            self.cluster.remove(*reversed(policy))
-        self.cluster.until("the change of the policy is in force", lambda: self.is_policy_in_force() == on, PATIENCE)
-        self.protected = on
-
-    def is_policy_in_force(self) -> bool:
-        probe = claim("tried", NAMESPACE, request("gpu", CLASS))
-        owner = {"apiVersion": "v1", "kind": "Pod", "name": "none", "uid": "none", "controller": True}
-        probe["metadata"]["ownerReferences"] = [owner]
-        [created] = self.cluster.create(probe, dryRun="All")
-        return "finalizers" in created["metadata"]
-
     def count_writes(self) -> tuple[float, float]:
         """Return the number of successful writes so far: those to claims and bindings, and those to pods."""
         metrics = self.cluster.get("/metrics")
@@ -296,8 +256,6 @@ class SchedulingCluster:
             shipped_fields = scheduler_configuration(self.bridge.socket)
             in_tree_fields = {name: value for name, value in shipped_fields.items() if name != "profiles"}
             scheduler = self.cluster.start_scheduler(in_tree_fields, name="in-tree")
-        elif way == FLOOR:
-            scheduler = self.start_floor()
         else:
             self.bridge.start()
             scheduler = self.bridge.start_scheduler()
@@ -309,34 +267,12 @@ class SchedulingCluster:
             STORE: [process for process in self.cluster.processes if process.name == "etcd"],
         }
 
-    def start_floor(self) -> Process:
-        cluster = self.cluster
-        free = range(self.scale.taken, DEVICES)
-        plan = floor.Plan(
-            url=cluster.url,
-            ca=str(cluster.ca),
-            token=cluster.token,
-            claims=CLAIMS,
-            pods=PODS,
-            protected=self.protected,
-            generated=self.scale.generated,
-            driver=DRIVER,
-            devices=tuple((node, f"{node}-fleet", f"gpu-{at}") for at in free for node in self.nodes),
-        )
-        file = cluster.write_json("floor.json", msgspec.to_builtins(plan))
-        return cluster.spawn(floor.NAME, [sys.executable, floor.__file__, file])
-
     def make_pods(self, way: str, number: int) -> list[Object]:
-        """Return pods for a way. If their claims are not created from a template, create the claims."""
+        """Return pods for a way."""
         names = [f"pod-{self.pods + at}" for at in range(number)]
         self.pods += number
-        if self.scale.generated:
-            uses = {name: using_template(TEMPLATE) for name in names}
-        else:
-            uses = {name: using(name) for name in names}
-            self.cluster.create_many(claim(name, NAMESPACE, request("gpu", CLASS)) for name in names)
-        spec = {"schedulerName": SCHEDULER_NAMES[way]}
-        return [pod(name, NAMESPACE, resourceClaims=[uses[name]], **spec) for name in names]
+        claims, scheduler = [using_template(TEMPLATE)], SCHEDULER_NAMES[way]
+        return [pod(name, NAMESPACE, resourceClaims=claims, schedulerName=scheduler) for name in names]
 
     def schedule(self, pods: Sequence[Object], programs: Sequence[Process]) -> Burst:
         """Create pods as fast as possible, and wait until each has a node. Fail if a program of the way ends."""

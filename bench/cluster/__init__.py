@@ -1,1 +1,1 @@
-"""Benchmarks of the cluster client and informers."""
+"""Benchmarks of the cluster client."""

@@ -1,1 +1,1 @@
-"""Benchmarks of selectors, decoding and the stock."""
+"""Benchmarks of selectors."""

@@ -231,7 +231,7 @@ def row(what: str, load: Load, loads: dict[str, Load], connections_text: str, no
 # Reviews
 
 
-def pod(limits: dict[str, str], mark: str = "") -> dict[str, Any]:
+def pod(limits: dict[str, str]) -> dict[str, Any]:
     """Return a pod of about 5 kB, as a user writes it, with the defaults of the API server."""
     env = [{"name": f"SETTING_{i}", "value": "x" * 40} for i in range(40)]
     mounts = [{"name": f"volume-{i}", "mountPath": f"/data/{i}"} for i in range(8)]
@@ -252,7 +252,7 @@ def pod(limits: dict[str, str], mark: str = "") -> dict[str, Any]:
         "metadata": {
             "name": "train-0",
             "namespace": "default",
-            "labels": {"app": "train", "mark": mark},
+            "labels": {"app": "train"},
             "annotations": {"note": "x" * 200},
         },
         "spec": {
@@ -500,30 +500,5 @@ def _measure_with_own_client(url: str, body: bytes, connections: int) -> Load:
     return Load(len(seconds) / SECONDS, seconds[len(seconds) // 2] * 1e3, seconds[len(seconds) * 99 // 100] * 1e3)
 
 
-# Where the time goes
-
-
-def profile() -> None:
-    """Print in which functions the decisions about 3,000 different GPU pods spend their time, as in docs/profiles/admission.txt."""
-    import cProfile
-    import pstats
-
-    from webhook.admission import review as admission
-
-    builder, _ = large_state_builder(3)
-    state = builder.state(fresh=True)
-    bodies = [review(pod(LIMITS, mark=f"{number:08}")) for number in range(3_000)]
-    for body in bodies[:300]:
-        admission.decide_review("mutate", body, state)
-    started = time.process_time()
-    for body in bodies:
-        admission.decide_review("mutate", body, state)
-    print(f"{(time.process_time() - started) / len(bodies) * 1e6:.0f} us a pod, without the profiler")
-    with cProfile.Profile() as profiler:
-        for body in bodies:
-            admission.decide_review("mutate", body, state)
-    pstats.Stats(profiler).strip_dirs().sort_stats("tottime").print_stats(30)
-
-
 if __name__ == "__main__":
-    {"floor": serve_floor, "yes": serve_yes, "webhook": serve_webhook, "profile": profile}[sys.argv[1]]()
+    {"floor": serve_floor, "yes": serve_yes, "webhook": serve_webhook}[sys.argv[1]]()

@@ -1,11 +1,9 @@
 """Compares the creation of pods on a real API server with and without drawbridge, in alternating rounds.
 
-Seven ways to create pods use one control plane:
+Five ways to create pods use one control plane:
 - plain pods without a webhook, and with drawbridge;
 - GPU pods without a webhook, whose claims kube-controller-manager creates from a template that was written by hand;
-- GPU pods without a webhook, whose claims the client creates;
-- the same GPU pods with legacy keys: with drawbridge, with the simplest webhook that could translate them (`bench.webhook.floor`), and, if
-  it is available, with HAMi-DRA.
+- the same GPU pods with legacy keys: with drawbridge and, if it is available, with HAMi-DRA.
 
 A GPU pod counts as created when its claim exists. The template exists before the first pod, as in a steady state. No pod is scheduled,
 because scheduling is the same in all ways.
@@ -34,12 +32,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from bench.meter import cpu_of
 from bench.row import Row
-from bench.webhook import floor, hami
+from bench.webhook import hami
 from certs import authority
 from e2e.actors import fleet
-from e2e.actors.webhook import ROOT, Webhook
-from e2e.actors.workloads import claim, container, pod, request, template, using_template
-from e2e.ground.controlplane import ControlPlane, free_port
+from e2e.actors.webhook import Webhook
+from e2e.actors.workloads import container, pod, request, template, using_template
+from e2e.ground.controlplane import ControlPlane
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -59,14 +57,14 @@ PLACEHOLDER = "@@@@@@@@"
 CLAIMS = f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims"
 TICKS = os.sysconf("SC_CLK_TCK")
 SERVER, CONTROLLERS, STORE = "kube-apiserver", "kube-controller-manager", "etcd"
-OURS, THEIRS, FLOOR_WEBHOOK = "drawbridge", "HAMi-DRA", "floor"
+OURS, THEIRS = "drawbridge", "HAMi-DRA"
 
 
 class Way(NamedTuple):
-    """A way to create pods: the objects that the client creates for each pod, the installed webhook, and whether each pod gets a claim."""
+    """A way to create pods: the pod, the installed webhook, and whether each pod gets a claim."""
 
     what: str
-    items: Sequence[Object]
+    item: Object
     webhook: str = ""
     claims: bool = False
 
@@ -134,21 +132,8 @@ def claiming_pod() -> Object:
 
 def hand_written_template() -> Object:
     """Return the claim template of `claiming_pod`."""
-    return template("by-hand", NAMESPACE, shared_request())
-
-
-def shared_request() -> Object:
-    """Return the request that the template and the claim have in common."""
-    return request("gpu", fleet.HAMI, capacity={"requests": {"memory": "3000Mi", "cores": "30"}})
-
-
-def claim_and_pod() -> list[Object]:
-    """Return a claim, and a pod that uses it. The client creates both, so kube-controller-manager has nothing to do."""
-    name = f"train-{PLACEHOLDER}"
-    claim_entry = {"name": "by-hand", "resourceClaimName": name}
-    claiming = claiming_pod()
-    claiming["spec"] |= {"resourceClaims": [claim_entry]}
-    return [claim(name, NAMESPACE, shared_request()), claiming]
+    capacity = {"requests": {"memory": "3000Mi", "cores": "30"}}
+    return template("by-hand", NAMESPACE, request("gpu", fleet.HAMI, capacity=capacity))
 
 
 def pod_with_generated_name(containers: Sequence[Object], **spec: Any) -> Object:
@@ -166,21 +151,16 @@ def legacy_pod_with_name() -> Object:
 
 
 WAYS = {
-    "plain": Way("plain pods, no webhook", [plain_pod()]),
-    "by-hand": Way("GPU pods, claims by hand, no webhook", [claiming_pod()], claims=True),
-    "named": Way("GPU pods, each with a claim written beside it", claim_and_pod(), claims=True),
-    "plain-ours": Way("plain pods, drawbridge installed", [plain_pod()], OURS),
-    "legacy": Way("GPU pods with legacy keys, drawbridge", [legacy_pod()], OURS, claims=True),
-    "floor": Way("GPU pods with legacy keys, the floor", [legacy_pod()], FLOOR_WEBHOOK, claims=True),
-    "hami": Way("GPU pods with legacy keys, HAMi-DRA", [legacy_pod_with_name()], THEIRS, claims=True),
+    "plain": Way("plain pods, no webhook", plain_pod()),
+    "by-hand": Way("GPU pods, claims by hand, no webhook", claiming_pod(), claims=True),
+    "plain-ours": Way("plain pods, drawbridge installed", plain_pod(), OURS),
+    "legacy": Way("GPU pods with legacy keys, drawbridge", legacy_pod(), OURS, claims=True),
+    "hami": Way("GPU pods with legacy keys, HAMi-DRA", legacy_pod_with_name(), THEIRS, claims=True),
 }
 # The ways that are compared, and the targets.
 PAIRS = (
     ("plain-ours", "plain", "within 5 %"),
     ("legacy", "by-hand", "within 15 %"),
-    ("floor", "by-hand", ""),
-    ("legacy", "floor", ""),
-    ("named", "by-hand", ""),
     ("legacy", "hami", ""),
 )
 
@@ -315,7 +295,7 @@ class Installation:
         # The API server calls a removed webhook for some moments, so the previous webhook may still translate a pod.
         self.cluster.until("the API server calls no webhook", lambda: not self.translates())
         if webhook:
-            {OURS: self.start_ours, THEIRS: self.start_hami, FLOOR_WEBHOOK: self.start_floor}[webhook]()
+            {OURS: self.start_ours, THEIRS: self.start_hami}[webhook]()
             self.cluster.until("the API server calls the webhook", self.translates)
 
     def start_ours(self) -> None:
@@ -324,24 +304,6 @@ class Installation:
         self.webhook.start_authority()
         self.webhook.start_controller()
         self.webhook.start_webhook()
-
-    def start_floor(self) -> None:
-        """Start the floor (`bench.webhook.floor`) and register it."""
-        signer, serving = certificates()
-        port = free_port()
-        files = {
-            "floor.crt": serving.certificate,
-            "floor.key": serving.key,
-            "floor.json": json.dumps(floor.patch(claiming_pod()), separators=(",", ":")).encode(),
-        }
-        for name, content in files.items():
-            (self.cluster.run.data / name).write_bytes(content)
-        paths = [str(self.cluster.run.data / name) for name in files]
-        command = [sys.executable, "-m", floor.__name__, *paths, str(port)]
-        process = self.cluster.spawn("floor", command, env={"PYTHONPATH": str(ROOT)})
-        self.cleanup.callback(process.stop)
-        self.peer_processes = [process]
-        self.register(floor.registration(f"https://127.0.0.1:{port}", signer.certificate))
 
     def start_hami(self) -> None:
         """Start HAMi-DRA's webhook and register it."""
@@ -386,7 +348,7 @@ def certificates() -> tuple[Pair, Pair]:
 def run(installation: Installation, way: Way) -> Run:
     """Create pods on several connections, wait until all claims are created, and delete everything."""
     cluster = installation.cluster
-    create(cluster, way.items, WARM_UP_PODS)
+    create(cluster, way.item, WARM_UP_PODS)
     if way.claims:
         cluster.until("the first claims are created", lambda: count(cluster, CLAIMS) == WARM_UP_PODS)
     settle(cluster)
@@ -397,7 +359,7 @@ def run(installation: Installation, way: Way) -> Run:
     before, allocated_before = seconds_of(programs), allocated(cluster)
     other_seconds = cpu_of_other_programs(programs)
     started = time.monotonic()
-    create(cluster, way.items, pods)
+    create(cluster, way.item, pods)
     if way.claims:
         cluster.until("all claims are created", lambda: count(cluster, CLAIMS) == pods + WARM_UP_PODS, 120)
     seconds = time.monotonic() - started
@@ -418,10 +380,9 @@ def run(installation: Installation, way: Way) -> Run:
     return Run(pods / seconds, millis, grown.each(pods), other_seconds)
 
 
-def create(cluster: ControlPlane, items: Sequence[Object], number: int) -> None:
-    """Create the objects `number` times, as fast as possible."""
-    paths = [CLAIMS if item["kind"] == "ResourceClaim" else PODS for item in items]
-    bodies = [json.dumps(item) for item in items]
+def create(cluster: ControlPlane, item: Object, number: int) -> None:
+    """Create a pod `number` times, as fast as possible."""
+    text = json.dumps(item)
     headers = {"Authorization": f"Bearer {cluster.token}", "Content-Type": "application/json", "Accept": "application/json"}  # fmt: skip
     remaining = iter(range(number))
     lock = threading.Lock()
@@ -432,11 +393,10 @@ def create(cluster: ControlPlane, items: Sequence[Object], number: int) -> None:
             with lock:
                 if next(remaining, None) is None:
                     break
-            mark = secrets.token_hex(8)
-            for path, body in zip(paths, bodies, strict=True):
-                code, answer = cluster.send("POST", path, body.replace(PLACEHOLDER, mark).encode(), headers)
-                if code != 201:
-                    failed.append(answer.decode(errors="replace"))
+            body = text.replace(PLACEHOLDER, secrets.token_hex(8)).encode()
+            code, answer = cluster.send("POST", PODS, body, headers)
+            if code != 201:
+                failed.append(answer.decode(errors="replace"))
         cluster.close_connection()
 
     threads = [threading.Thread(target=create_until_done) for _ in range(CONNECTIONS)]
@@ -445,7 +405,7 @@ def create(cluster: ControlPlane, items: Sequence[Object], number: int) -> None:
     for thread in threads:
         thread.join()
     if failed:
-        raise RuntimeError(f"an object was not created: {failed[0]}")
+        raise RuntimeError(f"a pod was not created: {failed[0]}")
 
 
 def count(cluster: ControlPlane, path: str) -> int:
