@@ -64,7 +64,7 @@ def command(
     workload (deployment/NAME, job/NAME, any kind that owns pods): the same for its pods. For a device: the claims that hold it, since when,
     how much of it is left, and the devices that can be in use beside it. Without -f the command reads the live cluster; it writes nothing.
     It assumes the server of --kubernetes and --feature-gates, else the cluster's version with every feature gate on. Codes: R (refusals of
-    the webhook), D (`drawbridge check`), C (the configuration). Exit code 1: no object has this name.
+    the webhook), D (`drawbridge check`), O (`drawbridge doctor`), S (`drawbridge survey`), C (the configuration). Exit code 1: no object has this name.
     """
     from analysis import explain
 
