@@ -21,16 +21,21 @@ class Actor(StrEnum):
     NONE = ""
 
 
-class Reason(msgspec.Struct, frozen=True, kw_only=True):
+class Reason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Why a pod, a claim or a key is not further, in one sentence, and the component or user that acts next."""
 
     text: str
     actor: Actor = Actor.NONE
     # The code of the finding; "" if the reason alone is no fault.
     code: str = ""
-    # The objects that cause it: Kind/namespace/name.
+    # The objects (Kind/namespace/name), keys or attributes that cause it.
     causes: tuple[str, ...] = ()
     # Whether waiting cannot help.
     never: bool = False
     # What helps, the least harmful first.
     remedies: tuple[str, ...] = ()
+
+    @property
+    def remedy(self) -> str:
+        """The remedies in one text."""
+        return "; or ".join(self.remedies)

@@ -3,7 +3,7 @@
 from webhook.claims import template, template_lifecycle
 from webhook.claims.maker import ClaimMaker, ServedDemand, claim_maker, make_template
 from webhook.claims.sharing import ContainerDemand, Grant, SharedClaims, pass_fence, share, taint_rule
-from webhook.claims.spec import Impossible, count_devices
+from webhook.claims.spec import count_devices
 from webhook.claims.template_lifecycle import Due, TemplateKey, metadata_at_admission
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "ContainerDemand",
     "Due",
     "Grant",
-    "Impossible",
     "ServedDemand",
     "SharedClaims",
     "TemplateKey",

@@ -13,9 +13,10 @@ import msgspec
 
 from dra import wire
 from dra.cache import Cache
+from dra.reason import Reason
 from webhook.claims import spec as claim_specs
 from webhook.claims import template
-from webhook.claims.spec import Claims, Impossible
+from webhook.claims.spec import Claims
 from webhook.dialects import Demand, Pairs, Served, Supply, TiedDemands, assumed, kinds
 from webhook.names import CONFIGURATION_PAGE, class_remedy
 
@@ -52,10 +53,10 @@ class ClaimMaker:
     def __init__(self, configuration: Configuration, fleet: Inventory) -> None:
         self.configuration = configuration
         self.fleet = fleet
-        self._results: Cache[ServedDemand | Impossible] = Cache(_DEMANDS)
+        self._results: Cache[ServedDemand | Reason] = Cache(_DEMANDS)
         self._supplies = {name: self._supply(name) for name in configuration.targets}
 
-    def make(self, demand: AnyDemand, budget: Budget) -> ServedDemand | Impossible:
+    def make(self, demand: AnyDemand, budget: Budget) -> ServedDemand | Reason:
         """Return the claims for a demand, or why there are none."""
         result = self._results.get(demand)
         if result is not None:
@@ -80,7 +81,7 @@ class ClaimMaker:
                 result = self._pairs(demand)
             case Demand():
                 supply = self._choose(demand)
-                if isinstance(supply, Impossible):
+                if isinstance(supply, Reason):
                     result = supply
                 else:
                     claims = claim_specs.build_claims(demand, supply, self._sizes(supply))
@@ -99,45 +100,45 @@ class ClaimMaker:
         assert isinstance(result, ServedDemand)
         return result.claims
 
-    def _tied(self, tied: TiedDemands, budget: Budget) -> ServedDemand | Impossible:
+    def _tied(self, tied: TiedDemands, budget: Budget) -> ServedDemand | Reason:
         parts: list[Claims] = []
         supplies: list[Supply] = []
         for member in tied.members:
             result = self.make(member, budget)
-            if isinstance(result, Impossible):
+            if isinstance(result, Reason):
                 return result
             parts.append(result.claims)
             supplies += result.supplies
         claims = claim_specs.combine(parts, supplies, tied.attribute)
         return ServedDemand.combine(claims, *supplies) if isinstance(claims, Claims) else claims
 
-    def _pairs(self, joint: Pairs) -> ServedDemand | Impossible:
+    def _pairs(self, joint: Pairs) -> ServedDemand | Reason:
         first = self._choose(joint.primary)
-        if isinstance(first, Impossible):
+        if isinstance(first, Reason):
             return first
         second = self._choose(joint.secondary)
-        if isinstance(second, Impossible):
+        if isinstance(second, Reason):
             return second
         claims = claim_specs.build_pairs(joint, first, second, self._sizes(first))
         return ServedDemand.combine(claims, first, second) if isinstance(claims, Claims) else claims
 
-    def _choose(self, demand: Demand) -> Supply | Impossible:
+    def _choose(self, demand: Demand) -> Supply | Reason:
         """Return the supply of the demand's target, or of another target that serves the demand better (`virtual`, `instead`)."""
         target = self.configuration.targets[demand.target]
         supply = self._supplies[demand.target]
-        if demand.virtual_function and target.virtual and isinstance(supply, Impossible):
+        if demand.virtual_function and target.virtual and isinstance(supply, Reason):
             return self._supplies[target.virtual]
         if demand.partial or not target.instead:
             return supply
         alternative = self._supplies[target.instead]
-        if isinstance(alternative, Impossible):
+        if isinstance(alternative, Reason):
             return supply
-        if isinstance(supply, Impossible):
+        if isinstance(supply, Reason):
             return alternative
         lacks_attribute = demand.same_attribute and not supply.served.publishes(demand.same_attribute)
         return alternative if lacks_attribute and alternative.served.publishes(demand.same_attribute) else supply
 
-    def _supply(self, name: str) -> Supply | Impossible:
+    def _supply(self, name: str) -> Supply | Reason:
         """Return the supply of a target. If there is none, return the reason and what an administrator can declare."""
         target = self.configuration.targets[name]
         declared_class = self.configuration.file.classes.get(name, "")
@@ -146,17 +147,17 @@ class ClaimMaker:
             served = assumed(target, Served(name=declared_class))
             if not served.name:
                 reason = f"no DeviceClass is configured: an administrator can set `classes: {{{name}: NAME}}` ({CONFIGURATION_PAGE})"
-                return Impossible(reason=reason)
+                return Reason(text=reason)
             return Supply(target, served, parameters)
         device_class = self.fleet.find_class(target, declared_class)
         if device_class is None:
             class_names = declared_class or " or ".join(target.classes) or f"for target {name!r}"
-            return Impossible(reason=f"the cluster has no DeviceClass {class_names}; {class_remedy(name)}")
+            return Reason(text=f"the cluster has no DeviceClass {class_names}; {class_remedy(name)}")
         if not device_class.devices:
             return Supply(target, assumed(target, device_class), parameters)
         if device_class.driver != target.driver:
             reason = f"class {device_class.name} selects devices of driver {device_class.driver}, but target {name!r} is for {target.driver}"
-            return Impossible(reason=f"{reason} (an administrator can add a target under `targets`)")
+            return Reason(text=f"{reason} (an administrator can add a target under `targets`)")
         return Supply(target, device_class, parameters)
 
     def _sizes(self, supply: Supply) -> dict[str, tuple[int, ...]]:

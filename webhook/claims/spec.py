@@ -26,6 +26,7 @@ from dra.objects import (
     ResourceClaimSpec,
 )
 from dra.quantity import Quantity
+from dra.reason import Reason
 from dra.wire import Opaque
 from webhook.claims.device_selectors import add_root, bandwidth_is, capacity_is, product_is, selectors
 from webhook.dialects import (
@@ -44,6 +45,7 @@ from webhook.dialects import (
     Pairs,
 )
 from webhook.names import CONFIGURATION_PAGE
+from webhook.refusals import Code
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,21 +81,13 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     models: tuple[str, ...] = ()
 
 
-class Impossible(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Why no claim can express a demand. This is no Finding, because the configuration decides whether the key stays or the pod is refused."""
-
-    reason: str
-    unresolved: bool = False  # whether the only problem is that device sizes are unknown
-    tie: str = ""  # the attribute that the devices must share, if the only problem is that nodes do not publish it
+_TOO_LONG = Reason(text="the list of models or UUIDs is too long or too costly for a CEL expression")
 
 
-_TOO_LONG = Impossible(reason="the list of models or UUIDs is too long or too costly for a CEL expression")
-
-
-def build_claims(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossible:
+def build_claims(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Reason:
     """Build the claims for one demand. `sizes` are the amounts of memory of each product, from which percentages are computed."""
     claims = _claims_of(demand, supply, sizes)
-    if isinstance(claims, Impossible) or supply.parameters is None:
+    if isinstance(claims, Reason) or supply.parameters is None:
         return claims
     specs: list[ResourceClaimSpec] = []
     for spec in claims.specs:
@@ -121,19 +115,19 @@ def _config(supply: Supply, names: tuple[str, ...], first: int = 0) -> tuple[Dev
     return tuple(entries)
 
 
-def _unnumbered(supply: Supply) -> Impossible:
+def _unnumbered(supply: Supply) -> Reason:
     reason = f"the `parameters` of target {supply.target.name!r} contain the number of a device, and one request asks for several devices"
-    return Impossible(reason=reason)
+    return Reason(text=reason)
 
 
-def _claims_of(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossible:
+def _claims_of(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Reason:
     if demand.count > POD_LIMIT:
-        return Impossible(reason=f"{demand.count} devices are requested, and a pod can have {POD_LIMIT} at most")
+        return Reason(text=f"{demand.count} devices are requested, and a pod can have {POD_LIMIT} at most")
     if demand.same_attribute and not supply.served.publishes(demand.same_attribute):
         reason = f"most nodes do not publish {demand.same_attribute} on every device of class {supply.served.name}"
-        return Impossible(reason=reason, tie=demand.same_attribute)
+        return Reason(text=reason, causes=(demand.same_attribute,))
     if (demand.models or demand.not_models) and not supply.target.product:
-        return Impossible(reason=f"target {supply.target.name!r} has no `product` attribute to select models by")
+        return Reason(text=f"target {supply.target.name!r} has no `product` attribute to select models by")
     if demand.cpus is not None:
         return _cpu_claims(demand, demand.cpus, supply)
     if demand.profile_memory is not None:
@@ -146,7 +140,7 @@ def _claims_of(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossi
         return _whole_devices(demand, supply)
     names = _request_names(supply.target.request, demand.count)
     devices = _devices(demand, supply, names, sizes)
-    if isinstance(devices, Impossible):
+    if isinstance(devices, Reason):
         return devices
     constraints = devices.constraints
     if demand.same_attribute and len(names) > 1:
@@ -160,7 +154,7 @@ def _claims_of(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Impossi
     )
 
 
-def _whole_devices(demand: Demand, supply: Supply) -> Claims | Impossible:
+def _whole_devices(demand: Demand, supply: Supply) -> Claims | Reason:
     """Return claims for whole devices, or for all devices of a node. Each claim has one request, for at most 32 devices."""
     texts = selectors(demand, supply)
     if texts is None:
@@ -168,7 +162,7 @@ def _whole_devices(demand: Demand, supply: Supply) -> Claims | Impossible:
     name = supply.target.request
     if demand.count > LIMIT and demand.same_attribute:
         reason = f"{demand.count} devices that share {demand.same_attribute} do not fit one claim ({LIMIT})"
-        return Impossible(reason=reason)
+        return Reason(text=reason)
     constraints = (
         (DeviceConstraint(requests=(name,), match_attribute=demand.same_attribute),) if demand.same_attribute else ()
     )
@@ -185,7 +179,7 @@ def _whole_devices(demand: Demand, supply: Supply) -> Claims | Impossible:
     )
 
 
-def _shared_access(demand: Demand, supply: Supply) -> Claims | Impossible:
+def _shared_access(demand: Demand, supply: Supply) -> Claims | Reason:
     """Request all devices of the node, as the device plugin gives them, if most nodes publish devices that pods can share.
 
     Otherwise request one whole device.
@@ -198,13 +192,13 @@ def _shared_access(demand: Demand, supply: Supply) -> Claims | Impossible:
     else:
         whole = _whole_devices(msgspec.structs.replace(demand, everything=True), supply)
         remark = "all matching devices of the node, shared with other pods"
-    if isinstance(whole, Impossible):
+    if isinstance(whole, Reason):
         return whole
     needs = (CLAIMS, SHARES) if supply.served.divisible else (CLAIMS,)
     return msgspec.structs.replace(whole, needs=needs, remarks=(remark,))
 
 
-def _cpu_claims(demand: Demand, number: int, supply: Supply) -> Claims | Impossible:
+def _cpu_claims(demand: Demand, number: int, supply: Supply) -> Claims | Reason:
     """Request CPUs in the form in which most nodes publish them: a device is a group of CPUs with a capacity, or one CPU.
 
     If a group has too few CPUs, the CPUs are requested from as few groups as possible.
@@ -217,9 +211,9 @@ def _cpu_claims(demand: Demand, number: int, supply: Supply) -> Claims | Impossi
         return _claims_of(single, supply, {})
     if served.cpus and not served.publishes(f"{supply.driver}/socketID"):
         reason = f"most nodes publish all of their CPUs as one device of class {served.name}"
-        return Impossible(reason=f"{reason}, for claims that choose their CPUs themselves")
+        return Reason(text=f"{reason}, for claims that choose their CPUs themselves")
     if served.cpus and number > LIMIT * served.cpus:
-        return Impossible(reason=f"{number} CPUs do not fit one claim: most devices hold {served.cpus} at most")
+        return Reason(text=f"{number} CPUs do not fit one claim: most devices hold {served.cpus} at most")
     parts = split_evenly(number, served.cpus) if served.cpus else [number]
     texts = selectors(demand, supply)
     if texts is None:
@@ -243,14 +237,14 @@ def split_evenly(count: int, limit: int) -> list[int]:
     return [count // parts + (i < count % parts) for i in range(parts)]
 
 
-def _smallest_profile(demand: Demand, supply: Supply) -> Claims | Impossible:
+def _smallest_profile(demand: Demand, supply: Supply) -> Claims | Reason:
     """Request alternatives (firstAvailable): the most frequent MIG profiles with enough memory, the smallest first."""
     wanted_memory = demand.profile_memory or 0
     large_enough = [profile for profile in supply.served.profiles if profile.memory >= wanted_memory]
     chosen_profiles = sorted((profile.memory, profile.name) for profile in large_enough[:_MAX_ALTERNATIVES])
     if not chosen_profiles:
         reason = f"class {supply.served.name} publishes no MIG profile with {wanted_memory // MIB} MiB"
-        return Impossible(reason=reason)
+        return Reason(text=reason)
     alternatives = []
     for i, (_, name) in enumerate(chosen_profiles):
         texts = selectors(msgspec.structs.replace(demand, profile=name), supply)
@@ -259,7 +253,7 @@ def _smallest_profile(demand: Demand, supply: Supply) -> Claims | Impossible:
         alternatives.append(_alternative(f"profile-{i}", supply, texts, None))
     names = _request_names(supply.target.request, demand.count)
     if len(names) > LIMIT:
-        return Impossible(reason=f"{len(names)} MIG devices by size do not fit one claim ({LIMIT})")
+        return Reason(text=f"{len(names)} MIG devices by size do not fit one claim ({LIMIT})")
     requests = tuple(DeviceRequest(name=name, first_available=tuple(alternatives)) for name in names)
     profiles = ", ".join(name for _, name in chosen_profiles)
     remark = f"a MIG device of the first available profile of {profiles}"
@@ -285,7 +279,7 @@ class _Devices(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     models: tuple[str, ...] = ()
 
 
-def _devices(demand: Demand, supply: Supply, names: tuple[str, ...], sizes: Sizes) -> _Devices | Impossible:
+def _devices(demand: Demand, supply: Supply, names: tuple[str, ...], sizes: Sizes) -> _Devices | Reason:
     """Return a request for each name: for a whole device, for a share, or with alternatives by size or bandwidth."""
     texts = selectors(demand, supply)
     if texts is None:
@@ -308,7 +302,7 @@ def _devices(demand: Demand, supply: Supply, names: tuple[str, ...], sizes: Size
 
 def _by_size(
     demand: Demand, supply: Supply, names: tuple[str, ...], texts: tuple[str, ...], sizes: Sizes
-) -> _Devices | Impossible:
+) -> _Devices | Reason:
     """Return requests with an alternative (firstAvailable) for each amount that the percentage can be, the smallest first.
 
     If there are too many amounts, those of declared products are kept first, then those of the most frequent products. If equally many nodes
@@ -318,18 +312,18 @@ def _by_size(
     percent_text = f"{float(percent):g} %"
     if not supply.target.product:
         reason = f"target {supply.target.name!r} has no `product` attribute, so the sizes of its devices are unknown"
-        return Impossible(reason=reason, unresolved=True)
+        return Reason(text=reason, code=Code.SIZES)
     wanted_sizes = {name: size for name, size in sizes.items() if _is_wanted(name, demand, supply.target)}
     amounts = _amounts(percent, wanted_sizes)
     if not amounts and supply.served.doubt:
         reason = f"{percent_text} of a device's memory is unknown: class {supply.served.name} was read only in part"
-        return Impossible(reason=f"{reason}, {supply.served.doubt}")
+        return Reason(text=f"{reason}, {supply.served.doubt}")
     if not amounts:
         product = next((product.name for product in supply.served.products), "PRODUCT")
-        return Impossible(
-            reason=f"{percent_text} of a device's memory is unknown: class {supply.served.name} publishes no sizes; "
+        return Reason(
+            text=f"{percent_text} of a device's memory is unknown: class {supply.served.name} publishes no sizes; "
             f"an administrator can declare `models: [{{product: {product}, memory: SIZE}}]` ({CONFIGURATION_PAGE})",
-            unresolved=True,
+            code=Code.SIZES,
         )
     shown_amounts = dict(sorted(list(amounts.items())[:_MAX_ALTERNATIVES], key=lambda entry: astuple(entry[0])))
     memory = supply.served.spelling(supply.target.memory)
@@ -370,15 +364,13 @@ def _by_size(
     )
 
 
-def _by_bandwidth(
-    demand: Demand, supply: Supply, names: tuple[str, ...], texts: tuple[str, ...]
-) -> _Devices | Impossible:
+def _by_bandwidth(demand: Demand, supply: Supply, names: tuple[str, ...], texts: tuple[str, ...]) -> _Devices | Reason:
     """Return requests with an alternative (firstAvailable) for each bandwidth that shared devices publish, the smallest first."""
     percent = demand.bandwidth_percent or 0
     bandwidths = supply.served.bandwidths
     if not bandwidths:
         reason = f"most nodes publish no shared devices of class {supply.served.name} with a bandwidth"
-        return Impossible(reason=f"{percent} % of a network device is unknown: {reason} (request a whole device)")
+        return Reason(text=f"{percent} % of a network device is unknown: {reason} (request a whole device)")
     name = supply.served.spelling("bandwidth")
     shown_bandwidths = sorted(bandwidths[:_MAX_ALTERNATIVES])
     alternatives, remarks = [], []
@@ -433,20 +425,20 @@ def _is_wanted(product: str, demand: Demand, target: Target) -> bool:
     return any(word.lower() in card for word in demand.models)
 
 
-def _unshareable(demand: Demand, supply: Supply, count: int) -> Impossible | None:
+def _unshareable(demand: Demand, supply: Supply, count: int) -> Reason | None:
     served = supply.served
     if count > 1 and not supply.target.unique:
         reason = f"target {supply.target.name!r} has no `unique` attribute to keep several shares on different devices"
-        return Impossible(reason=reason)
+        return Reason(text=reason)
     if count > LIMIT:
-        return Impossible(reason=f"{count} shares on different devices do not fit one claim ({LIMIT})")
+        return Reason(text=f"{count} shares on different devices do not fit one claim ({LIMIT})")
     if served.devices and not served.shared:
-        return Impossible(reason=f"class {served.name} publishes no shareable devices")
+        return Reason(text=f"class {served.name} publishes no shareable devices")
     target = supply.target
     requested_capacities = {target.memory: demand.memory, target.cores: demand.cores, "shares": demand.shares}
     for name, value in requested_capacities.items():
         if value is not None and served.capacities and served.spelling(name) not in served.capacities:
-            return Impossible(reason=f"class {served.name} publishes no capacity {name!r}")
+            return Reason(text=f"class {served.name} publishes no capacity {name!r}")
     return None
 
 
@@ -474,21 +466,21 @@ def _distinct_devices(names: tuple[str, ...], supply: Supply) -> tuple[DeviceCon
     return (DeviceConstraint(requests=names, distinct_attribute=supply.target.unique),)
 
 
-def build_pairs(joint: Pairs, first: Supply, second: Supply, sizes: Sizes) -> Claims | Impossible:
+def build_pairs(joint: Pairs, first: Supply, second: Supply, sizes: Sizes) -> Claims | Reason:
     """Build the claims for devices of two kinds that share the value of an attribute, group by group or all together."""
     if joint.primary.count + joint.secondary.count > POD_LIMIT:
         reason = f"{joint.primary.count} and {joint.secondary.count} devices are requested, and a pod can have {POD_LIMIT} at most"
-        return Impossible(reason=reason)
+        return Reason(text=reason)
     attribute, remark = _common_attribute(joint.attribute, first, second)
     if not attribute:
-        return Impossible(reason=remark)
+        return Reason(text=remark)
     each = joint.each
     per_claim = min(LIMIT // 2, LIMIT // (1 + each)) if each else joint.primary.count
     count = joint.primary.count
     if not per_claim or (not each and count + joint.secondary.count > LIMIT):
-        return Impossible(reason=f"devices that must share {attribute} do not fit one claim ({LIMIT})")
+        return Reason(text=f"devices that must share {attribute} do not fit one claim ({LIMIT})")
     if joint.primary.partial and count > per_claim:
-        return Impossible(reason=f"{count} shares on different devices do not fit one claim ({LIMIT})")
+        return Reason(text=f"{count} shares on different devices do not fit one claim ({LIMIT})")
     if second.numbered and (joint.each or joint.secondary.count) > 1:
         return _unnumbered(second)
     devices: list[_Devices] = []
@@ -497,7 +489,7 @@ def build_pairs(joint: Pairs, first: Supply, second: Supply, sizes: Sizes) -> Cl
         claim_devices = _pair_claim(
             joint, first, second, sizes, attribute=attribute, count=part, earlier_count=earlier_count
         )
-        if isinstance(claim_devices, Impossible):
+        if isinstance(claim_devices, Reason):
             return claim_devices
         devices.append(claim_devices)
         earlier_count += part
@@ -512,7 +504,7 @@ def build_pairs(joint: Pairs, first: Supply, second: Supply, sizes: Sizes) -> Cl
 
 def _pair_claim(
     joint: Pairs, first: Supply, second: Supply, sizes: Sizes, *, attribute: str, count: int, earlier_count: int
-) -> _Devices | Impossible:
+) -> _Devices | Reason:
     """Build one claim for `count` primary devices, each with its secondary devices. Without `joint.each`, all devices share one value.
 
     `earlier_count` is the number of primary devices in earlier claims, from which the numbers of the devices continue.
@@ -521,7 +513,7 @@ def _pair_claim(
     secondary_base = f"{secondary_base}-beside" if primary_base == secondary_base else secondary_base
     names = tuple(f"{primary_base}-{i}" for i in range(count))
     primaries = _devices(joint.primary, first, names, sizes)
-    if isinstance(primaries, Impossible):
+    if isinstance(primaries, Reason):
         return primaries
     secondary_names = tuple(f"{secondary_base}-{i}" for i in range(count)) if joint.each else (secondary_base,)
     demand = joint.secondary
@@ -541,7 +533,7 @@ def _pair_claim(
         return problem
     else:
         shares = _by_bandwidth(demand, second, secondary_names, texts)
-        if isinstance(shares, Impossible):
+        if isinstance(shares, Reason):
             return shares
         secondaries = shares
     tied_names = [names + secondary_names]
@@ -561,11 +553,11 @@ def _pair_claim(
     )
 
 
-def combine(parts: Sequence[Claims], supplies: Sequence[Supply], attribute: str) -> Claims | Impossible:
+def combine(parts: Sequence[Claims], supplies: Sequence[Supply], attribute: str) -> Claims | Reason:
     """Combine claims into one whose devices all share one value of an attribute."""
     shared_attribute, remark = _common_attribute(attribute, *supplies)
     if not shared_attribute:
-        return Impossible(reason=remark, tie=attribute)
+        return Reason(text=remark, causes=(attribute,))
     claim_devices = [spec.devices for part in parts for spec in part.specs]
     requests = tuple([request for devices in claim_devices for request in devices.requests])
     constraints = tuple([constraint for devices in claim_devices for constraint in devices.constraints])
@@ -574,11 +566,9 @@ def combine(parts: Sequence[Claims], supplies: Sequence[Supply], attribute: str)
     names = tuple([request.name for request in requests])
     duplicates = [name for name in names if names.count(name) > 1]
     if duplicates:
-        return Impossible(
-            reason=f"devices that must share {shared_attribute}: two requests have the name {duplicates[0]}"
-        )
+        return Reason(text=f"devices that must share {shared_attribute}: two requests have the name {duplicates[0]}")
     if max(len(names), count_devices(spec)) > LIMIT or any(len(part.specs) > 1 for part in parts):
-        return Impossible(reason=f"devices that must share {shared_attribute} do not fit one claim ({LIMIT})")
+        return Reason(text=f"devices that must share {shared_attribute} do not fit one claim ({LIMIT})")
     tie = DeviceConstraint(requests=names, match_attribute=shared_attribute)
     return Claims(
         specs=(_spec(requests, (*constraints, tie), config),),

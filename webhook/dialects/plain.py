@@ -18,6 +18,7 @@ from dra import cel, step_limits
 from dra.budget import Budget
 from dra.errors import OutOfBudget, QuantityError, SelectorError
 from dra.quantity import MAX, NANO, parse
+from dra.reason import Reason
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit
 from webhook.dialects.targets import TARGETS
 from webhook.dialects.vocabulary import (
@@ -30,11 +31,10 @@ from webhook.dialects.vocabulary import (
     DialectRequest,
     KeyedDemand,
     Note,
-    Refusal,
-    Stop,
-    Untranslated,
     Vocabulary,
     count_of,
+    leave,
+    refuse,
 )
 from webhook.refusals import Code
 
@@ -94,14 +94,14 @@ class _HintValues(msgspec.Struct, frozen=True):
 
 def read(
     request: DialectRequest[DialectOptions], targets: Mapping[str, Target], expressions: Expressions
-) -> DialectAnswer | Stop:
+) -> DialectAnswer | Reason:
     """Return the demands of one container, or of the whole pod for pod scope, by the table alone."""
     table = request.table
     containers: list[ContainerAmounts] = []
     for container_amounts in request.containers:
         for amount in container_amounts.amounts:
             if amount.row.outcome is Outcome.LEFT and amount.value:
-                return Untranslated(amount.key, amount.row.because)
+                return leave(amount.key, amount.row.because)
     for container_amounts in request.containers:
         amounts: list[Amount] = []
         for amount in container_amounts.amounts:
@@ -139,7 +139,7 @@ def read(
 
 def _read_hints(
     container: ContainerAmounts, hints: Mapping[Role, Hint], expressions: Expressions
-) -> _HintValues | Stop:
+) -> _HintValues | Reason:
     """Read the keys that refine the container's requests; a resource key of the same role takes precedence."""
     if not any(amount.row.role in _DEVICE for amount in container.amounts):
         return _HintValues()
@@ -150,7 +150,7 @@ def _read_hints(
         if role not in SHAPING:
             continue
         if hint.row.outcome is Outcome.LEFT:
-            return Untranslated(hint.key, hint.row.because)
+            return leave(hint.key, hint.row.because)
         resource_amount = container.amount_of(role)
         if resource_amount:
             notes.append(
@@ -162,7 +162,7 @@ def _read_hints(
             )
             continue
         value = number_of(hint, expressions) if role in _DEVICE else texts_of(hint, expressions)
-        if isinstance(value, Stop):
+        if isinstance(value, Reason):
             return value
         if isinstance(value, Amount):
             amounts.append(value)
@@ -196,7 +196,7 @@ def _larger(amount: Amount, other: Amount | None) -> Amount:
     return other if other is not None and other.value > amount.value else amount
 
 
-def _demand_devices(container: ContainerAmounts, hinted: _HintValues, table: Dialect) -> list[KeyedDemand] | Stop:
+def _demand_devices(container: ContainerAmounts, hinted: _HintValues, table: Dialect) -> list[KeyedDemand] | Reason:
     """Return the demands of a container's keys; the container stays as it is if two keys contradict each other."""
     own = [amount for amount in container.amounts if amount.row.role in _DEVICE]
     amounts = (*own, *hinted.amounts)
@@ -206,19 +206,19 @@ def _demand_devices(container: ContainerAmounts, hinted: _HintValues, table: Dia
         return []
     if counts and not effective_counts:
         if any(amount.value for amount in amounts):
-            return Untranslated(counts[0].key, "a count of 0 requests no device, whatever the other keys say")
+            return leave(counts[0].key, "a count of 0 requests no device, whatever the other keys say")
         return []
     sizes: dict[Role, Amount] = {}
     for amount in amounts:
         if amount.row.role is not Role.COUNT and amount.value:
             other = sizes.setdefault(amount.row.role, amount)
             if other.key != amount.key:
-                return Untranslated(amount.key, f"sets the {amount.row.role} of a device, as does {other.key}")
+                return leave(amount.key, f"sets the {amount.row.role} of a device, as does {other.key}")
     texts = hinted.texts
     if len(effective_counts) > 1:
         if sizes or texts:
             reason = f"requested together with {effective_counts[0].key}: it is unclear which of the two the other keys refine"
-            return Untranslated(effective_counts[1].key, reason)
+            return leave(effective_counts[1].key, reason)
         return [
             KeyedDemand(amount.key, Demand(target=amount.row.target or table.target, count=amount.value))
             for amount in effective_counts
@@ -233,7 +233,7 @@ def _demand_devices(container: ContainerAmounts, hinted: _HintValues, table: Dia
     bytes_ = memory.value * memory.row.unit.size if memory else 0
     if memory and bytes_ > MAX:
         reason = f"{memory.value} {memory.row.unit} is more than an amount may be"
-        return Refusal(memory.key, reason, "write less", Code.RANGE)
+        return refuse(memory.key, reason, "write less", Code.RANGE)
     demand = Demand(
         target=target,
         count=parts.number(Role.COUNT, 1),
@@ -290,40 +290,40 @@ def too_costly(expression: Selector) -> bool:
 
 
 def evaluate(key: str, expression: Selector, text: str) -> object:
-    """Return the result of an expression on a text, or an Untranslated with the reason why there is none."""
+    """Return the result of an expression on a text, or the reason why there is none."""
     if len(text) > cel.MAX_TEXT:
-        return Untranslated(key, f"a value of more than {cel.MAX_TEXT} letters is not read by an expression")
+        return leave(key, f"a value of more than {cel.MAX_TEXT} letters is not read by an expression")
     try:
         return expression.derive(
             cel.TextView(text), Budget(step_limits.EXPRESSION, max_call_steps=step_limits.EXPRESSION_CALL)
         )
     except OutOfBudget:
-        return Untranslated(key, "its expression costs too much on this value")
+        return leave(key, "its expression costs too much on this value")
     except SelectorError as error:
-        return Untranslated(key, f"its expression cannot read {text[:40]!r}: {error.message}")
+        return leave(key, f"its expression cannot read {text[:40]!r}: {error.message}")
 
 
-def convert(amount: Amount, expressions: Expressions) -> Amount | Stop:
+def convert(amount: Amount, expressions: Expressions) -> Amount | Reason:
     """Return an amount with the value that its row's expression computes; unchanged without an expression."""
     row = amount.row
     if not row.expression:
         return amount
     result = evaluate(amount.key, expressions[row.expression], str(amount.value))
-    if isinstance(result, Untranslated):
+    if isinstance(result, Reason):
         return result
     if type(result) is not int or not 0 <= result <= MAX:
-        return Untranslated(amount.key, f"its expression makes {result!r} of {amount.value}, which is not an amount")
+        return leave(amount.key, f"its expression makes {result!r} of {amount.value}, which is not an amount")
     return Amount(amount.key, row, result, amount.part)
 
 
-def number_of(hint: Hint, expressions: Expressions) -> Amount | Stop:
+def number_of(hint: Hint, expressions: Expressions) -> Amount | Reason:
     """Read an annotation, label, variable or node selector as a number."""
     row = hint.row
     if _is_unknown(hint):
         return _unknown(hint)
     if row.expression:
         result = evaluate(hint.key, expressions[row.expression], hint.text)
-        if isinstance(result, Untranslated):
+        if isinstance(result, Reason):
             return result
         number = result if type(result) is int else -1
     else:
@@ -337,14 +337,14 @@ def number_of(hint: Hint, expressions: Expressions) -> Amount | Stop:
                 number = -1 if part else number
     if number < 0 or number > MAX:
         reason = f"{hint.text[:40]!r} is not a whole number of {row.unit}"
-        return Refusal(hint.key, reason, f"write a whole number, {row.bounds}", Code.RANGE)
+        return refuse(hint.key, reason, f"write a whole number, {row.bounds}", Code.RANGE)
     if not row.takes(number):
         problem = f"{hint.text[:40]} is out of range"
-        return Refusal(hint.key, problem, f"write a whole number of {row.unit}, {row.bounds}", Code.RANGE)
+        return refuse(hint.key, problem, f"write a whole number of {row.unit}, {row.bounds}", Code.RANGE)
     return Amount(hint.key, row, number)
 
 
-def texts_of(hint: Hint, expressions: Expressions) -> tuple[str, ...] | Untranslated:
+def texts_of(hint: Hint, expressions: Expressions) -> tuple[str, ...] | Reason:
     """Read an annotation, label, variable or node selector as one name or a list of names."""
     if _is_unknown(hint):
         return _unknown(hint)
@@ -353,13 +353,13 @@ def texts_of(hint: Hint, expressions: Expressions) -> tuple[str, ...] | Untransl
         return hint.entries or ((text,) if text else ())
     expression = expressions[hint.row.expression]
     result = evaluate(hint.key, expression, hint.text)
-    if isinstance(result, Untranslated):
+    if isinstance(result, Reason):
         return result
     entries = result if isinstance(result, list) else [result]
     texts = [entry for entry in entries if isinstance(entry, str)]
     if len(texts) < len(entries) or len(texts) > MAX_ENTRIES:
         reason = f"its expression makes no list of at most {MAX_ENTRIES} texts of {hint.text[:40]!r}"
-        return Untranslated(hint.key, reason)
+        return leave(hint.key, reason)
     return tuple([text for text in texts if text])
 
 
@@ -372,7 +372,7 @@ def _is_unknown(hint: Hint) -> bool:
     return several or hint.text == UNREADABLE
 
 
-def _unknown(hint: Hint) -> Untranslated:
-    return Untranslated(
+def _unknown(hint: Hint) -> Reason:
+    return leave(
         hint.key, "its value is not known before the container starts, or differs between the nodes that it allows"
     )

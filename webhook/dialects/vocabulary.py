@@ -19,6 +19,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from dra.finding import Finding, finding_at
+from dra.reason import Reason
 from webhook.dialects.table import Dialect, Outcome, Role, Row, SchedulerSupport, Unit, dropped_detail
 from webhook.refusals import Code
 
@@ -131,26 +132,6 @@ class Note(msgspec.Struct, frozen=True, gc=False):
         return cls(cores.key, Outcome.TRANSLATED, f"{cores.value} counts as 100, as for HAMi", code="D224")
 
 
-class Refusal(msgspec.Struct, frozen=True, gc=False):
-    """Why a key makes the webhook refuse the pod, and what to do; `translate` turns it into a Finding."""
-
-    key: str
-    reason: str
-    remedy: str = ""
-    code: str = Code.RULE
-
-
-class Untranslated(msgspec.Struct, frozen=True, gc=False):
-    """Why a container, or the whole pod, stays as it is."""
-
-    key: str
-    reason: str
-    # The code of the finding that reports the reason; "" if none does. If there is a code and the dialect does not have the key, the report
-    # gives the key the outcome `unknown`.
-    code: str = ""
-    served: bool = False  # whether Kubernetes serves the key through a DeviceClass
-
-
 class DialectAnswer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The demands of a container (for dialects of pod scope, of the pod), and what becomes of its keys."""
 
@@ -160,7 +141,17 @@ class DialectAnswer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     containers: tuple[str, ...] = ()
 
 
-Stop = Refusal | Untranslated  # the result of a reader that refuses the pod or leaves it unchanged
+def leave(key: str, text: str, code: str = "") -> Reason:
+    """Return why a container, or the whole pod, stays as it is because of one of its keys.
+
+    `code` is that of a finding about the key. If the dialect does not have the key, the report then gives it the outcome `unknown`.
+    """
+    return Reason(causes=(key,), text=text, code=code)
+
+
+def refuse(key: str, text: str, remedy: str = "", code: str = Code.RULE) -> Reason:
+    """Return why the webhook refuses a pod because of one of its keys; `translate` turns the reason into a Finding."""
+    return Reason(causes=(key,), text=text, code=code, never=True, remedies=(remedy,) if remedy else ())
 
 
 def count_of(count: int, noun: str) -> str:
@@ -281,7 +272,7 @@ class Meaning(msgspec.Struct, frozen=True, gc=False):
 
     profile: str = ""
     replica: bool = False
-    left: Untranslated | None = None
+    left: Reason | None = None
     basis: str = ""  # what shows this meaning, as text for a message
     assumed: bool = False  # nothing shows this meaning; it is the usual one
     # Whether the key stays only because the meaning is uncertain; the administrator can declare the meaning (`meanings`).
@@ -308,8 +299,8 @@ KeyAnswer = tuple[Demand, Outcome, str]  # the demand of one key, the outcome of
 
 
 def read_each(
-    request: DialectRequest[O], read_key: Callable[[Amount, DialectRequest[O]], KeyAnswer | Stop]
-) -> DialectAnswer | Stop:
+    request: DialectRequest[O], read_key: Callable[[Amount, DialectRequest[O]], KeyAnswer | Reason]
+) -> DialectAnswer | Reason:
     """Read one container whose keys are independent of each other: `read_key` returns the demand of each key with an amount above 0.
 
     If one of these keys stays on the container, all of them stay.
@@ -320,9 +311,9 @@ def read_each(
         if not amount.value:
             continue
         if amount.row.outcome is Outcome.LEFT:
-            return Untranslated(amount.key, amount.row.because)
+            return leave(amount.key, amount.row.because)
         answer = read_key(amount, request)
-        if isinstance(answer, Stop):
+        if isinstance(answer, Reason):
             return answer
         demand, outcome, text = answer
         demands.append(KeyedDemand(amount.key, demand))
@@ -373,7 +364,7 @@ class Vocabulary(msgspec.Struct, Generic[O], frozen=True, kw_only=True):
 
     table: Dialect
     # Reads the keys of one container, or of all containers in pod scope.
-    read: Callable[[DialectRequest[O]], DialectAnswer | Stop]
+    read: Callable[[DialectRequest[O]], DialectAnswer | Reason]
     # The type of its options in the configuration file.
     options: type[O]
     # The features of claims that its own schedulers support, by scheduler name.
@@ -381,4 +372,4 @@ class Vocabulary(msgspec.Struct, Generic[O], frozen=True, kw_only=True):
     # Set if this dialect reads a common key when nothing shows which system the pod uses.
     bare: BareKey | None = None
     # Reads a pod that requests devices by annotation or label, if the options let it be translated.
-    read_pod: Callable[[AnnotatedPod[O]], DialectAnswer | Stop] | None = None
+    read_pod: Callable[[AnnotatedPod[O]], DialectAnswer | Reason] | None = None

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dra.raw import items, mapping, members
+from dra.reason import Reason
 from webhook.claims import ServedDemand
 from webhook.dialects import (
     REPLACED,
@@ -31,13 +32,12 @@ from webhook.dialects import (
     Note,
     Outcome,
     Position,
-    Refusal,
     Role,
     Row,
     Scope,
-    Stop,
-    Untranslated,
+    leave,
     pattern,
+    refuse,
 )
 from webhook.refusals import INVALID, Code
 from webhook.translate.cpus import CPU, CPU_DIALECT, TARGET, claim_for_cpus
@@ -69,10 +69,12 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     # The claims for each demand, in the same order; empty until `make_claims`.
     made: tuple[ServedDemand, ...] = ()
     notes: tuple[Note, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
-    left: Untranslated | None = None
+    refusals: tuple[Reason, ...] = ()
+    left: Reason | None = None
     # Whether to give no warning if the keys stay, for example because Kubernetes serves them.
     quiet: bool = False
+    # Whether Kubernetes serves the key that is the cause through a DeviceClass.
+    served: bool = False
     # Whether the keys are still to be translated. A case without demands is open if another case has its demands (`joint`).
     open: bool = False
     # Whether a demand is a pair with a demand of another case (`joint`): both cases are translated, or neither.
@@ -102,11 +104,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return list(asking)
 
     def leave(self, key: str, reason: str, *, quiet: bool = False, code: str = "", served: bool = False) -> Case:
-        return replace(self, left=Untranslated(key, reason, code, served), quiet=quiet, open=False)
+        return replace(self, left=leave(key, reason, code), quiet=quiet, served=served, open=False)
 
     def refuse(self, key: str, reason: str, remedy: str = "", code: Code = Code.RULE) -> Case:
-        refusal = Refusal(key, reason, remedy, code)
-        return replace(self, refusals=(*self.refusals, refusal), open=False)
+        return replace(self, refusals=(*self.refusals, refuse(key, reason, remedy, code)), open=False)
 
     def note(self, *notes: Note) -> Case:
         return replace(self, notes=(*self.notes, *notes))
@@ -286,10 +287,10 @@ def _answer(
 
 def _read_amounts(
     slot_keys: Iterable[_SlotKeys], configuration: Configuration
-) -> tuple[list[ContainerAmounts], list[Refusal], str]:
+) -> tuple[list[ContainerAmounts], list[Reason], str]:
     """Return each container's valid amounts, a refusal for each invalid amount, and the first common key whose amount is not 0."""
     containers: list[ContainerAmounts] = []
-    refusals: list[Refusal] = []
+    refusals: list[Reason] = []
     bare = ""
     for slot, legacy_keys in slot_keys:
         amounts: list[Amount] = []
@@ -298,7 +299,7 @@ def _read_amounts(
             value = number(legacy_key, configuration)
             if value and row.common and not bare:
                 bare = legacy_key.key
-            if isinstance(value, Refusal):
+            if isinstance(value, Reason):
                 refusals.append(value)
             elif row.least <= value and (row.most is None or value <= row.most):
                 amounts.append(Amount(legacy_key.key, row, value, legacy_key.known[0].part))
@@ -308,7 +309,7 @@ def _read_amounts(
     return containers, refusals, bare
 
 
-def _find_replicas(legacy_keys: Iterable[LegacyKey], fleet: Inventory, owners: Owners) -> Untranslated | None:
+def _find_replicas(legacy_keys: Iterable[LegacyKey], fleet: Inventory, owners: Owners) -> Reason | None:
     for legacy_key in legacy_keys:
         is_profile = legacy_key.known[0].row.role is Role.PROFILE and number(legacy_key) != 0
         shared = shared_by_plugin(legacy_key.key, fleet, owners) if is_profile else None
@@ -316,7 +317,7 @@ def _find_replicas(legacy_keys: Iterable[LegacyKey], fleet: Inventory, owners: O
             reason = (
                 f"{shared}: replicas of MIG devices have no counterpart; translate the key once sharing is switched off"
             )
-            return Untranslated(legacy_key.key, reason)
+            return leave(legacy_key.key, reason)
     return None
 
 
@@ -344,28 +345,26 @@ def _make_request(
     )
 
 
-def _stop(case: Case, why: Stop) -> Case:
-    return replace(case, left=why) if isinstance(why, Untranslated) else replace(case, refusals=(why,))
+def _stop(case: Case, why: Reason) -> Case:
+    return replace(case, refusals=(why,)) if why.never else replace(case, left=why)
 
 
-def _find_obstacle(key: str, dialect: Dialect, owners: Owners) -> Stop | None:
+def _find_obstacle(key: str, dialect: Dialect, owners: Owners) -> Reason | None:
     """Return why the keys stay or are refused, whatever their amounts: because a system places the pod, or because of a hint. None otherwise."""
     hints = owners.hints.get(dialect.name, {})
     for system, hint in owners.placing_systems:
         if not dialect.independent:
-            return Untranslated(key, f"{system.title} places the pod, by {hint.key}")
+            return leave(key, f"{system.title} places the pod, by {hint.key}")
     for role in (Role.PLACED, Role.OPT_OUT):
         if role in hints:
-            return Untranslated(hints[role].key, hints[role].row.because)
+            return leave(hints[role].key, hints[role].row.because)
     if shared := owners.shared_sizes.get(dialect.name):
         return shared
     if claimed := hints.get(Role.CLAIMED):
-        return Untranslated(key, f"it is requested together with label {claimed.key}: {claimed.row.because}")
+        return leave(key, f"it is requested together with label {claimed.key}: {claimed.row.because}")
     if dialect.refuses_privileged and owners.privileged:
         reason = f"{dialect.title} takes no pod with a privileged container ({owners.privileged})"
-        return Refusal(
-            key, reason, "make it unprivileged: shares are not enforced on a privileged container", Code.RULE
-        )
+        return refuse(key, reason, "make it unprivileged: shares are not enforced on a privileged container", Code.RULE)
     return None
 
 
@@ -388,10 +387,10 @@ def _variables(slot: Slot, rows: Mapping[str, Row]) -> dict[Role, Hint]:
     return hints
 
 
-def _out_of_range(legacy_key: LegacyKey, row: Row, value: int) -> Refusal:
+def _out_of_range(legacy_key: LegacyKey, row: Row, value: int) -> Reason:
     """Refuse a number outside of the bounds of its row: the legacy system refuses it, too."""
     remedy = f"write a whole number of {row.unit}, {row.bounds}"
     converted = value // row.unit.size
     if converted != value and row.takes(converted):
         remedy = f"the number counts {row.unit}: write {converted}"
-    return Refusal(legacy_key.key, f"{legacy_key.raw} is out of range", remedy, Code.RANGE)
+    return refuse(legacy_key.key, f"{legacy_key.raw} is out of range", remedy, Code.RANGE)

@@ -16,12 +16,12 @@ from allocator.decisions import STRATEGY
 from dra import server
 from dra.policy import BY_CLASS, quota_keys
 from dra.raw import inside, items
+from dra.reason import Reason
 from dra.texts import count_of, list_first
 from webhook.claims import (
     ClaimMaker,
     ContainerDemand,
     Grant,
-    Impossible,
     ServedDemand,
     SharedClaims,
     claim_maker,
@@ -41,7 +41,6 @@ from webhook.dialects import (
     Pairs,
     Role,
     Scope,
-    Untranslated,
 )
 from webhook.names import CONFIGURATION_PAGE, EXTENDED_RESOURCES, PLUGIN_FOLDER
 from webhook.refusals import Code
@@ -87,7 +86,7 @@ class Context(NamedTuple):
     # Why an autoscaler ignores the pod's claims; "" if it considers them, or if there is no autoscaler.
     neglected: str
     # Misspelt keys, by the order of their containers.
-    misspelt: Mapping[int, Untranslated]
+    misspelt: Mapping[int, Reason]
     # Prefixes of the keys that another program reads, each with the reason.
     read_by_others: Mapping[str, str]
     # Keys that an earlier round (an earlier call of the webhook for this pod) removed, by container.
@@ -106,7 +105,7 @@ def make_context(
     namespace: str,
 ) -> Context:
     configuration, installed = state.configuration, state.fleet.installed
-    misspelt: Mapping[int, Untranslated] = {}
+    misspelt: Mapping[int, Reason] = {}
     for slot in pod.slots:
         if len(slot.limits) > len(slot.legacy_keys):
             misspelt = find_misspelt(pod, configuration, state.fleet)
@@ -249,7 +248,7 @@ def _run_steps(cases: Sequence[Case], steps: Sequence[Step], context: Context) -
 
 def _keep_containers_whole(cases: list[Case]) -> tuple[Case, ...]:
     """Close the other cases of a container that has a closed one."""
-    closed_containers: dict[int, Untranslated] = {}
+    closed_containers: dict[int, Reason] = {}
     for case in cases:
         if case.left and not case.independent:
             for slot, _ in case.slot_keys:
@@ -260,11 +259,10 @@ def _keep_containers_whole(cases: list[Case]) -> tuple[Case, ...]:
         for i, case in enumerate(cases):
             if not case.open or case.independent:
                 continue
-            causes = [closed_containers[slot.order] for slot, _ in case.slot_keys if slot.order in closed_containers]
-            if not causes:
+            reasons = [closed_containers[slot.order] for slot, _ in case.slot_keys if slot.order in closed_containers]
+            if not reasons:
                 continue
-            reason = f"{causes[0].key} of the same container stays"
-            staying = case.leave(case.keys[0], reason, quiet=True)
+            staying = case.leave(case.keys[0], f"{reasons[0].causes[0]} of the same container stays", quiet=True)
             cases[i] = staying
             assert staying.left
             for slot, _ in case.slot_keys:
@@ -344,7 +342,7 @@ def leave_misspelt(case: Case, context: Context) -> Case:
     for slot, _ in case.slot_keys:
         left = context.misspelt.get(slot.order)
         if left:
-            return replace(case.leave(left.key, left.reason), left=left)
+            return replace(case.leave(left.causes[0], left.text), left=left)
     return case
 
 
@@ -420,21 +418,21 @@ def make_claims(case: Case, context: Context) -> Case:
         key, demand, _ = keyed_demand
         made = context.claim_maker.make(demand, context.budget)
         droppable = numa_may_be_dropped and isinstance(demand, Demand)
-        if isinstance(made, Impossible) and made.tie == NUMA_NODE and droppable:
-            text = f"{made.reason}: the devices may be on different NUMA nodes"
+        if isinstance(made, Reason) and NUMA_NODE in made.causes and droppable:
+            text = f"{made.text}: the devices may be on different NUMA nodes"
             notes.append(Note(key, Outcome.APPROXIMATED, text))
             assert isinstance(demand, Demand)
             demand = replace(demand, same_attribute="")
             made = context.claim_maker.make(demand, context.budget)
-        if isinstance(made, Impossible):
+        if isinstance(made, Reason):
             # Refuse a demand that no claim can express only if the configuration requires it and the inventory is complete.
             file = context.configuration.file
-            if context.confirmed and made.unresolved and file.unresolved == "refuse":
+            if context.confirmed and made.code == Code.SIZES and file.unresolved == "refuse":
                 remedy = "an administrator can declare the sizes under `models`"
-                return case.refuse(key, made.reason, remedy, Code.SIZES)
-            if context.confirmed and not made.unresolved and made.tie == NUMA_NODE and file.numa_bind == "refuse":
-                return case.refuse(key, made.reason, "remove the annotation", Code.INEXPRESSIBLE)
-            return case.leave(key, made.reason)
+                return case.refuse(key, made.text, remedy, Code.SIZES)
+            if context.confirmed and NUMA_NODE in made.causes and file.numa_bind == "refuse":
+                return case.refuse(key, made.text, "remove the annotation", Code.INEXPRESSIBLE)
+            return case.leave(key, made.text)
         if made.moved and context.pod.spec.get("hostNetwork") is True:
             return case.leave(
                 key,

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.dialects import Position, Role, Unit, Untranslated
+from webhook.dialects import Position, Role, Unit, leave
 from webhook.translate.pod_view import SELECTIONS
 
 if TYPE_CHECKING:
+    from dra.reason import Reason
     from webhook.state import Configuration
     from webhook.translate.pod_view import PodView
 
@@ -23,7 +24,7 @@ ENTRIES = 256  # entries of a list: a CEL expression holds about 130 products
 BYTES = 16 * 1024  # bytes of an annotation: most of it becomes part of a CEL expression, which holds 10 KiB
 
 
-def exceeded_limit(pod: PodView, configuration: Configuration) -> Untranslated | None:
+def exceeded_limit(pod: PodView, configuration: Configuration) -> Reason | None:
     """Return the limit that a pod exceeds; None if it exceeds none."""
     first_key = ""
     requesting_containers = key_count = 0
@@ -33,30 +34,28 @@ def exceeded_limit(pod: PodView, configuration: Configuration) -> Untranslated |
             requesting_containers += 1
             key_count += len(slot.legacy_keys)
     if requesting_containers > CONTAINERS:
-        return Untranslated(
-            first_key, f"{requesting_containers} containers ask for devices, {CONTAINERS} is the maximum"
-        )
+        return leave(first_key, f"{requesting_containers} containers ask for devices, {CONTAINERS} is the maximum")
     if key_count > POD_KEYS:
-        return Untranslated(first_key, f"the pod has {key_count} device keys, {POD_KEYS} is the maximum")
+        return leave(first_key, f"the pod has {key_count} device keys, {POD_KEYS} is the maximum")
     for slot in pod.slots:
         if len(slot.legacy_keys) > KEYS:
             reason = f"container {slot.name} has {len(slot.legacy_keys)} device keys, {KEYS} is the maximum"
-            return Untranslated(slot.legacy_keys[0].key, reason)
+            return leave(slot.legacy_keys[0].key, reason)
         for entry in slot.legacy_keys:
             if _is_long(entry.limit) or (entry.request not in (None, entry.limit) and _is_long(entry.request)):
-                return Untranslated(entry.key, f"an amount of more than {LETTERS} letters is not read")
+                return leave(entry.key, f"an amount of more than {LETTERS} letters is not read")
     always, terms = pod.selected
     if (terms or always) and first_key and len(always) + sum(map(len, terms)) > SELECTIONS:
         reason = f"the pod has more than {SELECTIONS} requirements on node labels, which is the maximum"
-        return Untranslated(first_key, reason)
+        return leave(first_key, reason)
     for key in sorted(pod.annotations):
         text, rows = pod.annotations[key], configuration.word(Position.ANNOTATION, key)
         if not isinstance(text, str) or all(known.row.role is Role.NONE for known in rows):
             continue
         if len(text) > BYTES:
-            return Untranslated(key, f"an annotation of {len(text)} letters is not read, {BYTES} is the maximum")
+            return leave(key, f"an annotation of {len(text)} letters is not read, {BYTES} is the maximum")
         if text.count(",") >= ENTRIES and any(known.row.unit is Unit.LIST for known in rows):
-            return Untranslated(key, f"a list of more than {ENTRIES} entries is not read")
+            return leave(key, f"a list of more than {ENTRIES} entries is not read")
     return None
 
 

@@ -33,7 +33,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from webhook.dialects import WHOLE, Dialect, Hint, Meaning, Position, Role, Selected, Untranslated
+from dra.reason import Reason
+from webhook.dialects import WHOLE, Dialect, Hint, Meaning, Position, Role, Selected, leave
 from webhook.names import CONFIGURATION_PAGE, class_remedy
 from webhook.state import node_constraints, node_index, reach_templates
 from webhook.translate.known_keys import near_key
@@ -56,7 +57,7 @@ class Owners(msgspec.Struct, frozen=True):
     system: Dialect | None = None
     # The system whose own keys are in a container, by the container's order.
     container_systems: Mapping[int, Dialect] = {}
-    mixed: Untranslated | None = None  # why the pod stays as it is: it has keys of two systems
+    mixed: Reason | None = None  # why the pod stays as it is: it has keys of two systems
     privileged: str = ""  # the first privileged container
     selected: Selected = Selected()  # the pod's requirements on node labels
     scheduled: Hint | None = None  # a group, queue or quota that only the pod's scheduler knows
@@ -64,7 +65,7 @@ class Owners(msgspec.Struct, frozen=True):
     placing_systems: tuple[tuple[Dialect, Hint], ...] = ()
     # By dialect: why its keys stay. The pod's system allocates these devices too, and a key of the system in the same container may be the size
     # of such a device.
-    shared_sizes: Mapping[str, Untranslated] = {}
+    shared_sizes: Mapping[str, Reason] = {}
     pod: PodView | None = None
 
     def row_for(self, legacy_key: LegacyKey, slot: Slot, configuration: Configuration) -> KnownRow:
@@ -117,7 +118,7 @@ def find_owners(pod: PodView, configuration: Configuration, written: WrittenReco
         reason = (
             f"belongs to {first.title}, and {other_key} belongs to {other.title}: both would allocate the same devices"
         )
-        return Owners(hints, without_role, mixed=Untranslated(key, reason))
+        return Owners(hints, without_role, mixed=leave(key, reason))
     system = None
     if container_systems:
         system = next(iter(container_systems.values()))
@@ -160,12 +161,12 @@ def find_owners(pod: PodView, configuration: Configuration, written: WrittenReco
     )
 
 
-def _find_shared_sizes(pod: PodView, system: Dialect) -> dict[str, Untranslated]:
+def _find_shared_sizes(pod: PodView, system: Dialect) -> dict[str, Reason]:
     """Return, by dialect, the key of another vendor's device that the pod's system allocates too, and the reason why the key stays.
 
     Only containers that also have a key of the system itself count, because that key may be the size of the device.
     """
-    shared_sizes: dict[str, Untranslated] = {}
+    shared_sizes: dict[str, Reason] = {}
     for slot in pod.slots:
         own = [
             legacy_key.key
@@ -176,7 +177,7 @@ def _find_shared_sizes(pod: PodView, system: Dialect) -> dict[str, Untranslated]
         for legacy_key in slot.legacy_keys if own else ():
             for other in [known.dialect for known in legacy_key.known]:
                 if other.independent and not set(system.schedulers).isdisjoint(other.schedulers):
-                    reason = Untranslated(legacy_key.key, f"{system.title} allocates it, and {own[0]} may be its size")
+                    reason = leave(legacy_key.key, f"{system.title} allocates it, and {own[0]} may be its size")
                     for dialect in (system, other):
                         shared_sizes.setdefault(dialect.name, reason)
     return shared_sizes
@@ -255,7 +256,7 @@ def unit_meaning(key: str, dialect: Dialect, configuration: Configuration, fleet
         return Meaning()
     declared = configuration.file.meanings.get(key, "")
     if declared == "leave":
-        return Meaning(left=Untranslated(key, "`meanings` declares that it stays"))
+        return Meaning(left=leave(key, "`meanings` declares that it stays"))
     selected = owners.selected
     selected_meaning = bare.selected_meaning(selected) if selected.always or selected.terms else None
     if selected_meaning and not selected_meaning.doubt:
@@ -280,10 +281,10 @@ def unit_meaning(key: str, dialect: Dialect, configuration: Configuration, fleet
 def _replica(key: str, shared: Replicated, bare: BareKey) -> Meaning:
     """Return the meaning of a replica of a shared device. The key stays with MPS, and if its dialect has no meaning `shared`."""
     if not shared.sharing.strategy:
-        return Meaning(left=Untranslated(key, f"{shared}: declare under `meanings` what a unit is"))
+        return Meaning(left=leave(key, f"{shared}: declare under `meanings` what a unit is"))
     if shared.sharing.strategy == "MPS" or not bare.declared("shared"):
         return Meaning(
-            left=Untranslated(
+            left=leave(
                 key,
                 f"{shared}: a claim cannot request a replica of a shared device; translate the key once sharing is switched off",
             )
@@ -308,7 +309,7 @@ def shared_by_plugin(key: str, fleet: Inventory, owners: Owners) -> Replicated |
 
 
 def _with_key(meaning: Meaning, key: str) -> Meaning:
-    return replace(meaning, left=Untranslated(key, meaning.left.reason)) if meaning.left else meaning
+    return replace(meaning, left=replace(meaning.left, causes=(key,))) if meaning.left else meaning
 
 
 def _leave_part_pools(
@@ -327,7 +328,7 @@ def _leave_part_pools(
     reached = reachable[0]
     node = min(reached)
     reason = f"all {len(reached)} nodes that the pod can run on hand out parts of devices; {node} is labelled {labelled[node]}"
-    return Meaning(left=Untranslated(key, reason))
+    return Meaning(left=leave(key, reason))
 
 
 def _judge_by_nodes(
@@ -348,7 +349,7 @@ def _judge_by_nodes(
         return _replica(key, shared, bare)
     if served is None:
         reason = f"no DeviceClass of a {target.title} exists, such as {' or '.join(target.classes)}"
-        return Meaning(left=Untranslated(key, f"{reason}; {class_remedy(target.name)}"))
+        return Meaning(left=leave(key, f"{reason}; {class_remedy(target.name)}"))
     if not served.devices:
         where = " among the nodes and drivers that count (`evidence`)" if fleet.chosen else ""
         why = f": {served.doubt}" if served.doubt else ""
@@ -423,7 +424,7 @@ def _explain(key: str, votes: _Votes, target: Target, served: Served, fleet: Inv
     node = min(others & votes.shared.keys() or others & votes.labelled.keys() or others)
     if votes.pinned and not whole and others.isdisjoint(votes.labelled.keys() | votes.shared.keys() | votes.parts):
         reason = f"0 of {count} {where} serve claims, and node {node} serves it by a device plugin"
-        return Meaning(left=Untranslated(key, reason))
+        return Meaning(left=leave(key, reason))
     # Such as: "6 of 9 nodes show no whole GPU, such as n0, which publishes only parts of devices".
     evidence = "still serves it through a device plugin"
     if node in votes.shared:
@@ -466,7 +467,7 @@ def _reachable_templates(key: str, driver: str, configuration: Configuration, ow
 
 def _leave_unclear(key: str, reason: str) -> Meaning:
     return Meaning(
-        left=Untranslated(
+        left=leave(
             key,
             f"{reason}; if {key} is a whole device, an administrator can declare `meanings: {{{key}: whole}}` ({CONFIGURATION_PAGE})",
         )
@@ -477,9 +478,9 @@ def _leave_unclear(key: str, reason: str) -> Meaning:
 MAX_COMPARED = 64
 
 
-def find_misspelt(pod: PodView, configuration: Configuration, fleet: Inventory) -> Mapping[int, Untranslated]:
+def find_misspelt(pod: PodView, configuration: Configuration, fleet: Inventory) -> Mapping[int, Reason]:
     """Find containers with a misspelt key, by container order: a key that is nearly a known key and that no node offers."""
-    misspelt: dict[int, Untranslated] = {}
+    misspelt: dict[int, Reason] = {}
     budget = MAX_COMPARED
     for slot in pod.slots:
         if not slot.legacy_keys or len(slot.limits) <= len(slot.legacy_keys):
@@ -491,6 +492,6 @@ def find_misspelt(pod: PodView, configuration: Configuration, fleet: Inventory) 
             budget -= 1
             nearest = near_key(key, configuration)
             if nearest and key not in fleet.handed_out and key not in fleet.extended:
-                misspelt[slot.order] = Untranslated(key, f"did you mean {nearest}?", "D211")
+                misspelt[slot.order] = leave(key, f"did you mean {nearest}?", "D211")
                 break
     return misspelt

@@ -19,12 +19,13 @@ from dra.quantity import MAX, NANO, from_json
 from dra.raw import inside, mapping, members
 from dra.wire import Json
 from webhook import names
-from webhook.dialects import KnownRow, NodeRequirement, Position, Refusal, Role, Selected
+from webhook.dialects import KnownRow, NodeRequirement, Position, Role, Selected, refuse
 from webhook.refusals import UNFILLED, UNREADABLE, Code
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
+    from dra.reason import Reason
     from webhook.state import Configuration
 
 _LISTS = ("initContainers", "containers")
@@ -214,7 +215,7 @@ def _entry_names(entries: Json) -> tuple[str, ...]:
     return tuple(str(entry.get("name", "")) for entry in entries if isinstance(entry, dict))
 
 
-def number(entry: LegacyKey, configuration: Configuration | None = None) -> int | Refusal:
+def number(entry: LegacyKey, configuration: Configuration | None = None) -> int | Reason:
     """Return the whole number of an entry of limits and requests, or why the API server would refuse the amount of an extended resource."""
     limit = request = None
     try:
@@ -298,10 +299,10 @@ def find_placeholder(value: Json) -> str:
     return match.group() if match else ""
 
 
-def _unreadable(entry: LegacyKey, reason: str, value: Json) -> Refusal:
+def _unreadable(entry: LegacyKey, reason: str, value: Json) -> Reason:
     if find_placeholder(value):
-        return Refusal(entry.key, reason, PLACEHOLDER, UNFILLED)
-    return Refusal(entry.key, f"the API server refuses it: {reason}", "write a whole number", UNREADABLE)
+        return refuse(entry.key, reason, PLACEHOLDER, UNFILLED)
+    return refuse(entry.key, f"the API server refuses it: {reason}", "write a whole number", UNREADABLE)
 
 
 def _remedy_for_a_part(entry: LegacyKey, configuration: Configuration) -> str:
@@ -319,8 +320,8 @@ def _remedy_for_a_part(entry: LegacyKey, configuration: Configuration) -> str:
     return f"{_WHOLE}; request a part of a device with {part_keys}"
 
 
-def _invalid(entry: LegacyKey, reason: str, remedy: str) -> Refusal:
-    return Refusal(entry.key, reason, remedy, Code.AMOUNT)
+def _invalid(entry: LegacyKey, reason: str, remedy: str) -> Reason:
+    return refuse(entry.key, reason, remedy, Code.AMOUNT)
 
 
 def equal(left: Json, right: Json) -> bool:

@@ -11,13 +11,14 @@ import msgspec
 from msgspec.structs import replace
 
 from dra.finding import Finding, stated
-from webhook.dialects import REPLACED, WHOLE, Outcome, Refusal, Untranslated, dropped_detail
+from webhook.dialects import REPLACED, WHOLE, Outcome, dropped_detail, refuse
 from webhook.refusals import Code
 from webhook.translate.pod_view import equal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dra.reason import Reason
     from dra.wire import Json
     from webhook.translate.case import Case
     from webhook.translate.checks import CheckedPod
@@ -153,7 +154,7 @@ class PodReport:
 
     def _add_left(self, case: Case) -> None:
         assert case.left
-        cause, reason = case.left.key, case.left.reason
+        cause, reason = case.left.causes[0], case.left.text
         keys = case.keys
         if case.left.code and cause not in keys:
             slots = [slot.name for slot, _ in case.slot_keys if cause in slot.limits]
@@ -162,25 +163,25 @@ class PodReport:
             keys = (cause, *keys)
         for key in keys:
             text, code = (reason, case.left.code) if key == cause else (f"same reason as {cause}", "")
-            outcome = Outcome.SERVED if case.left.served and key == cause else Outcome.LEFT
+            outcome = Outcome.SERVED if case.served and key == cause else Outcome.LEFT
             self._decide(case.container, case.dialect.name, key, outcome, text, code=code)
         if not case.quiet and not case.keeps:  # no warning where the kubelet serves the request as before
             self._warn(f"{_subject(case.container)}{cause}: left as it is: {reason}")
 
-    def leave_pod(self, left: Untranslated, slots: Iterable[tuple[Slot, Iterable[LegacyKey]]] = ()) -> None:
+    def leave_pod(self, left: Reason, slots: Iterable[tuple[Slot, Iterable[LegacyKey]]] = ()) -> None:
         """Report that a pod stays as it is because of one key, and that its other keys stay too."""
-        self._decide("", "", left.key, Outcome.LEFT, left.reason)
+        cause = left.causes[0]
+        self._decide("", "", cause, Outcome.LEFT, left.text)
         for slot, legacy_keys in slots:
             for legacy_key in legacy_keys:
-                if legacy_key.key != left.key:
-                    self._decide(slot.name, "", legacy_key.key, Outcome.LEFT, f"same reason as {left.key}")
-        self._warn(f"{_subject('')}{left.key}: left as it is: {left.reason}")
+                if legacy_key.key != cause:
+                    self._decide(slot.name, "", legacy_key.key, Outcome.LEFT, f"same reason as {cause}")
+        self._warn(f"{_subject('')}{cause}: left as it is: {left.text}")
 
-    def refuse(self, container: str, dialect: str, refusal: Refusal) -> None:
-        code, remedy = refusal.code, refusal.remedy
-        self._decide(container, dialect, refusal.key, Outcome.REFUSED, refusal.reason, code=code, remedy=remedy)
-        message = f"{_subject(container)}{refusal.key}: {refusal.reason}"
-        self.refusals.append(stated(code, message, remedy))
+    def refuse(self, container: str, dialect: str, refusal: Reason) -> None:
+        [cause], code, remedy = refusal.causes, refusal.code, refusal.remedy
+        self._decide(container, dialect, cause, Outcome.REFUSED, refusal.text, code=code, remedy=remedy)
+        self.refusals.append(stated(code, f"{_subject(container)}{cause}: {refusal.text}", remedy))
 
     def add_misread(self, key: str, detail: str) -> None:
         self._not_understood("", key, detail, "D211")
@@ -192,7 +193,7 @@ class PodReport:
             self._decide(container, "", key, Outcome.TRANSLATED, "was put back by another webhook and is removed again")
             return
         reason = f"was translated as {before} and is requested again as {now}: another webhook adds it"
-        self.refuse(container, "", Refusal(key, reason, "disable that webhook for this pod", Code.TWICE))
+        self.refuse(container, "", refuse(key, reason, "disable that webhook for this pod", Code.TWICE))
 
     def _not_understood(self, container: str, key: str, detail: str, code: str) -> None:
         decision = Decision(self.object_name, container, "", key, Outcome.UNKNOWN, detail, code=code)

@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, node_label, row, untranslated
-from webhook.dialects.vocabulary import Demand, DialectOptions, Untranslated, Vocabulary, count_of, mistake, read_each
+from webhook.dialects.vocabulary import Demand, DialectOptions, Vocabulary, count_of, leave, mistake, read_each
 from webhook.names import CONFIGURATION_PAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dra.finding import Finding
+    from dra.reason import Reason
     from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer
 
 _GROUPS = (4, 8, 16)  # sizes of the groups of connected devices for which the driver publishes an attribute
@@ -72,11 +73,11 @@ class AmazonOptions(DialectOptions, frozen=True, kw_only=True):
             yield mistake("/coresPerDevice", reason, "write 1 to 64, or 0 to keep these keys on pods")
 
 
-def ask(amount: Amount, request: DialectRequest[AmazonOptions]) -> KeyAnswer | Untranslated:
+def ask(amount: Amount, request: DialectRequest[AmazonOptions]) -> KeyAnswer | Reason:
     options, value, row = request.options, amount.value, amount.row
     cores = options.cores_per_device
     if row.role is Role.CORES and not cores:
-        return Untranslated(amount.key, row.because)
+        return leave(amount.key, row.because)
     count, outcome = value, Outcome.TRANSLATED
     text = count_of(value, "whole device")
     if row.role is Role.CORES:

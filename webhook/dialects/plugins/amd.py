@@ -15,9 +15,9 @@ from webhook.dialects.vocabulary import (
     Demand,
     DialectOptions,
     Meaning,
-    Untranslated,
     Vocabulary,
     count_of,
+    leave,
     read_each,
 )
 
@@ -124,7 +124,7 @@ def read_selected(selected: Selected) -> Meaning | None:
     shown = f"the pod selects {_PARTITION}={' or '.join(sorted(modes)[:4])}"
     if len(modes) == 1:
         return Meaning(profile=modes.pop(), basis=shown)
-    return Meaning(left=Untranslated("", f"a unit may be a partition, because {shown}"))
+    return Meaning(left=leave("", f"a unit may be a partition, because {shown}"))
 
 
 def partition_label(labels: Mapping[str, str]) -> str:

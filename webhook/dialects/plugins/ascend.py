@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra.pointer import escape
+from dra.reason import Reason
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, row, untranslated
 from webhook.dialects.targets import TARGETS
 from webhook.dialects.vocabulary import (
@@ -28,12 +29,11 @@ from webhook.dialects.vocabulary import (
     KeyedDemand,
     NodeRequirement,
     Note,
-    Refusal,
-    Stop,
-    Untranslated,
     Vocabulary,
     count_of,
+    leave,
     mistake,
+    refuse,
 )
 from webhook.refusals import Code
 
@@ -167,18 +167,18 @@ class AscendOptions(DialectOptions, frozen=True, kw_only=True):
                     yield mistake(f"{path}/cores", f"{template.cores} is not a percentage", "write 1 to 100")
 
 
-def read(request: DialectRequest[AscendOptions]) -> DialectAnswer | Stop:
+def read(request: DialectRequest[AscendOptions]) -> DialectAnswer | Reason:
     """Return the demand of one container as HAMi reads it."""
     container, options, mode = request.containers[0], request.options, request.hints.get(Role.MODE)
     first = container.amounts[0]
     for amount in container.amounts:
         if amount.row.outcome is Outcome.LEFT:
-            return Untranslated(amount.key, amount.row.because)
+            return leave(amount.key, amount.row.because)
         if amount.part != first.part:
             reason = f"requested together with {first.key}, and the driver gives a container one set of limits"
-            return Untranslated(amount.key, reason)
+            return leave(amount.key, reason)
     if mode and mode.text not in ("", "hami-core"):
-        return Untranslated(mode.key, f"mode {mode.text[:40]!r} has no counterpart")
+        return leave(mode.key, f"mode {mode.text[:40]!r} has no counterpart")
     name = f"Ascend{first.part}"
     count, memory, core_amount = (
         container.amount_of(Role.COUNT),
@@ -187,7 +187,7 @@ def read(request: DialectRequest[AscendOptions]) -> DialectAnswer | Stop:
     )
     cores = core_amount.value if core_amount else 0
     if count is None or not count.value:
-        return Untranslated(first.key, f"requests no card without a number of cards (huawei.com/{name})")
+        return leave(first.key, f"requests no card without a number of cards (huawei.com/{name})")
     product = (_PRODUCTS | options.products).get(name)
     if product is None and name == _ANY_910 and len(container.amounts) == 1 and not mode:
         chips = NodeRequirement(_WHOLE.product, "In", _CHIPS)
@@ -196,7 +196,7 @@ def read(request: DialectRequest[AscendOptions]) -> DialectAnswer | Stop:
         return DialectAnswer(demands=(KeyedDemand(count.key, demand),), notes=(note,))
     if product is None:
         reason = f"`ascend.products` has no product name for {name}"
-        return Untranslated(first.key, reason)
+        return leave(first.key, reason)
     part: Template | None = None
     notes = [Note(count.key, Outcome.TRANSLATED, f"{count_of(count.value, 'card')}, {product}")]
     if core_amount and cores > 100:
@@ -208,7 +208,7 @@ def read(request: DialectRequest[AscendOptions]) -> DialectAnswer | Stop:
         notes += _limit_notes(count, memory, cores, mode)
     elif memory:
         template_choice = _template(count, memory, name, (_TEMPLATES | options.templates).get(name, ()))
-        if isinstance(template_choice, Stop):
+        if isinstance(template_choice, Reason):
             return template_choice
         part, note = template_choice
         notes.append(note)
@@ -235,22 +235,22 @@ def _limit_notes(count: Amount, memory: Amount | None, cores: int, mode: Hint | 
 
 def _template(
     count: Amount, memory: Amount, name: str, templates: tuple[Template, ...]
-) -> Stop | tuple[Template | None, Note]:
+) -> Reason | tuple[Template | None, Note]:
     """Return the smallest template with enough memory, or None for the whole card, and the note; or why there is none."""
     if not templates:
         reason = f"`ascend.templates` does not say how a card of {name} is partitioned"
-        return Untranslated(memory.key, reason)
+        return leave(memory.key, reason)
     fitting = [template for template in templates if memory.value <= template.memory]
     if not fitting:
         largest = max(template.memory for template in templates)
-        return Refusal(memory.key, f"a card of {name} has {largest} MiB", f"ask for {largest} at most", Code.RANGE)
+        return refuse(memory.key, f"a card of {name} has {largest} MiB", f"ask for {largest} at most", Code.RANGE)
     part = min(fitting, key=lambda template: template.memory)
     if part.cores == 100:
         return None, Note(memory.key, Outcome.TRANSLATED, "the whole card, because no template is that large")
     if count.value > 1:
         reason = f"a template is a part of one card, and {count.value} cards are requested"
         remedy = "ask for whole cards, or set huawei.com/vnpu-mode to hami-core"
-        return Refusal(memory.key, reason, remedy)
+        return refuse(memory.key, reason, remedy)
     text = f"a template of {part.memory} MiB: its AI cores become {part.cores} % of the card's time"
     return part, Note(memory.key, Outcome.APPROXIMATED, text)
 

@@ -12,7 +12,7 @@ import re
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from webhook.dialects.vocabulary import Meaning, NodeRequirement, Untranslated
+from webhook.dialects.vocabulary import Meaning, NodeRequirement, leave
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -93,7 +93,7 @@ class _Reading(NamedTuple):
         if self.unit is _Unit.PROFILE:
             return Meaning(profile=self.profile, basis=self.basis)
         # The caller adds the key (`owner._with_key`).
-        left = Untranslated("", f"{_TEXTS[self.unit]}, because {self.basis}")
+        left = leave("", f"{_TEXTS[self.unit]}, because {self.basis}")
         return Meaning(left=left, basis=self.basis, doubt=self.unit is _Unit.DOUBTFUL)
 
 

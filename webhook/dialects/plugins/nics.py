@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 
 from dra.pointer import escape
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, pattern, row, untranslated
-from webhook.dialects.vocabulary import Demand, DialectOptions, Untranslated, Vocabulary, count_of, mistake, read_each
+from webhook.dialects.vocabulary import Demand, DialectOptions, Vocabulary, count_of, leave, mistake, read_each
 from webhook.names import CONFIGURATION_PAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from dra.finding import Finding
+    from dra.reason import Reason
     from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer
 
 _UNDECLARED = "it is not declared whether the driver publishes this pool (Multus mode)"
@@ -110,7 +111,7 @@ class NicOptions(DialectOptions, frozen=True, kw_only=True):
         return {f"/targets/{escape(name)}": target for name, target in self.targets.items()}
 
 
-def ask(amount: Amount, request: DialectRequest[NicOptions]) -> KeyAnswer | Untranslated:
+def ask(amount: Amount, request: DialectRequest[NicOptions]) -> KeyAnswer | Reason:
     key, count = amount.key, amount.value
     target = request.options.targets.get(key, "")
     if amount.row.target == "efa":
@@ -128,7 +129,7 @@ def ask(amount: Amount, request: DialectRequest[NicOptions]) -> KeyAnswer | Untr
     if key in request.options.pools:
         text = f"{count_of(count, 'device')} published as {key}"
         return Demand(target="vf", count=count, resource=key), Outcome.TRANSLATED, text
-    return Untranslated(key, _why_left(amount, request.pools.get(key, "")))
+    return leave(key, _why_left(amount, request.pools.get(key, "")))
 
 
 def _why_left(amount: Amount, devices: str) -> str:

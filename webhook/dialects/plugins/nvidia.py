@@ -19,14 +19,14 @@ from webhook.dialects.vocabulary import (
     KeyedDemand,
     Meaning,
     Note,
-    Stop,
-    Untranslated,
     Vocabulary,
     count_of,
+    leave,
 )
 from webhook.names import CONFIGURATION_PAGE
 
 if TYPE_CHECKING:
+    from dra.reason import Reason
     from webhook.dialects.vocabulary import DialectRequest
 
 
@@ -149,11 +149,11 @@ class NvidiaOptions(DialectOptions, frozen=True, kw_only=True):
     consumable_shares: bool = False
 
 
-def read(request: DialectRequest[NvidiaOptions]) -> DialectAnswer | Stop:
+def read(request: DialectRequest[NvidiaOptions]) -> DialectAnswer | Reason:
     """Return the demands of one container, one for each key. If one key stays, all keys of the container stay."""
     demands: list[KeyedDemand] = []
     notes: list[Note] = []
-    obstacle: Untranslated | None = None
+    obstacle: Reason | None = None
     for amount in request.containers[0].amounts:
         key, row, unit, count = amount.key, amount.row, request.unit, amount.value
         if not count:
@@ -176,7 +176,7 @@ def read(request: DialectRequest[NvidiaOptions]) -> DialectAnswer | Stop:
             demand = Demand(target="mig", count=count, profile=profile)
             text = f"{count_of(count, 'MIG device')} of profile {profile}"
         if reason:
-            obstacle = obstacle or Untranslated(key, reason)
+            obstacle = obstacle or leave(key, reason)
             continue
         demands.append(KeyedDemand(key, demand))
         notes.append(Note(key, outcome, text))

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Row, untranslated
-from webhook.dialects.vocabulary import DialectOptions, Hint, Refusal, Stop, Untranslated
+from webhook.dialects.vocabulary import DialectOptions, Hint, leave, refuse
 from webhook.names import CONFIGURATION_PAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from dra.reason import Reason
 
 OUTPUT: Final = "written by the system itself"
 UNLIMITED: Final = "compute is neither reserved nor limited"
@@ -58,15 +60,15 @@ def opt_in(name: str) -> str:
     return f"an administrator can declare `{name}: {{fractions: translate}}` ({CONFIGURATION_PAGE})"
 
 
-def leave_unserved(texts: Mapping[str, Hint], reasons: Iterable[tuple[str, str, str]]) -> Untranslated | None:
+def leave_unserved(texts: Mapping[str, Hint], reasons: Iterable[tuple[str, str, str]]) -> Reason | None:
     """Return why a pod stays as it is, by the first of `reasons` that applies: annotation, value ("" for any) and text. None if none applies."""
     for name, value, why in reasons:
         if (hint := texts.get(name)) and value in ("", hint.text):
-            return Untranslated(hint.key, why)
+            return leave(hint.key, why)
     return None
 
 
-def number_of_gpus(counted: Hint | None, most: int = 0) -> int | Stop:
+def number_of_gpus(counted: Hint | None, most: int = 0) -> int | Reason:
     """Return the number of GPUs in an annotation; 1 without the annotation."""
     if counted is None:
         return 1
@@ -75,4 +77,4 @@ def number_of_gpus(counted: Hint | None, most: int = 0) -> int | Stop:
         return count
     reason = f"{counted.text[:SHOWN]!r} is not a number of GPUs"
     span = f"from 1 to {most}" if most else "from 1 up"
-    return Refusal(counted.key, reason, f"write a whole number {span}")
+    return refuse(counted.key, reason, f"write a whole number {span}")

@@ -32,18 +32,18 @@ from webhook.dialects.vocabulary import (
     FactorOptions,
     KeyedDemand,
     Note,
-    Refusal,
-    Stop,
-    Untranslated,
     Vocabulary,
     count_of,
+    leave,
     mistake,
+    refuse,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from dra.finding import Finding
+    from dra.reason import Reason
     from webhook.dialects.vocabulary import Amount, DialectRequest, Hint
 
 _PACKING = "a claim cannot express it; if the bridge places the pod, the bridge uses its most similar strategy"
@@ -206,38 +206,38 @@ class HamiOptions(FactorOptions, frozen=True, kw_only=True):
             yield mistake("/defaultCores", f"{self.default_cores} is not a percentage", "write 0 to 100")
 
 
-def read(request: DialectRequest[HamiOptions]) -> DialectAnswer | Stop:
+def read(request: DialectRequest[HamiOptions]) -> DialectAnswer | Reason:
     """Return the demand of one container as HAMi reads it, after the changes of HAMi's webhook."""
     container, hints, options = request.containers[0], request.hints, request.options
     by_role = {amount.row.role: amount for amount in reversed(container.amounts)}
     count, memory, percent = by_role.get(Role.COUNT), by_role.get(Role.MEMORY), by_role.get(Role.MEMORY_PERCENT)
     first = count or memory or percent or container.amounts[0]
     if count is not None and not count.value:
-        return Untranslated(count.key, "a count of 0 requests no GPU, whatever the other keys say")
+        return leave(count.key, "a count of 0 requests no GPU, whatever the other keys say")
     if count is None and all(amount.row.role is Role.PRIORITY for amount in container.amounts):
-        return Untranslated(first.key, "a priority alone requests no GPU")
+        return leave(first.key, "a priority alone requests no GPU")
     if count is None and not options.default_gpu_num:
-        return Untranslated(first.key, "without a count it requests no GPU (`hami: {defaultGPUNum: 0}`)")
+        return leave(first.key, "without a count it requests no GPU (`hami: {defaultGPUNum: 0}`)")
     # HAMi checks whether the text contains a device's mode, so a list permits every mode in it.
     hint = hints.get(Role.MODE)
     as_mig = False
     if hint is not None and hint.text and "hami-core" not in hint.text:
         as_mig = "mig" in hint.text
         if not as_mig:
-            return Untranslated(hint.key, f"mode {hint.text!r} has no counterpart")
+            return leave(hint.key, f"mode {hint.text!r} has no counterpart")
     # Without gpucores, an absent gpumem and a gpumem of 0 differ: only the absent one can mean "exclusive".
     memory_bytes, relative = options.default_memory * MIB, None
     if memory and memory.value:
         factor = options.memory_factor
         if memory.value * factor >= MAX_MIB:
             reason = f"{memory.value} MiB x {factor} is beyond HAMi's range"
-            return Refusal(memory.key, reason, "ask for less")
+            return refuse(memory.key, reason, "ask for less")
         memory_bytes = memory.value * factor * MIB
     elif percent and percent.value:
         memory_bytes = 0
         relative = percent.value if percent.value < 100 else None
     if hint is not None and as_mig and not memory_bytes:
-        return Untranslated(hint.key, "without gpumem no MIG profile can be chosen")
+        return leave(hint.key, "without gpumem no MIG profile can be chosen")
     # Whether HAMi's webhook adds `gpucores: 100` depends on which keys are present; it checks the percentage first.
     requested_cores = by_role.get(Role.CORES)
     injected = requested_cores is None and (percent.value == 100 if percent else memory is None)

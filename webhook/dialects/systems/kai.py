@@ -15,6 +15,7 @@ import msgspec
 
 from dra.errors import QuantityError
 from dra.quantity import NANO, parse
+from dra.reason import Reason
 from webhook.dialects.plain import vocabulary_of
 from webhook.dialects.systems.annotated import (
     OUTPUT,
@@ -37,10 +38,9 @@ from webhook.dialects.vocabulary import (
     Hint,
     KeyedDemand,
     Note,
-    Refusal,
-    Stop,
-    Untranslated,
     count_of,
+    leave,
+    refuse,
 )
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ _PART = re.compile(r"\+?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?").fullm
 _LETTERS = 64  # the longest text of a fraction
 
 
-def read_kai(pod: AnnotatedPod[ShareOptions]) -> DialectAnswer | Stop:
+def read_kai(pod: AnnotatedPod[ShareOptions]) -> DialectAnswer | Reason:
     """Return the demand of a pod as KAI's webhook and binder read it: one container gets a share of one or more GPUs."""
     texts = pod.texts
     fraction, memory = texts.get("gpu-fraction"), texts.get("gpu-memory")
@@ -146,26 +146,24 @@ def read_kai(pod: AnnotatedPod[ShareOptions]) -> DialectAnswer | Stop:
         return stays
     for key in texts:
         if key.endswith(_ASSIGNED_GPUS):  # KAI has given GPUs to a container
-            return Untranslated(texts[key].key, _PLACED)
+            return leave(texts[key].key, _PLACED)
     if memory and fraction:
-        return Refusal(memory.key, f"requested together with {fraction.key}", "keep one of them")
+        return refuse(memory.key, f"requested together with {fraction.key}", "keep one of them")
     if "nvidia.com/gpu" in pod.container_keys:
-        return Refusal(first.key, "requested together with nvidia.com/gpu", "keep one of them")
+        return refuse(first.key, "requested together with nvidia.com/gpu", "keep one of them")
     if pod.container_keys:
-        return Untranslated(
-            first.key, f"{pod.container_keys[0]} also requests devices, and it is unclear what serves them"
-        )
+        return leave(first.key, f"{pod.container_keys[0]} also requests devices, and it is unclear what serves them")
     if of_containers and first not in of_containers:
-        return Untranslated(first.key, f"requested together with {of_containers[0].key}, and one of the two is ignored")
+        return leave(first.key, f"requested together with {of_containers[0].key}, and one of the two is ignored")
     container = _container(pod, of_containers)
-    if isinstance(container, Stop):
+    if isinstance(container, Reason):
         return container
     count_hint = texts.get("gpu-fraction-num-devices")
     count = number_of_gpus(count_hint)
-    if isinstance(count, Stop):
+    if isinstance(count, Reason):
         return count
     amount = _of_container(of_containers) if of_containers else _memory(memory) if memory else _portion(first)
-    if isinstance(amount, Stop):
+    if isinstance(amount, Reason):
         return amount
     demand = Demand(target="vgpu", count=count, cores=0)
     if isinstance(amount, Fraction):
@@ -188,7 +186,7 @@ def read_kai(pod: AnnotatedPod[ShareOptions]) -> DialectAnswer | Stop:
     return DialectAnswer(demands=(KeyedDemand(first.key, demand),), notes=tuple(notes), containers=(container,))
 
 
-def _container(pod: AnnotatedPod[ShareOptions], of_containers: Sequence[Hint]) -> str | Stop:
+def _container(pod: AnnotatedPod[ShareOptions], of_containers: Sequence[Hint]) -> str | Reason:
     """Return the container that gets the GPUs: the named container or init container, or else the first container."""
     container_hint = pod.texts.get("gpu-fraction-container-name")
     prefix = "nvidia.com/container."
@@ -196,19 +194,19 @@ def _container(pod: AnnotatedPod[ShareOptions], of_containers: Sequence[Hint]) -
     if container_hint:
         container_names[container_hint.key] = container_hint.text
     if not container_names:
-        return pod.containers[0] if pod.containers else Untranslated("containers", "the pod has none")
+        return pod.containers[0] if pod.containers else leave("containers", "the pod has none")
     key, name = next(iter(container_names.items()))
     for other_key, other_name in container_names.items():
         if other_name != name:
             reason = f"names container {other_name[:SHOWN]!r}, and {key} another one"
-            return Refusal(other_key, reason, "ask for one container of the pod")
+            return refuse(other_key, reason, "ask for one container of the pod")
     if name in (*pod.init_containers, *pod.containers):
         return name
     reason = f"the pod has no container {name[:SHOWN]!r}"
-    return Refusal(key, reason, "name one of its containers")
+    return refuse(key, reason, "name one of its containers")
 
 
-def _of_container(of_containers: Sequence[Hint]) -> int | Stop:
+def _of_container(of_containers: Sequence[Hint]) -> int | Reason:
     """Return a container's GPU memory in bytes. Request and limit must be equal; one of them is enough."""
     amounts: dict[str, int] = {}
     for hint in of_containers:
@@ -218,37 +216,37 @@ def _of_container(of_containers: Sequence[Hint]) -> int | Stop:
             nano = 0
         if nano <= 0:
             reason = f"{hint.text[:SHOWN]!r} is not an amount of memory"
-            return Refusal(hint.key, reason, "write a quantity above 0, such as 4Gi")
+            return refuse(hint.key, reason, "write a quantity above 0, such as 4Gi")
         amounts[hint.key] = -(-nano // NANO)
         if amounts[hint.key] >= MAX_MIB * MIB:
-            return Untranslated(hint.key, f"{hint.text[:SHOWN]} is more than any GPU has")
+            return leave(hint.key, f"{hint.text[:SHOWN]} is more than any GPU has")
     request = next((hint for hint in of_containers if hint.key.endswith(".request")), of_containers[0])
     limit = next((hint for hint in of_containers if hint.key.endswith(".limit")), request)
     if amounts[request.key] > amounts[limit.key]:
         reason = f"{request.text[:SHOWN]} is more than the limit, {limit.text[:SHOWN]}"
-        return Refusal(request.key, reason, "raise the limit or lower the request")
+        return refuse(request.key, reason, "raise the limit or lower the request")
     if amounts[request.key] < amounts[limit.key]:
-        return Untranslated(limit.key, _BURST)
+        return leave(limit.key, _BURST)
     return amounts[request.key]
 
 
-def _memory(memory: Hint) -> int | Stop:
+def _memory(memory: Hint) -> int | Reason:
     if not is_number(memory.text) or not int(memory.text):
         reason = f"{memory.text[:SHOWN]!r} is not a number of MiB"
-        return Refusal(memory.key, reason, "write a whole number from 1 up, without a unit")
+        return refuse(memory.key, reason, "write a whole number from 1 up, without a unit")
     if int(memory.text) >= MAX_MIB:
-        return Untranslated(memory.key, f"{memory.text} MiB are more than any GPU has")
+        return leave(memory.key, f"{memory.text} MiB are more than any GPU has")
     return int(memory.text) * MIB
 
 
-def _portion(fraction: Hint) -> Fraction | Stop:
+def _portion(fraction: Hint) -> Fraction | Reason:
     text = fraction.text
     number = float(text) if len(text) <= _LETTERS and _PART(text) else 0.0
     if not 0 < number < 1:
         reason = f"{text[:SHOWN]!r} is not a part of a GPU"
-        return Refusal(fraction.key, reason, "write a number above 0 and below 1, such as 0.5")
+        return refuse(fraction.key, reason, "write a number above 0 and below 1, such as 0.5")
     if number < 0.01:
-        return Untranslated(fraction.key, f"{text} is less than a hundredth, the least that KAI counts")
+        return leave(fraction.key, f"{text} is less than a hundredth, the least that KAI counts")
     return Fraction(text) * 100
 
 

@@ -22,13 +22,12 @@ from webhook.dialects.vocabulary import (
     KeyedDemand,
     Note,
     Pairs,
-    Refusal,
-    Stop,
     TiedDemands,
-    Untranslated,
     Vocabulary,
     count_of,
+    leave,
     mistake,
+    refuse,
 )
 from webhook.names import CONFIGURATION_PAGE
 from webhook.refusals import Code
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dra.finding import Finding
+    from dra.reason import Reason
     from webhook.dialects.vocabulary import DialectRequest
 
 _RAILS = "network devices that can do RDMA, on any rail"
@@ -90,26 +90,26 @@ class LlmdOptions(DialectOptions, frozen=True, kw_only=True):
             yield mistake("/pairsPerNumaNode", reason, "write 1 to pairsPerNode")
 
 
-def read(request: DialectRequest[LlmdOptions]) -> DialectAnswer | Stop:
+def read(request: DialectRequest[LlmdOptions]) -> DialectAnswer | Reason:
     """Return the pairs that the pod's containers request together, if that webhook would accept the pod."""
     key, count = "", 0
     for container in request.containers:
         for amount in container.amounts:
             key = amount.key
             if container.init and amount.value:
-                return Untranslated(key, "requested in an init container, which that webhook does not read")
+                return leave(key, "requested in an init container, which that webhook does not read")
             count += amount.value
     options = request.options
     max_pairs, max_on_numa_node = options.pairs_per_node, options.pairs_per_numa_node
     if count > max_pairs:
         remedy = f"ask for {max_pairs} at most; an administrator can declare `llmd: {{pairsPerNode: {count}}}` ({CONFIGURATION_PAGE})"
-        return Refusal(key, f"{count} pairs in one pod, {max_pairs} is the maximum", remedy, Code.RANGE)
+        return refuse(key, f"{count} pairs in one pod, {max_pairs} is the maximum", remedy, Code.RANGE)
     cross_numa_hint = request.hints.get(Role.NUMA_BIND)
     if max_on_numa_node < count < max_pairs and not cross_numa_hint:
         reason = f"{count} pairs are requested, and a NUMA node has {max_on_numa_node}"
         name = next(row.name for row in request.table.keys if row.role is Role.NUMA_BIND)
         remedy = f"ask for {max_on_numa_node} or {max_pairs}, or allow several NUMA nodes by annotation {name}: 'true'"
-        return Refusal(key, reason, remedy)
+        return refuse(key, reason, remedy)
     gpus, networks = Demand(target="gpu", count=count), Demand(target="nic", count=1, rdma=True)
     pairs = Pairs(primary=gpus, secondary=networks, attribute=PCIE_ROOT)
     demand: AnyDemand = pairs

@@ -19,18 +19,18 @@ from webhook.dialects.vocabulary import (
     FactorOptions,
     KeyedDemand,
     Note,
-    Refusal,
-    Stop,
-    Untranslated,
     Vocabulary,
     count_of,
+    leave,
     mistake,
+    refuse,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dra.finding import Finding
+    from dra.reason import Reason
     from webhook.dialects.vocabulary import ContainerAmounts
 
 _EXTENSION = "the scheduler's extension"
@@ -116,11 +116,11 @@ class AliyunOptions(DialectOptions, frozen=True, kw_only=True):
             yield mistake("/memoryUnit", f"{self.memory_unit!r} is not a unit of the plugin", "write GiB or MiB")
 
 
-def _read(containers: tuple[ContainerAmounts, ...], unit: int) -> DialectAnswer | Stop:
+def _read(containers: tuple[ContainerAmounts, ...], unit: int) -> DialectAnswer | Reason:
     sums = total(containers)
     for amount in sums.amounts:
         if amount.row.outcome is Outcome.LEFT and amount.value:
-            return Untranslated(amount.key, amount.row.because)
+            return leave(amount.key, amount.row.because)
     count = sums.amount_of(Role.COUNT)
     memory = sums.amount_of(Role.MEMORY)
     cores = sums.amount_of(Role.CORES)
@@ -128,15 +128,15 @@ def _read(containers: tuple[ContainerAmounts, ...], unit: int) -> DialectAnswer 
         key, other_amount = count.key, memory or cores
         if other_amount and other_amount.value:
             reason = f"the pod also requests {other_amount.key}, and a node serves either whole GPUs or shares"
-            return Refusal(key, reason, "keep one of them")
+            return refuse(key, reason, "keep one of them")
         note = Note(key, Outcome.TRANSLATED, f"{count_of(count.value, 'whole GPU')} that the requesting containers see")
         return DialectAnswer(demands=(KeyedDemand(key, Demand(target="gpu", count=count.value)),), notes=(note,))
     if memory is None or not memory.value:
         key = sums.amounts[0].key
-        return Untranslated(key, "requests no GPU without memory")
+        return leave(key, "requests no GPU without memory")
     compute = sums.number(Role.CORES)
     if cores and compute % 5:
-        return Refusal(cores.key, f"{compute} % is not a value that Aliyun accepts", "write a multiple of 5, up to 100")
+        return refuse(cores.key, f"{compute} % is not a value that Aliyun accepts", "write a multiple of 5, up to 100")
     memory_bytes = memory.value * unit
     unreserved = "" if compute else "; no compute is reserved"
     text = f"{memory_bytes // MIB} MiB {_SUM}{unreserved}"

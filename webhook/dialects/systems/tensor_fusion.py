@@ -14,6 +14,7 @@ import msgspec
 from dra.errors import QuantityError
 from dra.pointer import escape
 from dra.quantity import NANO, parse
+from dra.reason import Reason
 from webhook.dialects.plain import vocabulary_of
 from webhook.dialects.systems.annotated import (
     OUTPUT,
@@ -34,11 +35,10 @@ from webhook.dialects.vocabulary import (
     Hint,
     KeyedDemand,
     Note,
-    Refusal,
-    Stop,
-    Untranslated,
     count_of,
+    leave,
     mistake,
+    refuse,
 )
 from webhook.names import CONFIGURATION_PAGE
 
@@ -143,34 +143,34 @@ _ISOLATIONS = ("soft", "hard", "shared")
 _MAX = 128  # GPUs of a worker
 
 
-def read_tensor_fusion(pod: AnnotatedPod[TensorFusionOptions]) -> DialectAnswer | Stop:
+def read_tensor_fusion(pod: AnnotatedPod[TensorFusionOptions]) -> DialectAnswer | Reason:
     """Return the demand of a pod as Tensor Fusion's webhook reads it for local GPUs; the named containers share the GPUs."""
     texts = {name.removeprefix(_TF): hint for name, hint in pod.texts.items()}
     enabled = texts.get("enabled")
     if enabled is None:
         hint = next(texts[name] for name in _AMOUNTS if name in texts)
-        return Untranslated(hint.key, f"without label {_TF}enabled it is a worker that Tensor Fusion created")
+        return leave(hint.key, f"without label {_TF}enabled it is a worker that Tensor Fusion created")
     if stays := leave_unserved(texts, _UNSERVED):
         return stays
     vendor, isolation = texts.get("vendor"), texts.get("isolation")
     if vendor and vendor.text.lower() != "nvidia":
-        return Untranslated(vendor.key, "claims for shares exist for NVIDIA's GPUs only")
+        return leave(vendor.key, "claims for shares exist for NVIDIA's GPUs only")
     if isolation and isolation.text not in _ISOLATIONS:
-        return Untranslated(isolation.key, f"isolation {isolation.text[:SHOWN]!r} is unknown")
+        return leave(isolation.key, f"isolation {isolation.text[:SHOWN]!r} is unknown")
     if pod.container_keys:
-        return Untranslated(
+        return leave(
             pod.container_keys[0],
             f"requested together with label {enabled.key}: Tensor Fusion counts it as its own GPUs",
         )
     containers = _injected(pod, texts.get("inject-container"))
-    if isinstance(containers, Stop):
+    if isinstance(containers, Reason):
         return containers
     count_hint = texts.get("gpu-count")
     count = number_of_gpus(count_hint, _MAX)
-    if isinstance(count, Stop):
+    if isinstance(count, Reason):
         return count
     answer = _whole(texts, count) or _share(texts, count, pod.options)
-    if isinstance(answer, Stop):
+    if isinstance(answer, Reason):
         return answer
     key, demand, notes = answer
     loss = "Tensor Fusion's webhook must skip the pod (docs/migrate.md), and its quota no longer counts it"
@@ -190,20 +190,20 @@ def read_tensor_fusion(pod: AnnotatedPod[TensorFusionOptions]) -> DialectAnswer 
 _KeyedRequest = tuple[str, Demand, list[Note]]
 
 
-def _injected(pod: AnnotatedPod[TensorFusionOptions], named: Hint | None) -> tuple[str, ...] | Stop:
+def _injected(pod: AnnotatedPod[TensorFusionOptions], named: Hint | None) -> tuple[str, ...] | Reason:
     container_names = [name.strip() for name in named.text.split(",")] if named and named.text else []
     if not container_names and len(pod.containers) == 1:
         return pod.containers
     if not container_names:
         reason = "it does not name the container that gets the GPU"
-        return Refusal(f"{_TF}inject-container", reason, "name it in this annotation")
+        return refuse(f"{_TF}inject-container", reason, "name it in this annotation")
     containers = tuple([name for name in pod.containers if name in container_names])
     if not containers and named:
-        return Untranslated(named.key, "names no container of the pod, so Tensor Fusion skips it")
+        return leave(named.key, "names no container of the pod, so Tensor Fusion skips it")
     return containers
 
 
-def _whole(texts: Mapping[str, Hint], count: int) -> _KeyedRequest | Stop | None:
+def _whole(texts: Mapping[str, Hint], count: int) -> _KeyedRequest | Reason | None:
     """Return the key, the demand and the notes of a request for whole GPUs; None if parts are requested."""
     dedicated, isolation, model = texts.get("dedicated-gpu"), texts.get("isolation"), texts.get("gpu-model")
     is_dedicated = dedicated is not None and dedicated.text == "true"
@@ -211,7 +211,7 @@ def _whole(texts: Mapping[str, Hint], count: int) -> _KeyedRequest | Stop | None
     if whole_hint is None or not (is_dedicated or whole_hint.text == "shared"):
         return None
     if is_dedicated and (model is None or not model.text):
-        return Refusal(whole_hint.key, "a whole GPU without a model", f"name the model in {_TF}gpu-model")
+        return refuse(whole_hint.key, "a whole GPU without a model", f"name the model in {_TF}gpu-model")
     demand = Demand(target="gpu", count=count, models=(model.text,) if model and model.text else ())
     notes = [Note(whole_hint.key, Outcome.TRANSLATED, count_of(count, "whole GPU"))]
     notes += [Note(model.key, Outcome.APPROXIMATED, f"the product name contains {model.text[:SHOWN]}")] if model else []
@@ -226,7 +226,7 @@ _COMPUTE = ("tflops-limit", "compute-percent-limit", "tflops-request", "compute-
 _SHARES = (*_MEMORY, *_COMPUTE)
 
 
-def _share(texts: Mapping[str, Hint], count: int, options: TensorFusionOptions) -> _KeyedRequest | Stop:
+def _share(texts: Mapping[str, Hint], count: int, options: TensorFusionOptions) -> _KeyedRequest | Reason:
     """Return the key, the demand and the notes of a request for parts of GPUs.
 
     The claim requests the limits, because the driver enforces claimed amounts.
@@ -239,16 +239,16 @@ def _share(texts: Mapping[str, Hint], count: int, options: TensorFusionOptions) 
         try:
             amount = Fraction(parse(hint.text).nano, NANO)
         except QuantityError:
-            return Untranslated(hint.key, f"{hint.text[:SHOWN]!r} is not a quantity")
+            return leave(hint.key, f"{hint.text[:SHOWN]!r} is not a quantity")
         if amount < 0:
-            return Untranslated(hint.key, f"{hint.text[:SHOWN]} is below 0")
+            return leave(hint.key, f"{hint.text[:SHOWN]} is below 0")
         if amount:
             amounts[name] = amount
     memory_key = next((name for name in _MEMORY if name in amounts), "")
     compute = next((name for name in _COMPUTE if name in amounts), "")
     if not memory_key:
         reason = f"no memory is requested: add {_TF}vram-limit, or a claim would take all of it"
-        return Untranslated(texts["enabled"].key, reason)
+        return leave(texts["enabled"].key, reason)
     model = texts.get("gpu-model")
     model_name = model.text if model else ""
     percent = amounts.get(compute, Fraction(0))
@@ -257,14 +257,14 @@ def _share(texts: Mapping[str, Hint], count: int, options: TensorFusionOptions) 
             (model_name,) = options.tflops
         if not model_name and options.tflops:
             reason = f"how much of a GPU this is depends on the model: add {_TF}gpu-model"
-            return Untranslated(texts[compute].key, reason)
+            return leave(texts[compute].key, reason)
         if model_name not in options.tflops:
             entry = f"{{{model_name[:SHOWN] or 'MODEL'}: TFLOPS}}"
             reason = f"how much of a GPU this is depends on the model: an administrator can declare `tensorfusion: {{tflops: {entry}}}` ({CONFIGURATION_PAGE})"
-            return Untranslated(texts[compute].key, reason)
+            return leave(texts[compute].key, reason)
         percent = percent * 100 / Fraction(str(options.tflops[model_name]))
     if percent > 100:
-        return Untranslated(texts[compute].key, f"{float(percent):g} % is more than a GPU has")
+        return leave(texts[compute].key, f"{float(percent):g} % is more than a GPU has")
     memory, cores = ceil(amounts[memory_key]), ceil(percent)
     size = f"{float(Fraction(memory, MIB)):g} MiB of each GPU"
     notes = [

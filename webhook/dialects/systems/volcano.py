@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dra.reason import Reason
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, dropped, placed, row, untranslated
 from webhook.dialects.vocabulary import (
     MAX_MIB,
@@ -20,11 +21,10 @@ from webhook.dialects.vocabulary import (
     FactorOptions,
     KeyedDemand,
     Note,
-    Refusal,
-    Stop,
-    Untranslated,
     Vocabulary,
     count_of,
+    leave,
+    refuse,
 )
 
 if TYPE_CHECKING:
@@ -126,21 +126,21 @@ class VolcanoOptions(FactorOptions, frozen=True, kw_only=True):
     percentage: bool = True
 
 
-def read(request: DialectRequest[VolcanoOptions]) -> DialectAnswer | Stop:
+def read(request: DialectRequest[VolcanoOptions]) -> DialectAnswer | Reason:
     container, options = request.containers[0], request.options
     first = container.amounts[0]
     if container.init or container.ordinary_init:
-        return Untranslated(first.key, "Volcano counts no GPUs of init containers")
+        return leave(first.key, "Volcano counts no GPUs of init containers")
     count_amount, memory, percent = (
         container.amount_of(Role.COUNT),
         container.amount_of(Role.MEMORY),
         container.amount_of(Role.MEMORY_PERCENT),
     )
     if not (count_amount.value if count_amount else container.number(Role.MEMORY)):
-        return Untranslated(first.key, "requests no GPU without vgpu-number or vgpu-memory")
+        return leave(first.key, "requests no GPU without vgpu-number or vgpu-memory")
     mode = request.hints.get(Role.MODE)
     if mode and mode.text not in ("", "hami-core"):
-        return Untranslated(mode.key, f"mode {mode.text[:40]!r} has no counterpart")
+        return leave(mode.key, f"mode {mode.text[:40]!r} has no counterpart")
     key = count_amount.key if count_amount else first.key
     # The demand always has cores, because the driver's default is all of them.
     count, cores = container.number(Role.COUNT, 1), container.number(Role.CORES)
@@ -158,25 +158,25 @@ def read(request: DialectRequest[VolcanoOptions]) -> DialectAnswer | Stop:
         if memory:
             notes.append(Note(memory.key, Outcome.TRANSLATED, f"{percent.key} determines the amount"))
         if not percent.value:
-            return Refusal(percent.key, "0 % reserves no memory at all", "ask for 1 or more")
+            return refuse(percent.key, "0 % reserves no memory at all", "ask for 1 or more")
         relative = percent.value if percent.value < 100 else None
         demand = msgspec.structs.replace(demand, memory_percent=relative)
     elif memory:
         amount = memory.value * options.memory_factor
         if amount >= MAX_MIB:
             reason = f"{memory.value} MiB x {options.memory_factor} is beyond Volcano's range"
-            return Refusal(memory.key, reason, "ask for less")
+            return refuse(memory.key, reason, "ask for less")
         notes.append(
             Note(memory.key, Outcome.TRANSLATED, f"{amount} MiB of each GPU" if amount else "0 is the whole memory")
         )
         demand = msgspec.structs.replace(demand, memory=amount * MIB or None)
     narrowed = _narrow(demand, request.hints, notes)
-    if isinstance(narrowed, Refusal):
+    if isinstance(narrowed, Reason):
         return narrowed
     return DialectAnswer(demands=(KeyedDemand(key, narrowed),), notes=tuple(notes))
 
 
-def _narrow(demand: Demand, hints: Mapping[Role, Hint], notes: list[Note]) -> Demand | Refusal:
+def _narrow(demand: Demand, hints: Mapping[Role, Hint], notes: list[Note]) -> Demand | Reason:
     """Add the filters of annotations. As in Volcano, entries of models are not trimmed, and an empty entry matches every model."""
     filters: dict[str, tuple[str, ...]] = {}
     for role, field in ((Role.UUIDS, "uuids"), (Role.NOT_UUIDS, "not_uuids")):
@@ -199,7 +199,7 @@ def _narrow(demand: Demand, hints: Mapping[Role, Hint], notes: list[Note]) -> De
     elif not_models_hint:
         models = tuple(not_models_hint.text.split(","))
         if "" in models:
-            return Refusal(not_models_hint.key, "an empty entry excludes every GPU", "remove the empty entry")
+            return refuse(not_models_hint.key, "an empty entry excludes every GPU", "remove the empty entry")
         filters["not_models"] = models
         notes.append(Note(not_models_hint.key, Outcome.TRANSLATED, "the product name contains none of them"))
     return msgspec.structs.replace(demand, **filters)

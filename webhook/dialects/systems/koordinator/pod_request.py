@@ -17,15 +17,16 @@ from webhook.dialects.vocabulary import (
     ContainerAmounts,
     DialectOptions,
     NodeRequirement,
-    Refusal,
-    Untranslated,
+    leave,
     mistake,
+    refuse,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dra.finding import Finding
+    from dra.reason import Reason
     from webhook.dialects.vocabulary import DialectRequest, Hint
 
 GPU, CORE, RATIO = Role.COMBINED, Role.CORES, Role.MEMORY_PERCENT
@@ -139,13 +140,13 @@ class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.hints.get(device_type, _NO_HINT)
 
 
-def parse(request: DialectRequest[KoordinatorOptions]) -> PodRequest | Refusal | Untranslated:
+def parse(request: DialectRequest[KoordinatorOptions]) -> PodRequest | Reason:
     """Return the pod's amounts and annotations, or why the pod stays as it is or is refused. A malformed annotation is refused."""
     hints = request.hints
     for container in request.containers:
         for amount in container.amounts:
             if amount.row.outcome is Outcome.LEFT and amount.value:
-                return Untranslated(amount.key, amount.row.because)
+                return leave(amount.key, amount.row.because)
     vendor_hint = hints.get(Role.MODELS)
     if vendor_hint is not None:
         vendor = vendor_hint.text.lower()
@@ -153,10 +154,10 @@ def parse(request: DialectRequest[KoordinatorOptions]) -> PodRequest | Refusal |
         excludes_others = vendor_hint.text.startswith("not ") and "nvidia" not in vendor
         if vendor not in ("", "nvidia") and not excludes_others:
             text = f"the pod is for GPUs of {shorten(vendor_hint.text)}, which no target describes"
-            return Untranslated(vendor_hint.key, text)
+            return leave(vendor_hint.key, text)
     allocation_hint = hints.get(Role.MODE)
     if allocation_hint is not None:
-        return Untranslated(allocation_hint.key, allocation_hint.row.because)
+        return leave(allocation_hint.key, allocation_hint.row.because)
     parsed: dict[Role, Any] = {}
     for role, type_ in _ANNOTATIONS.items():
         hint = hints.get(role)
@@ -183,12 +184,12 @@ def parse(request: DialectRequest[KoordinatorOptions]) -> PodRequest | Refusal |
     )
 
 
-def _malformed(hint: Hint, why: str) -> Refusal:
+def _malformed(hint: Hint, why: str) -> Reason:
     """Return the refusal of a malformed annotation: Koordinator never schedules such a pod."""
-    return Refusal(hint.key, f"is malformed: {why}", "correct the JSON")
+    return refuse(hint.key, f"is malformed: {why}", "correct the JSON")
 
 
-def select(request: PodRequest, device_type: str) -> tuple[NodeRequirement, ...] | Refusal | Untranslated:
+def select(request: PodRequest, device_type: str) -> tuple[NodeRequirement, ...] | Reason:
     """Return the label selectors of a device type as requirements on attributes (`deviceLabels`)."""
     hint, key = request.hint(device_type), request.names.get(Role.HINT, "")
     selections: list[NodeRequirement] = []
@@ -201,13 +202,13 @@ def select(request: PodRequest, device_type: str) -> tuple[NodeRequirement, ...]
                 problem = (
                     f"is malformed: operator {shorten(expression.operator)!r} with {len(expression.values)} values"
                 )
-                return Refusal(key, problem, "write In or NotIn with values, or Exists or DoesNotExist without")
+                return refuse(key, problem, "write In or NotIn with values, or Exists or DoesNotExist without")
             selections.append(NodeRequirement(expression.key, expression.operator, expression.values))
     attributes = request.options.device_labels
     for label, _, _ in selections:
         if label not in attributes:
             reason = f"slices have attributes and no labels, and none is declared for label {shorten(label)}"
-            return Untranslated(key, f"{reason}: an administrator can declare it under `koordinator.deviceLabels`")
+            return leave(key, f"{reason}: an administrator can declare it under `koordinator.deviceLabels`")
     return tuple([selection._replace(key=attributes[selection.key]) for selection in selections])
 
 

@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dra.quantity import MAX, NANO
+from dra.reason import Reason
 from webhook.dialects.systems.koordinator.pod_request import (
     CORE,
     COUNT,
@@ -39,13 +40,12 @@ from webhook.dialects.vocabulary import (
     KeyedDemand,
     Note,
     Pairs,
-    Refusal,
-    Stop,
     TiedDemands,
-    Untranslated,
     Vocabulary,
     count_of,
     kinds,
+    leave,
+    refuse,
 )
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Draft(msgspec.Struct):
         self.notes.append(Note(key, outcome, text, about))
 
 
-def read(request: DialectRequest[KoordinatorOptions]) -> DialectAnswer | Stop:
+def read(request: DialectRequest[KoordinatorOptions]) -> DialectAnswer | Reason:
     parsed = parse(request)
     if not isinstance(parsed, PodRequest):
         return parsed
@@ -113,7 +113,7 @@ def read(request: DialectRequest[KoordinatorOptions]) -> DialectAnswer | Stop:
 # GPUs
 
 
-def ask_gpus(draft: Draft) -> Stop | None:
+def ask_gpus(draft: Draft) -> Reason | None:
     """Add the demand for GPUs: check the combination, and divide the sums by the number of GPUs."""
     request = draft.request
     sums = {part: amount for part, amount in request.sums.items() if part is not RDMA}
@@ -126,7 +126,7 @@ def ask_gpus(draft: Draft) -> Stop | None:
     if frozenset(sums) not in ACCEPTED:
         listed = ", ".join(sorted(request.keys[part] for part in sums if part in request.keys)) or key
         missing = "; gpu-core needs gpu-memory or gpu-memory-ratio" if sums.keys() <= {CORE, SHARED} else ""
-        return Refusal(key, f"Koordinator does not accept this combination in one pod: {listed}{missing}")
+        return refuse(key, f"Koordinator does not accept this combination in one pod: {listed}{missing}")
     # Koordinator's webhook replaces `gpu` in app containers, so only init containers still have it. If that webhook is off, any container may.
     combined = sums.get(GPU, 0)
     core, ratio, memory = sums.get(CORE, combined), sums.get(RATIO, combined), sums.get(MEMORY, 0)
@@ -137,15 +137,15 @@ def ask_gpus(draft: Draft) -> Stop | None:
     elif not count:
         for percent in (core, ratio):
             if percent > 100 and percent % 100:
-                return Refusal(key, f"{percent} is above 100 and not a multiple of 100", "ask for whole GPUs")
+                return refuse(key, f"{percent} is above 100 and not a multiple of 100", "ask for whole GPUs")
         count = max(1, ratio // 100)
     for percent in (core, ratio):
         each, rest = divmod(percent, count)
         if rest:
             problem = f"{percent} % in the whole pod can't be divided by {count} GPUs"
-            return Refusal(key, problem, "make the sum divisible")
+            return refuse(key, problem, "make the sum divisible")
         if each > 100:
-            return Refusal(key, f"{each} % of one GPU is more than there is", "write multiples of 100")
+            return refuse(key, f"{each} % of one GPU is more than there is", "write multiples of 100")
     core, ratio, memory = core // count, ratio // count, memory // count
     if ratio == 100:
         gpus = Demand(target="gpu", count=count)
@@ -172,28 +172,28 @@ def ask_gpus(draft: Draft) -> Stop | None:
     return None
 
 
-def _tie_gpus(request: PodRequest, gpus: Demand) -> Demand | Stop:
+def _tie_gpus(request: PodRequest, gpus: Demand) -> Demand | Reason:
     """Add the constraint between the GPUs: a partition, or a topology scope."""
     scope = request.hint("gpu").required_topology_scope
     if gpus.partial:
         if scope in ANYWHERE or gpus.count == 1:
             return gpus
-        return Refusal(request.names[Role.HINT], f"several shared GPUs can't be restricted to scope {shorten(scope)}")
+        return refuse(request.names[Role.HINT], f"several shared GPUs can't be restricted to scope {shorten(scope)}")
     if request.partition is None:
         tie = SCOPES.get(scope, "") if gpus.count > 1 else ""
         return replace(gpus, same_attribute=tie)
     key = request.names[Role.PARTITION]
     if request.partition.ring_bus_bandwidth is not None:
-        return Untranslated(key, "ringBusBandwidth is a hard filter, and no driver publishes this bandwidth")
+        return leave(key, "ringBusBandwidth is a hard filter, and no driver publishes this bandwidth")
     if gpus.count not in PARTITIONS:
-        return Untranslated(key, f"no driver publishes partitions of {gpus.count} GPUs: ask for 1, 2, 4 or 8")
+        return leave(key, f"no driver publishes partitions of {gpus.count} GPUs: ask for 1, 2, 4 or 8")
     return replace(gpus, same_attribute=f"gpu.nvidia.com/partition{gpus.count}")
 
 
 # Network devices
 
 
-def ask_networks(draft: Draft) -> Stop | None:
+def ask_networks(draft: Draft) -> Reason | None:
     """Add the demand for network devices: whole devices (100 is one), else by `allocateStrategy`, else a part of one device."""
     request = draft.request
     if RDMA not in request.sums:
@@ -220,7 +220,7 @@ def ask_networks(draft: Draft) -> Stop | None:
         networks, text = single.times(value), f"{count_of(value, 'network device')}, whole"
         outcome = Outcome.TRANSLATED if hint.exclusive_policy == "DeviceLevel" else Outcome.APPROXIMATED
     elif value > 100:
-        return Refusal(key, f"{value} is above 100 and not a multiple of 100", "ask for whole devices")
+        return refuse(key, f"{value} is above 100 and not a multiple of 100", "ask for whole devices")
     elif virtual:
         networks, text = single, f"{of_one} becomes one virtual function, whose bandwidth the driver decides"
     elif request.options.whole_nic_for_share:
@@ -237,7 +237,7 @@ def ask_networks(draft: Draft) -> Stop | None:
     return None
 
 
-def pair(draft: Draft) -> Stop | None:
+def pair(draft: Draft) -> Reason | None:
     """Put GPUs and network devices under one PCIe switch if the pod requests that."""
     joint = draft.request.joint
     if joint is None:
@@ -249,7 +249,7 @@ def pair(draft: Draft) -> Stop | None:
         return None
     if networks.everything:
         if joint.required_scope:
-            return Untranslated(key, "ApplyForAll and a required scope can't both be applied")
+            return leave(key, "ApplyForAll and a required scope can't both be applied")
         draft.note(key, Outcome.TRANSLATED, "without effect: ApplyForAll takes all network devices")
         return None
     if joint.required_scope != "SamePCIe":
@@ -257,7 +257,7 @@ def pair(draft: Draft) -> Stop | None:
         draft.note(key, Outcome.APPROXIMATED, text, Role.JOINT)
         return None
     if gpus.same_attribute:
-        return Untranslated(key, f"can't be combined with GPUs that must share {gpus.same_attribute}")
+        return leave(key, f"can't be combined with GPUs that must share {gpus.same_attribute}")
     if gpus.count in (1, networks.count):
         each = networks.count // gpus.count
         text = f"{gpus.count} x (1 GPU + {each} network) under one PCIe switch, stricter than Koordinator's comparison of sets"
@@ -269,7 +269,7 @@ def pair(draft: Draft) -> Stop | None:
         reason = (
             f"{gpus.count} GPUs and {networks.count} network devices can't be restricted to equal sets of PCIe roots"
         )
-        return Untranslated(key, f"{reason}: request equal numbers of both")
+        return leave(key, f"{reason}: request equal numbers of both")
     primary, secondary = draft.demands
     draft.demands = [KeyedDemand(primary.key, pairs, (secondary.key,))]
     draft.note(key, Outcome.APPROXIMATED, text)
@@ -279,7 +279,7 @@ def pair(draft: Draft) -> Stop | None:
 # One NUMA node
 
 
-def ask_host(draft: Draft) -> Stop | None:
+def ask_host(draft: Draft) -> Reason | None:
     """Add the demands for CPUs and huge pages of `hostResources`, if the pod requires one NUMA node or a CPU bind policy."""
     request = draft.request
     if request.topology is None and request.binding is None:
@@ -294,9 +294,7 @@ def ask_host(draft: Draft) -> Stop | None:
             continue
         amount, part = divmod(requested, NANO)
         if part or amount > MAX:
-            return Untranslated(
-                resource, "the pod's request is not a whole number below 2^63, and claims count whole devices"
-            )
+            return leave(resource, "the pod's request is not a whole number below 2^63, and claims count whole devices")
         demand = Demand(target=target, memory=amount, profile=resource.removeprefix("hugepages-"))
         if resource == CPU:
             demand = Demand(target=target, cores=amount)
@@ -304,7 +302,7 @@ def ask_host(draft: Draft) -> Stop | None:
         claimed_resources.append(resource)
     if draft.demands and on_one_node and request.options.host_resources:
         tied = _tie_to_node(draft.demands, request.names[Role.NUMA_BIND])
-        if isinstance(tied, Untranslated):
+        if isinstance(tied, Reason):
             return tied
         draft.demands = [tied]
     claims_text = f"{', '.join(claimed_resources)} by claim as well; the pod's own request stays, and node and quotas count only this request"
@@ -344,7 +342,7 @@ def ask_host(draft: Draft) -> Stop | None:
     return None
 
 
-def _tie_to_node(demands: list[KeyedDemand], key: str) -> KeyedDemand | Untranslated:
+def _tie_to_node(demands: list[KeyedDemand], key: str) -> KeyedDemand | Reason:
     """Return one demand with all devices on one NUMA node; a single device needs no constraint."""
     members: list[Demand | Pairs] = []
     keys: list[str] = []
@@ -356,7 +354,7 @@ def _tie_to_node(demands: list[KeyedDemand], key: str) -> KeyedDemand | Untransl
         for kind in kinds(keyed_demand.demand):
             number += kind.count
             if kind.everything:
-                return Untranslated(key, f"ApplyForAll and {ONE_NODE} can't both be applied")
+                return leave(key, f"ApplyForAll and {ONE_NODE} can't both be applied")
     if number == 1:
         return demands[0]
     return KeyedDemand(keys[0], TiedDemands(members=tuple(members), attribute=NUMA_NODE), tuple(keys[1:]))
@@ -437,7 +435,7 @@ def note_amounts(draft: Draft) -> None:
 
 
 # Each step adds demands and notes to the draft, or returns why the pod stays as it is or is refused.
-STEPS: Final[tuple[Callable[[Draft], Stop | None], ...]] = (
+STEPS: Final[tuple[Callable[[Draft], Reason | None], ...]] = (
     ask_gpus,
     ask_networks,
     pair,
