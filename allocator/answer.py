@@ -70,6 +70,9 @@ class Rejection(msgspec.Struct, frozen=True):
     total: int = 0
     examples: tuple[str, ...] = ()
     text: str = ""
+    # For the author of the claim, who knows the selectors of requests and cannot change those of classes: the class, or the published values of the
+    # attributes that the selector reads.
+    short: str = ""
 
 
 class Granted(msgspec.Struct, frozen=True):

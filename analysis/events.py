@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from analysis.installation import LEASES
 from dra.raw import moment
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from analysis.loading import Reading
-    from cluster.objects import Event
+    from cluster.objects import Event, Lease
 
 MAX_SHOWN = 50
 KEPT = timedelta(hours=1)  # an API server deletes an event an hour after it was last seen
@@ -53,6 +54,20 @@ def last_seen(event: Event) -> str:
 def newest(events: Iterable[Event]) -> datetime | None:
     """Return when the newest event was last seen; None if no event has a time."""
     return max(filter(None, (moment(last_seen(event)) for event in events)), default=None)
+
+
+def time_of_dump(leases: Iterable[Lease], events: Iterable[Event], now: datetime) -> datetime:
+    """Return when a dump was made: at the last renewal of a Lease of Kubernetes itself. Nodes renew their Leases every ten seconds.
+
+    A dump without Leases was made `now`, unless its newest event would not exist any more.
+    """
+    others = [lease for lease in leases if lease.metadata.name not in LEASES]
+    system = [lease for lease in others if lease.metadata.namespace in ("kube-node-lease", "kube-system")] or others
+    renewed = max(filter(None, (moment(lease.spec.renew_time) for lease in system)), default=None)
+    last_event = newest(events)
+    if renewed is None and last_event is not None and now - last_event > KEPT:
+        return last_event
+    return min(now, renewed or now)
 
 
 def shown(events: Iterable[Event], uid: str) -> Events:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from allocator.one_node import SearchOptions, explain, options_within
 from allocator.pods import pending, plugin_offers, requests
-from allocator.simulation import PodOutcome, Snapshot, SnapshotRun, simulate
+from allocator.simulation import PodOutcome, Snapshot, SnapshotRun, gang_of, simulate
 from allocator.strategies import DEFAULT, StrategyCache, choose_devices
 from analysis.arrivals import Arrivals, arrivals
 from dra import step_limits
@@ -75,6 +75,7 @@ def beside(
         (*reading.templates.values(), *arrived.templates, *templates),
         tuple(reading.typed.of_type(PodDisruptionBudget)),
         tuple(reading.quotas),
+        reading.gangs,
     )
 
 
@@ -172,6 +173,7 @@ class Queue:
         self._steps: int = step_limits.OUTLOOK
         self._ask = claim_allocator(DEFAULT, SearchOptions(budget=self._work))
         self._notes = _Notes(snapshot, state, self._ask)
+        self._gangs = reading.gangs
         self._problem = ""
         self._run: SnapshotRun | None = None
         try:
@@ -186,7 +188,8 @@ class Queue:
         while key not in self._outcomes:
             first = next(self._ahead, None) if self._steps > 0 else None
             begun = self._work.spent
-            self._outcomes[first or key] = self._place(self._waiting[first or key], hold=first is not None)
+            if (first or key) not in self._outcomes:  # the pods of a gang are placed together
+                self._place(self._waiting[first or key], hold=first is not None)
             self._steps -= self._work.spent - begun if first else 0
         return self._outcomes[key]
 
@@ -203,10 +206,15 @@ class Queue:
             return None
         return self.place(key) if search else self._outcomes.get(key)
 
-    def _place(self, pod: Pod, *, hold: bool) -> PodOutcome:
-        if self._run is None:
-            return PodOutcome(pod=pod.metadata.key, node=None, summary=self._problem)
-        return self._notes.add(self._run.schedule(pod, hold=hold), pod)
+    def _place(self, pod: Pod, *, hold: bool) -> None:
+        run, gang = self._run, gang_of(pod, self._gangs)
+        if run is None:
+            self._outcomes[pod.metadata.key] = PodOutcome(pod=pod.metadata.key, node=None, summary=self._problem)
+            return
+        pods = [member for member in self._waiting.values() if gang_of(member, self._gangs) == gang] if gang else [pod]
+        placed = run.schedule_gang(gang, pods) if gang else [run.schedule(pod, hold=hold)]
+        for outcome, member in zip(placed, pods, strict=True):
+            self._outcomes[outcome.pod] = self._notes.add(outcome, member)
 
     def _explain(self, now: Stock, node: str, claims: Sequence[ResourceClaim], refused: NodeAnswer) -> NodeAnswer:
         return explain(refused, now, node, claims, SearchOptions(budget=self._work))

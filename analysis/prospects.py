@@ -7,6 +7,7 @@ The decider (`allocator.decisions`) decides, and makes the messages, which are a
 from __future__ import annotations
 
 from collections import defaultdict
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -35,7 +36,9 @@ from dra import step_limits
 from dra.budget import Budget
 from dra.objects import served_resources
 from dra.policy import lines_of_claims, quota_scope, quotas_for
+from dra.reason import Harm, Reason
 from dra.stock import results_by_pool
+from dra.texts import list_first
 from webhook.placement import Feasibility, can_any_node_serve
 from webhook.refusals import Code
 
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from webhook.state import Configuration
 
 _MAX_GROUPS = 4  # groups of equal nodes; one node of each is judged
+_NAMED = 3  # devices and pods that a text names
 _MAX_HOLDERS = 16  # claims with devices of one node; of each, the release is tried
 # Parts of kube-scheduler's messages about conditions that drawbridge does not check.
 _OTHER_CONDITIONS = (
@@ -74,20 +78,6 @@ _CORDON = "node.kubernetes.io/unschedulable"
 _HELD = frozenset((Stage.IN_USE, Stage.GROUPS, Stage.COMPATIBILITY, Stage.COUNTERS, Stage.CAPACITY, Stage.SEARCH))
 
 
-class Blocker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A claim that holds devices of a node which the pending claims need."""
-
-    node: str
-    claim: str
-    pods: tuple[str, ...]
-    devices: tuple[str, ...]
-    since: str
-    # Whether no existing pod uses the claim, so that deleting the claim frees its devices.
-    is_unused: bool = msgspec.field(name="unused", default=False)
-    # Whether the pod would fit if only this claim were freed; null if that was not tried or cannot be judged.
-    freeing_suffices: bool | None = None
-
-
 NO_NODE_READ = "it is unknown where the pod fits, because no Node was read"
 
 
@@ -99,7 +89,8 @@ class Prospect(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     # Changes with which the pod would fit, the least harmful first.
     remedies: tuple[str, ...] = ()
     groups: tuple[NodeGroup, ...] = ()
-    blockers: tuple[Blocker, ...] = ()
+    # The claims that hold devices of a node which the pending claims need. Each has a remedy if the pod would fit once only this claim were freed.
+    blockers: tuple[Reason, ...] = ()
     # Reasons other than devices that keep the pod off nodes.
     other_reasons: tuple[NodeReason, ...] = ()
     # Nodes whose device plugins have enough free devices for the pod's extended resources.
@@ -154,36 +145,35 @@ def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Pro
     barred = {name for barrier in barriers for name in barrier.nodes}
     message = decision.message
     certain = not unchecked_conditions(pod, reading)
-    remedies: list[str] = []
-    blockers: list[Blocker] = []
+    remedies: list[tuple[Harm, str]] = []
+    blockers: list[tuple[Harm, Reason]] = []
     if decision.outlook is not Outlook.FITS:
         without_gone_pods = _without_gone_pods(reading)
         if may_go:
             blockers += _blockers(tried, pod_claims.open, barriers_on, reading, without_gone_pods, certain=certain)
-        if any(blocker.freeing_suffices for blocker in blockers) or (certain and not barred.issuperset(may_go)):
-            remedies += filter(None, (advice(pod, without_gone_pods, decision.reasons, used),))
+        sufficient = [harm for harm, blocker in blockers if blocker.remedies]
+        if (sufficient or (certain and not barred.issuperset(may_go))) and (
+            change := advice(pod, without_gone_pods, decision.reasons, used)
+        ):
+            remedies.append((min(sufficient, default=Harm.IDLE_POD), change))
         if decision.outlook is Outlook.NEVER and may_go and not barred.issuperset(may_go):
             judgement = can_any_node_serve(stock, pod_claims.open, prospects=reading.state(configuration).prospects)
             if judgement.verdict is Feasibility.BUSY:  # a node that an autoscaler can add could serve the pod
                 decision, message, remedies = replace(decision, outlook=Outlook.FULL), judgement.text, []
             if judgement.code is Code.NO_DEVICE:  # this reason lists the existing devices
-                message, remedies = judgement.detail, [judgement.remedy]
+                message, remedies = judgement.detail, [(Harm.NONE, judgement.remedy)]
         if barriers and barred.issuperset(may_go):
             causes = "; ".join(f"{barrier.count} {barrier.message}" for barrier in barriers[:_MAX_GROUPS])
             message = f"{causes}; besides, {message}" if may_go else causes
-    frees_dead_claim = any(blocker.is_unused and blocker.freeing_suffices for blocker in blockers)
     if certain and not plugins and not any(group.devices and not barred.issuperset(group.nodes) for group in tried):
-        cordoned = [
-            f"uncordon node {name}, whose devices are free"
-            for name in _idle_if_uncordoned(stock, pod_claims.open, barriers_on, used)
-        ]
-        remedies = [*remedies, *cordoned] if frees_dead_claim else [*cordoned, *remedies]
+        for name in _idle_if_uncordoned(stock, pod_claims.open, barriers_on, used):
+            remedies.append((Harm.IDLE_NODE, f"uncordon node {name}, whose devices are free"))
     return Prospect(
         outlook=decision.outlook,
         message=message,
-        remedies=tuple(remedies),
+        remedies=tuple([text for _, text in sorted(remedies, key=itemgetter(0))]),
         groups=tried,
-        blockers=tuple(blockers),
+        blockers=tuple([blocker for _, blocker in blockers]),
         other_reasons=tuple(barriers),
         plugins=plugins,
     )
@@ -213,20 +203,25 @@ def _blockers(
     without_gone_pods: Stock,
     *,
     certain: bool,
-) -> Iterator[Blocker]:
+) -> Iterator[tuple[Harm, Reason]]:
     """Yield the claims that hold devices which the pending `claims` need, on one node of each of the largest groups.
 
-    If a claim that no pod uses holds devices of a node of the group, it is that node, if possible one with room for the pod. Such claims come
-    first, then the oldest.
-
-    For the first of them, `freeing_suffices` tells whether freeing that one is enough: the pending claims then fit, and the pod fits beside
-    the remaining pods. It is None if this cannot be judged.
+    If a claim that no pod uses holds devices of a node of the group, it is that node, if possible one with room for the pod. Each claim comes with
+    the harm of freeing it: the least harmful come first, then the oldest. The first have a remedy if freeing that one is enough: the pending
+    claims then fit, and the pod fits beside the remaining pods.
     """
     stock = reading.stock
     used = reading.used if reading.knows_pods else {}
     options = SearchOptions(budget=Budget(step_limits.BLOCKERS))
     in_use = {key for key, claim in without_gone_pods.claims.items() if claim.status.reserved_for}
     has_unused = find_unused(without_gone_pods)
+
+    def harm_of(key: str) -> Harm:
+        if key not in in_use:
+            return Harm.NONE
+        pods = [reading.pods.get(name) for name in pods_of(stock.claims[key])]
+        return Harm.LIVE_POD if any(pod is None or pod.status.phase == "Running" for pod in pods) else Harm.IDLE_POD
+
     examined_nodes = 0
     for group in tried:
         if examined_nodes == _MAX_GROUPS or group.verdict is not SearchVerdict.INFEASIBLE:
@@ -246,9 +241,8 @@ def _blockers(
         examined_nodes += 1
         pools = {pool.id for pool in stock.pools(node)}
         examined = 0
-        for key in sorted(
-            claims_in_reach(node, stock), key=lambda key: (key in in_use, since_of(stock.claims[key]), key)
-        ):
+        holders = [(harm_of(key), since_of(stock.claims[key]), key) for key in claims_in_reach(node, stock)]
+        for harm, since, key in sorted(holders):
             claim = stock.claims[key]
             devices: list[str] = []
             for pool, results in results_by_pool(claim).items():
@@ -256,23 +250,25 @@ def _blockers(
                     devices += ["/".join((*pool, result.device)) for result in results]
             if not devices:
                 continue
-            suffices = None
+            remedies: tuple[str, ...] = ()
+            pods = pods_of(claim)
             if examined < _MAX_HOLDERS:
                 examined += 1
                 answer = allocate(stock.without("ResourceClaim", key), node, claims, options=options)
-                ending = total(reading.pods[name] for name in pods_of(claim) if name in reading.pods).get(node, {})
+                ending = total(reading.pods[name] for name in pods if name in reading.pods).get(node, {})
                 remaining_use = {name: amount - ending.get(name, 0) for name, amount in used.get(node, {}).items()}
-                suffices = answer.feasible and next(barriers_on(stock.nodes[node], remaining_use), None) is None
-                if answer.verdict is SearchVerdict.UNDECIDED or (suffices and not certain):
-                    suffices = None
-            yield Blocker(
-                node=node,
-                claim=key,
-                pods=pods_of(claim),
-                is_unused=key not in in_use,
-                devices=tuple(devices),
-                since=since_of(claim),
-                freeing_suffices=suffices,
+                has_room = next(barriers_on(stock.nodes[node], remaining_use), None) is None
+                if answer.feasible and has_room and certain:
+                    remedies = ("delete it" if harm is Harm.NONE else "end its pods",)
+            reserved = f" for {list_first(pods, _NAMED)}" if pods else ", reserved for no pod,"
+            held = list_first(devices, _NAMED)
+            yield (
+                harm,
+                Reason(
+                    text=f"claim {key} holds {held} of node {node}{reserved}{f' since {since}' if since else ''}",
+                    causes=(f"ResourceClaim/{key}", *[f"Pod/{name}" for name in pods], f"Node/{node}"),
+                    remedies=remedies,
+                ),
             )
 
 

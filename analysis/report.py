@@ -57,13 +57,8 @@ Part = str | Own | Rows | Screen
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The report of a command.
-
-    Markdown begins with the summary; on a terminal the summary is last. If `full` has lines, a terminal shows them instead of the parts, and
-    Markdown shows them after the parts.
-    """
+    """The report of a command. Markdown begins with the summary; on a terminal the summary is last."""
 
     title: str
     parts: Sequence[Part]
     summary: str = ""
-    full: Sequence[str] = ()

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec.structs import replace
-
 from allocator.reasons import loss
 from allocator.simulation import PodOutcome, Snapshot, with_more_nodes, without_nodes
 from analysis.arrivals import brings_pods
 from analysis.configuration import KIND as CONFIGURATION_KIND
 from analysis.configuration import in_mode
 from analysis.errors import Broken, MissingObject
-from analysis.loading import identity_of, ignored, inside
+from analysis.loading import ignored, is_pod_group
 from analysis.naming import refuse_unknown_node
 from analysis.outlook import arriving, beside
 from analysis.report import Report, Rows
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from allocator.simulation import Simulation
-    from analysis.loading import Object, Reading, Unread
+    from analysis.loading import Reading, Unread
     from webhook.state import State
 
 MAX_ADDED = 1000  # nodes
@@ -44,28 +42,12 @@ class Admitted(NamedTuple):
 
 def snapshot_of(reading: Reading, mode: str | None) -> Admitted:
     """Admit the pods that were read, and those that the read objects create."""
-    others = (obj for obj in reading.objects if not brings_pods(obj) and not is_component(obj))
-    warning = ignored((obj for obj in others if not _is_pod_group(obj)), also=((API_VERSION, CONFIGURATION_KIND),))
+    others = (obj for obj in reading.objects if not (brings_pods(obj) or is_component(obj) or is_pod_group(obj)))
+    warning = ignored(others, also=((API_VERSION, CONFIGURATION_KIND),))
     state = in_mode(reading.state(reading.configuration), mode)
     arrived = arriving(reading, state)
     unread = [missed for missed in reading.unread if missed.kind.removeprefix("Pod ") not in arrived.refused]
-    snapshot = replace(beside(reading, arrived), gangs=_gangs(reading))
-    return Admitted(snapshot, state, arrived.refused, unread, warning)
-
-
-def _is_pod_group(obj: Object) -> bool:
-    return obj.get("kind") == "PodGroup" and str(obj.get("apiVersion")).startswith("scheduling.k8s.io/")
-
-
-def _gangs(reading: Reading) -> dict[str, int]:
-    """Return the PodGroups that are placed together or not at all, each with its number of pods."""
-    gangs: dict[str, int] = {}
-    for obj in filter(_is_pod_group, reading.objects):
-        least = inside(obj, "spec", "schedulingPolicy", "gang").get("minCount")
-        if isinstance(least, int):
-            name = identity_of(obj)
-            gangs[f"{name.namespace}/{name.name}"] = least
-    return gangs
+    return Admitted(beside(reading, arrived), state, arrived.refused, unread, warning)
 
 
 def change_nodes(snapshot: Snapshot, removed: Sequence[str], added: Sequence[str]) -> Snapshot:

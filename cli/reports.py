@@ -20,14 +20,9 @@ _FENCE: Final = re.compile("`{3,}")
 _BELOW: Final = " " * 6
 
 
-def _page_parts(report: Report) -> Sequence[Part]:
-    full = (Screen(report.full, "In full"),) if report.full else ()
-    return (report.summary, *report.parts, *full)
-
-
 def as_markdown(report: Report) -> str:
     """Write Markdown for a pull request or a ticket; texts from input are escaped."""
-    parts = [f"# {inline(report.title)}", *filter(None, map(_part_as_markdown, _page_parts(report)))]
+    parts = [f"# {inline(report.title)}", *filter(None, map(_part_as_markdown, (report.summary, *report.parts)))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -78,7 +73,7 @@ def inline(text: str) -> str:
 
 def as_text(report: Report) -> Iterator[tuple[str, Sequence[str]]]:
     """Write the parts for a terminal, each as its title and its lines."""
-    for part in (Screen(report.full),) if report.full else report.parts:
+    for part in report.parts:
         match part:
             case Rows():
                 yield part.title, part.lines or (_aligned(part) if part.rows else ())

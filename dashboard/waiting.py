@@ -44,7 +44,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     actor: str = ""
     reason: str
     remedies: tuple[str, ...] = ()
-    # The first pods or claims that hold devices which this pod could use.
+    # The first claims that hold devices which this pod could use.
     in_the_way: tuple[str, ...] = ()
 
 
@@ -150,7 +150,7 @@ def waiting_row(story: PodStory, pod: Pod) -> Waiting:
         actor=reason.actor.value,
         reason=reason.text,
         remedies=reason.remedies,
-        in_the_way=tuple(", ".join(blocker.pods) or f"claim {blocker.claim}" for blocker in blockers[:3]),
+        in_the_way=tuple(blocker.text for blocker in blockers[:3]),
     )
 
 

@@ -203,7 +203,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "O109": FindingCode("pods that request devices and that no scheduler tries to place", _ERROR, "check that a scheduler with that name runs, or correct schedulerName"),
     "O110": FindingCode("a waiting pod whose claim does not tolerate the taint that the bridge puts on devices", _ERROR, "recreate the pod, or add the toleration to a hand-written claim (docs/bridge.md)"),
     "O111": FindingCode("a driver whose devices are all tainted", _ERROR, "delete the DeviceTaintRule once the devices may be used again, or look at the driver's log"),
-    "O112": FindingCode("a driver that does not prepare the devices of a pod", _ERROR, "look at the log of the driver on that node; the kubelet tries again"),
+    "O112": FindingCode("a driver that does not prepare the devices of a pod", _ERROR, "check that the driver's pod runs on that node, and look at its log; the kubelet tries again"),
     "O113": FindingCode("a driver that refuses a claim that it has prepared before", _ERROR, "drain the node before its kubelet restarts"),
     "O114": FindingCode("a pod on a node whose claim has no devices", _ERROR, "delete the pod: its controller creates another pod, which a scheduler places"),
     "O115": FindingCode("a pod that no scheduler can place, whatever other pods do", _ERROR, "delete the pod, and correct what it requests in its controller or manifest"),

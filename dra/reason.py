@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 import msgspec
 
@@ -19,6 +19,15 @@ class Actor(StrEnum):
     KUBELET = "kubelet"
     USER = "user"
     NONE = ""
+
+
+class Harm(IntEnum):
+    """What a remedy costs others, the least first."""
+
+    NONE = 0  # it mends the cause, or frees devices that no pod uses
+    IDLE_NODE = 1  # it opens a cordoned node whose devices are free
+    IDLE_POD = 2  # it ends a pod that does not run yet
+    LIVE_POD = 3  # it ends a pod that runs
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True, gc=False):

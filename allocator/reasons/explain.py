@@ -123,9 +123,9 @@ def lines(answer: NodeAnswer) -> Iterator[str]:
 
 
 def loss(reason: Rejection) -> str:
-    """Describe the devices that one stage rejected. A class is named without its selectors: the author of a claim cannot change them."""
+    """Describe the devices that one stage rejected, for the author of the claim."""
     count = f"{reason.rejected} of {reason.total} devices " if reason.total else ""
-    text = reason.text.partition(", selector #")[0] if reason.stage is Stage.CLASS else reason.text
+    text = reason.short or reason.text
     return f"{count}{_WORDS[reason.stage][0]}" + (f": {text}" if text else "")
 
 

@@ -246,13 +246,16 @@ class _RefusedRequest:
             if not lost:
                 continue
             examples = [f"{names[0]}: {cause}" for cause, names in islice(causes.items(), EXAMPLES)]
-            text = ""
+            text = short = ""
             if len(causes) == 1:  # a common cause is named once
                 ((text, names),) = causes.items()
                 examples = names[:EXAMPLES]
-                if stage is Stage.SELECTOR and (words := self._published(leaf, names)):
-                    text = f"{words} ({text})"
-            yield Rejection(stage, key, leaf.name, lost, checked_devices, tuple(examples), text)
+                if stage is Stage.SELECTOR:
+                    short = self._published(leaf, names)
+                    text = f"{short} ({text})" if short else text
+            if stage is Stage.CLASS:
+                short = f"DeviceClass/{leaf.class_.metadata.name}"
+            yield Rejection(stage, key, leaf.name, lost, checked_devices, tuple(examples), text, short)
             checked_devices -= lost
         if not remaining_devices:
             return

@@ -2,7 +2,7 @@
 
 from allocator.simulation.nodes import with_more_nodes, without_nodes
 from allocator.simulation.placement import Ask
-from allocator.simulation.snapshot import PodOutcome, Simulation, Snapshot, SnapshotRun, simulate
+from allocator.simulation.snapshot import PodOutcome, Simulation, Snapshot, SnapshotRun, gang_of, simulate
 
 __all__ = [
     "Ask",
@@ -10,6 +10,7 @@ __all__ = [
     "Simulation",
     "Snapshot",
     "SnapshotRun",
+    "gang_of",
     "simulate",
     "with_more_nodes",
     "without_nodes",

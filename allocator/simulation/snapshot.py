@@ -108,7 +108,7 @@ def simulate(
     outcomes: list[PodOutcome] = []
     members: dict[tuple[str, str], list[Pod]] = {}
     for pod in waiting:
-        gang = _gang_of(pod, snapshot.gangs)
+        gang = gang_of(pod, snapshot.gangs)
         members.setdefault((gang, "" if gang else pod.metadata.key), []).append(pod)
     done = 0
     for (gang, _), together in members.items():
@@ -137,7 +137,8 @@ def simulate(
     )
 
 
-def _gang_of(pod: Pod, gangs: Mapping[str, int]) -> str:
+def gang_of(pod: Pod, gangs: Mapping[str, int]) -> str:
+    """Return the gang of a pod, by namespace/name of its PodGroup; "" if it has none."""
     group = pod.spec.scheduling_group
     name = f"{pod.metadata.namespace or 'default'}/{group.pod_group_name}" if group is not None else ""
     return name if name in gangs else ""
@@ -175,7 +176,7 @@ class SnapshotRun:
         before = self.fleet.stock, dict(self.claims), {node: dict(used) for node, used in self.used.items()}
         outcomes = [self.schedule(pod) for pod in pods]
         fitting = sum(outcome.node is not None for outcome in outcomes)
-        running = sum(bool(pod.spec.node_name) and _gang_of(pod, self.gangs) == name for pod in self.pods)
+        running = sum(bool(pod.spec.node_name) and gang_of(pod, self.gangs) == name for pod in self.pods)
         if fitting + running >= self.gangs[name]:
             return outcomes
         self.fleet.stock, self.claims, self.used = before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,6 +12,7 @@ from webhook.state import BridgeSettings, Configuration, Inventory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from dra.stock import Stock
     from webhook.dialects import Served
@@ -25,11 +25,15 @@ class DoctorInput(msgspec.Struct, frozen=True, kw_only=True):
     """A reading, and further inputs that only doctor needs."""
 
     reading: Reading
-    now: datetime  # by the server's clock, or when the dump was made
     parts: Parts | None = None  # of the installation, if there is one
     why_not_called: str = ""  # why the API server does not call the webhook
     missing: dict[str, str] = {}  # inputs of rules (kinds, and others) that were not read, and why
     warnings: tuple[str, ...] = ()
+
+    @property
+    def now(self) -> datetime:
+        """The time by the server's clock, or when the dump was made."""
+        return self.reading.time
 
     @property
     def configuration(self) -> Configuration | None:

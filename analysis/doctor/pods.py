@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from analysis.autoscalers import autoscaler_findings
 from analysis.broken_parts import find_cause
 from analysis.doctor.observed import MAX_NAMED
 from analysis.explain import Step, facts_of, first_reasons
@@ -32,7 +33,7 @@ MAX_SEARCHED = 200  # different pods for which nodes are searched, each in tens 
 
 def not_created(observed: DoctorInput) -> Iterator[Finding]:
     """Pods with devices that their controllers cannot create, because something other than drawbridge refuses them."""
-    yield from find_refused_pods(observed.reading, observed.now)
+    yield from find_refused_pods(observed.reading)
 
 
 def refused_by_webhook(observed: DoctorInput) -> Iterator[Finding]:
@@ -52,6 +53,14 @@ def refused_by_webhook(observed: DoctorInput) -> Iterator[Finding]:
         )
 
 
+def not_scaled_for(observed: DoctorInput) -> Iterator[Finding]:
+    """Autoscalers that create no node for the pods with claims that wait."""
+    pods = observed.reading.pods.values()
+    if any(pod.spec.resource_claims and not pod.spec.node_name and not pod.is_done for pod in pods):
+        state = observed.reading.state(observed.configuration or _DEFAULTS)
+        yield from autoscaler_findings(state.fleet.installed)
+
+
 def waiting(observed: DoctorInput, rules: Sequence[PodRule], found: Sequence[Finding]) -> Iterator[Finding]:
     """Why pods wait, each reason once for a namespace; first those that can never start.
 
@@ -60,6 +69,7 @@ def waiting(observed: DoctorInput, rules: Sequence[PodRule], found: Sequence[Fin
     waiting_pods: dict[tuple[object, ...], tuple[Reason, list[str]]] = {}
     placing_of: dict[object, tuple[PodRule | None, tuple[Reason, ...]]] = {}
     not_searched: list[str] = []
+    found_objects = {finding.object for finding in found}
     configuration = observed.configuration or _DEFAULTS
     placing = [rule for rule in rules if rule.step is Step.SCHEDULED]
     others = [rule for rule in rules if rule.step is not Step.SCHEDULED]
@@ -79,14 +89,14 @@ def waiting(observed: DoctorInput, rules: Sequence[PodRule], found: Sequence[Fin
         if rule is None or not rule.codes or not _has_waited(facts, rule, observed):
             continue
         for reason in reasons:
-            if any(cause.startswith("DeviceClass/") for cause in reason.causes):
-                continue  # O108 is about the class
+            if not found_objects.isdisjoint(reason.causes):
+                continue  # another finding is about the cause
             # Messages about one cause may differ in the names of claims.
             code = reason.code or rule.codes
             same = facts.namespace, code, reason.causes or reason.text, reason.remedies
             waiting_pods.setdefault(same, (replace(reason, code=code), []))[1].append(key)
     for reason, (first, *more) in sorted(waiting_pods.values(), key=_urgency):
-        remedy = "; or ".join(reason.remedies)
+        remedy = reason.remedy
         if cause := find_cause(reason, found):
             remedy = (
                 f"first mend {cause.object} ({cause.code}: {cause.remedy}); then {remedy or CODES[reason.code].remedy}"

@@ -31,7 +31,7 @@ from analysis.loading import (
     unread_of,
     with_text_labels,
 )
-from analysis.refused_pods import FAILED_CREATE, FRESH, time_of_dump
+from analysis.refused_pods import FAILED_CREATE, FRESH
 from cluster import resources
 from cluster.errors import ApiError, Forbidden, NotFound
 from cluster.objects import Event, Lease
@@ -138,8 +138,8 @@ async def survey(
         missing = denied | missing
     in_force = given or (parts.installed if parts is not None else defaults())
     objects = (*reading.objects, *await _owners(cluster, failed))
-    reading = replace(reading, objects=objects, in_force=in_force, unread=tuple(unread))
-    observed = DoctorInput(reading=reading, now=now, parts=parts, missing=missing, warnings=warnings)
+    reading = replace(reading, objects=objects, in_force=in_force, unread=tuple(unread), read_at=now)
+    observed = DoctorInput(reading=reading, parts=parts, missing=missing, warnings=warnings)
     if parts is None:
         return observed
     return replace(observed, why_not_called=await _why_not_called(cluster, observed.configuration, our_objects))
@@ -225,7 +225,7 @@ async def survey_parts(cluster: Kubernetes, now: datetime) -> tuple[Finding, ...
     return examine(await read_parts(cluster, our_objects, frozenset(unread), cluster), now)
 
 
-def of_dump(reading: Reading, now: datetime) -> DoctorInput:
+def of_dump(reading: Reading) -> DoctorInput:
     """Examine what was read from a dump. If it has no object of a kind that a rule needs, such as pods, the kind counts as not read."""
     warnings = filter(None, (ignored(reading.objects, also=_ALSO),))
     unread = list(reading.unread)
@@ -241,7 +241,6 @@ def of_dump(reading: Reading, now: datetime) -> DoctorInput:
 
     leases = read_each(lambda obj: obj.get("kind") == "Lease", lambda obj: convert(obj, Lease))
     events = read_each(lambda obj: obj.get("kind") == "Event", lambda obj: convert(obj, Event))
-    now = time_of_dump(leases, events, now)
     # Objects of an installation with an invalid shape are reported.
     dumped = {kind.kind for kind in _IN_DUMPS}
 
@@ -265,9 +264,9 @@ def of_dump(reading: Reading, now: datetime) -> DoctorInput:
         unread=tuple({missed.kind: missed for missed in unread}.values()),
     )
     missing = _missing_inputs(reading, parts)
-    if reason := _why_events_miss(reading, events, now):
+    if reason := _why_events_miss(reading, events, reading.time):
         missing["Event"] = reason
-    return DoctorInput(reading=reading, now=now, parts=parts, missing=missing, warnings=tuple(warnings))
+    return DoctorInput(reading=reading, parts=parts, missing=missing, warnings=tuple(warnings))
 
 
 def _why_events_miss(reading: Reading, events: Iterable[Event], now: datetime) -> str:

@@ -87,7 +87,9 @@ _CAUSES = (
     DoctorRule(pods.not_created, "O101", ("Event",)),
     DoctorRule(misspelt_settings, "O019", (CONFIGURATION,), ("ResourceSlice", "Namespace")),
     DoctorRule(classes.without_class, "O107", (), ("DeviceClass",)),
+    DoctorRule(classes.without_devices, "O108", ("ResourceSlice",), ("DeviceClass",)),
     DoctorRule(pods.refused_by_webhook, "O102", ("Event",)),
+    DoctorRule(pods.not_scaled_for, "S008 S009", ("Pod", "Deployment")),
 )
 # Why pods wait.
 _OF_PODS = tuple(DoctorRule(rule.find, rule.codes, rule.needs, rule.may_be_none) for rule in POD_RULES if rule.codes)
@@ -107,7 +109,6 @@ _REST = (
     DoctorRule(classes.on_devices_that_are_gone, "O218", ("ResourceSlice",), ("ResourceClaim",)),
     DoctorRule(classes.incomplete_pools, "D401 D403 O208", (), ("ResourceSlice",)),
     DoctorRule(classes.tainted, "O111", ("ResourceSlice",), ("DeviceClass", "DeviceTaintRule")),
-    DoctorRule(classes.without_devices, "O108", ("ResourceSlice",), ("DeviceClass",)),
     DoctorRule(claims.in_deletion, "O215", (), ("ResourceClaim",)),
     DoctorRule(
         fences.without_fence,

@@ -39,7 +39,7 @@ def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodSt
         prospect = replace(prospect, outlook=Outlook.FITS, message="", remedies=(), blockers=())
     if prospect is not None and state.reasons[0].actor in (Actor.USER, Actor.TEMPLATES, Actor.CLAIMS):
         # Something else has to happen first, so freeing another claim is not enough.
-        blockers = tuple(replace(blocker, freeing_suffices=None) for blocker in prospect.blockers)
+        blockers = tuple(replace(blocker, remedies=()) for blocker in prospect.blockers)
         prospect = replace(prospect, blockers=blockers, remedies=())
     # Conditions with status False, with the messages of the scheduler and the kubelet.
     conditions: list[str] = []
@@ -85,7 +85,7 @@ def _undecoded_story(key: str, reading: Reading, configuration: Configuration) -
     webhook = decide_now(raw, reading, configuration)
     reason = Reason(actor=Actor.USER, text=f"it cannot be read: {_why_undecoded(raw)}", never=True)
     if webhook.refusals:
-        reason = refusal_of(webhook)
+        reason = refusal_of(webhook.refusals)
     return PodStory(
         name=key,
         state=PodState(step=Step.ADMITTED, reasons=(reason,)),

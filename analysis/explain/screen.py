@@ -58,7 +58,6 @@ _VERDICTS = {
     SearchVerdict.UNDECIDED: "could not be judged in time",
     SearchVerdict.ERROR: "cannot be judged because of an error",
 }
-_SUFFICES = {True: "is enough", False: "is not enough"}
 
 
 def screen_of_pod(story: PodStory) -> Iterator[str]:
@@ -106,7 +105,7 @@ def _webhook(webhook: WebhookStory) -> Iterator[str]:
         basis = f"; {why} {decision.basis}" if decision.basis else ""
         decisions.append(f"{where}{key}{dialect}{would}{outcome}{detail}{basis}")
     yield from _rows("webhook", decisions, _LINES, "decision")
-    yield from _rows("refused", webhook.refusals, _ROWS, "refusal")
+    yield from _rows("refused", [*map(str, webhook.refusals)], _ROWS, "refusal")
 
 
 def screen_of_workload(story: WorkloadStory) -> Iterator[str]:
@@ -264,13 +263,10 @@ def _prospect(prospect: Prospect | None, reason: Reason) -> Iterator[str]:
     yield from _remaining_line(prospect.groups, _GROUPS, "kind", " of nodes")
     barriers = [f"{count_of(barrier.count, 'node')}: {barrier.message}" for barrier in prospect.other_reasons]
     yield from _rows("besides", barriers, _GROUPS, "reason")
-    blockers: list[str] = []
-    for holder in prospect.blockers:
-        blocker = f"{holder.node}: claim {holder.claim} holds {list_first(holder.devices, _NAMES)}{_reserved_suffix(holder.pods)}{_since_suffix(holder.since)}"
-        ending = "deleting it" if holder.is_unused else "freeing this one"
-        blockers.append(
-            blocker if holder.freeing_suffices is None else f"{blocker}; {ending} {_SUFFICES[holder.freeing_suffices]}"
-        )
+    blockers = [
+        f"{blocker.text}{f'; it is enough to {remedy}' if (remedy := blocker.remedy) else ''}"
+        for blocker in prospect.blockers
+    ]
     yield from _rows("in the way", blockers, _HOLDERS, "claim", " in the way")
 
 

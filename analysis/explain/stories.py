@@ -11,6 +11,7 @@ from analysis.capacity import Holder
 from analysis.configuration import ConfigurationSource
 from analysis.loading import AssumedServer, Unread
 from analysis.prospects import Prospect, QuotaUse
+from dra.finding import Finding
 from dra.reason import Reason
 from webhook.translate import Decision
 
@@ -114,7 +115,7 @@ class WebhookStory(_Camel, frozen=True, kw_only=True):
     removed_keys: dict[str, dict[str, Any]] = {}
     scheduler_name: str = ""
     decisions: tuple[Decision, ...] = ()
-    refusals: tuple[str, ...] = ()
+    refusals: tuple[Finding, ...] = ()
     # Whether these are the decisions that the webhook would make now, because the pod has no record.
     predicted: bool = False
 

@@ -14,8 +14,6 @@ from analysis.naming import find, find_device
 from dra.validation import shape
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from analysis.explain.report import Story
     from analysis.loading import Reading
 
@@ -61,7 +59,7 @@ def subject_of(arguments: tuple[str, ...]) -> Subject | None:
     return Subject(kind, kind_name, names[0])
 
 
-def story_of(subject: Subject, namespace: str, reading: Reading, now: datetime) -> Story:
+def story_of(subject: Subject, namespace: str, reading: Reading) -> Story:
     """Explain an object. Raises MissingObject."""
     match subject.kind:
         case "pod":
@@ -73,7 +71,7 @@ def story_of(subject: Subject, namespace: str, reading: Reading, now: datetime) 
             return lone_claim_story(claim, reading, reading.configuration)
         case "workload":
             try:
-                return workload_story(subject.kind_name, subject.name, namespace, reading, now)
+                return workload_story(subject.kind_name, subject.name, namespace, reading)
             except MissingObject:
                 pod = f"{subject.kind_name}/{subject.name}"  # NAMESPACE/NAME, as `free` prints pods
                 if pod not in reading.pods:

@@ -85,7 +85,7 @@ def decide_now(obj: Object, reading: Reading, configuration: Configuration) -> W
     if serves_node(obj):  # a device plugin or driver: its node selectors and variables request no device
         return WebhookStory(predicted=True)
     verdict = decide_object(obj, reading.state(configuration))
-    return WebhookStory(decisions=verdict.decisions, refusals=tuple(map(str, verdict.refusals)), predicted=True)
+    return WebhookStory(decisions=verdict.decisions, refusals=verdict.refusals, predicted=True)
 
 
 def as_written(raw: dict[str, Any]) -> dict[str, Any]:

@@ -14,12 +14,13 @@ from msgspec.structs import replace
 
 from allocator.decisions import Outlook, devices_ready, find_claims
 from allocator.pods import plugin_offers, requested_devices, requests
+from allocator.simulation import gang_of
 from analysis.configuration import KIND as CONFIGURATION
 from analysis.events import events_in, shown
 from analysis.explain.claims import FALSE, claim_story
 from analysis.explain.stories import ClaimState, ClaimStory, PodState, Step
 from analysis.explain.webhook_record import webhook_story
-from analysis.loading import inside, items, text
+from analysis.loading import identity_of, inside, items, text
 from analysis.outlook import queue_of
 from analysis.prospects import NO_NODE_READ, prospect_of, scheduler_message, unchecked_conditions
 from analysis.refused_pods import AGAIN, QUOTED, remedy_for
@@ -28,9 +29,9 @@ from cluster.objects import ResourceQuota
 from cluster.patch import apply_json_patch
 from dra.budget import Budget
 from dra.codes import CODES
-from dra.finding import stated
 from dra.objects import Pod, blocks, claim_keys, claim_name, owning_pods, results_of, served_resources
 from dra.policy import BY_CLASS, COUNT_KEY, fences
+from dra.raw import moment
 from dra.reason import Actor, Reason
 from dra.wire import builtins, convert
 from webhook import names
@@ -38,17 +39,19 @@ from webhook.admission import changes_by_runtime_class
 from webhook.claims import template_lifecycle
 from webhook.dialects import TARGETS, Outcome
 from webhook.placement import Feasibility, can_any_node_serve
+from webhook.refusals import REFUSALS
 from webhook.state import Mode, mode_of, node_constraints, reach_ignoring_taints, why_not, workload
 from webhook.unknown import find_missed, find_unknown, find_unserved, why_unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from allocator.simulation import PodOutcome
     from analysis.events import Happening
     from analysis.explain.stories import WebhookStory
     from analysis.loading import Reading
     from analysis.prospects import Prospect
+    from dra.finding import Finding
     from dra.objects import DeviceToleration, ResourceClaim
     from webhook.state import Configuration, State
 
@@ -65,6 +68,7 @@ _CHANGING = frozenset((Outcome.TRANSLATED, Outcome.APPROXIMATED))
 # These outlooks are only about claims. A node whose device plugin serves the extended resources may still have room for the pod.
 REFUSING = (Outlook.FULL, Outlook.NEVER)
 _ALLOCATED = frozenset((ClaimState.ALLOCATED, ClaimState.RESERVED, ClaimState.PREPARED))
+_TRIED = timedelta(seconds=30)  # a scheduler tries a pod within milliseconds
 _PREPARE_ONCE = frozenset(target.driver for target in TARGETS.values() if target.prepares_once)
 _OF_CLAIMS = frozenset((Step.TEMPLATE, Step.CLAIM, Step.ALLOCATED, Step.PREPARED))
 
@@ -233,19 +237,18 @@ def _why_over(facts: Facts) -> Reason | None:
 
 
 def _is_refused(facts: Facts) -> Iterator[Reason]:
-    if facts.is_stored or not facts.webhook.refusals:
-        return
-    yield refusal_of(facts.webhook)
+    if not facts.is_stored and facts.webhook.refusals:
+        yield refusal_of(facts.webhook.refusals)
 
 
-def refusal_of(webhook: WebhookStory) -> Reason:
-    """Return who refuses a pod that is in no cluster yet, the webhook or the API server."""
-    for decision in webhook.decisions:
-        if decision.outcome is Outcome.REFUSED and decision.code.startswith("D"):
-            reason = str(stated(decision.code, decision.detail, decision.remedy))
-            refusal = next(text for text in (*webhook.refusals, reason) if text.endswith(reason))  # with its container
-            return Reason(actor=Actor.USER, text=f"it has to be corrected: {refusal}", never=True)
-    return Reason(actor=Actor.WEBHOOK, text=f"it would be refused: {webhook.refusals[0]}", never=True)
+def refusal_of(refusals: Sequence[Finding]) -> Reason:
+    """Return who refuses a pod that is in no cluster yet: the API server if it does, or the webhook."""
+    refusal = min(refusals, key=lambda refusal: refusal.code in REFUSALS)
+    actor, opening = Actor.USER, "it has to be corrected"
+    if refusal.code in REFUSALS:
+        actor, opening = Actor.WEBHOOK, "it would be refused"
+    remedies = tuple(filter(None, (refusal.remedy,)))
+    return Reason(actor=actor, text=f"{opening}: {refusal.message}", code=refusal.code, never=True, remedies=remedies)
 
 
 def _is_gated(facts: Facts) -> Iterator[Reason]:
@@ -302,12 +305,10 @@ def _cannot_have_a_template(facts: Facts) -> Iterator[Reason]:
         if not claim.template.startswith(names.PREFIX) or facts.has_template(claim):
             continue
         message = f"it waits for ResourceClaimTemplate {claim.template}"
-        quota, _ = _full_quota(facts, (TEMPLATES,))
-        if quota:
-            message = f"{message}, which ResourceQuota {facts.namespace}/{quota} has no room for"
+        if quota := next(_full_quotas(facts, (TEMPLATES,)), None):
+            message = f"{message}, but {quota.text}"
             remedies = (f"raise {TEMPLATES} in that quota, or have unused templates deleted",)
-            causes = (f"ResourceQuota/{facts.namespace}/{quota}",)
-            yield Reason(code="O105", actor=Actor.TEMPLATES, text=message, causes=causes, remedies=remedies)
+            yield replace(quota, code="O105", actor=Actor.TEMPLATES, text=message, remedies=remedies)
         elif failure := facts.warned(FAILED_TEMPLATE):
             message, remedies = f"{message}, and {failure}", (remedy_for(failure),)
             yield Reason(code="O105", actor=Actor.TEMPLATES, text=message, remedies=remedies)
@@ -360,26 +361,35 @@ def _cannot_have_a_claim(facts: Facts) -> Iterator[Reason]:
 
 def _lacks_a_claim(facts: Facts) -> Iterator[Reason]:
     for claim in facts.open_claims:
-        quota, use = _full_quota(facts, ())
-        if quota:
-            message = f"no claim {claim.entry} can be created: ResourceQuota {quota} has {use}"
-            causes = (f"ResourceQuota/{facts.namespace}/{quota}",)
-            yield Reason(actor=Actor.CLAIMS, text=message, causes=causes, remedies=("have the ResourceQuota raised",))
+        if quota := next(_full_quotas(facts, _quota_keys(facts, claim)), None):
+            yield replace(quota, text=f"no claim {claim.entry} can be created: {quota.text}")
         else:
             message = f"kube-controller-manager has not created claim {claim.entry} yet{_SEE_EVENTS}"
             yield Reason(actor=Actor.CLAIMS, text=message)
         return
 
 
-def _full_quota(facts: Facts, keys: Sequence[str]) -> tuple[str, str]:
-    """Return a ResourceQuota of the pod's namespace that is used up, and its use: for one of these keys, or for claims and devices; else ""."""
+def _quota_keys(facts: Facts, claim: ClaimStory) -> set[str]:
+    """Return the keys by which a ResourceQuota counts a claim that a template describes."""
+    template = facts.reading.templates.get(f"{facts.namespace}/{claim.template}")
+    asked = template.spec.spec.devices.requests if template is not None else ()
+    bodies = chain.from_iterable(request.alternatives.values() for request in asked)
+    return {COUNT_KEY, *[f"{body.device_class_name}{BY_CLASS}" for body in bodies]}
+
+
+def _full_quotas(facts: Facts, keys: Collection[str]) -> Iterator[Reason]:
+    """Yield the ResourceQuotas of the pod's namespace in which one of these keys is used up."""
     for quota in facts.reading.typed.of_type(ResourceQuota):
         for key, hard in quota.status.hard.items() if quota.metadata.namespace == facts.namespace else ():
             used = quota.status.used.get(key)
-            counts = key in keys or (not keys and (key == COUNT_KEY or key.endswith(BY_CLASS)))
-            if counts and used is not None and used.nano >= hard.nano:
-                return quota.metadata.name, f"{key} used up, {used} of {hard}"
-    return "", ""
+            if key in keys and used is not None and used.nano >= hard.nano:
+                name = f"{facts.namespace}/{quota.metadata.name}"
+                yield Reason(
+                    actor=Actor.CLAIMS,
+                    text=f"ResourceQuota {name} has {key} used up, {used} of {hard}",
+                    causes=(f"ResourceQuota/{name}",),
+                    remedies=("have the ResourceQuota raised",),
+                )
 
 
 # ---- at its scheduler
@@ -389,8 +399,10 @@ def _is_not_tried(facts: Facts) -> Iterator[Reason]:
     """A pod that its scheduler has not tried. A scheduler that has tried a younger pod is left out, because it works."""
     if not facts.is_stored or not facts.reading.knows_pods or facts.condition("PodScheduled"):
         return
-    youngest_tried = facts.reading.youngest_tried
-    born, tried = facts.pod.metadata.creation_timestamp, youngest_tried.get(facts.scheduler)
+    born, tried = facts.pod.metadata.creation_timestamp, facts.reading.youngest_tried.get(facts.scheduler)
+    created = moment(born)
+    if created is not None and timedelta() <= facts.reading.time - created < _TRIED:
+        return
     actor = scheduler_actor(facts.scheduler, facts.configuration)
     is_unknown = tried is None and facts.scheduler != STOCK and actor is Actor.SCHEDULER
     if facts.uses_devices and (is_unknown or (born and (tried or "") <= born)):
@@ -442,8 +454,9 @@ def _is_impossible(facts: Facts) -> Iterator[Reason]:
     pod, stock, state = facts.pod, facts.reading.stock, facts.state
     if not stock.nodes or facts.is_changed or not facts.uses_devices:
         return
-    reached = facts.reached
-    if not reached and not state.fleet.grows:
+    reached, autoscalers = facts.reached, state.fleet.installed.autoscalers
+    blind = pod.spec.resource_claims and autoscalers and not any(scaler.considers_claims for scaler in autoscalers)
+    if not reached and (blind or not state.fleet.grows):
         labels = [f"{key}={value}" for key, value in pod.spec.node_selector.items()]
         message = f"no node has the labels that it selects ({', '.join(labels) or 'node affinity'})"
         yield Reason(code="O115", actor=Actor.USER, text=message, never=True)
@@ -471,11 +484,41 @@ def _classes_without_devices(claims: Sequence[ResourceClaim], state: State) -> I
                 yield from bodies
 
 
+def _lacks_members(facts: Facts) -> Iterator[Reason]:
+    """A pod of a PodGroup with fewer pods than its scheduler places together."""
+    group = facts.pod.spec.scheduling_group
+    if group is None:
+        return
+    name = f"{facts.namespace}/{group.pod_group_name}"
+    pods = [
+        pod
+        for pod in facts.reading.pods.values()
+        if (pod.metadata.namespace, pod.spec.scheduling_group) == (facts.namespace, group)
+    ]
+    members = sum(not pod.has_ended for pod in pods)
+    least = facts.reading.gangs.get(name, 0)
+    if members < least:
+        message = f"PodGroup {name} places {least} of its pods together, and has {members}"
+        remedies = ("create the other pods of the group, or lower its minCount",)
+        yield Reason(actor=Actor.USER, text=message, causes=(f"PodGroup/{name}",), remedies=remedies)
+
+
 def _scheduler_says(facts: Facts) -> Iterator[Reason]:
-    """Conditions that only kube-scheduler checks."""
+    """Conditions that only kube-scheduler checks, and the volumes of the pod that are not bound."""
     last_message = scheduler_message(facts.pod)
-    if last_message and last_message == unchecked_conditions(facts.pod, facts.reading):
-        yield Reason(actor=facts.actor, text=f"{facts.admitted_scheduler} says: {last_message}")
+    if not last_message or last_message != unchecked_conditions(facts.pod, facts.reading):
+        return
+    spec = inside(facts.reading.raw.get(facts.pod.metadata.key, {}), "spec")
+    named = {text(inside(volume, "persistentVolumeClaim").get("claimName")) for volume in items(spec, "volumes")}
+    unbound: list[str] = []
+    for obj in facts.reading.of_kinds("PersistentVolumeClaim"):
+        name = identity_of(obj)
+        if name.namespace == facts.namespace and name.name in named and inside(obj, "status").get("phase") == "Pending":
+            unbound.append(f"PersistentVolumeClaim/{name.namespace}/{name.name}")
+    message = f"{facts.admitted_scheduler} says: {last_message}"
+    if unbound:
+        message = f"{message}; {', '.join(unbound)} is Pending"
+    yield Reason(actor=facts.actor, text=message, causes=tuple(unbound))
 
 
 def _is_not_placed(facts: Facts) -> Iterator[Reason]:
@@ -538,7 +581,7 @@ def _outlook_text(facts: Facts, prospect: Prospect) -> str:
     fitting = [name for group in prospect.groups if group.devices for name in group.nodes]
     usable = [name for name in fitting if name not in barred]
     if fits and outcome.node is None:
-        if outcome.exceeded_quota or not fitting:
+        if outcome.exceeded_quota or not fitting or gang_of(facts.pod, facts.reading.gangs):
             return _room_text(facts)
         if usable:
             return f"devices for it are free, but pods before it in the queue take them ({outcome.summary})"
@@ -617,12 +660,8 @@ def _is_not_prepared(facts: Facts) -> Iterator[Reason]:
     if warning is None or warning.reason != FAILED_PREPARE:
         return
     message, node = facts.warned(FAILED_PREPARE), facts.node
-    is_unregistered = "not registered" in message or "not found in the list of registered" in message
-    remedy = f"the driver's log on {node} says more; the kubelet tries again"
-    if is_unregistered:
-        remedy = f"check that the driver's pod runs on {node}, and restart it: the kubelet tries again"
     text_ = f"on node {node}, {_drivers_of(facts) or 'its driver'} does not prepare its devices: {message}"
-    yield Reason(code="O112", actor=Actor.DRIVER, text=text_, causes=(f"Node/{node}",), remedies=(remedy,))
+    yield Reason(code="O112", actor=Actor.DRIVER, text=text_, causes=(f"Node/{node}",))
 
 
 def _has_a_warning(facts: Facts) -> Iterator[Reason]:
@@ -722,7 +761,6 @@ class PodRule(NamedTuple):
 _KEYS = (CONFIGURATION, "Pod", "Node")
 _MAY_SERVE = ("Namespace", "DeviceClass", "ResourceSlice", "ResourceQuota", "LimitRange")
 _MADE = timedelta(minutes=1)  # a template is created within a second
-_TRIED = timedelta(seconds=30)  # a scheduler tries a pod within milliseconds
 _SERVED = timedelta(minutes=1)  # the allocator gives a bound pod the devices that it lacks after 10 seconds
 _LONG = timedelta(minutes=5)  # a pod for which there is room runs within seconds, or minutes if its image is large
 _PREPARED = timedelta(minutes=5)  # the kubelet retries a pod's devices every minute or two
@@ -748,8 +786,9 @@ RULES: tuple[PodRule, ...] = (
         ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "DeviceTaintRule"),
         _MADE,
     ),
-    PodRule(Step.SCHEDULED, _is_not_tried, "O109", ("Pod",), (), _TRIED),
+    PodRule(Step.SCHEDULED, _is_not_tried, "O109", ("Pod",)),
     PodRule(Step.SCHEDULED, _is_behind_the_fence, "O110", ("Pod",), ("DeviceClass", "DeviceTaintRule")),
+    PodRule(Step.SCHEDULED, _lacks_members, *_WAITS),
     PodRule(Step.SCHEDULED, _scheduler_says, *_WAITS),
     PodRule(Step.SCHEDULED, _is_not_placed, *_WAITS),
     PodRule(Step.ALLOCATED, _is_bound_without_devices, "O114", ("Pod",), ("ResourceClaim",), _SERVED, on_node=True),

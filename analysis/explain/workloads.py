@@ -19,7 +19,7 @@ from analysis.explain.stories import PodsAlike, WebhookStory, WorkloadStory
 from analysis.explain.webhook_record import decide_now
 from analysis.loading import ObjectIdentity, identity_of, inside, items, owner_of, read_object, text
 from analysis.naming import find
-from analysis.refused_pods import QUOTED, find_refused_pods, time_of
+from analysis.refused_pods import QUOTED, find_refused_pods
 from cluster.resources import JOBS, REPLICA_SETS, STATEFUL_SETS, WORKLOADS
 from dra.objects import Pod
 from dra.validation import shape
@@ -27,7 +27,6 @@ from dra.wire import WireError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from datetime import datetime
 
     from analysis.loading import Object, Reading
     from cluster.resources import Raw, Resource
@@ -85,7 +84,7 @@ def find_workload(kind_name: str, name: str, namespace: str, reading: Reading) -
     return Workload(identity, objects.get(identity), pods)
 
 
-def workload_story(kind_name: str, name: str, namespace: str, reading: Reading, now: datetime) -> WorkloadStory:
+def workload_story(kind_name: str, name: str, namespace: str, reading: Reading) -> WorkloadStory:
     """Return the story of a workload by its kind and name."""
     owner, obj, pods = find_workload(kind_name, name, namespace, reading)
     configuration = reading.configuration
@@ -139,11 +138,11 @@ def workload_story(kind_name: str, name: str, namespace: str, reading: Reading, 
         running_pods=sum(pod.status.phase == "Running" for pod in pods),
         pods=tuple(groups_of_pods),
         webhook=webhook,
-        conditions=tuple(_failures(owner, reading, now)),
+        conditions=tuple(_failures(owner, reading)),
     )
 
 
-def _failures(workload: ObjectIdentity, reading: Reading, now: datetime) -> Iterator[str]:
+def _failures(workload: ObjectIdentity, reading: Reading) -> Iterator[str]:
     """Yield why the controllers of a workload create no pods: from their events, as `doctor` does, and from further conditions."""
     objects = {identity_of(obj): obj for obj in reading.objects}
     own = {
@@ -151,7 +150,7 @@ def _failures(workload: ObjectIdentity, reading: Reading, now: datetime) -> Iter
         for identity, obj in objects.items()
         if identity == workload or owner_of(obj) == workload
     }
-    findings = {finding.object: finding for finding in find_refused_pods(reading, time_of(reading, now))}
+    findings = {finding.object: finding for finding in find_refused_pods(reading)}
     reported: list[str] = []
     for name in own:
         if finding := findings.get(name):

@@ -86,6 +86,11 @@ def identity_of(obj: Object) -> ObjectIdentity:
     return ObjectIdentity(group_of(obj.get("apiVersion")), text(obj.get("kind")), namespace, name)
 
 
+def is_pod_group(obj: Object) -> bool:
+    """Return whether an object is a PodGroup of kube-scheduler."""
+    return obj.get("kind") == "PodGroup" and group_of(obj.get("apiVersion")) == "scheduling.k8s.io"
+
+
 def unread_of(obj: Object, error: WireError, place: tuple[str, int] | None = None) -> Unread:
     """Return the record of an object that cannot be read: its place in a file, and why."""
     name = identity_of(obj)

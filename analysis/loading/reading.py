@@ -9,8 +9,10 @@ from base64 import b64decode
 from binascii import Error as NotBase64
 from collections import defaultdict
 from contextlib import suppress
+from datetime import UTC, datetime
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import chain
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,12 +24,13 @@ from allocator.decisions import Decider
 from allocator.pods import total
 from allocator.reservations import events, overlaps
 from analysis.configuration import ConfigurationInForce, features_of, server_named
-from analysis.loading.objects import Unread, identity_of, owner_of, unread_of
+from analysis.events import time_of_dump
+from analysis.loading.objects import Unread, identity_of, is_pod_group, owner_of, unread_of
 from analysis.loading.typed import IN_STOCK, TypedObjects, is_pod
 from analysis.skipped import SkippedFile
 from cluster import resources
 from cluster.manifests import Document
-from cluster.objects import Event
+from cluster.objects import Event, Lease
 from cluster.server import ServerInfo
 from dra.objects import DeviceQuota, Pod, ResourceClaimTemplate
 from dra.raw import Object, inside
@@ -84,6 +87,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     # The server's objects that have settings of device plugins and autoscalers. For files, see `installed`.
     evidence: tuple[Object, ...] = ()
     narrow: bool = False  # namespaced kinds were read in one namespace only
+    read_at: datetime = msgspec.field(default_factory=partial(datetime.now, UTC))
 
     @property
     def configuration(self) -> Configuration:
@@ -99,6 +103,17 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def is_dump(self) -> bool:
         """Whether some of the objects come from a server, so that others may exist there: a missing kind may have been left out."""
         return any(inside(obj, "metadata").get("uid") for obj in self.objects)
+
+    @cached_property
+    def time(self) -> datetime:
+        """When the objects were as they are here: now, or when the dump was made. Unreadable Leases are left out."""
+        if self.is_live:
+            return self.read_at
+        leases: list[Lease] = []
+        for obj in self.of_kinds("Lease"):
+            with suppress(WireError):
+                leases.append(convert(obj, Lease))
+        return time_of_dump(leases, chain(*self.events_of.values()), self.read_at)
 
     @property
     def installed(self) -> tuple[Object, ...]:
@@ -176,6 +191,17 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def find_pod(self, namespace: str, name: str) -> Pod | None:
         """Return a pod; None if it was not read."""
         return self.pods.get(f"{namespace}/{name}")
+
+    @cached_property
+    def gangs(self) -> dict[str, int]:
+        """The PodGroups that are placed together or not at all, each with its number of pods."""
+        gangs: dict[str, int] = {}
+        for obj in filter(is_pod_group, self.objects):
+            least = inside(obj, "spec", "schedulingPolicy", "gang").get("minCount")
+            if isinstance(least, int):
+                name = identity_of(obj)
+                gangs[f"{name.namespace}/{name.name}"] = least
+        return gangs
 
     @cached_property
     def living(self) -> set[str]:

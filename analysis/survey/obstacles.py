@@ -7,6 +7,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from analysis.autoscalers import autoscaler_findings, reference
 from analysis.check import finding_of
 from analysis.loading import identity_of, inside, items, text
 from analysis.survey.operators import of_gpu_operator, of_operators, of_plugins
@@ -53,7 +54,7 @@ def obstacles(
         _of_plugin_settings(installed),
         of_gpu_operator(installed.gpu_operator),
         of_operators(reading.installed),
-        _autoscaler_findings(installed),
+        autoscaler_findings(installed),
         _unread_evidence(reading, state),
         _injectors(reading.of_kinds("MutatingWebhookConfiguration")),
         _renaming_operators(reading.of_kinds("Deployment")),
@@ -71,11 +72,6 @@ def of_unread_pools(keys: Sequence[str]) -> Iterator[Finding]:
             list_first(keys, _NAMED),
             "no ConfigMap that describes them was read; in a cluster, only ConfigMaps that a DaemonSet of the plugin mounts are read",
         )
-
-
-def _reference(where: str) -> str:
-    """Write "Kind namespace/name" as the object of a finding: Kind/namespace/name."""
-    return where.replace(" ", "/", 1)
 
 
 def _classes_without_devices(state: State, classes: Iterable[str]) -> Iterator[Finding]:
@@ -105,39 +101,21 @@ def _of_plugin_settings(installed: Installed) -> Iterator[Finding]:
             if configuration.imex:
                 yield make_finding(
                     "S006",
-                    _reference(configuration.where),
+                    reference(configuration.where),
                     "the device plugin gives IMEX channel 0 to each container that gets a GPU; a claim for GPUs does not",
                 )
             for key, sharing in configuration.shared.items():
                 yield make_finding(
                     "S007",
-                    _reference(configuration.where),
+                    reference(configuration.where),
                     f"{key}: it {sharing}",
                 )
     for wrong in installed.network.mistakes:
         yield make_finding(
             "S002",
-            _reference(wrong.where),
+            reference(wrong.where),
             f"it {wrong.problem}",
         )
-
-
-def _autoscaler_findings(installed: Installed) -> Iterator[Finding]:
-    for scaler in installed.autoscalers:
-        if not scaler.considers_claims:
-            pools = f" for NodePool {list_first([pool.name for pool in scaler.pools], _NAMED)}" if scaler.pools else ""
-            yield make_finding(
-                "S008",
-                _reference(scaler.where) or scaler.name,
-                f"{scaler.release}{pools} does not consider claims, so it creates no node for a pod with claims",
-                f"{scaler.remedy}, or keep such pods unchanged with `extendedResources: {{autoscaled: leave}}`",
-            )
-        if scaler.empty:
-            yield make_finding(
-                "S009",
-                _reference(scaler.where) or scaler.name,
-                f"no node of {list_first(scaler.empty, _NAMED)} exists: an autoscaler creates one for a claim only if the cloud provider reports the devices of such a node",
-            )
 
 
 def _unread_evidence(reading: Reading, state: State) -> Iterator[Finding]:

@@ -103,7 +103,7 @@ def command(
         return observed.reading.in_force, outcomes
 
     if files:
-        observed = of_dump(read_dump(files, given, judged=True), now)
+        observed = of_dump(read_dump(files, given, judged=True))
         for warning in observed.warnings:
             warn(warning)
         unread.extend(observed.reading.unread)

@@ -5,7 +5,6 @@ It reads a live cluster, or with `-f` a dump or manifests, and gives the same an
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -101,7 +100,7 @@ def command(
         raise Broken(f"{name!r} contradicts -n {namespace}", "leave one of them out")
     if files or kubernetes:
         server_named(kubernetes, feature_gates)  # fails before the cluster is read
-    given, now = given_configuration(config), datetime.now(UTC)
+    given = given_configuration(config)
 
     from analysis.loading import OUTLOOK_KINDS, Needs, TypedObjects, assumed_server, for_server
     from analysis.refused_pods import FAILED_CREATE
@@ -130,9 +129,9 @@ def command(
     if files and bridge is not None and bridge.fence:  # files are judged as if the configuration were installed
         rules = [convert(taint_rule(driver), DeviceTaintRule) for driver in bridge.drivers]
         reading = replace(reading, typed=TypedObjects((*reading.typed, *rules)))
-    story = explain.story_of(subject, namespace, reading, now)
+    story = explain.story_of(subject, namespace, reading)
     if isinstance(story, explain.PodStory | explain.WorkloadStory):
-        story = _with_causes(story, reading, now, kubeconfig, context)
+        story = _with_causes(story, reading, kubeconfig, context)
     server = assumed_server(reading)
     write(
         output,
@@ -148,7 +147,7 @@ def command(
 
 
 def _with_causes(
-    story: PodStory | WorkloadStory, reading: Reading, now: datetime, kubeconfig: str, context: str
+    story: PodStory | WorkloadStory, reading: Reading, kubeconfig: str, context: str
 ) -> PodStory | WorkloadStory:
     """For pods that wait for a component of drawbridge in a live cluster, add what `doctor` finds about the component."""
     from analysis import explain
@@ -159,7 +158,7 @@ def _with_causes(
     if not (reading.is_live and any(waits_for_component(pod.state.reasons[0]) for pod in pods)):
         return story
     findings = loop.visit(
-        kubeconfig, context, lambda cluster: survey_parts(cluster, now), "docs/commands.md#drawbridge-explain"
+        kubeconfig, context, lambda cluster: survey_parts(cluster, reading.time), "docs/commands.md#drawbridge-explain"
     )
     if isinstance(story, explain.PodStory):
         return explain.with_cause(story, findings)

@@ -176,8 +176,8 @@ def test_explain_and_doctor_name_the_actual_reason_first(cluster, node, name):
 
         cluster.until("explain names the reason", names_reason, detail=lambda: answer)
         prospect = answer["prospect"] or {"blockers": [], "remedies": []}
-        sufficient = [blocker["claim"] for blocker in prospect["blockers"] if blocker["freeingSuffices"]]
-        assert sufficient == [f"{NAMESPACE}/holder"] * reason.freeing_suffices, answer
+        sufficient = [blocker["causes"][0] for blocker in prospect["blockers"] if blocker["remedies"]]
+        assert sufficient == [f"ResourceClaim/{NAMESPACE}/holder"] * reason.freeing_suffices, answer
         assert ("holder" in " ".join(prospect["remedies"])) == reason.freeing_suffices, answer
         findings: list[str | None] = []
         try:

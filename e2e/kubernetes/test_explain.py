@@ -58,15 +58,12 @@ def test_a_waiting_pod_names_the_holder_of_its_device(control_plane, namespace, 
     assert story["prospect"]["outlook"] == "full"
     [blocker] = story["prospect"]["blockers"]
     held = control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/first")
-    assert blocker == {
-        "node": node,
-        "claim": f"{namespace}/first",
-        "pods": [f"{namespace}/first"],
-        "devices": [f"{DRIVER}/{node}-fleet/only"],
-        "since": held["status"]["allocation"]["allocationTimestamp"],
-        "freeingSuffices": True,
-        "unused": False,
-    }
+    since = held["status"]["allocation"]["allocationTimestamp"]
+    device = f"{DRIVER}/{node}-fleet/only"
+    first = f"{namespace}/first"
+    assert blocker["text"] == f"claim {first} holds {device} of node {node} for {first} since {since}"
+    assert blocker["causes"] == [f"ResourceClaim/{first}", f"Pod/{first}", f"Node/{node}"]
+    assert len(blocker["remedies"]) == 1
     assert any(condition.startswith("PodScheduled=False (Unschedulable)") for condition in story["conditions"])
 
     code, answer, _ = drawbridge(looker, "explain", "device", f"{node}-fleet/only")
@@ -121,9 +118,9 @@ def test_no_holder_is_blamed_if_another_reason_keeps_the_pod(control_plane, name
         code, answer, _ = drawbridge(looker, "explain", "pod", name, "-n", namespace)
         assert code == 0
         story = answer["pod"]
-        enough = [blocker["claim"] for blocker in story["prospect"]["blockers"] if blocker["freeingSuffices"]]
+        enough = [blocker["causes"][0] for blocker in story["prospect"]["blockers"] if blocker["remedies"]]
         if name == "alone":
-            assert enough == [f"{namespace}/holder"]
+            assert enough == [f"ResourceClaim/{namespace}/holder"]
             continue
         assert reasons[name][2] in story["state"]["reasons"][0]["text"]
         assert (enough, story["prospect"]["remedies"]) == ([], []), name

@@ -167,7 +167,7 @@ def test_advice_distinguishes_claims_to_delete_from_claims_to_release(
     waiting_objects = [obj | {"metadata": obj["metadata"] | {"namespace": namespace}} for obj in WAITING_CLAIM_AND_POD]
     code, answer = explain_json(tmp_path, "pod new", *fleet(1, 1), holding_claim, *other_objects, *waiting_objects)
     [blocker] = answer["pod"]["prospect"]["blockers"]
-    assert (code, blocker["unused"], blocker["freeingSuffices"]) == (0, is_unused, True)
+    assert (code, blocker["remedies"]) == (0, ["delete it" if is_unused else "end its pods"])
     assert answer["pod"]["prospect"]["remedies"] == [f"nearest is n0: would fit once {expected_advice}"]
 
 
@@ -177,7 +177,7 @@ def test_advice_names_only_ready_nodes(tmp_path):
     [node_not_ready] = [obj for obj in objects if obj["metadata"]["name"] == "n1"]
     node_not_ready["spec"] = {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}
     answer = explain_json(tmp_path, "pod new", *objects, *WAITING_CLAIM_AND_POD)[1]["pod"]
-    assert {blocker["node"] for blocker in answer["prospect"]["blockers"]} == {"n0"}
+    assert {blocker["causes"][-1] for blocker in answer["prospect"]["blockers"]} == {"Node/n0"}
     assert answer["prospect"]["remedies"][0].startswith("nearest is n0: ")
     assert answer["roomOn"] == ""
     assert "n1" not in message_of({"pod": answer})
@@ -354,8 +354,10 @@ def test_a_claim_that_no_pod_uses_is_advised_before_a_running_pod_on_another_nod
     objects = [obj for obj in full_fleet() if obj["metadata"]["name"] != "p2"]
     answer = explain_json(tmp_path, "pod new", *objects, *WAITING_CLAIM_AND_POD)[1]["pod"]["prospect"]
     assert answer["remedies"] == ["nearest is n1: would fit once claim default/c2, used by no pod, is deleted"]
-    unused = {blocker["claim"]: blocker["unused"] for blocker in answer["blockers"]}
-    assert list(unused.items()) == [("default/c2", True), ("default/c3", False)]
+    assert [(blocker["causes"][0], blocker["remedies"]) for blocker in answer["blockers"]] == [
+        ("ResourceClaim/default/c2", ["delete it"]),
+        ("ResourceClaim/default/c3", ["end its pods"]),
+    ]
 
 
 def test_claims_that_no_pod_uses_come_before_older_ones(tmp_path):
@@ -363,4 +365,15 @@ def test_claims_that_no_pod_uses_come_before_older_ones(tmp_path):
     objects = [obj for obj in full_fleet("c2", "c3", "p2", "p3") if obj["metadata"]["name"] != "p1"]
     objects = [obj for obj in objects if obj["metadata"]["name"] != "n1"]
     answer = explain_json(tmp_path, "pod new", *objects, *WAITING_CLAIM_AND_POD)[1]["pod"]["prospect"]
-    assert [blocker["claim"] for blocker in answer["blockers"]] == ["default/c1", "default/c0"]
+    assert [blocker["causes"][0] for blocker in answer["blockers"]] == [
+        "ResourceClaim/default/c1",
+        "ResourceClaim/default/c0",
+    ]
+
+
+def test_a_pod_that_does_not_run_yet_comes_before_an_older_one_that_runs(tmp_path):
+    """c1 is younger than c0, and the containers of p1 have not started."""
+    objects = [obj for obj in full_fleet("c2", "c3", "p2", "p3") if obj["metadata"]["name"] not in ("n1", "p1")]
+    starting_pod = in_phase(pod("p1", "c1", nodeName="n0"), "Pending")
+    answer = explain_json(tmp_path, "pod new", *objects, starting_pod, *WAITING_CLAIM_AND_POD)[1]["pod"]["prospect"]
+    assert [blocker["causes"][1] for blocker in answer["blockers"]] == ["Pod/default/p1", "Pod/default/p0"]

@@ -536,6 +536,59 @@ def volume_is_not_bound(name: str) -> Fault:
     return Fault(broken, {(WAITS, f"Pod/{name}/p")}, [pod(name, "p", "c")], pod=f"{name}/p", words=("PersistentVolumeClaim",))  # fmt: skip
 
 
+@fault
+def volume_claim_is_pending(name: str) -> Fault:
+    """The dump has the PersistentVolumeClaim, so the finding names it."""
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    message = "0/9 nodes are available: pod has unbound immediate PersistentVolumeClaims"
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    unbound = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": name}, "status": {"phase": "Pending"}}  # fmt: skip
+    broken = [unbound, claim(name, "c"), pod(name, "p", "c", volumes=volumes, status={"conditions": [condition]})]
+    return Fault(broken, {(WAITS, f"Pod/{name}/p")}, [pod(name, "p", "c")], deleted=[unbound], pod=f"{name}/p", words=(f"PersistentVolumeClaim/{name}/data is Pending",))  # fmt: skip
+
+
+def gang(name: str, least: int) -> Object:
+    policy = {"gang": {"minCount": least}}
+    return {"apiVersion": "scheduling.k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "g", "namespace": name}, "spec": {"schedulingPolicy": policy}}  # fmt: skip
+
+
+@fault
+def gang_is_incomplete(name: str) -> Fault:
+    """The group places three pods together, and the controller has created one."""
+    member = waits(name, schedulingGroup={"podGroupName": "g"})
+    return Fault([gang(name, 3), *member], {(WAITS, f"Pod/{name}/p")}, [gang(name, 1)], pod=f"{name}/p", words=("places 3 of its pods together, and has 1",))  # fmt: skip
+
+
+@fault
+def no_room_for_a_gang(name: str) -> Fault:
+    """The only node has devices for one of the two pods."""
+    group = {"schedulingGroup": {"podGroupName": "g"}}
+    second = [claim(name, "d"), pod(name, "q", "d", **group | of_pool(name))]
+    broken = [gang(name, 2), node(f"{name}-0"), gpus(f"{name}-0", 1), *waits(name, **group | of_pool(name)), *second]
+    return Fault(broken, {(WAITS, f"Pod/{name}/p")}, [gpus(f"{name}-0", 2)], pod=f"{name}/p", words=("places 2 of its pods together, and 1 fit",))  # fmt: skip
+
+
+@fault
+def socket_of_the_driver_is_gone(name: str) -> Fault:
+    socket = f"/var/lib/kubelet/plugins/{DRIVER}/dra.sock"
+    message = f"Failed to prepare dynamic resources: prepare dynamic resources: connection error: dial unix {socket}: connect: no such file or directory"  # fmt: skip
+    broken = [*on_its_node(name), event(name, "Pod", "p", "FailedPrepareDynamicResources", message)]
+    return Fault(broken, {("O112", f"Pod/{name}/p")}, running_again(name), words=("dra.sock",))
+
+
+@fault
+def certificate_of_the_webhook_has_expired(name: str) -> Fault:
+    """The dump shows it by the event of a controller: the API server does not call the webhook."""
+    spec = pod(name, "p", resourceClaims=template_entries("c"))["spec"]
+    message = 'Error creating: Internal error occurred: failed calling webhook "pods.drawbridge.dev": tls: failed to verify certificate: x509: certificate has expired or is not yet valid'  # fmt: skip
+    broken = [
+        objects.claim_template("c", exactly(), namespace=name),
+        replica_set(name, "set", spec),
+        event(name, "ReplicaSet", "set", "FailedCreate", message, source="replicaset-controller"),
+    ]
+    return Fault(broken, {("O101", f"ReplicaSet/{name}/set")}, [replica_set(name, "set", spec, created=1)], words=("x509: certificate has expired",))  # fmt: skip
+
+
 # ---- Faults of drawbridge's own installation. They replace its objects, so a cluster has one of them at a time
 
 OF_THE_INSTALLATION: dict[str, Callable[[str], Fault]] = {}
@@ -591,6 +644,14 @@ def controller_without_leader(_: str) -> Fault:
 @fault_of_the_installation
 def clock_of_a_replica_is_fast(_: str) -> Fault:
     return changed("Lease", "drawbridge", "O013", lambda obj: obj["spec"].update(renewTime=ago(-60)), "future")
+
+
+@fault_of_the_installation
+def autoscaler_cannot_see_claims(name: str) -> Fault:
+    containers = [{"name": "main", "image": "registry.k8s.io/autoscaling/cluster-autoscaler:v1.31.2"}]
+    broken = objects.workload("Deployment", "autoscaler", {"containers": containers}, namespace="kube-system")
+    waiting = waits(name, **of_pool(name))
+    return Fault([broken, node(f"{name}-0", unschedulable=True), gpus(f"{name}-0"), *waiting], {("S008", "Deployment/kube-system/autoscaler")}, [node(f"{name}-0")], deleted=[broken], pod=f"{name}/p", words=("does not consider claims",))  # fmt: skip
 
 
 def cluster_with(faults: dict[str, Fault]) -> list[Object]:

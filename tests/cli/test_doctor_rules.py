@@ -28,14 +28,14 @@ def codes_in(rule):
 
 def test_every_doctor_code_belongs_to_a_rule():
     own_codes = {code for code in CODES if code.startswith("O")}
-    shared_codes = {"D214", "D401", "D403"}  # `check` reports these, too
+    shared_codes = {"D214", "D401", "D403", "S008", "S009"}  # `check` or `survey` reports these, too
     assert {code for rule in RULES for code in rule.codes.split()} == own_codes | shared_codes
 
 
 @every("rule", RULES)
 def test_a_rule_declares_the_codes_that_it_reports(rule):
     # Codes outside of a rule's source are in `_CODE_OF_REASON`, `find_incomplete` (D401, D403) `find_refused_pods` (O101),
-    # and `analysis.unserved_nodes` (O203).
+    # `analysis.unserved_nodes` (O203), and `analysis.autoscalers` (S008, S009).
     # A reason without a code has that of its rule. `find_missed` has O103.
     codes_in_source = {
         "reported_by_agents": set(),
@@ -44,6 +44,7 @@ def test_a_rule_declares_the_codes_that_it_reports(rule):
         "_is_not_translated": {"O104"},
         "on_both_or_neither": {"O202"},
         "without_driver_pod": set(),
+        "not_scaled_for": set(),
     }
     by_default = set() if rule.codes in ("O116", "O117") else set(rule.codes.split())
     assert codes_in(rule) == codes_in_source.get(rule.find.__name__, by_default)

@@ -143,7 +143,7 @@ FAULTS = {
     "a quota refuses pods of a Job": ([event("FailedCreate", "Job/set", QUOTA_ERROR), job(), pod("p")], "O101", "exceeded quota: few"),
     "another webhook refuses pods": ([event("FailedCreate", "ReplicaSet/set", f"(combined from similar events): {WEBHOOK_ERROR}"), replica_set(), pod("p")], "O101", f"its pods cannot be created: {WEBHOOK_ERROR}"),
     "a quota refuses a claim": ([event("FailedResourceClaimCreation", "Pod/p", QUOTA_ERROR), created_ago(pod("p", **WITH_TEMPLATE), 5)], "O106", "exceeded quota: few"),
-    "a quota has no room for a template": ([template_quota("2"), translated_pod()], "O105", "ResourceQuota default/few has no room for"),
+    "a quota has no room for a template": ([template_quota("2"), translated_pod()], "O105", "ResourceQuota default/few has count/resourceclaimtemplates.resource.k8s.io used up"),
     "a copy of a translated pod": ([copied_pod()], "O105", "a copy of a translated pod"),
     "a policy refuses templates": ([event("FailedTemplateCreation", "Pod/p", POLICY_ERROR), translated_pod()], "O105", "denied request: no owner"),
     "a foreign finalizer keeps a pod": ([allocated_claim("a"), deleted_ago(pod("p", "a", nodeName="n0"), 40, "example.com/keeps")], "O215", f"finalizer example.com/keeps keeps it and its devices {DRIVER}/n0/gpu-0"),

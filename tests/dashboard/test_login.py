@@ -131,7 +131,7 @@ async def test_a_blocking_claim_of_another_tenant_has_no_name():
     async with login_session() as session:
         async with session.get("/api/v1/pods/mine/wants", headers=bearer_header("mine")) as answer:
             body = (await answer.json())["pod"]
-        assert [blocker["claim"] for blocker in body["prospect"]["blockers"]] == ["(others)/claim-1"]
+        assert [blocker["causes"][0] for blocker in body["prospect"]["blockers"]] == ["ResourceClaim/(others)/claim-1"]
         async with session.get("/api/v1/waiting", headers=bearer_header("mine")) as answer:
             assert [row["pod"] for row in (await answer.json())["waiting"]] == ["mine/wants"]
 

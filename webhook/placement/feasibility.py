@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from enum import Enum
+from itertools import starmap
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -356,11 +357,8 @@ class _Diagnosis(NamedTuple):
             remedy_without_suggestion = "request one of these values" if all(published.values()) else _ABSENT
             remedy = f"did you mean {suggestion}?" if suggestion else remedy_without_suggestion
             return self.no_device(f"{detail}; {published_values}", remedy, claim)
-        cause, selector, _ = selected.text.partition(" (ResourceClaim/")
         details = (
-            [cause[:MAX_SELECTOR_CHARACTERS]]
-            if selector
-            else [listed(*attribute) for attribute in self.products().items()]
+            [selected.short[:MAX_SELECTOR_CHARACTERS]] if selected.short else starmap(listed, self.products().items())
         )
         return self.no_device("; ".join([detail, *details]), _ABSENT, claim)
 

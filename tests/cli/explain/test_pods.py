@@ -137,22 +137,19 @@ def test_each_blocking_claim_says_whether_freeing_suffices(tmp_path):
     assert group["nodes"] == ["n0", "n1"]
     assert [stage["stage"] for stage in group["stages"]] == ["in use"]
     first, second = prospect["blockers"]
-    assert first == {
-        "node": "n0",
-        "claim": "default/c0",
-        "pods": ["default/p0"],
-        "devices": [f"{DRIVER}/n0/gpu-0"],
-        "since": "2026-11-20T00:00:00Z",
-        "unused": False,
-        "freeingSuffices": True,
-    }
-    assert second["claim"] == "default/c1"
+    assert (
+        first["text"]
+        == f"claim default/c0 holds {DRIVER}/n0/gpu-0 of node n0 for default/p0 since 2026-11-20T00:00:00Z"
+    )
+    assert first["causes"] == ["ResourceClaim/default/c0", "Pod/default/p0", "Node/n0"]
+    assert first["remedies"] == second["remedies"] == ["end its pods"]
+    assert second["causes"][0] == "ResourceClaim/default/c1"
     assert prospect["remedies"] == ["nearest is n0: would fit once claim default/c0 or claim default/c1 is released"]
 
 
 def test_freeing_one_claim_does_not_suffice_for_two_devices(tmp_path):
     _, answer = explain_json(tmp_path, "pod p", *full_fleet(), claim("c", 2), pod("p", "c"))
-    assert [blocker["freeingSuffices"] for blocker in answer["pod"]["prospect"]["blockers"]] == [False, False]
+    assert [blocker["remedies"] for blocker in answer["pod"]["prospect"]["blockers"]] == [[], []]
 
 
 def test_no_claim_blocks_a_pod_that_fits_no_node(tmp_path):
@@ -168,7 +165,7 @@ def test_a_reservation_for_a_deleted_pod_is_reported(tmp_path):
     assert code == 0
     assert answer["claim"]["claim"]["remarks"] == ["claim default/c0 is reserved for pod gone, which no longer exists"]
     text = explain(tmp_path, "pod p", *objects).stdout
-    assert f"n0: claim default/c0 holds {DRIVER}/n0/gpu-0 for default/gone since 2026-11-20T08:00:00Z" in text
+    assert f"claim default/c0 holds {DRIVER}/n0/gpu-0 of node n0 for default/gone since 2026-11-20T08:00:00Z" in text
 
 
 def test_without_any_pods_no_consumer_is_reported_as_missing(tmp_path):

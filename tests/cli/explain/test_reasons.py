@@ -4,6 +4,7 @@ No claim is a blocker if no node could serve the pod even with all devices free,
 """
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from msgspec.structs import replace
@@ -92,7 +93,7 @@ def test_no_claim_blocks_a_pod_that_no_node_can_serve(case, tmp_path):
     assert message.endswith(reason)
     assert (prospect["outlook"], prospect["blockers"], prospect["remedies"]) == ("never", [], [])
     text = explain(tmp_path, "pod p", *with_large_nodes(*full_fleet(), **node_fields), claim("c"), pending_pod).stdout
-    assert "freeing this one is enough" not in text
+    assert "it is enough to" not in text
     assert "would fit once" not in text
 
 
@@ -102,7 +103,7 @@ def test_an_unevaluated_scheduler_reason_is_quoted_without_a_prediction(case, tm
     pending_pod = waiting_pod(message=scheduler_message, schedulerName="default-scheduler")
     message, prospect = message_and_prospect(tmp_path, pending_pod, *with_large_nodes(*full_fleet()))
     assert message.startswith(f"default-scheduler says: {NO_NODE_AVAILABLE}{UNEVALUATED_REASONS[case]}")
-    assert [blocker["freeingSuffices"] for blocker in prospect["blockers"] if blocker["freeingSuffices"] is True] == []
+    assert [blocker["remedies"] for blocker in prospect["blockers"] if blocker["remedies"]] == []
     assert prospect["remedies"] == []
 
 
@@ -115,12 +116,12 @@ def test_an_unevaluated_scheduler_reason_is_quoted_without_a_prediction(case, tm
     ],
 )
 def test_freeing_a_claim_suffices_once_other_scheduler_filters_passed(spec, tmp_path):
-    """Without a message of the scheduler, it is unknown (None) whether freeing a claim suffices."""
-    for message, suffices in (("", None), (f"{NO_NODE_AVAILABLE}{NO_CLAIM_ALLOCATED}", True)):
+    """Without a message of the scheduler, it is unknown whether freeing a claim suffices."""
+    for message, remedies in (("", []), (f"{NO_NODE_AVAILABLE}{NO_CLAIM_ALLOCATED}", ["end its pods"])):
         _, prospect = message_and_prospect(
             tmp_path, waiting_pod(message=message, **spec), *with_large_nodes(*full_fleet())
         )
-        assert {blocker["freeingSuffices"] for blocker in prospect["blockers"]} == {suffices}
+        assert all(blocker["remedies"] == remedies for blocker in prospect["blockers"])
 
 
 @pytest.mark.parametrize(
@@ -128,9 +129,7 @@ def test_freeing_a_claim_suffices_once_other_scheduler_filters_passed(spec, tmp_
 )  # fmt: skip
 def test_whether_freeing_suffices_is_unknown_while_the_author_must_act(spec, tmp_path):
     _, prospect = message_and_prospect(tmp_path, waiting_pod(**spec), *with_large_nodes(*full_fleet()))
-    assert [
-        blocker["freeingSuffices"] for blocker in prospect["blockers"] if blocker["freeingSuffices"] is not None
-    ] == []
+    assert [blocker["remedies"] for blocker in prospect["blockers"] if blocker["remedies"]] == []
     assert prospect["remedies"] == []
 
 
@@ -194,10 +193,9 @@ def test_only_claims_on_eligible_nodes_block_the_pod(tmp_path):
         "0 of 2 nodes can serve the claims: 1 node(s) cannot serve request r: 2 of 2 devices are in use; "
         "1 node(s) didn't match Pod's node affinity/selector"
     )
-    assert [(blocker["node"], blocker["freeingSuffices"]) for blocker in prospect["blockers"]] == [
-        ("n1", True),
-        ("n1", True),
-    ]
+    assert [(blocker["causes"][-1], len(blocker["remedies"])) for blocker in prospect["blockers"]] == [
+        ("Node/n1", 1)
+    ] * 2
     assert prospect["remedies"] == ["nearest is n1: would fit once claim default/c2 or claim default/c3 is released"]
 
 
@@ -212,7 +210,7 @@ def test_freeing_a_claim_also_frees_the_cpu_of_its_pod(cpu, suffices, tmp_path):
     pending_pod = waiting_pod(cpu)
     message, prospect = message_and_prospect(tmp_path, pending_pod, *objects)
     assert message.startswith("2 Insufficient cpu; besides, 0 of 2 nodes can serve the claims: ")
-    assert [blocker["freeingSuffices"] for blocker in prospect["blockers"] if blocker["node"] == "n0"] == suffices
+    assert [bool(blocker["remedies"]) for blocker in prospect["blockers"] if "Node/n0" in blocker["causes"]] == suffices
 
 
 def test_a_scheduler_name_that_no_scheduler_serves_is_reported(tmp_path):
@@ -223,14 +221,25 @@ def test_a_scheduler_name_that_no_scheduler_serves_is_reported(tmp_path):
     assert message.startswith("0 of 2 nodes")
 
 
-def test_an_exhausted_quota_explains_a_missing_claim(tmp_path):
+@pytest.mark.parametrize(("seconds", "is_reported"), [(5, False), (60, True)])
+def test_a_scheduler_has_half_a_minute_to_try_a_pod(seconds, is_reported, tmp_path):
+    young_pod = waiting_pod(schedulerName="volcano")
+    created = datetime.now(UTC) - timedelta(seconds=seconds)
+    young_pod["metadata"]["creationTimestamp"] = created.strftime("%Y-%m-%dT%H:%M:%SZ")
+    message, _ = message_and_prospect(tmp_path, young_pod, *full_fleet())
+    assert ("no scheduler called volcano" in message) is is_reported
+
+
+@pytest.mark.parametrize("class_name", ["gpu", "other"])
+def test_an_exhausted_quota_explains_a_missing_claim(class_name, tmp_path):
+    """A quota of another class does not."""
     template = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
         "metadata": {"name": "t", "namespace": "default"},
         "spec": {"spec": claim("any")["spec"]},
     }
-    key = "gpu.deviceclass.resource.k8s.io/devices"
+    key = f"{class_name}.deviceclass.resource.k8s.io/devices"
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -239,7 +248,8 @@ def test_an_exhausted_quota_explains_a_missing_claim(tmp_path):
     }
     pending_pod = pod("p", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "t"}])
     message, _ = message_and_prospect(tmp_path, pending_pod, *full_fleet(), template, quota)
-    assert message == f"no claim gpu can be created: ResourceQuota few has {key} used up, 2 of 2"
+    no_room = f"no claim gpu can be created: ResourceQuota default/few has {key} used up, 2 of 2"
+    assert (message == no_room) is (class_name == "gpu")
 
 
 def test_without_access_to_all_claims_the_outlook_is_undecided():

@@ -142,7 +142,7 @@ def test_without_a_record_the_webhooks_decision_is_predicted(tmp_path):
     webhook_answer = answer["pod"]["webhook"]
     assert webhook_answer["predicted"] is True
     [refusal] = webhook_answer["refusals"]
-    assert refusal.endswith("[R001]")
+    assert refusal["code"] == "R001"
     assert answer["pod"]["state"]["reasons"][0]["actor"] == "webhook"
 
 
@@ -183,7 +183,7 @@ def test_a_pod_the_api_server_refuses_waits_for_its_author(fields, tmp_path):
     pod = gpu_pod(limits=fields.get("limits", {"nvidia.com/gpu": "1"}))
     pod["metadata"]["name"] = name = fields.get("name", "p")
     _, answer = explain_json(tmp_path, f"pod {name}", pod)
-    assert answer["pod"]["webhook"]["refusals"][0].rpartition("[")[2].startswith("D")
+    assert answer["pod"]["webhook"]["refusals"][0]["code"].startswith("D")
     assert answer["pod"]["state"]["reasons"][0]["actor"] == "user"
     assert "the API server refuses it" in answer["pod"]["state"]["reasons"][0]["text"]
     assert "at the webhook" not in explain(tmp_path, f"pod {name}", pod).stdout

@@ -1,7 +1,5 @@
 """`drawbridge explain` of a workload of any kind: the state of its pods, which are found by their owner references."""
 
-from datetime import UTC, datetime
-
 import pytest
 
 from analysis.explain.workloads import workload_story
@@ -166,7 +164,7 @@ async def test_the_events_of_a_controller_are_read_from_a_cluster(may_read_all):
     ]
     needs = Needs((STATEFUL_SETS, *OUTLOOK_KINDS), events=("reason=FailedCreate",))
     reading = await read_cluster(LimitedCluster.holding(objects), needs, namespace="default")
-    [condition] = workload_story("statefulset", "train", "default", reading, datetime.now(UTC)).conditions
+    [condition] = workload_story("statefulset", "train", "default", reading).conditions
     assert condition.startswith("StatefulSet/default/train O101: ")
 
 
