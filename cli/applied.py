@@ -60,27 +60,28 @@ def warn_no_classes(documents: Iterable[Document], inventory: Sequence[Document]
 
 
 def in_namespace(documents: Sequence[Document], namespace: str) -> tuple[Sequence[Document], frozenset[int]]:
-    """Like kubectl, set the namespace of objects that name none; also return the numbers of objects in other namespaces."""
+    """Set the namespaces of objects: as kustomize, Flux or Argo CD do, and of objects that name none as kubectl does.
+
+    Also return the numbers of objects in other namespaces.
+    """
     from analysis.configuration import KIND
     from cluster import resources
     from dra.raw import mapping
 
-    if not namespace:
-        return documents, frozenset()
     placed: list[Document] = []
     elsewhere = set()
     for number, document in enumerate(documents):
         metadata = mapping(document.object.get("metadata"))
         kind = resources.resource_of(document.object)
-        if (kind is not None and not kind.namespaced) or document.object.get("kind") == KIND:
-            placed.append(document)
-        elif metadata.get("namespace"):
-            placed.append(document)
-            if metadata["namespace"] != namespace:
-                elsewhere.add(number)
-        else:
+        has_none = (kind is not None and not kind.namespaced) or document.object.get("kind") == KIND
+        own = document.namespace or metadata.get("namespace")
+        if namespace and not own and not has_none:
             obj = {**document.object, "metadata": {**metadata, "namespace": namespace}}
             placed.append(replace(document, object=obj))
+        else:
+            placed.append(replace(document, object=document.placed) if document.namespace else document)
+            if namespace and own != namespace and not has_none:
+                elsewhere.add(number)
     return placed, frozenset(elsewhere)
 
 

@@ -21,7 +21,6 @@ from analysis.errors import Broken
 from analysis.skipped import SkippedFile
 from cli.answers import report_problems, unread
 from cli.output import warn
-from dra.raw import members
 from dra.texts import count_of, list_first
 
 if TYPE_CHECKING:
@@ -30,14 +29,12 @@ if TYPE_CHECKING:
     from analysis.configuration import ConfigurationInForce
     from analysis.loading import UnreadableObject
     from cluster.manifests import Document, InputProblem, Keep
+    from dra.raw import Object
     from webhook.state import Configuration
 
 _SHOWN: Final = 3  # files of one kind that a message names
 _CHAINSAW: Final = "chainsaw.kyverno.io/"
 _KUTTL: Final = re.compile(r"\d+-(assert|errors?)\b[^/]*\.ya?ml")
-_KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml")
-_PATCHES: Final = ("patches", "patchesStrategicMerge", "patchesJson6902")
-_FOLDERS: Final = ("resources", "bases", "components")
 # What a skipped file is, and the remedy.
 _REASONS: Final = {
     "other": ("not a manifest:", ""),
@@ -76,6 +73,8 @@ class ReadFiles(NamedTuple):
     in_force: ConfigurationInForce
     everything: list[Document]  # including documents that are not manifests
     others: list[InputProblem]  # texts that cannot be read and do not look like manifests
+    made: tuple[Object, ...] = ()  # what generators and charts among the documents make
+    is_whole_tree: bool = False  # whether the input is a whole Git repository, or a folder outside of any
 
 
 def read_files(
@@ -91,6 +90,7 @@ def read_files(
     `judged`, an invalid configuration among the files is not an error here, because the command reports its mistakes as findings.
     """
     from analysis.configuration import configuration_in_force
+    from analysis.gitops import made_objects
 
     inventory_documents = (
         read_input_files(replace(files, paths=files.inventory, kustomizations=(), charts=())) if files.inventory else []
@@ -103,7 +103,11 @@ def read_files(
         warn("the input holds no objects")
     in_force = configuration_in_force(given, documents, inventory_documents, judged=judged)
     with_keys = [skip.with_first_key(in_force.configuration) for skip in skipped]
-    return ReadFiles(documents, with_keys, inventory_documents, in_force, everything, others)
+    folders = [Path(path).absolute() for path in files.paths if Path(path).is_dir()]
+    is_whole_tree = any(_repository_of(folder) == folder for folder in folders)
+    placed = {document.index: document for document in documents}
+    made = tuple(made_objects([placed.get(document.index, document) for document in everything], absolute))
+    return ReadFiles(documents, with_keys, inventory_documents, in_force, everything, others, made, is_whole_tree)
 
 
 def read_input_files(files: InputFiles) -> list[Document]:
@@ -143,22 +147,25 @@ def manifests_among(
 
     What a test expects of objects is skipped. Templates of charts and patches of kustomizations are in neither list if the input is built from them, because the result is read.
     """
+    from analysis.gitops import FOLDERS, PATCHES, Tree, files_of, is_kustomization
+
     all_documents = list(documents)
-    kustomizations = [*filter(_is_kustomization, all_documents), *_kustomizations_above(all_documents)]
-    patches = {_absolute(path) for document in kustomizations for path in _files_of(document, _PATCHES)}
-    resources = {_absolute(path) for document in kustomizations for path in _files_of(document, _FOLDERS)}
+    kustomizations = [*filter(is_kustomization, all_documents), *_kustomizations_above(all_documents)]
+    patches = {absolute(path) for document in kustomizations for path in files_of(document, PATCHES)}
+    resources = {absolute(path) for document in kustomizations for path in files_of(document, FOLDERS)}
     expected = _expected(all_documents)
     objects: list[Document] = []
     skipped = [
         SkippedText(SkippedFile(other.file, other.line, _reason(other)), other.text, other.first_line)
         for other in others
     ]
-    for document in all_documents:
-        value = document.object
+    tree = Tree(all_documents, absolute)
+    for number, document in enumerate(all_documents):
+        value, namespace = document.object, tree.namespace_of(number)
         type_keys = value.keys() & {"apiVersion", "kind"}
         has_body = isinstance(value.get("metadata"), dict) or isinstance(value.get("spec"), dict)
         reason = "" if len(type_keys) > 1 or (type_keys and has_body) else "other"
-        if _is_kustomization(document) or (patches and _absolute(document.file) in patches):
+        if is_kustomization(document) or (patches and absolute(document.file) in patches):
             reason = "patch"
         if document.file in expected:
             reason = "assertion"
@@ -166,8 +173,9 @@ def manifests_among(
             begin, text = document.first_line, "" if reason == "assertion" else document.text
             skipped.append(SkippedText(SkippedFile(document.file, begin, reason), text.encode(), begin))
         else:
-            is_resource = resources and _absolute(document.file) in resources
-            objects.append(document.read_like_kustomize() if is_resource else document)
+            is_resource = resources and absolute(document.file) in resources
+            placed = replace(document, namespace=namespace) if namespace else document
+            objects.append(placed.read_like_kustomize() if is_resource else placed)
     charts, built = _built(all_documents, files or InputFiles())
     not_built: list[SkippedText] = []
     for skip in skipped:
@@ -215,57 +223,50 @@ def _reason(problem: InputProblem) -> str:
 
 def _built(documents: Sequence[Document], files: InputFiles) -> tuple[list[str], set[str]]:
     """Return the paths of rendered charts and of their values, and the files that built kustomizations consist of."""
+    from analysis.gitops import FOLDERS, PATCHES, files_of, is_kustomization
+
     charts = [os.path.normpath(path) for path in (*files.values, *files.charts)]
     waiting = [os.path.normpath(path) for path in files.kustomizations]
     by_folder = {
         str(PurePath(os.path.normpath(document.file)).parent): document
         for document in documents
-        if _is_kustomization(document)
+        if is_kustomization(document)
     }
     used: set[str] = set()
     while waiting:
         kustomization = by_folder.pop(waiting.pop(), None)
         if kustomization is None:
             continue
-        used |= {os.path.normpath(kustomization.file), *_files_of(kustomization, _PATCHES)}
-        waiting += _files_of(kustomization, _FOLDERS)
+        used |= {os.path.normpath(kustomization.file), *files_of(kustomization, PATCHES)}
+        waiting += files_of(kustomization, FOLDERS)
     return charts, used
 
 
-def _absolute(path: str) -> str:
+def absolute(path: str) -> str:
+    """Return the absolute path of a file, without following links."""
     return os.path.normpath(Path(path).absolute())
+
+
+def _repository_of(folder: Path) -> Path:
+    """Return the folder with .git above an absolute folder, or else the folder itself."""
+    return next((above for above in (folder, *folder.parents) if (above / ".git").exists()), folder)
 
 
 def _kustomizations_above(documents: Iterable[Document]) -> Iterable[Document]:
     """Read the kustomizations in the documents' folders and above, up to the folder with .git: the input may contain only a patch of one."""
+    from analysis.gitops import NAMES
     from cluster import manifests
 
     input_files = {Path(file).absolute() for file in {document.file for document in documents}}
     folders: set[Path] = set()
     for home in {file.parent for file in input_files if file.is_file()}:
         above = [home, *home.parents]
-        root = next((number for number, folder in enumerate(above) if (folder / ".git").exists()), 0)
-        folders.update(above[: root + 1])
+        folders.update(above[: above.index(_repository_of(home)) + 1])
     for folder in sorted(folders):
-        for file in (folder / name for name in _KUSTOMIZATIONS):
+        for file in (folder / name for name in NAMES):
             if file not in input_files and file.is_file():
                 with suppress(manifests.ManifestError):
                     yield from manifests.read([os.path.relpath(file)])
-
-
-def _is_kustomization(document: Document) -> bool:
-    named_so = document.file.rpartition("/")[2] in _KUSTOMIZATIONS
-    return named_so or str(document.object.get("apiVersion")).startswith("kustomize.config.k8s.io/")
-
-
-def _files_of(kustomization: Document, keys: Iterable[str]) -> Iterable[str]:
-    """Yield the files and folders that a kustomization lists under these keys."""
-    folder = PurePath(kustomization.file).parent
-    for key in keys:
-        for member in members(kustomization.object.get(key)):
-            path = member.get("path") if isinstance(member, dict) else member
-            if isinstance(path, str) and "\n" not in path:
-                yield os.path.normpath(folder / path)
 
 
 def describe_skipped(skipped: Sequence[SkippedFile]) -> list[str]:

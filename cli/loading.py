@@ -53,7 +53,7 @@ def read_dump(
     input_files = read_files(files, keep=without_bookkeeping if pods else Trimmer().trim, given=given, judged=judged)
     warn_of_skipped(input_files.skipped)
     warn_of_misspelt(input_files.documents)
-    objects = [document.object for document in input_files.documents]
+    objects = [document.placed for document in input_files.documents]
     reading = reading_of(
         map(GeneratedNames().name, objects) if pods else objects,
         features_of(server, input_files.in_force.configuration),
@@ -62,7 +62,7 @@ def read_dump(
         pods=pods,
     )
     warn_of_duplicates(reading.typed)
-    return replace(reading, skipped=tuple(input_files.skipped))
+    return replace(reading, skipped=tuple(input_files.skipped), made=input_files.made)
 
 
 def read_whole(
@@ -79,7 +79,7 @@ def read_whole(
     input_files = read_files(files, given=given, judged=judged)
     features = features_of(server, input_files.in_force.configuration)
     reading = reading_of_documents(input_files.documents, input_files.inventory, features, input_files.in_force)
-    return replace(reading, skipped=tuple(input_files.skipped)), input_files
+    return replace(reading, skipped=tuple(input_files.skipped), made=input_files.made), input_files
 
 
 def read_live(

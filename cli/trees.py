@@ -14,20 +14,17 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from analysis.gitops import FOLDERS, NAMES, PATCHES, sources_of
 from cli.edited import Edited, text_at
 from cli.outside import MAX_BYTES, build_offline
 from cluster import manifests
 from cluster.manifests import Document, InputProblem, ManifestError
-from dra.raw import Object, inside, mapping, members
-from webhook.translate import group_kind
+from dra.raw import members
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-_NAMES: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 _DEPLOYED: Final = ("namePrefix", "nameSuffix", "namespace", "patches", "components")
-_PATCHES: Final = ("patches", "patchesStrategicMerge")
-_RESOURCES: Final = ("resources", "bases")
 
 
 class Kustomization(NamedTuple):
@@ -49,7 +46,10 @@ class Group(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Objects, or patches, in one text of a kustomization: in a file, or in a field of the kustomization itself."""
+    """Objects, or patches, in one text of a kustomization: in a file, or in a field of the kustomization itself.
+
+    A JSON patch has no documents.
+    """
 
     home: Kustomization
     file: str
@@ -70,7 +70,7 @@ def find_kustomizations(paths: Iterable[str]) -> dict[str, Kustomization]:
         is_ours = folder == resolved or Path(root, ".git").exists()
         for parent, folders, files in manifests.walk(root):
             folders[:] = sorted(name for name in folders if is_ours and name not in manifests.FOREIGN_FOLDERS)
-            name = next((name for name in _NAMES if name in files), "")
+            name = next((name for name in NAMES if name in files), "")
             if name and parent not in documents and Path(parent, name).is_file():
                 roots[parent] = root
                 with suppress(ManifestError, ValueError):  # kustomize would not build it either
@@ -88,19 +88,11 @@ def _repository(folder: Path) -> str:
 def deployed_kustomizations(documents: Iterable[Document], kustomizations: Collection[str]) -> Iterator[Kustomization]:
     """Yield a kustomization for each object of Argo CD and Flux that builds a folder with options of its own."""
     for document in documents:
-        spec = mapping(document.object.get("spec"))
-        sources: list[tuple[Object, Object]] = []
-        match group_kind(document.object):
-            case "kustomize.toolkit.fluxcd.io", "Kustomization":
-                sources = [(spec, {**spec, "namespace": spec.get("targetNamespace")})]
-            case "argoproj.io", "Application":
-                spec_sources = [spec.get("source"), *members(spec.get("sources"))]
-                sources = [(mapping(source), inside(source, "kustomize")) for source in spec_sources]
-        for number, (source, fields) in enumerate(sources):
+        for number, source in enumerate(sources_of(document.object)):
             file = os.path.realpath(document.file)
             root = _repository(Path(file).parent)
-            target = os.path.normpath(f"{root}/{source.get('path')}")
-            own = {field: fields[field] for field in _DEPLOYED if fields.get(field)}
+            target = os.path.normpath(f"{root}/{source.path}")
+            own = {field: source.options[field] for field in _DEPLOYED if source.options.get(field)}
             if target not in kustomizations or not own:
                 continue
             place = f"{file}:{document.first_line}:{number}"
@@ -205,17 +197,18 @@ class Trees:
         for kustomization in {
             name: used for folder in group.folders for name, used in self.used(folder).items()
         }.values():
-            for field in () if kustomization.made else (*_RESOURCES, *_PATCHES):
+            for field in () if kustomization.made else (*FOLDERS, *PATCHES):
                 for number, entry in enumerate(members(kustomization.document.object.get(field))):
                     path, text = (entry.get("path"), entry.get("patch")) if isinstance(entry, dict) else (entry, entry)
                     file = os.path.normpath(Path(kustomization.folder, str(path)))
-                    if documents := self._documents(file, kustomization.files):
-                        yield Part(kustomization, file, "", documents, field in _PATCHES)
-                    elif field in _PATCHES and isinstance(text, str):
+                    documents = self._documents(file, kustomization.files)
+                    if documents or (field in PATCHES and file in kustomization.files):
+                        yield Part(kustomization, file, "", documents, field in PATCHES)
+                    elif field in PATCHES and isinstance(text, str):
                         pointer = f"/{field}/{number}" + ("/patch" if isinstance(entry, dict) else "")
                         with suppress(ManifestError):  # a JSON patch
-                            patches = manifests.parse(text, kustomization.document.file)
-                            yield Part(kustomization, kustomization.document.file, pointer, patches, is_patch=True)
+                            documents = manifests.parse(text, kustomization.document.file)
+                        yield Part(kustomization, kustomization.document.file, pointer, documents, is_patch=True)
 
     def _documents(self, file: str, known: Collection[str]) -> list[Document]:
         """Return the objects of a file that the command names or that is in `known`; none if it cannot be read."""
@@ -244,7 +237,7 @@ class Trees:
         texts = {file: text.encode() for file, text in after.items()}
         for kustomization in self.known.values():
             if kustomization.made:
-                texts[f"{kustomization.folder}/{_NAMES[0]}"] = kustomization.made.encode()
+                texts[f"{kustomization.folder}/{NAMES[0]}"] = kustomization.made.encode()
         built: dict[str, list[Document]] = {}
         broken: dict[str, ManifestError] = {}
         with tempfile.TemporaryDirectory() as copy:

@@ -86,6 +86,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     documents: tuple[Document, ...] = ()  # of each object, for commands that judge or edit files
     # The server's objects that have settings of device plugins and autoscalers. For files, see `installed`.
     evidence: tuple[Object, ...] = ()
+    made: tuple[Object, ...] = ()  # what generators and charts of the files make (`analysis.gitops.made`)
     narrow: bool = False  # namespaced kinds were read in one namespace only
     read_at: datetime = msgspec.field(default_factory=partial(datetime.now, UTC))
 
@@ -118,7 +119,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def installed(self) -> tuple[Object, ...]:
         """The objects that may show how device plugins and autoscalers are set up."""
-        return self.evidence if self.is_live else self.objects
+        return self.evidence if self.is_live else (*self.objects, *self.made)
 
     def of_kinds(self, *kinds: str) -> list[Object]:
         """Return the objects of these kinds."""
@@ -160,7 +161,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if len(all_documents) == len(self.documents) and all(map(is_, all_documents, self.documents)):
             return self
         reading = reading_of_documents(documents, inventory, self.features, self.in_force)
-        return replace(reading, skipped=self.skipped)
+        return replace(reading, skipped=self.skipped, made=self.made)
 
     def with_types(self, objects: dict[type[Any], dict[str, Any]]) -> Reading:
         """Return this reading with the objects of some types replaced. `objects` has them by type and namespace/name.

@@ -187,10 +187,19 @@ class Document:
     index: int
     _text: _DocumentText = field(repr=False, compare=False)
     _inside: str = field(default="", repr=False)  # the pointer of this object in its text, for items of Lists
+    namespace: str = field(default="", repr=False)  # that kustomize, Flux or Argo CD set (`analysis.gitops`)
 
     @property
     def line(self) -> int:
         return self.line_of("")
+
+    @property
+    def placed(self) -> dict[str, Any]:
+        """The object in the namespace that kustomize, Flux or Argo CD set."""
+        metadata = self.object.get("metadata")
+        if not self.namespace or not isinstance(metadata, dict):
+            return self.object
+        return {**self.object, "metadata": {**metadata, "namespace": self.namespace}}
 
     @property
     def first_line(self) -> int:

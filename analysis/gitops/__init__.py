@@ -1,0 +1,19 @@
+"""Git trees: what kustomize, Flux and Argo CD make of the objects in files."""
+
+from analysis.gitops.kustomizations import FOLDERS, NAMES, PATCHES, files_of, is_kustomization
+from analysis.gitops.made import made_objects
+from analysis.gitops.mistakes import mistakes
+from analysis.gitops.sources import sources_of
+from analysis.gitops.tree import Tree
+
+__all__ = [
+    "FOLDERS",
+    "NAMES",
+    "PATCHES",
+    "Tree",
+    "files_of",
+    "is_kustomization",
+    "made_objects",
+    "mistakes",
+    "sources_of",
+]

@@ -1,0 +1,163 @@
+"""What kustomize, Flux and Argo CD include of a Git tree, and the namespaces that they set."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from posixpath import dirname, join, normpath
+from typing import TYPE_CHECKING
+
+from analysis.gitops.kustomizations import FOLDERS, files_of, is_kustomization
+from analysis.gitops.sources import APPLICATION, APPLICATION_SET, FLUX, sources_of
+from cluster.resources import resource_of
+from dra.raw import inside, text
+from webhook.translate import group_kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from analysis.gitops.sources import Source
+    from cluster.manifests import Document
+
+_BUILDERS = (FLUX, APPLICATION, APPLICATION_SET)
+
+
+class Tree:
+    """The folders of a tree, with the namespaces that are set for each document."""
+
+    def __init__(self, documents: Sequence[Document], absolute: Callable[[str], str]) -> None:
+        """Visit the folders of these documents; `absolute` returns the absolute path of a file."""
+        self._documents = documents
+        self._absolute = absolute
+        self._kustomizations: dict[str, Document] = {}
+        self._by_file: defaultdict[str, list[int]] = defaultdict(list)
+        self._builders: list[int] = []
+        for number, document in enumerate(documents):
+            if is_kustomization(document):
+                self._kustomizations[dirname(absolute(document.file))] = document
+            else:
+                self._by_file[document.file].append(number)
+            if group_kind(document.object) in _BUILDERS:
+                self._builders.append(number)
+        # The members of each folder: files, and folders that contain files.
+        self._below: defaultdict[str, set[str]] = defaultdict(set)
+        self._numbers = {absolute(file): numbers for file, numbers in self._by_file.items()}
+        for path in (*self._numbers, *self._kustomizations) if self._kustomizations or self._builders else ():
+            while (above := dirname(path)) != path and path not in self._below[above]:
+                self._below[above].add(path)
+                path = above  # noqa: PLW2901
+        self._replaced: defaultdict[int, set[str]] = defaultdict(set)  # the namespaces that replace that of a document
+        self._added: defaultdict[int, set[str]] = defaultdict(set)  # the namespaces of documents that have none
+        self._included: set[int] = set()
+        self._visit_all()
+
+    def _visit_all(self) -> None:
+        """Visit the kustomizations that nothing includes, then the folders that Flux and Argo CD build."""
+        included = {
+            self._absolute(path)
+            for kustomization in self._kustomizations.values()
+            for path in files_of(kustomization, FOLDERS)
+        }
+        built = [(number, source) for number in self._builders for source in self._sources(number)]
+        # Other repositories have the same paths. That of this tree is the most common one.
+        uses = Counter((source.builder, source.repository) for _, source in built)
+        most = {builder: max(number for (other, _), number in uses.items() if other == builder) for builder, _ in uses}
+        built = [
+            (number, source)
+            for number, source in built
+            if uses[source.builder, source.repository] == most[source.builder]
+        ]
+        targets = {self._folder_of(number, source) for number, source in built if self._namespace_set(source)}
+        for folder in self._kustomizations:
+            if folder not in included and folder not in targets:
+                self._visit(folder, "", "", recurses=False)
+        # The objects of Flux and Argo CD that only kustomizations list may be the entry of a cluster.
+        visited = self._replaced.keys() | self._added.keys()
+        self._included = visited.intersection(self._builders) if built else visited
+        for number, source in built:
+            if folder := self._folder_of(number, source):
+                # In many trees, a transformer copies the namespace of Flux's object into its targetNamespace.
+                inherited = self.namespace_of(number) if group_kind(self._documents[number].object) == FLUX else ""
+                added = source.namespace or inherited
+                options = source.options
+                self._included |= self._visit(folder, text(options.get("namespace")), added, recurses=source.recurses)
+
+    def _sources(self, number: int) -> Iterator[Source]:
+        document = self._documents[number]
+        folders: list[str] = []
+        if group_kind(document.object) == APPLICATION_SET:
+            root = dirname(self._absolute(document.file))
+            while root not in ("/", ""):
+                start = f"{root.rstrip('/')}/"
+                folders += [folder.removeprefix(start) for folder in self._below if folder.startswith(start)]
+                root = dirname(root)
+        yield from sources_of(document.object, frozenset(folders))
+
+    @staticmethod
+    def _namespace_set(source: Source) -> str:
+        return text(source.options.get("namespace")) or source.namespace
+
+    def _folder_of(self, number: int, source: Source) -> str:
+        """Return the folder of a source; "" if the tree has none. The root of the repository is the highest folder that has the path."""
+        above, folders = dirname(self._absolute(self._documents[number].file)), []
+        while above != dirname(above):
+            folders.append(normpath(join(above, source.path.lstrip("/"))))
+            above = dirname(above)
+        return next((folder for folder in reversed(folders) if folder in self._below), "")
+
+    def _visit(self, folder: str, namespace: str, added: str, *, recurses: bool) -> set[int]:
+        """Set the namespace of all documents that the build of a folder includes, and return their numbers.
+
+        An outer namespace replaces an inner one.
+        """
+        visited: set[int] = set()
+        waiting = [(folder, namespace)]
+        seen: set[str] = set()
+        while waiting:
+            path, outer = waiting.pop()
+            if path in seen:
+                continue
+            seen.add(path)
+            for number in self._numbers.get(path, ()):
+                (self._replaced if outer else self._added)[number].add(outer or added)
+                visited.add(number)
+            kustomization = self._kustomizations.get(path)
+            if kustomization is not None:
+                inner = outer or self._own_namespace(kustomization)
+                waiting += [(self._absolute(entry), inner) for entry in files_of(kustomization, FOLDERS)]
+            elif path == folder or recurses:
+                waiting += [(entry, outer) for entry in self._below.get(path, ()) if recurses or entry in self._numbers]
+        return visited
+
+    def _own_namespace(self, kustomization: Document) -> str:
+        """Return the namespace that a kustomization sets, itself or by the kustomization of a transformer."""
+        if own := text(kustomization.object.get("namespace")):
+            return own
+        transformers = [
+            self._kustomizations.get(self._absolute(path)) for path in files_of(kustomization, ["transformers"])
+        ]
+        set_by_transformers = [text(found.object.get("namespace")) for found in transformers if found is not None]
+        return next(filter(None, set_by_transformers), "")
+
+    def includes(self, number: int) -> bool:
+        """Return whether Flux, Argo CD, or in a tree without them a kustomization includes a document."""
+        return number in self._included
+
+    def kustomization_beside(self, number: int) -> str:
+        """Return the kustomization in the folder of a document that no kustomization lists; "" if there is none."""
+        if number in self._replaced or number in self._added:
+            return ""
+        beside = self._kustomizations.get(dirname(self._absolute(self._documents[number].file)))
+        return "" if beside is None else beside.file
+
+    def namespace_of(self, number: int) -> str:
+        """Return the namespace that is set for a document; "" if there is none, or several."""
+        obj = self._documents[number].object
+        kind = resource_of(obj)
+        if kind is not None and not kind.namespaced:
+            return ""
+        replaced = self._replaced.get(number)
+        if replaced:
+            return next(iter(replaced)) if len(replaced) == 1 else ""
+        added = self._added.get(number, set()) - {""}
+        has_own = bool(inside(obj, "metadata").get("namespace"))
+        return next(iter(added)) if len(added) == 1 and not has_own else ""
