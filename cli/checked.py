@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from analysis.check import (
     add_webhook_findings,
     find_unservable,
@@ -14,16 +16,17 @@ from analysis.check import (
 )
 from analysis.configuration import KIND, in_mode, is_config_map, read_config_map
 from analysis.findings import ObjectFindings
+from analysis.gitops import Tree, mistakes
 from analysis.quota import findings_of_quotas, foretell
 from cli.applied import find_controlled, in_namespace
-from cli.files import problems_of_unreadable
+from cli.files import absolute, problems_of_unreadable
 from dra.validation import findings, name, review
 from node import inventory as machines
 from webhook.admission import decide_object, out_of_bounds
 from webhook.state import configuration as configurations
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from analysis.loading import Reading
     from cli.files import ReadFiles
@@ -34,10 +37,11 @@ if TYPE_CHECKING:
 
 
 class Input(NamedTuple):
-    """The objects to judge, and the inventory."""
+    """The objects to judge, the inventory, and all documents of the files if these are a whole Git tree."""
 
     documents: list[Document]
     inventory: list[Document]
+    tree: Sequence[Document] = ()
 
 
 class CheckFindings(NamedTuple):
@@ -57,7 +61,8 @@ def separate(files: ReadFiles, namespace: str) -> Input:
     documents, elsewhere = in_namespace(files.documents, namespace)
     elsewhere |= find_controlled(documents)
     judged = [value for number, value in enumerate(documents) if number not in elsewhere]
-    return Input(judged, [*files.inventory, *(documents[number] for number in sorted(elsewhere))])
+    inventory = [*files.inventory, *(documents[number] for number in sorted(elsewhere))]
+    return Input(judged, inventory, files.everything if files.is_whole_tree else ())
 
 
 def check_input(subject: Input, whole: Reading, mode: str | None) -> CheckFindings:
@@ -83,6 +88,8 @@ def check_input(subject: Input, whole: Reading, mode: str | None) -> CheckFindin
         by_object = find_unservable(objects, known_objects, by_object, features.server)
     for foretold in foretell(objects, [document.object for document in subject.inventory], state):
         by_object[foretold.number] += findings_of_quotas(foretold, objects[foretold.number])
+    for number, mistake in _mistakes_of_tree(subject):
+        by_object[number].append(msgspec.structs.replace(mistake, object=name(objects[number])))
     checked = [
         ObjectFindings(name(document.object), document.place_of("")[0], locate(document, of_object))
         for document, of_object in zip(subject.documents, by_object, strict=True)
@@ -98,6 +105,15 @@ def check_input(subject: Input, whole: Reading, mode: str | None) -> CheckFindin
         [reading.documents[problem.number] for problem in unreadable if problem.number < number_around],
         list(problems_of_unreadable(reading.documents, unjudged)),
     )
+
+
+def _mistakes_of_tree(subject: Input) -> Iterator[tuple[int, Finding]]:
+    """Yield the mistakes between the files of a tree, with the number of the object."""
+    if subject.tree:
+        tree = Tree(subject.tree, absolute)
+        numbers = {document.index: number for number, document in enumerate(subject.tree)}
+        places = [numbers[document.index] for document in subject.documents]
+        yield from mistakes(subject.documents, tree, places)
 
 
 def _mistakes(obj: Object) -> Sequence[Finding]:

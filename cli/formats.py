@@ -180,7 +180,7 @@ _ABOUT: Final = (
     "`drawbridge explain CODE` prints the remedy, and so does each command that reports the finding.",
     "A code never changes its meaning.",
     "`drawbridge check` reports the codes D and R.",
-    "A D error means that the API server of the newest supported Kubernetes refuses the object, except D010 and D214; an R error, that the webhook refuses the object.",
+    "A D error means that the API server of the newest supported Kubernetes refuses the object, except D002, D010 and D214; an R error, that the webhook refuses the object.",
     "A warning means that the object is accepted, but does not work as intended.",
     "The codes C are mistakes in the configuration; each command that reads the configuration reports them.",
     "In the formats sarif, github and junit, `drawbridge translate` and `drawbridge survey` report outcomes as the codes M.",

@@ -1,7 +1,7 @@
 """The codes of findings: title, severity, remedy, and what happens without drawbridge. `drawbridge explain CODE` prints them.
 
 A code never changes its meaning and is never reused. The API server refuses an object with R001, or with a code D of severity error,
-except D010 and D214. A problem that the API server accepts, but that matters later, has severity warning or info.
+except those in ACCEPTED. A problem that the API server accepts, but that matters later, has severity warning or info.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ class Severity(StrEnum):
 _ERROR, _WARNING, _INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 
 
+# Errors of objects that the API server accepts.
+ACCEPTED: Final = frozenset(("D002", "D010", "D214"))
+
+
 class FindingCode(NamedTuple):
     title: str
     severity: Severity
@@ -29,7 +33,7 @@ class FindingCode(NamedTuple):
 CODES: Final[dict[str, FindingCode]] = {
     # Decoding of the input, before the rules of the API apply.
     "D001": FindingCode("a value is of the wrong type", _ERROR, "write a value of the type that the field has"),
-    "D002": FindingCode("a field does not exist", _WARNING, "remove the field or correct its name: the API server drops it"),
+    "D002": FindingCode("a field does not exist", _ERROR, "remove the field or correct its name: kubectl, Flux and Argo CD refuse the object, and the API server drops the field"),
     "D003": FindingCode("an outdated version of the API", _WARNING, "write resource.k8s.io/v1: older versions are off by default"),
     "D004": FindingCode("a version or kind that no supported API server knows", _ERROR, "write a kind of resource.k8s.io/v1"),
     "D005": FindingCode("a key is given twice", _WARNING, "remove one of the two entries: only the later one counts"),
@@ -84,6 +88,9 @@ CODES: Final[dict[str, FindingCode]] = {
     "D222": FindingCode("a request for a resource that no node and no DeviceClass has", _WARNING, "request what the nodes have, or install the device plugin or the driver"),
     "D223": FindingCode("a ResourceQuota counts a key, but no ResourceQuota would count the claims that could replace the key", _WARNING, "correct the setting `quotas`, or add the key that it names to a ResourceQuota of the namespace"),
     "D224": FindingCode("more than 100 % of a device's compute", _WARNING, "write at most 100: HAMi takes more for all of the device"),
+    "D225": FindingCode("a chart gives a claim to pods that do not use it", _WARNING, "write the claim under `controllers.NAME.pod.resourceClaims` of the controllers that use it: each pod with the claim holds devices"),
+    "D226": FindingCode("a claim or template that no kustomization lists, so that nothing applies it", _WARNING, "add its file to `resources` of the kustomization"),
+    "D227": FindingCode("an object of Flux that depends on an object that the tree does not have, so that Flux never reconciles it", _WARNING, "remove the entry from dependsOn, or correct its name and namespace"),
     # Claims and classes that do not fit each other or the published devices.
     "D301": FindingCode("a DeviceClass that does not exist", _WARNING, "create the class, or correct deviceClassName"),
     "D302": FindingCode("no published device matches", _WARNING, "compare the selectors with the attributes that drivers publish"),
@@ -256,4 +263,5 @@ CODES: Final[dict[str, FindingCode]] = {
     "S018": FindingCode("an operator whose driver is not ready", _WARNING, "read the conditions of the operator's object"),
     "S019": FindingCode("a feature gate that claims need and that is off", _WARNING, "upgrade Kubernetes, or start its components with the feature gate"),
     "S020": FindingCode("an object that counts or describes old keys, such as a ClusterQueue of Kueue or an ElasticQuota", _WARNING, "let the object count the DeviceClasses of the claims before workloads move, or remove the key from it"),
+    "S021": FindingCode("a ResourceQuota that forbids a key, and would not forbid the claims that replace it", _ERROR, "forbid the class in the ResourceQuota, too: `CLASS.deviceclass.resource.k8s.io/devices: 0`"),
 }  # fmt: skip

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from dra.codes import CODES, Severity
+from dra.codes import ACCEPTED, CODES, Severity
 from dra.wire import Wire
 
 __all__ = ["Finding", "Findings", "Place", "Severity", "finding_at", "make_finding", "recoded", "stated"]
@@ -44,6 +44,11 @@ class Finding(Wire, frozen=True, kw_only=True, omit_defaults=False):
     def __str__(self) -> str:
         helps = f" ({self.remedy})" if self.remedy else ""
         return f"{self.message}{helps} [{self.code}]"
+
+    @property
+    def refuses(self) -> bool:
+        """Whether the API server refuses the object because of the finding."""
+        return self.severity is Severity.ERROR and self.code not in ACCEPTED
 
     def prefixed(self, opening: str) -> Finding:
         """Return the finding with a prefix before its message, for a warning."""

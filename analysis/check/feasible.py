@@ -73,8 +73,7 @@ def find_unservable(
         else:
             continue
         if any(
-            finding.code in _EXPLAINING or finding.code in REFUSALS or finding.severity.value == "error"
-            for finding in findings[number]
+            finding.code in _EXPLAINING or finding.code in REFUSALS or finding.refuses for finding in findings[number]
         ):
             continue
         key = msgspec.json.encode(demand.spec, enc_hook=str)

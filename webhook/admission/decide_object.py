@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from dra import step_limits, validation
 from dra.budget import Budget
 from dra.errors import OutOfBudget
-from dra.finding import Severity, stated
+from dra.finding import stated
 from dra.objects import is_extended, template_site, versions
 from dra.pointer import split
 from dra.raw import Object, inside, mapping
@@ -329,7 +329,7 @@ def answer_of_api_server(obj: Object, path: str = "") -> list[Finding]:
         checked_object = {"apiVersion": "v1", "kind": "Pod"} | template | {"metadata": metadata}
         prefix = path
     [findings] = validation.review([checked_object])
-    return [replace(finding, path=prefix + finding.path) for finding in findings if finding.severity is Severity.ERROR]
+    return [replace(finding, path=prefix + finding.path) for finding in findings if finding.refuses]
 
 
 def _is_unfilled(verdict: PodVerdict) -> bool:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from dra import cel, step_limits, validation
 from dra.budget import UNBOUNDED, Budget
 from dra.errors import OutOfBudget, SelectorError
-from dra.finding import Finding, Severity, stated
+from dra.finding import Finding, stated
 from dra.objects import Pod
 from dra.pointer import escape
 from dra.raw import inside, items, mapping
@@ -399,7 +399,7 @@ def _check(obj: dict[str, Json], state: State, budget: Budget) -> PodVerdict:
     problems = validation.problems(obj, gates)
     for finding in validation.findings(problems, str(obj.get("kind", ""))):
         text = text_of(finding)
-        if is_own_kind and finding.severity == Severity.ERROR:
+        if is_own_kind and finding.refuses:
             denials.append(stated(Code.OBJECT, text))
         else:
             warnings.append(text)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from dra.finding import Finding, Findings, Severity, finding_at
+from dra.finding import Finding, Findings, finding_at
 from dra.objects import (
     DeviceClass,
     DeviceCompatibility,
@@ -90,7 +90,7 @@ def findings(problems: Iterable[Finding], reference: str) -> list[Finding]:
 
 def errors(value: dict[str, Any], enabled: Gates = feature_gates.DEFAULT) -> list[Finding]:
     """Return the findings because of which the API server would refuse an object; [] if it would accept the object."""
-    return [problem for problem in problems(value, enabled) if problem.severity is Severity.ERROR]
+    return [problem for problem in problems(value, enabled) if problem.refuses]
 
 
 def validate_object(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT, minor: int = NEWEST) -> Judged:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dra import names
-from dra.finding import Finding, Findings, Severity, finding_at
+from dra.finding import Finding, Findings, finding_at
 from dra.objects import ResourceClaim, ResourceClaimTemplate, ResourceSlice, defaults
 from dra.validation.fields import gates as feature_gates
 from dra.validation.fields.limits import wrong_format
@@ -47,7 +47,7 @@ def update_errors(
 
 def _is_judged(problem: Finding, kind: str, *, status: bool) -> bool:
     """Return whether a problem of the new object is a reason to refuse the update."""
-    if problem.severity is not Severity.ERROR:
+    if not problem.refuses:
         return False
     # The API server refuses a value that it cannot decode, whatever the field.
     if problem.code == "D001":

@@ -16,7 +16,7 @@ from dra.policy.quota import (
     read_key,
 )
 from dra.stock import Stock, amounts_of, total
-from dra.validation import CODES, problems
+from dra.validation import problems
 from dra.validation.fields import gates
 from dra.wire import convert
 from tests.dra.policy import quota_samples
@@ -124,7 +124,7 @@ def test_unreadable_quota_lines_are_named_and_the_others_apply():
 def test_keys_amounts_and_scopes_are_judged_as_the_table_says():
     """e2e/kubernetes/test_kinds.py checks that an API server rejects the same quotas by the CustomResourceDefinition."""
     for value, is_valid in quota_samples.cases():
-        errors = [problem for problem in problems(value, gates.DEFAULT) if CODES[problem.code].severity == "error"]
+        errors = [problem for problem in problems(value, gates.DEFAULT) if problem.refuses]
         assert bool(errors) != is_valid, (value["spec"], errors)
 
 

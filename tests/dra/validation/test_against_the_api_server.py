@@ -11,7 +11,7 @@ import pytest
 
 from dra.objects import versions
 from dra.server import NEWEST, known_gates
-from dra.validation import CODES, problems
+from dra.validation import problems
 from dra.validation.fields import gates
 from dra.validation.fleet.pods import pod_problems
 from dra.validation.fleet.world import World
@@ -27,7 +27,7 @@ GATES = {"none": frozenset(), "default": gates.DEFAULT, "beta": BETA, "all": gat
 
 def errors(value, enabled):
     reported = problems(json.loads(json.dumps(value)), enabled)
-    return [problem for problem in reported if CODES[problem.code].severity == "error"]
+    return [problem for problem in reported if problem.refuses]
 
 
 def disagreements(api_server, objects, enabled):
@@ -168,7 +168,7 @@ def test_pod_claims_and_metadata_are_validated_as_by_the_server(api_server):
     answers = api_server.ask(objects)
     for value, answer in zip(objects, answers, strict=True):
         reported = pod_problems(json.loads(json.dumps(value)), World(()), complete=False)
-        our_errors = [problem for problem in reported if CODES[problem.code].severity == "error"]
+        our_errors = [problem for problem in reported if problem.refuses]
         assert api_server.refuses(answer) == bool(our_errors), (
             corpus.as_json(value),
             answer.get("decode") or answer["errors"],
