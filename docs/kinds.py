@@ -25,7 +25,7 @@ def item_list() -> str:
         [
             f"- **Rewritten**, if the release is recent enough for its CustomResourceDefinition to have fields for claims: {', '.join(rewritten)}.",
             f"- **Left to the webhook**: other known kinds of {', '.join(dict.fromkeys(left))}.",
-            f"- **Values for charts and similar**, whose keys are reported but not checked: {values}.",
+            f"- **Values for charts and similar**: {values}. Limits and requests in values of charts are judged like those of a pod; other keys are reported.",
         ]
     )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from analysis.loading import Object, ObjectIdentity, identity_of, inside, items, owner_of, serves_node
-from webhook.translate import paths
+from webhook.translate import namespace_of, paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -30,6 +30,11 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[Object, ...] = ()
     # The position of the first shape among all objects that were read.
     number: int = 0
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of its pods."""
+        return namespace_of(self.shapes[0])
 
 
 def families(

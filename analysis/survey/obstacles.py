@@ -26,7 +26,7 @@ from webhook.translate import pods_in
 from webhook.unknown import counts_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from analysis.loading import Object, Reading
     from analysis.survey.families import Family
@@ -41,14 +41,23 @@ _SETTINGS = ("ConfigMap", "DaemonSet", "Deployment")  # kinds that the webhook r
 
 
 def obstacles(
-    reading: Reading, state: State, families: Sequence[Family], plugins: Iterable[PluginStock], classes: Iterable[str]
+    reading: Reading,
+    state: State,
+    families: Sequence[Family],
+    plugins: Iterable[PluginStock],
+    classes: Iterable[str],
+    *,
+    namespaces: Collection[str] = (),
 ) -> list[Finding]:
-    """Return the obstacles, each once even if several files have it: those of the cluster first, then by namespace."""
+    """Return the obstacles, each once even if several files have it: those of the cluster first, then by namespace.
+
+    `namespaces` are those of the survey; empty selects all.
+    """
     installed = state.fleet.installed
     findings = (
         _classes_without_devices(state, classes),
         _mixed_node_findings(plugins),
-        of_plugins(reading.of_kinds("DaemonSet")),
+        of_plugins(obj for obj in (*reading.objects, *reading.made) if obj.get("kind") == "DaemonSet"),
         unserved_nodes(reading),
         lacking_pods(reading.of_kinds("DaemonSet")),
         _of_plugin_settings(installed),
@@ -60,7 +69,14 @@ def obstacles(
         _renaming_operators(reading.of_kinds("Deployment")),
         _counter_findings(reading, state),
     )
-    of_namespaces = sorted(_namespace_findings(reading, state, families), key=itemgetter(0))
+    quotas = [
+        quota
+        for quota in reading.of_kinds("ResourceQuota")
+        if not namespaces or identity_of(quota).namespace in namespaces
+    ]
+    of_namespaces = sorted(
+        chain(_quota_findings(quotas, state), _namespace_findings(reading, state, families)), key=itemgetter(0)
+    )
     return list(dict.fromkeys((*chain.from_iterable(findings), *(finding for _, finding in of_namespaces))))
 
 
@@ -179,25 +195,36 @@ def _counts_claims(key: str, namespace: str, state: State) -> bool:
     return state.configuration.file.quotas.get(name, "") in state.quotas.get(namespace, ())
 
 
+def _quota_findings(quotas: Iterable[Object], state: State) -> Iterator[tuple[str, Finding]]:
+    """Yield a finding for each quota that would not count claims, also in a namespace without workloads: in Git, they may come later."""
+    for quota in quotas:
+        name = identity_of(quota)
+        hard = {
+            key: str(amount)
+            for key, amount in inside(quota, "spec", "hard").items()
+            if is_extended(key.removeprefix(BY_NAME)) and not _counts_claims(key, name.namespace, state)
+        }
+        limited = [key for key, amount in hard.items() if amount != "0"]
+        forbidden = [key for key, amount in hard.items() if amount == "0"]
+        reference = f"ResourceQuota/{name.namespace}/{name.name}"
+        if limited:
+            text_of_limits = f"it limits {list_first(limited, _NAMED)}, which claims would bypass"
+            yield name.namespace, make_finding("S012", reference, text_of_limits)
+        if forbidden:
+            text_of_limits = (
+                f"it forbids {list_first(forbidden, _NAMED)}, and claims for these devices would be unlimited"
+            )
+            yield name.namespace, make_finding("S021", reference, text_of_limits)
+
+
 def _namespace_findings(reading: Reading, state: State, families: Sequence[Family]) -> Iterator[tuple[str, Finding]]:
     """Yield the obstacles in namespaces, each with its namespace."""
-    concerned = {family.top.namespace for family in families}
+    concerned = {family.namespace for family in families}
     for obj in reading.of_kinds("Namespace"):
         namespace = identity_of(obj).name
         wrong = mistake_of(inside(obj, "metadata", "labels").get(names.MODE_LABEL))
         if wrong and namespace in concerned:
             yield namespace, make_finding("D214", f"Namespace/{namespace}", wrong)
-    for obj in reading.of_kinds("ResourceQuota"):
-        name = identity_of(obj)
-        keys = [key for key in inside(obj, "spec", "hard") if is_extended(key.removeprefix(BY_NAME))]
-        keys = [key for key in keys if not _counts_claims(key, name.namespace, state)]
-        if keys and name.namespace in concerned:
-            finding = make_finding(
-                "S012",
-                f"ResourceQuota/{name.namespace}/{name.name}",
-                f"it limits {list_first(keys, _NAMED)}, which claims would bypass",
-            )
-            yield name.namespace, finding
     for obj in reading.of_kinds("LimitRange"):
         name = identity_of(obj)
         try:
@@ -219,7 +246,7 @@ def _namespace_findings(reading: Reading, state: State, families: Sequence[Famil
             for obj in (shape, *pods_in(shape)):
                 labels |= inside(obj, "metadata", "labels")
         if queue := text(labels.get(_QUEUE)):
-            queues[family.top.namespace, queue] += 1
+            queues[family.namespace, queue] += 1
     for namespace in sorted({namespace for namespace, _ in queues}):
         queued = {queue: number for (place, queue), number in sorted(queues.items()) if place == namespace}
         finding = make_finding(

@@ -42,12 +42,10 @@ def of_plugins(daemon_sets: Iterable[Object]) -> Iterator[Finding]:
             remedy = f"keep it off a node by {owner.kind} {owner.name}, which creates it and reverts edits"
         elif name.namespace == "kube-system" and managed:
             remedy = f"make a node pool with the label `{managed[0]}`, on which GKE does not run it"
-        yield make_finding(
-            "S015",
-            f"DaemonSet/{name.namespace}/{name.name}",
-            f"it registers with kubelet as a device plugin, and is ready on {mapping(daemon_set.get('status')).get('numberReady') or 0} nodes",
-            remedy,
-        )
+        status = mapping(daemon_set.get("status"))
+        ready = f", and is ready on {status.get('numberReady') or 0} nodes" if status else ""
+        message = f"it registers with kubelet as a device plugin{ready}"
+        yield make_finding("S015", f"DaemonSet/{name.namespace}/{name.name}", message, remedy)
 
 
 def of_gpu_operator(operator: GpuOperator) -> Iterator[Finding]:

@@ -85,7 +85,7 @@ class SurveyScope(msgspec.Struct, frozen=True, kw_only=True):
 
     def holds(self, family: Family) -> bool:
         """Return whether a workload is in the selection."""
-        if self.namespaces and family.top.namespace not in self.namespaces:
+        if self.namespaces and family.namespace not in self.namespaces:
             return False
         if self.labels is None:
             return True
@@ -156,7 +156,7 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
         obstacles=(
             *needs.obstacles(),
             *of_unread_pools(unread_pools),
-            *obstacles(reading, state, concerned, plugins, classes),
+            *obstacles(reading, state, concerned, plugins, classes, namespaces=scope.namespaces),
         ),
         plugins=tuple(plugins),
         drivers=tuple(published(stock)) if stock is not None else (),
@@ -171,7 +171,7 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
 def _asking(family: Family, judged: JudgedWorkload, file: str, line: int) -> Asking:
     top = family.top
     return Asking(
-        namespace=top.namespace,
+        namespace=family.namespace,
         kind=top.kind,
         name=top.name,
         outcome=judged.outcome,

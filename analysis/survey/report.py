@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from analysis.report import Cell, Part
+    from analysis.skipped import SkippedFile
     from analysis.survey.overview import Asking, Overview
     from analysis.survey.pools import PoolDeclarations
     from analysis.survey.verdicts import Key
@@ -45,8 +46,11 @@ _SIDE_TEXTS: Final = {
 }
 
 
-def report(overview: Overview, *, whole: bool) -> Report:
-    """Make the report. Unless `whole`, it has only the first workloads of each namespace, without single keys."""
+def report(overview: Overview, skipped: Sequence[SkippedFile] = (), *, whole: bool) -> Report:
+    """Make the report. Unless `whole`, it has only the first workloads of each namespace, without single keys.
+
+    `skipped` are the files that are not read as objects.
+    """
     counted = list(_totals(overview))
     outcomes = [(Marked(outcome), number, meaning) for outcome, number, meaning in counted]
     reasons = [
@@ -103,9 +107,13 @@ def report(overview: Overview, *, whole: bool) -> Report:
         parts.append(f"... and {count_of(more, 'more namespace')}, which `-o wide` and `-o json` list")
     server = f"Kubernetes {overview.server}: " if overview.server else ""
     read = f"{count_of(overview.objects, 'object')} read, among them {count_of(overview.pods, 'unfinished pod')}"
+    requesting = [(skip.file, skip.line, skip.key, skip.kind) for skip in skipped if skip.key]
+    parts.append(Rows(("File", "Line", "Key", ""), requesting, "Requests outside of objects"))
     workload_count = "no workload requests a device"
-    if overview.workloads:
+    if overview.workloads or requesting:
         workload_count = f"{count_of(len(overview.workloads), 'workload')} with devices"
+    if requesting:
+        workload_count += f", and {count_of(len(requesting), 'file')} outside of objects"
     # Such as: "Kubernetes 1.36: 2,400 objects read, among them 900 unfinished pods; 40 workloads with devices".
     summary = f"{server}{read}; {workload_count}"
     return Report("Accelerator workloads: what becomes of them", parts, summary)

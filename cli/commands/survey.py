@@ -128,7 +128,7 @@ def command(
 
     write(
         output,
-        lambda: report(result, whole=output != "text"),
+        lambda: report(result, reading.skipped, whole=output != "text"),
         lambda: {
             "configuration": reading.in_force.described(mode),
             "outcomes": {outcome.value: number for outcome, number in result.outcomes.items()},

@@ -1,7 +1,7 @@
 """Reads the configurations of device plugins with which a unit of a resource is less than a whole device.
 
-Reads the ConfigMap of NVIDIA's plugin with the DaemonSet or ClusterPolicy that names it, the sharing of Intel's plugin, and the
-capacity in Karpenter's NodeOverlays. Karpenter itself knows how many devices an instance has, so more units are replicas.
+Reads the ConfigMap of NVIDIA's plugin with the DaemonSet or ClusterPolicy that names it, the sharing of Intel's plugin, the counts of the
+generic device plugin, and the capacity in Karpenter's NodeOverlays. Karpenter itself knows how many devices an instance has, so more units are replicas.
 As in NVIDIA's plugin, `sharing.mps` wins over `timeSlicing`, fewer than two replicas are invalid, and `resources` and
 `rename` are ignored. A node runs the configuration that its label names, else the default, else a fallback (`config-manager`).
 Follows NVIDIA/k8s-device-plugin v0.20: api/config/v1, cmd/config-manager; NVIDIA/gpu-operator v26.7: api/nvidia/v1;
@@ -34,6 +34,10 @@ _NAMED, _SINGLE, _EMPTY = "named", "single", "empty"
 _CHART_FALLBACKS = (_NAMED, _SINGLE)
 _INTEL = ("gpu.intel.com/i915", "gpu.intel.com/xe")
 _INTEL_ARGUMENT = "shared-dev-num"
+# squat/generic-device-plugin, whose option --device is a text of YAML.
+_GENERIC, _GENERIC_DOMAIN = "generic-device-plugin", "squat.ai"
+_GENERIC_NAME = re.compile(r"""\bname["']?:[ \t]*["']?([\w.-]+)""")
+_GENERIC_COUNT = re.compile(r"""\bcount["']?:[ \t]*([0-9]{1,8})\b""")
 _SEVERAL = re.compile(r"[2-9]|[1-9][0-9]{1,7}").fullmatch
 _MAX = 64  # the most configurations of a ConfigMap, and resources of a configuration, that are read
 
@@ -143,6 +147,7 @@ def device_plugins(objects: Iterable[Object], *, named_maps_only: bool = False) 
                 maps.append(obj)
             case "DaemonSet":
                 plugins += _intel(obj, _shared_argument(obj))
+                plugins += _generic(obj)
             case "GpuDevicePlugin":
                 plugins += _intel(obj, inside(obj, "spec").get("sharedDevNum"))
             case "NodeOverlay":
@@ -248,6 +253,28 @@ def _intel(obj: Object, number: object) -> Iterator[DevicePlugin]:
     nodes = {key: value for key, value in selector.items() if isinstance(value, str)}
     where = f"{text(obj.get('kind'))} {name}"
     yield DevicePlugin(configurations={"": PluginConfiguration(where=where, shared=shared)}, default="", nodes=nodes)
+
+
+def _generic(daemon_set: Object) -> Iterator[DevicePlugin]:
+    """Yield the generic device plugin if several containers get one group of device files."""
+    pod = inside(daemon_set, "spec", "template", "spec")
+    shared: dict[str, Replicas] = {}
+    for container in items(pod, "containers"):
+        if _GENERIC not in text(container.get("image")):
+            continue
+        domain = next(iter(flag_values(container, "domain")), _GENERIC_DOMAIN)
+        for device in flag_values(container, "device")[:_MAX]:
+            name = _GENERIC_NAME.search(device)
+            counts = [int(count) for count in _GENERIC_COUNT.findall(device)]
+            if name and max(counts, default=1) > 1:
+                shared[f"{domain}/{name[1]}"] = Replicas(max(counts), "unlimited")
+    if shared:
+        metadata = inside(daemon_set, "metadata")
+        where = f"DaemonSet {text(metadata.get('namespace')) or 'default'}/{text(metadata.get('name'))}"
+        nodes = {key: value for key, value in inside(pod, "nodeSelector").items() if isinstance(value, str)}
+        yield DevicePlugin(
+            configurations={"": PluginConfiguration(where=where, shared=shared)}, default="", nodes=nodes
+        )
 
 
 def _overlay(obj: Object) -> Iterator[DevicePlugin]:

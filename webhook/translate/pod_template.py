@@ -110,5 +110,17 @@ def _has_members(value: Json) -> bool:
     return bool(value) and isinstance(value, dict | list)
 
 
+# The fields with the namespace into which Flux and Argo CD render a chart.
+_TARGETS = {
+    "HelmRelease": ("spec",),
+    "Application": ("spec", "destination"),
+    "ApplicationSet": ("spec", "template", "spec", "destination"),
+}
+
+
 def namespace_of(obj: Mapping[str, Json]) -> str:
-    return str(inside(obj, "metadata").get("namespace") or "default")
+    """Return the namespace of an object's pods."""
+    kind = str(obj.get("kind"))
+    parent = inside(obj, *_TARGETS[kind]) if kind in _TARGETS else {}
+    target = parent.get("targetNamespace" if kind == "HelmRelease" else "namespace")
+    return str(target or inside(obj, "metadata").get("namespace") or "default")

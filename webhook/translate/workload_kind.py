@@ -251,11 +251,12 @@ KINDS: Mapping[tuple[str, str], WorkloadKind] = {
 _EARLIER = {
     ("workload.codeflare.dev/v1beta1", "AppWrapper"): _read("MCAD 1.39", "config/crd/bases", Keeps.ANY, "MCAD, which waits until the cluster has them and then creates the objects"),
 }  # fmt: skip
-# Kinds with values for templates that are rendered elsewhere: their keys are reported, not decided.
+# Kinds with values for templates that are rendered elsewhere. Limits and requests in values of charts are decided like those of a pod, other
+# keys are reported.
 RENDERED: Mapping[tuple[str, str], WorkloadKind] = {
-    **{("argoproj.io", kind): _read("Argo CD main of 2026-08", "manifests/crds", Keeps.NO_TEMPLATE, "Argo CD renders a chart with it") for kind in ("Application", "ApplicationSet")},
-    ("helm.toolkit.fluxcd.io", "HelmRelease"): _read("Flux helm-controller 1.6.0", "config/crd/bases", Keeps.ANY, "Flux renders a chart with it"),
-    **{("policy.karmada.io", kind): _read("Karmada 1.19.0-rc.0", "charts/karmada/_crds/bases/policy", Keeps.ANY, "Karmada writes it over objects of its member clusters") for kind in ("OverridePolicy", "ClusterOverridePolicy")},
+    **{("argoproj.io", kind): _read("Argo CD main of 2026-08", "manifests/crds", Keeps.NO_TEMPLATE, "Argo CD, which renders a chart with it") for kind in ("Application", "ApplicationSet")},
+    ("helm.toolkit.fluxcd.io", "HelmRelease"): _read("Flux helm-controller 1.6.0", "config/crd/bases", Keeps.ANY, "Flux, which renders a chart with it"),
+    **{("policy.karmada.io", kind): _read("Karmada 1.19.0-rc.0", "charts/karmada/_crds/bases/policy", Keeps.ANY, "Karmada, which writes it over objects of its member clusters") for kind in ("OverridePolicy", "ClusterOverridePolicy")},
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
     spec.predictor.model.resources    KServe creates a container with these resources: decided like a pod
     spec.driver.gpu.name              a field of Spark, from which its pods get the key: left
     rayStartParams.num-gpus           an argument of Ray, not a request: left
+    values.app.resources              limits in values of a chart, of Flux or Argo CD: decided like a pod
     podSpecPatch, values, manifest,   a text with a key and an amount: reported, not parsed
       args of a container
     spec.anything of an unknown kind  reported, not interpreted
@@ -108,8 +109,7 @@ _FIELD = re.compile(
     r"(?:(?:num|n|number[-_]?of|total|request|limit|required|entrypointnum|nvidia|amd|intel|worker|replica|head|master|driver|executor)s?[-_]?)?"
     rf"{_DEVICES}"
     r"(?:[-_]?(?:count|num|number|quantity|amount|limit|request|memory|mem|fraction|portion|share|percent|percentage)s?"
-    r"|[-_]?per[-_]?(?:worker|replica|pod|task|process|container))?"
-    r"|sharedDevNum",
+    r"|[-_]?per[-_]?(?:worker|replica|pod|task|process|container))?",
     re.IGNORECASE,
 )
 # Names of fields with one or more objects that describe devices, and names of fields of such an object with the number of devices.
@@ -169,7 +169,8 @@ def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
     name = name_of(obj)
     full_kind = group_kind(obj)
     counted = _COUNTING.get(full_kind)
-    known = kind_of(obj)
+    has_values = full_kind in RENDERED and full_kind[0] in _OF_CHARTS
+    known = RENDERED[full_kind] if has_values else kind_of(obj)
     reader = known.reads if known and known.reads else f"the controller that creates the pods of {full_kind[1]}"
     verdicts: list[PodVerdict] = []
     pods: dict[str, Object] = {}
@@ -188,13 +189,13 @@ def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
         if counted:
             verdicts.append(_left(name, mention, counted))
             continue
-        if mention.text or known is None:
+        resources = _resources(obj, mention, known.gpu) if known and not mention.text else None
+        if mention.text or known is None or (has_values and resources is None):
             why, remedy = _unknown_use(obj)
             reason = f"not checked: {f'it is part of the text in {mention.text}' if mention.text else why}"
             unknown = Decision(name, shown_path, "", mention.key, Outcome.UNKNOWN, reason, code="D211", remedy=remedy)
             verdicts.append(_unknown_verdict(unknown, remedy))
             continue
-        resources = _resources(obj, mention, known.gpu)
         if resources is None:
             verdicts.append(_left(name, mention, f"it stays, because it is read by {reader}"))
         elif shown_path not in pods and any(
@@ -403,7 +404,7 @@ def _unknown_use(obj: Object) -> tuple[str, str]:
     """Return why it is unknown how an object uses a key, and the remedy."""
     group, kind = full_kind = group_kind(obj)
     if full_kind in RENDERED:
-        return RENDERED[full_kind].reads, _RENDER if group in _OF_CHARTS else _REMEDY
+        return f"it is read by {RENDERED[full_kind].reads}", _RENDER if group in _OF_CHARTS else _REMEDY
     if right_name := right_kind(obj):
         return f"{group} has no kind {kind}, it is called {right_name}", f"write `kind: {right_name}`"
     reason = f"drawbridge does not know how {kind or 'an object without a kind'} uses it"

@@ -96,7 +96,7 @@ CASES = (
     Case("a pod of a LeaderWorkerSet with TPUs", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "w-0", "labels": {"leaderworkerset.sigs.k8s.io/name": "w"}}, **TPU_POD}, "left", "TPU_WORKER_ID"),
     Case("a KubeAI Model", custom_object(("kubeai.org", "Model"), {"resourceProfile": "nvidia-gpu-l4:1"}), "left", "from a profile"),
     Case("a KubeAI Model without devices", custom_object(("kubeai.org", "Model"), {"resourceProfile": "cpu:2"}), "silent"),
-    Case("a HelmRelease of Flux with a GPU in its values", custom_object(("helm.toolkit.fluxcd.io", "HelmRelease"), {"values": {"resources": {"limits": {GPU: 1}}}}, "v2"), "unknown", "Flux renders a chart"),
+    Case("a HelmRelease of Flux with a GPU in its values", custom_object(("helm.toolkit.fluxcd.io", "HelmRelease"), {"values": {"resources": {"limits": {GPU: 1}}}}, "v2"), "left", "it is read by Flux"),
     whole_gpu_case("two definitions of JobSet, of which one drops claims", custom_object(JOBSET, {"template": GPU_POD}), "no spec.resourceClaims", tuple(definition(JOBSET, ("v1", object_with("template", template(spec_schema)))) for spec_schema in (KEEPS_CLAIMS, DROPS_CLAIMS))),
     whole_gpu_case("a definition of another version of JobSet", custom_object(JOBSET, {"template": GPU_POD}), cluster_objects=(definition(JOBSET, ("v9", object_with("template", template(DROPS_CLAIMS)))),)),
     whole_gpu_case("an object that is stored in a version that drops claims", custom_object(UNKNOWN_KIND, {"template": GPU_POD}, "v2"), "no spec.resourceClaims", (definition(UNKNOWN_KIND, object_with("template", template(DROPS_CLAIMS)), object_with("template", template(KEEPS_CLAIMS))),)),

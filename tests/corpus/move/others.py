@@ -76,7 +76,7 @@ UNCHECKED_OBJECTS: dict[str, tuple[dict[str, Any], str]] = {
     "an identifier of devices in a HardwareProfile": (custom_object("HardwareProfile", {"identifiers": [{"identifier": GPU, "minCount": 1}]}), GPU),
     "a resourceName of another prefix": (custom_object("SpiderMultusConfig", {"macvlan": {"rdmaResourceName": "spidernet.io/mellanoxrdma"}}), "spidernet.io/mellanoxrdma"),
     "a pool of virtual functions": (custom_object("SpiderMultusConfig", {"sriov": {"resourceName": "spidernet.io/sriov_netdevice"}}), "spidernet.io/sriov_netdevice"),
-    "a patch of Karmada whose path contains a key": (custom_object("OverridePolicy", {"overrideRules": [{"overriders": KARMADA_PATCH}]}, "policy.karmada.io/v1alpha1"), (GPU, "Karmada writes it")),
+    "a patch of Karmada whose path contains a key": (custom_object("OverridePolicy", {"overrideRules": [{"overriders": KARMADA_PATCH}]}, "policy.karmada.io/v1alpha1"), (GPU, "Karmada, which writes it")),
     "time slicing in values": (custom_object("HelmRelease", {"values": HELM_VALUES}, "helm.toolkit.fluxcd.io/v2"), (GPU, "helm template")),
     "time slicing in values as a text": (
         custom_object("Application", {"source": {"helm": {"values": f"a: |\n{TIME_SLICED}"}}}, "argoproj.io/v1alpha1"),

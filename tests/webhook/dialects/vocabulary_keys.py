@@ -56,6 +56,7 @@ undriven annotation left vastaitech.com/use-gpuuuid birentech.com/nouse-gpuuuid 
 undriven resource left hygon.com/dcu-share-4c-16g hygon.com/dcu-mig-4g-31gb dsa.intel.com/wq-user-shared fpga.intel.com/arria10.dcp1.0
 rebellions resource translated rebellions.ai/ATOM rebellions.ai/REBEL rebellions.ai/npu
 undriven resource left devices.kubevirt.io/kvm devices.kubevirt.io/vhost-net furiosa.ai/rngd tenstorrent.com/blackhole ibm.com/spyre_pf ibm.com/spyre_pf_tier0
+undriven resource left squat.ai/dri devic.es/tun
 undriven resource left beta.hpe.com/cxi nvidia.com/vgpu-number nvidia.com/vgpu-cores nvidia.com/vgpu-memory
 undriven resource left iaa.intel.com/wq-user-dedicated dlb.intel.com/pf dlb.intel.com/vf npu.intel.com/accel sgx.intel.com/epc sgx.intel.com/enclave
 intel resource left gpu.intel.com/dxg

@@ -5,7 +5,7 @@ import pytest
 from tests.corpus.move import Case, decide, node
 from tests.loops import every
 from tests.webhook.admission.test_verdict import GPU, STATE
-from tests.webhook.translate.custom_resources import ONE_GPU, custom_resource, outcomes_of
+from tests.webhook.translate.custom_resources import custom_resource, outcomes_of
 from webhook.admission import decide_object
 from webhook.unknown import asks_in_unknown_kind
 from webhook.unknown.unanswered_requests import MAX_KEYS
@@ -123,7 +123,7 @@ def test_only_the_first_of_many_texts_are_reported():
     [("argoproj.io/v1alpha1", "Application"), ("helm.toolkit.fluxcd.io/v2", "HelmRelease")],
 )
 def test_chart_values_have_a_remedy(version, kind):
-    for values in ({"values": {"resources": ONE_GPU}}, {"values": POD_TEXT}):
+    for values in ({"values": {"gpuCount": 1}}, {"values": POD_TEXT}):
         verdict = decide_object(custom_resource(version, kind, values), STATE)
         assert {decision.remedy.partition(" (")[0] for decision in verdict.decisions} == {
             "run `drawbridge translate` on what it renders"
@@ -227,7 +227,6 @@ def test_a_device_variable_in_chart_values_is_reported(env):
     [
         (("helm.toolkit.fluxcd.io/v2", "HelmRelease"), {"values": {"runtimeClassName": "nvidia"}}, "runtimeClassName"),
         (("helm.toolkit.fluxcd.io/v2", "HelmRelease"), {"values": {"dri": {"hostPath": "/dev/dri"}}}, "/dev/dri"),
-        (("helm.toolkit.fluxcd.io/v2", "HelmRelease"), {"values": {"sharedDevNum": 4}}, "sharedDevNum"),
         (
             ("inference.llmkube.dev/v1alpha1", "Model"),
             {"hardware": {"gpu": {"enabled": True, "vendor": "nvidia"}}},
@@ -247,7 +246,6 @@ def test_devices_in_fields_of_other_forms_are_reported(version_and_kind, spec, k
     [
         {"values": {"runtimeClassName": "gvisor"}},
         {"values": {"dri": {"hostPath": "/dev/shm"}}},
-        {"values": {"sharedDevNum": 0}},
         {"gpu": {"enabled": False}},
         {"resources": {"limits": {GPU: {"min": 0}}}},
         {"parameters": [{"name": "num-gpus", "value": "0"}, {"name": "steps", "value": "2"}]},

@@ -41,6 +41,12 @@ RESOURCES_BY_PATH = {
         "BentoDeployment",
         {"runners": [{"resources": {"limits": {"custom": {GPU: "1"}}}}]},
     ),
+    "values/app": custom_resource(
+        "helm.toolkit.fluxcd.io/v2", "HelmRelease", {"values": {"app": {"resources": ONE_GPU}}}
+    ),
+    "source/helm/valuesObject/app": custom_resource(
+        "argoproj.io/v1alpha1", "Application", {"source": {"helm": {"valuesObject": {"app": {"resources": ONE_GPU}}}}}
+    ),
 }
 
 
@@ -107,8 +113,8 @@ def test_a_profile_for_devices_is_reported():
 @pytest.mark.parametrize(
     ("version_and_kind", "spec", "words"),
     [
-        (("helm.toolkit.fluxcd.io/v2", "HelmRelease"), {"values": {"resources": ONE_GPU}}, "Flux renders a chart with it"),
-        (("argoproj.io/v1alpha1", "Application"), {"source": {"helm": {"valuesObject": {"own": {"resources": ONE_GPU}}}}}, "Argo CD"),
+        (("helm.toolkit.fluxcd.io/v2", "HelmRelease"), {"values": {"gpuCount": 1}}, "Flux, which renders a chart with it"),
+        (("argoproj.io/v1alpha1", "Application"), {"source": {"helm": {"values": "limits: {nvidia.com/gpu: 1}"}}}, "part of the text in values"),
         (("policy.karmada.io/v1alpha1", "OverridePolicy"), {"overrideRules": [{"overriders": {"plaintext": [{"value": ONE_GPU}]}}]}, "Karmada"),
     ],
     ids=["flux", "argo", "karmada"],

@@ -65,6 +65,9 @@ _VENDORS = {
     "nvidia.com": ("vgpu-manager share of a GPU", ("vgpu-<part>",), ()),
     "devices.kubevirt.io": ("KubeVirt host device", ("<device>",), ()),
     "vke.volcengine.com": ("Volcengine RDMA NIC", ("rdma",), ()),
+    # The default domain of squat/generic-device-plugin, and that of home-operations.
+    "squat.ai": ("group of device files", ("<device>",), ()),
+    "devic.es": ("group of device files", ("<device>",), ()),
 }
 _UNKNOWN_DRIVER = "DRA driver is unknown to drawbridge: a dialect of your own (`dialects:`, `targets:`) can describe it"
 # By domain: why an existing driver does not serve these keys.
@@ -73,6 +76,10 @@ _REASONS = {
     "enflame.com": f"HAMi's Enflame {_UNKNOWN_DRIVER}",
     **dict.fromkeys(("furiosa.ai", "tenstorrent.com", "ibm.com"), f"its vendor's {_UNKNOWN_DRIVER}"),
     "nvidia.com": f"vgpu-manager's {_UNKNOWN_DRIVER}",
+    **dict.fromkeys(
+        ("squat.ai", "devic.es"),
+        "the generic device plugin keeps giving these device files; a GPU among them can be requested from its vendor's DRA driver",
+    ),
 }
 _OTHERS = {
     "mthreads.ai/use-gpuuuid": "Moore Threads GPU",
