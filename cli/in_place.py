@@ -9,20 +9,19 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from hashlib import sha256
+from itertools import count, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from cli.edited import Change, Edited, edit_file, edit_text
-from cli.outside import builder
 from cli.trees import display_path
 from cluster import manifests
 from cluster.manifests import Document, InputProblem, ManifestError, chart_of, is_of_chart
 from cluster.patch import apply_json_patch
-from dra.raw import Object, mapping
-from webhook.names import ANNOTATIONS
+from dra.raw import Object, items, mapping
+from webhook.names import ANNOTATIONS, PREFIX
 from webhook.translate import PodVerdict, name_of, namespace_of, resolve_pointer
 
 if TYPE_CHECKING:
@@ -38,10 +37,11 @@ _TEMPLATES: Final = "resource-claim-templates.yaml"
 _REFERENCES: Final = "resource-claim-references.yaml"
 _UNIT_TESTS: Final = "tests/*_test.yaml"  # tests of helm-unittest, with expected results of the templates
 _HOLDING_VALUES: Final = frozenset(("HelmRelease", "HelmChart", "Application", "ApplicationSet"))
-_DIGITS: Final = 8
+_LONGEST: Final = 200  # letters of an object's name in the name of a template
 _EMPTY: Final = frozenset(("resources", "limits", "requests", "annotations", "metadata"))
 # The places where a key may begin, which are few in a large file.
 _DOMAIN: Final = re.compile(r"(?<![A-Za-z0-9.-])[A-Za-z0-9.-]+(?=/|~1)")
+_AMOUNT: Final = re.compile(r"/(?:limits|requests)/")
 _CHARTS: Final = re.compile(r"^helmCharts:", re.MULTILINE)
 _NOTHING: Final = re.compile(r"""["']? *: *["']?0+["']? *(?:[#,}]|$)""")  # an amount that requests no device
 
@@ -82,6 +82,7 @@ def edits(results: Iterable[Result], translate: Translate, trees: Trees, keys: r
     by_file: dict[str, list[Document]] = {}
     for result in results:
         by_file.setdefault(result.document.file, []).append(result.document)
+    names = _TemplateNames(document for documents in trees.named.values() for document in documents)
     # A file that is also the target of a link is edited once.
     paths: dict[str, str] = {}
     for file in by_file:
@@ -89,10 +90,7 @@ def edits(results: Iterable[Result], translate: Translate, trees: Trees, keys: r
     for real_path, file in paths.items():
         if real_path in trees.files or chart_of(file):
             continue
-        named = {name_of(document.object) for document in by_file[file]}
-        changes = [
-            _change(result, Path(file).name, named) for result in translate(by_file[file]) if result.translation.changed
-        ]
+        changes = [_change(result, names) for result in translate(by_file[file]) if result.translation.changed]
         try:
             edited = [edit_file(file, changes)] if changes else []
             made.edited.extend(edit for edit in edited if edit.before != edit.after)
@@ -114,12 +112,9 @@ def lines_of_helm(trees: Trees, keys: re.Pattern[str]) -> Iterator[InputProblem]
     """Yield the lines of charts and of Helm values that request devices. These files are not edited."""
     for file, documents in trees.named.items():
         objects = [document.object for document in documents]
-        if file in trees.files:
-            is_of_helm = any("helmCharts" in obj for obj in objects)
-        else:  # a file of a chart, its values, or an object that contains values
-            is_of_helm = bool(chart_of(file)) or any(
-                "kind" not in obj or str(obj["kind"]) in _HOLDING_VALUES for obj in objects
-            )
+        is_of_helm = any("helmCharts" in obj or str(obj.get("kind")) in _HOLDING_VALUES for obj in objects)
+        if file not in trees.files:  # a file of a chart, or its values
+            is_of_helm = is_of_helm or bool(chart_of(file)) or any("kind" not in obj for obj in objects)
         if is_of_helm and not Path(file).match(_UNIT_TESTS):
             where = " in a Helm template" if is_of_chart(file) else " in Helm values"
             yield from _lines_to_edit(file, trees.text(file), keys, where)
@@ -146,7 +141,9 @@ def _edit_group(
     """
     parts = list(trees.parts(group))
     after = _texts_after(trees, parts, translate)
-    if not after and not builder():
+    if not after:  # without a build: most kustomizations of a repository request devices only in values of charts
+        if by_hand := list(_json_patches(trees, parts, keys)):
+            raise ManifestError(by_hand)
         return [], []
     builds, broken = trees.build(group, {})
     if not builds:
@@ -156,13 +153,15 @@ def _edit_group(
         kept = frozenset(name_of(document.object) for document in built if document.object.get("kind") == _TEMPLATE)
         objects = [obj for result in translate(built) for obj in (*result.templates, result.object)]
         expected[folder] = kept, _meaning(objects, kept)
-    # With a prefix of names, kustomize has to know the references. The tolerations of a patch may replace those of the object.
+    # With a prefix of names, kustomize has to know the references. The tolerations of a patch may replace those of the object. A patch of one
+    # of several containers needs the long name of the claim.
     tries = []
-    for references, tolerations in ((False, True), (True, True), (False, False), (True, False)):
-        after = _texts_after(trees, parts, translate, references=references, tolerations=tolerations)
+    for short, tolerations, references in product((True, False), (True, False), (False, True)):
+        form = _Form(short=short, tolerations=tolerations)
+        after = _texts_after(trees, parts, translate, form, references=references)
         wrong = _compare(trees, group, expected, after)
         if not wrong:
-            return trees.edits(after), list(_not_compared(trees, builds, broken)) if after else []
+            return trees.edits(after), list(_not_compared(trees, builds, broken))
         tries.append((after, wrong))
     after, wrong = min(tries, key=lambda attempt: len(attempt[1]))
     # Report the builds that would be wrong, and the lines with device requests that would stay.
@@ -175,6 +174,22 @@ def _edit_group(
         lines, stay = text.split("\n"), set(after.get(file, text).split("\n"))
         problems += [problem for problem in _lines_to_edit(file, text, keys) if lines[problem.line - 1] in stay]
     raise ManifestError(problems)
+
+
+def _json_patches(trees: Trees, parts: Iterable[Part], keys: re.Pattern[str]) -> Iterator[InputProblem]:
+    """Yield the lines of JSON patches that request devices."""
+    for part in parts:
+        if part.documents:
+            continue
+        text = trees.text(part.file)
+        first, last = 1, text.count("\n") + 1
+        if part.pointer:
+            first = part.home.document.line_of(part.pointer)
+            last = first + str(resolve_pointer(part.home.document.object, part.pointer)).count("\n") + 1
+        for problem in _lines_to_edit(part.file, text, keys):
+            line = text.split("\n")[problem.line - 1]
+            if first <= problem.line <= last and ("~1" not in line or _AMOUNT.search(line)):
+                yield problem
 
 
 def _not_compared(trees: Trees, builds: Iterable[str], broken: Mapping[str, ManifestError]) -> Iterator[InputProblem]:
@@ -205,24 +220,43 @@ def _compare(
     return wrong
 
 
+class _Form(NamedTuple):
+    """What an edit writes: short names of claims if they are unique in each pod, and tolerations in patches."""
+
+    short: bool = True
+    tolerations: bool = True
+
+
+_DEFAULT_FORM: Final = _Form()
+
+
 def _texts_after(
-    trees: Trees, parts: Iterable[Part], translate: Translate, *, references: bool = False, tolerations: bool = True
+    trees: Trees,
+    parts: Iterable[Part],
+    translate: Translate,
+    form: _Form = _DEFAULT_FORM,
+    *,
+    references: bool = False,
 ) -> dict[str, str]:
     """Return the new texts of all files that a translation of these parts changes. Raises ManifestError if one cannot be edited."""
     after: dict[str, str] = {}
     templates: dict[str, list[Object]] = {}  # a patch cannot contain them, so they are in a file of their own
     operations: dict[str, list[Object]] = {}
     fields: dict[str, set[tuple[str, str]]] = {}
-    for part in parts:
+    all_parts = list(parts)
+    names = _TemplateNames((document for part in all_parts for document in part.documents), is_one_build=True)
+    for part in all_parts:
         folder, file = part.home.folder, part.file
         results = [result for result in translate(part.documents) if result.translation.changed]
         if not results or (file in after and not part.pointer):
             continue
         fields.setdefault(folder, set()).update(field for result in results for field in _fields_of(result))
-        source = os.path.relpath(file, folder) + part.pointer
-        changes = [_change(result, source, tolerations=tolerations or not part.is_patch) for result in results]
+        overlay = Path(folder).name if part.is_patch else ""
+        of_part = form if part.is_patch else form._replace(tolerations=True)
+        changes = [_change(result, names, overlay, of_part) for result in results]
         if part.is_patch:
-            templates.setdefault(folder, []).extend(template for change in changes for template in change.new)
+            made = templates.setdefault(folder, [])
+            made += [new for change in changes for new in change.new if new not in made]
             changes = [change._replace(new=()) for change in changes]
         old = resolve_pointer(part.home.document.object, part.pointer) if part.pointer else trees.text(file)
         text = edit_text(display_path(file), old, changes)
@@ -269,25 +303,110 @@ def _listing(kustomization: Kustomization, field: str, name: str) -> Iterator[Ob
 # Objects
 
 
-def _change(result: Result, source: str, present: Collection[str] = (), *, tolerations: bool = True) -> Change:
-    """Return the change of an object; its templates are named after the object and its place, so that they are unique in every build.
+class _Named(NamedTuple):
+    """A template that has a name: its content without defaults, its file, and the object for which it was made ("" if a file had it)."""
 
-    Templates in `present` are not added again.
+    spec: Any
+    file: str
+    owner: str = ""
+
+
+class _TemplateNames:
+    """The names of templates in files. A name has one content, and only one object has new templates of this name."""
+
+    def __init__(self, documents: Iterable[Document], *, is_one_build: bool = False) -> None:
+        """Read the templates of files. In the files of one build, a template that any of the files has is not added again."""
+        self._is_one_build = is_one_build
+        self._named = {
+            name_of(document.object): _Named(_without_defaults(document.object.get("spec")), document.file)
+            for document in documents
+            if document.object.get("kind") == _TEMPLATE
+        }
+
+    def name(self, template: Object, candidate: str, document: Document) -> tuple[Object, bool]:
+        """Return a template with a name, if necessary with a number, and whether the file of the document needs it."""
+        spec, owner = _without_defaults(template["spec"]), name_of(document.object)
+        for number in count(1):
+            name = candidate if number == 1 else f"{candidate}-{number}"
+            named = {**template, "metadata": {**template["metadata"], "name": name}, "spec": spec}
+            known = self._named.setdefault(name_of(named), _Named(spec, document.file, owner))
+            if known.spec == spec and known.owner in ("", owner):
+                exists = not known.owner and (self._is_one_build or known.file == document.file)
+                return named, not exists
+        raise AssertionError
+
+
+def _change(result: Result, names: _TemplateNames, overlay: str = "", form: _Form = _DEFAULT_FORM) -> Change:
+    """Return the change of an object, with names as people write them; `overlay` is the folder of a patch.
+
+    A claim is named after its request, and a template after the object.
     """
     before = result.document.object
     operations = result.translation.operations
-    if not tolerations:
+    if not form.tolerations:
         operations = tuple(operation for operation in operations if "/tolerations" not in operation["path"])
-    name = str(mapping(result.object.get("metadata")).get("name") or "")
-    owner = f"{name[:200]}-" if re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", name) else ""
-    names = {}
-    for template in result.templates:
-        old = template["metadata"]["name"]
-        digest = sha256(f"{old}\n{result.object.get('kind')}\n{source}".encode()).hexdigest()[:_DIGITS]
-        names[old] = f"{owner}{old.rpartition('-')[0]}-{digest}"
-    templates = [renamed(template, names) for template in result.templates]
-    wanted = _without_record(renamed(apply_json_patch(before, operations), names), before)
-    return Change(result.document, wanted, [template for template in templates if name_of(template) not in present])
+    wanted = _without_record(apply_json_patch(before, operations), before)
+    made = {template["metadata"]["name"]: template for template in result.templates}
+    claims = _claim_names(wanted, made, short=form.short)
+    owner = str(mapping(before.get("metadata")).get("name") or "")
+    owner = owner[:_LONGEST] if re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", owner) else ""
+    new_names, new = {}, []
+    for spec in _pod_specs(wanted):
+        for entry in items(spec, "resourceClaims"):
+            old = str(entry.get("resourceClaimTemplateName"))
+            if old in made and old not in new_names:
+                own = owner if owner and len(made) == 1 else f"{owner}-{claims[entry['name']]}"
+                candidate = "-".join(filter(None, (own, overlay))).strip("-")
+                named, is_needed = names.name(made[old], candidate, result.document)
+                new_names[old] = named["metadata"]["name"]
+                new += [named] if is_needed else []
+    return Change(result.document, renamed(wanted, {**claims, **new_names}), new)
+
+
+def _claim_names(wanted: Object, made: Mapping[str, Object], *, short: bool) -> dict[str, str]:
+    """Return the names of new claims of a pod: that of the request if `short` and it is unique in each pod, else with that of the container."""
+    requests: dict[str, str] = {}
+    are_unique = True
+    for spec in _pod_specs(wanted):
+        entries = {
+            str(entry.get("name")): str(entry.get("resourceClaimTemplateName"))
+            for entry in items(spec, "resourceClaims")
+        }
+        of_pod = {
+            name: made[template]["spec"]["spec"]["devices"]["requests"][0]["name"]
+            for name, template in entries.items()
+            if template in made
+        }
+        used = [of_pod.get(name, name) for name in entries]
+        are_unique = are_unique and len(set(used)) == len(used)
+        requests |= of_pod
+    return requests if short and are_unique else {name: name.removeprefix(PREFIX) for name in requests}
+
+
+def _pod_specs(value: Any) -> Iterator[Object]:
+    """Yield the specs of pods with claims in an object."""
+    if isinstance(value, dict):
+        if isinstance(value.get("resourceClaims"), list):
+            yield value
+        for below in value.values():
+            yield from _pod_specs(below)
+    elif isinstance(value, list):
+        for below in value:
+            yield from _pod_specs(below)
+
+
+def _without_defaults(value: Any) -> Any:
+    """Return the spec of a claim without the values that the API server fills in."""
+    if isinstance(value, list):
+        return [_without_defaults(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    is_default = value.get("allocationMode") in (None, "ExactCount") and "deviceClassName" in value
+    return {
+        name: _without_defaults(member)
+        for name, member in value.items()
+        if not is_default or (name, member) not in (("allocationMode", "ExactCount"), ("count", 1))
+    }
 
 
 def renamed(value: Any, names: Mapping[str, str]) -> Any:
@@ -319,21 +438,33 @@ def _without_record(after: Any, before: Any) -> Any:
 
 
 def _meaning(objects: Iterable[Object], kept: Collection[str]) -> Meaning:
-    """Return objects in a form to compare: with the content of templates in place of their names, and of templates only those to keep."""
-    all_objects = list(objects)
-    templates = {name_of(obj): obj.get("spec") for obj in all_objects if obj.get("kind") == _TEMPLATE}
+    """Return objects in a form to compare: with the content of templates and the position of claims in place of their names.
 
-    def resolved(value: Any, namespace: str) -> Any:
+    Of templates it has only those to keep.
+    """
+    all_objects = list(objects)
+    templates = {
+        name_of(obj): _without_defaults(obj.get("spec")) for obj in all_objects if obj.get("kind") == _TEMPLATE
+    }
+
+    def resolved(value: Any, namespace: str, claims: Sequence[str] = ()) -> Any:
         if isinstance(value, list):
-            return [resolved(item, namespace) for item in value]
+            return [resolved(item, namespace, claims) for item in value]
         if not isinstance(value, dict):
             return value
+        claims = [str(entry.get("name")) for entry in items(value, "resourceClaims")] or claims
         plain = {}
         for key, member in value.items():
             if key == "resourceClaimTemplateName":
                 plain[key] = templates.get(f"{_TEMPLATE}/{namespace}/{member}", member)
+            elif key in ("claims", "resourceClaims") and claims:
+                entries = [resolved(entry, namespace, claims) for entry in items(value, key)]
+                plain[key] = [
+                    entry | {"name": claims.index(entry["name"])} if entry.get("name") in claims else entry
+                    for entry in entries
+                ]
             elif key not in ANNOTATIONS:
-                plain[key] = resolved(member, namespace)
+                plain[key] = resolved(member, namespace, claims)
         return {key: member for key, member in plain.items() if not (key in _EMPTY and member in ({}, None))}
 
     return Counter(

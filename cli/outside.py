@@ -108,11 +108,6 @@ def _refuse(error: OSError) -> NoReturn:
     ) from error
 
 
-def builder() -> str:
-    """Return the installed program that builds kustomizations."""
-    return _installed("kustomize") or _installed("kubectl")
-
-
 def build_offline(path: str, name: str) -> bytes:
     """Build a copy of a folder without git and without a network; `name` is the folder in messages.
 
