@@ -221,12 +221,15 @@ def test_a_plugin_of_a_helm_release_is_seen_with_its_sharing(repository):
     "plugin",
     [
         "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: a, namespace: argocd}\nspec:\n  source:\n    chart: intel-device-plugins-gpu\n    helm: {valuesObject: {name: i915, sharedDevNum: 3}}\n",
+        "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: a, namespace: argocd}\nspec:\n  source:\n    chart: intel-device-plugins-gpu\n    helm: {values: '{name: i915, sharedDevNum: 3}'}\n",
         "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nhelmCharts:\n- name: intel-device-plugins-gpu\n  valuesInline: {name: i915, sharedDevNum: 3}\n",
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nhelmCharts: [{name: intel-device-plugins-gpu, valuesFile: values.yaml}]\n",
     ],
-    ids=["Application", "helmCharts"],
+    ids=["Application", "text", "helmCharts", "valuesFile"],
 )
 def test_a_plugin_of_argo_cd_or_kustomize_is_seen(repository, plugin):
-    answer = survey(repository, TREE | {"plugin/kustomization.yaml": plugin})
+    values = {"plugin/values.yaml": "name: i915\nsharedDevNum: 3\n"}
+    answer = survey(repository, TREE | values | {"plugin/kustomization.yaml": plugin})
     assert ("S016", "GpuDevicePlugin/i915") in obstacles(answer)
     assert messages(answer, "S007")
 
