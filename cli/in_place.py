@@ -38,6 +38,7 @@ _REFERENCES: Final = "resource-claim-references.yaml"
 _UNIT_TESTS: Final = "tests/*_test.yaml"  # tests of helm-unittest, with expected results of the templates
 _HOLDING_VALUES: Final = frozenset(("HelmRelease", "HelmChart", "Application", "ApplicationSet"))
 _LONGEST: Final = 200  # letters of an object's name in the name of a template
+_NUMBER: Final = re.compile(r"-\d+$")  # of several requests of one claim
 _EMPTY: Final = frozenset(("resources", "limits", "requests", "annotations", "metadata"))
 # The places where a key may begin, which are few in a large file.
 _DOMAIN: Final = re.compile(r"(?<![A-Za-z0-9.-])[A-Za-z0-9.-]+(?=/|~1)")
@@ -373,7 +374,7 @@ def _claim_names(wanted: Object, made: Mapping[str, Object], *, short: bool) -> 
             for entry in items(spec, "resourceClaims")
         }
         of_pod = {
-            name: made[template]["spec"]["spec"]["devices"]["requests"][0]["name"]
+            name: _NUMBER.sub("", made[template]["spec"]["spec"]["devices"]["requests"][0]["name"])
             for name, template in entries.items()
             if template in made
         }

@@ -359,7 +359,7 @@ def test_a_repository_with_requests_in_values_alone_is_not_built(repository):
     write(repository, TREE)
     result = run("translate", "--in-place", ".")
     assert (result.exit_code, result.stdout) == (0, "nothing to edit\n")
-    assert "apps/plex/release.yaml:13: gpu.intel.com/i915 in Helm values is not rewritten" in result.stderr
+    assert "apps/plex/release.yaml:14: gpu.intel.com/i915 in Helm values is not rewritten" in result.stderr
 
 
 def test_a_json_patch_that_requests_a_device_is_reported_without_a_build(repository):

@@ -129,8 +129,26 @@ def test_each_workload_has_a_template_that_is_named_after_it(repository):
     write_files(repository, {"a.yaml": f"{deployment('a')}---\n{deployment('b')}", "c.yaml": deployment("c")})
     run("translate", "--in-place", ".")
     named = [obj["metadata"]["name"] for file in ("a.yaml", "c.yaml") for obj in objects(repository / file)]
-    assert len(set(named)) == 6
-    assert [name.partition("-")[0] for name in named] == ["a", "a", "b", "b", "c", "c"]
+    assert named == ["a", "a", "b", "b", "c", "c"]
+
+
+def test_two_workloads_of_one_name_have_a_template_each(repository):
+    more = deployment("a", kind="StatefulSet").replace("gpu: 1", "gpu: 2")
+    write_files(repository, {"a.yaml": deployment("a"), "b.yaml": more})
+    run("translate", "--in-place", ".")
+    templates = [objects(repository / file)[0] for file in ("a.yaml", "b.yaml")]
+    assert [template["metadata"]["name"] for template in templates] == ["a", "a-2"]
+    assert "resourceClaimTemplateName: a-2" in (repository / "b.yaml").read_text()
+
+
+def test_the_claims_of_several_containers_are_named_after_them(repository):
+    second = "      - {name: side, image: i, resources: {limits: {nvidia.com/gpu: 2}}}\n"
+    write_files(repository, {"a.yaml": deployment("a", more=second)})
+    run("translate", "--in-place", ".")
+    *templates, workload = objects(repository / "a.yaml")
+    claims = workload["spec"]["template"]["spec"]["resourceClaims"]
+    assert [claim["name"] for claim in claims] == ["main-gpu", "side-gpu"]
+    assert [template["metadata"]["name"] for template in templates] == ["a-main-gpu", "a-side-gpu"]
 
 
 def test_a_template_that_a_file_has_already_is_not_added_again(repository):
@@ -184,11 +202,11 @@ def test_undo_keeps_later_edits_of_other_lines(repository):
 def test_undo_reports_a_conflicting_edit_and_restores_nothing(repository):
     write_files(repository, {"a.yaml": deployment("a"), "b.yaml": deployment("b")})
     run("translate", "--in-place", ".")
-    (repository / "b.yaml").write_text((repository / "b.yaml").read_text().replace("count: 1", "count: 2"))
+    (repository / "b.yaml").write_text((repository / "b.yaml").read_text().replace(": gpu.nvidia.com", ": other"))
     before = texts(repository)
     result = run("translate", "--undo", ".")
     assert result.exit_code == 1
-    assert "b.yaml:13: error: not restored: this line was edited" in result.stderr
+    assert "b.yaml:11: error: not restored: this line was edited" in result.stderr
     assert texts(repository) == before
 
 

@@ -13,7 +13,7 @@ from tests.cli.running import run, run_json
 from webhook.dialects import Outcome
 from webhook.translate import Decision
 
-CLASS_WITH_WARNING = VALID_CLASS.replace("spec: {}", "spec: {suitableNodes: {}}")
+CLASS_WITH_WARNING = VALID_CLASS.replace("resource.k8s.io/v1", "resource.k8s.io/v1beta2")
 CLASS_WITH_INFO = VALID_CLASS.replace("{name: gpu}", "{name: gpu, namespace: team}")
 
 

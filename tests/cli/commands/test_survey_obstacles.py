@@ -222,6 +222,6 @@ def test_an_obstacle_is_printed_like_other_findings():
     heading = lines.index("In the way")
     assert lines[heading + 1 : heading + 4] == [
         "DaemonSet/a/plugin",
-        "  info S015: it registers with kubelet as a device plugin, and is ready on 0 nodes",
+        "  info S015: it registers with kubelet as a device plugin",
         "      keep it off a node (node selector, affinity) once the pods there have moved",
     ]
