@@ -64,7 +64,7 @@ def test_github_annotations_are_one_line_each_and_escaped(tmp_path):
     file = tmp_path / "a,b.yaml"
     file.write_text(INVALID_CLAIM.replace("Big_One", '"Big\\nOne"'))
     lines = check("-f", str(file), "-o", "github").stdout.splitlines()
-    assert [line.split(" ")[0] for line in lines] == ["::error", "::warning"]
+    assert [line.split(" ")[0] for line in lines] == ["::error", "::error"]
     assert "a%2Cb.yaml,line=8,col=7,title=D102::" in lines[0]
     assert check("-f", "-", "-o", "github", stdin=VALID_CLASS).stdout == ""
 
