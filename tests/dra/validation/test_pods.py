@@ -96,7 +96,7 @@ MISSPELT = [
 
 @every(("spec", "path", "hint"), MISSPELT)
 @every("wrap", [pod, lambda spec: deployment(1, spec), cron_job])
-def test_an_unknown_pod_field_is_a_warning_with_a_suggestion(spec, path, hint, wrap):
+def test_an_unknown_pod_field_is_an_error_with_a_suggestion(spec, path, hint, wrap):
     text = wrap(spec)
     pointer_to_spec = {
         "Pod": "/spec",
@@ -105,7 +105,7 @@ def test_an_unknown_pod_field_is_a_warning_with_a_suggestion(spec, path, hint, w
     }
     [value] = load(text)
     [finding] = [candidate for candidate in review([value])[0] if candidate.code == "D002"]
-    assert (finding.path, finding.severity) == (pointer_to_spec[value["kind"]] + path, "warning")
+    assert (finding.path, finding.severity) == (pointer_to_spec[value["kind"]] + path, "error")
     assert hint in finding.remedy
 
 
