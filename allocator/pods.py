@@ -39,6 +39,7 @@ Amounts = dict[str, int]  # resource → nano-units
 
 _CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _OPTIONAL = ("pods", "ephemeral-storage")  # resources that a node need not report
+HAMI_GPU = "nvidia.com/gpu"  # HAMi's plugin announces several units of each GPU
 _OTHER_LABELS = "node(s) didn't match Pod's node affinity/selector"
 
 
@@ -128,6 +129,7 @@ def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
     """
     required_node = pod.spec.node_name
     amounts = [(name, amount) for name, amount in requests(pod).items() if amount and name not in ignored]
+    gpus = 0 if HAMI_GPU in ignored else _largest_request(pod, HAMI_GPU)
     affinity = pod.spec.affinity
     required = affinity.value() if affinity is not None else None
     for step in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
@@ -167,8 +169,30 @@ def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
                 continue
             if amount > (available or 0) - used.get(name, 0):
                 yield ("Too many pods" if name == "pods" else f"Insufficient {name}",)
+        if gpus and 0 < (count := hami_gpus(node)) < gpus:
+            yield f"Insufficient {HAMI_GPU}", f"HAMi gives a container different GPUs, and the node has {count}"
 
     return reasons_on
+
+
+def hami_gpus(node: Node) -> int:
+    """Return the number of GPUs that HAMi's device plugin has registered on a node; 0 if it runs on another node or none."""
+    registered = node.metadata.annotations.get("hami.io/node-nvidia-register", "")
+    if not registered.startswith("["):
+        return registered.count(":")  # each GPU of an older version ends with a colon
+    try:
+        return len(msgspec.json.decode(registered, type=list[msgspec.Raw]))
+    except msgspec.DecodeError:
+        return 0
+
+
+def _largest_request(pod: Pod, name: str) -> int:
+    """Return the most units of a resource that one container requests."""
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    return max(
+        (requests_of(container)[name].whole() or 0 for container in containers if name in requests_of(container)),
+        default=0,
+    )
 
 
 def barriers_by_name(pod: Pod, resources: Collection[str]) -> Barriers:

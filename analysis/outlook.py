@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from allocator.one_node import SearchOptions, explain, options_within
-from allocator.pods import pending, plugin_offers, requests
+from allocator.pods import HAMI_GPU, hami_gpus, pending, plugin_offers, requests
 from allocator.simulation import PodOutcome, Snapshot, SnapshotRun, gang_of, simulate
 from allocator.strategies import DEFAULT, StrategyCache, choose_devices
 from analysis.arrivals import Arrivals, arrivals
@@ -20,6 +20,7 @@ from dra import step_limits
 from dra.budget import Budget
 from dra.errors import NodeSelectorError
 from dra.objects import Pod, PodDisruptionBudget
+from dra.texts import count_of
 from webhook.state import prospects, shared_by_labels
 
 if TYPE_CHECKING:
@@ -150,8 +151,11 @@ class _Notes:
         """Name the configurations or labels by which device plugins of the node give the pod replicas of shared devices."""
         requested = requests(pod)
         shared = {**shared_by_labels(node.metadata.labels), **self._installed.shared_on(node.metadata.labels)}
+        texts = {key: str(replicas) for key, replicas in shared.items()}
+        if gpus := hami_gpus(node):
+            texts[HAMI_GPU] = f"HAMi announces several units for each of {count_of(gpus, 'GPU')}"
         return "; ".join(
-            f"{key}: {replicas}" for key, replicas in shared.items() if requested.get(key) and plugin_offers(node, key)
+            f"{key}: {text}" for key, text in texts.items() if requested.get(key) and plugin_offers(node, key)
         )
 
 

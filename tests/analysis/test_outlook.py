@@ -244,6 +244,19 @@ def test_labels_of_shared_devices_cause_a_note_on_pods(labels, note, tmp_path):
     assert (simulated["node"], simulated["summary"]) == ("n0", f"{key}: {note}" if note else "")
 
 
+@pytest.mark.parametrize("registered", ['[{"id": "a"}, {"id": "b"}]', "a,10,81920,100,A100,0,true:b,10,81920,100,A100,0,true:"])  # fmt: skip
+@pytest.mark.parametrize(("count", "placed"), [("2", True), ("3", False)])
+def test_a_container_gets_at_most_the_gpus_that_hami_has_registered(registered, count, placed, tmp_path):
+    key = "nvidia.com/gpu"
+    hami_node = node("n0", allocatable={"cpu": "4", key: "20"})
+    hami_node["metadata"]["annotations"] = {"hami.io/node-nvidia-register": registered}
+    file = dump(tmp_path, hami_node, pod_by_keys(**{key: count}))
+    [simulated] = run_json("simulate", "-f", file)[1]["pods"]
+    assert simulated["node"] == ("n0" if placed else None)
+    words = "HAMi announces several units for each of 2 GPUs" if placed else "the node has 2"
+    assert words in simulated["summary"]
+
+
 def test_a_free_plugin_device_alone_is_no_room(tmp_path):
     """The plugin has a free device, but none is free for the claim."""
     full_node = node("n0", allocatable={"cpu": "4", PLUGIN_KEY: "1"})
