@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 EXAMPLES = Path(__file__).resolve().parents[2] / "manifests" / "examples"
 DECISION_SECONDS = 10.0
 IGNORED = "ignored: the store does not know this kind or cannot read the object"
+_BUILT = "whose pods are built by controllers that the demo does not run (`translate -o report` lists their keys)"
 
 
 @declare("demo", examples=("drawbridge demo --once", "drawbridge demo -f pod.yaml --once"))
@@ -74,6 +75,7 @@ async def _demo(
     from dashboard import Dashboard, ReadingSource
     from dra.texts import joined
     from serving.process import stopping
+    from webhook.translate import kind_of
 
     started = time.monotonic()
     source, in_force = watched_configuration(config, documents)
@@ -114,7 +116,8 @@ async def _demo(
         print_lines(story.lines(outcomes, width=width(), colour=colours()), styled=True)
         print_lines([story.total(outcomes, time.monotonic() - started)])
         print_lines(count_by_kind([obj for obj in others if obj not in ignored], "added to the store"))
-        print_lines(count_by_kind([*demo.ignored, *ignored], IGNORED))
+        print_lines(count_by_kind([obj for obj in ignored if kind_of(obj)], _BUILT))
+        print_lines(count_by_kind([*demo.ignored, *(obj for obj in ignored if not kind_of(obj))], IGNORED))
         if not stay:
             _print_next_steps(demo, "", "", user_file)
             return

@@ -193,8 +193,10 @@ def test_a_demo_counts_the_objects_that_it_ignores(tmp_path):
     assert result.exit_code == 0, result.stderr
     assert "✓ own" in result.stdout
     assert "1 pod: 1 placed" in result.stdout
-    assert "4 objects ignored" in result.stdout
-    assert "1 Service, 1 Ingress, 1 RayCluster, 1 Secret" in result.stdout
+    assert "3 objects ignored" in result.stdout
+    assert "1 Service, 1 Ingress, 1 Secret" in result.stdout
+    assert "1 object whose pods are built by controllers" in result.stdout
+    assert "lists their keys): 1 RayCluster" in result.stdout
     assert "1 object added to the store: 1 ResourceClaimTemplate" in result.stdout
 
 
