@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -200,6 +201,44 @@ def test_pod_values_apply_to_their_component_only(chart, tmp_path):
 )  # fmt: skip
 def test_an_unknown_or_impossible_value_is_refused_by_name(chart, value, named):
     assert named in refusal(chart, *IMAGES, "--set", value)
+
+
+HOSTILE = ("a\nkind: Secret\n---\nkind: Secret", '","kind":"Secret","x":"', "'x' # &a *b !!c: [")
+
+
+def values_with(text):
+    """Every value that is any text, with this text."""
+    return {
+        "level": "node",
+        "args": {"webhook": [f"--x={text}"]},
+        "tolerations": [{"key": text}],
+        "nodeSelector": {text: text},
+        "priorityClassName": text,
+        "imagePullSecrets": [{"name": text}],
+        "resources": {"webhook": {"limits": {text: text}}},
+        "monitor": {"enabled": True, "labels": {"x": text}},
+        "certificates": {"from": "cert-manager", "secret": text, "reservationsSecret": text},
+        "configuration": {
+            "targetScheduler": text,
+            "evidence": {"namespaces": [text]},
+            "bridge": {"schedulerName": text, "drivers": [text], "fence": True},
+        },
+    } | LEVEL
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=["document", "JSON", "YAML"])
+def test_the_text_of_a_value_makes_no_other_object(chart, tmp_path, text):
+    def kinds(text, namespace):
+        file = value_file(tmp_path, **values_with(text))
+        return Counter(kind for kind, _, _ in rendered(chart, "-f", file, namespace=namespace))
+
+    assert kinds(text, text) == kinds("x", "x")
+
+
+@pytest.mark.parametrize("path", ["image", "namespace", "bridge.schedulerImage", "webhooks.url", "certificates.certificate"])  # fmt: skip
+@pytest.mark.parametrize("text", HOSTILE, ids=["document", "JSON", "YAML"])
+def test_a_name_that_is_no_name_is_refused(chart, path, text):
+    assert f"/{path.replace('.', '/')}" in refusal(chart, "--set-json", f"{path}={json.dumps(text)}")
 
 
 def test_helm_lint_reports_nothing(chart):

@@ -3,6 +3,11 @@
 {{ .Values.namespace | default .Release.Namespace }}
 {{- end -}}
 
+{{- /* A text as part of a JSON string, so that it cannot end the string. */ -}}
+{{- define "drawbridge.escaped" -}}
+{{- toJson . | trimPrefix "\"" | trimSuffix "\"" -}}
+{{- end -}}
+
 {{- /* The configuration that the chart was written with, overridden by the values. */ -}}
 {{- define "drawbridge.configuration" -}}
 {{- $made := fromYaml (.Files.Get "objects/configuration.yaml") -}}
