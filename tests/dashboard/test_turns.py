@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 
 import aiohttp
 import pytest
@@ -56,6 +57,26 @@ async def test_accounts_take_turns_and_an_account_has_at_most_two_waiting_questi
         assert [await task for task in others] == [200, 200]
         assert questions.accounts == ["all", "mine", "secret", "all", "all"]
         assert await ask(session, "all") == 200
+
+
+@pytest.mark.long
+async def test_twenty_questions_of_one_account_delay_the_question_of_another_account_by_one():
+    """The questions are computed, so their times are those of a dashboard."""
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"parallelism": 150, "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}}}}  # fmt: skip
+
+    async def seconds_of(session, account):
+        begun = time.monotonic()
+        url = "/api/v1/simulate?add=n0%3D200"
+        async with session.post(url, json=job, headers=bearer_header(account)) as answer:
+            assert answer.status in (200, 429), await answer.text()
+        return time.monotonic() - begun
+
+    async with login_session() as session:
+        alone = max([await seconds_of(session, account) for account in ("mine", "all")])
+        flood = [asyncio.create_task(seconds_of(session, "all")) for _ in range(20)]
+        await asyncio.sleep(alone / 2)
+        assert await seconds_of(session, "mine") < 4 * alone
+        await asyncio.gather(*flood)
 
 
 async def test_questions_of_closed_connections_are_dropped(monkeypatch):

@@ -1,15 +1,17 @@
 """Preparing claims while the API server fails, and unpreparing claims that are deleted."""
 
 import asyncio
+import contextlib
 import random
 
 import pytest
 
 from cluster import Merge
-from cluster.errors import Unavailable
+from cluster.errors import NotFound, Unavailable
 from cluster.resources import RESOURCE_CLAIMS
 from node.guard import Guard
 from node.messages import PrepareRequest
+from node.service import preparing
 from node.service.disk import Disk
 from node.service.prepared_store import PreparedStore
 from node.service.preparing import FORGET_AFTER, Preparing
@@ -93,6 +95,48 @@ async def test_a_deleted_claim_stays_prepared_while_the_kubelet_has_one_of_its_p
         kubelet.remove_pod(uid)
     await preparer.unprepare_deleted()
     assert not store.claims()
+
+
+@pytest.mark.long
+async def test_deleted_claims_never_give_a_device_to_two_running_pods(cluster, kubelet, monkeypatch):
+    """A tenant starts and ends pods and deletes their claims at any time, while the driver restarts and the kubelet loses its state."""
+    monkeypatch.setattr(preparing, "UNPREPARE_TIMEOUT", 0.0)
+    rng, now, running, refused = random.Random(20261129), [0.0], {}, 0
+    preparer, store = preparer_and_store(cluster, kubelet, lambda: now[0])
+    for step in range(600):
+        action = rng.choice(("start", "start", "delete", "end", "wait", "restart"))
+        uid = rng.choice(list(running)) if running else ""
+        if action == "start":
+            uid, device = f"pod-{step}", rng.choice(("gpu-0", "gpu-1"))
+            reference = await create_claim(cluster, uid, result(device))
+            patch = Merge({"status": {"reservedFor": [{"resource": "pods", "name": uid, "uid": uid}]}})
+            await cluster.patch(RESOURCE_CLAIMS, uid, patch, "ns", subresource="status")
+            kubelet.create_pod(uid)
+            answers = await preparer.prepare(PrepareRequest(claims=(reference,)))
+            await preparer.wait_for_statuses()
+            if answers.claims[reference.uid].error:
+                refused += 1
+                kubelet.remove_pod(uid)
+                await cluster.delete(RESOURCE_CLAIMS, uid, "ns")
+            else:
+                assert device not in {held for held, _ in running.values()}
+                running[uid] = device, reference
+        elif action == "delete" and uid:
+            with contextlib.suppress(NotFound):
+                await cluster.delete(RESOURCE_CLAIMS, uid, "ns")
+        elif action == "end" and uid:
+            kubelet.remove_pod(uid)
+            _, reference = running.pop(uid)
+            if rng.random() < 0.5:
+                await preparer.unprepare(PrepareRequest(claims=(reference,)))
+        elif action == "wait":
+            await preparer.unprepare_deleted()
+            now[0] += FORGET_AFTER
+            await preparer.unprepare_deleted()
+        elif action == "restart":
+            preparer, store = preparer_and_store(cluster, kubelet, lambda: now[0])
+    assert refused
+    assert store.claims()
 
 
 async def test_the_pods_of_a_deleted_claim_are_known_after_a_restart(cluster, kubelet):
