@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from allocator.strategies import DEFAULT
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 NODES_A_PAGE = 100
 _PODS_OF_A_REASON = 20
 _REASONS = 50
+_FAULTS = 10
 _HOLDERS, _NAMED, _LINES = (
     20,
     5,
@@ -211,7 +213,13 @@ def fleet(view: DashboardView, label: str | None, shelf: str | None, at: int, co
         for state, meaning in colours.legend()
     ]
     by_model = table(("Devices of", "Model", "Total", "Used", "Free", "Not usable"), lost)
-    parts: list[object] = [el("ul", *tiles, class_="tiles"), by_model, el("ul", *legend, class_="legend")]
+    parts: list[object] = [el("ul", *tiles, class_="tiles")]
+    if view.faults:
+        faults = [(fault.object, fault.message, fault.remedy) for fault in view.faults]
+        command = el("p", "The same on a terminal: ", el("code", "drawbridge doctor"), class_="soft")
+        parts += [el("h2", "Faults"), table(("Object", "What is wrong", "Remedy"), faults[:_FAULTS])]
+        parts += [_remaining_rows(faults, _FAULTS), command]
+    parts += [by_model, el("ul", *legend, class_="legend")]
     if shelf is None:
         rows: list[Sequence[object]] = []
         for group in shelves(reading, picture.nodes, by):
@@ -292,7 +300,7 @@ def node(view: DashboardView, name: str) -> Html | None:
                 device.device if device.state == "plugin" else link(device.device, "devices", *device.device.split("/"))
             )
             share = "" if holder is None else ", ".join(f"{key}={amount}" for key, amount in holder.share.items())
-            holder_links = "" if holder is None else _links_of(holder)
+            holder_links = "" if holder is None else _links_of(view, holder)
             state = concatenated(
                 (
                     squares([(device.state, STATE_TEXTS.get(device.state, ""))]),
@@ -328,14 +336,17 @@ def combinations(view: DashboardView, name: str = "") -> Html | None:
     return layout(matrix_report.title, view, *back, *parts, legend, current="-" if name else "together")
 
 
-def _links_of(holder: Holder) -> Html:
-    """Link to the pods and the claim of a holder. A claim that no pod uses may name a pod that is gone."""
-    links = _holder_links(() if holder.unused else holder.pods, holder.claim)
+def _links_of(view: DashboardView, holder: Holder) -> Html:
+    """Link to the pods and the claim of a holder."""
+    links = _holder_links(view, holder.pods, holder.claim)
     return concatenated((links, ", which no pod uses")) if holder.unused else links
 
 
-def _holder_links(pods: Sequence[str], claim: str) -> Html:
-    links = [link(pod, "pods", *pod.split("/", 1)) for pod in pods[:_HOLDERS]]
+def _holder_links(view: DashboardView, pods: Sequence[str], claim: str) -> Html:
+    links = [
+        link(pod, "pods", *pod.split("/", 1)) if pod in view.reading.pods else el("span", f"{pod} (does not exist)")
+        for pod in pods[:_HOLDERS]
+    ]
     if left := pods[_HOLDERS:]:
         links.append(el("span", f"{len(left):,} more"))
     if claim:
@@ -357,7 +368,8 @@ def _by_reason(waiting_pods: Sequence[Waiting]) -> Iterator[Html]:
         yield el("p", words, class_="warn")
     groups = reasons(waiting_pods)
     for reason, pods in groups[:_REASONS]:
-        yield el("h2", f"{count_of(len(pods), 'pod')}: {reason}")
+        yield el("h2", f"{count_of(len(pods), 'pod')}, next: {pods[0].actor or 'scheduler'}")
+        yield el("p", reason)
         remedies = {pod.remedies for pod in pods}
         for remedy in remedies.pop() if len(remedies) == 1 else ():
             yield el("p", remedy)
@@ -469,7 +481,7 @@ def claim(view: DashboardView, key: str) -> Html | None:
         return None
     story = explain.lone_claim_story(key, view.reading, view.configuration)
     command = f"drawbridge explain claim/{key.partition('/')[2]} -n {key.partition('/')[0]}"
-    users = [el("p", "Pods: ", _holder_links(story.pods, ""))] if story.pods else []
+    users = [el("p", "Pods: ", _holder_links(view, story.pods, ""))] if story.pods else []
     stored = view.reading.stock.claims[key]
     return layout(
         f"Claim {key}",
@@ -520,7 +532,7 @@ def device(view: DashboardView, name: str) -> Html | None:
         return None
     holders = [
         (
-            _links_of(holder),
+            _links_of(view, holder),
             holder.since,
             ", ".join(f"{key}={amount}" for key, amount in holder.share.items()),
         )
@@ -551,16 +563,24 @@ def _terminal_output(output: Iterable[str], command: str) -> Iterator[Html]:
 
 def namespace(view: DashboardView, name: str) -> Html:
     """Return the page of a namespace: the devices that its pods hold, its waiting pods, and its quotas."""
+    devices: defaultdict[tuple[str, tuple[str, ...], str], list[tuple[Holder, str]]] = defaultdict(list)
+    for node in view.picture.nodes:
+        for device in node.devices:
+            for holder in device.holders:
+                if (holder.claim or ",".join(holder.pods)).partition("/")[0] == name:
+                    devices[holder.claim, holder.pods, node.node].append((holder, device.device))
     rows = [
-        (_links_of(holder), device.device, link(node.node, "nodes", node.node), holder.since)
-        for node in view.picture.nodes
-        for device in node.devices
-        for holder in device.holders
-        if (holder.claim or ",".join(holder.pods)).partition("/")[0] == name
+        (
+            _links_of(view, held[0][0]),
+            list_first([device for _, device in held], _NAMED),
+            link(node_name, "nodes", node_name),
+            held[0][0].since,
+        )
+        for (_, _, node_name), held in devices.items()
     ]
     parts: list[object] = [el("p", "Its pods hold no device.")]
     if rows:
-        parts = [table(("Holder", "Device", "Node", "Since"), rows[:NODES_A_PAGE]), _remaining_rows(rows)]
+        parts = [table(("Holder", "Devices", "Node", "Since"), rows[:NODES_A_PAGE]), _remaining_rows(rows)]
     queued = [row for row in view.picture.waiting if row.pod.partition("/")[0] == name]
     if queued:
         parts += [
@@ -585,8 +605,8 @@ def search_results(view: DashboardView, text: str) -> Html:
     return layout(f"{text}", view, table(("Kind", "Name"), hits[:NODES_A_PAGE]), _remaining_rows(hits))
 
 
-def _remaining_rows(rows: Sequence[object]) -> Html:
-    left = len(rows) - NODES_A_PAGE
+def _remaining_rows(rows: Sequence[object], shown: int = NODES_A_PAGE) -> Html:
+    left = len(rows) - shown
     return el("p", f"and {left:,} more", class_="soft") if left > 0 else Html("")
 
 

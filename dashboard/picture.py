@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from analysis.loading import Reading
+    from dra.finding import Finding
     from webhook.state import Configuration
 
 # Labels by which fleets are usually grouped. The default is the first of these labels that a node has.
@@ -56,6 +57,8 @@ class DashboardView(NamedTuple):
     reading: Reading
     configuration: Configuration
     picture: Picture
+    # The namespaces of which the pages show an object.
+    namespaces: frozenset[str]
     problem: str = ""
     # The account that is logged in; "" without --login.
     viewer: str = ""
@@ -63,6 +66,8 @@ class DashboardView(NamedTuple):
     has_reasons: bool = False
     # Whether the names of namespaces that the viewer may not list were removed.
     narrowed: bool = False
+    # The findings of doctor about the whole cluster.
+    faults: tuple[Finding, ...] = ()
     # The events of the object that the page is about.
     events: Events = Events()
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from analysis.doctor import faults
 from analysis.errors import NoAnswer
 from analysis.events import Events, events_in, shown
 from analysis.loading import Needs, Unread, read_cluster
@@ -243,7 +244,11 @@ class Dashboard:
             return None
         viewer = Viewer("")
         if self._login is not None and account is not None:
-            viewer = await self._login.viewer(account, tenants.namespaces_of(view.reading))
+            # A pod without devices is on its own page only.
+            is_of_pod = "namespace" in request.names and api.key_of(request.names) in view.reading.pods
+            viewer = await self._login.viewer(
+                account, view.namespaces | ({request.names["namespace"]} if is_of_pod else set())
+            )
         part = await self._part_of(view, viewer.namespaces, reasons=reasons)
         return part._replace(viewer=viewer.name, problem=view.problem, narrowed=viewer.namespaces is not None)
 
@@ -276,7 +281,9 @@ class Dashboard:
         begun = time.monotonic()
         try:
             reading = await asyncio.to_thread(self._source.read)
-            self._view = view = await asyncio.to_thread(self._view_of, reading, _now())
+            view = await asyncio.to_thread(self._view_of, reading, _now())
+            found = await asyncio.to_thread(faults, view.reading)
+            self._view = view = view._replace(faults=found)
             unread = {missed.kind for missed in reading.unread}
             self._kinds_read |= _COUNTED - unread
             if self._history.is_due(view.picture.read_at) and not unread & self._kinds_read:
@@ -301,7 +308,7 @@ class Dashboard:
             unread = Unread("configuration", f"{reading.in_force.problem}; the default configuration applies")
             reading = msgspec.structs.replace(reading, unread=(*reading.unread, unread))
         picture = draw_picture(reading, read_at=read_at, source=self._source.name)
-        return DashboardView(reading, reading.configuration, picture)
+        return DashboardView(reading, reading.configuration, picture, tenants.namespaces_of(reading))
 
     def _find_reasons(self, view: DashboardView) -> DashboardView:
         end = time.monotonic() + self._search

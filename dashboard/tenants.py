@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from allocator.pods import requests
+from allocator.pods import requested_devices, requests
 from analysis.loading import Unread, reading_of
 from dra.objects import (
     AllocationResult,
@@ -40,10 +40,11 @@ OTHERS: Final = "(others)"
 _UNREAD: Final = Unread("an object of another namespace", "the object does not have the form of its kind")
 
 
-def namespaces_of(reading: Reading) -> set[str]:
-    """Return the namespaces with pods, claims or quotas."""
-    keys = (*reading.pods, *reading.stock.claims, *(quota.metadata.key for quota in reading.quotas))
-    return {key.partition("/")[0] for key in keys}
+def namespaces_of(reading: Reading) -> frozenset[str]:
+    """Return the namespaces of which the pages show an object: those with claims, quotas, or pods that request devices."""
+    pods = [key for key, pod in reading.pods.items() if pod.spec.resource_claims or requested_devices(pod)]
+    keys = (*pods, *reading.stock.claims, *(quota.metadata.key for quota in reading.quotas))
+    return frozenset(key.partition("/")[0] for key in keys)
 
 
 def for_tenant(reading: Reading, namespaces: Collection[str]) -> Reading:

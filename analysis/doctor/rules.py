@@ -14,8 +14,10 @@ import msgspec
 from analysis.configuration import KIND as CONFIGURATION
 from analysis.doctor import claims, classes, components, control_plane, fences, nodes, pods
 from analysis.doctor.misspelt_settings import misspelt_settings
+from analysis.doctor.observed import DoctorInput
 from analysis.explain import RULES as POD_RULES
 from analysis.installation import KINDS
+from analysis.loading import Needs
 from dra.codes import Severity
 
 if TYPE_CHECKING:
@@ -23,9 +25,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from analysis.doctor.components import Parts
-    from analysis.doctor.observed import DoctorInput
     from analysis.doctor.repair import Repair
     from analysis.explain import PodRule
+    from analysis.loading import Reading
     from dra.finding import Finding
 
 # Inputs that are not kinds of objects.
@@ -154,6 +156,20 @@ def diagnose(observed: DoctorInput) -> dict[Finding, Repair | None]:
     if parts is not None:
         repairs |= _run(_LAST, lambda rule: _missing(rule, observed), parts, now)
     return repairs | dict.fromkeys(waiting)  # last, those that only wait
+
+
+def faults(reading: Reading) -> tuple[Finding, ...]:
+    """Return the findings of the rules that need only this reading, and no search for nodes."""
+    unread = {missed.kind for missed in reading.unread}
+    kinds = {kind.kind for kind in Needs().kinds if kind.id not in unread}
+    if not reading.is_live:
+        kinds &= {str(obj.get("kind")) for obj in reading.objects}
+    if not reading.in_force.is_default:
+        kinds.add(CONFIGURATION)
+    missing = {kind: "not read" for rule in RULES for kind in (*rule.needs, *rule.may_be_none) if kind not in kinds}
+    observed = DoctorInput(reading=reading, missing=missing)
+    found = _run((*_CAUSES, *_REST), lambda rule: _missing(rule, observed), observed)
+    return tuple(finding for finding in found if finding.severity is not Severity.INFO)
 
 
 def _missing(rule: DoctorRule | PodRule, observed: DoctorInput) -> set[str]:

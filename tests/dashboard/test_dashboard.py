@@ -1,6 +1,7 @@
 """Pages and JSON of `drawbridge dashboard`: texts of a cluster are escaped, and unknown hosts are refused."""
 
 import json
+import re
 import socket
 from contextlib import asynccontextmanager
 from urllib.parse import quote
@@ -14,7 +15,7 @@ from analysis.configuration import ConfigurationInForce
 from analysis.errors import Failed
 from analysis.loading import Unread, reading_of
 from dashboard import Dashboard, ReadingSource, api
-from tests.cli.explain.scenes import DRIVER, claim, fleet, full_fleet, pod
+from tests.cli.explain.scenes import DRIVER, claim, fleet, full_fleet, held_claim, pod
 from tests.cli.running import run
 from tests.dashboard.elements import Elements
 from tests.limits import PATIENCE
@@ -75,6 +76,39 @@ async def test_pages_show_holders_next_steps_and_working_links():
             assert {tag for tag, _ in page.seen} >= {"header", "nav", "main", "footer", "h1", "title"}
             for target in {target for target in page.targets() if target.startswith("/") and "{" not in target}:
                 assert await text_of(session, target)
+
+
+async def test_a_pod_that_does_not_exist_has_no_link():
+    paths = ("/nodes/n0", "/claims/default/c0", "/namespaces/default", f"/devices/{DRIVER}/n0/gpu-0")
+    async with dashboard_session(source_of(*(obj for obj in full_fleet() if obj["kind"] != "Pod"))) as session:
+        for path in paths:
+            page = Elements(await text_of(session, path))
+            assert ("default/p0 (does not exist)" in page.text) is ("/claims/" not in path), path
+            assert not any("/pods/" in target for target in page.targets()), path
+
+
+async def test_a_namespace_has_one_row_for_each_holder_and_node():
+    big = held_claim("big", "p")
+    [result] = big["status"]["allocation"]["devices"]["results"]
+    big["status"]["allocation"]["devices"]["results"] = [result | {"device": f"gpu-{i}"} for i in range(64)]
+    async with dashboard_session(source_of(*fleet(1, 64), big, pod("p", "big", nodeName="n0"))) as session:
+        page = Elements(await text_of(session, "/namespaces/default"))
+    assert sum("/claims/" in target for target in page.targets()) == 1
+    assert "gpu-4 and 59 more" in page.text
+
+
+async def test_the_first_page_names_the_faults_of_the_cluster():
+    objects = [obj for obj in full_fleet() if obj["metadata"]["name"] != "p0"]
+    async with dashboard_session(source_of(*objects)) as session:
+        assert "ResourceClaim/default/c0" in await text_of(session, "/")
+    async with dashboard_session(source_of(*full_fleet())) as session:
+        assert "Faults" not in await text_of(session, "/")
+
+
+async def test_a_heading_of_waiting_pods_is_short():
+    async with dashboard_session(source_of(*crowded_fleet())) as session:
+        page = await text_of(session, "/waiting")
+    assert re.findall("<h2>(.*?)</h2>", page) == ["1 pod, next: bridge"]
 
 
 async def test_the_waiting_page_names_a_configuration_other_than_the_default():

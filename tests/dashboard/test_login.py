@@ -87,11 +87,11 @@ def two_tenants():
 
 
 @asynccontextmanager
-async def login_session(server=None, **options):
-    """Run a dashboard with a login; yield an HTTP session of a client."""
-    reading = reading_of(two_tenants(), Features())
+async def login_session(server=None, more=(), proxies=(), **options):
+    """Run a dashboard with a login; yield an HTTP session of a client. `more` are further objects of the cluster."""
+    reading = reading_of([*two_tenants(), *more], Features())
     source = ReadingSource("a test", lambda: reading, is_live=False)
-    login = Login(server or ReviewServer())
+    login = Login(server or ReviewServer(), proxies)
     async with (
         Dashboard(source, login=login).open("127.0.0.1", 0) as url,
         aiohttp.ClientSession(url, **options) as session,
@@ -170,6 +170,32 @@ async def test_only_trusted_proxies_name_the_client_whose_tokens_are_limited(mon
     assert peers == [client]
 
 
+@pytest.mark.long
+async def test_invalid_tokens_behind_a_proxy_refuse_no_new_viewer_of_another_address():
+    """All requests have the address of the proxy, which names its clients. The times of the reviews are those of an API server."""
+
+    class SlowServer(ReviewServer):
+        async def create(self, resource, obj):
+            await asyncio.sleep(0.02)
+            return await super().create(resource, obj)
+
+    async def status_of(token, client):
+        headers = {"Authorization": f"Bearer {token}", "X-Forwarded-For": client}
+        async with session.get("/api", headers=headers) as answer:
+            return answer.status
+
+    async def flood(lane):
+        return [await status_of(f"bad-{lane}-{number}", "198.51.100.7") for number in range(40)]
+
+    connector = aiohttp.TCPConnector(limit=0)
+    async with login_session(SlowServer(), proxies=[ip_network("127.0.0.0/8")], connector=connector) as session:
+        floods = [asyncio.create_task(flood(lane)) for lane in range(64)]
+        await asyncio.sleep(0.2)
+        assert [await status_of(f"token-viewer-{number}", f"203.0.113.{number}") for number in range(20)] == [200] * 20
+        statuses = {status for statuses in await asyncio.gather(*floods) for status in statuses}
+    assert statuses == {401, 429}
+
+
 async def test_only_the_oldest_permissions_are_forgotten(monkeypatch):
     monkeypatch.setattr(login, "MAX_PERMISSIONS", 3)
     server = ReviewServer()
@@ -237,6 +263,21 @@ async def test_rights_are_reviewed_once_per_interval():
                 assert answer.status == 200
         # One review of the token, and one for pods of all namespaces, pods of mine, claims of mine and pods of secret each.
         assert server.reviews == 1 + 1 + 2 + 1
+
+
+async def test_rights_are_reviewed_only_for_namespaces_with_devices_and_for_the_namespace_of_the_pods_page():
+    server = ReviewServer()
+    pods = [pod("plain") for _ in range(20)]
+    for number, plain in enumerate(pods):
+        plain["metadata"]["namespace"] = f"n{number}"
+    async with login_session(server, pods) as session:
+        async with session.get("/waiting", headers=bearer_header("n5")) as answer:
+            assert answer.status == 200
+        # One review of the token, and one for pods of all namespaces, pods of mine and pods of secret each.
+        assert server.reviews == 1 + 1 + 1 + 1
+        for namespace, status in (("n5", 200), ("n6", 404)):
+            async with session.get(f"/pods/{namespace}/plain", headers=bearer_header("n5")) as answer:
+                assert answer.status == status
 
 
 def test_a_tenant_view_hides_other_namespaces_and_keeps_device_states():
