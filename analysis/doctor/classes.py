@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from allocator.reports import unpublished
@@ -144,6 +145,7 @@ def tainted(observed: DoctorInput) -> Iterator[Finding]:
     for page in observed.reading.stock.pages.values():
         taints[page.slice.spec.driver] += [device.taints for device in page.devices]
 
+    @cache
     def taint_of_all(driver: str, tolerations: tuple[DeviceToleration, ...]) -> str:
         blocking = [
             [taint.key for taint in node_taints if blocks(taint, tolerations)] for node_taints in taints.get(driver, ())
