@@ -96,12 +96,12 @@ def allocate_and_free(control_plane, ours):
     return claims
 
 
-def quota(namespace, devices):
+def quota(namespace, devices, device_class=CLASS):
     return {
         "apiVersion": "drawbridge.dev/v1alpha1",
         "kind": "DeviceQuota",
         "metadata": {"name": "team", "namespace": namespace},
-        "spec": {"hard": {f"{CLASS}/devices": devices}},
+        "spec": {"hard": {f"{device_class}/devices": devices}},
     }
 
 

@@ -37,15 +37,14 @@ def test_racing_writers_never_exceed_the_quota_while_the_allocator_restarts(cont
     """12 writers create and delete pods. There are more devices than the quota allows, and no webhook reviews the claims."""
     limit, writers, node = 9, 12, "bridge-race"
     device_class = "bridge-race"
-    hard = {f"{device_class}/devices": limit}
-    quota_object = quota(ours, limit)
-    quota_object["spec"]["hard"] = hard
     control_plane.add_fake_nodes(1, prefix=node)
     objects = [
         fleet.device_class(device_class, "device.driver == 'race.example.com'"),
         *fleet.slices("race.example.com", f"{node}0", [fleet.device(f"gpu-{at}", {}) for at in range(2 * limit)], by_name=True),
     ]  # fmt: skip
-    control_plane.create(*objects, quota_object, template("one", ours, request("gpu", device_class)))
+    control_plane.create(
+        *objects, quota(ours, limit, device_class), template("one", ours, request("gpu", device_class))
+    )
     control_plane.until("the service knows the quota", lambda: "used" in status_of(control_plane, ours), 30)
     path = f"/api/v1/namespaces/{ours}/pods"
     stopped = threading.Event()

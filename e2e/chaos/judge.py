@@ -5,7 +5,8 @@ tests/allocator/reservations/test_model.py searches the model of the ledger for 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dra.quantity import Quantity
@@ -24,6 +25,7 @@ INCOMPATIBLE = "in use without a common compatibility group"
 WITHOUT_DEVICES = "bound without its devices"
 ON_ANOTHER_NODE = "bound to a node without its devices"
 TAKEN = "devices taken from a bound pod"
+OVER_QUOTA = "quota exceeded"
 LEAK = "left behind"
 STUCK = "never bound"
 
@@ -79,9 +81,9 @@ class Claim(NamedTuple):
 FREE = Claim("", {}, frozenset())
 
 
-def judge(record: Iterable[Change]) -> Verdict:
-    """Return the faults of a record, at whose end all pods must be deleted."""
-    state = State()
+def judge(record: Iterable[Change], quota: Mapping[str, int] = MappingProxyType({})) -> Verdict:
+    """Return the faults of a record, at whose end all pods must be deleted. `quota` has the most devices of a driver that claims may hold."""
+    state = State(quota)
     for change in record:
         state.apply(change)
     state.close()
@@ -91,7 +93,8 @@ def judge(record: Iterable[Change]) -> Verdict:
 class State:
     """The state at one revision, and the faults so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, quota: Mapping[str, int]) -> None:
+        self.quota = quota
         self.revision = 0
         self.faults: list[Fault] = []
         self.counts: Counter[str] = Counter()
@@ -154,6 +157,7 @@ class State:
             self.check_device(device)
             for name in self.draws.get(device, ()):
                 self.check_counters(device[:2], name)
+        self.check_quota(new)
         self.check_bound_users(old, new)
 
     def count(self, old: Claim, new: Claim, claim: Object | None) -> None:
@@ -199,6 +203,14 @@ class State:
         groups = [draw.groups for draw in in_use.values()]
         if any(groups) and not frozenset.intersection(*groups):
             self.add_fault(INCOMPATIBLE, details)
+
+    def check_quota(self, claim: Claim) -> None:
+        for driver in {driver for driver, _, _ in claim.results} & self.quota.keys():
+            held = sum(driver == device[0] for claim in self.claims.values() for device in claim.results)
+            if held > self.quota[driver]:
+                self.add_fault(
+                    OVER_QUOTA, f"{held} of {self.quota[driver]} devices of {driver}, with claim {claim.key}"
+                )
 
     def check_bound_holders(self, device: Device, details: str) -> None:
         started = [key for key in self.holders[device] if any(pod.runs for pod in self.users(self.claims[key]))]

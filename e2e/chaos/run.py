@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import NamedTuple
 
+from e2e.actors import fleet
 from e2e.actors.bridge import SCHEDULER, Bridge
 from e2e.actors.client import Object
 from e2e.actors.proxy import Proxy
-from e2e.chaos.churn import Churn, crowd, devices
+from e2e.bridge.gpu_nodes import quota
+from e2e.chaos.churn import GPUS, WHOLE, Churn, crowd, devices
 from e2e.chaos.judge import LEAK, Fault, Verdict, judge
 from e2e.chaos.pairs import Pair, Pairs, until
 from e2e.chaos.record import FULL_HISTORY, Change, history
@@ -75,9 +77,11 @@ def stage(nodes: int) -> Iterator[Stage]:
 
 
 def run(stage_: Stage, troubles: Iterable[Trouble], *, namespace: str, seed: int, seconds: float) -> Report:
-    """Run churn and troubles for this long, or until no trouble is left."""
+    """Run churn and troubles for this long, or until no trouble is left. A quota allows nine of ten whole GPUs."""
     begun = time.monotonic()
     stage_.cluster.namespace(namespace)
+    allowed = round(0.9 * GPUS * stage_.nodes)
+    stage_.cluster.create(quota(namespace, allowed, WHOLE))
     churn = Churn(stage_.cluster, namespace, SCHEDULER, pods=crowd(stage_.nodes), seed=seed)
     with closing(churn):
         churn.start()
@@ -87,7 +91,7 @@ def run(stage_: Stage, troubles: Iterable[Trouble], *, namespace: str, seed: int
         churn.stop()
         churn.drain(DRAIN_SECONDS)
     leftover_faults = tuple(Fault(0, LEAK, words) for words in leftovers(stage_, namespace))
-    verdict = judge(stage_.record(namespace))
+    verdict = judge(stage_.record(namespace), {fleet.NVIDIA: allowed})
     return Report(time.monotonic() - begun, rows, verdict, verdict.faults + leftover_faults)
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from e2e.actors import clock
 from e2e.actors.client import BUSY_FACTOR, ApiError
 from e2e.actors.proxy import Proxy, Request
+from e2e.actors.webhook import SYSTEM
 from e2e.chaos.pairs import Pair, Pairs, until
 from e2e.ground.controlplane import ControlPlane
 
@@ -208,6 +209,22 @@ def taint_for_moments(scene: Scene) -> str:
     return ""
 
 
+def throttle_allocators(scene: Scene) -> str:
+    """The API server answers all requests of the allocators with 429, for some seconds."""
+    flow_control, name = "flowcontrol.apiserver.k8s.io/v1", {"name": "chaos"}
+    limits = {"nominalConcurrencyShares": 0, "borrowingLimitPercent": 0, "limitResponse": {"type": "Reject"}}
+    level = {"apiVersion": flow_control, "kind": "PriorityLevelConfiguration", "metadata": name, "spec": {"type": "Limited", "limited": limits}}  # fmt: skip
+    account = {"kind": "ServiceAccount", "serviceAccount": {"namespace": SYSTEM, "name": "drawbridge-allocator"}}
+    everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": True}
+    rules = [{"subjects": [account], "resourceRules": [everything]}]
+    schema = {"apiVersion": flow_control, "kind": "FlowSchema", "metadata": name, "spec": {"priorityLevelConfiguration": name, "matchingPrecedence": 2, "rules": rules}}  # fmt: skip
+    seconds = scene.seconds(3, 12)
+    scene.cluster.create(level, schema)
+    time.sleep(seconds)
+    scene.cluster.remove(schema, level)
+    return f"for {seconds:.0f} s"
+
+
 def label_claims(scene: Scene) -> str:
     """Label all claims repeatedly, so that writes conflict."""
     changed = 0
@@ -260,6 +277,7 @@ CONNECTIONS = (
     Trouble("leader's requests delayed", slow_leader),
     Trouble("API server stopped (SIGSTOP)", freeze_api_server),
     Trouble("watches answered with 410 Gone", expire_leader_watches),
+    Trouble("allocators' requests answered with 429", throttle_allocators),
 )
 TAKE_OVERS = (
     Trouble("leader stopped (SIGSTOP)", stop_leader),
@@ -293,7 +311,7 @@ OBJECTS = (
 CLOCKS = Trouble("allocators' clocks set", set_clocks)
 # One of each kind, as fast as possible; take-overs, which wait for a lease, have tests of their own (`e2e.chaos.test_chaos`).
 AFTER = tuple(at_write(kind, answered=True) for kind in ("the allocation", "a change of reservations"))
-SHORT = (*KILLS, *AFTER, CREATES[0], CONNECTIONS[2], SCHEDULER_CONNECTIONS[0], *OBJECTS, CLOCKS)
+SHORT = (*KILLS, *AFTER, CREATES[0], *CONNECTIONS[2:], SCHEDULER_CONNECTIONS[0], *OBJECTS, CLOCKS)
 LONG = (*KILLS, *POINTS, *SERVER_POINTS, *CREATES, *CONNECTIONS, *SCHEDULER_CONNECTIONS, *OBJECTS, CLOCKS, *TAKE_OVERS)
 
 
