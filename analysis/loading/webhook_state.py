@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from cluster.manifests import unfold
 from cluster.objects import LimitRange
-from dra.objects import Node, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from dra.objects import DeviceClass, Node, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from webhook.state import (
     IN_CONFIG_MAPS,
     OF_DEVICES,
@@ -52,9 +52,12 @@ def state_of(reading: Reading, configuration: Configuration) -> State:
         custom_kinds=custom_kinds(reading.objects),
         container_defaults={name: container_defaults(of_namespace) for name, of_namespace in ranges.items()},
     )
+    has_slices = bool(typed.of_type(ResourceSlice))
+    if not (reading.is_live or has_slices or typed.of_type(DeviceClass)):
+        state = replace(state, fleet=replace(state.fleet, assumes=True))
     if reading.is_live or typed.of_type(Node):
         return state
-    if not typed.of_type(ResourceSlice):
+    if not has_slices:
         return replace(state, fleet=state.fleet.of_classes_alone(), stock=None, prospects=None)
     if reading.is_dump:
         return state

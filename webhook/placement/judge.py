@@ -21,7 +21,7 @@ from dra.objects import ResourceClaim, ResourceClaimTemplate
 from dra.raw import mapping
 from webhook.dialects import REPLACED
 from webhook.placement.choice import choose
-from webhook.placement.feasibility import Feasibility, can_any_node_serve
+from webhook.placement.feasibility import UNKNOWN, Feasibility, can_any_node_serve
 from webhook.placement.plugin_requests import judge_plugin_request
 from webhook.placement.pod_claims import find_claim, make_claim
 from webhook.placement.problems import NO_PROBLEMS, MayServe, Problems, denied, deny_or_warn
@@ -314,6 +314,8 @@ def _judge_reachable(
 ) -> FeasibilityAnswer:
     """Judge claims on the nodes where their pod can run. If it can run on all nodes, or at present on none, judge them on all nodes."""
     assert state.stock is not None
+    if state.fleet.assumes and not state.stock.classes:
+        return UNKNOWN
     within: frozenset[str] | None = None
     if constraints:
         within = reach_ignoring_taints(constraints, state, budget)

@@ -43,7 +43,8 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The facts about a fleet. Nothing may be concluded from a fleet that is not `known`."""
 
     known: bool = False
-    # Whether a unit of a key is assumed to have its usual meaning if the fleet is not `known`. Set for files, never for a cluster.
+    # Whether a driver may be installed that the input does not show: no missing class is reported, and if the fleet is not `known`, a unit of
+    # a key is assumed to have its usual meaning. Set for files, never for a cluster.
     assumes: bool = False
     classes: Mapping[str, Served] = {}
     nodes: Mapping[str, Node] = {}

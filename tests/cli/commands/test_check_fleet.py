@@ -204,6 +204,13 @@ def test_check_and_translate_refuse_the_same_pods_as_too_large(tmp_path, pod, no
     )
 
 
+def test_sample_nodes_without_any_class_do_not_show_that_a_class_is_missing(tmp_path):
+    nodes = manifest(tmp_path / "nodes.yaml", node("n"), claim_for(1, "nic.example.com"))
+    for command in ("check", "translate"):
+        exit_code, answer = run_json(command, "-f", nodes)
+        assert (exit_code, "R021" in json.dumps(answer)) == (0, False), command
+
+
 @pytest.mark.parametrize(("missing_kind", "expected_exit_code"), [("", 1), ("Node", 0)])
 @pytest.mark.parametrize("option", ["-f", "--inventory"])
 def test_a_missing_class_is_reported_only_if_nodes_are_known(tmp_path, option, missing_kind, expected_exit_code):
