@@ -33,6 +33,7 @@ hami label left hami.io/webhook
 hami env left CUDA_DISABLE_CONTROL GPU_CORE_UTILIZATION_POLICY
 hami annotation left hami.io/vgpu-node hami.io/vgpu-time hami.io/bind-time hami.io/bind-phase hami.io/vgpu-mig-allocations
 hami annotation left hami.io/vgpu-devices-to-allocate hami.io/vgpu-devices-allocated hami.io/dcu-devices-allocated hami.io/metax-sgpu-devices-to-allocate
+undriven resource left huawei.com/ascend-1980 huawei.com/ascend-snt9b cambricon.com/mlunum cambricon.com/mlumem
 undriven resource left cambricon.com/vmlu cambricon.com/mlu.smlu.vmemory cambricon.com/mlu.smlu.vcore cambricon.com/mlu370.smlu.vmemory
 undriven annotation left cambricon.com/use-mlutype cambricon.com/nouse-mlutype cambricon.com/use-gpuuuid cambricon.com/nouse-gpuuuid
 undriven resource left hygon.com/dcunum hygon.com/dcumem hygon.com/dcucores
@@ -98,6 +99,7 @@ tensorfusion annotation left tensor-fusion.ai/inject-container tensor-fusion.ai/
 tensorfusion annotation left tensor-fusion.ai/autoscale tensor-fusion.ai/gang-enabled tensor-fusion.ai/gpu-ids tensor-fusion.ai/worker-pod-template
 tensorfusion resource left tensor-fusion.ai/index_0 tensor-fusion.ai/index_f
 kai annotation left gpu-fraction gpu-memory gpu-fraction-num-devices gpu-fraction-container-name mps pod-group-name received-resource-type
+kai annotation left nvidia.com/mig-7g.40gb run.ai/reserve_for_gpu_index runai-mig-device
 kai annotation left kai.scheduler/skip-podgrouper runai/shared-gpu-configmap kai.scheduler/gpu-compute-sharing-mode kai.scheduler/preemption-delay
 kai annotation left nvidia.com/container.main.gpu-memory.request nvidia.com/container.main.gpu-memory.limit
 kai label left kai.scheduler/queue kai.scheduler/node-pool kai.scheduler/subgroup-name runai-gpu-group

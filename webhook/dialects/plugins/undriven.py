@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 _VENDORS = {
     "cambricon.com": (
         "Cambricon MLU",
-        ("vmlu", "mlu", "mlu.smlu.vmemory", "mlu.smlu.vcore", "mlu370.smlu.vmemory", "mlu370.smlu.vcore"),
+        (
+            "vmlu",
+            "mlu",
+            "mlunum",
+            "mlumem",
+            "mlu.smlu.vmemory",
+            "mlu.smlu.vcore",
+            "mlu370.smlu.vmemory",
+            "mlu370.smlu.vcore",
+        ),
         ("use-mlutype", "nouse-mlutype", "use-gpuuuid", "nouse-gpuuuid"),
     ),
     "hygon.com": (
@@ -29,6 +38,7 @@ _VENDORS = {
         ("dcunum", "dcumem", "dcucores", "dcu-share-<size>", "dcu-mig-<profile>"),
         ("use-dcutype", "nouse-dcutype", "use-gpuuuid", "nouse-gpuuuid"),
     ),
+    "huawei.com": ("Ascend card of Huawei Cloud", ("ascend-<chip>",), ()),
     "iluvatar.ai": ("Iluvatar GPU", ("gpu", "<chip>-vgpu", "<chip>.vCore", "<chip>.vMem"), ()),
     "iluvatar.com": ("Iluvatar GPU", ("gpu",), ()),
     "mthreads.com": ("Moore Threads GPU", ("gpu", "vgpu", "sgpu-memory", "sgpu-core"), ()),

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from webhook.dialects.vocabulary import AnnotatedPod
 
 _FRACTION = f"KAI places the pod, and never on a node whose DRA driver publishes GPUs; {opt_in('kai')}"
+_MIG = "KAI gives the pod the MIG devices: a claim needs the key among the container's limits"
 _SHARING = "stays with the fraction: pods with claims of their own take turns on a GPU; for MPS, write one claim with `GpuConfig` that all these pods use"
 _QUEUE = "another scheduler places the pod, and the queue no longer counts it"
 _KAI_OUTPUTS = ("runai/shared-gpu-configmap", "received-resource-type", "runai-gpu-group")
@@ -70,6 +71,7 @@ KAI = Dialect(
             "limit of a GPU's memory for the container; without a request, also its share (NvFractions)",
             _FRACTION,
         ),
+        asks("nvidia.com/mig-<profile>", "MIG devices, in an older form", _MIG),
         modifier("nvidia.com/container.<container>.gpus.devices", "an output", because=OUTPUT),
         modifier("gpu-fraction-num-devices", "that many different GPUs, each with the fraction or memory"),
         modifier("gpu-fraction-container-name", "which container gets the GPU"),
@@ -103,6 +105,8 @@ KAI = Dialect(
         modifier("received-resource-type", "an output", because=OUTPUT),
         modifier("runai-gpu-group", "an output", Position.LABEL, OUTPUT),
         modifier("runai/shared-gpu-configmap", "an output", because=OUTPUT),
+        modifier("runai-mig-device", "an output", because=OUTPUT),
+        modifier("run.ai/reserve_for_gpu_index", "an output", because=OUTPUT),
     ),
 )
 _PLACED = "KAI has prepared or placed the pod already, and it stays as it is"
