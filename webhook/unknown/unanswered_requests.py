@@ -75,6 +75,8 @@ UNREQUESTED = "it takes devices without a request, so no scheduler or quota coun
 _PRICE = 300  # steps of the budget for a key that no table has
 _AMOUNTS = ("limits", "requests")
 _FIELDS = (*_AMOUNTS, "claims")
+# Matches values of unknown labels and annotations that may be requests: an amount, a model or a switch. Words only describe the pod.
+_MAY_REQUEST = re.compile(r"[0-9]|(?i:true|enabled?)$").search
 # drawbridge's own keys that a pod may have.
 _OURS = {
     Position.LABEL: (SKIP_LABEL, WAITS_LABEL, TRANSLATED_LABEL),
@@ -200,7 +202,7 @@ def _find_unanswered(
         Position.NODE_SELECTOR: mapping(view.spec.get("nodeSelector")),
     }
     for position, keys in places.items():
-        for key in keys:
+        for key, value in keys.items():
             if key in READ_BY_OTHERS and view.asks_for_devices:
                 continue  # the decisions about the pod's device keys already give the reason
             decision = _judge_own_key(key, position) or _judge_key(
@@ -209,7 +211,7 @@ def _find_unanswered(
                 configuration,
                 is_rewritten=is_rewritten,
                 is_refused=is_refused,
-                foreign_names=foreign_names,
+                foreign_names=foreign_names and bool(_MAY_REQUEST(str(value))),
             )
             if decision:
                 yield decision

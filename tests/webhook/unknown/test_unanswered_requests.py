@@ -83,6 +83,21 @@ def test_annotations_and_variables_are_reported_too():
     assert outcomes_of(item)["NVIDIA_VISIBLE_DEVICES"][0] == "left"
 
 
+def test_names_of_unknown_programs_are_reported_if_their_value_may_be_a_request():
+    values = {
+        "a.com/gpu-count": "0.5",
+        "b.com/gpu": "true",
+        "c.com/accelerator-vendor": "nvidia",
+        "d.com/gpus": '["x/gpu"]',
+    }
+    reported = {
+        key
+        for key, (outcome, _) in outcomes_of(pod_in_n({GPU: 1}, annotations=values), STATE).items()
+        if outcome == "unknown"
+    }
+    assert reported == {"a.com/gpu-count", "b.com/gpu"}
+
+
 def test_devices_that_gke_injects_by_annotation_are_reported():
     item = pod_in_n({"cpu": 1}, annotations={"devices.gke.io/container.tcpx-daemon": "- path: /dev/nvidia0"})
     outcome, detail = outcomes_of(item)["devices.gke.io/container.tcpx-daemon"]
