@@ -47,7 +47,7 @@ class WorkloadKind(NamedTuple):
     drops: tuple[str, ...] = ()  # its versions whose CRD drops claims, at least in releases that are in use
     note: str = ""  # a further remark for the page
     gpu: str = ""  # the resource that the kind's own `gpu`, among limits and requests, becomes in its pods
-    profile: str = ""  # the pointer to the name of a profile with the devices of its pods
+    profile: str = ""  # the field with the name of a profile, which has the devices of its pods
 
 
 class Provenance(NamedTuple):
@@ -151,7 +151,7 @@ _KAITO = _read(
     Keeps.ANY,
     "KAITO, which builds its pods itself",
     note="it waits until a node's capacity has nvidia.com/gpu: keep the device plugin on its nodes",
-)._replace(profile="/resource/instanceType")
+)._replace(profile="instanceType")
 _SELDON = _read(
     "Seldon Core v2 of 2026-01",
     "k8s/helm-charts/seldon-core-v2-crds, operator/controllers/reconcilers/server",
@@ -229,8 +229,8 @@ KINDS: Mapping[tuple[str, str], WorkloadKind] = {
     **{("apps.nvidia.com", kind): _NIM for kind in ("NIMService", "NIMCache", "NIMPipeline")},
     **{("orchestration.aibrix.ai", kind): _RAY for kind in ("RayClusterFleet", "RayClusterReplicaSet")},
     **{("orchestration.aibrix.ai", kind): _AIBRIX for kind in ("StormService", "RoleSet", "PodSet", "KVCache")},
-    **{("kaito.sh", kind): _KAITO for kind in ("Workspace", "InferenceSet", "RAGEngine")},
-    ("kubeai.org", "Model"): _read("KubeAI 0.21.0", "manifests/crds/kubeai.org_models.yaml, internal/config/system.go", Keeps.NO_TEMPLATE, "KubeAI, which takes the devices of its pods from a profile", note="the key is in `resourceProfiles` of its configuration")._replace(profile="/spec/resourceProfile"),
+    **{("kaito.sh", kind): _KAITO for kind in ("Workspace", "InferenceSet", "MultiRoleInference", "RAGEngine")},
+    ("kubeai.org", "Model"): _read("KubeAI 0.21.0", "manifests/crds/kubeai.org_models.yaml, internal/config/system.go", Keeps.NO_TEMPLATE, "KubeAI, which takes the devices of its pods from a profile", note="the key is in `resourceProfiles` of its configuration")._replace(profile="resourceProfile"),
     **{("mlops.seldon.io", kind): _SELDON for kind in ("Server", "ServerConfig")},
     ("serving.yatai.ai", "BentoDeployment"): _read("yatai-deployment 1.1.21", "config/crd/bases, controllers/bentodeployment_controller.go", Keeps.NO_TEMPLATE, "Yatai, which builds its pods itself", note="its own `gpu` becomes nvidia.com/gpu, and `custom` is copied")._replace(gpu="nvidia.com/gpu"),
     **{("ome.io", kind): _OME for kind in ("InferenceService", "ServingRuntime", "ClusterServingRuntime", "BenchmarkJob")},

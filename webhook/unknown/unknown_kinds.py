@@ -91,7 +91,7 @@ _COUNTING: dict[tuple[str, str], str] = {
             ("it limits the key, which claims would bypass: write a DeviceQuota, or a quota of the class", [("", "ResourceQuota")]),
             ("it limits or defaults the key: pods in its namespace keep it", [("", "LimitRange")]),
             ("it limits the key by a ResourceQuota, which claims would bypass: write a DeviceQuota", [("kubeflow.org", "Profile")]),
-            (_KUEUE, [("kueue.x-k8s.io", "ClusterQueue"), ("kueue.x-k8s.io", "Cohort"), ("config.kueue.x-k8s.io", "Configuration")]),
+            (_KUEUE, [("kueue.x-k8s.io", "ClusterQueue"), ("kueue.x-k8s.io", "ProvisioningRequestConfig"), ("kueue.x-k8s.io", "Cohort"), ("config.kueue.x-k8s.io", "Configuration")]),
             (_NO_CLAIMS, [("scheduling.volcano.sh", "Queue"), ("scheduling.volcano.sh", "PodGroup"), ("scheduling.sigs.k8s.io", "ElasticQuota"), ("nos.nebuly.com", "ElasticQuota"), ("nos.nebuly.com", "CompositeElasticQuota"), ("quota.koordinator.sh", "ElasticQuotaProfile")]),
             ("it limits the GPUs of a queue, and KAI counts claims only with its feature gate for them", [("scheduling.run.ai", "Queue")]),
             (_NODES, [("nfd.k8s-sigs.io", "NodeFeatureRule"), ("cloud.google.com", "ComputeClass"), ("karpenter.sh", "NodeOverlay"), ("kueue.x-k8s.io", "ResourceFlavor"), ("kueue.x-k8s.io", "Topology"), ("kai.scheduler", "Topology"), ("topology.volcano.sh", "HyperNode"), ("topology.node.k8s.io", "NodeResourceTopology")]),
@@ -119,8 +119,8 @@ _NUMBERS = ("count", "number", "quantity", "value", "quota", "limit")
 _DEVICE_FILE = re.compile(r"/dev/(?:dri|kfd|infiniband|nvidia[\w-]*)(?:/[\w-]+)?")
 _POSITIVE = re.compile(r"0*(?:\.0*)?[1-9].*")
 _ANNOTATIONS = "/metadata/annotations"
-# Fields of tests whose content is only compared with objects of the cluster.
-_COMPARED = {"chainsaw.kyverno.io": ("assert", "error")}
+# Fields of tests whose content is only compared with objects and results.
+_COMPARED = {"chainsaw.kyverno.io": ("assert", "error", "check", "expect")}
 _REMEDY = "if it creates pods, the webhook decides on them: run `drawbridge translate` on one of them"
 _RENDER = "run `drawbridge translate` on what it renders (`helm template CHART --values FILE`); otherwise the webhook decides on its pods"
 _BY_HAND = "run `drawbridge translate` on the text, saved as a file, and copy the result; otherwise the webhook decides on its pods"
@@ -242,10 +242,7 @@ def find_outside_templates(obj: Object, state: State, inside: Collection[str] = 
     is_own = OWN_GROUP.fullmatch(full_kind[0]) and full_kind not in _COUNTING and known is None
     if is_own or template_site(obj) is not None:
         return  # such kinds have device requests only in pod templates
-    profile_name = resolve_pointer(obj, known.profile) if known and known.profile and not inside else None
-    if known and profile_name and str(profile_name).partition(":")[0] != "cpu":  # KubeAI's profile without devices
-        parent, _, profile = known.profile.rpartition("/")
-        yield Mention(parent, profile)
+    profile = known.profile if known and not inside else ""
     pool = resolve_pointer(obj, "/spec/resourceName") if full_kind in _POOLS else None
     if isinstance(pool, str) and "/" not in pool:
         yield Mention("/spec", _pool_key(_POOLS[full_kind][0], pool, state))
@@ -267,6 +264,9 @@ def find_outside_templates(obj: Object, state: State, inside: Collection[str] = 
         value_count += 1 + len(members)
         for member in members:
             mention = _mention(where, member, state, is_named=isinstance(value, dict))
+            # KubeAI's profile `cpu` has no devices.
+            if profile and member[0] == profile and str(member[1]).partition(":")[0] not in ("", "cpu"):
+                mention = Mention(where, profile)
             if mention and mention_count == MAX_KEYS:
                 yield mention._replace(beyond=BEYOND)
                 return
@@ -346,6 +346,8 @@ def _mention(where: str, member: _Member, state: State, *, is_named: bool) -> Me
             return Mention(where, key)
     if not isinstance(value, str) or "/" not in value or _LABELS.search(where):
         return None
+    if not is_named and where.endswith("/managedResources"):
+        return Mention(where, value) if _resource(value, state) else None
     if _DEVICE_FILE.fullmatch(value):
         return Mention(where, value)
     for key, _ in amounts_in(value):

@@ -108,6 +108,8 @@ def test_a_profile_for_devices_is_reported():
         "resource": {"instanceType": "a"},
     }
     assert outcomes_of(preset) == {("resource", "instanceType"): "left"}
+    roles = custom_resource("kaito.sh/v1alpha1", "MultiRoleInference", {"roles": [{"instanceType": "a"}]})
+    assert outcomes_of(roles) == {("roles/0", "instanceType"): "left"}
 
 
 @pytest.mark.parametrize(
@@ -230,6 +232,7 @@ def test_an_unknown_kind_is_reported_with_every_key_in_it():
         ("v1", "LimitRange", {"limits": [{"type": "Container", "max": {GPU: 4}}]}),
         ("kueue.x-k8s.io/v1beta1", "ClusterQueue", {"flavors": [{"resources": [{"name": GPU, "nominalQuota": 9}]}]}),
         ("karpenter.sh/v1", "NodePool", {"limits": {GPU: 9, "cpu": 100}}),
+        ("kueue.x-k8s.io/v1beta2", "ProvisioningRequestConfig", {"managedResources": [GPU]}),
         ("karpenter.sh/v1alpha1", "NodeOverlay", {"capacity": {GPU: "4"}}),
         ("infrastructure.opendatahub.io/v1", "HardwareProfile", {"identifiers": [{"identifier": GPU, "minCount": 1}]}),
         ("dashboard.opendatahub.io/v1", "AcceleratorProfile", {"identifier": GPU, "enabled": True}),
@@ -254,6 +257,9 @@ def test_a_quota_on_a_key_is_not_a_request(version, kind, spec):
             "example.com/v1", "Weird", {"gpuMemoryUtilization": 0.9, "gpus": 0, "gpu": "none", "limits": {"cpu": 1}}
         ),
         custom_resource("example.com/v1", "Weird", {"gpu": {"enabled": True}, "nodeSelector": {"gpu": "true"}}),
+        custom_resource(
+            "chainsaw.kyverno.io/v1alpha1", "Test", {"script": {"check": {f"(contains($out, '{GPU}'))": True}}}
+        ),
         custom_resource("example.com/v1", "Weird", {"nodeLabels": {"nvidia.com/gpu.product": "A100"}, "name": "gpu"}),
     ],
 )
