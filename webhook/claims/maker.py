@@ -109,7 +109,7 @@ class ClaimMaker:
                 return result
             parts.append(result.claims)
             supplies += result.supplies
-        claims = claim_specs.combine(parts, supplies, tied.attribute)
+        claims = claim_specs.combine(parts, supplies, tied)
         return ServedDemand.combine(claims, *supplies) if isinstance(claims, Claims) else claims
 
     def _pairs(self, joint: Pairs) -> ServedDemand | Reason:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from fractions import Fraction
 
-    from webhook.dialects import Supply, Target
+    from webhook.dialects import Supply, Target, TiedDemands
 
 
 LIMIT = 32  # requests, constraints and results of one claim
@@ -553,11 +553,11 @@ def _pair_claim(
     )
 
 
-def combine(parts: Sequence[Claims], supplies: Sequence[Supply], attribute: str) -> Claims | Reason:
+def combine(parts: Sequence[Claims], supplies: Sequence[Supply], tied: TiedDemands) -> Claims | Reason:
     """Combine claims into one whose devices all share one value of an attribute."""
-    shared_attribute, remark = _common_attribute(attribute, *supplies)
-    if not shared_attribute:
-        return Reason(text=remark, causes=(attribute,))
+    attribute, remark = _common_attribute(tied.attribute, *supplies)
+    if not attribute and tied.required:
+        return Reason(text=remark, causes=(tied.attribute,))
     claim_devices = [spec.devices for part in parts for spec in part.specs]
     requests = tuple([request for devices in claim_devices for request in devices.requests])
     constraints = tuple([constraint for devices in claim_devices for constraint in devices.constraints])
@@ -566,15 +566,17 @@ def combine(parts: Sequence[Claims], supplies: Sequence[Supply], attribute: str)
     names = tuple([request.name for request in requests])
     duplicates = [name for name in names if names.count(name) > 1]
     if duplicates:
-        return Reason(text=f"devices that must share {shared_attribute}: two requests have the name {duplicates[0]}")
+        return Reason(text=f"devices that must share {tied.attribute}: two requests have the name {duplicates[0]}")
     if max(len(names), count_devices(spec)) > LIMIT or any(len(part.specs) > 1 for part in parts):
-        return Reason(text=f"devices that must share {shared_attribute} do not fit one claim ({LIMIT})")
-    tie = DeviceConstraint(requests=names, match_attribute=shared_attribute)
+        return Reason(text=f"devices that must share {tied.attribute} do not fit one claim ({LIMIT})")
+    if attribute:
+        constraints = (*constraints, DeviceConstraint(requests=names, match_attribute=attribute))
+    lost = "" if attribute else f"{remark}, so the claim has no such constraint"
     return Claims(
-        specs=(_spec(requests, (*constraints, tie), config),),
+        specs=(_spec(requests, constraints, config),),
         needs=tuple(dict.fromkeys([need for part in parts for need in part.needs])),
         base="-".join([part.base for part in parts]),
-        remarks=tuple([text for part in parts for text in part.remarks]),
+        remarks=tuple([text for part in parts for text in part.remarks] + ([lost] if lost else [])),
         models=tuple([model for part in parts for model in part.models]),
     )
 

@@ -82,10 +82,14 @@ class Pairs(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class TiedDemands(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Demands for one claim, whose devices all share the value of an attribute."""
+    """Demands for one claim, whose devices all share the value of an attribute.
+
+    If `required` is false, they share it only where nodes publish it.
+    """
 
     members: tuple[Demand | Pairs, ...]
     attribute: str
+    required: bool = True
 
 
 AnyDemand = Demand | Pairs | TiedDemands

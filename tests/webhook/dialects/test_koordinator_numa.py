@@ -159,14 +159,32 @@ def test_cpu_hints_are_reported_as_lost_without_configuration_for_cpus():
         {"cpu": "2"}, pod_amounts={"gpu": 100}, hints={**ONE_NODE, **CPU_BINDING}, fleet=host_fleet(), config={}
     )
     assert exactly(verdict) == [{"class": "gpu.nvidia.com", "count": 1}]
-    assert "is lost" in details_about(verdict, TOPOLOGY)
+    assert "CPUs and memory may be on another" in details_about(verdict, TOPOLOGY)
     assert "is lost" in details_about(verdict, BINDING)
+
+
+@pytest.mark.parametrize("numa", [True, False])
+def test_devices_are_on_one_numa_node_where_nodes_publish_it(numa):
+    _, verdict = pod_and_verdict(
+        {"cpu": "2"}, pod_amounts={"gpu": 200, "rdma": 100}, hints=ONE_NODE, fleet=host_fleet(numa), config={}
+    )
+    spec = devices(verdict)
+    names = [request["name"] for request in spec["requests"]]
+    assert spec.get("constraints", []) == ([{"requests": names, "matchAttribute": NUMA}] if numa else [])
+    assert ("the claim has no such constraint" in details_about(verdict, KOORD + "gpu")) is not numa
+
+
+def test_all_network_devices_of_a_node_are_not_tied():
+    hints = {**ONE_NODE, HINT: {"rdma": {"allocateStrategy": "ApplyForAll"}}}
+    _, verdict = pod_and_verdict({}, pod_amounts={"gpu": 100, "rdma": 1}, hints=hints, fleet=host_fleet(), config={})
+    assert verdict.changed
+    assert "is lost: ApplyForAll" in details_about(verdict, TOPOLOGY)
 
 
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"numaTopologyPolicy": "Restricted"}, "Restricted, the fewest NUMA nodes"),
+        ({"numaTopologyPolicy": "Restricted"}, "Restricted is lost: a claim can require one NUMA node"),
         ({"numaTopologyPolicy": "SingleNUMANode", "singleNUMANodeExclusive": "Required"}, "Exclusive Required is lost"),
     ],
 )

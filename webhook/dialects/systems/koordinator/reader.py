@@ -300,26 +300,28 @@ def ask_host(draft: Draft) -> Reason | None:
             demand = Demand(target=target, cores=amount)
         draft.demands.append(KeyedDemand(resource, demand))
         claimed_resources.append(resource)
-    if draft.demands and on_one_node and request.options.host_resources:
-        tied = _tie_to_node(draft.demands, request.names[Role.NUMA_BIND])
+    if draft.demands and on_one_node:
+        tied = _tie_to_node(draft, request.names[Role.NUMA_BIND])
         if isinstance(tied, Reason):
             return tied
-        draft.demands = [tied]
+        draft.demands = tied
     claims_text = f"{', '.join(claimed_resources)} by claim as well; the pod's own request stays, and node and quotas count only this request"
     if request.topology is not None:
         key, policy = request.names[Role.NUMA_BIND], request.topology.policy
         outcome = Outcome.APPROXIMATED
         if policy == FEWEST_NODES:
-            text = f"{policy}, the fewest NUMA nodes that have room for the request, is lost"
+            text = f"{policy} is lost: a claim can require one NUMA node, but not the fewest (if one is enough, write {ONE_NODE})"
         elif policy != ONE_NODE:
             outcome, text = (
                 Outcome.TRANSLATED,
                 f"policy {shorten(policy) or 'of the node'} asks for no single NUMA node",
             )
-        elif not request.options.host_resources:
-            text = f"{policy} is lost ({_REMEDY})"
         elif not draft.demands:
             outcome, text = Outcome.TRANSLATED, "it applies to nothing that the pod requests"
+        elif not request.options.host_resources and draft.networks is not None and draft.networks.everything:
+            text = f"{policy} is lost: ApplyForAll takes the network devices of all NUMA nodes"
+        elif not request.options.host_resources:
+            text = f"all devices on one NUMA node; CPUs and memory may be on another ({_REMEDY})"
         else:
             text = f"all devices on one NUMA node{f'; {claims_text}' if claimed_resources else ''}"
         draft.note(key, outcome, text)
@@ -342,22 +344,28 @@ def ask_host(draft: Draft) -> Reason | None:
     return None
 
 
-def _tie_to_node(demands: list[KeyedDemand], key: str) -> KeyedDemand | Reason:
-    """Return one demand with all devices on one NUMA node; a single device needs no constraint."""
+def _tie_to_node(draft: Draft, key: str) -> list[KeyedDemand] | Reason:
+    """Return one demand with all devices on one NUMA node; a single device needs no constraint.
+
+    Without `hostResources`, devices that cannot be tied remain as they are.
+    """
     members: list[Demand | Pairs] = []
     keys: list[str] = []
     number = 0
-    for keyed_demand in demands:
+    required = bool(draft.request.options.host_resources)
+    for keyed_demand in draft.demands:
         assert not isinstance(keyed_demand.demand, TiedDemands)
         members.append(keyed_demand.demand)
         keys += (keyed_demand.key, *keyed_demand.other_keys)
         for kind in kinds(keyed_demand.demand):
             number += kind.count
             if kind.everything:
-                return leave(key, f"ApplyForAll and {ONE_NODE} can't both be applied")
+                reason = f"ApplyForAll and {ONE_NODE} can't both be applied"
+                return leave(key, reason) if required else draft.demands
     if number == 1:
-        return demands[0]
-    return KeyedDemand(keys[0], TiedDemands(members=tuple(members), attribute=NUMA_NODE), tuple(keys[1:]))
+        return draft.demands
+    tied = TiedDemands(members=tuple(members), attribute=NUMA_NODE, required=required)
+    return [KeyedDemand(keys[0], tied, tuple(keys[1:]))]
 
 
 # Keys that request no device

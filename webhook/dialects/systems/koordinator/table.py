@@ -115,7 +115,7 @@ _WISHES = (
         ANNOTATION,
         unit=JSON,
         outcome=APPROXIMATED,
-        because="with `koordinator.hostResources`, SingleNUMANode applies to devices, CPUs and huge pages; without this setting, it is lost",
+        because="SingleNUMANode applies to the devices, and with `koordinator.hostResources` to CPUs and huge pages, too; Restricted is lost: a claim cannot require the fewest NUMA nodes",
     ),
     row(
         "scheduling.koordinator.sh/resource-spec",
