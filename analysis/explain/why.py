@@ -470,9 +470,10 @@ def _is_impossible(facts: Facts) -> Iterator[Reason]:
     within = None if len(reached) == len(stock.nodes) else reached
     judged = can_any_node_serve(stock, claims.open, memo=facts.reading.memo, prospects=state.prospects, within=within)
     if judged.verdict is Feasibility.NEVER or judged.is_fault:
-        remedies = tuple(filter(None, (judged.remedy,)))
         causes = tuple([f"DeviceClass/{name}" for name in _classes_without_devices(claims.open, state)])
-        yield Reason(code="O115", actor=Actor.USER, text=judged.text, causes=causes, never=True, remedies=remedies)
+        yield Reason(
+            code="O115", actor=Actor.USER, text=judged.text, causes=causes, never=True, remedies=judged.remedies
+        )
 
 
 def _classes_without_devices(claims: Sequence[ResourceClaim], state: State) -> Iterator[str]:

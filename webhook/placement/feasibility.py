@@ -16,7 +16,6 @@ from enum import Enum
 from itertools import starmap
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from allocator import FleetMemo, SearchOptions, SearchVerdict, Stage, allocate, best_verdict, fleet
@@ -37,6 +36,7 @@ from dra.budget import Budget
 from dra.errors import OutOfBudget, SelectorError
 from dra.objects import DeviceToleration, ExactDeviceRequest
 from dra.quantity import parse
+from dra.reason import Reason
 from dra.texts import count_of, list_first
 from dra.validation import shape
 from webhook.dialects import TARGETS
@@ -101,13 +101,11 @@ class Feasibility(Enum):
     UNKNOWN = "unknown"  # the budget is exhausted
 
 
-class FeasibilityAnswer(msgspec.Struct, frozen=True):
-    """A verdict. `text` is the reason for NEVER and BUSY; `code` and `remedy` belong to NEVER."""
+class FeasibilityAnswer(Reason, frozen=True, kw_only=True):
+    """A verdict, and the reason of NEVER and BUSY; its code and its remedy belong to NEVER."""
 
     verdict: Feasibility
     text: str = ""
-    code: Code = Code.NEVER
-    remedy: str = ""
     # The text without its opening, if no device matches a request.
     detail: str = ""
     # The name of the claim that cannot be served, if the reason is a single claim.
@@ -119,8 +117,8 @@ class FeasibilityAnswer(msgspec.Struct, frozen=True):
     may_serve: MayServe = MayServe.PLUGIN | MayServe.NEW_NODE
 
 
-FITS = FeasibilityAnswer(Feasibility.FITS)
-UNKNOWN = FeasibilityAnswer(Feasibility.UNKNOWN)
+FITS = FeasibilityAnswer(verdict=Feasibility.FITS)
+UNKNOWN = FeasibilityAnswer(verdict=Feasibility.UNKNOWN)
 
 
 def can_any_node_serve(
@@ -188,7 +186,7 @@ def _within_reach(judgement: FeasibilityAnswer, reached: FeasibilityAnswer) -> F
     remedy = reached.remedy
     if remedy == _ELSEWHERE:
         remedy = f"{judgement.remedy}, and correct the pod's node selector or affinity"
-    return replace(judgement, remedy=remedy)
+    return replace(judgement, remedies=(remedy,))
 
 
 def _missing_class(stock: Stock, bodies: Iterable[_Body], requester: str, claim: str) -> FeasibilityAnswer:
@@ -254,9 +252,7 @@ class _Diagnosis(NamedTuple):
         if verdict is SearchVerdict.UNDECIDED:
             return UNKNOWN
         if verdict is SearchVerdict.FEASIBLE:
-            return FeasibilityAnswer(
-                Feasibility.BUSY, f"this {self.subject} waits until devices are free: {self.busy()}"
-            )
+            return _busy(f"this {self.subject} waits until devices are free: {self.busy()}")
         too_many = self.too_many_together() if self.within is None else None
         if too_many is not None:
             return self.by_new_node() or too_many
@@ -264,11 +260,9 @@ class _Diagnosis(NamedTuple):
         samples = dict(list(kinds.items())[:MAX_KINDS])
         faults = [answer.error for answer in kinds.values() if answer.error]
         if faults:
-            return FeasibilityAnswer(
-                Feasibility.BUSY, f"the scheduler would stop at an error: {faults[0]}", is_fault=True
-            )
+            return replace(_busy(f"the scheduler would stop at an error: {faults[0]}"), is_fault=True)
         if not samples:
-            return FeasibilityAnswer(Feasibility.BUSY, f"no node can serve this {self.subject}")
+            return _busy(f"no node can serve this {self.subject}")
         if not all(answer.explained for answer in kinds.values()):
             return UNKNOWN
         if _may_be_cured(kinds):
@@ -278,9 +272,7 @@ class _Diagnosis(NamedTuple):
                 judgement = self._replace(claims=tolerant).judge_idle()
                 if judgement.verdict is Feasibility.NEVER:
                     return judgement
-            return FeasibilityAnswer(
-                Feasibility.BUSY, f"no node can serve this {self.subject} now; {self.nearest(samples)[1]}"
-            )
+            return _busy(f"no node can serve this {self.subject} now; {self.nearest(samples)[1]}")
         return self.by_new_node() or self.never(samples, kinds)
 
     def by_new_node(self) -> FeasibilityAnswer | None:
@@ -294,7 +286,7 @@ class _Diagnosis(NamedTuple):
             verdict = allocate(self.prospects, template, self.claims, options=self.options).verdict
             if verdict is SearchVerdict.FEASIBLE:
                 text = f"{self.opening}, but a node of template {template} could (`nodeTemplates`): the {self.subject} waits until such a node exists"
-                return FeasibilityAnswer(Feasibility.BUSY, text)
+                return _busy(text)
             # An error means that a scheduler would stop there, not that such a node could not serve the claims.
             undecided = undecided or verdict is not SearchVerdict.INFEASIBLE
         return UNKNOWN if undecided else None
@@ -311,7 +303,7 @@ class _Diagnosis(NamedTuple):
         """Return why even an idle fleet cannot serve the claims, and, if there is time to search, what would fit."""
         judgement = self.reason(samples, kinds) if self.within is None else self.out_of_reach(samples, kinds)
         if self.budget.is_late:
-            return replace(judgement, remedy=NO_TIME)
+            return replace(judgement, remedies=(NO_TIME,))
         return judgement
 
     def out_of_reach(self, samples: Mapping[str, NodeAnswer], kinds: Mapping[str, NodeAnswer]) -> FeasibilityAnswer:
@@ -329,8 +321,8 @@ class _Diagnosis(NamedTuple):
         may_serve = judgement.may_serve | MayServe.UNREACHED
         if absent:
             may_serve |= MayServe.DRIVER
-        remedy = judgement.remedy or _ELSEWHERE
-        return replace(judgement, code=Code.NEVER, text=text, remedy=remedy, may_serve=may_serve)
+        remedies = judgement.remedies or (_ELSEWHERE,)
+        return replace(judgement, code=Code.NEVER, text=text, remedies=remedies, may_serve=may_serve)
 
     def reason(self, samples: Mapping[str, NodeAnswer], kinds: Mapping[str, NodeAnswer]) -> FeasibilityAnswer:
         """Return the plainest reason why an idle fleet cannot serve the claims. `kinds` has one node of each kind, `samples` the first MAX_KINDS."""
@@ -713,4 +705,10 @@ def _largest(kinds: Mapping[str, NodeAnswer]) -> tuple[str, int]:
 
 
 def _never(code: Code, text: str, remedy: str = "", claim: str = "") -> FeasibilityAnswer:
-    return FeasibilityAnswer(Feasibility.NEVER, text, code, remedy, claim=claim)
+    remedies = (remedy,) if remedy else ()
+    verdict = Feasibility.NEVER
+    return FeasibilityAnswer(verdict=verdict, text=text, code=code, never=True, remedies=remedies, claim=claim)
+
+
+def _busy(text: str) -> FeasibilityAnswer:
+    return FeasibilityAnswer(verdict=Feasibility.BUSY, text=text)

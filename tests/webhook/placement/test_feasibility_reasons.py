@@ -246,7 +246,9 @@ def test_incomplete_reasons_are_not_cached(searched_claims):
 
 def test_cached_conclusions_are_bounded_and_belong_to_one_stock(monkeypatch):
     monkeypatch.setattr(
-        feasibility._Diagnosis, "judge_idle", lambda _: feasibility.FeasibilityAnswer(Feasibility.BUSY, "x")
+        feasibility._Diagnosis,
+        "judge_idle",
+        lambda _: feasibility.FeasibilityAnswer(verdict=Feasibility.BUSY, text="x"),
     )
     fleet, memo = stock(), FleetMemo()
     for number in range(6_000):

@@ -58,7 +58,7 @@ def test_a_pod_is_refused_only_if_no_reachable_node_serves():
             never = judgement.verdict is Feasibility.NEVER
             if for_all_nodes.verdict not in (Feasibility.FITS, Feasibility.BUSY):
                 # The remedy is for the nodes within reach.
-                assert replace(judgement, remedy="") == replace(for_all_nodes, remedy="")
+                assert replace(judgement, remedies=()) == replace(for_all_nodes, remedies=())
             elif never:
                 assert set(idle_verdicts) == {"infeasible"}, (family, seed, judgement.text)
             counts[judgement.may_serve] += 1
