@@ -44,10 +44,11 @@ def made_objects(documents: Sequence[Document], absolute: Callable[[str], str]) 
     """Return the ConfigMaps that kustomizations generate, and the settings of device plugins that charts install."""
     by_file: dict[str, list[Document]] = {}
     for document in documents:
-        by_file.setdefault(absolute(document.file), []).append(document)
+        by_file.setdefault(document.file, []).append(document)
+    by_path = {absolute(file): of_file for file, of_file in by_file.items()}
 
     def content(path: str) -> str:
-        found = by_file.get(absolute(path), [])
+        found = by_path.get(absolute(path), [])
         return found[0].text if len(found) == 1 else ""
 
     made: list[Object] = []

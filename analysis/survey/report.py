@@ -132,6 +132,8 @@ def _row(workload: Asking, *, whole: bool, with_file: bool) -> Sequence[Cell]:
         listed.add(container_key)
     keys = ", ".join(f"{key}={'+'.join(amounts)}" if amounts else key for key, amounts in amounts_by_key.items() if key)
     texts = [f"{f'would be {workload.potential_outcome}: ' if workload.potential_outcome else ''}{keys}"]
+    # An object with values is long, and has requests in several places.
+    texts += dict.fromkeys(f"{workload.file}:{key.line} {key.container}" for key in workload.keys if key.line)
     for key in workload.keys if whole else ():
         reason = f"  {because}" if (because := why(key)) else ""
         texts.append(f"{key.outcome} {joined(key.container or 'pod', key.key)}{reason}{_code(key.code)}")

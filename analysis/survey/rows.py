@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from analysis.findings import APPROXIMATED, AT_WEBHOOK, STAYS, USUAL_MEANING, WAITS, ObjectFindings
 from analysis.survey.report import why
 from analysis.survey.verdicts import needs_decision
@@ -60,7 +62,7 @@ def findings(overview: Overview) -> list[ObjectFindings]:
                 path="",
                 message=where + joined(key.key, why(key)),
                 remedy=key.remedy,
-                place=place,
+                place=replace(place, line=key.line or place.line),
                 basis=USUAL_MEANING if key.meaning_assumed else "",
             )
             of_workload.append(finding)

@@ -48,6 +48,7 @@ class Key(Decision, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
     object: str = ""  # not written: the key is listed with its workload
     amount: str = ""
+    line: int = 0  # in values of a chart
 
 
 class MoveReason(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -5,6 +5,9 @@ The command reports kinds that it may not read, and leaves them out. If these ar
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
 from analysis.configuration import server_named
@@ -19,7 +22,11 @@ from cli.files import InputFiles, refuse_files_and_cluster, without_collection
 from cli.output import warn
 from dra.texts import list_first
 
+if TYPE_CHECKING:
+    from analysis.survey import Overview
+
 FORMS = ("text", "wide", "json", "markdown", "sarif", "github", "junit")
+_WITH_VALUES = ("HelmRelease", "Application", "ApplicationSet")
 _LEVELS = ("refused", "unknown", "left", "partly", "approximated")
 
 
@@ -121,7 +128,7 @@ def command(
         reading = read_live(kubeconfig, context, SURVEY, given=given, namespace=namespace, probe=probe)
     report_configuration(reading.in_force, mode)
     with without_collection():
-        result = overview(reading, scope, mode)
+        result = _with_lines(overview(reading, scope, mode))
     import msgspec
 
     from analysis.survey import findings, report
@@ -144,3 +151,22 @@ def command(
     if unseen or any(workload.outcome in bad for workload in result.workloads):
         return Exit.REFUSED
     return Exit.FINE if NECESSARY_KINDS.isdisjoint(missed.kind for missed in result.unread) else Exit.UNDECIDED
+
+
+def _with_lines(result: Overview) -> Overview:
+    """Add the lines of keys in values of charts. A survey keeps no texts, so the files of these objects are read again."""
+    from msgspec.structs import replace
+
+    from analysis.check import finding_of
+    from cluster.manifests import read_leniently
+
+    workloads = list(result.workloads)
+    for number, workload in enumerate(workloads):
+        if workload.kind not in _WITH_VALUES or not Path(workload.file).is_file():
+            continue
+        for document in read_leniently([workload.file])[0]:
+            if document.first_line == workload.line and document.object.get("kind") == workload.kind:
+                lines = [document.line_of(finding_of(document.object, key, "D211").path) for key in workload.keys]
+                keys = tuple(replace(key, line=line) for key, line in zip(workload.keys, lines, strict=True))
+                workloads[number] = replace(workload, keys=keys)
+    return replace(result, workloads=tuple(workloads))

@@ -90,9 +90,9 @@ def test_a_consumer_in_values_of_a_helm_release_is_a_workload(repository, key, o
     [workload] = survey(repository, TREE | {"apps/plex/release.yaml": release(key=key)})["workloads"]
     assert (workload["kind"], workload["name"], workload["outcome"]) == ("HelmRelease", "plex", outcome)
     assert workload["file"] == "apps/plex/release.yaml"
-    assert [(place["container"], place["key"]) for place in workload["keys"]] == [
-        ("values/controllers/main/containers/app", key)
-    ]
+    place = "values/controllers/main/containers/app"
+    assert [(found["container"], found["key"], found["line"]) for found in workload["keys"]] == [(place, key, 14)]
+    assert f"apps/plex/release.yaml:14 {place}" in run("survey", "-f", ".", "--fail-on", "never").stdout
 
 
 def test_the_values_of_a_helm_release_are_judged_like_a_pod(repository):
