@@ -79,7 +79,7 @@ def in_namespace(documents: Sequence[Document], namespace: str) -> tuple[Sequenc
             obj = {**document.object, "metadata": {**metadata, "namespace": namespace}}
             placed.append(replace(document, object=obj))
         else:
-            placed.append(replace(document, object=document.placed) if document.namespace else document)
+            placed.append(replace(document, object=document.placed) if document.is_placed else document)
             if namespace and own != namespace and not has_none:
                 elsewhere.add(number)
     return placed, frozenset(elsewhere)

@@ -95,18 +95,24 @@ def read_files(
     inventory_documents = (
         read_input_files(replace(files, paths=files.inventory, kustomizations=(), charts=())) if files.inventory else []
     )
-    everything, problems_ = _read(files, keep)
+    read, problems_ = _read(files, keep)
     report_problems(problem for problem in problems_ if not problem.apparent_kind)
     others = [problem for problem in problems_ if problem.apparent_kind]
-    documents, skipped = manifests_among(everything, others, files)
+    documents, skipped = manifests_among(read, others, files)
     if not documents and not skipped and not unread():
         warn("the input holds no objects")
     in_force = configuration_in_force(given, documents, inventory_documents, judged=judged)
     with_keys = [skip.with_first_key(in_force.configuration) for skip in skipped]
     folders = [Path(path).absolute() for path in files.paths if Path(path).is_dir()]
     is_whole_tree = any(_repository_of(folder) == folder for folder in folders)
-    placed = {document.index: document for document in documents}
-    made = tuple(made_objects([placed.get(document.index, document) for document in everything], absolute))
+    placed = {document.index: document for document in documents if document.is_placed}
+    everything = [
+        replace(document, namespace=found.namespace, with_values=found.with_values)
+        if (found := placed.get(document.index))
+        else document
+        for document in read
+    ]
+    made = tuple(made_objects(everything, absolute))
     return ReadFiles(documents, with_keys, inventory_documents, in_force, everything, others, made, is_whole_tree)
 
 
@@ -147,7 +153,7 @@ def manifests_among(
 
     What a test expects of objects is skipped. Templates of charts and patches of kustomizations are in neither list if the input is built from them, because the result is read.
     """
-    from analysis.gitops import FOLDERS, PATCHES, Tree, files_of, is_kustomization
+    from analysis.gitops import FOLDERS, PATCHES, Tree, files_of, is_kustomization, with_values
 
     all_documents = list(documents)
     kustomizations = [*filter(is_kustomization, all_documents), *_kustomizations_above(all_documents)]
@@ -174,7 +180,8 @@ def manifests_among(
             skipped.append(SkippedText(SkippedFile(document.file, begin, reason), text.encode(), begin))
         else:
             is_resource = resources and absolute(document.file) in resources
-            placed = replace(document, namespace=namespace) if namespace else document
+            values = with_values(value)
+            placed = replace(document, namespace=namespace, with_values=values) if namespace or values else document
             objects.append(placed.read_like_kustomize() if is_resource else placed)
     charts, built = _built(all_documents, files or InputFiles())
     not_built: list[SkippedText] = []

@@ -5,6 +5,7 @@ from analysis.gitops.made import made_objects
 from analysis.gitops.mistakes import mistakes
 from analysis.gitops.sources import sources_of
 from analysis.gitops.tree import Tree
+from analysis.gitops.values import with_values
 
 __all__ = [
     "FOLDERS",
@@ -16,4 +17,5 @@ __all__ = [
     "made_objects",
     "mistakes",
     "sources_of",
+    "with_values",
 ]

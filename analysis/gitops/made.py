@@ -6,12 +6,11 @@ deployments/gpu-operator; NVIDIA/k8s-device-plugin v0.20: deployments/helm; inte
 
 from __future__ import annotations
 
-from contextlib import suppress
 from posixpath import basename, dirname, join
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from analysis.gitops.kustomizations import is_kustomization
-from cluster.manifests import ManifestError, parse
+from analysis.gitops.values import parsed
 from dra.raw import Object, inside, items, mapping, strings, text
 from webhook.names import PLUGIN_FOLDER
 from webhook.translate import group_kind
@@ -89,23 +88,15 @@ def releases(documents: Sequence[Document], content: Callable[[str], str]) -> It
                 for part in (inside(spec, "source"), *items(spec, "sources")):
                     if chart := text(part.get("chart")):
                         helm = inside(part, "helm")
-                        values = inside(helm, "valuesObject") or _parsed(text(helm.get("values")))
+                        values = inside(helm, "valuesObject") or parsed(text(helm.get("values")))
                         yield Release("Application", name, target, chart, values)
         for part in items(obj, "helmCharts") if is_kustomization(document) else ():
             of_chart = text(part.get("namespace")) or text(obj.get("namespace")) or "default"
             chart = text(part.get("name"))
             name = text(part.get("releaseName")) or chart
             file = text(part.get("valuesFile"))
-            of_file = _parsed(content(join(dirname(document.file), file))) if file else {}
+            of_file = parsed(content(join(dirname(document.file), file))) if file else {}
             yield Release("Kustomization", name, of_chart, chart, {**of_file, **inside(part, "valuesInline")})
-
-
-def _parsed(values: str) -> Object:
-    """Return the values in a text; {} if it cannot be read."""
-    with suppress(ManifestError):
-        for document in parse(values):
-            return document.object
-    return {}
 
 
 def _generated(kustomization: Document, content: Callable[[str], str]) -> Iterator[Object]:

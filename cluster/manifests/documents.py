@@ -187,19 +187,27 @@ class Document:
     index: int
     _text: _DocumentText = field(repr=False, compare=False)
     _inside: str = field(default="", repr=False)  # the pointer of this object in its text, for items of Lists
-    namespace: str = field(default="", repr=False)  # that kustomize, Flux or Argo CD set (`analysis.gitops`)
+    # What kustomize, Flux and Argo CD change (`analysis.gitops`): the namespace, and values in a text, which are parsed.
+    namespace: str = field(default="", repr=False)
+    with_values: dict[str, Any] | None = field(default=None, repr=False)
 
     @property
     def line(self) -> int:
         return self.line_of("")
 
     @property
+    def is_placed(self) -> bool:
+        """Whether kustomize, Flux or Argo CD read the object otherwise than it is written."""
+        return bool(self.namespace) or self.with_values is not None
+
+    @property
     def placed(self) -> dict[str, Any]:
-        """The object in the namespace that kustomize, Flux or Argo CD set."""
-        metadata = self.object.get("metadata")
+        """The object as kustomize, Flux or Argo CD read it."""
+        obj = self.object if self.with_values is None else self.with_values
+        metadata = obj.get("metadata")
         if not self.namespace or not isinstance(metadata, dict):
-            return self.object
-        return {**self.object, "metadata": {**metadata, "namespace": self.namespace}}
+            return obj
+        return {**obj, "metadata": {**metadata, "namespace": self.namespace}}
 
     @property
     def first_line(self) -> int:

@@ -95,6 +95,17 @@ def test_a_consumer_in_values_of_a_helm_release_is_a_workload(repository, key, o
     assert f"apps/plex/release.yaml:14 {place}" in run("survey", "-f", ".", "--fail-on", "never").stdout
 
 
+@pytest.mark.parametrize("kind", ["Application", "ApplicationSet"])
+def test_a_consumer_in_values_that_are_a_text_is_a_workload(repository, kind):
+    spec = "{source: {chart: c, helm: {values: '{app: {resources: {limits: {nvidia.com/gpu: 1}}}}'}}, destination: {namespace: ai}}"
+    spec = spec if kind == "Application" else f"{{template: {{spec: {spec}}}}}"
+    text = f"apiVersion: argoproj.io/v1alpha1\nkind: {kind}\nmetadata: {{name: llm, namespace: argocd}}\nspec: {spec}\n"
+    [workload] = survey(repository, {"llm.yaml": text})["workloads"]
+    assert (workload["namespace"], workload["outcome"]) == ("ai", "translated")
+    assert workload["keys"][0]["container"].endswith("source/helm/values/app")
+    assert workload["keys"][0]["line"] == 4
+
+
 def test_the_values_of_a_helm_release_are_judged_like_a_pod(repository):
     text = release().replace("i915: 1", "i915: 0.5")
     assert check(repository, TREE | {"apps/plex/release.yaml": text}) == [("R001", "apps/plex/release.yaml", 14)]
