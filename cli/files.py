@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from analysis.configuration import ConfigurationInForce
+    from analysis.gitops import Tree
     from analysis.loading import UnreadableObject
     from cluster.manifests import Document, InputProblem, Keep
     from dra.raw import Object
@@ -90,7 +91,7 @@ def read_files(
     `judged`, an invalid configuration among the files is not an error here, because the command reports its mistakes as findings.
     """
     from analysis.configuration import configuration_in_force
-    from analysis.gitops import made_objects
+    from analysis.gitops import Tree, made_objects
 
     inventory_documents = (
         read_input_files(replace(files, paths=files.inventory, kustomizations=(), charts=())) if files.inventory else []
@@ -98,7 +99,8 @@ def read_files(
     read, problems_ = _read(files, keep)
     report_problems(problem for problem in problems_ if not problem.apparent_kind)
     others = [problem for problem in problems_ if problem.apparent_kind]
-    documents, skipped = manifests_among(read, others, files)
+    tree = Tree(read, absolute)
+    documents, skipped = manifests_among(read, others, files, tree)
     if not documents and not skipped and not unread():
         warn("the input holds no objects")
     in_force = configuration_in_force(given, documents, inventory_documents, judged=judged)
@@ -112,7 +114,7 @@ def read_files(
         else document
         for document in read
     ]
-    made = tuple(made_objects(everything, absolute))
+    made = tuple(made_objects(everything, tree, absolute))
     return ReadFiles(documents, with_keys, inventory_documents, in_force, everything, others, made, is_whole_tree)
 
 
@@ -147,11 +149,15 @@ class SkippedText(NamedTuple):
 
 
 def manifests_among(
-    documents: Iterable[Document], others: Iterable[InputProblem], files: InputFiles | None = None
+    documents: Iterable[Document],
+    others: Iterable[InputProblem],
+    files: InputFiles | None = None,
+    tree: Tree | None = None,
 ) -> tuple[list[Document], list[SkippedText]]:
     """Separate manifests from the rest; `others` are texts that cannot be read and do not look like manifests.
 
     What a test expects of objects is skipped. Templates of charts and patches of kustomizations are in neither list if the input is built from them, because the result is read.
+    `tree` is the tree of the documents, if it is known.
     """
     from analysis.gitops import FOLDERS, PATCHES, Tree, files_of, is_kustomization, with_values
 
@@ -165,7 +171,7 @@ def manifests_among(
         SkippedText(SkippedFile(other.file, other.line, _reason(other)), other.text, other.first_line)
         for other in others
     ]
-    tree = Tree(all_documents, absolute)
+    tree = tree or Tree(all_documents, absolute)
     for number, document in enumerate(all_documents):
         value, namespace = document.object, tree.namespace_of(number)
         type_keys = value.keys() & {"apiVersion", "kind"}

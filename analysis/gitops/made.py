@@ -18,6 +18,7 @@ from webhook.translate import group_kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from analysis.gitops.tree import Tree
     from cluster.manifests import Document
 
 _SOURCES: Final = ("OCIRepository", "HelmChart")
@@ -39,8 +40,11 @@ class Release(NamedTuple):
         return {"kind": self.kind, "name": self.name, "controller": True}
 
 
-def made_objects(documents: Sequence[Document], absolute: Callable[[str], str]) -> list[Object]:
-    """Return the ConfigMaps that kustomizations generate, and the settings of device plugins that charts install."""
+def made_objects(documents: Sequence[Document], tree: Tree, absolute: Callable[[str], str]) -> list[Object]:
+    """Return the ConfigMaps that kustomizations generate, and the settings of device plugins that charts install.
+
+    `tree` is the tree of the documents, and `absolute` returns the absolute path of a file.
+    """
     by_file: dict[str, list[Document]] = {}
     for document in documents:
         by_file.setdefault(document.file, []).append(document)
@@ -51,9 +55,9 @@ def made_objects(documents: Sequence[Document], absolute: Callable[[str], str]) 
         return found[0].text if len(found) == 1 else ""
 
     made: list[Object] = []
-    for document in documents:
+    for number, document in enumerate(documents):
         if is_kustomization(document):
-            made += _generated(document, content)
+            made += _generated(document, tree.namespace_of(number), content)
     for release in releases(documents, content):
         made += _of_chart(release)
     return made
@@ -99,7 +103,7 @@ def releases(documents: Sequence[Document], content: Callable[[str], str]) -> It
             yield Release("Kustomization", name, of_chart, chart, {**of_file, **inside(part, "valuesInline")})
 
 
-def _generated(kustomization: Document, content: Callable[[str], str]) -> Iterator[Object]:
+def _generated(kustomization: Document, namespace: str, content: Callable[[str], str]) -> Iterator[Object]:
     folder, obj = dirname(kustomization.file), kustomization.object
     for generator in items(obj, "configMapGenerator"):
         data: dict[str, str] = {}
@@ -113,7 +117,7 @@ def _generated(kustomization: Document, content: Callable[[str], str]) -> Iterat
             "kind": "ConfigMap",
             "metadata": {
                 "name": text(generator.get("name")),
-                "namespace": text(generator.get("namespace")) or text(obj.get("namespace")) or "default",
+                "namespace": namespace or text(generator.get("namespace")) or "default",
             },
             "data": data,
         }

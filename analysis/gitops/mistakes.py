@@ -1,4 +1,4 @@
-"""Finds what a Git tree does not say twice in the same way: claims in values, files of kustomizations, and dependencies of Flux.
+"""Finds mistakes between the files of a Git tree: claims in values, files of kustomizations, and dependencies of Flux.
 
 The values are those of any chart that takes `resourceClaims` as a pod does, and of bjw-s' app-template 4.3 and newer.
 """

@@ -29,11 +29,13 @@ class Tree:
         self._documents = documents
         self._absolute = absolute
         self._kustomizations: dict[str, Document] = {}
+        self._positions: dict[str, int] = {}  # of the kustomizations among the documents
         self._by_file: defaultdict[str, list[int]] = defaultdict(list)
         self._builders: list[int] = []
         for number, document in enumerate(documents):
             if is_kustomization(document):
-                self._kustomizations[dirname(absolute(document.file))] = document
+                folder = dirname(absolute(document.file))
+                self._kustomizations[folder], self._positions[folder] = document, number
             else:
                 self._by_file[document.file].append(number)
             if group_kind(document.object) in _BUILDERS:
@@ -123,6 +125,9 @@ class Tree:
             kustomization = self._kustomizations.get(path)
             if kustomization is not None:
                 inner = outer or self._own_namespace(kustomization)
+                # For a kustomization, the namespace is that of the objects that it generates.
+                number = self._positions[path]
+                (self._replaced if inner else self._added)[number].add(inner or added)
                 waiting += [(self._absolute(entry), inner) for entry in files_of(kustomization, FOLDERS)]
             elif path == folder or recurses:
                 waiting += [(entry, outer) for entry in self._below.get(path, ()) if recurses or entry in self._numbers]

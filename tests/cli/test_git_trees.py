@@ -253,10 +253,12 @@ def test_time_slicing_in_a_generated_config_map_is_read(repository):
         {
             "operator/release.yaml": operator.replace("app-template", "gpu-operator"),
             "operator/slicing.yaml": slicing,
+            "clusters/operator.yaml": flux("operator", ", targetNamespace: gpu").replace("apps/", ""),
             "operator/kustomization.yaml": "resources: [release.yaml]\nconfigMapGenerator:\n- name: slicing\n  files: [any=slicing.yaml]\n",
         },
     )
     assert ("S016", "ClusterPolicy/cluster-policy") in obstacles(answer)
+    assert ("S007", "ConfigMap/gpu/slicing (any)") in obstacles(answer)
     assert "nvidia.com/gpu: it makes 8 time-sliced replicas of each device" in messages(answer, "S007")
 
 
