@@ -27,7 +27,8 @@ _RELEASE: Final = ("helm.toolkit.fluxcd.io", "HelmRelease")
 _WITH_VALUES: Final = (_RELEASE, ("argoproj.io", "Application"), ("argoproj.io", "ApplicationSet"))
 _WITH_DEPENDENCIES: Final = (_RELEASE, ("kustomize.toolkit.fluxcd.io", "Kustomization"))
 _NAMED: Final = 5
-_VARIABLE: Final = re.compile(r"\$\{[^}]*\}")  # of Flux's postBuild
+_VARIABLE: Final = re.compile(r"(?:\$\{[^}]*\})+")  # of Flux's postBuild
+_MAX_PARTS: Final = 3  # of a name with variables; matching takes more than linear time
 _MAX: Final = 10_000  # the most values of an object that are read
 
 
@@ -114,7 +115,7 @@ def _unknown_names(entry: _Entry, namespace: str, known: dict[str, dict[str, set
 def _is_filled(name: str, known: Iterable[str]) -> bool:
     """Return whether Flux may make a name of one with a variable, such as ${APP}-gpu in a component."""
     patterns = (_VARIABLE.split(other) for other in known if _VARIABLE.search(other))
-    return any(re.fullmatch(".+".join(map(re.escape, parts)), name) for parts in patterns)
+    return any(len(parts) <= _MAX_PARTS and re.fullmatch(".+".join(map(re.escape, parts)), name) for parts in patterns)
 
 
 def _unused(obj: Object) -> Iterator[Finding]:
