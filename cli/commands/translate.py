@@ -22,7 +22,7 @@ from cli.output import print_diff, print_lines, print_to_stderr, quiet, warn
 from dra.texts import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from cli.files import InputFiles, ReadFiles
     from cli.in_place import FileEdits, Result
@@ -91,7 +91,7 @@ def command(
 
     shown = output or ("" if action else "yaml")
     reading, input_files = read_whole(files, given_configuration(config), server_named(kubernetes, feature_gates))
-    documents = _documents_of(input_files, shown, is_edited=bool(action))
+    documents = _documents_of(input_files, files.paths, shown, is_edited=bool(action))
     report_configuration(reading.in_force, mode)
     translator, results = translated.translate(
         reading, documents, input_files.inventory, mode=mode, namespace=namespace, rewrites_unknown=all_kinds
@@ -123,15 +123,22 @@ def command(
     return Exit.REFUSED if would_change or unapplied or refused else Exit.FINE
 
 
-def _documents_of(files: ReadFiles, shown: str, *, is_edited: bool) -> Sequence[Document]:
+def _documents_of(files: ReadFiles, paths: Collection[str], shown: str, *, is_edited: bool) -> Sequence[Document]:
     """Return the documents to translate, and warn of those that are skipped."""
     from cli.files import warn_of_skipped
 
     documents, skipped = files.documents, list(files.skipped)
     if shown in _FORMS_OF_ALL_OBJECTS and not is_edited:
         documents = files.everything
-        report_problems(problem for problem in files.others if problem.apparent_kind != "template")
-        skipped = [skip if skip.reason in ("template", "assertion") else skip._replace(reason="") for skip in skipped]
+        # A file of another program is an error if it was named, and skipped if it is in a folder.
+        unnamed = {other.file for other in files.others if other.file not in paths}
+        report_problems(
+            other for other in files.others if other.apparent_kind != "template" and other.file not in unnamed
+        )
+        skipped = [
+            skip if skip.reason in ("template", "assertion") or skip.file in unnamed else skip._replace(reason="")
+            for skip in skipped
+        ]
     elif is_edited or shown == "diff":  # `translated.edits` reports the lines that request devices
         # The files of a kustomization are edited with what it builds.
         skipped = [skip._replace(key="") for skip in skipped if skip.reason != "patch"]

@@ -250,3 +250,16 @@ def test_the_namespace_option_applies_to_objects_without_a_namespace():
     assert "Pod/off/a" in output
     assert "3 objects, 0 rewritten: 1 left, 2 without a legacy request" in output
     assert run("translate", "-f", "-", "-n", "off", "-A", stdin=manifests_text).exit_code == 2
+
+
+def test_a_file_of_another_program_is_an_error_only_if_it_is_named(tmp_path):
+    """A folder of a repository has labels of issues and playbooks beside its manifests; a named file was meant as a manifest."""
+    (tmp_path / "pod.yaml").write_text(yaml_of(SHARE_POD))
+    (tmp_path / "labels.yml").write_text("- name: bug\n  color: red\n")
+    of_folder = run("translate", "-f", str(tmp_path), *FLEET_OPTIONS)
+    assert of_folder.exit_code == 0
+    assert "skipped, not a manifest" in of_folder.stderr
+    assert "Pod" in kinds_in(of_folder.stdout)
+    named = run("translate", "-f", str(tmp_path / "pod.yaml"), "-f", str(tmp_path / "labels.yml"), *FLEET_OPTIONS)
+    assert named.exit_code == 2
+    assert "this document is a list" in named.stderr
