@@ -225,7 +225,11 @@ def explain(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     pods += [pod["first"] for pod in document.get("workload", {}).get("pods") or ()]
     verdicts = [document["workload"]["webhook"]] if "workload" in document else [pod["webhook"] for pod in pods]
     predictions = [verdict for verdict in verdicts if verdict["predicted"]]  # the others are records of past decisions
-    refusals = [text for prediction in predictions for text in prediction["refusals"]]
+    refusals = [
+        f"{refusal['message']} ({refusal['remedy']}) [{refusal['code']}]"
+        for prediction in predictions
+        for refusal in prediction["refusals"]
+    ]
     text = " ".join(pod["state"]["reasons"][0]["text"] for pod in pods)
     decisions = [decision for prediction in predictions for decision in prediction["decisions"]]
     answer = answer_from_decisions(
