@@ -39,7 +39,7 @@ UNIT_MARKS := $(CI_MARKS) and not whole
 # In `make test-all`: all random cases, skipped tests fail. Programs of Kubernetes run for minutes, so their garbage collectors may run rarely.
 EVERYTHING := UNIT_MARKS="$(CI_MARKS)" GOGC=400 PYTEST_OPTIONS="--no-skips --hypothesis-profile=all" --output-sync=target
 
-.PHONY: help setup run test test-all record fmt lint lint-python type arch generate e2e cluster cluster-down binaries bridge bench soak chaos fuzz long never lock release clean browser $(GATES) $(CLUSTERS) $(UNIT) suite-oracle gate-machine gate-programs gate-referees gate-go
+.PHONY: help setup run test test-all record fmt lint lint-python type arch generate e2e cluster cluster-down binaries bridge bench soak chaos fuzz long never lock release clean browser warm $(GATES) $(CLUSTERS) $(UNIT) suite-oracle gate-machine gate-programs gate-referees gate-go
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-16s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,8 +73,11 @@ test-all: setup ## Every test, real cluster included (Linux, root, Go; INSTALL=1
 e2e: setup ## Only the tests on the real control plane and node
 	$(call run_suites,gate-machine gate-programs $(CLUSTERS),$(EVERYTHING))
 
+warm: setup # Otherwise six suites would compile the same modules at the same time
+	@$(BIN)/python -m pytest -q tests/warm.py >/dev/null || true
+
 # More suites than cores, because tests wait for processes and sockets. Each suite imports and collects only its own tests.
-$(UNIT): suite-unit-%: browser
+$(UNIT): suite-unit-%: browser warm
 	$(call pytest_suite,"$(UNIT_MARKS)" $(if $(filter others,$*),tests $(LARGEST:%=--ignore=tests/%),tests/$*))
 
 # The oracle tests keep one core busy; the cluster tests mostly wait, each suite on a control plane of its own.
