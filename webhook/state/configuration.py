@@ -9,6 +9,8 @@ that results can be cached for each configuration.
 
 from __future__ import annotations
 
+from functools import cache
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -38,7 +40,7 @@ from webhook.state.rules import bytes_of, contradictions, doubtful_parameters, w
 from webhook.state.schema import DEFAULT, WHOLE_FILE, File
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dra.wire import Json
     from webhook.dialects import Target
@@ -51,16 +53,63 @@ _Rows = dict[str, tuple[KnownRow, ...]]  # by key
 _Pattern = tuple[str, Dialect, Row]  # the row's name up to its `<`, the dialect, the row
 
 
+_BUILT_IN = tuple(vocabulary.table for vocabulary in VOCABULARIES)
+_BUILT_IN_NAMES = {table.name for table in _BUILT_IN}
+
+
+class _Index:
+    """Finds the rows of a key in the tables of dialects."""
+
+    def __init__(self, dialects: Sequence[Dialect]) -> None:
+        # Rows by position and key. Rows whose name has a varying part are patterns, which are kept for resources and for other keys that
+        # request devices.
+        positions: dict[Position, _Rows] = {position: {} for position in Position}
+        patterns: list[_Pattern] = []
+        self.patterned: list[_Pattern] = []
+        for dialect in dialects:
+            for row in dialect.keys:
+                prefix, mark, _ = row.name.partition("<")
+                if not mark:
+                    rows_by_key = positions[row.place]
+                    rows_by_key[row.name] = (*rows_by_key.get(row.name, ()), KnownRow(dialect, row))
+                elif row.place is Position.RESOURCE:
+                    patterns.append((prefix, dialect, row))
+                elif row.role is Role.REQUESTS_DEVICES:
+                    self.patterned.append((prefix, dialect, row))
+        self.exact = positions.pop(Position.RESOURCE)
+        self.rows: Mapping[Position, _Rows] = positions
+        # The longer pattern is the more specific one: mig-<profile>.shared before mig-<profile>.
+        patterns.sort(key=lambda entry: len(entry[2].name), reverse=True)
+        # Patterns by domain. A pattern lacks a domain only if `keys` gives it such a name. Patterns without a domain are tried for each name.
+        self.without_domain = [entry for entry in patterns if "/" not in entry[0]]
+        domains = {prefix[: prefix.index("/") + 1] for prefix, _, _ in patterns if "/" in prefix}
+        self.patterns = {
+            domain: [entry for entry in patterns if "/" not in entry[0] or entry[0].startswith(domain)]
+            for domain in domains
+        }
+        # Environment variables that the administrator's own tables read, by table and name.
+        self.variables: dict[str, dict[str, Row]] = {}
+        for table in dialects:
+            for row in table.keys if table.name not in _BUILT_IN_NAMES else ():
+                if row.place is Position.ENV and row.role is not Role.NONE:
+                    self.variables.setdefault(table.name, {})[row.name] = row
+        # Annotations and labels that request devices without a resource key.
+        requesting_rows = [row for table in dialects for row in table.keys if row.role is Role.REQUESTS_DEVICES]
+        self.asking = frozenset(row.name for row in requesting_rows)
+        self.translates_asking = any(row.outcome is not Outcome.LEFT for row in requesting_rows)
+        self.prefixes = tuple(prefix for prefix, _, _ in self.patterned)
+
+
+@cache
+def _built_in_index() -> _Index:
+    return _Index(_BUILT_IN)
+
+
 class Configuration:
     """A valid file, with the lookup tables that every pod needs."""
 
     __slots__ = (
-        "_asking",
-        "_exact",
-        "_patterned",
-        "_patterns",
-        "_prefixes",
-        "_without_domain",
+        "_index",
         "claims_cpus",
         "dialects",
         "file",
@@ -80,7 +129,6 @@ class Configuration:
         self.targets: Mapping[str, Target] = TARGETS | {target.name: target for target in file.targets}
         own_vocabularies = [plain.vocabulary_of(table, self.targets) for table in file.dialects]
         all_vocabularies = (*VOCABULARIES, *own_vocabularies)
-        built_in = {vocabulary.table.name for vocabulary in VOCABULARIES}
         # Enabled vocabularies by name, with this cluster's key names.
         self.vocabularies: dict[str, Vocabulary[Any]] = {}
         self.options: dict[str, DialectOptions] = {}
@@ -88,7 +136,7 @@ class Configuration:
             name = vocabulary.table.name
             if name in file.disabled:
                 continue
-            options = self.options[name] = file.options(name) if name in built_in else DialectOptions()
+            options = self.options[name] = file.options(name) if name in _BUILT_IN_NAMES else DialectOptions()
             table = options.table(vocabulary.table)
             if renames := file.keys.get(table.name):
                 rows = [(renames.get(row.name, row.name), row) for row in table.keys]
@@ -104,49 +152,17 @@ class Configuration:
             # The bridge's allocator supports the same features as the cluster's scheduler.
             self.schedulers[file.bridge.scheduler_name] = SchedulerSupport(like_cluster=True)
         self.schedulers |= file.schedulers
-        # Rows by position and key. Rows whose name has a varying part are patterns, which are kept for resources and for other keys that
-        # request devices.
-        positions: dict[Position, _Rows] = {position: {} for position in Position}
-        patterns: list[_Pattern] = []
-        self._patterned: list[_Pattern] = []
-        for dialect in self.dialects:
-            for row in dialect.keys:
-                prefix, mark, _ = row.name.partition("<")
-                if not mark:
-                    rows_by_key = positions[row.place]
-                    rows_by_key[row.name] = (*rows_by_key.get(row.name, ()), KnownRow(dialect, row))
-                elif row.place is Position.RESOURCE:
-                    patterns.append((prefix, dialect, row))
-                elif row.role is Role.REQUESTS_DEVICES:
-                    self._patterned.append((prefix, dialect, row))
-        self._exact = positions.pop(Position.RESOURCE)
-        self.rows: Mapping[Position, _Rows] = positions
-        # The longer pattern is the more specific one: mig-<profile>.shared before mig-<profile>.
-        patterns.sort(key=lambda entry: len(entry[2].name), reverse=True)
-        # Patterns by domain. A pattern lacks a domain only if `keys` gives it such a name. Patterns without a domain are tried for each name.
-        self._without_domain = [entry for entry in patterns if "/" not in entry[0]]
-        domains = {prefix[: prefix.index("/") + 1] for prefix, _, _ in patterns if "/" in prefix}
-        self._patterns = {
-            domain: [entry for entry in patterns if "/" not in entry[0] or entry[0].startswith(domain)]
-            for domain in domains
-        }
-        # Environment variables that the administrator's own tables read, by table and name.
-        self.variables: dict[str, dict[str, Row]] = {}
-        for table in self.dialects:
-            for row in table.keys if table.name not in built_in else ():
-                if row.place is Position.ENV and row.role is not Role.NONE:
-                    self.variables.setdefault(table.name, {})[row.name] = row
-        # Annotations and labels that request devices without a resource key.
-        requesting_rows = [row for table in self.dialects for row in table.keys if row.role is Role.REQUESTS_DEVICES]
-        self._asking = frozenset(row.name for row in requesting_rows)
-        self._prefixes = tuple(prefix for prefix, _, _ in self._patterned)
-        translated_rows = [row for row in requesting_rows if row.outcome is not Outcome.LEFT]
+        # Most configurations have only the built-in tables, whose index is built once.
+        is_built_in = len(self.dialects) == len(_BUILT_IN) and all(map(is_, self.dialects, _BUILT_IN))
+        self._index = _built_in_index() if is_built_in else _Index(self.dialects)
+        self.rows = self._index.rows
+        self.variables = self._index.variables
         # Whether a decision depends on more fields of a pod than `admission_review.decode_pod` decodes.
-        self.reads_all = bool(file.mixed or translated_rows)
+        self.reads_all = bool(file.mixed or self._index.translates_asking)
 
     def asks(self, keys: Iterable[str]) -> bool:
         """Return whether one of these annotations or labels requests devices by itself."""
-        return not self._asking.isdisjoint(keys) or any(name.startswith(self._prefixes) for name in keys)
+        return not self._index.asking.isdisjoint(keys) or any(name.startswith(self._index.prefixes) for name in keys)
 
     def is_amount(self, annotation: str) -> bool:
         """Return whether an annotation requests devices by itself and is translated."""
@@ -158,25 +174,25 @@ class Configuration:
         known = self.rows[position].get(name)
         if known is not None:
             return known
-        if len(name) > _MAX_NAME or not name.startswith(self._prefixes):
+        if len(name) > _MAX_NAME or not name.startswith(self._index.prefixes):
             return ()
         return tuple(
             [
                 KnownRow(dialect, row)
-                for _, dialect, row in self._patterned
+                for _, dialect, row in self._index.patterned
                 if row.place is position and pattern(row.name)(name)
             ]
         )
 
     def resource(self, name: str) -> tuple[KnownRow, ...]:
         """Return the rows of a resource name, of all dialects that have it."""
-        known = self._exact.get(name)
+        known = self._index.exact.get(name)
         if known is not None:
             return known
         if len(name) > _MAX_NAME:
             return ()
         domain, slash, _ = name.partition("/")
-        for prefix, dialect, row in self._patterns.get(domain + slash, self._without_domain):
+        for prefix, dialect, row in self._index.patterns.get(domain + slash, self._index.without_domain):
             if name.startswith(prefix) and (match := pattern(row.name)(name)):
                 part = next(iter(match.groupdict().values()), "")
                 return (KnownRow(dialect, row, part),)
