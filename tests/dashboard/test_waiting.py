@@ -13,6 +13,7 @@ from dashboard import waiting as waiting_module
 from dashboard.waiting import waiting, waiting_row, waits_for_node
 from tests.cli.explain.scenes import DRIVER, claim, fleet, full_fleet, held_claim, in_phase, pod
 from tests.dashboard.test_dashboard import dashboard_session, reading_with, source_of, text_of
+from tests.limits import draws
 from tests.loops import every
 from webhook.state import Configuration
 
@@ -66,7 +67,7 @@ def reading_with_varied_pods(seed, count=40):
     return reading_with(*objects)
 
 
-@every("seed", range(12))
+@every("seed", range(draws(60)))
 def test_the_list_has_the_reason_that_each_pod_has_alone(seed):
     """`waiting` shares searches between pods, and `pod_story` explains one pod."""
     reading = reading_with_varied_pods(seed)

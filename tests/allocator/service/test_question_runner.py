@@ -251,31 +251,42 @@ async def test_a_question_ends_at_its_time_limit():
     assert slow_question.was_given_up
 
 
-async def test_a_victim_search_pauses_for_other_questions():
+class Pauses(threading.Event):
+    """Records that a search pauses until no question waits or runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.set()
+        self.begun = threading.Event()
+
+    def wait(self, timeout=None):
+        self.begun.set()
+        return super().wait(timeout)
+
+
+async def test_a_victim_search_pauses_for_other_questions(monkeypatch):
     """The pause does not count toward the time limit of the search."""
+    now = 0.0
+    monkeypatch.setattr(question_runner, "monotonic", lambda: now)
     runner = new_runner(max_turn=0.001)
-    search, second_search, question = (
-        SlowQuestion("search", []),
-        SlowQuestion("second search", []),
-        SlowQuestion("question", []),
-    )
-    question.may_end.set()
+    runner._no_question = pauses = Pauses()
+    search, question = SlowQuestion("search", []), SlowQuestion("question", [])
     searching = asyncio.create_task(runner.search("n", search, 1.0))
     await until(search.begun.is_set)
-    begun_at = asyncio.get_running_loop().time()
-    assert await runner.answer("other", question) == "question"
-    assert not searching.done()
-    long_question = SlowQuestion("long", [])
-    answering = asyncio.create_task(runner.answer("other", long_question))
-    await until(long_question.begun.is_set)
-    await asyncio.sleep(1.5)
+    answering = asyncio.create_task(runner.answer("other", question))
+    await until(lambda: question.begun.is_set() and pauses.begun.is_set())
+    now = 2.0
+    question.may_end.set()
+    assert await answering == "question"
     assert not searching.done(), "the search ended during its pause"
-    long_question.may_end.set()
-    assert await answering == "long"
-    assert await searching == "search"
-    assert asyncio.get_running_loop().time() - begun_at >= 1.5
-    second_search.may_end.set()
-    assert await runner.search("n", second_search, 0.5) == "second search"
+
+    def is_done_a_second_later():
+        nonlocal now
+        now += 1.0
+        return searching.done()
+
+    await until(is_done_a_second_later)
+    assert search.was_given_up
 
 
 async def test_a_victim_search_does_not_pause_forever(monkeypatch):

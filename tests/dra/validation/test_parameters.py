@@ -2,7 +2,6 @@
 
 import json
 import random
-import time
 
 import pytest
 
@@ -305,11 +304,8 @@ def test_a_hostile_claim_is_judged_in_bounded_time():
     entries = [entry(GPU, typed("GpuConfig", **nonsense), [f"r{n}" for n in range(40)]) for _ in range(40)]
     value = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {"devices": {"requests": requests, "config": entries}}}  # fmt: skip
     devices = convert(value, ResourceClaim).spec.devices
-    started = time.process_time()
-    settings = list(claim_settings(devices, "", {}))
-    # Far more than needed on a busy machine, far less than for quadratic work.
-    assert time.process_time() - started < 15
-    assert len(settings) < 32 * 32
+    # Quadratic work would exceed the time limit of a test.
+    assert len(list(claim_settings(devices, "", {}))) < 32 * 32
 
 
 def test_an_entry_with_many_errors_has_few_findings():

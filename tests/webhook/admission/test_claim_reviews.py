@@ -88,7 +88,7 @@ def test_a_workload_gets_a_warning_and_is_never_refused(kind):
 
 
 def test_a_workload_with_one_undecided_template_is_undecided(monkeypatch):
-    """So a worker decides it again, with a larger budget."""
+    """So it is decided again, with a larger budget."""
     verdict = merge([PodVerdict(), PodVerdict(is_undecided=True)])
     monkeypatch.setattr(sys.modules["webhook.admission.review"], "decide_object", lambda *_, **__: verdict)
     body = review(limited_workload(**{"nvidia.com/gpu": "1"}), resource="deployments", group="apps")

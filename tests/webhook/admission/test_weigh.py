@@ -1,7 +1,5 @@
 """The mutating review, which translates a pod, also judges the pod's claims."""
 
-import json
-
 import msgspec
 import pytest
 
@@ -109,9 +107,3 @@ def test_the_last_warning_counts_all_omitted_warnings(out_of_time_while_judging)
     warnings = answer(review_outcome(pod, is_out_of_time=out_of_time_while_judging))["warnings"]
     assert "in time" in warnings[0]
     assert "drawbridge: 4 more" in warnings[-1]
-
-
-def test_an_outcome_survives_the_encoding_used_between_worker_and_webhook():
-    outcome = admission.decide_review("mutate", review(TOO_MANY), ENFORCE)
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(outcome), type=admission.ReviewAnswer) == outcome
-    assert not json.loads(outcome.body)["response"]["allowed"]

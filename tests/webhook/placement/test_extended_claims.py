@@ -12,7 +12,6 @@ from tests.webhook.admission.extended_resources import (
     plugin_node,
     pod_requesting,
     webhook_response,
-    with_mode,
     world,
 )
 from tests.webhook.admission.reviews import answer, review
@@ -92,19 +91,6 @@ def test_a_full_fleet_causes_a_warning_and_no_refusal():
     assert response["warnings"][0].startswith("this pod waits until devices are free: ")
     assert response["warnings"][0].endswith("another namespace")
     assert response["auditAnnotations"]["outcome"] == "left"
-
-
-def test_warn_and_observe_report_impossible_requests():
-    state = world()
-    warned = with_mode(state, "warn")
-    response = webhook_response(pod_requesting(3), warned)
-    assert response["allowed"]
-    refusal = "drawbridge would refuse this Pod in mode enforce: the only node cannot serve"
-    assert response["warnings"][0].startswith(refusal)
-    observed = with_mode(state, "observe")
-    outcome = admission.decide_review("mutate", review(pod_requesting(3)), observed)
-    assert "warnings" not in answer(outcome)
-    assert outcome.record.outcome == "would refuse"
 
 
 def test_init_containers_share_the_devices_of_containers():

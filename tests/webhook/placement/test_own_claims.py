@@ -111,17 +111,6 @@ def test_impossible_own_claims_are_admitted_in_modes_warn_and_observe():
     assert observed.record.problems
 
 
-def test_observe_mode_records_what_enforce_would_do():
-    item = pod_with_claims(BY_TEMPLATE, limits={"nvidia.com/gpu": "3"})
-    outcome = review_outcome(item, state_with_template(3, mode="observe"))
-    assert untouched_but_audited(outcome)
-    assert outcome.record.outcome == "would refuse"
-
-
-def untouched_but_audited(outcome):
-    return answer(outcome).keys() == {"uid", "allowed", "auditAnnotations"} and answer(outcome)["allowed"]
-
-
 @pytest.mark.parametrize("entries", [None, 7, "x", {"a": 1}, [7, None, {"name": 7}, {"resourceClaimName": ["x"]}]])
 def test_a_pod_with_claim_entries_of_any_shape_is_admitted(entries):
     item = gpu_pod(limits={})

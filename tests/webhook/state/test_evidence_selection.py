@@ -112,9 +112,9 @@ def test_a_costly_class_takes_no_budget_from_other_classes():
     """Without a limit, a scan of 512 kinds of device with 32 such selectors takes 5.8 s. Meanwhile a starting webhook answers no review."""
     plain = "device.driver == 'made.up' && device.attributes['made.up'].productName.matches('^P[0-9]+$')"
     classes = [typed_class("costly", *[COSTLY_SELECTOR] * 32), typed_class("plain", plain)]
-    fleet = example_fleet_with(classes=classes, slices=[slice_with_kinds(20_000)])
+    fleet = example_fleet_with(classes=classes, slices=[slice_with_kinds(5_000)])
     assert fleet.classes["costly"].devices == 0
-    assert fleet.classes["plain"].devices == 20_000
+    assert fleet.classes["plain"].devices == 5_000
     assert "cost too much" in fleet.classes["costly"].doubt
     assert "128 products" in fleet.classes["plain"].doubt
 
@@ -126,14 +126,14 @@ def test_many_device_kinds_on_one_node_affect_no_other_node():
     for number in range(3):
         text = wire.encode(slice_with_kinds(3)).replace(b'"made-up"', f'"n{number}"'.encode())
         other_slices.append(wire.decode(text, ResourceSlice))
-    for slices in ([slice_with_kinds(20_000), *other_slices], [*other_slices, slice_with_kinds(20_000)]):
+    for slices in ([slice_with_kinds(5_000), *other_slices], [*other_slices, slice_with_kinds(5_000)]):
         served_class = example_fleet_with(classes=[typed_class("some", costly_selector)], slices=slices).classes["some"]
         # Devices of the made-up node are counted if they equal devices of the other nodes.
         assert (served_class.devices, len(served_class.nodes), served_class.doubt) == (12, 4, "")
     cheap_class = example_fleet_with(
-        classes=[typed_class("cheap", "true")], slices=[slice_with_kinds(20_000), *other_slices]
+        classes=[typed_class("cheap", "true")], slices=[slice_with_kinds(5_000), *other_slices]
     ).classes["cheap"]
-    assert (cheap_class.devices, cheap_class.doubt) == (20_009, "")
+    assert (cheap_class.devices, cheap_class.doubt) == (5_009, "")
     assert {product.name for product in cheap_class.products[:3]} == {"P0", "P1", "P2"}
 
 
