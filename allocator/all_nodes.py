@@ -324,64 +324,67 @@ class _Query:
         """Update the results for this stock."""
         if stock is self.answered_stock and not self.unanswered:
             return
-        nodes = stock.nodes
         try:
             reads = self.cache.reads(budget_of(options))
         except OutOfBudget as reason:
-            self.results, self.answered_stock = (
-                dict.fromkeys(nodes, NodeResult(SearchVerdict.UNDECIDED, error=str(reason))),
-                None,
-            )
+            self.results = dict.fromkeys(stock.nodes, NodeResult(SearchVerdict.UNDECIDED, error=str(reason)))
+            self.answered_stock = None
             return
-        if len(self.by_fingerprint) > max(_FINGERPRINTS, 2 * len(nodes)):
-            self.by_fingerprint.clear()
-            self.pinned.clear()
         changed = stock.changed_since(self.answered_stock) if self.answered_stock is not None else None
-        # Nodes with the most devices come last. All nodes share one budget, and a node that publishes false devices must not use it up
-        # before other nodes are searched.
-        due_names = sorted(
-            nodes if changed is None else changed | self.unanswered,
-            key=lambda name: sum(len(page.devices) for page in stock.pages_on.get(name, ())),
-        )
+        is_outdated = len(self.by_fingerprint) > max(_FINGERPRINTS, 2 * len(stock.nodes))
         if changed is None:
             signature = signature_of(reads, stock.pages.values(), self.cache.pages)
-            if signature != self.signature:
-                self.by_fingerprint.clear()
-                self.pinned.clear()
+            is_outdated = is_outdated or signature != self.signature
             self.signature = signature
+        if is_outdated:
+            self.by_fingerprint.clear()
+            self.pinned.clear()
         unanswered: set[str] = set()
-        abandoned = False
-        for number, name in enumerate(due_names):
+        is_abandoned = False
+        for number, name in enumerate(self._due_nodes(stock, changed)):
             if options.budget is not None and number % _PIECE == 0:
-                abandoned = abandoned or options.budget.is_abandoned()
-            node = nodes.get(name)
+                is_abandoned = is_abandoned or options.budget.is_abandoned()
+            node = stock.nodes.get(name)
             if node is None:
                 self.results.pop(name, None)
-            elif abandoned:
-                self.results[name] = _UNSEEN
+                continue
+            self.results[name], is_final = (_UNSEEN, False) if is_abandoned else self._result_of(stock, node, options)
+            if not is_final:
                 unanswered.add(name)
-            elif self.fault is not None:
-                self.results[name] = self.fault
-            else:
-                fingerprint: object = None
-                try:
-                    fingerprint = self._fingerprint_node(stock, name, node, options)
-                except OutOfBudget:
-                    pass  # a node whose fingerprint is too expensive is searched alone
-                result = self.by_fingerprint.get(fingerprint)
-                if result is None:
-                    result = self._search(stock, node, options)
-                    # The result is not kept if the caller's budget is used up: with more time it may differ.
-                    budget_is_out = options.budget is not None and options.budget.is_out
-                    if result.verdict is SearchVerdict.UNDECIDED and budget_is_out:
-                        unanswered.add(name)
-                    elif fingerprint is not None:
-                        self.by_fingerprint[fingerprint] = result
-                self.results[name] = result
         if changed is None:
-            self.results = {name: self.results[name] for name in nodes}
+            self.results = {name: self.results[name] for name in stock.nodes}
         self.answered_stock = stock
         self.unanswered = frozenset(unanswered)
+
+    def _due_nodes(self, stock: Stock, changed: frozenset[str] | None) -> list[str]:
+        """Return the nodes to search: all, or those that changed or have no result.
+
+        Nodes with the most devices come last. All nodes share one budget, and a node that publishes false devices must not use it up
+        before other nodes are searched.
+        """
+        return sorted(
+            stock.nodes if changed is None else changed | self.unanswered,
+            key=lambda name: sum(len(page.devices) for page in stock.pages_on.get(name, ())),
+        )
+
+    def _result_of(self, stock: Stock, node: Node, options: SearchOptions) -> tuple[NodeResult, bool]:
+        """Return the result for a node, and whether it is final. With more time, a result that is not final may differ."""
+        if self.fault is not None:
+            return self.fault, True
+        try:
+            fingerprint: object = self._fingerprint_node(stock, node.metadata.name, node, options)
+        except OutOfBudget:
+            fingerprint = None  # a node whose fingerprint is too expensive is searched alone
+        result = self.by_fingerprint.get(fingerprint)
+        if result is not None:
+            return result, True
+        result = self._search(stock, node, options)
+        budget_is_out = options.budget is not None and options.budget.is_out
+        if result.verdict is SearchVerdict.UNDECIDED and budget_is_out:
+            return result, False
+        if fingerprint is not None:
+            self.by_fingerprint[fingerprint] = result
+        return result, True
 
     def _search(self, stock: Stock, node: Node, options: SearchOptions) -> NodeResult:
         try:
