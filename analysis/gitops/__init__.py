@@ -2,7 +2,7 @@
 
 from analysis.gitops.kustomizations import FOLDERS, NAMES, PATCHES, files_of, is_kustomization
 from analysis.gitops.made import made_objects
-from analysis.gitops.mistakes import mistakes
+from analysis.gitops.mistakes import claims_in_values, mistakes
 from analysis.gitops.sources import sources_of
 from analysis.gitops.tree import Tree
 from analysis.gitops.values import with_values
@@ -12,6 +12,7 @@ __all__ = [
     "NAMES",
     "PATCHES",
     "Tree",
+    "claims_in_values",
     "files_of",
     "is_kustomization",
     "made_objects",

@@ -32,7 +32,7 @@ _MAX_PARTS: Final = 3  # of a name with variables; matching takes more than line
 _MAX: Final = 10_000  # the most values of an object that are read
 
 
-class _Entry(NamedTuple):
+class ClaimInValues(NamedTuple):
     """An entry of a list `resourceClaims` in values."""
 
     pointer: str
@@ -62,7 +62,7 @@ def mistakes(documents: Sequence[Document], tree: Tree, places: Sequence[int]) -
         kind = group_kind(obj)
         if kind in _WITH_VALUES:
             namespace = namespace_of(obj)
-            for entry in _entries(obj):
+            for entry in claims_in_values(obj):
                 yield from ((number, finding) for finding in _unknown_names(entry, namespace, known))
             yield from ((number, finding) for finding in _unused(obj))
         if kind in present:
@@ -81,21 +81,22 @@ def _place(obj: Object) -> tuple[str, str]:
     return text(metadata.get("namespace")) or "default", text(metadata.get("name"))
 
 
-def _entries(obj: Object) -> Iterator[_Entry]:
-    waiting: list[tuple[str, object]] = [("/spec", obj.get("spec"))]
+def claims_in_values(obj: Object) -> Iterator[ClaimInValues]:
+    """Yield the entries of `resourceClaims` in the values of a release of Flux or Argo CD."""
+    waiting: list[tuple[str, object]] = [("/spec", obj.get("spec"))] if group_kind(obj) in _WITH_VALUES else []
     for _ in range(_MAX):
         if not waiting:
             return
         path, value = waiting.pop()
         if isinstance(value, dict):
             for index, entry in enumerate(items(value, "resourceClaims")):
-                yield _Entry(f"{path}/resourceClaims/{index}", entry)
+                yield ClaimInValues(f"{path}/resourceClaims/{index}", entry)
             waiting += [(member(path, name), below) for name, below in value.items() if name != "resourceClaims"]
         elif isinstance(value, list):
             waiting += [(f"{path}/{index}", below) for index, below in enumerate(value)]
 
 
-def _unknown_names(entry: _Entry, namespace: str, known: dict[str, dict[str, set[str]]]) -> Iterator[Finding]:
+def _unknown_names(entry: ClaimInValues, namespace: str, known: dict[str, dict[str, set[str]]]) -> Iterator[Finding]:
     """Yield a finding if an entry names a claim or template that the tree does not have in the namespace of the pods."""
     for field, kind in _KINDS.items():
         name = text(entry.entry.get(field))

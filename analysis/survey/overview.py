@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from analysis.configuration import in_mode
+from analysis.gitops import claims_in_values
 from analysis.loading import CLUSTER, Reading, Unread, identity_of, inside, state_of
 from analysis.survey.families import Family, families, has_ended
 from analysis.survey.fleet import DriverStock, PluginStock, Use, plugin_stocks, published, uses
@@ -26,6 +27,8 @@ from webhook.unknown import asks_in_unknown_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+
+    from analysis.loading import Object
 
     Test = Callable[[Mapping[str, str]], bool]
 
@@ -111,7 +114,11 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
     staying: Counter[Use] = Counter()
     of_reason: Counter[MoveReason] = Counter()
     pods_of_reason: Counter[MoveReason] = Counter()
-    for family in families(reading.objects, lambda obj: asks_in_unknown_kind(obj, state), reading.places):
+
+    def asks(obj: Object) -> bool:
+        return asks_in_unknown_kind(obj, state) or any(claims_in_values(obj))
+
+    for family in families(reading.objects, asks, reading.places):
         judged = move_judge.judge_workload(family)
         own = needs.of_own_claims(family)
         if scope.holds(family):

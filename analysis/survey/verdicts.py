@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from analysis.check import why_stranded
+from analysis.gitops import claims_in_values
 from analysis.loading import Object, inside
 from analysis.requesting import amounts_in, containers_in, has_claims, requests_devices
 from analysis.survey.families import Family, is_pod
@@ -153,7 +154,8 @@ class MoveJudge:
         judged = [self._shape(shape) for shape in shapes.values()]
         if not any(verdict.keys for verdict in judged):
             pods = [pod for shape in shapes.values() for pod in pods_in(shape)]
-            return judged[0] if any(map(has_claims, pods)) else None
+            names_claims = any(map(has_claims, pods)) or any(any(claims_in_values(shape)) for shape in shapes.values())
+            return judged[0] if names_claims else None
         if len(judged) == 1:
             return judged[0]
         return JudgedWorkload.from_keys(

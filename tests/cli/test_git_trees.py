@@ -325,6 +325,16 @@ def test_a_moved_tree_has_no_mistakes(repository):
     assert check(repository, MOVED) == []
 
 
+def test_a_release_with_claims_in_its_values_is_a_workload(repository):
+    [workload] = survey(repository, MOVED)["workloads"]
+    assert (workload["namespace"], workload["name"], workload["outcome"], workload["keys"]) == (
+        "media",
+        "plex",
+        None,
+        [],
+    )
+
+
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
