@@ -111,14 +111,13 @@ def is_component(obj: Object) -> bool:
 
 
 def installed(objects: Iterable[Object]) -> Installed:
+    objects = list(objects)
     relevant = [obj for obj in objects if is_component(obj)]
-    if not relevant:
-        return NONE
     operator = gpu_operator(relevant)
     return Installed(
         plugins=device_plugins(relevant, named_maps_only=operator.runs_driver_alone),
         gpu_operator=operator,
         autoscalers=autoscalers(relevant),
         runtimes=runtime_classes(relevant),
-        network=network_pools(relevant),
+        network=network_pools(relevant, objects),
     )

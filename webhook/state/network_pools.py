@@ -21,7 +21,7 @@ import msgspec
 from dra.raw import Object, containers_of, inside, items, mapping, strings, text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
 # Matches a value of a ConfigMap that is a configuration of one of these plugins.
 IS_TEXT = re.compile(r"\"(?:resourceList|configList)\"\s*:", re.IGNORECASE).search
@@ -33,6 +33,7 @@ _LONGEST_TEXT = 256 << 10
 _OPERATOR = "sriov-network-operator"
 _IS_DOMAIN = re.compile(r"[a-z0-9.-]{1,253}").fullmatch
 PREFIX_VARIABLE = "RESOURCE_PREFIX"
+_SRIOV_POLICY = "SriovNetworkNodePolicy"
 _PREFIX_FLAG = "resource-prefix"
 _OPERATOR_CONFIG_MAP = "device-plugin-config"  # the ConfigMap of the SR-IOV network operator
 _NAMES = {
@@ -86,8 +87,8 @@ class NetworkPools(msgspec.Struct, frozen=True):
     prefix: str = ""
 
 
-def network_pools(objects: Iterable[Object]) -> NetworkPools:
-    objects = list(objects)
+def network_pools(objects: Sequence[Object], workloads: Sequence[Object] = ()) -> NetworkPools:
+    """Read the pools of plugins and operators. `workloads` may show the domain of the SR-IOV network operator's resource names."""
     prefixes = {(namespace, name): prefix for obj in objects for namespace, name, prefix in _uses(obj)}
     pools: dict[str, NetworkPool] = {}
     mistakes: dict[Misconfigured, None] = {}
@@ -101,7 +102,7 @@ def network_pools(objects: Iterable[Object]) -> NetworkPools:
                 mistakes[Misconfigured(where, f"has more than {_MAX} pools")] = None
             else:
                 pools[pool.name] = _join(pools[pool.name], pool) if pool.name in pools else pool
-    prefix = next(filter(None, map(_prefix_of_operator, objects)), "")
+    prefix = next(filter(None, map(_prefix_of_operator, objects)), "") or _prefix_of_requests(workloads)
     return NetworkPools(pools, tuple(mistakes)[:_MAX], prefix)
 
 
@@ -113,6 +114,21 @@ def _prefix_of_operator(obj: Object) -> str:
             if variable.get("name") == PREFIX_VARIABLE and _IS_DOMAIN(value := text(variable.get("value"))):
                 return value
     return ""
+
+
+def _prefix_of_requests(objects: Sequence[Object]) -> str:
+    """Return the domain with which containers request pools of the SR-IOV network operator; "" if there is none, or more than one."""
+    pools = {inside(obj, "spec").get("resourceName") for obj in objects if obj.get("kind") == _SRIOV_POLICY}
+    domains: set[str] = set()
+    unvisited: list[object] = list(objects) if pools else []
+    while unvisited:
+        value = unvisited.pop()
+        unvisited += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        for key in mapping(mapping(value).get("limits")):
+            domain, _, pool = key.partition("/")
+            if pool in pools:
+                domains.add(domain)
+    return domains.pop() if len(domains) == 1 else ""
 
 
 def _entries(obj: Object, prefixes: Mapping[tuple[str, str], str]) -> Iterator[tuple[str, object, str]]:

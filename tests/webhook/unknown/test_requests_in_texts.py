@@ -4,7 +4,7 @@ import pytest
 
 from tests.corpus.move import Case, decide, node
 from tests.loops import every
-from tests.webhook.admission.test_verdict import GPU, STATE
+from tests.webhook.admission.test_verdict import GPU, STATE, pod_in_n
 from tests.webhook.translate.custom_resources import custom_resource, outcomes_of
 from webhook.admission import decide_object
 from webhook.unknown import asks_in_unknown_kind
@@ -185,12 +185,17 @@ def sriov_operator(prefix):
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "operator"}, "spec": spec}
 
 
+SRIOV_POLICY = custom_resource("sriovnetwork.openshift.io/v1", "SriovNetworkNodePolicy", {"resourceName": "mlx"})
+
+
 @pytest.mark.parametrize(
     ("cluster_objects", "key"),
     [
         ((), "mlx"),  # the operators of OpenShift, NVIDIA and Intel have different domains
         ((sriov_operator("intel.com"),), "intel.com/mlx"),
         ((sriov_operator("$(PREFIX)"),), "mlx"),
+        ((SRIOV_POLICY, pod_in_n({"nvidia.com/mlx": 1})), "nvidia.com/mlx"),
+        ((SRIOV_POLICY, pod_in_n({"nvidia.com/mlx": 1}), pod_in_n({"a.org/mlx": 1})), "mlx"),
         ((node("n", **{"nvidia.com/mlx": 4}),), "nvidia.com/mlx"),
         ((node("n", **{"nvidia.com/mlx": 4}), node("o", **{"intel.com/mlx": 4})), "mlx"),
     ],
