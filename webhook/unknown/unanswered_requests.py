@@ -26,6 +26,7 @@ from webhook.translate import (
     PLACEHOLDER,
     READ_BY_OTHERS,
     Decision,
+    decides_outcome,
     find_placeholder,
     near_key,
     requests,
@@ -103,10 +104,12 @@ def unanswered_requests(
     is_rewritten = any(decision.outcome in REPLACED for decision in decided)
     foreign_names = is_rewritten or (bool(view.scheduler) and view.scheduler not in configuration.schedulers)
     is_refused = any(decision.outcome is Outcome.REFUSED for decision in decided)
+    # The claims of a pod without keys are its requests, so what only stays beside them needs no word.
+    is_moved = bool(view.spec.get("resourceClaims")) and not decided
     for decision in _find_unanswered(
         view, state, is_rewritten=is_rewritten, is_refused=is_refused, foreign_names=foreign_names
     ):
-        if (decision.container, decision.key) in reported:
+        if (decision.container, decision.key) in reported or (is_moved and not decides_outcome(decision)):
             continue
         if len(decisions) == MAX_KEYS:
             beyond = _decision(Outcome.UNKNOWN, decision.key, BEYOND, decision.container, code="D215")

@@ -221,6 +221,14 @@ def test_a_workload_with_claims_of_its_own_has_no_outcome(tmp_path):
     assert "own claims" in run("survey", "-f", file, "-o", "markdown").stdout
 
 
+def test_a_variable_beside_claims_is_no_request():
+    variable = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+    container = {"name": "c", "image": "i", "env": [variable], "resources": {"claims": [{"name": "gpu"}]}}
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+    [workload] = survey_of(deployment_of("own", container, claims=claims)).workloads
+    assert (workload.outcome, workload.keys) == (None, ())
+
+
 def test_a_scope_limits_workloads_and_not_the_counted_devices():
     objects = [
         *running_deployment(),
