@@ -52,13 +52,12 @@ async def end_of(playground: Playground, pod: dict[str, Any], seconds: float, *,
     requested = describe_pod(pod)
     if answer.stored is None:
         meta = mapping(pod.get("metadata"))
-        because = answer.refusal.split("; ")
         return PodProgress(
             name=str(meta.get("name") or f"{meta.get('generateName', '?')}*"),
             shows=shows,
             end=End.REFUSED,
             requested=requested,
-            because=tuple(because),
+            because=(answer.refusal,),
             warnings=answer.warnings,
         )
     stored = answer.stored["metadata"]
@@ -90,7 +89,7 @@ async def story_of(playground: Playground, pod: Pod) -> PodProgress:
             for claim in claims
             if claim.status.allocation and pod.spec.node_name
         ),
-        because=tuple(waits.split("; ")) if waits else (),
+        because=(waits,) if waits else (),
     )
     if names.ORIGINAL in pod.metadata.annotations:
         return story

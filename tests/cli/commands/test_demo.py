@@ -18,6 +18,13 @@ from tests.cli.commands.playgrounds import CONFIGURATION, DRAWBRIDGE, OBJECT_OF_
 from tests.cli.running import manifest, run
 from tests.limits import PATIENCE
 
+POD_OF_A_PART = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p"},
+    "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1.5"}}}]},
+}
+
 
 def test_without_a_terminal_the_demo_prints_every_pod_and_ends():
     result = run("demo")
@@ -177,6 +184,11 @@ def test_replicas_with_the_same_refusal_have_one_block():
     text = "\n".join(stories.lines(refused, width=None, colour=False))
     assert (text.count("too many"), text.count("another reason")) == (1, 1)
     assert "and 2 pods more, to p-2, for the same reason" in text
+
+
+def test_a_refusal_keeps_its_parentheses_together(tmp_path):
+    file = manifest(tmp_path / "p.yaml", POD_OF_A_PART)
+    assert "(ask for a whole number; request a part" in run("demo", "-f", file, "--once").stdout
 
 
 def test_a_demo_counts_the_objects_that_it_ignores(tmp_path):
