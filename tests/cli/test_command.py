@@ -341,11 +341,12 @@ def test_an_unreadable_file_does_not_stop_check(mixed_folder):
 
 
 def test_an_unreadable_file_does_not_stop_translate(mixed_folder):
+    (mixed_folder / "e.yaml").write_text("apiVersion: [1")
     result = run("translate", "-f", str(mixed_folder), "-o", "json")
     assert result.exit_code == 2
     assert len(json_on_stdout(result)["items"]) == 2
-    assert [Path(error["file"]).name for error in json_on_stdout(result)["errors"]] == ["c.yaml"], (
-        "b.yaml is a template and no error"
+    assert [Path(error["file"]).name for error in json_on_stdout(result)["errors"]] == ["e.yaml"], (
+        "b.yaml is a template, and c.yaml a file of another program"
     )
     assert run("translate", "-f", str(mixed_folder)).stdout.count("kind: DeviceClass") == 2
 
