@@ -33,6 +33,7 @@ from dra.objects import Pod, blocks, claim_keys, claim_name, owning_pods, result
 from dra.policy import BY_CLASS, COUNT_KEY, fences
 from dra.raw import moment
 from dra.reason import Actor, Reason
+from dra.texts import list_first
 from dra.wire import builtins, convert
 from webhook import names
 from webhook.admission import changes_by_runtime_class
@@ -449,6 +450,22 @@ def _is_behind_the_fence(facts: Facts) -> Iterator[Reason]:
             yield Reason(code="O110", actor=Actor.USER, text=message, never=True)
 
 
+def _lacks_a_class(facts: Facts) -> Iterator[Reason]:
+    """A claim whose request names a DeviceClass that does not exist."""
+    stock = facts.reading.stock
+    for key in claim_keys(facts.pod) if facts.state.fleet.known else ():
+        claim = stock.claims.get(key)
+        if claim is None or claim.status.allocation is not None:
+            continue
+        bodies = [body for request in claim.spec.devices.requests for body in request.alternatives.values()]
+        for name in dict.fromkeys(body.device_class_name for body in bodies):
+            if name not in stock.classes:
+                existing = list_first(sorted(stock.classes), 3) or "none"
+                message = f"claim {claim.metadata.name} requests DeviceClass {name}, which does not exist; existing classes: {existing}"
+                remedies = ("name an existing class", f"install the driver's chart, which brings {name}")
+                yield Reason(actor=Actor.USER, text=message, causes=(f"DeviceClass/{name}",), remedies=remedies)
+
+
 def _is_impossible(facts: Facts) -> Iterator[Reason]:
     """A pod that no node could serve even if the cluster were idle."""
     pod, stock, state = facts.pod, facts.reading.stock, facts.state
@@ -779,6 +796,7 @@ RULES: tuple[PodRule, ...] = (
     PodRule(Step.CLAIM, _names_no_claim, "O115", ("Pod", "ResourceClaim"), (), _MADE),
     PodRule(Step.CLAIM, _cannot_have_a_claim, "O106", ("Pod", "Event")),
     PodRule(Step.CLAIM, _lacks_a_claim, *_WAITS),
+    PodRule(Step.SCHEDULED, _lacks_a_class, "O116", ("Pod", "DeviceClass"), ("ResourceClaim",), _LONG),
     PodRule(
         Step.SCHEDULED,
         _is_impossible,

@@ -66,7 +66,7 @@ REASONS = {
     "a cordon": Reason("unschedulable", cordoned=True),
     "a class without devices": Reason("no node has devices of this class", class_name="e2e-hollow", finding=CLASS_IS_EMPTY),
     "a class without devices, and a label": Reason("no node has the labels that it selects", class_name="e2e-hollow", spec=LABEL, finding=CLASS_IS_EMPTY),
-    "no class": Reason("waiting for DeviceClass e2e-none", class_name="e2e-none", finding=("O107", "DeviceClass/e2e-none")),
+    "no class": Reason("requests DeviceClass e2e-none, which does not exist", class_name="e2e-none", finding=("O107", "DeviceClass/e2e-none")),
     "no claim": Reason("ResourceClaim lost does not exist", spec={"resourceClaims": [{"name": "p", "resourceClaimName": "lost"}]}),
     "a quota of claims, and a fence": Reason(
         "cannot be created",

@@ -90,7 +90,7 @@ NEXT_STEPS = {
     "waits for devices in use": ([*full_fleet(), claim("c"), pod("p", "c")], "bridge", "0 of 2 nodes can serve the claims: 2 node(s) cannot serve request r: 2 of 2 devices are in use"),
     "is for another scheduler": ([*full_fleet(), claim("c"), pod_of_default_scheduler()], "scheduler", "0 of 2 nodes can serve the claims"),
     "fits no node": ([*fleet(), claim("c", 3), pod("p", "c")], "user", "none of the 2 nodes can serve this pod, even with all devices free: claim c, request r requests 3 devices"),
-    "requests a missing class": ([*fleet(), claim("c", class_name="none"), pod("p", "c")], "bridge", "waiting for DeviceClass none"),
+    "requests a missing class": ([*fleet(), claim("c", class_name="none"), pod("p", "c")], "user", "claim c requests DeviceClass none, which does not exist"),
     "fits and is not placed yet": ([*fleet(), claim("c"), pod("p", "c")], "bridge", "devices for it are free, and drawbridge has not placed it yet"),
     "fits only on tainted nodes": ([*map(tainted_if_node, fleet()), claim("c"), pod("p", "c")], "bridge", "not where it may run: node(s) had untolerated taint(s): gpu:NoSchedule (2 of 2 nodes)"),
     "fits only tainted devices": ([*fleet(), TAINT_RULE, claim("c"), pod("p", "c")], "bridge", "have a taint"),
