@@ -48,8 +48,11 @@ def test_an_invalid_quantity_is_reported_once():
         "<gpus>",
         "__GPUS__",
         "PLACEHOLDER_GPUS",
+        "n{}",
+        "...",
         "YOUR_GPUS",
         "FILLED BY THE OPERATOR",
+        "Filled by Configuration",
         "($gpus)",
     ],
 )
