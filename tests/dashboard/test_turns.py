@@ -10,6 +10,7 @@ import pytest
 from dashboard import server
 from dashboard.tenants import OTHERS
 from dashboard.whatif import WhatIf
+from serving.http import Turns
 from tests.dashboard.test_login import bearer_header, login_session
 from tests.limits import PATIENCE
 from tests.waiting import until
@@ -18,11 +19,21 @@ QUESTION = "/api/v1/what-if?add=n0%3D2"
 
 
 class Questions:
-    """Replaces `what_if`: records the accounts of the questions that begin, and answers when `release` is set."""
+    """Replaces `what_if`: records the accounts of the questions that begin, and answers when `release` is set.
+
+    `arrived` counts the questions that wait for a turn, have begun or were refused.
+    """
 
     def __init__(self, monkeypatch):
-        self.accounts, self.release = [], threading.Event()
+        self.accounts, self.release, self.arrived = [], threading.Event(), 0
         monkeypatch.setattr(server, "what_if", self._answer)
+        take_turn = Turns.turn
+
+        def counted(turns, account):
+            self.arrived += 1
+            return take_turn(turns, account)
+
+        monkeypatch.setattr(Turns, "turn", counted)
 
     def _answer(self, reading, *_):
         namespaces = {key.partition("/")[0] for key in reading.pods} - {OTHERS}
@@ -40,8 +51,9 @@ async def ask_all(session, questions, *accounts):
     """Ask a question of each account, one after another; return their tasks."""
     tasks = []
     for account in accounts:
+        arrived = questions.arrived
         tasks.append(asyncio.create_task(ask(session, account)))
-        await asyncio.sleep(0.05)
+        await until(lambda arrived=arrived: questions.arrived > arrived)
     await until(lambda: questions.accounts)
     return tasks
 
