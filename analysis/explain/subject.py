@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from analysis.arrivals import created_pods
 from analysis.errors import Broken, MissingObject
 from analysis.explain.devices import device_story
 from analysis.explain.lone_claims import lone_claim_story
 from analysis.explain.pods import pod_story
 from analysis.explain.workloads import KIND_OF, workload_story
+from analysis.loading import identity_of
 from analysis.naming import find, find_device
 from dra.validation import shape
 
@@ -63,9 +65,15 @@ def story_of(subject: Subject, namespace: str, reading: Reading) -> Story:
     """Explain an object. Raises MissingObject."""
     match subject.kind:
         case "pod":
-            return pod_story(
-                find("pod", subject.name, namespace, reading.raw | reading.pods), reading, reading.configuration
-            )
+            try:
+                pod = find("pod", subject.name, namespace, reading.raw | reading.pods)
+            except MissingObject as error:
+                if workload := _creator_of(subject.name, reading):
+                    raise MissingObject(
+                        error.message, f"the input has what creates it: use `drawbridge explain {workload}`"
+                    ) from None
+                raise
+            return pod_story(pod, reading, reading.configuration)
         case "claim":
             claim = find("claim", subject.name, namespace, reading.stock.claims)
             return lone_claim_story(claim, reading, reading.configuration)
@@ -79,3 +87,12 @@ def story_of(subject: Subject, namespace: str, reading: Reading) -> Story:
                 return pod_story(pod, reading, reading.configuration)
         case _:
             return device_story(find_device(subject.name, reading.stock), reading)
+
+
+def _creator_of(pod_name: str, reading: Reading) -> str:
+    """Return the workload, as kind/name, by whose name a pod is called; "" if there is none."""
+    for obj in reading.objects:
+        identity = identity_of(obj)
+        if pod_name.startswith(f"{identity.name}-") and any(created_pods(obj)):
+            return f"{identity.kind.lower()}/{identity.name}"
+    return ""

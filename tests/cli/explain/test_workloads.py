@@ -186,6 +186,10 @@ def test_an_event_that_repeats_a_condition_is_shown_once(tmp_path):
         ("deplyment/train", "did you mean deployment/train?"),
         ("statefulset/train", "there is no statefulset 'train' (there are: none)"),
         ("pod/train", "there is no pod 'train'"),
+        (
+            "pod/train-x",
+            "there is no pod 'train-x' (the input has what creates it: use `drawbridge explain deployment/train`)",
+        ),
         ("job/", "there is no job ''"),
         ("/train", "there is no object of kind ''"),
     ],
