@@ -290,9 +290,10 @@ async def test_many_reads_of_an_embedded_cluster_yield_to_the_loop():
             await asyncio.sleep(0)
 
     task = asyncio.ensure_future(count_turns())
-    end = asyncio.get_running_loop().time() + 0.2
-    while asyncio.get_running_loop().time() < end:
+    for _ in range(100_000):
         await cluster.get(CONFIG_MAPS, "a", "default")
+        if turns > 10:
+            break
     task.cancel()
     await asyncio.wait({task})
     assert turns > 10
