@@ -208,5 +208,5 @@ AT_ONCE = [
     refusing("a quota of pods", "O101", "exceeded quota: few", quota("pods", "0")),
     refusing("a quota of claims", "O106", "exceeded quota: few", quota(COUNT.format("resourceclaims"), "0")),
     refusing("a policy against templates", "O105", "denied request: every object needs an owner", OWNED, OWNED_THERE),
-    refusing("a quota of templates", "O105", "ResourceQuota a-quota-of-templates/few has no room for", quota(COUNT.format("resourceclaimtemplates"), "0")),
+    refusing("a quota of templates", "O105", "ResourceQuota a-quota-of-templates/few has count/resourceclaimtemplates.resource.k8s.io used up", quota(COUNT.format("resourceclaimtemplates"), "0")),
 ]  # fmt: skip
