@@ -75,7 +75,7 @@ def test_a_waiting_pod_names_the_holder_of_its_device(control_plane, namespace, 
     [[only]] = [node["devices"] for node in answer["nodes"]]
     [holder] = only["holders"]
     assert (only["device"], only["state"]) == (f"{DRIVER}/{node}-fleet/only", "held")
-    assert (holder["pods"], holder["since"]) == ([f"{namespace}/first"], blocker["since"])
+    assert (holder["pods"], holder["since"]) == ([f"{namespace}/first"], since)
 
     code, answer, complaint = drawbridge(looker, "explain", "pod", "secnd", "-n", namespace)
     assert code == 1

@@ -49,9 +49,27 @@ def built(folder):
     return done.stdout.decode()
 
 
+def number_claims(value):
+    """Give the claims of each pod numbers as names, because claims in files have other names than those that the webhook adds."""
+    if isinstance(value, list):
+        for item in value:
+            number_claims(item)
+    if not isinstance(value, dict):
+        return
+    if entries := value.get("resourceClaims"):
+        numbers = {entry["name"]: f"claim-{number}" for number, entry in enumerate(entries)}
+        containers = [*(value.get("initContainers") or []), *value["containers"]]
+        claims = [claim for container in containers for claim in container["resources"].get("claims") or []]
+        for named in (*entries, *claims):
+            named["name"] = numbers[named["name"]]
+    for member in value.values():
+        number_claims(member)
+
+
 def pods(text):
-    """Return the texts of a build's objects: template specs replace template names, and our records and empty fields are omitted."""
+    """Return the texts of a build's objects: template specs replace template names, and our records, empty fields and defaults are omitted."""
     objects = [document.object for document in manifests.parse(text)]
+    number_claims(objects)
     specs = {obj["metadata"]["name"]: obj["spec"] for obj in objects if obj["kind"] == KIND}
     texts = []
     for obj in objects:
@@ -63,7 +81,15 @@ def pods(text):
             text_ = text_.replace(f'"resourceClaimTemplateName": "{name}"', json.dumps(specs[name], sort_keys=True))
         for name in ANNOTATIONS:
             text_ = re.sub(rf'"{name}": "(\\.|[^"\\])*"(, )?', "", text_)
-        for empty in ('"annotations": {}, ', '"limits": {}, ', ', "limits": {}', '"limits": {}', "null"):
+        for empty in (
+            '"allocationMode": "ExactCount", ',
+            '"count": 1, ',
+            '"annotations": {}, ',
+            '"limits": {}, ',
+            ', "limits": {}',
+            '"limits": {}',
+            "null",
+        ):
             text_ = text_.replace(empty, "")
         texts.append(text_)
     return sorted(texts)
