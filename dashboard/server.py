@@ -282,8 +282,8 @@ class Dashboard:
         try:
             reading = await asyncio.to_thread(self._source.read)
             view = await asyncio.to_thread(self._view_of, reading, _now())
-            found = await asyncio.to_thread(faults, view.reading)
-            self._view = view = view._replace(faults=found)
+            findings = await asyncio.to_thread(faults, view.reading)
+            self._view = view = view._replace(faults=findings)
             unread = {missed.kind for missed in reading.unread}
             self._kinds_read |= _COUNTED - unread
             if self._history.is_due(view.picture.read_at) and not unread & self._kinds_read:

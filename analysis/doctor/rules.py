@@ -168,8 +168,8 @@ def faults(reading: Reading) -> tuple[Finding, ...]:
         kinds.add(CONFIGURATION)
     missing = {kind: "not read" for rule in RULES for kind in (*rule.needs, *rule.may_be_none) if kind not in kinds}
     observed = DoctorInput(reading=reading, missing=missing)
-    found = _run((*_CAUSES, *_REST), lambda rule: _missing(rule, observed), observed)
-    return tuple(finding for finding in found if finding.severity is not Severity.INFO)
+    findings = _run((*_CAUSES, *_REST), lambda rule: _missing(rule, observed), observed)
+    return tuple(finding for finding in findings if finding.severity is not Severity.INFO)
 
 
 def _missing(rule: DoctorRule | PodRule, observed: DoctorInput) -> set[str]:

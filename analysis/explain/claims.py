@@ -76,10 +76,7 @@ def claim_story(claim: ResourceClaim, reading: Reading, *, entry: str = "", temp
             )
         consumers.append(consumer)
     remarks = list(faults_of(claim, reading))
-    if claim.status.allocation is None:
-        for request in claim.spec.devices.requests:
-            class_names = [alternative.device_class_name for alternative in request.alternatives.values()]
-            remarks += [f"DeviceClass {name} does not exist" for name in class_names if name not in stock.classes]
+    remarks += [f"DeviceClass {name} does not exist" for name in missing_classes(claim, stock)]
     return ClaimStory(
         name=claim.metadata.key,
         state=state_of_claim(claim),
@@ -109,6 +106,14 @@ def state_of_claim(claim: ResourceClaim) -> ClaimState:
         if status is None or any(condition.status == FALSE for condition in status.conditions):
             return ClaimState.RESERVED
     return ClaimState.PREPARED
+
+
+def missing_classes(claim: ResourceClaim, stock: Stock) -> list[str]:
+    """Return the DeviceClasses that a claim without devices requests, and that do not exist."""
+    if claim.status.allocation is not None:
+        return []
+    bodies = [body for request in claim.spec.devices.requests for body in request.alternatives.values()]
+    return [name for name in dict.fromkeys(body.device_class_name for body in bodies) if name not in stock.classes]
 
 
 def faults_of(claim: ResourceClaim, reading: Reading) -> Iterator[str]:

@@ -17,7 +17,7 @@ from allocator.pods import plugin_offers, requested_devices, requests
 from allocator.simulation import gang_of
 from analysis.configuration import KIND as CONFIGURATION
 from analysis.events import events_in, shown
-from analysis.explain.claims import FALSE, claim_story
+from analysis.explain.claims import FALSE, claim_story, missing_classes
 from analysis.explain.stories import ClaimState, ClaimStory, PodState, Step
 from analysis.explain.webhook_record import webhook_story
 from analysis.loading import identity_of, inside, items, text
@@ -69,6 +69,7 @@ _CHANGING = frozenset((Outcome.TRANSLATED, Outcome.APPROXIMATED))
 # These outlooks are only about claims. A node whose device plugin serves the extended resources may still have room for the pod.
 REFUSING = (Outlook.FULL, Outlook.NEVER)
 _ALLOCATED = frozenset((ClaimState.ALLOCATED, ClaimState.RESERVED, ClaimState.PREPARED))
+_NAMED = 3  # DeviceClasses that a message names
 _TRIED = timedelta(seconds=30)  # a scheduler tries a pod within milliseconds
 _PREPARE_ONCE = frozenset(target.driver for target in TARGETS.values() if target.prepares_once)
 _OF_CLAIMS = frozenset((Step.TEMPLATE, Step.CLAIM, Step.ALLOCATED, Step.PREPARED))
@@ -455,15 +456,11 @@ def _lacks_a_class(facts: Facts) -> Iterator[Reason]:
     stock = facts.reading.stock
     for key in claim_keys(facts.pod) if facts.state.fleet.known else ():
         claim = stock.claims.get(key)
-        if claim is None or claim.status.allocation is not None:
-            continue
-        bodies = [body for request in claim.spec.devices.requests for body in request.alternatives.values()]
-        for name in dict.fromkeys(body.device_class_name for body in bodies):
-            if name not in stock.classes:
-                existing = list_first(sorted(stock.classes), 3) or "none"
-                message = f"claim {claim.metadata.name} requests DeviceClass {name}, which does not exist; existing classes: {existing}"
-                remedies = ("name an existing class", f"install the driver's chart, which brings {name}")
-                yield Reason(actor=Actor.USER, text=message, causes=(f"DeviceClass/{name}",), remedies=remedies)
+        for name in missing_classes(claim, stock) if claim is not None else ():
+            existing = list_first(sorted(stock.classes), _NAMED) or "none"
+            message = f"claim {key.partition('/')[2]} requests DeviceClass {name}, which does not exist; existing classes: {existing}"
+            remedies = ("name an existing class", f"install the driver's chart, which brings {name}")
+            yield Reason(actor=Actor.USER, text=message, causes=(f"DeviceClass/{name}",), remedies=remedies)
 
 
 def _is_impossible(facts: Facts) -> Iterator[Reason]:
