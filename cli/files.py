@@ -75,6 +75,7 @@ class ReadFiles(NamedTuple):
     everything: list[Document]  # including documents that are not manifests
     others: list[InputProblem]  # texts that cannot be read and do not look like manifests
     made: tuple[Object, ...] = ()  # what generators and charts among the documents make
+    tree: Tree | None = None  # of `everything`
     is_whole_tree: bool = False  # whether the input is a whole Git repository, or a folder outside of any
 
 
@@ -115,7 +116,7 @@ def read_files(
         for document in read
     ]
     made = tuple(made_objects(everything, tree, absolute))
-    return ReadFiles(documents, with_keys, inventory_documents, in_force, everything, others, made, is_whole_tree)
+    return ReadFiles(documents, with_keys, inventory_documents, in_force, everything, others, made, tree, is_whole_tree)
 
 
 def read_input_files(files: InputFiles) -> list[Document]:

@@ -1,7 +1,7 @@
 """Git trees: what kustomize, Flux and Argo CD make of the objects in files."""
 
 from analysis.gitops.kustomizations import FOLDERS, NAMES, PATCHES, files_of, is_kustomization
-from analysis.gitops.made import made_objects
+from analysis.gitops.made import Release, made_objects, releases
 from analysis.gitops.mistakes import claims_in_values, mistakes
 from analysis.gitops.sources import sources_of
 from analysis.gitops.tree import Tree
@@ -11,12 +11,14 @@ __all__ = [
     "FOLDERS",
     "NAMES",
     "PATCHES",
+    "Release",
     "Tree",
     "claims_in_values",
     "files_of",
     "is_kustomization",
     "made_objects",
     "mistakes",
+    "releases",
     "sources_of",
     "with_values",
 ]

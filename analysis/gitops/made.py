@@ -33,6 +33,8 @@ class Release(NamedTuple):
     namespace: str
     chart: str
     values: Object
+    version: str = ""  # of the chart; "" if it is not in the tree
+    number: int = 0  # of the document
 
     @property
     def reference(self) -> Object:
@@ -65,13 +67,14 @@ def made_objects(documents: Sequence[Document], tree: Tree, absolute: Callable[[
 
 def releases(documents: Sequence[Document], content: Callable[[str], str]) -> Iterator[Release]:
     """Yield the charts of HelmReleases and Applications, and those of kustomizations with `helmCharts`."""
-    charts: dict[tuple[str, str], str] = {}  # by kind and name of the source
+    charts: dict[tuple[str, str], tuple[str, str]] = {}  # chart and version, by kind and name of the source
     for document in documents:
         kind, spec = group_kind(document.object)[1], inside(document.object, "spec")
         if kind in _SOURCES:
             name = text(inside(document.object, "metadata").get("name"))
-            charts[kind, name] = basename(text(spec.get("url"))) or text(spec.get("chart"))
-    for document in documents:
+            version = text(inside(spec, "ref").get("tag")) or text(spec.get("version"))
+            charts[kind, name] = basename(text(spec.get("url"))) or text(spec.get("chart")), version
+    for number, document in enumerate(documents):
         obj = document.placed
         metadata, spec = inside(obj, "metadata"), inside(obj, "spec")
         name, namespace = text(metadata.get("name")), text(metadata.get("namespace")) or "default"
@@ -79,13 +82,16 @@ def releases(documents: Sequence[Document], content: Callable[[str], str]) -> It
             case "helm.toolkit.fluxcd.io", "HelmRelease":
                 reference = inside(spec, "chartRef")
                 source = text(reference.get("kind")), text(reference.get("name"))
-                chart = text(inside(spec, "chart", "spec").get("chart")) or charts.get(source, source[1])
+                own = inside(spec, "chart", "spec")
+                chart, version = charts.get(source, (source[1], ""))
                 yield Release(
                     "HelmRelease",
                     name,
                     text(spec.get("targetNamespace")) or namespace,
-                    basename(chart),
+                    basename(text(own.get("chart")) or chart),
                     inside(spec, "values"),
+                    text(own.get("version")) or version,
+                    number,
                 )
             case "argoproj.io", "Application":
                 target = text(inside(spec, "destination").get("namespace")) or namespace
@@ -93,14 +99,17 @@ def releases(documents: Sequence[Document], content: Callable[[str], str]) -> It
                     if chart := text(part.get("chart")):
                         helm = inside(part, "helm")
                         values = inside(helm, "valuesObject") or parsed(text(helm.get("values")))
-                        yield Release("Application", name, target, chart, values)
+                        yield Release(
+                            "Application", name, target, chart, values, text(part.get("targetRevision")), number
+                        )
         for part in items(obj, "helmCharts") if is_kustomization(document) else ():
             of_chart = text(part.get("namespace")) or text(obj.get("namespace")) or "default"
             chart = text(part.get("name"))
             name = text(part.get("releaseName")) or chart
             file = text(part.get("valuesFile"))
             of_file = parsed(content(join(dirname(document.file), file))) if file else {}
-            yield Release("Kustomization", name, of_chart, chart, {**of_file, **inside(part, "valuesInline")})
+            values = {**of_file, **inside(part, "valuesInline")}
+            yield Release("Kustomization", name, of_chart, chart, values, text(part.get("version")), number)
 
 
 def _generated(kustomization: Document, namespace: str, content: Callable[[str], str]) -> Iterator[Object]:

@@ -50,6 +50,9 @@ class Tree:
         self._replaced: defaultdict[int, set[str]] = defaultdict(set)  # the namespaces that replace that of a document
         self._added: defaultdict[int, set[str]] = defaultdict(set)  # the namespaces of documents that have none
         self._included: set[int] = set()
+        self._built: defaultdict[int, set[int]] = defaultdict(
+            set
+        )  # the documents that an object of Flux or Argo CD builds
         self._visit_all()
 
     def _visit_all(self) -> None:
@@ -81,7 +84,9 @@ class Tree:
                 inherited = self.namespace_of(number) if group_kind(self._documents[number].object) == FLUX else ""
                 added = source.namespace or inherited
                 options = source.options
-                self._included |= self._visit(folder, text(options.get("namespace")), added, recurses=source.recurses)
+                visited = self._visit(folder, text(options.get("namespace")), added, recurses=source.recurses)
+                self._built[number] |= visited
+                self._included |= visited
 
     def _sources(self, number: int) -> Iterator[Source]:
         document = self._documents[number]
@@ -146,6 +151,10 @@ class Tree:
     def includes(self, number: int) -> bool:
         """Return whether Flux, Argo CD, or in a tree without them a kustomization includes a document."""
         return number in self._included
+
+    def built_by(self, number: int) -> frozenset[int]:
+        """Return the numbers of the documents that an object of Flux or Argo CD builds."""
+        return frozenset(self._built.get(number, ()))
 
     def kustomization_beside(self, number: int) -> str:
         """Return the kustomization in the folder of a document that no kustomization lists; "" if there is none."""

@@ -4,7 +4,7 @@ from analysis.survey.fleet import DriverStock, PluginStock
 from analysis.survey.overview import Overview, SurveyScope, overview
 from analysis.survey.report import report
 from analysis.survey.rows import findings
-from analysis.survey.verdicts import MoveReason
+from analysis.survey.verdicts import MoveReason, with_all_drivers
 
 __all__ = [
     "DriverStock",
@@ -15,4 +15,5 @@ __all__ = [
     "findings",
     "overview",
     "report",
+    "with_all_drivers",
 ]

@@ -103,6 +103,34 @@ class JudgedWorkload(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+def with_all_drivers(state: State, *, shares: bool = True) -> State:
+    """Return the same cluster in mode `enforce`, with all drivers and their classes, and without device plugins.
+
+    With `shares`, a key that most nodes offer as replicas does not mean whole devices, even without the plugin.
+    """
+    fleet = state.fleet
+    classes: dict[str, Served] = dict(fleet.classes)
+    for target in state.configuration.targets.values():
+        declared = state.configuration.file.classes.get(target.name, "")
+        device_class = fleet.find_class(target, declared)
+        if device_class is None or not device_class.devices:
+            added = assumed(target, Served(name=device_class.name if device_class else declared))
+            classes[added.name] = added
+    shared_by_most = {
+        key: nodes for key, nodes in fleet.shared.items() if 2 * len(nodes) > len(fleet.handed_out.get(key, ()))
+    }
+    ready = replace(
+        fleet,
+        known=True,
+        handed_out={},
+        handed_out_anywhere={},
+        shared=shared_by_most if shares else {},
+        installed=fleet.installed if shares else replace(fleet.installed, plugins=()),
+        classes=classes,
+    )
+    return replace(with_mode(state, Mode.ENFORCE), fleet=ready, stock=None, prospects=None)
+
+
 _Word = tuple[str, str]  # container, key
 
 
@@ -111,23 +139,7 @@ class MoveJudge:
 
     def __init__(self, state: State) -> None:
         self._now = state
-        # The same cluster in mode `enforce`, with all drivers and their classes, and without device plugins.
-        fleet = state.fleet
-        classes: dict[str, Served] = dict(fleet.classes)
-        for target in state.configuration.targets.values():
-            declared = state.configuration.file.classes.get(target.name, "")
-            device_class = fleet.find_class(target, declared)
-            if device_class is None or not device_class.devices:
-                added = assumed(target, Served(name=device_class.name if device_class else declared))
-                classes[added.name] = added
-        # If most nodes with a key offer it as replicas, the key does not mean whole devices, even without the plugin.
-        shared_by_most = {
-            key: nodes for key, nodes in fleet.shared.items() if 2 * len(nodes) > len(fleet.handed_out.get(key, ()))
-        }
-        ready = replace(
-            fleet, known=True, handed_out={}, handed_out_anywhere={}, shared=shared_by_most, classes=classes
-        )
-        self._later = replace(with_mode(state, Mode.ENFORCE), fleet=ready, stock=None, prospects=None)
+        self._later = with_all_drivers(state)
         # The same with the gates on that claims need; None if they are on.
         features = state.features
         off = {gate: True for gate in _OF_CLAIMS if not features.enabled(gate)}

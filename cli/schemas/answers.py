@@ -18,6 +18,7 @@ from analysis.doctor import NotChecked
 from analysis.explain import OfClaim, OfDevice, OfPod, OfWorkload
 from analysis.loading import Unread
 from analysis.matrix import PoolMatrix
+from analysis.migration import MigrationPlan
 from analysis.observations import SeenNamespace
 from analysis.quota import QuotaReport
 from analysis.survey import Overview
@@ -289,6 +290,7 @@ ANSWERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "doctor": (Examined,),
     "explain": (Explained, OfPod, OfWorkload, OfClaim, OfDevice),
     "free": (Held,),
+    "migrate": (MigrationPlan,),
     "node-agent": (NodeAudit,),
     "observed": (Observed,),
     "quota": (Limited,),

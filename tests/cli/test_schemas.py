@@ -42,6 +42,7 @@ CALLS = {
     "node-agent NodeAudit": ["node-agent", "--once", "--node-name", "n0", "--kubelet-dir", "away", "--cdi-dir", "away"],
     "snapshot Saved": ["snapshot", "--to", "snapshot.json"],
     "dialects Vocabularies": ["dialects"],
+    "migrate MigrationPlan": ["migrate", "plan", str(EXAMPLES / "pods")],
     "test OfCases": ["test", str(EXAMPLES / "cases")],
     "version OfVersion": ["version"],
 }

@@ -1,0 +1,106 @@
+"""The charts that a plan knows: DRA drivers, and charts whose values have a place for claims.
+
+Follows intel/intel-resource-drivers-for-kubernetes 1ec8d68: charts/intel-gpu-resource-driver; kubernetes-sigs/dra-driver-nvidia-gpu 3fe9487:
+deployments/helm; ROCm/k8s-gpu-dra-driver: helm-charts-k8s; kubernetes-sigs/dranet; bjw-s-labs/helm-charts: app-template 4.3.0; otwld/ollama-helm
+1.25.0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from dra.raw import Object
+
+
+class DriverChart(NamedTuple):
+    """The chart of a DRA driver, with the values that most clusters need, and what a person has to know before."""
+
+    name: str
+    url: str
+    version: str
+    values: Object = {}
+    # On Talos Linux, /etc is read-only, and the GPU driver is not in the root of the file system.
+    values_on_talos: Object = {}
+    notes: tuple[str, ...] = ()
+    shares: str = ""  # how the driver shares a device between claims; "" if it cannot
+    exporter: str = ""  # what an exporter of metrics needs to see the pods of claims
+
+
+DRIVERS: Final = {
+    "gpu.intel.com": DriverChart(
+        "intel-gpu-resource-driver",
+        "oci://ghcr.io/intel/intel-resource-drivers-for-kubernetes/intel-gpu-resource-driver-chart",
+        "0.11.0",
+        {"kubeletPlugin": {"privileged": True, "healthMonitoring": {"enabled": False}}},
+        {"cdi": {"staticPath": "/run/cdi", "dynamicPath": "/run/cdi"}},
+        (
+            "since chart 0.10.0 health monitoring is on by default and needs xpumd, without which no device is published; the values turn it off",
+            "the chart's nodeFeatureRules labels nodes `intel.feature.node.kubernetes.io/gpu`, as the operator of the device plugin does",
+        ),
+    ),
+    "gpu.nvidia.com": DriverChart(
+        "dra-driver-nvidia-gpu",
+        "oci://registry.k8s.io/dra-driver-nvidia/charts/dra-driver-nvidia-gpu",
+        "0.4.1",
+        {"gpuResourcesEnabledOverride": True, "resources": {"gpus": {"enabled": True}, "computeDomains": {"enabled": False}}},
+        {"nvidiaDriverRoot": "/usr/local"},
+        (
+            "`nvidiaDriverRoot` is where the GPU driver is on the node: `/` if the host installs it, `/run/nvidia/driver` if the GPU operator does",
+            "keep the ClusterPolicy of the GPU operator with `devicePlugin.enabled: false`",
+        ),
+        "version 0.5.0 and newer with the gate ConsumableShares and `consumableShares`: shares by memory",
+        "dcgm-exporter needs KUBERNETES_ENABLE_DRA=true and the right to list ResourceSlices",
+    ),
+    "gpu.amd.com": DriverChart(
+        "k8s-gpu-dra-driver",
+        "https://rocm.github.io/k8s-gpu-dra-driver",
+        "1.0.0",
+        {},
+        {"cdi": {"dynamicPath": "/run/cdi"}},
+        ("the chart writes its DeviceClass as resource.k8s.io/v1beta1, which Kubernetes 1.37 does not serve by default",),
+    ),
+    "dra.net": DriverChart("dranet", "oci://registry.k8s.io/networking/charts/dranet", "1.4.0"),
+}  # fmt: skip
+
+
+class ClaimPlaces(NamedTuple):
+    """Where the values of a chart name claims, relative to the values, since which version; `controllers` and `containers` are of app-template."""
+
+    since: tuple[int, int]
+    by_hand: str  # the lines that a person writes, if the plan cannot say where
+
+
+# By the name of a chart.
+CONSUMERS: Final = {
+    "app-template": ClaimPlaces(
+        (4, 3), "`controllers.NAME.pod.resourceClaims` and `controllers.NAME.containers.NAME.resources.claims`"
+    ),
+    "ollama": ClaimPlaces((1, 25), "`ollama.gpu.draEnabled: true`, which creates and names a claim template"),
+}
+# Prefixes of labels that the discovery of a device plugin puts on nodes, by driver.
+DISCOVERY: Final = {
+    "gpu.intel.com": ("intel.feature.node.kubernetes.io/", "gpu.intel.com/"),
+    "gpu.nvidia.com": ("nvidia.com/gpu.", "nvidia.com/mig.", "nvidia.com/cuda."),
+    "gpu.amd.com": ("amd.com/gpu.",),
+}
+# Charts whose release runs the device plugin of a driver, or its operator.
+PLUGINS: Final = {
+    "intel-device-plugins-gpu": "gpu.intel.com",
+    "intel-device-plugins-operator": "gpu.intel.com",
+    "nvidia-device-plugin": "gpu.nvidia.com",
+    "gpu-operator": "gpu.nvidia.com",
+    "gpu-feature-discovery": "gpu.nvidia.com",
+    "amd-gpu": "gpu.amd.com",
+    "amd-gpu-device-plugin": "gpu.amd.com",
+    "gpu-operator-charts": "gpu.amd.com",
+}
+# Of these, the operators that stay and stop running the plugin: the path of the switch in their values.
+SWITCHES: Final = {"gpu-operator": ("devicePlugin", "enabled")}
+# Kinds whose objects make an operator run a device plugin.
+PLUGIN_KINDS: Final = {
+    ("deviceplugin.intel.com", "GpuDevicePlugin"): "gpu.intel.com",
+    ("nvidia.com", "ClusterPolicy"): "gpu.nvidia.com",
+    ("amd.com", "DeviceConfig"): "gpu.amd.com",
+}
+EXPORTERS: Final = {"dcgm-exporter": "gpu.nvidia.com"}

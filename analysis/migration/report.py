@@ -1,0 +1,123 @@
+"""Makes a report of a plan, and compares two plans."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from analysis.report import CodeSpan, Report, Rows, Screen
+from dra.texts import count_of, list_first
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from analysis.migration.plan import MigrationPlan
+    from analysis.report import Part
+
+_NAMED = 5
+# By part of a plan: the fields that tell its entries apart.
+_IDENTITY = {"families": ("driver",), "consumers": ("object", "place", "key"), "follow": ("object", "place")}
+# What a person decides: a difference is no change of the tree.
+_DECIDED = frozenset(("decision", "verdict", "line", "because"))
+
+
+def report(plan: MigrationPlan) -> Report:
+    """Make the report for people: decisions first, then what is edited, and what is done by hand."""
+    parts: list[Part] = []
+    for family in plan.families:
+        head = f"{family.driver}: {list_first(family.keys, _NAMED) or 'no key is requested'}"
+        classes = " or ".join(family.device_classes) or "-"
+        rows: list[tuple[str, str | CodeSpan, str]] = []
+        for one in family.plugins:
+            chart = f" (chart {one.chart} {one.version})" if one.chart else ""
+            rows += [("now", f"{one.object}{chart}: {one.how}", f"{one.file}:{one.line}")]
+        if new := family.replacement:
+            place = f"in the tree already: {new.installed}" if new.installed else new.url
+            rows.append(("driver", f"chart {new.chart} {new.version}, DeviceClass {classes}", place))
+            rows += [("note", note, "") for note in new.notes]
+        if sharing := family.sharing:
+            rows.append(("sharing", sharing.now, ""))
+            rows.append(("decide", f"{sharing.decision}: {sharing.because}", ""))
+            rows += [("choice", f"{name}: {meaning}", "") for name, meaning in sharing.choices.items()]
+        parts.append(Rows(("", "", ""), rows, head))
+    consumers = [
+        (
+            one.verdict,
+            one.object,
+            f"{one.key}{f': {one.amount}' if one.amount else ''}",
+            CodeSpan(f"{one.file}:{one.line}"),
+            one.why,
+        )
+        for one in plan.consumers
+    ]
+    parts.append(Rows(("Verdict", "Object", "Requests", "Place", "Why"), consumers, "Consumers"))
+    parts.append(
+        Rows(
+            ("Object", "Place", "What"),
+            [(one.object, CodeSpan(f"{one.file}:{one.line}"), one.what) for one in plan.follow],
+            "What follows",
+        )
+    )
+    for title, lines in (
+        ("In the way", plan.blockers),
+        ("What is lost", plan.lost),
+        ("By hand", plan.by_hand),
+        ("Skipped", plan.skipped),
+    ):
+        if lines:
+            parts.append(Screen([f"- {line}" for line in lines], title))
+    return Report("drawbridge migrate plan", parts, _summary(plan))
+
+
+def _summary(plan: MigrationPlan) -> str:
+    if not plan.families and not plan.consumers:
+        return "nothing to move: no build of the tree requests a device by a legacy key, and none installs a known device plugin"
+    verdicts = [consumer.verdict for consumer in plan.consumers]
+    told = ", ".join(
+        f"{verdicts.count(verdict)} {verdict}" for verdict in ("edit", "by hand", "cannot") if verdict in verdicts
+    )
+    decide = sum(family.sharing is not None for family in plan.families)
+    return f"{count_of(len(verdicts), 'consumer')}{f' ({told})' if told else ''}, {count_of(len(plan.follow), 'follower')}, {count_of(decide, 'decision')} about sharing"
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what differs between a plan and the plan of the tree now, without what a person decides."""
+    for part in dict.fromkeys((*before, *now)):
+        old, new = before.get(part), now.get(part)
+        if part in _IDENTITY:
+            yield from _entries(part, _by_identity(part, old), _by_identity(part, new))
+        elif isinstance(old, list) or isinstance(new, list):
+            yield from (f"{part}: no longer: {line}" for line in old or () if line not in (new or ()))
+            yield from (f"{part}: new: {line}" for line in new or () if line not in (old or ()))
+        elif old != new:
+            yield f"{part}: {old!r} became {new!r}"
+
+
+def _by_identity(part: str, entries: Any) -> dict[str, Mapping[str, Any]]:
+    named: dict[str, Mapping[str, Any]] = {}
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict):
+            named[" ".join(str(entry.get(field)) for field in _IDENTITY[part])] = entry
+    return named
+
+
+def _entries(part: str, old: Mapping[str, Mapping[str, Any]], new: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    for name in dict.fromkeys((*old, *new)):
+        if name not in new:
+            yield f"{part}: no longer: {name}"
+        elif name not in old:
+            yield f"{part}: new: {name}"
+        else:
+            fields = [
+                field
+                for field in dict.fromkeys((*old[name], *new[name]))
+                if field not in _DECIDED
+                and _without_decisions(old[name].get(field)) != _without_decisions(new[name].get(field))
+            ]
+            if fields:
+                yield f"{part}: {name}: changed: {', '.join(fields)}"
+
+
+def _without_decisions(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_decisions(member) for name, member in value.items() if name not in _DECIDED}
+    return [_without_decisions(item) for item in value] if isinstance(value, list) else value

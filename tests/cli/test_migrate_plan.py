@@ -1,0 +1,219 @@
+"""`drawbridge migrate plan`: the plan of a move, from small trees of Flux, Argo CD and kustomize."""
+
+import pytest
+import yaml
+
+from tests.cli.running import run, run_json
+from tests.cli.test_git_trees import CONSUMER, flux, release, repository, write
+
+__all__ = ["repository"]
+
+APP_TEMPLATE = """\
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: OCIRepository
+metadata: {{name: app-template}}
+spec: {{url: oci://example.com/app-template, ref: {{tag: {version}}}}}
+"""
+INTEL = """\
+apiVersion: helm.toolkit.fluxcd.io/v2
+kind: HelmRelease
+metadata: {name: intel-gpu, namespace: kube-system}
+spec:
+  chart: {spec: {chart: intel-device-plugins-gpu, version: 0.34.0}}
+  values: {name: i915, sharedDevNum: 5}
+"""
+OPERATOR = """\
+apiVersion: helm.toolkit.fluxcd.io/v2
+kind: HelmRelease
+metadata: {name: gpu-operator, namespace: gpu-operator}
+spec:
+  chart: {spec: {chart: gpu-operator, version: v26.3.3}}
+  values: {devicePlugin: {enabled: %s, config: {create: true, name: slices, default: any, data: {any: "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}"}}}}
+"""
+
+
+def app(name, namespace, key="gpu.intel.com/i915", flux_more="", version="4.3.0", **release_options):
+    folder = f"apps/{name}"
+    return {
+        f"{folder}/kustomization.yaml": "resources: [release.yaml, repository.yaml]\n",
+        f"{folder}/release.yaml": release(name, key, **release_options),
+        f"{folder}/repository.yaml": APP_TEMPLATE.format(version=version),
+        f"clusters/home/{name}.yaml": flux(name, f", targetNamespace: {namespace}{flux_more}"),
+    }
+
+
+def plugin(text=INTEL):
+    return {"apps/plugin/release.yaml": text, "clusters/home/plugin.yaml": flux("plugin")}
+
+
+def plan(repository, files):
+    write(repository, files)
+    code, answer = run_json("migrate", "plan")
+    assert code == 0
+    return answer
+
+
+def consumers(repository, files):
+    return [(one["object"], one["verdict"]) for one in plan(repository, files)["consumers"]]
+
+
+def test_a_consumer_has_its_place_amount_and_device_class(repository):
+    answer = plan(repository, app("plex", "media"))
+    [consumer] = answer["consumers"]
+    assert consumer == {
+        "object": "HelmRelease/media/plex",
+        "file": "apps/plex/release.yaml",
+        "line": 14,
+        "place": "/spec/values/controllers/main/containers/app/resources/limits/gpu.intel.com~1i915",
+        "key": "gpu.intel.com/i915",
+        "amount": "1",
+        "deviceClass": "gpu.intel.com",
+        "verdict": "edit",
+    }
+    [family] = answer["families"]
+    assert (family["driver"], family["keys"]) == ("gpu.intel.com", ["gpu.intel.com/i915"])
+    assert family["replacement"]["chart"] == "intel-gpu-resource-driver"
+
+
+@pytest.mark.parametrize(
+    ("files", "verdict"),
+    [
+        (app("plex", "media", version="3.7.1"), "by hand"),
+        (app("plex", "media", version="4.2.0"), "by hand"),
+        (app("plex", "media", key="squat.ai/dri"), "cannot"),
+        (app("plex", "media") | {"apps/plex/repository.yaml": "kind: unknown\n"}, "edit"),
+        (app("plex", "media") | {"apps/plex/release.yaml": release().replace("app-template", "other")}, "by hand"),
+    ],
+    ids=["chart of version 3", "chart without the place", "no driver", "version unknown", "unknown chart"],
+)
+def test_a_consumer_is_edited_only_where_its_chart_has_a_place_for_claims(repository, files, verdict):
+    assert consumers(repository, files) == [("HelmRelease/media/plex", verdict)]
+
+
+def test_a_pod_template_is_edited(repository):
+    container = "{name: app, image: app, resources: {limits: {nvidia.com/gpu: 1}}}"
+    text = (
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: llm}\nspec:\n  selector: {matchLabels: {a: b}}\n"
+        f"  template: {{metadata: {{labels: {{a: b}}}}, spec: {{containers: [{container}]}}}}\n"
+    )
+    files = {"base/kustomization.yaml": "namespace: ai\nresources: [llm.yaml]\n", "base/llm.yaml": text}
+    assert consumers(repository, files) == [("Deployment/ai/llm", "edit")]
+
+
+@pytest.mark.parametrize(
+    ("files", "decision"),
+    [
+        (app("plex", "media"), "exclusive"),
+        (app("plex", "media") | app("jellyfin", "media"), "named claim"),
+        (app("plex", "media") | app("frigate", "home"), "stay"),
+    ],
+    ids=["one consumer", "one namespace", "two namespaces"],
+)
+def test_sharing_is_a_question_whose_proposal_depends_on_the_namespaces(repository, files, decision):
+    [family] = plan(repository, files | plugin())["families"]
+    assert family["sharing"]["decision"] == decision
+    assert "5 unlimited replicas" in family["sharing"]["now"]
+    assert family["sharing"]["choices"].keys() >= {decision, "stay"}
+
+
+def test_a_driver_with_shares_is_proposed_for_several_namespaces(repository):
+    files = app("llm", "ai", "nvidia.com/gpu") | app("tts", "voice", "nvidia.com/gpu") | plugin(OPERATOR % "true")
+    [family] = plan(repository, files)["families"]
+    assert family["sharing"]["decision"] == "shares"
+
+
+def test_a_plugin_without_sharing_asks_no_question(repository):
+    [family] = plan(repository, app("plex", "media") | plugin(INTEL.replace(", sharedDevNum: 5", "")))["families"]
+    assert "sharing" not in family
+
+
+@pytest.mark.parametrize(
+    ("text", "how"), [(INTEL, "it goes"), (OPERATOR % "true", "it stays"), (OPERATOR % "false", "")]
+)
+def test_a_plugin_goes_and_an_operator_stays(repository, text, how):
+    families = plan(repository, plugin(text))["families"]
+    found = [one["how"] for family in families for one in family["plugins"]]
+    assert [one[: len(how)] for one in found] == ([how] if how else [])
+
+
+@pytest.mark.parametrize(
+    ("more", "files", "place"),
+    [
+        (", dependsOn: [{name: plugin, namespace: flux-system}]", {}, "/spec/dependsOn/0"),
+        ("", {"values": CONSUMER.format(key="gpu.intel.com/i915") + "    defaultPodOptions: {nodeSelector: {intel.feature.node.kubernetes.io/gpu: 'true'}}\n"}, "/spec/values/defaultPodOptions/nodeSelector/intel.feature.node.kubernetes.io~1gpu"),
+        ("", {"more": "  dependsOn: [{name: intel-gpu, namespace: kube-system}]\n"}, "/spec/dependsOn/0"),
+    ],
+    ids=["kustomization", "label", "release"],
+)  # fmt: skip
+def test_what_depends_on_the_plugin_follows(repository, more, files, place):
+    answer = plan(repository, app("plex", "media", flux_more=more, **files) | plugin())
+    assert [one["place"] for one in answer["follow"]] == [place]
+
+
+def test_a_dependency_on_an_operator_that_stays_does_not_follow(repository):
+    more = ", dependsOn: [{name: plugin, namespace: flux-system}]"
+    assert plan(repository, app("plex", "media", flux_more=more) | plugin(OPERATOR % "true"))["follow"] == []
+
+
+def test_a_quota_of_the_key_follows(repository):
+    quota = (
+        "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: gpus}\nspec: {hard: {requests.gpu.intel.com/i915: 2}}\n"
+    )
+    files = app("plex", "media") | {"apps/plex/quota.yaml": quota}
+    files["apps/plex/kustomization.yaml"] = "resources: [release.yaml, repository.yaml, quota.yaml]\n"
+    assert [one["object"] for one in plan(repository, files)["follow"]] == ["ResourceQuota/media/gpus"]
+
+
+@pytest.mark.parametrize(
+    ("text", "blocker"),
+    [
+        ("kubernetesVersion: v1.33.4\n", "1.33.4"),
+        ("kubernetesVersion: v1.36.1\n", ""),
+        ("other: true\n", "no file of the tree tells the version"),
+    ],
+)
+def test_the_version_of_kubernetes_is_read_from_the_tree(repository, text, blocker):
+    blockers = plan(repository, app("plex", "media") | {"talos/talconfig.yaml": text})["blockers"]
+    found = [line for line in blockers if "1.34" in line]
+    assert len(found) == bool(blocker)
+    assert blocker in "".join(found)
+
+
+def test_a_file_that_no_build_includes_is_skipped_and_listed(repository):
+    files = app("plex", "media") | {"archive/old.yaml": release("old")}
+    answer = plan(repository, files)
+    assert [one["object"] for one in answer["consumers"]] == ["HelmRelease/media/plex"]
+    assert [line.partition(":")[0] for line in answer["skipped"]] == ["archive/old.yaml"]
+
+
+def test_a_plan_is_checked_against_the_tree(repository):
+    files = app("plex", "media") | app("frigate", "home") | plugin()
+    write(repository, files)
+    written = yaml.safe_load(run("migrate", "plan").stdout)
+    written["families"][0]["sharing"]["decision"] = "exclusive"  # a person overrules the proposal
+    write(repository, {"../plan.yaml": yaml.safe_dump(written)})
+    same = run("migrate", "plan", "--check", "../plan.yaml")
+    assert (same.exit_code, same.stdout) == (0, "the plan is still true\n")
+    write(repository, {"apps/plex/release.yaml": release("plex", "gpu.intel.com/xe")})
+    changed = run("migrate", "plan", "--check", "../plan.yaml")
+    assert changed.exit_code == 1
+    assert {line.partition(":")[0] for line in changed.stdout.splitlines()} >= {"families", "consumers"}
+
+
+@pytest.mark.parametrize("text", ["", "kind: Pod\n", "kind: MigrationPlan\nfamilies: 1\nconsumers: [1]\n"])
+def test_a_file_that_is_no_plan_is_an_error_or_all_differs(repository, text):
+    write(repository, app("plex", "media") | {"../plan.yaml": text})
+    assert run("migrate", "plan", "--check", "../plan.yaml").exit_code == (1 if "Plan" in text else 2)
+
+
+def test_a_tree_without_devices_has_nothing_to_move(repository):
+    write(repository, {"base/kustomization.yaml": "resources: []\n"})
+    assert run("migrate", "plan", "-o", "text").stdout.startswith("nothing to move")
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_a_report_begins_with_what_a_person_decides(repository, form):
+    write(repository, app("plex", "media") | app("frigate", "home") | plugin())
+    text = run("migrate", "plan", "-o", form).stdout
+    assert text.index("5 unlimited replicas") < text.index("apps/plex/release.yaml:14")
+    assert "2 consumers (2 edit)" in text
