@@ -1,7 +1,7 @@
 """The three kinds of patches that we write: merge patch (RFC 7396), JSON Patch (RFC 6902) and server-side apply.
 
 The functions apply them for the embedded store and the offline commands; a real cluster applies patches itself. Documents are never
-changed in place. Server-side apply is in `cluster.embedded.apply`, because it needs field owners. The webhook applies its own operations
+changed in place. Server-side apply is in `cluster.embedded.apply`, because it needs each manager's last apply. The webhook applies its own operations
 with `webhook.translate.json_patch.apply_own`.
 """
 

@@ -92,7 +92,7 @@ class ApiServer:
             case Operations():
                 patched = apply_json_patch(old, patch.operations)
             case Apply():
-                patched = server_side_apply(old, patch, subresource, now=self._identity.now())
+                patched = server_side_apply(old, patch, subresource)
         if not isinstance(patched, dict):
             raise Invalid(f"the result of the patch is not an object of {resource.id}, but {patched!r}")
         new = registry.prepare_for_update(resource, old, patched, subresource)
@@ -202,7 +202,7 @@ class ApiServer:
         body = resource.plain(patch.body) | {"metadata": metadata}
         if metadata.get("uid"):
             raise _not_found(resource, name)
-        fresh = server_side_apply({}, Apply(body, patch.manager), "", now=self._identity.now())
+        fresh = server_side_apply({}, Apply(body, patch.manager), "")
         return self.create(resource, fresh, namespace, dry_run=dry_run)
 
     def _commit(self, resource: Resource[Any], key: Key, new: Raw, *, dry_run: bool) -> bytes:

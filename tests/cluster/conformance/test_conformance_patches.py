@@ -144,21 +144,6 @@ async def test_apply_removes_fields_its_manager_no_longer_sets(cluster, namespac
     assert patched.data == {"theirs": "0", "b": "2"}
 
 
-async def test_apply_keeps_fields_another_manager_also_sets(cluster, namespace):
-    await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"a": "1"}), namespace)
-    await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"a": "1", "b": "2"}, "two"), namespace)
-    patched = await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"c": "3"}), namespace)
-    assert patched.data == {"a": "1", "b": "2", "c": "3"}
-
-
-async def test_applying_another_managers_field_takes_it_over(cluster, namespace):
-    await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"a": "1"}), namespace)
-    taken_over = await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"a": "2"}, "two"), namespace)
-    assert taken_over.data == {"a": "2"}
-    # The first manager lost `a` to the second, so an apply of the first without `a` does not remove `a`.
-    assert (await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"x": "1"}), namespace)).data == {"a": "2", "x": "1"}
-
-
 async def test_applying_the_same_data_again_writes_nothing(cluster, namespace):
     created = await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"a": "1"}), namespace)
     applied_again = await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"a": "1"}), namespace)
