@@ -41,14 +41,6 @@ def parse_gate(line: bytes) -> tuple[str, bool] | None:
     return (name, parsed[2] == b"1") if name in gates.GATES else None
 
 
-class Probe(msgspec.Struct, frozen=True):
-    """A field behind a feature gate: the object that carries it, and its path in the response."""
-
-    gate: str
-    object: dict[str, Json]
-    pointer: tuple[str | int, ...]
-
-
 _NAME = {"generateName": "drawbridge-probe-"}
 _DRIVER = "probe.drawbridge.dev"
 
@@ -88,60 +80,25 @@ def _slice(device: dict[str, Json] | None, **more: Json) -> dict[str, Json]:
     }
 
 
-_CLAIM = ("spec", "devices", "requests", 0, "exactly")
-_DEVICE = ("spec", "devices", 0)
 _ATTRIBUTE = "probe.drawbridge.dev/a"
 _COUNTERS: dict[str, Json] = {"counters": {"c": {"value": "1"}}}
-PROBES = (
-    Probe(gates.CAPACITY, _claim({"capacity": {"requests": {"m": "1"}}}), (*_CLAIM, "capacity")),
-    Probe(
-        gates.DERIVED,
-        _claim(
-            {"derivedAttributes": [{"name": _ATTRIBUTE, "expression": '"x"'}]},
-            {"requests": ["r"], "matchAttribute": _ATTRIBUTE},
-        ),
-        (*_CLAIM, "derivedAttributes"),
+# By feature gate, an object of which the server keeps all fields only if the gate is on.
+PROBES: Mapping[str, dict[str, Json]] = {
+    gates.CAPACITY: _claim({"capacity": {"requests": {"m": "1"}}}),
+    gates.DERIVED: _claim(
+        {"derivedAttributes": [{"name": _ATTRIBUTE, "expression": '"x"'}]},
+        {"requests": ["r"], "matchAttribute": _ATTRIBUTE},
     ),
-    Probe(
-        gates.BINDING,
-        _slice({"bindingConditions": ["ready"], "bindingFailureConditions": ["broken"]}),
-        (*_DEVICE, "bindingConditions"),
-    ),
-    Probe(
-        gates.COUNTERS,
-        _slice(None, sharedCounters=[{"name": "s"} | _COUNTERS]),
-        ("spec", "sharedCounters"),
-    ),
-    Probe(
-        gates.GROUPS,
-        _slice({"consumesCounters": [{"counterSet": "s", "compatibilityGroups": ["g"]} | _COUNTERS]}),
-        (*_DEVICE, "consumesCounters", 0, "compatibilityGroups"),
-    ),
-    Probe(gates.LISTS, _slice({"attributes": {"a": {"ints": [1]}}}), (*_DEVICE, "attributes", "a", "ints")),
-    Probe(gates.TAINTS, _slice({"taints": [{"key": "k", "effect": "NoSchedule"}]}), (*_DEVICE, "taints")),
-    Probe(
-        gates.NODE_RESOURCES,
-        _slice({"nodeAllocatableResources": {"cpu": {"mapping": {"deviceMultiplier": "1"}}}}),
-        (*_DEVICE, "nodeAllocatableResources"),
-    ),
-    Probe(
-        gates.EXTENDED,
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "DeviceClass",
-            "metadata": _NAME,
-            "spec": {"extendedResourceName": "probe.drawbridge.dev/device"},
-        },
-        ("spec", "extendedResourceName"),
-    ),
-)
-
-
-def survives(probe: Probe, answer: Json) -> bool:
-    """Whether the gated field of a probe is still in the server's response."""
-    for token in probe.pointer:
-        if isinstance(token, int):
-            answer = answer[token] if isinstance(answer, list) and len(answer) > token else None
-        else:
-            answer = answer.get(token) if isinstance(answer, dict) else None
-    return answer is not None
+    gates.BINDING: _slice({"bindingConditions": ["ready"], "bindingFailureConditions": ["broken"]}),
+    gates.COUNTERS: _slice(None, sharedCounters=[{"name": "s"} | _COUNTERS]),
+    gates.GROUPS: _slice({"consumesCounters": [{"counterSet": "s", "compatibilityGroups": ["g"]} | _COUNTERS]}),
+    gates.LISTS: _slice({"attributes": {"a": {"ints": [1]}}}),
+    gates.TAINTS: _slice({"taints": [{"key": "k", "effect": "NoSchedule"}]}),
+    gates.NODE_RESOURCES: _slice({"nodeAllocatableResources": {"cpu": {"mapping": {"deviceMultiplier": "1"}}}}),
+    gates.EXTENDED: {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": _NAME,
+        "spec": {"extendedResourceName": "probe.drawbridge.dev/device"},
+    },
+}

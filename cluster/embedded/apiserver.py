@@ -20,23 +20,38 @@ from cluster.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFoun
 from cluster.patch import Apply, Merge, Operations, apply_json_patch, apply_merge_patch, equal_json
 from cluster.resources import NAMESPACES, PODS, Raw, Resource
 from dra.objects import ObjectMeta
+from dra.pointer import field_path
+from dra.validation import errors, gates, update_errors
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
-    from cluster.embedded.registry import Identity, Validator
+    from cluster.embedded.registry import Identity
     from cluster.embedded.store import StoredObject, Writes
     from cluster.patch import Patch
     from cluster.resources import Key
 
+_VALIDATED = frozenset(
+    resource.id
+    for resource in (
+        resources.DEVICE_CLASSES,
+        resources.DEVICE_COMPATIBILITIES,
+        resources.DEVICE_TAINT_RULES,
+        resources.RESOURCE_CLAIM_TEMPLATES,
+        resources.RESOURCE_CLAIMS,
+        resources.RESOURCE_SLICES,
+    )
+)
+# The code and path of a finding that the API server reports as forbidden, not as an invalid value.
+_FORBIDDEN = "D116", "/status/reservedFor"
+
 
 class ApiServer:
-    def __init__(self, writes: Writes, identity: Identity, validators: Mapping[str, Validator]) -> None:
+    def __init__(self, writes: Writes, identity: Identity) -> None:
         self.store = writes.store
         self._writes = writes
         self._identity = identity
-        self._validators = validators
         self._deletions = Deletions(writes, identity.now)
 
     def check(self, resource: Resource[Any]) -> None:
@@ -182,9 +197,8 @@ class ApiServer:
         namespace = self.store.get(NAMESPACES.id, ("", object_namespace))
         labels = namespace.meta.labels if namespace else {}
         registry.require(resource, new, strategies.check(kind, new, old, labels))
-        validator = self._validators.get(kind)
-        if validator is not None:
-            registry.require(resource, new, validator(new, old, subresource))
+        if kind in _VALIDATED:
+            registry.require(resource, new, _causes(new, old, subresource))
 
     def _apply_new(
         self,
@@ -234,3 +248,16 @@ def _check_preconditions(resource: Resource[Any], record: StoredObject, uid: str
                 f'Operation cannot be fulfilled on {resource.id} "{name}": Precondition failed: '
                 f"{field} in precondition: {expected}, {field} in object meta: {have}"
             )
+
+
+def _causes(new: Raw, old: Raw | None, subresource: str) -> Iterator[StatusCause]:
+    """Validate a write by the rules of `dra.validation`, as causes of an API error."""
+    if old is None:
+        problems = errors(new, gates.ALL)
+    else:
+        problems = update_errors(new, old, gates.ALL, status=subresource == "status")
+    for problem in problems:
+        kind, reason = "Invalid value", "FieldValueInvalid"
+        if (problem.code, problem.path) == _FORBIDDEN:
+            kind, reason = "Forbidden", "FieldValueForbidden"
+        yield StatusCause(field_path(problem.path), f"{kind}: {problem.message}", reason)

@@ -23,12 +23,10 @@ from cluster.embedded.apiserver import ApiServer
 from cluster.embedded.label_selectors import ReaderView, selector
 from cluster.embedded.registry import Identity
 from cluster.embedded.store import WINDOW, Store, Writes
-from cluster.errors import BadRequest, ClusterError, Gone, StatusCause, Unavailable, map_exceptions
+from cluster.errors import BadRequest, ClusterError, Gone, Unavailable, map_exceptions
 from cluster.protocol import ADDED, DELETED, Bookmark, ListPage, Unreadable
 from cluster.server import ServerInfo
-from dra.pointer import field_path
 from dra.server import GATES, NEWEST, RELEASE
-from dra.validation import errors, gates, update_errors
 from dra.wire import WireError, decode
 
 if TYPE_CHECKING:
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from cluster.embedded.object_file import ObjectFile
-    from cluster.embedded.registry import Validator
     from cluster.embedded.store import StoredChange, StoredObject
     from cluster.patch import Patch
     from cluster.protocol import Change
@@ -67,55 +64,23 @@ _REAL = Identity(
 _TOO_DEEP: Mapping[type[Exception], Callable[[Exception], ClusterError]] = {
     RecursionError: lambda _: BadRequest("the object is nested too deeply")
 }
-# Findings that the API server reports as forbidden, not as an invalid value.
-_FORBIDDEN = frozenset({("D116", "/status/reservedFor")})
-
-
-def validate(new: Raw, old: Raw | None, subresource: str) -> list[StatusCause]:
-    """Validate a write by the rules of `dra.validation`, as causes of an API error."""
-    if old is None:
-        problems = errors(new, gates.ALL)
-    else:
-        problems = update_errors(new, old, gates.ALL, status=subresource == "status")
-    causes: list[StatusCause] = []
-    for problem in problems:
-        if (problem.code, problem.path) in _FORBIDDEN:
-            causes.append(StatusCause(field_path(problem.path), f"Forbidden: {problem.message}", "FieldValueForbidden"))
-        else:
-            causes.append(
-                StatusCause(field_path(problem.path), f"Invalid value: {problem.message}", "FieldValueInvalid")
-            )
-    return causes
-
-
-_VALIDATED = (
-    resources.DEVICE_CLASSES,
-    resources.DEVICE_COMPATIBILITIES,
-    resources.DEVICE_TAINT_RULES,
-    resources.RESOURCE_CLAIM_TEMPLATES,
-    resources.RESOURCE_CLAIMS,
-    resources.RESOURCE_SLICES,
-)
-VALIDATORS: Mapping[str, Validator] = {resource.id: validate for resource in _VALIDATED}
 
 
 class Embedded:
     """The behaviour of an API server in memory. One event loop, no threads.
 
-    Writes are validated as by a server; other `validators` may be given, or none (`{}`). Loaded objects are not validated.
+    Writes are validated as by a server. Loaded objects are not validated.
     """
 
     def __init__(
         self,
         *,
-        validators: Mapping[str, Validator] | None = None,
-        identity: Identity | None = None,
         window: int = WINDOW,
         file: ObjectFile | None = None,
     ) -> None:
         self._store = Store(window=window)
         self._writes = Writes(self._store, self._on_commit)
-        self._api = ApiServer(self._writes, identity or _REAL, VALIDATORS if validators is None else validators)
+        self._api = ApiServer(self._writes, _REAL)
         self._changed = asyncio.Event()
         self._turned = 0.0
         self._file = file
@@ -128,20 +93,20 @@ class Embedded:
             self.load({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in _NAMESPACES)
 
     @classmethod
-    def holding(cls, objects: Iterable[Raw], *, validators: Mapping[str, Validator] | None = None) -> Embedded:
+    def holding(cls, objects: Iterable[Raw]) -> Embedded:
         """Return a store with these objects and their status, as `load` adds them."""
-        cluster = cls(validators=validators)
+        cluster = cls()
         cluster.load(objects)
         return cluster
 
     @classmethod
-    def open(cls, path: str | PathLike[str], *, validators: Mapping[str, Validator] | None = None) -> Embedded:
+    def open(cls, path: str | PathLike[str]) -> Embedded:
         """Return a store that is kept in a file, so that its objects survive the end of this process."""
         from cluster.embedded.object_file import ObjectFile
 
         file = ObjectFile(path)
         try:
-            return cls(validators=validators, file=file)
+            return cls(file=file)
         except BaseException:
             file.close()
             raise

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from cluster.resources import Raw, Resource
 
-    # (new, old or None on create, subresource) -> causes
-    Validator = Callable[[Raw, Raw | None, str], Iterable[StatusCause]]
 
 Json = Any
 GENERATED_NAME_BASE = 58

@@ -21,7 +21,7 @@ from cluster.kubernetes.answers import Lines, Stream
 from cluster.kubernetes.connection import LARGEST_ANSWER, Call, Connection, TooLarge, default, impersonating
 from cluster.patch import Apply, Merge, Operations
 from cluster.resources import BY_KIND, PODS, RESOURCE_CLAIMS
-from cluster.server import METRICS, PROBES, Probe, ServerInfo, parse_gate, survives
+from cluster.server import METRICS, PROBES, ServerInfo, parse_gate
 from dra.wire import WireError, decode
 
 if TYPE_CHECKING:
@@ -299,20 +299,23 @@ class Kubernetes:
 
     async def _gates_from_dry_runs(self) -> dict[str, bool]:
         """Probe the server's feature gates by dry runs, as far as they are permitted."""
-        gates: dict[str, bool] = {}
+        from dra.validation import gates  # most processes may read the metrics, and never need this package
 
-        async def attempt(probe: Probe) -> None:
-            resource = BY_KIND[_DRA.partition("/")[0], probe.object["kind"]].raw
+        found: dict[str, bool] = {}
+
+        async def attempt(gate: str, probe: Raw) -> None:
+            kind = probe["kind"]
             with suppress(ApiError):
                 try:
-                    gates[probe.gate] = survives(probe, await self.create(resource, probe.object, dry_run=True))
+                    kept = await self.create(BY_KIND[_DRA.partition("/")[0], kind].raw, probe, dry_run=True)
+                    found[gate] = gate in gates.required_by(kind, kept)
                 except Invalid:
-                    gates[probe.gate] = False  # without the dropped field, the object may be invalid
+                    found[gate] = False  # without the dropped field, the object may be invalid
 
         async with asyncio.TaskGroup() as tasks:
-            for probe in PROBES:
-                tasks.create_task(attempt(probe))
-        return {probe.gate: gates[probe.gate] for probe in PROBES if probe.gate in gates}
+            for gate, probe in PROBES.items():
+                tasks.create_task(attempt(gate, probe))
+        return {gate: found[gate] for gate in PROBES if gate in found}
 
     async def read(self, path: str, *, seconds: float) -> bytes:
         """Read a response that is not an object, for example that of a pod behind the API server's proxy."""
