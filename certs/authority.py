@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Sequence
 
-    from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
-
 
 class Pair(NamedTuple):
     """A certificate and its private key, as PEM."""
@@ -36,16 +34,11 @@ def authority(name: str, *, now: dt.datetime, life: dt.timedelta) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
     created_at = f"{now:%Y-%m-%dT%H:%M:%SZ}"
     subject = _subject(f"{name} {created_at}")
-    public_key = key.public_key()
     extensions = (
         (x509.BasicConstraints(ca=True, path_length=0), True),
         (_usage(signs=True), True),
     )
-    builder = _builder(subject, subject, public_key, now=now, life=life)
-    for extension, critical in extensions:
-        builder = builder.add_extension(extension, critical=critical)
-    certificate = builder.sign(key, hashes.SHA256())
-    return _pair(certificate, key)
+    return _signed(key, subject, extensions, subject, key, now=now, life=life)
 
 
 def leaf(issuer: Pair, names: Sequence[str], *, now: dt.datetime, life: dt.timedelta) -> Pair:
@@ -58,22 +51,15 @@ def leaf(issuer: Pair, names: Sequence[str], *, now: dt.datetime, life: dt.timed
     remaining_life = signer.not_valid_after_utc - now
     life = min(life, remaining_life)
     subject = _subject(names[0][:64])
-    public_key = key.public_key()
-    signer_public_key = signing_key.public_key()
-    alternatives = [_san(name) for name in names]
-    authority_key_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer_public_key)
+    authority_key_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key())
     extensions = (
         (x509.BasicConstraints(ca=False, path_length=None), True),
         (_usage(signs=False), True),
         (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
-        (x509.SubjectAlternativeName(alternatives), False),
+        (x509.SubjectAlternativeName([_san(name) for name in names]), False),
         (authority_key_id, False),
     )
-    builder = _builder(subject, signer.subject, public_key, now=now, life=life)
-    for extension, critical in extensions:
-        builder = builder.add_extension(extension, critical=critical)
-    certificate = builder.sign(signing_key, hashes.SHA256())
-    return _pair(certificate, key)
+    return _signed(key, subject, extensions, signer.subject, signing_key, now=now, life=life)
 
 
 def span(certificate: bytes) -> Span:
@@ -106,27 +92,35 @@ def matches(pair: Pair) -> bool:
     """Report whether key and certificate belong together; in a Secret edited by hand they may not."""
     key = serialization.load_pem_private_key(pair.key, password=None)
     certificate = x509.load_pem_x509_certificate(pair.certificate)
-    key_bytes = _public_bytes(key.public_key())
-    certificate_bytes = _public_bytes(certificate.public_key())
-    return key_bytes == certificate_bytes
+    return bool(key.public_key() == certificate.public_key())
 
 
-def _public_bytes(key: PublicKeyTypes) -> bytes:
-    return key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, *, now: dt.datetime, life: dt.timedelta
-) -> x509.CertificateBuilder:
-    return (
+def _signed(
+    key: ec.EllipticCurvePrivateKey,
+    subject: x509.Name,
+    extensions: Sequence[tuple[x509.ExtensionType, bool]],
+    issuer: x509.Name,
+    signing_key: ec.EllipticCurvePrivateKey,
+    *,
+    now: dt.datetime,
+    life: dt.timedelta,
+) -> Pair:
+    """Sign a certificate for a key. Each extension has a flag that says whether it is critical."""
+    builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
-        .public_key(key)
+        .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - SKEW)
         .not_valid_after(now + life)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+    for extension, critical in extensions:
+        builder = builder.add_extension(extension, critical=critical)
+    return Pair(
+        builder.sign(signing_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
     )
 
 
@@ -154,10 +148,3 @@ def _san(name: str) -> x509.GeneralName:
         return x509.IPAddress(ip_address(name))
     except ValueError:
         return x509.DNSName(name)
-
-
-def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
-    return Pair(
-        certificate.public_bytes(serialization.Encoding.PEM),
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
-    )

@@ -1,8 +1,7 @@
 """Converts older versions of resource.k8s.io to v1, as the API server does (pkg/apis/resource/v1beta1/conversion.go).
 
 v1beta2 has the fields of v1. v1beta1 has the fields of `exactly` in the request itself, and the fields of a device
-under `basic`. v1alpha3 of 1.31 is like v1beta1, and its capacities are plain amounts. The functions work on untyped
-JSON; `written_pointer` converts a pointer into the v1 object to a pointer into the original object.
+under `basic`. v1alpha3 of 1.31 is like v1beta1. The functions work on untyped JSON; `written_pointer` converts a pointer into the v1 object to a pointer into the original object.
 """
 
 from __future__ import annotations
@@ -127,15 +126,6 @@ def _slice(spec: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any
         converted = {"name": device["name"]} if "name" in device else {}
         if isinstance(basic, dict):
             converted |= basic
-        capacity = converted.get("capacity")
-        if isinstance(capacity, dict):
-            # v1alpha3 had plain amounts.
-            converted["capacity"] = {
-                name: {"value": value}
-                if isinstance(value, str | int | float) and not isinstance(value, bool)
-                else value
-                for name, value in capacity.items()
-            }
         new_spec["devices"].append(converted)
     return new_spec
 

@@ -87,15 +87,6 @@ def test_a_capacity_without_a_value_is_reported_as_zero():
     assert codes(slice_(devices="  - {name: a, capacity: {memory: {}}}")) == {"D007"}
 
 
-def test_plain_amounts_of_v1alpha3_become_values():
-    spec = {"devices": [{"name": "a", "basic": {"capacity": {"memory": "80Gi"}}}]}
-    value = {"apiVersion": versions.ALPHA_3, "kind": "ResourceSlice", "spec": spec}
-    upgraded = versions.upgrade(value).value
-    assert upgraded["apiVersion"] == versions.CURRENT
-    assert upgraded["spec"]["devices"] == [{"name": "a", "capacity": {"memory": {"value": "80Gi"}}}]
-    assert value["spec"]["devices"][0]["basic"]["capacity"] == {"memory": "80Gi"}
-
-
 @every("spec", [None, [], "x", 1, {"devices": None}, {"devices": []}, {"devices": {"requests": [None, 1]}}])
 @every("version", [versions.CURRENT, versions.BETA_1, versions.ALPHA_3])
 @every("kind", ["ResourceClaim", "ResourceSlice", "DeviceClass", "ResourceClaimTemplate", "DeviceCompatibility"])
