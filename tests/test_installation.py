@@ -158,7 +158,13 @@ def test_only_the_given_api_server_address_may_send_reviews():
     assert policy["spec"]["ingress"][0] == {"ports": [{"port": 8443}], "from": [{"ipBlock": {"cidr": "10.0.0.1/32"}}]}
 
 
+METRICS_READERS = [{"namespaceSelector": {"matchLabels": {"drawbridge.dev/metrics": "true"}}}]
+# The usual ports of API servers, and DNS.
+OUTSIDE = [*({"port": port} for port in (443, 6443, 8443, 16443)), *({"port": 53, "protocol": name} for name in ("UDP", "TCP"))]  # fmt: skip
+
+
 def test_the_network_policy_of_each_pod_opens_exactly_its_ports():
+    """Without `from`, every peer may connect."""
     by_component = {
         selector["app.kubernetes.io/component"]: obj
         for obj in base_objects("NetworkPolicy")
@@ -169,8 +175,11 @@ def test_the_network_policy_of_each_pod_opens_exactly_its_ports():
         policy = by_component[component]["spec"]
         assert policy["policyTypes"] == ["Ingress", "Egress"]
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
-        opened = {port["port"] for rule in policy["ingress"] for port in rule["ports"]}
-        assert opened == {port["containerPort"] for port in container["ports"]}
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        rules = [{"ports": [{"port": ports.pop("webhook")}]}] if component == "webhook" else []
+        assert policy["ingress"] == [*rules, {"from": METRICS_READERS, "ports": [{"port": ports.pop("metrics")}]}]
+        assert not ports
+        assert policy["egress"] == [{"ports": OUTSIDE}]
 
 
 @pytest.mark.parametrize("deployment", base_objects("Deployment"), ids=lambda obj: obj["metadata"]["name"])

@@ -19,16 +19,3 @@ def test_all_failing_rows_are_reported_with_their_values():
         ["row: {'number': 4, 'limit': 3}"],
         ["row: {'number': 9, 'limit': 5}"],
     ]
-
-
-def test_an_empty_table_is_an_error():
-    with pytest.raises(AssertionError, match="empty"):
-        every("row", [])
-
-
-def test_a_coroutine_function_is_refused():
-    async def test(row):
-        assert row
-
-    with pytest.raises(AssertionError, match="not be awaited"):
-        every("row", [0])(test)

@@ -26,7 +26,7 @@ def test_kustomize_and_the_command_print_the_same_objects(control_plane, webhook
 
 
 def test_the_server_stores_our_network_policies_as_they_are(control_plane, webhook):
-    """This cluster's network does not enforce them; tests/test_network_policies.py checks what they allow."""
+    """This cluster's network does not enforce them; tests/test_installation.py checks what they allow."""
     listed = control_plane.get(f"/apis/networking.k8s.io/v1/namespaces/{SYSTEM}/networkpolicies")["items"]
     stored = {policy["metadata"]["name"]: policy["spec"] for policy in listed}
     written = [d.object for d in manifests.read([BASE / "network.yaml"])]

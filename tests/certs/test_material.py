@@ -53,14 +53,6 @@ def pem_encoding():
     return Encoding.PEM
 
 
-def test_an_empty_secret_is_filled_in_one_step():
-    pki, steps = advance(Material(), NOW)
-    assert steps == [RotationStep.REMAKE]
-    assert pki.phase is RotationPhase.STEADY
-    assert authority.names(pki.leaf.certificate) == set(NAMES.webhook)
-    assert is_trusted(pki.bundle, pki.leaf.certificate)
-
-
 def test_material_survives_a_round_trip_through_secrets():
     pki, _ = advance(Material(), NOW)
     pki = apply(pki, RotationStep.INTRODUCE, NAMES, now=NOW)
@@ -93,27 +85,6 @@ def test_a_signing_key_is_distributed_before_use_and_kept_after():
         for key in {signing_keys.current for signing_keys in history[:700]}
     ]
     assert min(len(days) for days in days_of_keys) > 300, "a signing key must stay valid for more than 300 days"
-
-
-def test_a_signing_key_survives_the_loss_of_any_secret():
-    pki, _ = advance(Material(), NOW)
-    secrets = material.encode(pki)
-    for lost_secret in secrets._fields:
-        assert material.decode(secrets._replace(**{lost_secret: None})).signing_keys == pki.signing_keys
-    assert apply(pki, RotationStep.REMAKE, NAMES, now=NOW).signing_keys == pki.signing_keys
-
-
-def test_serving_files_do_not_contain_the_authority_key():
-    pki, _ = advance(Material(), NOW)
-    introduced = apply(pki, RotationStep.INTRODUCE, NAMES, now=NOW)
-    serving, authority_data, signing, allocator = material.encode(introduced)
-    assert {"authority.key", "next.key"} <= authority_data.keys()
-    keys = (introduced.authority.key, introduced.next.key)
-    assert not any(
-        key in value for value in (*serving.values(), *signing.values(), *allocator.values()) for key in keys
-    )
-    assert serving.keys() == allocator.keys() == {"tls.crt", "tls.key", "ca.crt"}
-    assert signing.keys() == {"signature.key", "signature-next.key"}
 
 
 def test_an_authority_is_read_from_its_own_secret_only():
@@ -186,6 +157,12 @@ def test_a_new_service_name_requires_a_new_leaf():
     assert step(view, now=NOW, policy=POLICY) is RotationStep.SIGN
 
 
+def test_an_allocator_without_names_has_no_leaf():
+    pki, _ = advance(Material(), NOW)
+    assert apply(pki, RotationStep.SIGN, Names(NAMES.webhook), now=NOW).allocator is None
+    assert not material.encode(Material(leaf=pki.leaf)).allocator
+
+
 @pytest.mark.parametrize("due_leaf", ["webhook", "allocator"])
 def test_only_the_leaf_that_is_due_is_renewed(due_leaf):
     pki, _ = advance(Material(), NOW)
@@ -220,14 +197,3 @@ def test_the_allocator_has_its_own_leaf_under_the_same_authority():
         (pki.leaf.key, (authority_data, signing, allocator)),
     ):
         assert not any(key in value for data in secrets_without_key for value in data.values())
-
-
-@pytest.mark.parametrize("allocator_secret", [None, {}, {"tls.crt": b"x"}], ids=["deleted", "empty", "damaged"])
-def test_a_lost_allocator_leaf_is_signed_again_if_still_needed(allocator_secret):
-    pki, _ = advance(Material(), NOW)
-    secrets = material.encode(pki)._replace(allocator=allocator_secret)
-    repaired, steps = advance(material.decode(secrets), NOW)
-    assert steps == [RotationStep.SIGN]
-    assert is_trusted(repaired.bundle, repaired.allocator.certificate)
-    assert apply(pki, RotationStep.SIGN, Names(NAMES.webhook), now=NOW).allocator is None
-    assert not material.encode(Material(leaf=pki.leaf)).allocator

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from cluster.controllers.claim_decisions import Create, Delete, RecordNames, Write, actions_for_claim, actions_for_pod
+from cluster.controllers.claim_decisions import Create, Delete, Write, actions_for_claim, actions_for_pod
 from dra.objects.claim import POD_CLAIM_NAME, ResourceClaim
 from dra.objects.pod import Pod
 from dra.wire import convert
@@ -34,10 +34,6 @@ STATUS_WITH_CLAIM = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimNam
 CONSUMER = {"resource": "pods", "name": "train", "uid": "p-1"}
 
 
-def type_names(actions):
-    return [type(action).__name__ for action in actions]
-
-
 @pytest.mark.parametrize(
     ("pod", "claims", "expected"),
     [
@@ -59,10 +55,6 @@ def type_names(actions):
 )
 def test_a_claim_is_created_only_if_the_pod_needs_it(pod, claims, expected):
     assert actions_for_pod(pod, claims) == expected
-
-
-def test_an_existing_claim_is_recorded_in_the_pod_status():
-    assert type_names(actions_for_pod(typed_pod(), [typed_claim()])) == ["RecordNames"]
 
 
 @pytest.mark.parametrize(
@@ -103,9 +95,3 @@ def test_a_released_claim_is_written_only_at_its_known_version():
         "metadata": {"uid": "c-1", "resourceVersion": "7"},
         "status": {"reservedFor": None, "allocation": None, "devices": None},
     }
-
-
-def test_a_claim_name_is_recorded_by_a_forced_apply():
-    (record,) = actions_for_pod(typed_pod(), [typed_claim()])
-    assert isinstance(record, RecordNames)
-    assert record.patch.manager == "ResourceClaimController"

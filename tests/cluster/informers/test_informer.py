@@ -54,14 +54,6 @@ async def test_a_cache_starts_complete_and_follows_changes(cluster, namespace, s
     ]
 
 
-async def test_an_empty_collection_is_synced_too(cluster, namespace):
-    informer = Informer(cluster, RESOURCE_CLAIMS, namespace)
-    async with running(informer):
-        assert await informer.wait_for_sync(PATIENCE)
-    assert informer.is_synced
-    assert dict(informer.objects) == {}
-
-
 class WatchCounter:
     """A cluster that counts the watches it has opened."""
 
@@ -278,19 +270,6 @@ async def test_a_sick_api_server_gets_at_most_as_many_lists_as_of_client_go():
     async with running(Informer(sick_cluster, CONFIG_MAPS, stream=False)):
         await asyncio.sleep(3.0)
     assert sick_cluster.list_count <= 3
-
-
-async def test_an_unreadable_object_hides_no_other_object():
-    cluster = Embedded()
-    cluster.load([claim("bad", spec={"devices": {"requests": "none"}}), claim("good")])
-    informer = Informer(cluster, RESOURCE_CLAIMS)
-    async with running(informer):
-        assert await informer.wait_for_sync(PATIENCE)
-        assert sorted(name for _, name in informer.objects) == ["good"]
-        assert "/spec/devices/requests" in informer.unreadable["default", "bad"].problem
-        assert len(informer.unreadable) == 1
-        await cluster.delete(RESOURCE_CLAIMS, "bad", "default")
-        await eventually(lambda: asyncio.sleep(0, not informer.unreadable))
 
 
 async def test_a_burst_of_changes_ends_in_an_equal_cache():

@@ -13,7 +13,7 @@ from cluster.errors import ConfigError
 from cluster.informers import Backoff, Informer, Quarantine
 from cluster.kubernetes import answers
 from cluster.protocol import Unreadable
-from cluster.resources import ALL, CONFIG_MAPS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, resource_of
+from cluster.resources import CONFIG_MAPS, PODS, RESOURCE_CLAIMS, resource_of
 from tests.cluster.conftest import eventually
 from tests.cluster.hostile import malformed_objects, nested
 from tests.cluster.informers.running import running
@@ -158,8 +158,10 @@ async def test_an_unreadable_object_is_quarantined_until_deleted(caplog):
     async with running(informer):
         assert await informer.wait_for_sync(PATIENCE)
         assert "/spec/devices/requests" in str(informer.quarantine)
+        assert [*informer.unreadable] == [("default", "bad")]
         await cluster.delete(RESOURCE_CLAIMS, "bad", "default")
         await eventually(lambda: asyncio.sleep(0, not informer.quarantine.objects))
+        assert not informer.unreadable
     assert caplog.text.count("default/bad") == 1
 
 
@@ -304,13 +306,3 @@ def test_a_problem_that_quotes_a_whole_object_is_shortened():
     event = answers.line(b'{"type":"ADDED","object":' + bad + b"}", PODS)
     assert isinstance(event, Unreadable)
     assert len(event.problem) < 600
-
-
-def test_the_version_of_objects_of_every_kind_is_read():
-    from cluster.resources import version_of
-
-    for resource in ALL:
-        obj = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"resourceVersion": "7"}}
-        assert version_of(obj) == "7"
-    assert version_of({"metadata": ["odd"]}) == ""
-    assert RESOURCE_CLAIM_TEMPLATES in ALL

@@ -38,11 +38,6 @@ def test_a_failure_is_counted_in_each_phase_of_reflection():
         assert state.after(StepOutcome.FAILED).failures == 4
 
 
-def test_a_watch_that_failed_continues_at_its_version():
-    state = ReflectionState(phase=ReflectionPhase.WATCH, version="7").after(StepOutcome.FAILED)
-    assert (state.phase, state.version) == (ReflectionPhase.WATCH, "7")
-
-
 def test_after_an_expired_version_the_collection_is_listed_again():
     assert ReflectionState(phase=ReflectionPhase.WATCH, version="7").after(StepOutcome.GONE) == ReflectionState(
         phase=ReflectionPhase.STREAM, failures=1
@@ -56,12 +51,6 @@ def test_a_refused_streamed_list_is_not_requested_again():
     state = ReflectionState().after(StepOutcome.REFUSED)
     assert (state.phase, state.streams, state.failures) == (ReflectionPhase.LIST, False, 0)
     assert state.advance("5").after(StepOutcome.COMPLETE).after(StepOutcome.GONE).phase is ReflectionPhase.LIST
-
-
-def test_a_failed_page_is_requested_again():
-    state = ReflectionState(phase=ReflectionPhase.LIST, streams=False).turn_page("token").after(StepOutcome.FAILED)
-    assert (state.phase, state.more) == (ReflectionPhase.LIST, "token")
-    assert state.after(StepOutcome.GONE).more == ""
 
 
 def test_only_a_stable_watch_resets_the_failure_count():

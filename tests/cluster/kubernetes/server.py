@@ -43,15 +43,13 @@ def encoded_event(type_, obj):
     return msgspec.json.encode({"type": type_, "object": obj}) + b"\n"
 
 
-async def follow_watch(client, event_received=None, **options):
+async def follow_watch(client, **options):
     """Follow a watch of claims until it ends; return the resourceVersions of its events and the error that ended it, or None."""
     versions, error = [], None
     try:
         async with client.watch(RESOURCE_CLAIMS, resource_version="1", **options) as events:
             async for event in events:
-                versions.append(event.resource_version)
-                if event_received is not None:
-                    event_received.set()
+                versions.append(event.resource_version)  # noqa: PERF401  the events before an error must be kept
     except ApiError as api_error:
         error = api_error
     return versions, error

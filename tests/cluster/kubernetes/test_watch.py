@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cluster.errors import Gone, Throttled, Unavailable
+from cluster.errors import Gone, Unavailable
 from cluster.informers.backoff import Backoff
 from cluster.informers.informer import Informer
 from cluster.kubernetes.client import Kubernetes
@@ -15,33 +15,6 @@ from tests.cluster.kubernetes.server import claim_of_version, connected, encoded
 from tests.cluster.peer import kubeconfig
 from tests.limits import PATIENCE
 from tests.webhook import tls
-
-
-async def test_a_watch_of_a_throttling_server_raises_throttled(tmp_path):
-    async def answer(exchange):
-        await exchange.reply("429 Too Many Requests", b"", Retry_After="2")
-
-    async with connected(answer, tmp_path) as (client, _):
-        versions, error = await follow_watch(client)
-    assert versions == []
-    assert isinstance(error, Throttled)
-
-
-async def test_a_truncated_watch_yields_its_complete_events(tmp_path):
-    event_received = asyncio.Event()
-
-    async def answer(exchange):
-        await exchange.begin()
-        await exchange.chunk(
-            encoded_event("ADDED", claim_of_version("a", 1)) + encoded_event("ADDED", claim_of_version("b", 2))[:-10]
-        )
-        await event_received.wait()  # the library returns no more data once it has seen the end of the stream
-        exchange.writer.close()
-
-    async with connected(answer, tmp_path) as (client, _):
-        versions, error = await follow_watch(client, event_received)
-    assert versions == ["1"]
-    assert isinstance(error, Unavailable)
 
 
 async def test_an_expired_version_ends_a_watch_with_gone(tmp_path):
