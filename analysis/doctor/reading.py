@@ -15,7 +15,7 @@ from analysis.configuration import defaults
 from analysis.doctor.components import WEBHOOKS, WORKLOADS, images_of
 from analysis.doctor.installed import installed_configuration, parts_of, read_parts, with_configuration
 from analysis.doctor.observed import DoctorInput
-from analysis.doctor.rules import DRY_RUN, DUMPED, IMAGES, REPLICAS, SERVER_TIME, STATUS, examine
+from analysis.doctor.rules import AUTOSCALERS, DRY_RUN, DUMPED, IMAGES, REPLICAS, SERVER_TIME, STATUS, examine
 from analysis.doctor.shape import SHAPES, Shape
 from analysis.errors import Failed
 from analysis.events import KEPT, newest
@@ -26,7 +26,9 @@ from analysis.loading import (
     TypedObjects,
     Unread,
     Visit,
+    evidence_in,
     ignored,
+    look_around,
     read_cluster,
     unread_of,
     with_text_labels,
@@ -138,7 +140,12 @@ async def survey(
         missing = denied | missing
     in_force = given or (parts.installed if parts is not None else defaults())
     objects = (*reading.objects, *await _owners(cluster, failed))
-    reading = replace(reading, objects=objects, in_force=in_force, unread=tuple(unread), read_at=now)
+    evidence, denied_evidence = await look_around(cluster, evidence_in(in_force.configuration, narrow=False))
+    if denied_evidence:
+        missing[AUTOSCALERS] = "; ".join(f"{denied.kind}: {denied.reason}" for denied in denied_evidence)
+    reading = replace(
+        reading, objects=objects, evidence=evidence, in_force=in_force, unread=tuple(unread), read_at=now
+    )
     observed = DoctorInput(reading=reading, parts=parts, missing=missing, warnings=warnings)
     if parts is None:
         return observed

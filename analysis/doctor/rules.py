@@ -36,6 +36,7 @@ DRY_RUN: Final = "dry run of a pod"
 SERVER_TIME: Final = "the API server's time"
 STATUS: Final = "status of Deployments"
 IMAGES: Final = "images of Deployments"
+AUTOSCALERS: Final = "device plugins and autoscalers"
 _INSTALLED = tuple(kind.kind for kind in KINDS)
 
 
@@ -91,7 +92,7 @@ _CAUSES = (
     DoctorRule(classes.without_class, "O107", (), ("DeviceClass",)),
     DoctorRule(classes.without_devices, "O108", ("ResourceSlice",), ("DeviceClass",)),
     DoctorRule(pods.refused_by_webhook, "O102", ("Event",)),
-    DoctorRule(pods.not_scaled_for, "S008 S009", ("Pod", "Deployment")),
+    DoctorRule(pods.not_scaled_for, "S008 S009", ("Pod", "Deployment", AUTOSCALERS), each=True),
 )
 # Why pods wait.
 _OF_PODS = tuple(DoctorRule(rule.find, rule.codes, rule.needs, rule.may_be_none) for rule in POD_RULES if rule.codes)
@@ -139,6 +140,7 @@ DUMPED: Final = frozenset(chain.from_iterable(rule.needs for rule in RULES if ru
     CONFIGURATION,
     STATUS,
     IMAGES,
+    AUTOSCALERS,
 }
 
 

@@ -136,3 +136,18 @@ def test_a_forbidden_kind_is_listed_with_its_unchecked_codes(kind, codes, monkey
     _, answer = run_json("doctor")
     assert [unread["kind"].partition(".")[0] for unread in answer["unread"]] == [f"{kind.lower()}s"]
     assert codes <= {code for entry in answer["notChecked"] if kind in entry["inputs"] for code in entry["codes"]}
+
+
+def test_setup_that_may_not_be_read_is_listed_and_the_rest_is_judged(monkeypatch):
+    class ForbiddingCluster(Embedded):
+        async def list(self, resource, *args, **kwargs):
+            if resource.kind == "NodePool":
+                raise Forbidden("no")
+            return await super().list(resource, *args, **kwargs)
+
+    monkeypatch.setattr(Kubernetes, "connect", lambda **_: ForbiddingCluster.holding([*FLEET, *FAULTS["S008"][0]]))
+    _, answer = run_json("doctor")
+    assert answer["unread"] == []
+    assert "S008" in {finding["code"] for finding in answer["findings"]}
+    [entry] = [entry for entry in answer["notChecked"] if "S008" in entry["codes"]]
+    assert "nodepools" in entry["reason"]

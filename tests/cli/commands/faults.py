@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from analysis.doctor import diagnose, survey
+from tests import objects
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, gpus, node, pod
 from webhook.claims import taint_rule, template
 
@@ -123,6 +124,12 @@ def bound_pod(name, *claims, minutes=6):
     return obj
 
 
+def old_autoscaler():
+    """A cluster-autoscaler that does not consider claims."""
+    containers = [{"name": "main", "image": "registry.k8s.io/autoscaling/cluster-autoscaler:v1.31.2"}]
+    return objects.workload("Deployment", "autoscaler", {"containers": containers}, namespace="kube-system")
+
+
 # By the code of a finding: the objects that cause it, the object that it names, and its repair.
 FAULTS = {
     "O209": ([allocated_claim("a", "p"), allocated_claim("b", "q"), pod("p", "a"), pod("q", "b")], "ResourceClaim/default/a", "deallocate default/b, whose pods are on no node yet, so that schedulers place these pods again"),
@@ -141,6 +148,7 @@ FAULTS = {
     "O214": ([node_with_condition(3600, "n9"), pod("p")], "Node/n9", "remove it from the node"),
     "O017": ([lease(120), pod("p")], "Lease/drawbridge-system/drawbridge-allocator", ""),
     "O217": ([unowned_claim("a"), unowned_claim("b", minutes=30), unowned_claim("new", minutes=1), pod("p")], "ResourceClaim/default/a", ""),
+    "S008": ([old_autoscaler(), claim("a"), waiting_pod("a")], "Deployment/kube-system/autoscaler", ""),
     "O216": ([unused_template(), pod("p")], f"ResourceClaimTemplate/default/{unused_template()['metadata']['name']}", "delete it"),
 }  # fmt: skip
 
