@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from analysis.doctor import faults
+from analysis.doctor import faults as find_faults
 from analysis.errors import NoAnswer
 from analysis.events import Events, events_in, shown
 from analysis.loading import Needs, Unread, read_cluster
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from dashboard.login import Login
     from dashboard.prometheus import Prometheus
     from dashboard.whatif import WhatIf
+    from dra.finding import Finding
     from dra.objects import Pod, ResourceClaim
     from serving.http import HttpRequest
 
@@ -142,6 +143,7 @@ class Dashboard:
         # The parts of the last views, by namespaces; None means all namespaces.
         self._parts: dict[frozenset[str] | None, DashboardView] = {}
         self._part_lock = asyncio.Lock()
+        self._faults: tuple[Reading | None, tuple[Finding, ...]] = (None, ())  # of the last reading whose faults were asked for
         self._turns = Turns(MAX_WAITING)
         self._event_reads = asyncio.Semaphore(4)
         self._fresh, self._search, self._patience = fresh, search, patience
@@ -173,7 +175,7 @@ class Dashboard:
             Route("POST", "/api/v1/simulate", self._json_handler(self._what_if_json)),
             Route("POST", "/login", self._log_in),
             Route("POST", "/logout", _constant(_logged_out)),
-            Route("GET", "/", self._page(self._fleet)),
+            Route("GET", "/", self._page(self._fleet, faults=True)),
             Route("GET", "/waiting", self._page(_whole_reading(pages.waiting), reasons=True)),
             Route("GET", "/move", self._page_handler(self._move)),
             Route("GET", "/api/v1/move", self._json_handler(self._move_json)),
@@ -282,8 +284,7 @@ class Dashboard:
         try:
             reading = await asyncio.to_thread(self._source.read)
             view = await asyncio.to_thread(self._view_of, reading, _now())
-            findings = await asyncio.to_thread(faults, view.reading)
-            self._view = view = view._replace(faults=findings)
+            self._view = view
             unread = {missed.kind for missed in reading.unread}
             self._kinds_read |= _COUNTED - unread
             if self._history.is_due(view.picture.read_at) and not unread & self._kinds_read:
@@ -338,9 +339,11 @@ class Dashboard:
 
         return answer
 
-    def _page(self, write: _Writer, *, reasons: bool = False, about: str = "") -> _Handler:
+    def _page(self, write: _Writer, *, reasons: bool = False, faults: bool = False, about: str = "") -> _Handler:
         async def answer(view: DashboardView, request: HttpRequest) -> Reply:
             view = await self._with_events(view, about, request)
+            if faults and not view.narrowed:
+                view = view._replace(faults=await self._faults_of(view.reading))
             page_ = await asyncio.to_thread(write, view, request)
             if page_ is not None:
                 return html(page_)
@@ -349,6 +352,13 @@ class Dashboard:
             return html(pages.layout("Not found", view, nothing), 404)
 
         return self._page_handler(answer, reasons=reasons)
+
+    async def _faults_of(self, reading: Reading) -> tuple[Finding, ...]:
+        """Return the findings of doctor about the whole cluster, computed once for each reading."""
+        async with self._part_lock:
+            if self._faults[0] is not reading:
+                self._faults = reading, await finish_in_thread(find_faults, reading)
+            return self._faults[1]
 
     async def _with_events(self, view: DashboardView, kind: str, request: HttpRequest) -> DashboardView:
         """Add the events of the object that the address names, if the viewer may see the object."""

@@ -14,7 +14,7 @@ from analysis import explain
 from analysis.configuration import ConfigurationInForce
 from analysis.errors import Failed
 from analysis.loading import Unread, reading_of
-from dashboard import Dashboard, ReadingSource, api
+from dashboard import Dashboard, ReadingSource, api, server
 from tests.cli.explain.scenes import DRIVER, claim, fleet, full_fleet, held_claim, pod
 from tests.cli.running import run
 from tests.dashboard.elements import Elements
@@ -103,6 +103,17 @@ async def test_the_first_page_names_the_faults_of_the_cluster():
         assert "ResourceClaim/default/c0" in await text_of(session, "/")
     async with dashboard_session(source_of(*full_fleet())) as session:
         assert "Faults" not in await text_of(session, "/")
+
+
+async def test_faults_are_computed_for_the_first_page_only_and_once_for_each_reading(monkeypatch):
+    readings = []
+    monkeypatch.setattr(server, "find_faults", lambda reading: readings.append(reading) or ())
+    async with dashboard_session(source_of(*full_fleet())) as session:
+        await text_of(session, "/waiting")
+        assert readings == []
+        await text_of(session, "/")
+        await text_of(session, "/")
+    assert len(readings) == 1
 
 
 async def test_a_heading_of_waiting_pods_is_short():
