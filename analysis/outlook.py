@@ -163,7 +163,7 @@ class Queue:
     """The waiting pods of a reading, and the node of each. A waiting pod was read, or a controller would create it from a read object."""
 
     def __init__(self, reading: Reading, configuration: Configuration) -> None:
-        state = reading.state(configuration)
+        state = reading.state
         arrived = arriving(reading, state)
         snapshot = beside(reading, arrived)
         self._waiting = {pod.metadata.key: pod for pod in pending(arrived.pods.values())}

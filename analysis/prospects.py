@@ -157,7 +157,7 @@ def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Pro
         ):
             remedies.append((min(sufficient, default=Harm.IDLE_POD), change))
         if decision.outlook is Outlook.NEVER and may_go and not barred.issuperset(may_go):
-            judgement = can_any_node_serve(stock, pod_claims.open, prospects=reading.state(configuration).prospects)
+            judgement = can_any_node_serve(stock, pod_claims.open, prospects=reading.state.prospects)
             if judgement.verdict is Feasibility.BUSY:  # a node that an autoscaler can add could serve the pod
                 decision, message, remedies = replace(decision, outlook=Outlook.FULL), judgement.text, []
             if judgement.code is Code.NO_DEVICE:  # this reason lists the existing devices

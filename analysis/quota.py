@@ -188,7 +188,7 @@ def report(reading: Reading) -> Iterator[QuotaReport]:
     """
     if not reading.quotas:
         return
-    arrived = arriving(reading, reading.state(reading.configuration))
+    arrived = arriving(reading, reading.state)
     templates = {template.metadata.key: template for template in arrived.templates}
     waiting = waiting_in(reading.with_types({Pod: arrived.pods, ResourceClaimTemplate: reading.templates | templates}))
     claims_of: defaultdict[str, list[ResourceClaim]] = defaultdict(list)

@@ -110,7 +110,7 @@ def resize(
             removed_claims.append(claim)
     stock = stock.with_all((), removed=removed_claims)
     staying = {key: pod for key, pod in reading.pods.items() if key not in keys}
-    state = reading.state(configuration)
+    state = reading.state
     arrived = arrivals(after, state)
     changed_templates = [obj for obj in after if obj.get("kind") == "ResourceClaimTemplate"]
     try:

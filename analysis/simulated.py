@@ -44,7 +44,7 @@ def snapshot_of(reading: Reading, mode: str | None) -> Admitted:
     """Admit the pods that were read, and those that the read objects create."""
     others = (obj for obj in reading.objects if not (brings_pods(obj) or is_component(obj) or is_pod_group(obj)))
     warning = ignored(others, also=((API_VERSION, CONFIGURATION_KIND),))
-    state = in_mode(reading.state(reading.configuration), mode)
+    state = in_mode(reading.state, mode)
     arrived = arriving(reading, state)
     unread = [missed for missed in reading.unread if missed.kind.removeprefix("Pod ") not in arrived.refused]
     return Admitted(beside(reading, arrived), state, arrived.refused, unread, warning)

@@ -30,7 +30,7 @@ def state_of_files(reading: Reading) -> State:
         document for document in unreadable if reading.documents[document.number].object.get("kind") not in _JUDGED
     ]
     report_problems(problems_of_unreadable(reading.documents, silent))
-    return reading.state(reading.configuration)
+    return reading.state
 
 
 def print_assumed(assumed: Iterable[str]) -> None:

@@ -78,7 +78,7 @@ def check_input(subject: Input, whole: Reading, mode: str | None) -> CheckFindin
     for obj, of_object in zip(objects, by_object, strict=True):
         of_object.extend(_mistakes(obj))
     unreadable = reading.typed.unreadable
-    state = in_mode(reading.state(configuration), mode)
+    state = in_mode(reading.state, mode)
     decided: list[Sequence[Decision]] = []
     for value in objects:
         key_decisions = [with_taint_finding(decision, state) for decision in decide_object(value, state).decisions]

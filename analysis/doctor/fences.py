@@ -23,7 +23,6 @@ from dra.objects import (
 from dra.policy import fences
 from dra.reason import Actor
 from webhook import names
-from webhook.state import Configuration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +47,7 @@ def without_fence(observed: DoctorInput) -> Iterator[Repairable]:
 def two_schedulers(observed: DoctorInput) -> Iterator[Finding]:
     """Drivers whose devices the bridge and another scheduler allocate, and that no DeviceTaintRule fences from the other scheduler."""
     stock, bridge = observed.reading.stock, observed.bridge
-    configuration = observed.configuration or Configuration()
+    configuration = observed.reading.configuration
     by_key = {claim.metadata.key: claim for claim in observed.reading.stock.claims.values()}
     driver_of = drivers_of_classes(stock)
     used_by: defaultdict[str, set[str]] = defaultdict(set)

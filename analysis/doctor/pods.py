@@ -18,7 +18,6 @@ from dra.objects import claim_keys
 from dra.raw import moment
 from dra.texts import list_first
 from dra.wire import encode
-from webhook.state import Configuration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from analysis.explain import Facts, PodRule
     from dra.reason import Reason
 
-_DEFAULTS = Configuration()
 MAX_SEARCHED = 200  # different pods for which nodes are searched, each in tens of milliseconds
 
 
@@ -57,7 +55,7 @@ def not_scaled_for(observed: DoctorInput) -> Iterator[Finding]:
     """Autoscalers that create no node for the pods with claims that wait."""
     pods = observed.reading.pods.values()
     if any(pod.spec.resource_claims and not pod.spec.node_name and not pod.is_done for pod in pods):
-        state = observed.reading.state(observed.configuration or _DEFAULTS)
+        state = observed.reading.state
         yield from autoscaler_findings(state.fleet.installed)
 
 
@@ -70,7 +68,7 @@ def waiting(observed: DoctorInput, rules: Sequence[PodRule], found: Sequence[Fin
     placing_of: dict[object, tuple[PodRule | None, tuple[Reason, ...]]] = {}
     not_searched: list[str] = []
     found_objects = {finding.object for finding in found}
-    configuration = observed.configuration or _DEFAULTS
+    configuration = observed.reading.configuration
     placing = [rule for rule in rules if rule.step is Step.SCHEDULED]
     others = [rule for rule in rules if rule.step is not Step.SCHEDULED]
     for key, pod in observed.reading.pods.items():

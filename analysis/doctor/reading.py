@@ -6,7 +6,7 @@ import re
 from contextlib import suppress
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -23,7 +23,6 @@ from analysis.explain import FAILED_OF_PODS
 from analysis.installation import KINDS, LABELLED, LEASES, is_labelled
 from analysis.loading import (
     Needs,
-    TypedObjects,
     Unread,
     Visit,
     evidence_in,
@@ -46,7 +45,7 @@ from webhook import names
 from webhook.state import Configuration, Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from analysis.configuration import ConfigurationInForce
     from analysis.doctor.components import Parts
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
     from dra.finding import Finding
 
-T = TypeVar("T")
 NO_CLAIMS = "this API server has no ResourceClaims (resource.k8s.io/v1), so there is nothing to check"
 # Kinds that are read besides those of the fleet.
 _PARTS: tuple[Resource[Raw], ...] = (
@@ -68,9 +66,6 @@ _LATER = ("Secret", "DeviceTaintRule", "Namespace")
 _LISTED = tuple(kind for kind in (*_PARTS, *KINDS) if kind.kind not in _LATER)
 _IN_DUMPS: tuple[Resource[Any], ...] = (*KINDS, *_PARTS, resources.LEASES)
 _ALSO = [
-    ("v1", "Event"),
-    ("v1", "ResourceQuota"),
-    ("v1", "LimitRange"),
     *((kind.api_version, kind.kind) for kind in (*_IN_DUMPS, *resources.WORKLOADS)),
 ]
 _NAMED = frozenset(LEASES)
@@ -235,29 +230,21 @@ async def survey_parts(cluster: Kubernetes, now: datetime) -> tuple[Finding, ...
 def of_dump(reading: Reading) -> DoctorInput:
     """Examine what was read from a dump. If it has no object of a kind that a rule needs, such as pods, the kind counts as not read."""
     warnings = filter(None, (ignored(reading.objects, also=_ALSO),))
-    unread = list(reading.unread)
-
-    def read_each(is_wanted: Callable[[Raw], bool], read: Callable[[Raw], T]) -> list[T]:
-        values: list[T] = []
-        for obj, position in zip(reading.objects, reading.places, strict=True):
-            try:
-                values += [read(obj)] if is_wanted(obj) else ()
-            except WireError as error:
-                unread.append(unread_of(obj, error, position))
-        return values
-
-    leases = read_each(lambda obj: obj.get("kind") == "Lease", lambda obj: convert(obj, Lease))
-    events = read_each(lambda obj: obj.get("kind") == "Event", lambda obj: convert(obj, Event))
-    # Objects of an installation with an invalid shape are reported.
+    unread = {missed.kind: missed for missed in reading.unread}
     dumped = {kind.kind for kind in _IN_DUMPS}
-
-    def whole(obj: Raw) -> Raw:
+    our_objects: list[Raw] = []
+    for obj, position in zip(reading.objects, reading.places, strict=True):
+        if text(obj.get("kind")) not in dumped or not _is_of_installation(obj):
+            continue
         stored: Raw = without_nulls(obj)
-        readable = with_text_labels(stored) if stored["kind"] == "Namespace" else stored
-        convert(readable, SHAPES.get(stored["kind"], Shape))
-        return stored
-
-    our_objects = read_each(lambda obj: text(obj.get("kind")) in dumped and _is_of_installation(obj), whole)
+        try:
+            readable = with_text_labels(stored) if stored["kind"] == "Namespace" else stored
+            convert(readable, SHAPES.get(stored["kind"], Shape))
+        except WireError as error:
+            missed = unread_of(obj, error, position)
+            unread[missed.kind] = missed
+        else:
+            our_objects.append(stored)
     kinds = {obj["kind"] for obj in our_objects}
     parts = parts_of(our_objects, frozenset({"Secret", "ConfigMap", *(kind.kind for kind in KINDS)} - kinds))
     if parts is not None:
@@ -265,20 +252,16 @@ def of_dump(reading: Reading) -> DoctorInput:
             obj for obj in parts.expected if obj["kind"] in (*WORKLOADS, *WEBHOOKS) and obj["kind"] in kinds
         )
         parts = with_configuration(replace(parts, expected=expected), installed_configuration(parts))
-    typed = TypedObjects((*leases, *events))
-    reading = replace(
-        reading.with_types({type_: typed.by_key(type_) for type_ in (Lease, Event)}),
-        unread=tuple({missed.kind: missed for missed in unread}.values()),
-    )
+    reading = replace(reading, unread=tuple(unread.values()))
     missing = _missing_inputs(reading, parts)
-    if reason := _why_events_miss(reading, events, reading.time):
+    if reason := _why_events_miss(reading):
         missing["Event"] = reason
     return DoctorInput(reading=reading, parts=parts, missing=missing, warnings=tuple(warnings))
 
 
-def _why_events_miss(reading: Reading, events: Iterable[Event], now: datetime) -> str:
+def _why_events_miss(reading: Reading) -> str:
     """Return why the events of a dump do not belong to the time of its other objects; "" if they may."""
-    last_event = newest(events)
+    last_event, now = newest(reading.typed.of_type(Event)), reading.time
     last_time = max(filter(None, map(moment, _times(reading.objects))), default=None)
     if last_event is None or last_time is None:
         return ""

@@ -84,7 +84,7 @@ def decide_now(obj: Object, reading: Reading, configuration: Configuration) -> W
     """Return the decisions that the webhook would make about an object now."""
     if serves_node(obj):  # a device plugin or driver: its node selectors and variables request no device
         return WebhookStory(predicted=True)
-    verdict = decide_object(obj, reading.state(configuration))
+    verdict = decide_object(obj, reading.state)
     return WebhookStory(decisions=verdict.decisions, refusals=verdict.refusals, predicted=True)
 
 

@@ -88,7 +88,7 @@ class Facts:
 
     @cached_property
     def state(self) -> State:
-        return self.reading.state(self.configuration)
+        return self.reading.state
 
     @cached_property
     def reached(self) -> frozenset[str]:
@@ -272,7 +272,7 @@ def _is_not_translated(facts: Facts) -> Iterator[Reason]:
         return
     if not facts.reading.in_force.is_default:
         labels = {key: value for key, value in meta.labels.items() if (key, value) != (names.SKIP_LABEL, "true")}
-        pod, state = replace(pod, metadata=replace(meta, labels=labels)), facts.reading.enforcing(facts.configuration)
+        pod, state = replace(pod, metadata=replace(meta, labels=labels)), facts.reading.enforcing
     missed = find_missed(pod, state)
     if missed is not None:
         why, first = "the webhook was down or slices of its devices were missing when it was created", ""

@@ -8,11 +8,9 @@ from __future__ import annotations
 from base64 import b64decode
 from binascii import Error as NotBase64
 from collections import defaultdict
-from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property, partial
-from itertools import chain
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,7 +33,6 @@ from cluster.server import ServerInfo
 from dra.objects import DeviceQuota, Pod, ResourceClaimTemplate
 from dra.raw import Object, inside
 from dra.server import known_gates
-from dra.wire import WireError, convert
 from webhook import names
 from webhook.state import Configuration, Features, KubernetesSettings, Mode, with_mode
 
@@ -107,14 +104,10 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def time(self) -> datetime:
-        """When the objects were as they are here: now, or when the dump was made. Unreadable Leases are left out."""
+        """When the objects were as they are here: now, or when the dump was made."""
         if self.is_live:
             return self.read_at
-        leases: list[Lease] = []
-        for obj in self.of_kinds("Lease"):
-            with suppress(WireError):
-                leases.append(convert(obj, Lease))
-        return time_of_dump(leases, chain(*self.events_of.values()), self.read_at)
+        return time_of_dump(self.typed.of_type(Lease), self.typed.of_type(Event), self.read_at)
 
     @property
     def installed(self) -> tuple[Object, ...]:
@@ -251,13 +244,9 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def events_of(self) -> dict[tuple[str, str, str], list[Event]]:
-        """The events that were read, by the kind, namespace and name of their object; unreadable ones are left out."""
-        readable = list(self.typed.of_type(Event))
-        for obj in self.of_kinds("Event") if not readable else ():
-            with suppress(WireError):
-                readable.append(convert(obj, Event))
+        """The events by the kind, namespace and name of their object."""
         by_object: defaultdict[tuple[str, str, str], list[Event]] = defaultdict(list)
-        for event in readable:
+        for event in self.typed.of_type(Event):
             about = event.involved_object
             by_object[about.kind, about.namespace or "default", about.name].append(event)
         return by_object
@@ -278,37 +267,21 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {identity_of(obj): obj for obj in self.objects}
 
     @cached_property
-    def _states(self) -> list[tuple[Configuration, State]]:
-        return []
-
-    @cached_property
-    def _enforcing(self) -> list[tuple[Configuration, State]]:
-        return []
-
-    @cached_property
     def queues(self) -> list[tuple[Configuration, Any]]:
         """The queues of waiting pods that `analysis.outlook` has built, by configuration."""
         return []
 
-    def state(self, configuration: Configuration) -> State:
-        """Return the state of a webhook with this configuration."""
+    @cached_property
+    def state(self) -> State:
+        """The state of a webhook with the configuration in force."""
         from analysis.loading.webhook_state import state_of
 
-        for known, state in self._states:
-            if known is configuration:
-                return state
-        state = state_of(self, configuration)
-        self._states.append((configuration, state))
-        return state
+        return state_of(self, self.configuration)
 
-    def enforcing(self, configuration: Configuration) -> State:
-        """Return the state of a webhook with this configuration in mode `enforce` everywhere."""
-        for known, state in self._enforcing:
-            if known is configuration:
-                return state
-        state = with_mode(self.state(configuration), Mode.ENFORCE)
-        self._enforcing.append((configuration, state))
-        return state
+    @cached_property
+    def enforcing(self) -> State:
+        """The state of such a webhook in mode `enforce` everywhere."""
+        return with_mode(self.state, Mode.ENFORCE)
 
     def owners(self, obj: Object) -> tuple[str, ...]:
         """List the owners of an object, nearest first, as far as they were read."""

@@ -56,6 +56,8 @@ _TYPES: dict[tuple[str, str], type[Any]] = {
         resources.NAMESPACES,
         resources.RESOURCE_QUOTAS,
         resources.LIMIT_RANGES,
+        resources.LEASES,
+        resources.EVENTS,
     )
 }
 
