@@ -216,17 +216,6 @@ def in_use(counts: Mapping[str, int]) -> int:
     return sum(counts.get(state, 0) for state in ("held", "shared", PLUGIN))
 
 
-def published(stock: Stock) -> dict[str, tuple[int, int]]:
-    """Count what every driver publishes now, in the newest generation of each pool: nodes and devices."""
-    devices: Counter[str] = Counter()
-    nodes: dict[str, set[str]] = {}
-    for page in stock.every_newest_page():
-        driver = page.slice.spec.driver
-        devices[driver] += len(page.devices)
-        nodes.setdefault(driver, set()).add(page.node_name)
-    return {name: (len(nodes[name]), devices[name]) for name in sorted(devices)}
-
-
 def held_of_plugins(pod: Pod) -> Amounts:
     """Return the device plugins' resources that a pod on a node holds, in nano-units; nothing if a claim serves its extended resources."""
     if not pod.spec.node_name or pod.has_ended or pod.status.extended_resource_claim_status is not None:

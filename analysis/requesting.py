@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis.loading import Object, inside, text
+from dra.objects import blocks
 from dra.raw import containers_of
 from webhook.dialects import Outcome
 from webhook.placement import STRANDED
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from dra.objects import DeviceRequest, DeviceToleration
+    from dra.stock import Stock
     from webhook.state import Configuration, State
     from webhook.translate import Decision
 
@@ -87,3 +89,15 @@ def kept_by(
             return []
         taints.append((driver, taint))
     return taints
+
+
+def taint_on_all(stock: Stock, driver: str, tolerations: tuple[DeviceToleration, ...] = ()) -> str:
+    """Return a taint that keeps a claim with these tolerations from a device, if every device of the driver has such a taint; else ""."""
+    shared = ""
+    for page in stock.every_newest_page():
+        for device in page.devices if page.slice.spec.driver == driver else ():
+            taint = next((taint.key for taint in device.taints if blocks(taint, tolerations)), "")
+            if not taint:
+                return ""
+            shared = shared or taint
+    return shared

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from dra.objects import blocks
+from analysis.requesting import taint_on_all
 from dra.reason import Reason
 from webhook import names
 from webhook.dialects import Outcome
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from dra.stock import Stock
     from webhook.state import State
     from webhook.translate import Decision
+
+
+_taint_on_all = lru_cache(maxsize=32)(taint_on_all)  # called for each pod of the input; a stock is compared by identity
 
 
 def with_taint_finding(decision: Decision, state: State) -> Decision:
@@ -45,16 +48,3 @@ def why_stranded(key: str, state: State) -> Reason | None:
     text = f"but each device of {device_class.driver} has a taint, such as {taint}, that kube-scheduler's claims do not tolerate"
     remedies = ("remove the taints, or write claims that tolerate them",)
     return Reason(text=text, code="D318", causes=(f"Driver/{device_class.driver}",), remedies=remedies)
-
-
-@lru_cache(maxsize=32)  # called for each pod of the input; a stock is compared by identity
-def _taint_on_all(stock: Stock, driver: str) -> str:
-    """Return a taint that keeps claims from a device, if every device of the driver has such a taint; else ""."""
-    shared = ""
-    for page in stock.every_newest_page():
-        for device in page.devices if page.slice.spec.driver == driver else ():
-            taint = next((taint.key for taint in device.taints if blocks(taint, ())), "")
-            if not taint:
-                return ""
-            shared = shared or taint
-    return shared

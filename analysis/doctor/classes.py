@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from allocator.reports import unpublished
@@ -14,12 +14,8 @@ from analysis.doctor.observed import (
     drivers_of_classes,
 )
 from analysis.doctor.open_claims import classes_named, open_claims
-from analysis.requesting import kept_by
+from analysis.requesting import kept_by, taint_on_all
 from dra.finding import Finding, make_finding
-from dra.objects import (
-    DeviceToleration,
-    blocks,
-)
 from dra.stock import newest
 from dra.texts import list_first
 from dra.validation import find_incomplete
@@ -140,29 +136,19 @@ def on_devices_that_are_gone(observed: DoctorInput) -> Iterator[Finding]:
 
 def tainted(observed: DoctorInput) -> Iterator[Finding]:
     """Drivers whose devices are all tainted, and the claims and pods that wait for such a device and do not tolerate the taint."""
-    drivers = drivers_of_classes(observed.reading.stock)
-    taints: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
-    for page in observed.reading.stock.pages.values():
-        taints[page.slice.spec.driver] += [device.taints for device in page.devices]
-
-    @cache
-    def taint_of_all(driver: str, tolerations: tuple[DeviceToleration, ...]) -> str:
-        blocking = [
-            [taint.key for taint in node_taints if blocks(taint, tolerations)] for node_taints in taints.get(driver, ())
-        ]
-        return blocking[0][0] if blocking and all(blocking) else ""
-
+    stock = observed.reading.stock
+    drivers, taint_of = drivers_of_classes(stock), cache(partial(taint_on_all, stock))
     waiting: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
     for requester, requests in open_claims(observed):
         for request in requests:
-            for driver, key in kept_by(request, drivers, taint_of_all):
+            for driver, key in kept_by(request, drivers, taint_of):
                 # Other findings report the taints of the bridge's fence and of audit agents.
                 if not key.startswith("drawbridge.dev/"):
                     waiting[driver, key][requester] = None
     for (driver, key), claims in waiting.items():
         rules = [
             rule.metadata.name
-            for rule in observed.reading.stock.rules.values()
+            for rule in stock.rules.values()
             if rule.spec.taint.key == key
             and (rule.spec.device_selector is None or rule.spec.device_selector.driver in (None, driver))
         ]

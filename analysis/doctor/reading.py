@@ -218,13 +218,13 @@ async def _why_not_called(cluster: Cluster, configuration: Configuration | None,
     return ""
 
 
-async def survey_parts(cluster: Kubernetes, now: datetime) -> tuple[Finding, ...]:
+async def survey_parts(cluster: Kubernetes, reading: Reading) -> tuple[Finding, ...]:
     """Return the findings about drawbridge itself, from the objects that the caller may read, without Secrets."""
     namespaces = resources.NAMESPACES.raw
     our_objects, visit = await _read_installation(cluster, namespaces)
     ids = {resource.id: resource.kind for resource in (*_LISTED, namespaces)}
     unread = {"Secret", *visit.absent, *(ids[missed.kind] for missed in visit.unread if missed.kind in ids)}
-    return examine(await read_parts(cluster, our_objects, frozenset(unread), cluster), now)
+    return examine(await read_parts(cluster, our_objects, frozenset(unread), cluster), reading)
 
 
 def of_dump(reading: Reading) -> DoctorInput:

@@ -21,8 +21,7 @@ from analysis.loading import Needs
 from dra.codes import Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-    from datetime import datetime
+    from collections.abc import Callable, Iterable
 
     from analysis.doctor.components import Parts
     from analysis.doctor.repair import Repair
@@ -131,6 +130,7 @@ _REST = (
     DoctorRule(claims.unused_claims, "O217", ("Pod",), ("ResourceClaim",)),
 )
 _LAST = (DoctorRule(components.replica_warnings, "O018", (REPLICAS,)),)
+_OF_PARTS = (*_INSTALLATION, *_LAST)
 RULES: Final = (*_FIRST, *_INSTALLATION, *_CAUSES, *_OF_PODS, *_REST, *_LAST)
 # If a dump has no object of one of these kinds, the kind counts as not read.
 DUMPED: Final = frozenset(chain.from_iterable(rule.needs for rule in RULES if rule.needs != _INSTALLED)) - {
@@ -146,18 +146,11 @@ DUMPED: Final = frozenset(chain.from_iterable(rule.needs for rule in RULES if ru
 
 def diagnose(observed: DoctorInput) -> dict[Finding, Repair | None]:
     """Return the findings in the order of the rules, causes first, each with its repair."""
-    parts, now = observed.parts, observed.now
-    repairs = _run(_FIRST, lambda rule: _missing(rule, observed), observed)
-    if parts is not None:
-        repairs |= _run(_INSTALLATION, lambda rule: _missing(rule, observed), parts, now)
-    repairs |= _run(_CAUSES, lambda rule: _missing(rule, observed), observed)
+    repairs = _run((*_FIRST, *_INSTALLATION, *_CAUSES), observed)
     checked = [rule for rule in POD_RULES if not _missing(rule, observed)]
     waiting = tuple(pods.waiting(observed, checked, tuple(repairs)))
     repairs |= {finding: None for finding in waiting if finding.severity is not Severity.INFO}
-    repairs |= _run(_REST, lambda rule: _missing(rule, observed), observed)
-    if parts is not None:
-        repairs |= _run(_LAST, lambda rule: _missing(rule, observed), parts, now)
-    return repairs | dict.fromkeys(waiting)  # last, those that only wait
+    return repairs | _run((*_REST, *_LAST), observed) | dict.fromkeys(waiting)  # last, those that only wait
 
 
 def faults(reading: Reading) -> tuple[Finding, ...]:
@@ -169,8 +162,7 @@ def faults(reading: Reading) -> tuple[Finding, ...]:
     if not reading.in_force.is_default:
         kinds.add(CONFIGURATION)
     missing = {kind: "not read" for rule in RULES for kind in (*rule.needs, *rule.may_be_none) if kind not in kinds}
-    observed = DoctorInput(reading=reading, missing=missing)
-    findings = _run((*_CAUSES, *_REST), lambda rule: _missing(rule, observed), observed)
+    findings = _run((*_CAUSES, *_REST), DoctorInput(reading=reading, missing=missing))
     return tuple(finding for finding in findings if finding.severity is not Severity.INFO)
 
 
@@ -179,19 +171,19 @@ def _missing(rule: DoctorRule | PodRule, observed: DoctorInput) -> set[str]:
     return observed.missing.keys() & (rule.needs if not observed.reading.is_live else (*rule.needs, *rule.may_be_none))
 
 
-def examine(parts: Parts | None, now: datetime) -> tuple[Finding, ...]:
+def examine(parts: Parts | None, reading: Reading) -> tuple[Finding, ...]:
     """Return the findings about an installation, if there is one."""
-    if parts is None:
-        return ()
-    return tuple(_run(_INSTALLATION, lambda rule: parts.unread & {*rule.needs}, parts, now))
+    missing = dict.fromkeys(parts.unread, "not read") if parts is not None else {}
+    return tuple(_run(_INSTALLATION, DoctorInput(reading=reading, parts=parts, missing=missing)))
 
 
-def _run(
-    rules: Iterable[DoctorRule], missing: Callable[[DoctorRule], Collection[str]], *reading: object
-) -> dict[Finding, Repair | None]:
+def _run(rules: Iterable[DoctorRule], observed: DoctorInput) -> dict[Finding, Repair | None]:
     repairs: dict[Finding, Repair | None] = {}
     for rule in rules:
-        for result in rule.find(*reading) if rule.each or not missing(rule) else ():
+        is_of_parts = rule in _OF_PARTS
+        if (_missing(rule, observed) and not rule.each) or (is_of_parts and observed.parts is None):
+            continue
+        for result in rule.find(observed.parts, observed.now) if is_of_parts else rule.find(observed):
             finding, repair = result if isinstance(result, tuple) else (result, None)
             repairs[finding] = repair
     return repairs

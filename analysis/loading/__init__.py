@@ -42,6 +42,7 @@ from analysis.loading.typed import (
     TypedObjects,
     UnreadableObject,
     ignored,
+    is_pod,
     read_object,
     with_text_labels,
 )
@@ -76,6 +77,7 @@ __all__ = [
     "identity_of",
     "ignored",
     "inside",
+    "is_pod",
     "is_pod_group",
     "items",
     "look_around",

@@ -6,17 +6,14 @@ from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
 from analysis.loading.objects import Unread, without_bookkeeping
 from cluster.outlines import outline_of_pod
 from cluster.resources import key
 from dra.footprint import footprint
-from dra.objects import Container, Pod, ResourceClaim, template_site
+from dra.objects import Pod, ResourceClaim, template_site
 from dra.pointer import split
 from dra.raw import Object, inside, items, mapping, text
 from dra.texts import list_first
-from dra.validation import read_members
 from dra.wire import WireError, builtins, convert
 from webhook.dialects import Position, pattern_of_any
 from webhook.state import Configuration
@@ -34,7 +31,6 @@ SMALL_OBJECT = 64 << 10
 # For the objects of one kind in one namespace.
 MIN_ROOM = 32 << 20
 _NAMED = 3
-_MAX_VARIABLES = 100  # environment variables of a container in a large object, besides those that a dialect reads
 _UNREAD_IN_CONTAINERS = frozenset(
     ("args", "command", "envFrom", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
 )
@@ -64,7 +60,7 @@ class Portion:
             return reduced  # an object that only administrators write
         size = footprint(reduced)
         if size > LARGEST_OBJECT and not self._whole:
-            reduced = _without_unread(reduced)
+            reduced = _without_unread(reduced) if isinstance(reduced, dict) else reduced
             size = footprint(reduced)
         if size <= self._largest and self._has_room(namespace, size, self._room):
             return reduced
@@ -130,56 +126,21 @@ def _is_allocated(claim: Any) -> bool:
     return isinstance(claim, ResourceClaim) and claim.status.allocation is not None
 
 
-def _without_unread(obj: Any) -> Any:
-    """Leave out the fields that no report reads. A plain object is changed in place, because it has no other reader."""
-    if isinstance(obj, dict):
-        return _lean_object(obj)
-    return _lean_pod(obj) if isinstance(obj, Pod) else obj
-
-
-def _lean_object(obj: Object) -> Object:
-    is_claim = obj.get("kind") in ("ResourceClaim", "ResourceClaimTemplate")
-    for pod in () if is_claim else pods_in(obj):
-        spec = inside(pod, "spec")
+def _without_unread(obj: Object) -> Object:
+    """Remove the texts of containers that no report reads. The object is changed in place, because it has no other reader."""
+    is_read = _variables()
+    for pod in pods_in(obj):
         for part in _CONTAINERS:
-            for container in items(spec, part):
+            for container in items(inside(pod, "spec"), part):
                 for name in _UNREAD_IN_CONTAINERS & container.keys():
                     del container[name]
-                variables = items(container, "env")
-                if len(variables) > _MAX_VARIABLES:
-                    rest = (variable for variable in variables[_MAX_VARIABLES:] if _is_read(str(variable.get("name"))))
-                    container["env"] = [*variables[:_MAX_VARIABLES], *rest]
-                for item in items(container, "env"):
-                    if not _is_read(str(item.get("name"))):
-                        item.pop("value", None)
-        if isinstance(spec.get("volumes"), list):
-            spec["volumes"] = [item for item in items(spec, "volumes") if "hostPath" in item]
-    for path in ("spec", "spec/spec", "status/allocation"):
-        for item in items(inside(obj, *path.split("/"), "devices"), "config"):
-            opaque = inside(item, "opaque")
-            if isinstance(opaque.get("parameters"), dict):
-                opaque["parameters"] = read_members(opaque["parameters"])
-    for item in items(inside(obj, "status"), "devices"):
-        item.pop("data", None)
+                for variable in items(container, "env"):
+                    if not is_read(str(variable.get("name"))):
+                        variable.pop("value", None)
     return obj
-
-
-def _lean_pod(pod: Pod) -> Pod:
-    def lean(containers: tuple[Container, ...]) -> tuple[Container, ...]:
-        return tuple(
-            replace(container, env=tuple(variable for variable in container.env if _is_read(variable.name)))
-            for container in containers
-        )
-
-    spec = replace(pod.spec, containers=lean(pod.spec.containers), init_containers=lean(pod.spec.init_containers))
-    return replace(pod, spec=spec)
 
 
 @cache
 def _variables() -> Any:
     rows = (row for dialect in Configuration().dialects for row in dialect.keys)
     return pattern_of_any(row.name for row in rows if row.place is Position.ENV)
-
-
-def _is_read(name: str) -> bool:
-    return bool(_variables()(name))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from analysis.loading import Object, ObjectIdentity, identity_of, inside, items, owner_of, serves_node
+from analysis.loading import Object, ObjectIdentity, identity_of, inside, is_pod, items, owner_of, serves_node
 from webhook.translate import namespace_of, paths
 
 if TYPE_CHECKING:
@@ -89,11 +89,6 @@ def families(
         )
         result.append(family)
     return result
-
-
-def is_pod(obj: Object) -> bool:
-    """Return whether an object is a pod."""
-    return obj.get("kind") == "Pod"
 
 
 def has_ended(obj: Object) -> bool:

@@ -94,9 +94,14 @@ def plugin_stocks(
 
 
 def published(stock: Stock) -> list[DriverStock]:
-    """Count what every driver publishes."""
-    counts = capacity.published(stock).items()
-    return [DriverStock(driver=driver, nodes=nodes, devices=devices) for driver, (nodes, devices) in counts]
+    """Count what every driver publishes now, in the newest generation of each pool."""
+    devices: Counter[str] = Counter()
+    nodes: dict[str, set[str]] = {}
+    for page in stock.every_newest_page():
+        driver = page.slice.spec.driver
+        devices[driver] += len(page.devices)
+        nodes.setdefault(driver, set()).add(page.node_name)
+    return [DriverStock(driver=name, nodes=len(nodes[name]), devices=devices[name]) for name in sorted(devices)]
 
 
 def uses(pods: Iterable[Object]) -> Counter[Use]:

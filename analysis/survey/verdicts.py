@@ -16,9 +16,9 @@ from msgspec.structs import asdict, replace
 
 from analysis.check import why_stranded
 from analysis.gitops import claims_in_values
-from analysis.loading import Object, inside
+from analysis.loading import Object, inside, is_pod
 from analysis.requesting import amounts_in, containers_in, has_claims, requests_devices
-from analysis.survey.families import Family, is_pod
+from analysis.survey.families import Family
 from analysis.survey.remedies import remedy_of
 from dra import server
 from dra.raw import mapping

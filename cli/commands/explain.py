@@ -158,7 +158,7 @@ def _with_causes(
     if not (reading.is_live and any(waits_for_component(pod.state.reasons[0]) for pod in pods)):
         return story
     findings = loop.visit(
-        kubeconfig, context, lambda cluster: survey_parts(cluster, reading.time), "docs/commands.md#drawbridge-explain"
+        kubeconfig, context, lambda cluster: survey_parts(cluster, reading), "docs/commands.md#drawbridge-explain"
     )
     if isinstance(story, explain.PodStory):
         return explain.with_cause(story, findings)

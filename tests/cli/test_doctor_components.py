@@ -8,17 +8,21 @@ from pathlib import Path
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from analysis.doctor import components, installed
 from analysis.doctor.rules import examine
+from analysis.loading import reading_of
 from dra.validation import CODES
 from tests.allocator.service.sidecar import loaded
 from tests.cli.installations import IMAGE, NAMESPACE, NOW, installation, object_named
 from tests.cli.running import run_manifests
 from tests.loops import every
 from tests.objects import pod
+from webhook.state import Features
 
 ROOT = Path(__file__).parents[2]
+READING = replace(reading_of([], Features()), read_at=NOW)
 
 
 def parts_of(objects, *unread_kinds):
@@ -30,7 +34,7 @@ def parts_of(objects, *unread_kinds):
 def findings_about(objects, *answers, unread_kinds=("Secret",)):
     parts = parts_of(objects, *unread_kinds)
     parts = components.msgspec.structs.replace(parts, answers=answers)
-    return [*examine(parts, NOW), *components.replica_warnings(parts, NOW)]
+    return [*examine(parts, READING), *components.replica_warnings(parts, NOW)]
 
 
 def test_a_tenants_pods_with_our_label_are_not_queried():
@@ -294,7 +298,7 @@ def test_a_missing_config_map_of_the_administrator_is_reported():
     assert findings_about([*objects, inventory]) == []
     for stored_objects, finding_count in (((), 1), ((inventory,), 0)):
         parts = asyncio.run(installed.read_parts(loaded(*stored_objects), objects, frozenset({"Secret"}), None))
-        assert len(examine(parts, NOW)) == finding_count
+        assert len(examine(parts, READING)) == finding_count
 
 
 @pytest.mark.parametrize("kind", ["ValidatingAdmissionPolicy", "ClusterRole", "MutatingWebhookConfiguration"])
