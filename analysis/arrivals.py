@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from webhook.translate import resolve_pointer
+from analysis.loading import GeneratedNames
+from cluster.patch import apply_json_patch
+from dra.objects import Pod, ResourceClaimTemplate, defaults
+from dra.raw import mapping
+from dra.wire import WireError, convert
+from webhook.admission import changes_by_runtime_class, decide_object
+from webhook.claims import template
+from webhook.translate import (
+    controller_kind,
+    kind_of,
+    labels_of_pods,
+    name_of,
+    namespace_of,
+    paths,
+    resolve_pointer,
+    scheduler_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from analysis.loading import GeneratedNames
-    from dra.objects import Pod, ResourceClaimTemplate
     from dra.raw import Object
     from webhook.state import State
 
@@ -44,15 +58,6 @@ def arrivals(objects: Iterable[Object], state: State) -> Arrivals:
     A pod that an API server has stored is kept unchanged, because no webhook sees it again. Of two pods with the same name, the later one
     counts.
     """
-    from analysis.loading import GeneratedNames
-    from cluster.patch import apply_json_patch
-    from dra.objects import Pod, ResourceClaimTemplate, defaults
-    from dra.raw import mapping
-    from dra.wire import WireError, convert
-    from webhook.admission import changes_by_runtime_class, decide_object
-    from webhook.claims import template
-    from webhook.translate import namespace_of
-
     arrived = Arrivals({}, [], {})
     generated = GeneratedNames()
     added_templates: set[tuple[str, str]] = set()
@@ -98,9 +103,6 @@ def arrivals(objects: Iterable[Object], state: State) -> Arrivals:
 
 
 def _key_of(pod: Object) -> str:
-    from dra.raw import mapping
-    from webhook.translate import namespace_of
-
     return f"{namespace_of(pod)}/{mapping(pod.get('metadata')).get('name', '')}"
 
 
@@ -115,32 +117,21 @@ def created_pods(obj: Object, generated: GeneratedNames | None = None) -> Iterat
     A workload with only a generateName gets a name, from which the names of its pods follow; `generated` keeps the names of several such
     objects apart.
     """
-    from analysis.loading import GeneratedNames
-    from dra.raw import mapping
-    from webhook.translate import (
-        controller_kind,
-        kind_of,
-        labels_of_pods,
-        name_of,
-        namespace_of,
-        scheduler_of,
-    )
-
-    paths = _templates(obj)
-    if any(paths):
+    pointers = _templates(obj)
+    if any(pointers):
         obj = (generated or GeneratedNames()).name(obj)
     controller = controller_kind(str(obj.get("kind")))
     version = "apps/v1" if controller == "ReplicaSet" else str(obj.get("apiVersion"))
     scheduler, kind = scheduler_of(obj), kind_of(obj)
-    for number, path in enumerate(paths):
+    for number, path in enumerate(pointers):
         if not path:
             yield CreatedPod("", obj, 1)
             continue
         owner = name_of(obj).rpartition("/")[2]
-        name = f"{owner}-{number}" if len(paths) > 1 else owner
-        template = mapping(resolve_pointer(obj, path))
+        name = f"{owner}-{number}" if len(pointers) > 1 else owner
+        pod_template = mapping(resolve_pointer(obj, path))
         metadata = {
-            **mapping(template.get("metadata")),
+            **mapping(pod_template.get("metadata")),
             "name": f"{name}-0",
             "namespace": namespace_of(obj),
             # The direct controller of the pods, which may be an intermediate one (a ReplicaSet).
@@ -152,7 +143,7 @@ def created_pods(obj: Object, generated: GeneratedNames | None = None) -> Iterat
             metadata["labels"] = {**mapping(metadata.get("labels")), **labels}
         if kind and kind.group:
             metadata["annotations"] = {**mapping(metadata.get("annotations")), kind.group: owner}
-        spec = mapping(template.get("spec"))
+        spec = mapping(pod_template.get("spec"))
         if scheduler:
             spec = {"schedulerName": scheduler} | spec
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
@@ -172,8 +163,6 @@ def created_pods(obj: Object, generated: GeneratedNames | None = None) -> Iterat
 
 def _templates(obj: Object) -> list[str]:
     """List the paths of pod templates that a controller creates pods from; no controller creates pods from a PodTemplate."""
-    from webhook.translate import paths
-
     return [] if obj.get("kind") == "PodTemplate" else paths(obj)
 
 

@@ -10,7 +10,7 @@ from binascii import Error as NotBase64
 from collections import defaultdict
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from allocator import FleetMemo
 from allocator.decisions import Decider
 from allocator.pods import total
-from allocator.reservations import events, overlaps
+from allocator.reservations import overlaps
 from analysis.configuration import ConfigurationInForce, features_of, server_named
 from analysis.events import time_of_dump
 from analysis.loading.objects import Unread, identity_of, is_pod_group, owner_of, unread_of
@@ -37,9 +37,10 @@ from webhook import names
 from webhook.state import Configuration, Features, KubernetesSettings, Mode, with_mode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from allocator.pods import Amounts
+    from allocator.reservations import events
     from analysis.loading.objects import ObjectIdentity
     from dra.stock import PoolId, Stock
     from webhook.state import State
@@ -252,15 +253,9 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return by_object
 
     @cached_property
-    def _overlaps(self) -> dict[tuple[PoolId, ...], tuple[events.Overlapped, ...]]:
-        return {}
-
-    def overlaps(self, pools: tuple[PoolId, ...]) -> tuple[events.Overlapped, ...]:
-        """Return the sets of claims whose allocations in these pools conflict."""
-        known = self._overlaps.get(pools)
-        if known is None:
-            known = self._overlaps[pools] = overlaps(self.stock, pools)
-        return known
+    def overlaps(self) -> Callable[[tuple[PoolId, ...]], tuple[events.Overlapped, ...]]:
+        """A function to the sets of claims whose allocations in some pools conflict."""
+        return cache(partial(overlaps, self.stock))
 
     @cached_property
     def _by_name(self) -> dict[ObjectIdentity, Object]:
