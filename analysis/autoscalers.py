@@ -10,7 +10,7 @@ from dra.texts import list_first
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from webhook.state import Installed
+    from analysis.rules import Observed
 
 _NAMED = 5
 
@@ -20,9 +20,9 @@ def reference(where: str) -> str:
     return where.replace(" ", "/", 1)
 
 
-def autoscaler_findings(installed: Installed) -> Iterator[Finding]:
+def autoscaler_findings(observed: Observed) -> Iterator[Finding]:
     """Yield the autoscalers that do not consider claims, and node groups without nodes."""
-    for scaler in installed.autoscalers:
+    for scaler in observed.reading.state.fleet.installed.autoscalers:
         if not scaler.considers_claims:
             pools = f" for NodePool {list_first([pool.name for pool in scaler.pools], _NAMED)}" if scaler.pools else ""
             yield make_finding(

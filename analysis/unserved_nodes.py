@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from analysis.installation import is_labelled
 from analysis.loading import identity_of, inside, items, text
+from analysis.rules import Rule
 from dra.finding import Finding, make_finding
 from dra.texts import count_of
 from webhook.dialects import TARGETS
@@ -14,9 +15,10 @@ from webhook.placement import group_nodes
 from webhook.state import Inventory
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
+    from collections.abc import Container, Iterator
 
     from analysis.loading import Object, Reading
+    from analysis.rules import Observed
     from dra.stock import Stock
     from webhook.placement import NodesOfName
 
@@ -40,10 +42,10 @@ def keys_of_nodes(reading: Reading) -> tuple[NodesOfName, ...]:
     return group_nodes(stock.nodes.values(), inventory, reading.configuration)
 
 
-def unserved_nodes(reading: Reading) -> Iterator[Finding]:
+def _unserved_nodes(observed: Observed) -> Iterator[Finding]:
     """Yield nodes whose devices neither a device plugin nor a driver serves."""
     named: set[str] = set()
-    for key_nodes in keys_of_nodes(reading):
+    for key_nodes in keys_of_nodes(observed.reading):
         named.update(key_nodes.plugin_without_devices)
         for node in key_nodes.plugin_without_devices:
             yield make_finding(
@@ -51,7 +53,7 @@ def unserved_nodes(reading: Reading) -> Iterator[Finding]:
                 f"Node/{node}",
                 f"its allocatable amount of {key_nodes.key} is 0, and no driver publishes such devices in a complete pool, so no pod can use them",
             )
-    yield from _discovered(reading.stock, named)
+    yield from _discovered(observed.reading.stock, named)
 
 
 def _discovered(stock: Stock, named: Container[str]) -> Iterator[Finding]:
@@ -70,9 +72,9 @@ def _discovered(stock: Stock, named: Container[str]) -> Iterator[Finding]:
                 )
 
 
-def lacking_pods(daemon_sets: Iterable[Object]) -> Iterator[Finding]:
+def _lacking_pods(observed: Observed) -> Iterator[Finding]:
     """Yield DaemonSets of drivers and device plugins that are not ready on all of their nodes. Those of drawbridge have other findings."""
-    for daemon_set in daemon_sets:
+    for daemon_set in observed.reading.of_kinds("DaemonSet"):
         status, name = inside(daemon_set, "status"), identity_of(daemon_set)
         desired, ready = status.get("desiredNumberScheduled") or 0, status.get("numberReady") or 0
         if is_labelled(daemon_set) or not _serves_devices(daemon_set) or not isinstance(ready, int):
@@ -92,3 +94,7 @@ def _serves_devices(daemon_set: Object) -> bool:
     if any(path.startswith(PLUGIN_FOLDER) for path in paths):
         return True
     return any(path.startswith(_REGISTRY) for path in paths) and any(path.endswith(_OF_DRIVERS) for path in paths)
+
+
+UNSERVED = Rule(_unserved_nodes, "O203", ("Node",), ("ResourceSlice",))
+LACKING_PODS = Rule(_lacking_pods, "O203", (), ("DaemonSet",))

@@ -2,15 +2,13 @@
 
 from analysis.doctor.reading import of_dump, survey, survey_parts
 from analysis.doctor.repair import describe, write_repair
-from analysis.doctor.rules import RULES, NotChecked, diagnose, faults, not_checked
+from analysis.doctor.rules import RULES, diagnose, faults
 
 __all__ = [
     "RULES",
-    "NotChecked",
     "describe",
     "diagnose",
     "faults",
-    "not_checked",
     "of_dump",
     "survey",
     "survey_parts",

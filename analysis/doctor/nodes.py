@@ -10,7 +10,7 @@ from analysis.doctor.observed import (
     DoctorInput,
 )
 from analysis.doctor.repair import ConditionRemoval, Removal
-from analysis.unserved_nodes import keys_of_nodes, lacking_pods, unserved_nodes
+from analysis.unserved_nodes import keys_of_nodes
 from cluster.objects import Event
 from dra.finding import Finding, make_finding
 from dra.objects import (
@@ -60,8 +60,8 @@ def _unready(nodes: Iterable[Object]) -> Iterator[tuple[str, Object]]:
                 yield text(inside(node, "metadata").get("name")), item
 
 
-def on_both_or_neither(observed: DoctorInput) -> Iterator[Finding]:
-    """Nodes on which a device plugin and a driver serve the same devices, or neither does."""
+def on_both(observed: DoctorInput) -> Iterator[Finding]:
+    """Nodes on which a device plugin and a driver serve the same devices."""
     for key_nodes in keys_of_nodes(observed.reading):
         for node in key_nodes.both:
             yield make_finding(
@@ -69,12 +69,6 @@ def on_both_or_neither(observed: DoctorInput) -> Iterator[Finding]:
                 f"Node/{node}",
                 f"a device plugin serves {key_nodes.key}, and a driver publishes the same devices: two pods could get the same device",
             )
-    yield from unserved_nodes(observed.reading)
-
-
-def without_driver_pod(observed: DoctorInput) -> Iterator[Finding]:
-    """DaemonSets of drivers and device plugins that are not ready on all of their nodes."""
-    return lacking_pods(observed.reading.of_kinds("DaemonSet"))
 
 
 def without_node(observed: DoctorInput) -> Iterator[Finding]:

@@ -55,8 +55,7 @@ def not_scaled_for(observed: DoctorInput) -> Iterator[Finding]:
     """Autoscalers that create no node for the pods with claims that wait."""
     pods = observed.reading.pods.values()
     if any(pod.spec.resource_claims and not pod.spec.node_name and not pod.is_done for pod in pods):
-        state = observed.reading.state
-        yield from autoscaler_findings(state.fleet.installed)
+        yield from autoscaler_findings(observed)
 
 
 def waiting(observed: DoctorInput, rules: Sequence[PodRule], found: Sequence[Finding]) -> Iterator[Finding]:

@@ -1,15 +1,10 @@
-"""The rules of doctor, in one table: their findings, their inputs, and their repairs by `--repair`.
-
-`diagnose` runs the rules whose input was read; `not_checked` names the others. The list in docs/commands.md is generated from the table.
-"""
+"""The rules of doctor, in one table. The list of repairs in docs/commands.md is generated from the table."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from functools import wraps
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Final
 
 from analysis.configuration import KIND as CONFIGURATION
 from analysis.doctor import claims, classes, components, control_plane, fences, nodes, pods
@@ -18,14 +13,15 @@ from analysis.doctor.observed import DoctorInput
 from analysis.explain import RULES as POD_RULES
 from analysis.installation import KINDS
 from analysis.loading import Needs
+from analysis.rules import Rule, missing_inputs, run
+from analysis.unserved_nodes import LACKING_PODS, UNSERVED
 from dra.codes import Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from analysis.doctor.components import Parts
     from analysis.doctor.repair import Repair
-    from analysis.explain import PodRule
     from analysis.loading import Reading
     from dra.finding import Finding
 
@@ -39,99 +35,88 @@ AUTOSCALERS: Final = "device plugins and autoscalers"
 _INSTALLED = tuple(kind.kind for kind in KINDS)
 
 
-class NotChecked(msgspec.Struct, frozen=True):
-    """Missing inputs, the codes that were therefore not checked, and why the inputs are missing, or how to provide them."""
+def _of_parts(rule: Rule) -> Rule:
+    """Return a rule about an installation, whose function gets its objects and the current time."""
 
-    inputs: tuple[str, ...]
-    codes: tuple[str, ...]
-    reason: str
+    @wraps(rule.find)
+    def find(observed: DoctorInput) -> Iterable[Any]:
+        return rule.find(observed.parts, observed.now) if observed.parts is not None else ()
 
-
-class DoctorRule(NamedTuple):
-    """One rule: a function that returns findings, their codes, and the inputs that it needs.
-
-    `may_be_none` has kinds of which a cluster need not have any object. The rule runs on a dump without objects of these kinds, but not on
-    a live cluster that forbids listing them.
-    """
-
-    find: Callable[..., Iterable[Any]]  # of findings, or findings with repairs; of a rule about pods, reasons
-    codes: str
-    needs: tuple[str, ...] = ()
-    may_be_none: tuple[str, ...] = ()
-    repair: str = ""  # what `--repair` does
-    each: bool = False  # the rule judges each input by itself, so it runs on those that were read
+    return rule._replace(find=find)
 
 
 # Causes come before their effects.
 _FIRST = (
-    DoctorRule(control_plane.nothing_stored, "O020", ("Lease", SERVER_TIME)),
-    DoctorRule(control_plane.idle_controllers, "O017", ("Lease",)),
+    Rule(control_plane.nothing_stored, "O020", ("Lease", SERVER_TIME)),
+    Rule(control_plane.idle_controllers, "O017", ("Lease",)),
 )
-# Rules about an installation: their functions get its objects and the current time.
-_INSTALLATION = (
-    DoctorRule(components.two_installations, "O001", ("Deployment",)),
-    DoctorRule(components.about_configuration, "O002", ("ConfigMap",)),
-    DoctorRule(components.missing_objects, "O003", _INSTALLED, each=True),
-    DoctorRule(components.changed_objects, "O004", _INSTALLED, each=True),
-    DoctorRule(components.replaced_accounts, "O005", ("ServiceAccount", "Pod")),
-    DoctorRule(components.without_authority, "O009", ("Deployment", STATUS), each=True),
-    DoctorRule(components.about_certificates, "O006 O007 O003", ("Secret", "MutatingWebhookConfiguration")),
-    DoctorRule(components.served_certificates, "O006", (REPLICAS,)),
-    DoctorRule(components.about_webhooks, "O008 O004", ("MutatingWebhookConfiguration",)),
-    DoctorRule(components.not_running, "O009 O010", ("Deployment", STATUS), each=True),
-    DoctorRule(components.several_versions, "O011", ("Deployment", IMAGES)),
-    DoctorRule(components.without_leader, "O012 O013", ("Deployment", "Lease", STATUS)),
-    DoctorRule(components.about_modes, "D214", ("Namespace",)),
+_INSTALLATION = tuple(
+    _of_parts(rule)
+    for rule in (
+        Rule(components.two_installations, "O001", ("Deployment",)),
+        Rule(components.about_configuration, "O002", ("ConfigMap",)),
+        Rule(components.missing_objects, "O003", _INSTALLED, each=True),
+        Rule(components.changed_objects, "O004", _INSTALLED, each=True),
+        Rule(components.replaced_accounts, "O005", ("ServiceAccount", "Pod")),
+        Rule(components.without_authority, "O009", ("Deployment", STATUS), each=True),
+        Rule(components.about_certificates, "O006 O007 O003", ("Secret", "MutatingWebhookConfiguration")),
+        Rule(components.served_certificates, "O006", (REPLICAS,)),
+        Rule(components.about_webhooks, "O008 O004", ("MutatingWebhookConfiguration",)),
+        Rule(components.not_running, "O009 O010", ("Deployment", STATUS), each=True),
+        Rule(components.several_versions, "O011", ("Deployment", IMAGES)),
+        Rule(components.without_leader, "O012 O013", ("Deployment", "Lease", STATUS)),
+        Rule(components.about_modes, "D214", ("Namespace",)),
+    )
 )
 _CAUSES = (
-    DoctorRule(control_plane.not_reached, "O015", ("MutatingWebhookConfiguration", DRY_RUN)),
-    DoctorRule(nodes.nodes_away, "O201", ("Node", "Pod")),
-    DoctorRule(pods.not_created, "O101", ("Event",)),
-    DoctorRule(misspelt_settings, "O019", (CONFIGURATION,), ("ResourceSlice", "Namespace")),
-    DoctorRule(classes.without_class, "O107", (), ("DeviceClass",)),
-    DoctorRule(classes.without_devices, "O108", ("ResourceSlice",), ("DeviceClass",)),
-    DoctorRule(pods.refused_by_webhook, "O102", ("Event",)),
-    DoctorRule(pods.not_scaled_for, "S008 S009", ("Pod", "Deployment", AUTOSCALERS), each=True),
+    Rule(control_plane.not_reached, "O015", ("MutatingWebhookConfiguration", DRY_RUN)),
+    Rule(nodes.nodes_away, "O201", ("Node", "Pod")),
+    Rule(pods.not_created, "O101", ("Event",)),
+    Rule(misspelt_settings, "O019", (CONFIGURATION,), ("ResourceSlice", "Namespace")),
+    Rule(classes.without_class, "O107", (), ("DeviceClass",)),
+    Rule(classes.without_devices, "O108", ("ResourceSlice",), ("DeviceClass",)),
+    Rule(pods.refused_by_webhook, "O102", ("Event",)),
+    Rule(pods.not_scaled_for, "S008 S009", ("Pod", "Deployment", AUTOSCALERS), each=True),
 )
 # Why pods wait.
-_OF_PODS = tuple(DoctorRule(rule.find, rule.codes, rule.needs, rule.may_be_none) for rule in POD_RULES if rule.codes)
+_OF_PODS = tuple(Rule(rule.find, rule.codes, rule.needs, rule.may_be_none) for rule in POD_RULES if rule.codes)
 _REST = (
-    DoctorRule(
+    Rule(
         claims.overlapping, "O209", (), ("ResourceClaim",), "frees the device from claims whose pods have no node"
     ),
-    DoctorRule(nodes.on_both_or_neither, "O202 O203", ("Node",), ("ResourceSlice",)),
-    DoctorRule(nodes.without_driver_pod, "O203", (), ("DaemonSet",)),
-    DoctorRule(nodes.without_node, "O204", ("Node",), ("ResourceSlice",)),
-    DoctorRule(nodes.reported_by_agents, "O221 O222 O223 O224 O225 O226 O227 O228", ("Event",)),
-    DoctorRule(
+    Rule(nodes.on_both, "O202", ("Node",), ("ResourceSlice",)),
+    UNSERVED,
+    LACKING_PODS,
+    Rule(nodes.without_node, "O204", ("Node",), ("ResourceSlice",)),
+    Rule(nodes.reported_by_agents, "O221 O222 O223 O224 O225 O226 O227 O228", ("Event",)),
+    Rule(
         claims.left_behind, "O210", ("Pod",), ("ResourceClaim",), "releases a claim that is left reserved or allocated"
     ),
-    DoctorRule(claims.without_pod, "O211", ("Pod",), ("ResourceClaim",), "deletes a claim whose pod is gone"),
-    DoctorRule(claims.idle_finalizers, "O212", ("Pod",), ("ResourceClaim",), "removes the finalizer of an allocation"),
-    DoctorRule(classes.on_devices_that_are_gone, "O218", ("ResourceSlice",), ("ResourceClaim",)),
-    DoctorRule(classes.incomplete_pools, "D401 D403 O208", (), ("ResourceSlice",)),
-    DoctorRule(classes.tainted, "O111", ("ResourceSlice",), ("DeviceClass", "DeviceTaintRule")),
-    DoctorRule(claims.in_deletion, "O215", (), ("ResourceClaim",)),
-    DoctorRule(
+    Rule(claims.without_pod, "O211", ("Pod",), ("ResourceClaim",), "deletes a claim whose pod is gone"),
+    Rule(claims.idle_finalizers, "O212", ("Pod",), ("ResourceClaim",), "removes the finalizer of an allocation"),
+    Rule(classes.on_devices_that_are_gone, "O218", ("ResourceSlice",), ("ResourceClaim",)),
+    Rule(classes.incomplete_pools, "D401 D403 O208", (), ("ResourceSlice",)),
+    Rule(classes.tainted, "O111", ("ResourceSlice",), ("DeviceClass", "DeviceTaintRule")),
+    Rule(claims.in_deletion, "O215", (), ("ResourceClaim",)),
+    Rule(
         fences.without_fence,
         "O206",
         (CONFIGURATION,),
         ("DeviceTaintRule",),
         "creates the missing fence (DeviceTaintRule)",
     ),
-    DoctorRule(fences.two_schedulers, "O205", (), ("DeviceTaintRule",)),
-    DoctorRule(control_plane.names_not_sent, "O016", (CONFIGURATION, "MutatingWebhookConfiguration")),
-    DoctorRule(control_plane.idle_leases, "O017", ("Lease",)),
-    DoctorRule(
+    Rule(fences.two_schedulers, "O205", (), ("DeviceTaintRule",)),
+    Rule(control_plane.names_not_sent, "O016", (CONFIGURATION, "MutatingWebhookConfiguration")),
+    Rule(control_plane.idle_leases, "O017", ("Lease",)),
+    Rule(
         nodes.stale_marks, "O213", (), ("DeviceTaintRule",), "deletes the stale DeviceTaintRule of an audit agent"
     ),
-    DoctorRule(nodes.stale_conditions, "O214", ("Node",), (), "removes the stale condition of an audit agent"),
-    DoctorRule(claims.unused_templates, "O216", ("Pod",), ("ResourceClaimTemplate",), "deletes the unused template"),
-    DoctorRule(claims.unused_claims, "O217", ("Pod",), ("ResourceClaim",)),
+    Rule(nodes.stale_conditions, "O214", ("Node",), (), "removes the stale condition of an audit agent"),
+    Rule(claims.unused_templates, "O216", ("Pod",), ("ResourceClaimTemplate",), "deletes the unused template"),
+    Rule(claims.unused_claims, "O217", ("Pod",), ("ResourceClaim",)),
 )
-_LAST = (DoctorRule(components.replica_warnings, "O018", (REPLICAS,)),)
-_OF_PARTS = (*_INSTALLATION, *_LAST)
-RULES: Final = (*_FIRST, *_INSTALLATION, *_CAUSES, *_OF_PODS, *_REST, *_LAST)
+_LAST = _of_parts(Rule(components.replica_warnings, "O018", (REPLICAS,)))
+RULES: Final = (*_FIRST, *_INSTALLATION, *_CAUSES, *_OF_PODS, *_REST, _LAST)
 # If a dump has no object of one of these kinds, the kind counts as not read.
 DUMPED: Final = frozenset(chain.from_iterable(rule.needs for rule in RULES if rule.needs != _INSTALLED)) - {
     REPLICAS,
@@ -147,10 +132,10 @@ DUMPED: Final = frozenset(chain.from_iterable(rule.needs for rule in RULES if ru
 def diagnose(observed: DoctorInput) -> dict[Finding, Repair | None]:
     """Return the findings in the order of the rules, causes first, each with its repair."""
     repairs = _run((*_FIRST, *_INSTALLATION, *_CAUSES), observed)
-    checked = [rule for rule in POD_RULES if not _missing(rule, observed)]
+    checked = [rule for rule in POD_RULES if not missing_inputs(rule, observed.reading, observed.missing)]
     waiting = tuple(pods.waiting(observed, checked, tuple(repairs)))
     repairs |= {finding: None for finding in waiting if finding.severity is not Severity.INFO}
-    return repairs | _run((*_REST, *_LAST), observed) | dict.fromkeys(waiting)  # last, those that only wait
+    return repairs | _run((*_REST, _LAST), observed) | dict.fromkeys(waiting)  # last, those that only wait
 
 
 def faults(reading: Reading) -> tuple[Finding, ...]:
@@ -166,36 +151,12 @@ def faults(reading: Reading) -> tuple[Finding, ...]:
     return tuple(finding for finding in findings if finding.severity is not Severity.INFO)
 
 
-def _missing(rule: DoctorRule | PodRule, observed: DoctorInput) -> set[str]:
-    """Return the inputs of a rule that were not read."""
-    return observed.missing.keys() & (rule.needs if not observed.reading.is_live else (*rule.needs, *rule.may_be_none))
-
-
 def examine(parts: Parts | None, reading: Reading) -> tuple[Finding, ...]:
     """Return the findings about an installation, if there is one."""
     missing = dict.fromkeys(parts.unread, "not read") if parts is not None else {}
     return tuple(_run(_INSTALLATION, DoctorInput(reading=reading, parts=parts, missing=missing)))
 
 
-def _run(rules: Iterable[DoctorRule], observed: DoctorInput) -> dict[Finding, Repair | None]:
-    repairs: dict[Finding, Repair | None] = {}
-    for rule in rules:
-        is_of_parts = rule in _OF_PARTS
-        if (_missing(rule, observed) and not rule.each) or (is_of_parts and observed.parts is None):
-            continue
-        for result in rule.find(observed.parts, observed.now) if is_of_parts else rule.find(observed):
-            finding, repair = result if isinstance(result, tuple) else (result, None)
-            repairs[finding] = repair
-    return repairs
-
-
-def not_checked(observed: DoctorInput) -> tuple[NotChecked, ...]:
-    """Return which findings were not checked, by the missing inputs."""
-    codes_of: defaultdict[str, set[str]] = defaultdict(set)
-    for rule in RULES:
-        for kind in _missing(rule, observed):
-            codes_of[kind].update(rule.codes.split())
-    inputs_of: defaultdict[tuple[tuple[str, ...], str], list[str]] = defaultdict(list)
-    for kind, codes in sorted(codes_of.items()):
-        inputs_of[tuple(sorted(codes)), observed.missing[kind]].append(kind)
-    return tuple(NotChecked(tuple(kinds), codes, why) for (codes, why), kinds in inputs_of.items())
+def _run(rules: Iterable[Rule], observed: DoctorInput) -> dict[Finding, Repair | None]:
+    results = run(rules, observed, observed.missing)
+    return dict(result if isinstance(result, tuple) else (result, None) for result in results)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from itertools import chain
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analysis.autoscalers import autoscaler_findings, reference
 from analysis.check import finding_of
 from analysis.loading import identity_of, inside, items, text
-from analysis.survey.operators import of_gpu_operator, of_operators, of_plugins
-from analysis.unserved_nodes import lacking_pods, unserved_nodes
+from analysis.rules import Rule, run
+from analysis.survey import operators
+from analysis.unserved_nodes import LACKING_PODS, UNSERVED
 from cluster.objects import LimitRange
 from dra import server
 from dra.finding import Finding, make_finding
 from dra.objects import is_extended
 from dra.policy import BY_CLASS, BY_NAME, COUNT_KEY
 from dra.texts import count_of, list_first
-from dra.wire import WireError, convert
 from webhook import names
 from webhook.admission import decide_object
 from webhook.state import NOTHING_INSTALLED, mistake_of
@@ -26,12 +24,13 @@ from webhook.translate import pods_in
 from webhook.unknown import counts_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from analysis.loading import Object, Reading
+    from analysis.loading import Reading
     from analysis.survey.families import Family
     from analysis.survey.fleet import PluginStock
-    from webhook.state import Installed, State
+    from analysis.survey.gates import GateNeeds
+    from webhook.state import State
 
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _NAMED = 5
@@ -40,59 +39,37 @@ _OF_NAMESPACE = ("ResourceQuota", "LimitRange")
 _SETTINGS = ("ConfigMap", "DaemonSet", "Deployment")  # kinds that the webhook reads in declared namespaces
 
 
-def obstacles(
-    reading: Reading,
-    state: State,
-    families: Sequence[Family],
-    plugins: Iterable[PluginStock],
-    classes: Iterable[str],
-    *,
-    namespaces: Collection[str] = (),
-) -> list[Finding]:
-    """Return the obstacles, each once even if several files have it: those of the cluster first, then by namespace.
+class Surveyed(NamedTuple):
+    """What the rules of a survey read. `namespaces` are those of the survey; empty selects all."""
 
-    `namespaces` are those of the survey; empty selects all.
-    """
-    installed = state.fleet.installed
-    findings = (
-        _classes_without_devices(state, classes),
-        _mixed_node_findings(plugins),
-        of_plugins(obj for obj in (*reading.objects, *reading.made) if obj.get("kind") == "DaemonSet"),
-        unserved_nodes(reading),
-        lacking_pods(reading.of_kinds("DaemonSet")),
-        _of_plugin_settings(installed),
-        of_gpu_operator(installed.gpu_operator),
-        of_operators(reading.installed),
-        autoscaler_findings(installed),
-        _unread_evidence(reading, state),
-        _injectors(reading.of_kinds("MutatingWebhookConfiguration")),
-        _renaming_operators(reading.of_kinds("Deployment")),
-        _counter_findings(reading, state),
-    )
-    quotas = [
-        quota
-        for quota in reading.of_kinds("ResourceQuota")
-        if not namespaces or identity_of(quota).namespace in namespaces
-    ]
-    of_namespaces = sorted(
-        chain(_quota_findings(quotas, state), _namespace_findings(reading, state, families)), key=itemgetter(0)
-    )
-    return list(dict.fromkeys((*chain.from_iterable(findings), *(finding for _, finding in of_namespaces))))
+    reading: Reading
+    state: State
+    families: Sequence[Family]
+    plugins: Sequence[PluginStock]
+    gates: GateNeeds
+    classes: Collection[str]  # that workloads would request
+    unread_pools: Sequence[str]  # pools of network devices that pods request and no ConfigMap that was read describes
+    namespaces: Collection[str]
 
 
-def of_unread_pools(keys: Sequence[str]) -> Iterator[Finding]:
-    """Yield a finding for pools of network devices that pods request and no ConfigMap that was read describes."""
-    if keys:
+def obstacles(surveyed: Surveyed, missing: Mapping[str, str]) -> tuple[Finding, ...]:
+    """Return the obstacles, each once even if several files have it. `missing` has the kinds that could not be read, and why."""
+    return tuple(dict.fromkeys(run(RULES, surveyed, missing)))
+
+
+def _unread_pools(surveyed: Surveyed) -> Iterator[Finding]:
+    if surveyed.unread_pools:
         yield make_finding(
             "S001",
-            list_first(keys, _NAMED),
+            list_first(surveyed.unread_pools, _NAMED),
             "no ConfigMap that describes them was read; in a cluster, only ConfigMaps that a DaemonSet of the plugin mounts are read",
         )
 
 
-def _classes_without_devices(state: State, classes: Iterable[str]) -> Iterator[Finding]:
-    for class_ in sorted(classes) if state.fleet.known else ():
-        device_class = state.fleet.classes.get(class_)
+def _classes_without_devices(surveyed: Surveyed) -> Iterator[Finding]:
+    fleet = surveyed.state.fleet
+    for class_ in sorted(surveyed.classes) if fleet.known else ():
+        device_class = fleet.classes.get(class_)
         if device_class is None or not device_class.devices:
             class_name = f"DeviceClass/{class_}"
             if device_class is None:
@@ -101,8 +78,8 @@ def _classes_without_devices(state: State, classes: Iterable[str]) -> Iterator[F
                 yield make_finding("S004", class_name, "it exists, but selects no device of a complete pool")
 
 
-def _mixed_node_findings(plugins: Iterable[PluginStock]) -> Iterator[Finding]:
-    for stock in plugins:
+def _mixed_nodes(surveyed: Surveyed) -> Iterator[Finding]:
+    for stock in surveyed.plugins:
         if stock.mixed_nodes:
             yield make_finding(
                 "S005",
@@ -111,7 +88,8 @@ def _mixed_node_findings(plugins: Iterable[PluginStock]) -> Iterator[Finding]:
             )
 
 
-def _of_plugin_settings(installed: Installed) -> Iterator[Finding]:
+def _plugin_settings(surveyed: Surveyed) -> Iterator[Finding]:
+    installed = surveyed.state.fleet.installed
     for plugin in installed.plugins:
         for configuration in plugin.configurations.values():
             if configuration.imex:
@@ -134,8 +112,9 @@ def _of_plugin_settings(installed: Installed) -> Iterator[Finding]:
         )
 
 
-def _unread_evidence(reading: Reading, state: State) -> Iterator[Finding]:
-    evidence = reading.evidence if state.fleet.installed != NOTHING_INSTALLED else ()
+def _unread_evidence(surveyed: Surveyed) -> Iterator[Finding]:
+    state = surveyed.state
+    evidence = surveyed.reading.evidence if state.fleet.installed != NOTHING_INSTALLED else ()
     if evidence and not state.configuration.file.evidence.namespaces:
         homes = sorted({identity_of(obj).namespace for obj in evidence if obj.get("kind") in _SETTINGS})
         yield make_finding(
@@ -146,8 +125,8 @@ def _unread_evidence(reading: Reading, state: State) -> Iterator[Finding]:
         )
 
 
-def _injectors(registrations: Iterable[Object]) -> Iterator[Finding]:
-    for registration in registrations:
+def _injectors(surveyed: Surveyed) -> Iterator[Finding]:
+    for registration in surveyed.reading.of_kinds("MutatingWebhookConfiguration"):
         changes_pods = False
         for hook in items(registration, "webhooks"):
             for rule in items(hook, "rules"):
@@ -163,8 +142,8 @@ def _injectors(registrations: Iterable[Object]) -> Iterator[Finding]:
             )
 
 
-def _renaming_operators(deployments: Iterable[Object]) -> Iterator[Finding]:
-    for deployment in deployments:
+def _renaming_operators(surveyed: Surveyed) -> Iterator[Finding]:
+    for deployment in surveyed.reading.of_kinds("Deployment"):
         name = identity_of(deployment)
         images = [
             text(item.get("image")) for item in items(inside(deployment, "spec", "template", "spec"), "containers")
@@ -177,11 +156,11 @@ def _renaming_operators(deployments: Iterable[Object]) -> Iterator[Finding]:
             )
 
 
-def _counter_findings(reading: Reading, state: State) -> Iterator[Finding]:
+def _counters(surveyed: Surveyed) -> Iterator[Finding]:
     """Yield objects that count or limit keys, except objects of a namespace that have a finding of their own."""
-    for obj in reading.non_pods:
+    for obj in surveyed.reading.non_pods:
         if counts_keys(obj) and obj.get("kind") not in _OF_NAMESPACE:
-            for decision in decide_object(obj, state).decisions:
+            for decision in decide_object(obj, surveyed.state).decisions:
                 yield finding_of(obj, decision, "S020")
 
 
@@ -195,10 +174,13 @@ def _counts_claims(key: str, namespace: str, state: State) -> bool:
     return state.configuration.file.quotas.get(name, "") in state.quotas.get(namespace, ())
 
 
-def _quota_findings(quotas: Iterable[Object], state: State) -> Iterator[tuple[str, Finding]]:
+def _quotas(surveyed: Surveyed) -> Iterator[Finding]:
     """Yield a finding for each quota that would not count claims, also in a namespace without workloads: in Git, they may come later."""
-    for quota in quotas:
+    state = surveyed.state
+    for quota in surveyed.reading.of_kinds("ResourceQuota"):
         name = identity_of(quota)
+        if surveyed.namespaces and name.namespace not in surveyed.namespaces:
+            continue
         hard = {
             key: str(amount)
             for key, amount in inside(quota, "spec", "hard").items()
@@ -209,49 +191,76 @@ def _quota_findings(quotas: Iterable[Object], state: State) -> Iterator[tuple[st
         reference = f"ResourceQuota/{name.namespace}/{name.name}"
         if limited:
             text_of_limits = f"it limits {list_first(limited, _NAMED)}, which claims would bypass"
-            yield name.namespace, make_finding("S012", reference, text_of_limits)
+            yield make_finding("S012", reference, text_of_limits)
         if forbidden:
             text_of_limits = (
                 f"it forbids {list_first(forbidden, _NAMED)}, and claims for these devices would be unlimited"
             )
-            yield name.namespace, make_finding("S021", reference, text_of_limits)
+            yield make_finding("S021", reference, text_of_limits)
 
 
-def _namespace_findings(reading: Reading, state: State, families: Sequence[Family]) -> Iterator[tuple[str, Finding]]:
-    """Yield the obstacles in namespaces, each with its namespace."""
-    concerned = {family.namespace for family in families}
-    for obj in reading.of_kinds("Namespace"):
+def _modes(surveyed: Surveyed) -> Iterator[Finding]:
+    for obj in surveyed.reading.of_kinds("Namespace"):
         namespace = identity_of(obj).name
         wrong = mistake_of(inside(obj, "metadata", "labels").get(names.MODE_LABEL))
-        if wrong and namespace in concerned:
-            yield namespace, make_finding("D214", f"Namespace/{namespace}", wrong)
-    for obj in reading.of_kinds("LimitRange"):
-        name = identity_of(obj)
-        try:
-            bounded = sorted(convert(obj, LimitRange).keys)
-        except WireError:
-            continue
-        keys = [key for key in bounded if is_extended(key) or state.configuration.resource(key)]
-        if keys and name.namespace in concerned:
-            finding = make_finding(
+        if wrong and any(family.namespace == namespace for family in surveyed.families):
+            yield make_finding("D214", f"Namespace/{namespace}", wrong)
+
+
+def _limit_ranges(surveyed: Surveyed) -> Iterator[Finding]:
+    for bounds in surveyed.reading.typed.of_type(LimitRange):
+        namespace = bounds.metadata.namespace or "default"
+        known = surveyed.state.configuration.resource
+        keys = [key for key in sorted(bounds.keys) if is_extended(key) or known(key)]
+        if keys and any(family.namespace == namespace for family in surveyed.families):
+            yield make_finding(
                 "S013",
-                f"LimitRange/{name.namespace}/{name.name}",
+                f"LimitRange/{namespace}/{bounds.metadata.name}",
                 f"it limits or sets {list_first(keys, _NAMED)}, and would refuse a pod without this key",
             )
-            yield name.namespace, finding
-    queues: Counter[tuple[str, str]] = Counter()
-    for family in families:
+
+
+def _queues(surveyed: Surveyed) -> Iterator[Finding]:
+    queues: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by namespace
+    for family in surveyed.families:
         labels: dict[str, Any] = {}
         for shape in family.shapes:
             for obj in (shape, *pods_in(shape)):
                 labels |= inside(obj, "metadata", "labels")
         if queue := text(labels.get(_QUEUE)):
-            queues[family.namespace, queue] += 1
-    for namespace in sorted({namespace for namespace, _ in queues}):
-        queued = {queue: number for (place, queue), number in sorted(queues.items()) if place == namespace}
-        finding = make_finding(
+            queues[family.namespace][queue] += 1
+    for namespace, queued in sorted(queues.items()):
+        yield make_finding(
             "S014",
-            f"LocalQueue/{list_first([f'{namespace}/{queue}' for queue in queued], _NAMED)}",
-            f"{count_of(sum(queued.values()), 'workload')} in {count_of(len(queued), 'Kueue queue')}: Kueue counts the keys that the webhook removes",
+            f"LocalQueue/{list_first([f'{namespace}/{queue}' for queue in sorted(queued)], _NAMED)}",
+            f"{count_of(queued.total(), 'workload')} in {count_of(len(queued), 'Kueue queue')}: Kueue counts the keys that the webhook removes",
         )
-        yield namespace, finding
+
+
+def _gates(surveyed: Surveyed) -> Iterator[Finding]:
+    return surveyed.gates.obstacles()
+
+
+_FLEET = ("Node", "ResourceSlice", "DeviceClass")
+# Those of the cluster come before those of namespaces.
+RULES = (
+    Rule(_gates, "S019"),
+    Rule(_unread_pools, "S001"),
+    Rule(_classes_without_devices, "S003 S004", ("DeviceClass", "ResourceSlice")),
+    Rule(_mixed_nodes, "S005", _FLEET),
+    Rule(operators.plugins, "S015", ("DaemonSet",)),
+    UNSERVED,
+    LACKING_PODS,
+    Rule(_plugin_settings, "S002 S006 S007"),
+    Rule(operators.gpu_operator, "S016 S017 S018"),
+    Rule(operators.other_operators, "S016 S017"),
+    Rule(autoscaler_findings, "S008 S009"),
+    Rule(_unread_evidence, "S010"),
+    Rule(_injectors, "S011", ("MutatingWebhookConfiguration",)),
+    Rule(_renaming_operators, "S011", ("Deployment",)),
+    Rule(_counters, "S020"),
+    Rule(_quotas, "S012 S021", ("ResourceQuota",)),
+    Rule(_modes, "D214", ("Namespace",)),
+    Rule(_limit_ranges, "S013", ("LimitRange",)),
+    Rule(_queues, "S014"),
+)

@@ -15,10 +15,10 @@ from dra.raw import mapping
 from webhook.names import PLUGIN_FOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from analysis.loading import Object
-    from webhook.state import GpuOperator
+    from analysis.rules import Observed
 
 # The device plugins that GKE runs in kube-system, by the prefix of their names, and the label that keeps each off a node pool.
 _OF_GKE: Final = {
@@ -28,9 +28,11 @@ _OF_GKE: Final = {
 _INTEL: Final = {"GpuDevicePlugin": "gpu.intel.com", "QatDevicePlugin": "qat.intel.com"}
 
 
-def of_plugins(daemon_sets: Iterable[Object]) -> Iterator[Finding]:
+def plugins(surveyed: Observed) -> Iterator[Finding]:
     """Yield a finding for each device plugin, with the way to keep it off a node."""
-    for daemon_set in daemon_sets:
+    for daemon_set in (*surveyed.reading.of_kinds("DaemonSet"), *surveyed.reading.made):
+        if daemon_set.get("kind") != "DaemonSet":
+            continue
         # A device plugin mounts the folder of the kubelet's socket.
         volumes = items(inside(daemon_set, "spec", "template", "spec"), "volumes")
         if not any(text(inside(volume, "hostPath").get("path")).startswith(PLUGIN_FOLDER) for volume in volumes):
@@ -48,8 +50,9 @@ def of_plugins(daemon_sets: Iterable[Object]) -> Iterator[Finding]:
         yield make_finding("S015", f"DaemonSet/{name.namespace}/{name.name}", message, remedy)
 
 
-def of_gpu_operator(operator: GpuOperator) -> Iterator[Finding]:
+def gpu_operator(surveyed: Observed) -> Iterator[Finding]:
     """Yield the obstacles in an object of NVIDIA's GPU operator: it installs the device plugin or the DRA driver, never both."""
+    operator = surveyed.reading.state.fleet.installed.gpu_operator
     if operator.policies and operator.clusters:
         yield make_finding(
             "S017",
@@ -74,9 +77,9 @@ def of_gpu_operator(operator: GpuOperator) -> Iterator[Finding]:
         )
 
 
-def of_operators(objects: Iterable[Object]) -> Iterator[Finding]:
+def other_operators(surveyed: Observed) -> Iterator[Finding]:
     """Yield a finding for each object of another operator that runs a device plugin."""
-    for obj in objects:
+    for obj in surveyed.reading.installed:
         name = identity_of(obj)
         spec = inside(obj, "spec")
         object_name = f"{name.kind}/{name.namespace}/{name.name}"

@@ -10,13 +10,15 @@ from msgspec.structs import replace
 
 from analysis.configuration import in_mode
 from analysis.gitops import claims_in_values
-from analysis.loading import CLUSTER, Reading, Unread, identity_of, inside, state_of
+from analysis.loading import CLUSTER, Reading, Unread, identity_of, inside
+from analysis.rules import NotChecked, not_checked
 from analysis.survey.families import Family, families, has_ended
 from analysis.survey.fleet import DriverStock, PluginStock, Use, plugin_stocks, published, uses
 from analysis.survey.gates import GateNeeds
-from analysis.survey.obstacles import obstacles, of_unread_pools
+from analysis.survey.obstacles import RULES, Surveyed, obstacles
 from analysis.survey.pools import PoolDeclarations, declare_pools
 from analysis.survey.verdicts import JudgedWorkload, Key, MoveJudge, MoveReason, is_on_claims
+from cluster import resources
 from dra.finding import Finding
 from webhook import names
 from webhook.dialects import Outcome
@@ -73,6 +75,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     classes: dict[str, int]  # devices by class
     modes: dict[str, str]  # by namespace
     unread: tuple[Unread, ...]
+    not_checked: tuple[NotChecked, ...]  # the rules whose input could not be read
 
     @property
     def outcomes(self) -> Counter[Outcome]:
@@ -102,7 +105,7 @@ class SurveyScope(msgspec.Struct, frozen=True, kw_only=True):
 def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> Overview:
     """Survey everything that was read; `mode` is that of `--mode`."""
     configuration, features = reading.configuration, reading.features
-    state = in_mode(state_of(reading, configuration), mode)
+    state = in_mode(reading.state, mode)
     stock = state.stock
     move_judge = MoveJudge(state)
     needs = GateNeeds(reading, features, stock)
@@ -151,6 +154,9 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
     unread_pools = [
         key for key in undescribed if any("<pool>" in target.row.name for target in configuration.resource(key))
     ]
+    surveyed = Surveyed(reading, state, concerned, plugins, needs, classes, unread_pools, scope.namespaces)
+    kinds = {kind.id: kind.kind for kind in resources.ALL}
+    missing = {kinds[missed.kind]: missed.reason for missed in reading.unread if missed.kind in kinds}
     return Overview(
         server=reading.server.version if reading.server else "",
         features={gate: features.enabled(gate) for gate in features.known()},
@@ -160,11 +166,7 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
         reasons=tuple(
             _sorted([replace(reason, workloads=of_reason[reason], pods=pods_of_reason[reason]) for reason in of_reason])
         ),
-        obstacles=(
-            *needs.obstacles(),
-            *of_unread_pools(unread_pools),
-            *obstacles(reading, state, concerned, plugins, classes, namespaces=scope.namespaces),
-        ),
+        obstacles=obstacles(surveyed, missing),
         plugins=tuple(plugins),
         drivers=tuple(published(stock)) if stock is not None else (),
         nodes_by_key=group_nodes(stock.nodes.values(), state.fleet, configuration) if stock is not None else (),
@@ -172,6 +174,7 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
         classes={name: served.devices for name, served in sorted(state.fleet.classes.items())},
         modes={name: of_name.value for name, of_name in modes.items() if is_installed or of_name is not Mode.ENFORCE},
         unread=reading.unread,
+        not_checked=not_checked(RULES, reading, missing),
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.findings import by_object, table_of_findings
 from analysis.report import Marked, Report, Rows, Screen, Why
+from analysis.rules import table_of_not_checked
 from analysis.survey.verdicts import MoveReason
 from dra.texts import count_of, joined, list_first
 from webhook.dialects import Outcome
@@ -87,6 +88,7 @@ def report(overview: Overview, skipped: Sequence[SkippedFile] = (), *, whole: bo
         Rows(("Outcome", "Workloads", "Pods", "Key", "Why, and what to do"), reasons, "To decide"),
         *(Screen(lines, title) for title, lines in _network_declarations(overview.network)),
         table_of_findings(by_object(overview.obstacles), title="In the way"),
+        table_of_not_checked(overview.not_checked),
         Rows(("Key", "Nodes", "Devices", *used), plugins, "Devices of device plugins"),
         Rows(("Driver", "Nodes", "Devices"), drivers, "Devices of drivers"),
         Rows(("Key", "Nodes", "with", "Names"), sides, "Nodes of each key"),

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from analysis.configuration import ConfigurationInForce
-    from analysis.doctor import NotChecked
     from analysis.loading import Unread
     from analysis.report import Report
+    from analysis.rules import NotChecked
     from cli.files import InputFiles
     from cluster.protocol import Cluster
     from dra.finding import Finding
@@ -69,8 +69,9 @@ def command(
     if repair and not yes and (output != "text" or not sys.stdin.isatty()):
         raise Broken("--repair cannot ask for confirmation here", "give --yes, or run it on a terminal with -o text")
     given = given_configuration(config)
-    from analysis.doctor import describe, diagnose, not_checked, of_dump, survey, write_repair
+    from analysis.doctor import RULES, describe, diagnose, of_dump, survey, write_repair
     from analysis.findings import by_object, report_of_findings
+    from analysis.rules import not_checked
     from cli.formats import as_json
     from cli.loading import read_dump
     from cluster.errors import ClusterError
@@ -87,7 +88,7 @@ def command(
         for warning in observed.warnings:
             warn(warning)
         unread.extend(observed.reading.unread)
-        missing.extend(not_checked(observed))
+        missing.extend(not_checked(RULES, observed.reading, observed.missing))
         outcomes: dict[Finding, RepairOutcome] = {}
         for finding, change in diagnose(observed).items():
             outcomes[finding] = RepairOutcome(describe(change) if change is not None else "")
@@ -107,7 +108,7 @@ def command(
         for warning in observed.warnings:
             warn(warning)
         unread.extend(observed.reading.unread)
-        missing.extend(not_checked(observed))
+        missing.extend(not_checked(RULES, observed.reading, observed.missing))
         in_force, repairs = observed.reading.in_force, diagnose(observed)
         outcomes = {
             finding: RepairOutcome(describe(change) if change is not None else "")
@@ -144,9 +145,6 @@ def _summary(outcomes: Mapping[Finding, RepairOutcome]) -> str:
 
 def _with_table(report: Report, missing: Sequence[NotChecked]) -> Report:
     """Add a table of the findings that were not looked for, with the missing input."""
-    from analysis.report import Rows
+    from analysis.rules import table_of_not_checked
 
-    rows = [(" ".join(rule.codes), ", ".join(rule.inputs), rule.reason) for rule in missing]
-    return replace(
-        report, parts=(*report.parts, Rows(("Findings", "Input", "Missing because"), rows, "Not looked for"))
-    )
+    return replace(report, parts=(*report.parts, table_of_not_checked(missing)))

@@ -45,6 +45,7 @@ EMPTY: dict[str, object] = {
             "drivers",
             "nodesByKey",
             "unread",
+            "notChecked",
             "skippedDocuments",
         )
     },

@@ -14,13 +14,13 @@ from allocator.reasons import NearestFit
 from allocator.simulation import PodOutcome, Simulation
 from analysis.capacity import NodeDevices, Total
 from analysis.configuration import ConfigurationSource
-from analysis.doctor import NotChecked
 from analysis.explain import OfClaim, OfDevice, OfPod, OfWorkload
 from analysis.loading import Unread
 from analysis.matrix import PoolMatrix
 from analysis.migration import MigrationPlan
 from analysis.observations import SeenNamespace
 from analysis.quota import QuotaReport
+from analysis.rules import NotChecked
 from analysis.survey import Overview
 from cli.cases import CaseResult
 from dra.finding import Finding, Severity

@@ -34,16 +34,14 @@ def test_every_doctor_code_belongs_to_a_rule():
 
 @every("rule", RULES)
 def test_a_rule_declares_the_codes_that_it_reports(rule):
-    # Codes outside of a rule's source are in `_CODE_OF_REASON`, `find_incomplete` (D401, D403) `find_refused_pods` (O101),
-    # `analysis.unserved_nodes` (O203), and `analysis.autoscalers` (S008, S009).
+    # Codes outside of a rule's source are in `_CODE_OF_REASON`, `find_incomplete` (D401, D403) `find_refused_pods` (O101)
+    # and `analysis.autoscalers` (S008, S009).
     # A reason without a code has that of its rule. `find_missed` has O103.
     codes_in_source = {
         "reported_by_agents": set(),
         "incomplete_pools": {"O208"},
         "not_created": set(),
         "_is_not_translated": {"O104"},
-        "on_both_or_neither": {"O202"},
-        "without_driver_pod": set(),
         "not_scaled_for": set(),
     }
     by_default = set() if rule.codes in ("O116", "O117") else set(rule.codes.split())

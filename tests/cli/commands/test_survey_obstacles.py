@@ -2,6 +2,12 @@
 
 import pytest
 
+from analysis.loading import SURVEY, read_cluster
+from analysis.survey import SurveyScope, overview
+from analysis.survey.obstacles import RULES
+from cluster.embedded import Embedded
+from cluster.errors import Forbidden
+from dra.codes import CODES
 from tests.cli.commands.surveys import (
     HAMI_CONTAINER,
     lines_of,
@@ -14,6 +20,7 @@ from tests.cli.commands.surveys import (
 from tests.corpus.move.autoscaled import STATUS, scaler
 from tests.corpus.move.plugins import config_map, device_config, gpu_cluster, policy
 from tests.loops import every
+from tests.objects import resource_quota
 from tests.webhook.pods import configured
 from webhook.state import outline
 
@@ -81,6 +88,27 @@ def test_a_quota_that_counts_the_claims_is_no_obstacle(limits, extended, mapped,
     configuration = configured(quotas={"nvidia.com/gpu": mapped} if mapped else {})
     survey = survey_of(*running_deployment(), quota, gpu_class, configuration=configuration)
     assert ("S012" in {obstacle.code for obstacle in survey.obstacles}) == is_obstacle
+
+
+def test_every_code_of_a_survey_belongs_to_a_rule():
+    shared_codes = {"D214", "O203"}  # `doctor` reports these, too
+    own_codes = {code for code in CODES if code.startswith("S")}
+    assert {code for rule in RULES for code in rule.codes.split()} == own_codes | shared_codes
+
+
+async def test_obstacles_of_a_forbidden_kind_are_listed_as_not_looked_for():
+    class ForbiddingCluster(Embedded):
+        async def list(self, resource, *args, **options):
+            if resource.kind == "ResourceQuota":
+                raise Forbidden("no")
+            return await super().list(resource, *args, **options)
+
+    quota = resource_quota("q", {"requests.nvidia.com/gpu": "4"}, namespace="a")
+    reading = await read_cluster(ForbiddingCluster.holding([*running_deployment(), quota]), SURVEY)
+    survey = overview(reading, SurveyScope())
+    [unchecked] = survey.not_checked
+    assert (unchecked.inputs, unchecked.codes, unchecked.reason) == (("ResourceQuota",), ("S012", "S021"), "no")
+    assert "Not looked for" in lines_of(survey)
 
 
 def test_the_queues_of_a_namespace_are_one_obstacle():
