@@ -37,9 +37,10 @@ from dra.objects import (
 )
 from dra.raw import Object, inside, items, text
 from dra.validation import read_members
+from webhook.dialects import Position, pattern_of_any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from webhook.state import Configuration
 
@@ -140,26 +141,19 @@ class _WholePodSpec(PodSpec, frozen=True, kw_only=True):
 
 
 class Redaction:
-    """Redacts objects, and counts the values that it leaves out.
+    """Redacts objects, and counts the values that it leaves out. It keeps the keys of a configuration's dialects."""
 
-    `reads` returns whether the value of an environment variable is kept, `understands` whether a dialect reads a label or annotation, and
-    `relates` whether a label or annotation has the domain of a key that a dialect reads; its value may be anything.
-    """
-
-    def __init__(
-        self,
-        reads: Callable[[str], bool],
-        understands: Callable[[str], bool] = lambda _: False,
-        relates: Callable[[str], bool] = lambda _: False,
-    ) -> None:
+    def __init__(self, configuration: Configuration) -> None:
+        rows = [row for dialect in configuration.dialects for row in dialect.keys]
         self.left_out = 0
-        self._reads = reads
-        self._reads_key = understands
-        self._relates = relates
+        self._reads_variable = pattern_of_any(row.name for row in rows if row.place is Position.ENV)
+        self._reads_key = pattern_of_any(row.name for row in rows)
+        self._domains = {row.name.partition("/")[0] for row in rows if "/" in row.name}
         self._asked: set[str] = set()
 
     def _understands(self, key: str) -> bool:
-        return self._reads_key(key) or self._relates(key)
+        """Return whether a dialect reads a label or annotation, or another one of its domain, whose value may be anything."""
+        return bool(self._reads_key(key)) or key.partition("/")[0] in self._domains
 
     def redact(self, original: Object) -> Object:
         """Return a new object with only the parts that decide about devices."""
@@ -174,7 +168,7 @@ class Redaction:
             if obj.get("kind") == "Pod" and isinstance(obj.get("spec"), dict):
                 redacted["spec"] = self._typed(obj["spec"], _WholePodSpec)
             if obj.get("kind") == "Node":
-                conditions = self._typed({"conditions": _member(obj, "status", "conditions")}, PodStatus)
+                conditions = self._typed({"conditions": inside(obj, "status").get("conditions")}, PodStatus)
                 redacted.setdefault("status", {}).update(conditions)
         else:
             redacted = self._untyped(obj)
@@ -250,7 +244,7 @@ class Redaction:
         if form.cls is Condition and not _KEPT_MESSAGES.fullmatch(str(redacted.get("type"))):
             redacted.pop("message", None)
         if form.cls is EnvVar:
-            if not self._reads(str(redacted.get("name"))):
+            if not self._reads_variable(str(redacted.get("name"))):
                 redacted.pop("value", None)
             if "valueFrom" in value:  # no type of ours has this field; its presence means that the value is not known
                 redacted["valueFrom"] = self._selecting(value["valueFrom"])
@@ -351,29 +345,8 @@ class Redaction:
 _form = cache(inspect.type_info)
 
 
-def redaction_of(configuration: Configuration) -> Redaction:
-    """Return the redaction for a configuration, which keeps the keys of its dialects."""
-    from webhook.dialects import Position, pattern_of_any
-
-    rows = [row for dialect in configuration.dialects for row in dialect.keys]
-    is_read = pattern_of_any(row.name for row in rows if row.place is Position.ENV)
-    is_understood = pattern_of_any(row.name for row in rows)
-    domains = {row.name.partition("/")[0] for row in rows if "/" in row.name}
-    return Redaction(
-        lambda name: bool(is_read(name)),
-        lambda key: bool(is_understood(key)),
-        lambda key: key.partition("/")[0] in domains,
-    )
-
-
 def _scalar(value: Any) -> Any:
     return _NOTHING if isinstance(value, dict | list) else value
-
-
-def _member(obj: Any, *path: str) -> Any:
-    for name in path:
-        obj = obj.get(name) if isinstance(obj, dict) else None
-    return obj
 
 
 def _count(value: Any) -> int:

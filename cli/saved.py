@@ -13,7 +13,7 @@ import msgspec
 
 from analysis.configuration import CONFIG_KEY, configuration_in_force
 from analysis.loading import SURVEY, Visit, evidence_in, identity_of, look_around, read_installed
-from analysis.redaction import redaction_of
+from analysis.redaction import Redaction
 from cli.output import progress
 from cluster import resources
 from cluster.manifests import unfold
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from analysis.configuration import ConfigurationInForce
     from analysis.loading import ObjectIdentity, Unread
-    from analysis.redaction import Redaction
     from cluster.protocol import Cluster
     from dra.raw import Object
 
@@ -57,7 +56,7 @@ async def read(cluster: Cluster, given: ConfigurationInForce | None, namespace: 
     installed, problem = await read_installed(cluster)
     in_force = configuration_in_force(given, installed)._replace(problem="" if given else problem)
     configuration = in_force.configuration
-    redaction = redaction_of(configuration)
+    redaction = Redaction(configuration)
     server = await cluster.server(probe=False)
     objects, unread = await look_around(cluster, evidence_in(configuration, narrow=bool(namespace)))
     evidence.update({identity_of(obj): _outlined(obj) for obj in objects})

@@ -12,7 +12,7 @@ from analysis.errors import MissingObject
 from analysis.matrix import group_equal, report
 from analysis.naming import find_device
 from analysis.quota import tables
-from analysis.redaction import redaction_of
+from analysis.redaction import Redaction
 from analysis.report import Rows
 from analysis.simulated import devices_of, reasons_of
 from cluster.manifests import dump
@@ -513,9 +513,7 @@ def _timeline(steps: Iterable[TimelineStep], view: DashboardView) -> Iterator[Ht
 
 def _as_yaml(obj: Pod | ResourceClaim, view: DashboardView) -> Iterator[Html]:
     """Show the fields that decide about devices, as in a snapshot: without environment variables and arguments, which may hold passwords."""
-    redacted = redaction_of(view.configuration).redact(
-        {"apiVersion": obj.api_version, "kind": obj.kind} | builtins(obj)
-    )
+    redacted = Redaction(view.configuration).redact({"apiVersion": obj.api_version, "kind": obj.kind} | builtins(obj))
     command = f"kubectl get {obj.kind.lower()} {obj.metadata.name} -n {obj.metadata.namespace} -o yaml"
     yield el(
         "details",

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.configuration import configuration_in_force
-from analysis.redaction import Redaction, redaction_of
+from analysis.redaction import Redaction
 from tests import shapes
 from tests.cli.commands.secret_pod import LIMITS, SECRET, pod_with
 from tests.cli.running import run, run_json
@@ -21,9 +21,9 @@ EXAMPLES = Path(__file__).parents[3] / "manifests" / "examples"
 DEFAULT_CONFIGURATION = Configuration(DEFAULT_FILE)
 
 
-def redact(obj, *, known_variables=()):
-    """Return the redacted object, and the number of values that are left out. The values of known variables are kept."""
-    redaction = Redaction(lambda name: name in known_variables, lambda key: key.startswith(("hami.io/", "nvidia.com/")))
+def redact(obj):
+    """Return the redacted object, and the number of values that are left out."""
+    redaction = Redaction(DEFAULT_CONFIGURATION)
     return redaction.redact(obj), redaction.left_out
 
 
@@ -89,7 +89,7 @@ def test_free_text_in_a_dialects_domain_is_left_out():
         "kubernetes.io/word": "any",
     }
     free_texts = {"kubernetes.io/change-cause": SECRET, "kubernetes.io/description": SECRET, "kubernetes.io/a": f"{SECRET} b", "nvidia.com/note": f"--{SECRET} {SECRET}"}  # fmt: skip
-    redacted_pod = redaction_of(DEFAULT_CONFIGURATION).redact(
+    redacted_pod = Redaction(DEFAULT_CONFIGURATION).redact(
         pod_with() | {"metadata": {"name": "p", "annotations": kept_annotations | free_texts}}
     )
     assert (
@@ -114,7 +114,7 @@ def test_redaction_keeps_requests_known_variables_and_secret_references():
         ],
     }
     obj = {"metadata": {"annotations": {"hami.io/use-gputype": "A100"}}, "spec": spec}
-    redacted_object, left_out = redact(obj, known_variables=("NVIDIA_VISIBLE_DEVICES",))
+    redacted_object, left_out = redact(obj)
     assert redacted_object == {"metadata": obj["metadata"], "spec": {"containers": spec["containers"]}}
     assert left_out == 5  # the first two fields of the spec, and three values of the volume
 
@@ -161,7 +161,7 @@ def test_redaction_changes_no_answer_about_an_example(folder, tmp_path):
 
     documents, _ = read_leniently([str(EXAMPLES / folder)])
     objects = [document.object for document in documents]
-    redaction = redaction_of(configuration_in_force(None, documents).configuration)
+    redaction = Redaction(configuration_in_force(None, documents).configuration)
     redacted_objects = [obj if obj.get("kind") in FILE_KINDS else redaction.redact(obj) for obj in objects]
     redacted_objects = [
         json.loads(line) for line in redaction.finish(json.dumps(obj).encode() for obj in redacted_objects)
@@ -239,7 +239,7 @@ def _is_map(value):
 
 def test_an_unknown_field_is_dropped_wherever_it_appears():
     draw = random.Random("members")
-    redaction = redaction_of(DEFAULT_CONFIGURATION)
+    redaction = Redaction(DEFAULT_CONFIGURATION)
     examples = [obj for kind, objects in shapes.examples().items() if kind not in FILE_KINDS for obj in objects]
     for _ in range(3000):
         obj = with_unknown_field(draw.choice(examples), draw)
