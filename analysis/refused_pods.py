@@ -71,15 +71,16 @@ def _has_too_few_pods(owner: Object) -> bool:
     spec, status = inside(owner, "spec"), inside(owner, "status")
     match owner.get("kind"):
         case "DaemonSet":
-            return _number(status, "currentNumberScheduled", 0) < _number(status, "desiredNumberScheduled", 0)
+            return number(status, "currentNumberScheduled") < number(status, "desiredNumberScheduled")
         case "Job":
-            return not status.get("completionTime") and _number(status, "active", 0) < _number(spec, "parallelism", 1)
-    return _number(status, "replicas", 0) < _number(spec, "replicas", 1)
+            return not status.get("completionTime") and number(status, "active") < number(spec, "parallelism", 1)
+    return number(status, "replicas") < number(spec, "replicas", 1)
 
 
-def _number(value: Mapping[str, Any], name: str, default: int) -> int:
-    number = value.get(name, default)
-    return number if isinstance(number, int) else default
+def number(value: Mapping[str, Any], name: str, default: int = 0) -> int:
+    """Return a number in an object; the default if it has none."""
+    written = value.get(name, default)
+    return written if isinstance(written, int) else default
 
 
 def remedy_for(message: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
+from binascii import Error as NotBase64
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import product
@@ -12,6 +13,7 @@ import msgspec
 
 from analysis.configuration import ConfigurationInForce
 from analysis.installation import LEASES
+from analysis.refused_pods import number
 from certs import authority
 from certs.annotations import BUNDLE_KEEPER, OTHER_KEEPERS, RULES
 from cluster.manifests import ManifestError, parse
@@ -139,7 +141,7 @@ def about_configuration(parts: Parts, _: datetime) -> Iterator[Finding]:
         scheduler_file: Object = {}
         with suppress(ManifestError):
             scheduler_file = next(
-                (document.object for document in parse((config_map.get("data") or {}).get("scheduler.yaml") or "")), {}
+                (document.object for document in parse(text(inside(config_map, "data").get("scheduler.yaml")))), {}
             )
         profiles = {text(item.get("schedulerName")): item for item in items(scheduler_file, "profiles")}
         enabled = items(inside(profiles.get(bridge.scheduler_name, {}), "plugins", "multiPoint"), "enabled")
@@ -166,7 +168,7 @@ def missing_objects(parts: Parts, _: datetime) -> Iterator[Finding]:
     kinds = {obj["kind"] for obj in parts.objects}
     expected = [obj for obj in parts.expected if obj["kind"] not in parts.unread]
     absent = [obj for obj in expected if name_of(obj) not in present]
-    by_helm = any(obj["metadata"].get("labels", {}).get("app.kubernetes.io/managed-by") == "Helm" for obj in parts.of_kinds("Deployment"))  # fmt: skip
+    by_helm = any(inside(obj, "metadata", "labels").get("app.kubernetes.io/managed-by") == "Helm" for obj in parts.of_kinds("Deployment"))  # fmt: skip
     absent = [obj for obj in absent if not (by_helm and obj["kind"] in _OPTIONAL and obj["kind"] not in kinds)]
     consequence = "it does not exist, so the API server does not call the webhook, and admits pods as written"
     messages: dict[str, str] = {}
@@ -262,11 +264,11 @@ def about_webhooks(parts: Parts, _: datetime) -> Iterator[Finding]:
     """Webhook configurations that differ from those generated for the installed configuration."""
     for configuration in parts.of_kinds(*WEBHOOKS):
         configuration_name = name_of(configuration)
-        webhooks = configuration.get("webhooks") or []
+        webhooks = items(configuration, "webhooks")
         uncalled = [
-            webhook["name"]
+            text(webhook.get("name"))
             for webhook in webhooks
-            if not (webhook.get("rules") and webhook["clientConfig"].get("caBundle"))
+            if not (webhook.get("rules") and inside(webhook, "clientConfig").get("caBundle"))
         ]
         if uncalled:
             yield make_finding(
@@ -287,7 +289,7 @@ def about_webhooks(parts: Parts, _: datetime) -> Iterator[Finding]:
 
 def _closest_difference(actual: Object, parts: Parts) -> str:
     """Return where a webhook configuration differs from the closest one that drawbridge could have generated; "" if it equals one."""
-    webhooks = {webhook["name"]: webhook for webhook in actual.get("webhooks") or []}
+    webhooks = {text(webhook.get("name")): webhook for webhook in items(actual, "webhooks")}
     closest = ""
     for policy, opt_in in product(("Ignore", "Fail"), (False, True)):
         cpus = parts.configuration.file.cpu_claims
@@ -305,7 +307,7 @@ def _closest_difference(actual: Object, parts: Parts) -> str:
 def _first_difference(generated: Object, stored: Object, webhooks: Mapping[str, Object]) -> str:
     rules: Object = {}
     try:
-        rules = msgspec.json.decode((stored["metadata"].get("annotations") or {}).get(RULES) or "{}", type=dict)
+        rules = msgspec.json.decode(inside(stored, "metadata", "annotations").get(RULES) or "{}", type=dict)
     except (msgspec.DecodeError, ValueError):
         return f"metadata.annotations[{RULES}]"
     for generated_webhook in generated["webhooks"]:
@@ -316,9 +318,9 @@ def _first_difference(generated: Object, stored: Object, webhooks: Mapping[str, 
         compared = {
             key: value for key, value in generated_webhook.items() if key not in ("clientConfig", "matchConditions")
         }
-        if actual["clientConfig"].get("service"):
+        if inside(actual, "clientConfig").get("service"):
             compared["clientConfig"] = generated_webhook["clientConfig"]
-        expressions = [condition["expression"] for condition in actual.get("matchConditions") or []]
+        expressions = [text(condition.get("expression")) for condition in items(actual, "matchConditions")]
         if any(expression.strip() in ("false", "!true") for expression in expressions):
             return f"webhooks[{name}].matchConditions"
         # Any added or removed term changes what a selector selects, so the selectors must be equal.
@@ -343,12 +345,12 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
         )
     registered: list[Object] = []
     for configuration in parts.of_kinds(*WEBHOOKS):
-        hooks = configuration.get("webhooks") or []
+        hooks = items(configuration, "webhooks")
         # A webhook that is called by URL does not serve the certificate of our Secret.
-        by_service = not hooks or any(hook["clientConfig"].get("service") for hook in hooks)
+        by_service = not hooks or any(inside(hook, "clientConfig", "service") for hook in hooks)
         if configuration["metadata"]["name"] == names.NAME and by_service:
             registered.append(configuration)
-    annotations = [configuration["metadata"].get("annotations") or {} for configuration in registered]
+    annotations = [inside(configuration, "metadata", "annotations") for configuration in registered]
     has_other_keeper = any(
         annotation.get(BUNDLE_KEEPER) == "other" or any(key in annotation for key in OTHER_KEEPERS)
         for annotation in annotations
@@ -357,7 +359,7 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
         return
     secret = parts.find("Secret", names.NAME, parts.home)
     secret_name = f"Secret/{parts.home}/{names.NAME}"
-    data = {key: b64decode(value) for key, value in ((secret or {}).get("data") or {}).items()}
+    data = {key: _decoded(value) for key, value in inside(secret, "data").items()}
     problem = _certificate_problem(data, f"{names.NAME}.{parts.home}.svc", now) if secret else "it does not exist"
     if problem:
         yield make_finding(
@@ -368,8 +370,8 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
         )
         return
     for configuration in registered:
-        bundles = {hook["clientConfig"].get("caBundle") or "" for hook in configuration.get("webhooks") or []} - {""}
-        if not all(_trusts(b64decode(bundle), data["tls.crt"]) for bundle in bundles):
+        bundles = {text(inside(hook, "clientConfig").get("caBundle")) for hook in items(configuration, "webhooks")}
+        if not all(_trusts(_decoded(bundle), data["tls.crt"]) for bundle in bundles - {""}):
             yield make_finding(
                 "O007",
                 name_of(configuration),
@@ -403,6 +405,12 @@ def _certificate_problem(data: Mapping[str, bytes], name: str, now: datetime) ->
     return ""
 
 
+def _decoded(value: object) -> bytes:
+    with suppress(NotBase64, ValueError):
+        return b64decode(text(value), validate=True)
+    return b""
+
+
 def _trusts(bundle: bytes, certificate: bytes) -> bool:
     blocks = [block + b"-----END CERTIFICATE-----\n" for block in bundle.split(b"-----END CERTIFICATE-----")[:-1]]
     try:
@@ -423,11 +431,11 @@ def not_running(parts: Parts, _: datetime) -> Iterator[Finding]:
     """Workloads with replicas that are not ready, or without replicas."""
     ranked: list[tuple[int, bool, Finding]] = []
     for workload in parts.of_kinds(*WORKLOADS):
-        spec, status = workload.get("spec") or {}, workload.get("status") or {}
-        desired = (
-            spec.get("replicas", 1) if workload["kind"] == "Deployment" else status.get("desiredNumberScheduled", 0)
-        )
-        ready = status.get("readyReplicas", 0) if workload["kind"] == "Deployment" else status.get("numberReady", 0)
+        spec, status = inside(workload, "spec"), inside(workload, "status")
+        if workload["kind"] == "Deployment":
+            desired, ready = number(spec, "replicas", 1), number(status, "readyReplicas")
+        else:
+            desired, ready = number(status, "desiredNumberScheduled"), number(status, "numberReady")
         component = _component(workload)
         if workload["kind"] == "Deployment" and not desired:
             finding = make_finding(
@@ -437,7 +445,7 @@ def not_running(parts: Parts, _: datetime) -> Iterator[Finding]:
                 f"kubectl -n {workload['metadata']['namespace']} scale deployment {workload['metadata']['name']} --replicas=2",
             )
         elif not desired and status.get("observedGeneration"):
-            labels = ",".join(f"{key}={value}" for key, value in _pod_of(workload).get("nodeSelector", {}).items())
+            labels = ",".join(f"{key}={value}" for key, value in inside(_pod_of(workload), "nodeSelector").items())
             finding = make_finding(
                 "O009",
                 name_of(workload),
@@ -460,45 +468,38 @@ def not_running(parts: Parts, _: datetime) -> Iterator[Finding]:
 
 
 def _pod_of(workload: Object) -> Object:
-    pod: Object = workload["spec"].get("template", {}).get("spec") or {}
-    return pod
+    return inside(workload, "spec", "template", "spec")
 
 
 def _component(obj: Object) -> str:
-    labels = obj["spec"].get("template", {}).get("metadata", {}).get("labels") or {}
-    return str(labels.get("app.kubernetes.io/component", ""))
+    return text(inside(obj, "spec", "template", "metadata", "labels").get("app.kubernetes.io/component"))
 
 
 def _not_ready_reasons(workload: Object, parts: Parts) -> str:
     """Return why the pods of a workload are not ready."""
-    for condition in workload.get("status", {}).get("conditions") or []:
-        if condition["type"] == "ReplicaFailure" and condition["status"] == "True":
-            return f"no pod can be created: {condition.get('message', '')[:_QUOTED]}"
+    for condition in items(inside(workload, "status"), "conditions"):
+        if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
+            return f"no pod can be created: {text(condition.get('message'))[:_QUOTED]}"
     home, component = workload["metadata"].get("namespace"), _component(workload)
     reasons: list[str] = []
     for pod in parts.of_kinds("Pod"):
-        labels = pod["metadata"].get("labels") or {}
-        if pod["metadata"].get("namespace") != home or labels.get("app.kubernetes.io/component") != component:
+        metadata, status = inside(pod, "metadata"), inside(pod, "status")
+        labels = inside(metadata, "labels")
+        if metadata.get("namespace") != home or labels.get("app.kubernetes.io/component") != component:
             continue
-        status = pod.get("status") or {}
-        conditions = status.get("conditions") or []
-        unscheduled = [
-            condition
-            for condition in conditions
-            if condition["type"] == "PodScheduled" and condition["status"] == "False"
-        ]
-        reasons += [f"not scheduled: {condition.get('message', '')[:_QUOTED]}" for condition in unscheduled]
-        for container in status.get("containerStatuses") or []:
-            state = container.get("state") or {}
-            waiting = state.get("waiting") or {}
-            ended = state.get("terminated") or (container.get("lastState") or {}).get("terminated") or {}
+        for condition in items(status, "conditions"):
+            if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+                reasons.append(f"not scheduled: {text(condition.get('message'))[:_QUOTED]}")
+        for container in items(status, "containerStatuses"):
+            waiting = inside(container, "state", "waiting")
+            ended = inside(container, "state", "terminated") or inside(container, "lastState", "terminated")
             causes = {text(state.get("reason")) for state in (waiting, ended)} - _STARTING
             if causes and not container.get("ready"):
                 # With terminationMessagePolicy FallbackToLogsOnError, the message has the last lines of the log.
                 last_line = text(ended.get("message") or waiting.get("message")).strip().rpartition("\n")[2]
-                reasons.append(f"container {container['name']}: {', '.join(sorted(causes))}: {last_line[:_QUOTED]}")
+                reasons.append(f"container {text(container.get('name'))}: {', '.join(sorted(causes))}: {last_line[:_QUOTED]}")
         for answer in parts.answers:
-            if answer.pod == pod["metadata"]["name"]:
+            if answer.pod == metadata["name"]:
                 reasons += [line for line in answer.lines if "[-]" in line]
     if reasons:
         return reasons[0]
@@ -524,20 +525,19 @@ def several_versions(parts: Parts, _: datetime) -> Iterator[Finding]:
 
 def images_of(workload: Object) -> list[str]:
     """List the images of a workload's containers, except that of kube-scheduler."""
-    containers = _pod_of(workload).get("containers") or []
-    return [
-        container["image"] for container in containers if container["name"] != "scheduler" and container.get("image")
-    ]
+    containers = items(_pod_of(workload), "containers")
+    images = [text(container.get("image")) for container in containers if container.get("name") != "scheduler"]
+    return list(filter(None, images))
 
 
 def without_leader(parts: Parts, now: datetime) -> Iterator[Finding]:
     """Leases that no replica holds, and leaders whose clock is ahead."""
     for workload, name in zip(("drawbridge-controller", "drawbridge-allocator"), LEASES, strict=True):
         deployment = parts.find("Deployment", workload, parts.home)
-        if deployment is None or not (deployment.get("status") or {}).get("readyReplicas"):
+        if not inside(deployment, "status").get("readyReplicas"):
             continue
         lease = parts.find("Lease", name, parts.home)
-        spec = (lease or {}).get("spec") or {}
+        spec = inside(lease, "spec")
         if not spec.get("holderIdentity"):
             yield make_finding(
                 "O012",
@@ -550,14 +550,14 @@ def without_leader(parts: Parts, now: datetime) -> Iterator[Finding]:
             yield make_finding(
                 "O013",
                 f"Lease/{parts.home}/{name}",
-                f"{spec['holderIdentity']} has renewed it at {spec['renewTime']}, which is in the future",
+                f"{text(spec.get('holderIdentity'))} has renewed it at {spec['renewTime']}, which is in the future",
             )
 
 
 def about_modes(parts: Parts, _: datetime) -> Iterator[Finding]:
     """Namespaces whose mode label has an invalid value."""
     for namespace in parts.of_kinds("Namespace"):
-        wrong = mistake_of((namespace["metadata"].get("labels") or {}).get(names.MODE_LABEL))
+        wrong = mistake_of(inside(namespace, "metadata", "labels").get(names.MODE_LABEL))
         if wrong and not namespace["metadata"].get("deletionTimestamp"):
             yield make_finding("D214", name_of(namespace), wrong)
 

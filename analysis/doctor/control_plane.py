@@ -10,7 +10,7 @@ from analysis.installation import LEASES
 from analysis.refused_pods import QUOTED
 from cluster.objects import Lease
 from dra.finding import Finding, make_finding
-from dra.raw import items, moment
+from dra.raw import items, moment, text
 from webhook import names, registration
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def names_not_sent(observed: DoctorInput) -> Iterator[Finding]:
             for match in chain.from_iterable(
                 items(hook, "matchConditions") for hook in items(configuration, "webhooks")
             ):
-                unsent.update(registration.names_not_sent_by(match["expression"], observed.configuration))
+                unsent.update(registration.names_not_sent_by(text(match.get("expression")), observed.configuration))
     if unsent:
         yield make_finding(
             "O016",

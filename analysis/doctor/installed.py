@@ -14,7 +14,7 @@ from analysis.doctor.components import SCHEDULER, WEBHOOKS, WORKLOADS, Parts, Re
 from analysis.loading import as_documents
 from cluster import resources
 from cluster.errors import ApiError, ClusterError, Forbidden, NotFound
-from dra.raw import inside, items
+from dra.raw import inside, items, text
 from webhook import names
 
 if TYPE_CHECKING:
@@ -72,8 +72,9 @@ def parts_of(objects: Sequence[Object], unread: frozenset[str]) -> Parts | None:
     homes = sorted({namespace for namespace, name in placed if name == "drawbridge-webhook"})
     others = sorted({namespace for namespace, _ in placed})
     registered = [obj for obj in objects if obj["kind"] in WEBHOOKS]
-    clients = [hook["clientConfig"] for configuration in registered for hook in configuration.get("webhooks") or []]
-    called = sorted({client["service"]["namespace"] for client in clients if client.get("service")})
+    hooks = [hook for configuration in registered for hook in items(configuration, "webhooks")]
+    clients = [inside(hook, "clientConfig") for hook in hooks]
+    called = sorted({text(inside(client, "service").get("namespace")) for client in clients} - {""})
     namespaces = [namespace for namespace in called if namespace in homes] or homes or others or called
     policies = [obj for obj in objects if obj["kind"] == "ValidatingAdmissionPolicy"]
     if not (namespaces or registered or policies):

@@ -16,7 +16,6 @@ from analysis.doctor.components import WEBHOOKS, WORKLOADS, images_of
 from analysis.doctor.installed import installed_configuration, parts_of, read_parts, with_configuration
 from analysis.doctor.observed import DoctorInput
 from analysis.doctor.rules import AUTOSCALERS, DRY_RUN, DUMPED, IMAGES, REPLICAS, SERVER_TIME, STATUS, examine
-from analysis.doctor.shape import SHAPES, Shape
 from analysis.errors import Failed
 from analysis.events import KEPT, newest
 from analysis.explain import FAILED_OF_PODS
@@ -35,7 +34,7 @@ from analysis.loading import (
 from analysis.refused_pods import FAILED_CREATE, FRESH
 from cluster import resources
 from cluster.errors import ApiError, Forbidden, NotFound
-from cluster.objects import Event, Lease
+from cluster.objects import Event, Lease, StoredWorkload
 from cluster.resources import Raw, Resource
 from dra.raw import inside, items, moment, text
 from dra.texts import count_of
@@ -68,6 +67,18 @@ _IN_DUMPS: tuple[Resource[Any], ...] = (*KINDS, *_PARTS, resources.LEASES)
 _ALSO = [
     *((kind.api_version, kind.kind) for kind in (*_IN_DUMPS, *resources.WORKLOADS)),
 ]
+# The types that show whether an object of a dump can be read; of other kinds, rules rely on the metadata only.
+_FORMS: dict[str, type[Any]] = {
+    kind.kind: kind.type
+    for kind in (
+        resources.NAMESPACES,
+        resources.LEASES,
+        resources.CONFIG_MAPS,
+        resources.SECRETS,
+        resources.MUTATING_WEBHOOKS,
+        resources.VALIDATING_WEBHOOKS,
+    )
+}
 _NAMED = frozenset(LEASES)
 _OWNERS = 32
 _TRIED = "nvidia.com/gpu"
@@ -239,7 +250,7 @@ def of_dump(reading: Reading) -> DoctorInput:
         stored: Raw = without_nulls(obj)
         try:
             readable = with_text_labels(stored) if stored["kind"] == "Namespace" else stored
-            convert(readable, SHAPES.get(stored["kind"], Shape))
+            convert(readable, _FORMS.get(stored["kind"], StoredWorkload))
         except WireError as error:
             missed = unread_of(obj, error, position)
             unread[missed.kind] = missed
@@ -311,5 +322,5 @@ def _missing_inputs(reading: Reading, parts: Parts | None) -> dict[str, str]:
 
 def _is_of_installation(obj: Raw) -> bool:
     """Whether an object belongs to an installation; every Namespace counts, because it may have a mode."""
-    metadata = inside(obj, "metadata")
-    return is_labelled(obj) or obj.get("kind") == "Namespace" or text(metadata.get("name")) in _NAMED
+    name = text(inside(obj, "metadata").get("name"))
+    return bool(name) and (is_labelled(obj) or obj.get("kind") == "Namespace" or name in _NAMED)
