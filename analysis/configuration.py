@@ -157,23 +157,6 @@ def installed_config_maps(objects: Iterable[Object]) -> list[Object]:
     return [config_maps[namespace] for namespace in sorted(namespaces)]
 
 
-def deciding_objects(objects: Sequence[Object]) -> list[Object]:
-    """Return the ConfigMaps of installations among these objects, and the objects that show that they belong to an installation.
-
-    Other ConfigMaps are left out, because tenants may store many of them.
-    """
-    config_maps = installed_config_maps(objects)
-    namespaces = {text(inside(config_map, "metadata").get("namespace")) or "default" for config_map in config_maps}
-
-    def shows(obj: Object) -> bool:
-        kind, metadata = text(obj.get("kind")), inside(obj, "metadata")
-        if kind == "MutatingWebhookConfiguration":
-            return metadata.get("name") == names.NAME
-        return kind == "Deployment" and (text(metadata.get("namespace")) or "default") in namespaces
-
-    return [*config_maps, *filter(shows, objects)] if config_maps else []
-
-
 def is_config_map(obj: Object) -> bool:
     """Return whether an object has the name and the key of an installed configuration."""
     has_name = obj.get("kind") == "ConfigMap" and inside(obj, "metadata").get("name") == names.NAME

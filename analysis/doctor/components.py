@@ -221,7 +221,7 @@ def replaced_accounts(parts: Parts, now: datetime) -> Iterator[Finding]:
                 "O005",
                 name_of(account),
                 f"it was created again after the pods {list_first(older, 3)}, whose tokens the API server refuses for up to an hour",
-                f"kubectl -n {meta['namespace']} delete pod {' '.join(older)}",
+                f"kubectl -n {meta.get('namespace')} delete pod {' '.join(older)}",
             )
 
 
@@ -442,7 +442,7 @@ def not_running(parts: Parts, _: datetime) -> Iterator[Finding]:
                 "O009",
                 name_of(workload),
                 f"it has 0 replicas: {_WITHOUT.get(component, 'its work is not done')}",
-                f"kubectl -n {workload['metadata']['namespace']} scale deployment {workload['metadata']['name']} --replicas=2",
+                f"kubectl -n {workload['metadata'].get('namespace')} scale deployment {workload['metadata']['name']} --replicas=2",
             )
         elif not desired and status.get("observedGeneration"):
             labels = ",".join(f"{key}={value}" for key, value in inside(_pod_of(workload), "nodeSelector").items())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from analysis import installation
-from analysis.configuration import CONFIG_KEY, configuration_in_force, deciding_objects, defaults
+from analysis.configuration import CONFIG_KEY, configuration_in_force, defaults
 from analysis.doctor.components import SCHEDULER, WEBHOOKS, WORKLOADS, Parts, ReplicaAnswer, answer_of, name_of
 from analysis.loading import as_documents
 from cluster import resources
@@ -108,7 +108,9 @@ def with_configuration(parts: Parts, installed: ConfigurationInForce) -> Parts:
 
 def installed_configuration(parts: Parts) -> ConfigurationInForce:
     """Read the configuration in the ConfigMap of an installation."""
-    return configuration_in_force(None, as_documents(deciding_objects(parts.objects)), judged=True)
+    # Tenants may store many objects with our label, so only those with the names of an installation's objects are read.
+    deciding = [obj for obj in parts.objects if obj["metadata"]["name"] in (names.NAME, f"{names.NAME}-webhook")]
+    return configuration_in_force(None, as_documents(deciding), judged=True)
 
 
 def _expected(objects: Iterable[Object], home: str) -> tuple[Object, ...]:

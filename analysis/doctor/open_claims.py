@@ -7,7 +7,7 @@ through a device plugin, the pod may run there without a claim.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -21,24 +21,17 @@ if TYPE_CHECKING:
     from dra.objects import DeviceRequest, Pod
 
 
-class OpenClaim(NamedTuple):
-    """A claim or a pod, as findings call it, and its requests."""
-
-    requester: str
-    requests: tuple[DeviceRequest, ...]
-
-
-def open_claims(observed: DoctorInput) -> Iterator[OpenClaim]:
-    """Yield every claim that waits for devices, also those that kube-scheduler has not created yet."""
+def open_claims(observed: DoctorInput) -> Iterator[tuple[str, tuple[DeviceRequest, ...]]]:
+    """Yield the claims that wait for devices, and the pods for which kube-scheduler has not created one yet, by name, with their requests."""
     for claim in observed.reading.stock.claims.values():
         if claim.status.allocation is None and not claim.metadata.deletion_timestamp:
-            yield OpenClaim(f"ResourceClaim/{claim.metadata.key}", claim.spec.devices.requests)
+            yield f"ResourceClaim/{claim.metadata.key}", claim.spec.devices.requests
     for pod in _waiting_by_name(observed):
         # If a claim that the pod names is missing, another finding says so.
         without_claims = replace(pod, spec=replace(pod.spec, resource_claims=()))
         pod_claims = find_claims(without_claims, observed.reading.stock)
         if pod_claims.uncreated is not None and not plugin_nodes(without_claims, pod_claims, observed.reading.stock):
-            yield OpenClaim(f"Pod/{pod.metadata.key}", pod_claims.uncreated.claim.spec.devices.requests)
+            yield f"Pod/{pod.metadata.key}", pod_claims.uncreated.claim.spec.devices.requests
 
 
 def classes_named(observed: DoctorInput) -> Iterator[tuple[str, str]]:
