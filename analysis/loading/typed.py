@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from analysis.loading.objects import group_of
 from cluster import resources
 from dra.objects import (
     DeviceClass,
@@ -26,7 +27,7 @@ from dra.objects import (
     is_compute_domain,
     versions,
 )
-from dra.raw import inside
+from dra.raw import inside, text
 from dra.server import EVERYTHING
 from dra.stock import Stock
 from dra.texts import count_of
@@ -159,8 +160,8 @@ class TypedObjects:
 
 def read_object(obj: dict[str, Any]) -> Any | None:
     """Decode one object; None if its kind is not relevant for devices. Raises WireError."""
-    version, kind = _version_and_kind(obj)
-    type_ = _TYPES.get((version.rpartition("/")[0], kind))
+    kind = text(obj.get("kind"))
+    type_ = _TYPES.get((group_of(obj.get("apiVersion")), kind))
     if type_ is None:
         return None
     obj = with_text_labels(obj) if kind == "Namespace" else obj
@@ -189,19 +190,12 @@ def identified(claim: ResourceClaim) -> ResourceClaim:
     return claim if metadata.uid else replace(claim, metadata=replace(metadata, uid=metadata.key))
 
 
-def _version_and_kind(obj: dict[str, Any]) -> tuple[str, str]:
-    version = str(obj.get("apiVersion") or "")
-    return version, str(obj.get("kind") or "")
-
-
 def ignored(objects: Iterable[Object], *, also: Sequence[tuple[str, str]] = ()) -> str:
     """Count the objects whose kind a command does not read; "" if there are none. `also` are further kinds it reads, as (apiVersion, kind)."""
     kinds: Counter[str] = Counter()
     for obj in objects:
-        version = str(obj.get("apiVersion") or "")
-        kind = str(obj.get("kind") or "")
-        group = version.rpartition("/")[0]
-        if (group, kind) in _TYPES or (version, kind) in also or is_compute_domain(obj):
+        version, kind = text(obj.get("apiVersion")), text(obj.get("kind"))
+        if (group_of(version), kind) in _TYPES or (version, kind) in also or is_compute_domain(obj):
             continue
         kinds[kind or "without a kind"] += 1
     if not kinds:
