@@ -162,7 +162,7 @@ class _Notes:
 class Queue:
     """The waiting pods of a reading, and the node of each. A waiting pod was read, or a controller would create it from a read object."""
 
-    def __init__(self, reading: Reading, configuration: Configuration) -> None:
+    def __init__(self, reading: Reading) -> None:
         state = reading.state
         arrived = arriving(reading, state)
         snapshot = beside(reading, arrived)
@@ -230,6 +230,6 @@ def queue_of(reading: Reading, configuration: Configuration) -> Queue:
     for queued_by, queue in reading.queues:
         if queued_by is configuration:
             return queue
-    queue = Queue(reading, configuration)
+    queue = Queue(reading)
     reading.queues.append((configuration, queue))
     return queue

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from analysis.loading import Reading
     from dra.objects import Pod, ResourceClaim
     from dra.stock import Stock
-    from webhook.state import Configuration
 
 _MAX_GROUPS = 4  # groups of equal nodes; one node of each is judged
 _NAMED = 3  # devices and pods that a text names
@@ -108,7 +107,7 @@ class QuotaUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     exceeded: bool
 
 
-def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Prospect | None:
+def prospect_of(pod: Pod, reading: Reading) -> Prospect | None:
     """Return the prospect of a pod's pending claims; None if no claim is pending."""
     stock = reading.stock
     pod_claims = find_claims(pod, stock)

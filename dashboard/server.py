@@ -143,7 +143,10 @@ class Dashboard:
         # The parts of the last views, by namespaces; None means all namespaces.
         self._parts: dict[frozenset[str] | None, DashboardView] = {}
         self._part_lock = asyncio.Lock()
-        self._faults: tuple[Reading | None, tuple[Finding, ...]] = (None, ())  # of the last reading whose faults were asked for
+        self._faults: tuple[Reading | None, tuple[Finding, ...]] = (
+            None,
+            (),
+        )  # of the last reading whose faults were asked for
         self._turns = Turns(MAX_WAITING)
         self._event_reads = asyncio.Semaphore(4)
         self._fresh, self._search, self._patience = fresh, search, patience

@@ -13,7 +13,6 @@ from webhook import names
 from webhook.dialects import Outcome
 
 if TYPE_CHECKING:
-    from dra.stock import Stock
     from webhook.state import State
     from webhook.translate import Decision
 

@@ -487,9 +487,11 @@ def _not_ready_reasons(workload: Object, parts: Parts) -> str:
         labels = inside(metadata, "labels")
         if metadata.get("namespace") != home or labels.get("app.kubernetes.io/component") != component:
             continue
-        for condition in items(status, "conditions"):
-            if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-                reasons.append(f"not scheduled: {text(condition.get('message'))[:_QUOTED]}")
+        reasons += [
+            f"not scheduled: {text(condition.get('message'))[:_QUOTED]}"
+            for condition in items(status, "conditions")
+            if condition.get("type") == "PodScheduled" and condition.get("status") == "False"
+        ]
         for container in items(status, "containerStatuses"):
             waiting = inside(container, "state", "waiting")
             ended = inside(container, "state", "terminated") or inside(container, "lastState", "terminated")
@@ -497,7 +499,9 @@ def _not_ready_reasons(workload: Object, parts: Parts) -> str:
             if causes and not container.get("ready"):
                 # With terminationMessagePolicy FallbackToLogsOnError, the message has the last lines of the log.
                 last_line = text(ended.get("message") or waiting.get("message")).strip().rpartition("\n")[2]
-                reasons.append(f"container {text(container.get('name'))}: {', '.join(sorted(causes))}: {last_line[:_QUOTED]}")
+                reasons.append(
+                    f"container {text(container.get('name'))}: {', '.join(sorted(causes))}: {last_line[:_QUOTED]}"
+                )
         for answer in parts.answers:
             if answer.pod == metadata["name"]:
                 reasons += [line for line in answer.lines if "[-]" in line]

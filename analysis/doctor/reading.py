@@ -149,9 +149,7 @@ async def survey(
     evidence, denied_evidence = await look_around(cluster, evidence_in(in_force.configuration, narrow=False))
     if denied_evidence:
         missing[AUTOSCALERS] = "; ".join(f"{denied.kind}: {denied.reason}" for denied in denied_evidence)
-    reading = replace(
-        reading, objects=objects, evidence=evidence, in_force=in_force, unread=tuple(unread), read_at=now
-    )
+    reading = replace(reading, objects=objects, evidence=evidence, in_force=in_force, unread=tuple(unread), read_at=now)
     observed = DoctorInput(reading=reading, parts=parts, missing=missing, warnings=warnings)
     if parts is None:
         return observed

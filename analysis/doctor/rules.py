@@ -81,9 +81,7 @@ _CAUSES = (
 # Why pods wait.
 _OF_PODS = tuple(Rule(rule.find, rule.codes, rule.needs, rule.may_be_none) for rule in POD_RULES if rule.codes)
 _REST = (
-    Rule(
-        claims.overlapping, "O209", (), ("ResourceClaim",), "frees the device from claims whose pods have no node"
-    ),
+    Rule(claims.overlapping, "O209", (), ("ResourceClaim",), "frees the device from claims whose pods have no node"),
     Rule(nodes.on_both, "O202", ("Node",), ("ResourceSlice",)),
     UNSERVED,
     LACKING_PODS,
@@ -108,9 +106,7 @@ _REST = (
     Rule(fences.two_schedulers, "O205", (), ("DeviceTaintRule",)),
     Rule(control_plane.names_not_sent, "O016", (CONFIGURATION, "MutatingWebhookConfiguration")),
     Rule(control_plane.idle_leases, "O017", ("Lease",)),
-    Rule(
-        nodes.stale_marks, "O213", (), ("DeviceTaintRule",), "deletes the stale DeviceTaintRule of an audit agent"
-    ),
+    Rule(nodes.stale_marks, "O213", (), ("DeviceTaintRule",), "deletes the stale DeviceTaintRule of an audit agent"),
     Rule(nodes.stale_conditions, "O214", ("Node",), (), "removes the stale condition of an audit agent"),
     Rule(claims.unused_templates, "O216", ("Pod",), ("ResourceClaimTemplate",), "deletes the unused template"),
     Rule(claims.unused_claims, "O217", ("Pod",), ("ResourceClaim",)),

@@ -31,7 +31,7 @@ def lone_claim_story(key: str, reading: Reading, configuration: Configuration) -
     entry = PodResourceClaim(name="claim", resource_claim_name=name)
     stand_in = Pod(metadata=ObjectMeta(name="stand-in", namespace=namespace), spec=PodSpec(resource_claims=(entry,)))
     judged_pod = users[0] if users else stand_in
-    prospect = prospect_of(judged_pod, reading, configuration) if story.state is ClaimState.PENDING else None
+    prospect = prospect_of(judged_pod, reading) if story.state is ClaimState.PENDING else None
     return LoneClaimStory(
         claim=story,
         reason=_reason(story, users, prospect, configuration),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodStory:
     """Return the story of one pod, by namespace/name."""
     if key not in reading.pods:
-        return _undecoded_story(key, reading, configuration)
+        return _undecoded_story(key, reading)
     facts = facts_of(key, reading, configuration)
     state = why_not_running(facts)
     pod, prospect, room_on = facts.pod, facts.prospect, ""
@@ -76,13 +76,13 @@ def with_cause(story: PodStory, findings: Iterable[Finding]) -> PodStory:
     return replace(story, state=replace(story.state, reasons=(cause, *reasons)))
 
 
-def _undecoded_story(key: str, reading: Reading, configuration: Configuration) -> PodStory:
+def _undecoded_story(key: str, reading: Reading) -> PodStory:
     """Return the story of a pod that cannot be decoded, for instance because an amount is a placeholder.
 
     It has only the webhook's decision.
     """
     raw = reading.raw[key]
-    webhook = decide_now(raw, reading, configuration)
+    webhook = decide_now(raw, reading)
     reason = Reason(actor=Actor.USER, text=f"it cannot be read: {_why_undecoded(raw)}", never=True)
     if webhook.refusals:
         reason = refusal_of(webhook.refusals)

@@ -25,13 +25,12 @@ if TYPE_CHECKING:
 
     from analysis.loading import Object, Reading
     from dra.objects import Pod
-    from webhook.state import Configuration
 
 _LONGEST = 4096  # characters of one text of a record
 _MAX = 256  # texts of a record
 
 
-def webhook_story(pod: Pod, reading: Reading, configuration: Configuration) -> WebhookStory:
+def webhook_story(pod: Pod, reading: Reading) -> WebhookStory:
     """Return the decisions from the record on a pod, or those that the webhook would make now."""
     annotations = pod.metadata.annotations
     raw = reading.raw.get(pod.metadata.key)
@@ -39,7 +38,7 @@ def webhook_story(pod: Pod, reading: Reading, configuration: Configuration) -> W
     if not recorded and raw is None:
         return WebhookStory()
     if not recorded:
-        return decide_now(raw or {}, reading, configuration)
+        return decide_now(raw or {}, reading)
 
     removed, scheduler = _removed(annotations)
     trust = Trust.UNCHECKED
@@ -62,7 +61,7 @@ def webhook_story(pod: Pod, reading: Reading, configuration: Configuration) -> W
     if raw is not None and trust is not Trust.FORGED:
         # The record does not contain the evidence. Decide the original pod again, to show the current evidence.
         bases: dict[tuple[str, str], str] = {}
-        for decision in decide_now(_restored(raw, removed, scheduler), reading, configuration).decisions:
+        for decision in decide_now(_restored(raw, removed, scheduler), reading).decisions:
             again = (
                 f"the webhook would not change such a pod: {decision.reason}"
                 if decision.outcome is Outcome.LEFT
@@ -80,7 +79,7 @@ def webhook_story(pod: Pod, reading: Reading, configuration: Configuration) -> W
     )
 
 
-def decide_now(obj: Object, reading: Reading, configuration: Configuration) -> WebhookStory:
+def decide_now(obj: Object, reading: Reading) -> WebhookStory:
     """Return the decisions that the webhook would make about an object now."""
     if serves_node(obj):  # a device plugin or driver: its node selectors and variables request no device
         return WebhookStory(predicted=True)

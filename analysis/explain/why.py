@@ -97,7 +97,7 @@ class Facts:
 
     @cached_property
     def webhook(self) -> WebhookStory:
-        return webhook_story(self.pod, self.reading, self.configuration)
+        return webhook_story(self.pod, self.reading)
 
     @property
     def is_changed(self) -> bool:
@@ -155,7 +155,7 @@ class Facts:
         is_coming = any(claim.state is ClaimState.MISSING for claim in self.claims) and not any(self.open_claims)
         if self.node or self.pod.is_done or self.is_changed or is_coming:
             return None
-        prospect = prospect_of(self._as_admitted(), self.reading, self.configuration)
+        prospect = prospect_of(self._as_admitted(), self.reading)
         if prospect is not None and self.webhook.refusals and not self.is_stored and prospect.outlook is Outlook.FITS:
             return None  # the webhook refuses the pod for a reason other than devices
         return prospect

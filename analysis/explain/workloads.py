@@ -94,7 +94,7 @@ def workload_story(kind_name: str, name: str, namespace: str, reading: Reading) 
     if obj is not None:
         templates = list(created_pods(obj))
         desired = sum(created.replicas for created in templates) if templates else None
-        webhook = decide_now(obj, reading, configuration)
+        webhook = decide_now(obj, reading)
         if not pods:  # the story is about pods that are in no cluster yet
             future_pods: dict[str, Pod] = {}
             raw: list[Object] = []

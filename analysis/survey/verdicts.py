@@ -18,7 +18,6 @@ from analysis.check import why_stranded
 from analysis.gitops import claims_in_values
 from analysis.loading import Object, inside, is_pod
 from analysis.requesting import amounts_in, containers_in, has_claims, requests_devices
-from analysis.survey.families import Family
 from analysis.survey.remedies import remedy_of
 from dra import server
 from dra.raw import mapping
@@ -33,6 +32,7 @@ from webhook.translate import Decision, decides_outcome, outcome_of, pods_in
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from analysis.survey.families import Family
     from webhook.state import PodOwner
     from webhook.translate import PodVerdict
 
