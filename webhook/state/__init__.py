@@ -9,8 +9,7 @@ from webhook.state.container_defaults import Bounds, ContainerDefaults, containe
 from webhook.state.custom_kind import CustomKind, custom_kinds
 from webhook.state.device_plugins import Replicated, config_maps_of, shared_by_labels
 from webhook.state.features import Features
-from webhook.state.gpu_operator import GpuOperator
-from webhook.state.installed import IN_CONFIG_MAPS, Installed, installed, is_component
+from webhook.state.installed import IN_CONFIG_MAPS, installed, is_component
 from webhook.state.installed import NONE as NOTHING_INSTALLED
 from webhook.state.inventory import Inventory
 from webhook.state.mode import Mode, mistake_of, mode_in, mode_of, why_not, why_rules_unknown, with_mode
@@ -44,8 +43,6 @@ __all__ = [
     "ContainerDefaults",
     "CustomKind",
     "Features",
-    "GpuOperator",
-    "Installed",
     "Inventory",
     "Joint",
     "KubernetesSettings",
