@@ -42,6 +42,8 @@ def followers(
 ) -> Iterator[Follower]:
     """Yield the followers of these plugins among the included documents."""
     drivers = {plugin.driver for plugin in plugins}
+    # An operator that stays keeps the labels of its discovery.
+    discovered = drivers - {plugin.driver for plugin in plugins if plugin.stays}
     of_plugins = {plugin.number for plugin in plugins}
     leaving = {plugin.number for plugin in plugins if not plugin.stays}
     gone = {(text(documents[number].object.get("kind")), *_place(documents[number].placed)) for number in leaving}
@@ -54,7 +56,7 @@ def followers(
     for number in included:
         document = documents[number]
         if number not in of_plugins and (document.object.get("kind"), *_place(document.placed)) not in gone:
-            yield from _in_object(document, gone, drivers)
+            yield from _in_object(document, gone, discovered)
     for release in all_releases:
         driver = EXPORTERS.get(release.chart, "")
         if driver in drivers and (needs := DRIVERS[driver].exporter):

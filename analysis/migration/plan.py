@@ -28,8 +28,8 @@ from dra.raw import Object, inside, items, text
 from dra.texts import list_first
 from webhook.admission import decide_object
 from webhook.dialects import Outcome
-from webhook.translate import decides_outcome, group_kind, paths, resolve_pointer
-from webhook.unknown import counts_keys
+from webhook.translate import decides_outcome, paths, resolve_pointer
+from webhook.unknown import asks_in_unknown_kind, counts_keys
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 Verdict = Literal["edit", "by hand", "cannot"]
 Decision = Literal["exclusive", "named claim", "shares", "admin access", "stay"]
 _MOVES: Final = (Outcome.TRANSLATED, Outcome.APPROXIMATED)
-_WITH_VALUES: Final = ("HelmRelease", "Application", "ApplicationSet")
 _NAMED: Final = 4
 
 
@@ -377,7 +376,7 @@ def _skipped(
     reached = set(included)
     for number, document in enumerate(documents):
         obj = document.placed
-        if number in reached or counts_keys(obj) or not (paths(obj) or group_kind(obj)[1] in _WITH_VALUES):
+        if number in reached or counts_keys(obj) or not (paths(obj) or asks_in_unknown_kind(obj, state)):
             continue
         decisions = [decision for decision in decide_object(obj, state).decisions if decision.dialect]
         if decisions:

@@ -150,9 +150,11 @@ def test_what_depends_on_the_plugin_follows(repository, more, files, place):
     assert [one["place"] for one in answer["follow"]] == [place]
 
 
-def test_a_dependency_on_an_operator_that_stays_does_not_follow(repository):
+def test_dependencies_on_an_operator_that_stays_and_its_labels_do_not_follow(repository):
     more = ", dependsOn: [{name: plugin, namespace: flux-system}]"
-    assert plan(repository, app("plex", "media", flux_more=more) | plugin(OPERATOR % "true"))["follow"] == []
+    values = CONSUMER.format(key="nvidia.com/gpu") + "    pod: {nodeSelector: {nvidia.com/gpu.present: 'true'}}\n"
+    files = app("llm", "ai", flux_more=more, values=values) | plugin(OPERATOR % "true")
+    assert plan(repository, files)["follow"] == []
 
 
 def test_a_quota_of_the_key_follows(repository):
@@ -180,10 +182,11 @@ def test_the_version_of_kubernetes_is_read_from_the_tree(repository, text, block
 
 
 def test_a_file_that_no_build_includes_is_skipped_and_listed(repository):
-    files = app("plex", "media") | {"archive/old.yaml": release("old")}
+    service = "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: {name: llm}\nspec: {predictor: {model: {resources: {limits: {nvidia.com/gpu: 1}}}}}\n"
+    files = app("plex", "media") | {"archive/old.yaml": release("old"), "archive/service.yaml": service}
     answer = plan(repository, files)
     assert [one["object"] for one in answer["consumers"]] == ["HelmRelease/media/plex"]
-    assert [line.partition(":")[0] for line in answer["skipped"]] == ["archive/old.yaml"]
+    assert [line.partition(":")[0] for line in answer["skipped"]] == ["archive/old.yaml", "archive/service.yaml"]
 
 
 def test_a_plan_is_checked_against_the_tree(repository):
