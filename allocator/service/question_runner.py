@@ -38,6 +38,7 @@ class QuestionRunner:
     def __init__(self, turns: NamespaceTurns, turn: float = TURN) -> None:
         self._turns = turns
         self._turn = turn
+        self.seconds = SECONDS
         self._loop = asyncio.get_running_loop()
         self._on_loop = Decider()
         self._questions, self._searches = _Lane(), _Lane()
@@ -61,12 +62,12 @@ class QuestionRunner:
             self._turns.owe(namespace, monotonic() - begun, thread_time() - worked)
         return default if is_late else answer
 
-    async def answer(self, namespace: str, question: Callable[[Decider], T], seconds: float = SECONDS) -> T:
-        """Compute a question on the event loop or, if that takes longer than a turn, in the thread, for at most `seconds`.
+    async def answer(self, namespace: str, question: Callable[[Decider], T]) -> T:
+        """Compute a question on the event loop or, if that takes longer than a turn, in the thread, for at most `self.seconds`.
 
         If the caller is cancelled, the question ends.
         """
-        return await self._answer(self._questions, namespace, question, seconds)
+        return await self._answer(self._questions, namespace, question, self.seconds)
 
     async def search(self, namespace: str, question: Callable[[Decider], T], seconds: float) -> T:
         """Compute a search for victims like `answer`, in the searches' own thread. Pauses do not count towards `seconds`."""
@@ -74,7 +75,7 @@ class QuestionRunner:
 
     async def answer_in_thread(self, namespace: str, question: Callable[[Decider], T]) -> T:
         """Compute a question in the thread, without trying the event loop first."""
-        return await self._enqueue(self._questions, namespace, question, SECONDS)
+        return await self._enqueue(self._questions, namespace, question, self.seconds)
 
     async def _answer(self, lane: _Lane, namespace: str, question: Callable[[Decider], T], seconds: float) -> T:
         late = cast("T", _LATE)

@@ -15,6 +15,7 @@ from cluster.embedded import Embedded
 from cluster.patch import Merge
 from dra.server import DeclaredServer
 from tests import objects
+from tests.limits import PATIENCE
 from tests.objects import container, device_quota, exactly, resource_slice
 from tests.waiting import until
 
@@ -112,6 +113,7 @@ async def running(cluster, *, identity="one", leads=True, rules=RULES, **setting
         settings = AllocatorSettings(identity=identity, namespace="default", **sockets, **service_settings)
         service = AllocatorServer(cluster, settings)
         service.configure(rules, DeclaredServer())
+        service.runner.seconds = PATIENCE  # on a busy machine a question may take longer than a scheduler waits
         stop, ready = asyncio.Event(), asyncio.Event()
         listening = []
         run = asyncio.create_task(service.run(stop, lambda addresses: (listening.append(addresses), ready.set())))

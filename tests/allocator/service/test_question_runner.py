@@ -28,7 +28,9 @@ from tests.waiting import until
 
 
 def new_runner(max_turn=0.02):
-    return QuestionRunner(NamespaceTurns(asyncio.get_running_loop().time), max_turn)
+    runner = QuestionRunner(NamespaceTurns(asyncio.get_running_loop().time), max_turn)
+    runner.seconds = PATIENCE
+    return runner
 
 
 def pod_of(claims):
@@ -73,7 +75,7 @@ async def answer_concurrently(questions):
     """Return the answers of a runner that gets all questions at once."""
     runner = new_runner(max_turn=-1.0)
     tasks = [
-        asyncio.create_task(runner.answer(f"n{i}", partial(outlook, pod, stock), PATIENCE))
+        asyncio.create_task(runner.answer(f"n{i}", partial(outlook, pod, stock)))
         for i, (pod, stock) in enumerate(questions)
     ]
     while not all(task.done() for task in tasks):
@@ -234,7 +236,7 @@ async def test_the_question_of_the_namespace_with_least_debt_is_next():
 async def test_a_cancelled_question_ends_and_the_next_is_computed():
     runner, order = new_runner(max_turn=0.001), []
     running, waiting, last = (SlowQuestion(name, order) for name in ("running", "waiting", "last"))
-    tasks = [asyncio.create_task(runner.answer("n", question, PATIENCE)) for question in (running, waiting, last)]
+    tasks = [asyncio.create_task(runner.answer("n", question)) for question in (running, waiting, last)]
     await until(running.begun.is_set)
     for task in tasks[:2]:
         task.cancel()
@@ -247,7 +249,8 @@ async def test_a_cancelled_question_ends_and_the_next_is_computed():
 async def test_a_question_ends_at_its_time_limit():
     runner = new_runner(max_turn=0.001)
     slow_question = SlowQuestion("slow", [])
-    assert await runner.answer("n", slow_question, seconds=0.05) == "slow"
+    runner.seconds = 0.05
+    assert await runner.answer("n", slow_question) == "slow"
     assert slow_question.was_given_up
 
 
