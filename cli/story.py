@@ -34,7 +34,6 @@ class End(Enum):
     """The result for a pod, with its sign and its colour."""
 
     PLACED = ("✓", "green")
-    SERVED = ("·", "green")
     LEFT = ("·", "dim")
     WAITS = ("…", "yellow")
     REFUSED = ("✗", "red")
@@ -45,7 +44,7 @@ class PodProgress(msgspec.Struct, frozen=True, kw_only=True):
     end: End
     shows: str = ""  # the comment of an example, and the number of the replica
     requested: tuple[str, ...] = ()
-    outcome: str = ""  # for a pod without claims
+    outcome: str = ""  # for a pod that the webhook did not change
     claims: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()  # the node, with its devices
     because: tuple[str, ...] = ()
@@ -98,7 +97,6 @@ def total(stories: Sequence[PodProgress], seconds: float) -> str:
         End.PLACED: "placed",
         End.WAITS: "waiting for devices",
         End.REFUSED: "refused",
-        End.SERVED: "served by a DeviceClass",
         End.LEFT: "left",
     }
     parts = [f"{count} {words[end]}" for end, count in counts.items() if count]

@@ -263,7 +263,10 @@ def resize(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
 
 
 def demo(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
-    """Read the output of `demo`, which has a block for each pod. The demo has no controller that creates templates for a ComputeDomain."""
+    """Read the output of `demo`, which has a block for each pod. The demo has no controller that creates templates for a ComputeDomain.
+
+    Only a placed pod is compared with other commands, because the demo also adds the pods that hold devices in the scene.
+    """
     if any(obj["kind"] == "ComputeDomain" for obj in scene.surroundings):
         return Answer()
     if not scene.fleet or scene.object["kind"] != "Pod" or "--kubernetes" in options or is_unfilled(scene):
@@ -273,7 +276,8 @@ def demo(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     row = re.search(r"^    (claims|outcome) +(\S+)", block, re.MULTILINE) if "    requests " in block else None
     outcome = "refused" if mark == "✗" else row and ("translated" if row[1] == "claims" else row[2])
     codes = CODE.findall(block.partition("because")[2]) if mark == "✗" else ()
-    return Answer(outcome=outcome, refused=mark == "✗", codes=frozenset(codes), said=block)
+    fits = True if mark == "✓" else None
+    return Answer(outcome=outcome, refused=mark == "✗", codes=frozenset(codes), fits=fits, said=block)
 
 
 def dashboard(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:

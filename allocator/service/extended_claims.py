@@ -89,7 +89,7 @@ class ExtendedClaims:
             try:
                 self._lead.require_lead()
                 async with self._writers, asyncio.timeout(self.deadline):
-                    await self._make(pod, wanted)
+                    await create_extended_claim(self._cluster, pod, wanted)
             except HttpError as error:
                 if not self._lead.leads:
                     return  # the next leader creates the claim
@@ -127,16 +127,17 @@ class ExtendedClaims:
             return True
         return current.metadata.uid == meta.uid and not current.spec.node_name
 
-    async def _make(self, pod: Pod, wanted: ExtendedClaim) -> None:
-        """Create the claim, unless it exists, and write its name into the status of the pod."""
-        meta = pod.metadata
-        name = wanted.claim.metadata.name
-        try:
-            await self._cluster.create(RESOURCE_CLAIMS, tolerate_fence(wanted.claim), meta.namespace)
-        except AlreadyExists:
-            existing = await self._cluster.get(RESOURCE_CLAIMS, name, meta.namespace)
-            if not any(owner.uid == meta.uid and owner.controller for owner in existing.metadata.owner_references):
-                raise Conflict(f"claim {name} does not belong to the pod: delete the claim") from None
-        status = PodExtendedResourceClaimStatus(request_mappings=wanted.mappings, resource_claim_name=name)
-        body = {"metadata": {"uid": meta.uid}, "status": {"extendedResourceClaimStatus": builtins(status)}}
-        await self._cluster.patch(PODS, meta.name, Merge(body), meta.namespace, subresource="status")
+
+async def create_extended_claim(cluster: Cluster, pod: Pod, wanted: ExtendedClaim) -> None:
+    """Create the claim for a pod's extended resources, unless it exists, and write its name into the status of the pod."""
+    meta = pod.metadata
+    name = wanted.claim.metadata.name
+    try:
+        await cluster.create(RESOURCE_CLAIMS, tolerate_fence(wanted.claim), meta.namespace)
+    except AlreadyExists:
+        existing = await cluster.get(RESOURCE_CLAIMS, name, meta.namespace)
+        if not any(owner.uid == meta.uid and owner.controller for owner in existing.metadata.owner_references):
+            raise Conflict(f"claim {name} does not belong to the pod: delete the claim") from None
+    status = PodExtendedResourceClaimStatus(request_mappings=wanted.mappings, resource_claim_name=name)
+    body = {"metadata": {"uid": meta.uid}, "status": {"extendedResourceClaimStatus": builtins(status)}}
+    await cluster.patch(PODS, meta.name, Merge(body), meta.namespace, subresource="status")

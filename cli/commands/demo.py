@@ -31,9 +31,7 @@ _BUILT = "whose pods are built by controllers that the demo does not run (`trans
 @declare("demo", examples=("drawbridge demo --once", "drawbridge demo -f pod.yaml --once"))
 @options.files(help="Your own pods instead of the examples. May be repeated.")
 @options.option("--fleet", "Nodes, classes and slices instead of the example fleet.", metavar="FILE|DIR", multiple=True)
-@options.config(
-    "A file with a DrawbridgeConfiguration. Default: for the example pods their own; else the one in the input, else the built-in one."
-)
+@options.config()
 @options.option("--once", "Exit at the end, also on a terminal.")
 def command(
     *,
@@ -45,26 +43,25 @@ def command(
     """Send example legacy pods through the webhook, on the embedded store.
 
     Only the API server is simulated: the webhook answers over HTTPS, the controller creates the templates, the
-    allocator chooses the devices.
+    allocator chooses the devices. Exit code 1: a pod of -f is refused or waits.
     """
     from webhook.service import log
 
     log.configure("warning")
     documents = read_input_files(files or InputFiles((str(EXAMPLES / "pods"),)))
-    if not (files or config):
-        config = str(EXAMPLES / "configuration.yaml")
     published = read_input_files(InputFiles(fleet or (str(EXAMPLES / "fleet"),)))
     objects = [document.object for document in published]
     on_terminal = sys.stdout.isatty() and sys.stdin.isatty()
     stay = on_terminal and not once
     user_file = next((path for path in files.paths if path != "-"), "pod.yaml")
-    asyncio.run(_demo(documents, objects, config, user_file, stay=stay))
-    return Exit.FINE
+    all_run = asyncio.run(_demo(documents, objects, config, user_file, stay=stay))
+    return Exit.FINE if all_run or not files else Exit.REFUSED
 
 
 async def _demo(
     documents: list[Document], objects: list[dict[str, Any]], config: str, user_file: str, *, stay: bool
-) -> None:
+) -> bool:
+    """Create the pods of the documents, and print what becomes of each. Return whether none is refused or waits."""
     from analysis.arrivals import brings_pods
     from analysis.configuration import KIND
     from analysis.loading import GeneratedNames
@@ -118,13 +115,15 @@ async def _demo(
         print_lines(count_by_kind([obj for obj in others if obj not in ignored], "added to the store"))
         print_lines(count_by_kind([obj for obj in ignored if kind_of(obj)], _BUILT))
         print_lines(count_by_kind([*demo.ignored, *(obj for obj in ignored if not kind_of(obj))], IGNORED))
+        all_run = all(outcome.end not in (story.End.REFUSED, story.End.WAITS) for outcome in outcomes)
         if not stay:
             _print_next_steps(demo, "", "", user_file)
-            return
+            return all_run
         pictures = ReadingSource.of_cluster(demo.cluster, "the store of drawbridge demo", in_force)
         async with PodsListener(demo).open() as url, Dashboard(pictures, fresh=1.0).open("127.0.0.1", 0) as pages:
             _print_next_steps(demo, url, pages, user_file)
             await stopping().wait()
+        return all_run
 
 
 def _comment(file: str) -> str:

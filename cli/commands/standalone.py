@@ -23,7 +23,7 @@ FREE = "127.0.0.1:0"
 )
 @options.files(help="Nodes, classes, slices and other objects of the store. Default: the example fleet.")
 @options.config(
-    "A file with a DrawbridgeConfiguration; reloaded when it changes. Default: for the example fleet its own, else the built-in one."
+    "A file with a DrawbridgeConfiguration; reloaded when it changes. Default: the one in the input, else the built-in one."
 )
 @options.option(
     "--data", "A file that keeps the store between restarts; -f is read only if the file is new.", metavar="FILE"
@@ -57,7 +57,6 @@ def command(
     documents = read_input_files(files or InputFiles((str(EXAMPLES / "fleet"),)))
     settings = WebhookSettings(identity="standalone", listen=listen, metrics=metrics_listen)
 
-    config = config or ("" if files else str(EXAMPLES / "configuration.yaml"))
     source, in_force = watched_configuration(config, documents)
     objects = [document.object for document in documents if document.object.get("kind") != KIND]
 

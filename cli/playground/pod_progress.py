@@ -99,7 +99,5 @@ async def story_of(playground: Playground, pod: Pod) -> PodProgress:
         return story
     if outcome is not Outcome.SERVED:
         return replace(story, end=End.LEFT, outcome=outcome.value if outcome else "", claims=(), because=())
-    reasons = tuple(
-        f"{decision.key}: {decision.reason}" for decision in decisions if decision.outcome is Outcome.SERVED
-    )
-    return replace(story, end=End.SERVED, outcome=outcome.value, claims=(), because=reasons)
+    reasons = [f"{decision.key}: {decision.reason}" for decision in decisions if decision.outcome is Outcome.SERVED]
+    return replace(story, outcome=outcome.value, because=(*story.because, *dict.fromkeys(reasons)))

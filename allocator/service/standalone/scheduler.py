@@ -1,7 +1,7 @@
 """A small scheduler for a cluster that has none (`drawbridge standalone`): one pod at a time, devices first.
 
 For each pod, the scheduler finds the first node by name that can serve the pod's claims (`_choose`, with the allocator's `Decider`), writes
-the claims (`_write`), and binds the pod. Each claim is written in two patches: the finalizer, then allocation, reservation and timestamp
+the claims (`_write`), and binds the pod. For a pod with extended resources of a DeviceClass, it first creates the claim, as the bridge does. Each claim is written in two patches: the finalizer, then allocation, reservation and timestamp
 together. If the process is killed between two writes, the next start finds the allocation and uses it. This scheduler does not replace
 kube-scheduler and is not part of the deployment.
 
@@ -21,15 +21,17 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from allocator import pods as podfit
-from allocator.decisions import Decider, Outlook, find_claims
+from allocator.decisions import BY_DEFAULT, Decider, Outlook, find_claims
 from allocator.reservations import FINALIZER, effects
 from allocator.service.commits import write
+from allocator.service.extended_claims import create_extended_claim
 from allocator.service.knowledge import Knowledge
+from allocator.service.questions import Basis, find_serving_nodes
 from cluster import resources
 from cluster.errors import ApiError, NotFound
 from cluster.informers import Backoff
 from cluster.patch import Merge
-from dra.objects import ResourceClaimConsumerReference, is_later, is_reserved_for
+from dra.objects import ExtendedClaim, ResourceClaimConsumerReference, is_later, is_reserved_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,6 +105,13 @@ class StandaloneScheduler:
             choice = self._choose(pod)
             if isinstance(choice, _WaitReason):
                 await self._report_waiting(pod, choice)
+            elif isinstance(choice, ExtendedClaim):
+                await create_extended_claim(self._cluster, pod, choice)
+                await self._until_seen(
+                    self._knowledge.pods,
+                    pod.metadata,
+                    lambda seen: seen.status.extended_resource_claim_status is not None,
+                )
             else:
                 await self._bind(pod, *choice)
         except Exception as error:
@@ -128,20 +137,25 @@ class StandaloneScheduler:
         await self._until_seen(self._knowledge.pods, meta, lambda seen: bool(seen.spec.node_name))
         logger.info("pod placed", extra={"pod": meta.name, "node": node})
 
-    def _choose(self, pod: Pod) -> tuple[str, Serving] | _WaitReason:
+    def _choose(self, pod: Pod) -> tuple[str, Serving] | ExtendedClaim | _WaitReason:
         """Return the first node, by name, that can serve a pod, and the allocations there; or why there is no such node.
+
+        Return the claim for the pod's extended resources if this claim has to be created first.
 
         If the cluster changes before the writes, the writes conflict.
         """
         stock = self._knowledge.stock
+        pod_claims = find_claims(pod, stock)
         used = podfit.total(self._knowledge.pods.objects.values())
+        barriers_on = podfit.barriers_by_name(pod, pod_claims.by_claim)
         refusals: dict[str, str] = {}
         for name, node in stock.nodes.items():
-            if refusal := podfit.refusal(pod, node, used.get(name, {})):
-                refusals[name] = refusal
-        # No controller creates claims for extended resources here, so device plugins must serve these resources.
-        by_plugin = find_claims(pod, stock).uncreated is not None
-        fleet_outlook = self._decider.outlook(pod, stock, excluded_nodes=refusals, by_plugin=by_plugin)
+            if barrier := next(barriers_on(node, used.get(name, {})), None):
+                refusals[name] = ": ".join(barrier)
+        answer = find_serving_nodes(pod, Basis(stock, BY_DEFAULT, refusals, {}, (), {}), self._decider)
+        if answer.lacks_claim and pod_claims.uncreated is not None:
+            return pod_claims.uncreated
+        fleet_outlook = answer.fleet_outlook
         nodes = list(fleet_outlook.nodes)
         message = fleet_outlook.message
         if fleet_outlook.outlook is Outlook.SKIP:

@@ -188,6 +188,34 @@ async def test_a_missing_claim_and_too_little_cpu_have_different_reasons():
     assert reasons == {"a": WITHOUT_CLAIMS, "b": "Unschedulable"}
 
 
+async def test_the_scheduler_creates_the_claim_for_extended_resources():
+    """With a claim, two of these pods share the two devices of a node, and the third waits for devices."""
+    pods = [sidecar.pod_with_extended_resource(name) for name in ("a", "b", "c")]
+    cluster = sidecar.loaded(*sidecar.fleet(1, 2), sidecar.EXTENDED_RESOURCE_CLASS, *pods)
+    waiting = []
+
+    async def third_has_reason():
+        waiting[:] = (await cluster.get(resources.PODS, "c", "default")).status.conditions
+        return any(condition.reason == "Unschedulable" for condition in waiting)
+
+    await running(cluster, third_has_reason)
+    assert [bool(await node_of(cluster, name)) for name in ("a", "b", "c")] == [True, True, False]
+    claims = (await cluster.list(resources.RESOURCE_CLAIMS)).items
+    assert len({result.device for claim in claims for result in results_of(claim)}) == 2
+    assert "2 of 2 devices are in use" in waiting[-1].message
+
+
+async def test_a_device_plugin_serves_an_extended_resource_without_a_claim():
+    plugin_node = sidecar.node("old", allocatable={"example.com/gpu": "1", "pods": "10"})
+    cluster = sidecar.loaded(plugin_node, sidecar.EXTENDED_RESOURCE_CLASS, sidecar.pod_with_extended_resource("a"))
+
+    async def has_node():
+        return await node_of(cluster, "a")
+
+    await running(cluster, has_node)
+    assert (await cluster.list(resources.RESOURCE_CLAIMS)).items == ()
+
+
 async def test_a_lasting_conflict_is_retried_after_longer_pauses():
     class AlwaysConflicting(StoreWithBindingHook):
         async def before_binding(self, _name):

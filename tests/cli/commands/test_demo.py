@@ -94,10 +94,18 @@ def test_the_demo_uses_and_names_the_configuration_in_force(tmp_path):
     )
     assert "configuration: defaults; mode enforce" in output_with_defaults
     assert "outcome  served" in output_with_defaults
+    assert "1 pod: 1 placed" in output_with_defaults, "no claim was created for the DeviceClass"
     assert f"configuration: {file_with_configuration}:1; mode enforce" in output_with_configuration
     assert "claims   " in output_with_configuration
     assert "ignored" not in output_with_configuration
-    assert f"configuration: {CONFIGURATION}; mode enforce" in run("demo", "--once").stdout
+    assert "configuration: defaults; mode enforce" in run("demo", "--once").stdout, "the same key has two outcomes"
+
+
+@pytest.mark.parametrize(("amount", "exit_code"), [(1, 0), (16, 1)], ids=["placed", "refused"])
+def test_the_exit_code_of_a_demo_reports_refused_pods(tmp_path, amount, exit_code):
+    file = tmp_path / "pod.yaml"
+    file.write_text(POD_WITH_GENERATED_NAME.replace("gpu: 1", f"gpu: {amount}"))
+    assert run("demo", "-f", file, "--once").exit_code == exit_code
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,9 @@ async def test_secrets_of_an_installation_in_a_dump_are_not_used(name):
         assert (await end_of_pushed_pod(demo, "p", **{"nvidia.com/gpu": "1"})).end is End.PLACED
 
 
-async def test_a_device_is_allocated_once_and_freed_with_its_pod():
-    async with playground(FLEET, Source(CONFIGURATION)) as demo:
+@pytest.mark.parametrize("configuration", [CONFIGURATION, ""], ids=["translated", "served"])
+async def test_a_device_is_allocated_once_and_freed_with_its_pod(configuration):
+    async with playground(FLEET, Source(configuration)) as demo:
         pods = await asyncio.gather(*(end_of_pushed_pod(demo, f"p{i}", **{"nvidia.com/gpu": "1"}) for i in range(12)))
         # `runs` of a placed pod has one text for its claim, with the node and the GPU.
         allocated_gpus = [node_and_gpu for progress in pods for node_and_gpu in progress.runs]
