@@ -72,5 +72,5 @@ def test_the_commands_of_the_readme_give_one_answer_about_a_manifest(example, tm
     demo = results["demo"].stdout
     gets_claims = bool(re.search(r"^    claims ", demo, re.MULTILINE))
     is_refused = bool(re.search(r"^✗", demo, re.MULTILINE))
-    assert bool(re.search(r"^\+.*resourceClaims:", results["translate"].stdout, re.MULTILINE)) == gets_claims
+    assert bool(re.search(r"^\+.*resourceClaims:", results["translate"].stdout, re.MULTILINE)) == is_translated
     assert (results["translate"].exit_code, results["check"].exit_code) == (is_refused, is_refused)
