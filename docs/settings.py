@@ -41,8 +41,8 @@ def items(fields: Schema, types: Schema, required: tuple[str, ...] = (), indent:
         choice = {"enum": struct["enum"]} if "enum" in struct else {}
         details = ", ".join(["required"] * (name in required) + values(field | choice, "" if choice else kind))
         text = PAGE.sub(as_link, field.get("description", ""))
-        if names := field.get("propertyNames"):
-            text += f" Names: {', '.join(f'`{example}`' for example in names['examples'])}."
+        if examples := field.get("propertyNames", {}).get("examples"):
+            text += f" Names: {', '.join(f'`{example}`' for example in examples)}."
         yield f"{indent}- `{name}`{f' ({details})' if details else ''}{f': {text}' if text else ''}"
         if not members.keys() <= fields.keys():  # a recursive type has the same fields
             yield from items(members, types, tuple(struct.get("required", ())), f"{indent}  ")

@@ -106,6 +106,10 @@ CHECKS = {
     "const": lambda value, rule: value == rule,
     "minimum": lambda value, rule: not is_number(value) or value >= rule,
     "maximum": lambda value, rule: not is_number(value) or value <= rule,
+    "exclusiveMinimum": lambda value, rule: not is_number(value) or value > rule,
+    "minLength": lambda value, rule: not isinstance(value, str) or len(value) >= rule,
+    "maxLength": lambda value, rule: not isinstance(value, str) or len(value) <= rule,
+    "maxItems": lambda value, rule: not isinstance(value, list) or len(value) <= rule,
     "pattern": lambda value, rule: not isinstance(value, str) or re.search(rule, value),
 }
 METHODS = {

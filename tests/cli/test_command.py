@@ -271,7 +271,7 @@ def arguments_of_commands(tmp_path):
     [
         (
             CONFIGURATION_HEAD + "canary: 300\nmode: loud\n",
-            [":3:1: 300 is not a percentage at /canary", ":4:1: the text 'loud'"],
+            [":3:1: 300 is not from 0 to 100 at /canary", ":4:1: the text 'loud'"],
         ),
         (CONFIGURATION_HEAD + "---\nkind: ConfigMap\n", [": a configuration file holds one DrawbridgeConfiguration"]),
         ("kind: ConfigMap\ndata: {drawbridge.yaml: ''}\n", [":1: this is a ConfigMap"]),

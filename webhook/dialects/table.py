@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 _DROPPED = "dropped: "
+_Text = Annotated[str, msgspec.Meta(max_length=1_024)]
 
 
 class Outcome(StrEnum):
@@ -110,7 +111,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     # The name of the key on pods. One part of a resource name may vary: `example.com/gpu-<model>`.
     name: str
     # The meaning of the key in a few words.
-    meaning: str
+    meaning: _Text
     # The unit of the number, or the form of the text: `text` is one name, `list` several names with commas.
     unit: Unit = Unit.COUNT
     # Where on a pod the key is; `nodeSelector` includes required node affinity.
@@ -120,7 +121,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     # What becomes of the key. If the outcome is `left`, the container stays as it is.
     outcome: Outcome = Outcome.TRANSLATED
     # What an approximation loses, or why the key stays or is refused.
-    because: str = ""
+    because: _Text = ""
     # Whether other systems use the name too. Then the key alone does not show which system a pod was written for: other keys of
     # the pod or `meanings` decide.
     common: bool = False
@@ -131,7 +132,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     # The target that the key requests, if it is not the target of the table.
     target: str = ""
     # The only value with which the key has an effect, such as `true` for a `placed` or `optOut` key.
-    when: str = ""
+    when: _Text = ""
     # A CEL expression that computes the number or the names from the text `value`.
     expression: str = ""
 
@@ -233,7 +234,7 @@ class Dialect(
     # The name in commands and in other parts of the file, in lower case.
     name: str
     # The name in messages.
-    title: str
+    title: _Text
     # Its keys. Unless it is `common`, a key is in no other table.
     keys: tuple[Row, ...]
     # Whether its numbers are for one container or for the whole pod.

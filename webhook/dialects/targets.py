@@ -8,6 +8,7 @@ same form under `targets` in the configuration.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
 import msgspec
 
@@ -29,7 +30,7 @@ class Target(
     """One kind of device: its driver, the classes its vendor installs, and the names in its slices."""
 
     name: str  # as rows of tables refer to it
-    driver: str  # `spec.driver` of its slices
+    driver: Annotated[str, msgspec.Meta(min_length=1)]  # `spec.driver` of its slices
     title: str = ""  # for messages
     classes: tuple[str, ...] = ()  # the DeviceClasses of the vendor's chart, the preferred one first
     type: str = ""  # the kind among those that the driver publishes; "" if it publishes one kind
@@ -38,7 +39,7 @@ class Target(
     where: Mapping[str, str] = {}
     true: tuple[str, ...] = ()  # attributes of the driver's domain that must be true
     # CEL selectors of its devices, as in a DeviceClass; attributes that a device may lack are guarded.
-    selectors: tuple[str, ...] = ()
+    selectors: Annotated[tuple[str, ...], msgspec.Meta(max_length=8)] = ()
     unique: str = ""  # attribute with a different value on each device
     product: str = ""  # attribute with the model
     profile: str = "profile"  # attribute with the profile of a partition

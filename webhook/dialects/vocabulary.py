@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
-from typing import Generic, NamedTuple, TypeVar
+from typing import Annotated, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -192,11 +192,8 @@ class DialectOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
 class FactorOptions(DialectOptions, frozen=True, kw_only=True):
     """Options of a system whose unit of memory is several MiB."""
 
-    memory_factor: int = 1  # MiB of one unit of memory: the plugin's `gpuMemoryFactor`, or `gpu-memory-factor`.
-
-    def mistakes(self) -> Iterable[Finding]:
-        if not 1 <= self.memory_factor < MAX_MIB:
-            yield mistake("/memoryFactor", f"{self.memory_factor} MiB is not a unit of memory", "write 1 or more")
+    # MiB of one unit of memory: the plugin's `gpuMemoryFactor`, or `gpu-memory-factor`.
+    memory_factor: Annotated[int, msgspec.Meta(ge=1, le=MAX_MIB - 1)] = 1
 
 
 # The text of a hint whose value is unknown before the container starts.

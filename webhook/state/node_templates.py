@@ -19,6 +19,7 @@ from dra.stock import Stock
 from dra.validation import problems
 from dra.wire import builtins
 from webhook.dialects import mistake
+from webhook.state.schema import MAX_DEVICES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from dra.finding import Finding
     from webhook.state.schema import NodeTemplate, TemplateDevices
 
-# These limit the work for one refusal.
-MAX_DEVICES = 128  # of one template
-MAX_TEMPLATES = 16
 # Resources besides devices are not declared, so a template node has enough of each.
 PLENTY = {name: parse("1Ei") for name in ("cpu", "memory", "ephemeral-storage", "pods")}
 
@@ -74,16 +72,11 @@ def _device(entry: TemplateDevices, name: str) -> Device:
 
 def wrong_templates(templates: Sequence[NodeTemplate]) -> Iterable[Finding]:
     """Find templates that no node and no ResourceSlice could match."""
-    if len(templates) > MAX_TEMPLATES:
-        reason = f"{len(templates)} templates are more than {MAX_TEMPLATES}"
-        yield mistake("/nodeTemplates", reason, "keep one template for each set of devices")
     names = [template.name for template in templates]
     for i, template in enumerate(templates):
         path = f"/nodeTemplates/{i}"
         if names.index(template.name) != i:
             yield mistake(f"{path}/name", f"node template {template.name!r} exists already", "choose another name")
-        if template.max_nodes is not None and template.max_nodes < 0:
-            yield mistake(f"{path}/maxNodes", f"{template.max_nodes} is not a number of nodes", "write 0 or more")
         if template.max_nodes and not template.labels:
             reason = "without labels the nodes of this template cannot be counted"
             yield mistake(
@@ -102,10 +95,6 @@ def wrong_templates(templates: Sequence[NodeTemplate]) -> Iterable[Finding]:
                     f"resource {key[:80]!r} {problem_text}",
                     "write the name as it is in a node's `allocatable`",
                 )
-        for j, entry in enumerate(template.devices):
-            if not 1 <= entry.count <= MAX_DEVICES:
-                reason = f"{entry.count} is not a number of devices on a node"
-                yield mistake(f"{path}/devices/{j}/count", reason, f"write 1 to {MAX_DEVICES}")
         total = sum(entry.count for entry in template.devices)
         if total > MAX_DEVICES:
             reason = f"{total} devices are more than {MAX_DEVICES} on one node"

@@ -58,11 +58,7 @@ if TYPE_CHECKING:
 
 # The names of all rows are in the matchConditions of the webhook configurations: the API server compares them with the keys of each pod.
 MAX_ROWS = 512
-MAX_TARGETS = 64
 MAX_NAMED = 20  # the most existing names that a message about an unknown name lists
-_LONGEST_TEXT = 1_024
-_MAX_SELECTORS = 8
-_MAX_NAMESPACES = 16
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?").fullmatch
 _PART = re.compile(r"<[A-Za-z]+>")
 _VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]{0,252}").fullmatch
@@ -95,14 +91,6 @@ def contradictions(file: File) -> Iterable[Finding]:
             known = {row.name for row in dialects[dialect].keys}
             yield from unknown_names(f"/keys/{escape(dialect)}", renames, known, "key of the dialect")
             yield from _wrong_renames(f"/keys/{escape(dialect)}", renames, dialects[dialect])
-    if not 0 <= file.canary <= 100:
-        yield mistake("/canary", f"{file.canary} is not a percentage", "write 0 to 100")
-    if file.evict_missed_pods < 0:
-        yield mistake(
-            "/evictMissedPods",
-            f"{file.evict_missed_pods} is below 0",
-            "write the maximum number of pods per minute, or 0",
-        )
     yield from _wrong_meanings(file, dialects)
     yield from _wrong_keys(file, dialects.values())
     yield from wrong_targets(file, targets)
@@ -123,12 +111,6 @@ def contradictions(file: File) -> Iterable[Finding]:
         yield from _wrong_namespace("/extendedResources/namespaces", namespace)
     for namespace in file.cpu_claims.namespaces:
         yield from _wrong_namespace("/cpuClaims/namespaces", namespace)
-    if len(file.evidence.namespaces) > _MAX_NAMESPACES:
-        yield mistake(
-            "/evidence/namespaces",
-            f"more than {_MAX_NAMESPACES} namespaces",
-            "name only the namespaces of device plugins and autoscalers",
-        )
     for i, namespace in enumerate(file.evidence.namespaces):
         yield from [replace(finding, path=f"/evidence/namespaces/{i}") for finding in _wrong_namespace("", namespace)]
     yield from _wrong_list("/evidence/drivers", file.evidence.drivers, _DRIVER)
@@ -137,12 +119,6 @@ def contradictions(file: File) -> Iterable[Finding]:
     for driver in file.extended_resources.drivers:
         yield from _invalid_name(f"/extendedResources/drivers/{escape(driver)}", driver, _DRIVER)
     if file.bridge is not None:
-        if not file.bridge.scheduler_name:
-            yield mistake(
-                "/bridge/schedulerName",
-                "no scheduler is named",
-                "write the name of the scheduler with drawbridge's plugin",
-            )
         yield from _wrong_list("/bridge/drivers", file.bridge.drivers, _DRIVER)
         yield from _wrong_placement(file.bridge.placement)
         yield from _fence_conflicts(file.bridge, file.extended_resources)
@@ -244,32 +220,21 @@ def _wrong_placement(placing: Placing) -> Iterable[Finding]:
                 str(error),
                 "write NAME, or NAME=WEIGHT,NAME=WEIGHT (docs/commands.md#drawbridge-simulate)",
             )
-    if placing.most_pods_per_node < 0:
-        reason = f"{placing.most_pods_per_node} is not a number of pods"
-        yield mistake(f"{path}/mostPodsPerNode", reason, "write 0 for no maximum, or a number of 1 or more")
 
 
 def _fence_conflicts(bridge: BridgeSettings, served: ExtendedResources) -> Iterable[Finding]:
     """Find settings that leave pods to kube-scheduler, although a fence keeps kube-scheduler from the devices of these pods."""
-    if not bridge.fence:
+    if not (bridge.fence and bridge.drivers):
         return
+    choices = {f"namespaces/{escape(namespace)}": choice for namespace, choice in served.namespaces.items()}
+    choices |= {"autoscaled": served.autoscaled} if served.autoscaled else {}
     for driver in bridge.drivers:
-        if served.choose(driver, "", "", managed=True, autoscaled=False) == "leave":
-            field = f"drivers/{escape(driver)}" if driver in served.drivers else "default"
-            reason = f"pods for {driver} are left to kube-scheduler, which bridge.fence keeps from these devices"
-            yield mistake(
-                f"/extendedResources/{field}",
-                reason,
-                f"write {driver}: translate under drivers, or fence: false",
-            )
-    if bridge.drivers and served.autoscaled == "leave":
-        reason = "such pods are left to kube-scheduler, which bridge.fence keeps from the bridge's devices"
-        yield mistake("/extendedResources/autoscaled", reason, "leave `autoscaled` out, or write fence: false")
-    for namespace, choice in served.namespaces.items() if bridge.drivers else ():
+        field = f"drivers/{escape(driver)}" if driver in served.drivers else "default"
+        choices[field] = served.choose(driver, "", "", managed=True, autoscaled=False)
+    for field, choice in choices.items():
         if choice == "leave":
-            reason = "its pods are left to kube-scheduler, which bridge.fence keeps from the bridge's devices"
-            path = f"/extendedResources/namespaces/{escape(namespace)}"
-            yield mistake(path, reason, "write translate, or fence: false")
+            reason = "such pods are left to kube-scheduler, which bridge.fence keeps from the bridge's devices"
+            yield mistake(f"/extendedResources/{field}", reason, "write translate, or fence: false")
 
 
 def _wrong_namespace(path: str, name: str) -> Iterable[Finding]:
@@ -331,8 +296,6 @@ def _wrong_preference(path: str, nodes: PreferredNodes) -> Iterable[Finding]:
         reason = f"{subject} selects the preferred nodes"
         yield mistake(path, reason, "write one of prefer: dra, prefer: plugin, percent or nodeSelector")
     yield from _wrong_labels(f"{path}/nodeSelector", nodes.node_selector)
-    if nodes.percent is not None and not 0 <= nodes.percent <= 100:
-        yield mistake(f"{path}/percent", f"{nodes.percent} is not a percentage", "write 0 to 100")
 
 
 def _wrong_joints(file: File, dialects: Iterable[Dialect]) -> Iterable[Finding]:
@@ -406,7 +369,6 @@ def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Finding]
         elif names.dns_label(table.name.lower()):
             yield mistake(f"{path}/name", f"{table.name[:80]!r} is not a name", "write letters, digits and hyphens")
         yield from _unknown_target(f"{path}/target", table.target, targets)
-        yield from _too_long(table.title, f"{path}/title")
         for j, row in enumerate(table.keys):
             where = f"{path}/keys/{j}"
             if row.target:
@@ -466,8 +428,6 @@ def _wrong_row(row: Row, table: Dialect, path: str) -> Iterator[Finding]:
     """Find the mistakes of one row: in its name, its role, its bounds, its texts and its expression."""
     if row.most is not None and row.most < row.least:
         yield mistake(f"{path}/most", f"{row.most} is below {row.least}", "write a `most` that is not below `least`")
-    for field in ("meaning", "because", "when"):
-        yield from _too_long(getattr(row, field), f"{path}/{field}")
     yield from _wrong_name(row, f"{path}/name")
     yield from _wrong_role(row, table, path)
     if row.expression:
@@ -566,16 +526,8 @@ def _wrong_expression(row: Row, path: str) -> Iterator[Finding]:
         )
 
 
-def _too_long(text: str, path: str) -> Iterator[Finding]:
-    if len(text) > _LONGEST_TEXT:
-        yield mistake(path, f"the text has {len(text)} characters", f"write at most {_LONGEST_TEXT}")
-
-
 def wrong_targets(file: File, targets: Mapping[str, Target]) -> Iterator[Finding]:
     """Find mistakes in the administrator's own targets, and in the classes and parameters of targets."""
-    if len(file.targets) > MAX_TARGETS:
-        yield mistake("/targets", f"{len(file.targets)} targets are more than {MAX_TARGETS}", "delete some targets")
-        return
     names_ = [target.name for target in file.targets]
     for i, target in enumerate(file.targets):
         path = f"/targets/{i}"
@@ -613,9 +565,6 @@ def wrong_targets(file: File, targets: Mapping[str, Target]) -> Iterator[Finding
 
 def _wrong_target(target: Target, path: str) -> Iterator[Finding]:
     """Find names that would be invalid in claims, or that would change the meaning of a CEL expression."""
-    if not target.driver:
-        yield mistake(f"{path}/driver", "no driver is given", _DRIVER.remedy)
-        return
     yield from _invalid_name(f"{path}/driver", target.driver, _DRIVER)
     request = target.request
     is_misnamed = not request[:1].isalpha() or names.dns_label(request)
@@ -654,10 +603,6 @@ def _wrong_target(target: Target, path: str) -> Iterator[Finding]:
         if names.size(value) > names.MAX_VALUE:
             reason = f"the value has more than {names.MAX_VALUE} characters"
             yield mistake(f"{path}/where/{escape(name)}", reason, "write the value that the driver publishes")
-    if len(target.selectors) > _MAX_SELECTORS:
-        reason = f"{len(target.selectors)} selectors are more than {_MAX_SELECTORS}"
-        yield mistake(f"{path}/selectors", reason, "join them with &&")
-        return
     for j, text in enumerate(target.selectors):
         yield from _wrong_selector(text, target.driver, f"{path}/selectors/{j}")
 

@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, cast, get_args
+from typing import Annotated, Literal, cast, get_args
 
 import msgspec
+from msgspec import Meta
 
 from allocator.strategies import DEFAULT as ALLOCATORS_DEFAULT
 from dra.objects import DeviceAttribute, DeviceCapacity
@@ -26,6 +27,11 @@ from webhook.dialects import (
 
 Mode = Literal["observe", "warn", "enforce", "off"]
 LeaveOrTranslate = Literal["leave", "translate"]
+# These limit the work for one refusal.
+MAX_DEVICES = 128  # of one node template
+MAX_TEMPLATES = 16
+_Number = Annotated[int, Meta(ge=0)]
+_Percentage = Annotated[int, Meta(ge=0, le=100)]
 
 
 class _Declared(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -63,14 +69,14 @@ class Placing(_Declared, frozen=True, kw_only=True):
     # The strategy for the pods of each namespace, by the name of the namespace.
     namespaces: dict[str, str] = {}
     # The maximum number of pods with devices that the bridge places on a node; 0 is no maximum.
-    most_pods_per_node: int = 0
+    most_pods_per_node: _Number = 0
 
 
 class BridgeSettings(_Declared, frozen=True, kw_only=True):
     """The scheduler with drawbridge's plugin, and the drivers whose devices it manages."""
 
     # The scheduler of translated pods that request devices of these drivers.
-    scheduler_name: str
+    scheduler_name: Annotated[str, Meta(min_length=1)]
     # Drivers whose devices the bridge manages.
     drivers: tuple[str, ...] = ()
     # Whether a DeviceTaintRule keeps other schedulers from these devices. The claims of the bridge's pods tolerate the taint.
@@ -88,7 +94,7 @@ class Evidence(_Declared, frozen=True, kw_only=True):
     node_selector: dict[str, str] = {}
     # The namespaces of device plugins and autoscalers, whose DaemonSets, Deployments and ConfigMaps are read
     # (docs/translation.md#objects-of-device-plugins-and-autoscalers).
-    namespaces: tuple[str, ...] = ()
+    namespaces: Annotated[tuple[str, ...], Meta(max_length=16)] = ()
 
     @property
     def is_restricted(self) -> bool:
@@ -102,7 +108,7 @@ class PreferredNodes(_Declared, frozen=True, kw_only=True):
     # The preferred nodes: those with a DRA driver (`dra`), or those whose device plugin offers the resource (`plugin`).
     prefer: Literal["dra", "plugin"] | None = None
     # Percentage of the workloads whose pods prefer nodes with a DRA driver.
-    percent: int | None = None
+    percent: _Percentage | None = None
     # Pods that require these node labels prefer nodes with a DRA driver.
     node_selector: dict[str, str] = {}
 
@@ -173,7 +179,7 @@ class TemplateDevices(_Declared, frozen=True, kw_only=True):
     # The driver, as in `spec.driver` of its ResourceSlices.
     driver: str
     # The number of these devices on a node.
-    count: int = 1
+    count: Annotated[int, Meta(ge=1, le=MAX_DEVICES)] = 1
     # The device's attributes, as in a ResourceSlice.
     attributes: dict[str, DeviceAttribute] = {}
     # The device's capacities, as in a ResourceSlice.
@@ -190,7 +196,7 @@ class NodeTemplate(_Declared, frozen=True, kw_only=True):
     # Labels that all nodes of the template have, and that no other node has.
     labels: dict[str, str] = {}
     # The maximum number of the template's nodes. If not set, there is no maximum.
-    max_nodes: int | None = None
+    max_nodes: _Number | None = None
     # The devices that drivers publish for one node.
     devices: tuple[TemplateDevices, ...] = ()
     # The resources that device plugins offer on one node, and their amounts.
@@ -227,11 +233,11 @@ class File(_Declared, frozen=True, kw_only=True):
     mode: Mode = "enforce"
     # Percentage of the workloads whose pods are translated in namespaces with mode `enforce`. Pods of other workloads
     # only get warnings.
-    canary: int = 100
+    canary: _Percentage = 100
     # Maximum number of missed pods that are evicted per minute; 0 evicts none. A missed pod was created without claims
     # while the webhook was down, and waits for a resource that no node has. Evictions need `manifests/missed/role.yaml`
     # (docs/operating.md#a-pod-stays-pending).
-    evict_missed_pods: int = 0
+    evict_missed_pods: _Number = 0
     # What happens to requests that a claim can only approximate: `warn` translates them with a warning, `allow` without
     # one, and `leave` does not change the container (docs/translation.md#outcomes).
     approximations: Literal["allow", "warn", "leave"] = "warn"
@@ -266,14 +272,14 @@ class File(_Declared, frozen=True, kw_only=True):
     # (docs/keys.md#keys-of-your-own).
     parameters: dict[str, Opaque] = {}
     # Targets of your own: kinds of device that drawbridge does not know (docs/keys.md#keys-of-your-own).
-    targets: tuple[Target, ...] = ()
+    targets: Annotated[tuple[Target, ...], Meta(max_length=64)] = ()
     # The memory of device models, if no node publishes it.
     models: tuple[Model, ...] = ()
     # The drivers and nodes that show what a key means; all by default (docs/translation.md#evidence).
     evidence: Evidence = Evidence()
     # Nodes that an autoscaler can create. A pod that such a node could serve is not refused
     # (docs/translation.md#autoscaled-nodes).
-    node_templates: tuple[NodeTemplate, ...] = ()
+    node_templates: Annotated[tuple[NodeTemplate, ...], Meta(max_length=MAX_TEMPLATES)] = ()
     # Dialect: its keys, each with the name that this cluster uses instead; `""` disables a key.
     keys: dict[str, dict[str, str]] = {}
     # Disabled dialects, whose keys the webhook does not know.

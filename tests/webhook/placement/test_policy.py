@@ -12,7 +12,7 @@ PREFER_DRA = {"prefer": "dra"}
 INVALID_POLICIES = {
     "no field": ({GPU: {}}, "/mixed/nvidia.com~1gpu", "nothing selects"),
     "two fields": ({GPU: {"prefer": "dra", "percent": 3}}, "/mixed/nvidia.com~1gpu", "more than one field"),
-    "101 percent": ({GPU: {"percent": 101}}, "/mixed/nvidia.com~1gpu/percent", "101 is not a percentage"),
+    "101 percent": ({GPU: {"percent": 101}}, "/mixed/nvidia.com~1gpu/percent", "101 is not from 0 to 100"),
     "an unknown preference": ({GPU: {"prefer": "both"}}, "/mixed/nvidia.com~1gpu/prefer", ""),
     "an unknown key": ({"example.com/x": PREFER_DRA}, "/mixed/example.com~1x", "no dialect knows"),
     "an invalid name of a namespace": ({GPU: PREFER_DRA | {"namespaces": {"A*": PREFER_DRA}}}, "/mixed/nvidia.com~1gpu/namespaces/A*", "not the name"),

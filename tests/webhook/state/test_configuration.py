@@ -165,7 +165,10 @@ def test_a_misspelt_word_gets_one_suggestion(fields, suggestion):
             "/dialects/0/keys/0/target",
         ),
         ({"joint": [{"primary": "nvidia.com/gpu", "secondary": "unknown/key"}]}, "/joint/0/secondary"),
+        ({"evictMissedPods": -1}, "/evictMissedPods"),
+        ({"targets": [{"name": "t", "driver": "d.org", "selectors": ["true"] * 9}]}, "/targets/0/selectors"),
         ({"hami": {"memoryFactor": 0}}, "/hami/memoryFactor"),
+        ({"ascend": {"products": {"Ascend910": ""}}}, "/ascend/products/Ascend910"),
         *(
             ({"tensorfusion": {"tflops": {"H100": value}}}, "/tensorfusion/tflops/H100")
             for value in ("121.5", "fast", True, {}, [1], 0, -1, 10**400, float("inf"), float("nan"))

@@ -67,7 +67,7 @@ def table(*keys: dict, name: str = "ours", **fields) -> dict:
             "'mi300'",
         ),
         ({"targets": [{"name": "gpu", "driver": "gpu.amd.com"}]}, "/targets/0/name", "exists"),
-        ({"targets": [{"name": "mi300", "driver": ""}]}, "/targets/0/driver", "no driver"),
+        ({"targets": [{"name": "mi300", "driver": ""}]}, "/targets/0/driver", "is empty"),
         ({"targets": [{"name": "mi300", "driver": "d", "instead": "x"}]}, "/targets/0/instead", "unknown target"),
         ({"targets": [{"name": "mi300"}]}, "/targets/0", "driver"),
         ({"targets": [{"name": "mi300", "driver": "d", "request": "GPU_"}]}, "/targets/0/request", "request"),
@@ -77,7 +77,7 @@ def table(*keys: dict, name: str = "ours", **fields) -> dict:
             "/targets/0/cores",
             "the driver's domain",
         ),
-        ({"hami": {"defaultCores": 101}}, "/hami/defaultCores", "percentage"),
+        ({"hami": {"defaultCores": 101}}, "/hami/defaultCores", "not from 0 to 100"),
     ],
 )
 def test_an_invalid_table_target_or_class_is_rejected(fields, path, message_part):

@@ -6,16 +6,15 @@ follow the Neuron SDK's documentation (containers/neuron-dra) and awslabs/aws-vi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta
 
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, node_label, row, untranslated
-from webhook.dialects.vocabulary import Demand, DialectOptions, Vocabulary, count_of, leave, mistake, read_each
+from webhook.dialects.vocabulary import Demand, DialectOptions, Vocabulary, count_of, leave, read_each
 from webhook.names import CONFIGURATION_PAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from dra.finding import Finding
     from dra.reason import Reason
     from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer
 
@@ -63,14 +62,9 @@ class AmazonOptions(DialectOptions, frozen=True, kw_only=True):
     """How the Neuron nodes are set up."""
 
     # Cores of each device, which depend on instance type and logical core size. With 0, containers that request cores stay as they are.
-    cores_per_device: int = 0
+    cores_per_device: Annotated[int, Meta(ge=0, le=64)] = 0
     # Whether the driver publishes groups of connected devices (`resource.aws.com/devicegroup4_id` and so on).
     device_groups: bool = False
-
-    def mistakes(self) -> Iterable[Finding]:
-        if not 0 <= self.cores_per_device <= 64:
-            reason = f"{self.cores_per_device} is not a number of cores"
-            yield mistake("/coresPerDevice", reason, "write 1 to 64, or 0 to keep these keys on pods")
 
 
 def ask(amount: Amount, request: DialectRequest[AmazonOptions]) -> KeyAnswer | Reason:

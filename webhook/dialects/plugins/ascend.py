@@ -12,11 +12,11 @@ component/ascend-dynamic-resource-allocation) publishes the chip of each card an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+from msgspec import Meta
 
-from dra.pointer import escape
 from dra.reason import Reason
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, row, untranslated
 from webhook.dialects.targets import TARGETS
@@ -32,15 +32,13 @@ from webhook.dialects.vocabulary import (
     Vocabulary,
     count_of,
     leave,
-    mistake,
     refuse,
 )
 from webhook.refusals import Code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
-    from dra.finding import Finding
     from webhook.dialects.vocabulary import Amount, DialectRequest, Hint
 
 _TARGET = TARGETS["ascend"]
@@ -54,8 +52,8 @@ _UUID = "HAMi names a card by the id of its chip; the driver (public source at d
 class Template(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """A fixed part of a card; with 100 % of the cores, the whole card."""
 
-    memory: int  # MiB
-    cores: int  # percent of the card's AI cores
+    memory: Annotated[int, Meta(ge=1, le=MAX_MIB - 1)]  # MiB
+    cores: Annotated[int, Meta(ge=1, le=100)]  # percent of the card's AI cores
 
 
 def _steps(whole: int, cores: int, **parts: int) -> tuple[Template, ...]:
@@ -148,23 +146,9 @@ class AscendOptions(DialectOptions, frozen=True, kw_only=True):
     """Models in HAMi's device ConfigMap that differ from HAMi's chart or are not in it."""
 
     # Model as in keys (Ascend910): the `productName` that the driver publishes.
-    products: dict[str, str] = {}
+    products: dict[str, Annotated[str, Meta(min_length=1)]] = {}
     # Model: memory and cores of its templates. The template with 100 % of the cores is the card; its memory is the maximum.
     templates: dict[str, tuple[Template, ...]] = {}
-
-    def mistakes(self) -> Iterable[Finding]:
-        for model, product in self.products.items():
-            if not product:
-                yield mistake(f"/products/{escape(model)}", "is not a product (expected a name)", "write it as 910B3")
-        for model, templates in self.templates.items():
-            for i, template in enumerate(templates):
-                path = f"/templates/{escape(model)}/{i}"
-                if not 1 <= template.memory < MAX_MIB:
-                    yield mistake(
-                        f"{path}/memory", f"{template.memory} MiB is not an amount of memory", "write 1 or more"
-                    )
-                if not 1 <= template.cores <= 100:
-                    yield mistake(f"{path}/cores", f"{template.cores} is not a percentage", "write 1 to 100")
 
 
 def read(request: DialectRequest[AscendOptions]) -> DialectAnswer | Reason:

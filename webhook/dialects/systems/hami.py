@@ -7,9 +7,10 @@ states cores, because the driver's default is 100; only a demand for a whole, ex
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+from msgspec import Meta
 
 from webhook.dialects.table import (
     Dialect,
@@ -35,14 +36,12 @@ from webhook.dialects.vocabulary import (
     Vocabulary,
     count_of,
     leave,
-    mistake,
     refuse,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-    from dra.finding import Finding
     from dra.reason import Reason
     from webhook.dialects.vocabulary import Amount, DialectRequest, Hint
 
@@ -184,26 +183,17 @@ DIALECT = Dialect(
 )
 
 
+_Number = Annotated[int, Meta(ge=0, le=MAX_MIB - 1)]
+
+
 class HamiOptions(FactorOptions, frozen=True, kw_only=True):
     """The values of HAMi's device ConfigMap, if they differ from HAMi's defaults."""
 
     # GPUs of a container that states no number.
-    default_gpu_num: int = msgspec.field(name="defaultGPUNum", default=1)
-    default_memory: int = 0  # MiB for a container that states no memory; 0 is the whole memory.
-    default_cores: int = 0  # Percent of a GPU's compute for a container that states none.
-
-    def mistakes(self) -> Iterable[Finding]:
-        yield from super().mistakes()
-        if not 0 <= self.default_gpu_num < MAX_MIB:
-            yield mistake("/defaultGPUNum", f"{self.default_gpu_num} is not a number of GPUs", "write 0 or more")
-        if not 0 <= self.default_memory < MAX_MIB:
-            yield mistake(
-                "/defaultMemory",
-                f"{self.default_memory} MiB is not an amount of memory",
-                "write 0 for all of it",
-            )
-        if not 0 <= self.default_cores <= 100:
-            yield mistake("/defaultCores", f"{self.default_cores} is not a percentage", "write 0 to 100")
+    default_gpu_num: _Number = msgspec.field(name="defaultGPUNum", default=1)
+    default_memory: _Number = 0  # MiB for a container that states no memory; 0 is the whole memory.
+    # Percent of a GPU's compute for a container that states none.
+    default_cores: Annotated[int, Meta(ge=0, le=100)] = 0
 
 
 def read(request: DialectRequest[HamiOptions]) -> DialectAnswer | Reason:

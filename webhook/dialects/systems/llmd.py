@@ -9,7 +9,9 @@ its values.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta
 
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Scope, Unit, row, untranslated
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from webhook.dialects.vocabulary import DialectRequest
 
 _RAILS = "network devices that can do RDMA, on any rail"
-_MAX = POD_LIMIT // 2
+_Pairs = Annotated[int, Meta(ge=1, le=POD_LIMIT // 2)]
 
 DIALECT = Dialect(
     name="llmd",
@@ -78,14 +80,12 @@ DIALECT = Dialect(
 class LlmdOptions(DialectOptions, frozen=True, kw_only=True):
     """The limits in that webhook's ConfigMap."""
 
-    pairs_per_numa_node: int = 4  # The webhook's `maxPairsPerNUMA`.
+    pairs_per_numa_node: _Pairs = 4  # The webhook's `maxPairsPerNUMA`.
     # The webhook's `maxPairsPerNode`: the maximum for a pod whose pairs may be on several NUMA nodes.
-    pairs_per_node: int = 8
+    pairs_per_node: _Pairs = 8
 
     def mistakes(self) -> Iterable[Finding]:
-        if not 1 <= self.pairs_per_node <= _MAX:
-            yield mistake("/pairsPerNode", f"{self.pairs_per_node} pairs are out of range", f"write 1 to {_MAX}")
-        elif not 1 <= self.pairs_per_numa_node <= self.pairs_per_node:
+        if self.pairs_per_numa_node > self.pairs_per_node:
             reason = f"{self.pairs_per_numa_node} pairs are out of range"
             yield mistake("/pairsPerNumaNode", reason, "write 1 to pairsPerNode")
 

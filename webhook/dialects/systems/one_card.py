@@ -7,7 +7,7 @@ AliyunContainerService/gpushare-scheduler-extender: pkg/utils.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from webhook.dialects.plain import total
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Scope, Unit, node_label, placed, row, untranslated
@@ -22,14 +22,10 @@ from webhook.dialects.vocabulary import (
     Vocabulary,
     count_of,
     leave,
-    mistake,
     refuse,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from dra.finding import Finding
     from dra.reason import Reason
     from webhook.dialects.vocabulary import ContainerAmounts
 
@@ -109,11 +105,7 @@ ALIYUN = Dialect(
 class AliyunOptions(DialectOptions, frozen=True, kw_only=True):
     """How Aliyun's device plugin is set up."""
 
-    memory_unit: str = "GiB"  # The plugin's flag `memory-unit`: GiB or MiB.
-
-    def mistakes(self) -> Iterable[Finding]:
-        if self.memory_unit not in ("GiB", "MiB"):
-            yield mistake("/memoryUnit", f"{self.memory_unit!r} is not a unit of the plugin", "write GiB or MiB")
+    memory_unit: Literal["GiB", "MiB"] = "GiB"  # The plugin's flag `memory-unit`.
 
 
 def _read(containers: tuple[ContainerAmounts, ...], unit: int) -> DialectAnswer | Reason:

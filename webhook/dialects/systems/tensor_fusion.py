@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from dra.errors import QuantityError
-from dra.pointer import escape
 from dra.quantity import NANO, parse
 from dra.reason import Reason
 from webhook.dialects.plain import vocabulary_of
@@ -37,15 +36,13 @@ from webhook.dialects.vocabulary import (
     Note,
     count_of,
     leave,
-    mistake,
     refuse,
 )
 from webhook.names import CONFIGURATION_PAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-    from dra.finding import Finding
     from webhook.dialects.vocabulary import AnnotatedPod
 
 _REMOTE = f"its webhook creates workers that use its own protocol; {opt_in('tensorfusion')}"
@@ -104,17 +101,7 @@ class TensorFusionOptions(ShareOptions, frozen=True, kw_only=True):
     """What becomes of Tensor Fusion's pods, and how TFLOPS are converted."""
 
     # Model, as in `gpu-model` and as a part of the driver's `productName`: FP16 TFLOPS of the whole GPU.
-    tflops: dict[str, float] = {}
-
-    def mistakes(self) -> Iterable[Finding]:
-        for model, most in self.tflops.items():
-            if not model or not most > 0:
-                path = f"/tflops/{escape(model)}"
-                yield mistake(
-                    path,
-                    f"{most:g} TFLOPS for model {model!r} describe no GPU",
-                    "write more than 0, such as H100: 989.5",
-                )
+    tflops: dict[Annotated[str, msgspec.Meta(min_length=1)], Annotated[float, msgspec.Meta(gt=0)]] = {}
 
 
 # Annotations that no claim can express, with the value ("" for any) and the reason why the pod stays as it is.
