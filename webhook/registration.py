@@ -54,7 +54,6 @@ class Registration(NamedTuple):
     """The administrator's choices for the webhook configurations."""
 
     namespace: str = names.NAMESPACE
-    service: str = "drawbridge"
     # The URL of a webhook outside of the cluster, as in tests. It replaces the Service.
     url: str = ""
     # The CA bundle, if the administrator maintains it, or the Certificate from which cert-manager injects the bundle. If both are empty,
@@ -66,9 +65,6 @@ class Registration(NamedTuple):
     failure_policy: str = "Ignore"
     # Whether only namespaces with a mode label are included.
     opt_in: bool = False
-    exclude: tuple[str, ...] = ("kube-system", "kube-node-lease")
-    workloads: bool = True
-    claims: bool = True
     devices: bool = False  # review slices, classes and drawbridge's own kinds
     # The namespaces whose Guaranteed pods get claims for their CPUs.
     cpus: CPUClaims = NO_CPUS
@@ -99,34 +95,30 @@ def validating(dialects: Sequence[Dialect], options: Registration) -> Json:
         "objectSelector": {**_not_skipped(), "matchLabels": {names.TRANSLATED_LABEL: "true"}},
         "matchConditions": [{"name": "names-an-accelerator-again", "expression": on_validate(dialects)}],
     }
-    webhooks = [pods]
     without_owner = "object.?metadata.?ownerReferences.orValue([]).size() == 0"
-    if options.workloads:
-        template_test = _pod("object.?spec.?template.orValue({})", dialects, _OF_TEMPLATES)
-        cron_template_test = _pod("object.?spec.?jobTemplate.?spec.?template.orValue({})", dialects, _OF_TEMPLATES)
-        expression = f"request.resource.resource == 'cronjobs' ? ({cron_template_test}) : ({template_test})"
-        workloads = _webhook(f"workloads.validate.{names.DOMAIN}", "/validate", options) | {
-            "failurePolicy": "Ignore",
-            "rules": [
-                _rule(group, version, [kind.plural for kind in kinds], "CREATE", "UPDATE")
-                for (group, version), kinds in groupby(WORKLOADS, attrgetter("group", "version"))
-            ],
-            "matchConditions": [
-                {"name": "made-by-a-person", "expression": without_owner},
-                {"name": "names-an-accelerator", "expression": expression},
-            ],
-        }
-        webhooks.append(workloads)
-    if options.claims:
-        # Claims that Kubernetes generates from a template are excluded. The webhook has judged them with their pod, and the refusal of such a
-        # claim would only keep the pod pending.
-        generated = f"'{POD_CLAIM_NAME}' in object.?metadata.?annotations.orValue({{}})"
-        claims = _webhook(f"claims.validate.{names.DOMAIN}", "/validate", options) | {
-            "failurePolicy": "Ignore",
-            "rules": [_rule("resource.k8s.io", "v1", ("resourceclaims", "resourceclaimtemplates"), "CREATE")],
-            "matchConditions": [{"name": "made-by-a-person", "expression": f"!({generated})"}],
-        }
-        webhooks.append(claims)
+    template_test = _pod("object.?spec.?template.orValue({})", dialects, _OF_TEMPLATES)
+    cron_template_test = _pod("object.?spec.?jobTemplate.?spec.?template.orValue({})", dialects, _OF_TEMPLATES)
+    expression = f"request.resource.resource == 'cronjobs' ? ({cron_template_test}) : ({template_test})"
+    workloads = _webhook(f"workloads.validate.{names.DOMAIN}", "/validate", options) | {
+        "failurePolicy": "Ignore",
+        "rules": [
+            _rule(group, version, [kind.plural for kind in kinds], "CREATE", "UPDATE")
+            for (group, version), kinds in groupby(WORKLOADS, attrgetter("group", "version"))
+        ],
+        "matchConditions": [
+            {"name": "made-by-a-person", "expression": without_owner},
+            {"name": "names-an-accelerator", "expression": expression},
+        ],
+    }
+    # Claims that Kubernetes generates from a template are excluded. The webhook has judged them with their pod, and the refusal of such a
+    # claim would only keep the pod pending.
+    generated = f"'{POD_CLAIM_NAME}' in object.?metadata.?annotations.orValue({{}})"
+    claims = _webhook(f"claims.validate.{names.DOMAIN}", "/validate", options) | {
+        "failurePolicy": "Ignore",
+        "rules": [_rule("resource.k8s.io", "v1", ("resourceclaims", "resourceclaimtemplates"), "CREATE")],
+        "matchConditions": [{"name": "made-by-a-person", "expression": f"!({generated})"}],
+    }
+    webhooks = [pods, workloads, claims]
     if options.devices:
         devices = _webhook(f"devices.validate.{names.DOMAIN}", "/validate", options) | {
             "failurePolicy": "Ignore",
@@ -224,17 +216,10 @@ def _not_all_containers(root: str, test: str) -> str:
 
 def names_not_sent(current: Configuration, generated_for: Configuration) -> list[str]:
     """Return the resource domains and other keys of `current` that webhook configurations do not match if they were generated for `generated_for`."""
-    sent_domains, current_domains = (
-        _domains(_names(configuration.dialects, Position.RESOURCE)) for configuration in (generated_for, current)
-    )
-    unsent = set() if any("<" in domain for domain in sent_domains) else current_domains - sent_domains
-    unsent |= _requesting_keys(current) - _requesting_keys(generated_for)
-    cpus, cpus_before = current.file.cpu_claims, generated_for.file.cpu_claims
-    if any(
-        cpus.wanted(name) and not cpus_before.wanted(name) for name in ("", *cpus.namespaces, *cpus_before.namespaces)
-    ):
-        unsent.add(_CPU)
-    return sorted(unsent)
+    cpus, before = current.file.cpu_claims, generated_for.file.cpu_claims
+    unsent = names_not_sent_by(on_mutate(generated_for.dialects, cpus), current)
+    is_new = any(cpus.wanted(name) and not before.wanted(name) for name in ("", *cpus.namespaces, *before.namespaces))
+    return sorted([_CPU, *unsent]) if is_new else unsent
 
 
 def names_not_sent_by(condition: str, configuration: Configuration) -> list[str]:
@@ -246,13 +231,11 @@ def names_not_sent_by(condition: str, configuration: Configuration) -> list[str]
     unsent = {_CPU} if cpus.anywhere and f" || {_has_whole_cpus(cpus)}) : (" not in condition else set()
     if "k.split('/')" in condition:  # without this test, the condition matches all domains
         domains = _domains(_names(configuration.dialects, Position.RESOURCE))
-        keys = (*domains, *_requesting_keys(configuration))
+        keys = domains.union(
+            *[_names(configuration.dialects, place) for place in (Position.ANNOTATION, Position.LABEL)]
+        )
         unsent |= {name for name in keys if _text(name.partition("<")[0]) not in condition}
     return sorted(unsent)
-
-
-def _requesting_keys(configuration: Configuration) -> set[str]:
-    return _names(configuration.dialects, Position.ANNOTATION) | _names(configuration.dialects, Position.LABEL)
 
 
 def _domains(names: Iterable[str]) -> set[str]:
@@ -289,7 +272,7 @@ def _webhook(name: str, path: str, options: Registration) -> dict[str, Json]:
     if options.url:
         client["url"] = options.url.rstrip("/") + path
     else:
-        client["service"] = {"namespace": options.namespace, "name": options.service, "path": path, "port": 443}
+        client["service"] = {"namespace": options.namespace, "name": NAME, "path": path, "port": 443}
     if options.ca_bundle:
         client["caBundle"] = options.ca_bundle
     return {
@@ -305,8 +288,7 @@ def _webhook(name: str, path: str, options: Registration) -> dict[str, Json]:
 
 def _namespaces(options: Registration) -> Json:
     # drawbridge's own namespace is always excluded: its pods must be able to start while no webhook answers.
-    others = [name for name in options.exclude if name != options.namespace]
-    excluded = [options.namespace, *others]
+    excluded = list(dict.fromkeys((options.namespace, "kube-system", "kube-node-lease")))
     operator = "NotIn"
     modes = ["off"]
     if options.opt_in:
@@ -334,12 +316,12 @@ def _rule(group: str, version: str, plurals: Sequence[str], *operations: str) ->
     }
 
 
-def _configuration(kind: str, webhooks: Sequence[dict[str, Json]], options: Registration, name: str = NAME) -> Json:
+def _configuration(kind: str, webhooks: Sequence[dict[str, Json]], options: Registration) -> Json:
     """Return a webhook configuration. Without a CA bundle, its rules are only in an annotation, so the API server does not call the webhooks yet.
 
     `certs.inject` writes the rules into the webhooks together with the bundle. Applying the manifest again does not remove them.
     """
-    metadata: dict[str, Json] = {"name": name, "labels": {"app.kubernetes.io/name": NAME}}
+    metadata: dict[str, Json] = {"name": NAME, "labels": {"app.kubernetes.io/name": NAME}}
     if options.ca_bundle:
         metadata["annotations"] = {BUNDLE_KEEPER: "other"}
     else:

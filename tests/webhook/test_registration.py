@@ -12,7 +12,6 @@ from webhook.registration import (
     names_not_sent,
     names_not_sent_by,
     on_mutate,
-    validating,
 )
 from webhook.state import CPUClaims
 from webhook.state.configuration import DEFAULT, Configuration
@@ -32,9 +31,10 @@ def test_every_webhook_has_no_side_effects_and_a_short_timeout():
 
 
 def test_drawbridges_namespace_is_always_excluded():
-    for webhook in webhooks(Registration(namespace="own", exclude=())):
+    excluded = ["own", "kube-system", "kube-node-lease"]
+    for webhook in webhooks(Registration(namespace="own")):
         (names, _) = webhook["namespaceSelector"]["matchExpressions"]
-        assert names == {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["own"]}
+        assert names == {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": excluded}
 
 
 def test_only_webhooks_for_pods_use_the_configured_failure_policy():
@@ -51,11 +51,6 @@ def test_mutation_covers_pods_but_none_of_their_subresources():
     (webhook,) = mutating(DIALECTS, Registration(ca_bundle="Ym9v"))["webhooks"]
     assert [rule["resources"] for rule in webhook["rules"]] == [["pods"]]
     assert webhook["reinvocationPolicy"] == "IfNeeded"
-
-
-def test_disabled_webhooks_are_not_registered():
-    names = [w["name"] for w in validating(DIALECTS, Registration(workloads=False, claims=False))["webhooks"]]
-    assert names == ["pods.validate.drawbridge.dev"]
 
 
 def test_a_process_outside_the_cluster_is_called_by_url():
@@ -117,11 +112,6 @@ def test_cpus_of_namespaces_outside_the_condition_are_reported():
 def test_a_key_with_a_varying_domain_sends_every_extended_resource():
     dialect = Dialect(name="own", title="Own", keys=(Row(name="<vendor>.example.org/card", meaning="a card"),))
     assert "k.contains('/')" in on_mutate([dialect])
-
-
-@pytest.mark.parametrize("options", [Registration(), Registration(devices=True, opt_in=True, url="https://x")])
-def test_equal_options_make_equal_configurations(options):
-    assert configurations(DIALECTS, options) == configurations(DIALECTS, options)
 
 
 def test_without_a_bundle_the_rules_are_only_in_an_annotation():

@@ -136,16 +136,6 @@ def verify(value: str, pod: SignedPod, *keys: bytes) -> dict[str, Json]:
     return templates
 
 
-def read_unproven(value: str) -> dict[str, Json]:
-    """Return the templates of an unverified value, without templates whose content does not match their name."""
-    body = value.partition(" ")[2].partition(" ")[2]
-    try:
-        templates: dict[str, Json] = msgspec.json.decode(body, type=dict[str, dict[str, object]])
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return {}
-    return {name: spec for name, spec in templates.items() if name_matches(name, spec)}
-
-
 @lru_cache(maxsize=8)
 def _keyed(key: bytes) -> hmac.HMAC:
     """Start an HMAC with the key for signatures, derived from a Secret's key."""
