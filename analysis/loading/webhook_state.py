@@ -15,7 +15,6 @@ from webhook.state import (
     Seen,
     State,
     StateBuilder,
-    container_defaults,
     custom_kinds,
     installed,
 )
@@ -50,7 +49,7 @@ def state_of(reading: Reading, configuration: Configuration) -> State:
     state = replace(
         builder.state(fresh=True),
         custom_kinds=custom_kinds(reading.objects),
-        container_defaults={name: container_defaults(of_namespace) for name, of_namespace in ranges.items()},
+        file_limit_ranges=ranges,
     )
     has_slices = bool(typed.of_type(ResourceSlice))
     if not (reading.is_live or has_slices or typed.of_type(DeviceClass)):

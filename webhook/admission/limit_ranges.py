@@ -17,15 +17,16 @@ from webhook.dialects import Outcome
 from webhook.translate import Decision, apply_own, group_kind, name_of, namespace_of, paths, resolve_pointer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from cluster.objects import LimitRange, LimitRangeItem
     from dra.wire import Json
-    from webhook.state import Bounds, ContainerDefaults, State
+    from webhook.state import State
     from webhook.translate import Operation
 
 
 _Quantities = dict[str, Quantity]
-_CONTAINER_FIELDS = ("containers", "initContainers")
+_CONTAINER_FIELDS = ("initContainers", "containers")  # in starting order
 _AMOUNT_FIELDS = ("limits", "requests")
 _POD_LEVEL_RESOURCES = ("cpu", "memory")  # resources with pod-level amounts
 
@@ -62,9 +63,10 @@ class Filled(NamedTuple):
 
 def fill_in(obj: Object, state: State) -> Filled:
     """Add the default amounts of the namespace's LimitRanges to the containers of an object's pods."""
-    defaults = state.container_defaults.get(namespace_of(obj))
-    if defaults is None or _is_stored(obj):
+    ranges = state.file_limit_ranges.get(namespace_of(obj))
+    if not ranges or _is_stored(obj):
         return Filled(obj, obj, {})
+    defaults = _defaults(ranges)
     defaulted: dict[str, tuple[Json, dict[str, Json]]] = {}
     for path in paths(obj):
         spec = inside(resolve_pointer(obj, path), "spec")
@@ -82,10 +84,11 @@ def fill_in(obj: Object, state: State) -> Filled:
 
 def out_of_bounds(obj: Object, state: State) -> list[Decision]:
     """Return a decision for each amount that a LimitRange of the namespace forbids; the container is "" if the amount is the whole pod's."""
-    defaults = state.container_defaults.get(namespace_of(obj))
     decisions: list[Decision] = []
-    if defaults is None or not defaults.bounds or _is_stored(obj):
+    ranges = state.file_limit_ranges.get(namespace_of(obj))
+    if not ranges or _is_stored(obj):
         return decisions
+    all_bounds = [(range_.metadata.name, bounds) for range_ in _sorted(ranges) for bounds in range_.spec.limits]
     filled = fill_in(obj, state).object
     for path in paths(obj):
         spec, written = [inside(resolve_pointer(version, path), "spec") for version in (filled, obj)]
@@ -94,13 +97,11 @@ def out_of_bounds(obj: Object, state: State) -> list[Decision]:
             limits, requests = [_amounts(container, part) for part in _AMOUNT_FIELDS]
             judged.append(("Container", str(container.get("name") or ""), limits, requests))
         judged.append(("Pod", "", *_amounts_of_pod(spec, written)))
-        for bounds in defaults.bounds:
+        for range_name, bounds in all_bounds:
             for type_, name, limits, requests in judged:
                 for key, text in _beyond(bounds, limits, requests) if type_ == bounds.type else ():
                     subject = "all containers together: " if type_ == "Pod" else ""
-                    message = (
-                        f"the API server would refuse the pod because of LimitRange {bounds.name}: {subject}{text}"
-                    )
+                    message = f"the API server would refuse the pod because of LimitRange {range_name}: {subject}{text}"
                     decisions.append(Decision(name_of(obj), name, "", key, Outcome.LEFT, message, code="D219"))
     return decisions
 
@@ -138,35 +139,25 @@ def _total(spec: dict[str, Json], part: str) -> _Quantities:
 
     One is over containers and sidecars, the other over an init container and the sidecars before it.
     """
-    total: _Quantities = {}
-    sidecars: _Quantities = {}
-    starting: _Quantities = {}
+    lasting: _Quantities = {}
+    init_peak: _Quantities = {}
     for pointer, container in _containers(spec):
-        amounts = _amounts(container, part)
-        if pointer.startswith("containers/"):
-            _add(total, amounts)
-        elif container.get("restartPolicy") == "Always":
-            _add(total, amounts)
-            _add(sidecars, amounts)
-        else:
-            for name, amount in amounts.items():
-                at_once = sidecars[name] + amount if name in sidecars else amount
-                if name not in starting or at_once > starting[name]:
-                    starting[name] = at_once
-    return total | {name: amount for name, amount in starting.items() if name not in total or amount > total[name]}
+        is_ending = pointer.startswith("initContainers/") and container.get("restartPolicy") != "Always"
+        for name, amount in _amounts(container, part).items():
+            at_once = lasting[name] + amount if name in lasting else amount
+            if is_ending:
+                init_peak[name] = max(at_once, init_peak.get(name, at_once))
+            else:
+                lasting[name] = at_once
+    return lasting | {name: max(amount, lasting.get(name, amount)) for name, amount in init_peak.items()}
 
 
-def _add(total: _Quantities, amounts: _Quantities) -> None:
-    for name, amount in amounts.items():
-        total[name] = total[name] + amount if name in total else amount
-
-
-def _beyond(bounds: Bounds, limits: _Quantities, requests: _Quantities) -> Iterator[tuple[str, str]]:
+def _beyond(bounds: LimitRangeItem, limits: _Quantities, requests: _Quantities) -> Iterator[tuple[str, str]]:
     """Yield each resource that violates a bound, with the reason.
 
     A missing request violates a minimum. A missing limit violates a maximum. A missing request or limit violates a ratio.
     """
-    for key, least in bounds.least.items():
+    for key, least in bounds.min.items():
         for part, amounts in (("request", requests), ("limit", limits)):
             amount = amounts.get(key)
             if (amount is None and part == "request") or (amount is not None and amount < least):
@@ -176,7 +167,7 @@ def _beyond(bounds: Bounds, limits: _Quantities, requests: _Quantities) -> Itera
                     if amount is not None
                     else f"the {part} is missing; the minimum is {least}",
                 )
-    for key, most in bounds.most.items():
+    for key, most in bounds.max.items():
         for part, amounts in (("limit", limits), ("request", requests)):
             amount = amounts.get(key)
             if (amount is None and part == "limit") or (amount is not None and amount > most):
@@ -186,7 +177,7 @@ def _beyond(bounds: Bounds, limits: _Quantities, requests: _Quantities) -> Itera
                     if amount is not None
                     else f"the {part} is missing; the maximum is {most}",
                 )
-    for key, ratio in bounds.ratio.items():
+    for key, ratio in bounds.max_limit_request_ratio.items():
         limit, request = limits.get(key), requests.get(key)
         if not limit or not request or not limit.nano or not request.nano:
             yield key, f"the limit may be at most {ratio} times the request, so both are needed"
@@ -209,11 +200,33 @@ def _is_stored(obj: Object) -> bool:
     return group_kind(obj) == ("", "Pod") and bool(metadata.get("uid"))
 
 
-def _fill(resources: dict[str, Json], defaults: ContainerDefaults) -> dict[str, Json]:
+def _sorted(ranges: Iterable[LimitRange]) -> list[LimitRange]:
+    """Sort LimitRanges by name; the API server applies them in an undefined order."""
+    return sorted(ranges, key=lambda entry: entry.metadata.name)
+
+
+def _defaults(ranges: Iterable[LimitRange]) -> dict[str, dict[str, str]]:
+    """Return the default limits and requests of the containers of a namespace. The first LimitRange by name wins.
+
+    The API server first defaults the LimitRange itself: `max` becomes the default limit, and the default limit, or else `min`, becomes the default
+    request. Mirrors kubernetes:pkg/apis/core/v1/defaults.go (SetDefaults_LimitRangeItem).
+    """
+    defaults: dict[str, dict[str, str]] = {"limits": {}, "requests": {}}
+    for limit_range in reversed(_sorted(ranges)):
+        for item in limit_range.spec.limits:
+            if item.type == "Container":
+                limits = {**item.max, **item.default}
+                requests = {**item.min, **limits, **item.default_request}
+                defaults["limits"] |= {name: str(amount) for name, amount in limits.items()}
+                defaults["requests"] |= {name: str(amount) for name, amount in requests.items()}
+    return defaults
+
+
+def _fill(resources: dict[str, Json], defaults: dict[str, dict[str, str]]) -> dict[str, Json]:
     limits, requests = mapping(resources.get("limits")), mapping(resources.get("requests"))
     requested = {**limits, **requests}  # a missing request equals the limit
-    more_limits = {name: amount for name, amount in defaults.limits.items() if name not in limits}
-    more_requests = {name: amount for name, amount in defaults.requests.items() if name not in requested}
+    more_limits = {name: amount for name, amount in defaults["limits"].items() if name not in limits}
+    more_requests = {name: amount for name, amount in defaults["requests"].items() if name not in requested}
     filled = dict(resources)
     if more_limits:
         filled["limits"] = {**limits, **more_limits}

@@ -15,7 +15,6 @@ import sys
 import threading
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import lru_cache
 from time import time
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -147,13 +146,7 @@ def configure(level: str = "info", stream: BinaryIO | None = None) -> Decisions:
 
 def _time(seconds: float | None = None) -> str:
     now = time() if seconds is None else seconds
-    whole = int(now)
-    return f"{_second(whole)}.{int((now - whole) * 1000):03}Z"
-
-
-@lru_cache(maxsize=4)
-def _second(whole: int) -> str:
-    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}"
+    return f"{datetime.fromtimestamp(now, UTC).isoformat(timespec='milliseconds').removesuffix('+00:00')}Z"
 
 
 def _finished(line: bytes) -> bytes:

@@ -3,16 +3,24 @@
 from webhook.state import configuration
 from webhook.state.autoscalers import CLUSTER_AUTOSCALER, STATUS
 from webhook.state.builder import Seen, StateBuilder
-from webhook.state.canary import PodOwner, workload
 from webhook.state.configuration import Configuration, read_configuration
-from webhook.state.container_defaults import Bounds, ContainerDefaults, container_defaults
 from webhook.state.custom_kind import CustomKind, custom_kinds
 from webhook.state.device_plugins import Replicated, config_maps_of, shared_by_labels
 from webhook.state.features import Features
 from webhook.state.installed import IN_CONFIG_MAPS, installed, is_component
 from webhook.state.installed import NONE as NOTHING_INSTALLED
 from webhook.state.inventory import Inventory
-from webhook.state.mode import Mode, mistake_of, mode_in, mode_of, why_not, why_rules_unknown, with_mode
+from webhook.state.mode import (
+    Mode,
+    PodOwner,
+    mistake_of,
+    mode_in,
+    mode_of,
+    why_not,
+    why_rules_unknown,
+    with_mode,
+    workload,
+)
 from webhook.state.network_pools import NetworkPool
 from webhook.state.node_templates import prospects
 from webhook.state.outline import outline
@@ -36,11 +44,9 @@ __all__ = [
     "OF_DEVICES",
     "OF_NAMESPACES",
     "STATUS",
-    "Bounds",
     "BridgeSettings",
     "CPUClaims",
     "Configuration",
-    "ContainerDefaults",
     "CustomKind",
     "Features",
     "Inventory",
@@ -60,7 +66,6 @@ __all__ = [
     "StateBuilder",
     "config_maps_of",
     "configuration",
-    "container_defaults",
     "custom_kinds",
     "installed",
     "is_component",

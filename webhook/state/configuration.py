@@ -61,8 +61,7 @@ class _Index:
     """Finds the rows of a key in the tables of dialects."""
 
     def __init__(self, dialects: Sequence[Dialect]) -> None:
-        # Rows by position and key. Rows whose name has a varying part are patterns, which are kept for resources and for other keys that
-        # request devices.
+        # Rows by position and key. Rows whose name has a varying part are patterns.
         positions: dict[Position, _Rows] = {position: {} for position in Position}
         patterns: list[_Pattern] = []
         self.patterned: list[_Pattern] = []
@@ -74,7 +73,7 @@ class _Index:
                     rows_by_key[row.name] = (*rows_by_key.get(row.name, ()), KnownRow(dialect, row))
                 elif row.place is Position.RESOURCE:
                     patterns.append((prefix, dialect, row))
-                elif row.role is Role.REQUESTS_DEVICES:
+                else:
                     self.patterned.append((prefix, dialect, row))
         self.exact = positions.pop(Position.RESOURCE)
         self.rows: Mapping[Position, _Rows] = positions
@@ -98,6 +97,7 @@ class _Index:
         self.asking = frozenset(row.name for row in requesting_rows)
         self.translates_asking = any(row.outcome is not Outcome.LEFT for row in requesting_rows)
         self.prefixes = tuple(prefix for prefix, _, _ in self.patterned)
+        self.asking_prefixes = tuple(row.name.partition("<")[0] for row in requesting_rows if "<" in row.name)
 
 
 @cache
@@ -162,7 +162,9 @@ class Configuration:
 
     def asks(self, keys: Iterable[str]) -> bool:
         """Return whether one of these annotations or labels requests devices by itself."""
-        return not self._index.asking.isdisjoint(keys) or any(name.startswith(self._index.prefixes) for name in keys)
+        return not self._index.asking.isdisjoint(keys) or any(
+            name.startswith(self._index.asking_prefixes) for name in keys
+        )
 
     def is_amount(self, annotation: str) -> bool:
         """Return whether an annotation requests devices by itself and is translated."""

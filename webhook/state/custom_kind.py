@@ -19,7 +19,6 @@ _Object = Mapping[str, "Json"]
 GroupKind = tuple[str, str]
 
 _GROUP = "apiextensions.k8s.io"
-_BETA = f"{_GROUP}/v1beta1"
 # Bounds for the schemas of one definition. The largest published definition (KServe) has 16,217 nodes and 20 levels.
 _MAX_NODES = 100_000
 _MAX_DEPTH = 100
@@ -81,16 +80,12 @@ def custom_kinds(objects: Iterable[_Object]) -> Mapping[GroupKind, tuple[CustomK
 def _read(definition: _Object) -> CustomKind | None:
     spec = mapping(definition.get("spec"))
     versions = items(spec, "versions")
-    is_beta = definition.get("apiVersion") == _BETA
-    if is_beta and not versions:
-        versions = [{"name": spec.get("version"), "served": True, "storage": True}]
-    preserves = spec.get("preserveUnknownFields", is_beta) is True
+    preserves = spec.get("preserveUnknownFields") is True
     reader = _Reader()
     schemas: dict[str, Schema | None] = {}
     try:
         for version in versions:
-            shared = spec.get("validation") if is_beta else None
-            schema = mapping(version.get("schema") or shared).get("openAPIV3Schema")
+            schema = mapping(version.get("schema")).get("openAPIV3Schema")
             schemas[str(version.get("name"))] = None if preserves else reader.read(schema)
     except _UnreadableError:
         return None

@@ -203,7 +203,7 @@ def _map_uses(obj: Object) -> Iterator[_MapUse]:
     strategies = variables.get("FALLBACK_STRATEGIES", ",".join(_CHART_FALLBACKS))
     fallbacks = tuple(filter(None, strategies.split(",")))
     namespace = text(inside(obj, "metadata").get("namespace")) or "default"
-    nodes = {key: value for key, value in inside(pod, "nodeSelector").items() if isinstance(value, str)}
+    nodes = _labels(inside(pod, "nodeSelector"))
     for name in mounted_config_maps(pod):
         yield _MapUse(name, namespace, default, fallbacks, nodes)
 
@@ -244,15 +244,21 @@ def _intel(obj: Object, number: object) -> Iterator[DevicePlugin]:
     """Yield the device plugin of an object if it lets several containers share an Intel GPU."""
     if type(number) is not int or number < 2:
         return
-    metadata = inside(obj, "metadata")
-    namespace = text(metadata.get("namespace"))
-    name = f"{namespace}/{text(metadata.get('name'))}" if namespace else text(metadata.get("name"))
-    shared = dict.fromkeys(_INTEL, Replicas(number, "unlimited"))
     spec = inside(obj, "spec")
     selector = inside(spec, "template", "spec", "nodeSelector") or inside(spec, "nodeSelector")
-    nodes = {key: value for key, value in selector.items() if isinstance(value, str)}
-    where = f"{text(obj.get('kind'))} {name}"
-    yield DevicePlugin(configurations={"": PluginConfiguration(where=where, shared=shared)}, default="", nodes=nodes)
+    yield _plugin(obj, dict.fromkeys(_INTEL, Replicas(number, "unlimited")), selector)
+
+
+def _plugin(obj: Object, shared: Mapping[str, Replicas], selector: Object) -> DevicePlugin:
+    """Return a plugin with one configuration, on the nodes that a selector of labels chooses."""
+    metadata = inside(obj, "metadata")
+    name = "/".join(filter(None, (text(metadata.get("namespace")), text(metadata.get("name")))))
+    configuration = PluginConfiguration(where=f"{text(obj.get('kind'))} {name}", shared=shared)
+    return DevicePlugin(configurations={"": configuration}, default="", nodes=_labels(selector))
+
+
+def _labels(selector: Object) -> dict[str, str]:
+    return {key: value for key, value in selector.items() if isinstance(value, str)}
 
 
 def _generic(daemon_set: Object) -> Iterator[DevicePlugin]:
@@ -269,12 +275,7 @@ def _generic(daemon_set: Object) -> Iterator[DevicePlugin]:
             if name and max(counts, default=1) > 1:
                 shared[f"{domain}/{name[1]}"] = Replicas(max(counts), "unlimited")
     if shared:
-        metadata = inside(daemon_set, "metadata")
-        where = f"DaemonSet {text(metadata.get('namespace')) or 'default'}/{text(metadata.get('name'))}"
-        nodes = {key: value for key, value in inside(pod, "nodeSelector").items() if isinstance(value, str)}
-        yield DevicePlugin(
-            configurations={"": PluginConfiguration(where=where, shared=shared)}, default="", nodes=nodes
-        )
+        yield _plugin(daemon_set, shared, inside(pod, "nodeSelector"))
 
 
 def _overlay(obj: Object) -> Iterator[DevicePlugin]:
@@ -287,12 +288,10 @@ def _overlay(obj: Object) -> Iterator[DevicePlugin]:
     }
     if not shared:
         return
-    where = f"NodeOverlay {text(inside(obj, 'metadata').get('name'))}"
     chosen = next((need for need in items(spec, "requirements") if need.get("operator") == "In"), {})
-    labels = [{text(chosen.get("key")): value} for value in strings(chosen, "values")[:_MAX]]
+    labels: list[Object] = [{text(chosen.get("key")): value} for value in strings(chosen, "values")[:_MAX]]
     for nodes in labels or [{}]:
-        configuration = PluginConfiguration(where=where, shared=shared)
-        yield DevicePlugin(configurations={"": configuration}, default="", nodes=nodes)
+        yield _plugin(obj, shared, nodes)
 
 
 def _shared_argument(daemon_set: Object) -> int | None:

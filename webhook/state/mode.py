@@ -1,5 +1,9 @@
 """The mode of a pod: off, observe, warn or enforce. The label of its namespace sets it, or else the configuration.
 
+The canary chooses, by a stable hash, the workloads that a percentage covers. A pod in a mutating review has no UID and no generated name yet. So
+the hash is over the namespace and the kind and name of the controller without its pod-template-hash, and all pods and revisions of a Deployment
+get the same result. A higher percentage only adds workloads.
+
 An empty label counts as absent. `enforce` becomes `warn` for workloads that the canary does not cover. It also becomes `warn` if the Namespace,
 a ResourceQuota or a LimitRange could not be read, or if the label is not a valid mode (such as `Off`): then it is uncertain what the namespace
 allows, and a translated pod cannot be translated back.
@@ -8,7 +12,8 @@ allows, and a translated pod cannot be translated back.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -16,7 +21,9 @@ from webhook.names import MODE_LABEL
 from webhook.state.configuration import Configuration
 
 if TYPE_CHECKING:
-    from webhook.state.canary import PodOwner
+    from collections.abc import Mapping
+
+    from dra.wire import Json
     from webhook.state.state import State
 
 
@@ -30,6 +37,38 @@ class Mode(StrEnum):
 
 
 _MODES: dict[str, Mode] = {mode.value: mode for mode in Mode}
+
+
+BUCKETS = 10_000  # hundredths of a percent
+
+
+class PodOwner(NamedTuple):
+    """The controller of a pod, or the pod itself."""
+
+    namespace: str
+    kind: str
+    name: str
+
+    def within(self, percent: float) -> bool:
+        """Return whether this percentage covers the workload."""
+        digest = blake2b("\0".join(self).encode(errors="surrogatepass"), digest_size=8).digest()
+        return int.from_bytes(digest, "big") % BUCKETS < percent * (BUCKETS / 100)
+
+
+def workload(namespace: str, metadata: Mapping[str, Json]) -> PodOwner:
+    """Find the controller of a pod; without one, the pod is its own workload."""
+    owners = metadata.get("ownerReferences")
+    labels = metadata.get("labels")
+    for owner in owners if isinstance(owners, list) else ():
+        if not isinstance(owner, dict) or not owner.get("controller"):
+            continue
+        name = str(owner.get("name", ""))
+        revision = labels.get("pod-template-hash") if isinstance(labels, dict) else None
+        if revision:
+            name = name.removesuffix(f"-{revision}")
+        return PodOwner(namespace, str(owner.get("kind", "")), name)
+    own = metadata.get("name") or metadata.get("generateName")
+    return PodOwner(namespace, "Pod", str(own or ""))
 
 
 def mode_of(state: State, workload: PodOwner) -> Mode:

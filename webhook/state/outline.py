@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from dra.raw import items, mapping, members, strings
+from dra.raw import items, mapping, members
 from webhook.state.device_plugins import is_configuration
 from webhook.state.network_pools import PREFIX_VARIABLE, is_pools, outline_of
 
@@ -26,26 +26,18 @@ def _scalar(value: Any) -> Any:
     return None if too_long or isinstance(value, dict | list) else value
 
 
-def _texts(value: Any) -> list[str]:
-    return [string for string in strings({"": value}, "") if len(string) <= _MAX_TEXT]
-
-
-def _numbers(value: Any) -> list[int]:
-    return [member for member in members(value) if type(member) is int]
+def _scalars(value: Any) -> list[Any]:
+    return [item for item in map(_scalar, members(value)) if item is not None]
 
 
 def _labels(value: Any) -> Object:
-    return {key: text for key, text in mapping(value).items() if isinstance(text, str) and len(text) <= _MAX_TEXT}
-
-
-def _amounts(value: Any) -> Object:
-    return {key: _scalar(amount) for key, amount in mapping(value).items()}
+    return {key: _scalar(member) for key, member in mapping(value).items()}
 
 
 def _arguments(value: Any) -> list[str]:
     """Keep the flags that are read, and a number that follows such a flag."""
     relevant: list[str] = []
-    for before, argument in pairwise(["", *_texts(value)]):
+    for before, argument in pairwise(["", *map(str, _scalars(value))]):
         is_flag = argument.startswith("-") and argument.lstrip("-").partition("=")[0] in _FLAGS
         if is_flag or (relevant[-1:] == [before] and argument.isdecimal()):
             relevant.append(argument)
@@ -84,7 +76,7 @@ _CONFIGURATION = {
     "version": _scalar,
     "flags": {"migStrategy": _scalar},
     "sharing": {"mps": _STRATEGY, "timeSlicing": _STRATEGY},
-    "imex": {"channelIDs": _numbers},
+    "imex": {"channelIDs": _scalars},
     "resources": {"gpus": [_NAMED], "mig": [_NAMED], "migs": [_NAMED]},
 }
 _STATUS = {"nodeGroups": [{"name": _scalar, "health": {"cloudProviderTarget": _scalar, "maxSize": _scalar}}]}
@@ -96,7 +88,7 @@ _POD = {
     "volumes": [{**_NAMED, "configMap": _NAMED}],
 }
 _WORKLOAD = {"template": {"spec": _POD}}
-_REQUIREMENTS = [{"key": _scalar, "operator": _scalar, "values": _texts}]
+_REQUIREMENTS = [{"key": _scalar, "operator": _scalar, "values": _scalars}]
 _NODES = {
     "requirements": _REQUIREMENTS,
     "taints": [{"key": _scalar, "value": _scalar, "effect": _scalar}],
@@ -114,7 +106,7 @@ _SPECS: dict[str, Any] = {
     "Deployment": _WORKLOAD,
     "GpuDevicePlugin": {"sharedDevNum": _scalar, "nodeSelector": _labels},
     "NicClusterPolicy": {"sriovDevicePlugin": {}},
-    "NodeOverlay": {"requirements": _REQUIREMENTS, "capacity": _amounts},
+    "NodeOverlay": {"requirements": _REQUIREMENTS, "capacity": _labels},
     "NodePool": {"template": {"metadata": {"labels": _labels}, "spec": _NODES}},
     "SriovOperatorConfig": {"featureGates": {"dynamicResourceAllocation": _scalar}},
 }

@@ -6,15 +6,15 @@ None, or listed in `incomplete` or `unsure`; a decision never denies a pod becau
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from allocator import FleetMemo
+from cluster.objects import LimitRange
 from dra.objects import DeviceQuota, ResourceClaimSpec
 from dra.stock import Stock
 from webhook.state.configuration import Configuration
-from webhook.state.container_defaults import ContainerDefaults
 from webhook.state.custom_kind import CustomKind, GroupKind
 from webhook.state.features import Features
 from webhook.state.inventory import Inventory
@@ -39,8 +39,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     device_quotas: Mapping[str, tuple[DeviceQuota, ...]] = {}
     # By namespace: the keys that its LimitRanges bound or default.
     limit_ranges: Mapping[str, frozenset[str]] = {}
-    # By namespace: the default amounts and bounds of its LimitRanges. Only for objects in files: the API server applies them before a review.
-    container_defaults: Mapping[str, ContainerDefaults] = {}
+    # By namespace: its LimitRanges. Only for objects in files: the API server applies their defaults and bounds before a review.
+    file_limit_ranges: Mapping[str, Sequence[LimitRange]] = {}
     # Signing keys; new signatures use the first.
     keys: tuple[bytes, ...] = ()
     # Devices and the claims that hold them; None before the first complete read, and if the copy is too old to refuse anything.

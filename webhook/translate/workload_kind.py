@@ -247,10 +247,6 @@ KINDS: Mapping[tuple[str, str], WorkloadKind] = {
     ("kubeflow.org", "Experiment"): _read("Katib main of 2026-08", "manifests/v1beta1/components/crd/experiment.yaml", Keeps.ANY, "Katib, which creates a workload from it for each trial"),
     ("sagemaker.amazonaws.com", "HyperPodPyTorchJob"): _read("HyperPod", "no public definition", Keeps.UNPUBLISHED, "HyperPod, which counts processes by them"),
 }  # fmt: skip
-# Kinds that had another meaning in an earlier version, by version.
-_EARLIER = {
-    ("workload.codeflare.dev/v1beta1", "AppWrapper"): _read("MCAD 1.39", "config/crd/bases", Keeps.ANY, "MCAD, which waits until the cluster has them and then creates the objects"),
-}  # fmt: skip
 # Kinds with values for templates that are rendered elsewhere. Limits and requests in values of charts are decided like those of a pod, other
 # keys are reported.
 RENDERED: Mapping[tuple[str, str], WorkloadKind] = {
@@ -273,7 +269,7 @@ _BY_POD = frozenset(
 
 
 def kind_of(obj: Mapping[str, Json]) -> WorkloadKind | None:
-    return _EARLIER.get((str(obj.get("apiVersion")), str(obj.get("kind")))) or KINDS.get(group_kind(obj))
+    return KINDS.get(group_kind(obj))
 
 
 def right_kind(obj: Mapping[str, Json]) -> str:

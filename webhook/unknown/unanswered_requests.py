@@ -19,7 +19,7 @@ from dra.budget import Budget
 from dra.objects import IMPLICIT, is_extended
 from dra.raw import inside, items, mapping, members
 from dra.validation import shape
-from webhook.dialects import REPLACED, VOCABULARIES, Outcome, Position, Role, pattern
+from webhook.dialects import REPLACED, VOCABULARIES, Outcome, Position, Role
 from webhook.names import ANNOTATIONS, DOMAIN, EXTENDED_RESOURCES, MODE_LABEL, SKIP_LABEL, TRANSLATED_LABEL, WAITS_LABEL
 from webhook.state import node_constraints, node_index, reach_ignoring_taints, reach_templates
 from webhook.translate import (
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from dra.wire import Json
-    from webhook.dialects import Row
     from webhook.state import Configuration, State
     from webhook.translate import PodView
 
@@ -193,8 +192,8 @@ def _find_unanswered(
         for variable in items(slot.raw, "env"):
             key = str(variable.get("name"))
             if variable.get("value") not in _NO_DEVICE:
-                for row in _matching(key, Position.ENV, configuration):
-                    yield _decision(row.outcome, key, row.because, slot.name)
+                for known in configuration.word(Position.ENV, key):
+                    yield _decision(known.row.outcome, key, known.row.because, slot.name)
     for key in inside(view.spec, "resources", "limits"):
         # For a known key, the API server's own message is enough.
         if not configuration.resource(key) and (decision := judge_resource(key, state)):
@@ -347,7 +346,8 @@ def _judge_key(
     """Judge an annotation, a label or a node selector; a name of an unknown program only if `foreign_names`."""
     if is_own(key):
         return None
-    for row in _matching(key, position, configuration):
+    if known := configuration.word(position, key):
+        row = known[0].row
         stays = row.role is Role.NONE or row.outcome is Outcome.LEFT
         if row.role is Role.REQUESTS_DEVICES and row.outcome is not Outcome.LEFT:
             why = "another key of the pod is refused" if is_refused else _NOT_NAMED
@@ -475,19 +475,6 @@ def _decision(
     outcome: Outcome, key: str, detail: str, container: str = "", *, code: str = "", remedy: str = ""
 ) -> Decision:
     return Decision("", container, "", key, outcome, detail, code=code, remedy=remedy)
-
-
-def _matching(key: str, position: Position, configuration: Configuration) -> Iterator[Row]:
-    for known in configuration.rows[position].get(key, ()):
-        yield known.row
-    for row in _patterned(configuration, position):
-        if pattern(row.name)(key):
-            yield row
-
-
-@lru_cache(maxsize=32)
-def _patterned(configuration: Configuration, position: Position) -> tuple[Row, ...]:
-    return tuple([row for row in rows_at(configuration, position) if "<" in row.name])
 
 
 def _names(configuration: Configuration, position: Position) -> list[str]:

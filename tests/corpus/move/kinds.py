@@ -88,7 +88,6 @@ CASES = (
     whole_gpu_case("a Notebook, no definition", custom_object(NOTEBOOK, {"template": GPU_POD}), "drops claims (Kubeflow Notebooks 1.11)"),
     whole_gpu_case("an MPIJob v1, no definition", custom_object(MPI, {"mpiReplicaSpecs": {"Worker": {"template": GPU_POD}}}), "drops claims before"),
     whole_gpu_case("an MPIJob v2beta1, no definition", custom_object(MPI, {"mpiReplicaSpecs": {"Worker": {"template": GPU_POD}}}, "v2beta1")),
-    Case("an AppWrapper of MCAD around a Job", custom_object(("workload.codeflare.dev", "AppWrapper"), {"resources": {"GenericItems": [{"generictemplate": {"kind": "Job", "spec": {"template": GPU_POD}}}]}}, "v1beta1"), "left", "read by MCAD", (), WHOLE_GPU_CONFIGURATION, never="failed devices"),
     Case("an InferenceService that requests no GPU", custom_object(("serving.kserve.io", "InferenceService"), {"predictor": {"model": {"resources": {"limits": {GPU: "0"}}}}}, "v1beta1"), "silent"),
     whole_gpu_case("an AppWrapper around a Job", custom_object(("workload.codeflare.dev", "AppWrapper"), {"components": [{"template": {"kind": "Job", "spec": {"template": GPU_POD}}}]}), "AppWrapper, which keeps its pods off nodes"),
     whole_gpu_case("a LeaderWorkerSet with GPUs", custom_object(("leaderworkerset.x-k8s.io", "LeaderWorkerSet"), {"leaderWorkerTemplate": {"workerTemplate": GPU_POD}})),

@@ -15,7 +15,7 @@ from tests.objects import obj, pod
 from tests.webhook.pods import NVIDIA_BY_CLAIM, WHOLE_GPUS, configured, container
 from webhook.admission import decide_object
 from webhook.admission.limit_ranges import fill_in, out_of_bounds
-from webhook.state import State, container_defaults
+from webhook.state import State
 
 GPU = "nvidia.com/gpu"
 TWO_CPUS = {"cpu": "2", "memory": "1Gi"}
@@ -38,7 +38,7 @@ def state(*ranges, **fields):
     return State(
         configuration=configuration,
         limit_ranges={"n": keys},
-        container_defaults={"n": container_defaults(typed_ranges)},
+        file_limit_ranges={"n": typed_ranges},
     )
 
 

@@ -1,6 +1,7 @@
 """How the webhook reads from a cluster which device plugins and autoscalers are installed, and their configurations: the evidence."""
 
 import asyncio
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ from tests.corpus.move.visible import runtime
 from tests.limits import PATIENCE
 from tests.waiting import until
 from tests.webhook.pods import configured
+from tests.webhook.service.test_follower import following as synced_follower
 from webhook.service.evidence import OF_CLUSTER, OF_NAMESPACES, OF_OPERATORS, read_evidence
-from webhook.service.follower import Follower
 from webhook.service.pace import Pace
 from webhook.state.builder import StateBuilder
 from webhook.state.installed import installed
@@ -54,24 +55,20 @@ class ClusterWithPlugins(Embedded):
         raise NotFound(name)
 
 
-async def follow(cluster, check, **configuration):
+@asynccontextmanager
+async def following(cluster, **configuration):
+    """Yield a function that returns what is installed, the follower and its builder."""
     builder = StateBuilder(configured(**configuration))
-    follower = Follower(cluster, builder, Pace(refresh=0.01, evidence=0.02, evidence_timeout=PATIENCE))
-    task = asyncio.create_task(follower.run())
-    try:
-        async with asyncio.timeout(PATIENCE):
-            await follower.wait_for_sync()
-            await check(lambda: follower.state().fleet.installed, follower, builder)
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    pace = Pace(refresh=0.01, evidence=0.02, evidence_timeout=PATIENCE)
+    async with synced_follower(cluster, pace, builder) as follower:
+        yield lambda: follower.state().fleet.installed, follower, builder
 
 
 async def test_evidence_counts_from_the_first_read_until_deletion():
     cluster = ClusterWithPlugins()
     cluster.objects = [pool(), policy(), config_map(any=sharing()), config_map(namespace="team-a", any=sharing(8))]
 
-    async def check(installation, follower, builder):
+    async with following(cluster, **CONFIGURATION) as (installation, follower, builder):
         [plugin], [autoscaler] = installation().plugins, installation().autoscalers
         assert plugin.configurations["any"].where == f"ConfigMap {NAMESPACE}/plugin (any)"
         assert autoscaler.pools[0].name == "gpu"
@@ -82,8 +79,6 @@ async def test_evidence_counts_from_the_first_read_until_deletion():
         await until(lambda: not installation().plugins)
         assert follower.unread_evidence() == ""
 
-    await follow(cluster, check, **CONFIGURATION)
-
 
 async def test_a_network_plugins_mounted_config_map_is_read():
     cluster = ClusterWithPlugins()
@@ -92,19 +87,17 @@ async def test_a_network_plugins_mounted_config_map_is_read():
     plugin = daemon_set(image, volume="device-plugin-config", args=["--resource-prefix=a.org", "--token=hunter2"])
     cluster.objects = [plugin, config_map("device-plugin-config", node_1=pools), config_map("other", node_1=pools)]
 
-    async def check(installation, follower, builder):
+    async with following(cluster, **CONFIGURATION) as (installation, *_):
         assert list(installation().network.pools) == ["a.org/vfs"]
         cluster.objects.pop(0)
         await until(lambda: not installation().network.pools)
-
-    await follow(cluster, check, **CONFIGURATION)
 
 
 async def test_a_gpucluster_replaces_plugins_only_without_a_clusterpolicy():
     cluster = ClusterWithPlugins()
     cluster.objects = [gpu_cluster(), policy(), config_map(any=sharing())]
 
-    async def check(installation, *_):
+    async with following(cluster, **CONFIGURATION) as (installation, *_):
         assert installation().gpu_operator.clusters == ("gpu-cluster",)
         assert installation().plugins
         assert not installation().gpu_operator.runs_driver_alone
@@ -112,19 +105,15 @@ async def test_a_gpucluster_replaces_plugins_only_without_a_clusterpolicy():
         await until(lambda: installation().gpu_operator.runs_driver_alone)
         assert not installation().plugins
 
-    await follow(cluster, check, **CONFIGURATION)
-
 
 async def test_without_evidence_namespaces_no_evidence_is_read():
     cluster = ClusterWithPlugins()
     cluster.objects = [pool(), karpenter()]
 
-    async def check(installation, *_):
+    async with following(cluster) as (installation, *_):
         await asyncio.sleep(0.1)
         assert not installation().autoscalers
         assert not {plural for plural, _ in cluster.requested} & {"nodepools", "deployments", "configmaps"}
-
-    await follow(cluster, check)
 
 
 async def test_a_missing_right_is_reported_and_blocks_nothing():
@@ -136,7 +125,7 @@ async def test_a_missing_right_is_reported_and_blocks_nothing():
         "daemonsets": Forbidden("no"),
     }
 
-    async def check(installation, follower, _):
+    async with following(cluster, **CONFIGURATION) as (installation, follower, _):
         assert [autoscaler.minor for autoscaler in installation().autoscalers] == [31]
         assert follower.unread_evidence().endswith(
             f"not allowed to read daemonsets.apps in {NAMESPACE}, configmaps in {NAMESPACE}"
@@ -144,19 +133,15 @@ async def test_a_missing_right_is_reported_and_blocks_nothing():
         cluster.errors["deployments"] = Forbidden("no")
         await until(lambda: not installation().autoscalers)
 
-    await follow(cluster, check, **CONFIGURATION)
-
 
 async def test_evidence_stays_while_the_api_server_does_not_answer():
     cluster = ClusterWithPlugins()
     cluster.objects = [pool()]
 
-    async def check(installation, follower, _):
+    async with following(cluster, **CONFIGURATION) as (installation, follower, _):
         cluster.errors = {"deployments": Unavailable("away")}
         await until(lambda: "away" in follower.unread_evidence())
         assert installation().autoscalers
-
-    await follow(cluster, check, **CONFIGURATION)
 
 
 async def test_only_config_maps_used_by_a_plugin_are_read():

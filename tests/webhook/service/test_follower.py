@@ -1,4 +1,5 @@
 import asyncio
+from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
@@ -16,27 +17,42 @@ from webhook.service.decider import ReviewDecider
 from webhook.service.follower import NAMED, Follower
 from webhook.service.pace import Pace
 from webhook.state.builder import StateBuilder
-from webhook.state.canary import PodOwner
 from webhook.state.configuration import DEFAULT, Configuration
-from webhook.state.mode import Mode, mode_of
+from webhook.state.mode import Mode, PodOwner, mode_of
 
 
-async def follow(cluster, check, pace=Pace(), builder=None):  # noqa: B008  a Pace is immutable
-    follower = Follower(cluster, builder or StateBuilder(Configuration()), pace)
+@asynccontextmanager
+async def following(cluster, pace=Pace(), builder=None, *, synced=True, **settings):  # noqa: B008  a Pace is immutable
+    follower = Follower(cluster, builder or StateBuilder(Configuration()), pace, **settings)
     task = asyncio.create_task(follower.run())
     try:
-        await check(follower)
+        if synced:
+            async with asyncio.timeout(PATIENCE):
+                await follower.wait_for_sync()
+        yield follower
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+class Failing(Embedded):
+    """A cluster in which watches of one kind fail."""
+
+    def __init__(self, plural, error):
+        super().__init__()
+        self._failure = plural, error
+
+    def watch(self, resource, *args, **kwargs):
+        if resource.plural == self._failure[0]:
+            raise self._failure[1]
+        return super().watch(resource, *args, **kwargs)
 
 
 async def test_a_relisted_collection_changes_the_stock_once():
     """After an outage of the API server, thousands of claims may be new. Adding them one by one would delay all reviews for seconds."""
     cluster = Embedded()
 
-    async def check(follower):
-        await follower.wait_for_sync()
+    async with following(cluster) as follower:
         earlier_stock = follower.state().stock
         deltas = [Delta(("ns", f"c-{n}"), None, claim_holding(f"c-{n}")) for n in range(100)]
         follower._apply_batch(Batch(tuple(deltas), "9", complete=True))
@@ -51,23 +67,13 @@ async def test_a_relisted_collection_changes_the_stock_once():
         assert {"ns/n"} == follower.state().stock.claims.keys() - later_stock.claims.keys()
         assert {"ns/c-7"} == later_stock.claims.keys() - follower.state().stock.claims.keys()
 
-    await follow(cluster, check)
-
 
 async def test_a_kind_missing_on_the_server_does_not_block_readiness():
-    class Lacking(Embedded):
-        def watch(self, resource, *args, **kwargs):
-            if resource.plural == "devicetaintrules":
-                raise NotFound("the server could not find the requested resource")
-            return super().watch(resource, *args, **kwargs)
-
-    async def check(follower):
-        async with asyncio.timeout(PATIENCE):
-            await follower.wait_for_sync()
+    async with following(
+        Failing("devicetaintrules", NotFound("the server could not find the requested resource")), Pace(extra=0.05)
+    ) as follower:
         assert follower.what_is_unread() == ""
         assert follower.fresh()
-
-    await follow(Lacking(), check, Pace(extra=0.05))
 
 
 async def test_a_follower_not_interested_in_device_holders_watches_no_claims_and_quotas():
@@ -81,14 +87,8 @@ async def test_a_follower_not_interested_in_device_holders_watches_no_claims_and
             return super().watch(resource, *args, **kwargs)
 
     async def watched_kinds(**settings):
-        cluster = RecordingWatches()
-        follower = Follower(cluster, StateBuilder(Configuration()), **settings)
-        task = asyncio.create_task(follower.run())
-        async with asyncio.timeout(PATIENCE):
-            await follower.wait_for_sync()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        return cluster.watched
+        async with following(cluster := RecordingWatches(), **settings):
+            return cluster.watched
 
     all_kinds, without_holders = await watched_kinds(), await watched_kinds(holders=False)
     assert all_kinds - without_holders == {"resourceclaims", "devicequotas"}
@@ -113,9 +113,7 @@ async def test_device_usage_is_counted_only_when_a_policy_needs_it():
     cluster = Embedded.holding([gpu_pod("one", "a"), gpu_pod("two", "a"), gpu_pod("ended", "a", "Succeeded")])
     builder = StateBuilder(Configuration())
 
-    async def check(follower):
-        async with asyncio.timeout(PATIENCE):
-            await follower.wait_for_sync()
+    async with following(cluster, Pace(refresh=0.01), builder) as follower:
         assert follower.state().uses is None
         assert follower.uncounted() == "", "the follower reports a missing count that no policy needs"
         builder.configure(configured(mixed=MIXED))
@@ -129,38 +127,27 @@ async def test_device_usage_is_counted_only_when_a_policy_needs_it():
         assert follower.state().uses == {"a": {"nvidia.com/gpu": 2 * 10**9}}
         assert first_count == {"a": {"nvidia.com/gpu": 4 * 10**9}}, "a count that was handed out has changed"
 
-    await follow(cluster, check, Pace(refresh=0.01), builder)
-
 
 async def test_a_missing_right_to_watch_pods_is_only_reported():
-    class Blind(Embedded):
-        def watch(self, resource, *args, **kwargs):
-            if resource.plural == "pods":
-                raise Forbidden("pods is forbidden: User cannot watch")
-            return super().watch(resource, *args, **kwargs)
-
-    async def check(follower):
+    async with following(
+        Failing("pods", Forbidden("pods is forbidden: User cannot watch")),
+        Pace(refresh=0.01),
+        StateBuilder(configured(mixed=MIXED)),
+        synced=False,
+    ) as follower:
         await until(lambda: "forbidden" in follower.uncounted())
         assert follower.what_is_unread() == ""
         assert follower.fresh()
         assert follower.state().uses is None
 
-    await follow(Blind(), check, Pace(refresh=0.01), StateBuilder(configured(mixed=MIXED)))
-
 
 async def test_a_missing_right_to_watch_quotas_is_reported_as_unread():
-    class Forbidding(Embedded):
-        def watch(self, resource, *args, **kwargs):
-            if resource.plural == "resourcequotas":
-                raise Forbidden("resourcequotas is forbidden: User cannot watch")
-            return super().watch(resource, *args, **kwargs)
-
-    async def check(follower):
+    async with following(
+        Failing("resourcequotas", Forbidden("resourcequotas is forbidden: User cannot watch")), synced=False
+    ) as follower:
         await until(lambda: "forbidden" in follower.what_is_unread())
         assert "resourcequotas" in follower.what_is_unread()
         assert not follower.fresh()
-
-    await follow(Forbidding(), check)
 
 
 async def test_a_kind_with_an_unreadable_object_is_incomplete():
@@ -172,10 +159,8 @@ async def test_a_kind_with_an_unreadable_object_is_incomplete():
     }
     cluster = Embedded.holding([unreadable])
 
-    async def check(follower):
+    async with following(cluster) as follower:
         decider = ReviewDecider(follower._builder, follower)
-        async with asyncio.timeout(PATIENCE):
-            await follower.wait_for_sync()
         assert decider.state().unseen == ("DeviceClass",)
         assert decider.state() is decider.state()  # an unchanged state is the same object
         assert follower.stale().endswith("objects of these kinds are set aside: DeviceClass")
@@ -185,8 +170,6 @@ async def test_a_kind_with_an_unreadable_object_is_incomplete():
         await cluster.delete(DEVICE_CLASSES, "odd")
         await until(lambda: not decider.state().incomplete)
         assert follower.stale() == ""
-
-    await follow(cluster, check)
 
 
 @pytest.mark.parametrize(
@@ -202,22 +185,18 @@ async def test_an_unreadable_object_puts_its_namespace_in_warn_mode(resource, un
     cluster = Embedded.holding([{"apiVersion": "v1", "kind": resource.kind, **unreadable}])
     builder = StateBuilder(Configuration(msgspec.structs.replace(DEFAULT, mode="enforce")))
 
-    async def check(follower):
+    async with following(cluster, builder=builder) as follower:
         decider = ReviewDecider(builder, follower)
 
         def mode(namespace):
             return mode_of(decider.state(), PodOwner(namespace, "Pod", "p"))
 
-        async with asyncio.timeout(PATIENCE):
-            await follower.wait_for_sync()
         assert (mode("ns"), mode("other")) == (Mode.WARN, Mode.ENFORCE)
         assert decider.state() is decider.state()
         assert follower.unsure_namespaces().endswith(f"could not be read: ns ({resource.kind} could not be read)")
         await cluster.delete(resource, unreadable["metadata"]["name"], unreadable["metadata"].get("namespace"))
         await until(lambda: mode("ns") is Mode.ENFORCE)
         assert follower.unsure_namespaces() == ""
-
-    await follow(cluster, check, builder=builder)
 
 
 async def test_some_unreadable_namespaces_are_named_and_others_counted():
@@ -226,13 +205,9 @@ async def test_some_unreadable_namespaces_are_named_and_others_counted():
         for n in range(NAMED + 3)
     ]
 
-    async def check(follower):
-        async with asyncio.timeout(PATIENCE):
-            await follower.wait_for_sync()
+    async with following(Embedded.holding(quotas)) as follower:
         assert "ns-04 (ResourceQuota could not be read) and 3 more" in follower.unsure_namespaces()
         assert "ns-05" not in follower.unsure_namespaces()
-
-    await follow(Embedded.holding(quotas), check)
 
 
 @pytest.mark.parametrize("broken", [True, False])
@@ -249,21 +224,17 @@ async def test_state_age_grows_only_while_the_api_server_is_away(broken):
 
     cluster = Leaving()
 
-    async def check(follower):
-        async with asyncio.timeout(PATIENCE):
-            await follower.wait_for_sync()
-            cluster.away = broken
-            if broken:
-                while follower.age() < 0.6:  # noqa: ASYNC110  time has to pass
-                    await asyncio.sleep(0.05)
-            else:
-                started = asyncio.get_running_loop().time()
-                expected_watches = cluster.watches + 30  # the watches of several collections end and are opened again
-                while cluster.watches < expected_watches:  # noqa: ASYNC110  time has to pass
-                    await asyncio.sleep(0.01)
-                assert follower.age() < asyncio.get_running_loop().time() - started
-
-    await follow(cluster, check)
+    async with following(cluster) as follower:
+        cluster.away = broken
+        if broken:
+            while follower.age() < 0.6:  # noqa: ASYNC110  time has to pass
+                await asyncio.sleep(0.05)
+        else:
+            started = asyncio.get_running_loop().time()
+            expected_watches = cluster.watches + 30  # the watches of several collections end and are opened again
+            while cluster.watches < expected_watches:  # noqa: ASYNC110  time has to pass
+                await asyncio.sleep(0.01)
+            assert follower.age() < asyncio.get_running_loop().time() - started
 
 
 class Silent(Embedded):
@@ -274,15 +245,10 @@ class Silent(Embedded):
 
 
 async def test_readiness_names_the_assumed_feature_gates():
-    async def check(follower):
+    async with following(Silent(), synced=False) as follower:
         assert follower.assumed_gates() == ""  # the follower has not asked the server yet
         await follower.wait_for_sync()
         assert "DRAConsumableCapacity (on by default)" in follower.assumed_gates()
 
-    await follow(Silent(), check)
-
-    async def check_reported(follower):
-        await follower.wait_for_sync()
+    async with following(Embedded()) as follower:
         assert follower.assumed_gates() == ""
-
-    await follow(Embedded(), check_reported)

@@ -14,20 +14,18 @@ from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, node_
 from webhook.dialects.vocabulary import (
     BareKey,
     Demand,
-    DialectAnswer,
     DialectOptions,
-    KeyedDemand,
     Meaning,
-    Note,
     Vocabulary,
     count_of,
     leave,
+    read_each,
 )
 from webhook.names import CONFIGURATION_PAGE
 
 if TYPE_CHECKING:
     from dra.reason import Reason
-    from webhook.dialects.vocabulary import DialectRequest
+    from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer
 
 
 DIALECT = Dialect(
@@ -149,38 +147,20 @@ class NvidiaOptions(DialectOptions, frozen=True, kw_only=True):
     consumable_shares: bool = False
 
 
-def read(request: DialectRequest[NvidiaOptions]) -> DialectAnswer | Reason:
-    """Return the demands of one container, one for each key. If one key stays, all keys of the container stay."""
-    demands: list[KeyedDemand] = []
-    notes: list[Note] = []
-    obstacle: Reason | None = None
-    for amount in request.containers[0].amounts:
-        key, row, unit, count = amount.key, amount.row, request.unit, amount.value
-        if not count:
-            continue
-        profile = profile_of(amount.part) if row.role is Role.PROFILE else unit.profile
-        outcome = Outcome.TRANSLATED
-        demand, text = Demand(target="gpu", count=count), count_of(count, "whole GPU")
-        reason = ""
-        if row.outcome is Outcome.LEFT:
-            reason = row.because
-        elif row.role is Role.PROFILE and not profile:
-            reason = f"{amount.part!r} is not a MIG profile that a device plugin offers"
-        elif row.role is not Role.PROFILE and (row.role is Role.SHARES or unit.replica):
-            reason = _no_replica(count, request)
-            if reason and unit.basis:
-                reason = f"{unit.basis}: {reason}"
-            demand, outcome = Demand(target="gpu", shares=1), Outcome.APPROXIMATED
-            text = "one unit of `shares` of one GPU; no limits, as under time-slicing"
-        elif profile:
-            demand = Demand(target="mig", count=count, profile=profile)
-            text = f"{count_of(count, 'MIG device')} of profile {profile}"
-        if reason:
-            obstacle = obstacle or leave(key, reason)
-            continue
-        demands.append(KeyedDemand(key, demand))
-        notes.append(Note(key, outcome, text))
-    return obstacle or DialectAnswer(demands=tuple(demands), notes=tuple(notes))
+def ask(amount: Amount, request: DialectRequest[NvidiaOptions]) -> KeyAnswer | Reason:
+    role, unit, count = amount.row.role, request.unit, amount.value
+    profile = profile_of(amount.part) if role is Role.PROFILE else unit.profile
+    if role is Role.PROFILE and not profile:
+        return leave(amount.key, f"{amount.part!r} is not a MIG profile that a device plugin offers")
+    if role is not Role.PROFILE and (role is Role.SHARES or unit.replica):
+        if reason := _no_replica(count, request):
+            return leave(amount.key, f"{unit.basis}: {reason}" if unit.basis else reason)
+        text = "one unit of `shares` of one GPU; no limits, as under time-slicing"
+        return Demand(target="gpu", shares=1), Outcome.APPROXIMATED, text
+    if profile:
+        text = f"{count_of(count, 'MIG device')} of profile {profile}"
+        return Demand(target="mig", count=count, profile=profile), Outcome.TRANSLATED, text
+    return Demand(target="gpu", count=count), Outcome.TRANSLATED, count_of(count, "whole GPU")
 
 
 def _no_replica(count: int, request: DialectRequest[NvidiaOptions]) -> str:
@@ -205,7 +185,7 @@ def read_part(text: str) -> Meaning | None:
 
 VOCABULARY = Vocabulary(
     table=DIALECT,
-    read=read,
+    read=lambda request: read_each(request, ask),
     options=NvidiaOptions,
     bare=BareKey(
         target="gpu",
