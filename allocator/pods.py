@@ -26,12 +26,15 @@ from dra.objects import (
     requests_of,
     served_resources,
 )
+from dra.reason import Actor, Reason
+from dra.texts import list_first
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from dra.objects import Container, NodeSpec, Pod, PodResourceClaim, ResourceClaimTemplate
+    from dra.stock import Stock
 
     Barriers = Callable[[Node, Mapping[str, int]], Iterator[tuple[str, ...]]]
 
@@ -40,6 +43,7 @@ Amounts = dict[str, int]  # resource → nano-units
 _CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _OPTIONAL = ("pods", "ephemeral-storage")  # resources that a node need not report
 HAMI_GPU = "nvidia.com/gpu"  # HAMi's plugin announces several units of each GPU
+_NAMED = 3  # DeviceClasses that a text names
 _OTHER_LABELS = "node(s) didn't match Pod's node affinity/selector"
 
 
@@ -73,10 +77,10 @@ def claims_by_entry(
 
 
 class FutureClaims(msgspec.Struct, frozen=True):
-    """The claims that a pod has or will have, without repetition, and messages about missing objects."""
+    """The claims that a pod has or will have, without repetition, and the missing objects."""
 
     claims: tuple[ResourceClaim, ...]
-    missing: tuple[str, ...]
+    missing: tuple[Reason, ...]
 
 
 def future_claims(
@@ -84,7 +88,7 @@ def future_claims(
 ) -> FutureClaims:
     """Return the claims of a pod. A claim that does not exist is made from its template. The keys of both mappings are namespace/name."""
     claims_by_name: dict[str, ResourceClaim] = {}
-    missing: list[str] = []
+    missing: list[Reason] = []
     namespace = pod.metadata.namespace or "default"
     for entry, claim in claims_by_entry(pod, claims):
         template_name = entry.resource_claim_template_name
@@ -96,11 +100,37 @@ def future_claims(
             meta = ObjectMeta(name=name, namespace=namespace, uid=f"future-{name}")
             claims_by_name[name] = ResourceClaim(metadata=meta, spec=template.spec.spec)
         elif template_name:
-            missing.append(f"ResourceClaimTemplate {namespace}/{template_name} does not exist")
+            missing.append(lacks("ResourceClaimTemplate", template_name))
         else:
-            claim_text = f"{namespace}/{stored}" if (stored := claim_name(pod, entry)) else f"of entry {entry.name}"
-            missing.append(f"ResourceClaim {claim_text} does not exist")
+            missing.append(lacks("ResourceClaim", claim_name(pod, entry) or f"of entry {entry.name}"))
     return FutureClaims(tuple(claims_by_name.values()), tuple(missing))
+
+
+def lacks(kind: str, name: str) -> Reason:
+    """Return the reason that a claim or a template does not exist, which a pod names."""
+    remedies = ("create it, or delete the pod and correct the name",)
+    return Reason(text=f"{kind} {name} does not exist", actor=Actor.USER, code="O115", never=True, remedies=remedies)
+
+
+def missing_classes(claim: ResourceClaim, stock: Stock) -> Iterator[Reason]:
+    """Yield the DeviceClasses that a claim without devices requests, and that do not exist."""
+    if claim.status.allocation is None:
+        bodies = [body for request in claim.spec.devices.requests for body in request.alternatives.values()]
+        for name in dict.fromkeys(body.device_class_name for body in bodies):
+            if name not in stock.classes:
+                yield lacks_class(f"claim {claim.metadata.name}", name, stock)
+
+
+def lacks_class(requester: str, name: str, stock: Stock) -> Reason:
+    """Return the reason that a DeviceClass does not exist."""
+    existing = list_first(sorted(stock.classes), _NAMED) or "none"
+    return Reason(
+        text=f"{requester}: DeviceClass {name} does not exist; existing classes: {existing}",
+        actor=Actor.USER,
+        code="O107",
+        causes=(f"DeviceClass/{name}",),
+        remedies=("name an existing class", f"install the driver's chart, which brings {name}"),
+    )
 
 
 def claim_obstacle(claims: Iterable[ResourceClaim], node: Node) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from allocator import allocate, fleet
 from allocator.one_node import SearchOptions, explain, options_within
-from allocator.reasons import equal_answers, lines, nearest_fits, summary
+from allocator.reasons import equal_answers, lines, nearest_fits
 from allocator.strategies import DEFAULT, StrategyCache, choose_devices
 from analysis.errors import Broken
 from analysis.report import Report, Rows, Screen
@@ -135,7 +135,8 @@ def _hints(
 def report(allocated: ClaimsOnNodes) -> Report:
     """List the feasible nodes, best first, then groups of the other nodes, those nearest to feasible first."""
     answers = allocated.answers
-    parts: list[Part] = [summary(answers)]
+    fits = sum(answer.feasible for answer in answers.values())
+    parts: list[Part] = [f"{fits} of {len(answers)} nodes can serve this"]
     fitting = sorted(
         (node for node in answers if answers[node].feasible), key=lambda node: -allocated.scores.get(node, 0.0)
     )

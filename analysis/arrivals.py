@@ -8,6 +8,7 @@ from analysis.loading import GeneratedNames
 from cluster.patch import apply_json_patch
 from dra.objects import Pod, ResourceClaimTemplate, defaults
 from dra.raw import mapping
+from dra.reason import Reason
 from dra.wire import WireError, convert
 from webhook.admission import changes_by_runtime_class, decide_object
 from webhook.claims import template
@@ -40,7 +41,7 @@ class Arrivals(NamedTuple):
 
     pods: dict[str, Pod]
     templates: list[ResourceClaimTemplate]
-    refused: dict[str, str]  # by namespace/name
+    refused: dict[str, Reason]  # by namespace/name
 
 
 class CreatedPod(NamedTuple):
@@ -67,7 +68,7 @@ def arrivals(objects: Iterable[Object], state: State) -> Arrivals:
             try:
                 typed_pod = convert(pod, Pod)
             except WireError as error:
-                arrived.refused[_key_of(pod)] = f"cannot be read: {error}"
+                arrived.refused[_key_of(pod)] = Reason(text=f"cannot be read: {error}", never=True)
             else:
                 arrived.pods[typed_pod.metadata.key] = typed_pod
 
@@ -90,8 +91,8 @@ def arrivals(objects: Iterable[Object], state: State) -> Arrivals:
                     for number in range(min(created_pod.replicas, MAX_PODS))
                 ]
             if verdict.refusals:
-                reason = "; ".join(map(str, verdict.refusals))
-                arrived.refused.update({_key_of(pod): f"refused: {reason}" for pod in pods})
+                reason = Reason(text=f"refused: {'; '.join(map(str, verdict.refusals))}", never=True)
+                arrived.refused.update({_key_of(pod): reason for pod in pods})
                 continue
             arrive(*pods)
             for name, template_spec in verdict.templates.items():

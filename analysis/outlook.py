@@ -20,6 +20,7 @@ from dra import step_limits
 from dra.budget import Budget
 from dra.errors import NodeSelectorError
 from dra.objects import Pod, PodDisruptionBudget
+from dra.reason import Reason
 from dra.texts import count_of
 from webhook.state import prospects, shared_by_labels
 
@@ -83,7 +84,7 @@ def beside(
 def place(
     snapshot: Snapshot,
     state: State,
-    refused: dict[str, str],
+    refused: dict[str, Reason],
     *,
     ahead: Iterable[Pod] = (),
     strategy: str = DEFAULT,
@@ -93,7 +94,7 @@ def place(
 ) -> Simulation:
     """Schedule the pods of a snapshot that have no node; return their nodes, or why there is none.
 
-    `refused` has the pods that the webhook refuses, with its reasons; they are listed last. `ahead` are other waiting pods, whose outcomes
+    `refused` has the pods that the webhook refuses, with the reasons; they are listed last. `ahead` are other waiting pods, whose outcomes
     are not returned: the first MAX_PLACED of them take devices from pods that come later in the queue. `check_time` is called before each
     search, and may raise.
     """
@@ -114,7 +115,7 @@ def place(
     pods = {pod.metadata.key: pod for pod in snapshot.pods}
     notes = _Notes(snapshot, state, ask)
     outcomes = [notes.add(outcome, pods[outcome.pod]) for outcome in simulation.pods]
-    outcomes += [PodOutcome(pod=pod, node=None, summary=reason) for pod, reason in refused.items()]
+    outcomes += [PodOutcome(pod=pod, node=None, reason=reason) for pod, reason in refused.items()]
     totals = simulation.totals
     unschedulable = totals.unschedulable + len(refused)
     return replace(
@@ -135,17 +136,16 @@ class _Notes:
         self._coming = replace(snapshot, stock=prospective_stock) if prospective_stock is not None else None
 
     def add(self, outcome: PodOutcome, pod: Pod) -> PodOutcome:
-        """Add the note for this pod to the summary, if there is one."""
+        """Add the note for this pod, if there is one."""
         if outcome.node is not None:
-            return replace(outcome, summary=self._shared_devices(pod, self._nodes[outcome.node]))
+            return replace(outcome, note=self._shared_devices(pod, self._nodes[outcome.node]))
         if self._coming is None or outcome.exceeded_quota:
             return outcome
         new = SnapshotRun(replace(self._coming, pods=(pod,)), self._ask).schedule(pod)
         if new.node is None:
             return outcome
-        return replace(
-            outcome, summary=f"{outcome.summary}; a node of template {new.node} could serve it (`nodeTemplates`)"
-        )
+        text = f"{outcome.reason.text}; a node of template {new.node} could serve it (`nodeTemplates`)"
+        return replace(outcome, reason=replace(outcome.reason, text=text))
 
     def _shared_devices(self, pod: Pod, node: Node) -> str:
         """Name the configurations or labels by which device plugins of the node give the pod replicas of shared devices."""
@@ -167,9 +167,7 @@ class Queue:
         arrived = arriving(reading, state)
         snapshot = beside(reading, arrived)
         self._waiting = {pod.metadata.key: pod for pod in pending(arrived.pods.values())}
-        self._outcomes = {
-            key: PodOutcome(pod=key, node=None, summary=reason) for key, reason in arrived.refused.items()
-        }
+        self._outcomes = {key: PodOutcome(pod=key, node=None, reason=reason) for key, reason in arrived.refused.items()}
         first = tuple(islice(self._waiting, MAX_PLACED))
         self._first = frozenset(first)
         self._ahead = iter(first)
@@ -178,17 +176,17 @@ class Queue:
         self._ask = claim_allocator(DEFAULT, SearchOptions(budget=self._work))
         self._notes = _Notes(snapshot, state, self._ask)
         self._gangs = reading.gangs
-        self._problem = ""
+        self._problem = Reason(text="")
         self._run: SnapshotRun | None = None
         try:
             self._run = SnapshotRun(snapshot, self._ask, self._explain)
         except NodeSelectorError as error:  # a node selector of a slice is invalid
-            self._problem = f"the node is not known: {error}"
+            self._problem = Reason(text=f"the node is not known: {error}")
 
     def place(self, key: str) -> PodOutcome:
         """Return the node of a pod, after the pods before it in the queue are placed."""
         if key not in self._waiting and key not in self._outcomes:
-            return PodOutcome(pod=key, node=None, summary="scheduling gates hold it")
+            return PodOutcome(pod=key, node=None, reason=Reason(text="scheduling gates hold it"))
         while key not in self._outcomes:
             first = next(self._ahead, None) if self._steps > 0 else None
             begun = self._work.spent
@@ -213,7 +211,7 @@ class Queue:
     def _place(self, pod: Pod, *, hold: bool) -> None:
         run, gang = self._run, gang_of(pod, self._gangs)
         if run is None:
-            self._outcomes[pod.metadata.key] = PodOutcome(pod=pod.metadata.key, node=None, summary=self._problem)
+            self._outcomes[pod.metadata.key] = PodOutcome(pod=pod.metadata.key, node=None, reason=self._problem)
             return
         pods = [member for member in self._waiting.values() if gang_of(member, self._gangs) == gang] if gang else [pod]
         placed = run.schedule_gang(gang, pods) if gang else [run.schedule(pod, hold=hold)]

@@ -1,13 +1,10 @@
-"""Explains whether a pod's pending claims can be served: the scheduler's message, the groups of equal nodes, the claims that hold the
-devices.
+"""Explains whether a pod's pending claims can be served: the reason, the groups of equal nodes, the claims that hold the devices.
 
-The decider (`allocator.decisions`) decides, and makes the messages, which are also those of events and refusals.
+The decider (`allocator.decisions`) decides, and makes the reasons, which are also those of events.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,7 +15,6 @@ from allocator.answer import SearchVerdict, Stage
 from allocator.decisions import (
     Decider,
     NodeGroup,
-    NodeReason,
     Outlook,
     Serving,
     advice,
@@ -30,13 +26,14 @@ from allocator.decisions import (
 )
 from allocator.pods import barriers_by_name, total
 from allocator.preemption import claims_in_reach
+from allocator.reasons import by_text
 from analysis.capacity import pods_of, since_of, unused_claims
 from analysis.loading import inside, items
 from dra import step_limits
 from dra.budget import Budget
 from dra.objects import served_resources
 from dra.policy import lines_of_claims, quota_scope, quotas_for
-from dra.reason import Harm, Reason
+from dra.reason import Harm, Reason, by_harm
 from dra.stock import results_by_pool
 from dra.texts import list_first
 from webhook.placement import Feasibility, can_any_node_serve
@@ -81,17 +78,16 @@ NO_NODE_READ = "it is unknown where the pod fits, because no Node was read"
 
 
 class Prospect(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Whether the pending claims can be served, where, and what is in the way, with the message of the scheduler's events."""
+    """Whether the pending claims can be served, where, and what is in the way."""
 
     outlook: Outlook
-    message: str = ""
-    # Changes with which the pod would fit, the least harmful first.
-    remedies: tuple[str, ...] = ()
+    # Why they cannot be served, with the text of the scheduler's events; its remedies are changes with which the pod would fit.
+    reason: Reason = Reason(text="")
     groups: tuple[NodeGroup, ...] = ()
     # The claims that hold devices of a node which the pending claims need. Each has a remedy if the pod would fit once only this claim were freed.
     blockers: tuple[Reason, ...] = ()
     # Reasons other than devices that keep the pod off nodes.
-    other_reasons: tuple[NodeReason, ...] = ()
+    other_reasons: tuple[Reason, ...] = ()
     # Nodes whose device plugins have enough free devices for the pod's extended resources.
     plugins: tuple[str, ...] = ()
 
@@ -111,20 +107,18 @@ def prospect_of(pod: Pod, reading: Reading) -> Prospect | None:
     """Return the prospect of a pod's pending claims; None if no claim is pending."""
     stock = reading.stock
     pod_claims = find_claims(pod, stock)
-    if not pod_claims.waits_for and not pod_claims.open:
+    if pod_claims.waits_for is not None:
+        return Prospect(outlook=Outlook.WAITING, reason=pod_claims.waits_for)
+    if not pod_claims.open:
         return None
     decision = reading.decider.outlook(pod, stock)
-    if pod_claims.waits_for:
-        return Prospect(outlook=decision.outlook, message=decision.message)
     if not stock.nodes:
-        return Prospect(outlook=Outlook.UNDECIDED, message=NO_NODE_READ)
+        return Prospect(outlook=Outlook.UNDECIDED, reason=Reason(text=NO_NODE_READ))
     if decision.outlook is Outlook.FITS and not reading.knows_claims:
         last_message = scheduler_message(pod)
-        message = "the claims of other namespaces cannot be read, so the free devices are not known"
-        return Prospect(
-            outlook=Outlook.UNDECIDED,
-            message=f"{message}; the pod's scheduler says: {last_message}" if last_message else message,
-        )
+        text = "the claims of other namespaces cannot be read, so the free devices are not known"
+        text = f"{text}; the pod's scheduler says: {last_message}" if last_message else text
+        return Prospect(outlook=Outlook.UNDECIDED, reason=Reason(text=text))
     used = reading.used if reading.knows_pods else {}
     barriers_on = barriers_by_name(pod, served_resources(pod, stock.serving()))
     by_plugin = plugin_nodes(pod, pod_claims, stock)
@@ -135,14 +129,14 @@ def prospect_of(pod: Pod, reading: Reading) -> Prospect | None:
     may_go = [name for name, node in reachable.items() if next(barriers_on(node, {}), None) is None]
     tried = try_out(pod_claims.open, stock, may_go or reachable)
     # Reasons other than devices that exclude nodes, the most frequent first.
-    keeping: defaultdict[str, list[str]] = defaultdict(list)
+    keeping: dict[str, str] = {}
     for name, node in stock.nodes.items():
         if why := " and ".join(map(": ".join, barriers_on(node, used.get(name, {})))):
-            keeping[why].append(name)
-    barriers = [NodeReason(why, tuple(names)) for why, names in keeping.items()]
-    barriers.sort(key=lambda barrier: -barrier.count)
-    barred = {name for barrier in barriers for name in barrier.nodes}
-    message = decision.message
+            keeping[name] = why
+    barriers = by_text(keeping)
+    barred = frozenset(keeping)
+    all_barred = barred.issuperset(may_go)
+    reason = decision.reason
     certain = not unchecked_conditions(pod, reading)
     remedies: list[tuple[Harm, str]] = []
     blockers: list[tuple[Harm, Reason]] = []
@@ -150,30 +144,29 @@ def prospect_of(pod: Pod, reading: Reading) -> Prospect | None:
         without_gone_pods = _without_gone_pods(reading)
         if may_go:
             blockers += _blockers(tried, pod_claims.open, barriers_on, reading, without_gone_pods, certain=certain)
-        sufficient = [harm for harm, blocker in blockers if blocker.remedies]
-        if (sufficient or (certain and not barred.issuperset(may_go))) and (
+        is_enough = any(blocker.remedies for _, blocker in blockers)
+        if (is_enough or (certain and not all_barred)) and (
             change := advice(pod, without_gone_pods, decision.reasons, used)
         ):
-            remedies.append((min(sufficient, default=Harm.IDLE_POD), change))
-        if decision.outlook is Outlook.NEVER and may_go and not barred.issuperset(may_go):
+            remedies.append(change)
+        if decision.outlook is Outlook.NEVER and may_go and not all_barred:
             judgement = can_any_node_serve(stock, pod_claims.open, prospects=reading.state.prospects)
             if judgement.verdict is Feasibility.BUSY:  # a node that an autoscaler can add could serve the pod
-                decision, message, remedies = replace(decision, outlook=Outlook.FULL), judgement.text, []
+                decision, reason, remedies = replace(decision, outlook=Outlook.FULL), Reason(text=judgement.text), []
             if judgement.code is Code.NO_DEVICE:  # this reason lists the existing devices
-                message, remedies = judgement.detail, [(Harm.NONE, judgement.remedy)]
-        if barriers and barred.issuperset(may_go):
-            causes = "; ".join(f"{barrier.count} {barrier.message}" for barrier in barriers[:_MAX_GROUPS])
-            message = f"{causes}; besides, {message}" if may_go else causes
+                reason, remedies = replace(reason, text=judgement.text), [(Harm.NONE, judgement.remedy)]
+        if barriers and all_barred:
+            causes = "; ".join(f"{len(barrier.nodes)} {barrier.text}" for barrier in barriers[:_MAX_GROUPS])
+            reason = replace(reason, text=f"{causes}; besides, {reason.text}" if may_go else causes)
     if certain and not plugins and not any(group.devices and not barred.issuperset(group.nodes) for group in tried):
         for name in _idle_if_uncordoned(stock, pod_claims.open, barriers_on, used):
             remedies.append((Harm.IDLE_NODE, f"uncordon node {name}, whose devices are free"))
     return Prospect(
         outlook=decision.outlook,
-        message=message,
-        remedies=tuple([text for _, text in sorted(remedies, key=itemgetter(0))]),
+        reason=replace(reason, remedies=by_harm(remedies)),
         groups=tried,
         blockers=tuple([blocker for _, blocker in blockers]),
-        other_reasons=tuple(barriers),
+        other_reasons=barriers,
         plugins=plugins,
     )
 

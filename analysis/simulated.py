@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from allocator.reasons import loss
 from allocator.simulation import PodOutcome, Snapshot, with_more_nodes, without_nodes
 from analysis.arrivals import brings_pods
 from analysis.configuration import KIND as CONFIGURATION_KIND
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
 
     from allocator.simulation import Simulation
     from analysis.loading import Reading, Unread
+    from dra.reason import Reason
     from webhook.state import State
 
 MAX_ADDED = 1000  # nodes
 _DIGITS = 6  # of N in NODE=N
-_REASONS = 6  # shown for a pod
 
 
 class Admitted(NamedTuple):
@@ -35,7 +34,7 @@ class Admitted(NamedTuple):
 
     snapshot: Snapshot
     state: State
-    refused: dict[str, str]
+    refused: dict[str, Reason]
     unread: list[Unread]
     warning: str  # of objects whose kind is not read; "" if there are none
 
@@ -79,7 +78,7 @@ def refuse_unknown_nodes(names: Sequence[str], snapshot: Snapshot) -> None:
 def report(simulation: Simulation, strategy: str) -> Report:
     """Report on the simulation of a snapshot."""
     totals = simulation.totals
-    without = [(pod.pod, reasons_of(pod)) for pod in simulation.pods if pod.node is None]
+    without = [(pod.pod, str(pod.reason)) for pod in simulation.pods if pod.node is None]
     placed = [(pod.pod, pod.node, devices_of(pod)) for pod in simulation.pods if pod.node is not None]
     parts = (
         Rows(("Pod", "Why"), without, "Not placed"),
@@ -95,14 +94,4 @@ def report(simulation: Simulation, strategy: str) -> Report:
 
 def devices_of(outcome: PodOutcome) -> tuple[str, ...]:
     """List what a placed pod gets: its devices, and replicas of a device plugin."""
-    return (", ".join(outcome.devices) or "no devices", *filter(None, (outcome.summary,)))
-
-
-def reasons_of(outcome: PodOutcome) -> tuple[str, ...]:
-    """List the reasons why a pod is not placed."""
-    losses: list[str] = []
-    for reason in outcome.reasons[:_REASONS]:
-        if reason.claim:
-            examples = f" (such as {', '.join(reason.examples)})" if reason.examples else ""
-            losses.append(f"{reason.claim}, request {reason.request}: {loss(reason)}{examples}")
-    return (outcome.summary, *losses)
+    return (", ".join(outcome.devices) or "no devices", *filter(None, (outcome.note,)))

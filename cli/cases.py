@@ -154,7 +154,7 @@ def _unplaced(pods: Sequence[Document], inventory: Sequence[Document], state: St
     snapshot = beside(reading_of((document.object for document in inventory), state.features), arrived)
     for pod in place(snapshot, state, arrived.refused).pods:
         if pod.node is None:
-            yield f"{pod.pod}: {pod.summary or 'no node'}"
+            yield f"{pod.pod}: {pod.reason}"
 
 
 def run(file: Path) -> Iterator[CaseResult]:

@@ -33,7 +33,7 @@ from webhook.admission import decide_object
 from webhook.claims import template
 from webhook.dialects import Outcome
 from webhook.names import PREFIX
-from webhook.translate import Decision, PodVerdict, is_unknown_kind, keys_of, name_of, outcome_of, paths
+from webhook.translate import PodVerdict, is_unknown_kind, keys_of, name_of, outcome_of, paths
 from webhook.unknown import counts_keys
 
 if TYPE_CHECKING:
@@ -251,20 +251,14 @@ def _decision_rows(result: Result) -> Iterator[Sequence[Cell]]:
     for key in dict.fromkeys([record["key"] for record in added]):
         yield "toleration", f"{key}:NoSchedule", "added, as the ExtendedResourceToleration plugin does"
     yield from (("template", free, "") for free in verdict.templates)
-    # Warnings about a key are beside the key already.
+    # Warnings about a key are beside the key already, and those about a refused object do not matter yet.
     keyed = [decision for decision in verdict.decisions if decision.detail]
-    for warning in map(str, verdict.warnings):
-        if not any(record.detail in warning or _reason_in(warning, record) in record.detail for record in keyed):
-            yield "warning", "", warning
+    for warning in () if verdict.refusals else verdict.warnings:
+        reason = warning if isinstance(warning, str) else warning.message
+        if not any(record.detail in reason or reason in record.detail for record in keyed):
+            yield "warning", "", str(warning)
     for foretold in result.foretold:
         yield from (("beyond" if line.exceeded else "within", "", str(line)) for line in foretold.lines)
-
-
-def _reason_in(warning: str, decision: Decision) -> str:
-    """Return the reason in a warning about a key, without the key, the remedy and the code."""
-    ending = str(stated(decision.code, "", decision.remedy)) if decision.code else ""
-    reason = warning.removesuffix(ending)
-    return reason.rpartition(f"{decision.key}: ")[2] if decision.key else reason
 
 
 def as_json(results: Sequence[Result]) -> dict[str, Any]:

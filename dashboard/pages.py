@@ -14,7 +14,7 @@ from analysis.naming import find_device
 from analysis.quota import tables
 from analysis.redaction import Redaction
 from analysis.report import Rows
-from analysis.simulated import devices_of, reasons_of
+from analysis.simulated import devices_of
 from cluster.manifests import dump
 from dashboard import api
 from dashboard.colours import CHOICES, STATE, attributes_of, colours_of
@@ -151,7 +151,7 @@ def what_if(view: DashboardView, question: WhatIfQuestion, answer: WhatIf | None
             if pod.node:
                 rows.append((pod.pod, link(pod.node, "nodes", pod.node), _lines(devices_of(pod))))
             else:
-                rows.append((pod.pod, "no node", _lines(reasons_of(pod))))
+                rows.append((pod.pod, "no node", str(pod.reason)))
         summary = f"{answer.placed} of {count_of(len(answer.pods), 'pod')} would fit ({DEFAULT}); nothing was created."
         left_out = f" {count_of(answer.left, 'more waiting pod')} left out." if answer.left else ""
         parts += [el("p", summary, left_out, " ", link("A link to this question", "what-if", **question.as_query()))]

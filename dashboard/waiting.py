@@ -130,7 +130,7 @@ def _reason_key(pod: Pod, reading: Reading, configuration: Configuration, *, sea
     untyped = [meta.labels, annotations, conditions, placement, ports, deleted]
     status = pod.status
     return (
-        (namespace, bool(meta.uid), meta.key in reading.raw, outcome and (outcome.node, outcome.summary)),
+        (namespace, bool(meta.uid), meta.key in reading.raw, outcome and (outcome.node, outcome.reason)),
         encode(msgspec.structs.replace(pod.spec, resource_claims=())),
         tuple(claims),
         (status.phase, status.nominated_node_name, status.extended_resource_claim_status),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from analysis.loading import Reading
     from cluster.manifests import Document
+    from dra.reason import Reason
     from webhook.state import Configuration, State
 
 LONGEST = 32 << 10  # bytes of a question
@@ -178,7 +179,7 @@ def _arrived(
     configuration: Configuration,
     workload_documents: Sequence[Document],
     other_documents: Sequence[Document],
-) -> tuple[Snapshot, dict[str, str], State]:
+) -> tuple[Snapshot, dict[str, Reason], State]:
     """Return the snapshot with the pasted pods, the pods that the webhook refuses, and the webhook's state. Raise Unanswerable."""
     pasted = TypedObjects.read(other.object for other in other_documents)
     if pasted.unreadable:

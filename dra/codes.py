@@ -75,7 +75,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "D208": FindingCode("a pod with claims and spec.nodeName, which never gets devices", _WARNING, "remove spec.nodeName, and select the node with spec.nodeSelector or affinity"),
     "D210": FindingCode("ephemeral containers in a pod that does not exist yet", _ERROR, "remove them: `kubectl debug` adds such containers to a running pod"),
     "D211": FindingCode("a key that looks like a request for devices and that drawbridge does not know", _WARNING, "correct the key, or describe it under `dialects` (docs/keys.md); `drawbridge dialects` lists the known keys"),
-    "D212": FindingCode("a node selector or node affinity that no node meets", _WARNING, "select labels that nodes have, or remove the selector"),
+    "D212": FindingCode("a node selector or node affinity that no node meets", _WARNING, "select labels that nodes have, or give a node the labels; a pod that exists has to be created again with the new selector"),
     "D213": FindingCode("a resource name that is not valid in a container", _ERROR, "write a domain in lower case, a slash and a name, as in nvidia.com/gpu"),
     "D214": FindingCode("an invalid drawbridge.dev/mode label of a Namespace, so that drawbridge only warns", _ERROR, "write off, observe, warn or enforce, in quotes, or remove the label: until then drawbridge only warns in the namespace"),
     "D215": FindingCode("an object that is too large to be checked completely", _WARNING, "split the object, or run `drawbridge translate` on the unchecked part alone"),

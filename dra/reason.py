@@ -1,10 +1,15 @@
-"""Why something is not further: the one type of the webhook, `check`, `explain`, `doctor` and the dashboard."""
+"""Why something is not further: the one type of the allocator, the webhook, the commands and the dashboard."""
 
 from __future__ import annotations
 
 from enum import IntEnum, StrEnum
+from operator import itemgetter
+from typing import TYPE_CHECKING
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Actor(StrEnum):
@@ -30,6 +35,11 @@ class Harm(IntEnum):
     LIVE_POD = 3  # it ends a pod that runs
 
 
+def by_harm(remedies: Iterable[tuple[Harm, str]]) -> tuple[str, ...]:
+    """Return the remedies, the least harmful first."""
+    return tuple([remedy for _, remedy in sorted(remedies, key=itemgetter(0))])
+
+
 class Reason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Why a pod, a claim or a key is not further, in one sentence, and the component or user that acts next."""
 
@@ -43,8 +53,14 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     never: bool = False
     # What helps, the least harmful first.
     remedies: tuple[str, ...] = ()
+    # The nodes that the pod cannot use because of it.
+    nodes: tuple[str, ...] = ()
 
     @property
     def remedy(self) -> str:
         """The remedies in one text."""
         return "; or ".join(self.remedies)
+
+    def __str__(self) -> str:
+        remedy, code = self.remedies and f" ({self.remedy})", self.code and f" [{self.code}]"
+        return f"{self.text}{remedy or ''}{code}"

@@ -199,8 +199,9 @@ def answer_from_simulation(pods: Sequence[Mapping[str, Any]], scene: Scene) -> A
     """Return the answer about the scene's object, from all simulated pods of a command."""
     pods_of_object = [pod for pod in pods if pod["pod"].startswith(f"{scene.namespace}/{scene.name}")]
     for pod in pods_of_object:
-        if pod["summary"].startswith("refused: "):
-            return Answer(refused=True, codes=frozenset(CODE.findall(pod["summary"])), said=pod["summary"])
+        said = pod["reason"]["text"]
+        if said.startswith("refused: "):
+            return Answer(refused=True, codes=frozenset(CODE.findall(said)), said=said)
     if not pods_of_object:
         return Answer()
     fits = {pod["node"] is not None for pod in pods_of_object}  # pods of one workload may compete for a node
@@ -210,7 +211,7 @@ def answer_from_simulation(pods: Sequence[Mapping[str, Any]], scene: Scene) -> A
         refused=False,
         fits=fits.pop() if len(fits) == 1 else None,
         devices=sum(len(pod["devices"]) for pod in pods_of_object),
-        said=pods_of_object[0]["summary"],
+        said=pods_of_object[0]["reason"]["text"],
     )
 
 

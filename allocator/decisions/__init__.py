@@ -10,11 +10,9 @@ from allocator.decisions.decider import (
     BY_DEFAULT,
     Decider,
     FleetOutlook,
-    NodeReason,
     Outlook,
     Serving,
     demand_key,
-    summary,
 )
 from allocator.decisions.placement import STRATEGY, PlacementRules, full_nodes, placement_of
 from allocator.decisions.pod_claims import find_claims, node_obstacle, plugin_nodes
@@ -30,7 +28,6 @@ __all__ = [
     "FleetOutlook",
     "KnownNodes",
     "NodeGroup",
-    "NodeReason",
     "Outlook",
     "PlacementRules",
     "Serving",
@@ -49,7 +46,6 @@ __all__ = [
     "plugin_nodes",
     "reaches_shared_pool",
     "redact",
-    "summary",
     "try_out",
     "unusable",
     "with_pods",

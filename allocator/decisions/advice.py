@@ -24,9 +24,9 @@ from dra.stock import targets
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from allocator.decisions.decider import NodeReason
     from allocator.pods import Amounts
     from dra.objects import Pod, ResourceClaim
+    from dra.reason import Harm, Reason
     from dra.stock import Stock
 
 TRIES = 32
@@ -34,9 +34,9 @@ NODES = 4  # nodes that are tried: one node of each of the first reasons
 
 
 def advice(
-    pod: Pod, stock: Stock, reasons: Sequence[NodeReason], used: Mapping[str, Amounts] = MappingProxyType({})
-) -> str:
-    """Describe a change after which a refused pod would fit; return "" if no such change was found within the budget.
+    pod: Pod, stock: Stock, reasons: Sequence[Reason], used: Mapping[str, Amounts] = MappingProxyType({})
+) -> tuple[Harm, str] | None:
+    """Return a change after which a refused pod would fit, and its harm; None if no such change was found within the budget.
 
     `used` has the requests of the pods on each node. Of equal nodes, one with devices that no pod uses is preferred if it has room for the pod.
     """
@@ -53,7 +53,7 @@ def advice(
         others = (name for name in reason.nodes[:1] if takes(name, {}))
         reachable += islice(chain(with_room, others), 1)
     if not reachable or not claims.open:
-        return ""
+        return None
     budget = Budget(step_limits.ADVICE)
     options = SearchOptions(budget=budget)
     distances: dict[str, tuple[bool, tuple[int, int, int, int]]] = {}
@@ -67,8 +67,8 @@ def advice(
     for node in sorted(reachable, key=distances.__getitem__):
         for hint in nearest_fits(stock, node, claims.open, fits=partial(fits, node), tries=TRIES):
             if hint.kind is not Kind.NEVER:
-                return f"nearest is {node}: {hint.text}"
-    return ""
+                return hint.harm, f"nearest is {node}: {hint.text}"
+    return None
 
 
 def find_unused(stock: Stock) -> Callable[[str], bool]:

@@ -57,7 +57,7 @@ def other_nodes(fleet_outlook: FleetOutlook, nodes: Collection[str]) -> OtherNod
     reasons: Counter[str] = Counter()
     for reason in fleet_outlook.reasons:
         are_named = map(nodes.__contains__, reason.nodes)
-        reasons[reason.message] += sum(are_named)
+        reasons[reason.text] += sum(are_named)
     answered_nodes = scores.total() + reasons.total()
     if not nodes or answered_nodes != len(nodes):
         return None
@@ -86,15 +86,15 @@ class CompactAnswers:
         common_message = rest.message if rest is not None and not rest.fit else None
         reasons: list[dict[str, Any]] = []
         for reason in fleet_outlook.reasons[: None if common_score is not None else LONGEST_REASONS]:
-            named_nodes = () if reason.message == common_message else reason.nodes
-            reasons.append({"message": reason.message, "nodes": named_nodes, "count": reason.count})
+            named_nodes = () if reason.text == common_message else reason.nodes
+            reasons.append({"message": reason.text, "nodes": named_nodes, "count": len(reason.nodes)})
         answer: dict[str, Any] = {
             "verdict": str(fleet_outlook.outlook),
             "token": token,
             "nodes": [
                 {"name": name, "score": score} for name, score in fleet_outlook.nodes.items() if score != common_score
             ],
-            "message": fleet_outlook.message,
+            "message": str(fleet_outlook.reason),
             "reasons": reasons,
         }
         return answer if rest is None else answer | {"rest": rest}

@@ -8,7 +8,6 @@ Every question has a budget. Nodes that are not searched before the budget is us
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from enum import StrEnum
@@ -26,12 +25,13 @@ from allocator.answer import NodeAnswer, SearchVerdict, as_granted, fail
 from allocator.decisions.pod_claims import find_claims, node_obstacle, plugin_nodes
 from allocator.one_node import SearchOptions
 from allocator.pods import barriers
-from allocator.reasons import sentence
+from allocator.reasons import MAX_EXPLAINED, by_text, cannot_serve, summary
 from allocator.strategies import STRATEGIES, Chosen, Placement, StrategyCache, choose_devices, split_equal_nodes
 from dra import step_limits
 from dra.budget import Budget
 from dra.errors import NodeSelectorError, OutOfBudget
 from dra.objects import ResourceClaim, node_of
+from dra.reason import Reason
 from dra.wire import encode
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     _ByNode = Mapping[str, str]  # node name → why the node does not fit
 
-MAX_EXPLAINED = 4  # kinds of refusing nodes that get a detailed reason; nodes that the pod may use come first
 BY_DEFAULT = Placement()
 MAX_SCORED = 64  # kinds of fitting nodes that a strategy scores; the others score 0
 _HOPEFUL = frozenset({SearchVerdict.FEASIBLE, SearchVerdict.UNDECIDED})
@@ -60,29 +59,18 @@ class Outlook(StrEnum):
     UNDECIDED = "undecided"
 
 
-class NodeReason(msgspec.Struct, frozen=True):
-    """The reason why some nodes do not fit."""
-
-    message: str
-    nodes: tuple[str, ...]
-
-    @property
-    def count(self) -> int:
-        return len(self.nodes)
-
-
 class FleetOutlook(msgspec.Struct, frozen=True):
     """Whether one pod fits in the cluster, on which nodes, and why not on others."""
 
     outlook: Outlook
     nodes: Mapping[str, int] = {}  # nodes that fit, with scores from 0 to 100
-    message: str = ""
-    reasons: tuple[NodeReason, ...] = ()
+    reason: Reason = Reason(text="")  # why the pod fits on no node
+    reasons: tuple[Reason, ...] = ()  # each with the nodes that it excludes
 
-    def with_messages(self, rewrite: Callable[[str], str]) -> FleetOutlook:
-        """Return the same answer with each message rewritten."""
-        reasons = [replace(reason, message=rewrite(reason.message)) for reason in self.reasons]
-        return replace(self, message=rewrite(self.message), reasons=tuple(reasons))
+    def with_texts(self, rewrite: Callable[[str], str]) -> FleetOutlook:
+        """Return the same answer with the text of each reason rewritten."""
+        reason, *reasons = [replace(reason, text=rewrite(reason.text)) for reason in (self.reason, *self.reasons)]
+        return replace(self, reason=reason, reasons=tuple(reasons))
 
 
 class Serving(msgspec.Struct, frozen=True):
@@ -133,8 +121,8 @@ class Decider:
             excluded_nodes = {**{name: why for name in stock.nodes if name not in by_plugin_nodes}, **excluded_nodes}
             pod_claims = pod_claims.without_uncreated()
         may_fit_later = bool(excluded_nodes or plugins)
-        if pod_claims.waits_for:
-            return FleetOutlook(Outlook.WAITING, message=pod_claims.waits_for)
+        if pod_claims.waits_for is not None:
+            return FleetOutlook(Outlook.WAITING, reason=pod_claims.waits_for)
         open_ = pod_claims.open
         obstacles = dict(excluded_nodes)
         if pod_claims.by_claim or len(open_) < len(pod_claims.claims):
@@ -145,11 +133,11 @@ class Decider:
         if not open_:
             # All claims are allocated, so only their nodes matter.
             fitting = [name for name in stock.nodes if name not in obstacles]
-            reasons = _by_message(obstacles)
+            reasons = by_text(obstacles)
             if fitting:
-                return FleetOutlook(Outlook.FITS, dict.fromkeys(fitting, 0), "", reasons)
-            message = summary(reasons, len(stock.nodes))
-            return FleetOutlook(Outlook.FULL if may_fit_later else Outlook.NEVER, {}, message, reasons)
+                return FleetOutlook(Outlook.FITS, dict.fromkeys(fitting, 0), reasons=reasons)
+            reason = summary(reasons, len(stock.nodes))
+            return FleetOutlook(Outlook.FULL if may_fit_later else Outlook.NEVER, {}, reason, reasons)
         answers = self._search_fleet(stock, open_)
         fitting = answers.feasible
         if obstacles:
@@ -169,17 +157,20 @@ class Decider:
             if len(fitting) < len(answers):  # without details, because the pod fits elsewhere
                 refusals = dict(obstacles)
                 for name, verdict in answers.refusing.items():
-                    refusals.setdefault(name, _verdict_message(verdict))
-                reasons = _by_message(refusals)
-            return FleetOutlook(Outlook.FITS, scores, "", reasons)
+                    refusals.setdefault(name, cannot_serve(NodeAnswer(verdict)))
+                reasons = by_text(refusals)
+            return FleetOutlook(Outlook.FITS, scores, reasons=reasons)
         idle = self._search_fleet(stock, open_, idle=True)
-        reasons = _node_reasons(answers, idle, candidates, (obstacles, barred))
+        reasons = _node_reasons(answers, idle, candidates, obstacles | barred)
         outlook = Outlook.FULL
         if SearchVerdict.UNDECIDED in _verdicts(answers, candidates):
             outlook = Outlook.UNDECIDED
         elif not may_fit_later and _HOPEFUL.isdisjoint(_verdicts(idle, candidates)):
             outlook = Outlook.NEVER
-        return FleetOutlook(outlook, {}, summary(reasons, len(stock.nodes)), reasons)
+        reason = summary(reasons, len(stock.nodes))
+        if outlook is Outlook.NEVER:
+            reason = replace(reason, text=f"no node could serve it, even with all devices free: {reason.text}")
+        return FleetOutlook(outlook, {}, reason, reasons)
 
     def may_fit(self, pod: Pod, stock: Stock, excluded_nodes: _ByNode = MappingProxyType({})) -> bool:
         """Return whether some node that is not excluded may serve a pod now.
@@ -207,8 +198,8 @@ class Decider:
         For a hypothetical stock, pass options in `uncached`, because the answer for such a stock must not be cached.
         """
         pod_claims = find_claims(pod, stock)
-        if pod_claims.waits_for:
-            return pod_claims.waits_for
+        if pod_claims.waits_for is not None:
+            return str(pod_claims.waits_for)
         node_object = stock.nodes.get(node)
         if node_object is None:
             return f"node {node} does not exist"
@@ -306,7 +297,7 @@ class Decider:
 def demand_key(pod_claims: PodClaims) -> bytes:
     """Return a key that is equal for pods with equal open claims, or b"" if the decision depends on more than the open claims."""
     open_ = pod_claims.open
-    is_individual = pod_claims.waits_for or len(open_) < len(pod_claims.claims)
+    is_individual = pod_claims.waits_for is not None or len(open_) < len(pod_claims.claims)
     return b"" if is_individual else encode([claim.spec for claim in open_])
 
 
@@ -318,8 +309,8 @@ def _takes_the_first(placement: Placement, claims: Iterable[ResourceClaim]) -> b
 
 
 def _node_reasons(
-    answers: FleetAnswer, idle: FleetAnswer, candidates: Sequence[str], other_reasons: Iterable[_ByNode]
-) -> tuple[NodeReason, ...]:
+    answers: FleetAnswer, idle: FleetAnswer, candidates: Sequence[str], others: _ByNode
+) -> tuple[Reason, ...]:
     """Return the reasons why nodes do not fit.
 
     Reasons of nodes that the pod may use come first, and temporary reasons before permanent ones. Among these, the reason with more
@@ -338,52 +329,17 @@ def _node_reasons(
     for rank, (is_hopeless, nodes) in enumerate(refusing):
         first = nodes[0]
         verdict = answers.verdict(first)
-        message = _verdict_message(verdict)
-        if rank < MAX_EXPLAINED and verdict is not SearchVerdict.UNDECIDED:
-            message = _cannot_serve(answers[first])
-        refusals |= dict.fromkeys(nodes, message)
-        hopeless.setdefault(message, is_hopeless)
-    # If time ran out, equal nodes may be in separate groups; `_by_message` merges groups with the same message.
-    by_claims = sorted(_by_message(refusals), key=lambda reason: (hopeless[reason.message], -reason.count))
-    others: list[NodeReason] = []
-    for by_node in other_reasons:
-        others += _by_message(by_node)
-    others.sort(key=lambda reason: -reason.count)
-    return (*by_claims, *others)
+        is_explained = rank < MAX_EXPLAINED and verdict is not SearchVerdict.UNDECIDED
+        text = cannot_serve(answers[first] if is_explained else NodeAnswer(verdict))
+        refusals |= dict.fromkeys(nodes, text)
+        hopeless.setdefault(text, is_hopeless)
+    # If time ran out, equal nodes may be in separate groups; `by_text` merges groups with the same text.
+    by_claims = sorted(by_text(refusals), key=lambda reason: hopeless[reason.text])
+    return (*by_claims, *by_text(others))
 
 
 def _verdicts(answers: FleetAnswer, nodes: Iterable[str]) -> set[SearchVerdict]:
     return {answers.verdict(name) for name in nodes}
-
-
-def _verdict_message(verdict: SearchVerdict) -> str:
-    if verdict is SearchVerdict.UNDECIDED:
-        return "node(s) were not checked in time"
-    return "node(s) cannot serve the claims"
-
-
-def _cannot_serve(answer: NodeAnswer) -> str:
-    """Return a reason in kube-scheduler's form: it begins with "node(s)", because the number of nodes precedes it."""
-    names_request = not answer.error and any(reason.request for reason in answer.reasons[:1])
-    return f"node(s) cannot serve {'' if names_request else 'the claims: '}{sentence(answer)}"
-
-
-def summary(reasons: Sequence[NodeReason], nodes: int) -> str:
-    """Return why no node can serve a pod, with the number of nodes before each reason, as kube-scheduler writes it."""
-    if not reasons:
-        return "there are no nodes"
-    parts = [f"{reason.count} {reason.message}" for reason in reasons[:MAX_EXPLAINED]]
-    if remaining_nodes := sum(reason.count for reason in reasons[MAX_EXPLAINED:]):
-        parts.append(f"{remaining_nodes} node(s) for other reasons")
-    return f"0 of {nodes} nodes can serve the claims: {'; '.join(parts)}"
-
-
-def _by_message(refusals: _ByNode) -> tuple[NodeReason, ...]:
-    nodes: defaultdict[str, list[str]] = defaultdict(list)
-    for name, message in refusals.items():
-        nodes[message].append(name)
-    reasons = [NodeReason(message, tuple(names)) for message, names in nodes.items()]
-    return tuple(reasons)
 
 
 def _unaccounted(claims: Iterable[ResourceClaim], stock: Stock) -> str:

@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator.pods import claim_obstacle, claims_by_entry, plugin_may_serve, plugin_offers, reaches, requests
+from allocator.pods import (
+    claim_obstacle,
+    claims_by_entry,
+    lacks_class,
+    missing_classes,
+    plugin_may_serve,
+    plugin_offers,
+    reaches,
+    requests,
+)
 from dra import server
 from dra.objects import (
     IMPLICIT,
@@ -27,6 +36,7 @@ from dra.objects import (
     requests_of,
     served_resources,
 )
+from dra.reason import Actor, Reason
 
 if TYPE_CHECKING:
     from dra.objects import Node, Pod
@@ -37,13 +47,13 @@ GROUP = "PodGroup"
 
 
 class PodClaims(msgspec.Struct, frozen=True):
-    """The claims of a pod, in the order of its spec. `waits_for` is a message about a missing object; "" if none is missing."""
+    """The claims of a pod, in the order of its spec. `waits_for` is the reason why the pod cannot use one yet."""
 
     claims: tuple[ResourceClaim, ...] = ()
     # The pod's extended resources that a DeviceClass serves. The last of `claims` is the claim for these resources.
     by_claim: tuple[str, ...] = ()
     uncreated: ExtendedClaim | None = None  # the claim for these resources if it does not exist yet
-    waits_for: str = ""
+    waits_for: Reason | None = None
 
     @property
     def open(self) -> tuple[ResourceClaim, ...]:
@@ -53,7 +63,7 @@ class PodClaims(msgspec.Struct, frozen=True):
     @property
     def want_devices(self) -> bool:
         """Whether the pod requests devices at all."""
-        return bool(self.claims or self.waits_for)
+        return bool(self.claims) or self.waits_for is not None
 
     def without_uncreated(self) -> PodClaims:
         """Return the claims without the claim that does not exist yet. A node whose device plugins offer the resources needs none."""
@@ -69,9 +79,10 @@ def find_claims(pod: Pod, stock: Stock) -> PodClaims:
     claims: dict[str, ResourceClaim] = {}
     for entry, claim in claims_by_entry(pod, stock.claims):
         if claim is None:
-            return PodClaims(tuple(claims.values()), waits_for=f"waiting for claim {entry.name} to be created")
-        if waits_for := _missing(pod, claim, stock, from_template=bool(entry.resource_claim_template_name)):
+            waits_for = Reason(text=f"waiting for claim {entry.name} to be created", actor=Actor.CLAIMS)
             return PodClaims(tuple(claims.values()), waits_for=waits_for)
+        if unusable := _why_unusable(pod, claim, stock, from_template=bool(entry.resource_claim_template_name)):
+            return PodClaims(tuple(claims.values()), waits_for=unusable)
         claims[claim.metadata.name] = claim
     existing = tuple(claims.values())
     return _add_extended(pod, existing, stock) if asks_by_name(pod) else PodClaims(existing)
@@ -86,15 +97,14 @@ def _add_extended(pod: Pod, claims: tuple[ResourceClaim, ...], stock: Stock) -> 
     for name in sorted(requested_resources - serving.keys()):
         class_name = name.removeprefix(IMPLICIT)
         if name.startswith(IMPLICIT) and class_name not in stock.classes and stock.reading.enabled(server.EXTENDED):
-            waits_for = f"waiting for DeviceClass {class_name}, which the pod names"
-            return PodClaims(claims, waits_for=waits_for)
+            return PodClaims(claims, waits_for=lacks_class(f"pod {pod.metadata.name}", class_name, stock))
     names = tuple(served_resources(pod, serving))
     status_entry = pod.status.extended_resource_claim_status
     if status_entry is not None:
         claim = stock.claims.get(f"{pod.metadata.namespace or 'default'}/{status_entry.resource_claim_name}")
         if claim is not None:
-            waits_for = _missing(pod, claim, stock, from_template=True)
-            return PodClaims(claims if waits_for else (*claims, claim), by_claim=names, waits_for=waits_for)
+            unusable = _why_unusable(pod, claim, stock, from_template=True)
+            return PodClaims(claims if unusable else (*claims, claim), by_claim=names, waits_for=unusable)
     new_claim = extended_claim(pod, serving)
     if new_claim is None:
         return PodClaims(claims)
@@ -137,28 +147,23 @@ def node_obstacle(pod_claims: PodClaims, node: Node) -> str:
     return claim_obstacle(pod_claims.claims, node)
 
 
-def _missing(pod: Pod, claim: ResourceClaim, stock: Stock, *, from_template: bool) -> str:
-    """Return why the pod cannot use a claim, or cannot use it yet; "" if it can."""
-    name = claim.metadata.name
+def _why_unusable(pod: Pod, claim: ResourceClaim, stock: Stock, *, from_template: bool) -> Reason | None:
+    """Return why the pod cannot use a claim, or cannot use it yet; None if it can."""
+    name, uid, owners = claim.metadata.name, pod.metadata.uid, claim.metadata.owner_references
+    causes = (f"ResourceClaim/{claim.metadata.key}",)
     if claim.metadata.deletion_timestamp:
-        return f"waiting for claim {name}, which is being deleted"
-    uid = pod.metadata.uid
-    owners = claim.metadata.owner_references
+        text = f"claim {name} is being deleted, and no pod gets it"
+        return Reason(text=text, actor=Actor.CLAIMS, causes=causes)
     if from_template and not any(owner.uid == uid and owner.controller for owner in owners):
         groups = [owner.name for owner in owners if owner.kind == GROUP]
         if not groups:
-            return f"claim {name} was not created for this pod"
-        return (
-            f"claim {name} was created from a template of {GROUP} {groups[0]}, which is not supported: "
-            "create the claim yourself, and name it in the group"
-        )
+            return Reason(text=f"claim {name} was not created for this pod", actor=Actor.USER, causes=causes)
+        text = f"claim {name} was created from a template of {GROUP} {groups[0]}, which is not supported"
+        remedies = ("create the claim yourself, and name it in the group",)
+        return Reason(text=text, actor=Actor.USER, causes=causes, remedies=remedies)
     if is_reserved_for(claim, uid):
-        return ""
+        return None
     if len(claim.status.reserved_for) >= MAX_CONSUMERS:
-        return f"claim {name} is used by {MAX_CONSUMERS} pods, and no more can share it"
-    if claim.status.allocation is None:
-        for request in claim.spec.devices.requests:
-            for alternative in request.alternatives.values():
-                if alternative.device_class_name not in stock.classes:
-                    return f"waiting for DeviceClass {alternative.device_class_name}, which claim {name} names"
-    return ""
+        text = f"claim {name} is used by {MAX_CONSUMERS} pods, and no more can share it"
+        return Reason(text=text, actor=Actor.USER, causes=causes)
+    return next(missing_classes(claim, stock), None)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.answer import Cause, NodeAnswer, Rejection, SearchVerdict, Stage
+from dra.reason import Reason
 from dra.texts import list_first
 
 if TYPE_CHECKING:
@@ -19,31 +20,21 @@ if TYPE_CHECKING:
     from dra.objects import DeviceAttribute
 
 _ORDER = {stage: number for number, stage in enumerate(Stage)}
-# The text for devices that a stage rejected, in two forms: after a number of devices, and after a number of nodes, as kube-scheduler writes
-# its reasons.
+# The text after a number of devices that a stage rejected.
 _WORDS = {
-    Stage.NODE: ("belong to other nodes", "node(s) had no devices"),
-    Stage.POOL: ("are in a pool that cannot be used", "node(s) had a pool that cannot be used"),
-    Stage.GATE: ("need a feature gate that is off", "node(s) had devices whose feature gate is off"),
-    Stage.CLASS: ("are not of the class", "node(s) had no device of the class"),
-    Stage.SELECTOR: ("are not what the request selects", "node(s) had no device that matches the selectors"),
-    Stage.TAINT: ("have a taint that the request does not tolerate", "node(s) had tainted devices"),
-    Stage.IN_USE: ("are in use", "node(s) had all suitable devices in use"),
-    Stage.GROUPS: (
-        "share hardware with devices in another compatibility group",
-        "node(s) had devices excluded by compatibility groups",
-    ),
-    Stage.COMPATIBILITY: (
-        "cannot be used beside other devices because of a compatibleOnlyWith rule",
-        "node(s) had devices excluded by compatibleOnlyWith",
-    ),
-    Stage.COUNTERS: ("are on hardware that other devices have used up", "node(s) had no hardware left for the devices"),
-    Stage.CAPACITY: ("have too little capacity, or too little left", "node(s) had devices with too little capacity"),
-    Stage.CONSTRAINT: ("do not meet the claim's constraints", "node(s) had no devices that meet the constraints"),
-    Stage.SEARCH: (
-        "are free, but no combination of them serves every request at once",
-        "node(s) had too few devices that can be used together",
-    ),
+    Stage.NODE: "belong to other nodes",
+    Stage.POOL: "are in a pool that cannot be used",
+    Stage.GATE: "need a feature gate that is off",
+    Stage.CLASS: "are not of the class",
+    Stage.SELECTOR: "are not what the request selects",
+    Stage.TAINT: "have a taint that the request does not tolerate",
+    Stage.IN_USE: "are in use",
+    Stage.GROUPS: "share hardware with devices in another compatibility group",
+    Stage.COMPATIBILITY: "cannot be used beside other devices because of a compatibleOnlyWith rule",
+    Stage.COUNTERS: "are on hardware that other devices have used up",
+    Stage.CAPACITY: "have too little capacity, or too little left",
+    Stage.CONSTRAINT: "do not meet the claim's constraints",
+    Stage.SEARCH: "are free, but no combination of them serves every request at once",
 }
 
 _REMEDIES = {
@@ -56,6 +47,7 @@ _REMEDIES = {
 }
 
 _NEARNESS = (SearchVerdict.FEASIBLE, SearchVerdict.UNDECIDED, SearchVerdict.INFEASIBLE, SearchVerdict.ERROR)
+MAX_EXPLAINED = 4  # kinds of refusing nodes that a text names; nodes that the pod may use come first
 VALUES = 12  # the maximum of an attribute's values in a list
 _OBVIOUS = frozenset((Stage.CLASS, Stage.SELECTOR))
 
@@ -109,7 +101,7 @@ def lines(answer: NodeAnswer) -> Iterator[str]:
             yield f"claim {claim}" + (f", request {request}" if request else "") + ":"
         for reason in reasons:
             count = f"{reason.rejected} of {reason.total}" if reason.total else ""
-            yield f"  {count:>9}  {reason.stage:<13}  {reason.text or _WORDS[reason.stage][0]}".rstrip()
+            yield f"  {count:>9}  {reason.stage:<13}  {reason.text or _WORDS[reason.stage]}".rstrip()
             margin = " " * 28
             if reason.examples and reason.text:  # all examples have the same cause, which `text` states
                 rest = (
@@ -126,7 +118,7 @@ def loss(reason: Rejection) -> str:
     """Describe the devices that one stage rejected, for the author of the claim."""
     count = f"{reason.rejected} of {reason.total} devices " if reason.total else ""
     text = reason.short or reason.text
-    return f"{count}{_WORDS[reason.stage][0]}" + (f": {text}" if text else "")
+    return f"{count}{_WORDS[reason.stage]}" + (f": {text}" if text else "")
 
 
 def sentence(answer: NodeAnswer) -> str:
@@ -164,27 +156,33 @@ def listed(name: str, values: Sequence[str]) -> str:
     return f"published values of {name}: {list_first(values, VALUES)}"
 
 
-def summary(answers: Mapping[str, NodeAnswer]) -> str:
-    """Return one line about why the nodes cannot serve claims, in kube-scheduler's form."""
-    fits = sum(answer.feasible for answer in answers.values())
-    if fits:
-        return f"{fits} of {len(answers)} nodes can serve this"
-    return f"0 of {len(answers)} nodes can serve this: {tally(answers)}"
+def cannot_serve(answer: NodeAnswer) -> str:
+    """Return a reason in kube-scheduler's form: it begins with "node(s)", because the number of nodes precedes it."""
+    if answer.verdict is SearchVerdict.UNDECIDED:
+        return "node(s) were not checked in time"
+    if not (answer.error or answer.reasons):
+        return "node(s) cannot serve the claims"
+    names_request = not answer.error and any(reason.request for reason in answer.reasons[:1])
+    return f"node(s) cannot serve {'' if names_request else 'the claims: '}{sentence(answer)}"
 
 
-def tally(answers: Mapping[str, NodeAnswer]) -> str:
-    """Return text with the number of nodes for each reason, the most frequent reason first."""
-    counts: dict[str, int] = {}
-    for answer in answers.values():
-        last_losses = _last_losses(answer.reasons)
-        text = _WORDS[last_losses[-1].stage][1] if last_losses else "node(s) had no suitable devices"
-        if answer.verdict is SearchVerdict.ERROR:
-            text = f"node(s) had an error: {answer.error}"
-        elif answer.verdict is SearchVerdict.UNDECIDED:
-            text = "node(s) were not decided within the step limit"
-        counts[text] = counts.get(text, 0) + 1
-    most_frequent = sorted(counts, key=lambda text: (-counts[text], text))
-    return ", ".join(f"{counts[text]} {text}" for text in most_frequent)
+def by_text(texts: Mapping[str, str]) -> tuple[Reason, ...]:
+    """Return a reason for each text, with its nodes; the reason of most nodes first."""
+    nodes: dict[str, list[str]] = {}
+    for name, text in texts.items():
+        nodes.setdefault(text, []).append(name)
+    reasons = [Reason(text=text, nodes=tuple(names)) for text, names in nodes.items()]
+    return tuple(sorted(reasons, key=lambda reason: -len(reason.nodes)))
+
+
+def summary(reasons: Sequence[Reason], nodes: int, subject: str = "the claims") -> Reason:
+    """Return why no node can serve a pod, with the number of nodes before each reason, as kube-scheduler writes it."""
+    if not reasons:
+        return Reason(text="there are no nodes")
+    parts = [f"{len(reason.nodes)} {reason.text}" for reason in reasons[:MAX_EXPLAINED]]
+    if remaining_nodes := sum(len(reason.nodes) for reason in reasons[MAX_EXPLAINED:]):
+        parts.append(f"{remaining_nodes} node(s) for other reasons")
+    return Reason(text=f"0 of {nodes} nodes can serve {subject}: {'; '.join(parts)}")
 
 
 def _by_request(reasons: Iterable[Rejection]) -> dict[tuple[str, str], list[Rejection]]:

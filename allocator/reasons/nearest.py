@@ -1,9 +1,9 @@
 """Finds the smallest changes with which refused claims would fit.
 
 Every hint was tried with the allocator. If the budget is used up, some hints are missing, but no hint is a guess. The budget counts steps,
-so a busy machine gives the same hints. They come in this order: another node, claims that end, fewer claims, a smaller request, a
-toleration, one constraint or selector fewer, another class. There is a hint of kind "never" if the claims would not fit even if no device
-were in use.
+so a busy machine gives the same hints. The hints that harm no other pod come first, in this order: another node, claims without pods that
+end, fewer claims, a smaller request, a toleration, one constraint or selector fewer, another class. There is a hint of kind "never" if the
+claims would not fit even if no device were in use.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dra.errors import NodeSelectorError
 from dra.objects import EXTENDED_CLAIM, DeviceTaint, DeviceToleration, blocks, holder_name, holding_pod
 from dra.policy import FENCE_TOLERATION
 from dra.quantity import Quantity
+from dra.reason import Harm
 from dra.stock import PoolStatus
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class NearestFit(msgspec.Struct, frozen=True, omit_defaults=True):
     value: str = ""
     claims: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
+    harm: Harm = Harm.NONE
 
 
 class _Spent(Exception):  # noqa: N818  not an error: the search for hints ends here
@@ -112,7 +114,7 @@ def nearest_fits(
         hints.extend(_Finder(stock, node, tuple(claims), try_once).hints())
     except (_Spent, NodeSelectorError):  # after NodeSelectorError it is unknown which pools the node can reach
         pass
-    return hints
+    return sorted(hints, key=lambda hint: hint.harm)
 
 
 class _Finder:
@@ -159,8 +161,8 @@ class _Finder:
             for key, results in self.stock.results.get(pool.id, {}).items():
                 result_counts[key] = result_counts.get(key, 0) + len(results)
         reserved = {key for key in result_counts if self.stock.claims[key].status.reserved_for}
-        # Claims that no pod uses come first, then those with the fewest devices.
-        holders = sorted(result_counts, key=lambda key: (key in reserved, result_counts[key], key))
+        harms = {key: Harm.LIVE_POD if key in reserved else Harm.NONE for key in result_counts}
+        holders = sorted(result_counts, key=lambda key: (harms[key], result_counts[key], key))
         sufficient = [
             key for key in islice(holders, HOLDERS) if self.fits(self.stock.without("ResourceClaim", key), self.claims)
         ]
@@ -198,7 +200,8 @@ class _Finder:
             condition = " ends" if any_suffices else " end"
         else:
             condition = f" {verb} released" if are_reserved == {True} else f" {verb} released or deleted"
-        return NearestFit(Kind.RELEASE, f"would fit once {holders}{condition}", claims=tuple(keys))
+        harm = Harm.LIVE_POD if True in are_reserved else Harm.NONE
+        return NearestFit(Kind.RELEASE, f"would fit once {holders}{condition}", claims=tuple(keys), harm=harm)
 
     def _fewer_claims(self) -> Iterator[NearestFit]:
         """Yield hints about claims without which the other claims fit."""

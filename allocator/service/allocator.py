@@ -36,6 +36,7 @@ from allocator.service.waiting_pods import WaitReason
 from cluster.informers import Allotment
 from dra.footprint import footprint
 from dra.objects import asks_for_devices, claim_keys, claim_names
+from dra.reason import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -113,12 +114,12 @@ class Allocator:
         waiting.note_attempt(pod.metadata.uid)
         if reason := self._pods.turns.reason_to_wait(namespace):
             waiting.put(pod, WaitReason.TURN)
-            return "", FleetOutlook(Outlook.WAITING, message=reason)
+            return "", FleetOutlook(Outlook.WAITING, reason=Reason(text=reason))
         begun = self._clock()
         siblings = self._siblings(pod)
         basis = self.basis(pod)
         if missing := self._missing(pod):
-            fleet_outlook = FleetOutlook(Outlook.WAITING, message=missing)
+            fleet_outlook = FleetOutlook(Outlook.WAITING, reason=Reason(text=missing))
         else:
             judgement = await self._runner.answer(namespace, partial(questions.find_serving_nodes, pod, basis))
             self._lead.require_ready()
@@ -129,7 +130,7 @@ class Allocator:
                 self._pods.nominations.give_way(pod)
             if judgement.may_be_refused:
                 self._pods.requeue_when_devices_are_free(pod)
-        fleet_outlook = fleet_outlook.with_messages(partial(self._redact, pod, siblings))
+        fleet_outlook = fleet_outlook.with_texts(partial(self._redact, pod, siblings))
         self._metrics.outlooks.labels(str(fleet_outlook.outlook)).inc()
         self._metrics.outlook_seconds.observe(self._clock() - begun)
         self._pods.note(pod, fleet_outlook.outlook, is_current=basis.stock is self._knowledge.stock)
@@ -326,7 +327,7 @@ class Allocator:
         known_pod = self.pods_by_token.get(token)
         if known_pod is not None and token not in self._ledger.state.tokens:
             pod_claims = find_claims(self._pods.newest(known_pod), self._knowledge.stock)
-            if not pod_claims.without_uncreated().claims and not pod_claims.waits_for:
+            if not pod_claims.without_uncreated().claims and pod_claims.waits_for is None:
                 return Progress(committed=True)  # the pod has no claims to write
         until = self._clock() + seconds
         if known_pod is not None and token in self._ledger.state.tokens:

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from allocator.decisions import FleetOutlook, NodeReason, Outlook, find_claims, reaches_shared_pool, summary, with_pods
+from allocator.decisions import FleetOutlook, Outlook, find_claims, reaches_shared_pool, with_pods
 from allocator.one_node import SearchOptions
 from allocator.pods import reaches
 from allocator.preemption import claims_in_reach, without_pods, without_unused_claims
+from allocator.reasons import summary
 from allocator.service.preemption.nominations import OUTBID
 from dra import step_limits
 from dra.budget import Budget
+from dra.reason import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,25 +76,25 @@ def find_serving_nodes(pod: Pod, basis: Basis, decider: Decider) -> PrefilterAns
     if uncreated is not None:
         if by_plugins := _by_plugins(pod, basis, stock, decider):
             return PrefilterAnswer(by_plugins, may_be_refused=True)
-        waits_for = f"waiting for claim {uncreated.claim.metadata.name} to be created"
-        return PrefilterAnswer(FleetOutlook(Outlook.WAITING, message=waits_for), lacks_claim=True)
+        waits_for = Reason(text=f"waiting for claim {uncreated.claim.metadata.name} to be created")
+        return PrefilterAnswer(FleetOutlook(Outlook.WAITING, reason=waits_for), lacks_claim=True)
     fleet_outlook = decider.outlook(pod, stock, basis.placement, basis.full)
     if fleet_outlook.nodes:
         return _without_outbid_nodes(pod, fleet_outlook, basis, stock, decider)
     if stock is current_stock:
         return PrefilterAnswer(fleet_outlook)
     # With the devices of the nominated pods in use, the pod fits nowhere. For nodes where the pod would fit without the nominated pods, the
-    # message is `OUTBID`, and the pod is requeued when a nomination ends.
+    # text is `OUTBID`, and the pod is requeued when a nomination ends.
     reaches_node = reaches(pod)
-    reasons: list[NodeReason] = []
+    reasons: list[Reason] = []
     for reason in fleet_outlook.reasons:
         node = reason.nodes[0]
         may_run = reaches_node(current_stock.nodes[node]) and node not in basis.full
         is_free = may_run and not why_not_fits(pod, node, current_stock, decider)
-        reasons.append(replace(reason, message=OUTBID) if is_free else reason)
-    gives_way = any(reason.message == OUTBID for reason in reasons)
-    message = summary(reasons, len(current_stock.nodes)) if gives_way else fleet_outlook.message
-    fleet_outlook = replace(fleet_outlook, message=message, reasons=tuple(reasons))
+        reasons.append(replace(reason, text=OUTBID) if is_free else reason)
+    gives_way = any(reason.text == OUTBID for reason in reasons)
+    reason = summary(reasons, len(current_stock.nodes)) if gives_way else fleet_outlook.reason
+    fleet_outlook = replace(fleet_outlook, reason=reason, reasons=tuple(reasons))
     return PrefilterAnswer(fleet_outlook, gives_way=gives_way)
 
 
@@ -173,10 +175,11 @@ def _without_outbid_nodes(
     if not outbid_nodes:
         return PrefilterAnswer(fleet_outlook)
     remaining_nodes = {name: score for name, score in fleet_outlook.nodes.items() if name not in outbid_nodes}
-    reasons = (*fleet_outlook.reasons, NodeReason(OUTBID, tuple(sorted(outbid_nodes))))
+    outbid = Reason(text=OUTBID, nodes=tuple(sorted(outbid_nodes)))
+    reasons = (*fleet_outlook.reasons, outbid)
     if remaining_nodes:
         return PrefilterAnswer(replace(fleet_outlook, nodes=remaining_nodes, reasons=reasons), gives_way=True)
-    return PrefilterAnswer(FleetOutlook(Outlook.FULL, {}, OUTBID, reasons), gives_way=True)
+    return PrefilterAnswer(FleetOutlook(Outlook.FULL, {}, outbid, reasons), gives_way=True)
 
 
 def _is_outbid(node: str, given: Sequence[ResourceClaim], basis: Basis, stock: Stock, decider: Decider) -> bool:

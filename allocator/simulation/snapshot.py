@@ -10,16 +10,17 @@ its `minCount` fit, none of them is placed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from allocator import pods as podfit
-from allocator.answer import NodeAnswer, Rejection, SearchVerdict, Stage, as_granted
-from allocator.pods import future_claims
+from allocator.answer import NodeAnswer, SearchVerdict, as_granted
+from allocator.pods import future_claims, missing_classes
 from allocator.preemption import holders_below, make_room, may_preempt, without_pods
-from allocator.reasons import equal_answers, tally
+from allocator.reasons import by_text, cannot_serve, sentence, summary
 from allocator.simulation.placement import Placements
 from allocator.strategies import Chosen, best_node, fragmentation, utilisation
 from dra.objects import (
@@ -33,6 +34,7 @@ from dra.objects import (
     served_resources,
 )
 from dra.policy import lines_of_claims
+from dra.reason import Reason
 from dra.stock import Stock
 
 if TYPE_CHECKING:
@@ -54,9 +56,11 @@ class PodOutcome(msgspec.Struct, frozen=True, rename="camel"):
     pod: str
     node: str | None
     devices: tuple[str, ...] = ()
-    reasons: tuple[Rejection, ...] = ()
+    # Why no node serves the pod.
+    reason: Reason = Reason(text="")
     victims: tuple[str, ...] = ()
-    summary: str = ""
+    # How device plugins of the node share the devices that the pod gets.
+    note: str = ""
     exceeded_quota: dict[str, str] = {}  # the exceeded quota line, if devices are free for the pod
 
 
@@ -144,14 +148,6 @@ def gang_of(pod: Pod, gangs: Mapping[str, int]) -> str:
     return name if name in gangs else ""
 
 
-class _KnownRefusal(msgspec.Struct, frozen=True):
-    """The explanation of a refusal, with the names of the claims for which it was first made."""
-
-    refused: NodeAnswer  # kept alive, because its identity is the key
-    explained: NodeAnswer
-    names: list[str]
-
-
 class SnapshotRun:
     """Places pods of a snapshot one after another. The devices of a pod are in use for the pods after it."""
 
@@ -167,7 +163,8 @@ class SnapshotRun:
         self.gangs = snapshot.gangs
         self.used = podfit.total(snapshot.pods)
         self.trials_left = MAX_TRIALS
-        self.explained: dict[int, _KnownRefusal] = {}  # refusals, by their identity
+        # By the identity of a refusal: the refusal, which keeps the identity, and its explanation.
+        self.explained: dict[int, tuple[NodeAnswer, NodeAnswer]] = {}
         self.serving = snapshot.stock.serving()
         self.undecided = 0
 
@@ -181,20 +178,18 @@ class SnapshotRun:
             return outcomes
         self.fleet.stock, self.claims, self.used = before
         text = f"PodGroup {name} places {self.gangs[name]} of its pods together, and {fitting + running} fit"
-        refused = PodOutcome("", None, summary=text, reasons=(Rejection(Stage.NODE, text=text),))
+        reason = Reason(text=text, causes=(f"PodGroup/{name}",))
         return [
-            outcome if outcome.node is None else msgspec.structs.replace(refused, pod=outcome.pod)
-            for outcome in outcomes
+            outcome if outcome.node is None else PodOutcome(outcome.pod, None, reason=reason) for outcome in outcomes
         ]
 
     def schedule(self, pod: Pod, *, hold: bool = True) -> PodOutcome:
         """Place one pod. With `hold=False`, its devices stay free for later pods."""
         pod_name = pod.metadata.key
         future = future_claims(pod, self.templates, self.claims)
-        if future.missing:
-            return PodOutcome(
-                pod_name, None, summary=future.missing[0], reasons=(Rejection(Stage.CLASS, text=future.missing[0]),)
-            )
+        missing = chain(future.missing, *[missing_classes(claim, self.fleet.stock) for claim in future.claims])
+        if reason := next(missing, None):
+            return PodOutcome(pod_name, None, reason=reason)
         existing_claim = self._existing_extended_claim(pod)
         wanted = future.claims if existing_claim is None else (*future.claims, existing_claim)
         allocated = [claim for claim in wanted if claim.status.allocation is not None]
@@ -228,7 +223,8 @@ class SnapshotRun:
         placed_claims = claims_by_node[chosen]
         exceeded_line = self._exceeded_line(pod, placed_claims, answer, self.fleet.stock)
         if exceeded_line is not None:
-            refused = PodOutcome(pod_name, None, summary=str(exceeded_line), exceeded_quota=exceeded_line.facts())
+            reason = Reason(text=str(exceeded_line), code="D216")
+            refused = PodOutcome(pod_name, None, reason=reason, exceeded_quota=exceeded_line.facts())
             return self._with_victims(refused, pod, allocated, open_claims)
         if hold:
             self._hold(pod, chosen, placed_claims, answer)
@@ -284,8 +280,8 @@ class SnapshotRun:
             if victims
             else "once the pods that are being deleted are gone"
         )
-        summary = f"{refused.summary}; would fit on {chosen.node} {condition}"
-        return msgspec.structs.replace(refused, victims=victims, summary=summary)
+        reason = replace(refused.reason, text=f"{refused.reason.text}; would fit on {chosen.node} {condition}")
+        return replace(refused, victims=victims, reason=reason)
 
     def _exceeded_line(
         self, pod: Pod, claims: Sequence[ResourceClaim], answer: NodeAnswer, stock: Stock
@@ -310,21 +306,9 @@ class SnapshotRun:
             for node, answer in list(islice(answers.items(), EXPLAINED)):
                 answers[node] = self._explain(self.why, node, claims_by_node[node], answer)
         self.undecided += any(answer.verdict is SearchVerdict.UNDECIDED for answer in answers.values())
-        reasons: list[Rejection] = []
-        for group in equal_answers(answers):
-            text = group.answer.error or str(group.answer.verdict)
-            reasons += group.answer.reasons or (Rejection(Stage.SEARCH, examples=group.nodes[:3], text=text),)
-        counted: dict[str, list[str]] = {}
-        for node, why in unfit.items():
-            counted.setdefault(why, []).append(node)
-        parts = [tally(answers)] if answers else []
-        for why, nodes in counted.items():
-            reasons.append(
-                Rejection(Stage.NODE, rejected=len(nodes), total=node_count, examples=tuple(nodes[:3]), text=why)
-            )
-            parts.append(f"{len(nodes)} {why}")
-        summary = f"0/{node_count} nodes: {', '.join(parts)}" if node_count else "unknown: the input has no Nodes"
-        return PodOutcome(name, None, reasons=tuple(reasons), summary=summary)
+        refusing = by_text({node: cannot_serve(answer) for node, answer in answers.items()})
+        reason = summary((*refusing, *by_text(unfit)), node_count, "the pod")
+        return PodOutcome(name, None, reason=reason if node_count else Reason(text="unknown: the input has no Nodes"))
 
     def _with_own_errors(
         self, answers: dict[str, NodeAnswer], claims_by_node: Mapping[str, Sequence[ResourceClaim]]
@@ -350,25 +334,14 @@ class SnapshotRun:
 
         Reasons whose text names a claim are not cached, because the claims of other pods have other names.
         """
-        names = [claim.metadata.key for claim in claims]
-        cached = self.explained.get(id(refused))
-        if cached is not None:
-            own_names = dict(zip(cached.names, names, strict=True))
-            reasons: list[Rejection] = []
-            for known_reason in cached.explained.reasons:
-                claim_of_this = own_names.get(known_reason.claim, known_reason.claim)
-                reasons.append(msgspec.structs.replace(known_reason, claim=claim_of_this))
-            return msgspec.structs.replace(cached.explained, reasons=tuple(reasons))
+        if cached := self.explained.get(id(refused)):
+            return cached[1]
         explained = why(self.fleet.stock, node, claims, refused)
-        texts: list[str] = []
-        for reason in explained.reasons:
-            texts += (reason.text, *reason.examples)
-        text = "\n".join(texts)
-        names_a_claim = any(claim.metadata.name in text for claim in claims)
-        if explained.explained and not names_a_claim:
+        text = sentence(explained)
+        if explained.explained and not any(claim.metadata.name in text for claim in claims):
             if len(self.explained) >= REMEMBERED:
                 self.explained.clear()
-            self.explained[id(refused)] = _KnownRefusal(refused, explained, names)
+            self.explained[id(refused)] = refused, explained
         return explained
 
     # ---- the claim for extended resources

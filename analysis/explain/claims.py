@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from allocator.pods import missing_classes
 from allocator.reports import drift
 from analysis.capacity import UNKNOWN, since_of, texts
 from analysis.explain.stories import ClaimState, ClaimStory, Consumer, DeviceTold
@@ -76,7 +77,7 @@ def claim_story(claim: ResourceClaim, reading: Reading, *, entry: str = "", temp
             )
         consumers.append(consumer)
     remarks = list(faults_of(claim, reading))
-    remarks += [f"DeviceClass {name} does not exist" for name in missing_classes(claim, stock)]
+    remarks += [reason.text for reason in missing_classes(claim, stock)]
     return ClaimStory(
         name=claim.metadata.key,
         state=state_of_claim(claim),
@@ -106,14 +107,6 @@ def state_of_claim(claim: ResourceClaim) -> ClaimState:
         if status is None or any(condition.status == FALSE for condition in status.conditions):
             return ClaimState.RESERVED
     return ClaimState.PREPARED
-
-
-def missing_classes(claim: ResourceClaim, stock: Stock) -> list[str]:
-    """Return the DeviceClasses that a claim without devices requests, and that do not exist."""
-    if claim.status.allocation is not None:
-        return []
-    bodies = [body for request in claim.spec.devices.requests for body in request.alternatives.values()]
-    return [name for name in dict.fromkeys(body.device_class_name for body in bodies) if name not in stock.classes]
 
 
 def faults_of(claim: ResourceClaim, reading: Reading) -> Iterator[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from analysis.explain.claims import claim_story
 from analysis.explain.stories import ClaimState, LoneClaimStory
 from analysis.explain.why import scheduler_actor
@@ -48,14 +50,15 @@ def _reason(story: ClaimStory, users: Sequence[Pod], prospect: Prospect | None, 
         return Reason(actor=Actor.CLAIMS, text=f"it is being deleted, and is gone once {goes}")
     if prospect is not None:
         if not users:
-            outlook = prospect.message or "devices for it are free"
+            outlook = prospect.reason.text or "devices for it are free"
             text = f"no pod uses it, so no scheduler allocates it; {outlook}"
-            return Reason(actor=Actor.USER, text=text, remedies=prospect.remedies)
+            return replace(prospect.reason, actor=Actor.USER, text=text)
         name = users[0].spec.scheduler_name or "default-scheduler"
         outlook = (
-            prospect.message or f"devices for it are free, and {name} has not placed pod {users[0].metadata.key} yet"
+            prospect.reason.text
+            or f"devices for it are free, and {name} has not placed pod {users[0].metadata.key} yet"
         )
-        return Reason(actor=scheduler_actor(name, configuration), text=outlook, remedies=prospect.remedies)
+        return replace(prospect.reason, actor=scheduler_actor(name, configuration), text=outlook)
     if story.reserved_for:
         living = ", ".join(consumer.name for consumer in story.reserved_for if consumer.phase)
         used = f"used by {living}" if living else "its pods were not found"

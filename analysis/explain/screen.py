@@ -242,8 +242,8 @@ def _prospect(prospect: Prospect | None, reason: Reason) -> Iterator[str]:
     fitting = {node for group in prospect.groups if group.devices for node in group.nodes}
     if prospect.outlook is Outlook.FITS and fitting and fitting <= barred:
         yield _row("outlook", "devices for its claims are free only on nodes where the pod cannot run")
-    elif prospect.message and prospect.message not in reason.text:
-        yield _row("outlook", f"{prospect.outlook}: {prospect.message}")
+    elif prospect.reason.text and prospect.reason.text not in reason.text:
+        yield _row("outlook", f"{prospect.outlook}: {prospect.reason.text}")
     elif any(group.error for group in prospect.groups):
         yield _row("outlook", "an error ends the scheduler's search")
     elif prospect.outlook in _OUTLOOKS:
@@ -261,7 +261,7 @@ def _prospect(prospect: Prospect | None, reason: Reason) -> Iterator[str]:
         for line in list(lines(answer))[:_LINES]:
             yield f"{' ' * (_WIDE + 2)}{line}"
     yield from _remaining_line(prospect.groups, _GROUPS, "kind", " of nodes")
-    barriers = [f"{count_of(barrier.count, 'node')}: {barrier.message}" for barrier in prospect.other_reasons]
+    barriers = [f"{count_of(len(barrier.nodes), 'node')}: {barrier.text}" for barrier in prospect.other_reasons]
     yield from _rows("besides", barriers, _GROUPS, "reason")
     blockers = [
         f"{blocker.text}{f'; it is enough to {remedy}' if (remedy := blocker.remedy) else ''}"

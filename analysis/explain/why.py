@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from allocator.decisions import Outlook, devices_ready, find_claims
-from allocator.pods import plugin_offers, requested_devices, requests
+from allocator.pods import lacks, missing_classes, plugin_offers, requested_devices, requests
 from allocator.simulation import gang_of
 from analysis.configuration import KIND as CONFIGURATION
 from analysis.events import events_in, shown
-from analysis.explain.claims import FALSE, claim_story, missing_classes
+from analysis.explain.claims import FALSE, claim_story
 from analysis.explain.stories import ClaimState, ClaimStory, PodState, Step
 from analysis.explain.webhook_record import webhook_story
 from analysis.loading import identity_of, inside, items, text
@@ -33,7 +33,6 @@ from dra.objects import Pod, blocks, claim_keys, claim_name, owning_pods, result
 from dra.policy import BY_CLASS, COUNT_KEY, fences
 from dra.raw import moment
 from dra.reason import Actor, Reason
-from dra.texts import list_first
 from dra.wire import builtins, convert
 from webhook import names
 from webhook.admission import changes_by_runtime_class
@@ -42,7 +41,7 @@ from webhook.dialects import TARGETS, Outcome
 from webhook.placement import Feasibility, can_any_node_serve
 from webhook.refusals import REFUSALS
 from webhook.state import Mode, mode_of, node_constraints, reach_ignoring_taints, why_not, workload
-from webhook.unknown import find_missed, find_unknown, find_unserved, why_unknown
+from webhook.unknown import find_missed, find_unknown, find_unmatched_selectors, find_unserved, why_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -69,7 +68,6 @@ _CHANGING = frozenset((Outcome.TRANSLATED, Outcome.APPROXIMATED))
 # These outlooks are only about claims. A node whose device plugin serves the extended resources may still have room for the pod.
 REFUSING = (Outlook.FULL, Outlook.NEVER)
 _ALLOCATED = frozenset((ClaimState.ALLOCATED, ClaimState.RESERVED, ClaimState.PREPARED))
-_NAMED = 3  # DeviceClasses that a message names
 _TRIED = timedelta(seconds=30)  # a scheduler tries a pod within milliseconds
 _PREPARE_ONCE = frozenset(target.driver for target in TARGETS.values() if target.prepares_once)
 _OF_CLAIMS = frozenset((Step.TEMPLATE, Step.CLAIM, Step.ALLOCATED, Step.PREPARED))
@@ -338,17 +336,14 @@ def _names_no_template(facts: Facts) -> Iterator[Reason]:
     """A template of the pod's author that does not exist."""
     for claim in facts.open_claims:
         if claim.template and not facts.has_template(claim):
-            message = f"ResourceClaimTemplate {claim.template} does not exist"
-            remedies = ("create the template, or delete the pod and correct the name",)
-            yield Reason(code="O115", actor=Actor.USER, text=message, never=True, remedies=remedies)
+            yield lacks("ResourceClaimTemplate", claim.template)
 
 
 def _names_no_claim(facts: Facts) -> Iterator[Reason]:
     """A claim of the pod's author that does not exist."""
     for claim in facts.open_claims:
         if not claim.template:
-            remedies = ("create the claim, or delete the pod and correct the name",)
-            yield Reason(code="O115", actor=Actor.USER, text=claim.remarks[0], never=True, remedies=remedies)
+            yield lacks("ResourceClaim", claim.name.partition("/")[2])
 
 
 def _cannot_have_a_claim(facts: Facts) -> Iterator[Reason]:
@@ -455,12 +450,8 @@ def _lacks_a_class(facts: Facts) -> Iterator[Reason]:
     """A claim whose request names a DeviceClass that does not exist."""
     stock = facts.reading.stock
     for key in claim_keys(facts.pod) if facts.state.fleet.known else ():
-        claim = stock.claims.get(key)
-        for name in missing_classes(claim, stock) if claim is not None else ():
-            existing = list_first(sorted(stock.classes), _NAMED) or "none"
-            message = f"claim {key.partition('/')[2]} requests DeviceClass {name}, which does not exist; existing classes: {existing}"
-            remedies = ("name an existing class", f"install the driver's chart, which brings {name}")
-            yield Reason(actor=Actor.USER, text=message, causes=(f"DeviceClass/{name}",), remedies=remedies)
+        if claim := stock.claims.get(key):
+            yield from missing_classes(claim, stock)
 
 
 def _is_impossible(facts: Facts) -> Iterator[Reason]:
@@ -471,15 +462,14 @@ def _is_impossible(facts: Facts) -> Iterator[Reason]:
     reached, autoscalers = facts.reached, state.fleet.installed.autoscalers
     blind = pod.spec.resource_claims and autoscalers and not any(scaler.considers_claims for scaler in autoscalers)
     if not reached and (blind or not state.fleet.grows):
-        labels = [f"{key}={value}" for key, value in pod.spec.node_selector.items()]
-        message = f"no node has the labels that it selects ({', '.join(labels) or 'node affinity'})"
-        yield Reason(code="O115", actor=Actor.USER, text=message, never=True)
+        for reason in find_unmatched_selectors(builtins(pod.spec), state):
+            yield replace(reason, actor=Actor.USER)
         return
     claims = find_claims(pod, stock)
     by_plugin = claims.uncreated is not None and any(
         plugin_offers(node, name) for node in stock.nodes.values() for name in claims.by_claim
     )
-    if claims.waits_for or not claims.open or by_plugin:
+    if claims.waits_for is not None or not claims.open or by_plugin:
         return
     within = None if len(reached) == len(stock.nodes) else reached
     judged = can_any_node_serve(stock, claims.open, memo=facts.reading.memo, prospects=state.prospects, within=within)
@@ -540,7 +530,7 @@ def _is_not_placed(facts: Facts) -> Iterator[Reason]:
     """Every other pod without a node: its node if it fits, or what is in its way now."""
     prospect, scheduler, actor = facts.prospect, facts.admitted_scheduler, facts.actor
     if prospect is not None:
-        remedies = prospect.remedies if facts.outcome.node is None else ()
+        remedies = prospect.reason.remedies if facts.outcome.node is None else ()
         yield Reason(actor=actor, text=_outlook_text(facts, prospect), remedies=remedies)
         return
     states = {claim.state for claim in facts.claims}
@@ -585,7 +575,7 @@ def _room_text(facts: Facts) -> str:
         return f"{facts.outcome.node} has room for it, and {facts.admitted_scheduler} has not placed it yet"
     if not facts.reading.stock.nodes:
         return NO_NODE_READ
-    return f"no node has room for it now ({facts.outcome.summary})"
+    return f"no node has room for it now ({facts.outcome.reason.text})"
 
 
 def _outlook_text(facts: Facts, prospect: Prospect) -> str:
@@ -599,14 +589,12 @@ def _outlook_text(facts: Facts, prospect: Prospect) -> str:
         if outcome.exceeded_quota or not fitting or gang_of(facts.pod, facts.reading.gangs):
             return _room_text(facts)
         if usable:
-            return f"devices for it are free, but pods before it in the queue take them ({outcome.summary})"
+            return f"devices for it are free, but pods before it in the queue take them ({outcome.reason.text})"
     if outcome.node is not None and outcome.node in prospect.plugins:
         others = f" and {len(prospect.plugins) - 1} more nodes" if len(prospect.plugins) > 1 else ""
         return f"device plugins have room for it on {outcome.node}{others}, and {scheduler} has not placed it yet"
-    if not fits and prospect.outlook is Outlook.NEVER:
-        return f"no node could serve it, even with all devices free: {prospect.message}"
     if not fits:
-        return prospect.message
+        return prospect.reason.text
     if not barred.intersection(fitting):
         return f"devices for it are free, and {scheduler} has not placed it yet"
     if usable:
@@ -617,9 +605,7 @@ def _outlook_text(facts: Facts, prospect: Prospect) -> str:
     chosen = facts.reached.intersection(fitting) or set(fitting)
     largest = next(barrier for barrier in prospect.other_reasons if not chosen.isdisjoint(barrier.nodes))
     barred_nodes = len(chosen.intersection(largest.nodes))
-    return (
-        f"devices for it are free, but not where it may run: {largest.message} ({barred_nodes} of {len(chosen)} nodes)"
-    )
+    return f"devices for it are free, but not where it may run: {largest.text} ({barred_nodes} of {len(chosen)} nodes)"
 
 
 # ---- on its node
@@ -793,11 +779,11 @@ RULES: tuple[PodRule, ...] = (
     PodRule(Step.CLAIM, _names_no_claim, "O115", ("Pod", "ResourceClaim"), (), _MADE),
     PodRule(Step.CLAIM, _cannot_have_a_claim, "O106", ("Pod", "Event")),
     PodRule(Step.CLAIM, _lacks_a_claim, *_WAITS),
-    PodRule(Step.SCHEDULED, _lacks_a_class, "O116", ("Pod", "DeviceClass"), ("ResourceClaim",), _LONG),
+    PodRule(Step.SCHEDULED, _lacks_a_class, "O107", ("Pod", "DeviceClass"), ("ResourceClaim",), _LONG),
     PodRule(
         Step.SCHEDULED,
         _is_impossible,
-        "O115",
+        "D212 O115",
         ("Pod", "Node", "ResourceSlice"),
         ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "DeviceTaintRule"),
         _MADE,

@@ -119,7 +119,9 @@ def _read(text: str) -> tuple[str, str]:
 
 def _report(resized: Resized) -> Report:
     placed = sum(pod.node is not None for pod in resized.pods)
-    rows = [(pod.pod, f"{pod.node} ({', '.join(pod.devices)})" if pod.node else pod.summary) for pod in resized.pods]
+    rows = [
+        (pod.pod, f"{pod.node} ({', '.join(pod.devices)})" if pod.node else str(pod.reason)) for pod in resized.pods
+    ]
     surge_text = ""
     if resized.surge is not None:
         if resized.surge.node:
@@ -128,7 +130,7 @@ def _report(resized: Resized) -> Report:
             )
         else:
             remedy = ": set maxSurge: 0, or strategy Recreate" if resized.fits else ""
-            surge_text = f"no further pod fits alongside the running pods ({resized.surge.summary}){remedy}"
+            surge_text = f"no further pod fits alongside the running pods ({resized.surge.reason.text}){remedy}"
     lines = [line for quota in resized.quotas for line in quota.lines]
     quotas = [f"{'beyond' if line.exceeded else 'within'} {line}" for line in lines]
     diff = [line for change in resized.changes for line in change.diff()]

@@ -98,7 +98,7 @@ def test_a_waiting_pod_and_its_later_device_are_shown_live(control_plane, namesp
             packed = pack("\n---\n".join(map(json.dumps, another)))
             [answer] = json.loads(get(f"{url}/api/v1/what-if?q={packed}"))["found"]["pods"]
             assert answer["node"] is None
-            assert "in use" in answer["summary"]
+            assert "in use" in answer["reason"]["text"]
             [answer] = json.loads(get(f"{url}/api/v1/what-if?q={packed}&add=dashboard-0%3D1"))["found"]["pods"]
             assert answer["node"] == "dashboard-0-1"
             moved = json.loads(get(f"{url}/api/v1/what-if?remove=dashboard-0&add=dashboard-0%3D1"))["found"]["pods"]

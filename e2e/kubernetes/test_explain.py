@@ -99,7 +99,7 @@ def test_no_holder_is_blamed_if_another_reason_keeps_the_pod(control_plane, name
     spread = {"maxSkew": 1, "topologyKey": "no-such-label", "whenUnsatisfiable": "DoNotSchedule"}
     reasons = {
         "spread": ({"topologySpreadConstraints": [spread]}, {}, "pod topology spread constraints"),
-        "selector": ({"nodeSelector": {"disk": "ssd"}}, {}, "no node has the labels that it selects (disk=ssd)"),
+        "selector": ({"nodeSelector": {"disk": "ssd"}}, {}, "no node has disk=ssd: the pod waits until one does"),
         "cpu": ({}, {"resources": {"requests": {"cpu": "500"}}}, "Insufficient cpu"),
         "port": ({}, port, "free ports for the requested pod ports"),
         "apart": ({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}}, {}, "anti-affinity rules"),
@@ -123,7 +123,7 @@ def test_no_holder_is_blamed_if_another_reason_keeps_the_pod(control_plane, name
             assert enough == [f"ResourceClaim/{namespace}/holder"]
             continue
         assert reasons[name][2] in story["state"]["reasons"][0]["text"]
-        assert (enough, story["prospect"]["remedies"]) == ([], []), name
+        assert (enough, story["prospect"]["reason"]["remedies"]) == ([], []), name
 
 
 def test_a_deployment_is_explained_by_its_pods(control_plane, namespace, created, node):

@@ -122,7 +122,7 @@ def test_explain_names_the_node_template_that_simulate_names(tmp_path):
     file = dump(tmp_path, *fleet(1, 1), claim("b", 4), pod("b", "b"))
     config = manifest(tmp_path / "config.yaml", CONFIGURATION_WITH_TEMPLATE)
     [simulated] = run_json("simulate", "-f", file, "--config", config)[1]["pods"]
-    assert "a node of template big could serve it" in simulated["summary"]
+    assert "a node of template big could serve it" in simulated["reason"]["text"]
     answer = run_json("explain", "pod", "b", "-f", file, "--config", config)[1]
     assert "template big could" in message_of(answer)
 
@@ -141,8 +141,8 @@ def test_simulate_and_explain_name_all_that_a_node_lacks(tmp_path):
     [simulated] = run_json("simulate", "-f", dump(tmp_path, *objects))[1]["pods"]
     answer = explain_json(tmp_path, "pod p", *objects)[1]["pod"]
     [reason] = answer["prospect"]["otherReasons"]
-    assert reason["message"] == "Insufficient a.example/x and Insufficient b.example/y"
-    assert reason["message"] in simulated["summary"]
+    assert reason["text"] == "Insufficient a.example/x and Insufficient b.example/y"
+    assert reason["text"] in simulated["reason"]["text"]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_advice_distinguishes_claims_to_delete_from_claims_to_release(
     code, answer = explain_json(tmp_path, "pod new", *fleet(1, 1), holding_claim, *other_objects, *waiting_objects)
     [blocker] = answer["pod"]["prospect"]["blockers"]
     assert (code, blocker["remedies"]) == (0, ["delete it" if is_unused else "end its pods"])
-    assert answer["pod"]["prospect"]["remedies"] == [f"nearest is n0: would fit once {expected_advice}"]
+    assert answer["pod"]["prospect"]["reason"]["remedies"] == [f"nearest is n0: would fit once {expected_advice}"]
 
 
 def test_advice_names_only_ready_nodes(tmp_path):
@@ -178,7 +178,7 @@ def test_advice_names_only_ready_nodes(tmp_path):
     node_not_ready["spec"] = {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}
     answer = explain_json(tmp_path, "pod new", *objects, *WAITING_CLAIM_AND_POD)[1]["pod"]
     assert {blocker["causes"][-1] for blocker in answer["prospect"]["blockers"]} == {"Node/n0"}
-    assert answer["prospect"]["remedies"][0].startswith("nearest is n0: ")
+    assert answer["prospect"]["reason"]["remedies"][0].startswith("nearest is n0: ")
     assert answer["roomOn"] == ""
     assert "n1" not in message_of({"pod": answer})
 
@@ -212,12 +212,12 @@ def test_a_placed_pod_has_a_note_about_shared_devices(tmp_path):
     result = run("simulate", "-f", file)
     [simulated] = run_json("simulate", "-f", file)[1]["pods"]
     note = "ConfigMap gpu-operator/plugin (any) makes 4 time-sliced replicas of each device, and rejects pods that request two replicas"
-    assert (simulated["node"], simulated["summary"]) == ("n0", f"{PLUGIN_KEY}: {note}")
+    assert (simulated["node"], simulated["note"]) == ("n0", f"{PLUGIN_KEY}: {note}")
     assert note in " ".join(result.stdout.split())
     assert "ConfigMap" not in result.stderr
     assert note in run("explain", "pod", "w", "-f", file).stdout
     reading = reading_of([time_sliced_node, plugin_configuration, pod_by_keys(**{PLUGIN_KEY: "16"})], Features())
-    assert queue_of(reading, Configuration()).place("default/w").summary == simulated["summary"]
+    assert queue_of(reading, Configuration()).place("default/w").note == simulated["note"]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_labels_of_shared_devices_cause_a_note_on_pods(labels, note, tmp_path):
     labelled_node["metadata"]["labels"] = labels
     file = dump(tmp_path, labelled_node, pod_by_keys(**{key: "16"}))
     [simulated] = run_json("simulate", "-f", file)[1]["pods"]
-    assert (simulated["node"], simulated["summary"]) == ("n0", f"{key}: {note}" if note else "")
+    assert (simulated["node"], simulated["note"]) == ("n0", f"{key}: {note}" if note else "")
 
 
 @pytest.mark.parametrize("registered", ['[{"id": "a"}, {"id": "b"}]', "a,10,81920,100,A100,0,true:b,10,81920,100,A100,0,true:"])  # fmt: skip
@@ -254,7 +254,7 @@ def test_a_container_gets_at_most_the_gpus_that_hami_has_registered(registered, 
     [simulated] = run_json("simulate", "-f", file)[1]["pods"]
     assert simulated["node"] == ("n0" if placed else None)
     words = "HAMi announces several units for each of 2 GPUs" if placed else "the node has 2"
-    assert words in simulated["summary"]
+    assert words in (simulated["note"] if placed else simulated["reason"]["text"])
 
 
 def test_a_free_plugin_device_alone_is_no_room(tmp_path):
@@ -366,7 +366,9 @@ def test_a_claim_that_no_pod_uses_is_advised_before_a_running_pod_on_another_nod
     """The nodes are equal but for the state of the holders: p2 of the second node is gone."""
     objects = [obj for obj in full_fleet() if obj["metadata"]["name"] != "p2"]
     answer = explain_json(tmp_path, "pod new", *objects, *WAITING_CLAIM_AND_POD)[1]["pod"]["prospect"]
-    assert answer["remedies"] == ["nearest is n1: would fit once claim default/c2, used by no pod, is deleted"]
+    assert answer["reason"]["remedies"] == [
+        "nearest is n1: would fit once claim default/c2, used by no pod, is deleted"
+    ]
     assert [(blocker["causes"][0], blocker["remedies"]) for blocker in answer["blockers"]] == [
         ("ResourceClaim/default/c2", ["delete it"]),
         ("ResourceClaim/default/c3", ["end its pods"]),

@@ -196,7 +196,7 @@ def more_memory_than_any_device(name: str) -> Fault:
 @fault
 def label_that_no_node_has(name: str) -> Fault:
     broken = waits(name, nodeSelector={"zone": "moon"})
-    return Fault(broken, {("O115", f"Pod/{name}/p")}, [pod(name, "p", "c")], pod=f"{name}/p", words=("label",))
+    return Fault(broken, {("D212", f"Pod/{name}/p")}, [pod(name, "p", "c")], pod=f"{name}/p", words=("zone=moon",))
 
 
 @fault

@@ -75,5 +75,5 @@ def test_explain_and_simulate_say_what_doctor_says(tmp_path):
         pod = finding["object"].removeprefix("Pod/")
         _, story = run_json("explain", "pod", pod, "-f", tmp_path / "dump.yaml")
         assert story["pod"]["state"]["reasons"][0]["text"] in finding["message"], pod
-        if finding["code"] == "O115":
+        if finding["code"] in ("D212", "O115"):
             assert nodes[pod] is None, pod

@@ -49,12 +49,12 @@ def test_simulate_names_the_declared_node_that_would_fit(fleet, config, tmp_path
     code_without_config, answer_without_config = run_json("simulate", "-f", fleet, "-f", pods)
     code_with_config, answer = run_json("simulate", "-f", fleet, "-f", pods, "--config", config)
     assert (code_without_config, code_with_config) == (1, 1)
-    summaries = {pod["pod"]: pod["summary"] for pod in answer["pods"]}
-    summaries_without_config = {pod["pod"]: pod["summary"] for pod in answer_without_config["pods"]}
+    summaries = {pod["pod"]: pod["reason"]["text"] for pod in answer["pods"]}
+    summaries_without_config = {pod["pod"]: pod["reason"]["text"] for pod in answer_without_config["pods"]}
     assert summaries_without_config["default/a"].startswith(
         "refused: the only node cannot serve this pod, even with all devices free"
     )
-    assert summaries["default/a"].startswith("0/1 nodes: 1 node(s) had too few devices that can be used together")
+    assert summaries["default/a"].startswith("0 of 1 nodes can serve the pod: 1 node(s) cannot serve request ")
     assert summaries["default/a"].endswith("; a node of template big could serve it (`nodeTemplates`)")
     assert "request at most 2 devices" in summaries_without_config["default/b"]
     assert "request at most 4 devices" in summaries["default/b"]

@@ -61,8 +61,8 @@ def simulate_pods(obj):
 
 def test_simulate_refuses_a_pod_that_no_node_could_serve():
     (outcome,) = simulate_pods(PODS["nine"]).values()
-    assert outcome["summary"].startswith("refused: ")
-    assert "container main (nvidia.com/gpu: 9)" in outcome["summary"]
+    assert outcome["reason"]["text"].startswith("refused: ")
+    assert "container main (nvidia.com/gpu: 9)" in outcome["reason"]["text"]
 
 
 def mode_namespace(mode):

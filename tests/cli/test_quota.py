@@ -213,7 +213,7 @@ spec:
     text = text_of(fleet, POD, hard=1)
     [(_, _, message)] = quota_findings(text)
     _, simulated = run_json("simulate", "-f", "-", stdin=text)
-    [summary] = [pod["summary"] for pod in simulated["pods"]]
+    [summary] = [pod["reason"]["text"] for pod in simulated["pods"]]
     assert message in summary
 
 

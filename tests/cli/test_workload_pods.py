@@ -72,7 +72,7 @@ def test_pods_of_every_kind_pass_through_admission(workload_name):
     by_name = simulate_pods({**workload, "metadata": {"name": "w"}})
     assert list(by_name) == [f"default/{name}" for name in expected]
     for outcome in by_name.values():
-        assert outcome["devices"] or "insufficient" not in outcome["summary"], "a pod kept its legacy request"
+        assert outcome["devices"] or "insufficient" not in outcome["reason"]["text"], "a pod kept its legacy request"
 
 
 def test_pods_of_workloads_with_a_generate_name_have_valid_names():
@@ -92,7 +92,9 @@ def test_pods_inherit_the_scheduler_of_their_owner():
         "spec": {"tasks": [shared_gpu_template]},
     }
     (outcome,) = simulate_pods(job).values()
-    assert "Insufficient nvidia.com/gpu" in outcome["summary"], "the webhook translated a pod of the scheduler Volcano"
+    assert "Insufficient nvidia.com/gpu" in outcome["reason"]["text"], (
+        "the webhook translated a pod of the scheduler Volcano"
+    )
     (outcome,) = simulate_pods(
         {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "v"}, "spec": shared_gpu_template}
     ).values()

@@ -2,7 +2,8 @@
 
 from webhook.placement.behind_fence import STRANDED, add_stranded
 from webhook.placement.choice import ServingChoice
-from webhook.placement.feasibility import Feasibility, can_any_node_serve
+from webhook.placement.feasibility import can_any_node_serve
+from webhook.placement.impossible import Feasibility
 from webhook.placement.judge import (
     Requested,
     can_plugin_serve,

@@ -21,7 +21,8 @@ from dra.objects import ResourceClaim, ResourceClaimTemplate
 from dra.raw import mapping
 from webhook.dialects import REPLACED
 from webhook.placement.choice import choose
-from webhook.placement.feasibility import UNKNOWN, Feasibility, can_any_node_serve
+from webhook.placement.feasibility import can_any_node_serve
+from webhook.placement.impossible import UNKNOWN, Feasibility
 from webhook.placement.plugin_requests import judge_plugin_request
 from webhook.placement.pod_claims import find_claim, make_claim
 from webhook.placement.problems import NO_PROBLEMS, MayServe, Problems, denied, deny_or_warn
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from dra.objects import DeviceClaim
     from dra.wire import Json
     from webhook.placement.choice import ServingChoice
-    from webhook.placement.feasibility import FeasibilityAnswer
+    from webhook.placement.impossible import FeasibilityAnswer
     from webhook.placement.plugin_requests import PluginRequest
     from webhook.placement.preference import Preference
     from webhook.state import State

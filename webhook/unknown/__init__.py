@@ -3,6 +3,7 @@
 from webhook.unknown.missed_pods import find_missed, find_unknown, find_unserved, why_unknown
 from webhook.unknown.unanswered_requests import (
     NO_NODE_HAS_KEY,
+    find_unmatched_selectors,
     find_unrequested_access,
     unanswered_requests,
     unknown_resources,
@@ -17,6 +18,7 @@ __all__ = [
     "decide_unknown_kind",
     "find_missed",
     "find_unknown",
+    "find_unmatched_selectors",
     "find_unrequested_access",
     "find_unserved",
     "unanswered_requests",

@@ -18,6 +18,7 @@ from dra import server
 from dra.budget import Budget
 from dra.objects import IMPLICIT, is_extended
 from dra.raw import inside, items, mapping, members
+from dra.reason import Reason
 from dra.validation import shape
 from webhook.dialects import REPLACED, VOCABULARIES, Outcome, Position, Role
 from webhook.names import ANNOTATIONS, DOMAIN, EXTENDED_RESOURCES, MODE_LABEL, SKIP_LABEL, TRANSLATED_LABEL, WAITS_LABEL
@@ -36,7 +37,7 @@ from webhook.translate import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from dra.wire import Json
     from webhook.state import Configuration, State
@@ -118,7 +119,10 @@ def unanswered_requests(
         decisions.append(decision)
     if not view.bound:
         if decided or view.spec.get("resourceClaims"):
-            decisions += _find_unmatched_selectors(view, state)
+            unmatched = find_unmatched_selectors(view.spec, state)
+            decisions += [
+                _decision(Outcome.LEFT, reason.causes[0], reason.text, code=reason.code) for reason in unmatched
+            ]
         decisions += _find_missing_plugins(view, state, (*decided, *decisions), is_template=is_template)
     return decisions
 
@@ -392,27 +396,29 @@ def _judge_own_key(key: str, position: Position) -> Decision | None:
     return _decision(Outcome.UNKNOWN, key, detail, code="D211")
 
 
-def _find_unmatched_selectors(view: PodView, state: State) -> Iterator[Decision]:
-    """Yield a decision for each label of the node selector that no node has. If there is none, yield one if no node meets all requirements."""
+def find_unmatched_selectors(spec: Mapping[str, Json], state: State) -> Iterator[Reason]:
+    """Yield a reason for each label of a pod's node selector that no node has. If there is none, yield one if no node meets all requirements."""
     if state.stock is None or not state.stock.nodes:
         return
     is_reported = False
     nodes = [node.metadata.labels for node in state.stock.nodes.values()]
     if state.prospects is not None:
         nodes += [node.metadata.labels for node in state.prospects.nodes.values()]
-    for key, value in mapping(view.spec.get("nodeSelector")).items():
+    for key, value in mapping(spec.get("nodeSelector")).items():
         values = {labels[key] for labels in nodes if key in labels}
         if not isinstance(value, str) or value in values:
             continue  # the API server refuses values that are not strings
         nodes_text = f"nodes have {', '.join(sorted(values)[:8])}" if values else "no node has this label"
         consequence = PLACEHOLDER if find_placeholder(value) else "the pod waits until one does"
-        detail = f"no node has {key}={value}: {consequence}; {nodes_text}"
         is_reported = True
-        yield _decision(Outcome.LEFT, key, detail, code="D212")
-    constraints = node_constraints(view.spec)
+        yield Reason(
+            text=f"no node has {key}={value}: {consequence}; {nodes_text}", code="D212", causes=(key,), never=True
+        )
+    constraints = node_constraints(spec)
     if not is_reported and constraints and not reach_ignoring_taints(constraints, state, Budget()):
         key = "nodeAffinity" if "required" in constraints else "nodeSelector"
-        yield _decision(Outcome.LEFT, key, "no node matches it: the pod waits until one does", code="D212")
+        text = f"no node matches the pod's {key}: the pod waits until one does"
+        yield Reason(text=text, code="D212", causes=(key,), never=True)
 
 
 def _find_missing_plugins(

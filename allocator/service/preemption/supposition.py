@@ -75,7 +75,7 @@ class Supposition:
         self._supposed = after
         token = SUPPOSED + secrets.token_hex(12)
         self._last_attempt = token, pod
-        return token if fleet_outlook.nodes else "", fleet_outlook.with_messages(partial(self._pods.redact, pod))
+        return token if fleet_outlook.nodes else "", fleet_outlook.with_texts(partial(self._pods.redact, pod))
 
     async def why_not_fits(self, token: str, node: str, add: Iterable[Pod], remove: Iterable[Pod]) -> str:
         """Return why a member does not fit on a node with the pods of `add` and without the pods of `remove`; "" if it fits."""

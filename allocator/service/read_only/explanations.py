@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from allocator.decisions import Outlook, advice, find_claims, node_obstacle, redact
 from allocator.pods import waits
 from dra.objects import Pod, asks_for_devices
+from dra.reason import by_harm
 from dra.stock import Stock
 
 if TYPE_CHECKING:
@@ -112,9 +113,7 @@ def explain(decider: Decider, pod: Pod, stock: Stock) -> str:
     fleet_outlook = decider.outlook(explained_pod, stock)
     if fleet_outlook.outlook not in _WORTH_SAYING:
         return ""
-    parts = [fleet_outlook.message]
-    if fleet_outlook.outlook is Outlook.NEVER:
-        parts.append("no node could serve the pod even if no device were in use")
+    reason = fleet_outlook.reason
     if change := advice(explained_pod, stock, fleet_outlook.reasons):
-        parts.append(change)
-    return redact("; ".join(parts), stock, pod.metadata.namespace or "default")
+        reason = replace(reason, remedies=by_harm([change]))
+    return redact(str(reason), stock, pod.metadata.namespace or "default")

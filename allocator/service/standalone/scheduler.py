@@ -157,7 +157,7 @@ class StandaloneScheduler:
             return pod_claims.uncreated
         fleet_outlook = answer.fleet_outlook
         nodes = list(fleet_outlook.nodes)
-        message = fleet_outlook.message
+        message = str(fleet_outlook.reason)
         if fleet_outlook.outlook is Outlook.SKIP:
             nodes = [name for name in stock.nodes if name not in refusals]
             counts = Counter(refusals.values()).most_common()

@@ -23,6 +23,7 @@ from allocator.strategies import DEFAULT, STRATEGIES, StrategyCache, choose_devi
 from dra import step_limits
 from dra.budget import Budget
 from dra.objects import Device, DeviceClass, Node, PodExtendedResourceClaimStatus, ResourceClaim
+from dra.reason import Harm
 from dra.stock import Stock
 from dra.wire import convert
 from tests.allocator import fleets
@@ -65,8 +66,8 @@ def test_unsuitable_nodes_are_named_and_empty_fleets_have_a_message():
     slice_of_one_gpu = typed(sidecar.gpus("n2", 1))
     fleet_outlook = Decider().outlook(typed_pod("p", "two", nodeName=""), stock.with_object(slice_of_one_gpu))
     assert fleet_outlook.outlook is Outlook.FITS
-    assert [(reason.count, reason.nodes) for reason in fleet_outlook.reasons] == [(1, ("n2",))]
-    assert Decider().outlook(typed_pod("p", "two"), Stock.of()).message
+    assert [reason.nodes for reason in fleet_outlook.reasons] == [("n2",)]
+    assert Decider().outlook(typed_pod("p", "two"), Stock.of()).reason.text
 
 
 def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
@@ -85,24 +86,22 @@ def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
     assert fleet_outlook.outlook is Outlook.FULL
     assert [reason.nodes for reason in fleet_outlook.reasons[:2]] == [("n2",), ("n0", "n1")]
     not_selected = "node(s) didn't match Pod's node affinity/selector"
-    assert fleet_outlook.message.startswith(
+    assert fleet_outlook.reason.text.startswith(
         "0 of 14 nodes can serve the claims: 1 node(s) cannot serve request r: 2 of 2 devices are in use: held by"
     )
-    assert fleet_outlook.message.endswith(
+    assert fleet_outlook.reason.text.endswith(
         f"; 5 node(s) were unschedulable and node(s) had untolerated taint(s) and {not_selected}; 3 {not_selected}; 3 node(s) for other reasons"
     )
-    assert (
-        advice(pinned_pod, stock, fleet_outlook.reasons)
-        == "nearest is n2: would fit once claim default/all is released"
-    )
+    change = Harm.LIVE_POD, "nearest is n2: would fit once claim default/all is released"
+    assert advice(pinned_pod, stock, fleet_outlook.reasons) == change
     pod_without_node = typed_pod("p", "one", nodeSelector={"zone": "c"})
     assert Decider().outlook(pod_without_node, stock).outlook is Outlook.FITS  # the scheduler checks the node selector
     for name in [name for name in stock.nodes if name not in ("n0", "n1", "n2")]:
         stock = stock.with_object(typed(sidecar.gpus(name, 0)))
     fleet_outlook = Decider().outlook(pod_without_node, stock)
     assert fleet_outlook.outlook is Outlook.NEVER
-    assert "in use" not in fleet_outlook.message
-    assert advice(pod_without_node, stock, fleet_outlook.reasons) == ""
+    assert "in use" not in fleet_outlook.reason.text
+    assert advice(pod_without_node, stock, fleet_outlook.reasons) is None
 
 
 def test_strategies_score_used_nodes_differently_and_equal_nodes_equally():
@@ -144,9 +143,9 @@ def test_claims_of_other_pods_and_terminating_claims_are_not_used():
     def pod_with_template(name):
         return typed(sidecar.pod(name, resourceClaims=[entry]) | {"status": status})
 
-    assert find_claims(pod_with_template("p"), stock).waits_for == ""
-    assert "not created for this pod" in find_claims(pod_with_template("q"), stock).waits_for
-    assert "being deleted" in find_claims(typed_pod("r", "going"), stock).waits_for
+    assert find_claims(pod_with_template("p"), stock).waits_for is None
+    assert "not created for this pod" in find_claims(pod_with_template("q"), stock).waits_for.text
+    assert "being deleted" in find_claims(typed_pod("r", "going"), stock).waits_for.text
 
 
 @pytest.mark.parametrize(("pod_count", "is_full"), [(255, False), (256, True)])
@@ -154,7 +153,7 @@ def test_a_claim_has_room_for_256_pods(pod_count, is_full):
     stock = stock_of(sidecar.claim("a"))
     shared_claim = allocated_claim("a", 1, stock, "n0", *(f"u{i}" for i in range(pod_count)))
     assert bool(find_claims(typed_pod("p", "a"), stock.with_object(shared_claim)).waits_for) is is_full
-    assert find_claims(typed_pod("u0", "a"), stock.with_object(shared_claim)).waits_for == ""
+    assert find_claims(typed_pod("u0", "a"), stock.with_object(shared_claim)).waits_for is None
 
 
 def test_earlier_pods_take_devices_and_leaving_pods_return_them():
@@ -195,7 +194,7 @@ def test_an_extended_resource_is_decided_like_its_claim(init_containers, contain
     status = PodExtendedResourceClaimStatus(request_mappings=mappings, resource_claim_name=claim.metadata.name)
     assigned_pod = replace(pod, status=replace(pod.status, extended_resource_claim_status=status))
     claims_after = find_claims(assigned_pod, stock.with_object(claim))
-    assert (claims_after.claims, claims_after.uncreated, claims_after.waits_for) == ((claim,), None, "")
+    assert (claims_after.claims, claims_after.uncreated, claims_after.waits_for) == ((claim,), None, None)
     later_outlook = Decider().outlook(assigned_pod, stock.with_object(claim))
     assert (later_outlook.outlook, later_outlook.nodes) == (fleet_outlook.outlook, fleet_outlook.nodes)
     assert (fleet_outlook.outlook is Outlook.FITS) == (max_devices_at_once(init_specs, main_specs) <= gpus_per_node)
@@ -242,7 +241,7 @@ def test_a_template_claim_of_another_owner_is_reported(kind, words):
     pod = typed(sidecar.pod("p", resourceClaims=[entry]) | {"status": status})
     fleet_outlook = Decider().outlook(pod, stock_of(typed(raw)))
     assert fleet_outlook.outlook is Outlook.WAITING
-    assert fleet_outlook.message.startswith(words)
+    assert fleet_outlook.reason.text.startswith(words)
 
 
 def test_a_device_that_consumes_node_cpu_is_refused():

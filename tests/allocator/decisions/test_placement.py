@@ -81,7 +81,7 @@ def test_a_node_at_its_pod_limit_is_skipped():
     stock = stock_of(sidecar.claim("one"), nodes=2)
     fleet_outlook = Decider().outlook(typed_pod("p", "one"), stock, Placement(), {"n0": "too many pods"})
     assert [*fleet_outlook.nodes] == ["n1"]
-    assert [(reason.message, reason.nodes) for reason in fleet_outlook.reasons] == [("too many pods", ("n0",))]
+    assert [(reason.text, reason.nodes) for reason in fleet_outlook.reasons] == [("too many pods", ("n0",))]
     outlook_without_node = Decider().outlook(
         typed_pod("p", "one"), stock, Placement(), {"n0": "too many pods", "n1": "too many pods"}
     )

@@ -232,22 +232,19 @@ def test_nodes_with_equal_refusals_are_grouped():
     assert [group.nodes for group in explain.equal_answers(answers)] == [("b",), ("a", "c")]
 
 
-@pytest.mark.parametrize(
-    ("answers", "summary"),
-    [
-        ({"a": NodeAnswer(SearchVerdict.FEASIBLE), "b": refusal_at(Stage.CLASS)}, "1 of 2 nodes can serve this"),
-        (
-            {"a": refusal_at(Stage.CLASS), "b": refusal_at(Stage.CLASS), "c": refusal_at(Stage.IN_USE)},
-            "0 of 3 nodes can serve this: 2 node(s) had no device of the class, 1 node(s) had all suitable devices in use",
-        ),
-        (
-            {"a": NodeAnswer(SearchVerdict.UNDECIDED)},
-            "0 of 1 nodes can serve this: 1 node(s) were not decided within the step limit",
-        ),
-    ],
-)
-def test_a_fleet_is_summarized_in_one_line(answers, summary):
-    assert explain.summary(answers) == summary
+def test_a_fleet_is_summarized_in_one_line():
+    answers = {
+        "a": refusal_at(Stage.CLASS),
+        "b": refusal_at(Stage.CLASS),
+        "c": refusal_at(Stage.IN_USE),
+        "d": NodeAnswer(SearchVerdict.UNDECIDED),
+    }
+    reasons = explain.by_text({name: explain.cannot_serve(answer) for name, answer in answers.items()})
+    assert [reason.nodes for reason in reasons] == [("a", "b"), ("c",), ("d",)]
+    assert explain.summary(reasons, 4).text == (
+        "0 of 4 nodes can serve the claims: 2 node(s) cannot serve request r: 1 of 1 devices are not of the class; "
+        "1 node(s) cannot serve request r: 1 of 1 devices are in use; 1 node(s) were not checked in time"
+    )
 
 
 def test_a_reason_is_printed_with_counts_stage_and_devices():

@@ -17,11 +17,11 @@ import pytest
 
 from allocator.decisions import Decider, FleetOutlook, Outlook, known_nodes, other_nodes
 from allocator.decisions.compact_answer import LONGEST_REASONS
-from allocator.decisions.decider import NodeReason
 from allocator.service.schedulers.plugin import Plugin
 from allocator.service.schedulers.plugin_messages import PodQuestion
 from allocator.strategies import read_placement
 from dra.objects import Node, Pod, ResourceSlice
+from dra.reason import Reason
 from dra.wire import convert, decode, encode
 from tests.allocator.decisions.test_decider import allocated_claim, stock_of
 from tests.allocator.service import sidecar
@@ -153,16 +153,16 @@ def test_the_checksum_changes_with_the_set_of_nodes():
 
 def test_a_waiting_skipped_or_incomplete_outlook_has_no_short_answer():
     assert other_nodes(FleetOutlook(Outlook.FITS, {"n0": 0}), ["n0", "n1"]) is None
-    assert other_nodes(FleetOutlook(Outlook.WAITING, message="no claim"), ["n0"]) is None
+    assert other_nodes(FleetOutlook(Outlook.WAITING, reason=Reason(text="no claim")), ["n0"]) is None
     assert other_nodes(FleetOutlook(Outlook.SKIP), []) is None
 
 
 def test_refused_nodes_beyond_the_listed_reasons_do_not_fit():
     names = [f"n{i}" for i in range(3 * LONGEST_REASONS)]
     fitting_nodes, refused_nodes = names[: LONGEST_REASONS + 9], names[LONGEST_REASONS + 9 :]
-    reasons = tuple(NodeReason(f"full: {name}", (name,)) for name in refused_nodes)
+    reasons = tuple(Reason(text=f"full: {name}", nodes=(name,)) for name in refused_nodes)
     nodes = dict.fromkeys(names)
-    fleet_outlook = FleetOutlook(Outlook.FITS, dict.fromkeys(fitting_nodes, 0), "", reasons)
+    fleet_outlook = FleetOutlook(Outlook.FITS, dict.fromkeys(fitting_nodes, 0), reasons=reasons)
     answer = ask(fleet_outlook, nodes, names)
     assert answer["rest"] == {"fit": True}
     assert {name for name, outcome in outcomes_of(answer, names).items() if outcome == 0} == set(fitting_nodes)

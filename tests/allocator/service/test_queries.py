@@ -37,6 +37,6 @@ async def test_a_posted_manifest_is_placed_beside_reservations_that_are_not_writ
         assert not await sidecar.allocated_devices("a")
         _, answer = await sidecar.ask("/api/v1/simulate", body)
         assert [outcome["node"] for outcome in answer["pods"]] == [None, None]
-        assert answer["pods"][0]["reasons"][0]["stage"] == "in use"
-        assert "R001" in answer["pods"][1]["summary"]
+        assert "in use" in answer["pods"][0]["reason"]["text"]
+        assert "R001" in answer["pods"][1]["reason"]["text"]
         assert (await sidecar.ask("/api/v1/simulate", {"kind": "ConfigMap"}))[0] == 400

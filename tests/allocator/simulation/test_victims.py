@@ -63,7 +63,7 @@ def container_requesting(cpu):
 def test_an_unplaced_pod_names_its_victims():
     outcome = outcome_on_full_nodes(5, 5, 3, 9, priority=10, templates=["single"])
     assert (outcome.node, outcome.victims) == (None, ("default/p2",))
-    assert outcome.summary.endswith("would fit on n1 if lower-priority default/p2 were evicted")
+    assert outcome.reason.text.endswith("would fit on n1 if lower-priority default/p2 were evicted")
     assert outcome_on_full_nodes(5, 5, 3, 9, priority=10, templates=["double"]).victims == ("default/p0", "default/p1")
 
 
@@ -110,7 +110,7 @@ def test_a_quota_counts_allocations_of_the_same_simulation():
         "used": "2",
         "remaining": "1",
     }
-    assert "default/q: gpu/devices" in refused.summary
+    assert "default/q: gpu/devices" in refused.reason.text
     assert simulated.totals.unschedulable == 1
 
 

@@ -39,12 +39,12 @@ def test_a_pod_that_fits_nowhere_is_printed_with_the_reasons(fleet, tmp_path):
     )
     result = run("simulate", "-f", fleet, "-f", pods)
     assert result.exit_code == 1
-    assert "0/1 nodes" in result.stdout
-    assert "held by claim default/x" in result.stdout
+    assert "0 of 1 nodes" in result.stdout
+    assert "2 of 2 devices are in use" in " ".join(result.stdout.split())
     code, answer = run_json("simulate", "-f", fleet, "-f", pods)
     (outcome,) = answer["pods"]
     assert (code, outcome["node"]) == (1, None)
-    assert {reason["stage"] for reason in outcome["reasons"]} == {"in use"}
+    assert "devices are in use" in outcome["reason"]["text"]
 
 
 @pytest.mark.parametrize(("scope", "nodes"), [("node", ["n0", None]), ("pool", ["n0", "n0"])])
@@ -57,8 +57,8 @@ def test_a_compatibility_rule_covers_the_pools_of_its_scope(tmp_path, scope, nod
     files = manifest(tmp_path / "all.yaml", *objects, pod_of_template("a", "one"), pod_of_template("b", "one"))
     _, answer = run_json("simulate", "-f", files)
     assert [outcome["node"] for outcome in answer["pods"]] == nodes
-    stages = {reason["stage"] for outcome in answer["pods"] for reason in outcome["reasons"]}
-    assert ("compatibility" in stages) == (scope == "node")
+    texts = [outcome["reason"]["text"] for outcome in answer["pods"]]
+    assert any("compatibleOnlyWith" in text for text in texts) == (scope == "node")
 
 
 def test_a_snapshot_without_pending_pods_exits_with_0(fleet):

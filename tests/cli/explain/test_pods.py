@@ -90,7 +90,7 @@ NEXT_STEPS = {
     "waits for devices in use": ([*full_fleet(), claim("c"), pod("p", "c")], "bridge", "0 of 2 nodes can serve the claims: 2 node(s) cannot serve request r: 2 of 2 devices are in use"),
     "is for another scheduler": ([*full_fleet(), claim("c"), pod_of_default_scheduler()], "scheduler", "0 of 2 nodes can serve the claims"),
     "fits no node": ([*fleet(), claim("c", 3), pod("p", "c")], "user", "none of the 2 nodes can serve this pod, even with all devices free: claim c, request r requests 3 devices"),
-    "requests a missing class": ([*fleet(), claim("c", class_name="none"), pod("p", "c")], "user", "claim c requests DeviceClass none, which does not exist"),
+    "requests a missing class": ([*fleet(), claim("c", class_name="none"), pod("p", "c")], "user", "claim c: DeviceClass none does not exist"),
     "fits and is not placed yet": ([*fleet(), claim("c"), pod("p", "c")], "bridge", "devices for it are free, and drawbridge has not placed it yet"),
     "fits only on tainted nodes": ([*map(tainted_if_node, fleet()), claim("c"), pod("p", "c")], "bridge", "not where it may run: node(s) had untolerated taint(s): gpu:NoSchedule (2 of 2 nodes)"),
     "fits only tainted devices": ([*fleet(), TAINT_RULE, claim("c"), pod("p", "c")], "bridge", "have a taint"),
@@ -144,7 +144,9 @@ def test_each_blocking_claim_says_whether_freeing_suffices(tmp_path):
     assert first["causes"] == ["ResourceClaim/default/c0", "Pod/default/p0", "Node/n0"]
     assert first["remedies"] == second["remedies"] == ["end its pods"]
     assert second["causes"][0] == "ResourceClaim/default/c1"
-    assert prospect["remedies"] == ["nearest is n0: would fit once claim default/c0 or claim default/c1 is released"]
+    assert prospect["reason"]["remedies"] == [
+        "nearest is n0: would fit once claim default/c0 or claim default/c1 is released"
+    ]
 
 
 def test_freeing_one_claim_does_not_suffice_for_two_devices(tmp_path):

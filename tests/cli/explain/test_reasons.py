@@ -52,18 +52,18 @@ def node_affinity(*terms):
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
 
 
-NO_LABELS = "no node has the labels that it selects (node affinity)"
+NO_LABELS = "no node matches the pod's nodeAffinity: the pod waits until one does"
 NO_NODE_AVAILABLE = "0/2 nodes are available: "
 NO_CLAIM_ALLOCATED = "2 cannot allocate all claims. no new claims to deallocate, preemption: 0/2 nodes are available"
 # Pods that no node can serve for reasons other than devices: the pod, changed fields of the nodes, and the reason.
 EXCLUDED_PODS = {
-    "node selector": (waiting_pod(nodeSelector={"disk": "ssd"}), {}, "no node has the labels that it selects (disk=ssd)"),
+    "node selector": (waiting_pod(nodeSelector={"disk": "ssd"}), {}, "no node has disk=ssd: the pod waits until one does; no node has this label"),
     "node affinity": (waiting_pod(affinity=node_affinity({"key": "disk", "operator": "Exists"})), {}, NO_LABELS),
     "node name in affinity": (waiting_pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n9"]}]}]}}}), {}, NO_LABELS),
     "taints": (waiting_pod(), {"spec": {"taints": [{"key": "gpu", "value": "x", "effect": "NoExecute"}]}}, "2 node(s) had untolerated taint(s): gpu=x:NoExecute"),
     "unschedulable nodes": (waiting_pod(), {"spec": {"unschedulable": True}}, "2 node(s) were unschedulable"),
     "insufficient cpu": (waiting_pod("500"), {}, "2 Insufficient cpu"),
-    "several reasons": (waiting_pod("500", nodeSelector={"disk": "ssd"}), {"spec": {"unschedulable": True}}, "no node has the labels that it selects (disk=ssd)"),
+    "several reasons": (waiting_pod("500", nodeSelector={"disk": "ssd"}), {"spec": {"unschedulable": True}}, "no node has disk=ssd: the pod waits until one does; no node has this label"),
 }  # fmt: skip
 # Reasons in a scheduler's message that `explain` quotes, but does not evaluate.
 UNEVALUATED_REASONS = {
@@ -91,7 +91,7 @@ def test_no_claim_blocks_a_pod_that_no_node_can_serve(case, tmp_path):
     pending_pod, node_fields, reason = EXCLUDED_PODS[case]
     message, prospect = message_and_prospect(tmp_path, pending_pod, *with_large_nodes(*full_fleet(), **node_fields))
     assert message.endswith(reason)
-    assert (prospect["outlook"], prospect["blockers"], prospect["remedies"]) == ("never", [], [])
+    assert (prospect["outlook"], prospect["blockers"], prospect["reason"]["remedies"]) == ("never", [], [])
     text = explain(tmp_path, "pod p", *with_large_nodes(*full_fleet(), **node_fields), claim("c"), pending_pod).stdout
     assert "it is enough to" not in text
     assert "would fit once" not in text
@@ -104,7 +104,7 @@ def test_an_unevaluated_scheduler_reason_is_quoted_without_a_prediction(case, tm
     message, prospect = message_and_prospect(tmp_path, pending_pod, *with_large_nodes(*full_fleet()))
     assert message.startswith(f"default-scheduler says: {NO_NODE_AVAILABLE}{UNEVALUATED_REASONS[case]}")
     assert [blocker["remedies"] for blocker in prospect["blockers"] if blocker["remedies"]] == []
-    assert prospect["remedies"] == []
+    assert prospect["reason"]["remedies"] == []
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_freeing_a_claim_suffices_once_other_scheduler_filters_passed(spec, tmp_
 def test_whether_freeing_suffices_is_unknown_while_the_author_must_act(spec, tmp_path):
     _, prospect = message_and_prospect(tmp_path, waiting_pod(**spec), *with_large_nodes(*full_fleet()))
     assert [blocker["remedies"] for blocker in prospect["blockers"] if blocker["remedies"]] == []
-    assert prospect["remedies"] == []
+    assert prospect["reason"]["remedies"] == []
 
 
 def test_for_a_class_without_devices_another_class_is_suggested(tmp_path):
@@ -141,7 +141,9 @@ def test_for_a_class_without_devices_another_class_is_suggested(tmp_path):
     pod_answer = answer["pod"]
     assert code == 0
     assert "requests class mig.nvidia.com, but no node has MIG devices" in pod_answer["state"]["reasons"][0]["text"]
-    assert "device.driver" not in json.dumps(pod_answer["state"]["reasons"][0]) + pod_answer["prospect"]["message"]
+    assert (
+        "device.driver" not in json.dumps(pod_answer["state"]["reasons"][0]) + pod_answer["prospect"]["reason"]["text"]
+    )
     assert pod_answer["state"]["reasons"][0]["remedies"] == ["use DeviceClass gpu in claim c, request r"]
 
 
@@ -196,7 +198,9 @@ def test_only_claims_on_eligible_nodes_block_the_pod(tmp_path):
     assert [(blocker["causes"][-1], len(blocker["remedies"])) for blocker in prospect["blockers"]] == [
         ("Node/n1", 1)
     ] * 2
-    assert prospect["remedies"] == ["nearest is n1: would fit once claim default/c2 or claim default/c3 is released"]
+    assert prospect["reason"]["remedies"] == [
+        "nearest is n1: would fit once claim default/c2 or claim default/c3 is released"
+    ]
 
 
 @pytest.mark.parametrize(("cpu", "suffices"), [("4", [False, True]), ("8", [False, False])])
@@ -259,8 +263,8 @@ def test_without_access_to_all_claims_the_outlook_is_undecided():
     limited_scene = replace(scene, unread=(Unread("resourceclaims.resource.k8s.io", "forbidden"),))
     prospect = pod_story("default/p", limited_scene, Configuration()).prospect
     assert prospect.outlook == "undecided"
-    assert prospect.message.startswith("the claims of other namespaces cannot be read")
-    assert "2 cannot allocate all claims" in prospect.message
+    assert prospect.reason.text.startswith("the claims of other namespaces cannot be read")
+    assert "2 cannot allocate all claims" in prospect.reason.text
 
 
 @pytest.mark.parametrize(

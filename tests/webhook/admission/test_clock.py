@@ -14,7 +14,8 @@ from tests.webhook.admission.fleets import DRIVER, claim_for, stock, typed_class
 from tests.webhook.admission.reviews import gpu_pod, review, state
 from tests.webhook.admission.test_parameters import WRONG_PARAMETERS, pod_with_own_claim, spec
 from webhook.admission import review as admission
-from webhook.placement.feasibility import NO_TIME, UNKNOWN, Feasibility, can_any_node_serve
+from webhook.placement.feasibility import can_any_node_serve
+from webhook.placement.impossible import NO_TIME, UNKNOWN, Feasibility
 from webhook.service.decider import ReviewDecider
 
 EMPTY_CLASS = typed_class("none", "false")
@@ -83,8 +84,8 @@ def test_an_interrupted_verdict_never_contradicts_the_full_verdict(name):
             assert judgement == full_judgement or judgement.remedy == NO_TIME
     assert judgement == full_judgement
     assert Feasibility.UNKNOWN in verdicts
-    # For a sum, the verdict and its reason are found in one step.
-    if full_judgement.verdict is Feasibility.NEVER and name != "a sum":
+    # For a number of devices, the verdict and its reason are found in one step.
+    if full_judgement.verdict is Feasibility.NEVER and name not in ("a sum", "too many"):
         assert Feasibility.NEVER in verdicts, "the verdict NEVER is lost if no time is left for its message"
 
 

@@ -11,7 +11,8 @@ from dra.objects.taint import DeviceTaintRule
 from dra.stock.stock import Stock
 from tests.objects import claim, device_class, exactly, typed
 from tests.webhook.admission.fleets import DRIVER, claim_for, gpu_slice, stock, typed_class, typed_node
-from webhook.placement.feasibility import Feasibility, can_any_node_serve
+from webhook.placement.feasibility import can_any_node_serve
+from webhook.placement.impossible import Feasibility
 from webhook.refusals import Code
 from webhook.translate import PodClaim
 

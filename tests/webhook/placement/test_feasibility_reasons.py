@@ -10,7 +10,8 @@ from dra.objects.device import ResourceSlice
 from dra.stock.stock import Stock
 from tests.webhook.admission.fleets import DRIVER, claim_for, gpu_slice, stock, typed_class, typed_node
 from webhook.placement import feasibility
-from webhook.placement.feasibility import MAX_KINDS, Feasibility, can_any_node_serve
+from webhook.placement.feasibility import can_any_node_serve
+from webhook.placement.impossible import MAX_KINDS, Feasibility, busy
 from webhook.refusals import Code
 from webhook.translate import PodClaim
 
@@ -176,13 +177,13 @@ def test_a_single_tainted_node_kind_makes_a_verdict_temporary():
 def searched_claims(monkeypatch):
     """For each search for reasons, record the names of the claims."""
     names = []
-    judge_idle = feasibility._Diagnosis.judge_idle
+    judge_idle = feasibility.judge_idle
 
-    def record_and_judge(self):
-        names.append([claim.metadata.name for claim in self.claims])
-        return judge_idle(self)
+    def record_and_judge(demand):
+        names.append([claim.metadata.name for claim in demand.claims])
+        return judge_idle(demand)
 
-    monkeypatch.setattr(feasibility._Diagnosis, "judge_idle", record_and_judge)
+    monkeypatch.setattr(feasibility, "judge_idle", record_and_judge)
     return names
 
 
@@ -245,11 +246,7 @@ def test_incomplete_reasons_are_not_cached(searched_claims):
 
 
 def test_cached_conclusions_are_bounded_and_belong_to_one_stock(monkeypatch):
-    monkeypatch.setattr(
-        feasibility._Diagnosis,
-        "judge_idle",
-        lambda _: feasibility.FeasibilityAnswer(verdict=Feasibility.BUSY, text="x"),
-    )
+    monkeypatch.setattr(feasibility, "judge_idle", lambda _: busy("x"))
     fleet, memo = stock(), FleetMemo()
     for number in range(6_000):
         can_any_node_serve(fleet, [claim_for(5, name=f"c{number}")], memo=memo)

@@ -14,7 +14,8 @@ from tests.allocator.differ import stock_of
 from tests.allocator.generate import FAMILIES, case_of
 from tests.allocator.mixed_fleets import assemble_fleet
 from tests.limits import draws
-from webhook.placement.feasibility import Feasibility, can_any_node_serve
+from webhook.placement.feasibility import can_any_node_serve
+from webhook.placement.impossible import Feasibility
 from webhook.placement.problems import MayServe
 
 # Cases for each family (kind of random fleet): 840 in total with a live oracle (Kubernetes' allocator), 84 with recorded answers.
