@@ -220,6 +220,8 @@ def _too_many(demand: Demand) -> FeasibilityAnswer | None:
     single_bodies = [replace(body, count=1) for body in bodies]
     if not total or any(body != single_bodies[0] for body in single_bodies):
         return None
+    if len(bodies) == 1 and total > MAX_RESULTS:
+        return None  # the scheduler stops at an error
     node, most = _largest_node(demand, min(total, MAX_RESULTS))
     if not most or _is_shared(demand, node, most):
         return None  # for shared devices the number alone is not the reason
