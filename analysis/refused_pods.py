@@ -7,9 +7,11 @@ from datetime import timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from analysis.requesting import containers_in, has_claims, requests_in
 from cluster import resources
 from dra.finding import Finding, make_finding
-from dra.raw import Object, containers_of, inside, items, moment
+from dra.raw import Object, inside, moment
+from webhook.translate import pods_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -53,17 +55,8 @@ def find_refused_pods(reading: Reading) -> Iterator[Finding]:
 
 def _requests_devices(owner: Object) -> bool:
     """Return whether the pods of a controller request devices, by any key."""
-    spec = inside(owner, "spec", "template", "spec")
-    if items(spec, "resourceClaims"):
-        return True
-    containers = containers_of(spec)
-    keys = [
-        key
-        for container in containers
-        for part in ("limits", "requests")
-        for key in inside(container, "resources", part)
-    ]
-    return any("/" in key for key in keys)
+    keys = [key for _, container in containers_in(owner) for key in requests_in(container)]
+    return any("/" in key for key in keys) or any(map(has_claims, pods_in(owner)))
 
 
 def _has_too_few_pods(owner: Object) -> bool:

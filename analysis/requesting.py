@@ -26,7 +26,7 @@ def amounts_in(obj: Object, state: State) -> dict[tuple[str, str], str]:
     amounts: dict[tuple[str, str], str] = {}
     for spec, container in containers_in(obj):
         name = text(container.get("name"))
-        for resource, amount in _requests(container).items():
+        for resource, amount in requests_in(container).items():
             amounts[name, resource] = amount
             amounts.setdefault(("", resource), amount)
         variable, value = find_unrequested_access(container, spec, state)
@@ -70,7 +70,7 @@ def containers_in(obj: Object) -> Iterator[tuple[Object, Object]]:
         yield from ((spec, container) for container in containers_of(spec))
 
 
-def _requests(container: Object) -> dict[str, str]:
+def requests_in(container: Object) -> dict[str, str]:
     """Return the requests of a container as they are written; limits come before requests."""
     resources = inside(container, "resources")
     requested = {**inside(resources, "requests"), **inside(resources, "limits")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis.installation import is_labelled
-from analysis.loading import identity_of, inside, items, text
+from analysis.loading import host_paths, identity_of, inside
 from analysis.rules import Rule
 from dra.finding import Finding, make_finding
 from dra.texts import count_of
@@ -89,8 +89,7 @@ def _lacking_pods(observed: Observed) -> Iterator[Finding]:
 
 
 def _serves_devices(daemon_set: Object) -> bool:
-    volumes = items(inside(daemon_set, "spec", "template", "spec"), "volumes")
-    paths = [text(inside(volume, "hostPath").get("path")).rstrip("/") for volume in volumes]
+    paths = [path.rstrip("/") for path in host_paths(inside(daemon_set, "spec", "template", "spec"))]
     if any(path.startswith(PLUGIN_FOLDER) for path in paths):
         return True
     return any(path.startswith(_REGISTRY) for path in paths) and any(path.endswith(_OF_DRIVERS) for path in paths)

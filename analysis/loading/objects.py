@@ -114,13 +114,18 @@ def serves_node(obj: Object) -> bool:
     pods = pods_in(obj)
     for pod in pods:
         spec = inside(pod, "spec")
-        if not any(text(inside(item, "hostPath").get("path")).startswith(_KUBELET) for item in items(spec, "volumes")):
+        if not any(path.startswith(_KUBELET) for path in host_paths(spec)):
             return False
         for container in containers_of(spec):
             resources = inside(container, "resources")
             if any(map(is_extended, (*inside(resources, "limits"), *inside(resources, "requests")))):
                 return False
     return bool(pods)
+
+
+def host_paths(spec: Object) -> list[str]:
+    """Return the paths of the node that a pod mounts."""
+    return [text(inside(volume, "hostPath").get("path")) for volume in items(spec, "volumes")]
 
 
 def group_of(version: object) -> str:

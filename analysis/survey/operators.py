@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from analysis.loading import identity_of, inside, items, owner_of, text
+from analysis.loading import host_paths, identity_of, inside, owner_of
 from dra.finding import Finding, make_finding
 from dra.raw import mapping
 from webhook.names import PLUGIN_FOLDER
@@ -34,8 +34,8 @@ def plugins(surveyed: Observed) -> Iterator[Finding]:
         if daemon_set.get("kind") != "DaemonSet":
             continue
         # A device plugin mounts the folder of the kubelet's socket.
-        volumes = items(inside(daemon_set, "spec", "template", "spec"), "volumes")
-        if not any(text(inside(volume, "hostPath").get("path")).startswith(PLUGIN_FOLDER) for volume in volumes):
+        mounted = host_paths(inside(daemon_set, "spec", "template", "spec"))
+        if not any(path.startswith(PLUGIN_FOLDER) for path in mounted):
             continue
         name, owner = identity_of(daemon_set), owner_of(daemon_set)
         managed = [label for begin, label in _OF_GKE.items() if name.name.startswith(begin)]

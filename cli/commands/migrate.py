@@ -52,7 +52,7 @@ def command(*, step: str, tree: str, check: str, excluded: tuple[str, ...], conf
     reading, files = read_whole(InputFiles(paths=(tree,), excluded=excluded), given_configuration(config), None)
     assert files.tree is not None
     with without_collection():
-        plan = make_plan(files.everything, files.tree, reading.state(reading.configuration), files.skipped)
+        plan = make_plan(files.everything, files.tree, reading.state, files.skipped)
     document = msgspec.json.decode(msgspec.json.encode(plan))
     if check:
         differences = list(changes(_read_plan(check), document))

@@ -10,10 +10,10 @@ import pytest
 from analysis.doctor import RULES
 from cluster import resources
 from cluster.embedded import Embedded
-from cluster.errors import Forbidden
 from cluster.kubernetes import Kubernetes
 from dra.codes import CODES
 from tests.cli.commands.faults import FAULTS, FLEET, audit_event
+from tests.cli.forbidden import forbidding
 from tests.cli.installations import installation
 from tests.cli.running import run, run_json
 from tests.loops import every
@@ -122,28 +122,14 @@ def test_a_snapshot_of_an_installation_lists_its_unchecked_codes(change, code, t
     ("kind", "codes"), [("Event", {"O101", "O228"}), ("ResourceSlice", {"D401", "O218"}), ("Lease", {"O020"})]
 )
 def test_a_forbidden_kind_is_listed_with_its_unchecked_codes(kind, codes, monkeypatch):
-    class ForbiddingCluster(Embedded):
-        async def list(self, resource, *args, **kwargs):
-            if resource.kind == kind:
-                raise Forbidden("no")
-            return await super().list(resource, *args, **kwargs)
-
-    monkeypatch.setattr(
-        Kubernetes, "connect", lambda **_: ForbiddingCluster.holding([*FLEET, *storable_installation()])
-    )
+    monkeypatch.setattr(Kubernetes, "connect", lambda **_: forbidding(kind).holding([*FLEET, *storable_installation()]))
     _, answer = run_json("doctor")
     assert [unread["kind"].partition(".")[0] for unread in answer["unread"]] == [f"{kind.lower()}s"]
     assert codes <= {code for entry in answer["notChecked"] if kind in entry["inputs"] for code in entry["codes"]}
 
 
 def test_setup_that_may_not_be_read_is_listed_and_the_rest_is_judged(monkeypatch):
-    class ForbiddingCluster(Embedded):
-        async def list(self, resource, *args, **kwargs):
-            if resource.kind == "NodePool":
-                raise Forbidden("no")
-            return await super().list(resource, *args, **kwargs)
-
-    monkeypatch.setattr(Kubernetes, "connect", lambda **_: ForbiddingCluster.holding([*FLEET, *FAULTS["S008"][0]]))
+    monkeypatch.setattr(Kubernetes, "connect", lambda **_: forbidding("NodePool").holding([*FLEET, *FAULTS["S008"][0]]))
     _, answer = run_json("doctor")
     assert answer["unread"] == []
     assert "S008" in {finding["code"] for finding in answer["findings"]}

@@ -7,7 +7,7 @@ import pytest
 from analysis.doctor import diagnose, survey
 from analysis.errors import Failed
 from cluster import resources
-from cluster.errors import Forbidden, NotFound
+from cluster.errors import NotFound
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, loaded, node, pod
 from tests.cli.commands.faults import (
     FAULTS,
@@ -25,6 +25,7 @@ from tests.cli.commands.faults import (
     pod_without_sandbox,
     unowned_claim,
 )
+from tests.cli.forbidden import forbidding
 from tests.cli.running import manifest, run, run_json
 
 
@@ -257,16 +258,8 @@ async def test_an_event_says_why_a_daemon_set_has_no_pod():
     )
 
 
-async def test_doctor_without_access_to_events_reports_other_faults(monkeypatch):
-    cluster = loaded(*FLEET, pod("p"), agent_taint_rule(3600))
-    list_objects = cluster.list
-
-    async def list_without_events(resource, *rest, **options):
-        if resource.id == "events":
-            raise Forbidden("events is forbidden")
-        return await list_objects(resource, *rest, **options)
-
-    monkeypatch.setattr(cluster, "list", list_without_events)
+async def test_doctor_without_access_to_events_reports_other_faults():
+    cluster = forbidding("Event").holding([*FLEET, pod("p"), agent_taint_rule(3600)])
     doctor_input = await survey(cluster, datetime.now(UTC))
     assert [finding.code for finding in diagnose(doctor_input)] == ["O213"]
     assert [(resource.kind, resource.reason) for resource in doctor_input.reading.unread] == [
@@ -285,16 +278,10 @@ def test_ages_in_a_dump_are_relative_to_the_dump(tmp_path):
     assert [finding["code"] for finding in answer["findings"]] == ["O017"]
 
 
-async def test_unreadable_resources_are_listed_without_a_finding(monkeypatch):
-    cluster = loaded(*FLEET, claim("a", class_name="none"), allocated_claim("b", "gone"), pod("p", "a"))
-    list_objects = cluster.list
-
-    async def list_pods_and_nodes(resource, *rest, **options):
-        if resource.id not in ("pods", "nodes"):
-            raise Forbidden(f"{resource.id} is forbidden")
-        return await list_objects(resource, *rest, **options)
-
-    monkeypatch.setattr(cluster, "list", list_pods_and_nodes)
+async def test_unreadable_resources_are_listed_without_a_finding():
+    kinds = {resource.kind for resource in resources.ALL} - {"Pod", "Node"}
+    objects = [claim("a", class_name="none"), allocated_claim("b", "gone"), pod("p", "a")]
+    cluster = forbidding(*kinds).holding([*FLEET, *objects])
     doctor_input = await survey(cluster, datetime.now(UTC))
     assert doctor_input.missing["ResourceClaim"] == "resourceclaims.resource.k8s.io is forbidden"
     assert diagnose(doctor_input) == {}

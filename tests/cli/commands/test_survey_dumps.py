@@ -9,7 +9,6 @@ from analysis.loading import SURVEY, Trimmer, read_cluster
 from analysis.survey import SurveyScope, overview
 from cluster import manifests, resources
 from cluster.embedded import Embedded
-from cluster.errors import Forbidden
 from tests.cli.commands.surveys import (
     HAMI_CONTAINER,
     INFERENCE_SERVICE,
@@ -19,6 +18,7 @@ from tests.cli.commands.surveys import (
     survey_of,
     with_limits,
 )
+from tests.cli.forbidden import forbidding
 from tests.cli.running import manifest, run_json
 
 
@@ -189,17 +189,6 @@ def test_equal_pods_are_decided_once(monkeypatch):
     assert len({json.dumps(shape) for shape in decided_objects}) == 5
 
 
-class ClusterWithForbiddenKinds(Embedded):
-    """A cluster that forbids listing some kinds."""
-
-    forbidden = frozenset({"nodes", "deployments"})
-
-    async def list(self, resource, namespace=None, **options):
-        if resource.plural in self.forbidden:
-            raise Forbidden(f'{resource.plural} is forbidden: User "x" cannot list')
-        return await super().list(resource, namespace, **options)
-
-
 def custom_resource_definition(kind, plural, properties):
     """A CRD whose schema has these properties."""
     schema = {"openAPIV3Schema": {"type": "object", "properties": properties}}
@@ -232,7 +221,7 @@ async def test_a_live_cluster_is_read_page_by_page():
 
 
 async def test_a_survey_names_unreadable_resources_and_reads_the_others():
-    reading, _ = await read_for_survey(ClusterWithForbiddenKinds.holding(running_deployment()))
+    reading, _ = await read_for_survey(forbidding("Node", "Deployment").holding(running_deployment()))
     kinds = {resource.kind for resource in reading.unread}
     assert {kind for kind in kinds if " in " not in kind} == {"nodes", "deployments.apps"}
     [workload] = overview(reading, SurveyScope()).workloads
