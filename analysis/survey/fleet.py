@@ -7,12 +7,12 @@ have them, and fewer and fewer pods request them from the plugin. A node without
 from __future__ import annotations
 
 from collections import Counter
-from functools import lru_cache
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from analysis import capacity
+from analysis.capacity import held_of_plugins
 from analysis.loading import Object, inside
 from dra.errors import QuantityError
 from dra.objects import Pod
@@ -107,30 +107,9 @@ def published(stock: Stock) -> list[DriverStock]:
 def uses(pods: Iterable[Object]) -> Counter[Use]:
     """Count the devices of plugins that pods have on their nodes."""
     used: Counter[Use] = Counter()
-    for pod in pods:
-        node = inside(pod, "spec").get("nodeName")
-        if node and isinstance(node, str):
-            for key, amount in _held(msgspec.json.encode(_holding(pod))):
-                used[node, key] += amount
+    for obj in pods:
+        with suppress(WireError, QuantityError):
+            pod = convert({name: inside(obj, name) for name in ("spec", "status")}, Pod)
+            for key, amount in held_of_plugins(pod).items():
+                used[pod.spec.node_name, key] += amount // NANO
     return used
-
-
-def _holding(pod: Object) -> Object:
-    """Return the parts of a pod that decide which devices it has; equal for the pods of a workload."""
-    spec, status = inside(pod, "spec"), inside(pod, "status")
-    containers = {name: spec[name] for name in ("containers", "initContainers") if name in spec}
-    return {
-        "spec": containers,
-        "status": {name: status[name] for name in ("phase", "extendedResourceClaimStatus") if name in status},
-    }
-
-
-@lru_cache(maxsize=4096)
-def _held(holding: bytes) -> tuple[tuple[str, int], ...]:
-    obj = msgspec.json.decode(holding)
-    obj["spec"]["nodeName"] = "any"
-    try:
-        amounts = capacity.held_of_plugins(convert(obj, Pod))
-    except (WireError, QuantityError):
-        return ()
-    return tuple((key, amount // NANO) for key, amount in amounts.items())
