@@ -35,7 +35,7 @@ from analysis.refused_pods import FAILED_CREATE, FRESH
 from cluster import resources
 from cluster.errors import ApiError, Forbidden, NotFound
 from cluster.objects import Event, Lease, StoredWorkload
-from cluster.resources import Raw, Resource
+from cluster.resources import Raw, Resource, is_plain, resource_of
 from dra.raw import inside, items, moment, text
 from dra.texts import count_of
 from dra.wire import WireError, convert, without_nulls
@@ -67,18 +67,6 @@ _IN_DUMPS: tuple[Resource[Any], ...] = (*KINDS, *_PARTS, resources.LEASES)
 _ALSO = [
     *((kind.api_version, kind.kind) for kind in (*_IN_DUMPS, *resources.WORKLOADS)),
 ]
-# The types that show whether an object of a dump can be read; of other kinds, rules rely on the metadata only.
-_FORMS: dict[str, type[Any]] = {
-    kind.kind: kind.type
-    for kind in (
-        resources.NAMESPACES,
-        resources.LEASES,
-        resources.CONFIG_MAPS,
-        resources.SECRETS,
-        resources.MUTATING_WEBHOOKS,
-        resources.VALIDATING_WEBHOOKS,
-    )
-}
 _NAMED = frozenset(LEASES)
 _OWNERS = 32
 _TRIED = "nvidia.com/gpu"
@@ -248,7 +236,8 @@ def of_dump(reading: Reading) -> DoctorInput:
         stored: Raw = without_nulls(obj)
         try:
             readable = with_text_labels(stored) if stored["kind"] == "Namespace" else stored
-            convert(readable, _FORMS.get(stored["kind"], StoredWorkload))
+            known = resource_of(stored)
+            convert(readable, StoredWorkload if known is None or is_plain(known.type) else known.type)
         except WireError as error:
             missed = unread_of(obj, error, position)
             unread[missed.kind] = missed
