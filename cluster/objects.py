@@ -93,7 +93,6 @@ class ConfigMap(Wire, frozen=True, kw_only=True):
 class LeaseSpec(Wire, frozen=True, kw_only=True):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
-    acquire_time: str | None = None
     renew_time: str | None = None
     lease_transitions: int | None = None
 
@@ -141,7 +140,6 @@ class Event(Wire, frozen=True, kw_only=True):
     event_time: str = ""
     series: EventSeries | None = None
     reporting_component: str = ""
-    reporting_instance: str = ""
 
 
 class WebhookService(Wire, frozen=True, kw_only=True):
@@ -170,8 +168,6 @@ class AdmissionWebhook(Wire, frozen=True, kw_only=True):
     rules: tuple[Json, ...] = ()
     namespace_selector: Json = None
     object_selector: Json = None
-    side_effects: str = ""
-    timeout_seconds: int | None = None
 
 
 class MutatingWebhookConfiguration(Wire, frozen=True, kw_only=True):

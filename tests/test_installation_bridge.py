@@ -23,7 +23,7 @@ def stored_objects():
     return [document.object for document in manifests.read(files)]
 
 
-@pytest.mark.parametrize("folder", ["bridge", "read-only"])
+@pytest.mark.parametrize("folder", ["bridge", "read-only", "guards"])
 def test_a_component_has_the_namespace_of_the_base(folder):
     """kustomize sets the base's namespace only on the objects of the base. A component without a namespace would be created in that of kubectl's context."""
     [base], [component] = (manifests.read([BASE.parent / name / "kustomization.yaml"]) for name in ("base", folder))

@@ -1,6 +1,5 @@
 """The manifests of the guards, which are admission policies: off by default, and for the namespace and drivers of the installation."""
 
-from analysis.installation import BASE
 from cli.installation import MANAGED
 from cluster import manifests
 from tests.cli.running import run_manifests
@@ -26,11 +25,6 @@ def printed_objects(*options, **values):
 def objects_of_guards(*options):
     plain = printed_objects()
     return {key: value for key, value in printed_objects(*options, guards=True).items() if key not in plain}
-
-
-def test_the_guards_have_the_namespace_of_the_base():
-    [component], [base] = (manifests.read([folder / "kustomization.yaml"]) for folder in (BASE.parent / "guards", BASE))
-    assert component.object["namespace"] == base.object["namespace"]
 
 
 def test_guards_are_off_by_default():

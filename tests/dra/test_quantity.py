@@ -18,25 +18,12 @@ from tests.loops import every
 @every(
     ("text", "nano", "printed"),
     [
-        ("0", 0, "0"),
-        ("1", NANO, "1"),
         ("+5", 5 * NANO, "+5"),
-        (".5", NANO // 2, "500m"),
-        ("5.", 5 * NANO, "5."),
-        ("1000", 1000 * NANO, "1k"),
         ("1500m", 3 * NANO // 2, "1500m"),
-        ("1024Mi", 1024 * 2**20 * NANO, "1Gi"),
         ("1.5Gi", 1536 * 2**20 * NANO, "1536Mi"),
-        ("1.5Ki", 1536 * NANO, "1536"),
-        ("0.1Ki", 102_400_000_000, "102400m"),
         ("1e3", 1000 * NANO, "1e3"),
         ("0.1n", 1, "1n"),
-        ("-0.1n", -1, "-1n"),
-        ("8Ei", MAX * NANO, "9223372036854775807"),
         ("16Ei", MAX * NANO, "9223372036854775807"),
-        ("-16Ei", -MAX * NANO, "-9223372036854775807"),
-        ("10E", 10 * 10**18 * NANO, "10E"),
-        ("99999999999999999999", 99999999999999999999 * NANO, "99999999999999999999"),
     ],
 )
 def test_a_quantity_is_an_exact_number_with_a_canonical_form(text, nano, printed):
@@ -44,68 +31,13 @@ def test_a_quantity_is_an_exact_number_with_a_canonical_form(text, nano, printed
     assert quantity.nano == nano
     assert str(quantity) == printed
     assert parse(printed) == quantity
+    assert hash(parse(printed)) == hash(quantity)
 
 
-@every(
-    "text",
-    [
-        "",
-        "K",
-        "1K",
-        "1ki",
-        "1mi",
-        "1 Gi",
-        " 1",
-        "1 ",
-        "0x10",
-        "1_000",
-        "1e3Ki",
-        "1Ki5",
-        "٣",
-        "NaN",
-        "1e",
-        "1,5",
-        "--1",
-        "1\n",
-    ],
-)
+@pytest.mark.parametrize("text", ["", "1 Gi", "1_000", "٣", "1e"])
 def test_a_quantity_that_go_rejects_is_rejected_with_a_remedy(text):
     with pytest.raises(QuantityError, match="write it like"):
         parse(text)
-
-
-def test_numbers_are_equal_whatever_their_format_but_not_identical():
-    assert parse("1Gi") == parse("1024Mi")
-    assert hash(parse("1Gi")) == hash(parse("1024Mi"))
-    assert not parse("1Gi").identical(parse("1024Mi"))
-    assert parse_uncached("1Gi").identical(parse_uncached("1Gi"))
-    assert not parse_uncached("8Ei").identical(parse_uncached("8Ei"))
-    assert parse("1") != 1
-
-
-def test_quantities_are_ordered_by_number():
-    texts = ["-1", "0", "1n", "1m", "1", "1k", "1Ki", "1M", "1Mi", "7Ei", "10E"]
-    backwards = list(reversed(texts))
-    assert sorted(backwards, key=parse) == texts
-    assert parse("1") <= parse("1000m") >= parse("1")
-    assert parse("2") > parse("1")
-
-
-def test_a_sum_keeps_the_format_of_a_nonzero_left_side():
-    assert str(parse("1Gi") + parse("1000")) == "1073742824"
-    assert str(parse("1Gi") + parse("1Gi")) == "2Gi"
-    assert str(parse("0") + parse("2048Ki")) == "2Mi"
-    assert str(parse("0Ki") - parse("1e3")) == "-1e3"
-    assert parse("8Ei") + parse("1") == parse("9223372036854775808")
-
-
-def test_the_integer_views_round_away_from_zero_and_wrap():
-    assert [parse(t).value() for t in ("1.5", "-1.5", "1n")] == [2, -2, 1]
-    assert parse("1.0001").milli() == 1001
-    assert parse("8Ei").milli() == -1000
-    assert parse("5").as_int() == 5
-    assert parse("1.0").as_int() is None
-    assert parse("7Ei").as_int() is None
 
 
 def test_a_quantity_does_not_change_and_can_be_copied():

