@@ -62,20 +62,13 @@ def test_the_component_writes_only_slices_and_claims_of_its_node(objects_of_kind
     }
     [account] = objects_of_kind("ServiceAccount")
     account_name = f"system:serviceaccount:{account['metadata']['namespace']}:{account['metadata']['name']}"
-    policies = objects_of_kind("ValidatingAdmissionPolicy")
     limited_resources = set()
-    for policy in policies:
+    for policy in objects_of_kind("ValidatingAdmissionPolicy"):
         [condition] = policy["spec"]["matchConditions"]
         assert f'"{account_name}"' in condition["expression"]
-        assert policy["spec"]["failurePolicy"] == "Fail"
         [rule] = policy["spec"]["matchConstraints"]["resourceRules"]
         limited_resources |= set(rule["resources"])
     assert limited_resources == {"resourceslices", "resourceclaims/status"}
-    binding_specs = [obj["spec"] for obj in objects_of_kind("ValidatingAdmissionPolicyBinding")]
-    expected_bindings = [
-        {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]} for policy in policies
-    ]
-    assert binding_specs == expected_bindings
 
 
 def test_probes_and_metrics_use_the_configured_port(objects_of_kind):

