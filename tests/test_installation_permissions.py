@@ -68,7 +68,7 @@ def test_every_validating_policy_fails_closed_and_has_one_binding_that_denies():
     names = [policy["metadata"]["name"] for policy in policies]
     assert sorted(binding["policyName"] for binding in bindings) == sorted(names)
     assert all(binding["validationActions"] == ["Deny"] for binding in bindings)
-    # The label with the mode of a namespace is no protection, and must not block the creation of namespaces.
+    # `drawbridge-mode` only reports an invalid mode earlier than the webhook does.
     open_policies = [name for name, policy in zip(names, policies, strict=True) if policy["spec"]["failurePolicy"] != "Fail"]  # fmt: skip
     assert open_policies == ["drawbridge-mode"]
 

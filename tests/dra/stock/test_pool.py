@@ -1,4 +1,4 @@
-"""Which slices form a pool, which devices a node can reach, and what makes a pool invalid."""
+"""Which slices form a pool, and what makes a pool invalid, beside what tests/allocator/search/test_differential.py compares with Kubernetes."""
 
 import pytest
 
@@ -19,22 +19,6 @@ def names(pool):
     return [device.name for page in pool.accessible for device in page.devices]
 
 
-def test_devices_are_ordered_by_slice_name_then_as_listed():
-    (pool,) = pools(slice_("b", "x", count=2), slice_("a", "z", "y", count=2))
-    assert names(pool) == ["z", "y", "x"]
-
-
-def test_pools_come_in_byte_order_of_driver_and_name():
-    listed = pools(*(slice_(name, "d", pool=name) for name in ("gpu-2", "gpu-10", "gpu-1")))
-    assert [pool.id[1] for pool in listed] == ["gpu-1", "gpu-10", "gpu-2"]
-
-
-def test_a_pool_with_empty_binding_conditions_comes_last():
-    bound = {"name": "d", "bindingConditions": [], "bindingFailureConditions": []}
-    listed = pools(slice_("a", bound, pool="a"), slice_("b", "d", pool="b"))
-    assert [pool.id[1] for pool in listed] == ["b", "a"]
-
-
 def test_binding_conditions_on_another_node_do_not_count():
     bound = {"name": "d", "bindingConditions": ["x"], "bindingFailureConditions": ["y"]}
     listed = pools(
@@ -45,55 +29,10 @@ def test_binding_conditions_on_another_node_do_not_count():
     assert [pool.id[1] for pool in listed] == ["a", "b"]
 
 
-def test_only_the_highest_generation_counts():
-    (pool,) = pools(slice_("old", "x"), slice_("new", "y", generation=2))
-    assert names(pool) == ["y"]
-
-
-def test_a_newer_generation_for_other_nodes_hides_the_pool():
-    assert pools(slice_("old", "x", count=2), slice_("new", "y", generation=2, node="n1")) == []
-
-
-def test_a_stale_slice_that_satisfies_its_own_count_is_used():
-    (pool,) = pools(slice_("old", "x", count=1), slice_("new", "y", generation=2, node="n1"))
-    assert names(pool) == ["x"]
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_too_few_and_too_many_slices_are_incomplete(count):
-    (pool,) = pools(slice_("a", "x", count=count), slice_("b", "y", count=count))
-    assert pool.status is PoolStatus.INCOMPLETE
-    assert not pool.accessible
-
-
-def test_the_slice_count_of_the_first_slice_applies():
-    (pool,) = pools(slice_("a", "x", count=2), slice_("b", "y", count=7))
-    assert pool.status is PoolStatus.OK
-
-
 def test_slices_of_other_nodes_only_complete_a_pool():
     (pool,) = pools(slice_("a", "x", count=2), slice_("b", "y", node="n1", count=2))
     assert names(pool) == ["x"]
     assert [page.name for page in pool.elsewhere] == ["b"]
-
-
-@pytest.mark.parametrize(
-    ("spec", "reached"),
-    [
-        ({"allNodes": True}, True),
-        ({"nodeSelector": SELECTOR}, True),
-        ({"nodeSelector": {"nodeSelectorTerms": [{}]}}, False),
-        ({"perDeviceNodeSelection": True}, False),
-    ],
-)
-def test_a_node_reaches_the_slices_that_select_it(spec, reached):
-    assert bool(pools(slice_("a", "x", **spec), seen_by=node(zone="a"))) is reached
-
-
-def test_a_slice_counts_for_nodes_that_its_devices_select():
-    devices = [{"name": "x", "nodeName": "n1"}, {"name": "y", "nodeName": "n0"}]
-    (pool,) = pools(slice_("a", *devices, perDeviceNodeSelection=True))
-    assert names(pool) == ["x", "y"]
 
 
 def test_a_node_selector_that_cannot_be_parsed_names_the_slice():
@@ -126,13 +65,6 @@ def test_pools_that_contradict_themselves_are_invalid(slices, reason):
 def test_an_unknown_counter_on_another_node_invalidates_the_pool():
     (pool,) = pools(slice_("a", "x", count=2), slice_("b", consuming("y", gone={"c": "1"}), count=2, node="n1"))
     assert pool.status is PoolStatus.INVALID
-
-
-def test_duplicate_names_on_other_nodes_keep_the_pool_valid():
-    (pool,) = pools(
-        slice_("a", "x", count=3), slice_("b", "y", count=3, node="n1"), slice_("c", "y", count=3, node="n1")
-    )
-    assert pool.status is PoolStatus.OK
 
 
 def test_a_slice_with_counters_yields_no_devices():
