@@ -18,12 +18,8 @@ SUITES = {
     module.rpartition(".")[2]: f"bench.{module}"
     for module in (
         "dra.cel",
-        "cluster.following",
-        "node.preparing",
         "allocator.allocation",
-        "allocator.fragmentation",
         "allocator.scheduling",
-        "allocator.takeover",
         "webhook.admission",
         "webhook.start",
         "cli.commandline",

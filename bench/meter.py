@@ -11,7 +11,7 @@ def cpu_of(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | 2)
 
 
-def memory_of(pid: int | str = "self") -> float:
+def memory_of(pid: int) -> float:
     """Return the resident memory of a process in MiB."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     resident = next(line for line in status.splitlines() if line.startswith("VmRSS:"))

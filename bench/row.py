@@ -43,12 +43,3 @@ def median_seconds(work: Callable[[], object], *, runs: int = 7, warmup: int = 1
         times.append(time.perf_counter() - start)
     gc.unfreeze()
     return statistics.median(times)
-
-
-def side_by_side(ours: Callable[[], object], theirs: Callable[[], object], *, runs: int = 7) -> tuple[float, float]:
-    """Time two functions alternately, so that changes of the machine's speed affect both."""
-    our_times, their_times = [], []
-    for _ in range(runs):
-        our_times.append(median_seconds(ours, runs=1, warmup=0))
-        their_times.append(median_seconds(theirs, runs=1, warmup=0))
-    return statistics.median(our_times), statistics.median(their_times)

@@ -1,4 +1,4 @@
-"""Compares our allocator with the in-tree allocator on the same objects in one run: hard questions, whole fleets, memory.
+"""Compares our allocator with the in-tree allocator on the same objects in one run: hard questions and whole fleets.
 
 A question is whether, and how, claims can be allocated on a node or on all nodes. The time of our allocator is that from a stock (a snapshot
 of the cluster) and claims to the answer; it includes the compilation of selectors. The time of the in-tree allocator is that from its slices
@@ -8,15 +8,12 @@ to the answer. An earlier question may have compiled its selectors. On hard ques
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allocator import FleetMemo, SearchOptions, allocate, fleet
 from bench import chart
-from bench.meter import memory_of
 from bench.row import Row, median_seconds
 from dra.objects.claim import DeviceClass, ResourceClaim
 from dra.objects.device import ResourceSlice
@@ -36,12 +33,6 @@ DEADLINE_MS = 2000
 NODES, DEVICES = 5_000, 8
 PLOTS = Path(__file__).parents[2] / "docs" / "plots"
 IN_TREE = f"in-tree {RELEASE}"
-UNIQUE = {  # selectors on an attribute with a different value for each device
-    "!=": 'device.attributes["g"].uuid != "7-0"',
-    "==": 'device.attributes["g"].uuid == "7-0"',
-    "in": 'device.attributes["g"].uuid in ["7-0", "9-1"]',
-    "startsWith": 'device.attributes["g"].uuid.startsWith("7")',
-}
 SELECT = 'device.attributes["g"].model == "H100" && device.capacity["g"].memory.compareTo(quantity("80Gi")) >= 0'
 
 
@@ -51,8 +42,6 @@ def rows() -> Iterator[Row]:
         for name, (make_case, fits) in HARD.items():
             yield question_row(oracle, name, make_case(), fits=fits)
         yield from whole_fleet(oracle)
-    yield from unique_values()
-    yield memory()
 
 
 @contextmanager
@@ -141,12 +130,12 @@ def objects_of(case: dict[str, Any]) -> tuple[dict[str, Any], list[ResourceClaim
 
 
 def whole_fleet(oracle: Oracle) -> Iterator[Row]:
-    """Measure a question about all nodes of a large fleet: the first time, after a change, and again without a change."""
+    """Measure a question about all nodes of a large fleet: the first time, and after a change."""
     case = fleet_of(NODES)
     theirs = oracle.ask(**case, deadlineMs=20_000)["allocatorMs"]
     objects, claims = objects_of(case)
     size = f"{NODES:,} nodes x {DEVICES} devices"
-    first, after_change, stock, memo = time_searches(objects, claims)
+    first, after_change = time_searches(objects, claims)
     yield Row(what=f"{size}: first search", unit="ms", ours=first, peer=IN_TREE, theirs=theirs, target="< 60 ms")
     yield Row(
         what=f"{size}: after a claim was allocated",
@@ -156,30 +145,10 @@ def whole_fleet(oracle: Oracle) -> Iterator[Row]:
         theirs=theirs,
         target="< 1 ms",
     )
-    repeated = median_seconds(lambda: fleet(stock, claims, memo=memo)) * 1e3
-    yield Row(what=f"{size}: again, without a change", unit="ms", ours=repeated, peer=IN_TREE, theirs=theirs)
-    fleet(stock, claims, idle=True, memo=memo)
-    when_idle = median_seconds(lambda: fleet(stock, claims, idle=True, memo=memo)) * 1e3
-    yield Row(what=f"{size}: would the claims fit if all devices were free", unit="ms", ours=when_idle)
-    yield Row(
-        what=f"{size}: building the stock", unit="ms", ours=median_seconds(lambda: Stock.of(**objects), runs=3) * 1e3
-    )
 
 
-def unique_values() -> Iterator[Row]:
-    """Measure a question by an attribute that differs on each node."""
-    for name, expression in UNIQUE.items():
-        case = fleet_of(NODES)
-        request = case["claims"][0]["spec"]["devices"]["requests"][0]["exactly"]
-        request["selectors"] = [{"cel": {"expression": expression}}]
-        objects, claims = objects_of(case)
-        stocks = iter([Stock.of(**objects) for _ in range(4)])
-        millis = median_seconds(lambda: fleet(next(stocks), claims), runs=3) * 1e3  # noqa: B023  called at once
-        yield Row(what=f"{NODES:,} nodes x {DEVICES} devices: uuid {name} …", unit="ms", ours=millis, target="< 300 ms")
-
-
-def time_searches(objects: dict[str, Any], claims: list[ResourceClaim]) -> tuple[float, float, Stock, FleetMemo]:
-    """Time the first search on a fleet, and searches after changes, in ms. Return also the stock and the memo of the last search."""
+def time_searches(objects: dict[str, Any], claims: list[ResourceClaim]) -> tuple[float, float]:
+    """Time the first search on a fleet, and searches after changes, in ms."""
     stocks = [Stock.of(**objects) for _ in range(4)]
     unused_stocks = iter(stocks)
     first = median_seconds(lambda: fleet(next(unused_stocks), claims), runs=3) * 1e3
@@ -192,7 +161,7 @@ def time_searches(objects: dict[str, Any], claims: list[ResourceClaim]) -> tuple
         stock = stock.with_object(next(changes))
         return fleet(stock, claims, memo=memo)
 
-    return first, median_seconds(after_a_change, runs=7) * 1e3, stock, memo
+    return first, median_seconds(after_a_change, runs=7) * 1e3
 
 
 def held_claim_on(node: int) -> ResourceClaim:
@@ -204,39 +173,6 @@ def held_claim_on(node: int) -> ResourceClaim:
     return convert(
         {"metadata": {"name": f"h{node}", "namespace": "d", "uid": f"h{node}"}, "status": status}, ResourceClaim
     )
-
-
-def memory() -> Row:
-    """Measure the memory of a separate process with a large fleet, decoded from bytes as from a watch."""
-    script = "from bench.allocator.allocation import resident; print(resident())"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return Row(
-        what=f"{NODES:,} nodes x {DEVICES} devices, memory of the process after a search",
-        unit="MiB",
-        ours=float(done.stdout),
-        target="< 200 MiB",
-    )
-
-
-def resident(nodes: int = NODES) -> float:
-    """Build a stock from JSON text slice by slice, search all nodes, and return the memory of the process in MiB."""
-    from dra.wire import decode, encode
-
-    classes = [convert(hard.class_("gpu", "g"), DeviceClass)]
-    claims = [convert(hard.claim("c", [hard.request("r", "gpu", 4, SELECT)]), ResourceClaim)]
-
-    def slices() -> Iterator[ResourceSlice]:
-        for node in range(nodes):
-            devices = [gpu(node, at, last=node == nodes - 1) for at in range(DEVICES)]
-            raw = encode(hard.slice_("g", devices, node_name(node), node=node_name(node), pool=node_name(node)))
-            yield decode(raw, ResourceSlice)
-
-    def node_objects() -> Iterator[Node]:
-        return (convert({"metadata": {"name": node_name(node)}}, Node) for node in range(nodes))
-
-    stock = Stock.of(slices=slices(), classes=classes, nodes=node_objects())
-    assert fleet(stock, claims).feasible == [node_name(nodes - 1)]
-    return memory_of()
 
 
 # ---- growth
@@ -297,7 +233,7 @@ def nodes_chart(oracle: Oracle) -> str:
         if size <= 10_000:
             theirs.append((size, oracle.ask(**case, deadlineMs=60_000)["allocatorMs"]))
         objects, claims = objects_of(case)
-        first_millis, change_millis, _, _ = time_searches(objects, claims)
+        first_millis, change_millis = time_searches(objects, claims)
         first.append((size, first_millis))
         after_change.append((size, change_millis))
     lines = [

@@ -28,12 +28,11 @@ from bench import chart
 from bench.allocator.generate import GPU, KINDS, request
 from bench.allocator.replay import replay
 from bench.chart import Bars, stack
-from bench.row import Row
 from dra.objects.claim import ResourceClaim
 from dra.wire import convert
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from allocator.simulation.placement import Ask
     from allocator.strategies.choose import Chosen
@@ -58,29 +57,6 @@ class Figures:
     idle: float
     in_use: float
     served: float
-
-
-def rows() -> Iterator[Row]:
-    """Compare first-fit with the in-tree allocator on random nodes, and topology with first-fit."""
-    yield Row(
-        what="claims of two GPUs that get neighbours, topology",
-        unit="%",
-        ours=100 * share_of_neighbours("topology"),
-        theirs=100 * share_of_neighbours("first-fit"),
-        peer="first-fit",
-        note="where two neighbours are free",
-    )
-    for kind in KINDS:
-        ours, theirs = figures(kind, "first-fit", seeds=2), figures(kind, BASELINE, seeds=2)
-        more = f"; {gain(ours.idle, theirs.idle)} room for whole devices when calm" if kind in PARTLY_USED_KINDS else ""
-        yield Row(
-            what=f"{kind}: hardware put to use when crowded, first-fit",
-            unit="%",
-            ours=100 * ours.in_use,
-            theirs=100 * theirs.in_use,
-            peer=BASELINE,
-            note=f"{gain(ours.in_use, theirs.in_use)}{more}",
-        )
 
 
 def figures(kind: str, strategy: str, seeds: int = SEEDS) -> Figures:

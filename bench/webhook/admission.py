@@ -25,14 +25,11 @@ from bench.row import Row
 from bench.stub import kubeconfig
 from bench.webhook import hami
 from cli import loop
-from cluster.resources import resource_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from certs.authority import Pair
-    from dra.objects.claim import ResourceClaim
-    from webhook.state.builder import StateBuilder
 
 ROOT = Path(__file__).parents[2]
 CONNECTIONS = 8
@@ -47,7 +44,6 @@ HAMI_CPU = 1070.0
 FLOOR = "floor: aiohttp over TLS, answers yes to everything"
 SAME_REQUEST = "GPU pod translated, the same each time (/mutate)"
 NEW_REQUEST = "GPU pod translated, each with another request (/mutate)"
-CHECKED = "GPU pod checked (/validate)"
 PLAIN = "pod without accelerators (/mutate)"
 THEIR_GPU, THEIR_PLAIN = "HAMi-DRA: GPU pod", "HAMi-DRA: pod without accelerators"
 # By kind of review: the peer, and how many times faster than the peer our webhook should be.
@@ -71,7 +67,7 @@ class Load(NamedTuple):
 
 
 def rows() -> Iterator[Row]:
-    """Measure each kind of review on eight connections and on one connection, then decisions without a server."""
+    """Measure each kind of review on eight connections and on one connection."""
     with ExitStack() as stack:
         loads_to_measure = start_servers(stack)
         hami_note = with_hami(loads_to_measure, stack)
@@ -81,7 +77,6 @@ def rows() -> Iterator[Row]:
                 yield row(what, load, loads, connections_text, hami_note)
             if connections == CONNECTIONS:
                 yield from costs(loads, hami_note)
-    yield in_process()
 
 
 class ReviewLoad(NamedTuple):
@@ -100,7 +95,6 @@ def start_servers(stack: ExitStack) -> dict[str, ReviewLoad]:
         FLOOR: ReviewLoad(floor, "/mutate", gpu),
         SAME_REQUEST: ReviewLoad(webhook, "/mutate", gpu),
         NEW_REQUEST: ReviewLoad(webhook, "/mutate", review(pod(LIMITS | {"memory": PLACEHOLDER}))),
-        CHECKED: ReviewLoad(webhook, "/validate", review(translated_pod(webhook.url, gpu))),
         PLAIN: ReviewLoad(webhook, "/mutate", review(pod({"cpu": "1"}))),
     }
 
@@ -136,76 +130,6 @@ def costs(loads: dict[str, Load], note: str) -> Iterator[Row]:
             theirs=theirs,
             note=f"{loads[what].cpu / loads[FLOOR].cpu:.1f} times the floor's",
         )
-
-
-def in_process() -> Row:
-    """Translate and check one pod on a large fleet whose claims change all the time, without a server and a network."""
-    from webhook.admission import review as admission
-
-    builder, template = large_state_builder(5_000)
-    body = review(pod(LIMITS))
-    checked = review(patched_object(body, admission.decide_review("mutate", body, builder.state(fresh=True)).body))
-    admission.decide_review(
-        "validate", checked, builder.state(fresh=True)
-    )  # the first check of a fleet takes longer, and is measured elsewhere
-    millis = []
-    for number in range(2_000):
-        if number % 10 == 0:
-            builder.update_objects([template(number)])
-        state = builder.state(fresh=True)
-        started = time.process_time()
-        admission.decide_review("mutate", body, state)
-        admission.decide_review("validate", checked, state)
-        millis.append((time.process_time() - started) * 1e3)
-    millis.sort()
-    return Row(
-        what="translate + check in process, 5 kB pod, 5,000 nodes, p99",
-        unit="ms",
-        ours=millis[len(millis) * 99 // 100],
-        target="p99 < 1 ms",
-        note=f"p50 {millis[len(millis) // 2]:.2f} ms; CPU time; a claim changes before every tenth pod",
-    )
-
-
-def large_state_builder(nodes: int) -> tuple[StateBuilder, Callable[[int], ResourceClaim]]:
-    """Return the example fleet with many more nodes with shared GPUs, and a function that makes a claim for a share of a GPU."""
-    import copy
-
-    from cli.commands.demo import EXAMPLES
-    from cluster import manifests
-    from dra import wire
-    from dra.objects.claim import ResourceClaim
-    from dra.objects.device import ResourceSlice
-    from dra.objects.node import Node
-    from webhook.state.builder import StateBuilder
-    from webhook.state.configuration import Configuration
-
-    builder = StateBuilder(Configuration(), keys=(b"k" * 32,))
-    objects = [d.object for d in manifests.read([EXAMPLES / "fleet"])]
-    for obj in objects:
-        if resource := resource_of(obj):
-            builder.update_objects([wire.convert(obj, resource.type)])
-    shared = next(o for o in objects if o["kind"] == "ResourceSlice" and o["spec"]["driver"].startswith("hami"))
-    for number in range(nodes):
-        slice_copy, name = copy.deepcopy(shared), f"node-{number}"
-        slice_copy["metadata"]["name"] = slice_copy["spec"]["nodeName"] = slice_copy["spec"]["pool"]["name"] = name
-        builder.update_objects([wire.convert(slice_copy, ResourceSlice)])
-        builder.update_objects([wire.convert({"metadata": {"name": name}}, Node)])
-    builder.settle()
-
-    def claim(number: int) -> ResourceClaim:
-        result = {
-            "request": "gpu",
-            "driver": shared["spec"]["driver"],
-            "pool": f"node-{number}",
-            "device": shared["spec"]["devices"][0]["name"],
-            "shareID": "00000000-0000-0000-0000-000000000000",
-            "consumedCapacity": {"memory": "1Gi", "cores": "10"},
-        }
-        status = {"allocation": {"devices": {"results": [result]}}}
-        return wire.convert({"metadata": {"name": f"c-{number}", "namespace": "x"}, "status": status}, ResourceClaim)
-
-    return builder, claim
 
 
 def row(what: str, load: Load, loads: dict[str, Load], connections_text: str, note: str) -> Row:
@@ -279,11 +203,6 @@ def review(obj: dict[str, Any]) -> bytes:
         "dryRun": False,
     }
     return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
-
-
-def translated_pod(url: str, body: bytes) -> dict[str, Any]:
-    """Send a review; return its pod after the webhook's patch."""
-    return patched_object(body, send_review(url, body))
 
 
 def send_review(url: str, body: bytes) -> bytes:
