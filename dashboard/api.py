@@ -215,9 +215,12 @@ ENDPOINTS = (
 def answer(endpoint: DashboardEndpoint, view: DashboardView, parameters: Mapping[str, str]) -> Shown | None:
     """Return the answer to a request; None if the object that its address names does not exist."""
     fields = endpoint.find(view, parameters)
-    if fields is None:
-        return None
-    return endpoint.type(read_at=view.picture.read_at, unread=view.picture.unread, problem=view.problem, **fields)
+    return None if fields is None else shown(endpoint.type, view, **fields)
+
+
+def shown(type_: type[Shown], view: DashboardView, **fields: Any) -> Shown:
+    """Return an answer with these fields, and with what every answer says of its reading."""
+    return type_(read_at=view.picture.read_at, unread=view.picture.unread, problem=view.problem, **fields)
 
 
 def openapi() -> dict[str, Any]:

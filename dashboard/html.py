@@ -72,12 +72,15 @@ def area(text: str, **attributes: object) -> Html:
     return el("textarea", content, **attributes)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
-    """Make a table with numbers aligned to the right. On a phone a row becomes a list, so each cell has the name of its column."""
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], most: int = 0, *where: object) -> Html:
+    """Make a table with numbers aligned to the right. On a phone a row becomes a list, so each cell has the name of its column.
+
+    With `most`, the table has at most so many rows, and below it is the number of the other rows, with `where` they are listed.
+    """
     all_rows = list(rows)
     numeric_columns = [bool(all_rows) and isinstance(cell, int) for cell in (all_rows or [head])[0]]
     table_rows: list[Html] = []
-    for row in all_rows:
+    for row in all_rows[: most or None]:
         row_cells: list[Html] = []
         for heading, cell in zip(head, row, strict=True):
             if isinstance(cell, int):
@@ -94,17 +97,19 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
         for heading, is_numeric in zip(head, numeric_columns, strict=True)
     ]
     table_head = el("thead", el("tr", *headings))
-    return el("div", el("table", table_head, el("tbody", *table_rows)), class_="wide", tabindex="0")
+    whole = el("div", el("table", table_head, el("tbody", *table_rows)), class_="wide", tabindex="0")
+    left = len(all_rows) - len(table_rows)
+    return concatenated((whole, el("p", f"and {left:,} more", *where, class_="soft"))) if left else whole
 
 
-def part_as_html(part: Part) -> Html:
+def part_as_html(part: Part, most: int = 0, *where: object) -> Html:
     """Write a part of a report."""
     match part:
         case Screen():
             return concatenated((_title(part.title), lines(part.lines)))
         case Rows():
             rows = [[_cell(cell) for cell in row] for row in part.rows]
-            return concatenated((_title(part.title), table(part.head, rows))) if rows else Html()
+            return concatenated((_title(part.title), table(part.head, rows, most, *where))) if rows else Html()
         case _:
             return el("p", part) if part else Html()
 
@@ -172,51 +177,3 @@ def squares(devices: Sequence[tuple[str, str]]) -> Html:
     width = len(devices) * (_SQUARE + _GAP)
     label = f"{len(devices)} devices"
     return el("svg", *elements, class_="squares", role="img", aria_label=label, width=width, height=_SQUARE)
-
-
-_COLOURS: Final = """
-:root{color-scheme:light dark;--ink:#1b1f24;--soft:#57606a;--paper:#fff;--line:#d0d7de;--link:#0a58ca;--panel:#f6f8fa;
---free:#fff;--held:#2f6f4f;--shared:#8fc7a6;--plugin:#7a5195;--blocked:#c9cfd6;--unusable:#e3a08f;--unknown:#f2c94c;--on:#fff;--warn:#9a3412;
---good:#17692f;--soon:#8a5a00;--bad:#a01c1c;--given:#0a58ca;
---k1:#1f6feb;--k2:#8250df;--k3:#116329;--k4:#953800;--k5:#a40e26;--k6:#0e7490;--k7:#6e4c13;--k8:#57606a}
-@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9aa4af;--paper:#0d1117;--line:#30363d;--link:#79b8ff;--panel:#161b22;
---free:#0d1117;--held:#4ca877;--shared:#2b6247;--plugin:#b58ad6;--blocked:#3b424b;--unusable:#8c4a3c;--unknown:#a67c00;--on:#0d1117;--warn:#ffb086;
---good:#4ca877;--soon:#e0a030;--bad:#ff8f8f;--given:#79b8ff;
---k1:#79b8ff;--k2:#d2a8ff;--k3:#7ee787;--k4:#ffa657;--k5:#ff8f8f;--k6:#67d3e8;--k7:#e3c565;--k8:#9aa4af}}
-"""
-_MARKS: Final = """
-.free{fill:var(--free)}.held{fill:var(--held)}.shared{fill:var(--shared)}.plugin{fill:var(--plugin)}.blocked{fill:var(--blocked)}.unusable{fill:var(--unusable)}.unknown{fill:var(--unknown)}.given{fill:var(--given)}
-.translated,.served{fill:var(--good);color:var(--good)}.feasible{fill:var(--good)}.infeasible{fill:var(--bad)}.undecided{fill:var(--unknown)}.approximated,.partly,.left,.warning{fill:var(--soon);color:var(--soon)}
-.squares{display:inline-block;vertical-align:-3px;overflow:visible}.squares rect{stroke:var(--soft)}.squares text{font:bold 10px system-ui,sans-serif;text-anchor:middle;fill:var(--ink)}
-.squares .held+text,.squares .plugin+text,.squares .given+text,.squares [class^=k]+text{fill:var(--on)}
-.k1{fill:var(--k1)}.k2{fill:var(--k2)}.k3{fill:var(--k3)}.k4{fill:var(--k4)}.k5{fill:var(--k5)}.k6{fill:var(--k6)}.k7{fill:var(--k7)}.k8{fill:var(--k8)}
-"""
-_PAGE: Final = """
-*{box-sizing:border-box}body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.5 system-ui,sans-serif;overflow-wrap:anywhere}
-a{color:var(--link)}header,main,footer{max-width:78rem;margin:0 auto;padding:0 1rem}
-header{display:flex;flex-wrap:wrap;gap:.4rem 1.2rem;align-items:center;padding-top:.8rem;padding-bottom:.8rem;border-bottom:1px solid var(--line)}
-header strong{font-size:1.1rem}nav{display:flex;flex-wrap:wrap;gap:.2rem 1rem;flex:1}nav a{white-space:nowrap;overflow-wrap:normal}nav a[aria-current]{color:var(--ink);font-weight:600;text-decoration:none}
-h1{font-size:1.45rem;margin:1.2rem 0 .4rem;overflow-wrap:anywhere}h2{font-size:1.1rem;margin:1.6rem 0 .4rem;overflow-wrap:anywhere}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(9rem,1fr));gap:.8rem;margin:1rem 0;padding:0;list-style:none}
-.tiles li{background:var(--panel);border:1px solid var(--line);border-radius:.5rem;padding:.6rem .8rem}.tiles b{display:block;font-size:1.5rem;line-height:1.2}
-.tiles span,.soft,footer{color:var(--soft)}.warn{border-left:4px solid var(--warn);background:var(--panel);padding:.5rem .8rem;margin:.8rem 0}
-.chart{display:block;width:100%;height:7.5rem;border:1px solid var(--line);border-radius:.3rem}.chart path{fill:none;stroke:var(--link);stroke-width:2;vector-effect:non-scaling-stroke}
-.wide{overflow-x:auto;padding:2px}table{border-collapse:collapse;max-width:100%;margin:.4rem 0}table:has(svg.bar){width:100%}
-th,td{text-align:left;vertical-align:top;padding:.35rem 1.4rem .35rem 0;border-bottom:1px solid var(--line);overflow-wrap:anywhere}
-th{white-space:nowrap;overflow-wrap:normal;font-weight:600}td.n,th.n{text-align:right;white-space:nowrap}
-td{min-width:8rem}td.n,td.w,td:has(>b){min-width:0;white-space:nowrap}td:last-child:not(.n,.w){min-width:14rem}td small{color:var(--soft);font-size:.9rem}.wide>svg:not(.bar,[width]){max-width:48rem}svg.bar{width:100%;min-width:10rem;height:1.1rem;border:1px solid var(--soft);border-radius:3px;display:block}
-.unit{display:inline-block;width:16rem;max-width:100%;margin:0 1rem .5rem 0;vertical-align:top}.unit svg.bar rect{stroke:var(--soft)}
-.info{fill:var(--soft);color:var(--soft)}b.unknown{color:var(--bad)}.refused,.error{fill:var(--bad);color:var(--bad)}
-.legend{display:flex;flex-wrap:wrap;gap:.3rem 1.2rem;padding:0;list-style:none;color:var(--soft);font-size:.9rem}.legend li{display:flex;gap:.4rem;align-items:center}
-pre{background:var(--panel);border:1px solid var(--line);border-radius:.5rem;padding:.8rem;white-space:pre-wrap;overflow-wrap:anywhere;font:13px/1.5 ui-monospace,monospace}
-input,select,button{font:inherit;color:inherit;background:var(--paper);border:1px solid var(--soft);border-radius:.3rem;padding:.2rem .5rem;max-width:100%}
-textarea{width:100%;font:13px/1.5 ui-monospace,monospace;color:inherit;background:var(--paper);border:1px solid var(--soft);border-radius:.3rem;padding:.5rem}
-form{display:flex;flex-wrap:wrap;gap:.4rem;align-items:center}footer{border-top:1px solid var(--line);margin-top:2rem;padding-top:.6rem;padding-bottom:2rem;font-size:.9rem}
-.skip{position:absolute;left:-99rem}.skip:focus{left:1rem;top:.5rem;background:var(--paper);padding:.3rem}
-:focus-visible{outline:3px solid var(--link);outline-offset:2px}main:focus{outline:none}
-@media screen and (max-width:40rem){thead{display:none}table,tbody,tr,td{display:block}tr{border-bottom:1px solid var(--line);padding:.4rem 0}
-td,td.n{border:0;padding:.1rem 0;text-align:left}td:empty{display:none}td[data-head]::before{content:attr(data-head) ": ";color:var(--soft)}}
-@media print{header nav,header form,.skip{display:none}body{font-size:11px}tr{break-inside:avoid}h2{break-after:avoid}.wide{overflow:visible}
-td,td:last-child:not(.n,.w){min-width:0;padding-right:.5rem}.wide>svg:not(.bar){display:block;max-width:100%;height:auto;max-height:24cm}}
-"""
-STYLE: Final = _COLOURS + _MARKS + _PAGE

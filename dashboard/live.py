@@ -9,8 +9,7 @@ import asyncio
 import contextlib
 import time
 from http import HTTPStatus
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from serving.http import Reply, StatusError
 
@@ -18,12 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
 MAX_LISTENERS = 100
-LASTS = (
-    300.0  # seconds after which a stream ends. The page then opens another stream, for which it sends its token again
-)
-
-# The script keeps focus, scroll position and selection. It does not replace a form while somebody fills it in.
-SCRIPT: Final = Path(__file__).with_name("script.js").read_text(encoding="utf-8")
+# Seconds after which a stream ends. The page then opens another stream, for which it sends its token again.
+LASTS = 300.0
 
 
 class Live:

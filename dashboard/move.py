@@ -9,13 +9,12 @@ import msgspec
 
 from allocator.pods import requested_devices
 from analysis import survey
-from analysis.report import Rows
 from dashboard.html import el, link, part_as_html, table, text_of_counts
 from webhook import names
 from webhook.dialects import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from analysis.loading import Reading
     from analysis.survey import Overview
@@ -98,26 +97,14 @@ def page_of(overview: Overview, mechanisms: Mapping[str, int]) -> Iterator[Html]
         for namespace in namespaces_of(overview)
     ]  # fmt: skip
     survey_report = survey.report(overview, whole=False)
+    where = (", which ", el("code", _COMMAND), " lists")
     yield el("p", survey_report.summary)
     if mechanisms:
         yield el("h2", "Pods by mechanism")
         yield table(("Mechanism", "Pods"), list(mechanisms.items()))
     if rows:
         yield el("h2", "Namespaces")
-        yield table(
-            ("Namespace", "Mode", "Workloads", "Held back by the mode", "Pods on claims", "Pods"), rows[:MAX_ROWS]
-        )
-        yield from _remaining_rows(rows)
-    for part in survey_report.parts:
-        if isinstance(part, Rows):
-            listed = list(part.rows)
-            yield part_as_html(msgspec.structs.replace(part, rows=listed[:MAX_ROWS]))
-            yield from _remaining_rows(listed)
-        else:
-            yield part_as_html(part)
+        head = ("Namespace", "Mode", "Workloads", "Held back by the mode", "Pods on claims", "Pods")
+        yield table(head, rows, MAX_ROWS, *where)
+    yield from (part_as_html(part, MAX_ROWS, *where) for part in survey_report.parts)
     yield el("p", "The same on a terminal: ", el("code", _COMMAND), class_="soft")
-
-
-def _remaining_rows(rows: Sequence[object]) -> Iterator[Html]:
-    if len(rows) > MAX_ROWS:
-        yield el("p", f"and {len(rows) - MAX_ROWS:,} more, which ", el("code", _COMMAND), " lists", class_="soft")

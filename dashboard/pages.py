@@ -51,11 +51,8 @@ NODES_A_PAGE = 100
 _PODS_OF_A_REASON = 20
 _REASONS = 50
 _FAULTS = 10
-_HOLDERS, _NAMED, _LINES = (
-    20,
-    5,
-    400,
-)  # the most that is shown: holders of a device, names in a list, lines of a command's output
+# The most that is shown: holders of a device, names in a list, lines of a command's output.
+_HOLDERS, _NAMED, _LINES = 20, 5, 400
 _NAMESPACES = 12
 _AGAIN = 30  # seconds after which a page reloads if it runs no script, or if its event stream has failed
 _NAV = (
@@ -217,8 +214,7 @@ def fleet(view: DashboardView, label: str | None, shelf: str | None, at: int, co
     if view.faults:
         faults = [(fault.object, fault.message, fault.remedy) for fault in view.faults]
         command = el("p", "The same on a terminal: ", el("code", "drawbridge doctor"), class_="soft")
-        parts += [el("h2", "Faults"), table(("Object", "What is wrong", "Remedy"), faults[:_FAULTS])]
-        parts += [_remaining_rows(faults, _FAULTS), command]
+        parts += [el("h2", "Faults"), table(("Object", "What is wrong", "Remedy"), faults, _FAULTS), command]
     parts += [by_model, el("ul", *legend, class_="legend")]
     if shelf is None:
         rows: list[Sequence[object]] = []
@@ -239,21 +235,19 @@ def fleet(view: DashboardView, label: str | None, shelf: str | None, at: int, co
             el("p", link("All of the fleet", "", by=by, **colour_query)),
         ]
         parts += _nodes(nodes, at, colours, {"by": by, "shelf": shelf, **colour_query})
-    holders = list(devices_by_namespace(picture).items())
+    holders = [(link(name, "namespaces", name), number) for name, number in devices_by_namespace(picture).items()]
     if holders:
-        rows_ = [(link(name, "namespaces", name), number) for name, number in holders[:_NAMESPACES]]
-        more = f" and {len(holders) - _NAMESPACES} more" if len(holders) > _NAMESPACES else ""
-        parts += [el("h2", "Who holds devices"), table(("Namespace", "Devices"), rows_), el("p", more, class_="soft")]
+        parts += [el("h2", "Who holds devices"), table(("Namespace", "Devices"), holders, _NAMESPACES)]
     return layout("Fleet", view, *parts, current="")
 
 
 def _choice(labels: Sequence[str], by: str, colour: str, attributes: Sequence[str]) -> Html:
     options = [
-        el("option", label or "no label", value=label or " ", **({"selected": "selected"} if label == by else {}))
+        el("option", label or "no label", value=label or " ", selected="selected" if label == by else "")
         for label in (*labels, "")
     ]
     colours = [
-        el("option", attribute, **({"selected": "selected"} if attribute == colour else {}))
+        el("option", attribute, selected="selected" if attribute == colour else "")
         for attribute in (*CHOICES, *attributes)
     ]
     return el(
@@ -378,15 +372,14 @@ def _by_reason(waiting_pods: Sequence[Waiting]) -> Iterator[Html]:
             ("Made by", [pod.owner for pod in pods]),
             ("In the way", [", ".join(pod.in_the_way) for pod in pods]),
         )
-        filled_columns = [
-            (word, values) for word, values in columns if any(values)
-        ]  # pods from manifests lack some values
-        rows: list[Sequence[object]] = []
-        for at, pod in enumerate(pods[:_PODS_OF_A_REASON]):
-            rows.append((link(pod.pod, "pods", *pod.pod.split("/", 1)), *(values[at] for _, values in filled_columns)))
-        yield table(("Pod", *(word for word, _ in filled_columns)), rows)
-        if len(pods) > _PODS_OF_A_REASON:
-            yield el("p", f"and {len(pods) - _PODS_OF_A_REASON:,} more, which /api/v1/waiting lists", class_="soft")
+        # Pods from manifests lack some values.
+        filled_columns = [(word, values) for word, values in columns if any(values)]
+        rows = [
+            (link(pod.pod, "pods", *pod.pod.split("/", 1)), *(values[at] for _, values in filled_columns))
+            for at, pod in enumerate(pods)
+        ]
+        head = ("Pod", *(word for word, _ in filled_columns))
+        yield table(head, rows, _PODS_OF_A_REASON, ", which /api/v1/waiting lists")
     if rest := groups[_REASONS:]:
         pods_left = count_of(sum(len(pods) for _, pods in rest), "pod")
         yield el("p", f"and {pods_left} for {len(rest):,} other reasons, which /api/v1/waiting lists", class_="soft")
@@ -429,13 +422,12 @@ def quota(view: DashboardView) -> Html:
             el("p", "There is no DeviceQuota, so the use of devices is not limited (docs/configuration.md#quotas)."),
             current="quota",
         )
-    parts = _quota_tables(view.picture.quotas[:NODES_A_PAGE], _HOLDERS)
-    return layout("Quota", view, *parts, _remaining_rows(view.picture.quotas), current="quota")
+    return layout("Quota", view, *_quota_tables(view.picture.quotas, _HOLDERS), current="quota")
 
 
-def _quota_tables(quotas: Iterable[QuotaReport], holders: int | None = None) -> Iterator[Html]:
+def _quota_tables(quotas: Sequence[QuotaReport], holders: int | None = None) -> Iterator[Html]:
     """Write the tables of quotas, with a bar for each line."""
-    for quota in quotas:
+    for quota in quotas[:NODES_A_PAGE]:
         for part in tables((quota,), holders):
             if not isinstance(part, Rows):
                 yield part_as_html(part)
@@ -443,6 +435,8 @@ def _quota_tables(quotas: Iterable[QuotaReport], holders: int | None = None) -> 
             bars = (_usage_bar(line.hard, line.used, line.pending) for line in quota.lines)
             rows = [(key, drawn, *cells) for (key, *cells), drawn in zip(part.rows, bars, strict=True)]
             yield part_as_html(Rows((part.head[0], "", *part.head[1:]), rows, part.title))
+    if (left := len(quotas) - NODES_A_PAGE) > 0:
+        yield el("p", f"and {left:,} more", class_="soft")
 
 
 def _usage_bar(hard: str, used: str, pending: str) -> Html:
@@ -536,7 +530,7 @@ def device(view: DashboardView, name: str) -> Html | None:
         )
         for holder in story.holders
     ]
-    parts = [table(("Holder", "Since", "Share"), holders[:NODES_A_PAGE]), _remaining_rows(holders)] if holders else []
+    parts = [table(("Holder", "Since", "Share"), holders, NODES_A_PAGE)] if holders else []
     node_link = [el("p", "On node ", link(story.node, "nodes", story.node))] if story.node else []
     return layout(
         f"Device {name}",
@@ -550,12 +544,8 @@ def device(view: DashboardView, name: str) -> Html | None:
 def _terminal_output(output: Iterable[str], command: str) -> Iterator[Html]:
     yield el("h2", "In full")
     output_lines = list(output)
-    yield lines(
-        [
-            *output_lines[:_LINES],
-            *([f"and {len(output_lines) - _LINES:,} more lines"] if len(output_lines) > _LINES else []),
-        ]
-    )
+    left = len(output_lines) - _LINES
+    yield lines([*output_lines[:_LINES], *([f"and {left:,} more lines"] if left > 0 else [])])
     yield el("p", "The same on a terminal: ", el("code", command), class_="soft")
 
 
@@ -578,16 +568,12 @@ def namespace(view: DashboardView, name: str) -> Html:
     ]
     parts: list[object] = [el("p", "Its pods hold no device.")]
     if rows:
-        parts = [table(("Holder", "Devices", "Node", "Since"), rows[:NODES_A_PAGE]), _remaining_rows(rows)]
+        parts = [table(("Holder", "Devices", "Node", "Since"), rows, NODES_A_PAGE)]
     queued = [row for row in view.picture.waiting if row.pod.partition("/")[0] == name]
     if queued:
-        parts += [
-            el("h2", f"{count_of(len(queued), 'pod')} waiting"),
-            *_by_reason(queued),
-        ]
+        parts += [el("h2", f"{count_of(len(queued), 'pod')} waiting"), *_by_reason(queued)]
     quotas = [quota for quota in view.picture.quotas if quota.quota.partition("/")[0] == name]
-    parts += _quota_tables(quotas[:NODES_A_PAGE])
-    return layout(f"Namespace {name}", view, *parts, _remaining_rows(quotas))
+    return layout(f"Namespace {name}", view, *parts, *_quota_tables(quotas))
 
 
 def search_results(view: DashboardView, text: str) -> Html:
@@ -600,12 +586,7 @@ def search_results(view: DashboardView, text: str) -> Html:
     ]
     if not text or not hits:
         return layout("Nothing found", view, el("p", f"No pod, claim or node with devices has {text!r} in its name."))
-    return layout(f"{text}", view, table(("Kind", "Name"), hits[:NODES_A_PAGE]), _remaining_rows(hits))
-
-
-def _remaining_rows(rows: Sequence[object], shown: int = NODES_A_PAGE) -> Html:
-    left = len(rows) - shown
-    return el("p", f"and {left:,} more", class_="soft") if left > 0 else Html("")
+    return layout(f"{text}", view, table(("Kind", "Name"), hits, NODES_A_PAGE))
 
 
 def index(view: DashboardView) -> Html:

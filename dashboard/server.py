@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
+from operator import itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -21,9 +23,9 @@ from cluster.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dashboard import api, pages, tenants
 from dashboard.events import read_events
 from dashboard.history import Samples, sample_of
-from dashboard.html import STYLE, el, link
+from dashboard.html import el, link
 from dashboard.live import LASTS as LISTENING
-from dashboard.live import SCRIPT, Live
+from dashboard.live import Live
 from dashboard.login import COOKIE, LASTS, Viewer, logger
 from dashboard.move import mechanisms_of, namespaces_of, survey_of
 from dashboard.picture import DashboardView, draw_picture, reading_of, with_reasons
@@ -80,8 +82,9 @@ _HEADERS: Final = (
     ("Cross-Origin-Resource-Policy", "same-origin"),
     ("Cache-Control", "no-store"),
 )
-
-
+# The files in this folder that pages load, with their types.
+_FILES: Final = {"style.css": "text/css", "script.js": "text/javascript"}
+_NAME: Final = itemgetter("name")
 _BEARER: Final = ("WWW-Authenticate", "Bearer")
 _COOKIE_VALUE: Final = re.compile(r"[!#-+\--:<-\[\]-~]+")  # RFC 6265
 
@@ -167,37 +170,32 @@ class Dashboard:
     async def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
         """Listen; yield the URL."""
         routes = [
-            Route("GET", "/style.css", _constant(lambda: Reply(200, STYLE.encode(), "text/css; charset=utf-8"))),
-            Route(
-                "GET", "/script.js", _constant(lambda: Reply(200, SCRIPT.encode(), "text/javascript; charset=utf-8"))
-            ),
+            *(Route("GET", f"/{name}", _constant(partial(_file, name))) for name in _FILES),
             Route("GET", "/events", self._events),
             Route("GET", "/what-if", self._page_handler(self._what_if)),
             Route("POST", "/what-if", self._page_handler(self._what_if)),
             Route("GET", "/api/v1/what-if", self._json_handler(self._what_if_json)),
             Route("POST", "/api/v1/simulate", self._json_handler(self._what_if_json)),
             Route("POST", "/login", self._log_in),
-            Route("POST", "/logout", _constant(_logged_out)),
+            Route("POST", "/logout", _constant(lambda: _to_first_page("", 0))),
             Route("GET", "/", self._page(self._fleet, faults=True)),
-            Route("GET", "/waiting", self._page(_whole_reading(pages.waiting), reasons=True)),
+            Route("GET", "/waiting", self._page(_whole(pages.waiting), reasons=True)),
             Route("GET", "/move", self._page_handler(self._move)),
             Route("GET", "/api/v1/move", self._json_handler(self._move_json)),
             Route("GET", "/history", self._page_handler(self._show_history)),
             Route("GET", "/api/v1/history", self._json_handler(self._history_json)),
-            Route("GET", "/quota", self._page(_whole_reading(pages.quota))),
-            Route("GET", "/find", self._page(_page_of_address(pages.search_results, _words))),
-            Route("GET", "/pods/{namespace}/{name}", self._page(_page_of_address(pages.pod, _key), about="Pod")),
+            Route("GET", "/quota", self._page(_whole(pages.quota))),
+            Route("GET", "/find", self._page(_find)),
+            Route("GET", "/pods/{namespace}/{name}", self._page(_named(pages.pod, api.key_of), about="Pod")),
             Route(
-                "GET",
-                "/claims/{namespace}/{name}",
-                self._page(_page_of_address(pages.claim, _key), about="ResourceClaim"),
+                "GET", "/claims/{namespace}/{name}", self._page(_named(pages.claim, api.key_of), about="ResourceClaim")
             ),
-            Route("GET", "/devices/{driver}/{pool*}/{device}", self._page(_page_of_address(pages.device, _device))),
-            Route("GET", "/nodes/{name}", self._page(_page_of_address(pages.node, _name))),
-            Route("GET", "/together", self._page(_whole_reading(pages.combinations))),
-            Route("GET", "/nodes/{name}/together", self._page(_page_of_address(pages.combinations, _name))),
-            Route("GET", "/namespaces/{name}", self._page(_page_of_address(pages.namespace, _name), reasons=True)),
-            Route("GET", "/api", self._page(_whole_reading(pages.index))),
+            Route("GET", "/devices/{driver}/{pool*}/{device}", self._page(_named(pages.device, api.device_of))),
+            Route("GET", "/nodes/{name}", self._page(_named(pages.node, _NAME))),
+            Route("GET", "/together", self._page(_whole(pages.combinations))),
+            Route("GET", "/nodes/{name}/together", self._page(_named(pages.combinations, _NAME))),
+            Route("GET", "/namespaces/{name}", self._page(_named(pages.namespace, _NAME), reasons=True)),
+            Route("GET", "/api", self._page(_whole(pages.index))),
             Route("GET", "/api/v1/openapi.json", _constant(lambda: _answer(api.openapi()))),
             *(
                 Route("GET", endpoint.path.replace("{pool}", "{pool*}"), self._json(endpoint))
@@ -416,8 +414,7 @@ class Dashboard:
             answer = await self._answer(view, question)
         except Unanswerable as error:
             return _answer({"error": str(error)}, 400)
-        shown = api.WhatIfShown(read_at=view.picture.read_at, unread=view.picture.unread, problem=view.problem, found=answer)  # fmt: skip
-        return _answer(shown)
+        return _answer(api.shown(api.WhatIfShown, view, found=answer))
 
     async def _answer(self, view: DashboardView, question: WhatIfQuestion) -> WhatIf:
         try:
@@ -442,7 +439,7 @@ class Dashboard:
         if problem:
             return _answer({"error": problem}, 502)
         samples = () if days else self._history.samples(narrowed=view.narrowed)
-        return _answer(api.HistoryShown(read_at=view.picture.read_at, unread=view.picture.unread, problem=view.problem, samples=samples, lines=tuple(lines)))  # fmt: skip
+        return _answer(api.shown(api.HistoryShown, view, samples=samples, lines=tuple(lines)))
 
     async def _days_of_history(self, view: DashboardView, request: HttpRequest) -> tuple[int, Sequence[Line], str]:
         """Return the days in the address, their lines from Prometheus, and why there are no lines. 0 days means the samples in memory."""
@@ -548,6 +545,24 @@ async def finish_in_thread(function: Callable[..., T], *arguments: object) -> T:
         await asyncio.wait([work])
 
 
+def _file(name: str) -> Reply:
+    return Reply(200, Path(__file__).with_name(name).read_bytes(), f"{_FILES[name]}; charset=utf-8")
+
+
+def _whole(write: Callable[[DashboardView], Html | None]) -> _Writer:
+    """Return a writer of a page about the whole reading."""
+    return lambda view, _: write(view)
+
+
+def _named(write: Callable[[DashboardView, str], Html | None], name_in: Callable[[Mapping[str, str]], str]) -> _Writer:
+    """Return a writer of a page about the object that the address names."""
+    return lambda view, request: write(view, name_in(request.names))
+
+
+def _find(view: DashboardView, request: HttpRequest) -> Html:
+    return pages.search_results(view, request.query.get("q", "")[:200].strip())
+
+
 def _constant(make: Callable[[], Reply]) -> _Handler:
     """Return a handler that answers each request with the reply of `make`."""
 
@@ -556,38 +571,6 @@ def _constant(make: Callable[[], Reply]) -> _Handler:
         return make()
 
     return answer
-
-
-def _whole_reading(write: Callable[[DashboardView], Html | None]) -> _Writer:
-    """Return a writer of a page about the whole reading."""
-    return lambda view, _: write(view)
-
-
-def _page_of_address(
-    write: Callable[[DashboardView, str], Html | None], read_address: Callable[[HttpRequest], str]
-) -> _Writer:
-    """Return a writer of a page about the object that the address names."""
-    return lambda view, request: write(view, read_address(request))
-
-
-def _name(request: HttpRequest) -> str:
-    return request.names["name"]
-
-
-def _words(request: HttpRequest) -> str:
-    return request.query.get("q", "")[:200].strip()
-
-
-def _key(request: HttpRequest) -> str:
-    return api.key_of(request.names)
-
-
-def _device(request: HttpRequest) -> str:
-    return api.device_of(request.names)
-
-
-def _logged_out() -> Reply:
-    return _to_first_page("", 0)
 
 
 def _to_first_page(token: str, lasts: int) -> Reply:

@@ -31,9 +31,9 @@ def reading_with(*objects):
     return reading_of(list(objects), Features())
 
 
-def source_of(*objects):
-    """Return a source that always has the same reading with these objects."""
-    return ReadingSource("a test", lambda: reading_with(*objects), is_live=False)
+def source_of(*objects, **ways):
+    """Return a source that always has the same reading with these objects. `ways` read its events and its survey."""
+    return ReadingSource("a test", lambda: reading_with(*objects), is_live=False, **ways)
 
 
 @asynccontextmanager

@@ -10,12 +10,11 @@ from analysis.events import MAX_SHOWN
 from cluster.embedded import Embedded
 from cluster.objects import Event
 from cluster.resources import EVENTS
-from dashboard import ReadingSource, read_events
+from dashboard import Login, read_events
 from dra.wire import convert
 from tests.cli.explain.scenes import claim, fleet, pod
-from tests.dashboard import test_login
-from tests.dashboard.test_dashboard import HOSTILE_TEXT, dashboard_session, reading_with, source_of, text_of
-from tests.dashboard.test_login import bearer_header
+from tests.dashboard.test_dashboard import HOSTILE_TEXT, dashboard_session, source_of, text_of
+from tests.dashboard.test_login import ReviewServer, read_as, two_tenants
 from tests.limits import PATIENCE
 
 PASSWORD = "hunter2-in-clear"
@@ -90,7 +89,7 @@ async def test_a_page_explains_missing_events_after_a_bounded_wait():
         (refuse, PATIENCE, "events is forbidden"),
         (lambda *_: time.sleep(1) or [], 0.2, "did not answer in time"),
     ):
-        source = ReadingSource("a test", lambda: reading_with(*objects_with_events()), is_live=False, events=read)
+        source = source_of(*objects_with_events(), events=read)
         async with dashboard_session(source, patience=patience) as session:
             assert problem in await text_of(session, "/pods/default/wants")
 
@@ -110,38 +109,23 @@ async def test_events_are_read_only_for_accounts_that_see_the_pod(user, reads):
         calls.append(arguments)
         return [convert(event("Happened", 1, object_name="wants"), Event)]
 
-    source = ReadingSource("a test", lambda: reading_with(*test_login.two_tenants()), is_live=False, events=read)
-    async with session_with_login(source, test_login.ReviewServer()) as session:
-        async with session.get("/pods/mine/wants", headers=bearer_header(user)) as answer:
-            assert answer.status == (200 if reads else 404)
-            assert ("Happened" in await answer.text()) == bool(reads)
-        async with session.get("/pods/secret/secret-holder", headers=bearer_header("mine")) as answer:
-            assert answer.status == 404
+    async with dashboard_session(source_of(*two_tenants(), events=read), login=Login(ReviewServer())) as session:
+        page = await read_as(user, session, "/pods/mine/wants", 200 if reads else 404)
+        assert ("Happened" in page) == bool(reads)
+        await read_as("mine", session, "/pods/secret/secret-holder", 404)
     assert calls == [("Pod", "mine", "wants")] * reads
 
 
 async def test_an_account_without_the_right_to_list_events_is_informed():
-    class ReviewsWithoutEvents(test_login.ReviewServer):
+    class ReviewsWithoutEvents(ReviewServer):
         async def create(self, resource, obj):
-            attributes = obj["spec"].get("resourceAttributes", {})
-            return (
-                {"status": {"allowed": False}}
-                if attributes.get("resource") == "events"
-                else await super().create(resource, obj)
-            )
+            if obj["spec"].get("resourceAttributes", {}).get("resource") == "events":
+                return {"status": {"allowed": False}}
+            return await super().create(resource, obj)
 
-    source = ReadingSource(
-        "a test", lambda: reading_with(*test_login.two_tenants()), is_live=False, events=lambda *_: 1 / 0
-    )
-    async with (
-        session_with_login(source, ReviewsWithoutEvents()) as session,
-        session.get("/pods/mine/wants", headers=bearer_header("mine")) as answer,
-    ):
-        assert "your account may not list events in mine" in await answer.text()
-
-
-def session_with_login(source, reviews):
-    return dashboard_session(source, login=test_login.Login(reviews))
+    source = source_of(*two_tenants(), events=lambda *_: 1 / 0)
+    async with dashboard_session(source, login=Login(ReviewsWithoutEvents())) as session:
+        assert "your account may not list events in mine" in await read_as("mine", session, "/pods/mine/wants")
 
 
 async def test_the_object_is_shown_without_environment_variables_and_arguments():

@@ -15,9 +15,8 @@ from dashboard import Dashboard, Login, ReadingSource
 from dashboard.history import Sample, Samples, page_of, sample_of
 from dashboard.picture import draw_picture
 from tests.cli.explain.scenes import claim, fleet, full_fleet, held_claim, in_phase, pod
-from tests.dashboard import test_login
 from tests.dashboard.test_dashboard import dashboard_session, reading_with, source_of, text_of
-from tests.dashboard.test_login import bearer_header
+from tests.dashboard.test_login import ReviewServer, read_as, two_tenants
 from webhook.state import Features
 
 BEGIN = datetime(2026, 11, 20, 8, tzinfo=UTC)
@@ -92,21 +91,18 @@ async def test_the_history_page_draws_the_samples_of_its_json():
 
 
 async def test_a_tenant_does_not_see_the_number_of_waiting_pods():
-    source = ReadingSource("a test", lambda: reading_with(*test_login.two_tenants()), is_live=False)
     recent = datetime.now(UTC) - timedelta(hours=1)
-    dashboard = Dashboard(source, login=Login(test_login.ReviewServer()))
+    dashboard = Dashboard(source_of(*two_tenants()), login=Login(ReviewServer()))
     async with dashboard.open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
         for seconds in (0, 60):
-            dashboard._history.add(sample(seconds, *test_login.two_tenants(), begin=recent))
+            dashboard._history.add(sample(seconds, *two_tenants(), begin=recent))
         for user, sees_pods in (("mine", False), ("all", True)):
-            async with session.get("/history", headers=bearer_header(user)) as answer:
-                text = await answer.text()
-                assert ("Pods waiting" in text) == sees_pods
-                assert "Devices in use: from 2 to 2" in text
-            async with session.get("/api/v1/history", headers=bearer_header(user)) as answer:
-                assert {point["waiting"] is not None for point in (await answer.json())["samples"]} == {sees_pods}
-        async with session.get("/api/v1/history") as answer:
-            assert answer.status == 401
+            text = await read_as(user, session, "/history")
+            assert ("Pods waiting" in text) == sees_pods
+            assert "Devices in use: from 2 to 2" in text
+            samples = json.loads(await read_as(user, session, "/api/v1/history"))["samples"]
+            assert {point["waiting"] is not None for point in samples} == {sees_pods}
+        await text_of(session, "/api/v1/history", 401)
 
 
 async def test_a_live_source_is_read_again_even_without_requests():

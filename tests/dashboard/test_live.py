@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
@@ -10,19 +9,13 @@ import pytest
 from analysis.errors import Failed
 from dashboard import Dashboard, Login, ReadingSource, live
 from tests.cli.explain.scenes import fleet
-from tests.dashboard.test_dashboard import reading_with
+from tests.dashboard.test_dashboard import dashboard_session, reading_with
 from tests.dashboard.test_login import ReviewServer, bearer_header
 from tests.waiting import until
 
 
-@asynccontextmanager
-async def dashboard_session(read=lambda: reading_with(*fleet()), *, fresh=1.0, **options):
-    source = ReadingSource("a test", read, is_live=True)
-    async with (
-        Dashboard(source, fresh=fresh, **options).open("127.0.0.1", 0) as url,
-        aiohttp.ClientSession(url) as session,
-    ):
-        yield session
+def live_session(read=lambda: reading_with(*fleet()), *, fresh=1.0, **options):
+    return dashboard_session(ReadingSource("a test", read, is_live=True), fresh=fresh, **options)
 
 
 async def next_event(answer):
@@ -34,7 +27,7 @@ async def next_event(answer):
 
 
 async def test_a_page_names_its_reading_and_receives_the_next():
-    async with dashboard_session() as session, session.get("/events") as answer:
+    async with live_session() as session, session.get("/events") as answer:
         assert (answer.status, answer.content_type) == (200, "text/event-stream")
         assert answer.headers["Cache-Control"] == "no-store"
         first = await next_event(answer)
@@ -53,7 +46,7 @@ async def test_a_client_receives_an_event_when_its_page_is_outdated():
             raise Failed("away", "wait")
         return reading_with(*fleet())
 
-    async with dashboard_session(read) as session, session.get("/events") as answer:
+    async with live_session(read) as session, session.get("/events") as answer:
         first = await next_event(answer)
         assert await next_event(answer) == f"{first} old"
 
@@ -66,7 +59,7 @@ async def test_a_slow_source_is_read_less_often_while_clients_listen():
         time.sleep(0.3)
         return reading_with(*fleet())
 
-    async with dashboard_session(read, fresh=0.1) as session, session.get("/events") as answer:
+    async with live_session(read, fresh=0.1) as session, session.get("/events") as answer:
         await next_event(answer)
         while len(starts) < 3:
             await next_event(answer)
@@ -75,7 +68,7 @@ async def test_a_slow_source_is_read_less_often_while_clients_listen():
 
 async def test_a_source_is_not_read_while_no_client_listens():
     readings = []
-    async with dashboard_session(lambda: readings.append(None) or reading_with(*fleet()), fresh=0.1) as session:
+    async with live_session(lambda: readings.append(None) or reading_with(*fleet()), fresh=0.1) as session:
         async with session.get("/events") as answer:
             await next_event(answer)
 
@@ -88,7 +81,7 @@ async def test_a_source_is_not_read_while_no_client_listens():
 
 
 async def test_events_require_a_valid_login():
-    async with dashboard_session(login=Login(ReviewServer())) as session:
+    async with live_session(login=Login(ReviewServer())) as session:
         async with session.get("/events") as answer:
             assert answer.status == 401
         async with session.get("/events", headers=bearer_header("mine")) as answer:
@@ -97,7 +90,7 @@ async def test_events_require_a_valid_login():
 
 
 async def test_an_event_stream_ends_so_that_clients_authenticate_again():
-    async with dashboard_session(fresh=0.1, listening=0.5) as session, session.get("/events") as answer:
+    async with live_session(fresh=0.1, listening=0.5) as session, session.get("/events") as answer:
         assert await next_event(answer)
         async with asyncio.timeout(60):
             while await next_event(answer) is not None:
@@ -106,7 +99,7 @@ async def test_an_event_stream_ends_so_that_clients_authenticate_again():
 
 async def test_clients_are_limited_and_free_their_place_when_they_disconnect(monkeypatch):
     monkeypatch.setattr(live, "MAX_LISTENERS", 2)
-    async with dashboard_session(fresh=0.1) as session:
+    async with live_session(fresh=0.1) as session:
         async with session.get("/events") as first, session.get("/events") as second, session.get("/events") as third:
             assert (first.status, second.status, third.status) == (200, 200, 503)
             assert await next_event(second)
@@ -122,7 +115,7 @@ async def test_clients_are_limited_and_free_their_place_when_they_disconnect(mon
 
 @pytest.mark.parametrize("headers", [{"Origin": "https://example.com"}, {"Host": "rebound.example.com"}])
 async def test_a_foreign_origin_or_host_receives_no_events(headers):
-    async with dashboard_session() as session, session.get("/events", headers=headers) as answer:
+    async with live_session() as session, session.get("/events", headers=headers) as answer:
         assert answer.status == 403
 
 

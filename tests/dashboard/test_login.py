@@ -1,6 +1,7 @@
 """Rights on the dashboard: a token is required, and a tenant finds no name of another namespace on any page."""
 
 import asyncio
+import json
 import re
 import ssl
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ from analysis.configuration import ConfigurationInForce
 from analysis.loading import reading_of
 from certs import authority
 from cluster.errors import Unavailable
-from dashboard import Dashboard, Login, ReadingSource, certificate, login
+from dashboard import Dashboard, Login, certificate, login
 from dashboard.tenants import for_tenant
 from dra.wire import encode
 from serving.authentication import Account, TokenReviews
@@ -24,6 +25,7 @@ from serving.http import Head
 from tests.cli.explain.scenes import DRIVER, claim, fleet, pod
 from tests.cli.running import run
 from tests.dashboard.elements import Elements
+from tests.dashboard.test_dashboard import source_of, text_of
 from tests.waiting import until
 from tests.webhook.pods import configured
 from webhook.state import Features
@@ -89,11 +91,9 @@ def two_tenants():
 @asynccontextmanager
 async def login_session(server=None, more=(), proxies=(), **options):
     """Run a dashboard with a login; yield an HTTP session of a client. `more` are further objects of the cluster."""
-    reading = reading_of([*two_tenants(), *more], Features())
-    source = ReadingSource("a test", lambda: reading, is_live=False)
     login = Login(server or ReviewServer(), proxies)
     async with (
-        Dashboard(source, login=login).open("127.0.0.1", 0) as url,
+        Dashboard(source_of(*two_tenants(), *more), login=login).open("127.0.0.1", 0) as url,
         aiohttp.ClientSession(url, **options) as session,
     ):
         yield session
@@ -101,6 +101,11 @@ async def login_session(server=None, more=(), proxies=(), **options):
 
 def bearer_header(user):
     return {"Authorization": f"Bearer token-{user}"}
+
+
+async def read_as(user, session, path, status=200):
+    """Return the text that this account gets at a path."""
+    return await text_of(session, path, status, headers=bearer_header(user))
 
 
 async def test_a_tenant_sees_no_name_of_another_namespace():
@@ -111,29 +116,25 @@ async def test_a_tenant_sees_no_name_of_another_namespace():
             async with session.get(path, headers=bearer_header("mine")) as answer:
                 text = re.sub(r"(q|value)=\"?secret|&#x27;secret&#x27;|Namespace secret", "", await answer.text())
                 assert "secret" not in text, path
-        async with session.get("/nodes/n0", headers=bearer_header("mine")) as answer:
-            page = Elements(await answer.text())
+        page = Elements(await read_as("mine", session, "/nodes/n0"))
         assert "2 held" in page.text
-        async with session.get("/api/v1/what-if?remove=n0", headers=bearer_header("mine")) as answer:
-            assert (await answer.json())["found"]["pods"] == []
-        async with session.get("/api/v1/what-if?remove=n0", headers=bearer_header("all")) as answer:
-            assert [hit["pod"] for hit in (await answer.json())["found"]["pods"]] == ["secret/secret-holder"]
+        for user, pods in (("mine", []), ("all", ["secret/secret-holder"])):
+            answer = json.loads(await read_as(user, session, "/api/v1/what-if?remove=n0"))
+            assert [hit["pod"] for hit in answer["found"]["pods"]] == pods
         async with session.post("/api/v1/simulate?remove=n0", headers=bearer_header("mine")) as answer:
             assert (await answer.json())["found"]["pods"] == []
         async with session.post("/api/v1/simulate?remove=n0") as answer:
             assert answer.status == 401
         assert "(others)/pod-1" in page.text
-        async with session.get("/nodes/n0", headers=bearer_header("all")) as answer:
-            assert "secret/secret-holder" in await answer.text()
+        assert "secret/secret-holder" in await read_as("all", session, "/nodes/n0")
 
 
 async def test_a_blocking_claim_of_another_tenant_has_no_name():
     async with login_session() as session:
-        async with session.get("/api/v1/pods/mine/wants", headers=bearer_header("mine")) as answer:
-            body = (await answer.json())["pod"]
+        body = json.loads(await read_as("mine", session, "/api/v1/pods/mine/wants"))["pod"]
         assert [blocker["causes"][0] for blocker in body["prospect"]["blockers"]] == ["ResourceClaim/(others)/claim-1"]
-        async with session.get("/api/v1/waiting", headers=bearer_header("mine")) as answer:
-            assert [row["pod"] for row in (await answer.json())["waiting"]] == ["mine/wants"]
+        rows = json.loads(await read_as("mine", session, "/api/v1/waiting"))["waiting"]
+        assert [row["pod"] for row in rows] == ["mine/wants"]
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer x"}, {"Authorization": "Basic token-all"}, {"Cookie": "__Host-drawbridge=x"}])  # fmt: skip
@@ -214,8 +215,8 @@ def test_a_tenant_sees_no_object_without_metadata():
 
 @pytest.mark.parametrize("user", ["half", "stranger"])
 async def test_accounts_without_rights_on_pods_and_claims_see_no_pods(user):
-    async with login_session() as session, session.get("/api/v1/waiting", headers=bearer_header(user)) as answer:
-        assert (await answer.json())["waiting"] == []
+    async with login_session() as session:
+        assert json.loads(await read_as(user, session, "/api/v1/waiting"))["waiting"] == []
 
 
 async def test_the_login_form_sets_a_cookie_that_scripts_cannot_read():
@@ -248,19 +249,16 @@ async def test_an_unreachable_api_server_lets_no_account_in():
     server = ReviewServer()
     async with login_session(server) as session:
         server.is_away = True
-        async with session.get("/", headers=bearer_header("all")) as answer:
-            assert answer.status == 503
+        await read_as("all", session, "/", 503)
         server.is_away = False
-        async with session.get("/", headers=bearer_header("all")) as answer:
-            assert answer.status == 200
+        await read_as("all", session, "/")
 
 
 async def test_rights_are_reviewed_once_per_interval():
     server = ReviewServer()
     async with login_session(server) as session:
         for _ in range(3):
-            async with session.get("/", headers=bearer_header("mine")) as answer:
-                assert answer.status == 200
+            await read_as("mine", session, "/")
         # One review of the token, and one for pods of all namespaces, pods of mine, claims of mine and pods of secret each.
         assert server.reviews == 1 + 1 + 2 + 1
 
@@ -271,13 +269,11 @@ async def test_rights_are_reviewed_only_for_namespaces_with_devices_and_for_the_
     for number, plain in enumerate(pods):
         plain["metadata"]["namespace"] = f"n{number}"
     async with login_session(server, pods) as session:
-        async with session.get("/waiting", headers=bearer_header("n5")) as answer:
-            assert answer.status == 200
+        await read_as("n5", session, "/waiting")
         # One review of the token, and one for pods of all namespaces, pods of mine and pods of secret each.
         assert server.reviews == 1 + 1 + 1 + 1
         for namespace, status in (("n5", 200), ("n6", 404)):
-            async with session.get(f"/pods/{namespace}/plain", headers=bearer_header("n5")) as answer:
-                assert answer.status == status
+            await read_as("n5", session, f"/pods/{namespace}/plain", status)
 
 
 def test_a_tenant_view_hides_other_namespaces_and_keeps_device_states():
@@ -329,10 +325,9 @@ async def test_a_renewed_certificate_is_served_to_new_connections(tmp_path):
         writer.close()
         return certificate_bytes
 
-    reading = reading_of(two_tenants(), Features())
-    source = ReadingSource("a test", lambda: reading, is_live=False)
+    dashboard = Dashboard(source_of(*two_tenants()), login=Login(ReviewServer()))
     first = write("one")
-    async with certificate(str(certificate_file), str(key_file), every=0.05) as tls, Dashboard(source, login=Login(ReviewServer())).open("127.0.0.1", 0, tls) as url:  # fmt: skip
+    async with certificate(str(certificate_file), str(key_file), every=0.05) as tls, dashboard.open("127.0.0.1", 0, tls) as url:  # fmt: skip
         assert await served_certificate(url) == first
         certificate_file.write_text("torn")
         await asyncio.sleep(0.2)

@@ -10,15 +10,14 @@ import pytest
 import yaml
 
 from analysis.errors import Failed
-from dashboard import Dashboard, Login, ReadingSource
+from dashboard import Dashboard, ReadingSource
 from dashboard.move import mechanism_of, mechanisms_of
 from dra.objects import Pod
 from dra.wire import convert
 from tests.cli.explain.scenes import fleet, held_claim, pod
 from tests.cli.running import run
-from tests.dashboard import test_login
 from tests.dashboard.test_dashboard import HOSTILE_TEXT, dashboard_session, reading_with, source_of, text_of
-from tests.dashboard.test_login import bearer_header
+from tests.dashboard.test_login import login_session, read_as
 from tests.limits import PATIENCE
 from tests.objects import container, workload
 
@@ -66,20 +65,13 @@ async def test_the_page_and_its_json_match_survey(survey_and_objects):
 
 
 async def test_only_accounts_that_list_all_namespaces_see_the_migration():
-    source = ReadingSource(
-        "a test", lambda: reading_with(*test_login.two_tenants(), gpu_deployment("secret-app", "secret")), is_live=False
-    )
-    async with dashboard_session(source, login=Login(test_login.ReviewServer())) as session:
+    async with login_session(more=[gpu_deployment("secret-app", "secret")]) as session:
         for path in ("/move", "/api/v1/move"):
-            async with session.get(path, headers=bearer_header("mine")) as answer:
-                assert answer.status == 403
-                text = await answer.text()
-                assert "may list the pods and claims of all namespaces" in text
-                assert "secret" not in text
-            async with session.get(path, headers=bearer_header("all")) as answer:
-                assert "secret" in await answer.text()
-            async with session.get(path) as answer:
-                assert answer.status == 401
+            text = await read_as("mine", session, path, 403)
+            assert "may list the pods and claims of all namespaces" in text
+            assert "secret" not in text
+            assert "secret" in await read_as("all", session, path)
+            await text_of(session, path, 401)
 
 
 async def test_a_failed_survey_is_reported_and_a_slow_survey_awaited():

@@ -6,12 +6,11 @@ import json
 import pytest
 from aiohttp import web
 
-from dashboard import Login, Prometheus, ReadingSource
+from dashboard import Login, Prometheus
 from tests.cli.explain.scenes import fleet
 from tests.cli.running import run
-from tests.dashboard import test_login
-from tests.dashboard.test_dashboard import dashboard_session, reading_with, source_of, text_of
-from tests.dashboard.test_login import bearer_header
+from tests.dashboard.test_dashboard import dashboard_session, source_of, text_of
+from tests.dashboard.test_login import ReviewServer, read_as, two_tenants
 
 
 @pytest.fixture
@@ -74,17 +73,14 @@ async def test_without_an_address_no_page_mentions_prometheus():
 
 async def test_prometheus_counts_of_waiting_pods_are_hidden_from_tenants(prometheus):
     url, _ = await prometheus(answer_by_query)
-    source = ReadingSource("a test", lambda: reading_with(*test_login.two_tenants()), is_live=False)
-    async with dashboard_session(source, login=Login(test_login.ReviewServer()), prometheus=Prometheus(url)) as session:
-        for user, sees_pods in (("mine", False), ("all", True)):
-            for path in ("/history?days=7", "/api/v1/history?days=7"):
-                async with session.get(path, headers=bearer_header(user)) as answer:
-                    text = await answer.text()
-                    assert "Devices in use" in text
-                    assert ("Pods waiting" in text) == sees_pods
+    login, prometheus = Login(ReviewServer()), Prometheus(url)
+    async with dashboard_session(source_of(*two_tenants()), login=login, prometheus=prometheus) as session:
         for path in ("/history?days=7", "/api/v1/history?days=7"):
-            async with session.get(path) as answer:
-                assert answer.status == 401
+            for user, sees_pods in (("mine", False), ("all", True)):
+                text = await read_as(user, session, path)
+                assert "Devices in use" in text
+                assert ("Pods waiting" in text) == sees_pods
+            await text_of(session, path, 401)
 
 
 def refuse(query):

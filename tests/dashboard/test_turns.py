@@ -11,7 +11,7 @@ from dashboard import server
 from dashboard.tenants import OTHERS
 from dashboard.whatif import WhatIf
 from serving.http import Turns
-from tests.dashboard.test_login import bearer_header, login_session
+from tests.dashboard.test_login import bearer_header, login_session, read_as
 from tests.limits import PATIENCE
 from tests.waiting import until
 
@@ -124,6 +124,5 @@ async def test_only_pages_that_show_reasons_search_for_them(monkeypatch, path, a
     monkeypatch.setattr(server, "with_reasons", lambda *arguments: searches.append(1) or find_reasons(*arguments))
     async with asyncio.timeout(PATIENCE), login_session() as session:
         for _ in range(2):
-            async with session.get(path, headers=bearer_header(account)) as answer:
-                assert answer.status == 200
+            await read_as(account, session, path)
     assert len(searches) == ("waiting" in path or "namespaces" in path)
