@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,17 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from analysis.findings import ObjectFindings
+    from analysis.loading import Unread
     from analysis.report import Report
     from cluster.manifests import InputProblem
-
-
-class UnreadKind(Protocol):
-    """A kind that could not be read from a cluster, and the reason."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def reason(self) -> str: ...
 
 
 UNREAD, OUTCOME = f"{__name__}.unread", f"{__name__}.outcome"  # keys of `click.Context.meta`
@@ -84,7 +76,7 @@ def write(
     document: Callable[[], Mapping[str, Any]],
     *,
     findings: Callable[[], Sequence[ObjectFindings]] = tuple,
-    unread: Sequence[UnreadKind] | None = None,
+    unread: Sequence[Unread] | None = None,
 ) -> None:
     """Write an answer in a format of `-o`. Only the function that this format needs is called.
 
@@ -98,8 +90,7 @@ def write(
             warn(f"not read: {unread_kind.kind}: {unread_kind.reason}")
     match output_format:
         case "json":
-            unread_kinds = [{"kind": unread_kind.kind, "reason": unread_kind.reason} for unread_kind in unread or ()]
-            write_json({**document(), **({} if unread is None else {"unread": unread_kinds})})
+            write_json({**document(), **({} if unread is None else {"unread": unread})})
         case "sarif" | "github" | "junit":
             ctx = click.get_current_context()
             if text := formats.for_hosts(output_format, findings(), str(ctx.info_name), errors_of(ctx)):

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from analysis.errors import Broken, NoAnswer
+from analysis.errors import Broken, MissingObject, NoAnswer
 from cli import CLOSED_PIPE
 from cli.answers import OUTCOME, as_dict, errors_of, print_errors, write_json
-from cli.exits import Exit, NoCluster, exit_of
+from cli.exits import Exit, NoCluster
 from cli.options import ALL_NAMESPACES, all_of, gather_files, option, remember
 from cli.output import COLOUR, QUIET, CommandContext, print_to_stderr
 from dra.texts import count_of
@@ -47,10 +47,8 @@ _PLAIN_TYPES = {
 }
 
 
-def declare(
-    name: str, *, empty: Mapping[str, Any] | None = None, examples: Sequence[str] = (), **settings: Any
-) -> Callable[[_Body], Command]:
-    """Declare a command, with the options of all commands; `empty` is its JSON answer for invalid input."""
+def declare(name: str, *, examples: Sequence[str] = (), **settings: Any) -> Callable[[_Body], Command]:
+    """Declare a command, with the options of all commands."""
 
     def add(function: _Body) -> Command:
         silence = option("-q", "Print no warnings and no progress.", called="--quiet", remembered_as=QUIET)
@@ -63,7 +61,6 @@ def declare(
             help="When to use colour; `auto`: on a terminal, unless NO_COLOR is set.",
         )
         command = click.command(name, cls=Command, **settings)(all_of((silence, colour))(function))
-        command.empty = empty or {}
         command.examples = examples
         return command
 
@@ -71,10 +68,9 @@ def declare(
 
 
 class Command(click.Command):
-    """A click command that answers every failure. `empty` is its JSON answer with empty values."""
+    """A click command that answers every failure."""
 
     context_class = CommandContext
-    empty: Mapping[str, Any] = {}
     examples: Sequence[str] = ()
 
     def make_context(
@@ -113,7 +109,7 @@ class Command(click.Command):
         """Run the command and exit with the code that it returns."""
         json_wanted = ctx.params.get("output") == "json"
         try:
-            _refuse_two_standard_inputs(ctx)
+            _refuse_contradictions(ctx)
             code = super().invoke(ctx)
             if unread := errors_of(ctx):
                 code = Exit.BROKEN
@@ -146,8 +142,10 @@ class Command(click.Command):
         """Print the empty answer with the errors. A key that is also a parameter, such as `node`, has the value that the user gave."""
         if not json_wanted:
             return
-        parameters = given or {}
-        answer = {key: (value == "" and parameters.get(key)) or value for key, value in self.empty.items()}
+        from cli.schemas import empty_answer
+
+        parameters, empty = given or {}, empty_answer(self.name or "")
+        answer = {key: (value == "" and parameters.get(key)) or value for key, value in empty.items()}
         answer["errors"] = errors
         write_json(answer)
 
@@ -163,8 +161,10 @@ def _refuse_misspelt_namespace(ctx: click.Context) -> None:
         raise click.UsageError(f"-n: the namespace {name!r} {problem}", ctx)
 
 
-def _refuse_two_standard_inputs(ctx: click.Context) -> None:
-    """Refuse `-` in more than one place: standard input can be read once."""
+def _refuse_contradictions(ctx: click.Context) -> None:
+    """Refuse files beside a cluster, and `-` in more than one place: standard input can be read once."""
+    if ctx.params.get("files") and (ctx.params.get("kubeconfig") or ctx.params.get("context")):
+        raise Broken("-f excludes --kubeconfig and --context", "leave out either -f, or the options of the cluster")
     inputs = [ctx.params.get(name) or () for name in ("fleet", "config")]
     inputs += [ctx.params["files"].paths + ctx.params["files"].inventory] if "files" in ctx.params else []
     if sum(["-"].count(value) if isinstance(value, str) else value.count("-") for value in inputs) > 1:
@@ -225,7 +225,8 @@ def _explain(error: Exception) -> tuple[Exit, list[dict[str, Any]]]:
     if isinstance(error, click.UsageError):
         return Exit.BROKEN, [{"message": error.format_message()}]
     if isinstance(error, NoAnswer):
-        return exit_of(error), [{"message": error.message, "remedy": error.remedy}]
+        exits = {Broken: Exit.BROKEN, MissingObject: Exit.REFUSED}
+        return exits.get(type(error), Exit.UNDECIDED), [{"message": error.message, "remedy": error.remedy}]
     if isinstance(error, OSError):
         where = error.filename or "environment"
         why = error.strerror or error

@@ -14,16 +14,11 @@ if TYPE_CHECKING:
     from webhook.service import Source
 
 
-def source_of(path: str) -> Source:
-    """Return a source that rereads the configuration when its file changes; without a path it has the defaults."""
-    from webhook.service import Source
-
-    return Source(path)
-
-
 def watched_configuration(path: str, documents: Sequence[Document]) -> tuple[Source, ConfigurationInForce]:
     """Return the configuration that applies to the documents, and its source. If it is the file at `path`, the source rereads a changed file."""
-    source = source_of(path)
+    from webhook.service import Source
+
+    source = Source(path)
     in_force = configuration_in_force(ConfigurationInForce(source.current, path) if path else None, documents)
     source.current = in_force.configuration
     return source, in_force

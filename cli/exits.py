@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
-from analysis.errors import Broken, Failed, MissingObject
-
-if TYPE_CHECKING:
-    from analysis.errors import NoAnswer
+from analysis.errors import Failed
 
 
 class Exit(IntEnum):
@@ -22,14 +18,3 @@ class Exit(IntEnum):
 
 class NoCluster(Failed):
     """No cluster is configured. A command that also reads files suggests them."""
-
-
-def exit_of(error: NoAnswer) -> Exit:
-    """Return the exit code of an error."""
-    match error:
-        case Broken():
-            return Exit.BROKEN
-        case MissingObject():
-            return Exit.REFUSED
-        case _:
-            return Exit.UNDECIDED

@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from analysis.errors import Broken
 from analysis.skipped import SkippedFile
 from cli.answers import report_problems, unread
 from cli.output import warn
@@ -107,7 +106,7 @@ def read_files(
     in_force = configuration_in_force(given, documents, inventory_documents, judged=judged)
     with_keys = [skip.with_first_key(in_force.configuration) for skip in skipped]
     folders = [Path(path).absolute() for path in files.paths if Path(path).is_dir()]
-    is_whole_tree = any(_repository_of(folder) == folder for folder in folders)
+    is_whole_tree = any(repository_of(folder) == folder for folder in folders)
     placed = {document.index: document for document in documents if document.is_placed}
     everything = [
         replace(document, namespace=found.namespace, with_values=found.with_values)
@@ -163,7 +162,7 @@ def manifests_among(
     from analysis.gitops import FOLDERS, PATCHES, Tree, files_of, is_kustomization, with_values
 
     all_documents = list(documents)
-    kustomizations = [*filter(is_kustomization, all_documents), *_kustomizations_above(all_documents)]
+    kustomizations = [*filter(is_kustomization, all_documents), *_kustomizations_around(all_documents)]
     patches = {absolute(path) for document in kustomizations for path in files_of(document, PATCHES)}
     resources = {absolute(path) for document in kustomizations for path in files_of(document, FOLDERS)}
     expected = _expected(all_documents)
@@ -261,26 +260,33 @@ def absolute(path: str) -> str:
     return os.path.normpath(Path(path).absolute())
 
 
-def _repository_of(folder: Path) -> Path:
+def repository_of(folder: Path) -> Path:
     """Return the folder with .git above an absolute folder, or else the folder itself."""
     return next((above for above in (folder, *folder.parents) if (above / ".git").exists()), folder)
 
 
-def _kustomizations_above(documents: Iterable[Document]) -> Iterable[Document]:
-    """Read the kustomizations in the documents' folders and above, up to the folder with .git: the input may contain only a patch of one."""
+def kustomizations_in(folders: Iterable[Path]) -> Iterator[Document]:
+    """Read the kustomizations of these folders, except those that kustomize would not build either."""
     from analysis.gitops import NAMES
     from cluster import manifests
 
-    input_files = {Path(file).absolute() for file in {document.file for document in documents}}
+    for folder in folders:
+        if file := next((folder / name for name in NAMES if (folder / name).is_file()), None):
+            with suppress(manifests.ManifestError):
+                yield from manifests.read([file])[:1]
+
+
+def _kustomizations_around(documents: Sequence[Document]) -> Iterator[Document]:
+    """Read further kustomizations in the documents' folders and above, up to the folder with .git: the input may contain only a patch of one."""
+    from analysis.gitops import is_kustomization
+
+    files = {Path(file).absolute() for file in {document.file for document in documents}}
     folders: set[Path] = set()
-    for home in {file.parent for file in input_files if file.is_file()}:
+    for home in {file.parent for file in files if file.is_file()}:
         above = [home, *home.parents]
-        folders.update(above[: above.index(_repository_of(home)) + 1])
-    for folder in sorted(folders):
-        for file in (folder / name for name in NAMES):
-            if file not in input_files and file.is_file():
-                with suppress(manifests.ManifestError):
-                    yield from manifests.read([os.path.relpath(file)])
+        folders.update(above[: above.index(repository_of(home)) + 1])
+    folders -= {Path(document.file).absolute().parent for document in documents if is_kustomization(document)}
+    return kustomizations_in(sorted(folders))
 
 
 def describe_skipped(skipped: Sequence[SkippedFile]) -> list[str]:
@@ -353,12 +359,6 @@ def without_collection() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-def refuse_files_and_cluster(files: InputFiles, kubeconfig: str, context: str) -> None:
-    """Refuse to read files and a cluster at once."""
-    if files and (kubeconfig or context):
-        raise Broken("-f excludes --kubeconfig and --context", "leave out either -f, or the options of the cluster")
 
 
 def problems(documents: Iterable[tuple[Document, str, str]]) -> list[InputProblem]:

@@ -60,16 +60,16 @@ class Result(msgspec.Struct, frozen=True):
     is_own: bool = True  # not created by a controller, and not an agent of a node
 
 
-class FileEdits(NamedTuple):
+class FileEdits(msgspec.Struct):
     """The edits of files, what is wrong with other files, and the real paths of files that cannot be edited.
 
     The kustomizations in `not_compared` do not build, although others with the same files do.
     """
 
-    edited: list[Edited]
-    problems: list[InputProblem]
-    uneditable: set[str]
-    not_compared: list[InputProblem]
+    edited: list[Edited] = []
+    problems: list[InputProblem] = []
+    uneditable: set[str] = set()
+    not_compared: list[InputProblem] = []
 
 
 def requests_devices(text: str, keys: re.Pattern[str]) -> bool:
@@ -79,7 +79,7 @@ def requests_devices(text: str, keys: re.Pattern[str]) -> bool:
 
 def edits(results: Iterable[Result], translate: Translate, trees: Trees, keys: re.Pattern[str]) -> FileEdits:
     """Edit the files of kustomizations so that their builds are translated, and each other file by itself."""
-    made = FileEdits([], [], set(), [])
+    made = FileEdits()
     by_file: dict[str, list[Document]] = {}
     for result in results:
         by_file.setdefault(result.document.file, []).append(result.document)

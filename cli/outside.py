@@ -47,6 +47,7 @@ _SOCKET: Final = {
     "x86_64": (0xC000003E, 41),
     "aarch64": (0xC00000B7, 198),
 }  # by machine: seccomp's number of the architecture, and the number of the system call `socket`
+_ELSEWHERE: Final = "build the folder elsewhere and pipe the result in: -f -"
 _ASKED: Final = re.compile(r"transport '\w+' not allowed|dial (?:tcp|udp)|no 'git' program")
 
 
@@ -179,46 +180,36 @@ def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str
                 )
             process.wait()
             if not late.is_alive():
-                raise _broken(
-                    folder,
-                    f"{program} has not built the folder within {_BUILD_SECONDS:.0f} s",
-                    "build the folder by hand and pipe the result in: -f -",
-                )
+                message = f"{program} has not built the folder within {_BUILD_SECONDS:.0f} s"
+                raise _broken(folder, message, _ELSEWHERE)
         finally:
             late.cancel()
         if process.returncode:
             stderr.seek(0)
             stderr_text = stderr.read(_LONGEST_ERROR).decode(errors="replace").strip()
-            if "must specify --enable-helm" in stderr_text:
-                message = f"{program}: the folder renders a chart (helmCharts), and a build runs no Helm"
-                raise _broken(folder, message, "build the folder elsewhere and pipe the result in: -f -")
-            if _ASKED.search(stderr_text):
-                message = f"{program}: the folder refers to a remote address, and a build has no network"
-                raise _broken(folder, message, "build the folder elsewhere and pipe the result in: -f -")
-            if fatal := re.search(
-                r"fatal(?: error)?: (.+)", stderr_text
-            ):  # a Go program that ran out of memory writes this
-                raise _broken(
-                    folder, f"{program}: {fatal[1].strip()}", "build the folder elsewhere and pipe the result in: -f -"
-                )
-            lines = [line.strip() for line in stderr_text.split("\n") if any(map(str.isalpha, line))]
-            last = lines[-1] if lines else "failed"
-            if logged := re.search(r'"command failed" err="((?:[^"\\]|\\.)*)"', last):  # a line of kubectl's log
-                last = logged[1].replace('\\"', '"')
-            if program == "helm":
-                wrong = " ".join(stderr_text.rpartition("Error: ")[2].partition("Use --debug flag")[0].split())
-                is_rendered = "execution error" in wrong or "executing" in wrong
-                values = "give the values that the chart requires with --values, and its namespace with -n"
-                raise _broken(
-                    folder,
-                    f"helm: {wrong}",
-                    values if is_rendered else "name a folder with a chart and its dependencies",
-                )
-            missing = "kustomization.yaml" in last
-            by_hand = "build the folder by hand and pipe the result in: -f -"
-            remedy = "name a folder with a kustomization.yaml" if missing else by_hand
-            raise _broken(folder, f"{program}: {last}", remedy)
+            message, remedy = _failure(program, stderr_text)
+            raise _broken(folder, f"{program}: {message}", remedy)
     return text
+
+
+def _failure(program: str, stderr: str) -> tuple[str, str]:
+    """Return why a build failed, and the remedy."""
+    if "must specify --enable-helm" in stderr:
+        return "the folder renders a chart (helmCharts), and a build runs no Helm", _ELSEWHERE
+    if _ASKED.search(stderr):
+        return "the folder refers to a remote address, and a build has no network", _ELSEWHERE
+    if fatal := re.search(r"fatal(?: error)?: (.+)", stderr):  # a Go program that ran out of memory writes this
+        return fatal[1].strip(), _ELSEWHERE
+    if program == "helm":
+        reason = " ".join(stderr.rpartition("Error: ")[2].partition("Use --debug flag")[0].split())
+        if "execution error" in reason or "executing" in reason:
+            return reason, "give the values that the chart requires with --values, and its namespace with -n"
+        return reason, "name a folder with a chart and its dependencies"
+    lines = [line.strip() for line in stderr.split("\n") if any(map(str.isalpha, line))]
+    last = lines[-1] if lines else "failed"
+    if logged := re.search(r'"command failed" err="((?:[^"\\]|\\.)*)"', last):  # a line of kubectl's log
+        last = logged[1].replace('\\"', '"')
+    return last, "name a folder with a kustomization.yaml" if "kustomization.yaml" in last else _ELSEWHERE
 
 
 def _installed(program: str) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from analysis.gitops import FOLDERS, NAMES, PATCHES, sources_of
 from cli.edited import Edited, text_at
+from cli.files import kustomizations_in, repository_of
 from cli.outside import MAX_BYTES, build_offline
 from cluster import manifests
 from cluster.manifests import Document, InputProblem, ManifestError
@@ -60,29 +61,22 @@ class Part(NamedTuple):
 
 def find_kustomizations(paths: Iterable[str]) -> dict[str, Kustomization]:
     """Read every kustomization that may use these files: those of their repository, or else those below the named paths."""
-    documents: dict[str, Document] = {}
     roots: dict[str, str] = {}
     for path in paths:
         resolved = Path(os.path.realpath(path))
         folder = resolved if resolved.is_dir() else resolved.parent
-        root = _repository(folder)
+        root = str(repository_of(folder))
         # The folder of a file outside a repository may contain other users' files, so its subfolders are skipped.
         is_ours = folder == resolved or Path(root, ".git").exists()
         for parent, folders, files in manifests.walk(root):
             folders[:] = sorted(name for name in folders if is_ours and name not in manifests.FOREIGN_FOLDERS)
-            name = next((name for name in NAMES if name in files), "")
-            if name and parent not in documents and Path(parent, name).is_file():
-                roots[parent] = root
-                with suppress(ManifestError, ValueError):  # kustomize would not build it either
-                    documents[parent], *_ = manifests.read([Path(parent, name)])
+            if not set(NAMES).isdisjoint(files):
+                roots.setdefault(parent, root)
+    documents = {str(Path(document.file).parent): document for document in kustomizations_in(map(Path, roots))}
     return {
         folder: _read_kustomization(folder, document, documents, roots[folder])
         for folder, document in documents.items()
     }
-
-
-def _repository(folder: Path) -> str:
-    return str(next((path for path in (folder, *folder.parents) if (path / ".git").exists()), folder))
 
 
 def deployed_kustomizations(documents: Iterable[Document], kustomizations: Collection[str]) -> Iterator[Kustomization]:
@@ -90,7 +84,7 @@ def deployed_kustomizations(documents: Iterable[Document], kustomizations: Colle
     for document in documents:
         for number, source in enumerate(sources_of(document.object)):
             file = os.path.realpath(document.file)
-            root = _repository(Path(file).parent)
+            root = str(repository_of(Path(file).parent))
             target = os.path.normpath(f"{root}/{source.path}")
             own = {field: source.options[field] for field in _DEPLOYED if source.options.get(field)}
             if target not in kustomizations or not own:

@@ -73,12 +73,11 @@ def _is_local(host: str) -> bool:
 def command(*, settings: AllocatorSettings, kubeconfig: str, context: str, log_level: str) -> Exit:
     """Allocate devices for schedulers, and write the allocations into the claims."""
     from allocator.service import AllocatorServer, ReadOnlyAllocator
-    from cli.configuration import source_of
-    from webhook.service import log
+    from webhook.service import Source, log
 
     _refuse_contradictions(settings)
     log.configure(log_level)
-    source = source_of(settings.config)
+    source = Source(settings.config)
 
     def announce(where: Listening) -> None:
         loop.exempt_from_collection()

@@ -24,7 +24,6 @@ _LEVELS = ("error", "warning", "info")
 
 @declare(
     "check",
-    empty={"configuration": {"source": "", "mode": ""}, "findings": [], "skippedDocuments": []},
     examples=("drawbridge check deploy/", "drawbridge check -f pod.yaml --inventory fleet.yaml --fail-on warning"),
 )
 @options.files()

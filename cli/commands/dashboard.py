@@ -11,12 +11,12 @@ from cli import loop, options
 from cli.command import declare
 from cli.configuration import given_configuration, report_configuration
 from cli.exits import Exit
-from cli.files import InputFiles, refuse_files_and_cluster
 from cli.options import is_loopback
 from cli.output import print_lines
 
 if TYPE_CHECKING:
     from analysis.survey import Overview
+    from cli.files import InputFiles
     from serving.http import Address
 
 _LISTEN = "127.0.0.1:8642"
@@ -73,7 +73,6 @@ def command(
     from dashboard import Dashboard, Login, Prometheus, ReadingSource, certificate, read_events, waits_for_node
     from serving.process import stopping
 
-    refuse_files_and_cluster(files, kubeconfig, context)
     if not is_loopback(listen.host) and not (login and tls_cert):
         raise Broken(
             f"--listen {listen} is not on loopback, so it needs --login and a certificate",

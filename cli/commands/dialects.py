@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from webhook.dialects import Dialect
 
 
-@declare(
-    "dialects", empty={"dialects": []}, examples=("drawbridge dialects hami", "drawbridge dialects nvidia.com/gpu")
-)
+@declare("dialects", examples=("drawbridge dialects hami", "drawbridge dialects nvidia.com/gpu"))
 @click.argument("names", metavar="[DIALECT|KEY]...", nargs=-1)
 @options.config("Show the keys as this DrawbridgeConfiguration names them.")
 @options.output("text", "json", "yaml", "markdown", default="text")

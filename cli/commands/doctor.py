@@ -25,13 +25,14 @@ from dra.texts import count_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from analysis.configuration import ConfigurationInForce
-    from analysis.loading import Unread
+    from analysis.doctor import DoctorInput
     from analysis.report import Report
     from analysis.rules import NotChecked
     from cli.files import InputFiles
     from cluster.protocol import Cluster
     from dra.finding import Finding
+
+_PAGE = "docs/commands.md#drawbridge-doctor"
 
 
 class RepairOutcome(NamedTuple):
@@ -51,7 +52,6 @@ class RepairOutcome(NamedTuple):
 
 @declare(
     "doctor",
-    empty={"configuration": {"source": "", "mode": ""}, "findings": [], "notChecked": [], "unread": []},
     examples=("drawbridge doctor -f dump.yaml", "drawbridge doctor --repair --yes"),
 )
 @options.files(help="A dump of a cluster instead of a live one. May be repeated.")
@@ -77,22 +77,24 @@ def command(
     from cluster.errors import ClusterError
     from cluster.kubernetes import Kubernetes
 
-    now = datetime.now(UTC)
-    unread: list[Unread] = []
-    missing: list[NotChecked] = []
+    async def look(cluster: Cluster) -> DoctorInput:
+        return await survey(cluster, datetime.now(UTC), given, cluster if isinstance(cluster, Kubernetes) else None)
 
-    async def look(cluster: Cluster) -> tuple[ConfigurationInForce, dict[Finding, RepairOutcome]]:
-        """Examine a live cluster, and repair what the user confirms."""
-        server = cluster if isinstance(cluster, Kubernetes) else None
-        observed = await survey(cluster, now, given, server)
-        for warning in observed.warnings:
-            warn(warning)
-        unread.extend(observed.reading.unread)
-        missing.extend(not_checked(RULES, observed.reading, observed.missing))
-        outcomes: dict[Finding, RepairOutcome] = {}
-        for finding, change in diagnose(observed).items():
-            outcomes[finding] = RepairOutcome(describe(change) if change is not None else "")
-            if change is None or not repair:
+    if files:
+        observed = of_dump(read_dump(files, given, judged=True))
+    else:
+        observed = loop.visit(kubeconfig, context, look, _PAGE)
+    for warning in observed.warnings:
+        warn(warning)
+    changes = diagnose(observed)
+    outcomes = {
+        finding: RepairOutcome("" if change is None else describe(change)) for finding, change in changes.items()
+    }
+
+    async def mend(cluster: Cluster) -> None:
+        """Repair what the user confirms."""
+        for finding, change in changes.items():
+            if change is None:
                 continue
             if not yes and not click.confirm(f"{finding.object}: {finding.message}. Shall I {describe(change)}?"):
                 continue
@@ -101,21 +103,11 @@ def command(
             except ClusterError as error:  # other repairs may be permitted
                 problem = str(error)
             outcomes[finding] = RepairOutcome(describe(change), not problem, problem)
-        return observed.reading.in_force, outcomes
 
-    if files:
-        observed = of_dump(read_dump(files, given, judged=True))
-        for warning in observed.warnings:
-            warn(warning)
-        unread.extend(observed.reading.unread)
-        missing.extend(not_checked(RULES, observed.reading, observed.missing))
-        in_force, repairs = observed.reading.in_force, diagnose(observed)
-        outcomes = {
-            finding: RepairOutcome(describe(change) if change is not None else "")
-            for finding, change in repairs.items()
-        }
-    else:
-        in_force, outcomes = loop.visit(kubeconfig, context, look, "docs/commands.md#drawbridge-doctor")
+    if repair:
+        loop.visit(kubeconfig, context, mend, _PAGE)
+    in_force, unread = observed.reading.in_force, observed.reading.unread
+    missing = not_checked(RULES, observed.reading, observed.missing)
     report_configuration(in_force)
     checked = by_object(outcomes)
     notes = {finding: lines for finding, outcome in outcomes.items() if (lines := outcome.lines())}

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cluster import Cluster
+    from cluster.manifests import Document
     from node.inventory import DeviceInventory
     from node.plugins import Facts
     from node.service import Adapter, Driver
@@ -139,15 +140,19 @@ def command(
     return Exit.FINE
 
 
+def _only_document_in(path: str, remedy: str) -> Document:
+    documents = read_input_files(InputFiles((path,)))
+    if len(documents) != 1:
+        raise Broken(f"{path} holds {len(documents)} objects (expected one)", remedy)
+    return documents[0]
+
+
 def inventory_in(path: str) -> DeviceInventory:
     """Read the DeviceInventory in a file."""
     from cluster.manifests import InputProblem, ManifestError
     from node.inventory import read_inventory
 
-    documents = read_input_files(InputFiles((path,)))
-    if len(documents) != 1:
-        raise Broken(f"{path} holds {len(documents)} objects (expected one)", "give the DeviceInventory of this node")
-    [document] = documents
+    document = _only_document_in(path, "give the DeviceInventory of this node")
     inventory, problems = read_inventory(document.object)
     if inventory is None:
         located: list[InputProblem] = []
@@ -194,11 +199,8 @@ def facts_in(path: str) -> dict[str, Facts]:
         return {}
     from node.plugins import Facts
 
-    documents = read_input_files(InputFiles((path,)))
-    if len(documents) != 1:
-        raise Broken(f"{path} holds {len(documents)} objects (expected one)", "give one map from device ids to facts")
     facts: dict[str, Facts] = {}
-    for id_, known in documents[0].object.items():
+    for id_, known in _only_document_in(path, "give one map from device ids to facts").object.items():
         try:
             facts[id_] = msgspec.convert(known, Facts)
         except msgspec.ValidationError as error:

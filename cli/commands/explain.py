@@ -17,16 +17,14 @@ from cli.answers import write
 from cli.command import declare
 from cli.configuration import given_configuration, report_configuration
 from cli.exits import Exit
-from cli.files import InputFiles, refuse_files_and_cluster
 
 if TYPE_CHECKING:
     from analysis.explain import PodStory, WorkloadStory
     from analysis.loading import Reading
+    from cli.files import InputFiles
 
 
-@declare(
-    "explain", empty={"codes": []}, examples=("drawbridge explain pod/notebook -f dump.yaml", "drawbridge explain R023")
-)
+@declare("explain", examples=("drawbridge explain pod/notebook -f dump.yaml", "drawbridge explain R023"))
 @click.argument("arguments", nargs=-1, metavar="pod|claim|device|WORKLOAD NAME | CODE...")
 @options.files(
     positional=False,
@@ -94,7 +92,6 @@ def command(
         )
         return Exit.FINE
     kind, kind_name, name = subject
-    refuse_files_and_cluster(files, kubeconfig, context)
     prefix, slash, _ = name.partition("/")
     if kind != "device" and namespace and slash and prefix != namespace:
         raise Broken(f"{name!r} contradicts -n {namespace}", "leave one of them out")

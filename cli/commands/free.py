@@ -11,13 +11,13 @@ from cli import options
 from cli.answers import write
 from cli.command import declare
 from cli.exits import Exit
-from cli.files import InputFiles, refuse_files_and_cluster
 from dra.texts import count_of, list_first
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from analysis.capacity import NodeDevices, Total
+    from cli.files import InputFiles
 
 _NONE = "<none>"
 _NAMED = 10  # idle nodes
@@ -25,7 +25,6 @@ _NAMED = 10  # idle nodes
 
 @declare(
     "free",
-    empty={"nodes": [], "totals": [], "idleNodes": [], "together": [], "unread": []},
     examples=(
         "drawbridge free -f dump.yaml",
         "drawbridge free -f dump.yaml node-a --together",
@@ -56,7 +55,6 @@ def command(
     from cluster.resources import PODS
     from dra.wire import builtins
 
-    refuse_files_and_cluster(files, kubeconfig, context)
     reading = read_dump(files) if files else read_live(kubeconfig, context, Needs((*HELD, PODS)))
     nodes = list(devices_of_nodes(names, reading))
     by_model = totals(nodes, reading.stock)

@@ -38,7 +38,6 @@ Answer = dict[str, Any]
 
 @declare(
     "node-agent",
-    empty={"node": "", "findings": [], "pluginDevices": [], "unread": []},
     examples=("drawbridge node-agent --once --node-name node-a", "drawbridge node-agent --mark held --condition"),
 )
 @options.option("--once", "Audit once, print the findings, and write nothing.")

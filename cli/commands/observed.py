@@ -30,7 +30,6 @@ _SHOWN = 5  # the most reasons of a namespace in a report
 
 @declare(
     "observed",
-    empty={"namespaces": []},
     examples=(
         "kubectl -n drawbridge-system logs deploy/drawbridge-webhook --tail=-1 | drawbridge observed",
         "drawbridge observed webhook.log -n team-a -o json",

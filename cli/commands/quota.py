@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from analysis.report import Report
 from cli import options
 from cli.answers import write
 from cli.command import declare
 from cli.exits import Exit
-from cli.files import InputFiles, refuse_files_and_cluster
+
+if TYPE_CHECKING:
+    from cli.files import InputFiles
 
 _HOLDERS = 1000  # the most holders that are listed for one line of a quota
 
 
 @declare(
     "quota",
-    empty={"quotas": [], "unread": []},
     examples=("drawbridge quota -f dump.yaml -o wide", "drawbridge quota -n team-a"),
 )
 @options.files(help="Quotas, claims, pods and slices, or a dump, instead of a live cluster. May be repeated.")
@@ -32,7 +35,6 @@ def command(*, files: InputFiles, kubeconfig: str, context: str, namespace: str,
     from cli.loading import read_dump, read_live
     from dra.wire import builtins
 
-    refuse_files_and_cluster(files, kubeconfig, context)
     if files:
         reading = read_dump(files)
     else:

@@ -13,24 +13,15 @@ from cli.answers import write
 from cli.command import declare
 from cli.configuration import given_configuration, report_configuration
 from cli.exits import Exit
-from cli.files import InputFiles, refuse_files_and_cluster
 from dra.texts import count_of
 
 if TYPE_CHECKING:
     from analysis.resized import Resized
+    from cli.files import InputFiles
 
 
 @declare(
     "resize",
-    empty={
-        "configuration": {"source": "", "mode": ""},
-        "fits": False,
-        "pods": [],
-        "surgePod": None,
-        "quotas": [],
-        "objects": [],
-        "unread": [],
-    },
     examples=(
         "drawbridge resize pod/notebook nvidia.com/gpu=2 -f dump.yaml",
         "drawbridge resize deployment/training nvidia.com/gpu=4 -f fleet.yaml -f deploy/",
@@ -68,7 +59,6 @@ def command(
     from cli.loading import read_dump, read_live
     from dra.wire import builtins
 
-    refuse_files_and_cluster(files, kubeconfig, context)
     new_amounts = dict(_read(amount) for amount in amounts)
     kind_name, slash, name = workload.partition("/")
     kind_name = kind_name.partition(".")[0].lower()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,20 +20,12 @@ if TYPE_CHECKING:
     from cli.files import InputFiles
 
 _COUNTED = ("pods", "placed", "unschedulable", "undecided", "devices", "utilisation", "fragmentation")
-EMPTY: dict[str, Any] = {
-    "configuration": {"source": "", "mode": ""},
-    "strategy": "",
-    "pods": [],
-    "totals": dict.fromkeys(_COUNTED, 0),
-    "unread": [],
-}
 # In order of precedence: one feasible node is enough for success, then undecided, error and infeasible.
 _EXITS = {"feasible": Exit.FINE, "undecided": Exit.UNDECIDED, "error": Exit.BROKEN, "infeasible": Exit.REFUSED}
 
 
 @declare(
     "simulate",
-    empty=EMPTY,
     examples=(
         "drawbridge simulate -f fleet.yaml -f deploy/",
         "drawbridge simulate -f dump.yaml --claims --node node-b",

@@ -25,20 +25,9 @@ if TYPE_CHECKING:
     from cli.saved import SnapshotRead
     from cluster.protocol import Cluster
 
-EMPTY: dict[str, object] = {
-    "configuration": {"source": "", "mode": ""},
-    "file": "",
-    "server": "",
-    "objects": 0,
-    "bytes": 0,
-    "redactedValues": 0,
-    "unread": [],
-}
-
 
 @declare(
     "snapshot",
-    empty=EMPTY,
     examples=("drawbridge snapshot --to snapshot.json", "drawbridge snapshot -n team-a --to team-a.json"),
 )
 @click.option("--to", "target", metavar="FILE", required=True, help="The file to write.")

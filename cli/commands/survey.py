@@ -18,7 +18,7 @@ from cli.applied import print_assumed
 from cli.command import declare
 from cli.configuration import given_configuration, report_configuration
 from cli.exits import Exit
-from cli.files import InputFiles, refuse_files_and_cluster, without_collection
+from cli.files import InputFiles, without_collection
 from cli.output import warn
 from dra.texts import list_first
 
@@ -30,33 +30,8 @@ _WITH_VALUES = ("HelmRelease", "Application", "ApplicationSet")
 _LEVELS = ("refused", "unknown", "left", "partly", "approximated")
 
 
-EMPTY: dict[str, object] = {
-    "configuration": {"source": "", "mode": ""},
-    "server": "",
-    **{key: {} for key in ("outcomes", "features", "classes", "modes")},
-    "network": {"pools": {}, "configuration": "", "driverObjects": "", "driverConfiguration": ""},
-    **{
-        key: []
-        for key in (
-            "workloads",
-            "reasons",
-            "obstacles",
-            "plugins",
-            "drivers",
-            "nodesByKey",
-            "unread",
-            "notChecked",
-            "skippedDocuments",
-        )
-    },
-    "objects": 0,
-    "pods": 0,
-}
-
-
 @declare(
     "survey",
-    empty=EMPTY,
     examples=("drawbridge survey -f dump.yaml -o wide", "drawbridge survey -n team-a --fail-on refused"),
 )
 @options.files(help=options.INSTEAD_OF_CLUSTER)
@@ -99,7 +74,6 @@ def command(
     Without -f the command reads the live cluster; it writes nothing. A workload and its pods count once. Exit code 1: the outcome of a
     workload is that of --fail-on or worse; 3: pods or a kind of workload could not be read.
     """
-    refuse_files_and_cluster(files, kubeconfig, context)
     if files and probe:
         raise Broken("-f excludes --probe", "leave --probe out: files have no server to ask")
     server = server_named(kubernetes, feature_gates)

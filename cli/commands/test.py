@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 @declare(
     "test",
-    empty={"cases": []},
     examples=("drawbridge test cases/", "drawbridge test cases/drawbridge-test.yaml -o junit"),
 )
 @click.argument("paths", nargs=-1, metavar="[FILE|DIR]...")

@@ -39,14 +39,6 @@ def _action(name: str, help: str) -> options.Decorator:  # noqa: A002  click's o
 
 @declare(
     "translate",
-    empty={
-        "configuration": {"source": "", "mode": ""},
-        "items": [],
-        "decisions": [],
-        "warnings": [],
-        "refusals": [],
-        "quotas": [],
-    },
     examples=(
         "drawbridge translate -f pod.yaml -o diff",
         "drawbridge translate -f deploy/ --inventory fleet.yaml --in-place",
@@ -87,7 +79,7 @@ def command(
         return _undo(files.paths)
     from cli import translated
     from cli.in_place import FileEdits
-    from cli.loading import read_whole, warn_of_misspelt
+    from cli.loading import read_whole
 
     shown = output or ("" if action else "yaml")
     reading, input_files = read_whole(files, given_configuration(config), server_named(kubernetes, feature_gates))
@@ -96,31 +88,24 @@ def command(
     translator, results = translated.translate(
         reading, documents, input_files.inventory, mode=mode, namespace=namespace, rewrites_unknown=all_kinds
     )
-    file_edits = FileEdits([], [], set(), [])
+    edits = FileEdits()
     if action or shown == "diff":
-        file_edits = translated.edit(translator, results, input_files, files.paths)
-    _print(results, shown, file_edits, {"configuration": reading.in_force.described(mode)})
+        edits = translated.edit(translator, results, input_files, files.paths)
+    _print(results, shown, edits, {"configuration": reading.in_force.described(mode)})
     if action:
-        _write_into(file_edits, dry_run=action == "--check", err=bool(shown))
-    else:
-        for problem in (*file_edits.problems, *file_edits.not_compared):
-            if problem.file != "-":
-                warn(str(problem))
-    is_changed = file_edits.edited or any(result.translation.changed for result in results)
+        _write_into(edits, dry_run=action == "--check", err=bool(shown))
+    for problem in () if action else (*edits.problems, *edits.not_compared):
+        if problem.file != "-":
+            warn(str(problem))
+    is_changed = edits.edited or any(result.translation.changed for result in results)
     if shown in ("diff", "yaml") and results and not is_changed:
         warn(translated.why_unchanged(results))
-    warn_of_misspelt(documents)
-    decisions = [decision for result in results for decision in result.translation.decisions]
-    warn_no_classes(documents, input_files.inventory, decisions)
-    print_assumed(decision.key for decision in decisions if decision.meaning_assumed)
-    if not all_kinds and (kinds := translated.unknown_kinds(documents)):
-        warn(f"pod templates in unknown kinds are not translated: {kinds} (use --all-kinds)")
+    _warn_of_what_stays(documents, input_files.inventory, results, all_kinds=all_kinds)
     if action == "--in-place" or shown in ("yaml", "diff", "patch", ""):
         _print_problems(results)
-    would_change = action == "--check" and file_edits.edited
-    unapplied = not action and any(problem.file != "-" for problem in file_edits.problems)
-    refused = any(result.translation.refusals for result in results)
-    return Exit.REFUSED if would_change or unapplied or refused else Exit.FINE
+    is_refused = any(result.translation.refusals for result in results)
+    is_unedited = edits.edited if action else any(problem.file != "-" for problem in edits.problems)
+    return Exit.REFUSED if is_refused or (is_unedited and action != "--in-place") else Exit.FINE
 
 
 def _documents_of(files: ReadFiles, paths: Collection[str], shown: str, *, is_edited: bool) -> Sequence[Document]:
@@ -146,7 +131,22 @@ def _documents_of(files: ReadFiles, paths: Collection[str], shown: str, *, is_ed
     return documents
 
 
-def _print(results: Sequence[Result], shown: str, file_edits: FileEdits, configuration: Mapping[str, object]) -> None:
+def _warn_of_what_stays(
+    documents: Sequence[Document], inventory: Sequence[Document], results: Sequence[Result], *, all_kinds: bool
+) -> None:
+    """Warn of objects that may request devices and are not translated, and of what is only assumed about keys."""
+    from cli.loading import warn_of_misspelt
+    from cli.translated import unknown_kinds
+
+    warn_of_misspelt(documents)
+    decisions = [decision for result in results for decision in result.translation.decisions]
+    warn_no_classes(documents, inventory, decisions)
+    print_assumed(decision.key for decision in decisions if decision.meaning_assumed)
+    if not all_kinds and (kinds := unknown_kinds(documents)):
+        warn(f"pod templates in unknown kinds are not translated: {kinds} (use --all-kinds)")
+
+
+def _print(results: Sequence[Result], shown: str, edits: FileEdits, configuration: Mapping[str, object]) -> None:
     """Print the translated objects, or what changes, in an output format; "" prints nothing."""
     from cli import translated
     from cluster import manifests
@@ -158,7 +158,7 @@ def _print(results: Sequence[Result], shown: str, file_edits: FileEdits, configu
             objects = [obj for result in results for obj in (*result.templates, result.object)]
             click.echo(manifests.dump(objects), nl=False)
         case "diff":
-            for diff in translated.diffs(results, file_edits):
+            for diff in translated.diffs(results, edits):
                 print_diff(diff)
         case "patch":  # one JSON Patch for each object that changes, with the templates it needs
             write_json(
@@ -188,22 +188,22 @@ def _print_problems(results: Sequence[Result]) -> None:
             print_to_stderr(f"{where}: warning: {result.name}: {warning}")
 
 
-def _write_into(file_edits: FileEdits, *, dry_run: bool, err: bool) -> None:
+def _write_into(edits: FileEdits, *, dry_run: bool, err: bool) -> None:
     """Write the edited files and list them, on stderr if `err`; then report the files that cannot be edited."""
     from cli.undo import write_undoable
 
     if not dry_run:
-        write_undoable(file_edits.edited)
+        write_undoable(edits.edited)
     verb = "would be edited" if dry_run else "edited"
-    lines = [f"{edit.path}: {verb}" for edit in file_edits.edited]
-    problems = [*file_edits.problems, *file_edits.not_compared]
+    lines = [f"{edit.path}: {verb}" for edit in edits.edited]
+    problems = [*edits.problems, *edits.not_compared]
     if not lines and not problems:
         lines.append("nothing to edit")
     if not (err and quiet()):
         print_lines(lines, err=err)
     if problems:
         report_problems(problems)
-        conclude(f"{count_of(len(file_edits.edited), 'file')} {verb}, the others not")
+        conclude(f"{count_of(len(edits.edited), 'file')} {verb}, the others not")
 
 
 def _undo(files: Sequence[str]) -> Exit:

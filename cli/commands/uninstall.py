@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 @declare(
     "uninstall",
-    empty={"removedObjects": [], "remainingObjects": [], "changed": False},
     examples=("drawbridge uninstall", "drawbridge uninstall --yes"),
 )
 @options.option("--yes", "Remove the objects. Without it they are only listed.")

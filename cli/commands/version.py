@@ -13,7 +13,6 @@ from cli.output import print_lines
 
 @declare(
     "version",
-    empty={"version": "", "kubernetes": [], "python": ""},
     examples=("drawbridge version", "drawbridge version -o json"),
 )
 @options.output("text", "json", default="text")

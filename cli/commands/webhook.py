@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 @options.log_level()
 def command(*, settings: WebhookSettings, kubeconfig: str, context: str, log_level: str) -> Exit:
     """Run the admission webhook, its controllers and its certificate authority, or some of these."""
-    from cli.configuration import source_of
-    from webhook.service import WebhookServer, log
+    from webhook.service import Source, WebhookServer, log
 
     if bool(settings.tls_cert) != bool(settings.tls_key):
         raise Broken("--tls-cert and --tls-key belong together", "give both, or neither")
@@ -54,7 +53,7 @@ def command(*, settings: WebhookSettings, kubeconfig: str, context: str, log_lev
         names=(*names_of(settings.service, space), *settings.names),
         allocator_names=names_of(RESERVATIONS, space),
     )
-    source = source_of(settings.config)
+    source = Source(settings.config)
 
     def announce(reviews: Address, metrics: Address | None) -> None:
         loop.exempt_from_collection()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
+from msgspec.inspect import BoolType, DictType, FloatType, IntType, StrType, StructType, UnionType, type_info
 
 from allocator import Granted, Rejection, SearchVerdict
 from allocator.reasons import NearestFit
@@ -303,3 +304,26 @@ ANSWERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "uninstall": (Uninstalled,),
     "version": (OfVersion,),
 }
+
+
+def empty_answer(command: str) -> dict[str, Any]:
+    """Return the answer of a command to input that is not valid: every value is empty."""
+    answer: dict[str, Any] = _empty(type_info(ANSWERS[command][0])) if command in ANSWERS else {}
+    return answer
+
+
+def _empty(type_: msgspec.inspect.Type) -> Any:
+    match type_:
+        case StructType():
+            return {field.encode_name: _empty(field.type) for field in type_.fields}
+        case StrType():
+            return ""
+        case DictType():
+            return {}
+        case BoolType():
+            return False
+        case IntType() | FloatType():
+            return 0
+        case UnionType():  # with null
+            return None
+    return []

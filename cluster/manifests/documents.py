@@ -81,10 +81,11 @@ FOREIGN_FOLDERS: Final = frozenset((".git", ".terraform", ".venv", "node_modules
 _LISTED: Final = b"\nkind: List\n"
 # A value that ends before its line does, as YAML reads it: `{user}/image`, `"a" b`.
 _ENDS_HERE: Final = re.compile(r"""[:-][ \t]+(?:\{[^{}]*\}|\[[^\[\]]*\]|"[^"]*"|'[^']*')[ \t]*$""")
-# A mark of a merge conflict.
-_EXPRESSION = re.compile(rb"^[ -]*[\"']?\(.*\)[\"']? *:", re.MULTILINE)
+# A key that is an expression in parentheses.
+_EXPRESSION: Final = re.compile(rb"^[ -]*[\"']?\(.*\)[\"']? *:", re.MULTILINE)
 # A word that is a boolean in YAML 1.1 and a text in YAML 1.2.
 _WORD: Final = re.compile(rb"[ \[,:-](?:on|off|yes|no|y|n)[ \t]*(?:[\r\n,#}\]]|\Z)", re.IGNORECASE)
+# A mark of a merge conflict.
 _CONFLICT: Final = re.compile(rb"^(?:<{7}|>{7}) ", re.MULTILINE)
 # Parts of the parser's messages, and their remedies; the first part that a message contains counts.
 _REMEDIES: Final = (

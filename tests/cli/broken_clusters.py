@@ -171,13 +171,15 @@ def of_pool(name: str) -> Object:
 @fault
 def too_many_devices(name: str) -> Fault:
     broken = waits(name, exactly(count=16))
-    return Fault(broken, {("O115", f"Pod/{name}/p")}, [claim(name, "c", exactly(count=8))], pod=f"{name}/p", words=("16",))  # fmt: skip
+    return Fault(broken, {("O115", f"Pod/{name}/p")}, [claim(name, "c", exactly(count=8))], pod=f"{name}/p", words=("but the largest node has 8",))  # fmt: skip
 
 
 @fault
 def attribute_that_no_device_has(name: str) -> Fault:
     broken = waits(name, exactly(selector=f"device.attributes['{DRIVER}'].colour == 'red'"))
-    return Fault(broken, {("O115", f"Pod/{name}/p")}, [claim(name, "c")], pod=f"{name}/p", words=("colour",))
+    return Fault(
+        broken, {("O115", f"Pod/{name}/p")}, [claim(name, "c")], pod=f"{name}/p", words=("no such key: colour",)
+    )
 
 
 @fault
@@ -196,7 +198,9 @@ def more_memory_than_any_device(name: str) -> Fault:
 @fault
 def label_that_no_node_has(name: str) -> Fault:
     broken = waits(name, nodeSelector={"zone": "moon"})
-    return Fault(broken, {("D212", f"Pod/{name}/p")}, [pod(name, "p", "c")], pod=f"{name}/p", words=("zone=moon",))
+    return Fault(
+        broken, {("D212", f"Pod/{name}/p")}, [pod(name, "p", "c")], pod=f"{name}/p", words=("no node has zone=moon",)
+    )
 
 
 @fault
@@ -214,12 +218,12 @@ def missing_template(name: str) -> Fault:
         owned_claim(name, "p-gone-x", "p"),
         pod(name, "p", resourceClaims=template_entries("gone"), status={"resourceClaimStatuses": [{"name": "gone", "resourceClaimName": "p-gone-x"}]}),
     ]  # fmt: skip
-    return Fault([waiting, objects.claim_template("other", exactly(), namespace=name)], {("O115", f"Pod/{name}/p")}, mended, pod=f"{name}/p", words=("gone",))  # fmt: skip
+    return Fault([waiting, objects.claim_template("other", exactly(), namespace=name)], {("O115", f"Pod/{name}/p")}, mended, pod=f"{name}/p", words=("ResourceClaimTemplate gone does not exist",))  # fmt: skip
 
 
 @fault
 def missing_claim(name: str) -> Fault:
-    return Fault([pod(name, "p", "gone")], {("O115", f"Pod/{name}/p")}, [claim(name, "gone")], pod=f"{name}/p", words=("gone",))  # fmt: skip
+    return Fault([pod(name, "p", "gone")], {("O115", f"Pod/{name}/p")}, [claim(name, "gone")], pod=f"{name}/p", words=("ResourceClaim gone does not exist",))  # fmt: skip
 
 
 @fault
@@ -638,12 +642,14 @@ def controller_of_another_version(_: str) -> Fault:
 
 @fault_of_the_installation
 def controller_without_leader(_: str) -> Fault:
-    return changed("Lease", "drawbridge", "O012", lambda obj: obj["spec"].update(holderIdentity=""))
+    return changed("Lease", "drawbridge", "O012", lambda obj: obj["spec"].update(holderIdentity=""), "no replica holds")
 
 
 @fault_of_the_installation
 def clock_of_a_replica_is_fast(_: str) -> Fault:
-    return changed("Lease", "drawbridge", "O013", lambda obj: obj["spec"].update(renewTime=ago(-60)), "future")
+    return changed(
+        "Lease", "drawbridge", "O013", lambda obj: obj["spec"].update(renewTime=ago(-60)), "is in the future"
+    )
 
 
 @fault_of_the_installation

@@ -84,6 +84,7 @@ def test_an_error_names_its_place_or_a_remedy(arguments, text):
         (["check", "-f", ""], "a name among the files is empty"),
         (["check", "-f", "-", "-n", "Team_A"], "the namespace 'Team_A' must be a DNS label"),
         (["survey", "-f", "-", "--probe"], "-f excludes --probe"),
+        (["doctor", "-f", "-", "--context", "x"], "-f excludes --kubeconfig and --context"),
         (["webhook", "--notice", "high"], "'high' is not a number"),
         (["simulate", "-f", "-", "--budget-ms", "1.5"], "'1.5' is not a whole number"),
         (["manifests", "--imag", "x"], "no such option '--imag': did you mean --image?"),
@@ -171,7 +172,7 @@ def test_a_file_that_cannot_be_read_exits_with_2(tmp_path):
 def command_with_outcome(outcome):
     """Return a command that raises or returns this outcome."""
 
-    @declare("try", empty={"answer": None})
+    @declare("try")
     @options.output("text", "json", default="text")
     def finish(output):
         if isinstance(outcome, BaseException):
@@ -199,9 +200,7 @@ def test_each_outcome_has_its_exit_code(outcome, code):
     result = CliRunner().invoke(command_with_outcome(outcome), ["-o", "json"])
     assert result.exit_code == code
     if isinstance(outcome, Exception):
-        document = json.loads(result.stdout)
-        assert document["answer"] is None
-        assert document["errors"]
+        assert json.loads(result.stdout).keys() == {"errors"}
         assert result.stderr
 
 

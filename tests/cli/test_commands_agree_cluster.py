@@ -37,26 +37,6 @@ def installation_in_mode(mode, folder):
     return [document.object for document in manifests.parse(printed, "")]
 
 
-@pytest.mark.parametrize(
-    ("source", "mode"), [("label", "observe"), ("object", "warn"), ("installed", "off"), ("label", "off")]
-)
-def test_every_command_applies_the_mode_that_is_in_force(source, mode, tmp_path):
-    around = {
-        "label": [namespace(mode)],
-        "object": [WHOLE_GPU_CONFIGURATION | {"mode": mode}],
-        "installed": installation_in_mode(mode, tmp_path),
-    }
-    scene = Scene(
-        object_of_kind(*POD, pod_template(limits(gpu="1"))),
-        around[source],
-        migrated_fleet("a"),
-        WHOLE_GPU_CONFIGURATION if source == "label" else None,
-    )
-    answers = ask(scene, tmp_path)
-    assert answers["translate"].mode == mode
-    assert not contradictions(answers)
-
-
 KUBERNETES_KEY = "kubernetes.io/gpu"  # nodes report this key, but it is not an extended resource
 
 

@@ -13,7 +13,6 @@ import pytest
 
 from analysis.arrivals import created_pods
 from analysis.loading import GeneratedNames
-from cli.configuration import source_of
 from cli.playground import Playground, playground
 from cluster import resources
 from dra import validation
@@ -32,6 +31,7 @@ from tests.cli.running import run
 from tests.limits import PATIENCE
 from tests.loops import every
 from webhook.dialects import TARGETS
+from webhook.service.configuration_file import Source
 
 EXAMPLES = {example_read.name: example_read for example_read in map(example, (*FILES, *OPTIONAL_FILES))}
 FILE_OPTIONS = {
@@ -115,7 +115,7 @@ def test_check_reports_only_the_expected_errors(name):
 @pytest.mark.whole
 @pytest.mark.parametrize("configuration", FILE_OPTIONS, ids=lambda path: path.stem)
 async def test_each_pod_gets_the_expected_devices_or_is_refused(configuration):
-    async with playground(inventory(), source_of(str(configuration))) as cluster:
+    async with playground(inventory(), Source(str(configuration))) as cluster:
         for expected in EXAMPLES.values():
             if expected.configuration == configuration:
                 await assert_expected_devices(cluster, expected)

@@ -116,16 +116,8 @@ def pod_without_node(objects):
     objects.append(webhook_pod(conditions=[{"type": "PodScheduled", "status": "False", "message": "0/1 nodes"}]))
 
 
-def lease_without_holder(objects):
-    change_lease(objects, holderIdentity="")
-
-
 def missing_lease(objects):
     objects.remove(object_named(objects, "Lease", "drawbridge"))
-
-
-def lease_in_the_future(objects):
-    change_lease(objects, renewTime=(NOW + timedelta(hours=1)).isoformat())
 
 
 def two_installations(objects):
@@ -137,10 +129,6 @@ def two_installations(objects):
 def two_versions(objects):
     [container] = object_named(objects, "Deployment", "drawbridge-controller")["spec"]["template"]["spec"]["containers"]
     container["image"] = "registry.example.com/drawbridge:0"
-
-
-def change_lease(objects, **changes):
-    object_named(objects, "Lease", "drawbridge")["spec"] |= changes
 
 
 def recreated_account(objects):
@@ -227,9 +215,7 @@ FAULTS = [
     (pod_without_node, "O010", "Deployment/drawbridge-system/drawbridge-webhook", "not scheduled: 0/1 nodes"),
     (two_installations, "O001", "Namespace/gpu-tools", "run in drawbridge-system, gpu-tools"),
     (two_versions, "O011", "Deployment/drawbridge-system/drawbridge-controller", "drawbridge:0"),
-    (lease_without_holder, "O012", "Lease/drawbridge-system/drawbridge", "no replica holds it"),
     (missing_lease, "O012", "Lease/drawbridge-system/drawbridge", "does not exist"),
-    (lease_in_the_future, "O013", "Lease/drawbridge-system/drawbridge", "is in the future"),
     (recreated_account, "O005", "ServiceAccount/drawbridge-system/drawbridge-webhook", "created again after the pods older, whose tokens"),
     (misspelt_mode, "D214", "Namespace/a", "'enforced'"),
     (missing_objects, "O003", "ValidatingWebhookConfiguration/drawbridge", "the same is true of"),

@@ -9,7 +9,7 @@ import pytest
 
 from analysis.check import findings_of_decisions
 from tests.cli.commands.checks import INVALID_CLAIM, VALID_CLASS, check
-from tests.cli.running import run, run_json
+from tests.cli.running import run_json
 from webhook.dialects import Outcome
 from webhook.translate import Decision
 
@@ -127,13 +127,6 @@ spec: {{driver: d, allNodes: true, pool: {{name: p, generation: 1, resourceSlice
     assert "Nonsense" in result.stderr
 
 
-def test_explain_describes_the_codes_of_findings():
-    assert "a selector is not valid CEL" in run("explain", "d110").stdout
-    all_codes = run("explain", "all", "-o", "json")
-    assert len(json.loads(all_codes.stdout)["codes"]) > 50
-    assert run("explain", "D999").exit_code == 2
-
-
 def test_duplicate_keys_are_reported_with_their_line():
     result = check("-f", "-", "-o", "json", stdin=VALID_CLASS + "spec: {selectors: []}\n")
     (finding,) = json.loads(result.stdout)["findings"]
@@ -171,12 +164,6 @@ def test_an_unreadable_inventory_object_is_reported(tmp_path):
     result = check("-f", "-", "--inventory", str(tmp_path), stdin=VALID_CLASS)
     assert result.exit_code == 0
     assert "class.yaml:1: not a valid DeviceClass, so it is left out of the inventory" in result.stderr
-
-
-def test_an_input_without_objects_is_reported():
-    result = check("-f", "-", stdin="---\n# nothing\n")
-    assert result.exit_code == 0
-    assert "no objects" in result.stderr
 
 
 TRAIN_JOB = """apiVersion: trainer.kubeflow.org/v1alpha1

@@ -160,20 +160,6 @@ def test_the_demo_does_not_start_with_an_unreadable_file(tmp_path, content, mess
     assert not result.stdout
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["demo", "standalone", "webhook", "manifests --image example.com/drawbridge"],
-    ids=lambda case: case.split()[0],
-)
-def test_an_invalid_configuration_is_refused_with_every_error(tmp_path, command):
-    file = tmp_path / "c.yaml"
-    file.write_text("apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: loud\ncanary: many\n")
-    result = run(*command.split(), "--config", str(file))
-    assert result.exit_code == 2
-    assert "/mode" in result.stderr
-    assert "/canary" in result.stderr
-
-
 @pytest.mark.parametrize(("replicas", "names"), [(0, []), (1, ["d-0"]), (64, [f"d-{i}" for i in range(8)])])
 def test_a_demo_creates_at_most_eight_pods_of_a_deployment(replicas, names):
     spec = {"replicas": replicas, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}

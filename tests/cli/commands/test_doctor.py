@@ -346,11 +346,6 @@ def test_findings_are_printed_under_their_object_with_their_repairs(tmp_path):
     assert output.endswith("\n2 findings\n")
 
 
-def test_explain_describes_a_code_of_doctor():
-    output = run("explain", "O209").stdout
-    assert output.startswith("O209 error: claims that hold a device that only one of them may hold\n")
-
-
 @pytest.mark.parametrize("code", ["O209", "O212", "O215"])
 def test_doctor_and_check_name_an_object_alike(code, tmp_path):
     """`check` reports an unknown field (D002) of the object that `doctor` reports."""

@@ -4,7 +4,7 @@ import pytest
 
 from analysis.doctor import pods
 from tests.allocator.service.sidecar import node, pod
-from tests.cli.commands.faults import DRIVER, FLEET, allocated_claim, bound_pod, claim_of_pod, unused_template
+from tests.cli.commands.faults import FLEET, allocated_claim, bound_pod, claim_of_pod, unused_template
 from tests.cli.running import manifest, run_json
 
 TRIED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
@@ -32,25 +32,6 @@ def naming(**entry):
 def findings(tmp_path, *objects):
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects))
     return [finding for finding in answer["findings"] if finding["code"] in ("D212", "O115")]
-
-
-NO_SUCH_ATTRIBUTE = {"cel": {"expression": f"device.attributes['{DRIVER}'].zone == 'x'"}}
-IMPOSSIBLE = {
-    "more devices than a node has": ([requesting(count=3), old_pod("p", "a")], "but the largest node has 2"),
-    "an attribute that no device has": ([requesting(selectors=[NO_SUCH_ATTRIBUTE]), old_pod("p", "a")], "no such key: zone"),
-    "a label that no node has": ([requesting(), old_pod("p", "a", nodeSelector={"zone": "mars"})], "no node has zone=mars"),
-    "no template": ([naming(resourceClaimTemplateName="gone"), unused_template()], "ResourceClaimTemplate gone does not exist"),
-    "no claim": ([naming(resourceClaimName="gone"), claim_of_pod("a", "p")], "ResourceClaim gone does not exist"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("why", IMPOSSIBLE)
-def test_a_pod_that_can_never_start_is_reported_with_the_reason(why, tmp_path):
-    objects, words = IMPOSSIBLE[why]
-    [finding] = findings(tmp_path, *objects)
-    assert finding["object"] == "Pod/default/p"
-    assert words in finding["message"]
-    assert finding["remedy"]
 
 
 BOTH_GPUS = [allocated_claim("b", "q"), allocated_claim("c", "q", device="gpu-1"), pod("q", "b", "c", nodeName="n0")]

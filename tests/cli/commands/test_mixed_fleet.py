@@ -38,6 +38,11 @@ NODES_BY_STATE = {
     "pluginWithoutDevices": ["half-1"],
     "neither": ["cpu-1", "cut-up"],
 }
+PREFERRING_PLUGIN = {
+    "apiVersion": "drawbridge.dev/v1alpha1",
+    "kind": "DrawbridgeConfiguration",
+    "mixed": {GPU: PREFER_PLUGIN},
+}
 
 
 def answer_of_survey(tmp_path, *objects):
@@ -104,7 +109,7 @@ def test_doctor_reports_half_migrated_nodes_of_a_dump(tmp_path):
         ({GPU: "8"}, "", False),
     ],
 )
-def test_doctor_reports_a_node_whose_gpus_nothing_serves(allocatable, driver, reported, tmp_path):
+def test_a_node_whose_gpus_nothing_serves_is_reported(allocatable, driver, reported, tmp_path):
     """Discovery has labelled the node; the driver's pod does not run there, or publishes nothing."""
     labels = {"kubernetes.io/hostname": "dark", "nvidia.com/gpu.present": "true"}
     dark = plugin_node("dark") | {
@@ -112,10 +117,11 @@ def test_doctor_reports_a_node_whose_gpus_nothing_serves(allocatable, driver, re
         "status": {"allocatable": allocatable},
     }
     slices = [resource_slice("dark", "d", driver=driver, pool="dark", nodeName="dark")] if driver else []
-    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", CLASS, *new_node("b"), dark, *slices))
-    assert [(finding["code"], finding["object"]) for finding in answer["findings"]] == [
-        ("O203", "Node/dark")
-    ] * reported
+    dump = manifest(tmp_path / "dump.yaml", CLASS, *new_node("b"), dark, *slices)
+    findings = run_json("doctor", "-f", dump)[1]["findings"]
+    assert [(finding["code"], finding["object"]) for finding in findings] == [("O203", "Node/dark")] * reported
+    obstacles = run_json("survey", "-f", dump)[1]["obstacles"]
+    assert [found["object"] for found in obstacles if found["code"] == "O203"] == ["Node/dark"] * reported
 
 
 def daemon_set(desired, ready, *folders):
@@ -151,13 +157,6 @@ def test_doctor_and_survey_report_a_driver_that_is_not_ready_on_its_nodes(obj, r
         assert all("20 nodes, and is ready on 17" in finding["message"] for finding in found)
 
 
-def test_survey_reports_a_node_whose_gpus_nothing_serves(tmp_path):
-    labels = {"kubernetes.io/hostname": "dark", "nvidia.com/gpu.present": "true"}
-    dark = plugin_node("dark") | {"metadata": {"name": "dark", "labels": labels}, "status": {}}
-    _, answer = run_json("survey", "-f", manifest(tmp_path / "dump.yaml", CLASS, *new_node("b"), dark))
-    assert [finding["object"] for finding in answer["obstacles"] if finding["code"] == "O203"] == ["Node/dark"]
-
-
 async def test_doctor_reports_half_migrated_nodes_of_a_live_cluster():
     findings = diagnose(await survey(Embedded.holding(FLEET), datetime.now(UTC)))
     assert [(finding.code, finding.object) for finding in findings] == [
@@ -168,12 +167,7 @@ async def test_doctor_reports_half_migrated_nodes_of_a_live_cluster():
 
 @pytest.mark.parametrize(("full_nodes", "outcome"), [((), "left"), (OLD_NODES_FULL, "translated")])
 def test_translate_leaves_a_pod_unless_plugin_nodes_are_full(tmp_path, full_nodes, outcome):
-    configuration = {
-        "apiVersion": "drawbridge.dev/v1alpha1",
-        "kind": "DrawbridgeConfiguration",
-        "mixed": {GPU: PREFER_PLUGIN},
-    }
-    config = manifest(tmp_path / "config.yaml", configuration)
+    config = manifest(tmp_path / "config.yaml", PREFERRING_PLUGIN)
     pod_file = manifest(tmp_path / "pod.yaml", gpu_pod())
     idle_pod = gpu_pod("idle", 1, nodeName="new-1")  # without a bound pod, it is unknown which devices are in use
     fleet_file = manifest(tmp_path / "fleet.yaml", CLASS, *MIXED, *full_nodes, idle_pod)
@@ -187,12 +181,7 @@ def test_translate_leaves_a_pod_unless_plugin_nodes_are_full(tmp_path, full_node
 
 @pytest.mark.parametrize(("full_nodes", "expected_node"), [((), "old-1"), (OLD_NODES_FULL, "new-1")])
 def test_simulate_uses_driver_nodes_only_if_plugin_nodes_are_full(tmp_path, full_nodes, expected_node):
-    configuration = {
-        "apiVersion": "drawbridge.dev/v1alpha1",
-        "kind": "DrawbridgeConfiguration",
-        "mixed": {GPU: PREFER_PLUGIN},
-    }
-    config = manifest(tmp_path / "config.yaml", configuration)
+    config = manifest(tmp_path / "config.yaml", PREFERRING_PLUGIN)
     running_pods = [
         obj | {"status": {"phase": "Running"}} for obj in (*full_nodes, gpu_pod("idle", 1, nodeName="elsewhere"))
     ]
@@ -206,12 +195,7 @@ def test_simulate_uses_driver_nodes_only_if_plugin_nodes_are_full(tmp_path, full
 
 @pytest.mark.parametrize(("full_nodes", "outcome"), [((), "left"), (OLD_NODES_FULL, "translated")])
 def test_explain_calls_a_pod_left_unless_plugin_nodes_are_full(tmp_path, full_nodes, outcome):
-    configuration = {
-        "apiVersion": "drawbridge.dev/v1alpha1",
-        "kind": "DrawbridgeConfiguration",
-        "mixed": {GPU: PREFER_PLUGIN},
-    }
-    config = manifest(tmp_path / "config.yaml", configuration)
+    config = manifest(tmp_path / "config.yaml", PREFERRING_PLUGIN)
     dump = manifest(
         tmp_path / "dump.yaml", CLASS, *MIXED, *full_nodes, gpu_pod("idle", 1, nodeName="new-1"), gpu_pod("waits")
     )

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import jsonpatch
-import pytest
 
 from cluster import manifests
 from dra.objects import ResourceClaimTemplate
@@ -182,22 +181,6 @@ def test_a_share_is_not_translated_for_an_older_server():
     assert kinds_in(result.stdout) == ["Pod"]
     assert "DRAConsumableCapacity" in result.stderr
     assert run("translate", "-f", "-", "--kubernetes", "two", stdin=yaml_of(SHARE_POD)).exit_code == 2
-
-
-def test_an_invalid_configuration_is_reported_with_every_error(tmp_path):
-    path = tmp_path / "c.yaml"
-    path.write_text("apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: on\ncanari: 3\n")
-    result = run("translate", "-f", "-", "--config", str(path), "-o", "json", stdin=yaml_of(SHARE_POD))
-    assert result.exit_code == 2
-    errors = json.loads(result.stdout)["errors"]
-    assert {(error["pointer"], error["line"]) for error in errors} == {("/mode", 3), ("/canari", 4)}
-
-
-@pytest.mark.parametrize("count", [0, 2])
-def test_a_configuration_file_holds_exactly_one_configuration(tmp_path, count):
-    path = tmp_path / "c.yaml"
-    path.write_text(yaml_of(*[{"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration"}] * count))
-    assert run("translate", "-f", "-", "--config", str(path), stdin=yaml_of(SHARE_POD)).exit_code == 2
 
 
 def test_the_all_kinds_option_translates_unknown_kinds():

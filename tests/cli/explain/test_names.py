@@ -172,12 +172,14 @@ def test_the_text_of_a_large_pod_is_bounded(tmp_path):
 
 
 def test_explain_describes_codes_of_findings():
-    code, answer = run_json("explain", "D207", "R001")
+    code, answer = run_json("explain", "d207", "R001")
     assert code == 0
     assert [finding["code"] for finding in answer["codes"]] == ["D207", "R001"]
     assert [bool(code["withoutDrawbridge"]) for code in answer["codes"]] == [False, True]
     assert "without drawbridge: the API server refuses the pod" in run("explain", "R001").stdout
     assert "without drawbridge" not in run("explain", "D207").stdout
+    assert len(run_json("explain", "all")[1]["codes"]) > 50
+    assert run("explain", "D999").exit_code == 2
 
 
 @pytest.mark.parametrize("arguments", [("node", "n1"), ("node/n1",), ("nodes", "n1")])
