@@ -17,11 +17,6 @@ from cli.files import InputFiles, without_collection
 
 @declare(
     "migrate",
-    empty={
-        "apiVersion": "drawbridge.dev/v1alpha1",
-        "kind": "MigrationPlan",
-        **{part: [] for part in ("families", "consumers", "follow", "lost", "blockers", "byHand", "skipped")},
-    },
     examples=("drawbridge migrate plan > migration.yaml", "drawbridge migrate plan deploy/ -o markdown"),
 )
 @click.argument("step", type=click.Choice(("plan",)))

@@ -8,7 +8,17 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
-from msgspec.inspect import BoolType, DictType, FloatType, IntType, StrType, StructType, UnionType, type_info
+from msgspec.inspect import (
+    BoolType,
+    DictType,
+    FloatType,
+    IntType,
+    LiteralType,
+    StrType,
+    StructType,
+    UnionType,
+    type_info,
+)
 
 from allocator import Granted, Rejection, SearchVerdict
 from allocator.reasons import NearestFit
@@ -324,6 +334,8 @@ def _empty(type_: msgspec.inspect.Type) -> Any:
             return False
         case IntType() | FloatType():
             return 0
+        case LiteralType():
+            return type_.values[0]
         case UnionType():  # with null
             return None
     return []
