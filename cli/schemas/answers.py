@@ -8,17 +8,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
-from msgspec.inspect import (
-    BoolType,
-    DictType,
-    FloatType,
-    IntType,
-    LiteralType,
-    StrType,
-    StructType,
-    UnionType,
-    type_info,
-)
+from msgspec import inspect
 
 from allocator import Granted, Rejection, SearchVerdict
 from allocator.reasons import NearestFit
@@ -318,24 +308,24 @@ ANSWERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
 
 def empty_answer(command: str) -> dict[str, Any]:
     """Return the answer of a command to input that is not valid: every value is empty."""
-    answer: dict[str, Any] = _empty(type_info(ANSWERS[command][0])) if command in ANSWERS else {}
+    answer: dict[str, Any] = _empty(inspect.type_info(ANSWERS[command][0])) if command in ANSWERS else {}
     return answer
 
 
-def _empty(type_: msgspec.inspect.Type) -> Any:
+def _empty(type_: inspect.Type) -> Any:
     match type_:
-        case StructType():
+        case inspect.StructType():
             return {field.encode_name: _empty(field.type) for field in type_.fields}
-        case StrType():
+        case inspect.StrType():
             return ""
-        case DictType():
+        case inspect.DictType():
             return {}
-        case BoolType():
+        case inspect.BoolType():
             return False
-        case IntType() | FloatType():
+        case inspect.IntType() | inspect.FloatType():
             return 0
-        case LiteralType():
+        case inspect.LiteralType():
             return type_.values[0]
-        case UnionType():  # with null
+        case inspect.UnionType():  # with null
             return None
     return []
