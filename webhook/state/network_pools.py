@@ -34,6 +34,8 @@ _OPERATOR = "sriov-network-operator"
 _IS_DOMAIN = re.compile(r"[a-z0-9.-]{1,253}").fullmatch
 PREFIX_VARIABLE = "RESOURCE_PREFIX"
 _SRIOV_POLICY = "SriovNetworkNodePolicy"
+# Of the NVIDIA network operator.
+_HOST_DEVICES, _HOST_DEVICES_DOMAIN = "HostDeviceNetwork", "nvidia.com"
 _PREFIX_FLAG = "resource-prefix"
 _OPERATOR_CONFIG_MAP = "device-plugin-config"  # the ConfigMap of the SR-IOV network operator
 _NAMES = {
@@ -85,6 +87,12 @@ class NetworkPools(msgspec.Struct, frozen=True):
     mistakes: tuple[Misconfigured, ...] = ()
     # The domain of the SR-IOV network operator's resource names.
     prefix: str = ""
+    # By resource name: the object of an operator that makes the pool.
+    made: Mapping[str, str] = {}
+
+    def maker_of(self, key: str) -> str:
+        """Return the object that configures the pool of a resource name; "" if there is none."""
+        return self.pools[key].where if key in self.pools else self.made.get(key, "")
 
 
 def network_pools(objects: Sequence[Object], workloads: Sequence[Object] = ()) -> NetworkPools:
@@ -103,7 +111,16 @@ def network_pools(objects: Sequence[Object], workloads: Sequence[Object] = ()) -
             else:
                 pools[pool.name] = _join(pools[pool.name], pool) if pool.name in pools else pool
     prefix = next(filter(None, map(_prefix_of_operator, objects)), "") or _prefix_of_requests(workloads)
-    return NetworkPools(pools, tuple(mistakes)[:_MAX], prefix)
+    return NetworkPools(pools, tuple(mistakes)[:_MAX], prefix, dict(_made(workloads, prefix)))
+
+
+def _made(objects: Sequence[Object], prefix: str) -> Iterator[tuple[str, str]]:
+    """Yield the resource names that operators make from objects, and the objects."""
+    domains = {_SRIOV_POLICY: prefix, _HOST_DEVICES: _HOST_DEVICES_DOMAIN}
+    for obj in objects:
+        kind, pool = text(obj.get("kind")), text(inside(obj, "spec").get("resourceName"))
+        if pool and (domain := domains.get(kind)):
+            yield f"{domain}/{pool}", f"{kind} {text(inside(obj, 'metadata').get('name'))}"
 
 
 def _prefix_of_operator(obj: Object) -> str:

@@ -289,6 +289,9 @@ def judge_resource(key: str, state: State, container: str = "") -> Decision | No
         return _decision(
             Outcome.LEFT, key, f"{unserved}, and no device plugin hands it out: use a ResourceClaim", container
         )
+    if maker := state.fleet.installed.network.maker_of(key):
+        detail = f"network devices of the pool in {maker}: their device plugin keeps serving them"
+        return _decision(Outcome.LEFT, key, detail, container)
     suggestion = suggest_resource(key, state)
     if suggestion or _is_vendors(key) or is_about_devices(key):
         return not_understood(key, suggestion, container, remedy="" if suggestion else _remedy_of(key, state))

@@ -185,6 +185,7 @@ def sriov_operator(prefix):
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "operator"}, "spec": spec}
 
 
+PLUGIN = '{"resourceList": [{"resourcePrefix": "nvidia.com", "resourceName": "mlx", "selectors": {"vendors": ["15b3"]}}]}'
 SRIOV_POLICY = custom_resource("sriovnetwork.openshift.io/v1", "SriovNetworkNodePolicy", {"resourceName": "mlx"})
 
 
@@ -205,6 +206,21 @@ def test_a_pool_of_the_sriov_operator_has_the_domain_that_the_operator_or_a_node
         given = custom_resource("sriovnetwork.openshift.io/v1", kind, {"resourceName": "mlx"})
         [decision] = decide(Case("", given, "left", cluster_objects=cluster_objects)).decisions
         assert (decision.key, str(decision.outcome)) == (key, "left")
+
+
+@pytest.mark.parametrize(
+    ("maker", "is_known"),
+    [
+        (SRIOV_POLICY, True),
+        (custom_resource("sriovnetwork.openshift.io/v1", "SriovNetworkNodePolicy", {"resourceName": "other"}), False),
+        (custom_resource("mellanox.com/v1alpha1", "HostDeviceNetwork", {"resourceName": "mlx"}), True),
+        (custom_resource("mellanox.com/v1alpha1", "NicClusterPolicy", {"sriovDevicePlugin": {"config": PLUGIN}}), True),
+    ],
+)
+def test_a_pod_may_request_a_pool_that_an_operator_in_the_input_makes(maker, is_known):
+    requesting = pod_in_n({"nvidia.com/mlx": 1})
+    [decision] = decide(Case("", requesting, "left", cluster_objects=(maker, requesting))).decisions
+    assert (str(decision.outcome), maker["kind"] in decision.detail) == ("left" if is_known else "unknown", is_known)
 
 
 def test_a_network_requests_its_resource_pool():
