@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 3  # files of one kind that a message names
 _CHAINSAW: Final = "chainsaw.kyverno.io/"
+# Policies of Kyverno also have keys in parentheses.
+_KYVERNO: Final = ("kyverno.io/", "policies.kyverno.io/")
 _KUTTL: Final = re.compile(r"\d+-(assert|errors?)\b[^/]*\.ya?ml")
 # What a skipped file is, and the remedy.
 _REASONS: Final = {
@@ -211,7 +213,7 @@ def _expected(documents: Iterable[Document]) -> set[str]:
         elif kind[0].startswith(_CHAINSAW):
             folder = PurePath(document.file).parent
             expected.update(os.path.normpath(folder / file) for file in _asserted(document.object))
-        elif document.has_expressions:
+        elif not kind[0].startswith(_KYVERNO) and document.has_expressions:
             expected.add(document.file)
     return expected
 

@@ -45,6 +45,20 @@ def test_what_a_test_expects_is_skipped(tree):
     assert run("check", "-f", tree).stderr.count("expect, which is not applied") == 1
 
 
+def test_a_policy_of_kyverno_hides_no_pod_of_its_file(tmp_path):
+    rule = {"name": "r", "validate": {"pattern": {"spec": {"=(containers)": [{"(image)": "x"}]}}}}
+    policy = {
+        "apiVersion": "kyverno.io/v1",
+        "kind": "ClusterPolicy",
+        "metadata": {"name": "p"},
+        "spec": {"rules": [rule]},
+    }
+    policy["spec"]["rules"].append({"name": "s", "mutate": {"patchStrategicMerge": {"(kind)": "Pod"}}})
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all([policy, gpu_pod("applied")]))
+    _, answer = run_json("survey", "-f", tmp_path)
+    assert (len(answer["workloads"]), answer["skippedDocuments"]) == (1, [])
+
+
 def test_a_text_with_a_line_in_parentheses_is_no_assertion(tmp_path):
     """The line is in a script of the object."""
     (tmp_path / "pod.yaml").write_text(

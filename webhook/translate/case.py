@@ -89,9 +89,21 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     def independent(self) -> bool:
         return self.dialect.independent and not self.joined
 
-    def role(self, key: str) -> Role:
+    def row(self, key: str) -> Row | None:
         rows = [entry.known[0].row for _, entries in self.slot_keys for entry in entries if entry.key == key]
-        return rows[0].role if rows else Role.NONE
+        return rows[0] if rows else None
+
+    def role(self, key: str) -> Role:
+        row = self.row(key)
+        return row.role if row else Role.NONE
+
+    def why_left(self, key: str) -> str:
+        """Return why a key stays if the case is left because of another key."""
+        assert self.left
+        row = self.row(key)
+        if row and row.outcome is Outcome.LEFT and row.because != self.left.text:
+            return row.because
+        return f"same reason as {self.left.causes[0]}"
 
     def asking_keys(self) -> list[str]:
         """List the keys that request something; a count of 0 does not."""

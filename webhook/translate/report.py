@@ -162,7 +162,7 @@ class PodReport:
         elif cause not in keys:
             keys = (cause, *keys)
         for key in keys:
-            text, code = (reason, case.left.code) if key == cause else (f"same reason as {cause}", "")
+            text, code = (reason, case.left.code) if key == cause else (case.why_left(key), "")
             outcome = Outcome.SERVED if case.served and key == cause else Outcome.LEFT
             self._decide(case.container, case.dialect.name, key, outcome, text, code=code)
         if not case.quiet and not case.keeps:  # no warning where the kubelet serves the request as before

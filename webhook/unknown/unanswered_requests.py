@@ -51,7 +51,7 @@ _DEVICE = re.compile(
     re.IGNORECASE,
 )
 # Domains whose unknown keys have nothing to do with devices.
-_OWN = ("kubernetes.io", "k8s.io", "drawbridge.dev")
+_OWN = ("kubernetes.io", "k8s.io", "drawbridge.dev", "opendatahub.io")
 _RESOURCE_ROWS = [
     row
     for vocabulary in VOCABULARIES
@@ -299,6 +299,8 @@ def judge_resource(key: str, state: State, container: str = "") -> Decision | No
 
 
 def _remedy_of(key: str, state: State) -> str:
+    if "/" not in key:
+        return "write the domain of the resource, too"
     if where := state.fleet.installed.ignores(key):
         return f"the plugin ignores this name in {where}: request what its nodes offer"
     return "an administrator can declare it under `dialects`; without that, its device plugin serves it"

@@ -53,7 +53,7 @@ from webhook.unknown.unanswered_requests import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from dra.wire import Json
     from webhook.state import State
@@ -66,6 +66,8 @@ _UNSEEN = f"not checked: the object has more than {VALUES:,} values before it"
 _FIRST = re.compile(r"/(?:spec/)?")
 _PARTS = ("limits", "requests")
 _CUSTOM = "/custom"  # in Yatai's and Dynamo's kinds, below limits and requests: resources without a field of their own
+# The part of a path of variables or pod settings below the container or pod that has them.
+_PART_OF_OWNER = re.compile(r"/(?:env|pod|defaultPodOptions)/.*")
 _GPU, _GPU_TYPE = "gpu", "gpuType"
 _NODES = "it describes nodes, and requests nothing"
 _INJECTED = (
@@ -92,7 +94,7 @@ _COUNTING: dict[tuple[str, str], str] = {
             ("it limits or defaults the key: pods in its namespace keep it", [("", "LimitRange")]),
             ("it limits the key by a ResourceQuota, which claims would bypass: write a DeviceQuota", [("kubeflow.org", "Profile")]),
             (_KUEUE, [("kueue.x-k8s.io", "ClusterQueue"), ("kueue.x-k8s.io", "ProvisioningRequestConfig"), ("kueue.x-k8s.io", "Cohort"), ("config.kueue.x-k8s.io", "Configuration")]),
-            (_NO_CLAIMS, [("scheduling.volcano.sh", "Queue"), ("scheduling.volcano.sh", "PodGroup"), ("scheduling.sigs.k8s.io", "ElasticQuota"), ("nos.nebuly.com", "ElasticQuota"), ("nos.nebuly.com", "CompositeElasticQuota"), ("quota.koordinator.sh", "ElasticQuotaProfile")]),
+            (_NO_CLAIMS, [("scheduling.volcano.sh", "Queue"), ("scheduling.volcano.sh", "PodGroup"), ("scheduling.sigs.k8s.io", "ElasticQuota"), ("nos.nebuly.com", "ElasticQuota"), ("nos.nebuly.com", "CompositeElasticQuota"), ("quota.codeflare.dev", "QuotaSubtree"), ("quota.koordinator.sh", "ElasticQuotaProfile")]),
             ("it limits the GPUs of a queue, and KAI counts claims only with its feature gate for them", [("scheduling.run.ai", "Queue")]),
             (_NODES, [("nfd.k8s-sigs.io", "NodeFeatureRule"), ("cloud.google.com", "ComputeClass"), ("karpenter.sh", "NodeOverlay"), ("kueue.x-k8s.io", "ResourceFlavor"), ("kueue.x-k8s.io", "Topology"), ("kai.scheduler", "Topology"), ("topology.volcano.sh", "HyperNode"), ("topology.node.k8s.io", "NodeResourceTopology")]),
             ("it limits the nodes that are created, and requests nothing", [("karpenter.sh", "NodePool")]),
@@ -119,8 +121,11 @@ _NUMBERS = ("count", "number", "quantity", "value", "quota", "limit")
 _DEVICE_FILE = re.compile(r"/dev/(?:dri|kfd|infiniband|nvidia[\w-]*)(?:/[\w-]+)?")
 _POSITIVE = re.compile(r"0*(?:\.0*)?[1-9].*")
 _ANNOTATIONS = "/metadata/annotations"
-# Fields of tests whose content is only compared with objects and results.
-_COMPARED = {"chainsaw.kyverno.io": ("assert", "error", "check", "expect")}
+# Fields that only repeat what is requested: the objects and results that a test expects, and what MCAD counts of a template.
+_COMPARED = {
+    "chainsaw.kyverno.io": ("assert", "error", "check", "expect"),
+    "workload.codeflare.dev": ("custompodresources",),
+}
 _REMEDY = "if it creates pods, the webhook decides on them: run `drawbridge translate` on one of them"
 _RENDER = "run `drawbridge translate` on what it renders (`helm template CHART --values FILE`); otherwise the webhook decides on its pods"
 _BY_HAND = "run `drawbridge translate` on the text, saved as a file, and copy the result; otherwise the webhook decides on its pods"
@@ -166,6 +171,7 @@ class UnknownKindDecision(NamedTuple):
 
 def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
     mentions = list(find_outside_templates(obj, state, paths(obj)))
+    mentions = [mention for mention in mentions if not _is_beside_request(mention, mentions)]
     name = name_of(obj)
     full_kind = group_kind(obj)
     counted = _COUNTING.get(full_kind)
@@ -215,6 +221,17 @@ def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
     merged = merge(verdicts)
     unique_decisions = tuple(dict.fromkeys(merged.decisions))  # a key may be among limits and requests
     return UnknownKindDecision(replace(merged, decisions=unique_decisions), pods, reader)
+
+
+def _is_beside_request(mention: Mention, mentions: Sequence[Mention]) -> bool:
+    """Return whether a mention is a variable or runtime class of a container or pod with device requests, as `find_unrequested_access` does."""
+    if mention.key != "runtimeClassName" and not mention.key.endswith("_VISIBLE_DEVICES"):
+        return False
+    owner = _PART_OF_OWNER.sub("/", mention.where + "/")
+    return any(
+        other.where.startswith(owner) and other.where.removesuffix(_CUSTOM).rpartition("/")[2] in _PARTS
+        for other in mentions
+    )
 
 
 def counts_keys(obj: Object) -> bool:

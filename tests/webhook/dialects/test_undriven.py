@@ -64,3 +64,10 @@ def test_a_share_of_vgpu_manager_is_no_misspelling_of_hamis():
     assert untouched(verdict)
     assert outcomes(verdict) == dict.fromkeys(keys, "left")
     assert "vgpu-manager's DRA driver" in verdict.warnings[0]
+
+
+def test_each_key_of_another_device_has_its_own_reason():
+    verdict = verdict_of(pod({"dsa.intel.com/wq-user-dedicated": 1, "sgx.intel.com/epc": 1}))
+    details = {decision.key: decision.detail for decision in verdict.decisions}
+    assert "SGX" in details["sgx.intel.com/epc"]
+    assert "DSA" in details["dsa.intel.com/wq-user-dedicated"]

@@ -185,7 +185,9 @@ def sriov_operator(prefix):
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "operator"}, "spec": spec}
 
 
-PLUGIN = '{"resourceList": [{"resourcePrefix": "nvidia.com", "resourceName": "mlx", "selectors": {"vendors": ["15b3"]}}]}'
+PLUGIN = (
+    '{"resourceList": [{"resourcePrefix": "nvidia.com", "resourceName": "mlx", "selectors": {"vendors": ["15b3"]}}]}'
+)
 SRIOV_POLICY = custom_resource("sriovnetwork.openshift.io/v1", "SriovNetworkNodePolicy", {"resourceName": "mlx"})
 
 
@@ -241,6 +243,15 @@ def test_a_device_variable_in_chart_values_is_reported(env):
     values = {"values": {"containers": {"app": {"env": env}}}}
     [decision] = decide_object(custom_resource("helm.toolkit.fluxcd.io/v2", "HelmRelease", values), STATE).decisions
     assert (decision.key, str(decision.outcome), decision.code) == (VARIABLE, "unknown", "D211")
+
+
+@pytest.mark.parametrize("runtime", [{"pod": {"runtimeClassName": "nvidia"}}, {"runtimeClassName": "nvidia"}])
+def test_a_variable_or_runtime_class_beside_a_request_in_chart_values_is_not_reported(runtime):
+    resources = {"resources": {"limits": {GPU: 1}}}
+    app = {"env": {VARIABLE: "all"}, **resources}
+    values = {"main": {"containers": {"app": app}, **runtime}, "other": {"env": {VARIABLE: "all"}}}
+    item = custom_resource("helm.toolkit.fluxcd.io/v2", "HelmRelease", {"values": values})
+    assert {place for place, key in outcomes_of(item) if key != GPU} == {"values/other/env"}
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,12 @@ def test_a_resource_that_no_table_has_is_not_understood(key, detail_part):
     assert detail_part in detail
 
 
+def test_no_device_plugin_is_said_to_serve_a_key_without_a_domain():
+    remedies = [decision.remedy for decision in decide_object(pod_in_n({"sriov_netdevice": 1}), STATE).decisions]
+    assert remedies[0] == "write the domain of the resource, too"
+    assert not any("device plugin" in remedy for remedy in remedies)
+
+
 @pytest.mark.parametrize("key", ["cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "a.kubernetes.io/b"])
 def test_a_key_unrelated_to_devices_is_not_reported(key):
     assert outcomes_of(pod_in_n({key: 1})) == {}
@@ -89,6 +95,7 @@ def test_names_of_unknown_programs_are_reported_if_their_value_may_be_a_request(
         "b.com/gpu": "true",
         "c.com/accelerator-vendor": "nvidia",
         "d.com/gpus": '["x/gpu"]',
+        "opendatahub.io/accelerator-count": "1",
     }
     reported = {
         key

@@ -238,6 +238,7 @@ def test_an_unknown_kind_is_reported_with_every_key_in_it():
         ("dashboard.opendatahub.io/v1", "AcceleratorProfile", {"identifier": GPU, "enabled": True}),
         ("kueue.x-k8s.io/v1beta2", "ClusterQueue", {"resources": [{"name": "example.com/gpu", "nominalQuota": 9}]}),
         ("nos.nebuly.com/v1alpha1", "ElasticQuota", {"min": {"nos.nebuly.com/gpu-memory": 9}}),
+        ("quota.codeflare.dev/v1", "QuotaSubtree", {"children": [{"quotas": {"requests": {GPU: 16}}}]}),
     ],
 )
 def test_a_quota_on_a_key_is_not_a_request(version, kind, spec):
@@ -259,6 +260,9 @@ def test_a_quota_on_a_key_is_not_a_request(version, kind, spec):
         custom_resource("example.com/v1", "Weird", {"gpu": {"enabled": True}, "nodeSelector": {"gpu": "true"}}),
         custom_resource(
             "chainsaw.kyverno.io/v1alpha1", "Test", {"script": {"check": {f"(contains($out, '{GPU}'))": True}}}
+        ),
+        custom_resource(
+            "workload.codeflare.dev/v1beta1", "AppWrapper", {"GenericItems": [{"custompodresources": [ONE_GPU]}]}
         ),
         custom_resource("example.com/v1", "Weird", {"nodeLabels": {"nvidia.com/gpu.product": "A100"}, "name": "gpu"}),
     ],
