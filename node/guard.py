@@ -130,13 +130,12 @@ class Guard:
             raise _GuardRefused("NotOurs", f"the claim has no device of {self._machine.driver}")
         requests = {request.name: request.exactly for request in claim.spec.devices.requests}
         for result in results:
-            if _without_alternative(result.request) not in requests:
+            name = result.request.partition("/")[0]  # without its chosen alternative
+            if name not in requests:
                 raise _GuardRefused(
                     "UnknownRequest", f"the status names the request {result.request}, which is not in the spec"
                 )
-            exactly = requests[
-                _without_alternative(result.request)
-            ]  # only a request of the form `exactly` can have adminAccess
+            exactly = requests[name]  # only a request of the form `exactly` can have adminAccess
             if result.admin_access and not (exactly is not None and exactly.admin_access):
                 raise _GuardRefused(
                     "NotRequested",
@@ -220,11 +219,6 @@ class Guard:
                         "Overlap",
                         f"{name} needs more {counter_name} than is left of {consumption.counter_set}",
                     )
-
-
-def _without_alternative(request: str) -> str:
-    """Return a request's name without its chosen alternative."""
-    return request.partition("/")[0]
 
 
 def _ids(devices: Iterable[HeldDevice | DeviceRequestAllocationResult]) -> list[tuple[str, str, str]]:

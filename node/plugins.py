@@ -97,11 +97,6 @@ class PluginState(msgspec.Struct, frozen=True, kw_only=True):
     connected: bool = True
 
 
-class PluginDeviceId(msgspec.Struct, frozen=True):
-    resource: str
-    id: str
-
-
 class FactSources(msgspec.Struct, frozen=True):
     """Facts from the `file`, by id or card, and from `sysfs`, by PCI address."""
 
@@ -138,13 +133,10 @@ def facts_of(devices: Iterable[PciDevice]) -> dict[str, Facts]:
     }
 
 
-def identify(plugins: Iterable[PluginState]) -> dict[str, PluginDeviceId]:
+def identify(plugins: Iterable[PluginState]) -> dict[str, tuple[str, str]]:
     """Map each device name to the plugin's resource and id."""
-    return {
-        name_of(plugin.resource, device.id): PluginDeviceId(plugin.resource, device.id)
-        for plugin in plugins
-        for device in plugin.devices
-    }
+    ids = [(plugin.resource, device.id) for plugin in plugins for device in plugin.devices]
+    return {name_of(*id_): id_ for id_ in ids}
 
 
 def name_of(resource: str, id_: str) -> str:
@@ -186,9 +178,8 @@ def _attributes(resource: str, device: PluginDevice, facts: FactSources) -> dict
     return attributes
 
 
-MAX_PREFERENCE_CALLS = (
-    16  # GetPreferredAllocation calls to one plugin; further devices stay in the order of the plugin's list
-)
+# GetPreferredAllocation calls to one plugin; further devices stay in the order of the plugin's list.
+MAX_PREFERENCE_CALLS = 16
 
 
 class PluginPreference:

@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from enum import StrEnum
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -37,40 +37,36 @@ _CDI_ENDINGS = (".json", ".yaml")
 _UNPREPARED = ("All", "NodePrepareResources")
 
 
-class FindingKind(StrEnum):
-    """The kinds of contradictions. The value is a text for people; `reason` is the reason of the event."""
+SOON, LATE = 30.0, 300.0
 
-    GIVEN_TWICE = "given twice"
-    NOT_ALLOCATED = "prepared, not allocated"
-    NOT_PREPARED = "allocated, not prepared"
-    SUMS = "shares do not add up"
-    LEFT = "left on the node"
-    UNMARKED = "not marked"
-    RESERVED_ELSEWHERE = "reserved elsewhere"
-    IN_DOUBT = "reserved, in doubt"
+
+class FindingKind(StrEnum):
+    """The kinds of contradictions: a text for people, the code, and the seconds that a finding must last before it is reported."""
+
+    GIVEN_TWICE = "given twice", "O221", 0.0
+    NOT_ALLOCATED = "prepared, not allocated", "O222", SOON
+    NOT_PREPARED = "allocated, not prepared", "O223", SOON
+    SUMS = "shares do not add up", "O224", 0.0
+    LEFT = "left on the node", "O225", LATE
+    UNMARKED = "not marked", "O226", 0.0
+    RESERVED_ELSEWHERE = "reserved elsewhere", "O227", 0.0
+    IN_DOUBT = "reserved, in doubt", "O228", 0.0
+
+    code: str
+    seconds: float
+
+    def __new__(cls, text: str, code: str, seconds: float) -> Self:
+        kind = str.__new__(cls, text)
+        kind._value_, kind.code, kind.seconds = text, code, seconds
+        return kind
 
     @property
     def reason(self) -> str:
+        """The reason of the event."""
         return "Device" + self.name.title().replace("_", "")
 
-    @property
-    def code(self) -> str:
-        return _CODES[self]
 
-
-_CODES = {
-    FindingKind.GIVEN_TWICE: "O221",
-    FindingKind.NOT_ALLOCATED: "O222",
-    FindingKind.NOT_PREPARED: "O223",
-    FindingKind.SUMS: "O224",
-    FindingKind.LEFT: "O225",
-    FindingKind.UNMARKED: "O226",
-    FindingKind.RESERVED_ELSEWHERE: "O227",
-    FindingKind.IN_DOUBT: "O228",
-}
-
-
-_KINDS = {code: kind for kind, code in _CODES.items()}
+_KINDS = {kind.code: kind for kind in FindingKind}
 
 
 class NodeFinding(Finding, frozen=True, kw_only=True):
@@ -106,17 +102,6 @@ class _User(NamedTuple):
 
 Users = dict[DeviceId, set[_User]]
 
-# Seconds that a finding must last before it is reported.
-SOON, LATE = 30.0, 300.0
-_WAITS = {
-    FindingKind.GIVEN_TWICE: 0.0,
-    FindingKind.UNMARKED: 0.0,
-    FindingKind.SUMS: 0.0,
-    FindingKind.RESERVED_ELSEWHERE: 0.0,
-    FindingKind.IN_DOUBT: 0.0,
-    FindingKind.LEFT: LATE,
-}
-
 
 class FindingAges(msgspec.Struct, frozen=True):
     """Since when each finding has been seen without interruption."""
@@ -130,7 +115,7 @@ class FindingAges(msgspec.Struct, frozen=True):
     def is_old(self, finding: NodeFinding, now: float) -> bool:
         """Report whether a finding has lasted long enough to be reported."""
         since = self.since.get((finding.code, finding.object), now)
-        return now - since >= _WAITS.get(finding.kind, SOON)
+        return now - since >= finding.kind.seconds
 
 
 def examine(snapshot: NodeSnapshot, hardware: Hardware) -> tuple[NodeFinding, ...]:

@@ -97,12 +97,10 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
     files: tuple[str, ...] = ()  # names of CDI files
     pods: tuple[Pod, ...] | None = None
     slices: tuple[ResourceSlice, ...] = ()
-    reservations: tuple[
-        NodeReservation, ...
-    ] = ()  # those in the allocator's answers before and after the other sources were read
-    claims: dict[
-        ClaimName, ResourceClaim | None
-    ] = {}  # None for a deleted claim; claims that could not be read are left out
+    # Those in the allocator's answers before and after the other sources were read.
+    reservations: tuple[NodeReservation, ...] = ()
+    # None for a deleted claim; claims that could not be read are left out.
+    claims: dict[ClaimName, ResourceClaim | None] = {}
     unread: dict[str, str] = {}  # sources that could not be read, and why
     unknown: dict[str, str] = {}  # files in an unknown format
 

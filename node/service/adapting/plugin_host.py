@@ -219,9 +219,8 @@ class _Session:
                 self._hang_up()
             self._set_problem(f"it is disconnected: {problem}")
         self._update(connected=False)
-        self._report_change(
-            self
-        )  # even if nothing changed here: this session may have replaced a connected one, and got no list
+        # Even if nothing changed here: this session may have replaced a connected one, and got no list.
+        self._report_change(self)
         await asyncio.sleep(self._patience.reconnect)
         self.is_expired = True
         self._report_change(self)

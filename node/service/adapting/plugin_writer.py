@@ -38,19 +38,13 @@ class PluginWriter:
         ids_by_resource: dict[str, dict[str, list[str]]] = {}
         resource_by_request: dict[str, str] = {}
         for prepared_device in record.devices:
-            plugin_device = plugin_devices.get(prepared_device.device)
-            if plugin_device is None:
+            request = prepared_device.request_name
+            if prepared_device.device not in plugin_devices:
                 raise SpecUnavailable(f"no device plugin offers {prepared_device.device} any longer")
-            if (
-                resource_by_request.setdefault(prepared_device.request_name, plugin_device.resource)
-                != plugin_device.resource
-            ):
-                raise SpecUnavailable(
-                    f"the request {prepared_device.request_name} has devices of two plugins: make it two requests"
-                )
-            ids_by_resource.setdefault(plugin_device.resource, {}).setdefault(prepared_device.request_name, []).append(
-                plugin_device.id
-            )
+            resource, id_ = plugin_devices[prepared_device.device]
+            if resource_by_request.setdefault(request, resource) != resource:
+                raise SpecUnavailable(f"the request {request} has devices of two plugins: make it two requests")
+            ids_by_resource.setdefault(resource, {}).setdefault(request, []).append(id_)
         allocation = asyncio.run_coroutine_threadsafe(self._allocate(ids_by_resource), self._loop)
         try:
             edits = allocation.result(SECONDS)

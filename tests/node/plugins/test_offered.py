@@ -116,5 +116,5 @@ def test_every_id_has_a_unique_name_that_identifies_it(ids):
     plugin = PluginState(resource="example.com/thing", devices=devices)
     node_machine = machine_of_plugins(DRIVER, [plugin], FactSources())
     identified = identify([plugin])
-    assert sorted(identified[published.name].id for published in node_machine.devices) == sorted(ids)
+    assert sorted(identified[published.name][1] for published in node_machine.devices) == sorted(ids)
     assert all(LABEL(published.name) and len(published.name) <= 63 for published in node_machine.devices)

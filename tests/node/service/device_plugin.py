@@ -52,11 +52,12 @@ class DevicePlugin:
         }
         return {f"/v1beta1.DevicePlugin/{name}": Handler(*method) for name, method in methods.items()}
 
-    async def start(self):
+    async def __aenter__(self):
         self.server = server_of(self)
         await self.server.start(path=str(self.folder / self.endpoint))
+        return self
 
-    async def stop(self):
+    async def __aexit__(self, *failure):
         self.server.close()
         await self.server.wait_closed()
 
@@ -104,10 +105,9 @@ class DevicePlugin:
 
 async def serve(folder, resource, *ids):
     """Serve as a plugin until this process ends."""
-    plugin = DevicePlugin(Path(folder), resource, *ids)
-    await plugin.start()
-    await plugin.register()
-    await asyncio.Event().wait()
+    async with DevicePlugin(Path(folder), resource, *ids) as plugin:
+        await plugin.register()
+        await asyncio.Event().wait()
 
 
 if __name__ == "__main__":

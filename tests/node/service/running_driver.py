@@ -6,20 +6,19 @@ import contextlib
 from cluster import Merge
 from cluster.informers import Backoff
 from cluster.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
-from node.inventory import machine_of, read_inventory
 from node.messages import ClaimReference
 from node.service import Driver
+from tests import objects
 from tests.limits import PATIENCE
-from tests.node.machines import gpu, inventory_document
+from tests.node import machines
+from tests.node.machines import gpu
 
 NIC = {"name": "nic", "interface": "eth1"}
 DEVICE_FILES = {"deviceNodes": ["/dev/null", "/dev/no-such-card"]}
 
 
 def machine(**parts):
-    inventory, problems = read_inventory(inventory_document(**(parts or {"gpus": [gpu(0), gpu(1)], "nics": [NIC]})))
-    assert problems == []
-    return machine_of(inventory)
+    return machines.machine(**(parts or {"gpus": [gpu(0), gpu(1)], "nics": [NIC]}))
 
 
 async def eventually(condition):
@@ -51,20 +50,18 @@ async def running_driver(cluster, kubelet, node_machine=None, **options):
 
 async def create_claim(cluster, name, *results):
     """Create a claim with these allocation results; return a reference to the claim."""
-    stored = await cluster.create(
-        RESOURCE_CLAIMS,
-        {
-            "metadata": {"name": name, "namespace": "ns"},
-            "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}},
-        },
-        "ns",
-    )
-    status = {
-        "allocation": {"devices": {"results": list(results)}},
-        "reservedFor": [{"resource": "pods", "name": "p", "uid": "pod"}],
-    }
-    await cluster.patch(RESOURCE_CLAIMS, name, Merge({"status": status}), "ns", subresource="status")
+    stored = await cluster.create(RESOURCE_CLAIMS, objects.claim(name, objects.exactly("c"), namespace="ns"))
+    await set_allocation(cluster, name, *results)
     return ClaimReference(namespace="ns", name=name, uid=stored.metadata.uid)
+
+
+async def set_allocation(cluster, name, *results):
+    """Replace the allocation results of a claim; without results, deallocate the claim."""
+    status = {"allocation": None, "reservedFor": None, "devices": None}
+    if results:
+        consumer = {"resource": "pods", "name": "p", "uid": "pod"}
+        status = {"allocation": {"devices": {"results": list(results)}}, "reservedFor": [consumer]}
+    await cluster.patch(RESOURCE_CLAIMS, name, Merge({"status": status}), "ns", subresource="status")
 
 
 async def list_slices(cluster):

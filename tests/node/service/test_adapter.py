@@ -4,31 +4,22 @@ import asyncio
 import json
 import threading
 from contextlib import asynccontextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
-from cluster import Merge
-from cluster.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
-from node.messages import AllocateResponse, CdiName, ClaimReference, Edits, PluginDevice, PrepareRequest
+from cluster.resources import RESOURCE_SLICES
+from node.messages import AllocateResponse, CdiName, Edits, PluginDevice, PrepareRequest
 from node.plugins import Facts, FactSources
 from node.service import Adapter, NodePaths
 from node.service.disk import Disk
 from tests.limits import PATIENCE
-from tests.node.machines import NODE
+from tests.node.machines import NODE, result
+from tests.node.service import running_driver
 from tests.node.service.device_plugin import DevicePlugin
 from tests.waiting import until
 
 DRIVER = "plugins.drawbridge.dev"
 RESOURCE = "example.com/thing"
-
-
-@pytest.fixture
-def tmp_path():
-    """Return a folder with a short path, for sockets."""
-    with TemporaryDirectory(prefix="db-") as folder:
-        yield Path(folder)
 
 
 @asynccontextmanager
@@ -49,14 +40,17 @@ async def running_adapter(cluster, folder):
         await task
 
 
+def device_plugin(folder, *ids):
+    return DevicePlugin(folder / "sockets", RESOURCE, *ids)
+
+
 @asynccontextmanager
-async def running_plugin(folder, *ids):
-    plugin = DevicePlugin(folder / "sockets", RESOURCE, *ids)
-    await plugin.start()
-    try:
-        yield plugin
-    finally:
-        await plugin.stop()
+async def adapter_and_plugin(cluster, folder, *ids):
+    """Run an adapter, and a plugin whose devices the adapter has published."""
+    async with running_adapter(cluster, folder) as adapter, device_plugin(folder, *ids) as plugin:
+        await plugin.register()
+        await wait_until_published(cluster, {id_: [] for id_ in ids})
+        yield adapter, plugin
 
 
 async def wait_until_published(cluster, expected):
@@ -76,16 +70,8 @@ async def taints_by_id(cluster):
     }
 
 
-async def create_claim(cluster, name, *device_names, request="r"):
-    """Create a claim with allocated devices; return a reference to the claim."""
-    results = [{"request": request, "driver": DRIVER, "pool": NODE, "device": device} for device in device_names]
-    requested = {"name": request, "exactly": {"deviceClassName": "c", "count": max(1, len(device_names))}}
-    claim = {"metadata": {"name": name, "namespace": "ns"}, "spec": {"devices": {"requests": [requested]}}}
-    stored = await cluster.create(RESOURCE_CLAIMS, claim)
-    reserved = [{"resource": "pods", "name": "p", "uid": "1"}]
-    status = {"status": {"allocation": {"devices": {"results": results}}, "reservedFor": reserved}}
-    await cluster.patch(RESOURCE_CLAIMS, name, Merge(status), "ns", subresource="status")
-    return ClaimReference(namespace="ns", uid=stored.metadata.uid, name=name)
+async def create_claim(cluster, name, id_):
+    return await running_driver.create_claim(cluster, name, result(device_name(id_)) | {"driver": DRIVER})
 
 
 async def prepare(adapter, reference):
@@ -97,8 +83,8 @@ def device_name(id_):
     return f"example-com-thing-{id_}"
 
 
-async def test_the_devices_of_a_plugin_are_published_prepared_and_unprepared(cluster, tmp_path):
-    async with running_adapter(cluster, tmp_path) as adapter, running_plugin(tmp_path, "a", "b") as plugin:
+async def test_the_devices_of_a_plugin_are_published_prepared_and_unprepared(cluster, folder):
+    async with running_adapter(cluster, folder) as adapter, device_plugin(folder, "a", "b") as plugin:
         await wait_until_published(cluster, {})
         await plugin.register()
         await wait_until_published(cluster, {"a": [], "b": []})
@@ -108,66 +94,58 @@ async def test_the_devices_of_a_plugin_are_published_prepared_and_unprepared(clu
         plugin.make_answer = lambda _: AllocateResponse(
             containers=(Edits(variables={"THINGS": "a"}, cdi=(CdiName(name="vendor.com/x=1"),)),)
         )
-        reference = await create_claim(cluster, "one", device_name("a"))
+        reference = await create_claim(cluster, "one", "a")
         answer = await prepare(adapter, reference)
         assert answer.error == ""
         assert answer.devices[0].cdi == (f"{DRIVER}/claim={reference.uid}-0", "vendor.com/x=1")
-        [file] = (tmp_path / "cdi").iterdir()
+        [file] = (folder / "cdi").iterdir()
         assert json.loads(file.read_text())["devices"][0]["containerEdits"]["env"] == ["THINGS=a"]
         assert await prepare(adapter, reference) == answer
         assert plugin.calls == [("allocate", (("a",),))], "the plugin was called again for a prepared claim"
         await adapter.driver._preparing.unprepare(PrepareRequest(claims=(reference,)))
-        assert list((tmp_path / "cdi").iterdir()) == []
+        assert list((folder / "cdi").iterdir()) == []
 
 
-async def test_a_taken_device_causes_no_call_of_the_plugin(cluster, tmp_path):
-    async with running_adapter(cluster, tmp_path) as adapter, running_plugin(tmp_path, "a") as plugin:
-        await plugin.register()
-        await wait_until_published(cluster, {"a": []})
-        assert (await prepare(adapter, await create_claim(cluster, "one", device_name("a")))).error == ""
-        answer = await prepare(adapter, await create_claim(cluster, "two", device_name("a")))
+async def test_a_taken_device_causes_no_call_of_the_plugin(cluster, folder):
+    async with adapter_and_plugin(cluster, folder, "a") as (adapter, plugin):
+        assert (await prepare(adapter, await create_claim(cluster, "one", "a"))).error == ""
+        answer = await prepare(adapter, await create_claim(cluster, "two", "a"))
         assert "Taken" in answer.error
         assert len(plugin.calls) == 1
 
 
-async def test_an_invalid_answer_is_reported_and_the_call_repeated(cluster, tmp_path):
-    async with running_adapter(cluster, tmp_path) as adapter, running_plugin(tmp_path, "a") as plugin:
-        await plugin.register()
-        await wait_until_published(cluster, {"a": []})
+async def test_an_invalid_answer_is_reported_and_the_call_repeated(cluster, folder):
+    async with adapter_and_plugin(cluster, folder, "a") as (adapter, plugin):
         right_answer, plugin.make_answer = plugin.make_answer, lambda _: AllocateResponse()
-        reference = await create_claim(cluster, "one", device_name("a"))
+        reference = await create_claim(cluster, "one", "a")
         assert "answered 0 requests instead of 1" in (await prepare(adapter, reference)).error
-        assert list((tmp_path / "cdi").iterdir()) == []
+        assert list((folder / "cdi").iterdir()) == []
         plugin.make_answer = right_answer
         assert (await prepare(adapter, reference)).error == ""
 
 
-async def test_a_restarted_adapter_keeps_devices_and_prepared_claims(cluster, tmp_path):
-    async with running_adapter(cluster, tmp_path) as adapter, running_plugin(tmp_path, "a", "b") as plugin:
-        await plugin.register()
-        await wait_until_published(cluster, {"a": [], "b": []})
-        reference = await create_claim(cluster, "one", device_name("a"))
+async def test_a_restarted_adapter_keeps_devices_and_prepared_claims(cluster, folder):
+    async with adapter_and_plugin(cluster, folder, "a", "b") as (adapter, plugin):
+        reference = await create_claim(cluster, "one", "a")
         answer = await prepare(adapter, reference)
-    async with running_adapter(cluster, tmp_path) as adapter, running_plugin(tmp_path, "a", "b") as plugin:
+    async with running_adapter(cluster, folder) as adapter, device_plugin(folder, "a", "b") as plugin:
         taint = f"{DRIVER}/disconnected"
         await wait_until_published(cluster, {"a": [taint], "b": [taint]})
         assert await prepare(adapter, reference) == answer
         assert plugin.calls == []
-        second_reference = await create_claim(cluster, "two", device_name("b"))
+        second_reference = await create_claim(cluster, "two", "b")
         assert "not connected" in (await prepare(adapter, second_reference)).error
         await plugin.register()
         await wait_until_published(cluster, {"a": [], "b": []})
         assert (await prepare(adapter, second_reference)).error == ""
 
 
-async def test_lost_and_truncated_files_are_written_again(cluster, tmp_path):
-    async with running_adapter(cluster, tmp_path) as adapter, running_plugin(tmp_path, "a") as plugin:
-        await plugin.register()
-        await wait_until_published(cluster, {"a": []})
-        reference = await create_claim(cluster, "one", device_name("a"))
+async def test_lost_and_truncated_files_are_written_again(cluster, folder):
+    async with adapter_and_plugin(cluster, folder, "a") as (adapter, plugin):
+        reference = await create_claim(cluster, "one", "a")
         answer = await prepare(adapter, reference)
         for damage in ("lost", "truncated"):
-            [file] = (tmp_path / "cdi").iterdir()
+            [file] = (folder / "cdi").iterdir()
             content = file.read_bytes()
             file.unlink() if damage == "lost" else file.write_bytes(content[:40])
             assert await prepare(adapter, reference) == answer
@@ -175,19 +153,17 @@ async def test_lost_and_truncated_files_are_written_again(cluster, tmp_path):
         assert len(plugin.calls) == 3
 
 
-async def test_a_corrupted_file_of_saved_plugins_is_ignored(cluster, tmp_path):
-    folder = tmp_path / "kubelet/plugins" / DRIVER
-    folder.mkdir(parents=True)
-    (folder / "plugins").write_bytes(b'[{"resource": 1')
-    async with running_adapter(cluster, tmp_path), running_plugin(tmp_path, "a") as plugin:
+async def test_a_corrupted_file_of_saved_plugins_is_ignored(cluster, folder):
+    saved = folder / "kubelet/plugins" / DRIVER / "plugins"
+    saved.parent.mkdir(parents=True)
+    saved.write_bytes(b'[{"resource": 1')
+    async with running_adapter(cluster, folder), device_plugin(folder, "a") as plugin:
         await plugin.register()
         await wait_until_published(cluster, {"a": []})
 
 
-async def test_device_health_follows_the_plugin(cluster, tmp_path):
-    async with running_adapter(cluster, tmp_path) as adapter, running_plugin(tmp_path, "a", "b") as plugin:
-        await plugin.register()
-        await wait_until_published(cluster, {"a": [], "b": []})
+async def test_device_health_follows_the_plugin(cluster, folder):
+    async with adapter_and_plugin(cluster, folder, "a", "b") as (adapter, plugin):
         plugin.change(PluginDevice(id="a", health="Unhealthy"), PluginDevice(id="b", health="Healthy"))
         await wait_until_published(cluster, {"a": [f"{DRIVER}/unhealthy"], "b": []})
         report = adapter.driver.health()
@@ -220,9 +196,9 @@ async def wait_until_followed(adapter, id_):
     await until(lambda: [plugin.devices[0].id for plugin in adapter.host.plugins() if plugin.devices] == [id_])
 
 
-async def test_devices_are_saved_before_publishing_without_blocking_plugins(cluster, tmp_path, slow_disk):
+async def test_devices_are_saved_before_publishing_without_blocking_plugins(cluster, folder, slow_disk):
     release, writes = slow_disk
-    async with running_adapter(cluster, tmp_path) as adapter, running_plugin(tmp_path, "a") as plugin:
+    async with running_adapter(cluster, folder) as adapter, device_plugin(folder, "a") as plugin:
         await plugin.register()
         await until(lambda: writes)
         for id_ in ("b", "c"):
@@ -232,27 +208,27 @@ async def test_devices_are_saved_before_publishing_without_blocking_plugins(clus
         release.set()
         await wait_until_published(cluster, {"c": []})
     assert writes == [["a"], ["c"]], "a write does not contain the latest devices"
-    saved_plugins = json.loads((tmp_path / f"kubelet/plugins/{DRIVER}/plugins").read_bytes())
+    saved_plugins = json.loads((folder / f"kubelet/plugins/{DRIVER}/plugins").read_bytes())
     assert [saved_device["id"] for saved_device in saved_plugins[0]["devices"]] == ["c"]
 
 
-async def test_a_restarted_adapter_publishes_saved_devices_without_saving(cluster, tmp_path, slow_disk):
+async def test_a_restarted_adapter_publishes_saved_devices_without_saving(cluster, folder, slow_disk):
     release, writes = slow_disk
     release.set()
-    async with running_adapter(cluster, tmp_path), running_plugin(tmp_path, "a") as plugin:
+    async with running_adapter(cluster, folder), device_plugin(folder, "a") as plugin:
         await plugin.register()
         await wait_until_published(cluster, {"a": []})
     release.clear()
     writes.clear()
-    async with running_adapter(cluster, tmp_path):
+    async with running_adapter(cluster, folder):
         await wait_until_published(cluster, {"a": [f"{DRIVER}/disconnected"]})
         release.set()
     assert writes == []
 
 
-async def test_the_latest_devices_are_saved_during_shutdown(cluster, tmp_path, slow_disk):
+async def test_the_latest_devices_are_saved_during_shutdown(cluster, folder, slow_disk):
     release, writes = slow_disk
-    async with running_adapter(cluster, tmp_path) as adapter, running_plugin(tmp_path, "a") as plugin:
+    async with running_adapter(cluster, folder) as adapter, device_plugin(folder, "a") as plugin:
         await plugin.register()
         await wait_until_followed(adapter, "a")
         plugin.change(PluginDevice(id="b", health="Healthy"))
@@ -261,8 +237,8 @@ async def test_the_latest_devices_are_saved_during_shutdown(cluster, tmp_path, s
     assert writes[-1] == ["b"]
 
 
-async def test_a_plugin_problem_is_reported_and_the_adapter_stays_ready(cluster, tmp_path):
-    async with running_adapter(cluster, tmp_path) as adapter, running_plugin(tmp_path, "a") as plugin:
+async def test_a_plugin_problem_is_reported_and_the_adapter_stays_ready(cluster, folder):
+    async with running_adapter(cluster, folder) as adapter, device_plugin(folder, "a") as plugin:
         await plugin.register()
         await wait_until_followed(adapter, "a")
         registry = adapter.driver.metrics.registry

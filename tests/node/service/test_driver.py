@@ -8,7 +8,6 @@ import pytest
 from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.exceptions import GRPCError
 
-from cluster import Merge
 from cluster.resources import RESOURCE_CLAIMS
 from node.guard import Guard
 from node.messages import ClaimReference, PrepareRequest, PrepareResponse
@@ -19,7 +18,7 @@ from node.service.sockets import SERVICES
 from tests.limits import PATIENCE
 from tests.node.machines import DRIVER, NODE, result
 from tests.node.service.fake_kubelet import DRA_ROUTE
-from tests.node.service.running_driver import create_claim, eventually, machine, running_driver
+from tests.node.service.running_driver import create_claim, eventually, machine, running_driver, set_allocation
 from tests.waiting import until
 
 
@@ -46,10 +45,7 @@ async def test_the_kubelet_registers_the_driver_and_prepares_a_claim(cluster, ku
 async def test_taken_devices_and_missing_claims_have_different_errors(cluster, kubelet):
     async with running_driver(cluster, kubelet):
         info = await kubelet.register()
-        first, second = (
-            await create_claim(cluster, "a", result("gpu-1")),
-            await create_claim(cluster, "b", result("gpu-1")),
-        )
+        first, second = [await create_claim(cluster, name, result("gpu-1")) for name in "ab"]
         missing = ClaimReference(namespace="ns", name="c", uid="u")
         answers = await kubelet.prepare(info.endpoint, first, second, missing)
         assert [answers[claim.uid].error for claim in (first, second, missing)] == [
@@ -59,36 +55,22 @@ async def test_taken_devices_and_missing_claims_have_different_errors(cluster, k
         ]
 
 
-async def deallocate(cluster, name):
-    """Deallocate a claim, as kube-controller-manager does after a forced deletion of its pod, whose container may still run."""
-    change = {"status": {"allocation": None, "reservedFor": None}}
-    await cluster.patch(RESOURCE_CLAIMS, name, Merge(change), "ns", subresource="status")
-
-
 @pytest.mark.parametrize("unpreparer", ["this driver", "another driver"])
 async def test_a_force_deleted_pods_device_is_prepared_when_free(cluster, kubelet, unpreparer):
     """The driver delays its answer until the device is free, because the kubelet retries only in its next sync."""
     async with running_driver(cluster, kubelet) as driver:
         info = await kubelet.register()
-        first, second = (
-            await create_claim(cluster, "a", result("gpu-1")),
-            await create_claim(cluster, "b", result("gpu-1")),
-        )
+        first, second = [await create_claim(cluster, name, result("gpu-1")) for name in "ab"]
         await kubelet.prepare(info.endpoint, first)
-        await deallocate(cluster, "a")
+        # As kube-controller-manager does after a forced deletion of the claim's pod, whose container may still run.
+        await set_allocation(cluster, "a")
         waiting = asyncio.create_task(kubelet.prepare(info.endpoint, second))
         await until(lambda: driver._preparing.waiting)
         if unpreparer == "this driver":
             await kubelet.unprepare(info.endpoint, first)
         else:
-            store = PreparedStore(
-                machine(),
-                Guard(machine(), NODE),
-                Disk(),
-                kubelet.paths.state(DRIVER),
-                kubelet.paths.cdi,
-                pods=kubelet.paths.pods,
-            )
+            guard, paths = Guard(machine(), NODE), kubelet.paths
+            store = PreparedStore(machine(), guard, Disk(), paths.state(DRIVER), paths.cdi, pods=paths.pods)
             await asyncio.to_thread(store.forget, [first.uid])
         assert (await waiting)[second.uid].error == ""
 
@@ -96,16 +78,11 @@ async def test_a_force_deleted_pods_device_is_prepared_when_free(cluster, kubele
 async def test_a_device_of_an_existing_claim_is_refused_at_once(cluster, kubelet):
     async with running_driver(cluster, kubelet) as driver:
         info = await kubelet.register()
-        first, second = (
-            await create_claim(cluster, "a", result("gpu-1")),
-            await create_claim(cluster, "b", result("gpu-1")),
-        )
-        deallocated, third = (
-            await create_claim(cluster, "c", result("gpu-0")),
-            await create_claim(cluster, "d", result("nic")),
-        )
+        first, second = [await create_claim(cluster, name, result("gpu-1")) for name in "ab"]
+        deallocated = await create_claim(cluster, "c", result("gpu-0"))
+        third = await create_claim(cluster, "d", result("nic"))
         await kubelet.prepare(info.endpoint, first, deallocated, third)
-        await deallocate(cluster, "c")
+        await set_allocation(cluster, "c")
         waits = []
 
         class RecordingEvent(asyncio.Event):

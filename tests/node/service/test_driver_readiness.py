@@ -31,10 +31,7 @@ async def test_the_driver_is_ready_after_registration_and_publication(cluster, k
         assert await get(address, "/readyz") == (
             200, ["[+]kubelet ok", "[+]slices ok", "[+]checkpoint ok", "[+]serving ok"],
         )  # fmt: skip
-        first, second = (
-            await create_claim(cluster, "a", result("gpu-1")),
-            await create_claim(cluster, "b", result("gpu-1")),
-        )
+        first, second = [await create_claim(cluster, name, result("gpu-1")) for name in "ab"]
         await kubelet.prepare(info.endpoint, first, second)
         _, metrics = await get(address, "/metrics")
         assert {

@@ -40,14 +40,17 @@ async def running_host(folder, *saved_plugins, **settings):
         yield host, changed
 
 
+def device_plugin(folder, *ids, **settings):
+    return DevicePlugin(folder, RESOURCE, *ids, **settings)
+
+
 @asynccontextmanager
-async def running_plugin(folder, *ids, **settings):
-    plugin = DevicePlugin(folder, RESOURCE, *ids, **settings)
-    await plugin.start()
-    try:
-        yield plugin
-    finally:
-        await plugin.stop()
+async def host_and_plugin(folder, *ids, **settings):
+    """Run a host, and a plugin whose devices the host follows."""
+    async with running_host(folder, **settings) as (host, changed), device_plugin(folder, *ids) as plugin:
+        await plugin.register()
+        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, [*ids])])
+        yield host, changed, plugin
 
 
 async def wait_until(changed, condition):
@@ -66,16 +69,14 @@ def plugin_states(host):
 
 
 async def test_the_device_list_of_a_registered_plugin_is_followed(tmp_path):
-    async with running_host(tmp_path) as (host, changed), running_plugin(tmp_path, "a", "b") as plugin:
-        await plugin.register()
-        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a", "b"])])
+    async with host_and_plugin(tmp_path, "a", "b") as (host, changed, plugin):
         plugin.change(PluginDevice(id="a", health="Unhealthy"))
         await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])
         assert host.plugins()[0].devices[0].health == "Unhealthy"
 
 
 async def test_devices_are_allocated_by_request_and_then_started(tmp_path):
-    async with running_host(tmp_path) as (host, changed), running_plugin(tmp_path, "a", "b", "c") as plugin:
+    async with running_host(tmp_path) as (host, changed), device_plugin(tmp_path, "a", "b", "c") as plugin:
         plugin.options = PluginOptions(before_start=True)
         await plugin.register()
         await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a", "b", "c"])])
@@ -88,7 +89,7 @@ async def test_devices_are_allocated_by_request_and_then_started(tmp_path):
 
 
 async def test_preferred_devices_come_first(tmp_path):
-    async with running_host(tmp_path) as (host, changed), running_plugin(tmp_path, "a", "b", "c") as plugin:
+    async with running_host(tmp_path) as (host, changed), device_plugin(tmp_path, "a", "b", "c") as plugin:
         plugin.options = PluginOptions(prefers=True)
         plugin.make_preference = lambda request: PreferenceResponse(
             containers=(
@@ -103,7 +104,7 @@ async def test_preferred_devices_come_first(tmp_path):
 
 @pytest.mark.parametrize("changes", [{"version": "v9"}, {"endpoint": "../x"}, {"resource": "cpu"}])
 async def test_an_invalid_plugin_registration_is_refused_with_a_message(tmp_path, changes):
-    async with running_host(tmp_path) as (host, _), running_plugin(tmp_path, "a") as plugin:
+    async with running_host(tmp_path) as (host, _), device_plugin(tmp_path, "a") as plugin:
         with pytest.raises(GRPCError) as error:
             await plugin.register(**changes)
         assert error.value.message
@@ -126,20 +127,18 @@ async def test_a_stopped_plugin_keeps_its_devices_until_the_timeout(tmp_path):
 
 
 async def test_a_new_version_of_a_plugin_replaces_the_old(tmp_path):
-    async with running_host(tmp_path) as (host, changed), running_plugin(tmp_path, "a") as old:
-        await old.register()
-        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])
-        async with running_plugin(tmp_path, "b", endpoint="new.sock") as new:
-            await new.register()
-            await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["b"])])
-            await host.allocate(RESOURCE, {"one": ["b"]})
-            assert (old.calls, len(new.calls)) == ([], 1)
+    async with (
+        host_and_plugin(tmp_path, "a") as (host, changed, old),
+        device_plugin(tmp_path, "b", endpoint="new.sock") as new,
+    ):
+        await new.register()
+        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["b"])])
+        await host.allocate(RESOURCE, {"one": ["b"]})
+        assert (old.calls, len(new.calls)) == ([], 1)
 
 
 async def test_only_the_last_of_concurrent_registrations_is_followed(tmp_path):
-    async with running_host(tmp_path) as (host, changed), running_plugin(tmp_path, "a") as plugin:
-        await plugin.register()
-        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])
+    async with host_and_plugin(tmp_path, "a") as (host, changed, _plugin):
         requests = [RegisterRequest(version="v1beta1", endpoint="thing.sock", resource=RESOURCE) for _ in range(8)]
         await asyncio.gather(*map(host.begin_session, requests))
         await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])
@@ -148,7 +147,7 @@ async def test_only_the_last_of_concurrent_registrations_is_followed(tmp_path):
 
 
 async def test_a_plugin_without_a_socket_is_ignored(tmp_path):
-    async with running_host(tmp_path) as (host, _), running_plugin(tmp_path, "a") as plugin:
+    async with running_host(tmp_path) as (host, _), device_plugin(tmp_path, "a") as plugin:
         await plugin.register(endpoint="missing.sock", resource="example.com/missing")
         await plugin.register()
         with pytest.raises(PluginFault, match="not connected"):
@@ -156,9 +155,7 @@ async def test_a_plugin_without_a_socket_is_ignored(tmp_path):
 
 
 async def test_a_wrong_failed_or_missing_answer_is_reported(tmp_path):
-    async with running_host(tmp_path) as (host, changed), running_plugin(tmp_path, "a") as plugin:
-        await plugin.register()
-        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])
+    async with host_and_plugin(tmp_path, "a") as (host, _changed, plugin):
         plugin.make_answer = lambda _: AllocateResponse()
         with pytest.raises(PluginFault, match="answered 0 requests instead of 1"):
             await host.allocate(RESOURCE, {"one": ["a"]})
@@ -212,12 +209,7 @@ TYPE_HEADER, STATUS_HEADER = ("content-type", "application/grpc+proto"), (":stat
 )
 async def test_a_plugin_with_invalid_messages_is_disconnected_and_reported(headers, data, kept_id, tmp_path):
     """An earlier version stopped following such a plugin, and the plugin's devices stayed healthy forever."""
-    async with (
-        running_host(tmp_path, patience=PluginPatience(answer=0.2)) as (host, changed),
-        running_plugin(tmp_path, "a") as plugin,
-    ):
-        await plugin.register()
-        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])
+    async with host_and_plugin(tmp_path, "a", patience=PluginPatience(answer=0.2)) as (host, changed, plugin):
         changed.clear()
         async with raw_plugin(tmp_path, headers, data):
             await plugin.register(endpoint="raw.sock")
@@ -233,12 +225,7 @@ async def test_a_plugin_with_invalid_messages_is_disconnected_and_reported(heade
 
 async def test_a_plugin_without_a_list_after_registering_again_is_reported(tmp_path):
     """In an earlier version the devices stayed healthy forever, and pods with these devices did not start."""
-    async with (
-        running_host(tmp_path, patience=PluginPatience(answer=0.2)) as (host, changed),
-        running_plugin(tmp_path, "a") as plugin,
-    ):
-        await plugin.register()
-        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])
+    async with host_and_plugin(tmp_path, "a", patience=PluginPatience(answer=0.2)) as (host, changed, plugin):
         changed.clear()
         plugin.is_silent = True
         await plugin.register()
@@ -252,7 +239,7 @@ async def test_a_plugin_without_a_list_after_registering_again_is_reported(tmp_p
 
 
 async def test_the_number_of_plugins_is_bounded(tmp_path):
-    async with running_host(tmp_path, max_plugins=2), running_plugin(tmp_path, "a") as plugin:
+    async with running_host(tmp_path, max_plugins=2), device_plugin(tmp_path, "a") as plugin:
         await plugin.register(resource="example.com/a")
         await plugin.register(resource="example.com/b")
         with pytest.raises(GRPCError, match="2 resources are registered"):
@@ -261,7 +248,7 @@ async def test_the_number_of_plugins_is_bounded(tmp_path):
 
 
 async def test_a_plugins_devices_beyond_the_maximum_are_dropped_and_reported(tmp_path):
-    async with running_host(tmp_path) as (host, changed), running_plugin(tmp_path, *map(str, range(1030))) as plugin:
+    async with running_host(tmp_path) as (host, changed), device_plugin(tmp_path, *map(str, range(1030))) as plugin:
         await plugin.register()
         await wait_until(changed, lambda: host.plugins() and host.plugins()[0].connected)
         assert [device.id for device in host.plugins()[0].devices] == [str(number) for number in range(1024)]
@@ -272,15 +259,13 @@ async def test_a_plugins_devices_beyond_the_maximum_are_dropped_and_reported(tmp
 
 
 async def test_a_plugin_with_a_too_long_message_is_disconnected(tmp_path):
-    async with running_host(tmp_path) as (host, changed), running_plugin(tmp_path, "a") as plugin:
-        await plugin.register()
-        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])
+    async with host_and_plugin(tmp_path, "a") as (host, changed, plugin):
         plugin.change(PluginDevice(id="x" * (5 << 20), health="Healthy"))
         await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, False, ["a"])])
         assert "4194304 is the maximum" in host.problems()[RESOURCE]
         with pytest.raises(PluginFault, match="not connected"):
             await host.allocate(RESOURCE, {"one": ["a"]})
-        async with running_plugin(tmp_path, "b", endpoint="other.sock") as other_plugin:
+        async with device_plugin(tmp_path, "b", endpoint="other.sock") as other_plugin:
             await other_plugin.register(resource="example.com/other")
             await wait_until(changed, lambda: ("example.com/other", True, ["b"]) in plugin_states(host))
 
@@ -293,9 +278,7 @@ def test_one_loop_iteration_reads_a_limited_number_of_bytes(loop, tmp_path, monk
     long = ["x" * (1 << 20)]
 
     async def follow():
-        async with running_host(tmp_path) as (host, changed), running_plugin(tmp_path, *long) as plugin:
-            await plugin.register()
-            await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, long)])
+        async with host_and_plugin(tmp_path, *long) as (host, changed, plugin):
             plugin.change(PluginDevice(id="b", health="Healthy"))
             await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["b"])])
 
@@ -306,9 +289,7 @@ def test_one_loop_iteration_reads_a_limited_number_of_bytes(loop, tmp_path, monk
 
 
 async def test_a_too_long_answer_or_registration_is_refused(tmp_path):
-    async with running_host(tmp_path) as (host, changed), running_plugin(tmp_path, "a") as plugin:
-        await plugin.register()
-        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])
+    async with host_and_plugin(tmp_path, "a") as (host, _changed, plugin):
         plugin.make_answer = lambda _: AllocateResponse(containers=(Edits(variables={"A": "x" * (5 << 20)}),))
         with pytest.raises(PluginFault, match="4194304 is the maximum"):
             await host.allocate(RESOURCE, {"one": ["a"]})
@@ -318,7 +299,7 @@ async def test_a_too_long_answer_or_registration_is_refused(tmp_path):
 
 async def test_saved_devices_are_kept_until_the_plugin_registers(tmp_path):
     saved = PluginState(resource=RESOURCE, devices=(PluginDevice(id="a", health="Healthy"),), connected=False)
-    async with running_host(tmp_path, saved) as (host, changed), running_plugin(tmp_path, "a", "b") as plugin:
+    async with running_host(tmp_path, saved) as (host, changed), device_plugin(tmp_path, "a", "b") as plugin:
         assert plugin_states(host) == [(RESOURCE, False, ["a"])]
         await plugin.register()
         await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a", "b"])])
@@ -327,13 +308,11 @@ async def test_saved_devices_are_kept_until_the_plugin_registers(tmp_path):
 async def test_a_stale_temporary_socket_does_not_block_a_host(tmp_path):
     with socket.socket(socket.AF_UNIX) as stale_socket:
         stale_socket.bind(str(tmp_path / ".kubelet.sock"))
-    async with running_host(tmp_path) as (host, changed), running_plugin(tmp_path, "a") as plugin:
-        await plugin.register()
-        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])
+    async with host_and_plugin(tmp_path, "a"):
+        pass
 
 
 async def test_a_restarted_host_replaces_the_old_socket(tmp_path):
     (tmp_path / "kubelet.sock").write_text("left behind")
-    async with running_host(tmp_path) as (host, changed), running_plugin(tmp_path, "a") as plugin:
-        await plugin.register()
-        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])
+    async with host_and_plugin(tmp_path, "a"):
+        pass

@@ -16,7 +16,7 @@ from node.service.disk import Disk
 from node.service.prepared_store import PreparedStore
 from node.service.preparing import FORGET_AFTER, Preparing
 from tests.node.machines import NODE, result
-from tests.node.service.running_driver import create_claim, machine
+from tests.node.service.running_driver import create_claim, machine, set_allocation
 
 
 class Unreachable:
@@ -30,26 +30,26 @@ class Unreachable:
 def preparer_and_store(cluster, kubelet, clock):
     (kubelet.folder / "cdi").mkdir(exist_ok=True)
     node_machine = machine()
-    store = PreparedStore(
-        node_machine,
-        Guard(node_machine, NODE),
-        Disk(),
-        str(kubelet.folder),
-        str(kubelet.folder / "cdi"),
-        pods=kubelet.paths.pods,
-    )
+    guard, paths = Guard(node_machine, NODE), kubelet.paths
+    store = PreparedStore(node_machine, guard, Disk(), str(kubelet.folder), paths.cdi, pods=paths.pods)
     return Preparing(cluster, node_machine, store, clock=clock), store
+
+
+async def prepare(preparer, *references):
+    """Prepare claims, wait until their statuses are written, and return the answers by uid."""
+    answers = await preparer.prepare(PrepareRequest(claims=references))
+    await preparer.wait_for_statuses()
+    return answers.claims
 
 
 async def test_prepared_claims_are_answered_while_the_api_server_is_unavailable(cluster, kubelet):
     """Claims that are not prepared yet get an error."""
     preparer, _ = preparer_and_store(cluster, kubelet, lambda: 0.0)
     old, new = await create_claim(cluster, "a", result("gpu-0")), await create_claim(cluster, "b", result("gpu-1"))
-    first = await preparer.prepare(PrepareRequest(claims=(old,)))
-    await preparer.wait_for_statuses()
+    first = await prepare(preparer, old)
     offline_preparer, _ = preparer_and_store(Unreachable(), kubelet, lambda: 0.0)
-    answers = (await offline_preparer.prepare(PrepareRequest(claims=(old, new)))).claims
-    assert answers[old.uid] == first.claims[old.uid]
+    answers = await prepare(offline_preparer, old, new)
+    assert answers[old.uid] == first[old.uid]
     assert "the claim cannot be read from the API server: connection refused" in answers[new.uid].error
     await offline_preparer.unprepare(PrepareRequest(claims=(old,)))
     await offline_preparer.unprepare_deleted()
@@ -59,8 +59,7 @@ async def test_a_deleted_claim_is_unprepared_after_a_delay(cluster, kubelet):
     now = [0.0]
     preparer, store = preparer_and_store(cluster, kubelet, lambda: now[0])
     a, b = await create_claim(cluster, "a", result("gpu-0")), await create_claim(cluster, "b", result("gpu-1"))
-    await preparer.prepare(PrepareRequest(claims=(a, b)))
-    await preparer.wait_for_statuses()
+    await prepare(preparer, a, b)
     await cluster.delete(RESOURCE_CLAIMS, "a", "ns")
     for seconds in (0.0, FORGET_AFTER - 1):
         now[0] = seconds
@@ -78,8 +77,7 @@ async def test_a_deleted_claim_stays_prepared_while_the_kubelet_has_one_of_its_p
     preparer, store = preparer_and_store(cluster, kubelet, lambda: now[0])
     reference = await create_claim(cluster, "a", result("gpu-0"))
     kubelet.create_pod("pod")
-    await preparer.prepare(PrepareRequest(claims=(reference,)))
-    await preparer.wait_for_statuses()
+    await prepare(preparer, reference)
     consumers = [{"resource": "pods", "name": name, "uid": name} for name in ("pod", "second")]
     patch = Merge({"status": {"reservedFor": consumers}})
     await cluster.patch(RESOURCE_CLAIMS, "a", patch, "ns", subresource="status")
@@ -112,9 +110,8 @@ async def test_deleted_claims_never_give_a_device_to_two_running_pods(cluster, k
             patch = Merge({"status": {"reservedFor": [{"resource": "pods", "name": uid, "uid": uid}]}})
             await cluster.patch(RESOURCE_CLAIMS, uid, patch, "ns", subresource="status")
             kubelet.create_pod(uid)
-            answers = await preparer.prepare(PrepareRequest(claims=(reference,)))
-            await preparer.wait_for_statuses()
-            if answers.claims[reference.uid].error:
+            answers = await prepare(preparer, reference)
+            if answers[reference.uid].error:
                 refused += 1
                 kubelet.remove_pod(uid)
                 await cluster.delete(RESOURCE_CLAIMS, uid, "ns")
@@ -143,23 +140,13 @@ async def test_the_pods_of_a_deleted_claim_are_known_after_a_restart(cluster, ku
     reference = await create_claim(cluster, "a", result("gpu-0"))
     kubelet.create_pod("pod")
     preparer, _ = preparer_and_store(cluster, kubelet, lambda: now[0])
-    await preparer.prepare(PrepareRequest(claims=(reference,)))
-    await preparer.wait_for_statuses()
+    await prepare(preparer, reference)
     await cluster.delete(RESOURCE_CLAIMS, "a", "ns")
     preparer, store = preparer_and_store(cluster, kubelet, lambda: now[0])
     for _ in range(2):
         await preparer.unprepare_deleted()
         now[0] += FORGET_AFTER
     assert set(store.claims()) == {reference.uid}
-
-
-async def set_allocation(cluster, name, *results):
-    """Replace the allocation results of a claim."""
-    consumer = {"resource": "pods", "name": "p", "uid": "pod"}
-    status = {"allocation": None, "reservedFor": None, "devices": None}
-    if results:
-        status = {"allocation": {"devices": {"results": list(results)}}, "reservedFor": [consumer]}
-    await cluster.patch(RESOURCE_CLAIMS, name, Merge({"status": status}), "ns", subresource="status")
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -218,7 +205,7 @@ class Unresponsive(Unreachable):
 async def test_an_unresponsive_api_server_is_named_in_the_error(cluster, kubelet):
     preparer, _ = preparer_and_store(Unresponsive(), kubelet, lambda: 0.0)
     reference = await create_claim(cluster, "a", result("gpu-0"))
-    answers = (await preparer.prepare(PrepareRequest(claims=(reference,)))).claims
+    answers = await prepare(preparer, reference)
     assert answers[reference.uid].error.endswith("cannot be read from the API server: no answer in time")
 
 
@@ -239,8 +226,7 @@ async def test_a_claim_deleted_during_its_preparation_is_eventually_forgotten(cl
     deleting_preparer, store = preparer_and_store(DeletingCluster(), kubelet, lambda: now[0])
     for name in ("unprepared", "forgotten"):
         reference = await create_claim(cluster, name, result("gpu-0"))
-        assert (await deleting_preparer.prepare(PrepareRequest(claims=(reference,)))).claims[reference.uid].error == ""
-        await deleting_preparer.wait_for_statuses()
+        assert (await prepare(deleting_preparer, reference))[reference.uid].error == ""
         if name == "unprepared":
             await deleting_preparer.unprepare(PrepareRequest(claims=(reference,)))
             assert store.claims() == {}
@@ -255,8 +241,7 @@ async def test_a_claim_deleted_during_its_preparation_is_eventually_forgotten(cl
 async def test_an_unavailable_api_server_does_not_unprepare_claims(cluster, kubelet):
     preparer, _ = preparer_and_store(cluster, kubelet, lambda: 0.0)
     reference = await create_claim(cluster, "a", result("gpu-0"))
-    await preparer.prepare(PrepareRequest(claims=(reference,)))
-    await preparer.wait_for_statuses()
+    await prepare(preparer, reference)
     now = [0.0]
     offline_preparer, store = preparer_and_store(Unreachable(), kubelet, lambda: now[0])
     for seconds in (0.0, 10 * FORGET_AFTER):

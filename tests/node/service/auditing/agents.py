@@ -1,14 +1,16 @@
 """An audit agent for tests, its objects in the cluster, and its sources on the node."""
 
 import asyncio
+import contextlib
 
 from cluster import Merge
-from cluster.resources import DEVICE_TAINT_RULES, EVENTS
+from cluster.resources import DEVICE_TAINT_RULES, EVENTS, RESOURCE_CLAIMS
 from node.audit import COMPONENT
 from node.checkpoint import Checkpoint, HeldDevice, Prepared, encode
 from node.service import Agent, AgentSettings
 from serving.http import Head
 from tests.limits import PATIENCE
+from tests.node.audit.snapshots import allocated_claim
 from tests.node.machines import NODE, result
 
 
@@ -41,12 +43,26 @@ async def event_messages(cluster, kind="Node"):
     return {event.reason: event.message for event in own_events}
 
 
-def request_head(path):
-    return Head("GET", path, "", {}, 0)
+@contextlib.asynccontextmanager
+async def running_agent(cluster, paths, **settings):
+    """Run an agent as its process does."""
+    stop = asyncio.Event()
+    task = asyncio.create_task(Agent(cluster, AgentSettings(metrics=None, paths=paths, **settings)).run(stop))
+    yield
+    stop.set()
+    await asyncio.wait_for(task, PATIENCE)
 
 
-def allocation_of(device):
-    return Merge({"status": {"allocation": {"devices": {"results": [result(device)]}}}})
+def metrics_of(agent):
+    """Return the text that Prometheus reads."""
+    return agent.metrics.answer(Head("GET", "/metrics", "", {}, 0), b"").body.decode()
+
+
+async def allocate(cluster, device="gpu-0"):
+    """Create the claim `c` with a device."""
+    await cluster.create(RESOURCE_CLAIMS, allocated_claim("c"))
+    allocation = {"devices": {"results": [result(device)]}}
+    await cluster.patch(RESOURCE_CLAIMS, "c", Merge({"status": {"allocation": allocation}}), "ns", subresource="status")
 
 
 def record_of(claim, *device_names, **fields):

@@ -1,13 +1,8 @@
 """A cluster with a node and its slices, a kubelet, and the audit agent."""
 
-import tempfile
-from pathlib import Path
-
 import pytest
 
-from cluster.embedded import Embedded
-from cluster.resources import NAMESPACES, NODES, RESOURCE_SLICES
-from dra.objects import Node, ObjectMeta
+from cluster.resources import RESOURCE_SLICES
 from node.service import NodePaths
 from tests.node.audit.snapshots import slices
 from tests.node.machines import NODE
@@ -16,10 +11,8 @@ from tests.node.service.fake_kubelet import PodResources
 
 
 @pytest.fixture
-def root():
-    """Return a folder with a short path, for sockets."""
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
+def root(folder):
+    return folder
 
 
 @pytest.fixture
@@ -31,14 +24,10 @@ async def kubelet(root):
 
 
 @pytest.fixture
-async def cluster():
-    embedded = Embedded()
-    await embedded.create(NODES, Node(metadata=ObjectMeta(name=NODE)))
-    await embedded.create(NAMESPACES, {"metadata": {"name": "ns"}})
+async def cluster(cluster):
     for slice_ in slices():
-        await embedded.create(RESOURCE_SLICES, slice_)
-    yield embedded
-    await embedded.close()
+        await cluster.create(RESOURCE_SLICES, slice_)
+    return cluster
 
 
 @pytest.fixture

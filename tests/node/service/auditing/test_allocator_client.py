@@ -11,7 +11,6 @@ import pytest
 from aiohttp import web
 
 from certs import authority, reload
-from cluster.embedded import Embedded
 from cluster.resources import MUTATING_WEBHOOKS
 from node.service.auditing import allocator_client
 from node.service.auditing.allocator_client import AllocatorClient
@@ -21,13 +20,6 @@ from tests.node.service.auditing.fake_allocator import ANSWER, Allocator
 from tests.webhook import tls
 
 COMPRESSED_BLANKS = zlib.compress(b" " * (8 << 20))
-
-
-@pytest.fixture
-async def cluster():
-    cluster = Embedded()
-    yield cluster
-    await cluster.close()
 
 
 @pytest.fixture
@@ -53,12 +45,19 @@ async def test_each_request_has_the_current_token(cluster, token, tmp_path):
         assert {request.path for request in allocator.requests} == {"/reservations"}
 
 
+async def create_webhooks(cluster, *signers):
+    """Create the webhook configuration, with a webhook for each signer of certificates."""
+    hooks = [
+        {"name": f"h{number}.drawbridge.dev", "clientConfig": {"caBundle": b64encode(signer.certificate).decode()}}
+        for number, signer in enumerate(signers)
+    ]
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
+    await cluster.create(MUTATING_WEBHOOKS, kind | {"metadata": {"name": "drawbridge"}, "webhooks": hooks})
+
+
 async def test_the_client_trusts_the_webhooks_ca_bundle(cluster, token):
     signer, certificate = tls.authority_and_leaf("localhost")
-    bundle = b64encode(signer.certificate).decode()
-    hook = {"name": "pods.drawbridge.dev", "clientConfig": {"caBundle": bundle}}
-    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
-    await cluster.create(MUTATING_WEBHOOKS, kind | {"metadata": {"name": "drawbridge"}, "webhooks": [hook]})
+    await create_webhooks(cluster, signer)
     async with Allocator().open(tls.server(certificate)) as url:
         assert len(await ask_allocator(cluster, url, token)) == 1
     unrelated_certificate = tls.authority_and_leaf("localhost")[1]
@@ -77,12 +76,7 @@ async def test_the_client_trusts_the_webhooks_ca_bundle(cluster, token):
 async def test_the_client_trusts_the_ca_bundles_of_all_webhooks(cluster, token):
     """While the authority is renewed, one webhook can have its new bundle and another webhook the old one."""
     authorities = [tls.authority_and_leaf("localhost") for _ in range(2)]
-    hooks = [
-        {"name": f"{signer.certificate[40:46].hex()}.drawbridge.dev", "clientConfig": {"caBundle": b64encode(signer.certificate).decode()}}
-        for signer, _ in authorities
-    ]  # fmt: skip
-    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
-    await cluster.create(MUTATING_WEBHOOKS, kind | {"metadata": {"name": "drawbridge"}, "webhooks": hooks})
+    await create_webhooks(cluster, *(signer for signer, _ in authorities))
     for _, certificate in authorities:
         async with Allocator().open(tls.server(certificate)) as url:
             assert len(await ask_allocator(cluster, url, token)) == 1

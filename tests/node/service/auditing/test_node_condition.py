@@ -1,18 +1,14 @@
 """The node condition of the audit agent."""
 
-import asyncio
-
 import pytest
 
 from cluster import Merge
 from cluster.errors import Forbidden
-from cluster.resources import NODES, RESOURCE_CLAIMS
+from cluster.resources import NODES
 from node.audit import CONDITION, FindingKind, condition_of
-from node.service import Agent, AgentSettings
-from tests.limits import PATIENCE
-from tests.node.audit.snapshots import allocated_claim, claim_holding, plugin_holding
+from tests.node.audit.snapshots import claim_holding, plugin_holding
 from tests.node.machines import NODE
-from tests.node.service.auditing.agents import allocation_of, tainted_devices, watching_agent
+from tests.node.service.auditing.agents import allocate, running_agent, tainted_devices, watching_agent
 from tests.waiting import until
 
 
@@ -51,30 +47,22 @@ async def test_the_node_condition_is_kept_beside_the_kubelets_conditions(cluster
 
 
 async def test_a_finding_makes_the_condition_false_without_naming_the_pods(cluster, kubelet, paths):
-    await cluster.create(RESOURCE_CLAIMS, allocated_claim("c", "gpu-0"))
-    await cluster.patch(RESOURCE_CLAIMS, "c", allocation_of("gpu-0"), "ns", subresource="status")
+    await allocate(cluster)
     kubelet.set_pods(plugin_holding("old", "GPU-0"), claim_holding("new", "c", "gpu-0"))
     async with watching_agent(cluster, paths, condition=True) as agent:
         await agent.round()
         condition = (await conditions(cluster))[CONDITION]
         assert (condition["status"], condition["reason"]) == ("False", FindingKind.GIVEN_TWICE.reason)
-        assert (
-            condition["message"]
-            == "1 finding O221 (hardware that is allocated twice: to a device plugin and a claim, or as two published devices): see the events of the node"
-        )
+        assert condition["message"].startswith("1 finding O221 (")
+        assert "ns/" not in condition["message"]
 
 
 async def test_the_node_condition_is_removed_when_the_agent_stops(cluster, kubelet, paths):
-    agent = Agent(cluster, AgentSettings(metrics=None, paths=paths, condition=True))
-    stop = asyncio.Event()
-    task = asyncio.create_task(agent.run(stop))
-
     async def has_condition():
         return CONDITION in await conditions(cluster)
 
-    await until(has_condition)
-    stop.set()
-    await asyncio.wait_for(task, PATIENCE)
+    async with running_agent(cluster, paths, condition=True):
+        await until(has_condition)
     assert await conditions(cluster) == {}
 
 

@@ -10,13 +10,13 @@ from node.audit import FINDING_ENDED, ContainerDevice, FindingKind
 from node.service import AllocatorAddress, metrics
 from node.service.metrics import container_devices
 from serving.metrics import POD_DEVICE
-from tests.node.audit.snapshots import RESOURCE, allocated_claim, claim_holding, plugin_holding, pod
+from tests.node.audit.snapshots import RESOURCE, claim_holding, plugin_holding, pod
 from tests.node.audit.vendor_checkpoints import completed_claim, first_format
 from tests.node.machines import DRIVER, NODE
 from tests.node.service.auditing.agents import (
-    allocation_of,
+    allocate,
     event_messages,
-    request_head,
+    metrics_of,
     tainted_devices,
     watching_agent,
 )
@@ -25,8 +25,7 @@ from tests.waiting import until
 
 
 async def test_a_device_given_twice_is_reported_on_pods_and_node(cluster, kubelet, paths):
-    await cluster.create(RESOURCE_CLAIMS, allocated_claim("c", "gpu-0"))
-    await cluster.patch(RESOURCE_CLAIMS, "c", allocation_of("gpu-0"), "ns", subresource="status")
+    await allocate(cluster)
     for stored in (pod("new", "c"), pod("old")):
         await cluster.create(PODS, stored)
     kubelet.set_pods(plugin_holding("old", "GPU-0"), claim_holding("new", "c", "gpu-0"))
@@ -38,7 +37,7 @@ async def test_a_device_given_twice_is_reported_on_pods_and_node(cluster, kubele
         events = [item for item in (await cluster.list(EVENTS, "ns")).items if item.reason == reason]
         assert sorted(event.involved_object.name for event in events) == ["new", "old"]
         assert not any("ns/" in event.message for event in events), "the event of a pod names an object of a namespace"
-        metrics_text = agent.metrics.answer(request_head("/metrics"), b"").body.decode()
+        metrics_text = metrics_of(agent)
         assert 'drawbridge_node_findings{what="given twice"} 1.0' in metrics_text
         kubelet.set_pods(claim_holding("new", "c", "gpu-0"))
         await agent.round()
@@ -64,7 +63,7 @@ async def test_a_reservation_of_a_used_device_is_reported_until_resolved(cluster
         reason = FindingKind.RESERVED_ELSEWHERE.reason
         assert "ResourceClaim ns/mine" in (await event_messages(cluster))[reason]
         assert "ns/" not in (await event_messages(cluster, "Pod"))[reason]
-        metrics_text = agent.metrics.answer(request_head("/metrics"), b"").body.decode()
+        metrics_text = metrics_of(agent)
         assert 'drawbridge_node_findings{what="reserved elsewhere"} 1.0' in metrics_text
         assert "drawbridge_node_reservations 1.0" in metrics_text
         allocator.handler = lambda _: answer_that_reserves("gpu-1")
@@ -106,7 +105,7 @@ async def test_an_unreachable_allocator_is_reported_and_the_agent_stays_ready(cl
         problems, notes = agent.metrics.readiness()
         assert not any(problems.values()), "the agent is not ready without the allocator"
         assert notes["sources"].startswith("allocator: Cannot connect")
-        metrics_text = agent.metrics.answer(request_head("/metrics"), b"").body.decode()
+        metrics_text = metrics_of(agent)
         assert "drawbridge_node_sources_unread 1.0" in metrics_text
 
 
@@ -117,16 +116,14 @@ async def test_without_an_allocator_no_source_is_reported_as_unread(cluster, kub
 
 def device_series(agent, **labels):
     """Return the scraped series of devices and their containers."""
-    body = agent.metrics.answer(request_head("/metrics"), b"").body.decode()
-    families = {family.name: family for family in text_string_to_metric_families(body)}
+    families = {family.name: family for family in text_string_to_metric_families(metrics_of(agent))}
     samples = families["drawbridge_node_container_device"].samples
     return [sample.labels for sample in samples if labels.items() <= sample.labels.items()]
 
 
 async def test_the_metric_of_devices_is_empty_after_the_kubelet_stops(cluster, kubelet, agent):
     """The metric has all labels of the allocator's metric, and more."""
-    await cluster.create(RESOURCE_CLAIMS, allocated_claim("c", "gpu-0"))
-    await cluster.patch(RESOURCE_CLAIMS, "c", allocation_of("gpu-0"), "ns", subresource="status")
+    await allocate(cluster)
     await cluster.create(PODS, pod("new", "c"))
     kubelet.set_pods(plugin_holding("old", "GPU-2"), claim_holding("new", "c", "gpu-0"))
     await agent.round()
@@ -164,8 +161,7 @@ def test_metric_series_are_bounded_and_unique(monkeypatch):
 
 async def test_devices_prepared_by_another_vendors_driver_are_compared_with_claims(cluster, kubelet, root, agent):
     """The driver knows only the uid of the claim; a pod of the node names the claim."""
-    await cluster.create(RESOURCE_CLAIMS, allocated_claim("c", "gpu-0"))
-    await cluster.patch(RESOURCE_CLAIMS, "c", allocation_of("gpu-0"), "ns", subresource="status")
+    await allocate(cluster)
     await cluster.create(PODS, pod("p", "c"))
     uid = (await cluster.get(RESOURCE_CLAIMS, "c", "ns")).metadata.uid
     folder = root / "plugins" / DRIVER

@@ -17,7 +17,7 @@ from tests.limits import PATIENCE
 from tests.node.audit.snapshots import UID, allocated_claim, plugin_holding, pod
 from tests.node.machines import DRIVER, NODE
 from tests.node.service.auditing.agents import (
-    allocation_of,
+    allocate,
     record_of,
     tainted_devices,
     touch,
@@ -151,8 +151,7 @@ async def test_escape_sequences_in_names_are_made_printable(cluster, kubelet, ro
 
 async def test_invented_claims_of_a_driver_do_not_displace_real_claims(cluster, kubelet, root, paths, monkeypatch):
     monkeypatch.setattr(watcher, "MAX_CLAIMS", 20)
-    await cluster.create(RESOURCE_CLAIMS, allocated_claim("c"))
-    await cluster.patch(RESOURCE_CLAIMS, "c", allocation_of("gpu-0"), "ns", subresource="status")
+    await allocate(cluster)
     await cluster.create(PODS, pod("new", "c"))
     kubelet.set_pods(plugin_holding("old", "GPU-0"))
     write_checkpoint(root, "evil", *(record_of(f"a{number}", "x", namespace="a") for number in range(50)))

@@ -1,7 +1,5 @@
 """Taint rules of the audit agent: created, updated and deleted with the devices that plugins allocate."""
 
-import asyncio
-
 import pytest
 from msgspec.structs import replace
 
@@ -11,10 +9,9 @@ from dra.objects import ObjectMeta
 from node.audit import FindingKind
 from node.audit import marks as audit_marks
 from node.messages import PluginHolding, PluginsOffer
-from node.service import Agent, AgentSettings
 from tests.limits import PATIENCE
 from tests.node.audit.snapshots import RESOURCE, plugin_holding, slices
-from tests.node.service.auditing.agents import event_messages, tainted_devices, watching_agent
+from tests.node.service.auditing.agents import event_messages, running_agent, tainted_devices, watching_agent
 from tests.waiting import until
 
 
@@ -164,12 +161,8 @@ async def test_an_api_server_without_taint_rules_is_reported(cluster, kubelet, a
 
 async def test_a_stopped_agent_leaves_its_taint_rules(cluster, kubelet, paths):
     kubelet.set_pods(plugin_holding("old", "GPU-0"))
-    agent = Agent(cluster, AgentSettings(metrics=None, paths=paths))
-    stop = asyncio.Event()
-    task = asyncio.create_task(agent.run(stop))
-    await until(lambda: tainted_devices(cluster))
-    stop.set()
-    await asyncio.wait_for(task, PATIENCE)
+    async with running_agent(cluster, paths):
+        await until(lambda: tainted_devices(cluster))
     assert await tainted_devices(cluster) == ["gpu-0"]
 
 
@@ -178,15 +171,11 @@ async def test_new_slices_are_tainted_at_once(cluster, kubelet, paths):
     for item in (await cluster.list(RESOURCE_SLICES)).items:
         await cluster.delete(RESOURCE_SLICES, item.metadata.name)
     kubelet.set_pods(plugin_holding("old", "GPU-0"))
-    agent = Agent(cluster, AgentSettings(metrics=None, paths=paths, kubelet_interval=10 * PATIENCE))
-    stop = asyncio.Event()
-    task = asyncio.create_task(agent.run(stop))
-    await until(lambda: kubelet.list_calls)
-    for slice_ in slices():
-        await cluster.create(RESOURCE_SLICES, slice_)
-    await until(lambda: tainted_devices(cluster))
-    stop.set()
-    await asyncio.wait_for(task, PATIENCE)
+    async with running_agent(cluster, paths, kubelet_interval=10 * PATIENCE):
+        await until(lambda: kubelet.list_calls)
+        for slice_ in slices():
+            await cluster.create(RESOURCE_SLICES, slice_)
+        await until(lambda: tainted_devices(cluster))
 
 
 async def test_a_refused_taint_rule_does_not_block_other_rules(cluster, kubelet, agent, monkeypatch):
