@@ -30,7 +30,7 @@ from dra.stock import PoolId
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from dra.objects import ResourceClaim
+    from dra.objects import ResourceClaim, ResourceClaimConsumerReference
     from dra.stock import Stock
 
 NEVER = "Never"
@@ -217,15 +217,7 @@ def without_pods(stock: Stock, pods: Iterable[Pod]) -> Stock:
     for pod in pods:
         leaving.add(pod.metadata.uid)
         keys.update(claim_keys(pod))
-    freed_claims: list[ResourceClaim] = []
-    for key in sorted(keys):
-        claim = stock.claims.get(key)
-        if claim is None or claim.status.allocation is None:
-            continue
-        consumers = {consumer.uid for consumer in claim.status.reserved_for}
-        if consumers and consumers <= leaving:
-            freed_claims.append(_deallocated(claim))
-    return stock.with_all(freed_claims) if freed_claims else stock
+    return _without_claims(stock, sorted(keys), lambda _, consumer: consumer.uid in leaving)
 
 
 def without_unused_claims(stock: Stock, keys: Iterable[str], pods: Mapping[tuple[str, str], Pod]) -> Stock:
@@ -234,19 +226,27 @@ def without_unused_claims(stock: Stock, keys: Iterable[str], pods: Mapping[tuple
     The claim controller deallocates such a claim a moment after its pods end, so nothing needs to be evicted for its devices. The keys of
     `pods` are namespace and name.
     """
-    freed_claims: list[ResourceClaim] = []
-    for key in keys:
-        claim = stock.claims.get(key)
-        if claim is None or claim.status.allocation is None:
-            continue
-        for consumer in claim.status.reserved_for:
-            pod = pods.get((claim.metadata.namespace, consumer.name))
-            # A consumer other than a pod cannot be looked up, and counts as alive.
-            if consumer.resource != "pods" or (pod and pod.metadata.uid == consumer.uid and not pod.has_ended):
-                break
-        else:
-            if claim.status.reserved_for:
-                freed_claims.append(_deallocated(claim))
+
+    def has_ended(claim: ResourceClaim, consumer: ResourceClaimConsumerReference) -> bool:
+        pod = pods.get((claim.metadata.namespace, consumer.name))
+        # A consumer other than a pod cannot be looked up, and counts as alive.
+        return consumer.resource == "pods" and (pod is None or pod.metadata.uid != consumer.uid or pod.has_ended)
+
+    return _without_claims(stock, keys, has_ended)
+
+
+def _without_claims(
+    stock: Stock, keys: Iterable[str], is_gone: Callable[[ResourceClaim, ResourceClaimConsumerReference], bool]
+) -> Stock:
+    """Return the stock without the allocations of those of these claims all of whose consumers are gone."""
+    claims = [stock.claims[key] for key in keys if key in stock.claims]
+    freed_claims = [
+        replace(claim, status=ResourceClaimStatus())
+        for claim in claims
+        if claim.status.allocation is not None
+        and claim.status.reserved_for
+        and all(is_gone(claim, consumer) for consumer in claim.status.reserved_for)
+    ]
     return stock.with_all(freed_claims) if freed_claims else stock
 
 
@@ -339,7 +339,3 @@ def _uids(pods: Iterable[Pod]) -> frozenset[str]:
 
 def _is_within(uids: frozenset[str], choices: Iterable[frozenset[str]]) -> bool:
     return any(uids <= choice for choice in choices)
-
-
-def _deallocated(claim: ResourceClaim) -> ResourceClaim:
-    return replace(claim, status=ResourceClaimStatus())

@@ -38,9 +38,8 @@ class PageCoverage(msgspec.Struct, frozen=True):
     permitted: dict[str, str]  # scope → a device that the rule applies to and permits
     refused: dict[str, str]  # scope → a device that the rule applies to and does not permit
     failing: str = ""  # the first device on which an expression failed, and the error
-    on_no_single_node: str = (
-        ""  # the first device that is not bound to one node; a rule of scope Node does not apply to such a device
-    )
+    # The first device that is not bound to one node; a rule of scope Node does not apply to such a device.
+    on_no_single_node: str = ""
 
 
 def rule_of(compatibility: DeviceCompatibility) -> CompatibilityRule:

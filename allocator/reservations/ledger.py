@@ -111,9 +111,8 @@ class Ledger(msgspec.Struct, eq=False):
     reservations: dict[str, Reservation] = {}  # by uid of the pod
     tokens: dict[str, str] = {}  # token → uid of the pod
     pods: dict[str, PodFact] = {}  # by uid
-    ahead: dict[
-        str, ResourceClaim
-    ] = {}  # by uid: claims in their intended state, while the informer's copy differs from it
+    # By uid: claims in their intended state, while the informer's copy differs from it.
+    ahead: dict[str, ResourceClaim] = {}
     deleted: dict[str, float] = {}  # uid of a deleted object → time of the deletion
     # Pool or namespace → generation of its last change; FORGOTTEN → the same for all names that are not in the mapping.
     changed: dict[str, int] = {}
@@ -132,6 +131,10 @@ class Ledger(msgspec.Struct, eq=False):
 
     def unreleased(self) -> Iterator[Reservation]:
         return filter(None, map(self.reservation_of, self.reservations))
+
+    def holds_of(self, reservation: Reservation) -> list[Hold]:
+        """Return the holds of a reservation's claims, without claims that are gone."""
+        return [self.holds[uid] for uid in reservation.claims if uid in self.holds]
 
     def needing(self, hold: Hold) -> Iterator[Reservation]:
         """Yield the reservations that need the intended allocation of a claim."""

@@ -684,8 +684,7 @@ class _Transition:
             case ReservationState.PENDING:
                 self.remove_reservation(old)
                 fact = self.ledger.pods.get(pod)
-                holds = (self.ledger.holds.get(uid) for uid in old.claims)
-                is_refused = any(hold is not None and hold.refusal for hold in holds)
+                is_refused = any(hold.refusal for hold in self.ledger.holds_of(old))
                 if fact is not None and not fact.done and not fact.node and not is_refused:
                     self.effects.append(Requeue(frozenset((pod,))))
                 return
@@ -720,10 +719,8 @@ class _Transition:
         """Remove a reservation; the holds that it used stay."""
         self.change(self.ledger.reservations, reservation.pod, None)
         self.change(self.ledger.tokens, reservation.token, None)
-        for uid in reservation.claims:
-            hold = self.ledger.holds.get(uid)
-            if hold is not None:
-                self.put_hold(replace(hold, users=hold.users - {reservation.pod}))
+        for hold in self.ledger.holds_of(reservation):
+            self.put_hold(replace(hold, users=hold.users - {reservation.pod}))
         self.claims.update(reservation.claims)
 
     def put_hold(self, hold: Hold) -> None:
@@ -846,9 +843,8 @@ def signals(ledger: Ledger, reservation: Reservation) -> list[Signal]:
     done = pod in ledger.deleted or (fact is not None and fact.done)
     if done:
         result.append(Signal.DONE)
-    holds = [ledger.holds.get(uid) for uid in reservation.claims]
-    present = [hold for hold in holds if hold is not None]
-    has_all_holds = len(present) == len(holds)
+    present = ledger.holds_of(reservation)
+    has_all_holds = len(present) == len(reservation.claims)
     has_all = has_all_holds and all(pod in hold.consumers for hold in present)
     # DONE and PLACED together would move a reservation between RELEASED and BOUND forever, so a finished pod is not PLACED.
     if fact is not None and fact.node and not done:

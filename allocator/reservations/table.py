@@ -71,9 +71,8 @@ class Signal(StrEnum):
     # from the claims
     ALLOCATED = "allocated"  # every claim is allocated as intended
     HELD = "held"  # every claim is reserved for the pod
-    MOOT = (
-        "moot"  # a claim is gone, was deallocated or allocated differently, or will never list the pod in `reservedFor`
-    )
+    # A claim is gone, was deallocated or allocated differently, or will never list the pod in `reservedFor`.
+    MOOT = "moot"
     UNKNOWN = "unknown"  # a claim has a write without an answer
     KNOWN = "known"  # no claim has a write without an answer
     DENIED = "denied"  # the API server rejects a write

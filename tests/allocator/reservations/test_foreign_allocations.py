@@ -5,16 +5,14 @@ from msgspec.structs import replace
 
 from allocator.reservations import FINALIZER, ReservationState
 from allocator.reservations.effects import Dropped, PatchFinalizer, PodEvent, Unallocate
-from allocator.reservations.events import ClaimGone, ClaimSeen, Commit, CommitConfirmed, Overlapped, PodSeen, TakeBack
+from allocator.reservations.events import ClaimGone, ClaimSeen, CommitConfirmed, Overlapped, PodSeen, TakeBack
 from dra.objects import ResourceClaimConsumerReference
-from tests.allocator.reservations.server import allocation_of, claim, claim_part, pod
-from tests.allocator.reservations.world import World
+from tests.allocator.reservations.server import allocation_of, claim, pod
+from tests.allocator.reservations.world import World, world_after_commit, world_during_commit, world_with_reservation
 
 
 def test_a_foreign_allocation_returns_the_pod_to_pending():
-    world = World(claim("c"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
-    world.apply(Commit("t-a"))
+    world = world_during_commit()
     foreign_claim = replace(claim("c"), status=replace(claim("c").status, allocation=allocation_of("d1", node="n2")))
     world.server.put(foreign_claim)
     assert [type(write) for write in world.run()] == [PatchFinalizer]
@@ -37,17 +35,14 @@ def test_a_foreign_allocation_is_removed_only_without_pods(is_reserved):
 
 
 def test_recreating_a_claim_ends_the_reservation_of_the_old_claim():
-    world = World(claim("c"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
+    world = world_with_reservation()
     world.apply(ClaimSeen(claim("c", uid="again", resourceVersion="9")))
     assert world.state("a") is ReservationState.PENDING
     assert world.ledger.keys["team/c"] == "again"
 
 
 def test_an_unstarted_pod_yields_its_devices_to_a_foreign_allocation():
-    world = World(claim("c"), claim("e"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
-    world.commit("a")
+    world = world_after_commit(claim("e"))
     world.apply(CommitConfirmed("t-a"))
     foreign_claim = replace(claim("e"), status=replace(claim("e").status, allocation=allocation_of("d0")))
     world.apply(ClaimSeen(world.server.put(foreign_claim)))
@@ -60,9 +55,7 @@ def test_an_unstarted_pod_yields_its_devices_to_a_foreign_allocation():
 
 
 def test_holders_of_a_device_are_rivals_until_a_deletion():
-    world = World(claim("c"), claim("e"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
-    world.commit("a")
+    world = world_after_commit(claim("e"))
     world.apply(PodSeen(pod("a", "c", node="n1")))
     foreign_claim = replace(claim("e"), status=replace(claim("e").status, allocation=allocation_of("d0")))
     world.apply(ClaimSeen(world.server.put(foreign_claim)))

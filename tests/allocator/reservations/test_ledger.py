@@ -37,7 +37,13 @@ from allocator.reservations.table import TABLE, Signal
 from dra.objects import ResourceClaimConsumerReference, is_reserved_for
 from dra.policy import QuotaLine
 from tests.allocator.reservations.server import allocation_of, claim, claim_part, copy_ledger, pod
-from tests.allocator.reservations.world import POOL, World
+from tests.allocator.reservations.world import (
+    POOL,
+    World,
+    world_after_commit,
+    world_during_commit,
+    world_with_reservation,
+)
 from tests.dra.samples import DRIVER
 
 
@@ -56,8 +62,7 @@ def test_a_pod_may_be_bound_after_two_writes():
 
 
 def test_an_assumed_allocation_is_freed_without_a_write():
-    world = World(claim("c"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
+    world = world_with_reservation()
     effects = world.apply(Unreserve("t-a"))
     assert Freed(frozenset([POOL])) in effects
     assert Requeue(frozenset(["a"])) in effects
@@ -67,8 +72,7 @@ def test_an_assumed_allocation_is_freed_without_a_write():
 
 
 def test_an_assumed_reservation_expires_and_its_pod_is_notified():
-    world = World(claim("c"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
+    world = world_with_reservation()
     world.now = 119
     assert world.apply(Tick()) == []
     world.now = 120
@@ -88,9 +92,7 @@ def test_a_decision_that_rests_on_an_older_ledger_is_declined():
 
 def test_a_released_reservation_awaits_no_commit():
     """Its write is still in progress. A commit that waited for it would wait in vain."""
-    world = World(claim("c"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
-    world.apply(Commit("t-a"))
+    world = world_during_commit()
     world.apply(PodGone("a"))
     assert world.state("a") is ReservationState.RELEASED
     assert not world.ledger.reservations["a"].awaited
@@ -120,8 +122,7 @@ def test_a_reservation_beyond_a_quota_is_refused():
 
 
 def test_a_second_pod_of_a_claim_only_extends_reserved_for():
-    world = World(claim("c"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
+    world = world_with_reservation()
     world.assume("b", claim_part(claim("c")))
     world.commit("a")
     assert [type(write) for write in world.commit("b")] == [PatchReservedFor]
@@ -130,8 +131,7 @@ def test_a_second_pod_of_a_claim_only_extends_reserved_for():
 
 
 def test_the_first_commit_allocates_a_shared_claim():
-    world = World(claim("c"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
+    world = world_with_reservation()
     world.assume("b", claim_part(claim("c")))
     world.apply(Unreserve("t-a"))
     assert world.held_devices() == {"d0"}
@@ -166,9 +166,7 @@ def test_committing_a_claim_that_has_its_finalizer_takes_one_write():
 @pytest.mark.parametrize("was_seen_running", [True, False])
 def test_a_finished_pod_loses_its_reservation(phase, was_seen_running):
     """The finished pod still has a node, and the claim still lists the pod: the signal DONE wins over PLACED."""
-    world = World(claim("c"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
-    world.commit("a")
+    world = world_after_commit()
     world.deliver_claim_events()
     if was_seen_running:
         world.apply(PodSeen(pod("a", "c", node="n1", phase="Running")))
@@ -184,9 +182,7 @@ def test_a_finished_pod_loses_its_reservation(phase, was_seen_running):
 def test_a_step_ends_although_the_table_has_a_cycle():
     """Contradictory facts about a reservation must not cause an endless loop."""
     cyclic_table = {**TABLE, ReservationState.BOUND: {Signal.HELD: ReservationState.RESERVED}}
-    world = World(claim("c"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
-    world.commit("a")
+    world = world_after_commit()
     step(world.ledger, PodSeen(pod("a", "c", node="n1", phase="Running")), 0.0, cyclic_table)
     assert world.ledger.reservations["a"].state in (ReservationState.RESERVED, ReservationState.BOUND)
 
@@ -221,8 +217,7 @@ def test_events_without_news_change_nothing():
 
 def test_a_failed_event_leaves_the_ledger_unchanged(monkeypatch):
     """A failed event is applied again later, so the first attempt must not change anything."""
-    world = World(claim("c"), claim("e"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
+    world = world_with_reservation(claim("e"))
     before = copy_ledger(world.ledger)
     monkeypatch.setattr(sys.modules["allocator.reservations.step"], "same_devices", lambda *_: 1 / 0)
     for event in (Unreserve("t-a"), ClaimGone("team/c", "c"), PodGone("a"), BecameFollower()):

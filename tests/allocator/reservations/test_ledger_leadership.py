@@ -6,15 +6,13 @@ from msgspec.structs import replace
 
 from allocator.reservations import ReservationState
 from allocator.reservations.effects import Declined, Dropped, Unallocate
-from allocator.reservations.events import BecameFollower, BecameLeader, ClaimSeen, Commit, PodSeen, Tick
+from allocator.reservations.events import BecameFollower, BecameLeader, ClaimSeen, PodSeen, Tick
 from tests.allocator.reservations.server import allocation_of, claim, claim_part, pod
-from tests.allocator.reservations.world import World
+from tests.allocator.reservations.world import World, world_during_commit
 
 
 def test_a_follower_writes_nothing_and_declines_reservations():
-    world = World(claim("c"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
-    world.apply(Commit("t-a"))
+    world = world_during_commit()
     finalizer = world.queued_requests.pop()
     effects = world.apply(BecameFollower())
     assert Dropped("t-a", "a", "another replica leads") in effects

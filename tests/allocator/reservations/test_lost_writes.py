@@ -8,7 +8,7 @@ from allocator.reservations.effects import PatchAllocation, PatchFinalizer, Patc
 from allocator.reservations.events import ClaimSeen, Commit, Conflicted, Lost, PodGone, PodSeen, Tick, Unreserve
 from dra.objects import is_reserved_for
 from tests.allocator.reservations.server import allocation_of, claim, claim_part, pod
-from tests.allocator.reservations.world import World
+from tests.allocator.reservations.world import World, world_during_commit
 
 
 def test_removing_the_finalizer_invalidates_a_lost_write():
@@ -27,9 +27,7 @@ def test_removing_the_finalizer_invalidates_a_lost_write():
 
 
 def test_a_claim_is_read_and_written_again_after_a_conflict():
-    world = World(claim("c"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
-    world.apply(Commit("t-a"))
+    world = world_during_commit()
     world.server.put(replace(claim("c"), metadata=replace(claim("c").metadata, labels={"x": "y"})))
     writes = world.run()
     assert [type(write) for write in writes] == [PatchFinalizer, PatchFinalizer, PatchAllocation]
@@ -39,9 +37,7 @@ def test_a_claim_is_read_and_written_again_after_a_conflict():
 @pytest.mark.parametrize("other_pod_commits", [True, False])
 def test_an_unreserved_pod_stays_listed_while_the_claim_is_needed(other_pod_commits):
     """Otherwise the claim would be allocated with an empty reservedFor, and a new leader would not know which pod needs it."""
-    world = World(claim("c"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
-    world.apply(Commit("t-a"))
+    world = world_during_commit()
     world.apply(world.server.apply(world.queued_requests.pop()))
     assert world.assume("b", claim_part(world.server.claims["c"])) == []
     world.apply(Unreserve("t-a"))
@@ -59,9 +55,7 @@ def test_an_unreserved_pod_stays_listed_while_the_claim_is_needed(other_pod_comm
 
 @pytest.mark.parametrize("write_landed", [True, False])
 def test_an_unanswered_write_causes_doubt_until_the_claim_is_read(write_landed):
-    world = World(claim("c"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
-    world.apply(Commit("t-a"))
+    world = world_during_commit()
     world.apply(world.server.apply(world.queued_requests.pop()))
     lost_write = world.queued_requests.pop()
     if write_landed:
@@ -75,9 +69,7 @@ def test_an_unanswered_write_causes_doubt_until_the_claim_is_read(write_landed):
 
 @pytest.mark.parametrize("lost_write_lands_first", [True, False])
 def test_a_lost_writes_devices_are_held_until_it_expires(lost_write_lands_first):
-    world = World(claim("c"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
-    world.apply(Commit("t-a"))
+    world = world_during_commit()
     world.apply(world.server.apply(world.queued_requests.pop()))
     lost_write = world.queued_requests.pop()
     world.apply(Lost("c", lost_write.claim.metadata.resource_version))
@@ -99,9 +91,7 @@ def test_a_lost_writes_devices_are_held_until_it_expires(lost_write_lands_first)
 
 
 def test_a_pod_deleted_during_its_writes_leaves_no_allocation():
-    world = World(claim("c"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
-    world.apply(Commit("t-a"))
+    world = world_during_commit()
     world.apply(PodGone("a"))
     world.run()
     assert world.server.claims["c"].status.allocation is None
@@ -112,9 +102,7 @@ def test_a_pod_deleted_during_its_writes_leaves_no_allocation():
 
 
 def test_deleting_a_claim_during_a_write_ends_the_reservation():
-    world = World(claim("c"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
-    world.apply(Commit("t-a"))
+    world = world_during_commit()
     world.server.remove("c")
     world.run()
     assert world.state("a") is ReservationState.PENDING
@@ -124,9 +112,7 @@ def test_deleting_a_claim_during_a_write_ends_the_reservation():
 
 
 def test_a_write_that_is_never_answered_is_repeated():
-    world = World(claim("c"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
-    world.apply(Commit("t-a"))
+    world = world_during_commit()
     world.queued_requests.clear()
     world.now = 60
     world.apply(Tick())

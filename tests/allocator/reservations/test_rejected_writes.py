@@ -13,13 +13,11 @@ from allocator.reservations.events import (
     Tick,
 )
 from tests.allocator.reservations.server import allocation_of, claim, claim_part
-from tests.allocator.reservations.world import World
+from tests.allocator.reservations.world import World, world_after_commit, world_during_commit
 
 
 def test_a_rejected_write_requeues_the_pod_with_the_reason():
-    world = World(claim("c"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
-    world.apply(Commit("t-a"))
+    world = world_during_commit()
     effects = world.apply(Denied("c", "1", "claims are not yours to write"))
     assert Dropped("t-a", "a", "claims are not yours to write") in effects
     assert world.held_devices() == frozenset()
@@ -76,9 +74,7 @@ def test_a_claim_is_not_reserved_after_two_rejected_writes():
 
 def test_a_rejected_deallocation_is_retried_with_growing_pauses():
     """Without pauses, each rejection would cause another write, endlessly."""
-    world = World(claim("c"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
-    world.commit("a")
+    world = world_after_commit()
     world.apply(PodGone("a"))
     times = []
     for second in range(300):

@@ -16,13 +16,11 @@ from allocator.reservations.effects import (
 from allocator.reservations.events import Commit, CommitConfirmed, PodSeen, TakeBack, Tick, Unreserve
 from dra.objects import is_reserved_for
 from tests.allocator.reservations.server import allocation_of, claim, claim_part, copy_ledger, pod
-from tests.allocator.reservations.world import World
+from tests.allocator.reservations.world import World, world_after_commit
 
 
 def test_a_reserved_pod_keeps_devices_while_binding_is_uncertain():
-    world = World(claim("c"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
-    world.commit("a")
+    world = world_after_commit()
     world.apply(CommitConfirmed("t-a"))
     world.apply(Unreserve("t-a"))
     assert world.run() == []
@@ -49,9 +47,7 @@ def test_a_reserved_pod_keeps_devices_while_binding_is_uncertain():
 
 
 def test_an_unconfirmed_binding_is_checked_before_devices_are_freed():
-    world = World(claim("c"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
-    world.commit("a")
+    world = world_after_commit()
     world.apply(CommitConfirmed("t-a"))
     world.pods["a"] = pod("a", "c", node="n1")  # bound, without an event of the informer
     world.now = 1000
@@ -63,9 +59,7 @@ def test_an_unconfirmed_binding_is_checked_before_devices_are_freed():
 
 
 def test_a_vanished_pod_loses_its_reservation():
-    world = World(claim("c"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
-    world.commit("a")
+    world = world_after_commit()
     world.apply(CommitConfirmed("t-a"))
     del world.pods["a"]
     world.now = 1000
@@ -75,9 +69,7 @@ def test_a_vanished_pod_loses_its_reservation():
 
 
 def test_retrying_a_reserved_pod_causes_no_write():
-    world = World(claim("c"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
-    world.commit("a")
+    world = world_after_commit()
     world.apply(CommitConfirmed("t-a"))
     world.apply(Unreserve("t-a"))
     assert world.assume("a", claim_part(world.server.claims["c"]), token="t2") == []
@@ -89,9 +81,7 @@ def test_retrying_a_reserved_pod_causes_no_write():
 
 @pytest.mark.parametrize("may_be_bound", [False, True])
 def test_a_pod_that_names_another_claim_gives_up_the_former_claim_first(may_be_bound):
-    world = World(claim("c"), claim("e"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
-    world.commit("a")
+    world = world_after_commit(claim("e"))
     if may_be_bound:
         world.apply(CommitConfirmed("t-a"))
     [*_, declined] = world.assume("a", claim_part(claim("e"), allocation_of("d1")), token="t2")
@@ -104,9 +94,7 @@ def test_a_pod_that_names_another_claim_gives_up_the_former_claim_first(may_be_b
 
 
 def test_a_bound_pod_keeps_the_devices_of_its_former_claim():
-    world = World(claim("c"), claim("e"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
-    world.commit("a")
+    world = world_after_commit(claim("e"))
     world.apply(CommitConfirmed("t-a"))
     world.apply(PodSeen(pod("a", "c", node="n1")))
     part = claim_part(claim("e"), allocation_of("d1"))
@@ -122,9 +110,7 @@ def test_a_bound_pod_keeps_the_devices_of_its_former_claim():
 
 def test_an_unconfirmed_reservation_ends_at_once_when_released():
     """The scheduler has not been told "committed", so no binding can be under way: the ledger neither waits nor reads the pod."""
-    world = World(claim("c"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
-    world.commit("a")
+    world = world_after_commit()
     world.apply(Unreserve("t-a"))
     assert [type(request) for request in world.queued_requests] == [Unallocate]
     world.run()
@@ -133,9 +119,7 @@ def test_an_unconfirmed_reservation_ends_at_once_when_released():
 
 
 def test_requests_of_the_scheduler_extend_a_reservation():
-    world = World(claim("c"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
-    world.commit("a")
+    world = world_after_commit()
     for world.now in range(0, 3000, 500):
         world.apply(Tick())
         world.commit("a")
@@ -147,9 +131,7 @@ def test_requests_of_the_scheduler_extend_a_reservation():
 
 @pytest.mark.parametrize("may_be_bound", [False, True])
 def test_unusable_devices_are_freed_once_no_binding_is_possible(may_be_bound):
-    world = World(claim("c"))
-    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
-    world.commit("a")
+    world = world_after_commit()
     if may_be_bound:
         world.apply(CommitConfirmed("t-a"))
     effects = world.apply(TakeBack("a", ("c",), "device d0 says Broken"))

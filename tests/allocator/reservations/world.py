@@ -13,7 +13,7 @@ from allocator.reservations.events import (
     PodRead,
 )
 from dra.stock import Stock
-from tests.allocator.reservations.server import WRITES, Server, pod
+from tests.allocator.reservations.server import WRITES, Server, allocation_of, claim, claim_part, pod
 from tests.dra.samples import DRIVER, slice_
 
 POOL = (DRIVER, "p")
@@ -89,3 +89,24 @@ class World:
         """Report all claims of the API server to the ledger, as an informer does."""
         for stored in list(self.server.claims.values()):
             self.apply(ClaimSeen(stored))
+
+
+def world_with_reservation(*other_claims):
+    """Return a world where the claim `c` is reserved for the pod `a`, with the device d0."""
+    world = World(claim("c"), *other_claims)
+    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
+    return world
+
+
+def world_during_commit(*other_claims):
+    """Return the same world while the first write of the claim waits in the queue."""
+    world = world_with_reservation(*other_claims)
+    world.apply(Commit("t-a"))
+    return world
+
+
+def world_after_commit(*other_claims):
+    """Return the same world after all writes of the claim."""
+    world = world_during_commit(*other_claims)
+    world.run()
+    return world
