@@ -30,6 +30,7 @@ from allocator.reservations import ReservationState, effects, events, overlaps, 
 from allocator.service import questions
 from allocator.service.app import HttpError
 from allocator.service.live_ledger import PAUSE
+from allocator.service.part import Part
 from allocator.service.preemption.nominations import OUTBID
 from allocator.service.questions import Basis, Others
 from allocator.service.waiting_pods import WaitReason
@@ -43,13 +44,9 @@ if TYPE_CHECKING:
 
     from allocator.decisions import Decider, Serving
     from allocator.reservations import Reservation
-    from allocator.service.knowledge import Knowledge, Lead
     from allocator.service.live_ledger import LiveLedger
-    from allocator.service.metrics import Metrics
-    from allocator.service.pending_pods import PendingPods
+    from allocator.service.part import Shared
     from allocator.service.preemption.nominations import KeptNode
-    from allocator.service.question_runner import QuestionRunner
-    from allocator.service.quota.quotas import Quotas
     from dra.objects import Pod
     from dra.stock import PoolId, Stock
 
@@ -70,33 +67,18 @@ class Progress(msgspec.Struct, frozen=True):
     resource_version: str = ""
 
 
-class Allocator:
+class Allocator(Part):
     """Answers schedulers, reserves devices for pods, and lets the ledger write their claims."""
 
     def __init__(
-        self,
-        *,
-        knowledge: Knowledge,
-        lead: Lead,
-        pods: PendingPods,
-        ledger: LiveLedger,
-        quotas: Quotas,
-        runner: QuestionRunner,
-        metrics: Metrics,
-        make_claim: Callable[[Pod], None],
-        binding_seconds: float,
+        self, shared: Shared, ledger: LiveLedger, make_claim: Callable[[Pod], None], binding_seconds: float
     ) -> None:
         """`make_claim` starts to create the claim for a pod's extended resources.
 
         A device has to be ready within `binding_seconds` of its allocation.
         """
-        self._knowledge = knowledge
-        self._lead = lead
-        self._pods = pods
+        super().__init__(shared)
         self._ledger = ledger
-        self._quotas = quotas
-        self._runner = runner
-        self._metrics = metrics
         self._make_claim = make_claim
         self._binding_seconds = binding_seconds
         self._clock = asyncio.get_running_loop().time
@@ -314,8 +296,8 @@ class Allocator:
         """Return whether any reserved device has binding conditions that are not met yet (KEP-5007)."""
         state = self._ledger.state
         reservation = state.reservations.get(state.tokens.get(token, ""))
-        holds = [state.holds.get(uid) for uid in reservation.claims] if reservation is not None else []
-        return bool(devices_ready(state.as_intended(hold) for hold in holds if hold is not None).waits_for)
+        holds = state.holds_of(reservation) if reservation is not None else []
+        return bool(devices_ready(map(state.as_intended, holds)).waits_for)
 
     def release(self, token: str) -> None:
         """End a reservation; an unknown token is not an error."""
@@ -360,8 +342,7 @@ class Allocator:
         kube-controller-manager may have created two claims for one entry of the pod, and changed which of them the status names.
         """
         reservation = self._reservation_of(token)
-        holds = [self._ledger.state.holds.get(uid) for uid in reservation.claims]
-        reserved = {hold.claim.metadata.key for hold in holds if hold is not None}
+        reserved = {hold.claim.metadata.key for hold in self._ledger.state.holds_of(reservation)}
         named = set(claim_keys(pod))
         if named == reserved:
             return
@@ -419,10 +400,8 @@ class Allocator:
             if not await _wait_until_set(changed, until):
                 return False
         pools: set[PoolId] = set()
-        for uid in reservation.claims:
-            hold = state.holds.get(uid)
-            if hold is not None:
-                pools |= pools_of(hold.claim.status.allocation)
+        for hold in state.holds_of(reservation):
+            pools |= pools_of(hold.claim.status.allocation)
         for overlap in overlaps(self._knowledge.stock, pools):
             self._ledger.apply(overlap)
         if self._reservation_of(token).planned_end:
@@ -436,8 +415,7 @@ class Allocator:
         while True:
             changed = self._ledger.claims_changed
             reservation = self._reservation_of(token)
-            holds = [self._ledger.state.holds.get(uid) for uid in reservation.claims]
-            claims = [hold.claim for hold in holds if hold is not None]
+            claims = [hold.claim for hold in self._ledger.state.holds_of(reservation)]
             now = time()
             for claim in claims:
                 if why := unusable(claim, now, self._binding_seconds):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs
 
 from dra.wire import WireError, decode, encode
@@ -98,7 +98,6 @@ def _error_reply(status: int, message: str, remedy: str) -> Reply:
     return _as_reply(HttpError(status, message, remedy))
 
 
-Q = TypeVar("Q")
 JSON = "application/json"
 
 
@@ -113,14 +112,6 @@ class HttpError(Exception):
         self.detail = detail or {}
 
 
-def read_body(body: bytes, type_: type[Q]) -> Q:
-    """Decode a request body; raise HttpError if it is invalid."""
-    try:
-        return decode(body, type_)
-    except WireError as error:
-        raise HttpError(HTTPStatus.BAD_REQUEST, f"the body cannot be read: {error}", "see docs/bridge.md") from None
-
-
 def nothing(_: Head, body: bytes) -> tuple[()]:
     """Return no arguments, for an endpoint without arguments."""
     del body
@@ -133,8 +124,15 @@ def query(head: Head, _: bytes) -> tuple[dict[str, str]]:
 
 
 def read_as(type_: type[Any]) -> Callable[[Head, bytes], tuple[Any]]:
-    """Return a function that decodes the body as the argument of an endpoint."""
-    return lambda _, body: (read_body(body, type_),)
+    """Return a function that decodes the body as the argument of an endpoint, and raises HttpError if it is invalid."""
+
+    def read(_: Head, body: bytes) -> tuple[Any]:
+        try:
+            return (decode(body, type_),)
+        except WireError as error:
+            raise HttpError(HTTPStatus.BAD_REQUEST, f"the body cannot be read: {error}", "see docs/bridge.md") from None
+
+    return read
 
 
 class Endpoint(NamedTuple):

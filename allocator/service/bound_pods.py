@@ -12,13 +12,13 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from allocator.service.app import HttpError
+from allocator.service.part import Part
 from dra.objects import claim_keys
 
 if TYPE_CHECKING:
     from allocator.service.allocator import Allocator
-    from allocator.service.knowledge import Knowledge
     from allocator.service.live_ledger import LiveLedger
-    from allocator.service.pending_pods import PendingPods
+    from allocator.service.part import Shared
     from dra.objects import Pod
 
 logger = logging.getLogger("drawbridge.allocator")
@@ -26,12 +26,11 @@ DELAY = 10.0  # seconds after a change of a bound pod until its claims are check
 PAUSE = 60.0  # seconds between two attempts for one pod
 
 
-class BoundPods:
+class BoundPods(Part):
     """Gives bound pods the devices of their node that their claims request, or writes an event about the pod."""
 
-    def __init__(self, pods: PendingPods, knowledge: Knowledge, allocator: Allocator, ledger: LiveLedger) -> None:
-        self._pods = pods
-        self._knowledge = knowledge
+    def __init__(self, shared: Shared, allocator: Allocator, ledger: LiveLedger) -> None:
+        super().__init__(shared)
         self._allocator = allocator
         self._ledger = ledger
         self._clock = asyncio.get_running_loop().time

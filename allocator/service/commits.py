@@ -51,12 +51,7 @@ LACKING_SECONDS = 120.0  # how long after the last refusal a missing permission 
 class Commits:
     """Carries out the writes of a ledger while this replica is certain to hold the Lease."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        lead: Lead,
-        metrics: Metrics,
-    ) -> None:
+    def __init__(self, cluster: Cluster, lead: Lead, metrics: Metrics) -> None:
         self._cluster = cluster
         self._lead = lead
         self._metrics = metrics
@@ -163,9 +158,8 @@ class Commits:
             except NotFound:
                 return False
             except (BadRequest, Forbidden, Invalid, Unauthorized) as error:
-                if (
-                    HOLDER_POLICY not in error.message
-                ):  # another check rejects the write, perhaps before the policy sees it
+                # Another check rejects the write, perhaps before the policy sees it.
+                if HOLDER_POLICY not in error.message:
                     return isinstance(error, Forbidden | Unauthorized)
             except ApiError:
                 pass

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from allocator.decisions import find_claims
 from allocator.service.app import HttpError
 from allocator.service.commits import DEADLINE, MAX_WRITERS
+from allocator.service.part import Part
 from cluster.errors import AlreadyExists, ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound
 from cluster.informers import Backoff
 from cluster.patch import Merge
@@ -25,36 +26,20 @@ from dra.wire import builtins
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from allocator.service.knowledge import Knowledge, Lead
-    from allocator.service.metrics import Metrics
-    from allocator.service.pending_pods import PendingPods
+    from allocator.service.part import Shared
     from cluster.protocol import Cluster
     from dra.objects import ExtendedClaim, Pod
 
 logger = logging.getLogger("drawbridge.allocator")
 
 
-class ExtendedClaims:
+class ExtendedClaims(Part):
     """Creates one claim for each pod with extended resources."""
 
-    def __init__(
-        self,
-        *,
-        cluster: Cluster,
-        knowledge: Knowledge,
-        lead: Lead,
-        pods: PendingPods,
-        record_event: Callable[[Pod, str], Awaitable[None]],
-        metrics: Metrics,
-        backoff: Backoff | None = None,
-    ) -> None:
-        self._cluster = cluster
-        self._knowledge = knowledge
-        self._lead = lead
-        self._pods = pods
+    def __init__(self, shared: Shared, record_event: Callable[[Pod, str], Awaitable[None]]) -> None:
+        super().__init__(shared)
         self._record_event = record_event
-        self._metrics = metrics
-        self._backoff = backoff or Backoff(least=1.0, most=10.0)
+        self._backoff = Backoff(least=1.0, most=10.0)
         self._writers = asyncio.Semaphore(MAX_WRITERS)
         self.deadline = DEADLINE  # seconds for one write
         self._making: dict[str, asyncio.Task[None]] = {}  # by uid of the pod

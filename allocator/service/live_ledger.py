@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar, assert_never
 from allocator.decisions import full_nodes
 from allocator.reservations import Ledger, Terms, effects, events, step
 from allocator.service.commits import Commits
+from allocator.service.part import Part
 from cluster.errors import ApiError, NotFound
 from cluster.informers import Backoff
 from cluster.protocol import pages
@@ -27,11 +28,8 @@ from dra.objects import claim_keys, is_later, owning_pods
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
-    from allocator.service.knowledge import Knowledge, Lead
-    from allocator.service.metrics import Metrics
-    from allocator.service.pending_pods import PendingPods
+    from allocator.service.part import Shared
     from cluster.controllers import Recorder
-    from cluster.protocol import Cluster
     from cluster.resources import Resource
     from dra.objects import Pod, ResourceClaim
 
@@ -43,37 +41,25 @@ UNSEEN_SECONDS = 5.0  # if the watch has not shown our write after this time, cl
 PAGE = 2000  # claims in one page when a new leader lists all claims; it decides nothing until it has them
 
 
-class LiveLedger:
+class LiveLedger(Part):
     """Owns the state of the ledger and carries out its effects."""
 
     on_freed: Callable[[], None]  # called when devices became free
 
-    def __init__(
-        self,
-        *,
-        cluster: Cluster,
-        knowledge: Knowledge,
-        lead: Lead,
-        pods: PendingPods,
-        recorder: Recorder,
-        metrics: Metrics,
-    ) -> None:
-        self._cluster = cluster
-        self._knowledge = knowledge
-        self._pods = pods
+    def __init__(self, shared: Shared, recorder: Recorder) -> None:
+        super().__init__(shared)
         self._recorder = recorder
         self._clock = asyncio.get_running_loop().time
         self.state = Ledger(terms=Terms())
-        self.commits = Commits(cluster, lead, metrics)
+        self.commits = Commits(shared.cluster, shared.lead, shared.metrics)
         # One callback for each waiting call of `commit`. Each callback gets every Ready and Dropped, and ignores effects with other tokens.
         self._commit_callbacks: list[Callable[[effects.Ready | effects.Dropped], None]] = []
         self.claims_changed = asyncio.Event()  # set, and replaced by a new Event, when the informer shows a claim
         # The resourceVersion and the time of each write of ours that the watch has not shown yet.
         self._written: deque[tuple[str, float]] = deque()
         self.unseen_seconds = UNSEEN_SECONDS
-        self._claims_of_pods: dict[
-            str, set[str]
-        ] = {}  # by uid of a pod: the keys of the claims that were generated for it
+        # By uid of a pod: the keys of the claims that were generated for it.
+        self._claims_of_pods: dict[str, set[str]] = {}
         self._backoff = Backoff(least=PAUSE, most=10.0)
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -27,6 +27,7 @@ from allocator.service.knowledge import Knowledge, Lead
 from allocator.service.live_ledger import LiveLedger
 from allocator.service.metrics import Metrics
 from allocator.service.node_reservations import AGENT_LIMITS, AUDIENCE, NodeReservations
+from allocator.service.part import Shared
 from allocator.service.pending_pods import PendingPods
 from allocator.service.periodic_checks import PeriodicChecks
 from allocator.service.ports import Listening, Ports
@@ -78,42 +79,15 @@ class AllocatorServer:
         self.lead = lead = Lead(knowledge, self.election)
         self.pods = pods = PendingPods(knowledge, self.requeue_events, settings)
         self.runner = runner = QuestionRunner(pods.turns)
-        self.ledger = ledger = LiveLedger(
-            cluster=cluster, knowledge=knowledge, lead=lead, pods=pods, recorder=recorder, metrics=metrics
-        )
-        self.election.may_write_late = ledger.commits.may_write_late
         self.quotas = quotas = Quotas(cluster, knowledge)
         self.compatibilities = Compatibilities(cluster, knowledge.compatibilities)
-        self.extended = ExtendedClaims(
-            cluster=cluster,
-            knowledge=knowledge,
-            lead=lead,
-            pods=pods,
-            record_event=ledger.record_event,
-            metrics=metrics,
-        )
-        self.allocator = Allocator(
-            knowledge=knowledge,
-            lead=lead,
-            pods=pods,
-            ledger=ledger,
-            quotas=quotas,
-            runner=runner,
-            metrics=metrics,
-            make_claim=self.extended.make,
-            binding_seconds=settings.binding,
-        )
-        self.evictions = Evictions(
-            cluster=cluster,
-            knowledge=knowledge,
-            lead=lead,
-            pods=pods,
-            ledger=ledger,
-            quotas=quotas,
-            runner=runner,
-            metrics=metrics,
-        )
-        self.bound_pods = BoundPods(pods, knowledge, self.allocator, ledger)
+        shared = Shared(cluster, knowledge, lead, pods, quotas, runner, metrics)
+        self.ledger = ledger = LiveLedger(shared, recorder)
+        self.election.may_write_late = ledger.commits.may_write_late
+        self.extended = ExtendedClaims(shared, ledger.record_event)
+        self.allocator = Allocator(shared, ledger, self.extended.make, settings.binding)
+        self.evictions = Evictions(shared, ledger)
+        self.bound_pods = BoundPods(shared, self.allocator, ledger)
         ledger.on_freed = self.allocator.requeue_fitting
         knowledge.on_claim = ledger.see_claim
         knowledge.on_claims_listed = ledger.reread_unlisted
@@ -124,7 +98,7 @@ class AllocatorServer:
         self._plugin = Plugin(
             allocator=self.allocator,
             evictions=self.evictions,
-            supposition=Supposition(knowledge, lead, pods, self.evictions, runner),
+            supposition=Supposition(shared, self.evictions),
             requeue_events=self.requeue_events,
             knowledge=knowledge,
             lead=lead,

@@ -60,12 +60,10 @@ class PrefilterAnswer(NamedTuple):
 
     fleet_outlook: FleetOutlook
     lacks_claim: bool = False  # the claim for the pod's extended resources has to be created
-    gives_way: bool = (
-        False  # some node is refused in favour of another pod, which is nominated there or for which the node is kept
-    )
-    may_be_refused: bool = (
-        False  # the answer has nodes with device plugins, because no DRA devices are free; the plugins may be full
-    )
+    # Some node is refused in favour of another pod, which is nominated there or for which the node is kept.
+    gives_way: bool = False
+    # The answer has nodes with device plugins, because no DRA devices are free; the plugins may be full.
+    may_be_refused: bool = False
 
 
 def find_serving_nodes(pod: Pod, basis: Basis, decider: Decider) -> PrefilterAnswer:

@@ -116,9 +116,8 @@ def fewest(pod: Pod, scene: Scene, decider: Decider) -> PotentialVictims | None:
 
     Return None if there is no such node. Also return None if the end of one pod is enough there, because then no node has to be kept.
     """
-    raised = replace(
-        pod, spec=replace(pod.spec, priority=priority(pod) + 1)
-    )  # so that pods of its own priority count too
+    # So that pods of its own priority count too.
+    raised = replace(pod, spec=replace(pod.spec, priority=priority(pod) + 1))
     stock = scene.without_ended()
     holders = scene.holders_below(raised, stock)
     may_run = barriers(pod, [name for name in requests(pod) if "/" in name])

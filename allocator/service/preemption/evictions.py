@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from allocator.decisions import name_pods
 from allocator.preemption import may_preempt, priority
 from allocator.service.app import HttpError
+from allocator.service.part import Part
 from allocator.service.preemption import choices
 from allocator.service.preemption.choices import Scene
 from cluster.controllers import api_timestamp
@@ -35,15 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from allocator.preemption import Victims
-    from allocator.service.knowledge import Knowledge, Lead
     from allocator.service.live_ledger import LiveLedger
-    from allocator.service.metrics import Metrics
-    from allocator.service.pending_pods import PendingPods
+    from allocator.service.part import Shared
     from allocator.service.preemption.choices import Places, VictimChoice
     from allocator.service.preemption.nominations import KeptNode
-    from allocator.service.question_runner import QuestionRunner
-    from allocator.service.quota.quotas import Quotas
-    from cluster.protocol import Cluster
     from dra.objects import PodDisruptionBudget
 
 logger = logging.getLogger("drawbridge.allocator")
@@ -79,29 +75,12 @@ class _Evicted(msgspec.Struct, frozen=True):
     versions: dict[str, str]  # by namespace/name
 
 
-class Evictions:
+class Evictions(Part):
     """Evicts pods to make room."""
 
-    def __init__(
-        self,
-        *,
-        cluster: Cluster,
-        knowledge: Knowledge,
-        lead: Lead,
-        pods: PendingPods,
-        ledger: LiveLedger,
-        quotas: Quotas,
-        runner: QuestionRunner,
-        metrics: Metrics,
-    ) -> None:
-        self._cluster = cluster
-        self._knowledge = knowledge
-        self._lead = lead
-        self._pods = pods
+    def __init__(self, shared: Shared, ledger: LiveLedger) -> None:
+        super().__init__(shared)
         self._ledger = ledger
-        self._quotas = quotas
-        self._runner = runner
-        self._metrics = metrics
         self._one_at_a_time = asyncio.Lock()
         self._evicted: deque[_Evicted] = deque(maxlen=REMEMBERED)
 

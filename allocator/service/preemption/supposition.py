@@ -18,6 +18,7 @@ from allocator.decisions import full_nodes, with_pods
 from allocator.preemption import Holders, priority, without_pods
 from allocator.service import questions
 from allocator.service.app import HttpError
+from allocator.service.part import Part
 from allocator.service.preemption import choices
 from allocator.service.questions import Others, nominated_in_shared_pools
 
@@ -25,11 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from allocator.decisions import Decider, FleetOutlook, Serving
-    from allocator.service.knowledge import Knowledge, Lead
-    from allocator.service.pending_pods import PendingPods
+    from allocator.service.part import Shared
     from allocator.service.preemption.choices import Scene
     from allocator.service.preemption.evictions import Evictions
-    from allocator.service.question_runner import QuestionRunner
     from allocator.strategies import Placement
     from dra.objects import Pod
     from dra.stock import Stock
@@ -47,18 +46,14 @@ class Supposed(NamedTuple):
     removed: tuple[Pod, ...] = ()
 
 
-class Supposition:
+class Supposition(Part):
     """The simulated placement of one group."""
 
-    def __init__(
-        self, knowledge: Knowledge, lead: Lead, pods: PendingPods, evictions: Evictions, runner: QuestionRunner
-    ) -> None:
-        self._lead = lead
-        self._pods = pods
+    def __init__(self, shared: Shared, evictions: Evictions) -> None:
+        super().__init__(shared)
         self._evictions = evictions
-        self._runner = runner
         self._name = ""
-        self._supposed = Supposed(knowledge.stock, knowledge.stock, Holders({}, {}, {}))
+        self._supposed = Supposed(shared.knowledge.stock, shared.knowledge.stock, Holders({}, {}, {}))
         self._last_attempt: tuple[str, Pod] | None = None  # the member of the last outlook, with its token
         self._before: dict[str, Supposed] = {}  # the state before a member was placed, by the member's token
 

@@ -2,9 +2,8 @@
 
 from cluster import resources
 from cluster.embedded import Embedded
-from cluster.errors import NotFound
 from cluster.patch import Merge
-from tests.allocator.service.sidecar import claim, fleet, pod, until
+from tests.allocator.service.sidecar import claim, fleet, pod, pods_with_claims
 
 
 def important_pod(name, *claims, **spec):
@@ -24,7 +23,7 @@ async def start_pod(sidecar, name, node):
     status, answer = await sidecar.place(name, node)
     assert status == 200, answer
     await sidecar.cluster.bind(name, "default", node)
-    await until(lambda: sidecar.service.pods.find(f"pod-{name}").spec.node_name == node)
+    await sidecar.until_pod(name, lambda pod: pod.spec.node_name == node)
 
 
 async def postfilter(sidecar, name, *nodes):
@@ -33,19 +32,16 @@ async def postfilter(sidecar, name, *nodes):
 
 
 async def pod_exists(sidecar, name):
-    try:
-        await sidecar.cluster.get(resources.PODS, name, "default")
-    except NotFound:
-        return False
-    return True
+    return await existing_pods(sidecar, name) == [name]
 
 
 class StoreWithDeletionHooks(Embedded):
     """A store that runs a hook before it deletes a pod. `before_deletion` maps names of pods to hooks; each hook runs once."""
 
-    def __init__(self):
+    def __init__(self, *objects):
         super().__init__()
         self.before_deletion = {}
+        self.load(list(objects))
 
     async def delete(self, resource, name, namespace=None, **options):
         if resource.kind == "Pod" and name in self.before_deletion:
@@ -53,24 +49,20 @@ class StoreWithDeletionHooks(Embedded):
         return await super().delete(resource, name, namespace, **options)
 
 
-def cluster_with_deletion_hooks(*objects):
-    cluster = StoreWithDeletionHooks()
-    cluster.load(list(objects))
-    return cluster
-
-
 def full_node_and_preemptor(*names, requested=2):
     """Return a node with a device and a pod for each name, and the important pod `urgent`, which requests `requested` devices."""
-    low_pods = [pod(name, name, priority=1) for name in names]
-    claims = [claim(name) for name in names]
-    return [*fleet(1, len(names)), *claims, *low_pods, claim("urgent", requested), important_pod("urgent", "urgent")]
+    low_pods = pods_with_claims(*names, priority=1)
+    return [*fleet(1, len(names)), *low_pods, claim("urgent", requested), important_pod("urgent", "urgent")]
 
 
 async def existing_pods(sidecar, *names):
-    return [name for name in names if await pod_exists(sidecar, name)]
+    """Return those of these pods that are stored."""
+    stored = {pod.metadata.name for pod in (await sidecar.cluster.list(resources.PODS, "default")).items}
+    return [name for name in names if name in stored]
 
 
-async def nominate(cluster, node, name="urgent"):
-    """Write a pod's nominatedNodeName, as a scheduler does after preemption."""
+async def nominate(sidecar, node, name="urgent"):
+    """Write a pod's nominatedNodeName, as a scheduler does after preemption, and wait until the service sees it."""
     status = Merge({"status": {"nominatedNodeName": node}})
-    await cluster.patch(resources.PODS, name, status, "default", subresource="status")
+    await sidecar.cluster.patch(resources.PODS, name, status, "default", subresource="status")
+    await sidecar.until_pod(name, lambda pod: pod.status.nominated_node_name == (node or ""))

@@ -25,6 +25,15 @@ TERM = Term(retry=0.2)
 RULES = PlacementRules()
 
 
+class SettableClock:
+    """A clock that a test sets."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
 def node(name, **status):
     return objects.node(name, status=status)
 
@@ -39,12 +48,20 @@ def device_class(name="gpu", **spec):
     return objects.device_class(name, f"device.driver == '{DRIVER}'", **spec)
 
 
-def claim(name, count=1, class_name="gpu"):
-    return objects.claim(name, exactly(class_name, count=count), uid=f"claim-{name}")
+def claim(name, count=1, class_name="gpu", *, memory="", selectors=(), **fields):
+    """Return a claim for this number of devices that match these expressions, each with this much memory."""
+    cel = {"selectors": [{"cel": {"expression": text}} for text in selectors]} if selectors else {}
+    request = exactly(class_name, count=count, memory=memory, **cel)
+    return objects.claim(name, request, **{"uid": f"claim-{name}"} | fields)
 
 
 def pod(name, *claims, **fields):
     return objects.pod(name, *claims, **{"uid": f"pod-{name}", "schedulerName": "drawbridge"} | fields)
+
+
+def pods_with_claims(*names, **fields):
+    """Return, for each name, a claim for one device, and a pod with these fields that uses it."""
+    return [*map(claim, names), *(pod(name, name, **fields) for name in names)]
 
 
 EXTENDED_RESOURCE_CLASS = device_class("served", extendedResourceName="example.com/gpu")
@@ -94,14 +111,39 @@ class Sidecar:
         allocation = (await self.claim(name)).status.allocation
         return [f"{result.pool}/{result.device}" for result in allocation.devices.results] if allocation else []
 
+    async def prefilter(self, name):
+        """Return the answer about a pod's nodes."""
+        return (await self.plugin("prefilter", {"pod": await self.pod(name)}))[1]
+
+    async def reserve(self, name, node=None):
+        """Call prefilter and reserve for a pod, on this node or on the first that fits; return the last status and answer."""
+        answer = await self.prefilter(name)
+        chosen_node = node or answer["nodes"][0]["name"]
+        return await self.plugin("reserve", {"token": answer["token"], "node": chosen_node})
+
     async def place(self, name, node=None):
         """Call the allocator for a pod as the scheduler's plugin does before the binding; return the last status and answer."""
-        _, answer = await self.plugin("prefilter", {"pod": await self.pod(name)})
-        chosen_node = node or answer["nodes"][0]["name"]
-        status, reserved = await self.plugin("reserve", {"token": answer["token"], "node": chosen_node})
-        if status != 200:
-            return status, reserved
-        return await self.plugin("commit", {"reservation": reserved["reservation"]})
+        status, reserved = await self.reserve(name, node)
+        return (status, reserved) if status != 200 else await self.plugin("commit", reserved)
+
+    async def try_to_place(self, name):
+        """Return whether a pod fits on a node and its commit succeeds."""
+        answer = await self.prefilter(name)
+        return bool(answer.get("nodes")) and (await self.place(name, answer["nodes"][-1]["name"]))[0] == 200
+
+    def reservation(self, name):
+        """Return the ledger's reservation for a pod, or None."""
+        return self.service.ledger.state.reservations.get(f"pod-{name}")
+
+    async def until_pod(self, name, condition):
+        """Wait until the service knows a version of a pod for which the condition is true."""
+        await until(lambda: (seen := self.service.pods.find(f"pod-{name}")) and condition(seen))
+
+    async def free_claim(self, name):
+        """Remove a claim's allocation, as kube-controller-manager does once the claim's pods are gone, and wait until the service sees it."""
+        empty = Merge({"status": {"allocation": None, "reservedFor": None}})
+        await self.cluster.patch(resources.RESOURCE_CLAIMS, name, empty, "default", subresource="status")
+        await until(lambda: self.service.knowledge.stock.claims[f"default/{name}"].status.allocation is None)
 
 
 @contextlib.asynccontextmanager
@@ -132,24 +174,11 @@ async def running(cluster, *, identity="one", leads=True, rules=RULES, **setting
             await run
 
 
-def loaded(*objects):
-    """Return an embedded store with these objects."""
-    cluster = Embedded()
+def loaded(*objects, cluster=None):
+    """Return an embedded store, or this cluster, with these objects."""
+    cluster = cluster or Embedded()
     cluster.load(list(objects))
     return cluster
-
-
-async def free_claim(cluster, name):
-    """Remove a claim's allocation, as kube-controller-manager does once the claim's pods are gone."""
-    empty = Merge({"status": {"allocation": None, "reservedFor": None}})
-    await cluster.patch(resources.RESOURCE_CLAIMS, name, empty, "default", subresource="status")
-
-
-def allocation_status(device, *pod_uids):
-    """Return the status of a claim that has this device of n0 and is reserved for the pods with these uids."""
-    results = [{"request": "r", "driver": DRIVER, "pool": "n0", "device": device}]
-    reserved_for = [{"resource": "pods", "name": uid, "uid": uid} for uid in pod_uids]
-    return {"allocation": {"devices": {"results": results}}, "reservedFor": reserved_for}
 
 
 async def until_deallocated(sidecar, name):

@@ -11,8 +11,9 @@ class FaultyStore(Embedded):
     `errors_before` and `errors_after` map the number of a write to the error that is raised before or after the store carries out the write.
     """
 
-    def __init__(self):
+    def __init__(self, *objects):
         super().__init__()
+        self.load(list(objects))
         self.writes = []
         self.last_answered = None  # the number of the last write that gets an answer; None if all writes do
         self.unanswered = 0
@@ -34,9 +35,3 @@ class FaultyStore(Embedded):
         if number in self.errors_after:
             raise self.errors_after.pop(number)
         return written
-
-
-def faulty_cluster(*objects):
-    cluster = FaultyStore()
-    cluster.load(list(objects))
-    return cluster

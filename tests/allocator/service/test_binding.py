@@ -8,7 +8,9 @@ import pytest
 from allocator.reservations import ReservationState
 from cluster import resources
 from cluster.patch import Merge
+from tests.allocator.service.preemptors import postfilter
 from tests.allocator.service.sidecar import DRIVER, claim, fleet, loaded, pod, running, until, until_deallocated
+from tests.objects import allocated, result
 
 DEVICE_CONDITIONS = {"bindsToNode": True, "bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
 
@@ -42,8 +44,7 @@ async def set_conditions(cluster, name, **conditions):
 async def start_commit(sidecar, name):
     """Start to commit a pod; return the task once the claims are written and the commit waits for devices."""
     commit = asyncio.create_task(sidecar.place(name))
-    uid = f"pod-{name}"
-    await until(lambda: uid in sidecar.service.ledger.state.reservations and sidecar.service.ledger.state.reservations[uid].state is ReservationState.RESERVED)  # fmt: skip
+    await until(lambda: sidecar.reservation(name) and sidecar.reservation(name).state is ReservationState.RESERVED)
     return commit
 
 
@@ -52,7 +53,7 @@ async def test_a_commit_waits_until_the_devices_are_ready():
         commit = await start_commit(sidecar, "p")
         await set_conditions(sidecar.cluster, "a", Attached="True")
         assert await commit == (200, {"committed": True, "message": ""})
-        assert sidecar.service.ledger.state.reservations["pod-p"].state is ReservationState.BINDING
+        assert sidecar.reservation("p").state is ReservationState.BINDING
 
 
 async def test_a_reservation_reports_whether_its_devices_are_unready():
@@ -62,8 +63,7 @@ async def test_a_reservation_reports_whether_its_devices_are_unready():
         (loaded(*fleet(2, 2), claim("a"), pod("p", "a")), False),
     ):
         async with running(cluster) as sidecar:
-            _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
-            question = {"token": answer["token"], "node": "n0"}
+            question = {"token": (await sidecar.prefilter("p"))["token"], "node": "n0"}
             for _ in range(2):  # the second answer is about the existing reservation
                 assert (await sidecar.plugin("reserve", question))[1]["unready"] is unready
 
@@ -94,7 +94,7 @@ async def test_devices_that_are_not_ready_in_time_are_freed():
 async def test_unreserve_during_a_commit_frees_the_devices_at_once():
     async with running(cluster_with_binding_conditions(claim("a"), pod("p", "a"))) as sidecar:
         commit = await start_commit(sidecar, "p")
-        await sidecar.plugin("unreserve", {"reservation": sidecar.service.ledger.state.reservations["pod-p"].token})
+        await sidecar.plugin("unreserve", {"reservation": sidecar.reservation("p").token})
         assert (await commit)[0] == 409
         await until_deallocated(sidecar, "a")
 
@@ -128,7 +128,7 @@ async def test_a_new_leader_shortens_a_reservation_on_failed_devices():
     async with running(cluster, identity="one") as new_leader:  # the same identity, so that it leads at once
         await until(lambda: new_leader.service.ledger.state.reservations["pod-p"].state is ReservationState.BINDING)
         earlier_end = new_leader.service.ledger.state.reservations["pod-p"].until
-        _, answer = await new_leader.plugin("prefilter", {"pod": await new_leader.pod("p")})
+        answer = await new_leader.prefilter("p")
         assert (answer["verdict"], "reports Failed" in answer["message"]) == ("waiting", True)
         assert new_leader.service.ledger.state.reservations["pod-p"].until < earlier_end
         assert await new_leader.allocated_devices("a")
@@ -136,17 +136,9 @@ async def test_a_new_leader_shortens_a_reservation_on_failed_devices():
 
 def claim_of_another_scheduler(name, node, *, allocated_at="2026-01-01T00:00:00Z", consumers=(), **result_fields):
     """Return a claim that another scheduler allocated."""
-    result = {"request": "r", "driver": DRIVER, "pool": node, "device": "gpu-0"} | result_fields
-    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
-    allocation = {
-        "devices": {"results": [result]},
-        "nodeSelector": {"nodeSelectorTerms": [term]},
-        "allocationTimestamp": allocated_at,
-    }
-    claim_ = claim(name)
-    claim_["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
-    reserved_for = [{"resource": "pods", "name": consumer, "uid": f"pod-{consumer}"} for consumer in consumers]
-    return claim_ | {"status": {"allocation": allocation, "reservedFor": reserved_for}}
+    status = allocated(result("gpu-0", pool=node, **result_fields), pods=consumers, node=node)
+    status["allocation"]["allocationTimestamp"] = allocated_at
+    return claim(name, finalizers=["resource.kubernetes.io/delete-protection"], status=status)
 
 
 RESULT_CONDITIONS = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
@@ -155,11 +147,10 @@ RESULT_CONDITIONS = {"bindingConditions": ["Attached"], "bindingFailureCondition
 async def test_an_unshared_allocation_with_late_devices_is_removed():
     unshared = claim_of_another_scheduler("a", "n0", **RESULT_CONDITIONS)
     shared = claim_of_another_scheduler("b", "n1", consumers=["x"], **RESULT_CONDITIONS)
-    async with running(
-        cluster_with_binding_conditions(unshared, shared, pod("p", "a"), pod("q", "b"), pod("x", "b", nodeName="n1"))
-    ) as sidecar:
+    pods = [pod("p", "a"), pod("q", "b"), pod("x", "b", nodeName="n1")]
+    async with running(cluster_with_binding_conditions(unshared, shared, *pods)) as sidecar:
         for name in "pq":
-            _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
+            answer = await sidecar.prefilter(name)
             assert (answer["verdict"], "for more than 600 s" in answer["message"]) == ("waiting", True)
         await until_deallocated(sidecar, "a")
         _, first_wake = await sidecar.plugin("wake", after=0)
@@ -187,20 +178,16 @@ async def test_only_unshared_allocations_on_unusable_nodes_are_given_up(consumer
         claim_of_another_scheduler("a", "n0", consumers=consumers), pod("p", "a"), *other_pods
     )
     async with running(cluster) as sidecar:
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
-        assert [node["name"] for node in answer["nodes"]] == ["n0"]
-        _, answer = await sidecar.plugin("postfilter", {"pod": await sidecar.pod("p"), "nodes": []})
-        assert "allocated" not in answer["message"]
-        _, answer = await sidecar.plugin("postfilter", {"pod": await sidecar.pod("p"), "nodes": ["n1"]})
+        assert [node["name"] for node in (await sidecar.prefilter("p"))["nodes"]] == ["n0"]
+        assert "allocated" not in (await postfilter(sidecar, "p"))[1]["message"]
+        _, answer = await postfilter(sidecar, "p", "n1")
+        assert ("where the pod cannot run" in answer["message"]) is ("x" not in consumers)
         if not consumers:
-            assert answer["message"] == "claim default/a is allocated on a node where the pod cannot run"
             await until_deallocated(sidecar, "a")
         elif consumers == ("p",):
-            assert answer["message"] == "claim default/a is allocated on a node where the pod cannot run"
-            reservation = sidecar.service.ledger.state.reservations["pod-p"]
-            assert reservation.until <= asyncio.get_running_loop().time() + sidecar.service.ledger.state.terms.grace
+            end = sidecar.reservation("p").until
+            assert end <= asyncio.get_running_loop().time() + sidecar.service.ledger.state.terms.grace
         else:
-            assert "cannot run" not in answer["message"]
             assert await sidecar.allocated_devices("a")
 
 

@@ -19,11 +19,8 @@ from tests.objects import owner, template_entries
 
 def generated(name):
     """Return a claim that was generated for the entry `gpu` of the pod p."""
-    claim_ = claim(name)
-    reference = owner("Pod", "p") | {"uid": "pod-p"}
     annotations = {"resource.kubernetes.io/pod-claim-name": "gpu"}
-    claim_["metadata"] |= {"ownerReferences": [reference], "annotations": annotations}
-    return claim_
+    return claim(name, ownerReferences=[owner("Pod", "p", uid="pod-p")], annotations=annotations)
 
 
 def naming(name):
@@ -89,42 +86,28 @@ def store_of(*objects, nodes=1, each=2, **changes):
 async def retry_until_placed(sidecar):
     """Schedule the pod again, as its scheduler does after 409, until the commit succeeds."""
 
-    async def is_placed():
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
-        if not answer.get("nodes"):
-            return False
-        status, reserved = await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
-        return status == 200 and (await sidecar.plugin("commit", {"reservation": reserved["reservation"]}))[0] == 200
-
-    await until(is_placed)
-
-
-async def test_the_claim_that_the_status_names_is_allocated():
-    cluster = store_of(generated("first"), generated("second"), waiting_pod("second"))
-    async with running(cluster) as sidecar:
-        assert (await sidecar.place("p"))[0] == 200
-        assert await sidecar.allocated_devices("second")
-        assert not await sidecar.allocated_devices("first")
+    await until(lambda: sidecar.try_to_place("p"))
 
 
 async def test_a_pod_whose_status_is_written_late_waits():
     unnamed = waiting_pod()
     del unnamed["status"]
     async with running(store_of(generated("first"), generated("second"), unnamed)) as sidecar:
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
+        answer = await sidecar.prefilter("p")
         assert (answer["verdict"], answer["message"]) == ("waiting", "waiting for claim gpu to be created")
         await rename(sidecar.cluster, "second")
         await retry_until_placed(sidecar)
         assert await sidecar.allocated_devices("second")
+        assert not await sidecar.allocated_devices("first")
 
 
 async def test_a_reservation_follows_a_status_that_changed_after_the_question():
     async with running(store_of(generated("first"), generated("second"), waiting_pod())) as sidecar:
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
+        answer = await sidecar.prefilter("p")
         await rename(sidecar.cluster, "second")
-        await until(lambda: sidecar.service.pods.find("pod-p").status.resource_claim_statuses[0].resource_claim_name == "second")  # fmt: skip
+        await sidecar.until_pod("p", lambda pod: pod.status.resource_claim_statuses[0].resource_claim_name == "second")
         _, reserved = await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
-        assert (await sidecar.plugin("commit", {"reservation": reserved["reservation"]}))[0] == 200
+        assert (await sidecar.plugin("commit", reserved))[0] == 200
         assert await sidecar.allocated_devices("second")
         assert not await sidecar.allocated_devices("first")
 
@@ -132,11 +115,10 @@ async def test_a_reservation_follows_a_status_that_changed_after_the_question():
 async def test_a_commit_is_refused_before_it_writes_if_the_status_names_another_claim():
     cluster = store_of(generated("first"), generated("second"), waiting_pod())
     async with running(cluster) as sidecar:
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
-        _, reserved = await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
+        _, reserved = await sidecar.reserve("p", "n0")
         await rename(cluster, "second")
-        await until(lambda: sidecar.service.pods.find("pod-p").status.resource_claim_statuses[0].resource_claim_name == "second")  # fmt: skip
-        status, body = await sidecar.plugin("commit", {"reservation": reserved["reservation"]})
+        await sidecar.until_pod("p", lambda pod: pod.status.resource_claim_statuses[0].resource_claim_name == "second")
+        status, body = await sidecar.plugin("commit", reserved)
         assert (status, body["remedy"]) == (409, "schedule the pod again")
         assert "the pod's status names claim default/second, and devices were reserved for claim default/first" in body["error"]  # fmt: skip
         assert cluster.writes == 0
@@ -187,11 +169,10 @@ async def test_a_deleted_claim_that_the_status_no_longer_names_is_not_waited_for
 async def test_a_failed_binding_releases_the_claim_that_the_status_no_longer_names():
     """The binding was refused because the pod had changed: the reservation may not stay with the former claim."""
     async with running(store_of(generated("first"), generated("second"), waiting_pod())) as sidecar:
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
-        _, reserved = await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
-        assert (await sidecar.plugin("commit", {"reservation": reserved["reservation"]}))[0] == 200
+        _, reserved = await sidecar.reserve("p", "n0")
+        assert (await sidecar.plugin("commit", reserved))[0] == 200
         await rename(sidecar.cluster, "second")
-        await sidecar.plugin("unreserve", {"reservation": reserved["reservation"]})
+        await sidecar.plugin("unreserve", reserved)
         await retry_until_placed(sidecar)
         await until_deallocated(sidecar, "first")
         assert await sidecar.allocated_devices("second")
@@ -212,7 +193,7 @@ def soon(monkeypatch):
 async def bind(sidecar):
     assert (await sidecar.place("p"))[0] == 200
     await sidecar.cluster.bind("p", "default", "n0")
-    await until(lambda: sidecar.service.ledger.state.reservations["pod-p"].state is ReservationState.BOUND)
+    await until(lambda: sidecar.reservation("p").state is ReservationState.BOUND)
 
 
 async def test_a_bound_pod_gets_devices_for_the_claim_that_its_status_names(soon):

@@ -14,8 +14,8 @@ from allocator.service.commits import HOLDER_POLICY
 from cluster import resources
 from cluster.embedded import Embedded
 from cluster.errors import Conflict, Forbidden, Invalid, Throttled, Unauthorized, Unavailable
-from tests.allocator.service.sidecar import claim, fleet, pod, running, until
-from tests.allocator.service.stores import FaultyStore, faulty_cluster
+from tests.allocator.service.sidecar import claim, fleet, loaded, pod, pods_with_claims, running, until
+from tests.allocator.service.stores import FaultyStore
 from tests.limits import PATIENCE
 
 MISSING_PERMISSION_ERRORS = (
@@ -25,16 +25,8 @@ MISSING_PERMISSION_ERRORS = (
 )  # fmt: skip
 
 
-async def test_a_conflicting_claim_is_read_again_and_written():
-    cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
-    cluster.errors_before[1] = Conflict("another writer was faster")
-    async with running(cluster) as sidecar:
-        assert (await sidecar.place("p"))[0] == 200
-        assert len(await sidecar.allocated_devices("a")) == 1
-
-
 async def test_a_throttled_write_waits_as_long_as_the_server_asks():
-    cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
+    cluster = FaultyStore(*fleet(), claim("a"), pod("p", "a"))
     cluster.errors_before[2] = Throttled("too many requests", retry_after=0.2)
     async with running(cluster) as sidecar:
         begun_at = asyncio.get_running_loop().time()
@@ -48,7 +40,7 @@ async def test_a_throttled_write_waits_as_long_as_the_server_asks():
 async def test_a_write_refused_by_a_busy_server_cannot_land_late(caplog, monkeypatch):
     """A write lands late if the server carries it out after the allocator has stopped waiting for the answer."""
     monkeypatch.setattr(commits, "DEADLINE", 0.3)
-    cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
+    cluster = FaultyStore(*fleet(), claim("a"), pod("p", "a"))
     cluster.errors_before[1] = Throttled("too many requests", retry_after=60)
     async with running(cluster) as sidecar:
         assert (await sidecar.place("p"))[0] == 200
@@ -61,7 +53,7 @@ async def test_a_write_refused_by_a_busy_server_cannot_land_late(caplog, monkeyp
     ("error", "may_land"), [(Unavailable("the connection broke"), True), (Conflict("another"), False)]
 )
 async def test_only_an_unanswered_write_may_land_late(error, may_land):
-    cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
+    cluster = FaultyStore(*fleet(), claim("a"), pod("p", "a"))
     cluster.errors_before[1] = error
     async with running(cluster) as sidecar:
         assert (await sidecar.place("p"))[0] == 200
@@ -93,8 +85,7 @@ class SilentWatches(Embedded):
 
 
 async def test_claims_are_listed_when_their_watch_misses_the_allocators_writes():
-    cluster = SilentWatches()
-    cluster.load([*fleet(), claim("a"), claim("b"), pod("p", "a"), pod("q", "b")])
+    cluster = loaded(*fleet(), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"), cluster=SilentWatches())
     async with running(cluster) as sidecar:
         cluster.silent, sidecar.service.ledger.unseen_seconds = True, 0.2
         for name in "pq":
@@ -102,8 +93,7 @@ async def test_claims_are_listed_when_their_watch_misses_the_allocators_writes()
 
 
 async def test_an_allocator_blind_to_its_own_writes_is_not_ready():
-    cluster = SilentWatches()
-    cluster.load([*fleet(), claim("a"), pod("p", "a")])
+    cluster = loaded(*fleet(), claim("a"), pod("p", "a"), cluster=SilentWatches())
     async with running(cluster) as sidecar:
         sidecar.service.ledger.unseen_seconds = 0.1
         cluster.outdated_list = await cluster.list(resources.RESOURCE_CLAIMS)
@@ -121,7 +111,7 @@ async def test_an_allocator_blind_to_its_own_writes_is_not_ready():
 @pytest.mark.parametrize("errors", ["errors_before", "errors_after"])
 @pytest.mark.parametrize("failing_write", [1, 2])
 async def test_pods_are_placed_although_a_write_gets_no_answer(errors, failing_write):
-    cluster = faulty_cluster(*fleet(), claim("a"), claim("b", 2), pod("p", "a"), pod("q", "b"))
+    cluster = FaultyStore(*fleet(), claim("a"), claim("b", 2), pod("p", "a"), pod("q", "b"))
     getattr(cluster, errors)[failing_write] = Unavailable("the connection broke")
     async with running(cluster) as sidecar:
         assert (await sidecar.place("p"))[0] == 200
@@ -133,22 +123,20 @@ async def test_pods_are_placed_although_a_write_gets_no_answer(errors, failing_w
     "error", MISSING_PERMISSION_ERRORS, ids=["to patch claims", "to bind claims", "to authenticate"]
 )
 async def test_a_missing_permission_fails_readiness_until_a_write_succeeds(error):
-    cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
+    cluster = FaultyStore(*fleet(), claim("a"), pod("p", "a"))
     cluster.errors_before[1] = error
     async with running(cluster) as sidecar:
         status, answer = await sidecar.place("p")
         assert status == 409
-        problems, _ = sidecar.service.metrics.readiness()
-        assert error.message in problems["rights"]
+        assert error.message in sidecar.service.metrics.readiness()[0]["rights"]
         assert answer["error"]
         assert (await sidecar.place("p"))[0] == 200
-        problems, _ = sidecar.service.metrics.readiness()
-        assert problems["rights"] == ""
+        assert sidecar.service.metrics.readiness()[0]["rights"] == ""
 
 
 async def test_a_missing_permission_is_forgotten_after_a_while(monkeypatch):
     """The pod and the claim may be gone by then, or the permission may have been granted."""
-    cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
+    cluster = FaultyStore(*fleet(), claim("a"), pod("p", "a"))
     cluster.errors_before[1] = MISSING_PERMISSION_ERRORS[0]
     async with running(cluster) as sidecar:
         await sidecar.place("p")
@@ -174,17 +162,8 @@ class RejectingStore(FaultyStore):
 async def test_unwritable_claims_delay_no_other_pods():
     """Without pauses the allocator would write more than a hundred times per second and not become ready again."""
     unwritable_claims = [f"bad-{i}" for i in range(20)]
-    cluster = RejectingStore()
+    cluster = RejectingStore(*fleet(2, 20), *pods_with_claims(*unwritable_claims, "a"))
     cluster.rejected_claims = {*unwritable_claims}
-    cluster.load(
-        [
-            *fleet(2, 20),
-            *map(claim, unwritable_claims),
-            *(pod(name, name) for name in unwritable_claims),
-            claim("a"),
-            pod("p", "a"),
-        ]
-    )
     async with running(cluster) as sidecar:
         begun_at = time.monotonic()
         for _ in range(5):
@@ -196,7 +175,7 @@ async def test_unwritable_claims_delay_no_other_pods():
         ended_pauses = int(math.log2(1 + time.monotonic() - begun_at))
         assert 2 * len(unwritable_claims) <= len(cluster.writes) <= (2 + ended_pauses) * len(unwritable_claims)
         assert sidecar.service.metrics.readiness()[0]["rights"] == ""
-        assert (await sidecar.place("p"))[0] == 200
+        assert (await sidecar.place("a"))[0] == 200
         events = (await sidecar.cluster.list(resources.EVENTS.raw, "default")).items
         assert {event["involvedObject"]["name"] for event in events if "field is immutable" in event["message"]} == {
             *unwritable_claims
@@ -209,9 +188,8 @@ async def test_unwritable_claims_delay_no_other_pods():
 
 
 async def test_a_rejected_pod_is_placed_once_the_server_accepts_writes():
-    cluster = RejectingStore()
+    cluster = RejectingStore(*fleet(), claim("a"), pod("p", "a"))
     cluster.rejected_claims = {"a"}
-    cluster.load([*fleet(), claim("a"), pod("p", "a")])
     async with running(cluster) as sidecar:
         for _ in range(3):
             assert (await sidecar.place("p"))[0] == 409
@@ -224,31 +202,26 @@ async def test_a_rejected_pod_is_placed_once_the_server_accepts_writes():
 
 async def test_a_write_is_retried_until_the_policy_accepts_it():
     """The policy accepts only writes of the replica that holds the Lease, and may see a new holder late."""
-    cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
+    cluster = FaultyStore(*fleet(), claim("a"), pod("p", "a"))
     cluster.errors_before[1] = Forbidden(f"ValidatingAdmissionPolicy '{HOLDER_POLICY}' denied request")
     async with running(cluster) as sidecar:
         assert (await sidecar.place("p"))[0] == 200
 
 
 async def test_a_release_during_a_write_leaves_no_allocation():
-    cluster = faulty_cluster(*fleet(1, 1), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
+    cluster = FaultyStore(*fleet(1, 1), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
     cluster.last_answered = 1
     async with running(cluster) as sidecar:
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
-        _, reserved = await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
+        _, reserved = await sidecar.reserve("p", "n0")
         commit = asyncio.create_task(sidecar.plugin("commit", reserved))
         await until(lambda: cluster.unanswered)
         assert (await sidecar.plugin("unreserve", reserved))[0] == 200
         assert (await commit)[0] == 409
-        _, answer_for_q = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
-        assert answer_for_q["verdict"] == "full"
+        assert (await sidecar.prefilter("q"))["verdict"] == "full"
         cluster.last_answered = None
         cluster.may_answer.set()
 
-        async def second_pod_is_placed():
-            return (await sidecar.place("q"))[0] == 200 if (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")}))[1]["nodes"] else False  # fmt: skip
-
-        await until(second_pod_is_placed)
+        await until(lambda: sidecar.try_to_place("q"))
         assert (await sidecar.allocated_devices("a"), await sidecar.allocated_devices("b")) == ([], ["n0/gpu-0"])
 
 
@@ -257,9 +230,7 @@ async def test_each_device_serves_one_pod_although_many_writes_fail(seed):
     """There are twelve devices and sixteen pods, and about a third of the writes fail, in one of several ways."""
     rng = random.Random(seed)
     pods = [f"p{i}" for i in range(16)]
-    cluster = faulty_cluster(
-        *fleet(3, 4), *(claim(f"c-{name}") for name in pods), *(pod(name, f"c-{name}") for name in pods)
-    )
+    cluster = FaultyStore(*fleet(3, 4), *pods_with_claims(*pods))
     errors = (Conflict("faster"), Unavailable("broken"), Throttled("busy", retry_after=0.01))
     for number in range(1, 200):
         if rng.random() < 0.33:
@@ -270,18 +241,10 @@ async def test_each_device_serves_one_pod_although_many_writes_fail(seed):
         async with asyncio.timeout(PATIENCE):
             while len(placed_pods) < 12:
                 unserved = [name for name in pods if name not in placed_pods]
-                answers = await asyncio.gather(*(try_to_place(sidecar, name) for name in unserved))
+                answers = await asyncio.gather(*map(sidecar.try_to_place, unserved))
                 placed_pods |= {name for name, is_placed in zip(unserved, answers, strict=True) if is_placed}
-        devices = [device for name in pods for device in await sidecar.allocated_devices(f"c-{name}")]
+        devices = [device for name in pods for device in await sidecar.allocated_devices(name)]
         assert len(devices) == len(set(devices)) == 12
         for name in pods:
-            users = [consumer.name for consumer in (await sidecar.claim(f"c-{name}")).status.reserved_for]
+            users = [consumer.name for consumer in (await sidecar.claim(name)).status.reserved_for]
             assert users == ([name] if name in placed_pods else [])
-
-
-async def try_to_place(sidecar, name):
-    _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
-    if not answer["nodes"]:
-        return False
-    status, reserved = await sidecar.plugin("reserve", {"token": answer["token"], "node": answer["nodes"][-1]["name"]})
-    return status == 200 and (await sidecar.plugin("commit", reserved))[0] == 200

@@ -6,22 +6,25 @@ from allocator.reports import DeviceState, device_reports
 from allocator.reservations import Terms
 from cluster import resources
 from cluster.patch import Merge
-from tests.allocator.service import sidecar
-from tests.allocator.service.sidecar import claim, device_class, fleet, loaded, node, pod, quota_of, running, until
+from tests.allocator.service.sidecar import (
+    claim,
+    device_class,
+    fleet,
+    gpus,
+    loaded,
+    node,
+    pod,
+    quota_of,
+    running,
+    until,
+)
 
 
-def shared_gpu(memory, generation=1):
+def shared_gpu(memory):
     """Return one GPU with shared memory."""
-    device = {"name": "gpu-0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": memory}}}
-    pool = {"name": "n0", "generation": generation, "resourceSliceCount": 1}
-    spec = {"driver": sidecar.DRIVER, "pool": pool, "nodeName": "n0", "devices": [device]}
-    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "n0-gpus"}, "spec": spec}
-
-
-def claim_with_memory(name, memory):
-    claim_ = claim(name)
-    claim_["spec"]["devices"]["requests"][0]["exactly"]["capacity"] = {"requests": {"memory": memory}}
-    return claim_
+    slice_ = gpus("n0", 1)
+    slice_["spec"]["devices"][0] |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": memory}}}
+    return slice_
 
 
 def is_published(client, memory):
@@ -53,13 +56,10 @@ async def test_a_recreated_pod_inherits_no_reservation():
     """Tensor Fusion #684: a new pod must not get the state of a deleted pod with the same name."""
     cluster = loaded(*fleet(1, 2), claim("a"), pod("p", "a"))
     async with running(cluster) as client:
-        await client.place("p")
-        former_devices = await client.allocated_devices("a")
+        assert (await client.place("p"))[0] == 200
         await cluster.delete(resources.PODS, "p", "default")
-        recreated = pod("p", "b")
-        recreated["metadata"]["uid"] = "pod-again"
         await cluster.create(resources.RESOURCE_CLAIMS, claim("b"), "default")
-        await cluster.create(resources.PODS, recreated, "default")
+        await cluster.create(resources.PODS, pod("p", "b", uid="pod-again"), "default")
         await until(lambda: "pod-p" not in client.service.ledger.state.reservations)
         await until(lambda: client.service.knowledge.stock.claims.get("default/b") is not None)
         assert (await client.place("p"))[0] == 200
@@ -68,14 +68,13 @@ async def test_a_recreated_pod_inherits_no_reservation():
         _, claims = await client.ask("/api/v1/claims")
         assert {row["claim"]: row["pods"] for row in claims["claims"]}["default/b"] == ["p"]
         assert await client.allocated_devices("b")
-        assert former_devices
 
 
 async def test_a_reservation_of_changed_devices_is_refused():
     """Tensor Fusion #684: the devices change between prefilter and the reservation, so the scheduler decides again."""
     cluster = loaded(*fleet(1, 1), claim("a"), pod("p", "a"))
     async with running(cluster) as client:
-        _, answer = await client.plugin("prefilter", {"pod": await client.pod("p")})
+        answer = await client.prefilter("p")
         await cluster.delete(resources.RESOURCE_SLICES, "n0-gpus")
         await until(lambda: not client.service.knowledge.stock.slices)
         status, refusal = await client.plugin("reserve", {"token": answer["token"], "node": "n0"})
@@ -86,7 +85,8 @@ async def test_a_reservation_of_changed_devices_is_refused():
 async def test_quota_usage_returns_to_zero_after_pods_are_deleted():
     """Tensor Fusion #691: a claim with several devices adds and removes that number of devices."""
     names = [f"p{i}" for i in range(4)]
-    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=8), *(obj for name in names for obj in (claim(name, 2), pod(name, name))))  # fmt: skip
+    pods = [obj for name in names for obj in (claim(name, 2), pod(name, name))]
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=8), *pods)
     async with running(cluster) as client:
         for name in names:
             assert (await client.place(name))[0] == 200
@@ -100,7 +100,7 @@ async def test_quota_usage_returns_to_zero_after_pods_are_deleted():
 
 async def test_available_capacity_follows_device_capacity_and_is_full_without_claims():
     """Tensor Fusion #796: the free capacity is always computed as the device's capacity minus the held capacity."""
-    cluster = loaded(device_class(), node("n0"), shared_gpu("80Gi"), claim_with_memory("a", "30Gi"), pod("p", "a"))
+    cluster = loaded(device_class(), node("n0"), shared_gpu("80Gi"), claim("a", memory="30Gi"), pod("p", "a"))
     async with running(cluster) as client:
         assert (await client.place("p"))[0] == 200
         assert available(client) == "50Gi"

@@ -4,11 +4,12 @@ import pytest
 from msgspec.structs import replace
 
 from allocator.reservations import ReservationState
+from allocator.service.preemption.evictions import NO_ROOM
 from cluster import resources
 from cluster.errors import Forbidden
 from tests.allocator.service.preemptors import (
-    cluster_with_deletion_hooks,
-    disruption_budget,
+    StoreWithDeletionHooks,
+    existing_pods,
     full_node_and_preemptor,
     important_pod,
     nominate,
@@ -16,28 +17,35 @@ from tests.allocator.service.preemptors import (
     postfilter,
     start_pod,
 )
-from tests.allocator.service.sidecar import DRIVER, claim, fleet, free_claim, loaded, pod, quota_of, running, until
-from tests.allocator.service.stores import faulty_cluster
+from tests.allocator.service.sidecar import (
+    claim,
+    fleet,
+    loaded,
+    pod,
+    pods_with_claims,
+    quota_of,
+    running,
+    until,
+)
+from tests.objects import allocated, result
 
 
 async def test_the_lowest_priority_pod_is_evicted_and_the_preemptor_fits():
-    names = ("low", "mid")
     pods = [pod("low", "low", priority=1), pod("mid", "mid", priority=2), important_pod("urgent", "urgent")]
-    cluster = loaded(*fleet(2, 1), *(claim(name) for name in (*names, "urgent")), *pods)
+    cluster = loaded(*fleet(2, 1), *map(claim, ("low", "mid", "urgent")), *pods)
     async with running(cluster) as sidecar:
         await start_pod(sidecar, "mid", "n0")
         await start_pod(sidecar, "low", "n1")
         status, answer = await postfilter(sidecar, "urgent", "n0", "n1")
         assert (status, answer["nominatedNode"]) == (200, "n1")
         assert answer["victims"] == [{"namespace": "default", "name": "low", "uid": "pod-low"}]
-        assert (await pod_exists(sidecar, "low"), await pod_exists(sidecar, "mid")) == (False, True)
+        assert await existing_pods(sidecar, "low", "mid") == ["mid"]
         await until(lambda: sidecar.service.pods.find("pod-low") is None)
         second_answer = (await postfilter(sidecar, "urgent", "n0", "n1"))[1]
         assert (second_answer["nominatedNode"], second_answer["victims"]) == ("n1", []), (
             "a second call did not wait for the devices of the first victim"
         )
-        await free_claim(cluster, "low")
-        await until(lambda: sidecar.service.knowledge.stock.claims["default/low"].status.allocation is None)
+        await sidecar.free_claim("low")
         assert (await sidecar.place("urgent"))[0] == 200
         assert await sidecar.allocated_devices("urgent") == ["n1/gpu-0"]
         events = (await cluster.list(resources.EVENTS, "default")).items
@@ -46,13 +54,10 @@ async def test_the_lowest_priority_pod_is_evicted_and_the_preemptor_fits():
 
 async def test_a_pod_with_an_extended_resource_claim_is_a_victim():
     """kube-scheduler created the claim; only the pod's status names the claim."""
-    low = pod("low", priority=1, nodeName="n0", schedulerName="default-scheduler")
     claim_status = {"resourceClaimName": "made", "requestMappings": []}
-    low["status"] = {"phase": "Running", "extendedResourceClaimStatus": claim_status}
-    low_claim = claim("made")
-    result = {"request": "r", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}
-    consumer = {"resource": "pods", "name": "low", "uid": "pod-low"}
-    low_claim["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}
+    status = {"phase": "Running", "extendedResourceClaimStatus": claim_status}
+    low = pod("low", priority=1, nodeName="n0", schedulerName="default-scheduler", status=status)
+    low_claim = claim("made", status=allocated(result("gpu-0", pool="n0"), pods=["low"]))
     cluster = loaded(*fleet(1, 1), low_claim, low, claim("urgent"), important_pod("urgent", "urgent"))
     async with running(cluster) as sidecar:
         answer = (await postfilter(sidecar, "urgent", "n0"))[1]
@@ -61,9 +66,8 @@ async def test_a_pod_with_an_extended_resource_claim_is_a_victim():
 
 
 async def test_no_other_pod_is_evicted_while_a_victim_terminates():
-    slow_pod = pod("slow", "slow", priority=1)
-    slow_pod["metadata"]["finalizers"] = ["example.com/slow"]
-    claims = [claim(name) for name in ("slow", "other", "urgent")]
+    slow_pod = pod("slow", "slow", priority=1, finalizers=["example.com/slow"])
+    claims = map(claim, ("slow", "other", "urgent"))
     cluster = loaded(
         *fleet(2, 1), *claims, slow_pod, pod("other", "other", priority=1), important_pod("urgent", "urgent")
     )
@@ -76,37 +80,20 @@ async def test_no_other_pod_is_evicted_while_a_victim_terminates():
             (condition.type, condition.status, condition.reason) for condition in marked_victim.status.conditions
         ]
         assert ("DisruptionTarget", "True", "PreemptionByScheduler") in conditions
-        await nominate(cluster, "n0")
-        await until(lambda: sidecar.service.pods.find("pod-urgent").status.nominated_node_name == "n0")
-        await until(lambda: sidecar.service.pods.find("pod-slow").metadata.deletion_timestamp)
+        await nominate(sidecar, "n0")
+        await sidecar.until_pod("slow", lambda pod: pod.metadata.deletion_timestamp)
         answer = (await postfilter(sidecar, "urgent", "n0", "n1"))[1]
         assert answer == {"nominatedNode": "n0", "victims": [], "message": "waits for pod default/slow to end"}
         assert await pod_exists(sidecar, "other")
-
-
-async def test_a_pod_protected_by_a_disruption_budget_is_evicted_last():
-    protected_pod, other_pod = pod("protected", "protected", priority=1), pod("other", "other", priority=50)
-    protected_pod["metadata"]["labels"] = {"app": "protected"}
-    claims = [claim(name) for name in ("protected", "other", "urgent")]
-    cluster = loaded(
-        *fleet(2, 1), *claims, protected_pod, other_pod, important_pod("urgent", "urgent"), disruption_budget(0)
-    )
-    async with running(cluster) as sidecar:
-        await start_pod(sidecar, "protected", "n0")
-        await start_pod(sidecar, "other", "n1")
-        answer = (await postfilter(sidecar, "urgent", "n0", "n1"))[1]
-        assert [victim["name"] for victim in answer["victims"]] == ["other"]
-        answer = (await postfilter(sidecar, "urgent", "n0"))[1]
-        assert [victim["name"] for victim in answer["victims"]] == ["protected"]
 
 
 @pytest.mark.parametrize(
     ("preemptor", "quotas", "words"),
     [
         (important_pod("urgent", "urgent", preemptionPolicy="Never"), [], "preemptionPolicy is Never"),
-        (pod("urgent", "urgent", priority=1), [], "evicting lower-priority pods would not free"),
-        (important_pod("urgent", "big"), [], "evicting lower-priority pods would not free"),
-        (important_pod("urgent", "urgent"), [quota_of(gpu__devices=0)], "evicting lower-priority pods would not free"),
+        (pod("urgent", "urgent", priority=1), [], NO_ROOM),
+        (important_pod("urgent", "big"), [], NO_ROOM),
+        (important_pod("urgent", "urgent"), [quota_of(gpu__devices=0)], NO_ROOM),
     ],
     ids=[
         "the preemptor's policy is Never",
@@ -116,8 +103,7 @@ async def test_a_pod_protected_by_a_disruption_budget_is_evicted_last():
     ],
 )
 async def test_no_pod_is_evicted_if_preemption_is_forbidden_or_useless(preemptor, quotas, words):
-    claims = [claim("low"), claim("urgent"), claim("big", 2)]
-    cluster = loaded(*fleet(1, 1), *claims, pod("low", "low", priority=1), preemptor)
+    cluster = loaded(*fleet(1, 1), claim("urgent"), claim("big", 2), *pods_with_claims("low", priority=1), preemptor)
     async with running(cluster) as sidecar:
         await start_pod(sidecar, "low", "n0")
     cluster.load(quotas)
@@ -129,7 +115,7 @@ async def test_no_pod_is_evicted_if_preemption_is_forbidden_or_useless(preemptor
 
 
 async def test_a_forbidden_eviction_is_reported():
-    cluster = faulty_cluster(*fleet(1, 1), claim("low"), claim("urgent"), pod("low", "low", priority=1), important_pod("urgent", "urgent"))  # fmt: skip
+    cluster = loaded(*full_node_and_preemptor("low", requested=1))
 
     async def refuse(*_, **__):
         raise Forbidden("pods is forbidden")
@@ -142,11 +128,9 @@ async def test_a_forbidden_eviction_is_reported():
 
 
 async def test_a_pod_with_a_released_reservation_is_no_victim():
-    async with running(
-        loaded(*fleet(1, 1), claim("low"), pod("low", "low", priority=1), important_pod("urgent"))
-    ) as sidecar:
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("low")})
-        await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
+    cluster = loaded(*fleet(1, 1), *pods_with_claims("low", priority=1), important_pod("urgent"))
+    async with running(cluster) as sidecar:
+        await sidecar.reserve("low", "n0")
         urgent = sidecar.service.knowledge.pods.objects["default", "urgent"]
         assert sidecar.service.evictions.scene([(urgent, "")]).reserved == {"pod-low": "n0"}
         reservations = sidecar.service.ledger.state.reservations
@@ -154,15 +138,11 @@ async def test_a_pod_with_a_released_reservation_is_no_victim():
         assert sidecar.service.evictions.scene([(urgent, "")]).reserved == {}
 
 
-def with_namespace(obj, namespace):
-    obj["metadata"]["namespace"] = namespace
-    return obj
-
-
 async def test_pods_of_other_namespaces_are_not_named_in_an_event():
     """The victim's event does not name the preemptor, nor does the preemptor's message name the victim. The answer's list is for administrators."""
-    foreign_pod = with_namespace(pod("secret", "secret", priority=1), "theirs")
-    cluster = loaded(*fleet(1, 1), with_namespace(claim("secret"), "theirs"), foreign_pod, claim("urgent"), important_pod("urgent", "urgent"))  # fmt: skip
+    foreign_pod = pod("secret", "secret", priority=1, namespace="theirs")
+    foreign_claim = claim("secret", namespace="theirs")
+    cluster = loaded(*fleet(1, 1), foreign_claim, foreign_pod, *pods_with_claims("urgent", priority=100))
     async with running(cluster) as sidecar:
         _, answer = await sidecar.plugin("prefilter", {"pod": foreign_pod})
         assert (await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"}))[0] == 200
@@ -184,7 +164,7 @@ def counts_by_outcome(sidecar, counter):
 
 async def test_evictions_and_postfilter_calls_are_counted_by_outcome():
     """First the API server forbids the eviction. Then the pods end before they are evicted. The last preemptor has no possible victims."""
-    cluster = cluster_with_deletion_hooks(
+    cluster = StoreWithDeletionHooks(
         *full_node_and_preemptor("a", "b", requested=1), claim("vain", 3), important_pod("vain", "vain")
     )
     async with running(cluster) as sidecar:

@@ -17,7 +17,6 @@ from tests.allocator.service.sidecar import (
     gpus,
     loaded,
     node,
-    pod,
     pod_with_extended_resource,
     running,
     until,
@@ -117,10 +116,7 @@ async def test_no_claim_is_created_for_a_bound_or_deleted_pod(monkeypatch, state
             await cluster.delete(resources.PODS, "p", "default")
             monkeypatch.setattr(sidecar.service.pods, "by_uid", {})
         if state == "replaced":
-            await cluster.create(
-                resources.PODS.raw,
-                pod_with_extended_resource("p") | {"metadata": pod("p")["metadata"] | {"uid": "other"}},
-            )
+            await cluster.create(resources.PODS.raw, pod_with_extended_resource("p", uid="other"))
             monkeypatch.setattr(sidecar.service.pods, "by_uid", {})
         await until(lambda: not sidecar.service.extended.is_making("pod-p"))
         assert (await cluster.list(resources.RESOURCE_CLAIMS)).items == ()
@@ -152,7 +148,7 @@ async def test_a_device_plugins_node_does_not_fit_pods_with_claims():
     async with running(loaded(*MIXED_FLEET, pod_with_extended_resource("p"))) as sidecar:
         verdict, _ = await until_claim_exists(sidecar, "p")
         assert verdict == "fits"
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
+        answer = await sidecar.prefilter("p")
         assert [node_["name"] for node_ in answer["nodes"]] == ["n0"]
         assert (
             "node(s) had a device plugin for example.com/gpu, but the pod already has a claim for it"
@@ -170,7 +166,7 @@ async def test_a_pod_without_usable_devices_uses_a_device_plugin(pod_fields):
     plugin_node["metadata"]["labels"] = {"to": "n1"}
     cluster = loaded(*MIXED_FLEET[:3], plugin_node, pod_with_extended_resource("p", count, **pod_fields))
     async with running(cluster) as sidecar:
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
+        answer = await sidecar.prefilter("p")
         assert [fitting["name"] for fitting in answer["nodes"]] == ["n1"]
         assert (await sidecar.place("p", "n1"))[0] == 200
         assert len(sidecar.service.ledger.state.reservations) == 0
@@ -181,7 +177,7 @@ async def until_claim_exists(sidecar, name):
     """Call prefilter until the pod's claim exists; return the verdict and the claim."""
     async with asyncio.timeout(PATIENCE):
         while True:
-            _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
+            answer = await sidecar.prefilter(name)
             if answer["verdict"] != "waiting":
                 status = (await sidecar.pod(name))["status"]["extendedResourceClaimStatus"]
                 return answer["verdict"], await sidecar.claim(status["resourceClaimName"])
@@ -189,14 +185,8 @@ async def until_claim_exists(sidecar, name):
 
 
 async def test_a_pod_with_an_extended_resource_gets_a_claim():
-    cluster = loaded(
-        EXTENDED_RESOURCE_CLASS,
-        node("n0"),
-        gpus("n0", 1),
-        taint_rule(DRIVER),
-        pod_with_extended_resource("p"),
-        pod_with_extended_resource("q"),
-    )
+    pods = [pod_with_extended_resource("p"), pod_with_extended_resource("q")]
+    cluster = loaded(EXTENDED_RESOURCE_CLASS, node("n0"), gpus("n0", 1), taint_rule(DRIVER), *pods)
     async with running(cluster) as sidecar:
         verdict, created = await until_claim_exists(sidecar, "p")
         [owner] = created.metadata.owner_references
@@ -209,34 +199,19 @@ async def test_a_pod_with_an_extended_resource_gets_a_claim():
         assert (await until_claim_exists(sidecar, "q"))[0] == "full"
 
 
-async def test_a_pod_unknown_to_the_informer_gets_its_claim(monkeypatch):
-    """No event would requeue the pod, so the first prefilter call creates the claim."""
-    cluster = loaded(EXTENDED_RESOURCE_CLASS, node("n0"), gpus("n0", 1), pod_with_extended_resource("p"))
-    async with running(cluster) as sidecar:
-        raw_pod = await sidecar.pod("p")
-        monkeypatch.setattr(sidecar.service.pods, "by_uid", {})
-        assert (await sidecar.plugin("prefilter", {"pod": raw_pod}))[1]["verdict"] == "waiting"
-        await until(lambda: pod_has_claim(sidecar))
-
-
 async def test_an_existing_claim_is_used_unless_another_object_owns_it():
-    cluster = loaded(
-        EXTENDED_RESOURCE_CLASS,
-        node("n0"),
-        gpus("n0", 2),
-        pod_with_extended_resource("p"),
-        pod_with_extended_resource("q"),
-    )
+    pods = [pod_with_extended_resource("p"), pod_with_extended_resource("q")]
+    cluster = loaded(EXTENDED_RESOURCE_CLASS, node("n0"), gpus("n0", 2), *pods)
     async with running(cluster) as sidecar:
         _, created = await until_claim_exists(sidecar, "p")
         await cluster.patch(resources.PODS, "p", Merge({"status": {"extendedResourceClaimStatus": None}}), "default", subresource="status")  # fmt: skip
         _, later_claim = await until_claim_exists(sidecar, "p")
         assert later_claim.metadata.uid == created.metadata.uid
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
+        answer = await sidecar.prefilter("q")
         [name] = re.findall(r"waiting for claim (\S+) to be created", answer["message"])
     cluster = loaded(EXTENDED_RESOURCE_CLASS, node("n0"), gpus("n0", 2), pod_with_extended_resource("q"), claim(name))
     async with running(cluster) as sidecar:
-        await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
+        await sidecar.prefilter("q")
         words = f"claim {name} cannot be created: claim {name} does not belong to the pod: delete the claim"
         await until_event(cluster, words)
         assert "extendedResourceClaimStatus" not in (await sidecar.pod("q")).get("status", {})

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from cluster import resources
-from tests.allocator.service.preemptors import important_pod, pod_exists, start_pod
-from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running
+from tests.allocator.service.preemptors import existing_pods, important_pod, pod_exists, start_pod
+from tests.allocator.service.sidecar import claim, fleet, loaded, pod, pods_with_claims, running
 from tests.limits import draws
 
 
@@ -41,24 +41,24 @@ async def make_room(sidecar, places):
 
 
 async def test_members_are_placed_together_without_reservations_or_evictions():
-    pods = [pod(name, name, priority=1) for name in ("a", "b")]
-    names = ("a", "b", "g0", "g1", "g2")
-    cluster = loaded(*fleet(2, 1), *map(claim, names), *pods, *(important_pod(name, name) for name in names[2:]))
+    members = ("g0", "g1", "g2")
+    pods = [*pods_with_claims("a", "b", priority=1), *pods_with_claims(*members, priority=100)]
+    cluster = loaded(*fleet(2, 1), *pods)
     async with running(cluster) as sidecar:
         await start_pod(sidecar, "a", "n0")
         await start_pod(sidecar, "b", "n1")
-        assert await place_in_supposition(sidecar, names[2:]) == [("g0", "n0"), ("g1", "n1")], (
+        assert await place_in_supposition(sidecar, members) == [("g0", "n0"), ("g1", "n1")], (
             "the members did not get the two devices"
         )
         assert await place_in_supposition(sidecar, ["g1"]) == [("g1", "n0")], (
             "the devices of unreserved members were not free"
         )
-        assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("g0")}))[1]["verdict"] == "full"
-        assert [await pod_exists(sidecar, name) for name in ("a", "b")] == [True, True]
+        assert (await sidecar.prefilter("g0"))["verdict"] == "full"
+        assert await existing_pods(sidecar, "a", "b") == ["a", "b"]
 
 
 async def test_no_pod_is_evicted_for_a_group_that_cannot_fit():
-    cluster = loaded(*fleet(2, 1), *map(claim, ("a", "g0", "g1")), pod("a", "a"), important_pod("g0", "g0"), important_pod("g1", "g1"))  # fmt: skip
+    cluster = loaded(*fleet(2, 1), *pods_with_claims("a"), *pods_with_claims("g0", "g1", priority=100))
     async with running(cluster) as sidecar:
         await start_pod(sidecar, "a", "n0")
         answer = await make_room(sidecar, [("g0", "n0"), ("g1", "n0")])
@@ -66,19 +66,15 @@ async def test_no_pod_is_evicted_for_a_group_that_cannot_fit():
 
 
 async def test_a_supposition_refuses_the_token_of_an_earlier_prefilter_call():
-    cluster = loaded(*fleet(1, 2), *map(claim, ("g0", "g1")), important_pod("g0", "g0"), important_pod("g1", "g1"))
-    async with running(cluster) as sidecar:
+    async with running(loaded(*fleet(1, 2), *pods_with_claims("g0", "g1", priority=100))) as sidecar:
         earlier_token = (await prefilter_in_supposition(sidecar, "g0"))["token"]
         await prefilter_in_supposition(sidecar, "g1")
         assert (await sidecar.plugin("reserve", {"token": earlier_token, "node": "n0"}))[0] == 410
 
 
 async def test_a_group_keeps_its_nominations_while_its_victims_terminate():
-    slow_metadata = {
-        "metadata": {"name": "a", "namespace": "default", "uid": "pod-a", "finalizers": ["example.com/slow"]}
-    }
-    cluster = loaded(*fleet(2, 1), *map(claim, ("a", "b", "g0", "g1")), pod("a", "a") | slow_metadata, pod("b", "b"), important_pod("g0", "g0"), important_pod("g1", "g1"))  # fmt: skip
-    async with running(cluster) as sidecar:
+    pods = [*pods_with_claims("a", finalizers=["example.com/slow"]), *pods_with_claims("b")]
+    async with running(loaded(*fleet(2, 1), *pods, *pods_with_claims("g0", "g1", priority=100))) as sidecar:
         await start_pod(sidecar, "a", "n0")
         await start_pod(sidecar, "b", "n1")
         first_answer = await make_room(sidecar, [("g0", "n0"), ("g1", "n1")])
@@ -117,13 +113,12 @@ async def test_a_group_evicts_as_few_pods_as_possible(seed):
 
 async def test_a_member_prefers_the_node_that_needs_no_further_victim():
     """n0 is free, n2 is half free, and on n1 one pod holds both devices."""
-    names = ("a", "b", "g0", "g1", "g2")
-    pods = [pod(name, name, priority=1) for name in ("a", "b")]
-    cluster = loaded(*fleet(3, 2), claim("a", 2), *map(claim, names[1:]), *pods, *(important_pod(name, name) for name in names[2:]))  # fmt: skip
-    async with running(cluster) as sidecar:
+    members = ("g0", "g1", "g2")
+    pods = [claim("a", 2), pod("a", "a", priority=1), *pods_with_claims("b", priority=1)]
+    async with running(loaded(*fleet(3, 2), *pods, *pods_with_claims(*members, priority=100))) as sidecar:
         await start_pod(sidecar, "a", "n1")
         await start_pod(sidecar, "b", "n2")
-        assert await place_in_supposition(sidecar, names[2:], max) == [("g0", "n2"), ("g1", "n0"), ("g2", "n0")]
+        assert await place_in_supposition(sidecar, members, max) == [("g0", "n2"), ("g1", "n0"), ("g2", "n0")]
 
 
 def least_cost(evictable, per_node, protected_pods, requested):

@@ -11,7 +11,7 @@ from cluster.embedded import Embedded
 from cluster.resources import RESOURCE_CLAIMS
 from dra.server import DeclaredServer
 from dra.stock import Stock
-from tests.allocator.service.sidecar import claim, fleet, pod, running, until
+from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running, until
 from tests.limits import PATIENCE
 
 SHARES_GATE, PARTITIONS_GATE = "DRAConsumableCapacity", "DRAPartitionableDevices"
@@ -29,9 +29,7 @@ class ServerWithGates(Embedded):
 
 
 def cluster_with_gates(*objects):
-    cluster = ServerWithGates()
-    cluster.load([*fleet(1, 2), *objects])
-    return cluster
+    return loaded(*fleet(1, 2), *objects, cluster=ServerWithGates())
 
 
 async def test_the_stock_follows_the_servers_gates_and_guesses_are_reported():

@@ -15,8 +15,9 @@ from cluster import resources
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden, Invalid, NotFound
 from cluster.patch import Merge
-from tests.allocator.service.sidecar import DRIVER, claim, fleet, loaded, pod, running, until
-from tests.allocator.service.stores import faulty_cluster
+from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running, until
+from tests.allocator.service.stores import FaultyStore
+from tests.objects import allocated, result
 
 
 async def test_only_the_leader_shows_allocations_and_waiting_pods_as_metrics():
@@ -36,9 +37,8 @@ async def test_a_second_replica_takes_over_with_all_reservations():
     async with running(cluster, identity="two", leads=False) as second_replica:
         async with running(cluster, identity="one", leads=False) as first_replica:
             await until(lambda: first_replica.service.lead.leads or second_replica.service.lead.leads)
-            leader, follower = (
-                (first_replica, second_replica) if first_replica.service.lead.leads else (second_replica, first_replica)
-            )
+            replicas = first_replica, second_replica
+            leader, follower = sorted(replicas, key=lambda replica: not replica.service.lead.leads)
             assert (await follower.plugin("prefilter", {"pod": await follower.pod("q")}))[0] == 503
             answer = (await follower.plugin("state"))[1]
             assert (answer["leading"], answer["ready"], answer["message"]) == (False, True, "another replica leads")
@@ -51,7 +51,7 @@ async def test_a_second_replica_takes_over_with_all_reservations():
 @pytest.mark.parametrize("answered_writes", [1, 2], ids=["after the finalizer", "after the allocation"])
 async def test_a_new_service_finishes_the_writes_of_a_killed_one(answered_writes):
     """The first service is killed after it wrote the finalizer or the allocation. The pods are then placed on different devices."""
-    cluster = faulty_cluster(*fleet(1, 2), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
+    cluster = FaultyStore(*fleet(1, 2), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
     cluster.last_answered = answered_writes
     async with running(cluster, identity="one") as killed_service:
         placing = asyncio.create_task(killed_service.place("p"))
@@ -122,13 +122,12 @@ async def test_a_new_leader_lists_claims_after_the_policy_check(claim_errors):
     async with running(cluster, leads=False) as sidecar:
         await until(lambda: cluster.rejected > 1)
         assert not sidecar.service.lead.leads
-        devices = {"results": [{"request": "r", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}]}
-        late_write = {"status": {"allocation": {"devices": devices}, "reservedFor": [{"resource": "pods", "name": "p", "uid": "pod-p"}]}}  # fmt: skip
+        late_write = {"status": allocated(result("gpu-0", pool="n0"), pods=["p"])}
         await cluster.patch(resources.RESOURCE_CLAIMS, "b", Merge(late_write), "default", subresource="status")
         cluster.policy_has_seen_the_lease.set()
         await until(lambda: sidecar.service.lead.leads)
         assert cluster.calls[-2:] == ["accepted write", "list"]
-        assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")}))[1]["verdict"] == "full"
+        assert (await sidecar.prefilter("p"))["verdict"] == "full"
 
 
 async def test_a_rejecting_policy_delays_leadership_for_a_limited_time(caplog):
@@ -151,13 +150,12 @@ async def test_leadership_starts_although_no_claim_exists_for_the_policy_check()
 
 
 async def test_a_leader_with_an_expired_lease_writes_nothing():
-    cluster = faulty_cluster(*fleet(), claim("a"), pod("p", "a"))
+    cluster = FaultyStore(*fleet(), claim("a"), pod("p", "a"))
     async with running(cluster) as sidecar:
         resume = await block_renewals(sidecar.service.election)
         sidecar.service.election._renewed_at -= 60.0  # the Lease has expired, but the replica does not know yet
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
-        _, reserved = await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
-        commit = asyncio.create_task(sidecar.plugin("commit", {"reservation": reserved["reservation"]}))
+        _, reserved = await sidecar.reserve("p", "n0")
+        commit = asyncio.create_task(sidecar.plugin("commit", reserved))
         await until(lambda: sidecar.service.ledger.commits.unsure)
         assert cluster.writes == []
         resume.set()

@@ -4,22 +4,22 @@ from allocator.service.namespace_turns import AT_ONCE, FREE, MAX_DEBT, NAMESPACE
 from cluster import resources
 from dra.objects import Pod
 from dra.wire import convert
-from tests.allocator.service.sidecar import DRIVER, claim, device_class, fleet, gpus, loaded, node, pod, running, until
-
-
-class SettableClock:
-    """A clock that a test sets."""
-
-    now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
-def pod_in_namespace(name, namespace):
-    raw_pod = pod(name)
-    raw_pod["metadata"] |= {"namespace": namespace}
-    return convert(raw_pod, Pod)
+from tests.allocator.service.sidecar import (
+    DRIVER,
+    EXTENDED_RESOURCE_CLASS,
+    SettableClock,
+    claim,
+    device_class,
+    fleet,
+    gpus,
+    loaded,
+    node,
+    pod,
+    pods_with_claims,
+    running,
+    until,
+)
+from tests.objects import container
 
 
 def spend_time(turns, clock, namespace, seconds):
@@ -57,8 +57,8 @@ def test_pods_are_retried_in_batches_after_the_debt_is_paid():
     clock = SettableClock()
     turns = NamespaceTurns(clock)
     spend_time(turns, clock, "hog", 10.0)
-    pods = [pod_in_namespace(f"p{i}", "hog") for i in range(AT_ONCE + 2)]
-    other_pod = pod_in_namespace("cheap", "team")
+    pods = [convert(pod(f"p{i}", namespace="hog"), Pod) for i in range(AT_ONCE + 2)]
+    other_pod = convert(pod("cheap", namespace="team"), Pod)
     assert "take long to evaluate" in turns.reason_to_wait("hog")
     assert turns.next_pods([*pods, other_pod]) == [other_pod]
     clock.now += 10.0 / SHARE
@@ -76,24 +76,19 @@ def test_namespace_debts_take_bounded_memory_and_the_largest_is_kept():
     assert turns.seconds_until("hog")
 
 
-def expensive_claim(name):
+def expensive_claim(name, **fields):
     """Return a claim with 32 selectors that take long on any machine; each computes 3,600 sums. `name` ends with a number, so that claims differ."""
     numbers = str(list(range(60)))
-    costly_claim = claim(name)
-    expressions = [f"{numbers}.all(x, {numbers}.all(y, x + y + {i} != -{name[1:]})) && device.driver == '{DRIVER}'" for i in range(32)]  # fmt: skip
-    costly_claim["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [
-        {"cel": {"expression": expression}} for expression in expressions
-    ]
-    return costly_claim
+    condition = f"{numbers}.all(x, {numbers}.all(y, x + y + {{}} != -{name[1:]})) && device.driver == '{DRIVER}'"
+    return claim(name, selectors=[condition.format(i) for i in range(32)], **fields)
 
 
 async def test_a_cheap_pod_is_answered_while_expensive_pods_wait():
     """The expensive pods are requeued later."""
     names = [f"d{i}" for i in range(1, 41)]  # a quick machine answers more questions before the pods have to wait
-    objects = [*map(expensive_claim, names), *(pod(name, name) for name in names)]
-    for obj in objects:
-        obj["metadata"]["namespace"] = "hog"
-    cluster = loaded(*fleet(1, 41), *objects, claim("cheap"), pod("cheap", "cheap"))
+    costly_claims = [expensive_claim(name, namespace="hog") for name in names]
+    costly_pods = [pod(name, name, namespace="hog") for name in names]
+    cluster = loaded(*fleet(1, 41), *costly_claims, *costly_pods, *pods_with_claims("cheap"))
     async with running(cluster) as sidecar:
         seq = sidecar.service.requeue_events.seq
         waiting_pods = set()
@@ -106,23 +101,21 @@ async def test_a_cheap_pod_is_answered_while_expensive_pods_wait():
                 if len(waiting_pods) == 3:
                     break
         assert waiting_pods
-        assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("cheap")}))[1]["verdict"] == "fits"
+        assert (await sidecar.prefilter("cheap"))["verdict"] == "fits"
         await until(lambda: waiting_pods & set(sidecar.service.requeue_events.since(seq).pods))
 
 
 async def test_an_expensive_pod_does_not_get_the_previous_pods_answer():
     """The expensive pod needs a device of a claim and an extended resource. Only n1 has both; the previous pod fits n0."""
-    plugin_node = node("n1", allocatable={"example.com/gpu": "9"})
-    extended_resource_request = {"containers": [{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}]}
-    extended_resource_class = device_class("served", extendedResourceName="example.com/gpu")
-    names = [f"d{i}" for i in range(1, 3)]
-    fleet_objects = [device_class(), extended_resource_class, node("n0"), plugin_node, gpus("n0", 1), gpus("n1", 1)]
-    objects = [*map(expensive_claim, names), *(pod(name, name, **extended_resource_request) for name in names)]
-    cluster = loaded(*fleet_objects, *objects, claim("plain"), pod("plain", "plain"))
+    nodes = [node("n0"), node("n1", allocatable={"example.com/gpu": "9"}), gpus("n0", 1), gpus("n1", 1)]
+    names = ("d1", "d2")
+    containers = [container("c", {"example.com/gpu": "1"})]
+    objects = [*map(expensive_claim, names), *(pod(name, name, containers=containers) for name in names)]
+    cluster = loaded(device_class(), EXTENDED_RESOURCE_CLASS, *nodes, *objects, *pods_with_claims("plain"))
     async with running(cluster) as sidecar:
         sidecar.service.pods.turns.seconds_until = lambda _: 0.0
         for name in names:
-            assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("plain")}))[1]["verdict"] == "fits"
-            _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
+            assert (await sidecar.prefilter("plain"))["verdict"] == "fits"
+            answer = await sidecar.prefilter(name)
             assert [fitting["name"] for fitting in answer["nodes"]] == ["n1"], answer
         assert len((await cluster.list(resources.RESOURCE_CLAIMS)).items) == len(names) + 1

@@ -15,7 +15,7 @@ from cluster.resources import RESOURCE_CLAIMS
 from serving.authentication import Account, TokenReviews, TooManyTokens
 from serving.authentication import token_review as accounts
 from serving.http import Address
-from tests.allocator.service.sidecar import DRIVER, claim, fleet, pod, running, until
+from tests.allocator.service.sidecar import DRIVER, claim, fleet, loaded, pod, running, until
 from tests.limits import PATIENCE
 
 AGENT = "system:serviceaccount:default-nodes:drawbridge-node-agent"
@@ -66,8 +66,7 @@ def review_of_user(node, name=AGENT, audience=AUDIENCE):
 @contextlib.asynccontextmanager
 async def serving(*objects, **settings):
     """Run an allocator with the port for node agents; yield a client that can ask for reservations."""
-    cluster = ReviewingServer()
-    cluster.load(list(objects))
+    cluster = loaded(*objects, cluster=ReviewingServer())
     async with running(cluster, reservations=Address(), **settings) as sidecar, aiohttp.ClientSession() as session:
 
         async def reservations_of(token, path="/reservations"):
@@ -79,15 +78,10 @@ async def serving(*objects, **settings):
         yield sidecar
 
 
-async def reserve(sidecar, name, node):
-    _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
-    return (await sidecar.plugin("reserve", {"token": answer["token"], "node": node}))[1]
-
-
 async def test_a_reservation_is_reported_until_the_claim_records_it():
     async with serving(*fleet(), claim("a", 2), pod("p", "a")) as sidecar:
         assert await sidecar.reservations_of("n0") == (200, {"node": "n0", "reservations": []})
-        reserved = await reserve(sidecar, "p", "n0")
+        _, reserved = await sidecar.reserve("p", "n0")
         devices = [{"driver": DRIVER, "pool": "n0", "device": f"gpu-{i}", "shareId": ""} for i in (0, 1)]
         reservation = {"namespace": "default", "claim": "a", "uid": "claim-a", "inDoubt": False, "devices": devices}
         assert await sidecar.reservations_of("n0") == (200, {"node": "n0", "reservations": [reservation]})
@@ -98,19 +92,12 @@ async def test_a_reservation_is_reported_until_the_claim_records_it():
         assert await sidecar.reservations_of("n0") == (200, {"node": "n0", "reservations": []})
 
 
-async def test_an_unreserved_reservation_is_no_longer_reported():
-    async with serving(*fleet(), claim("a"), pod("p", "a")) as sidecar:
-        reserved = await reserve(sidecar, "p", "n0")
-        await sidecar.plugin("unreserve", reserved)
-        assert (await sidecar.reservations_of("n0"))[1]["reservations"] == []
-
-
 async def test_an_unanswered_write_is_in_doubt_until_resolved():
     """The reservation stays in doubt after its release, because the write may still arrive at the server."""
     async with serving(*fleet(), claim("a"), pod("p", "a")) as sidecar:
         sidecar.cluster.unanswered_writes = {2}
         sidecar.cluster.claims_can_be_read.clear()
-        reserved = await reserve(sidecar, "p", "n0")
+        _, reserved = await sidecar.reserve("p", "n0")
         commit = asyncio.create_task(sidecar.plugin("commit", reserved))
         await until(lambda: sidecar.cluster.writes == 2)
 

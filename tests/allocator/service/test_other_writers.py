@@ -7,7 +7,6 @@ from cluster import resources
 from cluster.embedded import Embedded
 from cluster.patch import Merge
 from tests.allocator.service.sidecar import (
-    allocation_status,
     claim,
     fleet,
     loaded,
@@ -18,6 +17,7 @@ from tests.allocator.service.sidecar import (
     until_event,
 )
 from tests.limits import PATIENCE
+from tests.objects import allocated, result
 
 
 async def test_an_unbound_pods_allocation_yields_to_that_of_another_scheduler():
@@ -25,12 +25,11 @@ async def test_an_unbound_pods_allocation_yields_to_that_of_another_scheduler():
     async with running(cluster) as sidecar:
         assert (await sidecar.place("p"))[0] == 200
         (device,) = await sidecar.allocated_devices("a")
-        status = Merge({"status": allocation_status(device.partition("/")[2], "their-pod")})
+        status = Merge({"status": allocated(result(device.partition("/")[2], pool="n0"), pods=["theirs"])})
         await cluster.patch(resources.RESOURCE_CLAIMS, "theirs", status, "default", subresource="status")
         await until_deallocated(sidecar, "a")
         assert await sidecar.allocated_devices("theirs") == [device]
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
-        assert answer["verdict"] == "full"
+        assert (await sidecar.prefilter("p"))["verdict"] == "full"
         await until(lambda: sidecar.service.periodic_checks.overlapping == ())
         await until_event(cluster, "another claim holds the same devices")
 
@@ -64,23 +63,17 @@ class StoreWithAllocationHook(Embedded):
 
 async def test_a_commit_after_another_schedulers_allocation_gets_a_conflict():
     """The commit fails before the periodic check for overlaps runs, so the pod is never bound."""
-    cluster = StoreWithAllocationHook()
-    cluster.load([*fleet(1, 1), claim("a"), claim("theirs"), pod("p", "a")])
+    cluster = loaded(*fleet(1, 1), claim("a"), claim("theirs"), pod("p", "a"), cluster=StoreWithAllocationHook())
 
     async def allocate_for_another_scheduler():
         cluster.watch_is_open.clear()
-        status = Merge({"status": allocation_status("gpu-0", "their-pod")})
+        status = Merge({"status": allocated(result("gpu-0", pool="n0"), pods=["theirs"])})
         await cluster.patch(resources.RESOURCE_CLAIMS, "theirs", status, "default", subresource="status")
 
     async with running(cluster, tick=3600.0) as sidecar:
         cluster.before_allocation = allocate_for_another_scheduler
         placing = asyncio.create_task(sidecar.place("p"))
-        await until(
-            lambda: (
-                (reservation := sidecar.service.ledger.state.reservations.get("pod-p"))
-                and reservation.state == "reserved"
-            )
-        )
+        await until(lambda: sidecar.reservation("p") and sidecar.reservation("p").state == "reserved")
         await asyncio.wait_for(sidecar.plugin("state"), PATIENCE)
         assert not placing.done()
         cluster.watch_is_open.set()
@@ -95,9 +88,9 @@ async def test_claims_on_the_same_device_are_reported_as_drift():
     async with running(cluster) as sidecar:
         assert (await sidecar.place("p"))[0] == 200
         await cluster.bind("p", "default", "n0", uid="pod-p")
-        await until(lambda: sidecar.service.ledger.state.reservations["pod-p"].state == "bound")
+        await until(lambda: sidecar.reservation("p").state == "bound")
         (device,) = await sidecar.allocated_devices("a")
-        status = Merge({"status": allocation_status(device.partition("/")[2], "pod-theirs")})
+        status = Merge({"status": allocated(result(device.partition("/")[2], pool="n0"), pods=["theirs"])})
         await cluster.patch(resources.RESOURCE_CLAIMS, "theirs", status, "default", subresource="status")
         await until(lambda: sidecar.service.periodic_checks.overlapping)
         _, drift = await sidecar.ask("/api/v1/drift")
@@ -116,8 +109,9 @@ async def test_a_bug_in_periodic_checks_does_not_end_the_leadership(caplog):
 
 async def test_a_sweep_frees_the_allocation_of_a_deleted_pod():
     """A sweep is a periodic search for allocations that were left behind."""
-    orphaned = claim("left")
-    orphaned["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
-    cluster = loaded(*fleet(1, 1), orphaned | {"status": allocation_status("gpu-0", "gone")})
+    finalizers = ["resource.kubernetes.io/delete-protection"]
+    cluster = loaded(
+        *fleet(1, 1), claim("left", finalizers=finalizers, status=allocated(result("gpu-0", pool="n0"), pods=["gone"]))
+    )
     async with running(cluster, sweep=0.1) as sidecar:
         await until_deallocated(sidecar, "left")

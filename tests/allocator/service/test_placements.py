@@ -4,7 +4,7 @@ from allocator.decisions import PlacementRules, placement_of
 from allocator.strategies import UnknownStrategy, read_placement
 from cluster import resources
 from cluster.patch import Merge
-from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running, until
+from tests.allocator.service.sidecar import claim, fleet, loaded, pod, pods_with_claims, running, until
 from tests.objects import namespace
 
 STRATEGY_ANNOTATION = "drawbridge.dev/strategy"
@@ -18,16 +18,23 @@ def pod_with_strategy(name, strategy, *claims):
     return pod(name, *claims, annotations={STRATEGY_ANNOTATION: strategy})
 
 
-async def scores(sidecar, name):
-    """Return the score of each node that fits a pod."""
-    _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
+def three_pods():
+    """Return a pod that the tests place first, one without and one with a strategy of its own, and their claims."""
+    pods = [pod("first", "held"), pod("plain", "a"), pod_with_strategy("own", "LowLoadFirst", "b")]
+    return [*map(claim, ("held", "a", "b")), *pods]
+
+
+def scores_in(answer):
     return {node["name"]: node["score"] for node in answer["nodes"]}
 
 
+async def scores(sidecar, name):
+    """Return the score of each node that fits a pod."""
+    return scores_in(await sidecar.prefilter(name))
+
+
 async def test_annotations_of_pods_and_namespaces_override_the_configured_strategy():
-    claims = [claim(name) for name in ("held", "a", "b")]
-    pods = [pod("first", "held"), pod("plain", "a"), pod_with_strategy("own", "LowLoadFirst", "b")]
-    cluster = loaded(*fleet(2, 2), default_namespace(), *claims, *pods)
+    cluster = loaded(*fleet(2, 2), default_namespace(), *three_pods())
     async with running(cluster, rules=PlacementRules(read_placement("CompactFirst"))) as sidecar:
         await sidecar.place("first", "n0")
         compact, spread = {"n0": 100, "n1": 50}, {"n0": 0, "n1": 50}
@@ -41,7 +48,7 @@ async def test_annotations_of_pods_and_namespaces_override_the_configured_strate
 async def test_a_pod_waits_while_its_namespaces_strategy_is_unknown():
     cluster = loaded(*fleet(), default_namespace("best"), claim("a"), pod("p", "a"))
     async with running(cluster, tick=3600.0) as sidecar:  # no tick wakes the pod
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
+        answer = await sidecar.prefilter("p")
         assert answer["verdict"] == "waiting"
         assert "of Namespace default: there is no strategy 'best'; the strategies are CompactFirst" in answer["message"]
         seq = sidecar.service.requeue_events.seq
@@ -58,7 +65,7 @@ async def annotate(sidecar, name, strategy):
     await sidecar.cluster.patch(
         resources.PODS, name, Merge({"metadata": {"annotations": {STRATEGY_ANNOTATION: strategy}}}), "default"
     )
-    await until(lambda: sidecar.service.pods.find(f"pod-{name}").metadata.annotations[STRATEGY_ANNOTATION] == strategy)
+    await sidecar.until_pod(name, lambda pod: pod.metadata.annotations[STRATEGY_ANNOTATION] == strategy)
 
 
 async def test_a_changed_strategy_applies_from_the_next_call_on():
@@ -70,10 +77,10 @@ async def test_a_changed_strategy_applies_from_the_next_call_on():
         await sidecar.place("first", "n0")
         outdated_pod = await sidecar.pod("p")
         _, answer = await sidecar.plugin("prefilter", {"pod": outdated_pod})
-        assert {node["name"]: node["score"] for node in answer["nodes"]} == {"n0": 100, "n1": 50}
+        assert scores_in(answer) == {"n0": 100, "n1": 50}
         await annotate(sidecar, "p", "LowLoadFirst")
         _, answer = await sidecar.plugin("prefilter", {"pod": outdated_pod})
-        assert {node["name"]: node["score"] for node in answer["nodes"]} == {"n0": 0, "n1": 50}
+        assert scores_in(answer) == {"n0": 0, "n1": 50}
         await annotate(sidecar, "p", "best")
         body = {"token": answer["token"], "node": "n0"}
         status, refusal = await sidecar.plugin("reserve", body)
@@ -82,25 +89,25 @@ async def test_a_changed_strategy_applies_from_the_next_call_on():
         assert (await sidecar.plugin("prefilter", {"pod": outdated_pod}))[1]["verdict"] == "waiting"
         await annotate(sidecar, "p", "CompactFirst")
         await until(lambda: sidecar.service.requeue_events.seq > seq)
-        body["token"] = (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")}))[1]["token"]
+        body["token"] = (await sidecar.prefilter("p"))["token"]
         _, reserved = await sidecar.plugin("reserve", body)
         await annotate(sidecar, "p", "best")
         assert await sidecar.plugin("reserve", body) == (200, reserved)  # the reservation of the first call
-        assert (await sidecar.plugin("commit", {"reservation": reserved["reservation"]}))[1]["committed"]
+        assert (await sidecar.plugin("commit", reserved))[1]["committed"]
         assert await sidecar.allocated_devices("a") == ["n0/gpu-1"]
 
 
 async def test_a_node_never_exceeds_its_limit_of_pods():
     """A waiting pod is requeued when a pod of the node is deleted."""
     names = ("p", "q", "r")
-    cluster = loaded(*fleet(2, 4), *(claim(name) for name in names), *(pod(name, name) for name in names))
+    cluster = loaded(*fleet(2, 4), *pods_with_claims(*names))
     async with running(cluster, rules=PlacementRules(most_pods=1)) as sidecar:
-        answers = {name: (await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)}))[1] for name in names}
+        answers = {name: await sidecar.prefilter(name) for name in names}
         assert (await sidecar.place("p", "n0"))[0] == 200
         status, refusal = await sidecar.plugin("reserve", {"token": answers["q"]["token"], "node": "n0"})
         assert (status, refusal["error"]) == (409, "node(s) reached the limit of pods with devices: 1 of 1")
         assert (await sidecar.place("q"))[0] == 200
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("r")})
+        answer = await sidecar.prefilter("r")
         assert (answer["verdict"], answer["nodes"]) == ("full", [])
         question = {"token": answers["r"]["token"], "node": "n0"}
         assert (await sidecar.plugin("filter", question))[1]["fits"] is False
@@ -112,23 +119,20 @@ async def test_a_node_never_exceeds_its_limit_of_pods():
 
 
 async def test_configured_namespace_strategies_override_the_general_strategy():
-    claims = [claim(name) for name in ("held", "a", "b")]
-    pods = [pod("first", "held"), pod("plain", "a"), pod_with_strategy("own", "LowLoadFirst", "b")]
     rules = PlacementRules(
         read_placement("LowLoadFirst"), {"default": read_placement("CompactFirst"), "other": read_placement("topology")}
     )
-    async with running(loaded(*fleet(2, 2), *claims, *pods), rules=rules) as sidecar:
+    async with running(loaded(*fleet(2, 2), *three_pods()), rules=rules) as sidecar:
         await sidecar.place("first", "n0")
         assert await scores(sidecar, "plain") == {"n0": 100, "n1": 50}
         assert await scores(sidecar, "own") == {"n0": 0, "n1": 50}
 
 
 async def test_new_rules_apply_at_once_and_requeue_refused_pods():
-    cluster = loaded(*fleet(1, 4), claim("p"), claim("q"), pod("p", "p"), pod("q", "q"))
+    cluster = loaded(*fleet(1, 4), *pods_with_claims("p", "q"))
     async with running(cluster, rules=PlacementRules(most_pods=1)) as sidecar:
         assert (await sidecar.place("p", "n0"))[0] == 200
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
-        assert answer["nodes"] == []
+        assert (await sidecar.prefilter("q"))["nodes"] == []
         seq = sidecar.service.requeue_events.seq
         sidecar.service.pods.place_by(PlacementRules(most_pods=1))
         assert sidecar.service.requeue_events.seq == seq
@@ -146,7 +150,7 @@ async def test_new_rules_requeue_pods_that_waited_for_a_strategy(monkeypatch):
     monkeypatch.setattr("allocator.service.pending_pods.placement_of", placement_unless_one_pod_is_the_limit)
     cluster = loaded(*fleet(1, 4), claim("p"), pod("p", "p"))
     async with running(cluster, rules=PlacementRules(most_pods=1)) as sidecar:
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
+        answer = await sidecar.prefilter("p")
         assert (answer["verdict"], answer["message"]) == ("waiting", "not by these rules")
         seq = sidecar.service.requeue_events.seq
         sidecar.service.pods.place_by(PlacementRules(most_pods=2))

@@ -7,6 +7,7 @@ from dra.footprint import footprint
 from dra.objects import Pod
 from dra.wire import convert
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, fleet, gpus, loaded, node, pod, running
+from tests.objects import obj
 
 
 async def test_placing_a_pod_reserves_devices_and_writes_its_claim():
@@ -25,9 +26,7 @@ async def test_placing_a_pod_reserves_devices_and_writes_its_claim():
 async def test_reserved_devices_are_not_given_to_another_pod_until_released():
     cluster = loaded(*fleet(1, 1), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
     async with running(cluster) as sidecar:
-        answers = {
-            name: (await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)}))[1] for name in ("p", "q")
-        }
+        answers = {name: await sidecar.prefilter(name) for name in ("p", "q")}
         assert answers["p"]["verdict"] == answers["q"]["verdict"] == "fits"
         status, reserved = await sidecar.plugin("reserve", {"token": answers["p"]["token"], "node": "n0"})
         assert status == 200
@@ -35,28 +34,26 @@ async def test_reserved_devices_are_not_given_to_another_pod_until_released():
         status, refusal = await sidecar.plugin("reserve", {"token": answers["q"]["token"], "node": "n0"})
         assert (status, refusal["remedy"]) == (409, "schedule the pod again")
         assert "schedule the pod again" not in refusal["error"]
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
+        answer = await sidecar.prefilter("q")
         assert (answer["verdict"], answer["nodes"]) == ("full", [])
         assert answer["token"], "preemption needs a token for its filter questions"
         assert "in use" in answer["message"]
         for _ in range(2):
-            assert await sidecar.plugin("unreserve", {"reservation": reserved["reservation"]}) == (200, {})
-        assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")}))[1]["verdict"] == "fits"
+            assert await sidecar.plugin("unreserve", reserved) == (200, {})
+        assert (await sidecar.prefilter("q"))["verdict"] == "fits"
         assert await sidecar.allocated_devices("a") == []
 
 
 async def test_the_last_token_is_known_when_other_namespaces_use_the_memory(monkeypatch):
     monkeypatch.setattr("cluster.informers.allotment.FLOOR", 0)
-    other = convert(pod("other") | {"metadata": {"name": "other", "namespace": "other"}}, Pod)
+    other = convert(pod("other", namespace="other"), Pod)
     async with running(loaded(*fleet(), claim("a"), pod("p", "a"))) as sidecar:
         allocator = sidecar.service.allocator
-        known = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
-        size = footprint(allocator.pods_by_token.pop(known[1]["token"]))
+        size = footprint(allocator.pods_by_token.pop((await sidecar.prefilter("p"))["token"]))
         allocator._memory = Allotment(size // 3, size // 3)  # the memory of a small pod counts a third
         allocator._remember("other", other)
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
-        status, _ = await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
-        assert (status, list(allocator.pods_by_token)) == (200, [answer["token"]])
+        assert (await sidecar.reserve("p", "n0"))[0] == 200
+        assert [kept.metadata.name for kept in allocator.pods_by_token.values()] == ["p"]
 
 
 async def test_a_node_rule_also_applies_to_reserved_devices():
@@ -64,27 +61,20 @@ async def test_a_node_rule_also_applies_to_reserved_devices():
     first_slice, second_slice = gpus("n0", 1), gpus("n0", 1)
     second_slice["metadata"]["name"] = second_slice["spec"]["pool"]["name"] = "other"
     spec = {"driver": DRIVER, "compatibleOnlyWith": "false", "scope": "node"}
-    kind = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceCompatibility"}
-    rule = kind | {"metadata": {"name": "alone"}, "spec": spec}
+    rule = obj("DeviceCompatibility", "alone", "drawbridge.dev/v1alpha1", **spec)
     objects = (claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
     cluster = loaded(device_class(), node("n0"), first_slice, second_slice, rule, *objects)
     async with running(cluster) as sidecar:
-        answers = {
-            name: (await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)}))[1] for name in ("p", "q")
-        }
+        answers = {name: await sidecar.prefilter(name) for name in ("p", "q")}
         assert answers["p"]["verdict"] == answers["q"]["verdict"] == "fits"
         status, reserved = await sidecar.plugin("reserve", {"token": answers["p"]["token"], "node": "n0"})
         assert status == 200
         status, refusal = await sidecar.plugin("reserve", {"token": answers["q"]["token"], "node": "n0"})
         assert (status, refusal["remedy"]) == (409, "schedule the pod again")
         assert "schedule the pod again" not in refusal["error"]
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
-        assert answer["verdict"] == "full"
-        assert (
-            "DeviceCompatibility/alone keeps it apart from gpu-0 of pool n0 (held by claim default/a)"
-            in answer["message"]
-        )
-        await sidecar.plugin("unreserve", {"reservation": reserved["reservation"]})
+        answer = await sidecar.prefilter("q")
+        assert (answer["verdict"], "DeviceCompatibility/alone" in answer["message"]) == ("full", True)
+        await sidecar.plugin("unreserve", reserved)
         assert (await sidecar.place("q"))[0] == 200
 
 
@@ -92,23 +82,19 @@ async def test_a_claims_second_pod_fits_only_the_claims_node():
     cluster = loaded(*fleet(), claim("a"), pod("p", "a"), pod("q", "a"))
     async with running(cluster) as sidecar:
         await sidecar.place("p", "n1")
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
+        answer = await sidecar.prefilter("q")
         assert [fitting["name"] for fitting in answer["nodes"]] == ["n1"]
         assert (await sidecar.place("q"))[0] == 200
         assert [consumer.uid for consumer in (await sidecar.claim("a")).status.reserved_for] == ["pod-p", "pod-q"]
 
 
 async def test_prefilter_answers_with_a_verdict_and_names_missing_objects():
-    big, lost = claim("big", 3), claim("lost", class_name="nowhere")
-    cluster = loaded(*fleet(), big, lost, pod("plain"), pod("never", "big"), pod("early", "later"), pod("classless", "lost"))  # fmt: skip
+    claims = [claim("big", 3), claim("lost", class_name="nowhere")]
+    pods = [pod("plain"), pod("never", "big"), pod("early", "later"), pod("classless", "lost")]
+    cluster = loaded(*fleet(), *claims, *pods)
     async with running(cluster) as sidecar:
-        answers = {name: (await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)}))[1] for name in ("plain", "never", "early", "classless")}  # fmt: skip
-        assert {name: answer["verdict"] for name, answer in answers.items()} == {
-            "plain": "skip",
-            "never": "never",
-            "early": "waiting",
-            "classless": "waiting",
-        }
+        answers = {name: await sidecar.prefilter(name) for name in ("plain", "never", "early", "classless")}
+        assert [answer["verdict"] for answer in answers.values()] == ["skip", "never", "waiting", "waiting"]
         assert "claim later" in answers["early"]["message"]
         assert "DeviceClass nowhere" in answers["classless"]["message"]
         [reason] = answers["never"]["reasons"]
@@ -118,7 +104,7 @@ async def test_prefilter_answers_with_a_verdict_and_names_missing_objects():
 async def test_filter_considers_the_removal_and_the_addition_of_pods():
     cluster = loaded(*fleet(1, 1), claim("a"), claim("b"), claim("c"), pod("p", "a"), pod("q", "b"), pod("r", "c"))
     async with running(cluster) as sidecar:
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
+        answer = await sidecar.prefilter("q")
         await sidecar.place("p")
         question = {"token": answer["token"], "node": "n0"}
         assert (await sidecar.plugin("filter", question))[1]["fits"] is False
@@ -150,9 +136,11 @@ async def test_only_a_client_with_the_token_is_answered(tmp_path):
     secret = tmp_path / "token"
     secret.write_text("only-the-scheduler-knows\n")
     async with running(loaded(*fleet()), token_file=str(secret)) as sidecar:
-        assert (await sidecar.plugin("state"))[0] == 401
-        sidecar.headers = {"Authorization": "Bearer only-the-scheduler-knows"}
-        assert (await sidecar.plugin("state"))[1]["leading"] is True
+        for path in ("/plugin/v1/state", "/api/v1/claims"):
+            assert (await sidecar.ask(path))[0] == 401
+            sidecar.headers = {"Authorization": "Bearer only-the-scheduler-knows"}
+            assert (await sidecar.ask(path))[0] == 200
+            sidecar.headers = {}
 
 
 async def test_a_device_reserved_within_a_group_is_not_called_held():
@@ -160,41 +148,38 @@ async def test_a_device_reserved_within_a_group_is_not_called_held():
     group = {"schedulingGroup": {"podGroupName": "pair"}}
     other_group = {"schedulingGroup": {"podGroupName": "other"}}
     pods = [pod("p", "a", **group), pod("q", "b", **group), pod("r", "c", **other_group)]
-    cluster = loaded(*fleet(1, 1), claim("a"), claim("b"), claim("c"), *pods)
+    cluster = loaded(*fleet(1, 1), *map(claim, "abc"), *pods)
     async with running(cluster) as sidecar:
 
         async def messages(name):
-            _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
+            answer = await sidecar.prefilter(name)
             return answer["message"], answer["reasons"][0]["message"]
 
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
-        _, reserved = await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
+        _, reserved = await sidecar.reserve("p", "n0")
         for message in await messages("q"):
             assert message.endswith("1 of 1 devices are in use: meant for pod default/p of the same group")
         assert (await messages("r"))[0].endswith("held by claim default/a")
-        await sidecar.plugin("commit", {"reservation": reserved["reservation"]})
+        await sidecar.plugin("commit", reserved)
         assert (await messages("q"))[0].endswith("held by claim default/a")
 
 
 async def test_messages_do_not_name_claims_of_other_namespaces():
     """A scheduler copies these messages into the pod's events. The messages name only claims of the pod's own namespace."""
-    amounts = {"secret": "40Gi", "mine": "20Gi", "late": "40Gi"}
-    claims = {name: claim(name) for name in amounts}
-    for name, amount in amounts.items():
-        [request] = claims[name]["spec"]["devices"]["requests"]
-        request["exactly"]["capacity"] = {"requests": {"memory": amount}}
-    foreign_pod = pod("secret", "secret")
-    for obj in (claims["secret"], foreign_pod):
-        obj["metadata"]["namespace"] = "theirs"
+    foreign_pod = pod("secret", "secret", namespace="theirs")
+    claims = [
+        claim("secret", namespace="theirs", memory="40Gi"),
+        claim("mine", memory="20Gi"),
+        claim("late", memory="40Gi"),
+    ]
     device_class_, node_, slice_ = fleet(1, 1)
     slice_["spec"]["devices"][0] |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi"}}}
-    objects = (*claims.values(), foreign_pod, pod("mine", "mine"), pod("late", "late"))
+    objects = (*claims, foreign_pod, pod("mine", "mine"), pod("late", "late"))
     async with running(loaded(device_class_, node_, slice_, *objects)) as sidecar:
         await sidecar.place("mine")
-        _, first_answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("late")})
+        first_answer = await sidecar.prefilter("late")
         _, answer = await sidecar.plugin("prefilter", {"pod": foreign_pod})
         await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("late")})
+        answer = await sidecar.prefilter("late")
         reserve_answer = await sidecar.plugin("reserve", {"token": first_answer["token"], "node": "n0"})
         filter_answer = await sidecar.plugin("filter", {"token": first_answer["token"], "node": "n0"})
         messages = repr((answer, reserve_answer, filter_answer))

@@ -111,15 +111,6 @@ async def test_only_clients_with_an_allowed_name_are_answered(peers):
         assert await status_of(listening.api, PATHS_BY_PORT["api"], peers.context()) == 200
 
 
-async def test_the_api_requires_a_token(peers, tmp_path):
-    token = tmp_path / "token"
-    token.write_text("sesame")
-    async with serving(peers, token_file=str(token)) as (_, listening):
-        context = peers.context()
-        assert await status_of(listening.api, PATHS_BY_PORT["api"], context) == 401
-        assert await status_of(listening.api, PATHS_BY_PORT["api"], context, Authorization="Bearer sesame") == 200
-
-
 async def test_a_renewed_certificate_is_served_without_a_restart(peers):
     async with serving(peers) as (service, listening):
         old_context = peers.context()

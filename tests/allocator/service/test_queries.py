@@ -11,14 +11,6 @@ from tests.objects import pod as untranslated_pod
 from webhook.state import Configuration
 
 
-async def test_the_api_lists_claims_with_their_pods():
-    cluster = loaded(*fleet(), claim("a"), pod("p", "a"))
-    async with running(cluster) as sidecar:
-        await sidecar.place("p", "n0")
-        [row] = (await sidecar.ask("/api/v1/claims"))[1]["claims"]
-        assert (row["claim"], row["pods"]) == ("default/a", ["p"])
-
-
 async def test_a_posted_manifest_is_placed_beside_reservations_that_are_not_written(tmp_path):
     refused = untranslated_pod("refused", containers=[container(limits={"nvidia.com/gpu": "1500m"})])
     posted = [claim("b", 2), untranslated_pod("q", "b"), refused]
@@ -32,7 +24,7 @@ async def test_a_posted_manifest_is_placed_beside_reservations_that_are_not_writ
         sidecar.service.configure(RULES, DeclaredServer(), partial(simulate_pods, Configuration()))
         status, answer = await sidecar.ask("/api/v1/simulate", body)
         assert (status, answer["pods"]) == (200, simulated["pods"])
-        _, possible = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
+        possible = await sidecar.prefilter("p")
         assert (await sidecar.plugin("reserve", {"token": possible["token"], "node": "n0"}))[0] == 200
         assert not await sidecar.allocated_devices("a")
         _, answer = await sidecar.ask("/api/v1/simulate", body)

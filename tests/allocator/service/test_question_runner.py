@@ -350,7 +350,7 @@ async def test_a_threads_reservation_is_recomputed_only_after_a_change(monkeypat
 
     cluster = sidecar.loaded(*sidecar.fleet(1, 2), *map(sidecar.claim, "ab"), sidecar.pod("p", "a"), sidecar.pod("q", "b"))  # fmt: skip
     async with sidecar.running(cluster) as client:
-        _, answer = await client.plugin("prefilter", {"pod": await client.pod("p")})
+        answer = await client.prefilter("p")
         monkeypatch.setattr(questions, "serve", serve_long)
         client.service.runner._turn = -1.0  # every question exceeds its turn
         reserving = asyncio.create_task(client.plugin("reserve", {"token": answer["token"], "node": "n0"}))
@@ -370,6 +370,6 @@ async def test_a_threads_reservation_is_recomputed_only_after_a_change(monkeypat
         may_end.set()
         status, reserved = await reserving
         assert status == 200
-        assert (await client.plugin("commit", {"reservation": reserved["reservation"]}))[0] == 200
+        assert (await client.plugin("commit", reserved))[0] == 200
         assert await client.allocated_devices("a") == ["n0/gpu-0" if change == "nothing changes" else "n0/gpu-1"]
     assert decisions == (2 if change == "nothing changes" else 3)  # on the loop, in the thread, and after a change

@@ -9,12 +9,7 @@ from cluster.embedded import Embedded
 from cluster.errors import Unavailable
 from cluster.informers import allotment
 from cluster.patch import Merge
-from tests.allocator.service.sidecar import claim, fleet, loaded, node, pod, quota_of, running, until
-
-
-async def reserve(sidecar, name, node="n0"):
-    _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
-    return await sidecar.plugin("reserve", {"token": answer["token"], "node": node})
+from tests.allocator.service.sidecar import claim, fleet, loaded, node, pod, pods_with_claims, quota_of, running, until
 
 
 def status_of_quota(sidecar):
@@ -26,38 +21,32 @@ def status_of_quota(sidecar):
 async def test_a_pod_over_quota_is_refused_and_requeued_later():
     cluster = loaded(*fleet(1, 4), quota_of(gpu__devices=3), claim("a", 2), claim("b", 2), pod("p", "a"), pod("q", "b"))
     async with running(cluster) as sidecar:
-        assert (await reserve(sidecar, "p"))[0] == 200
-        status, refusal = await reserve(sidecar, "q")
+        assert (await sidecar.reserve("p", "n0"))[0] == 200
+        status, refusal = await sidecar.reserve("q", "n0")
         assert status == 409
-        assert refusal["exceeded"] == {
-            "line": "default/team: gpu/devices",
-            "requested": "2",
-            "hard": "3",
-            "used": "2",
-            "remaining": "1",
-        }
+        exceeded = {"line": "default/team: gpu/devices", "requested": "2", "hard": "3", "used": "2", "remaining": "1"}
+        assert refusal["exceeded"] == exceeded
         assert refusal["error"].endswith("2 requested, 2 of 3 used; at most 1 can be requested")
         seq = sidecar.service.requeue_events.seq
-        await sidecar.plugin("unreserve", {"token": sidecar.service.ledger.state.reservations["pod-p"].token})
+        await sidecar.plugin("unreserve", {"token": sidecar.reservation("p").token})
         assert "default/q" in (await sidecar.service.requeue_events.after(seq, 0)).pods
-        assert (await reserve(sidecar, "q"))[0] == 200
+        assert (await sidecar.reserve("q", "n0"))[0] == 200
 
 
 async def test_a_raised_quota_requeues_refused_pods():
     cluster = loaded(*fleet(1, 4), quota_of(gpu__devices=1), claim("a", 2), pod("p", "a"))
     async with running(cluster) as sidecar:
-        assert (await reserve(sidecar, "p"))[0] == 409
+        assert (await sidecar.reserve("p", "n0"))[0] == 409
         seq = sidecar.service.requeue_events.seq
         await cluster.patch(resources.DEVICE_QUOTAS, "team", Merge({"spec": {"hard": {"gpu/devices": 2}}}), "default")
         await until(lambda: sidecar.service.requeue_events.seq > seq)
-        assert (await reserve(sidecar, "p"))[0] == 200
+        assert (await sidecar.reserve("p", "n0"))[0] == 200
 
 
 async def test_concurrent_reservations_never_exceed_the_quota():
     names = [f"p{i}" for i in range(200)]
-    objects = [obj for name in names for obj in (claim(name), pod(name, name))]
     nodes = 50
-    cluster = loaded(*fleet(nodes, 4), quota_of(gpu__devices=37), *objects)
+    cluster = loaded(*fleet(nodes, 4), quota_of(gpu__devices=37), *pods_with_claims(*names))
     async with running(cluster) as sidecar:
         placements = [sidecar.place(name, f"n{i % nodes}") for i, name in enumerate(names)]
         results = await asyncio.gather(*placements)
@@ -70,7 +59,7 @@ async def test_quota_usage_is_reported_and_written_by_the_leader():
     cluster = loaded(*fleet(1, 4), quota_of(gpu__devices=3), claim("a", 2), claim("b"), pod("p", "a"), pod("q", "b"))
     async with running(cluster) as sidecar:
         await sidecar.place("p")
-        await reserve(sidecar, "q")
+        await sidecar.reserve("q", "n0")
         assert (await sidecar.ask("/api/v1/quota"))[1] == {
             "quotas": [{"quota": "default/team", "key": "gpu/devices", "hard": "3", "used": "2", "assumed": "1"}]
         }
@@ -90,7 +79,7 @@ async def test_unreadable_quotas_are_logged_once_and_readable_limits_apply(caplo
     cluster = loaded(*fleet(1, 4), broken, half_readable, claim("a", 2), pod("p", "a"), node("n9"))
     with caplog.at_level(logging.ERROR, "drawbridge.quarantine"):
         async with running(cluster) as sidecar:
-            assert (await reserve(sidecar, "p"))[1]["exceeded"]["line"] == "default/odd: gpu/devices"
+            assert (await sidecar.reserve("p", "n0"))[1]["exceeded"]["line"] == "default/odd: gpu/devices"
             quarantined = {key[2]: problem for key, problem in sidecar.service.knowledge.quarantine.objects.items()}
             assert sorted(quarantined) == ["broken", "odd"]
             assert "these keys limit nothing: 'gpu'" in quarantined["odd"]
@@ -120,8 +109,7 @@ class StoreWithLateQuotas(Embedded):
 
 async def test_the_allocator_waits_until_quotas_are_read():
     """Without quotas the allocator would admit every pod."""
-    cluster = StoreWithLateQuotas()
-    cluster.load([*fleet(1, 4), quota_of(gpu__devices=1)])
+    cluster = loaded(*fleet(1, 4), quota_of(gpu__devices=1), cluster=StoreWithLateQuotas())
     knowledge = Knowledge(cluster, decides=True)
     reading = asyncio.create_task(knowledge.run())
     try:
@@ -144,9 +132,9 @@ async def test_pods_are_refused_while_quotas_exceed_their_namespaces_memory_shar
         larger_quota = Merge({"spec": {"hard": {"gpu/devices": 2}}})
         await cluster.patch(resources.DEVICE_QUOTAS, "team", larger_quota, "default")
         await until(lambda: ("default", "team") not in quotas.objects)
-        status, refusal = await reserve(sidecar, "p")
+        status, refusal = await sidecar.reserve("p", "n0")
         assert (status, "has DeviceQuotas beyond its share" in refusal["error"]) == (409, True)
         monkeypatch.setattr(quotas, "_room", allotment.Allotment(1 << 20))
         await cluster.patch(resources.DEVICE_QUOTAS, "team", Merge({"spec": {"hard": {"gpu/devices": 1}}}), "default")
         await until(lambda: ("default", "team") in quotas.objects)
-        assert [(await reserve(sidecar, name))[0] for name in "pq"] == [200, 409]
+        assert [(await sidecar.reserve(name, "n0"))[0] for name in "pq"] == [200, 409]

@@ -10,24 +10,23 @@ from allocator.service.preemption import choices, evictions
 from allocator.service.question_runner import TURN
 from cluster import resources
 from tests.allocator.service.preemptors import (
-    cluster_with_deletion_hooks,
+    StoreWithDeletionHooks,
     disruption_budget,
     existing_pods,
     full_node_and_preemptor,
-    important_pod,
     nominate,
     pod_exists,
     postfilter,
     start_pod,
 )
-from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running, until
+from tests.allocator.service.sidecar import fleet, loaded, pod, pods_with_claims, running, until
 from tests.limits import PATIENCE
 
 
 @pytest.mark.parametrize("marked_pod", ["b", "c"])
 async def test_a_new_leader_resumes_an_eviction_without_extra_victims(marked_pod):
     """The old leader dies after it marked a victim and before it deletes that pod. The other victim is deleted or not marked yet."""
-    cluster = cluster_with_deletion_hooks(*full_node_and_preemptor("a", "b", "c"))
+    cluster = StoreWithDeletionHooks(*full_node_and_preemptor("a", "b", "c"))
     hook_reached = asyncio.Event()
 
     async def hang():
@@ -57,7 +56,7 @@ async def test_a_new_leader_resumes_an_eviction_without_extra_victims(marked_pod
 
 async def test_no_further_pod_is_evicted_once_the_devices_disappear():
     """The driver deletes its ResourceSlice while the first of two victims is deleted."""
-    cluster = cluster_with_deletion_hooks(*full_node_and_preemptor("a", "b", "c"))
+    cluster = StoreWithDeletionHooks(*full_node_and_preemptor("a", "b", "c"))
     async with running(cluster) as sidecar:
         for name in "abc":
             await start_pod(sidecar, name, "n0")
@@ -73,7 +72,7 @@ async def test_no_further_pod_is_evicted_once_the_devices_disappear():
 
 
 async def test_no_further_pod_is_evicted_once_enough_devices_are_free():
-    cluster = cluster_with_deletion_hooks(*full_node_and_preemptor("a", "b", "c", "d"))
+    cluster = StoreWithDeletionHooks(*full_node_and_preemptor("a", "b", "c", "d"))
     async with running(cluster) as sidecar:
         for name in "abcd":
             await start_pod(sidecar, name, "n0")
@@ -93,7 +92,7 @@ async def test_no_further_pod_is_evicted_once_enough_devices_are_free():
 
 
 async def test_a_new_pod_with_the_victims_name_is_not_evicted():
-    cluster = cluster_with_deletion_hooks(*full_node_and_preemptor("a", requested=1))
+    cluster = StoreWithDeletionHooks(*full_node_and_preemptor("a", requested=1))
     async with running(cluster) as sidecar:
         await start_pod(sidecar, "a", "n0")
 
@@ -109,7 +108,7 @@ async def test_a_new_pod_with_the_victims_name_is_not_evicted():
 
 async def test_two_concurrent_calls_evict_one_pod():
     """A scheduler calls a second time after a timeout, while a slow API server still deletes the victim of the first call."""
-    cluster = cluster_with_deletion_hooks(*full_node_and_preemptor("a", "b", requested=1))
+    cluster = StoreWithDeletionHooks(*full_node_and_preemptor("a", "b", requested=1))
     deletion_started, may_answer = asyncio.Event(), asyncio.Event()
 
     async def wait():
@@ -134,23 +133,16 @@ async def test_two_concurrent_calls_evict_one_pod():
 async def test_a_stale_disruption_budget_allows_one_eviction_of_protected_pods():
     """The budget's controller updates the budget's status later. Until then the allocator subtracts the pods that it evicted."""
     protected_names = ("protected-1", "protected-2")
-    protected_pods = [pod(name, name, priority=1) for name in protected_names]
-    for protected_pod in protected_pods:
-        protected_pod["metadata"]["labels"] = {"app": "protected"}
-    unprotected_pod = pod("unprotected", "unprotected", priority=50)
-    names = (*protected_names, "unprotected", "urgent", "second")
-    preemptors = [important_pod("urgent", "urgent"), important_pod("second", "second")]
-    cluster = loaded(
-        *fleet(1, 3), *map(claim, names), *protected_pods, unprotected_pod, *preemptors, disruption_budget(1)
-    )
+    protected = pods_with_claims(*protected_names, priority=1, labels={"app": "protected"})
+    others = [*pods_with_claims("unprotected", priority=50), *pods_with_claims("urgent", "second", priority=100)]
+    cluster = loaded(*fleet(1, 3), *protected, *others, disruption_budget(1))
     async with running(cluster) as sidecar:
         for name in (*protected_names, "unprotected"):
             await start_pod(sidecar, name, "n0")
         [first_victim] = (await postfilter(sidecar, "urgent", "n0"))[1]["victims"]
         assert first_victim["name"] in protected_names
         await until(lambda: sidecar.service.pods.find(first_victim["uid"]) is None)
-        await nominate(cluster, "n0")
-        await until(lambda: sidecar.service.pods.find("pod-urgent").status.nominated_node_name)
+        await nominate(sidecar, "n0")
         [second_victim] = (await postfilter(sidecar, "second", "n0"))[1]["victims"]
         assert second_victim["name"] == "unprotected"
 
@@ -182,7 +174,7 @@ async def test_other_calls_are_answered_while_victims_are_chosen(monkeypatch):
         assert not in_thread[-1] or other_call_answered.wait(PATIENCE)
         return choose(*arguments, **options)
 
-    cluster = loaded(*full_node_and_preemptor("a", requested=1), claim("other"), pod("other", "other"))
+    cluster = loaded(*full_node_and_preemptor("a", requested=1), *pods_with_claims("other"))
     async with running(cluster) as sidecar:
         await start_pod(sidecar, "a", "n0")
         monkeypatch.setattr(choices, "choose", choose_long)

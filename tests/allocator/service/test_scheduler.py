@@ -12,8 +12,8 @@ from cluster.errors import Conflict, Unavailable
 from cluster.informers import Backoff
 from dra.objects import results_of
 from tests.allocator.service import sidecar
+from tests.objects import claim_entries, node, pod
 from tests.objects import container as main_container
-from tests.objects import node, pod
 from tests.waiting import until
 
 MAX_BINDINGS = 200  # a scheduler that does not loop forever makes fewer calls
@@ -58,6 +58,15 @@ async def node_of(cluster, name):
     return (await cluster.get(resources.PODS, name, "default")).spec.node_name
 
 
+def have_nodes(cluster, *names):
+    """Return a condition: all these pods have a node."""
+
+    async def condition():
+        return all([await node_of(cluster, name) for name in names])
+
+    return condition
+
+
 async def test_another_schedulers_binding_does_not_stop_the_scheduler():
     class FirstBindingByAnotherScheduler(StoreWithBindingHook):
         async def before_binding(self, name):
@@ -67,10 +76,7 @@ async def test_another_schedulers_binding_does_not_stop_the_scheduler():
     cluster = FirstBindingByAnotherScheduler()
     cluster.load([node("mine"), node("other"), plain_pod("a-wanted"), plain_pod("b-later")])
 
-    async def both_have_nodes():
-        return await node_of(cluster, "a-wanted") and await node_of(cluster, "b-later")
-
-    await running(cluster, both_have_nodes)
+    await running(cluster, have_nodes(cluster, "a-wanted", "b-later"))
     assert await node_of(cluster, "a-wanted") == "other"
     assert cluster.bindings <= 4
 
@@ -84,40 +90,17 @@ async def test_a_pod_with_failing_writes_does_not_stop_the_scheduler():
     cluster = FirstPodCannotBeBound()
     cluster.load([node("mine"), plain_pod("first"), plain_pod("second")])
 
-    async def second_has_node():
-        return await node_of(cluster, "second")
-
-    await running(cluster, second_has_node)
+    await running(cluster, have_nodes(cluster, "second"))
 
 
 async def test_an_unreadable_allocation_affects_only_its_own_pod():
-    unreadable_claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "odd", "namespace": "default"},
-        "spec": {},
-        "status": {
-            "allocation": {
-                "devices": {},
-                "nodeSelector": {
-                    "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Sideways"}]}],
-                },
-            }
-        },
-    }
-    cluster = Embedded.holding(
-        [
-            node("mine"),
-            unreadable_claim,
-            plain_pod("a-first", resourceClaims=[{"name": "odd", "resourceClaimName": "odd"}]),
-            plain_pod("second"),
-        ]
-    )
+    terms = [{"matchExpressions": [{"key": "a", "operator": "Sideways"}]}]
+    allocation = {"devices": {}, "nodeSelector": {"nodeSelectorTerms": terms}}
+    unreadable_claim = sidecar.claim("odd", status={"allocation": allocation})
+    first = plain_pod("a-first", resourceClaims=claim_entries("odd"))
+    cluster = Embedded.holding([node("mine"), unreadable_claim, first, plain_pod("second")])
 
-    async def second_has_node():
-        return await node_of(cluster, "second")
-
-    await running(cluster, second_has_node)
+    await running(cluster, have_nodes(cluster, "second"))
 
 
 async def test_pods_placed_in_one_round_do_not_share_cpu():
@@ -145,20 +128,15 @@ async def test_equal_nodes_are_searched_once_for_equal_pods(monkeypatch):
         all_nodes, "explain", lambda *arguments: explained_nodes.add(arguments[2]) or explain(*arguments)
     )
     names = [f"p{number}" for number in range(8)]
-    pods = [sidecar.pod(name, name) for name in names]
-    cluster = sidecar.loaded(*sidecar.fleet(20, 2), *(sidecar.claim(name) for name in names), *pods)
-    unplaceable = [sidecar.claim("big", 3), sidecar.pod("big", "big")]
-
-    async def all_placed():
-        return all([await node_of(cluster, name) for name in names])
+    cluster = sidecar.loaded(*sidecar.fleet(20, 2), *sidecar.pods_with_claims(*names))
 
     async def conditions_of_big():
         return (await cluster.get(resources.PODS, "big", "default")).status.conditions
 
-    await running(cluster, all_placed)
+    await running(cluster, have_nodes(cluster, *names))
     assert 0 < len(searches) < len(names)  # one search for each kind of node: with no, one and two free devices
     assert explained_nodes == set()
-    cluster.load([*unplaceable])
+    cluster.load([sidecar.claim("big", 3), sidecar.pod("big", "big")])
     await running(cluster, conditions_of_big)
     [condition] = await conditions_of_big()
     opening = "no node could serve it, even with all devices free: 0 of 20 nodes can serve the claims: "
@@ -167,15 +145,9 @@ async def test_equal_nodes_are_searched_once_for_equal_pods(monkeypatch):
 
 
 async def test_a_missing_claim_and_too_little_cpu_have_different_reasons():
-    missing_claim = [{"name": "later", "resourceClaimName": "later"}]
-    large = {"container": {"resources": {"requests": {"cpu": "9"}}}}
-    cluster = Embedded.holding(
-        [
-            node("mine", allocatable={"cpu": "1", "pods": "10"}),
-            plain_pod("a", resourceClaims=missing_claim),
-            plain_pod("b", **large),
-        ]
-    )
+    waiting = plain_pod("a", resourceClaims=claim_entries("later"))
+    large = plain_pod("b", container={"resources": {"requests": {"cpu": "9"}}})
+    cluster = Embedded.holding([node("mine", allocatable={"cpu": "1", "pods": "10"}), waiting, large])
     reasons = {}
 
     async def have_reasons():
@@ -238,8 +210,7 @@ async def test_a_lasting_conflict_is_retried_after_longer_pauses():
 
 async def test_pods_placed_in_one_round_do_not_share_a_device():
     names = [f"p{number}" for number in range(4)]
-    pods = [sidecar.pod(name, name) for name in names]
-    cluster = sidecar.loaded(*sidecar.fleet(1, 2), *(sidecar.claim(name) for name in names), *pods)
+    cluster = sidecar.loaded(*sidecar.fleet(1, 2), *sidecar.pods_with_claims(*names))
 
     async def all_decided():
         stored = [await cluster.get(resources.PODS, name, "default") for name in names]

@@ -8,21 +8,21 @@ import pytest
 from allocator.service.preemption.nominations import IDLE, LONGEST, OUTBID
 from cluster import resources
 from cluster.patch import Merge
-from tests.allocator.service.preemptors import important_pod, start_pod
+from tests.allocator.service.preemptors import important_pod, postfilter, start_pod
 from tests.allocator.service.sidecar import (
-    DRIVER,
     claim,
     device_class,
     fleet,
-    free_claim,
     gpus,
     loaded,
     node,
     pod,
+    pods_with_claims,
     running,
     until,
 )
 from tests.limits import draws
+from tests.objects import allocated, result
 
 
 def starving_at_once(cluster):
@@ -33,25 +33,20 @@ def starving_at_once(cluster):
 async def end_pod(sidecar, name):
     """Delete a pod and free its claim as kube-controller-manager does."""
     await sidecar.cluster.delete(resources.PODS, name, "default")
-    await free_claim(sidecar.cluster, name)
-    key = f"default/{name}"
-    await until(lambda: sidecar.service.knowledge.stock.claims[key].status.allocation is None and sidecar.service.pods.find(f"pod-{name}") is None)  # fmt: skip
+    await sidecar.free_claim(name)
+    await until(lambda: sidecar.service.pods.find(f"pod-{name}") is None)
 
 
 async def create_pod(sidecar, name, **spec):
-    sidecar.cluster.load([claim(name), pod(name, name, **spec)])
+    sidecar.cluster.load(pods_with_claims(name, **spec))
     await until(
         lambda: sidecar.service.pods.find(f"pod-{name}") and f"default/{name}" in sidecar.service.knowledge.stock.claims
     )
 
 
-async def prefilter(sidecar, name):
-    return (await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)}))[1]
-
-
 async def try_to_place(sidecar, name):
     """Return whether a pod fits; if so, place it."""
-    answer = await prefilter(sidecar, name)
+    answer = await sidecar.prefilter(name)
     if answer["verdict"] == "fits":
         await start_pod(sidecar, name, answer["nodes"][0]["name"])
     return answer["verdict"] == "fits"
@@ -76,8 +71,7 @@ async def with_starved_pod(cluster, names, nodes=1):
 def cluster_with_big_pod(nodes, per_node, requested):
     """Return a cluster with the pod `big` and as many small pods as devices, and the names of the small pods."""
     names = [f"s{i}" for i in range(nodes * per_node)]
-    pods = [pod("big", "big"), *(pod(name, name) for name in names)]
-    return loaded(*fleet(nodes, per_node), claim("big", requested), *map(claim, names), *pods), names
+    return loaded(*fleet(nodes, per_node), claim("big", requested), pod("big", "big"), *pods_with_claims(*names)), names
 
 
 @pytest.mark.parametrize("seed", range(draws(20)))
@@ -111,7 +105,7 @@ async def test_small_pods_use_devices_that_starved_pods_cannot_use_yet():
         assert await try_to_place(sidecar, "x1")
         await end_pod(sidecar, "s2")
         await create_pod(sidecar, "x2")
-        answer = await prefilter(sidecar, "x2")
+        answer = await sidecar.prefilter("x2")
         assert (answer["verdict"], answer["message"]) == ("full", OUTBID)
         await create_pod(sidecar, "urgent", priority=100)
         assert await try_to_place(sidecar, "urgent")
@@ -157,11 +151,7 @@ async def test_a_starved_pod_waits_for_pods_of_other_schedulers():
     cluster, names = cluster_with_big_pod(1, 3, 3)
     async with with_starved_pod(cluster, names) as sidecar:
         await end_pod(sidecar, "s0")
-        result = {"request": "r", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}
-        consumer = {"resource": "pods", "name": "other", "uid": "pod-other"}
-        other_claim = claim("other") | {
-            "status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}
-        }
+        other_claim = claim("other", status=allocated(result("gpu-0", pool="n0"), pods=["other"]))
         cluster.load([other_claim, pod("other", "other", schedulerName="default-scheduler", nodeName="n0")])
 
         def other_pod_is_awaited():
@@ -185,15 +175,21 @@ async def test_a_kept_node_is_released_if_the_pod_cannot_fit():
         await until(lambda: not sidecar.service.pods.nominations.node_of(sidecar.service.pods.find("pod-big")))
 
 
-async def test_one_starved_pod_at_a_time_keeps_a_node(monkeypatch):
-    """A pod whose node was kept long enough has to wait for another turn, so that one tenant cannot keep the whole fleet."""
+@contextlib.asynccontextmanager
+async def with_small_and_big_pods(big_names):
+    """Run four small pods on two nodes, beside pods that wait for both devices of a node."""
+    big_pods = [obj for name in big_names for obj in (claim(name, 2), pod(name, name))]
     names = [f"s{i}" for i in range(4)]
-    big_names = [f"big{i}" for i in range(5)]
-    pods = [pod(name, name) for name in (*names, *big_names)]
-    cluster = loaded(*fleet(2, 2), *map(claim, names), *(claim(name, 2) for name in big_names), *pods)
-    async with starving_at_once(cluster) as sidecar:
+    async with starving_at_once(loaded(*fleet(2, 2), *pods_with_claims(*names), *big_pods)) as sidecar:
         for i, name in enumerate(names):
             await start_pod(sidecar, name, f"n{i % 2}")
+        yield sidecar
+
+
+async def test_one_starved_pod_at_a_time_keeps_a_node(monkeypatch):
+    """A pod whose node was kept long enough has to wait for another turn, so that one tenant cannot keep the whole fleet."""
+    big_names = [f"big{i}" for i in range(5)]
+    async with with_small_and_big_pods(big_names) as sidecar:
         for name in big_names:
             assert not await try_to_place(sidecar, name)
         await until_node_is_kept(sidecar, "big0")
@@ -207,12 +203,8 @@ async def test_one_starved_pod_at_a_time_keeps_a_node(monkeypatch):
 
 @pytest.mark.parametrize("pod_ends", [False, True], ids=["no pod ends", "a pod on the kept node ends"])
 async def test_a_kept_node_passes_to_another_pod_only_without_progress(pod_ends, monkeypatch):
-    names, big_names = [f"s{i}" for i in range(4)], ["big0", "big1"]
-    pods = [pod(name, name) for name in (*names, *big_names)]
-    cluster = loaded(*fleet(2, 2), *map(claim, names), *(claim(name, 2) for name in big_names), *pods)
-    async with starving_at_once(cluster) as sidecar:
-        for i, name in enumerate(names):
-            await start_pod(sidecar, name, f"n{i % 2}")
+    big_names = ["big0", "big1"]
+    async with with_small_and_big_pods(big_names) as sidecar:
         nominations, elapsed_seconds = sidecar.service.pods.nominations, 0.0
         now = nominations._clock
         monkeypatch.setattr(nominations, "_clock", lambda: now() + elapsed_seconds)
@@ -231,24 +223,25 @@ async def test_a_kept_node_passes_to_another_pod_only_without_progress(pod_ends,
         assert kept_for == ["big0" if pod_ends else "big1"]
 
 
+@contextlib.asynccontextmanager
+async def with_one_freed_device(*fleet_objects):
+    """Evict the pods `a` and `b` for `urgent`, which needs the devices of both; only `a` has ended."""
+    slow_pods = pods_with_claims("a", "b", priority=1, finalizers=["example.com/slow"])
+    cluster = loaded(*fleet_objects, *slow_pods, claim("urgent", 2), important_pod("urgent", "urgent"))
+    async with starving_at_once(cluster) as sidecar:
+        for name in "ab":
+            await start_pod(sidecar, name, "n0")
+        assert len((await postfilter(sidecar, "urgent", "n0"))[1]["victims"]) == 2
+        await cluster.patch(resources.PODS, "a", Merge({"metadata": {"finalizers": None}}), "default")
+        await sidecar.free_claim("a")
+        yield sidecar
+
+
 async def test_devices_freed_by_victims_are_kept_for_the_preemptor():
     """The preemptor needs two devices. If a less important pod got the first freed device, another pod would be evicted."""
-    names = ("a", "b")
-    finalizers = {"finalizers": ["example.com/slow"]}
-    pods = [pod(name, name, priority=1) for name in names]
-    for pod_ in pods:
-        pod_["metadata"] |= finalizers
-    cluster = loaded(*fleet(1, 2), *map(claim, names), claim("urgent", 2), *pods, important_pod("urgent", "urgent"))
-    async with starving_at_once(cluster) as sidecar:
-        for name in names:
-            await start_pod(sidecar, name, "n0")
-        answer = (await sidecar.plugin("postfilter", {"pod": await sidecar.pod("urgent"), "nodes": ["n0"]}))[1]
-        assert len(answer["victims"]) == 2
-        await cluster.patch(resources.PODS, "a", Merge({"metadata": {"finalizers": None}}), "default")
-        await free_claim(cluster, "a")
-        await until(lambda: sidecar.service.knowledge.stock.claims["default/a"].status.allocation is None)
+    async with with_one_freed_device(*fleet(1, 2)) as sidecar:
         await create_pod(sidecar, "low", priority=1)
-        assert (await prefilter(sidecar, "low"))["verdict"] == "full"
+        assert (await sidecar.prefilter("low"))["verdict"] == "full"
 
 
 async def test_kept_devices_are_not_allocated_through_another_node():
@@ -257,20 +250,7 @@ async def test_kept_devices_are_not_allocated_through_another_node():
     shared_slice["spec"] = {key: value for key, value in shared_slice["spec"].items() if key != "nodeName"} | {
         "allNodes": True
     }
-    pods = [pod(name, name, priority=1) for name in ("a", "b")]
-    for pod_ in pods:
-        pod_["metadata"] |= {"finalizers": ["example.com/slow"]}
-    claims = [*map(claim, ("a", "b")), claim("urgent", 2)]
-    cluster = loaded(
-        device_class(), node("n0"), node("n1"), shared_slice, *claims, *pods, important_pod("urgent", "urgent")
-    )
-    async with starving_at_once(cluster) as sidecar:
-        await start_pod(sidecar, "a", "n0")
-        await start_pod(sidecar, "b", "n0")
-        await sidecar.plugin("postfilter", {"pod": await sidecar.pod("urgent"), "nodes": ["n0"]})
-        await cluster.patch(resources.PODS, "a", Merge({"metadata": {"finalizers": None}}), "default")
-        await free_claim(cluster, "a")
-        await until(lambda: sidecar.service.knowledge.stock.claims["default/a"].status.allocation is None)
+    async with with_one_freed_device(device_class(), node("n0"), node("n1"), shared_slice) as sidecar:
         await create_pod(sidecar, "low", priority=1)
         status, answer = await sidecar.place("low", "n1")
         assert (status, OUTBID in answer["error"]) == (409, True)
@@ -282,7 +262,5 @@ async def test_a_reservation_on_the_loop_reads_its_basis_once(monkeypatch):
         allocator = sidecar.service.allocator
         gathered, gather = [], allocator.basis
         monkeypatch.setattr(allocator, "basis", lambda pod: (gathered.append(pod.metadata.name), gather(pod))[1])
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("a")})
-        gathered.clear()
-        status, _ = await sidecar.plugin("reserve", {"token": answer["token"], "node": "n0"})
-        assert (status, gathered) == (200, ["a"])
+        status, _ = await sidecar.reserve("a", "n0")
+        assert (status, gathered) == (200, ["a", "a"])  # for prefilter and for reserve

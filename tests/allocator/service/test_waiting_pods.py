@@ -13,29 +13,21 @@ from dra.objects import Pod
 from dra.wire import convert
 from tests.allocator.service.sidecar import (
     EXTENDED_RESOURCE_CLASS,
+    SettableClock,
     claim,
     fleet,
-    free_claim,
     gpus,
     loaded,
     node,
     pod,
     pod_with_extended_resource,
+    pods_with_claims,
     running,
     until,
 )
 from tests.limits import PATIENCE
 
 BIG_POD = convert(pod("big"), Pod)
-
-
-class SettableClock:
-    """A clock that a test sets."""
-
-    now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture
@@ -96,18 +88,17 @@ def test_a_pod_has_one_wait_reason_at_a_time(events, clock):
 
 
 async def verdict(sidecar, name):
-    return (await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)}))[1]["verdict"]
+    return (await sidecar.prefilter(name))["verdict"]
 
 
 async def test_a_requeue_that_the_scheduler_ignores_is_repeated():
     """kube-scheduler ignores a requeue while DefaultPreemption evicts for the pod. Without a repetition the pod would wait five minutes."""
-    objects = [*fleet(1, 1), claim("a"), pod("a", "a"), claim("late"), pod("late", "late")]
-    async with running(loaded(*objects)) as sidecar:
+    async with running(loaded(*fleet(1, 1), *pods_with_claims("a", "late"))) as sidecar:
         clock = sidecar.service.pods.waiting._clock = SettableClock()
         await sidecar.place("a")
         assert await verdict(sidecar, "late") == "full"
         seq = sidecar.service.requeue_events.seq
-        await free_claim(sidecar.cluster, "a")
+        await sidecar.free_claim("a")
         await until(lambda: "default/late" in sidecar.service.requeue_events.since(seq).pods)
         seq = sidecar.service.requeue_events.seq
         clock.now += CHECK_SECONDS
@@ -165,16 +156,14 @@ async def test_a_pod_is_requeued_periodically_if_no_event_is_expected(monkeypatc
 @pytest.mark.parametrize("refusal", ["full", "never"])
 async def test_a_device_freed_during_a_pods_decision_requeues_the_pod(monkeypatch, refusal):
     """At the time of the event the pod is not in the table of waiting pods yet, and no other event follows."""
-    objects = [*fleet(1, 1), claim("a"), pod("a", "a"), claim("late"), pod("late", "late")]
-    async with running(loaded(*objects)) as sidecar:
-        _, holders_answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("a")})
-        await sidecar.plugin("reserve", {"token": holders_answer["token"], "node": "n0"})
+    async with running(loaded(*fleet(1, 1), *pods_with_claims("a", "late"))) as sidecar:
+        _, reserved = await sidecar.reserve("a", "n0")
         decide = Decider.outlook
 
         def decide_long(*arguments):
             monkeypatch.undo()
             answer = decide(*arguments)
-            sidecar.service.allocator.release(holders_answer["token"])
+            sidecar.service.allocator.release(reserved["reservation"])
             return replace(answer, outlook=Outlook(refusal))
 
         monkeypatch.setattr(Decider, "outlook", decide_long)

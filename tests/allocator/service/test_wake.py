@@ -5,11 +5,11 @@ import asyncio
 from allocator.decisions import Decider
 from cluster import resources
 from cluster.patch import Merge
+from tests import objects
 from tests.allocator.service.sidecar import (
     claim,
     device_class,
     fleet,
-    free_claim,
     gpus,
     loaded,
     node,
@@ -17,6 +17,7 @@ from tests.allocator.service.sidecar import (
     running,
     until,
 )
+from tests.objects import resource_slice
 
 
 async def test_a_waiting_pod_is_requeued_when_a_device_is_freed():
@@ -25,10 +26,10 @@ async def test_a_waiting_pod_is_requeued_when_a_device_is_freed():
         _, first_answer = await sidecar.plugin("wake", after=0)
         assert first_answer["all"] is True
         await sidecar.place("p")
-        await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
+        await sidecar.prefilter("q")
         seq, requeued_pods = sidecar.service.requeue_events.seq, set()
         poll = asyncio.create_task(sidecar.plugin("wake", after=seq))
-        await free_claim(cluster, "a")
+        await sidecar.free_claim("a")
         while "default/q" not in requeued_pods:
             _, answer = await poll
             requeued_pods.update(answer["pods"])
@@ -41,24 +42,22 @@ async def test_freed_devices_requeue_only_pods_that_fit_now():
     """The first free device requeues the pods that request one device of its class; the second requeues the pod that requests two."""
     held_claims = [claim("a"), claim("b"), claim("c", class_name="nic")]
     waiting_claims = [claim("p"), claim("q"), claim("r", class_name="nic"), claim("s", 2)]
-    nic_slice = gpus("n0", 1)
-    nic_slice["metadata"]["name"] = "n0-nic"
-    nic_slice["spec"]["driver"] = driver = "nic.example.com"
-    nic_class = device_class("nic", selectors=[{"cel": {"expression": f"device.driver == '{driver}'"}}])
-    cluster = loaded(*fleet(1, 2), nic_slice, nic_class, *held_claims, *waiting_claims, *(pod(f"of-{name}", name) for name in "abcpqrs"))  # fmt: skip
+    nic_slice = resource_slice("n0-nic", "nic-0", driver="nic.example.com", pool="n0", nodeName="n0")
+    nics = [nic_slice, objects.device_class("nic", "device.driver == 'nic.example.com'")]
+    pods = [pod(f"of-{name}", name) for name in "abcpqrs"]
+    cluster = loaded(*fleet(1, 2), *nics, *held_claims, *waiting_claims, *pods)
     async with running(cluster) as sidecar:
         for name in "abc":
             assert (await sidecar.place(f"of-{name}"))[1]["committed"]
         for name in "pqrs":
-            _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod(f"of-{name}")})
-            assert answer["verdict"] == "full"
+            assert (await sidecar.prefilter(f"of-{name}"))["verdict"] == "full"
         for name, expected_pods in (
             ("a", {"default/of-p", "default/of-q"}),
             ("c", {"default/of-r"}),
             ("b", {"default/of-s"}),
         ):
             assert (
-                await requeued_by(sidecar, free_claim(cluster, name), {f"default/of-{holder}" for holder in "abc"})
+                await requeued_by(sidecar, sidecar.free_claim(name), {f"default/of-{holder}" for holder in "abc"})
                 == expected_pods
             )
 
@@ -80,16 +79,15 @@ async def test_a_waiting_pod_is_requeued_if_its_fit_check_raises(monkeypatch):
     cluster = loaded(*fleet(1, 1), claim("a"), claim("two"), pod("p", "a"), pod("q", "two"))
     async with running(cluster) as sidecar:
         await sidecar.place("p")
-        await sidecar.plugin("prefilter", {"pod": await sidecar.pod("q")})
+        await sidecar.prefilter("q")
         monkeypatch.setattr(Decider, "may_fit", lambda *_: 1 / 0)
-        assert await requeued_by(sidecar, free_claim(cluster, "a"), {"default/p"}) == {"default/q"}
+        assert await requeued_by(sidecar, sidecar.free_claim("a"), {"default/p"}) == {"default/q"}
 
 
 async def test_new_devices_requeue_an_unservable_pod_but_heartbeats_do_not():
     cluster = loaded(*fleet(1, 1), claim("two", 2), pod("p", "two"))
     async with running(cluster) as sidecar:
-        _, answer = await sidecar.plugin("prefilter", {"pod": await sidecar.pod("p")})
-        assert answer["verdict"] == "never"
+        assert (await sidecar.prefilter("p"))["verdict"] == "never"
         last_seq = sidecar.service.requeue_events.seq
         poll = asyncio.create_task(sidecar.plugin("wake", after=last_seq))
         heartbeat = Merge({"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}]}})  # fmt: skip
@@ -109,7 +107,7 @@ async def test_a_missing_claim_or_class_requeues_pods_when_created():
     cluster = loaded(*fleet(), claim("existing", class_name="late"), pod("p", "later"), pod("q", "existing"))
     async with running(cluster, tick=3600.0) as sidecar:  # no tick wakes the pods
         for name, missing_object in (("p", claim("later")), ("q", device_class("late"))):
-            await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)})
+            await sidecar.prefilter(name)
             poll = asyncio.create_task(sidecar.plugin("wake", after=sidecar.service.requeue_events.seq))
             kind = resources.RESOURCE_CLAIMS if missing_object["kind"] == "ResourceClaim" else resources.DEVICE_CLASSES
             await cluster.create(kind, missing_object, "default" if kind.namespaced else None)

@@ -10,7 +10,7 @@ from allocator.service import namespace_turns, question_runner
 from dra.cache import Cache
 from dra.cel.library import regexes
 from dra.validation import errors, gates
-from tests.allocator.service.sidecar import claim, fleet, loaded, node, pod, quota_of, running, until
+from tests.allocator.service.sidecar import claim, fleet, loaded, pod, quota_of, running, until
 from tests.webhook.hostile import SLOW_PATTERNS
 
 BODY_SIZES = (6_000, 250_000, 4_000_000)  # bytes
@@ -24,25 +24,15 @@ def expensive_pods(size):
     yield pod("p") | {"metadata": {"name": "p", "namespace": "default", "uid": "u", "labels": {f"a{i}": "x" * 9 for i in range(size // 20)}}}  # fmt: skip
 
 
-def plugin_bodies(size):
-    yield from ({"pod": body} for body in expensive_pods(size))
-
-
-def encoded_bodies(bodies_of_size):
-    """Return the bodies of all sizes as bytes. `bodies_of_size` is a function that yields bodies of one size."""
-    return [json.dumps(body).encode() for size in BODY_SIZES for body in bodies_of_size(size)]
-
-
-BODIES_BY_PATH = {
-    "/plugin/v1/prefilter": plugin_bodies,
-    "/plugin/v1/reserve": plugin_bodies,
-}
+def encoded_bodies():
+    """Return the bodies of all sizes as bytes."""
+    return [json.dumps({"pod": body}).encode() for size in BODY_SIZES for body in expensive_pods(size)]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("path", BODIES_BY_PATH)
+@pytest.mark.parametrize("path", ["/plugin/v1/prefilter", "/plugin/v1/reserve"])
 async def test_no_request_body_blocks_the_loop(path):
-    bodies = await asyncio.to_thread(encoded_bodies, BODIES_BY_PATH[path])
+    bodies = await asyncio.to_thread(encoded_bodies)
     cluster = loaded(*fleet(10, 4), quota_of(gpu__devices=3), claim("a"))
     async with running(cluster) as sidecar:
         session = sidecar._sessions["plugin"]
@@ -52,34 +42,15 @@ async def test_no_request_body_blocks_the_loop(path):
         assert sidecar.service.lead.leads
 
 
-async def test_queries_over_a_large_fleet_do_not_block_the_loop():
-    cluster = await asyncio.to_thread(lambda: loaded(*fleet(1, 1), *(node(f"m{i}") for i in range(3_000))))
-    async with running(cluster) as sidecar:
-        for path in ("claims", "drift", "server", "quota"):
-            assert (await sidecar.ask(f"/api/v1/{path}"))[0] == 200
-
-
 @pytest.mark.parametrize("pattern", [*SLOW_PATTERNS, "a{0,1000}" * 10])
 async def test_no_pattern_of_a_stored_claim_blocks_the_loop(pattern):
     """Compiling a pattern takes up to half a second and cannot be interrupted. The claim's pod gets no device, and the next call is answered."""
-    await assert_next_pod_is_answered([f"{pattern}|stored"])  # a pattern that no other test has compiled
-
-
-def claim_with_selectors(name, expressions):
-    selective_claim = claim(name)
-    selective_claim["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [
-        {"cel": {"expression": expression}} for expression in expressions
-    ]
-    return selective_claim
-
-
-async def assert_next_pod_is_answered(patterns):
-    """Call prefilter for a pod whose claim has these patterns, and then for another pod."""
-    expensive_claim = claim_with_selectors("costly", [f"!device.driver.matches('{pattern}')" for pattern in patterns])
+    # No other test has compiled this pattern.
+    expensive_claim = claim("costly", selectors=[f"!device.driver.matches('{pattern}|stored')"])
     cluster = loaded(*fleet(10, 4), expensive_claim, claim("a"), pod("p", "costly"), pod("q", "a"))
     async with running(cluster) as sidecar:
         for name, verdicts in (("p", ("undecided", "never")), ("q", ("fits",))):
-            assert (await sidecar.plugin("prefilter", {"pod": await sidecar.pod(name)}))[1]["verdict"] in verdicts
+            assert (await sidecar.prefilter(name))["verdict"] in verdicts
 
 
 HUNDRED_ONES = f"[{','.join('1' * 100)}]"
@@ -101,7 +72,7 @@ async def test_other_pods_are_placed_during_an_expensive_question(selectors, mon
         "_compute",
         lambda runner, lane, question: (questions_in_thread.append(question), compute(runner, lane, question)),
     )
-    costly_claims = [claim_with_selectors(name, selectors) for name in ("costly-1", "costly-2")]
+    costly_claims = [claim(name, selectors=selectors) for name in ("costly-1", "costly-2")]
     # The embedded API server runs on the same loop. Compile the claims' expressions now, so that the creation of the claims takes no time.
     assert await asyncio.to_thread(lambda: [errors(claim_, gates.ALL) for claim_ in costly_claims]) == [[], []]
     monkeypatch.setattr(regexes, "_PATTERNS", Cache(32 << 20))  # the allocator has to compile the patterns itself
