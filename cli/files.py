@@ -102,6 +102,8 @@ def read_files(
     report_problems(problem for problem in problems_ if not problem.apparent_kind)
     others = [problem for problem in problems_ if problem.apparent_kind]
     tree = Tree(read, absolute)
+    if tree.is_too_large:
+        warn("kustomizations include each other too often: only the first builds of the tree were followed")
     documents, skipped = manifests_among(read, others, files, tree)
     if not documents and not skipped and not unread():
         warn("the input holds no objects")

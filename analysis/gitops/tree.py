@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cluster.manifests import Document
 
 _BUILDERS = (FLUX, APPLICATION, APPLICATION_SET)
+_MAX_VISITS = 1_000_000  # of folders and files, in all builds of a tree
 
 
 class Tree:
@@ -53,7 +54,15 @@ class Tree:
         self._built: defaultdict[int, set[int]] = defaultdict(
             set
         )  # the documents that an object of Flux or Argo CD builds
+        self._entries: dict[str, tuple[str, ...]] = {}  # what a kustomization includes, by its folder
+        self._visited: dict[tuple[str, str, str, bool], set[int]] = {}
+        self._visits = 0
         self._visit_all()
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether its builds include each other so often that only the first were followed."""
+        return self._visits > _MAX_VISITS
 
     def _visit_all(self) -> None:
         """Visit the kustomizations that nothing includes, then the folders that Flux and Argo CD build."""
@@ -116,10 +125,14 @@ class Tree:
 
         An outer namespace replaces an inner one.
         """
-        visited: set[int] = set()
+        build = folder, namespace, added, recurses
+        if build in self._visited:
+            return self._visited[build]
+        visited = self._visited[build] = set()
         waiting = [(folder, namespace)]
         seen: set[str] = set()
-        while waiting:
+        while waiting and self._visits <= _MAX_VISITS:
+            self._visits += 1
             path, outer = waiting.pop()
             if path in seen:
                 continue
@@ -133,7 +146,9 @@ class Tree:
                 # For a kustomization, the namespace is that of the objects that it generates.
                 number = self._positions[path]
                 (self._replaced if inner else self._added)[number].add(inner or added)
-                waiting += [(self._absolute(entry), inner) for entry in files_of(kustomization, FOLDERS)]
+                if path not in self._entries:
+                    self._entries[path] = tuple(map(self._absolute, files_of(kustomization, FOLDERS)))
+                waiting += [(entry, inner) for entry in self._entries[path]]
             elif path == folder or recurses:
                 waiting += [(entry, outer) for entry in self._below.get(path, ()) if recurses or entry in self._numbers]
         return visited

@@ -406,3 +406,13 @@ def test_names_in_files_are_those_that_people_write(repository):
     assert "resourceClaimTemplateName: vllm\n" in text
     assert "- name: gpu\n" in text
     assert not any(word in text for word in ("drawbridge", "ExactCount", "count:"))
+
+
+def test_kustomizations_that_include_each_other_are_followed_up_to_a_limit(repository, monkeypatch):
+    names = [f"k{number}" for number in range(9)]
+    rows = zip(names, [*names[1:], names[0]], strict=True)
+    write(repository, {f"{name}/kustomization.yaml": f"resources: [../{other}]\n" for name, other in rows})
+    write(repository, {f"flux/{name}.yaml": flux(name).replace("./apps/", "./") for name in names})
+    assert "too often" not in run("survey", "-f", ".").stderr
+    monkeypatch.setattr("analysis.gitops.tree._MAX_VISITS", 50)
+    assert "too often: only the first builds of the tree were followed" in run("survey", "-f", ".").stderr
