@@ -16,7 +16,7 @@ from allocator.decisions.decider import (
 )
 from allocator.decisions.placement import STRATEGY, PlacementRules, full_nodes, placement_of
 from allocator.decisions.pod_claims import find_claims, node_obstacle, plugin_nodes
-from allocator.decisions.readiness import devices_ready, latest_binding, unusable
+from allocator.decisions.readiness import latest_binding, unusable, why_unready
 from allocator.decisions.redaction import name_pods, redact
 from allocator.decisions.trial import NodeGroup, reaches_shared_pool, try_out, with_pods
 
@@ -33,7 +33,6 @@ __all__ = [
     "Serving",
     "advice",
     "demand_key",
-    "devices_ready",
     "find_claims",
     "find_unused",
     "full_nodes",
@@ -48,5 +47,6 @@ __all__ = [
     "redact",
     "try_out",
     "unusable",
+    "why_unready",
     "with_pods",
 ]

@@ -12,9 +12,8 @@ from datetime import datetime
 from math import inf
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from dra.objects import results_of
+from dra.reason import Actor, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,16 +21,9 @@ if TYPE_CHECKING:
     from dra.objects import ResourceClaim
 
 
-class DeviceReadiness(msgspec.Struct, frozen=True):
-    """Why a pod cannot be bound: a final failure, or conditions that are still missing. Both are "" if the pod can be bound."""
-
-    failed: str = ""
-    waits_for: str = ""
-
-
-def devices_ready(claims: Iterable[ResourceClaim]) -> DeviceReadiness:
-    """Return the first failure of all devices; if none failed, the missing conditions of the first device that has any."""
-    waits_for = ""
+def why_unready(claims: Iterable[ResourceClaim]) -> Reason | None:
+    """Return why a pod cannot be bound: the first failure of all devices; if none failed, the first missing conditions; else None."""
+    missing: Reason | None = None
     for claim in claims:
         entries = {(entry.driver, entry.pool, entry.device): entry for entry in claim.status.devices}
         for result in results_of(claim):
@@ -43,11 +35,11 @@ def devices_ready(claims: Iterable[ResourceClaim]) -> DeviceReadiness:
             name = f"device {result.device} of {result.driver}"
             for condition in result.binding_failure_conditions:
                 if condition in true:
-                    return DeviceReadiness(failed=f"{name} reports {condition}")
-            missing = [condition for condition in result.binding_conditions if condition not in true]
-            if missing and not waits_for:
-                waits_for = f"waits for {name} to report {', '.join(missing)}"
-    return DeviceReadiness(waits_for=waits_for)
+                    return Reason(text=f"{name} reports {condition}", actor=Actor.DRIVER, never=True)
+            lacking = ", ".join([condition for condition in result.binding_conditions if condition not in true])
+            if lacking and missing is None:
+                missing = Reason(text=f"waits for {name} to report {lacking}", actor=Actor.DRIVER)
+    return missing
 
 
 def latest_binding(claim: ResourceClaim, seconds: float) -> float:
@@ -64,9 +56,9 @@ def latest_binding(claim: ResourceClaim, seconds: float) -> float:
 
 def unusable(claim: ResourceClaim, now: float, seconds: float) -> str:
     """Return why the devices of a claim will never be ready; "" if they are ready or may become ready."""
-    readiness = devices_ready([claim])
-    if readiness.failed:
-        return f"claim {claim.metadata.key}: {readiness.failed}"
-    if readiness.waits_for and now > latest_binding(claim, seconds):
-        return f"claim {claim.metadata.key}: {readiness.waits_for}, for more than {seconds:g} s"
+    reason = why_unready([claim])
+    if reason is not None and reason.never:
+        return f"claim {claim.metadata.key}: {reason.text}"
+    if reason is not None and now > latest_binding(claim, seconds):
+        return f"claim {claim.metadata.key}: {reason.text}, for more than {seconds:g} s"
     return ""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.decisions import FleetOutlook, Outlook, devices_ready, find_claims, latest_binding, unusable
+from allocator.decisions import FleetOutlook, Outlook, find_claims, latest_binding, unusable, why_unready
 from allocator.pods import claim_obstacle
 from allocator.preemption import claims_in_reach
 from allocator.reservations import ReservationState, effects, events, overlaps, pools_of
@@ -297,7 +297,8 @@ class Allocator(Part):
         state = self._ledger.state
         reservation = state.reservations.get(state.tokens.get(token, ""))
         holds = state.holds_of(reservation) if reservation is not None else []
-        return bool(devices_ready(map(state.as_intended, holds)).waits_for)
+        reason = why_unready(map(state.as_intended, holds))
+        return reason is not None and not reason.never
 
     def release(self, token: str) -> None:
         """End a reservation; an unknown token is not an error."""
@@ -421,14 +422,14 @@ class Allocator(Part):
                 if why := unusable(claim, now, self._binding_seconds):
                     self._ledger.apply(events.TakeBack(reservation.pod, (claim.metadata.uid,), why))
                     raise self._conflict(self.pods_by_token.get(token), why)
-            waits_for = devices_ready(claims).waits_for
-            if not waits_for:
+            reason = why_unready(claims)
+            if reason is None:
                 self._ledger.apply(events.CommitConfirmed(token))
                 return Progress(True)
             ready_deadline = min((latest_binding(claim, self._binding_seconds) for claim in claims), default=inf)
             time_left = max(ready_deadline - now, 0) + PAUSE
             if not await _wait_until_set(changed, min(until, self._clock() + time_left)) and self._clock() >= until:
-                return Progress(False, waits_for)
+                return Progress(False, reason.text)
 
     def _reservation_of(self, token: str) -> Reservation:
         state = self._ledger.state

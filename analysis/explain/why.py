@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from allocator.decisions import Outlook, devices_ready, find_claims
+from allocator.decisions import Outlook, find_claims, why_unready
 from allocator.pods import lacks, missing_classes, plugin_offers, requested_devices, requests
 from allocator.simulation import gang_of
 from analysis.configuration import KIND as CONFIGURATION
@@ -538,11 +538,8 @@ def _is_not_placed(facts: Facts) -> Iterator[Reason]:
         yield Reason(actor=actor, text=f"once its claims are made, {_room_text(facts)}")
     elif states and states <= _ALLOCATED:
         claims = facts.reading.stock.claims
-        ready = devices_ready(claims[key] for key in claim_keys(facts.pod) if key in claims)
-        if waits := ready.failed or ready.waits_for:
-            yield Reason(actor=Actor.DRIVER, text=waits)
-        else:
-            yield Reason(actor=actor, text=f"its claims are allocated; {scheduler} has not bound it yet")
+        unready = why_unready(claims[key] for key in claim_keys(facts.pod) if key in claims)
+        yield unready or Reason(actor=actor, text=f"its claims are allocated; {scheduler} has not bound it yet")
     else:
         yield _without_claims(facts)
 

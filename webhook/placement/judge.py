@@ -16,7 +16,7 @@ from allocator.decisions import redact
 from allocator.pods import plugin_could_serve, plugin_may_serve, reaches
 from dra import validation, wire
 from dra.errors import OutOfBudget
-from dra.finding import Severity, stated
+from dra.finding import Severity
 from dra.objects import ResourceClaim, ResourceClaimTemplate
 from dra.raw import mapping
 from webhook.dialects import REPLACED
@@ -290,13 +290,12 @@ def _find_problems(
                 )
             pod_claim = generated.get(answer.claim)
             if pod_claim is None:
-                return denied(stated(answer.code, answer.text, answer.remedy), "", "", answer.may_serve)
-            remedy = (
-                _plugin_offer(pod_claim, answer.most_devices, state) if answer.most_devices else ""
-            ) or answer.remedy
+                return denied(answer, "", "", answer.may_serve)
+            if answer.most_devices and (offer := _plugin_offer(pod_claim, answer.most_devices, state)):
+                answer = replace(answer, remedies=(offer,))
             # The decision names the first key of the first container that uses the unserved claim.
             container, key = next(iter(pod_claim.users), ""), next(iter(pod_claim.amounts), "")
-            return denied(stated(answer.code, answer.text, remedy), container, key, answer.may_serve)
+            return denied(answer, container, key, answer.may_serve)
         case Feasibility.BUSY:
             return Problems(warnings=(redact(answer.text, state.stock, namespace),))
         case Feasibility.UNKNOWN:

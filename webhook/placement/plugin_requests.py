@@ -25,10 +25,10 @@ from msgspec.structs import replace
 from allocator.pods import most_of, requests
 from dra import wire
 from dra.errors import QuantityError
-from dra.finding import stated
 from dra.objects import Pod, is_extended, requests_of
 from dra.quantity import NANO
 from dra.raw import mapping
+from dra.reason import Reason
 from dra.wire import WireError
 from webhook.dialects import REPLACED
 from webhook.placement.problems import NO_PROBLEMS, MayServe, Problems, denied
@@ -192,7 +192,12 @@ def _never(request: PluginRequest, too_small: list[Node], nodes: Mapping[str, No
         if most_anywhere < amount:
             offers = f"no device plugin offers more than {most_anywhere // NANO} (node {largest_anywhere})"
             text = f"{opening}: {request.asks(key)}, but {offers}"
-            return denied(stated(Code.TOO_MANY, text, remedy), request.users.get(key, ""), key, MayServe.NEW_NODE)
+            return denied(
+                Reason(text=text, code=Code.TOO_MANY, remedies=(remedy,)),
+                request.users.get(key, ""),
+                key,
+                MayServe.NEW_NODE,
+            )
         offers = f"no device plugin on a node that the pod can run on offers more than {most // NANO} (node {largest})"
         other = f"node {largest_anywhere} offers {most_anywhere // NANO}, but the pod cannot run there"
         return _beyond(request, key, f"{opening}: {request.asks(key)}, but {offers}; {other}", remedy)
@@ -204,10 +209,10 @@ def _never(request: PluginRequest, too_small: list[Node], nodes: Mapping[str, No
     return _beyond(request, next(iter(request.amounts)), text)
 
 
-def _beyond(request: PluginRequest, key: str, text: str, remedy: str = "") -> Problems:
+def _beyond(request: PluginRequest, key: str, text: str, *remedies: str) -> Problems:
     """Refuse a pod that at most nodes where it cannot run could serve."""
     may_serve = MayServe.NEW_NODE | MayServe.UNREACHED
-    return denied(stated(Code.NEVER, text, remedy), request.users.get(key, ""), key, may_serve)
+    return denied(Reason(text=text, code=Code.NEVER, remedies=remedies), request.users.get(key, ""), key, may_serve)
 
 
 def _largest(key: str, nodes: Iterable[Node]) -> tuple[str, int]:

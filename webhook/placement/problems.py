@@ -14,6 +14,7 @@ from webhook.refusals import Warned
 from webhook.translate import Decision
 
 if TYPE_CHECKING:
+    from dra.reason import Reason
     from webhook.state import State
 
 
@@ -53,8 +54,8 @@ class Problems(msgspec.Struct, frozen=True):
 NO_PROBLEMS = Problems()
 
 
-def denied(denial: Finding, container: str, key: str, may_serve: MayServe) -> Problems:
-    decision = Decision("", container, "", key, Outcome.REFUSED, denial.message, code=denial.code, remedy=denial.remedy)
+def denied(reason: Reason, container: str, key: str, may_serve: MayServe) -> Problems:
+    decision = Decision("", container, "", key, Outcome.REFUSED, reason.text, code=reason.code, remedy=reason.remedy)
     return Problems((decision,), may_serve=may_serve)
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from dra.finding import stated
 from dra.policy import QuotaLine, held_of_quota, quota_lines, requested_amounts, write_amount
+from dra.reason import Reason
 from dra.stock import total
 from webhook.placement.problems import NO_PROBLEMS, MayServe, Problems, denied
 from webhook.refusals import Code
@@ -40,7 +40,7 @@ def judge_quotas(specs: Iterable[ResourceClaimSpec], scope: tuple[str, str], sta
     lines = quota_lines(quotas, scope, total(map(requested_amounts, specs)), used)
     beyond = [_beyond(line) for line in lines if line.requested > line.hard]
     if beyond and state.configuration.file.impossible != "warn":
-        return denied(stated(Code.QUOTA, "; ".join(beyond), _REMEDY), "", "", MayServe(0))
+        return denied(Reason(text="; ".join(beyond), code=Code.QUOTA, remedies=(_REMEDY,)), "", "", MayServe(0))
     left = [str(line) for line in lines if line.requested <= line.hard and line.exceeded]
     return Problems(warnings=(*beyond, *left)) if beyond or left else NO_PROBLEMS
 

@@ -12,8 +12,8 @@ from allocator.decisions import (
     Outlook,
     Serving,
     advice,
-    devices_ready,
     find_claims,
+    why_unready,
     with_pods,
 )
 from allocator.decisions import decider as decider_module
@@ -222,11 +222,11 @@ def claim_with_conditions(*true_conditions):
 
 
 def test_devices_are_ready_when_all_binding_conditions_are_true():
-    assert devices_ready([claim_with_conditions()]).waits_for == "waits for device x of d to report Ready, Linked"
-    assert devices_ready([claim_with_conditions("Ready")]).waits_for == "waits for device x of d to report Linked"
-    ready = devices_ready([claim_with_conditions("Ready", "Linked")])
-    assert (ready.failed, ready.waits_for) == ("", "")
-    assert devices_ready([claim_with_conditions("Ready", "Linked", "Broken")]).failed == "device x of d reports Broken"
+    assert why_unready([claim_with_conditions()]).text == "waits for device x of d to report Ready, Linked"
+    assert why_unready([claim_with_conditions("Ready")]).text == "waits for device x of d to report Linked"
+    assert why_unready([claim_with_conditions("Ready", "Linked")]) is None
+    failed = why_unready([claim_with_conditions("Ready", "Linked", "Broken")])
+    assert (failed.text, failed.never) == ("device x of d reports Broken", True)
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,15 @@ def test_a_hint_says_how_devices_are_released(consumers, count, text):
     assert hints[Kind.RELEASE].text == f"would fit once {text}"
 
 
+@pytest.mark.parametrize(("consumers", "kinds"), [((), [Kind.RELEASE, Kind.COUNT]), (("p",), [Kind.COUNT, Kind.RELEASE])])  # fmt: skip
+def test_what_ends_a_pod_is_suggested_last(consumers, kinds):
+    holder = taken("n0", "gpu-0", name="c0")
+    references = tuple(ResourceClaimConsumerReference(resource="pods", name=name, uid=name) for name in consumers)
+    holder = replace(holder, status=replace(holder.status, reserved_for=references))
+    stock = fleet({"n0": (gpu("gpu-0"), gpu("gpu-1"))}, holder)
+    assert list(hints_by_kind(stock, claim("a", exactly("gpu", count=2)))) == kinds
+
+
 def test_an_amount_larger_than_any_device_never_fits():
     by_kind = hints_by_kind(SHARED_GPUS, claim("a", exactly("gpu", memory="100Gi")))
     assert Kind.NEVER in by_kind

@@ -150,6 +150,12 @@ def test_a_pod_waits_for_a_missing_claim_or_template(waiting_pod, text):
     assert (outcome.node, outcome.reason.text, outcome.reason.code) == (None, text, "O115")
 
 
+def test_a_pod_waits_for_a_missing_class():
+    (outcome,) = run(ONE_GPU_FLEET, pending_pod("a", "c"), claims=[claim("c", exactly("none"))]).pods
+    assert (outcome.node, outcome.reason.code, outcome.reason.causes) == (None, "O107", ("DeviceClass/none",))
+    assert outcome.reason.remedies
+
+
 def test_a_strategy_chooses_the_node():
     stock = fleet({"n0": (gpu("gpu-0"), gpu("gpu-1")), "n1": (gpu("gpu-0"), gpu("gpu-1"))}, taken("n1", "gpu-0"))
     by_strategy = {

@@ -34,6 +34,19 @@ def findings(tmp_path, *objects):
     return [finding for finding in answer["findings"] if finding["code"] in ("D212", "O115")]
 
 
+def test_check_and_doctor_say_the_same_about_a_label_that_no_node_has(tmp_path):
+    claim, waiting = requesting(), old_pod("p", "a", nodeSelector={"zone": "mars"})
+    [of_doctor] = findings(tmp_path, claim, waiting)
+    written = {**waiting, "metadata": {"name": "p", "namespace": "default"}, "status": {}}
+    fleet = manifest(tmp_path / "fleet.yaml", *FLEET, claim)
+    _, answer = run_json("check", "-f", manifest(tmp_path / "pod.yaml", written), "--inventory", fleet)
+    [of_check] = [finding for finding in answer["findings"] if finding["code"] == "D212"]
+    assert [of_check[field] for field in ("code", "severity", "remedy")] == [
+        of_doctor[field] for field in ("code", "severity", "remedy")
+    ]
+    assert of_doctor["message"] in of_check["message"]
+
+
 BOTH_GPUS = [allocated_claim("b", "q"), allocated_claim("c", "q", device="gpu-1"), pod("q", "b", "c", nodeName="n0")]
 POSSIBLE = {
     "devices are free": [requesting(count=2), old_pod("p", "a")],
