@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from analysis.loading import Reading
     from dra.objects import Node, ResourceClaim, ResourceClaimTemplate
     from dra.stock import Stock
-    from webhook.state import Configuration, State
+    from webhook.state import State
 
 # This many waiting pods are placed one after the other, and each takes its devices from the following pods. Every later pod is placed as if
 # it came directly after them.
@@ -222,12 +222,9 @@ class Queue:
         return explain(refused, now, node, claims, SearchOptions(budget=self._work))
 
 
-def queue_of(reading: Reading, configuration: Configuration) -> Queue:
+def queue_of(reading: Reading) -> Queue:
     """Return the queue of waiting pods; the reading caches it."""
-    queue: Queue
-    for queued_by, queue in reading.queues:
-        if queued_by is configuration:
-            return queue
-    queue = Queue(reading)
-    reading.queues.append((configuration, queue))
+    if not reading.queues:
+        reading.queues.append(Queue(reading))
+    queue: Queue = reading.queues[0]
     return queue

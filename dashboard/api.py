@@ -157,7 +157,7 @@ def _pod(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any] |
     if key not in reading.pods:
         return None
     return {
-        "pod": pod_story(key, reading, view.configuration),
+        "pod": pod_story(key, reading),
         "steps": steps_of(reading.pods[key], reading),
         "events": view.events,
     }
@@ -168,7 +168,7 @@ def _claim(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any]
     claim = view.reading.stock.claims.get(key)
     if claim is None:
         return None
-    story = explain.lone_claim_story(key, view.reading, view.configuration)
+    story = explain.lone_claim_story(key, view.reading)
     return {"claim": story, "steps": steps_of_claim(claim), "events": view.events}
 
 

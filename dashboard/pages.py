@@ -450,7 +450,7 @@ def pod(view: DashboardView, key: str) -> Html | None:
     """Return the page of a pod: its claims, its timeline, and the output of `drawbridge explain`."""
     if key not in view.reading.pods:
         return None
-    story = pod_story(key, view.reading, view.configuration)
+    story = pod_story(key, view.reading)
     claims: list[Sequence[object]] = []
     for claim in story.claims:
         exists = claim.name in view.reading.stock.claims
@@ -473,7 +473,7 @@ def pod(view: DashboardView, key: str) -> Html | None:
 def claim(view: DashboardView, key: str) -> Html | None:
     if key not in view.reading.stock.claims:
         return None
-    story = explain.lone_claim_story(key, view.reading, view.configuration)
+    story = explain.lone_claim_story(key, view.reading)
     command = f"drawbridge explain claim/{key.partition('/')[2]} -n {key.partition('/')[0]}"
     users = [el("p", "Pods: ", _holder_links(view, story.pods, ""))] if story.pods else []
     stored = view.reading.stock.claims[key]
@@ -507,7 +507,9 @@ def _timeline(steps: Iterable[TimelineStep], view: DashboardView) -> Iterator[Ht
 
 def _as_yaml(obj: Pod | ResourceClaim, view: DashboardView) -> Iterator[Html]:
     """Show the fields that decide about devices, as in a snapshot: without environment variables and arguments, which may hold passwords."""
-    redacted = Redaction(view.configuration).redact({"apiVersion": obj.api_version, "kind": obj.kind} | builtins(obj))
+    redacted = Redaction(view.reading.configuration).redact(
+        {"apiVersion": obj.api_version, "kind": obj.kind} | builtins(obj)
+    )
     command = f"kubectl get {obj.kind.lower()} {obj.metadata.name} -n {obj.metadata.namespace} -o yaml"
     yield el(
         "details",

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from analysis.loading import Reading
     from dra.finding import Finding
-    from webhook.state import Configuration
 
 # Labels by which fleets are usually grouped. The default is the first of these labels that a node has.
 USUAL_LABELS = (
@@ -55,7 +54,6 @@ class DashboardView(NamedTuple):
     """A reading and its picture. `problem` says why the reading is old; "" if it is not."""
 
     reading: Reading
-    configuration: Configuration
     picture: Picture
     # The namespaces of which the pages show an object.
     namespaces: frozenset[str]
@@ -83,7 +81,7 @@ def draw_picture(reading: Reading, *, read_at: str, source: str) -> Picture:
         read_at=read_at,
         source=source,
         nodes=tuple(devices_of_nodes((), reading)),
-        waiting=tuple(waiting(reading, reading.configuration, lambda: True)),
+        waiting=tuple(waiting(reading, lambda: True)),
         quotas=tuple(report(reading)),
         unread=reading.unread,
     )
@@ -91,7 +89,7 @@ def draw_picture(reading: Reading, *, read_at: str, source: str) -> Picture:
 
 def with_reasons(view: DashboardView, is_late: Callable[[], bool]) -> DashboardView:
     """Return the view with the reasons why pods wait; no search begins after `is_late` is true."""
-    rows = tuple(waiting(view.reading, view.configuration, is_late))
+    rows = tuple(waiting(view.reading, is_late))
     return view._replace(picture=msgspec.structs.replace(view.picture, waiting=rows), has_reasons=True)
 
 

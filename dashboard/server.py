@@ -310,7 +310,7 @@ class Dashboard:
             unread = Unread("configuration", f"{reading.in_force.problem}; the default configuration applies")
             reading = msgspec.structs.replace(reading, unread=(*reading.unread, unread))
         picture = draw_picture(reading, read_at=read_at, source=self._source.name)
-        return DashboardView(reading, reading.configuration, picture, tenants.namespaces_of(reading))
+        return DashboardView(reading, picture, tenants.namespaces_of(reading))
 
     def _find_reasons(self, view: DashboardView) -> DashboardView:
         end = time.monotonic() + self._search
@@ -420,9 +420,7 @@ class Dashboard:
         try:
             async with self._turns.turn(view.viewer):
                 end = time.monotonic() + self._search
-                return await finish_in_thread(
-                    what_if, view.reading, view.configuration, question, lambda: time.monotonic() > end
-                )
+                return await finish_in_thread(what_if, view.reading, question, lambda: time.monotonic() > end)
         except Crowded:
             raise StatusError(HTTPStatus.TOO_MANY_REQUESTS, ("Retry-After", "5")) from None
 

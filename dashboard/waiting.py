@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from analysis.explain import PodStory
     from analysis.loading import Reading
     from dra.objects import Pod
-    from webhook.state import Configuration
 
 MAX_EXPLAINED = 200  # searches for the reason of a pod
 # A reading caches results that several pods need, and is not thread-safe.
@@ -48,10 +47,10 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     in_the_way: tuple[str, ...] = ()
 
 
-def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodStory:
+def pod_story(key: str, reading: Reading) -> PodStory:
     """Return the answer of `drawbridge explain` about a pod. Any thread can call this function."""
     with _READING_LOCK:
-        return explain.pod_story(key, reading, configuration)
+        return explain.pod_story(key, reading)
 
 
 def waits_for_node(pod: Pod) -> bool:
@@ -61,7 +60,7 @@ def waits_for_node(pod: Pod) -> bool:
     return bool(pod.spec.resource_claims) or bool(requested_devices(pod))
 
 
-def waiting(reading: Reading, configuration: Configuration, is_late: Callable[[], bool]) -> Iterator[Waiting]:
+def waiting(reading: Reading, is_late: Callable[[], bool]) -> Iterator[Waiting]:
     """List the pods that wait, the oldest first. No search for a reason begins after `is_late` is true."""
     pending = [key for key, pod in reading.pods.items() if waits_for_node(pod)]
     pending.sort(key=lambda key: (reading.pods[key].metadata.creation_timestamp, key))
@@ -71,9 +70,7 @@ def waiting(reading: Reading, configuration: Configuration, is_late: Callable[[]
         pod = reading.pods[key]
         since = pod.metadata.creation_timestamp
         is_too_late = is_late()
-        reason_key = (
-            None if is_too_late and not explained else _reason_key(pod, reading, configuration, search=not is_too_late)
-        )
+        reason_key = None if is_too_late and not explained else _reason_key(pod, reading, search=not is_too_late)
         row_of_equal_pod = rows.get(reason_key)
         if row_of_equal_pod is not None:
             yield msgspec.structs.replace(row_of_equal_pod, pod=key, since=since, owner=_owner(key, reading))
@@ -89,7 +86,7 @@ def waiting(reading: Reading, configuration: Configuration, is_late: Callable[[]
             )
         else:
             explained += 1
-            row = waiting_row(pod_story(key, reading, configuration), pod)
+            row = waiting_row(pod_story(key, reading), pod)
             own_names = [pod.metadata.name]  # a reason that contains one of these names is not that of other pods
             for entry in pod.spec.resource_claims:
                 own_names += [entry.name, claim_name(pod, entry) or entry.name]
@@ -103,14 +100,14 @@ def _owner(key: str, reading: Reading) -> str:
     return owners[-1] if owners else ""
 
 
-def _reason_key(pod: Pod, reading: Reading, configuration: Configuration, *, search: bool) -> object:
+def _reason_key(pod: Pod, reading: Reading, *, search: bool) -> object:
     """Return a value that is equal for pods with the same reason: for those that differ only in their names and in their claims' names.
 
     Without `search`, no node is searched for the pod.
     """
     meta, namespace = pod.metadata, pod.metadata.namespace or "default"
     with _READING_LOCK:
-        outcome = queue_of(reading, configuration).outcome_of_first(meta.key, search=search)
+        outcome = queue_of(reading).outcome_of_first(meta.key, search=search)
     claims: list[object] = []
     for entry in pod.spec.resource_claims:
         name = claim_name(pod, entry)

@@ -17,7 +17,7 @@ from allocator.pods import pending
 from allocator.simulation import PodOutcome, Snapshot
 from analysis.arrivals import arrivals, brings_pods
 from analysis.errors import Broken
-from analysis.loading import TypedObjects, state_of
+from analysis.loading import TypedObjects
 from analysis.outlook import beside, place
 from analysis.quota import foretell_in
 from analysis.simulated import change_nodes
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from analysis.loading import Reading
     from cluster.manifests import Document
     from dra.reason import Reason
-    from webhook.state import Configuration, State
+    from webhook.state import State
 
 LONGEST = 32 << 10  # bytes of a question
 MAX_PODS = 200
@@ -119,9 +119,7 @@ def unpack(packed: str) -> str:
     return unpacked
 
 
-def what_if(
-    reading: Reading, configuration: Configuration, question: WhatIfQuestion, is_late: Callable[[], bool]
-) -> WhatIf:
+def what_if(reading: Reading, question: WhatIfQuestion, is_late: Callable[[], bool]) -> WhatIf:
     """Answer a question. Raise Unanswerable."""
     if len(question.text.encode()) > LONGEST:
         raise Unanswerable(TOO_LONG)
@@ -133,7 +131,7 @@ def what_if(
     if not (workload_documents or question.removed or question.added):
         raise Unanswerable("the manifest has no pod and no workload: paste one as for `kubectl apply`")
     other_documents = [document for document in documents if document not in workload_documents]
-    snapshot, refused, state = _arrived(reading, configuration, workload_documents, other_documents)
+    snapshot, refused, state = _arrived(reading, workload_documents, other_documents)
     templates = {template.metadata.key: template for template in snapshot.templates}
     with_templates = reading.with_types({ResourceClaimTemplate: templates})
     quota_forecasts = foretell_in(with_templates, [document.object for document in workload_documents], {}, state)
@@ -176,7 +174,6 @@ def what_if(
 
 def _arrived(
     reading: Reading,
-    configuration: Configuration,
     workload_documents: Sequence[Document],
     other_documents: Sequence[Document],
 ) -> tuple[Snapshot, dict[str, Reason], State]:
@@ -186,7 +183,7 @@ def _arrived(
         raise Unanswerable(str(pasted.unreadable[0].error))
     objects = (*reading.objects, *(other.object for other in other_documents))
     typed = TypedObjects((*reading.typed, *pasted))
-    state = state_of(msgspec.structs.replace(reading, objects=objects, typed=typed), configuration)
+    state = msgspec.structs.replace(reading, objects=objects, typed=typed).state
     arrived_pods = arrivals((document.object for document in workload_documents), state)
     if len(arrived_pods.pods) > MAX_PODS:
         raise Unanswerable(

@@ -17,7 +17,7 @@ import msgspec
 
 from analysis.arrivals import brings_pods, created_pods
 from analysis.configuration import ConfigurationInForce, features_of, server_named
-from analysis.loading import Reading, reading_of, state_of
+from analysis.loading import Reading, reading_of
 from analysis.observations import summarise
 from cluster import manifests
 from dashboard.whatif import WhatIfQuestion, what_if
@@ -285,8 +285,7 @@ def dashboard(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     """Place the object with the dashboard's what-if."""
     if is_configured(scene) or not brings_pods(scene.object):
         return Answer()
-    reading, configuration = state_of_server(scene)
-    answer = what_if(reading, configuration, WhatIfQuestion(json.dumps(scene.object)), lambda: False)
+    answer = what_if(reading_of_server(scene), WhatIfQuestion(json.dumps(scene.object)), lambda: False)
     return answer_from_simulation(msgspec.to_builtins(answer.pods), scene)
 
 
@@ -294,7 +293,7 @@ def webhook(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     """Send a pod to both webhooks, as the API server does after decoding it."""
     if is_configured(scene) or scene.object["kind"] != "Pod" or is_unfilled(scene):
         return Answer()
-    state = state_of(*state_of_server(scene))
+    state = reading_of_server(scene).state
     pod, messages, refused = json.loads(json.dumps(scene.object)), [], False
     for path in ("mutate", "validate"):
         response = json.loads(decide_review(path, as_review(pod, scene), state).body)["response"]
@@ -314,7 +313,7 @@ def observed(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     """Read the log of a webhook that decides about a pod, as `drawbridge observed` does."""
     if is_configured(scene) or scene.object["kind"] != "Pod" or is_unfilled(scene):
         return Answer()
-    record = decide_review("mutate", as_review(scene.object, scene), state_of(*state_of_server(scene))).record
+    record = decide_review("mutate", as_review(scene.object, scene), reading_of_server(scene).state).record
     log = io.BytesIO()
     Decisions(log).write(record, 0.0)
     outcomes = [str(outcome) for row in summarise(log.getvalue().splitlines(), print) for outcome in row.outcomes]
@@ -352,13 +351,13 @@ def is_unfilled(scene: Scene) -> bool:
     return "${" in json.dumps(scene.object)
 
 
-def state_of_server(scene: Scene) -> tuple[Reading, Configuration]:
-    """Return what a server in a scene has read: all objects except the object in question, and the configuration."""
+def reading_of_server(scene: Scene) -> Reading:
+    """Return what a server in a scene has read: all objects except the object in question."""
     configuration = read_configuration(scene.configuration)[0] if scene.configuration else Configuration()
     assert configuration
     features = features_of(server_named(f"1.{scene.minor}" if scene.minor else "", ""), configuration)
     objects = (*scene.surroundings, *scene.fleet)
-    return reading_of(objects, features, in_force=ConfigurationInForce(configuration)), configuration
+    return reading_of(objects, features, in_force=ConfigurationInForce(configuration))
 
 
 def report(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:

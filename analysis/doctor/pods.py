@@ -67,11 +67,10 @@ def waiting(observed: DoctorInput, rules: Sequence[PodRule], found: Sequence[Fin
     placing_of: dict[object, tuple[PodRule | None, tuple[Reason, ...]]] = {}
     not_searched: list[str] = []
     found_objects = {finding.object for finding in found}
-    configuration = observed.reading.configuration
     placing = [rule for rule in rules if rule.step is Step.SCHEDULED]
     others = [rule for rule in rules if rule.step is not Step.SCHEDULED]
     for key, pod in observed.reading.pods.items():
-        facts = facts_of(key, observed.reading, configuration)
+        facts = facts_of(key, observed.reading)
         if not facts.uses_devices or pod.is_done or pod.status.phase == "Running":
             continue
         rule, reasons = first_reasons(facts, others)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from webhook.state import Configuration
 
 
-def lone_claim_story(key: str, reading: Reading, configuration: Configuration) -> LoneClaimStory:
+def lone_claim_story(key: str, reading: Reading) -> LoneClaimStory:
     """Return the story of one claim, by namespace/name."""
     claim = reading.stock.claims[key]
     story = claim_story(claim, reading)
@@ -36,7 +36,7 @@ def lone_claim_story(key: str, reading: Reading, configuration: Configuration) -
     prospect = prospect_of(judged_pod, reading) if story.state is ClaimState.PENDING else None
     return LoneClaimStory(
         claim=story,
-        reason=_reason(story, users, prospect, configuration),
+        reason=_reason(story, users, prospect, reading.configuration),
         pods=tuple(pod.metadata.key for pod in users),
         prospect=prospect,
         quota=quota_of(judged_pod, prospect, reading),

@@ -23,14 +23,13 @@ if TYPE_CHECKING:
 
     from analysis.loading import Object, Reading
     from dra.finding import Finding
-    from webhook.state import Configuration
 
 
-def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodStory:
+def pod_story(key: str, reading: Reading) -> PodStory:
     """Return the story of one pod, by namespace/name."""
     if key not in reading.pods:
         return _undecoded_story(key, reading)
-    facts = facts_of(key, reading, configuration)
+    facts = facts_of(key, reading)
     state = why_not_running(facts)
     pod, prospect, room_on = facts.pod, facts.prospect, ""
     if state.step in (Step.ALLOCATED, Step.SCHEDULED) and not facts.node:

@@ -73,10 +73,10 @@ def story_of(subject: Subject, namespace: str, reading: Reading) -> Story:
                         error.message, f"the input has what creates it: use `drawbridge explain {workload}`"
                     ) from None
                 raise
-            return pod_story(pod, reading, reading.configuration)
+            return pod_story(pod, reading)
         case "claim":
             claim = find("claim", subject.name, namespace, reading.stock.claims)
-            return lone_claim_story(claim, reading, reading.configuration)
+            return lone_claim_story(claim, reading)
         case "workload":
             try:
                 return workload_story(subject.kind_name, subject.name, namespace, reading)
@@ -84,7 +84,7 @@ def story_of(subject: Subject, namespace: str, reading: Reading) -> Story:
                 pod = f"{subject.kind_name}/{subject.name}"  # NAMESPACE/NAME, as `free` prints pods
                 if pod not in reading.pods:
                     raise
-                return pod_story(pod, reading, reading.configuration)
+                return pod_story(pod, reading)
         case _:
             return device_story(find_device(subject.name, reading.stock), reading)
 

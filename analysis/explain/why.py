@@ -76,8 +76,8 @@ _OF_CLAIMS = frozenset((Step.TEMPLATE, Step.CLAIM, Step.ALLOCATED, Step.PREPARED
 class Facts:
     """A pod, and what the rules read about it. Each part is computed at most once."""
 
-    def __init__(self, pod: Pod, reading: Reading, configuration: Configuration) -> None:
-        self.pod, self.reading, self.configuration = pod, reading, configuration
+    def __init__(self, pod: Pod, reading: Reading) -> None:
+        self.pod, self.reading, self.configuration = pod, reading, reading.configuration
         self.namespace = pod.metadata.namespace or "default"
         self.is_stored = bool(pod.metadata.uid)  # by an API server
         self.node = pod.spec.node_name
@@ -137,7 +137,7 @@ class Facts:
     @cached_property
     def admitted_scheduler(self) -> str:
         """The scheduler of the pod, also as the webhook would change it."""
-        return queue_of(self.reading, self.configuration).scheduler_of(self.pod) or STOCK
+        return queue_of(self.reading).scheduler_of(self.pod) or STOCK
 
     @property
     def actor(self) -> Actor:
@@ -145,7 +145,7 @@ class Facts:
 
     @cached_property
     def outcome(self) -> PodOutcome:
-        return queue_of(self.reading, self.configuration).place(self.pod.metadata.key)
+        return queue_of(self.reading).place(self.pod.metadata.key)
 
     @cached_property
     def prospect(self) -> Prospect | None:
@@ -171,11 +171,11 @@ class Facts:
         return next((condition.status for condition in self.pod.status.conditions if condition.type == type_), "")
 
 
-def facts_of(key: str, reading: Reading, configuration: Configuration) -> Facts:
+def facts_of(key: str, reading: Reading) -> Facts:
     """Return the facts about a pod; the reading caches them."""
-    facts: Facts | None = reading.facts.get((key, id(configuration)))
-    if facts is None or facts.configuration is not configuration:
-        facts = reading.facts[key, id(configuration)] = Facts(reading.pods[key], reading, configuration)
+    if key not in reading.facts:
+        reading.facts[key] = Facts(reading.pods[key], reading)
+    facts: Facts = reading.facts[key]
     return facts
 
 

@@ -87,7 +87,6 @@ def find_workload(kind_name: str, name: str, namespace: str, reading: Reading) -
 def workload_story(kind_name: str, name: str, namespace: str, reading: Reading) -> WorkloadStory:
     """Return the story of a workload by its kind and name."""
     owner, obj, pods = find_workload(kind_name, name, namespace, reading)
-    configuration = reading.configuration
     desired: int | None = None
     webhook = WebhookStory()
     unreadable: list[ObjectIdentity] = []  # pods that the object would create
@@ -120,12 +119,12 @@ def workload_story(kind_name: str, name: str, namespace: str, reading: Reading) 
     groups_of_pods = [
         PodsAlike(
             names=tuple(pod.metadata.name for pod in group),
-            first=pod_story(group[0].metadata.key, reading, configuration),
+            first=pod_story(group[0].metadata.key, reading),
         )
         for group in groups.values()
     ]
     for pod_id in unreadable:
-        story = pod_story(f"{pod_id.namespace}/{pod_id.name}", reading, configuration)
+        story = pod_story(f"{pod_id.namespace}/{pod_id.name}", reading)
         groups_of_pods.append(PodsAlike(names=(pod_id.name,), first=story))
     # Waiting pods come first, among these the ones with devices, then the largest group.
     groups_of_pods.sort(

@@ -229,8 +229,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return FleetMemo()
 
     @cached_property
-    def facts(self) -> dict[tuple[str, int], Any]:
-        """The facts about pods that `analysis.explain.why` has gathered, by key and configuration."""
+    def facts(self) -> dict[str, Any]:
+        """The facts about pods that `analysis.explain.why` has gathered, by key."""
         return {}
 
     @cached_property
@@ -262,8 +262,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {identity_of(obj): obj for obj in self.objects}
 
     @cached_property
-    def queues(self) -> list[tuple[Configuration, Any]]:
-        """The queues of waiting pods that `analysis.outlook` has built, by configuration."""
+    def queues(self) -> list[Any]:
+        """The queue of waiting pods, once `analysis.outlook` has built it."""
         return []
 
     @cached_property

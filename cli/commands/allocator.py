@@ -150,6 +150,6 @@ def simulate(
     features = Features.combine(server.minor, server.reported, server.declared)
     reading = reading_of(objects, features, in_force=ConfigurationInForce(configuration))
     try:
-        return 200, what_if(reading, configuration, WhatIfQuestion(text), is_late)
+        return 200, what_if(reading, WhatIfQuestion(text), is_late)
     except Unanswerable as error:
         return 400, {"error": str(error), "remedy": "see docs/bridge.md#calls"}

@@ -25,7 +25,7 @@ from tests.cli.explain.scenes import (
 from tests.cli.running import manifest, run, run_json
 from tests.corpus.move.plugins import config_map, sharing
 from tests.limits import draws
-from webhook.state import Configuration, Features
+from webhook.state import Features
 
 CLAIM_AND_POD_A, CLAIM_AND_POD_B = (claim("a"), pod("a", "a")), (claim("b"), pod("b", "b"))
 
@@ -43,14 +43,14 @@ def test_explain_and_dashboard_place_pods_in_simulated_order(tmp_path):
     assert simulated == {"default/a": "n0", "default/b": None}
     assert message_of(answers["a"]).startswith("devices for it are free, and")
     assert "pods before it in the queue" in message_of(answers["b"])
-    rows = {row.pod: row.reason for row in waiting(reading_of(objects, Features()), Configuration(), lambda: False)}
+    rows = {row.pod: row.reason for row in waiting(reading_of(objects, Features()), lambda: False)}
     assert rows == {f"default/{name}": message_of(answer) for name, answer in answers.items()}
 
 
 def test_each_pod_beyond_the_bound_is_placed_next(monkeypatch):
     monkeypatch.setattr("analysis.outlook.MAX_PLACED", 1)
     reading = reading_of([*fleet(1, 2), *CLAIM_AND_POD_A, *CLAIM_AND_POD_B, claim("c"), pod("c", "c")], Features())
-    queue = queue_of(reading, Configuration())
+    queue = queue_of(reading)
     by_pod = {name: queue.place(f"default/{name}").devices for name in "abc"}
     assert [len(devices) for devices in by_pod.values()] == [1, 1, 1]
     assert by_pod["b"] != by_pod["a"]
@@ -60,7 +60,7 @@ def test_pods_ahead_cost_a_bounded_number_of_steps(monkeypatch):
     """A tenant with 1,000 expensive pods would otherwise delay answers about other pods by minutes."""
     monkeypatch.setattr("dra.step_limits.OUTLOOK", 1)
     reading = reading_of([*fleet(1, 2), *CLAIM_AND_POD_A, *CLAIM_AND_POD_B, claim("c"), pod("c", "c")], Features())
-    queue = queue_of(reading, Configuration())
+    queue = queue_of(reading)
     devices_of_c = queue.place("default/c").devices
     assert queue.outcome_of_first("default/a", search=False).devices != devices_of_c
     assert queue.outcome_of_first("default/b", search=False) is None
@@ -71,7 +71,7 @@ def test_no_pod_is_placed_after_the_time_limit(monkeypatch):
     objects = [*fleet(1, 2), *CLAIM_AND_POD_A, *CLAIM_AND_POD_B, claim("c"), pod("c", "c")]
     placed_keys, place = [], Queue.place
     monkeypatch.setattr(Queue, "place", lambda queue, key: placed_keys.append(key) or place(queue, key))
-    rows = list(waiting(reading_of(objects, Features()), Configuration(), lambda: bool(placed_keys)))
+    rows = list(waiting(reading_of(objects, Features()), lambda: bool(placed_keys)))
     assert set(placed_keys) == {"default/a"}
     assert [row.pod for row in rows] == ["default/a", "default/b", "default/c"]
 
@@ -96,7 +96,7 @@ async def test_explain_names_the_victims_that_simulate_names(tmp_path):
     [simulated] = run_json("simulate", "-f", file)[1]["pods"]
     assert simulated["victims"] == ["default/p1"]
     for reading in (reading_of(objects, Features()), await read_cluster(Embedded.holding(objects))):
-        assert queue_of(reading, Configuration()).place("default/new").victims == ("default/p1",)
+        assert queue_of(reading).place("default/new").victims == ("default/p1",)
 
 
 async def test_disruption_budgets_that_cannot_be_listed_are_named():
@@ -217,7 +217,7 @@ def test_a_placed_pod_has_a_note_about_shared_devices(tmp_path):
     assert "ConfigMap" not in result.stderr
     assert note in run("explain", "pod", "w", "-f", file).stdout
     reading = reading_of([time_sliced_node, plugin_configuration, pod_by_keys(**{PLUGIN_KEY: "16"})], Features())
-    assert queue_of(reading, Configuration()).place("default/w").note == simulated["note"]
+    assert queue_of(reading).place("default/w").note == simulated["note"]
 
 
 @pytest.mark.parametrize(

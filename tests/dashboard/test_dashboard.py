@@ -20,7 +20,7 @@ from tests.cli.running import run
 from tests.dashboard.elements import Elements
 from tests.limits import PATIENCE
 from tests.webhook.pods import configured
-from webhook.state import Configuration, Features
+from webhook.state import Features
 
 HOSTILE_TEXT = "\"><script>alert(1)</script><img src=x onerror=alert(1)>'&\u202e\x1b[31m"
 PAGES = ("/", "/?colour=model", "/waiting", "/quota", "/move", "/together", "/history", "/api", "/find?q=n0", "/nodes/n0", "/nodes/n0/together", "/pods/default/wants", "/claims/default/wants", "/namespaces/default", f"/devices/{DRIVER}/n0/gpu-0")  # fmt: skip
@@ -59,7 +59,7 @@ async def test_pages_show_holders_next_steps_and_working_links():
     objects = crowded_fleet()
     async with dashboard_session(source_of(*objects)) as session:
         pages = {path: Elements(await text_of(session, path)) for path in PAGES}
-        story = explain.pod_story("default/wants", reading_with(*objects), Configuration())
+        story = explain.pod_story("default/wants", reading_with(*objects))
         assert story.state.reasons[0].text in pages["/waiting"].text
         assert story.state.reasons[0].text in pages["/pods/default/wants"].text
         assert "default/p0" in pages["/nodes/n0"].text

@@ -15,7 +15,6 @@ from tests.cli.explain.scenes import DRIVER, claim, fleet, full_fleet, held_clai
 from tests.dashboard.test_dashboard import dashboard_session, reading_with, source_of, text_of
 from tests.limits import draws
 from tests.loops import every
-from webhook.state import Configuration
 
 NEVER_LATE = lambda: False  # noqa: E731
 UNSCHEDULED = {
@@ -71,13 +70,12 @@ def reading_with_varied_pods(seed, count=40):
 def test_the_list_has_the_reason_that_each_pod_has_alone(seed):
     """`waiting` shares searches between pods, and `pod_story` explains one pod."""
     reading = reading_with_varied_pods(seed)
-    configuration = Configuration()
     rows = {
-        key: waiting_row(explain.pod_story(key, reading, configuration), waiting_pod)
+        key: waiting_row(explain.pod_story(key, reading), waiting_pod)
         for key, waiting_pod in reading.pods.items()
         if waits_for_node(waiting_pod)
     }
-    assert {row.pod: row for row in waiting(reading, configuration, NEVER_LATE)} == rows
+    assert {row.pod: row for row in waiting(reading, NEVER_LATE)} == rows
     assert len(rows) > 30
 
 
@@ -88,7 +86,7 @@ def test_only_a_pod_with_a_device_key_is_listed(key, is_listed):
     reading = reading_with(
         *full_fleet(), in_phase(pod("p", containers=[container]), "Pending", conditions=[UNSCHEDULED])
     )
-    assert [row.pod for row in waiting(reading, Configuration(), NEVER_LATE)] == ["default/p"] * is_listed
+    assert [row.pod for row in waiting(reading, NEVER_LATE)] == ["default/p"] * is_listed
 
 
 def test_pods_with_equal_requests_are_searched_once(monkeypatch):
@@ -98,7 +96,7 @@ def test_pods_with_equal_requests_are_searched_once(monkeypatch):
         waiting_module.explain, "pod_story", lambda key, *arguments: searches.append(key) or find_story(key, *arguments)
     )
     objects = [*full_fleet(), *(obj for i in range(300) for obj in (claim(f"w{i}", 1 + i % 2), pod(f"w{i}", f"w{i}")))]
-    rows = list(waiting(reading_with(*objects), Configuration(), NEVER_LATE))
+    rows = list(waiting(reading_with(*objects), NEVER_LATE))
     assert len(rows) == 300
     assert len(searches) == 2
     assert all(row.actor for row in rows)
@@ -107,7 +105,7 @@ def test_pods_with_equal_requests_are_searched_once(monkeypatch):
 def test_a_thousand_equal_pods_have_one_reason():
     objects = [*full_fleet(), *(obj for i in range(1_000) for obj in (claim(f"w{i}"), pod(f"w{i}", f"w{i}")))]
     reading = reading_with(*objects)
-    rows = list(waiting(reading, Configuration(), lambda: False))
+    rows = list(waiting(reading, lambda: False))
     assert len(rows) == 1_000
     assert {row.reason for row in rows} == {rows[0].reason}
 

@@ -8,7 +8,7 @@ from analysis.explain import pod_story, with_cause
 from analysis.loading import reading_of
 from dra.finding import make_finding
 from tests.cli.explain.scenes import claim, fleet, held_claim, pod
-from webhook.state import Configuration, Features
+from webhook.state import Features
 
 INSTALLATION = "drawbridge-system/drawbridge"
 FAULTS = {
@@ -58,11 +58,8 @@ PODS_AND_COMPONENTS = {
 @pytest.mark.parametrize("case", PODS_AND_COMPONENTS)
 def test_explain_shows_faults_of_the_components_a_pod_waits_for(case):
     waiting_pod, components = PODS_AND_COMPONENTS[case]
-    story = pod_story(
-        "default/p",
-        reading_of([*fleet(1, 1), claim("c"), held_claim("held", "p"), waiting_pod], Features()),
-        Configuration(),
-    )
+    reading = reading_of([*fleet(1, 1), claim("c"), held_claim("held", "p"), waiting_pod], Features())
+    story = pod_story("default/p", reading)
     assert waits_for_component(story.state.reasons[0]) == bool(components)
     message = story.state.reasons[0].text
     assert with_cause(story, []) == story

@@ -18,9 +18,9 @@ from tests.cli.explain.scenes import claim, dump, fleet, full_fleet, held_claim,
 from tests.cli.running import run
 from tests.cluster.hostile import ODD_VALUES, odd_objects
 from tests.limits import draws
-from webhook.state import Configuration, Features
+from webhook.state import Features
 
-CONFIGURATION, FEATURES = Configuration(), Features(minor=37)
+FEATURES = Features(minor=37)
 INVALID_TERM = {"matchExpressions": [{"key": "a", "operator": "Near", "values": ["b"]}]}
 INVALID_NODE_SELECTOR = {"nodeSelectorTerms": [INVALID_TERM]}
 
@@ -29,11 +29,11 @@ def explain_everything(objects):
     """Explain every pod, claim and device, as text and as JSON; return what was read from the objects."""
     scene = reading_of(map(without_bookkeeping, objects), FEATURES)
     for key in scene.pods:
-        story = pod_story(key, scene, CONFIGURATION)
+        story = pod_story(key, scene)
         assert builtins(story)["name"] == key
         assert all(map(printable, screen.screen_of_pod(story)))
     for key in scene.stock.claims:
-        story = lone_claim_story(key, scene, CONFIGURATION)
+        story = lone_claim_story(key, scene)
         assert builtins(story)["claim"]["name"] == key
         assert all(map(printable, screen.screen_of_claim(story)))
     for name in device_names(scene.stock):

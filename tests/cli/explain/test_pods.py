@@ -17,7 +17,7 @@ from tests.cli.explain.scenes import (
     with_device_status,
 )
 from tests.dra.policy.quota_samples import scope, scoped_quota
-from webhook.state import Configuration, Features
+from webhook.state import Features
 
 TEMPLATE = {
     "apiVersion": "resource.k8s.io/v1",
@@ -178,11 +178,11 @@ def test_without_any_pods_no_consumer_is_reported_as_missing(tmp_path):
 def test_without_access_to_all_pods_no_consumer_is_reported_missing():
     unread = [Unread("pods", "forbidden")]
     scene = reading_of([*fleet(), held_claim("c", "p"), pod("another")], Features(minor=37), unread=unread)
-    story = lone_claim_story("default/c", scene, Configuration())
+    story = lone_claim_story("default/c", scene)
     assert story.claim.remarks == ()
     assert [consumer.phase for consumer in story.claim.reserved_for] == ["unknown"]
     scene_with_all_pods = reading_of([*fleet(), held_claim("c", "p"), pod("another")], Features(minor=37))
-    assert "no longer exists" in lone_claim_story("default/c", scene_with_all_pods, Configuration()).claim.remarks[0]
+    assert "no longer exists" in lone_claim_story("default/c", scene_with_all_pods).claim.remarks[0]
 
 
 def test_the_quota_of_the_namespace_shows_used_and_requested_amounts(tmp_path):

@@ -26,7 +26,7 @@ from tests.cli.explain.scenes import (
 )
 from tests.loops import every
 from tests.objects import exactly
-from webhook.state import Configuration, Features
+from webhook.state import Features
 
 NODE_ALLOCATABLE = {"cpu": "8", "memory": "32Gi", "pods": "10"}
 POD_ANTI_AFFINITY = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname"}]}
@@ -259,9 +259,9 @@ def test_an_exhausted_quota_explains_a_missing_claim(class_name, tmp_path):
 def test_without_access_to_all_claims_the_outlook_is_undecided():
     pending_pod = waiting_pod(message=f"{NO_NODE_AVAILABLE}{NO_CLAIM_ALLOCATED}")
     scene = reading_of([*with_large_nodes(*fleet(2, 2)), claim("c"), pending_pod], Features())
-    assert pod_story("default/p", scene, Configuration()).prospect.outlook == "fits"
+    assert pod_story("default/p", scene).prospect.outlook == "fits"
     limited_scene = replace(scene, unread=(Unread("resourceclaims.resource.k8s.io", "forbidden"),))
-    prospect = pod_story("default/p", limited_scene, Configuration()).prospect
+    prospect = pod_story("default/p", limited_scene).prospect
     assert prospect.outlook == "undecided"
     assert prospect.reason.text.startswith("the claims of other namespaces cannot be read")
     assert "2 cannot allocate all claims" in prospect.reason.text
@@ -295,7 +295,7 @@ def test_an_extended_resource_is_counted_on_driver_and_plugin_nodes(count, used_
     )
     pending_pod["spec"]["containers"] = containers_with(count)
     scene = reading_of([*node_and_slice, plugin_node, gpu_class, plugin_pod, pending_pod], Features(minor=37))
-    assert pod_story("default/p", scene, Configuration()).state.reasons[0].text.startswith(message)
+    assert pod_story("default/p", scene).state.reasons[0].text.startswith(message)
 
 
 @every("mode", ["enforce", "warn", "observe", "off"])
@@ -317,7 +317,7 @@ def test_a_pod_with_an_unknown_key_waits_for_its_author(mode, is_created, key, m
     if not is_created:
         pending_pod["metadata"].pop("uid", None)
     scene = reading_of([namespace, node("n0"), device_class("gpu.nvidia.com"), pending_pod], Features())
-    reason = pod_story("default/p", scene, Configuration()).state.reasons[0]
+    reason = pod_story("default/p", scene).state.reasons[0]
     assert (reason.actor, reason.text) == ("user", message)
 
 
@@ -328,7 +328,7 @@ def test_without_mode_enforce_an_unserved_key_waits_for_plugin_nodes(mode):
     pending_pod = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
     pending_pod["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
     scene = reading_of([namespace, node("n0"), device_class("gpu.nvidia.com"), pending_pod], Features())
-    reason = pod_story("default/p", scene, Configuration()).state.reasons[0]
+    reason = pod_story("default/p", scene).state.reasons[0]
     assert (
         reason.text == "no claim replaces nvidia.com/gpu: it waits for a node that has nvidia.com/gpu, and no node does"
     )
@@ -340,6 +340,6 @@ def test_with_mode_enforce_an_unserved_key_waits_for_the_driver(tmp_path):
     pending_pod = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
     pending_pod["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
     scene = reading_of([namespace, node("n0"), device_class("gpu.nvidia.com"), pending_pod], Features())
-    reason = pod_story("default/p", scene, Configuration()).state.reasons[0]
+    reason = pod_story("default/p", scene).state.reasons[0]
     assert reason.actor == "driver"
     assert reason.text.startswith("no node has nvidia.com/gpu, and no claim can be created for it: ")
