@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from analysis.loading import Object, Reading
-    from webhook.state import Configuration
 
 
 POD = ("pod", "pods", "po")
@@ -90,11 +89,9 @@ def find_target(kind_name: str, name: str, namespace: str, reading: Reading) -> 
     return ResizeTarget(obj, pods)
 
 
-def resize(
-    obj: Object, amounts: Mapping[str, str], leaving: Sequence[Pod], reading: Reading, configuration: Configuration
-) -> Resized:
+def resize(obj: Object, amounts: Mapping[str, str], leaving: Sequence[Pod], reading: Reading) -> Resized:
     """Simulate a workload with other `amounts`, given by the name of a resource or capacity. `leaving` has its old pods. Raises Broken."""
-    changes = tuple(_edited(obj, amounts, reading, configuration))
+    changes = tuple(_edited(obj, amounts, reading))
     after = [change.after for change in changes]
     keys = {pod.metadata.key for pod in leaving}
     stock = without_pods(reading.stock, leaving)
@@ -137,9 +134,7 @@ def resize(
     return Resized(changes, simulated, surge, tuple(foretell_in(without_old_pods, after, {}, state)))
 
 
-def _edited(
-    obj: Object, amounts: Mapping[str, str], reading: Reading, configuration: Configuration
-) -> Iterator[ResizedObject]:
+def _edited(obj: Object, amounts: Mapping[str, str], reading: Reading) -> Iterator[ResizedObject]:
     """Write the amounts into the object, or into renamed copies of the claim templates that it names, because templates are immutable."""
     identity = identity_of(obj)
     after = _as_applied(obj)
@@ -154,7 +149,7 @@ def _edited(
     renamed_templates: dict[str, ResizedObject] = {}
     for pod in pods_in(after):
         annotations = inside(pod, "metadata", "annotations")
-        amount_keys = [name for name in annotations if configuration.is_amount(name)]
+        amount_keys = [name for name in annotations if reading.configuration.is_amount(name)]
         names_written |= _write(annotations, amount_keys, amounts, requested_names)
         spec = inside(pod, "spec")
         for container in containers_of(spec):

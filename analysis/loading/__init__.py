@@ -47,7 +47,6 @@ from analysis.loading.typed import (
     read_object,
     with_text_labels,
 )
-from analysis.loading.webhook_state import state_of
 from dra.raw import Object, inside, items, text
 
 __all__ = [
@@ -90,7 +89,6 @@ __all__ = [
     "reading_of",
     "reading_of_documents",
     "serves_node",
-    "state_of",
     "text",
     "unread_of",
     "with_text_labels",

@@ -271,7 +271,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The state of a webhook with the configuration in force."""
         from analysis.loading.webhook_state import state_of
 
-        return state_of(self, self.configuration)
+        return state_of(self)
 
     @cached_property
     def enforcing(self) -> State:

@@ -21,18 +21,17 @@ from webhook.state import (
 
 if TYPE_CHECKING:
     from analysis.loading.reading import Reading
-    from webhook.state import Configuration
 
 # Kinds that pods refer to by name; a dump may lack them.
 _REFERRED: tuple[type[Any], ...] = (ResourceClaim, ResourceClaimTemplate)
 
 
-def state_of(reading: Reading, configuration: Configuration) -> State:
-    """Make the state of a webhook with this configuration. If files have no nodes and no slices, the fleet is unknown.
+def state_of(reading: Reading) -> State:
+    """Make the state of a webhook with the configuration in force. If files have no nodes and no slices, the fleet is unknown.
 
     Slices of manifests without nodes count as samples: a device that the slices lack may exist.
     """
-    builder = StateBuilder(configuration)
+    builder = StateBuilder(reading.configuration)
     typed = reading.typed
     builder.update_objects([value for value in typed if isinstance(value, Seen)])
     if builder.needs_pods:

@@ -76,7 +76,7 @@ def command(
         reading = read_live(kubeconfig, context, needs, given=given, namespace=namespace)
     report_configuration(reading.in_force)
     target = find_target(kind_name, name, namespace, reading)
-    resized = resize(target.object, new_amounts, target.pods, reading, reading.configuration)
+    resized = resize(target.object, new_amounts, target.pods, reading)
     write(
         output,
         lambda: _report(resized),

@@ -6,7 +6,7 @@ from pathlib import Path
 import jsonpatch
 
 from analysis.configuration import ConfigurationInForce
-from analysis.loading import TypedObjects, reading_of, state_of
+from analysis.loading import TypedObjects, reading_of
 from cluster import manifests
 from dra import cel, wire
 from dra.objects.claim import DeviceClass
@@ -139,7 +139,7 @@ def state_of_files(documents, configuration: Configuration, features: Features =
     in_force = ConfigurationInForce(configuration)
     reading = reading_of((document.object for document in documents), features, in_force=in_force, pods=False)
     assert not reading.unread
-    return state_of(reading, configuration)
+    return reading.state
 
 
 def read_objects(documents) -> TypedObjects:

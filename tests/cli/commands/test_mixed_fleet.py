@@ -6,7 +6,7 @@ import pytest
 
 from analysis.configuration import ConfigurationInForce
 from analysis.doctor import diagnose, survey
-from analysis.loading import SURVEY, read_cluster, state_of
+from analysis.loading import SURVEY, read_cluster
 from cluster.embedded import Embedded
 from tests.cli.running import manifest, run, run_json
 from tests.objects import resource_slice
@@ -211,7 +211,7 @@ async def test_a_survey_of_one_namespace_does_not_count_plugin_usage():
     async def usage_in(namespace):
         in_force = ConfigurationInForce(configured(mixed={GPU: PREFER_PLUGIN}))
         reading = await read_cluster(cluster, SURVEY, given=in_force, namespace=namespace)
-        return state_of(reading, reading.configuration).uses
+        return reading.state.uses
 
     usage = await usage_in("")
     assert usage["old-1"][GPU] == 4 * 10**9  # four GPUs, in billionths

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from analysis.configuration import ConfigurationInForce
-from analysis.loading import Reading, reading_of, state_of
+from analysis.loading import Reading, reading_of
 from tests.webhook.pods import configured, pod
 from webhook.admission import decide_object
 from webhook.state import Features, State
@@ -44,8 +44,7 @@ def world(case: Case) -> Reading:
 
 def state(case: Case) -> State:
     """Return the webhook's state for a case, as every command builds it from files."""
-    reading = world(case)
-    webhook_state = state_of(reading, reading.configuration)
+    webhook_state = world(case).state
     if webhook_state.fleet.known:
         return webhook_state
     return msgspec.structs.replace(webhook_state, fleet=msgspec.structs.replace(webhook_state.fleet, assumes=True))
