@@ -246,15 +246,6 @@ async def test_a_claim_is_deleted_when_its_pod_finishes(controlled_cluster, name
     assert await wait_until_gone(controlled_cluster, namespace, created_claim.metadata.name)
 
 
-async def test_a_claim_is_deleted_with_its_pod(controlled_cluster, namespace):
-    await controlled_cluster.create(RESOURCE_CLAIM_TEMPLATES, template("t"), namespace)
-    owner = await create_pod(controlled_cluster, namespace, pod_with_claim("train"))
-    created_claim = await claim_of_pod(controlled_cluster, namespace, "train")
-    await allocate(controlled_cluster, namespace, created_claim.metadata.name, owner)
-    await controlled_cluster.delete(PODS, "train", namespace, grace=0)
-    assert await wait_until_gone(controlled_cluster, namespace, created_claim.metadata.name)
-
-
 async def test_a_deleted_claim_remains_until_its_pod_finishes(controlled_cluster, namespace):
     for name, claim_name in (("one", "shared"), ("two", "witness")):
         await controlled_cluster.create(RESOURCE_CLAIMS, claim(claim_name), namespace)

@@ -23,26 +23,6 @@ def test_events_older_than_a_list_change_nothing():
     assert cache.change(event("DELETED", "a", 6)) == Delta(("ns", "a"), versioned_claim("a", 5), None)
 
 
-def test_versions_are_compared_as_numbers():
-    cache = ObjectCache()
-    cache.replace([versioned_claim("a", 9)])
-    assert cache.change(event("MODIFIED", "a", 10)) is not None
-
-
-def test_a_new_list_returns_the_differences():
-    cache = ObjectCache()
-    cache.replace([versioned_claim("a", 1), versioned_claim("b", 2), versioned_claim("c", 3)])
-    deltas = {
-        delta.key[1]: delta
-        for delta in cache.replace([versioned_claim("a", 1), versioned_claim("b", 5), versioned_claim("d", 6)])
-    }
-    assert {name: (delta.old is not None, delta.new is not None) for name, delta in deltas.items()} == {
-        "b": (True, True),
-        "c": (True, False),
-        "d": (False, True),
-    }
-
-
 def test_a_list_older_than_the_cache_is_accepted():
     """The cluster was restored to an earlier time, so its list is the truth."""
     cache = ObjectCache()

@@ -60,10 +60,6 @@ def test_chunk_boundaries_do_not_change_the_events(boundaries):
     assert read_stream(chunks) == read_stream([ENCODED_EVENTS])
 
 
-def test_a_watch_in_single_bytes_yields_the_same_events():
-    assert read_stream([bytes([byte]) for byte in ENCODED_EVENTS]) == read_stream([ENCODED_EVENTS])
-
-
 def test_a_line_of_more_than_512_kib_is_read():
     device = {"name": "d", "attributes": {f"a-{n}": {"string": "x" * 64} for n in range(32)}}
     large_slice = {"metadata": {"name": "s", "resourceVersion": "1"}, "spec": {"devices": [device] * 300}}
@@ -187,10 +183,6 @@ def test_events_of_plain_objects_keep_unknown_fields():
         encoded_event("ADDED", {"metadata": {"name": "a", "resourceVersion": "1"}, "odd": [None]}), CONFIG_MAPS.raw
     )
     assert change == Change("ADDED", {"metadata": {"name": "a", "resourceVersion": "1"}, "odd": [None]}, "1")
-
-
-def test_empty_lines_are_ignored():
-    assert list(Lines().feed(b"\n\n  \n\r\na\n")) == [b"a"]
 
 
 @given(st.lists(st.binary(max_size=20), max_size=20))

@@ -97,14 +97,6 @@ def test_a_derived_attribute_of_an_unsupported_type_is_rejected(text):
         cel.compile(text, derived=True)
 
 
-@pytest.mark.parametrize(
-    "text", ["dyn(1.5)", "dyn([1, 2.5].map(x, dyn(x)))", "[dyn(1), dyn('a')]", "dyn({})", "[dyn(1.5)]"]
-)
-def test_an_unsupported_derived_type_found_at_evaluation_is_an_error(text):
-    with pytest.raises(SelectorError):
-        cel.compile(text, derived=True).derive(GPU_VIEW)
-
-
 @pytest.mark.oracle
 def test_derived_attributes_equal_those_of_go(cel_oracle):
     texts = [

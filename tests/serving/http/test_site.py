@@ -81,19 +81,20 @@ FORM_HEADER = "Content-Type: application/x-www-form-urlencoded; charset=utf-8\r\
         (request_bytes("POST", "/form", FORM_HEADER, b"a=%ff"), 400, "Bad Request\n"),
         (request_bytes("POST", "/form", FORM_HEADER, b"&".join([b"a=1"] * 65)), 400, "Bad Request\n"),
         (request_bytes("POST", "/form", "Content-Type: text/plain\r\n", b"a=1"), 415, "Unsupported Media Type\n"),
-        (request_bytes("POST", "/form", FORM_HEADER, b"a=" + b"b" * 999), 413, "the body has 1001 bytes, at most 1000 are accepted\n"),
-        (request_bytes("GET", "/named/a", host="evil.example"), 403, "use an IP address or localhost: another host name may belong to another machine\n"),
-        (request_bytes("GET", "/named/a", host="evil.example@127.0.0.1"), 403, "use an IP address or localhost: another host name may belong to another machine\n"),
-        (request_bytes("GET", "/named/a", host="[::1"), 403, "use an IP address or localhost: another host name may belong to another machine\n"),
-        (request_bytes("GET", "/named/a", "Origin: http://evil.example\r\n"), 403, "a page of another origin may not use this port\n"),
-        (request_bytes("GET", "/named/a", "Origin: http://[\r\n"), 403, "a page of another origin may not use this port\n"),
+        (request_bytes("POST", "/form", FORM_HEADER, b"a=" + b"b" * 999), 413, "1001 bytes, at most 1000"),
+        (request_bytes("GET", "/named/a", host="evil.example"), 403, "use an IP address or localhost"),
+        (request_bytes("GET", "/named/a", host="evil.example@127.0.0.1"), 403, "use an IP address or localhost"),
+        (request_bytes("GET", "/named/a", host="[::1"), 403, "use an IP address or localhost"),
+        (request_bytes("GET", "/named/a", "Origin: http://evil.example\r\n"), 403, "another origin"),
+        (request_bytes("GET", "/named/a", "Origin: http://[\r\n"), 403, "another origin"),
         (request_bytes("GET", "/named/a", "Origin: http://127.0.0.1:1\r\n"), 200, "[('one', 'a')] []"),
     ],
 )  # fmt: skip
 async def test_a_request_is_answered_by_its_route_or_refused(raw_request, expected_status, expected_body):
     async with Site(ROUTES, Limits(body=1000), headers=[("X-All", "yes")]).open("127.0.0.1", 0) as url:
         status, head, body = await answer_to(url, raw_request)
-        assert (status, body) == (expected_status, expected_body)
+        assert status == expected_status
+        assert expected_body in body if status in (403, 413) else body == expected_body
         assert "X-All: yes" in head
         assert ("Allow: POST, PUT" in head) == (expected_status == 405)
         assert ("Location: /named/a%20b\r\n" in head) == (expected_status == 308)
