@@ -48,6 +48,7 @@ class Tree:
             while (above := dirname(path)) != path and path not in self._below[above]:
                 self._below[above].add(path)
                 path = above  # noqa: PLW2901
+        self._folders = frozenset((*self._below, *self._kustomizations))
         self._replaced: defaultdict[int, set[str]] = defaultdict(set)  # the namespaces that replace that of a document
         self._added: defaultdict[int, set[str]] = defaultdict(set)  # the namespaces of documents that have none
         self._included: set[int] = set()
@@ -104,7 +105,7 @@ class Tree:
             root = dirname(self._absolute(document.file))
             while root not in ("/", ""):
                 start = f"{root.rstrip('/')}/"
-                folders += [folder.removeprefix(start) for folder in self._below if folder.startswith(start)]
+                folders += [folder.removeprefix(start) for folder in self._folders if folder.startswith(start)]
                 root = dirname(root)
         yield from sources_of(document.object, frozenset(folders))
 
@@ -118,7 +119,7 @@ class Tree:
         while above != dirname(above):
             folders.append(normpath(join(above, source.path.lstrip("/"))))
             above = dirname(above)
-        return next((folder for folder in reversed(folders) if folder in self._below), "")
+        return next((folder for folder in reversed(folders) if folder in self._folders), "")
 
     def _visit(self, folder: str, namespace: str, added: str, *, recurses: bool) -> set[int]:
         """Set the namespace of all documents that the build of a folder includes, and return their numbers.

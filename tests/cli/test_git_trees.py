@@ -416,3 +416,15 @@ def test_kustomizations_that_include_each_other_are_followed_up_to_a_limit(repos
     assert "too often" not in run("survey", "-f", ".").stderr
     monkeypatch.setattr("analysis.gitops.tree._MAX_VISITS", 50)
     assert "too often: only the first builds of the tree were followed" in run("survey", "-f", ".").stderr
+
+
+@pytest.mark.parametrize("builder", ["flux", "argo"])
+def test_a_folder_with_only_a_kustomization_is_built(repository, builder):
+    spec = "{template: {spec: {source: {repoURL: r, path: '{{path}}'}, destination: {namespace: media}}}, generators: [{git: {repoURL: r, directories: [{path: overlays/*}]}}]}"
+    argo = f"apiVersion: argoproj.io/v1alpha1\nkind: ApplicationSet\nmetadata: {{name: all, namespace: argocd}}\nspec: {spec}\n"
+    files = {name: text for name, text in TREE.items() if not name.startswith("clusters")}
+    files["overlays/plex/kustomization.yaml"] = "resources: [../../apps/plex]\n"
+    files["clusters/home.yaml"] = (
+        argo if builder == "argo" else TREE["clusters/home/plex.yaml"].replace("apps/", "overlays/")
+    )
+    assert [workload["namespace"] for workload in survey(repository, files)["workloads"]] == ["media"]
