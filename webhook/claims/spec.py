@@ -139,19 +139,12 @@ def _claims_of(demand: Demand, supply: Supply, sizes: Sizes) -> Claims | Reason:
     if not demand.partial and (demand.count == 1 or not supply.numbered):
         return _whole_devices(demand, supply)
     names = _request_names(supply.target.request, demand.count)
-    devices = _devices(demand, supply, names, sizes)
-    if isinstance(devices, Reason):
-        return devices
-    constraints = devices.constraints
-    if demand.same_attribute and len(names) > 1:
-        constraints = (*constraints, DeviceConstraint(requests=names, match_attribute=demand.same_attribute))
-    return Claims(
-        specs=(_spec(devices.requests, constraints),),
-        needs=devices.needs,
-        base=supply.target.request,
-        remarks=devices.remarks,
-        models=devices.models,
-    )
+    claims = _devices(demand, supply, names, sizes)
+    if isinstance(claims, Reason) or not demand.same_attribute or len(names) == 1:
+        return claims
+    devices = claims.specs[0].devices
+    tie = DeviceConstraint(requests=names, match_attribute=demand.same_attribute)
+    return msgspec.structs.replace(claims, specs=(_spec(devices.requests, (*devices.constraints, tie)),))
 
 
 def _whole_devices(demand: Demand, supply: Supply) -> Claims | Reason:
@@ -268,19 +261,8 @@ def _smallest_profile(demand: Demand, supply: Supply) -> Claims | Reason:
     )
 
 
-class _Devices(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Requests for single devices, with their constraints and configuration."""
-
-    requests: tuple[DeviceRequest, ...]
-    constraints: tuple[DeviceConstraint, ...] = ()
-    config: tuple[DeviceClaimConfiguration, ...] = ()
-    needs: tuple[Need, ...] = (CLAIMS,)
-    remarks: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
-
-
-def _devices(demand: Demand, supply: Supply, names: tuple[str, ...], sizes: Sizes) -> _Devices | Reason:
-    """Return a request for each name: for a whole device, for a share, or with alternatives by size or bandwidth."""
+def _devices(demand: Demand, supply: Supply, names: tuple[str, ...], sizes: Sizes) -> Claims | Reason:
+    """Return one claim with a request for each name: for a whole device, for a share, or with alternatives by size or bandwidth."""
     texts = selectors(demand, supply)
     if texts is None:
         return _TOO_LONG
@@ -292,18 +274,18 @@ def _devices(demand: Demand, supply: Supply, names: tuple[str, ...], sizes: Size
         return _by_bandwidth(demand, supply, names, texts)
     capacity = _capacity(demand, supply, demand.memory)
     requests = tuple(_request(name, supply, texts, capacity=capacity) for name in names)
-    return _Devices(
-        requests=requests,
-        constraints=_distinct_devices(names, supply) if demand.partial else (),
+    return Claims(
+        specs=(_spec(requests, _distinct_devices(names, supply) if demand.partial else ()),),
         needs=(CLAIMS, SHARES) if demand.partial else (CLAIMS,),
+        base=supply.target.request,
         models=demand.models,
     )
 
 
 def _by_size(
     demand: Demand, supply: Supply, names: tuple[str, ...], texts: tuple[str, ...], sizes: Sizes
-) -> _Devices | Reason:
-    """Return requests with an alternative (firstAvailable) for each amount that the percentage can be, the smallest first.
+) -> Claims | Reason:
+    """Return one claim whose requests have an alternative (firstAvailable) for each amount that the percentage can be, the smallest first.
 
     If there are too many amounts, those of declared products are kept first, then those of the most frequent products. If equally many nodes
     publish different sizes of a product, each alternative selects devices of one size, so that a wrong size on one node affects no other node.
@@ -355,17 +337,18 @@ def _by_size(
     if len(amounts) > len(shown_amounts):
         left_out = len(amounts) - len(shown_amounts)
         remarks.append(f"{left_out} sizes are left out, because firstAvailable holds {_MAX_ALTERNATIVES}")
-    return _Devices(
-        requests=tuple(DeviceRequest(name=name, first_available=tuple(alternatives)) for name in names),
-        constraints=constraints,
+    requests = tuple(DeviceRequest(name=name, first_available=tuple(alternatives)) for name in names)
+    return Claims(
+        specs=(_spec(requests, constraints),),
         needs=(CLAIMS, ALTERNATIVES, SHARES),
+        base=supply.target.request,
         remarks=tuple(remarks),
         models=tuple(models),
     )
 
 
-def _by_bandwidth(demand: Demand, supply: Supply, names: tuple[str, ...], texts: tuple[str, ...]) -> _Devices | Reason:
-    """Return requests with an alternative (firstAvailable) for each bandwidth that shared devices publish, the smallest first."""
+def _by_bandwidth(demand: Demand, supply: Supply, names: tuple[str, ...], texts: tuple[str, ...]) -> Claims | Reason:
+    """Return one claim whose requests have an alternative (firstAvailable) for each bandwidth that shared devices publish, the smallest first."""
     percent = demand.bandwidth_percent or 0
     bandwidths = supply.served.bandwidths
     if not bandwidths:
@@ -383,10 +366,11 @@ def _by_bandwidth(demand: Demand, supply: Supply, names: tuple[str, ...], texts:
     if len(bandwidths) > len(shown_bandwidths):
         left_out = len(bandwidths) - len(shown_bandwidths)
         remarks.append(f"{left_out} bandwidths are left out, because firstAvailable holds {_MAX_ALTERNATIVES}")
-    return _Devices(
-        requests=tuple([DeviceRequest(name=name, first_available=tuple(alternatives)) for name in names]),
-        constraints=_distinct_devices(names, supply),
+    requests = tuple([DeviceRequest(name=name, first_available=tuple(alternatives)) for name in names])
+    return Claims(
+        specs=(_spec(requests, _distinct_devices(names, supply)),),
         needs=(CLAIMS, ALTERNATIVES, SHARES),
+        base=supply.target.request,
         remarks=tuple(remarks),
     )
 
@@ -483,28 +467,21 @@ def build_pairs(joint: Pairs, first: Supply, second: Supply, sizes: Sizes) -> Cl
         return Reason(text=f"{count} shares on different devices do not fit one claim ({LIMIT})")
     if second.numbered and (joint.each or joint.secondary.count) > 1:
         return _unnumbered(second)
-    devices: list[_Devices] = []
+    parts: list[Claims] = []
     earlier_count = 0
     for part in split_evenly(count, per_claim):
-        claim_devices = _pair_claim(
-            joint, first, second, sizes, attribute=attribute, count=part, earlier_count=earlier_count
-        )
-        if isinstance(claim_devices, Reason):
-            return claim_devices
-        devices.append(claim_devices)
+        claim = _pair_claim(joint, first, second, sizes, attribute=attribute, count=part, earlier_count=earlier_count)
+        if isinstance(claim, Reason):
+            return claim
+        parts.append(claim)
         earlier_count += part
-    return Claims(
-        specs=tuple([_spec(device.requests, device.constraints, device.config) for device in devices]),
-        needs=devices[0].needs,
-        base=f"{first.target.request}-{second.target.request}",
-        remarks=(*((remark,) if remark else ()), *devices[0].remarks),
-        models=devices[0].models,
-    )
+    remarks = (*((remark,) if remark else ()), *parts[0].remarks)
+    return msgspec.structs.replace(parts[0], specs=tuple([part.specs[0] for part in parts]), remarks=remarks)
 
 
 def _pair_claim(
     joint: Pairs, first: Supply, second: Supply, sizes: Sizes, *, attribute: str, count: int, earlier_count: int
-) -> _Devices | Reason:
+) -> Claims | Reason:
     """Build one claim for `count` primary devices, each with its secondary devices. Without `joint.each`, all devices share one value.
 
     `earlier_count` is the number of primary devices in earlier claims, from which the numbers of the devices continue.
@@ -524,8 +501,10 @@ def _pair_claim(
         texts = add_root(texts, second)
     if demand.bandwidth_percent is None:
         number = joint.each or demand.count
-        secondaries = _Devices(
-            requests=tuple([_request(name, second, texts, count=number) for name in secondary_names]),
+        requests = tuple([_request(name, second, texts, count=number) for name in secondary_names])
+        secondaries = Claims(
+            specs=(_spec(requests, ()),),
+            base=secondary_base,
             needs=(CLAIMS, SHARES) if demand.shared_access and second.served.divisible else (CLAIMS,),
             remarks=(_WHOLE_DEVICE,) if demand.shared_access and not second.served.divisible else (),
         )
@@ -537,16 +516,17 @@ def _pair_claim(
             return shares
         secondaries = shares
     tied_names = [names + secondary_names]
-    requests = primaries.requests + secondaries.requests
+    devices, beside = primaries.specs[0].devices, secondaries.specs[0].devices
+    requests = devices.requests + beside.requests
     if joint.each:
         tied_names = list(zip(names, secondary_names, strict=True))
-        matched = zip(primaries.requests, secondaries.requests, strict=True)
+        matched = zip(devices.requests, beside.requests, strict=True)
         requests = tuple([request for pair in matched for request in pair])
     ties = [DeviceConstraint(requests=tied_name, match_attribute=attribute) for tied_name in tied_names]
-    return _Devices(
-        requests=requests,
-        constraints=(*primaries.constraints, *ties),
-        config=(*_config(first, names, earlier_count), *_config(second, secondary_names, earlier_count)),
+    config = (*_config(first, names, earlier_count), *_config(second, secondary_names, earlier_count))
+    return Claims(
+        specs=(_spec(requests, (*devices.constraints, *ties), config),),
+        base=f"{first.target.request}-{second.target.request}",
         needs=tuple(dict.fromkeys((*primaries.needs, *secondaries.needs))),
         remarks=primaries.remarks + secondaries.remarks,
         models=primaries.models,
