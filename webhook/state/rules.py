@@ -92,7 +92,8 @@ def contradictions(file: File) -> Iterable[Finding]:
             yield from unknown_names(f"/keys/{escape(dialect)}", renames, known, "key of the dialect")
             yield from _wrong_renames(f"/keys/{escape(dialect)}", renames, dialects[dialect])
     yield from _wrong_meanings(file, dialects)
-    yield from _wrong_keys(file, dialects.values())
+    is_known = _key_test(file, dialects.values())
+    yield from _wrong_keys(file, is_known)
     yield from wrong_targets(file, targets)
     for i, model in enumerate(file.models):
         if not bytes_of(model.memory):
@@ -102,7 +103,7 @@ def contradictions(file: File) -> Iterable[Finding]:
                 "write a quantity such as 80Gi",
             )
     yield from wrong_tables(file, targets)
-    yield from _wrong_joints(file, dialects.values())
+    yield from _wrong_joints(file, is_known)
     for name in built_in:
         for finding in file.options(name).mistakes():
             yield replace(finding, path=f"/{name}{finding.path}")
@@ -256,30 +257,25 @@ def _wrong_meanings(file: File, dialects: Mapping[str, Dialect]) -> Iterable[Fin
         yield mistake(f"/meanings/{escape(key)}", f"unknown meaning {meaning!r}", hint)
 
 
-def _resource_keys(file: File, dialects: Iterable[Dialect]) -> set[str]:
-    """Return the resource keys of all dialects, with the names from `keys`."""
+def _key_test(file: File, dialects: Iterable[Dialect]) -> Callable[[str], bool]:
+    """Return a function that tests whether a dialect has a resource key, with the names from `keys`."""
     known = {row.name for dialect in dialects for row in dialect.keys if row.place is Position.RESOURCE}
     for renamed in file.keys.values():
         known.update(renamed.values())
-    return known
-
-
-def _wrong_keys(file: File, dialects: Iterable[Dialect]) -> Iterable[Finding]:
-    """Find unknown keys under `mixed`, `meanings` and `quotas`, and entries of `mixed` that do not have exactly one rule."""
-    known_keys = _resource_keys(file, dialects)
     patterns = []
-    for row in known_keys:
+    for name in known:
         with suppress(re.error):  # `wrong_tables` reports it
-            patterns += [pattern(row)] if "<" in row else []
+            patterns += [pattern(name)] if "<" in name else []
+    return lambda key: key in known or any(matches(key) for matches in patterns)
+
+
+def _wrong_keys(file: File, is_known: Callable[[str], bool]) -> Iterable[Finding]:
+    """Find unknown keys under `mixed`, `meanings` and `quotas`, and entries of `mixed` that do not have exactly one rule."""
     for field, keys in (("mixed", file.mixed), ("meanings", file.meanings), ("quotas", file.quotas)):
         for key in keys:
-            if key not in known_keys and not any(matches(key) for matches in patterns):
-                key_without_prefix = key.removeprefix("requests.")
-                hint = (
-                    f"write {key_without_prefix}"
-                    if key_without_prefix in known_keys
-                    else "`drawbridge dialects` lists all keys"
-                )
+            if not is_known(key):
+                bare = key.removeprefix("requests.")
+                hint = f"write {bare}" if is_known(bare) else "`drawbridge dialects` lists all keys"
                 yield mistake(f"/{field}/{escape(key)}", f"no dialect knows the key {key!r}", hint)
     for key, policy in file.mixed.items():
         path = f"/mixed/{escape(key)}"
@@ -298,20 +294,17 @@ def _wrong_preference(path: str, nodes: PreferredNodes) -> Iterable[Finding]:
     yield from _wrong_labels(f"{path}/nodeSelector", nodes.node_selector)
 
 
-def _wrong_joints(file: File, dialects: Iterable[Dialect]) -> Iterable[Finding]:
+def _wrong_joints(file: File, is_known: Callable[[str], bool]) -> Iterable[Finding]:
     """Find pairs with an unknown key or a malformed attribute."""
-    known_keys = _resource_keys(file, dialects)
-    patterns = [name for name in known_keys if "<" in name]
     for i, joint in enumerate(file.joint):
         if joint.attribute != AUTO and (name_problem := names.fully_qualified_name(joint.attribute)):
             reason = f"attribute {joint.attribute[:80]!r} {name_problem}"
             yield mistake(f"/joint/{i}/attribute", reason, f"write it as example.com/model, or {AUTO}")
         for part in ("primary", "secondary"):
             name = getattr(joint, part)
-            if name in known_keys or any(pattern(row)(name) for row in patterns):
-                continue
-            hint = "describe it in a table of your own (`dialects`)"
-            yield mistake(f"/joint/{i}/{part}", f"no dialect knows the key {name!r}", hint)
+            if not is_known(name):
+                hint = "describe it in a table of your own (`dialects`)"
+                yield mistake(f"/joint/{i}/{part}", f"no dialect knows the key {name!r}", hint)
 
 
 def bytes_of(text: str) -> int:
