@@ -17,22 +17,11 @@ if TYPE_CHECKING:
     from dra.wire import Json
 
 
-def remove_keys(
-    path: str, mapping: Mapping[str, Json], keys: Sequence[str], *, coarse: bool = False
-) -> list[dict[str, Json]]:
-    """Remove keys of a map, and the map itself if nothing remains.
-
-    A `coarse` removal replaces the map by its remaining keys if these are not more than the removed keys: one operation is faster.
-    """
+def remove_keys(path: str, mapping: Mapping[str, Json], keys: Sequence[str]) -> list[dict[str, Json]]:
+    """Remove keys of a map, and the map itself if nothing remains."""
     removed = [key for key in keys if key in mapping]
-    if not removed:
-        return []
-    remaining = len(mapping) - len(removed)
-    if not remaining:
+    if removed and len(removed) == len(mapping):
         return [{"op": "remove", "path": path}]
-    if coarse and 1 < len(removed) >= remaining:
-        remaining_members: dict[str, Json] = {key: value for key, value in mapping.items() if key not in removed}
-        return [{"op": "replace", "path": path, "value": remaining_members}]
     return [{"op": "remove", "path": f"{path}/{escape(key)}"} for key in removed]
 
 

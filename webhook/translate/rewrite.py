@@ -187,10 +187,8 @@ class _Patch:
             claims = {"claims": list(references)}
             self.operations.append({"op": "add", "path": f"{container_path}/resources", "value": claims})
             return
-        self.operations += json_patch.remove_keys(f"{container_path}/resources/limits", slot.limits, keys, coarse=True)
-        self.operations += json_patch.remove_keys(
-            f"{container_path}/resources/requests", slot.requests, keys, coarse=True
-        )
+        self.operations += json_patch.remove_keys(f"{container_path}/resources/limits", slot.limits, keys)
+        self.operations += json_patch.remove_keys(f"{container_path}/resources/requests", slot.requests, keys)
         self.operations += json_patch.append(f"{container_path}/resources/claims", resources.get("claims"), references)
 
     def append(self, field: str, values: Sequence[Json]) -> None:

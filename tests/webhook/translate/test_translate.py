@@ -264,27 +264,6 @@ def test_the_same_pod_gives_the_same_bytes():
 # The operations
 
 
-LIMITS = "/spec/containers/0/resources/limits"
-
-
-def operations_on_limits(limits: dict) -> list[dict]:
-    """Return the operations on a container's limits."""
-    verdict = verdict_of(pod(limits))
-    return [operation for operation in verdict.operations if operation["path"].startswith(LIMITS)]
-
-
-def test_removing_most_amounts_replaces_the_map_in_one_operation():
-    remaining = {"cpu": "100m", "memory": 1e9}
-    limits = remaining | {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
-    assert operations_on_limits(limits) == [{"op": "replace", "path": LIMITS, "value": remaining}]
-
-
-def test_removing_few_amounts_removes_each_by_name():
-    remaining = {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}
-    limits = remaining | {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
-    assert [operation["op"] for operation in operations_on_limits(limits)] == ["remove", "remove"]
-
-
 def test_the_requested_keys_of_a_container_are_sorted():
     """The API server sorts keys, and a file may not. Both get the same refusal."""
     amounts = {"nvidia.com/mig-1g.5gb": "0", "nvidia.com/gpu": "6"}
