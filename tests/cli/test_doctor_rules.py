@@ -12,7 +12,7 @@ from cluster import resources
 from cluster.embedded import Embedded
 from cluster.kubernetes import Kubernetes
 from dra.codes import CODES
-from tests.cli.commands.faults import FAULTS, FLEET, audit_event
+from tests.cli.commands.faults import FAULTS, FLEET, audit_event, faults
 from tests.cli.forbidden import forbidding
 from tests.cli.installations import installation
 from tests.cli.running import run, run_json
@@ -77,7 +77,7 @@ def assert_missing_codes_are_listed(live_findings, saved_findings, saved_answer)
 @pytest.mark.parametrize("fault_code", FAULTS)
 def test_a_snapshot_of_devices_lists_its_unchecked_codes(fault_code, tmp_path, monkeypatch):
     live_findings, saved_findings, saved_answer = findings_live_and_saved(
-        [*FLEET, *FAULTS[fault_code][0]], tmp_path, monkeypatch
+        [*FLEET, *faults()[fault_code][0]], tmp_path, monkeypatch
     )
     assert fault_code in {code for code, _ in live_findings}
     assert_missing_codes_are_listed(live_findings, saved_findings, saved_answer)
@@ -129,7 +129,9 @@ def test_a_forbidden_kind_is_listed_with_its_unchecked_codes(kind, codes, monkey
 
 
 def test_setup_that_may_not_be_read_is_listed_and_the_rest_is_judged(monkeypatch):
-    monkeypatch.setattr(Kubernetes, "connect", lambda **_: forbidding("NodePool").holding([*FLEET, *FAULTS["S008"][0]]))
+    monkeypatch.setattr(
+        Kubernetes, "connect", lambda **_: forbidding("NodePool").holding([*FLEET, *faults()["S008"][0]])
+    )
     _, answer = run_json("doctor")
     assert answer["unread"] == []
     assert "S008" in {finding["code"] for finding in answer["findings"]}

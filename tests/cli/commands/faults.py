@@ -130,27 +130,31 @@ def old_autoscaler():
     return objects.workload("Deployment", "autoscaler", {"containers": containers}, namespace="kube-system")
 
 
-# By the code of a finding: the objects that cause it, the object that it names, and its repair.
-FAULTS = {
-    "O209": ([allocated_claim("a", "p"), allocated_claim("b", "q"), pod("p", "a"), pod("q", "b")], "ResourceClaim/default/a", "deallocate default/b, whose pods are on no node yet, so that schedulers place these pods again"),
-    "O210": ([allocated_claim("a", "gone"), pod("p")], "ResourceClaim/default/a", "remove its allocation and its reservations"),
-    "O211": ([claim_of_pod("a", "gone"), pod("p")], "ResourceClaim/default/a", "delete it"),
-    "O212": ([claim_with_finalizer("a"), pod("p")], "ResourceClaim/default/a", "remove its finalizer"),
-    "O113": (pod_without_sandbox(minutes=6), "Pod/default/p", ""),
-    "O114": ([claim_of_pod("a", "p"), bound_pod("p", "a")], "Pod/default/p", ""),
-    "O110": ([taint_rule(DRIVER), claim("a"), waiting_pod("a")], "Pod/default/p", ""),
-    "O108": ([device_class("hollow", selectors=[{"cel": {"expression": "false"}}]), claim("a", class_name="hollow"), pod("p", "a")], "DeviceClass/hollow", ""),
-    "O204": ([gpus("gone", 2), pod("p")], "ResourceSlice/gone-gpus", ""),
-    "O107": ([claim("a", class_name="none"), pod("p", "a")], "DeviceClass/none", ""),
-    "O218": ([allocated_claim("a", "p", device="gpu-99"), pod("p", "a")], "ResourceClaim/default/a", ""),
-    "O221": ([audit_event("DeviceGivenTwice", "device x: two have it"), pod("p")], "Node/n0", ""),
-    "O213": ([agent_taint_rule(3600), pod("p")], "DeviceTaintRule/drawbridge-held-x", "delete it"),
-    "O214": ([node_with_condition(3600, "n9"), pod("p")], "Node/n9", "remove it from the node"),
-    "O017": ([lease(120), pod("p")], "Lease/drawbridge-system/drawbridge-allocator", ""),
-    "O217": ([unowned_claim("a"), unowned_claim("b", minutes=30), unowned_claim("new", minutes=1), pod("p")], "ResourceClaim/default/a", ""),
-    "S008": ([old_autoscaler(), claim("a"), waiting_pod("a")], "Deployment/kube-system/autoscaler", ""),
-    "O216": ([unused_template(), pod("p")], f"ResourceClaimTemplate/default/{unused_template()['metadata']['name']}", "delete it"),
-}  # fmt: skip
+def faults():
+    """By the code of a finding: the objects that cause it now, the object that it names, and its repair."""
+    return {
+        "O209": ([allocated_claim("a", "p"), allocated_claim("b", "q"), pod("p", "a"), pod("q", "b")], "ResourceClaim/default/a", "deallocate default/b, whose pods are on no node yet, so that schedulers place these pods again"),
+        "O210": ([allocated_claim("a", "gone"), pod("p")], "ResourceClaim/default/a", "remove its allocation and its reservations"),
+        "O211": ([claim_of_pod("a", "gone"), pod("p")], "ResourceClaim/default/a", "delete it"),
+        "O212": ([claim_with_finalizer("a"), pod("p")], "ResourceClaim/default/a", "remove its finalizer"),
+        "O113": (pod_without_sandbox(minutes=6), "Pod/default/p", ""),
+        "O114": ([claim_of_pod("a", "p"), bound_pod("p", "a")], "Pod/default/p", ""),
+        "O110": ([taint_rule(DRIVER), claim("a"), waiting_pod("a")], "Pod/default/p", ""),
+        "O108": ([device_class("hollow", selectors=[{"cel": {"expression": "false"}}]), claim("a", class_name="hollow"), pod("p", "a")], "DeviceClass/hollow", ""),
+        "O204": ([gpus("gone", 2), pod("p")], "ResourceSlice/gone-gpus", ""),
+        "O107": ([claim("a", class_name="none"), pod("p", "a")], "DeviceClass/none", ""),
+        "O218": ([allocated_claim("a", "p", device="gpu-99"), pod("p", "a")], "ResourceClaim/default/a", ""),
+        "O221": ([audit_event("DeviceGivenTwice", "device x: two have it"), pod("p")], "Node/n0", ""),
+        "O213": ([agent_taint_rule(3600), pod("p")], "DeviceTaintRule/drawbridge-held-x", "delete it"),
+        "O214": ([node_with_condition(3600, "n9"), pod("p")], "Node/n9", "remove it from the node"),
+        "O017": ([lease(120), pod("p")], "Lease/drawbridge-system/drawbridge-allocator", ""),
+        "O217": ([unowned_claim("a"), unowned_claim("b", minutes=30), unowned_claim("new", minutes=1), pod("p")], "ResourceClaim/default/a", ""),
+        "S008": ([old_autoscaler(), claim("a"), waiting_pod("a")], "Deployment/kube-system/autoscaler", ""),
+        "O216": ([unused_template(), pod("p")], f"ResourceClaimTemplate/default/{unused_template()['metadata']['name']}", "delete it"),
+    }  # fmt: skip
+
+
+FAULTS = tuple(faults())  # their codes
 
 
 async def diagnosis_of(cluster):

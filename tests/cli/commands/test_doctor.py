@@ -20,6 +20,7 @@ from tests.cli.commands.faults import (
     claim_of_pod,
     claim_with_finalizer,
     diagnosis_of,
+    faults,
     lease,
     node_with_condition,
     pod_without_sandbox,
@@ -65,7 +66,7 @@ def events_of_agents():
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_in_a_dump_is_reported_with_a_remedy(fault, tmp_path):
-    objects, name, repair = FAULTS[fault]
+    objects, name, repair = faults()[fault]
     code, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects))
     [finding] = answer["findings"]
     assert code == (0 if finding["severity"] == "info" else 1)
@@ -76,7 +77,7 @@ def test_each_fault_in_a_dump_is_reported_with_a_remedy(fault, tmp_path):
 
 @pytest.mark.parametrize("fault", ["O110", "O113"])
 def test_a_pod_and_claim_without_a_namespace_are_in_default(fault, tmp_path):
-    objects, name, _ = FAULTS[fault]
+    objects, name, _ = faults()[fault]
     objects_without_namespace = []
     for obj in objects:
         metadata = {key: value for key, value in obj["metadata"].items() if key != "namespace"}
@@ -311,7 +312,7 @@ def test_an_unreadable_object_is_named_with_its_line(tmp_path, kind, field):
 
 
 def test_an_unreadable_object_hides_no_finding_about_another_object(tmp_path):
-    objects, name, _ = FAULTS["O212"]
+    objects, name, _ = faults()["O212"]
     unreadable_node = node("odd") | {"metadata": {"name": "odd", "labels": 3}}
     code, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.json", *FLEET, unreadable_node, *objects))
     assert (code, [(finding["code"], finding["object"]) for finding in answer["findings"]]) == (1, [("O212", name)])
@@ -322,7 +323,7 @@ def test_an_unreadable_object_hides_no_finding_about_another_object(tmp_path):
 
 @pytest.mark.parametrize("form", ["sarif", "github", "junit", "markdown", "text"])
 def test_every_format_has_findings_and_formats_for_people_their_repair(form, tmp_path):
-    objects, name, repair = FAULTS["O212"]
+    objects, name, repair = faults()["O212"]
     result = run("doctor", "-f", manifest(tmp_path / "dump.json", *objects), "-o", form)
     assert result.exit_code == 1
     assert ("O212" in result.stdout, name in result.stdout, "O212 :" in result.stdout) == (True, True, False)
@@ -349,7 +350,7 @@ def test_findings_are_printed_under_their_object_with_their_repairs(tmp_path):
 @pytest.mark.parametrize("code", ["O209", "O212", "O215"])
 def test_doctor_and_check_name_an_object_alike(code, tmp_path):
     """`check` reports an unknown field (D002) of the object that `doctor` reports."""
-    objects = {**FAULTS, "O215": ([allocated_claim("a", "p") | {"metadata": allocated_claim("a")["metadata"] | {"finalizers": ["x.example.com/y"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}, pod("p", "a")], "", "")}[code][0]  # fmt: skip
+    objects = {**faults(), "O215": ([allocated_claim("a", "p") | {"metadata": allocated_claim("a")["metadata"] | {"finalizers": ["x.example.com/y"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}, pod("p", "a")], "", "")}[code][0]  # fmt: skip
     dump = manifest(tmp_path / "dump.yaml", *FLEET, *objects)
     manifest(tmp_path / "checked.yaml", *FLEET, *[obj | {"more": 1} for obj in objects])
     _, doctor_answer = run_json("doctor", "-f", dump)
