@@ -10,11 +10,10 @@ import pytest
 from allocator import SearchOptions, SearchVerdict, allocate
 from allocator.search.supply import ProofLimits
 from allocator.search.walk import Cuts
-from dra.objects.claim import DeviceClass, ResourceClaim
 from dra.stock.stock import Stock
-from dra.wire import convert
 from tests.allocator.brute import Brute
-from tests.dra.samples import DRIVER, compatibility, holding, node, slice_
+from tests.dra.samples import DRIVER, compatibility, consuming, holding, node, slice_
+from tests.objects import claim, device_class, exactly, typed
 
 ATTRIBUTES = f'device.attributes["{DRIVER}"]'
 EXPRESSIONS = [
@@ -27,32 +26,30 @@ EXPRESSIONS = [
     "false",
 ]
 CLASSES = [
-    convert(
-        {
-            "metadata": {"name": mode},
-            "spec": {"selectors": [{"cel": {"expression": f'{ATTRIBUTES}.mode == "{mode}"'}}]},
-        },
-        DeviceClass,
-    )
-    for mode in ("full", "mig", "mps")
-] + [convert({"metadata": {"name": "any"}, "spec": {}}, DeviceClass)]
+    *(typed(device_class(mode, f'{ATTRIBUTES}.mode == "{mode}"')) for mode in ("full", "mig", "mps")),
+    typed(device_class("any")),
+]
+
+
+def random_device(rng, mode, gpu, number, amount):
+    groups = rng.sample(["a", "b"], rng.choice((1, 2))) if rng.random() < 0.4 else ()
+    sets = {f"set{gpu}": {"m": amount}} if rng.random() < 0.8 else {}
+    return device_of(mode, gpu, consuming(f"{mode}-{gpu}-{number}", groups, **sets))
+
+
+def device_of(mode, gpu, device):
+    """Add the attributes of a mode and a GPU to a device."""
+    return device | {"attributes": {"mode": {"string": mode}, "gpu": {"string": str(gpu)}}}
 
 
 def random_fleet(rng):
     gpus = rng.choice((1, 2))
-    devices = []
-    for gpu in range(gpus):
-        for mode, count, amount in (("full", 1, "4"), ("mig", 2, "2"), ("mps", 2, "1")):
-            for number in range(rng.randrange(count + 1)):
-                groups = (
-                    {"compatibilityGroups": rng.sample(["a", "b"], rng.choice((1, 2)))} if rng.random() < 0.4 else {}
-                )
-                consumes = [{"counterSet": f"set{gpu}", "counters": {"m": {"value": amount}}, **groups}]
-                device = {
-                    "name": f"{mode}-{gpu}-{number}",
-                    "attributes": {"mode": {"string": mode}, "gpu": {"string": str(gpu)}},
-                }
-                devices.append({**device, **({"consumesCounters": consumes} if rng.random() < 0.8 else {})})
+    devices = [
+        random_device(rng, mode, gpu, number, amount)
+        for gpu in range(gpus)
+        for mode, count, amount in (("full", 1, "4"), ("mig", 2, "2"), ("mps", 2, "1"))
+        for number in range(rng.randrange(count + 1))
+    ]
     rng.shuffle(devices)
     slices = [
         slice_("a", *devices, count=2),
@@ -73,30 +70,14 @@ def random_fleet(rng):
 
 
 def random_claims(rng):
-    return [
-        convert(
-            {
-                "metadata": {"name": f"c{number}", "uid": f"c{number}"},
-                "spec": {
-                    "devices": {
-                        "requests": [
-                            {
-                                "name": f"r{n}",
-                                "exactly": {
-                                    "deviceClassName": rng.choice(("full", "mig", "mps", "any", "any")),
-                                    "allocationMode": "ExactCount",
-                                    "count": rng.choice((1, 1, 2)),
-                                },
-                            }
-                            for n in range(rng.choice((1, 2)))
-                        ]
-                    }
-                },
-            },
-            ResourceClaim,
-        )
-        for number in range(rng.choice((1, 1, 2)))
-    ]
+    return [random_claim(rng, f"c{number}") for number in range(rng.choice((1, 1, 2)))]
+
+
+def random_claim(rng, name):
+    classes = ("full", "mig", "mps", "any", "any")
+    numbers = range(rng.choice((1, 2)))
+    requests = [exactly(rng.choice(classes), name=f"r{n}", count=rng.choice((1, 1, 2))) for n in numbers]
+    return typed(claim(name, *requests, uid=name))
 
 
 def devices_of(answer):
@@ -123,18 +104,9 @@ def four_mode_stock(*rules, holders=()):
     """Return a fleet with the GPU of the proposal: 152 multiprocessors in a counter set, for devices of four modes."""
     amounts = {"exclusive": "152", "fraction-0": "76", "fraction-1": "76", "mps-0": "38", "mps-1": "38", "mig-0": "57"}
     groups = {"exclusive": [], "fraction": ["shared"], "mps": ["shared"], "mig": ["mig"]}
+    modes = {name: name.split("-")[0] for name in amounts}
     devices = [
-        {
-            "name": name,
-            "attributes": {"mode": {"string": name.split("-")[0]}, "gpu": {"string": "0"}},
-            "consumesCounters": [
-                {
-                    "counterSet": "multiprocessors",
-                    "counters": {"sm": {"value": amount}},
-                    "compatibilityGroups": groups[name.split("-")[0]],
-                }
-            ],
-        }
+        device_of(modes[name], 0, consuming(name, groups[modes[name]], multiprocessors={"sm": amount}))
         for name, amount in amounts.items()
     ]
     slices = [slice_("a", *devices, count=2), slice_("c", count=2, counters={"multiprocessors": {"sm": "152"}})]
@@ -142,16 +114,8 @@ def four_mode_stock(*rules, holders=()):
 
 
 def can_serve(stock, mode):
-    body = {
-        "deviceClassName": "any",
-        "allocationMode": "ExactCount",
-        "count": 1,
-        "selectors": [{"cel": {"expression": f'{ATTRIBUTES}.mode == "{mode}"'}}],
-    }
-    spec = {"devices": {"requests": [{"name": "r", "exactly": body}]}}
-    return allocate(
-        stock, "n0", [convert({"metadata": {"name": "c", "uid": "c"}, "spec": spec}, ResourceClaim)]
-    ).feasible
+    request = exactly("any", selector=f'{ATTRIBUTES}.mode == "{mode}"')
+    return allocate(stock, "n0", [typed(claim("c", request, uid="c"))]).feasible
 
 
 @pytest.mark.parametrize(
@@ -171,20 +135,9 @@ def test_modes_share_a_gpu_only_as_proposed(used_device, mode, can_be_used):
 
 
 def test_a_device_without_groups_is_exclusive_only_upstream():
-    device_without_groups = {
-        "name": "loner",
-        "attributes": {"mode": {"string": "loner"}},
-        "consumesCounters": [{"counterSet": "s", "counters": {"m": {"value": "1"}}}],
-    }
-    device_with_group = {
-        "name": "other",
-        "attributes": {"mode": {"string": "other"}},
-        "consumesCounters": [{"counterSet": "s", "counters": {"m": {"value": "1"}}, "compatibilityGroups": ["g"]}],
-    }
-    slices = [
-        slice_("a", device_without_groups, device_with_group, count=2),
-        slice_("c", count=2, counters={"s": {"m": "4"}}),
-    ]
+    loner = device_of("loner", 0, consuming("loner", s={"m": "1"}))
+    other = device_of("other", 0, consuming("other", ["g"], s={"m": "1"}))
+    slices = [slice_("a", loner, other, count=2), slice_("c", count=2, counters={"s": {"m": "4"}})]
     for groups, can_be_used_together in (("upstream", False), ("proposal", True)):
         stock = Stock.of(
             slices=slices,

@@ -4,11 +4,18 @@ from functools import partial
 
 from cli.commands.allocator import simulate as simulate_pods
 from dra.server import DeclaredServer
-from tests.allocator.service.sidecar import RULES, claim, fleet, loaded, pod, running
+from tests.allocator.service.sidecar import RULES, claim, fleet, loaded, pod, pods_with_claims, running
 from tests.cli.running import manifest, run_json
 from tests.objects import container
 from tests.objects import pod as untranslated_pod
 from webhook.state import Configuration
+
+
+async def test_the_api_lists_claims_with_their_pods():
+    async with running(loaded(*fleet(), *pods_with_claims("p"))) as sidecar:
+        await sidecar.place("p", "n0")
+        [row] = (await sidecar.ask("/api/v1/claims"))[1]["claims"]
+        assert (row["claim"], row["pods"]) == ("default/p", ["p"])
 
 
 async def test_a_posted_manifest_is_placed_beside_reservations_that_are_not_written(tmp_path):

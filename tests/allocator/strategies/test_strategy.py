@@ -31,16 +31,13 @@ def differences_from_first_fit(family, seeds, max_served):
             chosen = choose_devices(stock, "n0", claims, strategy=strategy)
             differences = []
             if (chosen.answer.verdict, chosen.answer.error) != (first_fit.verdict, first_fit.error):
-                differences.append(
-                    f"{chosen.answer.verdict} {chosen.answer.error}, first-fit {first_fit.verdict} {first_fit.error}"
-                )
+                verdicts = chosen.answer.verdict, chosen.answer.error, first_fit.verdict, first_fit.error
+                differences.append("{} {}, first-fit {} {}".format(*verdicts))
             if not 0 <= chosen.score <= 100:
                 differences.append(f"score {chosen.score}")
             if first_fit.feasible:
                 differences += violations(stock, "n0", claims, chosen.answer)
-                if list(map(chosen_requests, chosen.answer.allocations)) != list(
-                    map(chosen_requests, first_fit.allocations)
-                ):
+                if chosen_requests(chosen.answer) != chosen_requests(first_fit):
                     differences.append("the chosen alternatives differ")
             found_differences += [f"{family} {seed} {strategy}: {difference}" for difference in differences]
         if served_cases == max_served:
@@ -49,8 +46,9 @@ def differences_from_first_fit(family, seeds, max_served):
     return found_differences
 
 
-def chosen_requests(claim_allocation):
-    return sorted({result.request for result in claim_allocation.allocation.devices.results})
+def chosen_requests(answer):
+    """Return the requests or alternatives that each claim got devices for."""
+    return [{result.request for result in item.allocation.devices.results} for item in answer.allocations]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -77,24 +75,20 @@ def choose(stock, *claims, strategy, node="n0"):
 MIG_GPUS = partitions("gpu-0") + partitions("gpu-1")
 
 
-def test_first_fit_takes_the_first_device():
-    stock = fleet({"n0": MIG_GPUS})
-    assert device_names(choose(stock, claim("a", exactly("1g")), strategy="first-fit")) == ["gpu-0-1g-0"]
-
-
-def test_compact_first_fills_the_gpu_that_is_in_use():
-    stock = fleet({"n0": MIG_GPUS}, taken("n0", "gpu-1-1g-0"))
-    assert device_names(choose(stock, claim("a", exactly("1g")), strategy="CompactFirst")) == ["gpu-1-1g-1"]
-
-
-def test_low_load_first_takes_the_idle_gpu():
-    stock = fleet({"n0": MIG_GPUS}, taken("n0", "gpu-0-1g-0"))
-    assert device_names(choose(stock, claim("a", exactly("1g")), strategy="LowLoadFirst")) == ["gpu-1-1g-0"]
-
-
-def test_low_load_first_spreads_one_request_over_gpus():
-    chosen = device_names(choose(fleet({"n0": MIG_GPUS}), claim("a", exactly("1g", count=2)), strategy="LowLoadFirst"))
-    assert {name[:5] for name in chosen} == {"gpu-0", "gpu-1"}
+@pytest.mark.parametrize(
+    ("strategy", "used", "count", "devices"),
+    [
+        ("first-fit", [], 1, ["gpu-0-1g-0"]),
+        ("CompactFirst", ["gpu-1-1g-0"], 1, ["gpu-1-1g-1"]),
+        ("CompactFirst", [], 2, ["gpu-0-1g-0", "gpu-0-1g-1"]),
+        ("LowLoadFirst", ["gpu-0-1g-0"], 1, ["gpu-1-1g-0"]),
+        ("LowLoadFirst", [], 2, ["gpu-0-1g-0", "gpu-1-1g-0"]),
+        ("NodeCompactGPULowLoad", ["gpu-0-1g-0"], 1, ["gpu-1-1g-0"]),
+    ],
+)
+def test_a_strategy_packs_gpus_or_spreads_over_them(strategy, used, count, devices):
+    stock = fleet({"n0": MIG_GPUS}, *(taken("n0", device) for device in used))
+    assert device_names(choose(stock, claim("a", exactly("1g", count=count)), strategy=strategy)) == devices
 
 
 def test_low_load_first_spreads_claims_over_shared_gpus():
@@ -104,51 +98,35 @@ def test_low_load_first_spreads_claims_over_shared_gpus():
     assert sorted(device_names(choose(stock, *claims, strategy="LowLoadFirst"))) == ["gpu-0", "gpu-1"]
 
 
-def test_compact_first_keeps_one_request_on_one_gpu():
-    chosen = device_names(choose(fleet({"n0": MIG_GPUS}), claim("a", exactly("1g", count=2)), strategy="CompactFirst"))
-    assert {name[:5] for name in chosen} == {"gpu-0"}
+ROOTS = [gpu(f"gpu-{i}", root=f"r{i % 2}") for i in range(4)]
+LINKS = [gpu("a", numa=0, nvlink="x"), gpu("b", numa=0, nvlink="y"), gpu("c", numa=1, nvlink="x")]
 
 
-def test_topology_takes_devices_of_one_pcie_root():
-    gpus = tuple(gpu(f"gpu-{i}", root=f"r{i % 2}") for i in range(4))
-    assert device_names(choose(fleet({"n0": gpus}), claim("a", exactly("gpu", count=2)), strategy="first-fit")) == [
-        "gpu-0",
-        "gpu-1",
-    ]
-    assert device_names(choose(fleet({"n0": gpus}), claim("a", exactly("gpu", count=2)), strategy="topology")) == [
-        "gpu-0",
-        "gpu-2",
-    ]
+@pytest.mark.parametrize(
+    ("gpus", "strategy", "devices"),
+    [
+        pytest.param(ROOTS, "first-fit", ["gpu-0", "gpu-1"], id="first-fit ignores PCIe roots"),
+        pytest.param(ROOTS, "topology", ["gpu-0", "gpu-2"], id="topology takes devices of one PCIe root"),
+        pytest.param(ROOTS[:2], "topology", ["gpu-0", "gpu-1"], id="topology is a preference only"),
+        pytest.param(LINKS, "topology", ["a", "c"], id="topology prefers NVLink over NUMA"),
+    ],
+)
+def test_topology_takes_neighbours(gpus, strategy, devices):
+    stock = fleet({"n0": gpus})
+    assert device_names(choose(stock, claim("a", exactly("gpu", count=2)), strategy=strategy)) == devices
 
 
-def test_topology_is_a_preference_only():
-    gpus = tuple(gpu(f"gpu-{i}", root=f"r{i}") for i in range(2))
-    assert len(device_names(choose(fleet({"n0": gpus}), claim("a", exactly("gpu", count=2)), strategy="topology"))) == 2
+def claim_with_alternatives(*profiles):
+    """Return a claim for a device of one of these profiles, the first preferred."""
+    alternatives = [exactly(profile)["exactly"] | {"name": f"as-{profile}"} for profile in profiles]
+    return claim("a", {"name": "r", "firstAvailable": alternatives})
 
 
-def test_topology_prefers_nvlink_over_numa():
-    gpus = (gpu("a", numa=0, nvlink="x"), gpu("b", numa=0, nvlink="y"), gpu("c", numa=1, nvlink="x"))
-    assert device_names(choose(fleet({"n0": gpus}), claim("c", exactly("gpu", count=2)), strategy="topology")) == [
-        "a",
-        "c",
-    ]
-
-
-def test_a_strategy_takes_the_alternative_that_first_fit_takes():
-    # Packing favours the partition, but the claim prefers the whole GPU.
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_strategy_takes_the_alternative_that_first_fit_takes(strategy):
+    """Packing favours the partition, but the claim prefers the whole GPU."""
     stock = fleet({"n0": MIG_GPUS}, taken("n0", "gpu-0-1g-0"))
-    claim_with_alternatives = claim(
-        "a",
-        {
-            "name": "r",
-            "firstAvailable": [
-                {**exactly("8g")["exactly"], "name": "whole"},
-                {**exactly("1g")["exactly"], "name": "part"},
-            ],
-        },
-    )
-    for strategy in STRATEGIES:
-        assert device_names(choose(stock, claim_with_alternatives, strategy=strategy)) == ["gpu-1-8g-0"]
+    assert device_names(choose(stock, claim_with_alternatives("8g", "1g"), strategy=strategy)) == ["gpu-1-8g-0"]
 
 
 # ---- nodes
@@ -195,38 +173,15 @@ def test_packing_prefers_the_used_node_and_spreading_the_idle_node(strategy, nod
     assert chosen_node(stock, claim("a", exactly("1g")), strategy) == node
 
 
-def test_node_compact_gpu_low_load_takes_the_idle_gpu():
-    stock = fleet(TWO_MIG_NODES, taken("n1", "gpu-0-1g-0"))
-    assert device_names(choose(stock, claim("a", exactly("1g")), strategy="NodeCompactGPULowLoad", node="n1")) == [
-        "gpu-1-1g-0"
-    ]
-
-
 def test_topology_prefers_the_node_where_neighbours_are_free():
-    gpus_of_one_root = (gpu("gpu-0", root="r0"), gpu("gpu-1", root="r0"))
-    gpus_of_two_roots = (gpu("gpu-0", root="r0"), gpu("gpu-1", root="r1"))
-    assert (
-        chosen_node(
-            fleet({"n0": gpus_of_two_roots, "n1": gpus_of_one_root}), claim("a", exactly("gpu", count=2)), "topology"
-        )
-        == "n1"
-    )
+    stock = fleet({"n0": ROOTS[:2], "n1": [gpu("gpu-0", root="r0"), gpu("gpu-1", root="r0")]})
+    assert chosen_node(stock, claim("a", exactly("gpu", count=2)), "topology") == "n1"
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_prefers_the_node_of_the_first_alternative(strategy):
     stock = fleet(TWO_MIG_NODES, taken("n0", "gpu-0-1g-0"), taken("n0", "gpu-1-1g-0"))
-    claim_with_alternatives = claim(
-        "a",
-        {
-            "name": "r",
-            "firstAvailable": [
-                {**exactly("8g")["exactly"], "name": "whole"},
-                {**exactly("4g")["exactly"], "name": "half"},
-            ],
-        },
-    )
-    assert chosen_node(stock, claim_with_alternatives, strategy) == "n1"
+    assert chosen_node(stock, claim_with_alternatives("8g", "4g"), strategy) == "n1"
 
 
 def test_no_node_is_best_when_none_can_serve():
@@ -235,9 +190,8 @@ def test_no_node_is_best_when_none_can_serve():
 
 def test_a_strategy_stops_when_its_steps_are_spent():
     stock = fleet({"n0": MIG_GPUS})
-    chosen = choose_devices(
-        stock, "n0", [claim("a", exactly("1g"))], strategy="CompactFirst", options=SearchOptions(steps=0)
-    )
+    options = SearchOptions(steps=0)
+    chosen = choose_devices(stock, "n0", [claim("a", exactly("1g"))], strategy="CompactFirst", options=options)
     assert chosen.answer.verdict == "undecided"
 
 
