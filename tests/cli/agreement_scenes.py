@@ -1,13 +1,10 @@
 """Workloads, fleets and configurations for the tests that compare the answers of the commands."""
 
 from tests.corpus.move import GPU, migrated_fleet, node
+from tests.objects import obj
 from webhook.names import MODE_LABEL
 
-EMPTY_CONFIGURATION = {
-    "apiVersion": "drawbridge.dev/v1alpha1",
-    "kind": "DrawbridgeConfiguration",
-    "metadata": {"name": "c"},
-}
+EMPTY_CONFIGURATION = obj("DrawbridgeConfiguration", "c", "drawbridge.dev/v1alpha1")
 WHOLE_GPU_CONFIGURATION = EMPTY_CONFIGURATION | {"meanings": {GPU: "whole"}}
 FPGA = "example.com/fpga"
 # Impossible pods get a warning and are not refused.

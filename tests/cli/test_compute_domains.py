@@ -6,6 +6,7 @@ Each worker of a domain claims a channel by this template: a device of the drive
 from pathlib import Path
 
 from tests.cli.running import manifest, run, run_json
+from tests.objects import obj
 
 EXAMPLE = Path(__file__).parents[2] / "manifests" / "examples" / "multinode"
 TRAIN = EXAMPLE / "train.yaml"
@@ -53,12 +54,9 @@ def test_simulated_workers_of_a_domain_run_on_different_nodes():
 
 def test_a_template_in_the_files_overrides_a_domains_template(tmp_path):
     spec = {"devices": {"requests": [{"name": "channel", "exactly": {"deviceClassName": "mine"}}]}}
-    own_template = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "train-channel", "namespace": "research", "uid": UID},
-        "spec": {"spec": spec},
-    }
+    own_template = obj(
+        "ResourceClaimTemplate", "train-channel", "resource.k8s.io/v1", namespace="research", uid=UID, spec=spec
+    )
     template_file = manifest(tmp_path / "own.yaml", own_template)
     for files in (("-f", template_file, "-f", EXAMPLE), ("-f", EXAMPLE, "-f", template_file)):
         simulated = run("simulate", *files)

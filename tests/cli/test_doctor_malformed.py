@@ -9,6 +9,7 @@ import pytest
 from tests.cli.installations import NAMESPACE, NOW, installation, lease
 from tests.cli.running import manifest, run
 from tests.limits import draws
+from tests.objects import obj
 
 MALFORMED_VALUES = (None, 0, -1, 1e300, True, "", "x", "%", "tomorrow", [], {}, [1], [None], ["x"], [{}], {"a": 1})
 
@@ -68,10 +69,10 @@ def test_a_malformed_object_is_reported_with_a_json_pointer(kind, path, value, t
 
 def test_an_invalid_renew_time_is_ignored(tmp_path):
     objects = [*json.loads(json.dumps(installation())), lease("n1", "n1", NOW)]
-    for obj in objects:
-        if obj["kind"] == "Lease":
-            obj |= {"apiVersion": "coordination.k8s.io/v1"}
-            obj["spec"]["renewTime"] = "yesterday"
+    for stored in objects:
+        if stored["kind"] == "Lease":
+            stored |= {"apiVersion": "coordination.k8s.io/v1"}
+            stored["spec"]["renewTime"] = "yesterday"
     (tmp_path / "dump.json").write_text("\n".join(map(json.dumps, objects)))
     result = run("doctor", "-f", tmp_path / "dump.json")
     assert result.exit_code == 0, result.output
@@ -79,11 +80,7 @@ def test_an_invalid_renew_time_is_ignored(tmp_path):
 
 def test_a_deployment_without_a_namespace_belongs_to_namespace_default(tmp_path):
     labels = {"app.kubernetes.io/name": "drawbridge"}
-    deployment = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "drawbridge-allocator", "labels": labels},
-    }
+    deployment = obj("Deployment", "drawbridge-allocator", "apps/v1", labels=labels)
     result = run("doctor", "-f", manifest(tmp_path / "file.json", deployment | {"spec": {}}))
     assert "Deployment/default/drawbridge-webhook\n  error O003: it belongs" in result.stdout
     assert "bug" not in result.stderr

@@ -7,7 +7,7 @@ import pytest
 from tests.allocator.fleets import gpu
 from tests.cli.commands.fleets import class_of, node_slice
 from tests.cli.running import manifest, run, run_json
-from tests.objects import claim, exactly, node
+from tests.objects import claim, exactly, node, obj
 
 
 @pytest.mark.parametrize("command", ["translate", "check", "simulate"])
@@ -70,12 +70,9 @@ def test_an_invalid_selector_exits_with_2(selector, tmp_path):
     assert "Traceback" not in result.stderr
 
 
-GPU_POD = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "train"},
-    "spec": {"containers": [{"name": "main", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]},
-}
+GPU_POD = obj(
+    "Pod", "train", containers=[{"name": "main", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
+)
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,10 @@ import pytest
 from tests.allocator.fleets import DRIVER, gpu
 from tests.cli.commands.fleets import class_of, node_slice, pod_of_template
 from tests.cli.running import manifest, run, run_json
-from tests.objects import claim, claim_template, exactly, node
+from tests.objects import claim, claim_template, exactly, node, obj
 from tests.webhook.pods import EXAMPLES, NVIDIA_BY_CLAIM
 
-EMPTY_CONFIGURATION = {
-    "apiVersion": "drawbridge.dev/v1alpha1",
-    "kind": "DrawbridgeConfiguration",
-    "metadata": {"name": "c"},
-}
+EMPTY_CONFIGURATION = obj("DrawbridgeConfiguration", "c", "drawbridge.dev/v1alpha1")
 BIG_TEMPLATE = {"name": "big", "devices": [{"driver": DRIVER, "count": 4}]}
 
 
@@ -61,12 +57,12 @@ def test_simulate_names_the_declared_node_that_would_fit(fleet, config, tmp_path
     assert answer["totals"] == answer_without_config["totals"]
 
 
-SIXTEEN_GPU_POD = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "p", "namespace": "ns"},
-    "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "16"}}}]},
-}
+SIXTEEN_GPU_POD = obj(
+    "Pod",
+    "p",
+    namespace="ns",
+    containers=[{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "16"}}}],
+)
 H100_ATTRIBUTES = {"type": {"string": "gpu"}, "productName": {"string": "NVIDIA H100 80GB HBM3"}}
 LARGE_TEMPLATE = {
     "name": "large",

@@ -13,6 +13,7 @@ import pytest
 from cli.terminal import WIDEST, aligned, colour_of_change, columns_of, cut, marked, wrapped
 from cluster import manifests
 from tests.cli.running import manifest, run
+from tests.objects import obj
 
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
 PODS, WHY, MODES = (str(EXAMPLES / name) for name in ("pods", "why", "modes"))
@@ -164,11 +165,7 @@ INVISIBLE_TEXT = "a\u202egpu\u2066\x9b\u200b\U000e0041"
 
 @pytest.mark.parametrize("form", ["yaml", "json"])
 def test_invisible_characters_are_printed_as_escapes(form, tmp_path):
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "p", "annotations": {INVISIBLE_TEXT: INVISIBLE_TEXT, "emoji": "👩‍🚀"}},
-    }
+    pod = obj("Pod", "p", annotations={INVISIBLE_TEXT: INVISIBLE_TEXT, "emoji": "👩‍🚀"})
     result = run("translate", "-f", manifest(tmp_path / "pod.yaml", pod), "-o", form)
     assert result.exit_code == 0
     assert not set(result.stdout) & (set(INVISIBLE_TEXT) - set("agpu"))

@@ -7,6 +7,7 @@ import pytest
 from analysis.arrivals import MAX_PODS, created_pods
 from cluster import manifests
 from tests.cli.running import run
+from tests.objects import obj
 from tests.webhook.admission.test_verdict import PODS, THREE_GPU_TEMPLATE
 from tests.webhook.pods import EXAMPLES, pod
 
@@ -85,12 +86,7 @@ def test_pods_of_workloads_with_a_generate_name_have_valid_names():
 
 def test_pods_inherit_the_scheduler_of_their_owner():
     shared_gpu_template = {"template": {"spec": pod({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000})["spec"]}}
-    job = {
-        "apiVersion": "batch.volcano.sh/v1alpha1",
-        "kind": "Job",
-        "metadata": {"name": "v"},
-        "spec": {"tasks": [shared_gpu_template]},
-    }
+    job = obj("Job", "v", "batch.volcano.sh/v1alpha1", tasks=[shared_gpu_template])
     (outcome,) = simulate_pods(job).values()
     assert "Insufficient nvidia.com/gpu" in outcome["reason"]["text"], (
         "the webhook translated a pod of the scheduler Volcano"
@@ -103,12 +99,7 @@ def test_pods_inherit_the_scheduler_of_their_owner():
 
 def test_pods_of_a_volcano_job_are_in_its_pod_group():
     task = {"template": {"metadata": {"annotations": {"a": "b"}}, "spec": {"containers": [{"name": "c"}]}}}
-    job = {
-        "apiVersion": "batch.volcano.sh/v1alpha1",
-        "kind": "Job",
-        "metadata": {"name": "v"},
-        "spec": {"tasks": [task]},
-    }
+    job = obj("Job", "v", "batch.volcano.sh/v1alpha1", tasks=[task])
     (created,) = created_pods(job)
     assert created.pod["metadata"]["annotations"] == {"a": "b", "scheduling.k8s.io/group-name": "v"}
 

@@ -10,6 +10,7 @@ from tests.cli.commands.checks import INVALID_CLAIM, VALID_CLASS, check
 from tests.cli.commands.translations import TAINTED_FLEET
 from tests.cli.running import manifest, run, run_json
 from tests.corpus.move import migrated_fleet, node, requesting_pod
+from tests.objects import obj
 
 # A slice with two devices; the names of the slice, of its node and of its pool are filled in.
 SLICE_OF_NODE = """apiVersion: resource.k8s.io/v1
@@ -237,9 +238,4 @@ def test_a_claim_is_too_large_only_if_nodes_are_known(tmp_path, missing_kind, ex
 
 def claim_for(count, class_name="gpu.nvidia.com"):
     requests = [{"name": "r", "exactly": {"deviceClassName": class_name, "count": count}}]
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "c"},
-        "spec": {"devices": {"requests": requests}},
-    }
+    return obj("ResourceClaim", "c", "resource.k8s.io/v1", devices={"requests": requests})

@@ -17,13 +17,11 @@ from cluster import manifests
 from tests.cli.commands.playgrounds import CONFIGURATION, DRAWBRIDGE, OBJECT_OF_UNKNOWN_KIND, POD_WITH_TEMPLATE
 from tests.cli.running import manifest, run
 from tests.limits import PATIENCE
+from tests.objects import obj
 
-POD_OF_A_PART = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "p"},
-    "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1.5"}}}]},
-}
+POD_OF_A_PART = obj(
+    "Pod", "p", containers=[{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1.5"}}}]
+)
 
 
 def test_without_a_terminal_the_demo_prints_every_pod_and_ends():
@@ -77,11 +75,7 @@ spec: {containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 1}}
 
 
 def test_the_demo_uses_and_names_the_configuration_in_force(tmp_path):
-    configuration = {
-        "apiVersion": "drawbridge.dev/v1alpha1",
-        "kind": "DrawbridgeConfiguration",
-        "metadata": {"name": "c"},
-    }
+    configuration = obj("DrawbridgeConfiguration", "c", "drawbridge.dev/v1alpha1")
     configuration |= {"extendedResources": {"drivers": {"gpu.nvidia.com": "translate"}}}
     gpu_pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"}}
     gpu_pod["spec"] = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}

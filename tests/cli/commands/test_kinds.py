@@ -7,24 +7,21 @@ import pytest
 from cli.reports import inline
 from cluster import manifests
 from tests.cli.running import run
+from tests.objects import obj
 from tests.webhook.definitions import DROPS_CLAIMS, KEEPS_CLAIMS, definition, object_with, template
 from tests.webhook.pods import EXAMPLES, pod
 
 FLEET_OPTIONS = ["--inventory", str(EXAMPLES / "fleet"), "--config", str(EXAMPLES / "configuration.yaml")]
 POD_SPEC = pod({"nvidia.com/gpu": 1})["spec"]
 NOTEBOOK_NAMES = ("kubeflow.org", "Notebook")
-NOTEBOOK = {
-    "apiVersion": "kubeflow.org/v1",
-    "kind": "Notebook",
-    "metadata": {"name": "nb", "namespace": "n"},
-    "spec": {"template": {"spec": POD_SPEC}},
-}
-RAY_CLUSTER = {
-    "apiVersion": "ray.io/v1",
-    "kind": "RayCluster",
-    "metadata": {"name": "ray", "namespace": "n"},
-    "spec": {"workerGroupSpecs": [{"groupName": "g", "template": {"spec": POD_SPEC}}]},
-}
+NOTEBOOK = obj("Notebook", "nb", "kubeflow.org/v1", namespace="n", template={"spec": POD_SPEC})
+RAY_CLUSTER = obj(
+    "RayCluster",
+    "ray",
+    "ray.io/v1",
+    namespace="n",
+    workerGroupSpecs=[{"groupName": "g", "template": {"spec": POD_SPEC}}],
+)
 KEEP_REASONS = {
     "Notebook": "its CRD drops claims (Kubeflow Notebooks 1.11)",
     "RayCluster": "the keys in it are read by KubeRay",

@@ -13,6 +13,7 @@ from cli.story import End
 from cluster import manifests, resources
 from tests.cli.commands.playgrounds import CONFIGURATION, POD_WITH_TEMPLATE
 from tests.limits import PATIENCE
+from tests.objects import obj
 from webhook.names import MODE_LABEL
 from webhook.service.configuration_file import Source
 
@@ -81,11 +82,7 @@ async def test_each_pod_of_a_workload_names_its_part():
 
 async def test_admitting_a_pod_does_not_read_the_fleet_again(monkeypatch):
     """The demo's webhook keeps its state. Otherwise it would read the fleet for each of hundreds of pods."""
-    quiet_namespace = {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": "quiet", "labels": {MODE_LABEL: "off"}},
-    }
+    quiet_namespace = obj("Namespace", "quiet", labels={MODE_LABEL: "off"})
     container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     untranslated_pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "quiet"}, "spec": {"containers": [container]}}  # fmt: skip
     async with playground([*FLEET, quiet_namespace], Source(CONFIGURATION)) as demo:

@@ -11,7 +11,7 @@ from cluster.kubernetes import Kubernetes
 from dra.server import NEWEST, OLDEST
 from tests.cli.running import run, run_json
 from tests.loops import every
-from tests.objects import resource_slice
+from tests.objects import obj, resource_slice
 
 RESOURCE_API = "resource.k8s.io/v1"
 
@@ -30,25 +30,16 @@ FLEET = [
     half_slice("a", sharedCounters=[{"name": "s", "counters": {"m": {"value": "1"}}}]),
     half_slice("b", devices=[{"name": "part", "consumesCounters": COUNTER_USE}]),
 ]
-CLAIM = {
-    "apiVersion": RESOURCE_API,
-    "kind": "ResourceClaim",
-    "metadata": {"name": "c", "namespace": "d"},
-    "spec": CLAIM_SPEC,
-}
-POD = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "p", "namespace": "d"},
-    "spec": {"containers": [{"name": "c", "image": "i"}], "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]},
-}
+CLAIM = obj("ResourceClaim", "c", RESOURCE_API, namespace="d", **CLAIM_SPEC)
+POD = obj(
+    "Pod",
+    "p",
+    namespace="d",
+    containers=[{"name": "c", "image": "i"}],
+    resourceClaims=[{"name": "c", "resourceClaimName": "c"}],
+)
 TAINT = {"key": "k", "effect": "NoSchedule"}
-TAINT_RULE = {
-    "apiVersion": RESOURCE_API,
-    "kind": "DeviceTaintRule",
-    "metadata": {"name": "r"},
-    "spec": {"taint": TAINT},
-}
+TAINT_RULE = obj("DeviceTaintRule", "r", RESOURCE_API, taint=TAINT)
 
 
 def yaml_of(*objects):

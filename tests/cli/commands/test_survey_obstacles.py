@@ -19,23 +19,14 @@ from tests.cli.forbidden import forbidding
 from tests.corpus.move.autoscaled import STATUS, scaler
 from tests.corpus.move.plugins import config_map, device_config, gpu_cluster, policy
 from tests.loops import every
+from tests.objects import obj
 from tests.webhook.pods import configured
 from webhook.state import outline
 
 
 def test_each_obstacle_is_named_with_its_object():
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "q", "namespace": "a"},
-        "spec": {"hard": {"requests.nvidia.com/gpu": 4}},
-    }
-    limit_range = {
-        "apiVersion": "v1",
-        "kind": "LimitRange",
-        "metadata": {"name": "l", "namespace": "a"},
-        "spec": {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": 1}}]},
-    }
+    quota = obj("ResourceQuota", "q", namespace="a", hard={"requests.nvidia.com/gpu": 4})
+    limit_range = obj("LimitRange", "l", namespace="a", limits=[{"type": "Container", "max": {"nvidia.com/gpu": 1}}])
     rule = {"operations": ["CREATE"], "resources": ["pods"], "apiGroups": [""], "apiVersions": ["v1"]}
     webhook = {
         "apiVersion": "admissionregistration.k8s.io/v1",

@@ -12,6 +12,7 @@ from dra.objects import ResourceClaimTemplate
 from dra.wire import convert
 from tests.cli.commands.translations import CONFIG_MAP, SHARE_POD, complete_pod, yaml_of
 from tests.cli.running import run
+from tests.objects import obj
 from tests.webhook.pods import EXAMPLES, configured, pod, state_of_files
 from webhook.admission import decide_object
 from webhook.claims.template_lifecycle import is_ours
@@ -122,12 +123,7 @@ def test_a_diff_shows_removed_and_added_lines():
 
 
 def test_only_a_quota_of_the_pods_namespace_is_reported():
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "q", "namespace": "n"},
-        "spec": {"hard": {"requests.nvidia.com/gpumem": "1"}},
-    }
+    quota = obj("ResourceQuota", "q", namespace="n", hard={"requests.nvidia.com/gpumem": "1"})
     assert "a ResourceQuota limits" in run("translate", "-f", "-", stdin=yaml_of(SHARE_POD, quota)).stderr
     quota_elsewhere = copy.deepcopy(quota)
     quota_elsewhere["metadata"]["namespace"] = "other"
@@ -139,12 +135,12 @@ def test_limit_range_values_decide_the_translation_and_are_not_printed(tmp_path)
     head = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
     configuration.write_text(f"{head}cpuClaims: {{namespaces: {{'n': translate}}}}\n")
     pod_without_limits = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"}, "spec": {"containers": [{"name": "main", "image": "i"}]}}  # fmt: skip
-    limit_range = {
-        "apiVersion": "v1",
-        "kind": "LimitRange",
-        "metadata": {"name": "l", "namespace": "n"},
-        "spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}, "default": {"memory": "1Gi"}}]},
-    }
+    limit_range = obj(
+        "LimitRange",
+        "l",
+        namespace="n",
+        limits=[{"type": "Container", "max": {"cpu": "2"}, "default": {"memory": "1Gi"}}],
+    )
     arguments = ("translate", "-f", "-", "--config", str(configuration))
     result_without_limit_range = run(*arguments, stdin=yaml_of(pod_without_limits))
     assert "resourceClaims" not in result_without_limit_range.stdout
@@ -160,12 +156,9 @@ def test_limit_range_values_decide_the_translation_and_are_not_printed(tmp_path)
 
 
 def test_only_a_limit_range_of_the_pods_namespace_is_reported():
-    limit_range = {
-        "apiVersion": "v1",
-        "kind": "LimitRange",
-        "metadata": {"name": "l", "namespace": "n"},
-        "spec": {"limits": [{"type": "Container", "max": {"nvidia.com/gpumem": "8000"}}]},
-    }
+    limit_range = obj(
+        "LimitRange", "l", namespace="n", limits=[{"type": "Container", "max": {"nvidia.com/gpumem": "8000"}}]
+    )
     assert "a LimitRange bounds it" in run("translate", "-f", "-", stdin=yaml_of(SHARE_POD, limit_range)).stderr
     limit_range["metadata"]["namespace"] = "other"
     assert "a LimitRange" not in run("translate", "-f", "-", stdin=yaml_of(SHARE_POD, limit_range)).stderr
@@ -184,12 +177,7 @@ def test_a_share_is_not_translated_for_an_older_server():
 
 
 def test_the_all_kinds_option_translates_unknown_kinds():
-    ray_cluster = {
-        "apiVersion": "example.com/v1",
-        "kind": "RayCluster",
-        "metadata": {"name": "r", "namespace": "n"},
-        "spec": {"worker": {"spec": SHARE_POD["spec"]}},
-    }
+    ray_cluster = obj("RayCluster", "r", "example.com/v1", namespace="n", worker={"spec": SHARE_POD["spec"]})
     assert kinds_in(run("translate", "-f", "-", stdin=yaml_of(ray_cluster)).stdout) == ["RayCluster"]
     assert kinds_in(run("translate", "-f", "-", "--all-kinds", stdin=yaml_of(ray_cluster)).stdout) == [
         "ResourceClaimTemplate",
@@ -203,11 +191,7 @@ def test_translate_without_files_is_refused():
 
 
 def test_the_namespace_option_applies_to_objects_without_a_namespace():
-    namespace_off = {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": "off", "labels": {"drawbridge.dev/mode": "off"}},
-    }
+    namespace_off = obj("Namespace", "off", labels={"drawbridge.dev/mode": "off"})
     pod_without_namespace, pod_elsewhere = (
         complete_pod(SHARE_POD, name="a", namespace=""),
         complete_pod(SHARE_POD, name="b", namespace="other"),

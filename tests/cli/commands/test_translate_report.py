@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.commands.translations import CONFIG_MAP, SHARE_POD, TAINTED_FLEET, complete_pod, yaml_of
 from tests.cli.running import manifest, run
+from tests.objects import obj
 from tests.webhook.pods import EXAMPLES, pod
 
 
@@ -28,12 +29,7 @@ def test_a_queue_that_counts_keys_is_counted_apart():
     """It requests no device, and `survey` lists it as an obstacle (S020)."""
     resources = [{"name": "nvidia.com/gpu", "nominalQuota": 4}]
     groups = [{"coveredResources": ["nvidia.com/gpu"], "flavors": [{"name": "f", "resources": resources}]}]
-    queue = {
-        "apiVersion": "kueue.x-k8s.io/v1beta1",
-        "kind": "ClusterQueue",
-        "metadata": {"name": "q"},
-        "spec": {"resourceGroups": groups},
-    }
+    queue = obj("ClusterQueue", "q", "kueue.x-k8s.io/v1beta1", resourceGroups=groups)
     output = run("translate", "-f", "-", "-o", "report", stdin=yaml_of(queue)).stdout
     assert output.splitlines()[-1] == "1 object, 0 rewritten: 1 counting keys, 0 without a legacy request"
 

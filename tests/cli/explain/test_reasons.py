@@ -25,7 +25,7 @@ from tests.cli.explain.scenes import (
     pod,
 )
 from tests.loops import every
-from tests.objects import exactly
+from tests.objects import exactly, obj
 from webhook.state import Features
 
 NODE_ALLOCATABLE = {"cpu": "8", "memory": "32Gi", "pods": "10"}
@@ -207,10 +207,10 @@ def test_only_claims_on_eligible_nodes_block_the_pod(tmp_path):
 def test_freeing_a_claim_also_frees_the_cpu_of_its_pod(cpu, suffices, tmp_path):
     """A node has eight cores, and its two pods request 1 and 5."""
     objects = with_large_nodes(*full_fleet())
-    for obj in objects:
-        if obj["kind"] == "Pod":
-            cores = "1" if obj["metadata"]["name"] in ("p0", "p2") else "5"
-            obj["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cores}}
+    for stored in objects:
+        if stored["kind"] == "Pod":
+            cores = "1" if stored["metadata"]["name"] in ("p0", "p2") else "5"
+            stored["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cores}}
     pending_pod = waiting_pod(cpu)
     message, prospect = message_and_prospect(tmp_path, pending_pod, *objects)
     assert message.startswith("2 Insufficient cpu; besides, 0 of 2 nodes can serve the claims: ")
@@ -237,19 +237,14 @@ def test_a_scheduler_has_half_a_minute_to_try_a_pod(seconds, is_reported, tmp_pa
 @pytest.mark.parametrize("class_name", ["gpu", "other"])
 def test_an_exhausted_quota_explains_a_missing_claim(class_name, tmp_path):
     """A quota of another class does not."""
-    template = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "t", "namespace": "default"},
-        "spec": {"spec": claim("any")["spec"]},
-    }
+    template = obj("ResourceClaimTemplate", "t", "resource.k8s.io/v1", namespace="default", spec=claim("any")["spec"])
     key = f"{class_name}.deviceclass.resource.k8s.io/devices"
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "few", "namespace": "default"},
-        "status": {"hard": {key: "2", "count/resourceclaims.resource.k8s.io": "10"}, "used": {key: "2"}},
-    }
+    quota = obj(
+        "ResourceQuota",
+        "few",
+        namespace="default",
+        status={"hard": {key: "2", "count/resourceclaims.resource.k8s.io": "10"}, "used": {key: "2"}},
+    )
     pending_pod = pod("p", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "t"}])
     message, _ = message_and_prospect(tmp_path, pending_pod, *full_fleet(), template, quota)
     no_room = f"no claim gpu can be created: ResourceQuota default/few has {key} used up, 2 of 2"
