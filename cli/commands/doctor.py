@@ -50,10 +50,7 @@ class RepairOutcome(NamedTuple):
         return [*lines, f"not done: {self.problem}"] if self.problem else lines
 
 
-@declare(
-    "doctor",
-    examples=("drawbridge doctor -f dump.yaml", "drawbridge doctor --repair --yes"),
-)
+@declare("doctor", examples=("drawbridge doctor -f dump.yaml", "drawbridge doctor --repair --yes"))
 @options.files(help="A dump of a cluster instead of a live one. May be repeated.")
 @options.option("--repair", "Repair what can be repaired, and ask before each change.")
 @options.option("--yes", "With --repair: do not ask.")

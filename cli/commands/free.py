@@ -23,13 +23,7 @@ _NONE = "<none>"
 _NAMED = 10  # idle nodes
 
 
-@declare(
-    "free",
-    examples=(
-        "drawbridge free -f dump.yaml",
-        "drawbridge free -f dump.yaml node-a --together",
-    ),
-)
+@declare("free", examples=("drawbridge free -f dump.yaml", "drawbridge free -f dump.yaml node-a --together"))
 @click.argument("names", nargs=-1, metavar="[NODE]...")
 @options.files(
     positional=False,

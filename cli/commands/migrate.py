@@ -16,8 +16,7 @@ from cli.files import InputFiles, without_collection
 
 
 @declare(
-    "migrate",
-    examples=("drawbridge migrate plan > migration.yaml", "drawbridge migrate plan deploy/ -o markdown"),
+    "migrate", examples=("drawbridge migrate plan > migration.yaml", "drawbridge migrate plan deploy/ -o markdown")
 )
 @click.argument("step", type=click.Choice(("plan",)))
 @click.argument("tree", default=".", metavar="[TREE]", type=click.Path(exists=True, file_okay=False))

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 _HOLDERS = 1000  # the most holders that are listed for one line of a quota
 
 
-@declare(
-    "quota",
-    examples=("drawbridge quota -f dump.yaml -o wide", "drawbridge quota -n team-a"),
-)
+@declare("quota", examples=("drawbridge quota -f dump.yaml -o wide", "drawbridge quota -n team-a"))
 @options.files(help="Quotas, claims, pods and slices, or a dump, instead of a live cluster. May be repeated.")
 @options.cluster_access()
 @options.namespaced("Only quotas of this namespace.")

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 
 @declare(
-    "snapshot",
-    examples=("drawbridge snapshot --to snapshot.json", "drawbridge snapshot -n team-a --to team-a.json"),
+    "snapshot", examples=("drawbridge snapshot --to snapshot.json", "drawbridge snapshot -n team-a --to team-a.json")
 )
 @click.option("--to", "target", metavar="FILE", required=True, help="The file to write.")
 @options.option("--force", "Overwrite the file.")

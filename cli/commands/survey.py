@@ -30,10 +30,7 @@ _WITH_VALUES = ("HelmRelease", "Application", "ApplicationSet")
 _LEVELS = ("refused", "unknown", "left", "partly", "approximated")
 
 
-@declare(
-    "survey",
-    examples=("drawbridge survey -f dump.yaml -o wide", "drawbridge survey -n team-a --fail-on refused"),
-)
+@declare("survey", examples=("drawbridge survey -f dump.yaml -o wide", "drawbridge survey -n team-a --fail-on refused"))
 @options.files(help=options.INSTEAD_OF_CLUSTER)
 @options.cluster_access()
 @options.namespaced("Only this namespace.")

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from cli.cases import CaseResult
 
 
-@declare(
-    "test",
-    examples=("drawbridge test cases/", "drawbridge test cases/drawbridge-test.yaml -o junit"),
-)
+@declare("test", examples=("drawbridge test cases/", "drawbridge test cases/drawbridge-test.yaml -o junit"))
 @click.argument("paths", nargs=-1, metavar="[FILE|DIR]...")
 @options.output("text", "json", "sarif", "github", "junit", "markdown", default="text")
 def command(*, paths: tuple[str, ...], output: str) -> Exit:

@@ -17,10 +17,7 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
 
 
-@declare(
-    "uninstall",
-    examples=("drawbridge uninstall", "drawbridge uninstall --yes"),
-)
+@declare("uninstall", examples=("drawbridge uninstall", "drawbridge uninstall --yes"))
 @options.option("--yes", "Remove the objects. Without it they are only listed.")
 @options.option("--kinds", "Also remove CustomResourceDefinitions with objects, such as users' DeviceQuotas.")
 @options.option("--namespace", "Remove only the installation in this namespace.", metavar="NAME")

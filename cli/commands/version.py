@@ -11,10 +11,7 @@ from cli.exits import Exit
 from cli.output import print_lines
 
 
-@declare(
-    "version",
-    examples=("drawbridge version", "drawbridge version -o json"),
-)
+@declare("version", examples=("drawbridge version", "drawbridge version -o json"))
 @options.output("text", "json", default="text")
 def command(*, output: str) -> Exit:
     """Print the version of drawbridge, and the versions of Kubernetes that it knows."""

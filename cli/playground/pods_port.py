@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analysis.arrivals import brings_pods
 from cli import story
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from cli.playground.playground import Playground
     from cli.story import PodProgress
-    from cluster import Raw
+    from cluster.resources import Raw, Resource
     from serving.http import HttpRequest, Reply
 
 SECONDS = 10.0
@@ -85,20 +85,19 @@ class PodsListener:
         except manifests.ManifestError as error:
             return _refusal(400, str(error))
         pods: list[Raw] = []
-        companions: list[Raw] = []
+        companions: list[tuple[Resource[Any], Raw]] = []
         passed_over: list[Raw] = []
         for document in documents:
             if not isinstance(document.object.get("metadata") or {}, dict):
                 return _refusal(400, f"line {document.line}: metadata is not an object")
-            replicas = pods_of(document.object)
             if brings_pods(document.object):
-                pods += [created.pod for created in replicas]
+                pods += [created.pod for created in pods_of(document.object)]
                 continue
             resource = resources.resource_of(document.object)
             metadata = document.object.get("metadata")
             has_name = isinstance(metadata, dict) and isinstance(metadata.get("name"), str)
             if resource is not None and resource.id in COMPANIONS and has_name:
-                companions.append(document.object)
+                companions.append((resource, document.object))
             elif wrong := _problem_of(document.object):
                 return _refusal(400, f"line {document.line}: {wrong}")
             else:
@@ -106,21 +105,17 @@ class PodsListener:
         if not pods and not companions:
             return _refusal(400, "the manifest holds no pod, and no workload that creates pods")
         try:
-            for obj in companions:
-                resource = resources.resource_of(obj)
-                assert resource is not None  # a companion
-                metadata = obj.get("metadata") or {}
-                name = str(metadata.get("name") or "")
+            for resource, obj in companions:
                 namespace = None
                 if resource.namespaced:
-                    namespace = metadata.get("namespace") or "default"
+                    namespace = obj["metadata"].get("namespace") or "default"
                     await self._playground.ensure_namespace(namespace)
-                patch = Apply(obj, MANAGER)
+                patch, name = Apply(obj, MANAGER), obj["metadata"]["name"]
                 await self._playground.cluster.patch(resource.raw, name, patch, namespace)
             outcomes = [await end_of(self._playground, pod, self._patience) for pod in pods]
         except ApiError as error:
             return _refusal(error.status or 500, str(error))
-        applied = "".join(f"applied {obj['kind']} {obj['metadata']['name']}\n" for obj in companions)
+        applied = "".join(f"applied {obj['kind']} {obj['metadata']['name']}\n" for _, obj in companions)
         others = "".join(f"ignored {name_of(obj)}\n" for obj in passed_over)
         return text(200, applied + others + _stories(outcomes))
 
