@@ -32,10 +32,10 @@ _LISTS = ("initContainers", "containers")
 MIRROR = "kubernetes.io/config.mirror"
 _OURS = frozenset(names.ANNOTATIONS)
 _ANYWHERE = Selected()
-# ${NAME}, {{ name }}, <name> and n{} anywhere; as the whole text ..., $NAME, __NAME__, @NAME@, %NAME%, #{name}#, [[ name ]], (expression)
+# ${NAME}, $(NAME), $NAME, {{ name }}, <name> and n{} anywhere; as the whole text ..., __NAME__, @NAME@, %NAME%, #{name}#, [[ name ]], (expression)
 # of Chainsaw, PLACEHOLDER, YOUR_NAME, `Filled by NAME` and the like, and an open {{.
 _PLACEHOLDER = re.compile(
-    r"\$\{[^{}\n]+\}|\{\{(?>[^{}\n]|\{(?!\{)|\}(?!\}))*+\}\}|<[A-Za-z][\w .:/-]*>|(?<=[\w-])\{\}|^(?:\.\.\.|\$.*|\(.*\)|\[\[.*\]\]|@.*@|%.*%|#\{.*\}#|<.*>|__.*__|PLACEHOLDER.*|(?i:filled by ).*|(?:FILLED|CHANGE|REPLACE|INSERT|YOUR|TODO)[ _-]?[A-Z].*|(?=.*\{\{).*)$"
+    r"\$(?:\{[^{}\n]+\}|\([^()\n]+\)|[A-Za-z_]\w*)|\{\{(?>[^{}\n]|\{(?!\{)|\}(?!\}))*+\}\}|<[A-Za-z][\w .:/-]*>|(?<=[\w-])\{\}|^(?:\.\.\.|\$.*|\(.*\)|\[\[.*\]\]|@.*@|%.*%|#\{.*\}#|<.*>|__.*__|PLACEHOLDER.*|(?i:filled by ).*|(?:FILLED|CHANGE|REPLACE|INSERT|YOUR|TODO)[ _-]?[A-Z].*|(?=.*\{\{).*)$"
 )
 PLACEHOLDER = "this looks like a placeholder: fill it in first (envsubst, helm template, kustomize build)"
 _WHOLE = "ask for a whole number"

@@ -145,7 +145,7 @@ _IN_TEXT = re.compile(r"""(?<![\w.-])([\w.-]{1,253}/[\w.-]{1,63})["']?[ \t]*:[ \
 # Where a comment of YAML begins; inside a string a `#` mostly has no space before it.
 _COMMENT = re.compile(r"(?:^|[ \t])#")
 _QUOTED = re.compile(r""""([\w.-]{1,253}/[\w.-]{1,63})\"""")
-# A resource name in the text of a device plugin's configuration, or of a compiled step of Kubeflow Pipelines.
+# A resource name in the text of a compiled step of Kubeflow Pipelines.
 _NAMED_IN_TEXT = re.compile(r"""\b(?:name|resourceType)["']?[ \t]*:[ \t]*["']?([\w.-]{1,253}/[\w.-]{1,63})""")
 
 
@@ -370,8 +370,7 @@ def _mention(where: str, member: _Member, state: State, *, is_named: bool) -> Me
     for key, _ in amounts_in(value):
         if state.configuration.resource(key) or key in state.fleet.extended:
             return Mention(where, key, text=name if is_named else f"item {name}")
-    named = "timeSlicing" in value or "resourceType" in value
-    for key in _NAMED_IN_TEXT.findall(value) if named else ():
+    for key in _NAMED_IN_TEXT.findall(value) if "resourceType" in value else ():
         if state.configuration.resource(key):
             return Mention(where, key, text=name if is_named else f"item {name}")
     return None

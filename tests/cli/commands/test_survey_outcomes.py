@@ -247,14 +247,15 @@ def test_a_refusal_without_a_key_is_printed_without_a_key():
     )
 
 
-def test_placeholders_of_an_object_are_reported_as_a_single_reason(tmp_path):
-    """A manifest for envsubst has placeholders in many fields."""
-    deployment = workload_object("Deployment", "${NAME}", with_limits(nvidia_gpu=1), labels={"app": "${NAME}"})
+@pytest.mark.parametrize("placeholder", ["${NAME}", "$(date +%H-%M)", "app-$name"])
+def test_placeholders_of_an_object_are_reported_as_a_single_reason(placeholder, tmp_path):
+    """A manifest for envsubst or a shell has placeholders in many fields."""
+    deployment = workload_object("Deployment", placeholder, with_limits(nvidia_gpu=1), labels={"app": placeholder})
     deployment["metadata"]["namespace"] = "${NAMESPACE}"
     _, answer = run_json("survey", "-f", manifest(tmp_path / "app.yaml", deployment), "--fail-on", "never")
     (workload,) = answer["workloads"]
     assert [(key["code"], key["detail"]) for key in workload["keys"] if key.get("code")] == [
-        ("D011", "${NAME} is a placeholder that is not filled in")
+        ("D011", f"{placeholder.removeprefix('app-')} is a placeholder that is not filled in")
     ]
 
 

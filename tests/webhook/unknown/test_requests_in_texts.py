@@ -283,6 +283,7 @@ def test_devices_in_fields_of_other_forms_are_reported(version_and_kind, spec, k
         {"parameters": [{"name": "num-gpus", "value": "0"}, {"name": "steps", "value": "2"}]},
         {"env": [{"name": "NUM_GPUS", "value": "2"}]},
         {"resources": {"gpu": {"quota": 0, "limit": -1}}},
+        {"config": {"map": {"any": f"sharing:\n  timeSlicing:\n    resources:\n    - {{name: {GPU}, replicas: 2}}\n"}}},
     ],
 )
 def test_fields_without_devices_are_not_reported(spec):
