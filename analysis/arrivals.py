@@ -91,7 +91,10 @@ def arrivals(objects: Iterable[Object], state: State) -> Arrivals:
                     for number in range(min(created_pod.replicas, MAX_PODS))
                 ]
             if verdict.refusals:
-                reason = Reason(text=f"refused: {'; '.join(map(str, verdict.refusals))}", never=True)
+                first, *others = verdict.refusals
+                text = "; ".join((f"refused: {first.message}", *map(str, others)))
+                remedies = (first.remedy,) if first.remedy else ()
+                reason = Reason(text=text, code=first.code, never=True, remedies=remedies)
                 arrived.refused.update({_key_of(pod): reason for pod in pods})
                 continue
             arrive(*pods)

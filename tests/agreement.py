@@ -201,7 +201,7 @@ def answer_from_simulation(pods: Sequence[Mapping[str, Any]], scene: Scene) -> A
     for pod in pods_of_object:
         said = pod["reason"]["text"]
         if said.startswith("refused: "):
-            return Answer(refused=True, codes=frozenset(CODE.findall(said)), said=said)
+            return Answer(refused=True, codes=frozenset((pod["reason"]["code"], *CODE.findall(said))), said=said)
     if not pods_of_object:
         return Answer()
     fits = {pod["node"] is not None for pod in pods_of_object}  # pods of one workload may compete for a node

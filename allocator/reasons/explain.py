@@ -118,6 +118,8 @@ def loss(reason: Rejection) -> str:
     """Describe the devices that one stage rejected, for the author of the claim."""
     count = f"{reason.rejected} of {reason.total} devices " if reason.total else ""
     text = reason.short or reason.text
+    if reason.stage is Stage.IN_USE and reason.examples and not text:  # several claims hold devices
+        return f"{count}{_WORDS[reason.stage]}, such as {reason.examples[0]}"
     return f"{count}{_WORDS[reason.stage]}" + (f": {text}" if text else "")
 
 

@@ -45,8 +45,11 @@ def test_simulate_names_the_declared_node_that_would_fit(fleet, config, tmp_path
     code_without_config, answer_without_config = run_json("simulate", "-f", fleet, "-f", pods)
     code_with_config, answer = run_json("simulate", "-f", fleet, "-f", pods, "--config", config)
     assert (code_without_config, code_with_config) == (1, 1)
-    summaries = {pod["pod"]: pod["reason"]["text"] for pod in answer["pods"]}
-    summaries_without_config = {pod["pod"]: pod["reason"]["text"] for pod in answer_without_config["pods"]}
+    summaries = {pod["pod"]: " ".join((pod["reason"]["text"], *pod["reason"]["remedies"])) for pod in answer["pods"]}
+    summaries_without_config = {
+        pod["pod"]: " ".join((pod["reason"]["text"], *pod["reason"]["remedies"]))
+        for pod in answer_without_config["pods"]
+    }
     assert summaries_without_config["default/a"].startswith(
         "refused: the only node cannot serve this pod, even with all devices free"
     )

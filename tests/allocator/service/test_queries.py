@@ -37,5 +37,5 @@ async def test_a_posted_manifest_is_placed_beside_reservations_that_are_not_writ
         _, answer = await sidecar.ask("/api/v1/simulate", body)
         assert [outcome["node"] for outcome in answer["pods"]] == [None, None]
         assert "in use" in answer["pods"][0]["reason"]["text"]
-        assert "R001" in answer["pods"][1]["reason"]["text"]
+        assert answer["pods"][1]["reason"]["code"] == "R001"
         assert (await sidecar.ask("/api/v1/simulate", {"kind": "ConfigMap"}))[0] == 400

@@ -40,7 +40,7 @@ def test_a_pod_that_fits_nowhere_is_printed_with_the_reasons(fleet, tmp_path):
     result = run("simulate", "-f", fleet, "-f", pods)
     assert result.exit_code == 1
     assert "0 of 1 nodes" in result.stdout
-    assert "2 of 2 devices are in use" in " ".join(result.stdout.split())
+    assert "2 of 2 devices are in use, such as gpu-0: held by claim default/x" in " ".join(result.stdout.split())
     code, answer = run_json("simulate", "-f", fleet, "-f", pods)
     (outcome,) = answer["pods"]
     assert (code, outcome["node"]) == (1, None)

@@ -192,7 +192,8 @@ def test_only_claims_on_eligible_nodes_block_the_pod(tmp_path):
     ssd_node["metadata"] = ssd_node["metadata"] | {"labels": {"disk": "ssd"}}
     message, prospect = message_and_prospect(tmp_path, waiting_pod(nodeSelector={"disk": "ssd"}), *objects)
     assert message == (
-        "0 of 2 nodes can serve the claims: 1 node(s) cannot serve request r: 2 of 2 devices are in use; "
+        "0 of 2 nodes can serve the claims: 1 node(s) cannot serve request r: "
+        "2 of 2 devices are in use, such as gpu-0: held by claim default/c2; "
         "1 node(s) didn't match Pod's node affinity/selector"
     )
     assert [(blocker["causes"][-1], len(blocker["remedies"])) for blocker in prospect["blockers"]] == [
