@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from analysis.gitops.kustomizations import FOLDERS, files_of, is_kustomization
 from analysis.gitops.sources import APPLICATION, APPLICATION_SET, FLUX, sources_of
 from cluster.resources import resource_of
-from dra.raw import inside, text
+from dra.raw import inside, strings, text
 from webhook.translate import group_kind
 
 if TYPE_CHECKING:
@@ -94,9 +94,12 @@ class Tree:
                 inherited = self.namespace_of(number) if group_kind(self._documents[number].object) == FLUX else ""
                 added = source.namespace or inherited
                 options = source.options
-                visited = self._visit(folder, text(options.get("namespace")), added, recurses=source.recurses)
-                self._built[number] |= visited
-                self._included |= visited
+                replacing = text(options.get("namespace"))
+                components = [normpath(join(folder, path)) for path in strings(options, "components")]
+                for path in (folder, *components):
+                    visited = self._visit(path, replacing, added, recurses=source.recurses and path == folder)
+                    self._built[number] |= visited
+                    self._included |= visited
 
     def _sources(self, number: int) -> Iterator[Source]:
         document = self._documents[number]

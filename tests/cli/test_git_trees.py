@@ -428,3 +428,16 @@ def test_a_folder_with_only_a_kustomization_is_built(repository, builder):
         argo if builder == "argo" else TREE["clusters/home/plex.yaml"].replace("apps/", "overlays/")
     )
     assert [workload["namespace"] for workload in survey(repository, files)["workloads"]] == ["media"]
+
+
+def test_a_component_that_flux_adds_gets_the_namespace(repository):
+    """Its template asks for admin access, which the label of the namespace allows."""
+    request = "{name: gpu, exactly: {deviceClassName: gpu.intel.com, adminAccess: true}}"
+    template = f"apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata: {{name: '${{APP}}-gpu'}}\nspec: {{spec: {{devices: {{requests: [{request}]}}}}}}\n"
+    files = TREE | {
+        "clusters/home/plex.yaml": flux(more=", targetNamespace: media, components: [../../components/gpu]"),
+        "components/gpu/kustomization.yaml": "kind: Component\nresources: [template.yaml]\n",
+        "components/gpu/template.yaml": template,
+        "namespace.yaml": "apiVersion: v1\nkind: Namespace\nmetadata: {name: media, labels: {resource.kubernetes.io/admin-access: 'true'}}\n",
+    }
+    assert [code for code, *_ in check(repository, files)] == ["D011"]
