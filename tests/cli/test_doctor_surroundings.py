@@ -11,9 +11,20 @@ from certs import authority
 from cli import loop
 from cluster.errors import ApiError, BadRequest, Invalid, Unauthorized
 from cluster.kubernetes import Kubernetes
-from tests.allocator.service.sidecar import DRIVER, claim, gpus, loaded, node, pod
-from tests.cli.commands.faults import FLEET
+from tests.allocator.service.sidecar import DRIVER, claim, device_class, gpus, loaded, node, pod
+from tests.cli.commands import faults
+from tests.cli.commands.faults import (
+    FLEET,
+    bound_pod,
+    claim_of_pod,
+    pod_without_sandbox,
+    tolerating_claim,
+    unowned_claim,
+    waiting_pod,
+)
 from tests.cli.running import manifest, run_json
+from tests.objects import owner, workload
+from webhook.claims import taint_rule as fence
 
 NOW = datetime.now(UTC)
 KUBELET_LEASE = "kube-node-lease/n0"
@@ -125,6 +136,17 @@ def translated_template():
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": meta, "spec": {"spec": claim("any")["spec"]}}  # fmt: skip
 
 
+CRON_JOB_WITH_CLAIM = workload("CronJob", "nightly", {}, "batch/v1") | {"spec": {"jobTemplate": {"spec": {"template": {"spec": {"resourceClaims": [{"name": "d", "resourceClaimName": "a"}]}}}}}}  # fmt: skip
+
+
+def claim_with_alternatives(name):
+    """A claim for a device of the fenced class `gpu` or of the class `free`."""
+    obj = claim(name)
+    alternatives = [{"name": class_name, "deviceClassName": class_name} for class_name in ("gpu", "free")]
+    obj["spec"]["devices"]["requests"] = [{"name": "r", "firstAvailable": alternatives}]
+    return obj
+
+
 WITH_TEMPLATE = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]}
 QUOTA_ERROR = 'pods "x" is forbidden: exceeded quota: few'
 WEBHOOK_ERROR = 'Internal error occurred: failed calling webhook "guard.example.com": refused'
@@ -189,6 +211,24 @@ HEALTHY_STATES = {
     "a claim deleted 5 seconds ago": [deleted_ago(claim("a"), 5, "example.com/keeps"), pod("p")],
     "a namespace deleted 5 seconds ago": [ending_namespace(5), claim("b"), pod("p")],
     "a deleted namespace without claims": [ending_namespace(40), pod("p")],
+    "a young claim without an owner": [unowned_claim("a", minutes=5), pod("p")],
+    "a claim that a pod names": [unowned_claim("a"), pod("p", "a")],
+    "a claim that a CronJob names": [unowned_claim("a"), pod("p"), CRON_JOB_WITH_CLAIM],
+    "a claim with an owner": [unowned_claim("a", ownerReferences=[owner("Pod", "p", uid="pod-p")]), pod("p")],
+    "a claim in a dump without pods": [unowned_claim("a")],
+    "a pod that waits for its sandbox for 4 minutes": pod_without_sandbox(minutes=4),
+    "a pod with a sandbox": pod_without_sandbox(minutes=6, status="True"),
+    "a pod whose driver prepares a claim again": pod_without_sandbox(minutes=6, driver=DRIVER)[1:],
+    "a pod without devices that was bound just now": [claim_of_pod("a", "p"), bound_pod("p", "a", minutes=0)],
+    "a bound pod with devices": [faults.allocated_claim("a", "p"), bound_pod("p", "a")],
+    "a pod without devices and without a node": [claim_of_pod("a", "p"), pod("p", "a")],
+    "an ended pod without devices": [claim_of_pod("a", "p"), bound_pod("p", "a") | {"status": {"phase": "Failed"}}],
+    "a claim that tolerates the fence": [fence(DRIVER), tolerating_claim("a"), waiting_pod("a")],
+    "the fence of another driver": [fence("other.example.com"), claim("a"), waiting_pod("a")],
+    "no fence": [claim("a"), waiting_pod("a")],
+    "a fence, and a pod that no scheduler has tried": [fence(DRIVER), claim("a"), pod("p", "a")],
+    "a fence, and a pod with devices": [fence(DRIVER), faults.allocated_claim("a", "p"), waiting_pod("a")],
+    "a fence, and a claim with an alternative": [fence(DRIVER), device_class("free", selectors=[{"cel": {"expression": "false"}}]), claim_with_alternatives("a"), waiting_pod("a")],
 }  # fmt: skip
 
 
@@ -211,7 +251,7 @@ def test_each_fault_around_drawbridge_is_named_with_a_remedy(fault, tmp_path):
 @pytest.mark.parametrize("state", HEALTHY_STATES)
 def test_a_state_that_only_resembles_a_fault_is_not_reported(state, tmp_path):
     _, answer = run_json("doctor", "-f", dump_of(tmp_path, HEALTHY_STATES[state]))
-    fault_codes = {fault_code for _, fault_code, _ in FAULTS.values()}
+    fault_codes = {fault_code for _, fault_code, _ in FAULTS.values()} | faults.FAULTS.keys()
     assert [finding for finding in answer["findings"] if finding["code"] in fault_codes] == []
 
 

@@ -96,6 +96,14 @@ def waiting_pod(*claims, **fields):
     return obj
 
 
+def tolerating_claim(name, key="drawbridge.dev/fence"):
+    """A claim that tolerates a taint with this key."""
+    obj = claim(name)
+    [request] = obj["spec"]["devices"]["requests"]
+    request["exactly"]["tolerations"] = [{"key": key, "operator": "Exists", "effect": "NoSchedule"}]
+    return obj
+
+
 def agent_taint_rule(age):
     """The DeviceTaintRule of an audit agent, renewed this many seconds ago."""
     renewal = (datetime.now(UTC) - timedelta(seconds=age)).isoformat(timespec="seconds")

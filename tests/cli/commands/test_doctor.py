@@ -8,7 +8,7 @@ from analysis.doctor import diagnose, survey
 from analysis.errors import Failed
 from cluster import resources
 from cluster.errors import NotFound
-from tests.allocator.service.sidecar import DRIVER, claim, device_class, loaded, node, pod
+from tests.allocator.service.sidecar import claim, device_class, loaded, node, pod
 from tests.cli.commands.faults import (
     FAULTS,
     FINALIZER,
@@ -23,7 +23,6 @@ from tests.cli.commands.faults import (
     faults,
     lease,
     node_with_condition,
-    pod_without_sandbox,
     unowned_claim,
 )
 from tests.cli.forbidden import forbidding
@@ -113,32 +112,6 @@ def test_unused_claims_of_a_namespace_are_a_single_finding(tmp_path):
     assert finding["message"].endswith("b, a")
 
 
-POD_OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "pod-p", "controller": True}
-CRON_JOB_WITH_CLAIM = {
-    "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "nightly", "namespace": "default"},
-    "spec": {"jobTemplate": {"spec": {"template": {"spec": {"resourceClaims": [{"name": "d", "resourceClaimName": "a"}]}}}}},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "objects",
-    [
-        pytest.param([pod("p")], id="the claim is young"),
-        pytest.param([unowned_claim("a"), pod("p", "a")], id="a pod names the claim"),
-        pytest.param([unowned_claim("a"), pod("p"), CRON_JOB_WITH_CLAIM], id="a CronJob names the claim"),
-        pytest.param([unowned_claim("a", ownerReferences=[POD_OWNER]), pod("p")], id="the claim has an owner"),
-        pytest.param([unowned_claim("a")], id="the dump has no pods"),
-    ],
-)
-def test_a_claim_that_may_still_be_used_is_not_reported(objects, tmp_path):
-    if not any(
-        obj["kind"] == "ResourceClaim" for obj in objects
-    ):  # created here, because the age of a claim counts from its creation
-        objects = [unowned_claim("a", minutes=5), *objects]
-    dump = manifest(tmp_path / "dump.yaml", *FLEET, *objects)
-    assert run_json("doctor", "-f", dump)[1]["findings"] == []
-
-
 async def test_in_a_live_cluster_a_claim_without_pods_is_unused():
     cluster = loaded(*FLEET, claim("a"), claim("b"), pod("p", "a"))
     findings = diagnose(await survey(cluster, datetime.now(UTC) + timedelta(hours=1)))
@@ -199,32 +172,6 @@ async def test_doctor_fails_on_a_server_without_resource_claims(monkeypatch):
     monkeypatch.setattr(cluster, "list", raise_not_found)
     with pytest.raises(Failed, match="has no ResourceClaims"):
         await diagnosis_of(cluster)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"minutes": 4}, {"minutes": 6, "status": "True"}, {"minutes": 6, "driver": DRIVER}],
-    ids=["it waits for a short time", "it has a sandbox", "its driver prepares a claim again"],
-)
-def test_a_pod_that_no_driver_keeps_waiting_is_not_reported(changes, tmp_path):
-    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *pod_without_sandbox(**changes)))
-    assert "O113" not in {finding["code"] for finding in answer["findings"]}
-
-
-@pytest.mark.parametrize(
-    "objects",
-    [
-        # Tests are collected minutes before they run, so this pod is bound in an hour.
-        [claim_of_pod("a", "p"), bound_pod("p", "a", minutes=-60)],
-        [allocated_claim("a", "p"), bound_pod("p", "a")],
-        [claim_of_pod("a", "p"), pod("p", "a")],
-        [claim_of_pod("a", "p"), bound_pod("p", "a") | {"status": {"phase": "Failed"}}],
-    ],
-    ids=["bound just now", "with devices", "without a node", "ended"],
-)
-def test_a_pod_that_does_not_lack_devices_on_its_node_is_not_reported(objects, tmp_path):
-    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects))
-    assert "O114" not in {finding["code"] for finding in answer["findings"]}
 
 
 def test_the_finding_names_the_claim_that_has_the_devices_instead(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from analysis.configuration import ConfigurationInForce
 from analysis.doctor import diagnose, survey, write_repair
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, loaded, node, pod
-from tests.cli.commands.faults import CONFIGURATION, FLEET, allocated_claim, bound_pod, waiting_pod
+from tests.cli.commands.faults import CONFIGURATION, FLEET, allocated_claim, bound_pod, tolerating_claim, waiting_pod
 from tests.cli.running import manifest, run_json
 from webhook.claims import taint_rule
 from webhook.state import read_configuration
@@ -19,25 +19,6 @@ CONFIGURATION_WITH_FENCE = ConfigurationInForce(read_configuration(CONFIGURATION
 # The fleet without its class.
 NODE_AND_SLICE = FLEET[1:]
 DEFAULT_CONFIGURATION = {"source": "defaults", "mode": "enforce"}
-
-
-def claim_with_alternatives(name):
-    """A claim for a device of the fenced class `gpu` or of the class `free`."""
-    obj = claim(name)
-    alternatives = [
-        {"name": alternative_name, "deviceClassName": class_name}
-        for alternative_name, class_name in (("x", "gpu"), ("y", "free"))
-    ]
-    obj["spec"]["devices"]["requests"] = [{"name": "r", "firstAvailable": alternatives}]
-    return obj
-
-
-def tolerating_claim(name, key="drawbridge.dev/fence"):
-    """A claim that tolerates a taint with this key."""
-    obj = claim(name)
-    [request] = obj["spec"]["devices"]["requests"]
-    request["exactly"]["tolerations"] = [{"key": key, "operator": "Exists", "effect": "NoSchedule"}]
-    return obj
 
 
 def test_a_missing_fence_is_reported_until_it_exists(tmp_path):
@@ -92,30 +73,6 @@ def test_a_driver_of_the_bridge_without_a_fence_is_reported(tmp_path):
     assert reported_schedulers(tmp_path, pod("p"), taint_rule(DRIVER), bridge=bridge) == []
     pod_with_claim = [allocated_claim("a", "p"), pod("p", "a", schedulerName="packer")]
     assert reported_schedulers(tmp_path, *pod_with_claim, bridge=bridge) == ["packer and any other scheduler"]
-
-
-@pytest.mark.parametrize(
-    "objects",
-    [
-        pytest.param([taint_rule(DRIVER), tolerating_claim("a"), waiting_pod("a")], id="the claim tolerates the fence"),
-        pytest.param([taint_rule("other.example.com"), claim("a"), waiting_pod("a")], id="the fence of another driver"),
-        pytest.param([claim("a"), waiting_pod("a")], id="no fence exists"),
-        pytest.param([taint_rule(DRIVER), claim("a"), pod("p", "a")], id="no scheduler has tried the pod"),
-        pytest.param([taint_rule(DRIVER), allocated_claim("a", "p"), waiting_pod("a")], id="the pod has its devices"),
-        pytest.param(
-            [
-                taint_rule(DRIVER),
-                device_class("free", selectors=[{"cel": {"expression": "false"}}]),
-                claim_with_alternatives("a"),
-                waiting_pod("a"),
-            ],
-            id="the claim has an alternative without a fence",
-        ),
-    ],
-)
-def test_a_pod_not_blocked_by_the_fence_has_no_finding(objects, tmp_path):
-    code, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects))
-    assert (code, answer["configuration"], answer["findings"], answer["unread"]) == (0, DEFAULT_CONFIGURATION, [], [])
 
 
 def test_a_pod_on_a_node_lacks_devices_for_another_reason_than_the_fence(tmp_path):
