@@ -99,6 +99,8 @@ class Command(click.Command):
         _refuse_misspelt_namespace(ctx)
         if "files" in ctx.params:
             files = ctx.params["files"] = gather_files(ctx.params)
+            if files.inventory and not files and "kubeconfig" in ctx.params:
+                raise click.UsageError("--inventory needs -f: without -f the command reads the live cluster", ctx)
             if files.values and not files.charts:
                 raise click.UsageError("--values needs --chart DIR", ctx)
             if "" in (*files.paths, *files.kustomizations, *files.charts) and not ctx.resilient_parsing:
@@ -165,7 +167,7 @@ def _refuse_contradictions(ctx: click.Context) -> None:
     """Refuse files beside a cluster, and `-` in more than one place: standard input can be read once."""
     if ctx.params.get("files") and (ctx.params.get("kubeconfig") or ctx.params.get("context")):
         raise Broken("-f excludes --kubeconfig and --context", "leave out either -f, or the options of the cluster")
-    inputs = [ctx.params.get(name) or () for name in ("fleet", "config")]
+    inputs = [ctx.params.get("config") or ()]
     inputs += [ctx.params["files"].paths + ctx.params["files"].inventory] if "files" in ctx.params else []
     if sum(["-"].count(value) if isinstance(value, str) else value.count("-") for value in inputs) > 1:
         raise Broken("standard input (-) is given more than once", "give each further input as a file")

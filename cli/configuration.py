@@ -14,12 +14,15 @@ if TYPE_CHECKING:
     from webhook.service import Source
 
 
-def watched_configuration(path: str, documents: Sequence[Document]) -> tuple[Source, ConfigurationInForce]:
+def watched_configuration(
+    path: str, documents: Sequence[Document], inventory: Sequence[Document] = ()
+) -> tuple[Source, ConfigurationInForce]:
     """Return the configuration that applies to the documents, and its source. If it is the file at `path`, the source rereads a changed file."""
     from webhook.service import Source
 
     source = Source(path)
-    in_force = configuration_in_force(ConfigurationInForce(source.current, path) if path else None, documents)
+    given = ConfigurationInForce(source.current, path) if path else None
+    in_force = configuration_in_force(given, documents, inventory)
     source.current = in_force.configuration
     return source, in_force
 

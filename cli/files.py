@@ -17,13 +17,14 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from analysis.errors import Broken
 from analysis.skipped import SkippedFile
 from cli.answers import report_problems, unread
 from cli.output import warn
 from dra.texts import count_of, list_first
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from analysis.configuration import ConfigurationInForce
     from analysis.gitops import Tree
@@ -45,6 +46,7 @@ _REASONS: Final = {
     "assertion": ("what tests of Chainsaw or kuttl expect, which is not applied:", ""),
 }
 
+FLEET_KINDS: Final = ("Node", "ResourceSlice")  # without them, there is no device to show or to allocate
 _REMEDY_FOR_REQUESTS: Final = "read the rendered objects: --chart DIR --values FILE, -k DIR, or -f -"
 
 
@@ -95,12 +97,21 @@ def read_files(
     from analysis.configuration import configuration_in_force
     from analysis.gitops import Tree, made_objects
 
-    inventory_documents = (
-        read_input_files(replace(files, paths=files.inventory, kustomizations=(), charts=())) if files.inventory else []
-    )
+    inventory_documents = []
+    if files.inventory:
+        inventory_documents = read_input_files(
+            replace(files, paths=files.inventory, kustomizations=(), charts=()), keep
+        )
+        refuse_without_fleet([document.object for document in inventory_documents])
     read, problems_ = _read(files, keep)
-    report_problems(problem for problem in problems_ if not problem.apparent_kind)
-    others = [problem for problem in problems_ if problem.apparent_kind]
+    # A file that the user names has to be a text. In a folder, other files are skipped.
+    unreadable = [
+        problem
+        for problem in problems_
+        if not problem.apparent_kind or (problem.is_no_text and problem.file in files.paths)
+    ]
+    report_problems(unreadable)
+    others = [problem for problem in problems_ if problem not in unreadable]
     tree = Tree(read, absolute)
     if tree.is_too_large:
         warn("kustomizations include each other too often: only the first builds of the tree were followed")
@@ -122,11 +133,11 @@ def read_files(
     return ReadFiles(documents, with_keys, inventory_documents, in_force, everything, others, made, tree, is_whole_tree)
 
 
-def read_input_files(files: InputFiles) -> list[Document]:
+def read_input_files(files: InputFiles, keep: Keep | None = None) -> list[Document]:
     """Read manifests except templates, or raise a ManifestError."""
     from cluster.manifests import ManifestError
 
-    documents, problems_ = _read(files)
+    documents, problems_ = _read(files, keep)
     templates = [problem for problem in problems_ if problem.apparent_kind == "template"]
     if broken := [problem for problem in problems_ if problem not in templates]:
         raise ManifestError(broken)
@@ -363,6 +374,20 @@ def without_collection() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def refuse_without_fleet(objects: Sequence[Object], kinds: Collection[str] = ()) -> None:
+    """Refuse input that has no object of `kinds`. Without `kinds`, refuse input that has only pods and workloads as users write them."""
+    from analysis.arrivals import brings_pods
+
+    if kinds:
+        is_fleet = any(obj.get("kind") in kinds for obj in objects)
+    else:
+        is_fleet = any(not brings_pods(obj) or obj.get("status") for obj in objects)
+    if objects and not is_fleet:
+        found = ", ".join(dict.fromkeys(str(obj.get("kind")) for obj in objects))
+        remedy = "give a file that `drawbridge snapshot --to FILE` or `kubectl get nodes,resourceslices,deviceclasses -o yaml` wrote"
+        raise Broken(f"no fleet in the input, only {found}", remedy)
 
 
 def problems(documents: Iterable[tuple[Document, str, str]]) -> list[InputProblem]:

@@ -53,12 +53,13 @@ def read_dump(
     input_files = read_files(files, keep=without_bookkeeping if pods else Trimmer().trim, given=given, judged=judged)
     warn_of_skipped(input_files.skipped)
     warn_of_misspelt(input_files.documents)
-    objects = [document.placed for document in input_files.documents]
+    documents = [*input_files.inventory, *input_files.documents]
+    objects = [document.placed for document in documents]
     reading = reading_of(
         map(GeneratedNames().name, objects) if pods else objects,
         features_of(server, input_files.in_force.configuration),
         in_force=input_files.in_force,
-        places=tuple(document.origin for document in input_files.documents),
+        places=tuple(document.origin for document in documents),
         pods=pods,
     )
     warn_of_duplicates(reading.typed)

@@ -147,11 +147,11 @@ def gather_files(parameters: dict[str, Any]) -> InputFiles:
     )
 
 
-def inventory() -> Decorator:
+def inventory(default: str = "") -> Decorator:
     """Add `--inventory`, which a command gets as a part of `files`."""
     return option(
         "--inventory",
-        "The fleet: classes, slices and nodes, for example a snapshot. May be repeated.",
+        f"The fleet: classes, slices and nodes, for example a snapshot. {default}May be repeated.",
         metavar="FILE|DIR",
         multiple=True,
     )

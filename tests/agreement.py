@@ -272,7 +272,7 @@ def demo(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
         return Answer()
     if not scene.fleet or scene.object["kind"] != "Pod" or "--kubernetes" in options or is_unfilled(scene):
         return Answer()
-    result = run("demo", "-f", folder / "scene.json", "--fleet", folder / "fleet.json", *options, "--once")
+    result = run("demo", "-f", folder / "scene.json", "--inventory", folder / "fleet.json", *options, "--once")
     _, mark, block = re.split(rf"^(\S) {scene.name}", result.stdout, maxsplit=1, flags=re.MULTILINE)
     row = re.search(r"^    (claims|outcome) +(\S+)", block, re.MULTILINE) if "    requests " in block else None
     outcome = "refused" if mark == "✗" else row and ("translated" if row[1] == "claims" else row[2])

@@ -725,7 +725,9 @@ def _claims_of(pod: Pod, reading: Reading) -> Iterator[ClaimStory]:
             continue
         remark = f"ResourceClaim {name} does not exist"
         if template and f"{namespace}/{template}" in reading.templates:
-            remark = f"it is not created yet, though ResourceClaimTemplate {template} exists"
+            # Only a stored pod can lack a claim: that of a manifest is created with the pod.
+            exists = f"it is not created yet, though ResourceClaimTemplate {template} exists"
+            remark = exists if pod.metadata.uid else ""
         elif template:
             remark = f"ResourceClaimTemplate {template} does not exist"
         yield ClaimStory(
@@ -733,7 +735,7 @@ def _claims_of(pod: Pod, reading: Reading) -> Iterator[ClaimStory]:
             state=ClaimState.MISSING,
             entry=entry.name,
             template=template,
-            remarks=(remark,),
+            remarks=tuple(filter(None, (remark,))),
         )
     for claim_key in claim_keys(pod):
         claim = reading.stock.claims.get(claim_key)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cli import options
 from cli.command import declare
 from cli.exits import Exit
-from cli.files import InputFiles, read_input_files
+from cli.files import FLEET_KINDS, InputFiles, read_input_files, refuse_without_fleet
 from cli.output import colours, print_lines, program_name, width
 from dra.texts import count_of
 
@@ -30,13 +30,12 @@ _BUILT = "whose pods are built by controllers that the demo does not run (`trans
 
 @declare("demo", examples=("drawbridge demo --once", "drawbridge demo -f pod.yaml --once"))
 @options.files(help="Your own pods instead of the examples. May be repeated.")
-@options.option("--fleet", "Nodes, classes and slices instead of the example fleet.", metavar="FILE|DIR", multiple=True)
+@options.inventory("Default: the example fleet. ")
 @options.config()
 @options.option("--once", "Exit at the end, also on a terminal.")
 def command(
     *,
     files: InputFiles,
-    fleet: tuple[str, ...],
     config: str,
     once: bool,
 ) -> Exit:
@@ -49,17 +48,16 @@ def command(
 
     log.configure("warning")
     documents = read_input_files(files or InputFiles((str(EXAMPLES / "pods"),)))
-    published = read_input_files(InputFiles(fleet or (str(EXAMPLES / "fleet"),)))
-    objects = [document.object for document in published]
+    inventory = read_fleet(files.inventory)
     on_terminal = sys.stdout.isatty() and sys.stdin.isatty()
     stay = on_terminal and not once
     user_file = next((path for path in files.paths if path != "-"), "pod.yaml")
-    all_run = asyncio.run(_demo(documents, objects, config, user_file, stay=stay))
+    all_run = asyncio.run(_demo(documents, inventory, config, user_file, stay=stay))
     return Exit.FINE if all_run or not files else Exit.REFUSED
 
 
 async def _demo(
-    documents: list[Document], objects: list[dict[str, Any]], config: str, user_file: str, *, stay: bool
+    documents: list[Document], inventory: list[Document], config: str, user_file: str, *, stay: bool
 ) -> bool:
     """Create the pods of the documents, and print what becomes of each. Return whether none is refused or waits."""
     from analysis.arrivals import brings_pods
@@ -75,7 +73,8 @@ async def _demo(
     from webhook.translate import kind_of
 
     started = time.monotonic()
-    source, in_force = watched_configuration(config, documents)
+    source, in_force = watched_configuration(config, documents, inventory)
+    objects = [document.object for document in inventory if document.object.get("kind") != KIND]
     async with playground(objects, source) as demo:
         devices: Counter[str] = Counter()
         for obj in objects:
@@ -124,6 +123,13 @@ async def _demo(
             _print_next_steps(demo, url, pages, user_file)
             await stopping().wait()
         return all_run
+
+
+def read_fleet(paths: tuple[str, ...]) -> list[Document]:
+    """Read the files of `--inventory`, else the example fleet."""
+    documents = read_input_files(InputFiles(paths or (str(EXAMPLES / "fleet"),)))
+    refuse_without_fleet([document.object for document in documents], FLEET_KINDS)
+    return documents
 
 
 def _comment(file: str) -> str:

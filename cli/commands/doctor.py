@@ -69,6 +69,7 @@ def command(
     from analysis.doctor import RULES, describe, diagnose, of_dump, survey, write_repair
     from analysis.findings import by_object, report_of_findings
     from analysis.rules import not_checked
+    from cli.files import refuse_without_fleet
     from cli.formats import as_json
     from cli.loading import read_dump
     from cluster.errors import ClusterError
@@ -78,7 +79,9 @@ def command(
         return await survey(cluster, datetime.now(UTC), given, cluster if isinstance(cluster, Kubernetes) else None)
 
     if files:
-        observed = of_dump(read_dump(files, given, judged=True))
+        reading = read_dump(files, given, judged=True)
+        refuse_without_fleet(reading.objects)
+        observed = of_dump(reading)
     else:
         observed = loop.visit(kubeconfig, context, look, _PAGE)
     for warning in observed.warnings:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     default="",
     help="The namespace of the object; not needed if its name is unique.",
 )
+@options.inventory()
 @options.config()
 @options.server()
 @options.output("text", "json", "markdown", default="text")

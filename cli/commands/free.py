@@ -11,6 +11,7 @@ from cli import options
 from cli.answers import write
 from cli.command import declare
 from cli.exits import Exit
+from cli.files import FLEET_KINDS, refuse_without_fleet
 from dra.texts import count_of, list_first
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def command(
     from dra.wire import builtins
 
     reading = read_dump(files) if files else read_live(kubeconfig, context, Needs((*HELD, PODS)))
+    if files:
+        refuse_without_fleet(reading.objects, FLEET_KINDS)
     nodes = list(devices_of_nodes(names, reading))
     by_model = totals(nodes, reading.stock)
     stock = reading.stock

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     "resize",
     examples=(
         "drawbridge resize pod/notebook nvidia.com/gpu=2 -f dump.yaml",
-        "drawbridge resize deployment/training nvidia.com/gpu=4 -f fleet.yaml -f deploy/",
+        "drawbridge resize deployment/training nvidia.com/gpu=4 -f deploy/ --inventory fleet.yaml",
     ),
 )
 @click.argument("workload", metavar="KIND/NAME")
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 @options.files(positional=False, help="A dump of a cluster instead of a live cluster. May be repeated.")
 @options.cluster_access()
 @options.namespaced("The namespace of the workload; not needed if its name is unique.")
+@options.inventory()
 @options.config()
 @options.output("text", "json", "markdown", default="text")
 def command(

@@ -27,11 +27,12 @@ _EXITS = {"feasible": Exit.FINE, "undecided": Exit.UNDECIDED, "error": Exit.BROK
 @declare(
     "simulate",
     examples=(
-        "drawbridge simulate -f fleet.yaml -f deploy/",
+        "drawbridge simulate -f deploy/ --inventory fleet.yaml",
         "drawbridge simulate -f dump.yaml --claims --node node-b",
     ),
 )
 @options.files()
+@options.inventory()
 @options.config()
 @options.mode_option()
 @options.option(

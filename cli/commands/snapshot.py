@@ -40,7 +40,7 @@ def command(
 ) -> Exit:
     """Save in one file the objects of a cluster that decide about devices.
 
-    The file is a List in JSON. The commands survey, explain, simulate, doctor, check and translate read it with -f, or as --inventory.
+    The file is a List in JSON. The commands survey, explain, simulate, doctor, check and translate read it with -f, or with --inventory beside your own files.
     The command reads no Secrets. It saves only fields that decide about devices: the settings of device plugins in ConfigMaps; the
     environment variables, labels and annotations that a dialect or selector uses; the opaque parameters that a known driver reads;
     volumes with the kubelet's folders; the arguments of device plugins and autoscalers. It does not save commands, probes and messages.

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from analysis.errors import Failed
 from cli import loop, options
 from cli.command import declare
-from cli.commands.demo import EXAMPLES, IGNORED, count_by_kind
+from cli.commands.demo import IGNORED, count_by_kind, read_fleet
 from cli.exits import Exit
-from cli.files import InputFiles, read_input_files
 from cli.output import print_lines
 
 if TYPE_CHECKING:
@@ -19,14 +18,17 @@ FREE = "127.0.0.1:0"
 
 
 @declare(
-    "standalone", examples=("drawbridge standalone", "drawbridge standalone -f fleet.yaml --pods-listen 127.0.0.1:8080")
+    "standalone",
+    examples=("drawbridge standalone", "drawbridge standalone --inventory fleet.yaml --pods-listen 127.0.0.1:8080"),
 )
-@options.files(help="Nodes, classes, slices and other objects of the store. Default: the example fleet.")
+@options.inventory("Default: the example fleet. ")
 @options.config(
     "A file with a DrawbridgeConfiguration; reloaded when it changes. Default: the one in the input, else the built-in one."
 )
 @options.option(
-    "--data", "A file that keeps the store between restarts; -f is read only if the file is new.", metavar="FILE"
+    "--data",
+    "A file that keeps the store between restarts; --inventory is read only if the file is new.",
+    metavar="FILE",
 )
 @options.listen("--listen", FREE, "The address of the webhook (TLS); port 0 chooses a free one.")
 @options.metrics_listen(FREE)
@@ -35,7 +37,7 @@ FREE = "127.0.0.1:0"
 @options.log_level()
 def command(
     *,
-    files: InputFiles,
+    inventory: tuple[str, ...],
     config: str,
     data: str,
     listen: Address,
@@ -54,7 +56,7 @@ def command(
     from webhook.service import WebhookSettings, log
 
     decisions = log.configure(log_level)
-    documents = read_input_files(files or InputFiles((str(EXAMPLES / "fleet"),)))
+    documents = read_fleet(inventory)
     settings = WebhookSettings(identity="standalone", listen=listen, metrics=metrics_listen)
 
     source, in_force = watched_configuration(config, documents)

@@ -37,6 +37,7 @@ _LEVELS = ("refused", "unknown", "left", "partly", "approximated")
 @click.option(
     "-l", "--selector", metavar="LABELS", default="", help="Only workloads with these labels, or whose pods have them."
 )
+@options.inventory()
 @options.config()
 @options.mode_option()
 @options.server()

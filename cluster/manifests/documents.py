@@ -122,6 +122,7 @@ class InputProblem:
     column: int = 0
     pointer: str = ""
     apparent_kind: Literal["", "template", "other"] = ""
+    is_no_text: bool = False
     text: bytes = field(default=b"", repr=False, compare=False)
     first_line: int = field(default=1, repr=False, compare=False)
 
@@ -592,7 +593,9 @@ def _texts(
         message = f"byte 0x{data[wrong]:02x} is not UTF-8"
     if wrong >= 0:
         line, column = data.count(b"\n", 0, wrong) + 1, wrong - data.rfind(b"\n", 0, wrong)
-        raise ManifestError([InputProblem(file, message, remedy, line, column, apparent_kind=_apparent_kind(data))])
+        apparent_kind = _apparent_kind(data)
+        problem = InputProblem(file, message, remedy, line, column, apparent_kind=apparent_kind, is_no_text=True)
+        raise ManifestError([problem])
     if data.lstrip().startswith(b"{"):
         objects = jsontext.stream(data, MAX_OBJECTS)
         if not isinstance(objects, jsontext.JsonError):

@@ -373,7 +373,7 @@ def malformed_file(tmp_path_factory):
         (["translate", "-o", "json", "-f"], {2}),
         (["simulate", "-f"], {3}),
         (["simulate", "--claims", "-f"], {3}),
-        (["demo", "--once", "-f"], {0}),
+        (["demo", "--once", "-f"], {1}),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

@@ -39,8 +39,8 @@ def test_a_survey_and_explain_know_the_template_of_a_domain():
     assert (code, [workload["outcome"] for workload in answer["workloads"]]) == (0, ["translated"])
     assert answer["workloads"][0]["warnings"] == []
     result = run("explain", "job/train", "-n", "research", "-f", EXAMPLE)
-    assert "ResourceClaimTemplate train-channel does not exist" not in result.stdout
-    assert "it is not created yet, though ResourceClaimTemplate train-channel exists" in result.stdout
+    assert "from template train-channel" in result.stdout
+    assert "wrong" not in result.stdout, "the claim of a pod in a file is created with the pod"
 
 
 def test_simulated_workers_of_a_domain_run_on_different_nodes():

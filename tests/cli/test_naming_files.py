@@ -4,10 +4,11 @@ import json
 
 import pytest
 
+from cli.commands.demo import EXAMPLES
 from tests.allocator.fleets import gpu
 from tests.cli.commands.fleets import class_of, node_slice
 from tests.cli.running import manifest, run, run_json
-from tests.objects import claim, exactly, node, obj
+from tests.objects import claim, exactly, node, obj, pod
 
 
 @pytest.mark.parametrize("command", ["translate", "check", "simulate"])
@@ -214,3 +215,41 @@ def test_check_survey_and_translate_warn_of_a_placeholder(text, tmp_path):
     assert "placeholder" in surveyed.stdout
     assert ": warning: " in diff.stderr
     assert "placeholder" in diff.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("free", "-f"),
+        ("doctor", "-f"),
+        ("demo", "--once", "--inventory"),
+        ("standalone", "--inventory"),
+        *((command, "-f", "POD", "--inventory") for command in ("check", "translate", "simulate", "survey")),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_file_without_a_fleet_is_refused_as_one(arguments, tmp_path):
+    pod_file = manifest(tmp_path / "pod.yaml", pod("p"))
+    result = run(*(pod_file if argument == "POD" else argument for argument in arguments), pod_file)
+    assert result.exit_code == 2
+    assert "no fleet in the input, only Pod (give a file that `drawbridge snapshot" in result.stderr
+
+
+def test_an_inventory_without_files_is_not_ignored():
+    assert "--inventory needs -f" in run("survey", "--inventory", "fleet.yaml").stderr
+
+
+@pytest.mark.parametrize("option", ["-f", "--inventory"])
+def test_the_fleet_is_an_inventory_or_a_part_of_the_input(option, tmp_path):
+    container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    pod_file = manifest(tmp_path / "pod.yaml", pod("p", containers=[container]))
+    assert "1 of 1 pod placed" in run("simulate", "-f", pod_file, option, EXAMPLES / "fleet").stdout
+
+
+@pytest.mark.parametrize(("named", "code"), [(True, 2), (False, 0)], ids=["named", "in a folder"])
+def test_a_file_that_is_no_text_is_an_error_if_it_is_named(named, code, tmp_path):
+    (tmp_path / "tool.yaml").write_bytes(b"\x7fELF\x02\0\0")
+    manifest(tmp_path / "pod.yaml", pod("p", containers=[{"name": "c", "image": "i"}]))
+    result = run("check", "-f", tmp_path / "tool.yaml" if named else tmp_path)
+    assert result.exit_code == code, result.output
+    assert ("is the file a program or an archive?" in result.stderr) is named

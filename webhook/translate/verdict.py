@@ -66,14 +66,23 @@ class PodVerdict(msgspec.Struct, frozen=True, kw_only=True):
         return INVALID.issuperset([refusal.code for refusal in self.refusals])
 
     def refuse(self, decisions: Iterable[Decision]) -> PodVerdict:
-        """Return the verdict that refuses the object for these decisions and changes nothing; this verdict if there are none."""
+        """Return the verdict that refuses the object for these decisions and changes nothing; this verdict if there are none.
+
+        A refused key is not served, too.
+        """
         decisions = tuple(decisions)
         if not decisions:
             return self
+        keys = {(decision.container, decision.key) for decision in decisions}
+        earlier = [
+            decision
+            for decision in self.decisions
+            if decision.outcome is not Outcome.SERVED or (decision.container, decision.key) not in keys
+        ]
         refusals = tuple([stated(decision.code, decision.detail, decision.remedy) for decision in decisions])
         return replace(
             self,
-            decisions=(*self.decisions, *decisions),
+            decisions=(*earlier, *decisions),
             refusals=(*self.refusals, *refusals),
             operations=(),
             templates={},

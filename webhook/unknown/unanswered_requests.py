@@ -447,8 +447,9 @@ def _find_missing_plugins(
     coming = {key for template in reach_templates(constraints, state.configuration) for key in template.allocatable}
     for key, decision in left_keys.items():
         if not (key in fleet.extended or key in fleet.handed_out_anywhere or key in coming):
-            # A system's own key need not be on nodes. A plugin without devices may be starting.
-            known = any(not row.dialect.system for row in state.configuration.resource(key))
+            # Of a system's keys, only the number of devices must be on nodes. A plugin without devices may be starting.
+            rows = state.configuration.resource(key)
+            known = any(not known.dialect.system or known.row.role is Role.COUNT for known in rows)
             statuses = [node.status for node in fleet.nodes.values()] if known and not state.unseen else []
             if statuses and not any(key in status.allocatable or key in status.capacity for status in statuses):
                 yield replace(decision, detail=NO_NODE + decision.detail, code=NO_NODE_HAS_KEY)

@@ -47,6 +47,8 @@ def pod_problems(value: dict[str, Any], world: World, *, complete: bool) -> list
     if any(problem.code == "D001" for problem in (shape.check(spec, PodSpec) if fields else ())):
         return problems
     typed = shape.convert_checked(spec, PodSpec)
+    if not typed.containers:
+        problems.append(finding_at("D101", f"{path}/spec/containers", "a pod needs at least one container"))
     problems += _extended_problems(typed, f"{path}/spec")
     # Ephemeral containers can only be added to an existing pod, so they are valid only in a pod with a uid.
     if spec.get("ephemeralContainers") and (path or not look_up(value, "/metadata/uid")):

@@ -122,6 +122,8 @@ UNLABELLED_NODE_TEMPLATE = {"nodeTemplates": [{"name": "burst", "labels": {}, "a
         (requesting_pod(key="amd.com/gpu"), PLUGIN_AND_BARE_NODES, {}, "D222"),
         (requesting_pod(), (node("starting", gpu=0), node("other")), {}, ""),
         (requesting_pod(key="nvidia.com/gpumem"), PLUGIN_AND_BARE_NODES, {}, ""),
+        (requesting_pod(key="volcano.sh/vgpu-number", schedulerName="volcano"), PLUGIN_AND_BARE_NODES, {}, "D222"),
+        (requesting_pod(key="volcano.sh/vgpu-memory", schedulerName="volcano"), PLUGIN_AND_BARE_NODES, {}, ""),
         (requesting_pod(**BARE_NODE_SELECTOR), PLUGIN_AND_BARE_NODES, {}, "D221"),
         (requesting_pod(key="example.com/my-gpu", **BARE_NODE_SELECTOR), (node("old", **{"example.com/my-gpu": 1}), node("bare")), {}, "D221"),
         (requesting_pod(), (TAINTED_NODE | {"status": node("old", gpu=8)["status"]}, node("other")), {}, "D221"),

@@ -105,7 +105,7 @@ def test_the_exit_code_of_a_demo_reports_refused_pods(tmp_path, amount, exit_cod
 @pytest.mark.parametrize(
     ("command", "pattern"),
     [
-        (f"demo --config {CONFIGURATION} --fleet {{fleet}} -f {{file}}", r"2 pods: 2 placed"),
+        (f"demo --config {CONFIGURATION} --inventory {{fleet}} -f {{file}}", r"2 pods: 2 placed"),
         ("simulate -f {file} -f {fleet}", r"team-g/train-00002 .*\n\n2 of 2 pods placed"),
         ("explain pod train-00002 -n team-g -f {file} -f {fleet}", r"pod team-g/train-00002: in no cluster yet"),
     ],
@@ -129,7 +129,7 @@ spec: {template: {spec: {containers: [{name: c, image: x, resources: {limits: {n
 @pytest.mark.parametrize(
     ("command", "pattern"),
     [
-        (f"demo --config {CONFIGURATION} --fleet {{fleet}} -f {{file}}", r"2 pods: 2 placed"),
+        (f"demo --config {CONFIGURATION} --inventory {{fleet}} -f {{file}}", r"2 pods: 2 placed"),
         ("simulate -f {file} -f {fleet}", r"team-g/train-00002-0 .*\n\n2 of 2 pods placed"),
     ],
     ids=["demo", "simulate"],
@@ -203,7 +203,7 @@ def test_a_demo_counts_the_objects_that_it_ignores(tmp_path):
 def test_a_demo_ignores_fleet_objects_of_unknown_kinds(tmp_path):
     file = tmp_path / "thing.yaml"
     file.write_text(OBJECT_OF_UNKNOWN_KIND)
-    result = run("demo", "-f", str(EXAMPLES / "pods/nvidia-training.yaml"), "--fleet", str(EXAMPLES / "fleet"), "--fleet", str(file), "--once")  # fmt: skip
+    result = run("demo", "-f", str(EXAMPLES / "pods/nvidia-training.yaml"), "--inventory", str(EXAMPLES / "fleet"), "--inventory", str(file), "--once")  # fmt: skip
     assert result.exit_code == 0, result.stderr
     assert "1 object ignored" in result.stdout
     assert "1 Thing" in result.stdout

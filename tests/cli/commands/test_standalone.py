@@ -97,7 +97,7 @@ def test_the_webhook_exits_with_3_without_a_kubeconfig(tmp_path, monkeypatch):
 def test_standalone_ignores_objects_of_unknown_kinds(tmp_path):
     file = tmp_path / "thing.yaml"
     file.write_text(OBJECT_OF_UNKNOWN_KIND)
-    process = subprocess.Popen([DRAWBRIDGE, "standalone", "-f", file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    process = subprocess.Popen([DRAWBRIDGE, "standalone", "--inventory", file, "--inventory", str(EXAMPLES / "fleet")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
     try:
         lines = [process.stdout.readline() for _ in range(6)]
         assert lines[5].startswith("1 object ignored"), lines

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -57,6 +58,14 @@ def test_the_report_warns_that_no_node_can_serve_a_pod(tmp_path):
     [warning] = [line for line in output.splitlines() if line.startswith("  warning ")]
     assert "no node can serve this pod now" in warning
     assert "example.com/broken" in warning
+
+
+def test_a_refused_key_is_not_served_as_well(tmp_path):
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
+    pod["spec"] = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 16}}}]}
+    file = manifest(tmp_path / "p.json", pod)
+    output = run("translate", "-f", file, "--inventory", EXAMPLES / "fleet", "-o", "report").stdout
+    assert re.findall(r"^  (\w+) +c: nvidia.com/gpu", output, re.MULTILINE) == ["refused"]
 
 
 PODS_WITH_CODES = """apiVersion: v1

@@ -35,6 +35,12 @@ def test_a_pod_with_its_claim_has_no_findings():
     assert not codes(join(pod(), claim(request())))
 
 
+@pytest.mark.parametrize("spec", ["", "containers: []"])
+@pytest.mark.parametrize(("wrap", "path"), [(pod, "/spec"), (cron_job, "/spec/jobTemplate/spec/template/spec")])
+def test_a_pod_needs_a_container(spec, wrap, path):
+    assert ("D101", f"{path}/containers") in codes_and_paths(wrap(spec))
+
+
 def test_a_pod_claim_must_have_exactly_one_source():
     assert codes_and_paths(pod("containers: [], resourceClaims: [{name: gpu}]")) >= {("D201", "/spec/resourceClaims/0")}
     with_two_sources = (
@@ -272,7 +278,7 @@ def test_amounts_of_extended_resources_are_whole_and_not_overcommitted(resources
     for kind in ("containers", "initContainers"):
         containers = f"{kind}: [{{name: c, image: x, resources: {{{resources}}}}}]"
         reported = {("R001", f"/spec/{kind}/0/resources/{path}") for path in paths}
-        assert codes_and_paths(pod(containers)) == reported
+        assert codes_and_paths(pod(containers)) - {("D101", "/spec/containers")} == reported
 
 
 NAMES = [
