@@ -251,7 +251,7 @@ def test_each_fault_around_drawbridge_is_named_with_a_remedy(fault, tmp_path):
 @pytest.mark.parametrize("state", HEALTHY_STATES)
 def test_a_state_that_only_resembles_a_fault_is_not_reported(state, tmp_path):
     _, answer = run_json("doctor", "-f", dump_of(tmp_path, HEALTHY_STATES[state]))
-    fault_codes = {fault_code for _, fault_code, _ in FAULTS.values()} | faults.FAULTS.keys()
+    fault_codes = {fault_code for _, fault_code, _ in FAULTS.values()} | {*faults.FAULTS}
     assert [finding for finding in answer["findings"] if finding["code"] in fault_codes] == []
 
 
