@@ -14,13 +14,16 @@ TOPOLOGY = "scheduling.koordinator.sh/numa-topology-spec"
 BINDING = "scheduling.koordinator.sh/resource-spec"
 
 
+def koordinator_pod_with_fields(*limits: dict, **fields) -> dict:
+    """Return a pod for Koordinator's scheduler; `fields` are arguments of `tests.webhook.pods.pod`, such as complete annotations."""
+    keys = ({KOORD + key: amount for key, amount in limit.items()} for limit in limits)
+    return pod(*keys, scheduler="koord-scheduler", **fields)
+
+
 def koordinator_pod(*limits: dict, **annotations: object) -> dict:
     """Return a pod for Koordinator's scheduler. The keys of its annotations are `scheduling.koordinator.sh/` and the names in `annotations`."""
-    return pod(
-        *({KOORD + key: amount for key, amount in limit.items()} for limit in limits),
-        annotations={f"scheduling.koordinator.sh/{k.replace('_', '-')}": json.dumps(v) for k, v in annotations.items()},
-        scheduler="koord-scheduler",
-    )
+    texts = {f"scheduling.koordinator.sh/{k.replace('_', '-')}": json.dumps(v) for k, v in annotations.items()}
+    return koordinator_pod_with_fields(*limits, annotations=texts)
 
 
 CORE_AND_MEMORY = {"gpu-core": 50, "gpu-memory": "8Gi"}
@@ -28,20 +31,8 @@ CORE_AND_MEMORY = {"gpu-core": 50, "gpu-memory": "8Gi"}
 
 def koordinator_verdict(*limits: dict, fleet=UNKNOWN, hints: dict | None = None, config: dict | None = None):
     """Return the verdict on a pod for Koordinator's scheduler. `hints` has the values of annotations by their whole keys, `config` the fields of the configuration."""
-    manifest = pod(
-        *({KOORD + key: amount for key, amount in limit.items()} for limit in limits),
-        annotations={key: json.dumps(hint) for key, hint in (hints or {}).items()},
-        scheduler="koord-scheduler",
-    )
-    return verdict_of(manifest, fleet=fleet, **(config or {}))
-
-
-def koordinator_pod_with_fields(*limits_by_container: dict, **fields) -> dict:
-    """Return a pod for Koordinator's scheduler; `fields` are arguments of `tests.webhook.pods.pod`, such as complete annotations."""
-    prefixed_limits = [
-        {KOORD + key: value for key, value in container_limits.items()} for container_limits in limits_by_container
-    ]
-    return pod(*prefixed_limits, scheduler="koord-scheduler", **fields)
+    annotations = {key: json.dumps(hint) for key, hint in (hints or {}).items()}
+    return verdict_of(koordinator_pod_with_fields(*limits, annotations=annotations), fleet=fleet, **(config or {}))
 
 
 def fleet_of(*published: tuple[str, str, list[dict]]) -> Inventory:

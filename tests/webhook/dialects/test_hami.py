@@ -77,6 +77,9 @@ def test_a_pod_whose_hami_label_does_not_opt_out_is_translated(key, value):
     assert verdict_of(pod_with_metadata(key, value, "labels")).changed
 
 
+WHOLE_GPU = {"class": HAMI, "count": 1}
+
+
 def pod_for_hamis_scheduler(**limits) -> dict:
     """Return a pod for HAMi's own scheduler."""
     return pod(
@@ -84,13 +87,24 @@ def pod_for_hamis_scheduler(**limits) -> dict:
     )
 
 
-WHOLE_GPU = [{"class": HAMI, "count": 1}]
-
-
-@pytest.mark.parametrize(("cores", "expected_cores"), [(30, "30"), (150, "100")])
-def test_a_percentage_of_cores_is_at_most_100(cores, expected_cores):
-    verdict = verdict_of(hami_pod(gpu=1, gpumem=1000, gpucores=cores))
-    assert exactly(verdict) == [{"class": HAMI, "count": 1, "capacity": {"memory": "1000Mi", "cores": expected_cores}}]
+@pytest.mark.parametrize(
+    ("limits", "request_of_gpu"),
+    [
+        ({"gpu": 1}, WHOLE_GPU),
+        ({"gpu": 1, "gpumem_percentage": 100}, WHOLE_GPU),
+        ({"gpumem_percentage": 100}, WHOLE_GPU),
+        ({"gpu": 1, "gpucores": 100}, WHOLE_GPU),
+        ({"gpumem": 3000}, share(memory="3000Mi", cores="0")),
+        ({"gpu": 1, "gpumem": "3k"}, share(memory="3000Mi", cores="0")),
+        ({"gpu": 1, "gpucores": 30}, share(cores="30")),
+        ({"gpu": 1, "gpumem": 3000, "gpucores": 30}, share(memory="3000Mi", cores="30")),
+        ({"gpu": 1, "gpumem": 3000, "gpucores": 150}, share(memory="3000Mi", cores="100")),
+        ({"gpu": 1, "gpumem": 3000, "gpumem_percentage": 100}, share(memory="3000Mi", cores="100")),
+    ],
+    ids=str,
+)
+def test_amounts_request_a_share_or_a_whole_gpu(limits, request_of_gpu):
+    assert exactly(verdict_of(pod_for_hamis_scheduler(**limits))) == [request_of_gpu]
 
 
 def test_all_cores_with_a_memory_cap_are_approximated():
@@ -166,32 +180,11 @@ def test_two_shares_become_requests_on_distinct_devices():
     assert devices(verdict)["constraints"] == [{"requests": ["gpu-0", "gpu-1"], "distinctAttribute": f"{HAMI}/uuid"}]
 
 
-def test_memory_alone_requests_a_share_of_one_gpu_without_cores():
-    assert exactly(verdict_of(pod_for_hamis_scheduler(gpumem=3000))) == [share(memory="3000Mi", cores="0")]
-
-
-def test_a_bare_count_requests_whole_gpus():
-    assert exactly(verdict_of(pod_for_hamis_scheduler(gpu=1))) == WHOLE_GPU
-
-
-def test_cores_without_memory_request_a_share_without_a_memory_amount():
-    assert exactly(verdict_of(pod_for_hamis_scheduler(gpu=1, gpucores=30))) == [share(cores="30")]
-
-
 @pytest.mark.parametrize("limits", [{"gpumem": 0}, {"gpumem_percentage": 0}], ids=["memory", "percentage"])
 def test_a_zero_amount_requests_a_share_not_a_whole_gpu(limits):
     verdict = verdict_of(pod_for_hamis_scheduler(gpu=1, **limits))
     assert exactly(verdict) == [share(cores="0")]
     assert verdict.warnings
-
-
-@pytest.mark.parametrize(
-    "limits",
-    [{"gpu": 1, "gpumem_percentage": 100}, {"gpumem_percentage": 100}, {"gpu": 1, "gpucores": 100}],
-    ids=["percentage", "percentage alone", "cores"],
-)
-def test_amounts_of_100_percent_request_whole_gpus(limits):
-    assert exactly(verdict_of(pod_for_hamis_scheduler(**limits))) == WHOLE_GPU
 
 
 def test_a_percentage_is_an_alternative_for_each_size():
@@ -212,10 +205,6 @@ def test_a_fractional_amount_is_refused(amount):
     assert str(amount) in str(verdict.refusals[0])
 
 
-def test_an_amount_with_a_suffix_is_read_as_a_quantity():
-    assert exactly(verdict_of(pod_for_hamis_scheduler(gpu=1, gpumem="3k"))) == [share(memory="3000Mi", cores="0")]
-
-
 @pytest.mark.parametrize(("policy", "has_outcome"), [("leave", untouched), ("refuse", refused)])
 def test_numa_binding_is_unsupported_by_hamis_driver(policy, has_outcome):
     manifest = pod({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 1}, annotations={"nvidia.com/numa-bind": "true"})
@@ -227,12 +216,6 @@ def test_numa_binding_can_be_dropped_by_policy():
     verdict = verdict_of(manifest, numaBind="drop")
     assert exactly(verdict) == [share(memory="1Mi", cores="0")] * 2
     assert any("NUMA" in warning for warning in verdict.warnings)
-
-
-def test_a_percentage_of_100_beside_memory_reserves_all_cores():
-    assert exactly(verdict_of(pod_for_hamis_scheduler(gpu=1, gpumem=3000, gpumem_percentage=100))) == [
-        share(memory="3000Mi", cores="100")
-    ]
 
 
 def test_a_unit_that_hami_would_misread_is_refused():

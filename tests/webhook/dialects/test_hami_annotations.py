@@ -202,30 +202,8 @@ def test_without_the_bridge_no_strategy_is_written():
     assert outcomes(verdict)[GPU_POLICY] == "approximated"
 
 
-def test_a_priority_is_approximated():
-    verdict = verdict_of(hami_pod(gpumem=1000, priority=1))
-    assert outcomes(verdict)["nvidia.com/priority"] == "approximated"
-
-
 def test_a_priority_alone_requests_nothing():
     assert untouched(verdict_of(hami_pod(priority=1)))
-
-
-@pytest.mark.parametrize("key", ["hami.io/vgpu-node", "hami.io/vgpu-devices-allocated", "hami.io/bind-phase"])
-def test_a_pod_that_hami_has_placed_is_left_unchanged(key):
-    assert untouched(verdict_of(pod({"nvidia.com/gpumem": 1000}, annotations={key: "x"})))
-
-
-def test_a_pod_that_hamis_webhook_shall_ignore_is_left_unchanged():
-    manifest = pod({"nvidia.com/gpumem": 1000})
-    manifest["metadata"]["labels"] = {"hami.io/webhook": "ignore"}
-    assert untouched(verdict_of(manifest))
-
-
-def test_a_pod_labelled_for_hami_dra_is_left_unchanged():
-    manifest = pod({"nvidia.com/gpumem": 1000})
-    manifest["metadata"]["labels"] = {"hami.io/dra": "true"}
-    assert untouched(verdict_of(manifest))
 
 
 def test_a_privileged_pod_is_refused_as_by_hami():

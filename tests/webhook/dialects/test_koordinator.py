@@ -11,7 +11,6 @@ from tests.webhook.dialects.koordinator_pods import (
     TOPOLOGY,
     details_about,
     koordinator_pod,
-    koordinator_pod_with_fields,
     koordinator_verdict,
 )
 from tests.webhook.dialects.rows import Row
@@ -114,32 +113,37 @@ ROWS = {
 }
 
 
-def test_compute_and_memory_request_a_share():
-    verdict = koordinator_verdict({"gpu-core": 50, "gpu-memory": "8Gi"})
-    assert exactly(verdict) == [{"class": HAMI, "count": 1, "capacity": {"memory": "8Gi", "cores": "50"}}]
-
-
-def test_memory_alone_requests_a_share_without_compute():
-    verdict = koordinator_verdict({"gpu-memory": "8Gi"})
-    assert exactly(verdict) == [{"class": HAMI, "count": 1, "capacity": {"memory": "8Gi", "cores": "0"}}]
-
-
-def test_memory_is_divided_among_the_gpus_and_rounded_down():
-    verdict = koordinator_verdict({"gpu.shared": 3, "gpu-memory": "1000"})
-    assert exactly(verdict) == [{"class": HAMI, "count": 1, "capacity": {"memory": "333", "cores": "0"}}] * 3
+@pytest.mark.parametrize(
+    ("limits", "requests"),
+    [
+        pytest.param(CORE_AND_MEMORY, [share(memory="8Gi", cores="50")], id="compute and memory"),
+        pytest.param({"gpu-memory": "8Gi"}, [share(memory="8Gi", cores="0")], id="memory alone"),
+        pytest.param({"gpu.shared": 3, "gpu-memory": "1000"}, [share(memory="333", cores="0")] * 3, id="rounded down"),
+        pytest.param(
+            {"gpu.shared": 2, "gpu-core": 100, "gpu-memory": "16Gi"}, [share(memory="8Gi", cores="50")] * 2, id="totals"
+        ),
+        pytest.param({"rdma": 200}, [{"class": "dranet", "count": 2}], id="each 100 of rdma is a device"),
+    ],
+)
+def test_amounts_of_a_pod_are_divided_among_its_devices(limits, requests):
+    assert exactly(koordinator_verdict(limits)) == requests
 
 
 @pytest.mark.parametrize(
     "limits",
     [
-        {"gpu": 100, "gpu-core": 50},
-        {"gpu-memory": "8Gi", "gpu-memory-ratio": 50},
-        {"gpu.shared": 2},
-        {"gpu-core": 100, "gpu.shared": 2},
+        [{"gpu": 100, "gpu-core": 50}],
+        [{"gpu-memory": "8Gi", "gpu-memory-ratio": 50}],
+        [{"gpu.shared": 2}],
+        [{"gpu-core": 100, "gpu.shared": 2}],
+        [{"gpu-core": 50}],
+        [{"gpu": 150}],
+        [{"gpu": 31}, {"gpu": 50}],
     ],
+    ids=str,
 )
-def test_combinations_that_koordinator_refuses_are_refused(limits):
-    assert refused(koordinator_verdict(limits))
+def test_amounts_that_koordinator_refuses_are_refused(limits):
+    assert refused(koordinator_verdict(*limits))
 
 
 def test_all_containers_see_whole_gpus_requested_by_the_plugin_name():
@@ -159,21 +163,10 @@ def test_the_device_plugin_name_beside_koordinators_is_refused():
 
 
 def test_without_koordinators_webhook_the_plain_sum_is_requested():
-    verdict = koordinator_verdict({"gpu": 50}, {"gpu": 50}, config={"koordinator": {"webhook": False}})
+    config = {"koordinator": {"webhook": False}}
+    verdict = koordinator_verdict({"gpu": 50}, {"gpu": 50}, config=config)
     assert exactly(verdict) == [{"class": "gpu.nvidia.com", "count": 1}]
-
-
-def test_each_100_of_rdma_requests_a_whole_device():
-    assert exactly(koordinator_verdict({"rdma": 200})) == [{"class": "dranet", "count": 2}]
-
-
-def test_a_pod_with_an_allocation_annotation_is_left_unchanged():
-    assert untouched(koordinator_verdict({"gpu": 100}, hints={"scheduling.koordinator.sh/device-allocated": {}}))
-
-
-@pytest.mark.parametrize("key", ["scheduling.koordinator.sh/gpu-minors", "scheduling.koordinator.sh/bind-timestamp"])
-def test_a_pod_that_koordinator_has_placed_is_left_unchanged(key):
-    assert untouched(koordinator_verdict({"gpu": 100}, hints={key: 1}))
+    assert refused(koordinator_verdict({"gpu-core": 150, "gpu-memory-ratio": 200}, config=config))
 
 
 def test_init_containers_and_sidecars_see_the_pods_devices():
@@ -201,52 +194,35 @@ def test_a_declared_meaning_applies_only_to_bare_keys():
     assert claims == [[{"name": "drawbridge-c0-gpu"}], [{"name": "drawbridge-c1-gpu"}]]
 
 
-def test_one_and_a_half_gpus_of_a_container_are_refused():
-    assert refused(verdict_of(koordinator_pod_with_fields({"gpu": 150})))
-
-
-def test_compute_without_memory_is_refused():
-    assert refused(verdict_of(koordinator_pod_with_fields({"gpu-core": 50})))
-
-
-def test_totals_are_divided_by_the_number_of_gpus():
-    verdict = verdict_of(koordinator_pod_with_fields({"gpu.shared": 2, "gpu-core": 100, "gpu-memory": "16Gi"}))
-    assert exactly(verdict) == [share(memory="8Gi", cores="50")] * 2
-
-
 def test_two_half_gpus_become_shares_of_two_distinct_gpus():
-    verdict = verdict_of(koordinator_pod_with_fields({"gpu": 50}, {"gpu": 50}), **GPU_MODELS)
+    verdict = verdict_of(koordinator_pod({"gpu": 50}, {"gpu": 50}), **GPU_MODELS)
     assert alternatives(verdict) == [[{"memory": "20Gi", "cores": "50"}, {"memory": "23034Mi", "cores": "50"}]] * 2
     assert devices(verdict)["constraints"] == [
         {"requests": ["gpu-0", "gpu-1"], "distinctAttribute": f"{HAMI}/uuid"},
         {"requests": ["gpu-0", "gpu-1"], "matchAttribute": f"{HAMI}/productName"},
     ]
-    assert untouched(verdict_of(koordinator_pod_with_fields({"gpu": 50}, {"gpu": 50})))
+    assert untouched(verdict_of(koordinator_pod({"gpu": 50}, {"gpu": 50})))
 
 
 def test_containers_add_up_to_whole_gpus_that_both_see():
-    manifest = koordinator_pod_with_fields({"gpu": 150}, {"gpu": 50})
+    manifest = koordinator_pod({"gpu": 150}, {"gpu": 50})
     verdict = verdict_of(manifest)
     assert exactly(verdict) == [{"class": "gpu.nvidia.com", "count": 2}]
     claims = [container["resources"]["claims"] for container in patched(manifest, verdict)["spec"]["containers"]]
     assert claims == [[{"name": "drawbridge-pod-gpu"}]] * 2
 
 
-def test_a_sum_not_divisible_by_the_gpus_is_refused():
-    assert refused(verdict_of(koordinator_pod_with_fields({"gpu": 31}, {"gpu": 50})))
-
-
 def test_koordinators_webhook_does_not_change_the_resulting_templates():
-    original_verdict = verdict_of(koordinator_pod_with_fields({"gpu": 50}), **GPU_MODELS)
+    original_verdict = verdict_of(koordinator_pod({"gpu": 50}), **GPU_MODELS)
     rewritten_verdict = verdict_of(
-        koordinator_pod_with_fields({"gpu-core": 50, "gpu-memory-ratio": 50, "gpu.shared": 1}), **GPU_MODELS
+        koordinator_pod({"gpu-core": 50, "gpu-memory-ratio": 50, "gpu.shared": 1}), **GPU_MODELS
     )
     assert original_verdict.templates == rewritten_verdict.templates
     assert original_verdict.templates
 
 
 def test_a_pod_that_must_keep_koordinators_scheduler_is_left_unchanged():
-    manifest = koordinator_pod_with_fields({"gpu-core": 50, "gpu-memory": "8Gi"})
+    manifest = koordinator_pod({"gpu-core": 50, "gpu-memory": "8Gi"})
     assert verdict_of(manifest).changed
     assert untouched(verdict_of(manifest, targetScheduler=""))
 
