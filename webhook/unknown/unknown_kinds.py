@@ -66,8 +66,8 @@ _UNSEEN = f"not checked: the object has more than {VALUES:,} values before it"
 _FIRST = re.compile(r"/(?:spec/)?")
 _PARTS = ("limits", "requests")
 _CUSTOM = "/custom"  # in Yatai's and Dynamo's kinds, below limits and requests: resources without a field of their own
-# The part of a path of variables or pod settings below the container or pod that has them.
-_PART_OF_OWNER = re.compile(r"/(?:env|pod|defaultPodOptions)/.*")
+# The part of a path of variables, pod settings or volumes below the container, pod or chart that has them.
+_PART_OF_OWNER = re.compile(r"/(?:env|pod|defaultPodOptions|persistence)/.*")
 _GPU, _GPU_TYPE = "gpu", "gpuType"
 _NODES = "it describes nodes, and requests nothing"
 _INJECTED = (
@@ -94,9 +94,9 @@ _COUNTING: dict[tuple[str, str], str] = {
             ("it limits or defaults the key: pods in its namespace keep it", [("", "LimitRange")]),
             ("it limits the key by a ResourceQuota, which claims would bypass: write a DeviceQuota", [("kubeflow.org", "Profile")]),
             (_KUEUE, [("kueue.x-k8s.io", "ClusterQueue"), ("kueue.x-k8s.io", "ProvisioningRequestConfig"), ("kueue.x-k8s.io", "Cohort"), ("config.kueue.x-k8s.io", "Configuration")]),
-            (_NO_CLAIMS, [("scheduling.volcano.sh", "Queue"), ("scheduling.volcano.sh", "PodGroup"), ("scheduling.sigs.k8s.io", "ElasticQuota"), ("nos.nebuly.com", "ElasticQuota"), ("nos.nebuly.com", "CompositeElasticQuota"), ("quota.codeflare.dev", "QuotaSubtree"), ("quota.koordinator.sh", "ElasticQuotaProfile")]),
+            (_NO_CLAIMS, [("scheduling.volcano.sh", "Queue"), ("scheduling.volcano.sh", "PodGroup"), ("scheduling.sigs.k8s.io", "ElasticQuota"), ("scheduling.x-k8s.io", "ElasticQuota"), ("nos.nebuly.com", "ElasticQuota"), ("nos.nebuly.com", "CompositeElasticQuota"), ("quota.codeflare.dev", "QuotaSubtree"), ("quota.koordinator.sh", "ElasticQuotaProfile")]),
             ("it limits the GPUs of a queue, and KAI counts claims only with its feature gate for them", [("scheduling.run.ai", "Queue")]),
-            (_NODES, [("nfd.k8s-sigs.io", "NodeFeatureRule"), ("cloud.google.com", "ComputeClass"), ("karpenter.sh", "NodeOverlay"), ("kueue.x-k8s.io", "ResourceFlavor"), ("kueue.x-k8s.io", "Topology"), ("kai.scheduler", "Topology"), ("topology.volcano.sh", "HyperNode"), ("topology.node.k8s.io", "NodeResourceTopology")]),
+            (_NODES, [("nfd.k8s-sigs.io", "NodeFeatureRule"), ("cloud.google.com", "ComputeClass"), ("karpenter.sh", "NodeOverlay"), ("kueue.x-k8s.io", "ResourceFlavor"), ("kueue.x-k8s.io", "Topology"), ("kai.scheduler", "Topology"), ("topology.volcano.sh", "HyperNode"), ("topology.node.k8s.io", "NodeResourceTopology"), ("kind.x-k8s.io", "Cluster")]),
             ("it limits the nodes that are created, and requests nothing", [("karpenter.sh", "NodePool")]),
             ("it offers the key to the authors of workloads, and requests nothing", [("infrastructure.opendatahub.io", "HardwareProfile"), ("dashboard.opendatahub.io", "HardwareProfile"), ("dashboard.opendatahub.io", "AcceleratorProfile")]),
             ("an extender of the scheduler reads it, and no claims", [("kubescheduler.config.k8s.io", "KubeSchedulerConfiguration")]),
@@ -224,8 +224,12 @@ def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
 
 
 def _is_beside_request(mention: Mention, mentions: Sequence[Mention]) -> bool:
-    """Return whether a mention is a variable or runtime class of a container or pod with device requests, as `find_unrequested_access` does."""
-    if mention.key != "runtimeClassName" and not mention.key.endswith("_VISIBLE_DEVICES"):
+    """Return whether a mention is a variable, runtime class or device file of a container, pod or chart with device requests."""
+    if (
+        mention.key != "runtimeClassName"
+        and not mention.key.endswith("_VISIBLE_DEVICES")
+        and mention.key[:5] != "/dev/"
+    ):
         return False
     owner = _PART_OF_OWNER.sub("/", mention.where + "/")
     return any(

@@ -246,10 +246,14 @@ def test_a_device_variable_in_chart_values_is_reported(env):
 
 
 @pytest.mark.parametrize("runtime", [{"pod": {"runtimeClassName": "nvidia"}}, {"runtimeClassName": "nvidia"}])
-def test_a_variable_or_runtime_class_beside_a_request_in_chart_values_is_not_reported(runtime):
+def test_other_access_to_devices_beside_a_request_in_chart_values_is_not_reported(runtime):
     resources = {"resources": {"limits": {GPU: 1}}}
     app = {"env": {VARIABLE: "all"}, **resources}
-    values = {"main": {"containers": {"app": app}, **runtime}, "other": {"env": {VARIABLE: "all"}}}
+    volume = {"dri": {"hostPath": "/dev/dri", "mounts": [{"path": "/dev/dri"}]}}
+    values = {
+        "main": {"containers": {"app": app}, "persistence": volume, **runtime},
+        "other": {"env": {VARIABLE: "all"}},
+    }
     item = custom_resource("helm.toolkit.fluxcd.io/v2", "HelmRelease", {"values": values})
     assert {place for place, key in outcomes_of(item) if key != GPU} == {"values/other/env"}
 

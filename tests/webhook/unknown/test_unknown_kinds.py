@@ -238,6 +238,8 @@ def test_an_unknown_kind_is_reported_with_every_key_in_it():
         ("dashboard.opendatahub.io/v1", "AcceleratorProfile", {"identifier": GPU, "enabled": True}),
         ("kueue.x-k8s.io/v1beta2", "ClusterQueue", {"resources": [{"name": "example.com/gpu", "nominalQuota": 9}]}),
         ("nos.nebuly.com/v1alpha1", "ElasticQuota", {"min": {"nos.nebuly.com/gpu-memory": 9}}),
+        ("kind.x-k8s.io/v1alpha4", "Cluster", {"nodes": [{"extraMounts": [{"hostPath": "/dev/dri"}]}]}),
+        ("scheduling.x-k8s.io/v1alpha1", "ElasticQuota", {"max": {GPU: 9}}),
         ("quota.codeflare.dev/v1", "QuotaSubtree", {"children": [{"quotas": {"requests": {GPU: 16}}}]}),
     ],
 )
