@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from node.audit import FindingAges, FindingKind, examine
 from node.audit.findings import LATE, MAX_FINDINGS, SOON
+from tests.loops import every
 from tests.node.audit.snapshots import (
     UID,
     allocated_claim,
@@ -27,16 +28,54 @@ def kinds_of(snapshot):
     return [finding.kind for finding in findings_of(snapshot)]
 
 
-def test_a_node_without_contradictions_has_no_findings():
-    snapshot = make_snapshot(
+CLAIM_C = allocated_claim("c", "gpu-0")
+RUNNING_POD = pod("p", "c")
+TERMINATING_POD = replace(
+    RUNNING_POD, metadata=replace(RUNNING_POD.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+)
+# The kubelet's answer lists claims by container, so it does not list those that no container uses.
+POD_WITHOUT_CONTAINERS = replace(RUNNING_POD, spec=replace(RUNNING_POD.spec, containers=()))
+CDI_FILES = (f"drawbridge_{DRIVER}_{UID}.json",)
+SNAPSHOTS_WITHOUT_FINDINGS = {
+    "there is no contradiction": make_snapshot(
         plugin_holding("old", "GPU-1"),
         claim_holding("new", "c", "gpu-0"),
         pods=[pod("new", "c"), pod("old")],
-        claims=[allocated_claim("c", "gpu-0")],
+        claims=[CLAIM_C],
         prepared=(prepared_record("c", "gpu-0"),),
         files=(f"drawbridge_{DRIVER}_uid-c.json",),
-    )
-    assert findings_of(snapshot) == ()
+    ),
+    "a finished pod holds no device": make_snapshot(
+        plugin_holding("old", "GPU-0"), pods=[pod("new", "c", phase="Succeeded")], claims=[CLAIM_C]
+    ),
+    "admin access may use devices of plugins": make_snapshot(
+        plugin_holding("old", "GPU-0"),
+        claim_holding("new", "c", "gpu-0"),
+        pods=[pod("new", "c")],
+        claims=[allocated_claim("c", "gpu-0", adminAccess=True)],
+    ),
+    "the prepared claim was not read": make_snapshot(prepared=(prepared_record("c", "gpu-0"),)),
+    "the pod is pending": make_snapshot(pods=[pod("p", "c", phase="Pending")], claims=[CLAIM_C]),
+    "the pod terminates": make_snapshot(pods=[TERMINATING_POD], claims=[CLAIM_C]),
+    "no container uses the claim": make_snapshot(pods=[POD_WITHOUT_CONTAINERS], claims=[CLAIM_C]),
+    "the claim skips operations on the node": make_snapshot(
+        pods=[RUNNING_POD], claims=[allocated_claim("c", "gpu-0", skipNodeOperations=["All"])]
+    ),
+    "the claim has no devices": make_snapshot(pods=[RUNNING_POD], claims=[allocated_claim("c")]),
+    "the kubelet does not answer": replace(make_snapshot(pods=[RUNNING_POD], claims=[CLAIM_C]), kubelet=None),
+    "a prepared claim was not read, and a file is left": make_snapshot(
+        files=CDI_FILES, prepared=(prepared_record("c", "gpu-0"),)
+    ),
+    "a pod's claim was not read, and a file is left": make_snapshot(
+        files=CDI_FILES, pods=[pod("p", "c", phase="Pending")]
+    ),
+    "no pods were read, and a file is left": replace(make_snapshot(files=CDI_FILES), pods=None),
+}
+
+
+@every("reason", SNAPSHOTS_WITHOUT_FINDINGS)
+def test_a_node_without_contradictions_has_no_findings(reason):
+    assert findings_of(SNAPSHOTS_WITHOUT_FINDINGS[reason]) == ()
 
 
 def test_a_device_of_a_plugin_and_a_claim_is_reported():
@@ -44,7 +83,7 @@ def test_a_device_of_a_plugin_and_a_claim_is_reported():
         plugin_holding("old", "GPU-0"),
         claim_holding("new", "c", "gpu-0"),
         pods=[pod("new", "c")],
-        claims=[allocated_claim("c", "gpu-0")],
+        claims=[CLAIM_C],
     )
     [finding] = findings_of(snapshot)
     assert finding.kind is FindingKind.GIVEN_TWICE
@@ -72,25 +111,6 @@ def test_a_device_given_twice_is_found_without_pods():
     assert kinds_of(replace(snapshot, pods=None)) == [FindingKind.GIVEN_TWICE]
 
 
-def test_a_finished_pod_holds_no_device():
-    snapshot = make_snapshot(
-        plugin_holding("old", "GPU-0"),
-        pods=[pod("new", "c", phase="Succeeded")],
-        claims=[allocated_claim("c", "gpu-0")],
-    )
-    assert findings_of(snapshot) == ()
-
-
-def test_a_claim_with_admin_access_may_use_plugin_devices():
-    snapshot = make_snapshot(
-        plugin_holding("old", "GPU-0"),
-        claim_holding("new", "c", "gpu-0"),
-        pods=[pod("new", "c")],
-        claims=[allocated_claim("c", "gpu-0", adminAccess=True)],
-    )
-    assert findings_of(snapshot) == ()
-
-
 def test_a_device_that_two_drivers_allocated_to_claims_is_found():
     slice_of_a = published_slice("a.example.com", ("x", {"uuid": {"string": "GPU-7"}}))
     slice_of_b = published_slice("b.example.com", ("y", {"uuid": {"string": "GPU-7"}}))
@@ -113,41 +133,10 @@ def test_a_prepared_device_without_an_allocation_is_found():
     ]
 
 
-def test_a_prepared_claim_that_was_not_read_has_no_finding():
-    assert findings_of(make_snapshot(prepared=(prepared_record("c", "gpu-0"),))) == ()
-
-
 def test_an_unprepared_claim_of_a_running_pod_is_found():
-    snapshot = make_snapshot(pods=[pod("p", "c")], claims=[allocated_claim("c", "gpu-0")])
+    snapshot = make_snapshot(pods=[RUNNING_POD], claims=[CLAIM_C])
     [finding] = findings_of(snapshot)
     assert (finding.kind, finding.users) == (FindingKind.NOT_PREPARED, (("ns", "p"),))
-
-
-def test_a_claim_that_needs_no_preparation_has_no_finding():
-    """The pod is pending or terminating, or its claim has no devices, or skips operations on the node."""
-    for snapshot in (
-        make_snapshot(pods=[pod("p", "c", phase="Pending")], claims=[allocated_claim("c", "gpu-0")]),
-        make_snapshot(pods=[pod("p", "c")], claims=[allocated_claim("c", "gpu-0", skipNodeOperations=["All"])]),
-        make_snapshot(pods=[pod("p", "c")], claims=[allocated_claim("c")]),
-    ):
-        assert findings_of(snapshot) == ()
-    terminating_pod = pod("p", "c")
-    terminating_pod = replace(
-        terminating_pod, metadata=replace(terminating_pod.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
-    )
-    assert findings_of(make_snapshot(pods=[terminating_pod], claims=[allocated_claim("c", "gpu-0")])) == ()
-
-
-def test_an_unprepared_claim_of_no_container_is_ignored():
-    """The kubelet's answer lists claims by container, and no container uses this one."""
-    consumer = pod("p", "c")
-    consumer = replace(consumer, spec=replace(consumer.spec, containers=()))
-    assert findings_of(make_snapshot(pods=[consumer], claims=[allocated_claim("c", "gpu-0")])) == ()
-
-
-def test_an_unavailable_kubelet_causes_no_findings():
-    snapshot = make_snapshot(pods=[pod("p", "c")], claims=[allocated_claim("c", "gpu-0")])
-    assert findings_of(replace(snapshot, kubelet=None)) == ()
 
 
 def test_shares_that_exceed_the_device_are_found():
@@ -189,12 +178,9 @@ def test_cdi_files_of_missing_claims_are_reported():
     assert [finding.object for finding in findings_of(snapshot)] == [f"CDI file drawbridge_{DRIVER}_{UID}.json", f"CDI file k8s.{DRIVER}-claim_{UID}.yaml"]  # fmt: skip
 
 
-def test_cdi_files_are_reported_only_if_all_claims_were_read():
-    files = (f"drawbridge_{DRIVER}_{UID}.json",)
-    assert findings_of(make_snapshot(files=files, prepared=(prepared_record("c", "gpu-0"),))) == ()
-    assert findings_of(make_snapshot(files=files, pods=[pod("p", "c", phase="Pending")])) == ()
-    assert findings_of(replace(make_snapshot(files=files), pods=None)) == ()
-    assert findings_of(make_snapshot(files=files, claims=[allocated_claim("c", "gpu-0")], prepared=(prepared_record("c", "gpu-0", uid=UID),)))[0].object == "ResourceClaim/ns/c"  # fmt: skip
+def test_the_cdi_file_of_a_replaced_claim_is_reported_with_the_claim():
+    snapshot = make_snapshot(files=CDI_FILES, claims=[CLAIM_C], prepared=(prepared_record("c", "gpu-0", uid=UID),))
+    assert findings_of(snapshot)[0].object == "ResourceClaim/ns/c"
 
 
 def test_the_number_of_findings_is_bounded():
@@ -207,7 +193,7 @@ def test_the_number_of_findings_is_bounded():
 
 def test_findings_that_may_end_by_themselves_become_old_more_slowly():
     [left_behind] = findings_of(make_snapshot(missing=["c"], prepared=(prepared_record("c", "gpu-0"),)))
-    [not_prepared] = findings_of(make_snapshot(pods=[pod("p", "c")], claims=[allocated_claim("c", "gpu-0")]))
+    [not_prepared] = findings_of(make_snapshot(pods=[RUNNING_POD], claims=[CLAIM_C]))
     [given_twice] = findings_of(make_snapshot(plugin_holding("old", "GPU-0"), claim_holding("p", "c", "gpu-0")))
     ages = FindingAges().after([left_behind, not_prepared, given_twice], 100.0)
     assert [ages.is_old(finding, 100.0) for finding in (given_twice, not_prepared, left_behind)] == [True, False, False]

@@ -50,56 +50,38 @@ def test_a_share_has_its_own_amounts_only():
     assert (row.share, row.amounts) == ("s2", {"memory": parse("2Gi")})
 
 
+def devices_by_container(consumer, *requests):
+    """Return what holds the devices gpu-0 and gpu-1 of a claim, allocated for these requests. The kubelet lists both for both containers."""
+    used = ("c", "gpu-0", "gpu-1")
+    holding = pod_holding("p", container_holding("one", used), container_holding("two", used))
+    claims = [claim_with_results(*(result(f"gpu-{i}", name) for i, name in enumerate(requests)))] if requests else []
+    rows = device_rows(holding, pods=[consumer] if consumer else [], claims=claims)
+    return [(row.container, row.device) for row in rows]
+
+
 def test_a_container_has_only_the_devices_of_its_own_requests():
-    """The kubelet lists all devices of the claim for both containers."""
-    claim_of_two_gpus = claim_with_results(result("gpu-0", "a"), result("gpu-1", "b/large"))
-    holding = pod_holding(
-        "p", container_holding("one", ("c", "gpu-0", "gpu-1")), container_holding("two", ("c", "gpu-0", "gpu-1"))
-    )
     consumer = pod_with_claims(one=[{"name": "c", "request": "a"}], two=[{"name": "c", "request": "b"}])
-    assert container_devices(device_rows(holding, pods=[consumer], claims=[claim_of_two_gpus])) == [
-        ("one", "gpu-0"),
-        ("two", "gpu-1"),
-    ]
+    assert devices_by_container(consumer, "a", "b/large") == [("one", "gpu-0"), ("two", "gpu-1")]
     consumer = pod_with_claims(
         one=[{"name": "c", "request": "a"}, {"name": "c"}], two=[{"name": "c", "request": "b/large"}]
     )
-    assert container_devices(device_rows(holding, pods=[consumer], claims=[claim_of_two_gpus])) == [
-        ("one", "gpu-0"),
-        ("one", "gpu-1"),
-        ("two", "gpu-1"),
-    ]
+    one_and_two = [("one", "gpu-0"), ("one", "gpu-1"), ("two", "gpu-1")]
+    assert devices_by_container(consumer, "a", "b/large") == one_and_two
     all_devices = [(name, device) for name in ("one", "two") for device in ("gpu-0", "gpu-1")]
-    assert container_devices(device_rows(holding, pods=[], claims=[claim_of_two_gpus])) == all_devices, (
-        "a device is left out because the pod is not known"
-    )
-    assert container_devices(device_rows(holding, pods=[consumer])) == all_devices, (
-        "a device is left out because the claim is not known"
-    )
-    consumer_without_claims = pod_with_claims(one=[], two=[])
-    assert (
-        container_devices(device_rows(holding, pods=[consumer_without_claims], claims=[claim_of_two_gpus]))
-        == all_devices
-    ), "a device is left out although no container names a claim"
+    assert devices_by_container(None, "a", "b/large") == all_devices, "the pod is not known"
+    assert devices_by_container(consumer) == all_devices, "the claim is not known"
+    assert devices_by_container(pod_with_claims(one=[], two=[]), "a", "b/large") == all_devices
 
 
 def test_devices_of_an_extended_resource_belong_to_their_container():
-    claim_of_two_gpus = claim_with_results(
-        result("gpu-0", "container-0-request-0"), result("gpu-1", "container-1-request-0")
-    )
-    holding = pod_holding(
-        "p", container_holding("one", ("c", "gpu-0", "gpu-1")), container_holding("two", ("c", "gpu-0", "gpu-1"))
-    )
+    requests = ["container-0-request-0", "container-1-request-0"]
     mappings = [
-        {"containerName": name, "resourceName": RESOURCE, "requestName": f"container-{number}-request-0"}
-        for number, name in enumerate(("one", "two"))
+        {"containerName": container, "resourceName": RESOURCE, "requestName": request}
+        for container, request in zip(("one", "two"), requests, strict=True)
     ]
     status = {"extendedResourceClaimStatus": {"resourceClaimName": "c", "requestMappings": mappings}}
     consumer = convert({"metadata": {"name": "p", "namespace": "ns"}, "status": status}, Pod)
-    assert container_devices(device_rows(holding, pods=[consumer], claims=[claim_of_two_gpus])) == [
-        ("one", "gpu-0"),
-        ("two", "gpu-1"),
-    ]
+    assert devices_by_container(consumer, *requests) == [("one", "gpu-0"), ("two", "gpu-1")]
 
 
 def test_a_claim_with_admin_access_holds_no_device():
@@ -153,7 +135,3 @@ def pod_with_claims(**claims):
     containers = [{"name": name, "resources": {"claims": entries}} for name, entries in claims.items()]
     spec = {"containers": containers, "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}
     return convert({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec}, Pod)
-
-
-def container_devices(found_holders):
-    return [(holder.container, holder.device) for holder in found_holders]
