@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from analysis.report import Marked, Report, Rows, Why
 from dra.finding import Finding, Severity
+from dra.texts import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -60,19 +61,10 @@ def _text(checked: Sequence[ObjectFindings], notes: Notes) -> list[str]:
 
 def summary_of(checked: Sequence[ObjectFindings], objects: int, skipped: int) -> str:
     """Count the objects, the files with device requests that were not checked, and the findings by severity."""
-    severities = _severities(checked)
-    counted = ", ".join(_count(severities[severity], severity.value) for severity in Severity)
-    unchecked = f", {_count(skipped, 'file')} with device requests not checked" if skipped else ""
-    return f"{_count(objects, 'object')} checked{unchecked}: {counted}"
-
-
-def _severities(checked: Iterable[ObjectFindings]) -> Counter[Severity]:
-    return Counter(finding.severity for object_findings in checked for finding in object_findings.findings)
-
-
-def _count(number: int, noun: str) -> str:
-    plural = noun if number == 1 or noun == Severity.INFO.value else f"{noun}s"
-    return f"{number} {plural}"
+    number = Counter(finding.severity for object_findings in checked for finding in object_findings.findings)
+    unchecked = f", {count_of(skipped, 'file')} with device requests not checked" if skipped else ""
+    errors, warnings = count_of(number[Severity.ERROR], "error"), count_of(number[Severity.WARNING], "warning")
+    return f"{count_of(objects, 'object')} checked{unchecked}: {errors}, {warnings}, {number[Severity.INFO]} info"
 
 
 def place_prefix(finding: Finding) -> str:

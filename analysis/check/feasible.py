@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from analysis.loading import TypedObjects
+from cluster.resources import NODES, RESOURCE_SLICES
 from dra import step_limits
 from dra.finding import Finding, make_finding
 from dra.objects import (
@@ -27,7 +28,7 @@ from dra.objects import (
 )
 from dra.server import EVERYTHING
 from dra.validation import name, read_object
-from dra.wire import WireError, builtins, convert
+from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,15 +108,8 @@ def prospective_nodes(objects: Sequence[Object], templates: Sequence[NodeTemplat
     if prospective_stock is None:
         return []
     nodes = prospective_stock.nodes
-    pieces = prospective_stock.slices.values()
-    slices = [_plain(piece) for piece in pieces if piece.spec.node_name in nodes]
-    return [*map(_plain, nodes.values()), *slices]
-
-
-def _plain(value: Node | ResourceSlice) -> Object:
-    plain = builtins(value)
-    assert isinstance(plain, dict)
-    return {"apiVersion": value.api_version, "kind": value.kind, **plain}
+    slices = [piece for piece in prospective_stock.slices.values() if piece.spec.node_name in nodes]
+    return [*map(NODES.plain, nodes.values()), *map(RESOURCE_SLICES.plain, slices)]
 
 
 def _read(value: Object) -> Any:
