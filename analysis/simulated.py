@@ -94,4 +94,4 @@ def report(simulation: Simulation, strategy: str) -> Report:
 
 def devices_of(outcome: PodOutcome) -> tuple[str, ...]:
     """List what a placed pod gets: its devices, and replicas of a device plugin."""
-    return (", ".join(outcome.devices) or "no devices", *filter(None, (outcome.note,)))
+    return (", ".join(outcome.devices) or "no device of a driver", *filter(None, (outcome.note,)))

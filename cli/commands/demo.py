@@ -51,13 +51,12 @@ def command(
     inventory = read_fleet(files.inventory)
     on_terminal = sys.stdout.isatty() and sys.stdin.isatty()
     stay = on_terminal and not once
-    user_file = next((path for path in files.paths if path != "-"), "pod.yaml")
-    all_run = asyncio.run(_demo(documents, inventory, config, user_file, stay=stay))
+    all_run = asyncio.run(_demo(documents, inventory, config, files, stay=stay))
     return Exit.FINE if all_run or not files else Exit.REFUSED
 
 
 async def _demo(
-    documents: list[Document], inventory: list[Document], config: str, user_file: str, *, stay: bool
+    documents: list[Document], inventory: list[Document], config: str, files: InputFiles, *, stay: bool
 ) -> bool:
     """Create the pods of the documents, and print what becomes of each. Return whether none is refused or waits."""
     from analysis.arrivals import brings_pods
@@ -116,11 +115,11 @@ async def _demo(
         print_lines(count_by_kind([*demo.ignored, *(obj for obj in ignored if not kind_of(obj))], IGNORED))
         all_run = all(outcome.end not in (story.End.REFUSED, story.End.WAITS) for outcome in outcomes)
         if not stay:
-            _print_next_steps(demo, "", "", user_file)
+            _print_next_steps(demo, "", "", files)
             return all_run
         pictures = ReadingSource.of_cluster(demo.cluster, "the store of drawbridge demo", in_force)
         async with PodsListener(demo).open() as url, Dashboard(pictures, fresh=1.0).open("127.0.0.1", 0) as pages:
-            _print_next_steps(demo, url, pages, user_file)
+            _print_next_steps(demo, url, pages, files)
             await stopping().wait()
         return all_run
 
@@ -149,8 +148,9 @@ def count_by_kind(objects: list[dict[str, Any]], participle: str) -> list[str]:
     return [f"{count_of(len(objects), 'object')} {participle}: {listed}"]
 
 
-def _print_next_steps(demo: Playground, url: str, pages: str, user_file: str) -> None:
+def _print_next_steps(demo: Playground, url: str, pages: str, files: InputFiles) -> None:
     program = program_name()
+    user_file = next((path for path in files.paths if path != "-"), "pod.yaml")
     posted = shlex.quote(user_file) if Path(user_file).is_file() else "pod.yaml"
     user_file = shlex.quote(user_file)
     examples = EXAMPLES.relative_to(Path.cwd()) if EXAMPLES.is_relative_to(Path.cwd()) else EXAMPLES
@@ -163,13 +163,16 @@ def _print_next_steps(demo: Playground, url: str, pages: str, user_file: str) ->
             f"  {pages}",
             "      this fleet in a browser: holders of devices, waiting pods, what-if questions",
         ]
+    fleet = [shlex.quote(path) for path in files.inventory] or [str(examples / "fleet")]
+    own = [f"  {program} demo -f {user_file}", "      your own pods through the webhook, on this fleet"]
+    if files:
+        own = []
     lines = [
         "",
         "next:",
-        f"  {program} translate -f {user_file} --inventory {examples / 'fleet'} -o diff",
+        f"  {program} translate -f {user_file} {' '.join(f'--inventory {path}' for path in fleet)} -o diff",
         "      the decisions about your own files, without a cluster",
-        f"  {program} demo -f {user_file}",
-        "      your own pods through the webhook, on this fleet",
+        *own,
         *shown,
         f"  {program} manifests --image REGISTRY/drawbridge:TAG | kubectl apply -f -",
         "      install drawbridge in a cluster, in observe mode, which changes no pods",

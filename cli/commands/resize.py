@@ -109,9 +109,11 @@ def _read(text: str) -> tuple[str, str]:
 
 
 def _report(resized: Resized) -> Report:
+    from analysis.simulated import devices_of
+
     placed = sum(pod.node is not None for pod in resized.pods)
     rows = [
-        (pod.pod, f"{pod.node} ({', '.join(pod.devices)})" if pod.node else str(pod.reason)) for pod in resized.pods
+        (pod.pod, f"{pod.node} ({', '.join(devices_of(pod))})" if pod.node else str(pod.reason)) for pod in resized.pods
     ]
     surge_text = ""
     if resized.surge is not None:

@@ -100,4 +100,6 @@ async def story_of(playground: Playground, pod: Pod) -> PodProgress:
     if outcome is not Outcome.SERVED:
         return replace(story, end=End.LEFT, outcome=outcome.value if outcome else "", claims=(), because=())
     reasons = [f"{decision.key}: {decision.reason}" for decision in decisions if decision.outcome is Outcome.SERVED]
-    return replace(story, outcome=outcome.value, because=(*story.because, *dict.fromkeys(reasons)))
+    by_plugin = (f"{pod.spec.node_name}: by its device plugin",) if pod.spec.node_name and not claims else ()
+    because = (*story.because, *dict.fromkeys(reasons))
+    return replace(story, outcome=outcome.value, runs=story.runs or by_plugin, because=because)

@@ -17,7 +17,7 @@ from cluster import manifests
 from tests.cli.commands.playgrounds import CONFIGURATION, DRAWBRIDGE, OBJECT_OF_UNKNOWN_KIND, POD_WITH_TEMPLATE
 from tests.cli.running import manifest, run
 from tests.limits import PATIENCE
-from tests.objects import obj
+from tests.objects import node, obj
 
 POD_OF_A_PART = obj(
     "Pod", "p", containers=[{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1.5"}}}]
@@ -66,6 +66,12 @@ def test_a_demo_accepts_pods_from_files(tmp_path):
     assert "requests c: nvidia.com/gpu 1" in result.stdout
 
 
+DEPLOYMENT = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "d"},
+    "spec": {"replicas": 1, "template": {"spec": POD_OF_A_PART["spec"]}},
+}
 POD_WITH_GENERATED_NAME = """\
 kind: Pod
 apiVersion: v1
@@ -93,6 +99,22 @@ def test_the_demo_uses_and_names_the_configuration_in_force(tmp_path):
     assert "claims   " in output_with_configuration
     assert "ignored" not in output_with_configuration
     assert "configuration: defaults; mode enforce" in run("demo", "--once").stdout, "the same key has two outcomes"
+
+
+def test_a_demo_on_another_fleet_names_the_plugins_node_and_that_fleet(tmp_path):
+    amounts = {"nvidia.com/gpu": "8", "pods": "9"}
+    fleet = f"--inventory {EXAMPLES}/fleet --inventory " + str(
+        manifest(tmp_path / "old.yaml", node("old", allocatable=amounts, capacity=amounts))
+    )
+    file = tmp_path / "pod.yaml"
+    file.write_text(POD_WITH_GENERATED_NAME.replace("gpu: 1", "gpu: 8"))
+    output = run("demo", "-f", file, *fleet.split(), "--once").stdout
+    assert "runs on  old: by its device plugin" in output
+    assert f"translate -f {file} {fleet} -o diff" in output
+    assert f"demo -f {file}" not in output
+    deployment = manifest(tmp_path / "d.json", DEPLOYMENT)
+    output = run("resize", "deployment/d", "nvidia.com/gpu=8", "-f", deployment, *fleet.split()).stdout
+    assert "old (no device of a driver)" in output
 
 
 @pytest.mark.parametrize(("amount", "exit_code"), [(1, 0), (16, 1)], ids=["placed", "refused"])
