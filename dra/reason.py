@@ -62,5 +62,6 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return "; or ".join(self.remedies)
 
     def __str__(self) -> str:
-        remedy, code = self.remedies and f" ({self.remedy})", self.code and f" [{self.code}]"
-        return f"{self.text}{remedy or ''}{code}"
+        remedy = f" ({self.remedy})" if self.remedies else ""
+        code = f" [{self.code}]" if self.code else ""
+        return f"{self.text}{remedy}{code}"

@@ -400,9 +400,14 @@ def never(
     claim: str = "",
     may_serve: MayServe = MayServe.PLUGIN | MayServe.NEW_NODE,
 ) -> FeasibilityAnswer:
-    remedies, verdict = (remedy,) if remedy else (), Feasibility.NEVER
     return FeasibilityAnswer(
-        verdict=verdict, text=text, code=code, never=True, remedies=remedies, claim=claim, may_serve=may_serve
+        verdict=Feasibility.NEVER,
+        text=text,
+        code=code,
+        never=True,
+        remedies=(remedy,) if remedy else (),
+        claim=claim,
+        may_serve=may_serve,
     )
 
 
