@@ -312,7 +312,7 @@ def _sizes(demand: Demand, node: str) -> list[int]:
 
 def offer(demand: Demand, node: str) -> str:
     """Return the remedy: the least change of OFFERS with which the claims fit on the idle node, or on a new one; "" if there is none."""
-    best = _best_hint(demand, demand.stock.idle(), node) if node else None
+    here = best = _best_hint(demand, demand.stock.idle(), node) if node else None
     if best is None:
         return ""
     if demand.prospects is not None:
@@ -322,7 +322,8 @@ def offer(demand: Demand, node: str) -> str:
     hint, split = best
     requester = name_requester(hint.claim.rpartition("/")[2], hint.request, demand.generated)
     # Drop the keys in parentheses behind the requester, because the refusal names them already.
-    return _describe_offer(hint, requester.partition(" (")[0], split)
+    text = _describe_offer(hint, requester.partition(" (")[0], split)
+    return text if best is here else f"{text}, which a node of `nodeTemplates` has"
 
 
 def _best_hint(demand: Demand, stock: Stock, node: str) -> tuple[NearestFit, str] | None:

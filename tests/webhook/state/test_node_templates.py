@@ -78,7 +78,7 @@ def test_a_pod_waits_for_the_named_node_template():
 def test_a_pod_that_no_node_template_serves_is_refused():
     refusal = answer_for(claim_for(9), BIG_NODE)
     assert (refusal.verdict, refusal.text) == (Feasibility.NEVER, answer_for(claim_for(9)).text)
-    assert refusal.remedy.startswith("request at most 8 devices")
+    assert refusal.remedy == "request at most 8 devices in claim c, request r, which a node of `nodeTemplates` has"
     assert answer_for(claim_for(1, cel="device.capacity['gpu.nvidia.com'].memory.isGreaterThan(quantity('200Gi'))"), BIG_NODE).verdict is Feasibility.NEVER  # fmt: skip
 
 
