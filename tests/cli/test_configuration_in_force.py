@@ -137,7 +137,7 @@ def test_commands_print_the_configuration_or_mode_that_is_given(tmp_path):
     pod_file = manifest(tmp_path / "plain.json", shared_pod("p", "3000"))
     config_file = manifest(tmp_path / "config.json", configuration("warn"))
     installed_file = manifest(tmp_path / "whole.json", shared_pod("p", "3000"), *installation("observe"))
-    for command in (("translate", "-o", "report"), ("check",), ("survey",), ("simulate",), ("explain", "pod/p"), ("resize", "pod/p", "nvidia.com/gpu=1"), ("doctor",)):  # fmt: skip
+    for command in (("translate", "-o", "report"), ("check",), ("survey",), ("simulate",), ("explain", "pod/p"), ("resize", "pod/p", "nvidia.com/gpu=1"), ("doctor", "-f", FLEET)):  # fmt: skip
         lines = [
             [line for line in run(*command, *inputs).stderr.splitlines() if line.startswith("configuration: ")]
             for inputs in (
