@@ -147,7 +147,7 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
     )
     modes = {name: mode_in(state, name) for name in sorted({workload.namespace for workload in workloads} - {CLUSTER})}
     pools_by_name = state.fleet.installed.network.pools
-    pools = [pool for name, pool in pools_by_name.items() if name in staying_keys]
+    pools = [pool for name, pool in pools_by_name.items() if name in staying_keys and configuration.resource(name)]
     # In a cluster and in a dump of one, the plugin's ConfigMap exists; manifests need not have it.
     is_cluster = reading.is_live or reading.is_dump
     undescribed = sorted(staying_keys - pools_by_name.keys()) if is_cluster else ()

@@ -102,6 +102,19 @@ def test_pods_share_rdma_devices_only_with_multiple_allocations(allows_multiple,
     assert answer["totals"]["placed"] == placed_count
 
 
+def test_nothing_is_declared_for_a_pool_whose_name_the_configuration_would_refuse(tmp_path):
+    plugin = json.dumps(
+        {"resourceList": [{"resourcePrefix": "nvidia.com", "resourceName": "fast", "selectors": SELECTORS}]}
+    )
+    policy = {
+        "apiVersion": "mellanox.com/v1alpha1",
+        "kind": "NicClusterPolicy",
+        "metadata": {"name": "p"},
+        "spec": {"sriovDevicePlugin": {"config": plugin}},
+    }
+    assert not any(survey_networks(tmp_path, policy, pod_for("nvidia.com/fast")).values())
+
+
 def test_a_range_of_two_virtual_functions_serves_no_third(tmp_path):
     network = survey_networks(tmp_path, *PLUGIN_CONFIG_MAPS, pod_for(VF_KEY, 3))
     config = write_text(tmp_path, network["configuration"])
