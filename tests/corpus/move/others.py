@@ -50,7 +50,6 @@ def custom_object(kind, spec, api_version="example.org/v1", **metadata):
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "o", **metadata}, "spec": spec}
 
 
-TIME_SLICED = "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: 4\n"
 KARMADA_PATCH = {
     "plaintext": [
         {
@@ -60,7 +59,6 @@ KARMADA_PATCH = {
         }
     ]
 }
-HELM_VALUES = {"devicePlugin": {"config": {"data": {"default": TIME_SLICED}}}}
 UNCHECKED_OBJECTS: dict[str, tuple[dict[str, Any], str]] = {
     "a count under gpu": (custom_object("Server", {"resources": {"gpu": {"type": "nvidia-l4", "count": 4}}}), "gpu: not checked"),
     "a count under hardware.gpu": (custom_object("Model", {"hardware": {"gpu": {"enabled": True, "count": 1}}}), "gpu: not checked"),
@@ -77,12 +75,7 @@ UNCHECKED_OBJECTS: dict[str, tuple[dict[str, Any], str]] = {
     "a resourceName of another prefix": (custom_object("SpiderMultusConfig", {"macvlan": {"rdmaResourceName": "spidernet.io/mellanoxrdma"}}), "spidernet.io/mellanoxrdma"),
     "a pool of virtual functions": (custom_object("SpiderMultusConfig", {"sriov": {"resourceName": "spidernet.io/sriov_netdevice"}}), "spidernet.io/sriov_netdevice"),
     "a patch of Karmada whose path contains a key": (custom_object("OverridePolicy", {"overrideRules": [{"overriders": KARMADA_PATCH}]}, "policy.karmada.io/v1alpha1"), (GPU, "Karmada, which writes it")),
-    "time slicing in values": (custom_object("HelmRelease", {"values": HELM_VALUES}, "helm.toolkit.fluxcd.io/v2"), (GPU, "helm template")),
-    "time slicing in values as a text": (
-        custom_object("Application", {"source": {"helm": {"values": f"a: |\n{TIME_SLICED}"}}}, "argoproj.io/v1alpha1"),
-        (GPU, "helm template"),
-    ),
-    "an annotation that recommends a key": (custom_object("ServingRuntime", {}, "serving.kserve.io/v1alpha1", annotations={"opendatahub.io/recommended-accelerators": '["nvidia.com/gpu"]'}), "recommended-accelerators"),
+    "an annotation that recommends a key": (custom_object("ServingRuntime", {}, "serving.kserve.io/v1alpha1", annotations={"example.org/recommended-accelerators": '["nvidia.com/gpu"]'}), "recommended-accelerators"),
 }  # fmt: skip
 CASES = [
     # Keys that another program reads.
