@@ -44,7 +44,7 @@ def cpp():
 @pytest.mark.parametrize(("name", "peer"), [("cel-python", cel_python), ("C++", cpp)])
 def test_other_libraries_give_the_same_verdicts(name, peer):
     judge, generator, compared = peer(), Generator(4), 0
-    for _ in range(draws(3_000)):
+    for _ in range(draws(1_000)):
         text = generator.expression()
         answer = drawbridge_answer(text, "stored", VIEWS[:1])
         if not answer or answer["verdicts"][0] == "error" or any(part in text for part in KNOWN[name]):
@@ -56,4 +56,4 @@ def test_other_libraries_give_the_same_verdicts(name, peer):
         if isinstance(verdict, bool):
             compared += 1
             assert answer["verdicts"][0] == verdict, text
-    assert compared > draws(3_000) // 5
+    assert compared > draws(1_000) // 5
