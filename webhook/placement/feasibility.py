@@ -87,8 +87,10 @@ def can_any_node_serve(
             bodies = tuple(request.alternatives.values())
             if bodies and not [body for body in bodies if body.device_class_name in stock.classes]:
                 requester = name_requester(claim.metadata.name, request.name, claims_by_name)
-                reason = lacks_class(requester, " or ".join([body.device_class_name for body in bodies]), stock)
-                return never(Code.NO_CLASS, reason.text, reason.remedy, claim.metadata.name, MayServe.PLUGIN)
+                names = " or ".join([body.device_class_name for body in bodies])
+                text = lacks_class(requester, names, stock).text
+                remedy = f"use an existing class, or ask an administrator to install the driver that provides {names}"
+                return never(Code.NO_CLASS, text, remedy, claim.metadata.name, MayServe.PLUGIN)
             _compile_selectors(bodies, budget)
     if not stock.slices:
         return UNKNOWN  # no driver has published a slice yet
