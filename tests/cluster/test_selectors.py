@@ -10,23 +10,6 @@ from dra.validation import gates
 from tests.cluster.objects import claim, versioned_claim
 
 
-@pytest.mark.parametrize(
-    ("label_selector", "object_labels", "matches"),
-    [
-        ("a=b", {"a": "b"}, True),
-        ("a = b , c != d", {"a": "b"}, True),
-        ("a=", {"a": ""}, True),
-        ("a=", {}, False),
-        ("a in (x,)", {"a": ""}, True),
-        ("a notin (x)", {}, True),
-        ("!a", {"a": ""}, False),
-        ("example.com/a", {"example.com/a": "1"}, True),
-    ],
-)
-def test_label_selectors_match_as_in_kubernetes(label_selector, object_labels, matches):
-    assert selector("pods", label_selector, "").matches(object_labels, dict) is matches
-
-
 def test_an_empty_selector_matches_without_reading_the_object():
     assert selector("pods", "", " ").matches({}, lambda: 1 / 0)
 

@@ -54,19 +54,21 @@ async def test_plain_items_have_kind_and_version(cluster, namespace):
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
-        ("tier=gold", "a"),
+        ("tier = gold , tier != silver", "a"),
         ("tier==gold", "a"),
         ("tier!=gold,tier", "b"),
         ("tier", "ab"),
-        ("!tier,any", "c"),
+        ("tier=", ""),
+        ("!tier,example.com/any=", "c"),
+        ("!example.com/any", ""),
         ("tier in (gold, silver)", "ab"),
-        ("tier notin (gold),any", "bc"),
+        ("tier notin (gold),example.com/any in (x,)", "bc"),
         ("tier=gold,tier=silver", ""),
     ],
 )
 async def test_label_selectors_filter_lists(cluster, namespace, labels, expected):
     for name, tier in (("a", {"tier": "gold"}), ("b", {"tier": "silver"}), ("c", {})):
-        await cluster.create(CONFIG_MAPS, config_map(name, metadata={"labels": {"any": "", **tier}}), namespace)
+        await cluster.create(CONFIG_MAPS, config_map(name, metadata={"labels": {"example.com/any": "", **tier}}), namespace)
     assert "".join(await config_map_names(cluster, namespace, labels=labels)) == expected
 
 
