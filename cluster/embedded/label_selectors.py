@@ -31,19 +31,9 @@ _EXISTS = re.compile(r"^(?P<negated>!?)\s*(?P<key>[^\s=!,()]+)$")
 _COMMA = re.compile(r",(?![^()]*\))")
 _FIELDS = {
     "": ("metadata.name", "metadata.namespace"),
-    "resourceslices.resource.k8s.io": ("spec.nodeName", "spec.driver", "spec.pool.name"),
-    "pods": ("spec.nodeName", "spec.schedulerName", "spec.serviceAccountName", "spec.restartPolicy", "status.phase"),
-    "nodes": ("spec.unschedulable",),
-    "events": (
-        "involvedObject.kind",
-        "involvedObject.name",
-        "involvedObject.namespace",
-        "involvedObject.uid",
-        "reason",
-        "reportingComponent",
-        "type",
-    ),
-    "namespaces": ("status.phase",),
+    "resourceslices.resource.k8s.io": ("spec.nodeName", "spec.driver"),
+    "pods": ("spec.nodeName", "status.phase"),
+    "events": ("involvedObject.kind", "involvedObject.name", "reason", "reportingComponent"),
 }
 
 
@@ -110,8 +100,7 @@ def _field(resource_id: str, part: str, text: str) -> FieldTest:
         value_at: Any = obj
         for name in names:
             value_at = value_at.get(name) if isinstance(value_at, dict) else None
-        text = str(value_at).lower() if isinstance(value_at, bool) else str(value_at or "")
-        return (text == value) == equal
+        return (str(value_at or "") == value) == equal
 
     return matches
 

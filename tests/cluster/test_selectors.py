@@ -14,9 +14,8 @@ def test_an_empty_selector_matches_without_reading_the_object():
     assert selector("pods", "", " ").matches({}, lambda: 1 / 0)
 
 
-def test_unset_fields_match_as_empty_and_booleans_as_text():
+def test_unset_fields_match_as_empty():
     assert selector("pods", "", "spec.nodeName=").matches({}, lambda: {"metadata": {}})
-    assert selector("nodes", "", "spec.unschedulable=true").matches({}, lambda: {"spec": {"unschedulable": True}})
 
 
 def test_api_paths_are_built_from_resource_and_namespace():

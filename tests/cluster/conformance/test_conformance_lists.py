@@ -68,7 +68,9 @@ async def test_plain_items_have_kind_and_version(cluster, namespace):
 )
 async def test_label_selectors_filter_lists(cluster, namespace, labels, expected):
     for name, tier in (("a", {"tier": "gold"}), ("b", {"tier": "silver"}), ("c", {})):
-        await cluster.create(CONFIG_MAPS, config_map(name, metadata={"labels": {"example.com/any": "", **tier}}), namespace)
+        await cluster.create(
+            CONFIG_MAPS, config_map(name, metadata={"labels": {"example.com/any": "", **tier}}), namespace
+        )
     assert "".join(await config_map_names(cluster, namespace, labels=labels)) == expected
 
 
