@@ -100,7 +100,7 @@ def test_a_fence_with_pods_left_to_kube_scheduler_is_refused(command_name, tmp_p
     options = ["--image", IMAGES[0]] if command_name == "manifests" else ["-f", str(dump)]
     result = run(command_name, *options, "--config", str(config))
     assert result.exit_code == 2
-    assert "pods for gpu.nvidia.com are left to kube-scheduler" in result.stderr
+    assert "such pods are left to kube-scheduler" in result.stderr
     assert "/extendedResources/default" in result.stderr
 
 

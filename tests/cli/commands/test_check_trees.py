@@ -135,7 +135,7 @@ def test_the_placeholders_of_a_file_are_a_single_finding(tmp_path, monkeypatch):
     assert codes.count("D102") == 2  # for the name of each request
 
 
-@pytest.mark.parametrize("text", ["a: [", "{", "\x00", "a: b: c", "- ]", "a: !!binary x"])
+@pytest.mark.parametrize("text", ["a: [", "{", "a: b: c", "- ]", "a: !!binary x"])
 def test_unreadable_text_is_an_error_only_if_it_mentions_apiversion(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.yaml").write_text(text)
