@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+# Most files that people write indent lists below their key; kubectl's output does not.
+_LIST_INDENT: Final = "  "
 _Span = tuple[yaml.Node | None, yaml.Node]  # a member's key (None in a list), and its value
 
 
@@ -32,6 +34,16 @@ class _Change(NamedTuple):
     is_removal: bool = False
 
 
+class _LenientLoader(yaml.SafeLoader):
+    """Takes an anchor that is defined twice, as YAML does; slower than the loader in C."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if not isinstance(event, yaml.AliasEvent):
+            self.anchors.pop(getattr(event, "anchor", None), None)
+        return super().compose_node(parent, index)
+
+
 class CannotEdit(Exception):  # noqa: N818  what has happened
     """The text cannot be edited so that it has the wanted value."""
 
@@ -41,6 +53,7 @@ class CannotEdit(Exception):  # noqa: N818  what has happened
 def edit(text: str, wanted: object) -> str:
     """Edit the text of one document so that it has the value `wanted`; raise CannotEdit if this is not possible."""
     after = text
+    list_indent: str | None = None
     changes: list[_Change] = []
     removals: list[_Change] = []
     for change in _changes(load(text.encode())[0], wanted, ""):
@@ -49,18 +62,20 @@ def edit(text: str, wanted: object) -> str:
     for change in [*changes, *reversed(removals)]:
         *parents, last = split(change.path)
         try:
-            parent = _find(_compose(after), parents)
+            document = _compose(after)
+            list_indent = list_indent if list_indent is not None else _list_indent(document) or ""
+            parent = _find(document, parents)
             if change.is_removal:
                 after = _remove(after, parent, last)
             elif last == "-" and isinstance(parent, yaml.SequenceNode):
                 if _is_flow(parent):
                     after = _add_flow(after, parent, _inline(change.value))
                 else:
-                    after = _insert(after, parent, dump([change.value]), parent.start_mark.column)
+                    after = _insert(after, parent, dump([change.value], list_indent), parent.start_mark.column)
             elif _member(parent, last) is None:
-                after = _add(after, parent, last, change.value)
+                after = _add(after, parent, last, change.value, list_indent)
             else:
-                after = _replace(after, parent, last, change.value)
+                after = _replace(after, parent, last, change.value, list_indent)
         except (yaml.YAMLError, ValueError, IndexError) as error:
             raise CannotEdit(str(error).partition("\n")[0]) from error
     try:
@@ -107,10 +122,24 @@ def _removed(before: list[Any], after: list[Any]) -> list[int]:
 
 
 def _compose(text: str) -> yaml.Node:
-    node = yaml.compose(text, Loader=_LOADER)
+    try:
+        node = yaml.compose(text, Loader=_LOADER)
+    except yaml.composer.ComposerError:
+        node = yaml.compose(text, Loader=_LenientLoader)
     if node is None:
         raise CannotEdit("there is nothing in the text")
     return node
+
+
+def _list_indent(node: yaml.Node) -> str | None:
+    """Return the indentation of the first list in a block of a mapping, relative to its key; None without such a list."""
+    for key, value in () if isinstance(node, yaml.ScalarNode) or _is_flow(node) else _siblings(node):
+        if key is not None and isinstance(value, yaml.SequenceNode) and not _is_flow(value):
+            return _LIST_INDENT if value.start_mark.column > key.start_mark.column else ""
+        found = _list_indent(value)
+        if found is not None:
+            return found
+    return None
 
 
 def _find(node: yaml.Node, names: Iterable[str]) -> yaml.Node:
@@ -216,13 +245,13 @@ def _start(span: _Span) -> int:
 # Adding
 
 
-def _add(text: str, parent: yaml.Node, name: str, value: Any) -> str:
+def _add(text: str, parent: yaml.Node, name: str, value: Any, list_indent: str) -> str:
     if not isinstance(parent, yaml.MappingNode):
         raise CannotEdit("a member cannot be added to a value that is not a mapping")
     if _is_flow(parent):
         return _add_flow(text, parent, f"{_scalar(name)}: {_inline(value)}")
     first, _ = parent.value[0]
-    return _insert(text, parent, dump({name: value}), first.start_mark.column)
+    return _insert(text, parent, dump({name: value}, list_indent), first.start_mark.column)
 
 
 def _add_flow(text: str, parent: yaml.Node, member_text: str) -> str:
@@ -243,7 +272,7 @@ def _insert(text: str, parent: yaml.Node, block: str, column: int) -> str:
     return head + "".join(lines) + text[position:]
 
 
-def _replace(text: str, parent: yaml.Node, name: str, value: Any) -> str:
+def _replace(text: str, parent: yaml.Node, name: str, value: Any, list_indent: str) -> str:
     span = _member(parent, name)
     assert span is not None
     old = span[1]
@@ -269,7 +298,7 @@ def _replace(text: str, parent: yaml.Node, name: str, value: Any) -> str:
         raise CannotEdit(f"{name} is the only member of its mapping")
     without = _remove(text, parent, name)
     path = _path_to(_compose(text), parent.start_mark.index)
-    return _add(without, _find(_compose(without), path), name, value)
+    return _add(without, _find(_compose(without), path), name, value, list_indent)
 
 
 def _path_to(node: yaml.Node, start: int) -> list[str]:

@@ -22,19 +22,22 @@ _ESCAPED: Final = re.compile(rf"[\\\"]|{_UNPRINTABLE.pattern}")
 _NAMED: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
-def dump(value: Any) -> str:
+def dump(value: Any, list_indent: str = "") -> str:
+    """Write a value; `list_indent` is the indentation of a list below the line of its key."""
     lines: list[str] = []
     if isinstance(value, dict) and value:
-        _mapping(value, "", lines)
+        _mapping(value, "", lines, list_indent)
     elif isinstance(value, list) and value:
-        _sequence(value, "", lines)
+        _sequence(value, "", lines, list_indent)
     else:
         lines.append(_scalar(value, ""))
     lines.append("")
     return "\n".join(lines)
 
 
-def _mapping(members: dict[str, Any], indent: str, lines: list[str], first: str | None = None) -> None:
+def _mapping(
+    members: dict[str, Any], indent: str, lines: list[str], list_indent: str, first: str | None = None
+) -> None:
     """Write the members; `first` replaces the indentation of the first one, as for the dash of a list."""
     lead = indent if first is None else first
     for name, value in members.items():
@@ -42,21 +45,21 @@ def _mapping(members: dict[str, Any], indent: str, lines: list[str], first: str 
         lead = indent
         if isinstance(value, dict) and value:
             lines.append(key)
-            _mapping(value, indent + "  ", lines)
+            _mapping(value, indent + "  ", lines, list_indent)
         elif isinstance(value, list | tuple) and value:
             lines.append(key)
-            _sequence(value, indent, lines)
+            _sequence(value, indent + list_indent, lines, list_indent)
         else:
             lines.append(f"{key} {_scalar(value, indent)}")
 
 
-def _sequence(items: list[Any] | tuple[Any, ...], indent: str, lines: list[str]) -> None:
+def _sequence(items: list[Any] | tuple[Any, ...], indent: str, lines: list[str], list_indent: str) -> None:
     for item in items:
         if isinstance(item, dict) and item:
-            _mapping(item, indent + "  ", lines, first=f"{indent}- ")
+            _mapping(item, indent + "  ", lines, list_indent, first=f"{indent}- ")
         elif isinstance(item, list | tuple) and item:
             lines.append(f"{indent}-")
-            _sequence(item, indent + "  ", lines)
+            _sequence(item, indent + "  ", lines, list_indent)
         else:
             lines.append(f"{indent}- {_scalar(item, indent)}")
 

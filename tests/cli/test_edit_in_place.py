@@ -209,6 +209,18 @@ def yaml_value(text):
     return load(text.encode())[0]
 
 
+@pytest.mark.parametrize("indent", ["", "  "])
+def test_a_new_list_is_indented_as_the_lists_of_the_file(indent):
+    text = f"a:\n  b:\n  {indent}- c: 1\nd: 1\n"
+    wanted = {"a": {"b": [{"c": 1}], "e": [{"f": [1]}]}, "d": 1}
+    assert edit(text, wanted) == f"a:\n  b:\n  {indent}- c: 1\n  e:\n  {indent}- f:\n    {indent}{indent}- 1\nd: 1\n"
+
+
+def test_an_anchor_that_is_defined_twice_stays():
+    text = "a: &x {b: 1}\nc: *x\nd: &x {b: 2}\ne: *x\nf: 1\n"
+    assert edit(text, yaml_value(text) | {"f": 2}) == text.replace("f: 1", "f: 2")
+
+
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
