@@ -101,7 +101,7 @@ def test_pods_get_and_reuse_devices_through_the_plugin(control_plane, ours):
 def test_a_pod_waits_for_its_missing_claim_class_and_device(control_plane, ours, created):
     """The claim is created first, then the class, then a device of the class."""
     control_plane.create(claim_pod("early", ours, using("later")), claim("later", ours, request("gpu", "plugin-late")))
-    until_reason(control_plane, ours, "early", "waiting for")  # for the claim or its class, because watches lag
+    until_reason(control_plane, ours, "early", "does not exist")  # the claim or its class, because watches lag
     created(fleet.device_class("plugin-late", "device.driver == 'late.plugin.example.com'"))
     until_reason(control_plane, ours, "early", "not of the class")
     created(*fleet.slices("late.plugin.example.com", NODE, [fleet.device("gpu", {})], by_name=True))
