@@ -2,8 +2,9 @@
 
 Every hint was tried with the allocator. If the budget is used up, some hints are missing, but no hint is a guess. The budget counts steps,
 so a busy machine gives the same hints. The hints that harm no other pod come first, in this order: another node, claims without pods that
-end, fewer claims, a smaller request, a toleration, one constraint or selector fewer, another class. There is a hint of kind "never" if the
-claims would not fit even if no device were in use.
+end, fewer claims, a smaller request, a toleration. Then come claims whose pods end, and last the changes that give the pod other devices
+than it requests: one constraint or selector fewer, another class. There is a hint of kind "never" if the claims would not fit even if no
+device were in use.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ class Kind(StrEnum):
     CLASS = "class"
     NODE = "node"
     NEVER = "never"
+
+
+_OTHER_DEVICES = (Kind.CONSTRAINT, Kind.SELECTOR, Kind.CLASS)
 
 
 class NearestFit(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -114,7 +118,7 @@ def nearest_fits(
         hints.extend(_Finder(stock, node, tuple(claims), try_once).hints())
     except (_Spent, NodeSelectorError):  # after NodeSelectorError it is unknown which pools the node can reach
         pass
-    return sorted(hints, key=lambda hint: hint.harm)
+    return sorted(hints, key=lambda hint: (hint.kind in _OTHER_DEVICES, hint.harm))
 
 
 class _Finder:

@@ -94,6 +94,15 @@ def test_what_ends_a_pod_is_suggested_last(consumers, kinds):
     assert list(hints_by_kind(stock, claim("a", exactly("gpu", count=2)))) == kinds
 
 
+def test_other_devices_than_requested_are_suggested_after_the_end_of_a_pod():
+    references = (ResourceClaimConsumerReference(resource="pods", name="p", uid="p"),)
+    holder = taken("n0", "gpu-0", name="c0")
+    holder = replace(holder, status=replace(holder.status, reserved_for=references))
+    stock = fleet({"n0": (gpu("gpu-0", numa=0), gpu("gpu-1", numa=1))}, holder)
+    request = exactly("gpu", selector="device.attributes['gpu.example.com'].numaNode == 0")
+    assert list(hints_by_kind(stock, claim("a", request))) == [Kind.RELEASE, Kind.SELECTOR]
+
+
 def test_an_amount_larger_than_any_device_never_fits():
     by_kind = hints_by_kind(SHARED_GPUS, claim("a", exactly("gpu", memory="100Gi")))
     assert Kind.NEVER in by_kind
