@@ -178,14 +178,20 @@ def claim_maker(configuration: Configuration, fleet: Inventory) -> ClaimMaker:
 
 
 _TEMPLATES_BY_TEXT: Cache[tuple[str, Json]] = Cache(_TEMPLATES)
+# Templates by the identity of the spec object, which the cache keeps alive. A claim maker returns the same object for equal demands.
+_OF_SPECS: Cache[tuple[ResourceClaimSpec, tuple[str, Json]]] = Cache(4 << 20)
 
 
 def make_template(spec: ResourceClaimSpec) -> tuple[str, Json]:
     """Make the template of a claim: its name and its spec, which is shared and must not be changed."""
+    cached = _OF_SPECS.get(id(spec))
+    if cached is not None:
+        return cached[1]
     text = wire.encode(spec)
     named_template = _TEMPLATES_BY_TEXT.get(text)
     if named_template is None:
         content = {"spec": msgspec.json.decode(text)}
         named_template = template.name_of(content), content
         _TEMPLATES_BY_TEXT.put(text, named_template, 6 * len(text))
+    _OF_SPECS.put(id(spec), (spec, named_template), 4 * len(text))
     return named_template

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra import server, wire
+from dra.cache import Cache
 from dra.objects import ResourceClaimSpec, ResourceClaimTemplateSpec, claim_spec
 from webhook import names
 from webhook.claims import template
@@ -167,7 +168,17 @@ def has_same_request(wanted: Json, stored: ResourceClaimSpec) -> bool:
 
 def read_claim_spec(wanted: Json) -> ResourceClaimSpec:
     """Return the claim spec of a template spec of ours, with the API server's defaults."""
-    return _read(template.canonical(wanted))
+    cached = _CLAIMS.get(id(wanted))
+    if cached is not None:
+        return cached[1]
+    text = template.canonical(wanted)
+    claim = _read(text)
+    _CLAIMS.put(id(wanted), (wanted, claim), 10 * len(text))
+    return claim
+
+
+# By the identity of the template spec, which the cache keeps alive.
+_CLAIMS: Cache[tuple[Json, ResourceClaimSpec]] = Cache(4 << 20)
 
 
 @lru_cache(maxsize=256)

@@ -92,6 +92,7 @@ def test_the_caches_are_found_and_all_of_them_are_cleared():
     assert by_name.keys() >= {
         "webhook.claims.maker.claim_maker",
         "webhook.claims.maker._TEMPLATES_BY_TEXT",
+        "webhook.claims.device_selectors._WRITTEN",
         "webhook.claims.template_lifecycle._read",
         "dra.cel.selector._COMPILED",
         "dra.quantity._cached_parse",
