@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from prometheus_client import Gauge
@@ -62,6 +63,10 @@ class WebhookMetrics(MetricsPort):
             ("sha256",),
             registry=self.registry,
         )
+        # labels() costs more than the increment, so each combination is looked up once.
+        self._review = lru_cache(maxsize=512)(self._reviews.labels)
+        self._decision = lru_cache(maxsize=2048)(self._decisions.labels)
+        self._timer = lru_cache(maxsize=8)(self._seconds.labels)
 
     def show_configuration(self, digest: str) -> None:
         """Show the digest of the configuration in force. A process without a configuration, such as the authority, shows none."""
@@ -70,11 +75,11 @@ class WebhookMetrics(MetricsPort):
             self._configuration.labels(digest).set(1)
 
     def count_decision(self, path: str, record: Record, seconds: float) -> None:
-        self._reviews.labels(path, record.mode, record.outcome).inc()
-        self._seconds.labels(path).observe(seconds)
+        self._review(path, record.mode, record.outcome).inc()
+        self._timer(path).observe(seconds)
         # Most keys of a pod have the same labels, so they are counted together.
         for labels, count in Counter((decision.dialect, decision.outcome) for decision in record.decisions).items():
-            self._decisions.labels(*labels, record.mode).inc(count)
+            self._decision(*labels, record.mode).inc(count)
 
     def count_refusal(self, path: str, status: int) -> None:
         self._refused.labels(path, str(status)).inc()
