@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from analysis.loading import Object, inside, text
 from dra.objects import blocks
-from dra.raw import containers_of
+from dra.raw import containers_of, items
 from webhook.dialects import Outcome
 from webhook.placement import STRANDED
 from webhook.translate import pods_in, view_pod
@@ -56,6 +56,17 @@ def requests_devices(
         decision.code in ("", STRANDED) and (all_keys_count or decision.container not in containers)
         for decision in decisions
     )
+
+
+def bodies_in(claim_spec: Object) -> Iterator[Object]:
+    """Yield `exactly` and the alternatives of each request of a claim; {} for a request without `exactly`."""
+    for request in items(inside(claim_spec, "devices"), "requests"):
+        yield from (inside(request, "exactly"), *items(request, "firstAvailable"))
+
+
+def classes_in(claim_spec: Object) -> set[str]:
+    """Return the DeviceClasses of a claim's requests."""
+    return {text(body.get("deviceClassName")) for body in bodies_in(claim_spec)} - {""}
 
 
 def has_claims(pod: Object) -> bool:

@@ -22,6 +22,7 @@ from analysis.loading import identity_of, inside, items
 from analysis.naming import find
 from analysis.outlook import arriving, beside, place
 from analysis.quota import Foretold, foretell_in
+from analysis.requesting import bodies_in
 from cluster import manifests
 from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate, defaults
 from dra.raw import containers_of
@@ -164,10 +165,9 @@ def _edited(obj: Object, amounts: Mapping[str, str], reading: Reading) -> Iterat
             old = _as_applied(raw[name])
             new = deepcopy(old)
             written: set[str] = set()
-            for request in items(inside(new, "spec", "spec", "devices"), "requests"):
-                for body in (inside(request, "exactly"), *items(request, "firstAvailable")):
-                    requested = inside(body, "capacity", "requests")
-                    written |= _write(requested, requested, amounts, requested_names)
+            for body in bodies_in(inside(new, "spec", "spec")):
+                requested = inside(body, "capacity", "requests")
+                written |= _write(requested, requested, amounts, requested_names)
             if written:
                 names_written |= written
                 entry["resourceClaimTemplateName"] = new["metadata"]["name"] = template.name_of(new["spec"])

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from analysis.loading import identity_of, inside, items, text
+from analysis.requesting import classes_in
 from analysis.survey.remedies import remedy_of
 from analysis.survey.verdicts import JudgedWorkload, Key, gates_on
 from dra import server
@@ -18,7 +19,7 @@ from webhook.state import Inventory
 from webhook.translate import pods_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from analysis.loading import Object, Reading
     from analysis.survey.families import Family
@@ -98,7 +99,7 @@ class GateNeeds:
                     for kind, field in _REFERENCES.items():
                         own = self._specs.get((kind, family.top.namespace, text(claim.get(field))), {})
                         needed |= gates.required_by(kind, own)
-                        classes |= _classes(inside(own, *_SPEC_OF[kind]))
+                        classes |= classes_in(inside(own, *_SPEC_OF[kind]))
                 for container in containers_of(spec):
                     for key in inside(container, "resources", "limits"):
                         if key.startswith(IMPLICIT):
@@ -148,12 +149,3 @@ class GateNeeds:
 
 _REFERENCES: Final = {"ResourceClaim": "resourceClaimName", "ResourceClaimTemplate": "resourceClaimTemplateName"}
 _SPEC_OF: Final = {"ResourceClaim": ("spec",), "ResourceClaimTemplate": ("spec", "spec")}
-
-
-def _classes(spec: Object) -> set[str]:
-    """Return the classes of a claim's requests."""
-    classes: set[str] = set()
-    for request in items(inside(spec, "devices"), "requests"):
-        every: Iterable[Object] = (inside(request, "exactly"), *items(request, "firstAvailable"))
-        classes |= {text(request.get("deviceClassName")) for request in every}
-    return classes - {""}

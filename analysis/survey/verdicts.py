@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 from analysis.check import why_stranded
 from analysis.gitops import claims_in_values
 from analysis.loading import Object, inside, is_pod
-from analysis.requesting import amounts_in, containers_in, has_claims, requests_devices
+from analysis.requesting import amounts_in, classes_in, containers_in, has_claims, requests_devices
 from analysis.survey.remedies import remedy_of
 from dra import server
 from dra.raw import mapping
@@ -217,9 +217,7 @@ class MoveJudge:
         classes: set[str] = set()
         for spec in claimed.templates.values():
             needed |= {CLAIMS.gate, *gates.required_by("ResourceClaimTemplate", {"spec": spec})}
-            for request in inside(mapping(spec), "spec", "devices").get("requests") or ():
-                alternatives = (request.get("exactly"), *(request.get("firstAvailable") or ()))
-                classes.update(alternative["deviceClassName"] for alternative in alternatives if alternative)
+            classes |= classes_in(inside(mapping(spec), "spec"))
         prepared = _Prepared(_by_word(later), _by_word(claimed), classes, needed)
         keys = tuple(dict.fromkeys(self._keys(shape, now_decided, prepared)))
         # Warnings that repeat the reason of a key are left out.
