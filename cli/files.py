@@ -129,7 +129,7 @@ def read_files(
         else document
         for document in read
     ]
-    made = tuple(made_objects(everything, tree, absolute))
+    made = tuple(made_objects(everything, tree))
     return ReadFiles(documents, with_keys, inventory_documents, in_force, everything, others, made, tree, is_whole_tree)
 
 

@@ -3,21 +3,24 @@
 from analysis.gitops.kustomizations import FOLDERS, NAMES, PATCHES, files_of, is_kustomization
 from analysis.gitops.made import Release, made_objects, releases
 from analysis.gitops.mistakes import claims_in_values, mistakes
-from analysis.gitops.sources import sources_of
+from analysis.gitops.sources import FLUX, dependencies, place_of, sources_of
 from analysis.gitops.tree import Tree
 from analysis.gitops.values import with_values
 
 __all__ = [
+    "FLUX",
     "FOLDERS",
     "NAMES",
     "PATCHES",
     "Release",
     "Tree",
     "claims_in_values",
+    "dependencies",
     "files_of",
     "is_kustomization",
     "made_objects",
     "mistakes",
+    "place_of",
     "releases",
     "sources_of",
     "with_values",

@@ -10,6 +10,7 @@ from posixpath import basename, dirname, join
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from analysis.gitops.kustomizations import is_kustomization
+from analysis.gitops.sources import APPLICATION, RELEASE
 from analysis.gitops.values import parsed
 from dra.raw import Object, inside, items, mapping, strings, text
 from webhook.names import PLUGIN_FOLDER
@@ -42,31 +43,38 @@ class Release(NamedTuple):
         return {"kind": self.kind, "name": self.name, "controller": True}
 
 
-def made_objects(documents: Sequence[Document], tree: Tree, absolute: Callable[[str], str]) -> list[Object]:
+def made_objects(documents: Sequence[Document], tree: Tree) -> list[Object]:
     """Return the ConfigMaps that kustomizations generate, and the settings of device plugins that charts install.
 
-    `tree` is the tree of the documents, and `absolute` returns the absolute path of a file.
+    `tree` is the tree of the documents.
     """
-    by_file: dict[str, list[Document]] = {}
-    for document in documents:
-        by_file.setdefault(document.file, []).append(document)
-    by_path = {absolute(file): of_file for file, of_file in by_file.items()}
-
-    def content(path: str) -> str:
-        found = by_path.get(absolute(path), [])
-        return found[0].text if len(found) == 1 else ""
-
+    content = _contents(documents, tree)
     made: list[Object] = []
     for number, document in enumerate(documents):
         if is_kustomization(document):
             made += _generated(document, tree.namespace_of(number), content)
-    for release in releases(documents, content):
+    for release in releases(documents, tree):
         made += _of_chart(release)
     return made
 
 
-def releases(documents: Sequence[Document], content: Callable[[str], str]) -> Iterator[Release]:
+def _contents(documents: Sequence[Document], tree: Tree) -> Callable[[str], str]:
+    """Return a function: the text of a file with one document, "" for any other."""
+    by_file: dict[str, list[Document]] = {}
+    for document in documents:
+        by_file.setdefault(document.file, []).append(document)
+    by_path = {tree.absolute(file): of_file for file, of_file in by_file.items()}
+
+    def content(path: str) -> str:
+        of_file = by_path.get(tree.absolute(path), [])
+        return of_file[0].text if len(of_file) == 1 else ""
+
+    return content
+
+
+def releases(documents: Sequence[Document], tree: Tree) -> Iterator[Release]:
     """Yield the charts of HelmReleases and Applications, and those of kustomizations with `helmCharts`."""
+    content = _contents(documents, tree)
     charts: dict[tuple[str, str], tuple[str, str]] = {}  # chart and version, by kind and name of the source
     for document in documents:
         kind, spec = group_kind(document.object)[1], inside(document.object, "spec")
@@ -79,7 +87,7 @@ def releases(documents: Sequence[Document], content: Callable[[str], str]) -> It
         metadata, spec = inside(obj, "metadata"), inside(obj, "spec")
         name, namespace = text(metadata.get("name")), text(metadata.get("namespace")) or "default"
         match group_kind(obj):
-            case "helm.toolkit.fluxcd.io", "HelmRelease":
+            case of_kind if of_kind == RELEASE:
                 reference = inside(spec, "chartRef")
                 source = text(reference.get("kind")), text(reference.get("name"))
                 own = inside(spec, "chart", "spec")
@@ -93,7 +101,7 @@ def releases(documents: Sequence[Document], content: Callable[[str], str]) -> It
                     text(own.get("version")) or version,
                     number,
                 )
-            case "argoproj.io", "Application":
+            case of_kind if of_kind == APPLICATION:
                 target = text(inside(spec, "destination").get("namespace")) or namespace
                 for part in (inside(spec, "source"), *items(spec, "sources")):
                     if chart := text(part.get("chart")):

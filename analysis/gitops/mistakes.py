@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from analysis.gitops.sources import APPLICATION, APPLICATION_SET, FLUX, RELEASE, dependencies, place_of
 from dra.finding import Finding, finding_at
 from dra.pointer import member
 from dra.raw import Object, inside, items, mapping, text
@@ -23,9 +24,8 @@ if TYPE_CHECKING:
 _GROUP: Final = "resource.k8s.io"
 # By field of an entry of resourceClaims: the kind that the field names.
 _KINDS: Final = {"resourceClaimName": "ResourceClaim", "resourceClaimTemplateName": "ResourceClaimTemplate"}
-_RELEASE: Final = ("helm.toolkit.fluxcd.io", "HelmRelease")
-_WITH_VALUES: Final = (_RELEASE, ("argoproj.io", "Application"), ("argoproj.io", "ApplicationSet"))
-_WITH_DEPENDENCIES: Final = (_RELEASE, ("kustomize.toolkit.fluxcd.io", "Kustomization"))
+_WITH_VALUES: Final = (RELEASE, APPLICATION, APPLICATION_SET)
+_WITH_DEPENDENCIES: Final = (RELEASE, FLUX)
 _NAMED: Final = 5
 _VARIABLE: Final = re.compile(r"(?:\$\{[^}]*\})+")  # of Flux's postBuild
 _MAX_PARTS: Final = 3  # of a name with variables; matching takes more than linear time
@@ -48,7 +48,7 @@ def mistakes(documents: Sequence[Document], tree: Tree, places: Sequence[int]) -
     present: dict[tuple[str, str], set[tuple[str, str]]] = {kind: set() for kind in _WITH_DEPENDENCIES}
     for number, document in enumerate(documents):
         obj = document.object
-        kind, (namespace, name) = group_kind(obj), _place(obj)
+        kind, (namespace, name) = group_kind(obj), place_of(obj)
         if kind[0] == _GROUP and kind[1] in known:
             known[kind[1]].setdefault(name, set()).add(namespace)
             if beside := tree.kustomization_beside(places[number]):
@@ -66,19 +66,13 @@ def mistakes(documents: Sequence[Document], tree: Tree, places: Sequence[int]) -
                 yield from ((number, finding) for finding in _unknown_names(entry, namespace, known))
             yield from ((number, finding) for finding in _unused(obj))
         if kind in present:
-            namespace, _ = _place(obj)
-            for index, needed in enumerate(items(inside(obj, "spec"), "dependsOn")):
-                place = text(needed.get("namespace")) or namespace, text(needed.get("name"))
+            for needed in dependencies(obj):
+                place = needed.namespace, needed.name
                 # Flux's own installation makes a Kustomization flux-system.
                 is_present = place in present[kind] or place[0] == place[1]
-                if not is_present and not any(map(find_placeholder, place)):
+                if needed.field == "dependsOn" and not is_present and not any(map(find_placeholder, place)):
                     message = f"the tree has no {kind[1]} {'/'.join(place)}"
-                    yield number, finding_at("D227", f"/spec/dependsOn/{index}", message)
-
-
-def _place(obj: Object) -> tuple[str, str]:
-    metadata = inside(obj, "metadata")
-    return text(metadata.get("namespace")) or "default", text(metadata.get("name"))
+                    yield number, finding_at("D227", needed.pointer, message)
 
 
 def claims_in_values(obj: Object) -> Iterator[ClaimInValues]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 FLUX: Final = ("kustomize.toolkit.fluxcd.io", "Kustomization")
+RELEASE: Final = ("helm.toolkit.fluxcd.io", "HelmRelease")
 APPLICATION: Final = ("argoproj.io", "Application")
 APPLICATION_SET: Final = ("argoproj.io", "ApplicationSet")
 _PARAMETER: Final = re.compile(r"\{\{-?\s*\.?([A-Za-z_][\w.\[\]-]*)\s*-?\}\}")
@@ -34,6 +35,34 @@ class Source(NamedTuple):
     )
     namespace: str = ""  # of objects that have no namespace
     recurses: bool = False  # whether a folder without a kustomization includes its subfolders
+
+
+class Dependency(NamedTuple):
+    """An entry by which an object of Flux waits for another object."""
+
+    field: str  # dependsOn or healthChecks
+    pointer: str
+    kind: str
+    namespace: str
+    name: str
+
+
+def dependencies(obj: Object) -> Iterator[Dependency]:
+    """Yield what a HelmRelease or Kustomization of Flux waits for."""
+    if group_kind(obj) not in (RELEASE, FLUX):
+        return
+    own_namespace, _ = place_of(obj)
+    for field in ("dependsOn", "healthChecks"):
+        for index, needed in enumerate(items(inside(obj, "spec"), field)):
+            kind = text(needed.get("kind")) or text(obj.get("kind"))
+            namespace = text(needed.get("namespace")) or own_namespace
+            yield Dependency(field, f"/spec/{field}/{index}", kind, namespace, text(needed.get("name")))
+
+
+def place_of(obj: Object) -> tuple[str, str]:
+    """Return the namespace and name of an object."""
+    metadata = inside(obj, "metadata")
+    return text(metadata.get("namespace")) or "default", text(metadata.get("name"))
 
 
 def sources_of(obj: Object, folders: Collection[str] = ()) -> Iterator[Source]:

@@ -28,7 +28,7 @@ class Tree:
     def __init__(self, documents: Sequence[Document], absolute: Callable[[str], str]) -> None:
         """Visit the folders of these documents; `absolute` returns the absolute path of a file."""
         self._documents = documents
-        self._absolute = absolute
+        self.absolute = absolute
         self._kustomizations: dict[str, Document] = {}
         self._positions: dict[str, int] = {}  # of the kustomizations among the documents
         self._by_file: defaultdict[str, list[int]] = defaultdict(list)
@@ -68,7 +68,7 @@ class Tree:
     def _visit_all(self) -> None:
         """Visit the kustomizations that nothing includes, then the folders that Flux and Argo CD build."""
         included = {
-            self._absolute(path)
+            self.absolute(path)
             for kustomization in self._kustomizations.values()
             for path in files_of(kustomization, FOLDERS)
         }
@@ -105,7 +105,7 @@ class Tree:
         document = self._documents[number]
         folders: list[str] = []
         if group_kind(document.object) == APPLICATION_SET:
-            root = dirname(self._absolute(document.file))
+            root = dirname(self.absolute(document.file))
             while root not in ("/", ""):
                 start = f"{root.rstrip('/')}/"
                 folders += [folder.removeprefix(start) for folder in self._folders if folder.startswith(start)]
@@ -118,7 +118,7 @@ class Tree:
 
     def _folder_of(self, number: int, source: Source) -> str:
         """Return the folder of a source; "" if the tree has none. The root of the repository is the highest folder that has the path."""
-        above, folders = dirname(self._absolute(self._documents[number].file)), []
+        above, folders = dirname(self.absolute(self._documents[number].file)), []
         while above != dirname(above):
             folders.append(normpath(join(above, source.path.lstrip("/"))))
             above = dirname(above)
@@ -151,7 +151,7 @@ class Tree:
                 number = self._positions[path]
                 (self._replaced if inner else self._added)[number].add(inner or added)
                 if path not in self._entries:
-                    self._entries[path] = tuple(map(self._absolute, files_of(kustomization, FOLDERS)))
+                    self._entries[path] = tuple(map(self.absolute, files_of(kustomization, FOLDERS)))
                 waiting += [(entry, inner) for entry in self._entries[path]]
             elif path == folder or recurses:
                 waiting += [(entry, outer) for entry in self._below.get(path, ()) if recurses or entry in self._numbers]
@@ -162,7 +162,7 @@ class Tree:
         if own := text(kustomization.object.get("namespace")):
             return own
         transformers = [
-            self._kustomizations.get(self._absolute(path)) for path in files_of(kustomization, ["transformers"])
+            self._kustomizations.get(self.absolute(path)) for path in files_of(kustomization, ["transformers"])
         ]
         set_by_transformers = [text(found.object.get("namespace")) for found in transformers if found is not None]
         return next(filter(None, set_by_transformers), "")
@@ -179,7 +179,7 @@ class Tree:
         """Return the kustomization in the folder of a document that no kustomization lists; "" if there is none."""
         if number in self._replaced or number in self._added:
             return ""
-        beside = self._kustomizations.get(dirname(self._absolute(self._documents[number].file)))
+        beside = self._kustomizations.get(dirname(self.absolute(self._documents[number].file)))
         return "" if beside is None else beside.file
 
     def namespace_of(self, number: int) -> str:

@@ -1,7 +1,7 @@
 """The charts that a plan knows: DRA drivers, and charts whose values have a place for claims.
 
 Follows intel/intel-resource-drivers-for-kubernetes 1ec8d68: charts/intel-gpu-resource-driver; kubernetes-sigs/dra-driver-nvidia-gpu 3fe9487:
-deployments/helm; ROCm/k8s-gpu-dra-driver: helm-charts-k8s; kubernetes-sigs/dranet; bjw-s-labs/helm-charts: app-template 4.3.0; otwld/ollama-helm
+deployments/helm; ROCm/k8s-gpu-dra-driver and ROCm/gpu-operator 009f334: helm-charts-k8s; kubernetes-sigs/dranet; bjw-s-labs/helm-charts: app-template 4.3.0; otwld/ollama-helm
 1.25.0.
 """
 
@@ -65,10 +65,10 @@ DRIVERS: Final = {
 
 
 class ClaimPlaces(NamedTuple):
-    """Where the values of a chart name claims, relative to the values, since which version; `controllers` and `containers` are of app-template."""
+    """The first version of a chart whose values have a place for claims, and the place."""
 
     since: tuple[int, int]
-    by_hand: str  # the lines that a person writes, if the plan cannot say where
+    place: str
 
 
 # By the name of a chart.
@@ -84,23 +84,30 @@ DISCOVERY: Final = {
     "gpu.nvidia.com": ("nvidia.com/gpu.", "nvidia.com/mig.", "nvidia.com/cuda."),
     "gpu.amd.com": ("amd.com/gpu.",),
 }
-# Charts whose release runs the device plugin of a driver, or its operator.
+
+
+class PluginRunner(NamedTuple):
+    """What runs the device plugin of a driver. It goes, or it is an operator that stays, with a switch for the plugin."""
+
+    driver: str
+    switch: tuple[str, ...] = ()  # the path in the values or the spec; false: no plugin runs
+
+
+# By the name of a chart.
 PLUGINS: Final = {
-    "intel-device-plugins-gpu": "gpu.intel.com",
-    "intel-device-plugins-operator": "gpu.intel.com",
-    "nvidia-device-plugin": "gpu.nvidia.com",
-    "gpu-operator": "gpu.nvidia.com",
-    "gpu-feature-discovery": "gpu.nvidia.com",
-    "amd-gpu": "gpu.amd.com",
-    "amd-gpu-device-plugin": "gpu.amd.com",
-    "gpu-operator-charts": "gpu.amd.com",
+    "intel-device-plugins-gpu": PluginRunner("gpu.intel.com"),
+    "intel-device-plugins-operator": PluginRunner("gpu.intel.com"),
+    "nvidia-device-plugin": PluginRunner("gpu.nvidia.com"),
+    "gpu-operator": PluginRunner("gpu.nvidia.com", ("devicePlugin", "enabled")),
+    "gpu-feature-discovery": PluginRunner("gpu.nvidia.com"),
+    "amd-gpu": PluginRunner("gpu.amd.com"),
+    "amd-gpu-device-plugin": PluginRunner("gpu.amd.com"),
+    "gpu-operator-charts": PluginRunner("gpu.amd.com", ("deviceConfig", "spec", "devicePlugin", "enableDevicePlugin")),
 }
-# Of these, the operators that stay and stop running the plugin: the path of the switch in their values.
-SWITCHES: Final = {"gpu-operator": ("devicePlugin", "enabled")}
-# Kinds whose objects make an operator run a device plugin.
+# By the group and kind of an operator's object.
 PLUGIN_KINDS: Final = {
-    ("deviceplugin.intel.com", "GpuDevicePlugin"): "gpu.intel.com",
-    ("nvidia.com", "ClusterPolicy"): "gpu.nvidia.com",
-    ("amd.com", "DeviceConfig"): "gpu.amd.com",
+    ("deviceplugin.intel.com", "GpuDevicePlugin"): PluginRunner("gpu.intel.com"),
+    ("nvidia.com", "ClusterPolicy"): PluginRunner("gpu.nvidia.com", ("devicePlugin", "enabled")),
+    ("amd.com", "DeviceConfig"): PluginRunner("gpu.amd.com", ("devicePlugin", "enableDevicePlugin")),
 }
 EXPORTERS: Final = {"dcgm-exporter": "gpu.nvidia.com"}

@@ -19,25 +19,26 @@ import msgspec
 from analysis.check import finding_of
 from analysis.gitops import releases
 from analysis.migration.charts import CONSUMERS, DRIVERS
-from analysis.migration.followers import Follower, followers
+from analysis.migration.followers import Follower, follower_at, followers
 from analysis.migration.platform import Platform, platform_of
 from analysis.migration.plugins import InstalledPlugin, installed_plugins
-from analysis.requesting import amounts_in, requests_devices
+from analysis.requesting import amounts_in, classes_in, requests_devices
 from analysis.survey import with_all_drivers
-from dra.raw import Object, inside, items, text
+from dra.raw import Object, inside, mapping
 from dra.texts import list_first
 from webhook.admission import decide_object
 from webhook.dialects import Outcome
-from webhook.translate import decides_outcome, paths, resolve_pointer
+from webhook.translate import decides_outcome, name_of, namespace_of, paths, resolve_pointer
 from webhook.unknown import asks_in_unknown_kind, counts_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from analysis.gitops import Release, Tree
     from analysis.skipped import SkippedFile
     from cluster.manifests import Document
     from webhook.state import State
+    from webhook.translate import PodVerdict
 
 Verdict = Literal["edit", "by hand", "cannot"]
 Decision = Literal["exclusive", "named claim", "shares", "admin access", "stay"]
@@ -119,10 +120,19 @@ class MigrationPlan(_Part, frozen=True, kw_only=True):
     skipped: tuple[str, ...]
 
 
+class _Request(NamedTuple):
+    """A consumer, with what the families need to know about it."""
+
+    consumer: Consumer
+    classes: frozenset[str]  # of the claims that replace the request
+    namespace: str  # of the pods
+
+
 class _ReadTree(NamedTuple):
     """What the builds of a tree include."""
 
     documents: Sequence[Document]
+    requests: Sequence[_Request]
     releases: Sequence[Release]
     plugins: Sequence[InstalledPlugin]
     platform: Platform
@@ -133,40 +143,36 @@ def make_plan(
     documents: Sequence[Document], tree: Tree, state: State, skipped: Sequence[SkippedFile] = ()
 ) -> MigrationPlan:
     """Plan the move of everything that the tree's builds include; `documents` are those of the tree."""
-    has_builds = any(tree.includes(number) for number in range(len(documents)))
+    all_numbers = range(len(documents))
+    has_builds = any(map(tree.includes, all_numbers))
     # Nothing in the tree builds the entry of a cluster.
-    included = [
-        number for number in range(len(documents)) if not has_builds or tree.includes(number) or tree.built_by(number)
-    ]
+    included = [number for number in all_numbers if not has_builds or tree.includes(number) or tree.built_by(number)]
     reached = frozenset(included)
-    all_releases = [release for release in releases(documents, lambda _: "") if release.number in reached]
+    of_builds = [documents[number] for number in included]
+    all_releases = [release for release in releases(documents, tree) if release.number in reached]
     by_number = {release.number: release for release in all_releases}
     moved = with_all_drivers(state, shares=False)
-    consumers: list[Consumer] = []
-    for number in included:
-        consumers += _consumers_in(documents[number], by_number.get(number), state, moved)
+    requests: list[_Request] = []
+    for number, document in zip(included, of_builds, strict=True):
+        requests += _requests_in(document, by_number.get(number), state, moved)
     plugins = tuple(installed_plugins(documents, included, all_releases))
-    read = _ReadTree(documents, all_releases, plugins, platform_of(documents), state)
-    families = tuple(_families(consumers, read))
-    drivers = [family.driver for family in families]
+    read = _ReadTree(documents, requests, all_releases, plugins, platform_of(documents), state)
+    families = tuple(_families(read))
     keys = {key for family in families for key in family.keys}
     return MigrationPlan(
         api_version="drawbridge.dev/v1alpha1",
         kind="MigrationPlan",
         families=families,
-        consumers=tuple(consumers),
-        follow=(
-            *followers(documents, included, tree, all_releases, plugins),
-            *_counts([documents[number] for number in included], keys, state),
-        ),
+        consumers=tuple([request.consumer for request in requests]),
+        follow=(*followers(documents, included, tree, all_releases, plugins), *_counts(of_builds, keys, state)),
         lost=tuple(_lost(families)),
-        blockers=tuple(read.platform.blockers(drivers)),
+        blockers=tuple(read.platform.blockers()) if families else (),
         by_hand=tuple(_by_hand(families, read.platform)),
-        skipped=tuple(_skipped(documents, included, skipped, state)),
+        skipped=tuple(_skipped(documents, reached, skipped, state)),
     )
 
 
-def _consumers_in(document: Document, release: Release | None, state: State, moved: State) -> Iterator[Consumer]:
+def _requests_in(document: Document, release: Release | None, state: State, moved: State) -> Iterator[_Request]:
     """Yield the places of one object that request devices."""
     obj = document.placed
     if counts_keys(obj):
@@ -175,57 +181,48 @@ def _consumers_in(document: Document, release: Release | None, state: State, mov
     amounts = amounts_in(obj, state)
     if not decisions or not requests_devices(obj, decisions, amounts, state.configuration):
         return
-    name = _name(obj)
+    of_templates = decide_object(obj, moved) if paths(obj) else None
     for decision in decisions:
         if not decision.dialect or not decides_outcome(decision):
             continue
         pointer = finding_of(obj, decision, "D211").path
-        classes, outcome, reason = _after(obj, pointer, decision.key, moved)
-        verdict, why = _verdict(obj, release, outcome, reason)
-        limits = resolve_pointer(obj, pointer.rpartition("/")[0])
-        amount = amounts.get((decision.container, decision.key), "")
-        if not amount and isinstance(limits, dict):
-            amount = str(limits.get(decision.key, ""))
-        yield Consumer(
-            object=name,
+        limits = mapping(resolve_pointer(obj, pointer.rpartition("/")[0]))
+        later = of_templates or decide_object(_pod_with(limits, namespace_of(obj)), moved)
+        verdict, why = _verdict(obj, release, later, decision.key)
+        classes = frozenset[str]().union(
+            *[classes_in(inside(mapping(spec), "spec")) for spec in later.templates.values()]
+        )
+        consumer = Consumer(
+            object=name_of(obj),
             file=document.file,
             line=document.line_of(pointer),
             place=pointer,
             key=decision.key,
-            amount=amount,
+            amount=amounts.get((decision.container, decision.key)) or str(limits.get(decision.key, "")),
             device_class=" or ".join(sorted(classes)),
             verdict=verdict,
             why=why,
         )
+        yield _Request(consumer, classes, namespace_of(obj))
 
 
-def _after(obj: Object, pointer: str, key: str, moved: State) -> tuple[set[str], Outcome, str]:
-    """Return the DeviceClasses of the claims that would replace a request, the outcome and its reason."""
-    if not paths(obj):  # values: decide about a pod with one container that has these limits
-        limits = resolve_pointer(obj, pointer.rpartition("/")[0])
-        container = {"name": "app", "image": "app", "resources": {"limits": limits if isinstance(limits, dict) else {}}}
-        namespace = inside(obj, "metadata").get("namespace")
-        obj = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "app", "namespace": namespace},
-            "spec": {"containers": [container]},
-        }
-    verdict = decide_object(obj, moved)
-    classes: set[str] = set()
-    for template in verdict.templates.values():
-        for request in items(inside(msgspec.to_builtins(template), "spec", "devices"), "requests"):
-            for one in (inside(request, "exactly"), *items(request, "firstAvailable")):
-                classes.add(text(one.get("deviceClassName")))
-    found = next((decision for decision in verdict.decisions if decision.key == key), None)
-    if found is None:
-        return classes, Outcome.UNKNOWN, "drawbridge does not know what its chart makes of it"
-    return classes - {""}, found.outcome, found.detail
+def _pod_with(limits: Object, namespace: str) -> Object:
+    """Return a pod with one container that has the limits of a chart's values."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "app", "namespace": namespace},
+        "spec": {"containers": [{"name": "app", "image": "app", "resources": {"limits": limits}}]},
+    }
 
 
-def _verdict(obj: Object, release: Release | None, outcome: Outcome, reason: str) -> tuple[Verdict, str]:
-    if outcome not in _MOVES:
-        return "cannot", reason
+def _verdict(obj: Object, release: Release | None, later: PodVerdict, key: str) -> tuple[Verdict, str]:
+    """Return the verdict about a key and why; `later` decides about it when all drivers are installed."""
+    decided = next((decision for decision in later.decisions if decision.key == key), None)
+    if decided is None:
+        return "cannot", "drawbridge does not know what its chart makes of it"
+    if decided.outcome not in _MOVES:
+        return "cannot", decided.detail
     if paths(obj):
         return "edit", ""
     if release is None or (places := CONSUMERS.get(release.chart)) is None:
@@ -235,7 +232,7 @@ def _verdict(obj: Object, release: Release | None, outcome: Outcome, reason: str
         )
     if release.version and _version(release.version) < places.since:
         since = ".".join(map(str, places.since))
-        return "by hand", f"update chart {release.chart} {release.version} to {since} or newer: {places.by_hand}"
+        return "by hand", f"update chart {release.chart} {release.version} to {since} or newer: {places.place}"
     return "edit", ""
 
 
@@ -244,36 +241,40 @@ def _version(version: str) -> tuple[int, int]:
     return (int(parts[0]), int(parts[1])) if len(parts) == 2 else (1 << 30, 0)
 
 
-def _families(consumers: Sequence[Consumer], read: _ReadTree) -> Iterator[Family]:
+def _families(read: _ReadTree) -> Iterator[Family]:
     by_class = {name: target.driver for target in read.state.configuration.targets.values() for name in target.classes}
     keys: dict[str, dict[str, set[str]]] = {}  # classes by driver and key
-    for consumer in consumers:
-        for device_class in filter(None, consumer.device_class.split(" or ")):
+    for request in read.requests:
+        for device_class in request.classes:
             of_driver = keys.setdefault(by_class.get(device_class, device_class), {})
-            of_driver.setdefault(consumer.key, set()).add(device_class)
+            of_driver.setdefault(request.consumer.key, set()).add(device_class)
     for plugin in read.plugins:  # a plugin without consumers is replaced, too
-        keys.setdefault(plugin.driver, {})
+        keys.setdefault(plugin.runner.driver, {})
     for driver, of_driver in sorted(keys.items()):
         yield Family(
             driver=driver,
             keys=tuple(sorted(of_driver)),
             device_classes=tuple(sorted(set().union(*of_driver.values()))),
             plugins=tuple(
-                _plugin(plugin, read.documents[plugin.number]) for plugin in read.plugins if plugin.driver == driver
+                _plugin(plugin, read.documents[plugin.number])
+                for plugin in read.plugins
+                if plugin.runner.driver == driver
             ),
             replacement=_replacement(driver, read),
-            sharing=_sharing(driver, of_driver, consumers, read.state),
+            sharing=_sharing(driver, of_driver, read),
         )
 
 
 def _plugin(plugin: InstalledPlugin, document: Document) -> Plugin:
     return Plugin(
-        object=_name(document.placed),
+        object=name_of(document.placed),
         file=document.file,
         line=document.line,
         chart=plugin.chart,
         version=plugin.version,
-        how="it stays, and stops running the plugin (`devicePlugin.enabled: false`)" if plugin.stays else "it goes",
+        how=f"it stays, and stops running the plugin (`{'.'.join(plugin.runner.switch)}: false`)"
+        if plugin.stays
+        else "it goes",
     )
 
 
@@ -293,16 +294,17 @@ def _replacement(driver: str, read: _ReadTree) -> Replacement | None:
     )
 
 
-def _sharing(driver: str, keys: Mapping[str, set[str]], consumers: Sequence[Consumer], state: State) -> Sharing | None:
+def _sharing(driver: str, keys: Collection[str], read: _ReadTree) -> Sharing | None:
     """Return how the plugin shares devices, and a proposal; None if each pod gets devices of its own."""
-    shared = {key: found for key in sorted(keys) if (found := state.fleet.installed.usually(key)) is not None}
+    usually = read.state.fleet.installed.usually
+    shared = {key: replicas for key in sorted(keys) if (replicas := usually(key)) is not None}
     if not shared:
         return None
-    users = [consumer for consumer in consumers if consumer.key in shared]
-    namespaces = sorted({consumer.object.split("/")[1] for consumer in users})
+    users = [request for request in read.requests if request.consumer.key in shared]
+    namespaces = sorted({request.namespace for request in users})
     homes = " and ".join(namespaces)
     chart = DRIVERS.get(driver)
-    names = list_first([consumer.object for consumer in users], _NAMED)
+    names = list_first([request.consumer.object for request in users], _NAMED)
     choices = {
         "exclusive": f"each pod gets a device of its own: {len(users)} need {len(users)} devices ({names})",
         "named claim": "one ResourceClaim that all pods of one namespace name: they share its device, and run on one node",
@@ -351,9 +353,7 @@ def _counts(documents: Sequence[Document], keys: Collection[str], state: State) 
         for decision in decide_object(obj, state).decisions if counts_keys(obj) else ():
             if decision.key in keys:
                 pointer = finding_of(obj, decision, "S020").path
-                line = document.line_of(pointer)
-                what = f"{decision.key}: {decision.detail}"
-                yield Follower(object=_name(obj), file=document.file, line=line, place=pointer, what=what)
+                yield follower_at(document, pointer, f"{decision.key}: {decision.detail}")
 
 
 def _by_hand(families: Sequence[Family], platform: Platform) -> Iterator[str]:
@@ -370,10 +370,9 @@ def _by_hand(families: Sequence[Family], platform: Platform) -> Iterator[str]:
 
 
 def _skipped(
-    documents: Sequence[Document], included: Sequence[int], skipped: Sequence[SkippedFile], state: State
+    documents: Sequence[Document], reached: Collection[int], skipped: Sequence[SkippedFile], state: State
 ) -> Iterator[str]:
     """Yield the files with requests that nothing builds, or that are not read as objects."""
-    reached = set(included)
     for number, document in enumerate(documents):
         obj = document.placed
         if number in reached or counts_keys(obj) or not (paths(obj) or asks_in_unknown_kind(obj, state)):
@@ -381,12 +380,7 @@ def _skipped(
         decisions = [decision for decision in decide_object(obj, state).decisions if decision.dialect]
         if decisions:
             keys = list_first(sorted({decision.key for decision in decisions}), _NAMED)
-            yield f"{document.file}: no build includes {_name(obj)}, which requests {keys}"
+            yield f"{document.file}: no build includes {name_of(obj)}, which requests {keys}"
     for skip in skipped:
         if skip.key:
             yield f"{skip.file}:{skip.line}: {skip.key} in a file that is {skip.kind}"
-
-
-def _name(obj: Object) -> str:
-    metadata = inside(obj, "metadata")
-    return f"{obj.get('kind')}/{metadata.get('namespace') or 'default'}/{metadata.get('name')}"

@@ -33,10 +33,8 @@ class Platform(NamedTuple):
     is_talos: bool = False
     has_cdi: bool = False
 
-    def blockers(self, drivers: Sequence[str]) -> Iterator[str]:
+    def blockers(self) -> Iterator[str]:
         """Yield what has to be true before the move, and is not or is not known."""
-        if not drivers:
-            return
         if not self.minor:
             yield "Kubernetes 1.34 or newer is necessary; no file of the tree tells the version: see `kubectl version`"
         elif self.minor < _FIRST:

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from analysis.migration.charts import PLUGIN_KINDS, PLUGINS, SWITCHES
-from dra.raw import inside
+from analysis.migration.charts import PLUGIN_KINDS, PLUGINS
+from dra.raw import Object, inside
 from webhook.translate import group_kind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from analysis.gitops import Release
+    from analysis.migration.charts import PluginRunner
     from cluster.manifests import Document
 
 
 class InstalledPlugin(NamedTuple):
-    """What runs the device plugin of a driver: a release, or an object of an operator."""
+    """A release or an object of a tree that runs a device plugin."""
 
     number: int  # of its document
-    driver: str
+    runner: PluginRunner
     chart: str = ""
     version: str = ""
-    # The operator stays, and only its values or its object change.
-    stays: bool = False
+
+    @property
+    def stays(self) -> bool:
+        """Whether it is an operator, of which only the switch changes."""
+        return bool(self.runner.switch)
 
 
 def installed_plugins(
@@ -31,14 +35,18 @@ def installed_plugins(
 ) -> Iterator[InstalledPlugin]:
     """Yield the plugins that run; an operator whose plugin is switched off runs none."""
     for release in all_releases:
-        if driver := PLUGINS.get(release.chart):
-            switch = SWITCHES.get(release.chart, ())
-            if not switch or inside(release.values, *switch[:-1]).get(switch[-1]) is not False:
-                yield InstalledPlugin(release.number, driver, release.chart, release.version, bool(switch))
+        runner = PLUGINS.get(release.chart)
+        if runner is not None and _is_on(runner, release.values):
+            yield InstalledPlugin(release.number, runner, release.chart, release.version)
     for number in included:
         obj = documents[number].object
-        if driver := PLUGIN_KINDS.get(group_kind(obj)):
-            stays = obj.get("kind") != "GpuDevicePlugin"
-            part = inside(obj, "spec", "devicePlugin")
-            if not stays or False not in (part.get("enabled"), part.get("enableDevicePlugin")):
-                yield InstalledPlugin(number, driver, stays=stays)
+        runner = PLUGIN_KINDS.get(group_kind(obj))
+        if runner is not None and _is_on(runner, inside(obj, "spec")):
+            yield InstalledPlugin(number, runner)
+
+
+def _is_on(runner: PluginRunner, settings: Object) -> bool:
+    if not runner.switch:
+        return True
+    *path, switch = runner.switch
+    return inside(settings, *path).get(switch) is not False

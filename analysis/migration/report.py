@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
+from analysis.migration.plan import Verdict
 from analysis.report import CodeSpan, Report, Rows, Screen
-from dra.texts import count_of, list_first
+from dra.texts import count_of, joined, list_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,9 +28,9 @@ def report(plan: MigrationPlan) -> Report:
         head = f"{family.driver}: {list_first(family.keys, _NAMED) or 'no key is requested'}"
         classes = " or ".join(family.device_classes) or "-"
         rows: list[tuple[str, str | CodeSpan, str]] = []
-        for one in family.plugins:
-            chart = f" (chart {one.chart} {one.version})" if one.chart else ""
-            rows += [("now", f"{one.object}{chart}: {one.how}", f"{one.file}:{one.line}")]
+        for plugin in family.plugins:
+            chart = f" (chart {plugin.chart} {plugin.version})" if plugin.chart else ""
+            rows.append(("now", f"{plugin.object}{chart}: {plugin.how}", f"{plugin.file}:{plugin.line}"))
         if new := family.replacement:
             place = f"in the tree already: {new.installed}" if new.installed else new.url
             rows.append(("driver", f"chart {new.chart} {new.version}, DeviceClass {classes}", place))
@@ -41,22 +42,19 @@ def report(plan: MigrationPlan) -> Report:
         parts.append(Rows(("", "", ""), rows, head))
     consumers = [
         (
-            one.verdict,
-            one.object,
-            f"{one.key}{f': {one.amount}' if one.amount else ''}",
-            CodeSpan(f"{one.file}:{one.line}"),
-            one.why,
+            consumer.verdict,
+            consumer.object,
+            joined(consumer.key, consumer.amount),
+            CodeSpan(f"{consumer.file}:{consumer.line}"),
+            consumer.why,
         )
-        for one in plan.consumers
+        for consumer in plan.consumers
     ]
     parts.append(Rows(("Verdict", "Object", "Requests", "Place", "Why"), consumers, "Consumers"))
-    parts.append(
-        Rows(
-            ("Object", "Place", "What"),
-            [(one.object, CodeSpan(f"{one.file}:{one.line}"), one.what) for one in plan.follow],
-            "What follows",
-        )
-    )
+    follow = [
+        (follower.object, CodeSpan(f"{follower.file}:{follower.line}"), follower.what) for follower in plan.follow
+    ]
+    parts.append(Rows(("Object", "Place", "What"), follow, "What follows"))
     for title, lines in (
         ("In the way", plan.blockers),
         ("What is lost", plan.lost),
@@ -72,11 +70,10 @@ def _summary(plan: MigrationPlan) -> str:
     if not plan.families and not plan.consumers:
         return "nothing to move: no build of the tree requests a device by a legacy key, and none installs a known device plugin"
     verdicts = [consumer.verdict for consumer in plan.consumers]
-    told = ", ".join(
-        f"{verdicts.count(verdict)} {verdict}" for verdict in ("edit", "by hand", "cannot") if verdict in verdicts
-    )
-    decide = sum(family.sharing is not None for family in plan.families)
-    return f"{count_of(len(verdicts), 'consumer')}{f' ({told})' if told else ''}, {count_of(len(plan.follow), 'follower')}, {count_of(decide, 'decision')} about sharing"
+    counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in get_args(Verdict) if verdict in verdicts]
+    consumers = count_of(len(verdicts), "consumer") + (f" ({', '.join(counts)})" if counts else "")
+    decisions = count_of(sum(family.sharing is not None for family in plan.families), "decision")
+    return f"{consumers}, {count_of(len(plan.follow), 'follower')}, {decisions} about sharing"
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

@@ -136,6 +136,28 @@ def test_a_plugin_goes_and_an_operator_stays(repository, text, how):
     assert [one[: len(how)] for one in found] == ([how] if how else [])
 
 
+@pytest.mark.parametrize("is_on", ["true", "false"])
+@pytest.mark.parametrize(
+    ("chart", "values"),
+    [
+        ("gpu-operator", "devicePlugin: {enabled: %s}"),
+        ("gpu-operator-charts", "deviceConfig: {spec: {devicePlugin: {enableDevicePlugin: %s}}}"),
+    ],
+)
+def test_the_switch_of_an_operator_is_read_from_a_file_of_values(repository, chart, values, is_on):
+    kustomization = f"helmCharts: [{{name: {chart}, valuesFile: values.yaml, releaseName: operator, namespace: gpu}}]\n"
+    files = {"base/kustomization.yaml": kustomization, "base/values.yaml": values % is_on + "\n"}
+    found = [plugin["how"] for family in plan(repository, files)["families"] for plugin in family["plugins"]]
+    assert [how.partition(",")[0] for how in found] == (["it stays"] if is_on == "true" else [])
+
+
+def test_the_namespace_of_the_pods_counts_for_sharing(repository):
+    more = "  targetNamespace: media\n"
+    files = app("plex", "flux-system", more=more) | app("jellyfin", "default", more=more) | plugin()
+    [family] = plan(repository, files)["families"]
+    assert family["sharing"]["because"] == "all workloads are in namespace media"
+
+
 @pytest.mark.parametrize(
     ("more", "files", "place"),
     [
