@@ -181,14 +181,17 @@ def _requests_in(document: Document, release: Release | None, state: State, move
     amounts = amounts_in(obj, state)
     if not decisions or not requests_devices(obj, decisions, amounts, state.configuration):
         return
-    of_templates = decide_object(obj, moved) if paths(obj) else None
+    has_templates = bool(paths(obj))
+    of_templates = decide_object(obj, moved) if has_templates else None
     for decision in decisions:
         if not decision.dialect or not decides_outcome(decision):
             continue
         pointer = finding_of(obj, decision, "D211").path
         limits = mapping(resolve_pointer(obj, pointer.rpartition("/")[0]))
         later = of_templates or decide_object(_pod_with(limits, namespace_of(obj)), moved)
-        verdict, why = _verdict(obj, release, later, decision.key)
+        verdict, why = _why_not_moved(later, decision.key)
+        if verdict == "edit" and not has_templates:
+            verdict, why = _in_values(obj, release)
         classes = frozenset[str]().union(
             *[classes_in(inside(mapping(spec), "spec")) for spec in later.templates.values()]
         )
@@ -216,15 +219,16 @@ def _pod_with(limits: Object, namespace: str) -> Object:
     }
 
 
-def _verdict(obj: Object, release: Release | None, later: PodVerdict, key: str) -> tuple[Verdict, str]:
-    """Return the verdict about a key and why; `later` decides about it when all drivers are installed."""
+def _why_not_moved(later: PodVerdict, key: str) -> tuple[Verdict, str]:
+    """Return whether claims can replace a key, and why not; `later` is decided as if all drivers were installed."""
     decided = next((decision for decision in later.decisions if decision.key == key), None)
     if decided is None:
         return "cannot", "drawbridge does not know what its chart makes of it"
-    if decided.outcome not in _MOVES:
-        return "cannot", decided.detail
-    if paths(obj):
-        return "edit", ""
+    return ("edit", "") if decided.outcome in _MOVES else ("cannot", decided.detail)
+
+
+def _in_values(obj: Object, release: Release | None) -> tuple[Verdict, str]:
+    """Return whether the values of a chart have a known place for claims, and what a person does otherwise."""
     if release is None or (places := CONSUMERS.get(release.chart)) is None:
         chart = f"the chart {release.chart}" if release is not None else f"a {obj.get('kind')}"
         return "by hand", (

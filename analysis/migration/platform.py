@@ -5,17 +5,21 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from dra.raw import Object, inside, text
+from webhook.translate import group_kind
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from cluster.manifests import Document
 
-# kubernetesVersion of Talos' talconfig and of kubeadm, the kubelet's image of a machine configuration, and what tuppr and k3s upgrade to.
+# kubernetesVersion of Talos' talconfig and of kubeadm, variables of Flux, and the kubelet's image of a machine configuration.
 _VERSION: Final = re.compile(
-    r"(?:(?:kubernetesVersion|KUBERNETES_VERSION):[ \t]*[\"']?v?|siderolabs/kubelet:v|kubelet_version:[ \t]*[\"']?v?)(1\.(\d+)(?:\.\d+)?)"
-    r"|kind:[ \t]*KubernetesUpgrade\b[\s\S]{0,600}?\bversion:[ \t]*[\"']?v?(1\.(\d+)(?:\.\d+)?)"
-    r"|rancher/(?:k3s|rke2)-upgrade\b[\s\S]{0,600}?\bversion:[ \t]*[\"']?v?(1\.(\d+)(?:\.\d+)?)"
+    r"(?:(?:kubernetesVersion|KUBERNETES_VERSION|kubelet_version):[ \t]*[\"']?v?|siderolabs/kubelet:v)(1\.\d{1,3}(?:\.\d+)?)"
 )
+# What tuppr and the upgrade controller of k3s and rke2 upgrade to.
+_UPGRADE: Final = re.compile(r"v?(1\.\d{1,3}(?:\.\d+)?)")
+_UPGRADER: Final = re.compile(r"rancher/(?:k3s|rke2)-upgrade\b")
 _TALOS: Final = re.compile(
     r"talosVersion:|siderolabs/(?:kubelet|installer)|factory\.talos\.dev|kind:[ \t]*TalosUpgrade\b"
 )
@@ -55,16 +59,26 @@ class Platform(NamedTuple):
 
 def platform_of(documents: Sequence[Document]) -> Platform:
     """Read the versions from the texts of a tree. The lowest version counts."""
-    found: list[tuple[int, str, str]] = []
+    versions: list[tuple[int, str, str]] = []
     is_talos = has_cdi = False
     for document in documents:
-        text = document.text
-        is_talos = is_talos or bool(_TALOS.search(text))
-        has_cdi = has_cdi or bool(_CDI.search(text))
-        for match in _VERSION.finditer(text):
-            version, minor = next((match[n], match[n + 1]) for n in (1, 3, 5) if match[n])
-            found.append((int(minor), version, document.file))
-    if not found:
+        content = document.text
+        is_talos = is_talos or bool(_TALOS.search(content))
+        has_cdi = has_cdi or bool(_CDI.search(content))
+        in_document = (*_VERSION.findall(content), *_UPGRADE.findall(_upgraded_to(document.object)))
+        versions += [(int(version.split(".")[1]), version, document.file) for version in in_document]
+    if not versions:
         return Platform(is_talos=is_talos, has_cdi=has_cdi)
-    minor, version, where = min(found)
+    minor, version, where = min(versions)
     return Platform(version, minor, where, is_talos, has_cdi)
+
+
+def _upgraded_to(obj: Object) -> str:
+    """Return the version of an object of an upgrade controller."""
+    spec = inside(obj, "spec")
+    match group_kind(obj):
+        case _, "KubernetesUpgrade":
+            return text(inside(spec, "kubernetes").get("version"))
+        case "upgrade.cattle.io", "Plan" if _UPGRADER.search(text(inside(spec, "upgrade").get("image"))):
+            return text(spec.get("version"))
+    return ""

@@ -193,6 +193,16 @@ def test_a_quota_of_the_key_follows(repository):
     [
         ("kubernetesVersion: v1.33.4\n", "1.33.4"),
         ("kubernetesVersion: v1.36.1\n", ""),
+        ("machine: {kubelet: {image: 'ghcr.io/siderolabs/kubelet:v1.33.2'}}\n", "1.33.2"),
+        ("kind: KubernetesUpgrade\nspec: {kubernetes: {version: v1.32.0}}\n", "1.32.0"),
+        (
+            "apiVersion: upgrade.cattle.io/v1\nkind: Plan\nspec: {version: v1.33.1+k3s1, upgrade: {image: rancher/k3s-upgrade}}\n",
+            "1.33.1",
+        ),
+        (
+            "apiVersion: upgrade.cattle.io/v1\nkind: Plan\nspec: {version: v1.9.0, upgrade: {image: other}}\n",
+            "no file of the tree tells the version",
+        ),
         ("other: true\n", "no file of the tree tells the version"),
     ],
 )
