@@ -385,9 +385,9 @@ def refuse_without_fleet(objects: Sequence[Object], kinds: Collection[str] = ())
     else:
         is_fleet = any(not brings_pods(obj) or obj.get("status") for obj in objects)
     if objects and not is_fleet:
-        found = ", ".join(dict.fromkeys(str(obj.get("kind")) for obj in objects))
+        present = ", ".join(dict.fromkeys(str(obj.get("kind")) for obj in objects))
         remedy = "give a file that `drawbridge snapshot --to FILE` or `kubectl get nodes,resourceslices,deviceclasses -o yaml` wrote"
-        raise Broken(f"no fleet in the input, only {found}", remedy)
+        raise Broken(f"no fleet in the input, only {present}", remedy)
 
 
 def problems(documents: Iterable[tuple[Document, str, str]]) -> list[InputProblem]:

@@ -104,8 +104,9 @@ def command(
     if action == "--in-place" or shown in ("yaml", "diff", "patch", ""):
         _print_problems(results)
     is_refused = any(result.translation.refusals for result in results)
-    is_unedited = edits.edited if action else any(problem.file != "-" for problem in edits.problems)
-    return Exit.REFUSED if is_refused or (is_unedited and action != "--in-place") else Exit.FINE
+    would_change = action == "--check" and edits.edited
+    has_no_diff = not action and any(problem.file != "-" for problem in edits.problems)
+    return Exit.REFUSED if is_refused or would_change or has_no_diff else Exit.FINE
 
 
 def _documents_of(files: ReadFiles, paths: Collection[str], shown: str, *, is_edited: bool) -> Sequence[Document]:

@@ -136,9 +136,9 @@ def _list_indent(node: yaml.Node) -> str | None:
     for key, value in () if isinstance(node, yaml.ScalarNode) or _is_flow(node) else _siblings(node):
         if key is not None and isinstance(value, yaml.SequenceNode) and not _is_flow(value):
             return _LIST_INDENT if value.start_mark.column > key.start_mark.column else ""
-        found = _list_indent(value)
-        if found is not None:
-            return found
+        indent = _list_indent(value)
+        if indent is not None:
+            return indent
     return None
 
 

@@ -54,7 +54,7 @@ def plan(repository, files):
 
 
 def consumers(repository, files):
-    return [(one["object"], one["verdict"]) for one in plan(repository, files)["consumers"]]
+    return [(consumer["object"], consumer["verdict"]) for consumer in plan(repository, files)["consumers"]]
 
 
 def test_a_consumer_has_its_place_amount_and_device_class(repository):
@@ -132,8 +132,8 @@ def test_a_plugin_without_sharing_asks_no_question(repository):
 )
 def test_a_plugin_goes_and_an_operator_stays(repository, text, how):
     families = plan(repository, plugin(text))["families"]
-    found = [one["how"] for family in families for one in family["plugins"]]
-    assert [one[: len(how)] for one in found] == ([how] if how else [])
+    plugins = [installed["how"] for family in families for installed in family["plugins"]]
+    assert [text[: len(how)] for text in plugins] == ([how] if how else [])
 
 
 @pytest.mark.parametrize("is_on", ["true", "false"])
@@ -147,8 +147,9 @@ def test_a_plugin_goes_and_an_operator_stays(repository, text, how):
 def test_the_switch_of_an_operator_is_read_from_a_file_of_values(repository, chart, values, is_on):
     kustomization = f"helmCharts: [{{name: {chart}, valuesFile: values.yaml, releaseName: operator, namespace: gpu}}]\n"
     files = {"base/kustomization.yaml": kustomization, "base/values.yaml": values % is_on + "\n"}
-    found = [plugin["how"] for family in plan(repository, files)["families"] for plugin in family["plugins"]]
-    assert [how.partition(",")[0] for how in found] == (["it stays"] if is_on == "true" else [])
+    families = plan(repository, files)["families"]
+    plugins = [installed["how"] for family in families for installed in family["plugins"]]
+    assert [how.partition(",")[0] for how in plugins] == (["it stays"] if is_on == "true" else [])
 
 
 def test_the_namespace_of_the_pods_counts_for_sharing(repository):
@@ -169,7 +170,7 @@ def test_the_namespace_of_the_pods_counts_for_sharing(repository):
 )  # fmt: skip
 def test_what_depends_on_the_plugin_follows(repository, more, files, place):
     answer = plan(repository, app("plex", "media", flux_more=more, **files) | plugin())
-    assert [one["place"] for one in answer["follow"]] == [place]
+    assert [follower["place"] for follower in answer["follow"]] == [place]
 
 
 def test_dependencies_on_an_operator_that_stays_and_its_labels_do_not_follow(repository):
@@ -185,7 +186,7 @@ def test_a_quota_of_the_key_follows(repository):
     )
     files = app("plex", "media") | {"apps/plex/quota.yaml": quota}
     files["apps/plex/kustomization.yaml"] = "resources: [release.yaml, repository.yaml, quota.yaml]\n"
-    assert [one["object"] for one in plan(repository, files)["follow"]] == ["ResourceQuota/media/gpus"]
+    assert [follower["object"] for follower in plan(repository, files)["follow"]] == ["ResourceQuota/media/gpus"]
 
 
 @pytest.mark.parametrize(
@@ -208,16 +209,16 @@ def test_a_quota_of_the_key_follows(repository):
 )
 def test_the_version_of_kubernetes_is_read_from_the_tree(repository, text, blocker):
     blockers = plan(repository, app("plex", "media") | {"talos/talconfig.yaml": text})["blockers"]
-    found = [line for line in blockers if "1.34" in line]
-    assert len(found) == bool(blocker)
-    assert blocker in "".join(found)
+    about_versions = [line for line in blockers if "1.34" in line]
+    assert len(about_versions) == bool(blocker)
+    assert blocker in "".join(about_versions)
 
 
 def test_a_file_that_no_build_includes_is_skipped_and_listed(repository):
     service = "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: {name: llm}\nspec: {predictor: {model: {resources: {limits: {nvidia.com/gpu: 1}}}}}\n"
     files = app("plex", "media") | {"archive/old.yaml": release("old"), "archive/service.yaml": service}
     answer = plan(repository, files)
-    assert [one["object"] for one in answer["consumers"]] == ["HelmRelease/media/plex"]
+    assert [consumer["object"] for consumer in answer["consumers"]] == ["HelmRelease/media/plex"]
     assert [line.partition(":")[0] for line in answer["skipped"]] == ["archive/old.yaml", "archive/service.yaml"]
 
 
