@@ -78,7 +78,10 @@ class ApiServer:
         if self.store.get(kind, key) is not None:
             raise AlreadyExists(f'{kind} "{name}" already exists')
         self._validate(resource, new, None, "")
-        return self._commit(resource, key, new, dry_run=dry_run)
+        stored = self._commit(resource, key, new, dry_run=dry_run)
+        if not dry_run:
+            self._deletions.delete_orphan(resource, key)
+        return stored
 
     def patch(
         self,

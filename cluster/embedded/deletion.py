@@ -1,9 +1,9 @@
 """Deletion: finalizers, and dependents of owners (k8s.io/apiserver pkg/registry/generic, kubernetes pkg/controller/garbagecollector).
 
 In a real cluster the garbage collector deletes dependents some time after the write. Here the write itself deletes them, so a caller sees
-the final state as soon as the write returns. The real collector also deletes objects whose owner does not exist. This one acts only when an
-owner is deleted in this store, because objects of a snapshot may name owners that the snapshot lacks. A namespace is deleted at once,
-although objects with finalizers are left in it.
+the final state as soon as the write returns. The real collector also deletes objects whose owner does not exist. This one deletes a new
+object only if its owners were deleted in this store before, because objects of a snapshot may name owners that the snapshot lacks. A
+namespace is deleted at once, although objects with finalizers are left in it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from cluster.resources import Key, Raw, Resource
 
 
+# A controller that creates an object for a pod has read the pod shortly before, so older deletions do not matter.
+_REMEMBERED = 10_000
+
+
 class Deletions:
     """Removes objects from a store, with all that must be deleted with them."""
 
@@ -29,6 +33,7 @@ class Deletions:
         self._now = now
         # Removed objects whose dependents are still to be handled: a list instead of recursion, because chains of owners may be long.
         self._removed: list[StoredObject] = []
+        self._removed_uids: dict[str, None] = {}
 
     def delete(self, resource: Resource[Any], key: Key) -> None:
         """Delete an object, and then its dependents, and the content of a namespace. An object with finalizers is only marked."""
@@ -38,6 +43,13 @@ class Deletions:
                 for record in [*self._store.records(kind.id, key[1])] if kind.namespaced else ():
                     self._delete(kind, (key[1], record.meta.name))
         self._follow_up()
+
+    def delete_orphan(self, resource: Resource[Any], key: Key) -> None:
+        """Delete a new object if all its owners were deleted before it was created."""
+        record = self._store.get(resource.id, key)
+        owners = record.meta.owner_references if record else ()
+        if owners and all(owner.uid in self._removed_uids for owner in owners):
+            self.delete(resource, key)
 
     def drop(self, resource: Resource[Any], key: Key) -> None:
         """Remove an object and then its dependents. Finalizers of the stored version do not prevent it: the caller's update removed the last one."""
@@ -60,6 +72,9 @@ class Deletions:
         if record is not None:
             self._writes.remove(resource, key, record)
             self._removed.append(record)
+            self._removed_uids[record.meta.uid] = None
+            if len(self._removed_uids) > _REMEMBERED:
+                del self._removed_uids[next(iter(self._removed_uids))]
 
     def _follow_up(self) -> None:
         try:

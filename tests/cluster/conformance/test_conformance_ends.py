@@ -78,6 +78,13 @@ async def test_deleting_an_owner_deletes_the_objects_it_owns(cluster, namespace)
     assert await wait_until_gone(cluster, RESOURCE_CLAIMS, "owned", namespace)
 
 
+async def test_an_object_created_after_the_end_of_its_owner_is_deleted(cluster, namespace):
+    owner = await cluster.create(CONFIG_MAPS, config_map("owner"), namespace)
+    await cluster.delete(CONFIG_MAPS, "owner", namespace)
+    await cluster.create(RESOURCE_CLAIMS, claim("owned", metadata=owned_by(owner)), namespace)
+    assert await wait_until_gone(cluster, RESOURCE_CLAIMS, "owned", namespace)
+
+
 async def test_an_object_outlives_the_first_of_its_two_owners(cluster, namespace):
     owners = [await cluster.create(CONFIG_MAPS, config_map(name), namespace) for name in ("one", "two")]
     references = [owned_by(owner)["ownerReferences"][0] for owner in owners]
