@@ -93,7 +93,9 @@ def test_objects_of_a_tenant_do_not_exhaust_our_memory(control_plane, fleet_node
         control_plane.until("another namespace's pod has its template", lambda: templates_of(control_plane, gated), 30)
         # The API server takes seconds for the list of large Deployments, and templates do not wait for it.
         noted = "deployments.apps webhook-filler"
-        control_plane.until("the note names what is not kept", lambda: noted in webhook.controllers("/readyz?verbose"), 60)
+        control_plane.until(
+            "the note names what is not kept", lambda: noted in webhook.controllers("/readyz?verbose"), 60
+        )
         peaks = {name: peak(webhook.processes[name]) for name in ("webhook", "controller")}
         assert max(peaks.values()) < CEILING, peaks
     finally:
