@@ -200,7 +200,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "O020": FindingCode("an API server that stores nothing", _ERROR, "run `etcdctl endpoint status` and `etcdctl alarm list`; if etcd has no space, compact and defragment it, then run `etcdctl alarm disarm`"),
     # Pods that wait, found by doctor.
     "O101": FindingCode("a controller whose pods with devices are refused, but not by drawbridge", _ERROR, "do what the message says, or ask someone who can change the rule"),
-    "O102": FindingCode("a controller whose pods the webhook refuses, for a reason that only an administrator can fix", _ERROR, "provide what the message names, or tell the author to request something else", "the pods wait"),
+    "O102": FindingCode("a controller whose pods the webhook refuses, because the cluster lacks the class, the devices or the sizes that they request", _ERROR, "provide what the message names, or tell the author to request something else", "the pods wait"),
     "O103": FindingCode("a pod that waits for a device plugin and would be translated now", _ERROR, "recreate the pod where the webhook translates it", "the pod waits"),
     "O104": FindingCode("pods that wait for a resource that no node offers and that no claim can replace", _ERROR, "correct the name, or install a driver or a device plugin that serves it; then recreate the pods", "the pods wait"),
     "O105": FindingCode("a pod that waits for a template of drawbridge", _ERROR, "check that drawbridge-controller runs and that the namespace has mode enforce"),

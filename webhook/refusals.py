@@ -7,6 +7,7 @@ devices are in use either: such a pod waits.
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Final
 
@@ -40,6 +41,14 @@ UNREADABLE: Final = "D001"
 UNFILLED: Final = "D011"
 # Codes of objects that the API server refuses too.
 INVALID = frozenset[str]((Code.AMOUNT, UNREADABLE, UNFILLED))
+# For what the cluster lacks and an administrator can provide: sizes of devices, a DeviceClass, devices.
+LACKING = frozenset[str]((Code.SIZES, Code.NO_CLASS, Code.NO_DEVICE))
+_WRITTEN = re.compile(r"\[(R\d+)\]")
+
+
+def codes_in(text: str) -> list[str]:
+    """Return the codes of the refusals in an answer of the webhook."""
+    return _WRITTEN.findall(text)
 
 
 def none_could(nodes: int, subject: str, *, reached: bool = False) -> str:

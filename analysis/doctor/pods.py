@@ -18,6 +18,7 @@ from dra.objects import claim_keys
 from dra.raw import moment
 from dra.texts import list_first
 from dra.wire import encode
+from webhook.refusals import LACKING, codes_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,11 +36,12 @@ def not_created(observed: DoctorInput) -> Iterator[Finding]:
 
 
 def refused_by_webhook(observed: DoctorInput) -> Iterator[Finding]:
-    """Refusals of pods by the webhook that only an administrator can fix, from events about the pods' controllers; each reason once."""
+    """Refusals of pods by the webhook for what the cluster lacks, from events about the pods' controllers; each reason once."""
     event_of_reason: dict[str, Event] = {}
     for event in observed.reading.typed.of_type(Event):
         reason = event.message.partition(" denied the request: ")[2]
-        if event.reason == FAILED_CREATE and OUR_DOMAIN_SUFFIX in event.message and "administrator" in reason:
+        is_refusal = event.reason == FAILED_CREATE and OUR_DOMAIN_SUFFIX in event.message
+        if is_refusal and not LACKING.isdisjoint(codes_in(reason)):
             event_of_reason.setdefault(reason, event)
     for reason, event in event_of_reason.items():
         controller = event.involved_object

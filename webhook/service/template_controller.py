@@ -37,6 +37,7 @@ from dra.raw import mapping
 from webhook import names
 from webhook.admission import ReviewedPod, decide_pod
 from webhook.claims import Due, template, template_lifecycle
+from webhook.refusals import LACKING
 from webhook.service.pod_survey import EVERYWHERE, LIVING, PodSurvey
 from webhook.state import Mode, mode_of
 from webhook.state import workload as workload_of
@@ -287,9 +288,8 @@ class Templates:
             candidate = ReviewedPod(mapping(resolve_pointer(obj, path)), namespace, owner, name_of(obj), origin=origin)
             verdict = decide_pod(candidate, state, Budget(step_limits.TEMPLATES_AHEAD))
             if verdict.refusals:
-                for_administrator = [refusal for refusal in verdict.refusals if "administrator" in refusal.remedy]
-                if for_administrator:
-                    self.refused[source] = for_administrator[0]
+                if lacking := [refusal for refusal in verdict.refusals if refusal.code in LACKING]:
+                    self.refused[source] = lacking[0]
                 continue
             wanted |= {(namespace, name): spec for name, spec in verdict.templates.items()}
         return wanted

@@ -200,11 +200,11 @@ def test_a_setting_is_reported_only_if_it_is_probably_misspelt(tmp_path, setting
     assert [finding["message"] for finding in findings if finding["code"] == "O019"] == ([message] if message else [])
 
 
-def test_a_refusal_that_an_administrator_must_fix_is_reported_once(tmp_path):
+def test_a_refusal_for_what_the_cluster_lacks_is_reported_once(tmp_path):
     denied = 'pods "a-" is forbidden: admission webhook "pods.mutate.drawbridge.dev" denied the request: '
     messages = [
-        denied + "it requests DeviceClass a, which does not exist (ask an administrator)",
-        denied + "ask for less",
+        denied + "it requests DeviceClass a, which does not exist (use another class) [R021]",
+        denied + "16 devices are requested (ask an administrator for less) [R023]",
     ]
     events = [audit_event("FailedCreate", text, age) for age, text in enumerate([messages[0], *messages])]
     findings = [finding for finding in nvidia_findings(tmp_path, *events) if finding["code"] == "O102"]
