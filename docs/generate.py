@@ -35,7 +35,8 @@ LIMIT = re.compile(r"^(\|[^|]+\| )[^|]*?( [KM]iB)?( \| `([\w.]+)` \|)$", re.MULT
 STEP_LIMITS = re.compile(r"(<!-- steps: .*? -->\n).*(<!-- end of steps -->)", re.DOTALL)
 UNITS = {" KiB": 1 << 10, " MiB": 1 << 20, "": 1}
 # Pages whose commands are run; their output is written below each command.
-TUTORIALS = (
+RECORDED_PAGES = (
+    "migrate.md",
     "tutorial-admin.md",
     "tutorial-developer.md",
     "tutorial-driver.md",
@@ -63,7 +64,7 @@ def generated() -> Mapping[str, Callable[[], str]]:
         ),
         "README.md": readme,
         "docs/keys.md": key_page,
-        **{f"docs/{name}": lambda name=name: lay_out(sessions.with_outputs(text_at(name))) for name in TUTORIALS},  # type: ignore[misc]
+        **{f"docs/{name}": lambda name=name: lay_out(sessions.with_outputs(text_at(name))) for name in RECORDED_PAGES},  # type: ignore[misc]
         **{f"docs/schemas/{name}.json": lambda name=name: text_of(name) for name in NAMES},  # type: ignore[misc]
         "manifests/chart/values.yaml": values.values_file,
         "manifests/chart/values.schema.json": values.values_schema,

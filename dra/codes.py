@@ -218,8 +218,8 @@ CODES: Final[dict[str, FindingCode]] = {
     "O117": FindingCode("pods with devices that do not start on their node", _WARNING, "look at the pod's events (`kubectl describe pod`) and at the kubelet of the node"),
     # Nodes, devices and claims of a fleet, found by doctor.
     "O201": FindingCode("a node that has devices and is not ready", _ERROR, "look at its kubelet; if the node is lost, delete the Node, or have its pods deleted"),
-    "O202": FindingCode("a device plugin and a driver that serve the same devices of a node", _ERROR, "cordon the node, remove the device plugin or the driver, and drain the pods of the removed one (docs/migrate.md)"),
-    "O203": FindingCode("a node on which neither a device plugin nor a driver serves devices, or a DaemonSet of theirs that is not ready on a node", _WARNING, "look at the driver's pod on the node, or, if the node is to keep its device plugin, at the plugin's pod (docs/migrate.md)"),
+    "O202": FindingCode("a device plugin and a driver that serve the same devices of a node", _ERROR, "cordon the node, remove the device plugin or the driver, and drain the pods of the removed one (docs/node-by-node.md)"),
+    "O203": FindingCode("a node on which neither a device plugin nor a driver serves devices, or a DaemonSet of theirs that is not ready on a node", _WARNING, "look at the driver's pod on the node, or, if the node is to keep its device plugin, at the plugin's pod (docs/node-by-node.md)"),
     "O204": FindingCode("a ResourceSlice of a node that does not exist", _WARNING, "delete the ResourceSlice"),
     "O205": FindingCode("two schedulers that allocate devices of one driver", _ERROR, "set bridge.fence: true, and apply what `drawbridge manifests --values FILE --config FILE` prints (docs/bridge.md)"),
     "O206": FindingCode("a driver whose devices have no taint of the bridge, although `bridge.fence` is on", _ERROR, "apply what `drawbridge manifests --values FILE --config FILE` prints"),

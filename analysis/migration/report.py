@@ -27,19 +27,19 @@ def report(plan: MigrationPlan) -> Report:
     for family in plan.families:
         head = f"{family.driver}: {list_first(family.keys, _NAMED) or 'no key is requested'}"
         classes = " or ".join(family.device_classes) or "-"
-        rows: list[tuple[str, str | CodeSpan, str]] = []
+        rows: list[tuple[str, str]] = []
         for plugin in family.plugins:
-            chart = f" (chart {plugin.chart} {plugin.version})" if plugin.chart else ""
-            rows.append(("now", f"{plugin.object}{chart}: {plugin.how}", f"{plugin.file}:{plugin.line}"))
+            chart = f"chart {plugin.chart} {plugin.version}, " if plugin.chart else ""
+            rows.append(("now", f"{plugin.object} ({chart}{plugin.file}:{plugin.line}): {plugin.how}"))
         if new := family.replacement:
             place = f"in the tree already: {new.installed}" if new.installed else new.url
-            rows.append(("driver", f"chart {new.chart} {new.version}, DeviceClass {classes}", place))
-            rows += [("note", note, "") for note in new.notes]
+            rows.append(("driver", f"chart {new.chart} {new.version} ({place}), DeviceClass {classes}"))
+            rows += [("note", note) for note in new.notes]
         if sharing := family.sharing:
-            rows.append(("sharing", sharing.now, ""))
-            rows.append(("decide", f"{sharing.decision}: {sharing.because}", ""))
-            rows += [("choice", f"{name}: {meaning}", "") for name, meaning in sharing.choices.items()]
-        parts.append(Rows(("", "", ""), rows, head))
+            rows.append(("sharing", sharing.now))
+            rows.append(("decide", f"{sharing.decision}: {sharing.because}"))
+            rows += [("choice", f"{name}: {meaning}") for name, meaning in sharing.choices.items()]
+        parts.append(Rows(("", ""), rows, head))
     consumers = [
         (
             consumer.verdict,

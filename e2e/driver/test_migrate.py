@@ -1,4 +1,4 @@
-"""The documented migration (docs/migrate.md): a real node moves from a device plugin to DRA and back, and no workload is edited."""
+"""The documented migration (docs/node-by-node.md): a real node moves from a device plugin to DRA and back, and no workload is edited."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ from e2e.driver.test_adapter import HOLD, PROGRAM, RESOURCE, SOCKETS, Adapter
 
 pytestmark = [pytest.mark.real, pytest.mark.node]
 
-PAGE = (Path(__file__).parents[2] / "docs" / "migrate.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "node-by-node.md").read_text(encoding="utf-8")
 PLUGIN = "nvidia-device-plugin"
 DEVICES = {"Dev-1", "Dev-2"}
 

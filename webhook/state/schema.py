@@ -242,7 +242,7 @@ class File(_Declared, frozen=True, kw_only=True):
     # one, and `leave` does not change the container (docs/translation.md#outcomes).
     approximations: Literal["allow", "warn", "leave"] = "warn"
     # Resource name: the nodes that its pods prefer while some nodes have device plugins and some have drivers
-    # (docs/migrate.md#while-the-fleet-is-mixed).
+    # (docs/node-by-node.md#while-the-fleet-is-mixed).
     mixed: dict[str, MixedFleet] = {}
     # Whether pods with an extended resource that a DeviceClass serves are left to the scheduler (`leave`) or translated
     # (`translate`; docs/translation.md#names-that-kubernetes-serves).

@@ -1,4 +1,4 @@
-"""Leaks, races and drift that were defects of Tensor Fusion's allocator (docs/migrate.md) and must not happen in ours."""
+"""Leaks, races and drift that were defects of Tensor Fusion's allocator (docs/node-by-node.md) and must not happen in ours."""
 
 from functools import partial
 

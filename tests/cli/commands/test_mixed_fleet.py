@@ -90,7 +90,7 @@ def test_doctor_reports_half_migrated_nodes_of_a_dump(tmp_path):
         "O203": "Node/half-1",
     }
     assert GPU in by_code["O202"]["message"]
-    assert all("docs/migrate.md" in finding["remedy"] for finding in by_code.values())
+    assert all("docs/node-by-node.md" in finding["remedy"] for finding in by_code.values())
     repaired_dump = manifest(tmp_path / "repaired.yaml", CLASS, *MIXED, MIG_NODE, gpu_pod("p"))
     defaults = {"source": "defaults", "mode": "enforce"}
     code, answer = run_json("doctor", "-f", repaired_dump)

@@ -160,7 +160,7 @@ def read_tensor_fusion(pod: AnnotatedPod[TensorFusionOptions]) -> DialectAnswer 
     if isinstance(answer, Reason):
         return answer
     key, demand, notes = answer
-    loss = "Tensor Fusion's webhook must skip the pod (docs/migrate.md), and its quota no longer counts it"
+    loss = "Tensor Fusion's webhook must skip the pod (docs/node-by-node.md), and its quota no longer counts it"
     notes = [Note(enabled.key, Outcome.APPROXIMATED, loss), *notes]
     if count_hint:
         notes.append(Note(count_hint.key, Outcome.TRANSLATED, count_of(count, "distinct GPU")))
