@@ -76,6 +76,18 @@ def edit_text(path: str, text: str, changes: Sequence[Change]) -> str:
     return "".join(lines)
 
 
+def new_text(objects: Sequence[Object], like: Document | None = None) -> str:
+    """Write the text of a new file. If there is a document `like`, the only object gets its header, order and style, without its comment lines."""
+    if like is not None:
+        lines = lines_of(like.text)
+        begin = next(number for number, line in enumerate(lines) if line.strip() and not line.startswith("#"))
+        body = "".join([line for line in lines[begin:] if not line.lstrip().startswith("#")])
+        with suppress(CannotEdit):
+            separator = "---\n" if like.first_line > 1 else ""
+            return separator + "".join(lines[:begin]) + edit(body, objects[0])
+    return manifests.dump(objects)
+
+
 def _not_editable(path: str, why: str, line: int = 0) -> ManifestError:
     remedy = "edit the file by hand; `-o yaml` prints its translation"
     return ManifestError([InputProblem(path, f"cannot be edited in place: {why}", remedy, line)])

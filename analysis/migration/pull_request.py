@@ -26,6 +26,7 @@ class NewFile(NamedTuple):
 
     path: str
     objects: tuple[Object, ...]
+    like: int | None = None  # the document whose header, order and style the only object keeps
 
 
 class Step(NamedTuple):

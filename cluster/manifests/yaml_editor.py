@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Most files that people write indent lists below their key; kubectl's output does not.
 _LIST_INDENT: Final = "  "
+# Names, paths, addresses and versions.
+_PLAIN: Final = re.compile(r"(?:(?:\.{0,2}/)*[A-Za-z]|\d+\.\d+\.\d)(?:[-\w./+]|:(?=[-\w./]))*", re.ASCII)
+_ANCHOR: Final = re.compile(r"&\S+[ \t]+")
 _Span = tuple[yaml.Node | None, yaml.Node]  # a member's key (None in a list), and its value
 
 
@@ -63,6 +66,8 @@ def edit(text: str, wanted: object) -> str:
         *parents, last = split(change.path)
         try:
             document = _compose(after)
+            if "*" in text and not change.is_removal and _is_done(after, change):
+                continue
             list_indent = list_indent if list_indent is not None else _list_indent(document) or ""
             parent = _find(document, parents)
             if change.is_removal:
@@ -87,6 +92,15 @@ def edit(text: str, wanted: object) -> str:
     return after
 
 
+def _is_done(text: str, change: _Change) -> bool:
+    """Return whether the change of an anchor has made a change of its alias, too."""
+    value = load(text.encode())[0]
+    for name in split(change.path):
+        members = dict(enumerate(value)) if isinstance(value, list) else value
+        value = members.get(int(name) if isinstance(value, list) and name.isdecimal() else name)
+    return bool(value == change.value)
+
+
 def _changes(before: Any, after: Any, path: str) -> Iterator[_Change]:
     """Yield the changes of members and items, so that the lines of equal members are kept."""
     if isinstance(before, dict) and isinstance(after, dict):
@@ -103,7 +117,13 @@ def _changes(before: Any, after: Any, path: str) -> Iterator[_Change]:
                 yield from _changes(old, new, f"{path}/{number}")
         for value in after[len(before) :]:
             yield _Change(f"{path}/-", value)
-    elif isinstance(before, list) and isinstance(after, list) and (removed := _removed(before, after)):
+    elif isinstance(before, list) and isinstance(after, list) and after:
+        removed = _removed(before, after)
+        if not removed:
+            removed = list(range(len(after), len(before)))
+            for number, new in enumerate(after):
+                if before[number] != new:
+                    yield from _changes(before[number], new, f"{path}/{number}")
         for number in removed:
             yield _Change(f"{path}/{number}", is_removal=True)
     else:
@@ -232,7 +252,9 @@ def _remove(text: str, parent: yaml.Node, name: str) -> str:
             raise CannotEdit("what holds the last member does not end its line with a colon")
         empty = " {}" if isinstance(parent, yaml.MappingNode) else " []"
         return before + empty + _newline(text) + text[_end_of_line(text, _end(value)) :]
-    if key is None or not _begins_line(text, start):
+    if key is None and text[_line_start(text, start) : start].strip() == "-":
+        start = _line_start(text, start)
+    if not _begins_line(text, start):
         raise CannotEdit(f"{name} is on the line of a list's dash")
     return text[: _line_start(text, start)] + text[_end_of_line(text, _end(value)) :]
 
@@ -291,8 +313,10 @@ def _replace(text: str, parent: yaml.Node, name: str, value: Any, list_indent: s
     if plain and style in ("|", ">"):
         raise CannotEdit(f"{name} is a block scalar")
     if plain or _is_flow(old):
-        before, behind = text[: old.start_mark.index], text[old.end_mark.index :]
-        return before + _inline(value) + behind
+        start = old.start_mark.index
+        if anchor := _ANCHOR.match(text, start):  # its aliases follow
+            start = anchor.end()
+        return text[:start] + _inline(value) + text[old.end_mark.index :]
     # A block is replaced in two steps: it is removed, and the new block is inserted at the end of the mapping.
     if len(_siblings(parent)) == 1:
         raise CannotEdit(f"{name} is the only member of its mapping")
@@ -318,8 +342,7 @@ def _path_to(node: yaml.Node, start: int) -> list[str]:
 
 def _scalar(value: str) -> str:
     """A string as a YAML scalar that is read back as the same string."""
-    plain = re.fullmatch(r"[A-Za-z][-A-Za-z0-9_./]*", value)
-    if plain and load(value.encode())[0] == value:
+    if _PLAIN.fullmatch(value) and load(value.encode())[0] == value:
         return value
     return json.dumps(value)
 

@@ -11,7 +11,9 @@ from typing import Any, Final
 
 from cluster.manifests.yaml_reader import resolve
 
-_BARE: Final = re.compile(r"[A-Za-z_/](?:[A-Za-z0-9_./=@+()$,*%-]| (?![ #]|$)|:(?! |$))*")
+_BARE: Final = re.compile(
+    r"(?:[A-Za-z_/]|\.{1,2}/|\d+\.\d+\.\d)(?:[A-Za-z0-9_./=@+()$,*%-]| (?![ #]|$)|:(?! |$))*", re.ASCII
+)
 _QUANTITY: Final = re.compile(r"[0-9]+(?:m|[kMGTP]|[KMGTPE]i)")
 # Control characters, and characters that a reader cannot see or that reorder the text around them (U+202E). Joiners of emoji stay.
 _UNPRINTABLE: Final = re.compile(

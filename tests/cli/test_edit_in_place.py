@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from cli.edited import Edited, write
+from cli.edited import Edited, new_text, write
 from cli.in_place import _without_defaults
 from cluster import manifests
 from cluster.manifests import CannotEdit, edit
@@ -222,12 +222,35 @@ def test_an_anchor_that_is_defined_twice_stays():
 
 
 @pytest.mark.parametrize(
+    ("text", "wanted", "edited"),
+    [
+        ("- ./a\n- ./b # x\n- ./c\n", ["./a", "./c"], "- ./a\n- ./c\n"),
+        ("- - 1\n  - 2\n- 3\n", [3], "- 3\n"),
+        ("- a: 1\n  b: 2\n- a: 3\n# x\n- a: 4\n", [{"a": 5}, {"a": 4}], "- a: 5\n- a: 4\n# x\n"),
+        ("- ./a\n- ./c\n", ["./b/d", "./c", "./d"], "- ./b/d\n- ./c\n- ./d\n"),
+    ],
+    ids=["item", "list in a list", "item, and the content of another", "new items"],
+)
+def test_an_edit_of_a_list_keeps_the_other_lines(text, wanted, edited):
+    assert edit(text, wanted) == edited
+
+
+def test_the_edit_of_an_anchor_keeps_it_for_its_aliases():
+    text = "a: &x old # one\nb: {c: *x}\nd: 1\n"
+    assert edit(text, {"a": "new", "b": {"c": "new"}, "d": 2}) == text.replace("old", "new").replace("1", "2")
+
+
+@pytest.mark.parametrize("value", ["oci://example.com/a", "0.11.0", "v1.2.3", "./a/b.yaml", "../a"])
+def test_addresses_versions_and_paths_need_no_quotes(value):
+    assert edit("a: 1\nb: []\n", {"a": value, "b": [], "c": value}) == f"a: {value}\nb: []\nc: {value}\n"
+
+
+@pytest.mark.parametrize(
     ("text", "wanted"),
     [
         ("a: &x {b: 1}\nc: *x\n", {"a": {}, "c": {"b": 1}}),
         ("- a: 1\n  b: 2\n", [{"b": 2}]),
         ("a: >\n  folded\n", {"a": "other"}),
-        ("- - 1\n  - 2\n- 3\n", [3]),
     ],
 )
 def test_an_edit_that_is_not_possible_is_refused(text, wanted):
@@ -242,3 +265,17 @@ def test_a_file_changed_since_it_was_read_is_not_overwritten(folder):
         write([edited])
     assert (folder / "pod.yaml").read_text() == POD + "# mine\n"
     assert [path.name for path in folder.iterdir()] == ["pod.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("like", "expected"),
+    [
+        ("---\n# schema\nb: &x old\n# about the old\na:\n  - *x\n", "---\n# schema\nb: &x new\na:\n  - *x\n"),
+        ("b: old # x\na: [old]\n", "b: new # x\na: [new]\n"),
+        ("a: >\n  old\n", "b: new\na:\n- new\n"),
+    ],
+    ids=["header", "no separator", "cannot be edited"],
+)
+def test_a_new_file_has_the_style_of_another_document(like, expected):
+    [document] = manifests.parse(like)
+    assert new_text([{"b": "new", "a": ["new"]}], document) == expected
