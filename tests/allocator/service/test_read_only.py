@@ -89,7 +89,7 @@ async def test_an_event_for_an_unservable_pod_names_the_nearest_fit():
     recorder = Recorder()
     recorder.explanations.see(None, typed_pod("p", "three"))
     [(_, sentence)] = await recorder.explanations_after(GRACE, stock_of(sidecar.claim("three", 3)))
-    assert sentence.startswith("no node could serve it, even with all devices free: 0 of 2 nodes")
+    assert "0 of 2 nodes" in sentence
     assert sentence.endswith("(nearest is n0: 2 of 3 devices would fit now)")
 
 

@@ -139,8 +139,7 @@ async def test_equal_nodes_are_searched_once_for_equal_pods(monkeypatch):
     cluster.load([sidecar.claim("big", 3), sidecar.pod("big", "big")])
     await running(cluster, conditions_of_big)
     [condition] = await conditions_of_big()
-    opening = "no node could serve it, even with all devices free: 0 of 20 nodes can serve the claims: "
-    assert condition.message.startswith(opening)
+    assert "0 of 20 nodes can serve the claims" in condition.message
     assert 1 <= len(explained_nodes) <= 3  # nodes with no, one and two devices in use
 
 

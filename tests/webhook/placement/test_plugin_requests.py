@@ -108,10 +108,7 @@ def refusal_message(obj, state):
 def test_a_request_above_the_largest_advertised_amount_is_refused():
     message = refusal_message(pod_requesting(9), world(*THREE_NODES))
     offers = "no device plugin offers more than 8 (node large)"
-    assert (
-        f"none of the 3 nodes can serve this pod, even with all devices free: container main requests 9 {GPU}, but {offers}"
-        in message
-    )
+    assert f"container main requests 9 {GPU}, but {offers}" in message
     assert "(request at most 8 in container main) [R023]" in message
     assert other_warnings(pod_requesting(8), world(*THREE_NODES)) == []
 
@@ -263,9 +260,7 @@ def test_a_workload_gets_a_warning_about_its_pods():
     workload = header | {"spec": {"template": {key: template[key] for key in ("metadata", "spec")}}}
     request = review(workload, group="apps", resource="deployments")
     warning = answer(admission.decide_review("validate", request, world(*THREE_NODES)))["warnings"][0]
-    assert warning.startswith(
-        "its pods will be refused: none of the 3 nodes can serve this pod, even with all devices free: "
-    )
+    assert warning.startswith("its pods will be refused: ")
     assert "[R023]" in str(decide_object(workload, world(*THREE_NODES)).refusals[0])
 
 

@@ -69,10 +69,7 @@ def test_a_pod_waits_for_the_named_node_template():
     assert answer_for(claim_for(8)).code is Code.TOO_MANY
     answer = answer_for(claim_for(8), BIG_NODE)
     assert answer.verdict is Feasibility.BUSY
-    assert answer.text == (
-        "none of the 2 nodes can serve this pod, even with all devices free, but a node of template big could (`nodeTemplates`): "
-        "the pod waits until such a node exists"
-    )
+    assert "a node of template big could (`nodeTemplates`)" in answer.text
 
 
 def test_a_pod_that_no_node_template_serves_is_refused():
