@@ -5,7 +5,7 @@ from analysis.gitops.made import Release, made_objects, releases
 from analysis.gitops.mistakes import claims_in_values, mistakes
 from analysis.gitops.sources import FLUX, dependencies, place_of, sources_of
 from analysis.gitops.tree import Tree
-from analysis.gitops.values import with_values
+from analysis.gitops.values import parsed, with_values
 
 __all__ = [
     "FLUX",
@@ -20,6 +20,7 @@ __all__ = [
     "is_kustomization",
     "made_objects",
     "mistakes",
+    "parsed",
     "place_of",
     "releases",
     "sources_of",

@@ -50,7 +50,7 @@ DRIVERS: Final = {
             "keep the ClusterPolicy of the GPU operator with `devicePlugin.enabled: false`",
         ),
         "version 0.5.0 and newer with the gate ConsumableShares and `consumableShares`: shares by memory",
-        "dcgm-exporter needs KUBERNETES_ENABLE_DRA=true and the right to list ResourceSlices",
+        "dcgm-exporter needs `kubernetesDRA.enabled: true` (chart 4.2.0), or KUBERNETES_ENABLE_DRA=true and the right to list ResourceSlices",
     ),
     "gpu.amd.com": DriverChart(
         "k8s-gpu-dra-driver",
@@ -110,4 +110,15 @@ PLUGIN_KINDS: Final = {
     ("nvidia.com", "ClusterPolicy"): PluginRunner("gpu.nvidia.com", ("devicePlugin", "enabled")),
     ("amd.com", "DeviceConfig"): PluginRunner("gpu.amd.com", ("devicePlugin", "enableDevicePlugin")),
 }
-EXPORTERS: Final = {"dcgm-exporter": "gpu.nvidia.com"}
+
+
+class Exporter(NamedTuple):
+    """An exporter of metrics that names the pods of devices. The values of its chart have a switch for claims."""
+
+    driver: str
+    switch: tuple[str, ...]
+    since: str  # the first version of the chart with the switch
+
+
+# By the name of a chart. NVIDIA/dcgm-exporter 8fd6933: deployment/values.yaml.
+EXPORTERS: Final = {"dcgm-exporter": Exporter("gpu.nvidia.com", ("kubernetesDRA", "enabled"), "4.2.0")}

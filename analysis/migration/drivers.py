@@ -1,21 +1,468 @@
-"""What becomes of the device plugins of a tree, and of what depends on them: the steps of a move without its consumers."""
+"""What becomes of the device plugins of a tree, and of what depends on them: the steps of a move without its consumers.
+
+The release of a driver has the form and the place of that of the plugin. If a folder has nothing but the plugin, the driver gets a folder
+beside it, with the same files; else the documents of the plugin are edited. An operator stays, and the driver is installed beside it.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from posixpath import basename, dirname, join, normpath, relpath
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from analysis.migration.pull_request import Step
+from analysis.gitops import FOLDERS, dependencies, is_kustomization, place_of
+from analysis.migration import driver_objects
+from analysis.migration.charts import EXPORTERS, PLUGIN_KINDS, PLUGINS
+from analysis.migration.layout import SOURCES, Folder, Layout
+from analysis.migration.pull_request import Edit, NewFile, Step, StepName
+from cluster.manifests import CannotEdit
+from dra.raw import Object, inside, members, text
+from webhook.translate import group_kind, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from analysis.gitops import Tree
-    from analysis.migration.plan import MigrationPlan
+    from analysis.gitops import Release, Tree
+    from analysis.migration.plan import Family, MigrationPlan, Plugin, Replacement
     from cluster.manifests import Document
     from webhook.state import State
 
+_Place = tuple[str, str]  # namespace and name
+
 
 def driver_steps(documents: Sequence[Document], tree: Tree, plan: MigrationPlan, state: State) -> tuple[Step, ...]:
-    """Return the steps that remove the plugins and install the drivers of a plan."""
-    del documents, tree, plan, state
-    return (Step("prepare"), Step("switch"), Step("tidy"))
+    """Return the steps that remove the plugins and install the drivers of a plan; `documents` are those of the tree."""
+    del state
+    move = _Move(Layout(documents, tree))
+    for family in plan.families:
+        move.replace(family)
+    move.follow(plan)
+    return tuple(move.steps())
+
+
+class _Model(NamedTuple):
+    """The release that shows how the tree installs charts: that of a plugin, or of an operator that stays."""
+
+    release: Release
+    stays: bool
+    builder: int | None  # the document that builds its folder
+    folder: Folder | None
+
+    @property
+    def number(self) -> int:
+        return self.release.number
+
+
+class _Changes:
+    """What one step changes."""
+
+    def __init__(self) -> None:
+        self.edits: dict[int, Object | None] = {}
+        self.new: dict[
+            str, list[tuple[Object, int | None]]
+        ] = {}  # objects by path, with the documents that they are like
+        self.listed: dict[str, list[str]] = {}  # by absolute path, the paths that kustomizations list in its place
+        self.notes: list[str] = []
+
+
+class _Move:
+    """Collects the steps of a move."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._documents = layout.documents
+        self._changes: dict[StepName, _Changes] = {"prepare": _Changes(), "switch": _Changes(), "tidy": _Changes()}
+        self._switch = self._changes["switch"]
+        # By kind and place of a release or a builder that goes: the place of that of the driver.
+        self._places: dict[tuple[str, _Place], _Place | None] = {}
+        self._folders: list[Folder] = []
+
+    def steps(self) -> Iterator[Step]:
+        """Yield the steps."""
+        for name, changes in self._changes.items():
+            self._list_files(changes)
+            edits = [Edit(number, wanted) for number, wanted in sorted(changes.edits.items())]
+            new = [
+                NewFile(path, tuple(obj for obj, _ in objects), objects[0][1] if len(objects) == 1 else None)
+                for path, objects in changes.new.items()
+            ]
+            yield Step(name, tuple(edits), tuple(new), tuple(changes.notes))
+
+    # Plugins
+
+    def replace(self, family: Family) -> None:
+        """Replace the plugins of a family by its driver."""
+        new = family.replacement
+        if new is None or (family.sharing is not None and family.sharing.decision == "stay"):
+            why = "drawbridge knows no chart of this driver" if new is None else "the plan decides so"
+            self._switch.notes.append(f"{family.driver}: the device plugin stays, because {why}")
+            return
+        plugins = {self._number_of(plugin): plugin for plugin in family.plugins}
+        staying = {number for number, plugin in plugins.items() if self._switch_of(number, plugin)}
+        for number in staying:
+            self._switch_off(number, plugins[number])
+        leaving = plugins.keys() - staying
+        places: dict[str, _Place] = {}
+        if new.installed:
+            places = self._places_of(new.installed)
+        elif model := self._model(leaving, new.chart) or self._model(staying, new.chart):
+            places = self._install(new, model, leaving)
+            self._switch.notes += [f"{new.chart}: {note}" for note in new.notes]
+        else:
+            self._switch.notes.append(
+                f"by hand, before the merge: install chart {new.chart} {new.version} from {new.url}; no release of the tree runs the device plugin of {family.driver}"
+            )
+        self._remove(leaving, places)
+
+    def _number_of(self, plugin: Plugin) -> int:
+        return next(
+            number
+            for number in self._layout.in_file[plugin.file]
+            if name_of(self._documents[number].placed) == plugin.object
+        )
+
+    def _switch_of(self, number: int, plugin: Plugin) -> tuple[str, ...]:
+        """Return the path of the switch of an operator; () for a plugin that goes."""
+        kind = group_kind(self._documents[number].object)
+        return (PLUGINS[plugin.chart] if plugin.chart else PLUGIN_KINDS[kind]).switch
+
+    def _switch_off(self, number: int, plugin: Plugin) -> None:
+        try:
+            wanted = driver_objects.with_setting(
+                self._now(number), plugin.chart, self._switch_of(number, plugin), value=False
+            )
+        except CannotEdit:
+            wanted = None
+        if wanted is None:
+            switch = ".".join(self._switch_of(number, plugin))
+            self._switch.notes.append(
+                f"by hand, in the same commit: `{switch}: false` in the values of {plugin.object}, which are not in {plugin.file}"
+            )
+        else:
+            self._switch.edits[number] = wanted
+
+    def _now(self, number: int) -> Object:
+        """Return a document as the switch has it so far."""
+        return self._switch.edits.get(number) or self._documents[number].object
+
+    def _model(self, numbers: Collection[int], name: str) -> _Model | None:
+        """Return the release to follow among these: that of a plugin rather than that of an operator."""
+        candidates = [
+            release for release in self._layout.releases if release.number in numbers and release.chart in PLUGINS
+        ]
+        if not candidates:
+            return None
+        release = min(candidates, key=lambda release: "operator" in release.chart)
+        stays = bool(PLUGINS[release.chart].switch)
+        if release.kind == "Kustomization":
+            return _Model(release, stays, None, None)
+        builder = self._layout.builder_of(release.number, self._layout.builders(numbers))
+        return _Model(release, stays, builder, self._layout.new_folder(release.number, numbers, name))
+
+    def _places_of(self, installed: str) -> dict[str, _Place]:
+        """Return the places of a driver's release, and of what builds it."""
+        file, _, line = installed.rpartition(":")
+        number = next(other for other in self._layout.in_file[file] if self._documents[other].line == int(line))
+        places = {text(self._documents[number].object.get("kind")): place_of(self._documents[number].placed)}
+        builder = self._layout.builder_of(number, self._layout.builders([number]))
+        if builder is not None:
+            places["Kustomization"] = place_of(self._documents[builder].placed)
+        return places
+
+    # The driver
+
+    def _install(self, new: Replacement, model: _Model, leaving: Collection[int]) -> dict[str, _Place]:
+        """Add the release of a driver. Return its place, and that of what builds it."""
+        document = self._documents[model.number]
+        if is_kustomization(document):
+            charts = [
+                release.chart
+                for release in self._layout.releases
+                if release.number == model.number and release.chart in PLUGINS
+            ]
+            wanted = driver_objects.helm_charts(self._now(model.number), new, charts, keeps=model.stays)
+            self._switch.edits[model.number] = wanted
+            return {}
+        names = {self._layout.name(model.number): new.chart, model.release.name: new.chart}
+        places = {document.object["kind"]: (place_of(document.placed)[0], new.chart)}
+        if document.object["kind"] == "Application":
+            wanted = driver_objects.application(document.object, new, model.release.chart, names)
+        else:
+            source = self._add_source(new, model, leaving)
+            wanted = driver_objects.helm_release(document.object, new, source, names)
+            gone = {self._layout.name(number) for number in leaving}
+            wanted = driver_objects.with_dependencies(wanted, gone, None)
+        self._put(model.number, wanted, model)
+        if model.builder is not None and model.folder is not None:
+            builder = self._documents[model.builder]
+            names[self._layout.name(model.builder)] = new.chart
+            self._put(model.builder, self._builder(model, names, leaving), model)
+            places["Kustomization"] = (place_of(builder.placed)[0], new.chart)
+        if model.folder is not None:
+            self._copy_folder(model, names)
+            self._folders.append(model.folder)
+        return places
+
+    def _put(self, number: int, obj: Object, model: _Model) -> None:
+        """Write an object of the driver in the place of a document, or beside it if the document stays."""
+        document = self._documents[number]
+        file, name = document.file, obj["metadata"]["name"]
+        if model.folder is not None and model.folder.has(file):
+            self._switch.new.setdefault(model.folder.path(file), []).append((obj, number))
+            return
+        is_alone, old_name = len(self._layout.in_file[file]) == 1, self._layout.name(number)
+        if not model.stays and not (is_alone and old_name in basename(file)):
+            self._switch.edits[number] = obj
+            return
+        old = basename(file)
+        path = join(dirname(file), old.replace(old_name, name) if is_alone and old_name in old else f"{name}.yaml")
+        self._switch.new.setdefault(path, []).append((obj, number))
+        self._switch.listed[self._layout.tree.absolute(file)] = [path]
+        if not model.stays:
+            self._switch.edits[number] = None
+
+    def _builder(self, model: _Model, names: dict[str, str], leaving: Collection[int]) -> Object:
+        """Return what builds the folder of the driver, for what builds that of the model."""
+        assert model.builder is not None
+        assert model.folder is not None
+        document = self._documents[model.builder]
+        old = dirname(self._documents[model.number].file)
+        above = f"{dirname(model.folder.old)}/".lstrip("/")
+        paths = old.removeprefix(above), model.folder.path(old).removeprefix(above)
+        wanted = driver_objects.builder(document.object, names, paths)
+        gone = {self._layout.name(number) for number in (*leaving, *self._layout.builders(leaving))}
+        namespace = inside(document.object, "metadata").get("namespace")
+        needs = {"name": self._layout.name(model.builder)} | ({"namespace": namespace} if namespace else {})
+        return driver_objects.with_dependencies(wanted, gone, needs if model.stays else None)
+
+    def _copy_folder(self, model: _Model, names: dict[str, str]) -> None:
+        """Copy the kustomizations around a release, and the namespace, to the folder of the driver."""
+        folder = model.folder
+        assert folder is not None
+        for number in self._layout.below(folder.old):
+            document = self._documents[number]
+            around = f"{dirname(self._documents[model.number].file)}/".startswith(f"{dirname(document.file)}/")
+            if document.object.get("kind") == "Namespace" and not model.stays:
+                self._switch.new.setdefault(folder.path(document.file), []).append((document.object, number))
+            elif is_kustomization(document) and around:
+                path = folder.path(document.file)
+                wanted = driver_objects.kustomization(document.object, names)
+                new = {path for changes in self._changes.values() for path in changes.new}
+                for field in FOLDERS:
+                    if field in wanted:
+                        wanted[field] = list(self._moved_entries(document, wanted[field], folder, new))
+                beside = [file for file in sorted(new) if dirname(file) == dirname(path)]
+                listed = {
+                    normpath(join(dirname(path), entry)) for field in FOLDERS for entry in members(wanted.get(field))
+                }
+                first = next(iter(members(wanted.get("resources"))), "")
+                wanted["resources"] = [
+                    *members(wanted.get("resources")),
+                    *[
+                        ("./" if str(first).startswith("./") else "") + basename(file)
+                        for file in beside
+                        if file not in listed
+                    ],
+                ]
+                self._switch.new.setdefault(path, []).append((wanted, number))
+
+    def _moved_entries(self, document: Document, old: Any, folder: Folder, new: Collection[str]) -> Iterator[Any]:
+        """Yield the entries of a kustomization for its copy in another folder."""
+        place = dirname(folder.path(document.file))
+        for entry in members(old):
+            path = normpath(join(dirname(document.file), str(entry)))
+            if not folder.has(path):
+                yield relpath(path, place) if str(entry).startswith(".") else entry
+            elif any(f"{file}/".startswith(f"{folder.path(path)}/") for file in new):
+                yield ("./" if str(entry).startswith("./") else "") + relpath(folder.path(path), place)
+
+    # The source of the chart
+
+    def _add_source(self, new: Replacement, model: _Model, leaving: Collection[int]) -> Object:
+        """Return the source of the driver's chart; add it unless the tree has it."""
+        old = self._layout.source_of(model.release)
+        is_oci = new.url.startswith("oci://") and next(self._layout.sources("OCIRepository"), None) is not None
+        kind = "OCIRepository" if is_oci else "HelmRepository"
+        is_same_kind = old is not None and self._documents[old].object["kind"] == kind
+        like = old if is_same_kind else next(self._layout.sources(kind), None)
+        if like is None:
+            metadata, of_release = {"name": new.chart}, inside(self._documents[model.number].object, "metadata")
+            metadata |= {"namespace": of_release["namespace"]} if "namespace" in of_release else {}
+            template = {
+                "apiVersion": "source.toolkit.fluxcd.io/v1",
+                "kind": kind,
+                "metadata": metadata,
+                "spec": {"interval": "1h"},
+            }
+            wanted = driver_objects.source(template, new)
+            self._put_source(wanted, None, model)
+            return wanted
+        wanted = driver_objects.source(self._documents[like].object, new)
+        address = inside(wanted, "spec")["url"]
+        for number in self._layout.sources("HelmRepository"):
+            if inside(self._documents[number].object, "spec").get("url") == address:
+                return self._documents[number].object
+        folders = {dirname(self._documents[number].file) for number in (like, model.number)}
+        is_in_place = model.folder is None and len(folders) == 1 and not self._layout.is_used(like, leaving)
+        if like == old and (is_in_place or self._documents[like].file == self._documents[model.number].file):
+            self._put(like, wanted, model)
+        else:
+            self._put_source(wanted, like, model)
+        return wanted
+
+    def _put_source(self, obj: Object, like: int | None, model: _Model) -> None:
+        """Write a source in the step `prepare`: where the tree has its sources, or beside the release."""
+        of_release = self._documents[model.number].file
+        file = of_release if like is None else self._documents[like].file
+        folders = {dirname(self._documents[release.number].file) for release in self._layout.releases}
+        prepare = self._changes["prepare"]
+        if dirname(file) not in folders or (
+            dirname(file) != dirname(of_release) and like == self._layout.source_of(model.release)
+        ):
+            path = join(dirname(file), f"{obj['metadata']['name']}.yaml")
+            prepare.listed[self._layout.tree.absolute(file)] = [path]
+        elif model.folder is not None:
+            name = f"{obj['kind'].lower()}.yaml" if file == of_release else basename(file)
+            path = join(dirname(model.folder.path(of_release)), name)
+        else:
+            path = join(dirname(of_release), f"{obj['metadata']['name']}-{obj['kind'].lower()}.yaml")
+            prepare.listed[self._layout.tree.absolute(of_release)] = [path]
+        prepare.new[path] = [(obj, like)]
+
+    # What goes
+
+    def _remove(self, leaving: Collection[int], places: dict[str, _Place]) -> None:
+        """Remove plugins, what builds only them, and the sources of their charts."""
+        going = set(leaving)
+        for number in leaving:
+            if folder := self._layout.folder(number, leaving):
+                going.update(self._layout.below(folder))
+        going -= self._switch.edits.keys()
+        removed = {*going, *[number for number, wanted in self._switch.edits.items() if wanted is None]}
+        builders = [
+            number for number in self._layout.builders(leaving) if self._layout.tree.built_by(number) <= removed
+        ]
+        self._switch.edits |= dict.fromkeys((*going, *builders))
+        for number in (*leaving, *builders):
+            document = self._documents[number]
+            kind = text(document.object.get("kind"))
+            self._places[kind, place_of(document.placed)] = places.get(kind)
+        for number in going - {*leaving, *builders}:
+            document = self._documents[number]
+            if not (is_kustomization(document) or document.object.get("kind") in (*SOURCES, "Namespace")):
+                self._switch.notes.append(f"{name_of(document.placed)} goes with the plugin ({document.file})")
+        self._tidy(leaving, places)
+
+    def _tidy(self, leaving: Collection[int], places: dict[str, _Place]) -> None:
+        """Remove the sources and namespaces that nothing uses any more."""
+        edits = self._changes["tidy"].edits
+        of_leaving = [release for release in self._layout.releases if release.number in leaving]
+        for source in {self._layout.source_of(release) for release in of_leaving if release.kind == "HelmRelease"}:
+            if source is not None and source not in self._switch.edits and not self._layout.is_used(source, leaving):
+                edits[source] = None
+        gone = {
+            number for changes in self._changes.values() for number, wanted in changes.edits.items() if wanted is None
+        }
+        for namespace in {release.namespace for release in of_leaving} - {place for place, _ in places.values()}:
+            objects = {
+                number
+                for number, document in enumerate(self._documents)
+                if place_of(document.placed)[0] == namespace and not is_kustomization(document)
+            }
+            for number, document in enumerate(self._documents):
+                is_namespace = document.object.get("kind") == "Namespace" and self._layout.name(number) == namespace
+                if is_namespace and number not in gone and objects <= gone:
+                    edits[number] = None
+
+    # What follows
+
+    def follow(self, plan: MigrationPlan) -> None:
+        """Change what depends on the plugins that go."""
+        if not self._places and not self._switch.edits:
+            return
+        by_place = {
+            (document.file, name_of(document.placed)): number for number, document in enumerate(self._documents)
+        }
+        charts = {release.number: release for release in self._layout.releases if release.chart in EXPORTERS}
+        depending: defaultdict[int, dict[str, _Place | None]] = defaultdict(dict)
+        for follower in plan.follow:
+            number = by_place[follower.file, follower.object]
+            needed = {need.pointer: need for need in dependencies(self._documents[number].placed)}.get(follower.place)
+            place = (needed.kind, (needed.namespace, needed.name)) if needed is not None else ("", ("", ""))
+            if place in self._places:
+                depending[number][follower.place] = self._places[place]
+            elif number not in charts or not self._switch_exporter(number, charts[number]):
+                self._switch.notes.append(
+                    f"by hand: {follower.file}:{follower.line}: {follower.object}: {follower.what}"
+                )
+        for number, new in depending.items():
+            if self._switch.edits.get(number, {}) is not None:
+                self._switch.edits[number] = _with_places(self._now(number), self._documents[number], new)
+
+    def _switch_exporter(self, number: int, release: Release) -> bool:
+        exporter = EXPORTERS[release.chart]
+        wanted = driver_objects.with_setting(self._now(number), release.chart, exporter.switch, value=True)
+        if wanted is not None:
+            self._switch.edits[number] = wanted
+            self._switch.notes.append(
+                f"chart {release.chart} reads `{'.'.join(exporter.switch)}` since {exporter.since}"
+            )
+        return wanted is not None
+
+    # Kustomizations
+
+    def _list_files(self, changes: _Changes) -> None:
+        """Change what the kustomizations list, so that it is what the step leaves and adds."""
+        for number, document in enumerate(self._documents):
+            if is_kustomization(document) and changes.edits.get(number, {}) is not None:
+                before = changes.edits.get(number) or document.object
+                wanted = dict(before)
+                for field in FOLDERS:
+                    if isinstance(old := before.get(field), list):
+                        new = list(dict.fromkeys(self._entries(document, old, changes)))
+                        wanted[field] = sorted(new) if old == sorted(old) else new
+                if wanted != before:
+                    changes.edits[number] = wanted
+
+    def _entries(self, document: Document, old: Sequence[str], changes: _Changes) -> Iterator[str]:
+        folder = dirname(document.file)
+        for entry in old:
+            path = normpath(join(folder, entry))
+            numbers = self._layout.in_file.get(path) or self._layout.below(path)
+            is_gone = bool(numbers) and all(changes.edits.get(number, {}) is None for number in numbers)
+            moved = (
+                [self._moved(path, of_folder) for of_folder in self._folders if of_folder.has(path)]
+                if changes is self._switch
+                else []
+            )
+            listed = changes.listed.get(self._layout.tree.absolute(path), [])
+            if not is_gone:
+                yield entry
+            for new in (*filter(None, moved), *listed):
+                yield ("./" if entry.startswith("./") else "") + relpath(new, folder or ".")
+
+    def _moved(self, path: str, folder: Folder) -> str:
+        new = folder.path(path)
+        return new if any(f"{file}/".startswith(f"{new}/") for file in self._switch.new) else ""
+
+
+def _with_places(obj: Object, document: Document, new: Mapping[str, _Place | None]) -> Object:
+    """Return an object of Flux that waits for other objects, by the pointers of its dependencies."""
+    spec = dict(inside(obj, "spec"))
+    needed = {need.pointer: need for need in dependencies(document.placed)}
+    for field in ("dependsOn", "healthChecks"):
+        kept: list[Any] = []
+        for index, entry in enumerate(members(spec.get(field))):
+            pointer = f"/spec/{field}/{index}"
+            if pointer in new:
+                if (place := new[pointer]) is None:
+                    continue
+                namespace = {"namespace": place[0]} if place[0] != needed[pointer].namespace else {}
+                entry = {**entry, "name": place[1], **namespace}  # noqa: PLW2901
+            if entry not in kept:
+                kept.append(entry)
+        if kept:
+            spec[field] = kept
+        else:
+            spec.pop(field, None)
+    return {**obj, "spec": spec}

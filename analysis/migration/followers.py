@@ -58,8 +58,9 @@ def followers(
         if number not in of_plugins and (document.object.get("kind"), *place_of(document.placed)) not in gone:
             yield from _in_object(document, gone, prefixes)
     for release in all_releases:
-        driver = EXPORTERS.get(release.chart, "")
-        if driver in drivers and (needs := DRIVERS[driver].exporter):
+        exporter = EXPORTERS.get(release.chart)
+        if exporter is not None and exporter.driver in drivers:
+            needs = DRIVERS[exporter.driver].exporter
             yield follower_at(documents[release.number], "/spec", f"it exports metrics of devices: {needs}")
 
 

@@ -1,0 +1,226 @@
+"""Makes the objects that install a driver from those that install a device plugin, so that a tree keeps its form.
+
+Follows Flux helm-controller 1.4 (`chartRef`), Argo CD 3 (Helm charts of OCI registries have a `repoURL` without a scheme) and kustomize's `helmCharts`.
+"""
+
+from __future__ import annotations
+
+from posixpath import basename, dirname
+from typing import TYPE_CHECKING, Any, Final
+
+from analysis.gitops import parsed
+from analysis.migration.charts import PLUGIN_KINDS
+from cluster.manifests import dump, edit
+from dra.raw import Object, inside, items, text
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from analysis.migration.plan import Replacement
+
+_OCI: Final = "oci://"
+_GROUPS: Final = frozenset(group for group, _ in PLUGIN_KINDS)
+# Fields of a HelmRelease that are of one chart.
+_OF_CHART: Final = ("chart", "chartRef", "values", "valuesFrom", "postRenderers")
+# Fields of a source that are of one address.
+_OF_ADDRESS: Final = ("url", "ref", "verify", "secretRef", "ignore", "type", "provider")
+_OF_VALUES: Final = ("values", "valuesObject", "valueFiles", "parameters", "fileParameters")
+_OF_ENTRY: Final = ("name", "repo", "version", "releaseName", "valuesFile", "valuesInline", "additionalValuesFiles")
+_NAMESPACES: Final = frozenset(("namespace", "targetNamespace"))
+# Fields of a kustomization that do not name files of its own folder.
+_OF_FOLDER: Final = (
+    "apiVersion",
+    "kind",
+    "metadata",
+    "namespace",
+    "components",
+    "labels",
+    "commonAnnotations",
+    "resources",
+    "helmCharts",
+)
+
+
+def renamed(value: Any, names: Mapping[str, str]) -> Any:
+    """Return a value with other names; namespaces keep theirs."""
+    if isinstance(value, dict):
+        return {name: below if name in _NAMESPACES else renamed(below, names) for name, below in value.items()}
+    if isinstance(value, list):
+        return [renamed(item, names) for item in value]
+    return names.get(value, value) if isinstance(value, str) else value
+
+
+def chart_name(new: Replacement) -> str:
+    """Return the name under which the driver's chart is pulled."""
+    return basename(new.url) if new.url.startswith(_OCI) else new.chart
+
+
+def repository_of(new: Replacement) -> str:
+    """Return the address of the repository of the driver's chart."""
+    return dirname(new.url) if new.url.startswith(_OCI) else new.url
+
+
+def source(model: Object, new: Replacement) -> Object:
+    """Return the OCIRepository or HelmRepository of a driver."""
+    spec = {name: value for name, value in inside(model, "spec").items() if name not in _OF_ADDRESS}
+    if model["kind"] == "OCIRepository":
+        spec |= {"url": new.url, "ref": {"tag": new.version}}
+    else:
+        spec |= {"url": repository_of(new)} | ({"type": "oci"} if new.url.startswith(_OCI) else {})
+    metadata = {name: value for name, value in inside(model, "metadata").items() if name in ("name", "namespace")}
+    return _in_order(
+        model, {**model, "metadata": metadata | {"name": new.chart}, "spec": _in_order(inside(model, "spec"), spec)}
+    )
+
+
+def helm_release(model: Object, new: Replacement, source_of_driver: Object, names: Mapping[str, str]) -> Object:
+    """Return the HelmRelease of a driver."""
+    old = inside(model, "spec")
+    spec = renamed({name: value for name, value in old.items() if name not in _OF_CHART}, names)
+    kind = source_of_driver["kind"]
+    metadata = inside(source_of_driver, "metadata")
+    reference = {"kind": kind, "name": metadata["name"]}
+    namespaces = (inside(old, "chartRef").get("namespace"), inside(old, "chart", "spec", "sourceRef").get("namespace"))
+    if namespace := metadata.get("namespace") or next(filter(None, namespaces), None):
+        reference["namespace"] = namespace
+    if kind == "OCIRepository":
+        spec["chartRef"] = reference
+    else:
+        of_chart = {
+            **inside(old, "chart", "spec"),
+            "chart": chart_name(new),
+            "version": new.version,
+            "sourceRef": reference,
+        }
+        spec["chart"] = {**inside(old, "chart"), "spec": of_chart}
+    if new.values:
+        spec["values"] = new.values
+    return {**model, "metadata": renamed(inside(model, "metadata"), names), "spec": _in_order(old, spec)}
+
+
+def application(model: Object, new: Replacement, chart: str, names: Mapping[str, str]) -> Object:
+    """Return the Application of a driver. Of several sources, only that of the plugin's chart stays."""
+    spec = renamed(inside(model, "spec"), names)
+    if sources := [part for part in items(spec, "sources") if part.get("chart") == chart]:
+        spec["sources"] = [_application_source(part, new) for part in sources]
+    if "source" in spec:
+        spec["source"] = _application_source(inside(spec, "source"), new)
+    return {**model, "metadata": renamed(inside(model, "metadata"), names), "spec": spec}
+
+
+def _application_source(part: Object, new: Replacement) -> Object:
+    repository = repository_of(new).removeprefix(_OCI)
+    changed = {**part, "repoURL": repository, "chart": chart_name(new), "targetRevision": new.version}
+    helm = {name: value for name, value in inside(part, "helm").items() if name not in _OF_VALUES}
+    if new.values:
+        is_text = "values" in inside(part, "helm")
+        helm |= {"values": dump([new.values])} if is_text else {"valuesObject": new.values}
+    changed.pop("helm", None)
+    return _in_order(part, changed | ({"helm": helm} if helm else {}))
+
+
+def helm_charts(model: Object, new: Replacement, charts: Collection[str], *, keeps: bool) -> Object:
+    """Return a kustomization with the driver among its `helmCharts`: in the place of these charts, or after them if it keeps them."""
+    entries: list[Object] = []
+    is_added = False
+    for entry in items(model, "helmCharts"):
+        is_plugin = entry.get("name") in charts
+        if not is_plugin or keeps:
+            entries.append(entry)
+        if is_plugin and not is_added:
+            is_added = True
+            changed = {name: value for name, value in entry.items() if name not in _OF_ENTRY}
+            changed |= {
+                "name": chart_name(new),
+                "repo": repository_of(new),
+                "version": new.version,
+                "releaseName": new.chart,
+            }
+            entries.append(_in_order(entry, changed | ({"valuesInline": new.values} if new.values else {})))
+    return {**model, "helmCharts": entries}
+
+
+def builder(model: Object, names: Mapping[str, str], ends: tuple[str, str]) -> Object:
+    """Return the Kustomization of Flux, or the Application, that builds the folder of a driver; `ends` are the ends of the paths before and after."""
+    spec = renamed(inside(model, "spec"), names)
+    for part in (spec, inside(spec, "source"), *items(spec, "sources")):
+        path = text(part.get("path")).rstrip("/")
+        if path.endswith(ends[0]):
+            part["path"] = path.removesuffix(ends[0]) + ends[1]
+    return {**model, "metadata": renamed(inside(model, "metadata"), names), "spec": spec}
+
+
+def with_dependencies(obj: Object, gone: Collection[str], needs: Object | None) -> Object:
+    """Return a Kustomization or HelmRelease of Flux that waits for nothing that goes, and for another object in addition."""
+    spec = dict(inside(obj, "spec"))
+    for field in ("dependsOn", "healthChecks", "healthCheckExprs"):
+        kept = [
+            entry
+            for entry in items(spec, field)
+            if entry.get("name") not in gone and text(entry.get("apiVersion")).partition("/")[0] not in _GROUPS
+        ]
+        kept += [needs] if field == "dependsOn" and needs is not None else []
+        if kept:
+            spec[field] = kept
+        else:
+            spec.pop(field, None)
+    return {**obj, "spec": _in_order(inside(obj, "spec"), spec)}
+
+
+def kustomization(model: Object, names: Mapping[str, str]) -> Object:
+    """Return a kustomization without the fields that name files of its folder."""
+    return {
+        name: renamed(value, names) if name == "metadata" else value
+        for name, value in model.items()
+        if name in _OF_FOLDER
+    }
+
+
+def with_setting(obj: Object, chart: str, path: tuple[str, ...], *, value: bool) -> Object | None:
+    """Return the object with a setting in the values of a chart, or in its spec if there is no chart; None if it has not these values."""
+    spec = inside(obj, "spec")
+    if not chart:
+        return {**obj, "spec": _set(spec, path, value=value)}
+    if "helmCharts" in obj:
+        if any(entry.get("name") == chart and "valuesFile" in entry for entry in items(obj, "helmCharts")):
+            return None
+        entries = [
+            {**entry, "valuesInline": _set(inside(entry, "valuesInline"), path, value=value)}
+            if entry.get("name") == chart
+            else entry
+            for entry in items(obj, "helmCharts")
+        ]
+        return {**obj, "helmCharts": entries}
+    if obj["kind"] != "Application":
+        return {**obj, "spec": {**spec, "values": _set(inside(spec, "values"), path, value=value)}}
+    if any(inside(part, "helm").get("valueFiles") for part in (inside(spec, "source"), *items(spec, "sources"))):
+        return None
+    changed = {**spec}
+    if "source" in spec:
+        changed["source"] = _with_setting(inside(spec, "source"), path, value=value)
+    if "sources" in spec:
+        changed["sources"] = [
+            _with_setting(part, path, value=value) if part.get("chart") == chart else part
+            for part in items(spec, "sources")
+        ]
+    return {**obj, "spec": changed}
+
+
+def _with_setting(part: Object, path: tuple[str, ...], *, value: bool) -> Object:
+    helm = inside(part, "helm")
+    if written := text(helm.get("values")):
+        return {**part, "helm": {**helm, "values": edit(written, _set(parsed(written), path, value=value))}}
+    return {**part, "helm": {**helm, "valuesObject": _set(inside(helm, "valuesObject"), path, value=value)}}
+
+
+def _set(values: Object, path: tuple[str, ...], *, value: bool) -> Object:
+    first, *rest = path
+    return {**values, first: _set(inside(values, first), tuple(rest), value=value) if rest else value}
+
+
+def _in_order(model: Object, changed: Object) -> Object:
+    """Return the members in the order of a model; new ones are before `values`, which people write last."""
+    new = [name for name in changed if name not in model]
+    names = [name for name in model if name in changed]
+    last = next((index for index, name in enumerate(names) if name in ("values", "url")), len(names))
+    return {name: changed[name] for name in (*names[:last], *new, *names[last:])}

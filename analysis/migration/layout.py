@@ -1,0 +1,158 @@
+"""Where a tree keeps the release of a plugin, its source and what builds it, and where those of a driver go."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from posixpath import basename, dirname, join, normpath
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from analysis.gitops import FLUX, FOLDERS, files_of, is_kustomization, releases
+from analysis.migration.charts import PLUGIN_KINDS
+from dra.raw import inside, text
+from webhook.translate import group_kind, paths
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from analysis.gitops import Release, Tree
+    from cluster.manifests import Document
+
+BUILDERS: Final = (FLUX, ("argoproj.io", "Application"))
+SOURCES: Final = ("OCIRepository", "HelmRepository")
+
+
+class Folder(NamedTuple):
+    """A folder that has nothing but plugins, and the folder of their driver."""
+
+    old: str
+    new: str
+    part: tuple[str, str] = ("", "")  # a folder below it that gets another name
+
+    def has(self, path: str) -> bool:
+        """Return whether a path is that of the folder, or below it."""
+        return f"{path}/".startswith(f"{self.old}/")
+
+    def path(self, old: str) -> str:
+        """Return the driver's path for a path of the plugin."""
+        first, separator, below = old.removeprefix(self.old).removeprefix("/").partition("/")
+        return normpath(join(self.new, (self.part[1] if first == self.part[0] else first) + separator + below))
+
+
+class Layout:
+    """The places of the documents of a tree."""
+
+    def __init__(self, documents: Sequence[Document], tree: Tree) -> None:
+        self.documents = documents
+        self.tree = tree
+        self.releases = list(releases(documents, tree))
+        self.in_file: defaultdict[str, list[int]] = defaultdict(list)
+        for number, document in enumerate(documents):
+            self.in_file[normpath(document.file)].append(number)
+
+    def name(self, number: int) -> str:
+        """Return the written name of an object."""
+        return text(inside(self.documents[number].object, "metadata").get("name"))
+
+    def below(self, folder: str) -> list[int]:
+        """Return the documents in a folder and its subfolders."""
+        start = f"{folder}/"
+        return [
+            number
+            for file, numbers in self.in_file.items()
+            if f"{dirname(file)}/".startswith(start)
+            for number in numbers
+        ]
+
+    def builders(self, numbers: Collection[int]) -> list[int]:
+        """Return the documents of Flux and Argo CD that build some of these documents, and no other release or workload."""
+        released = {release.number for release in self.releases}
+        found = []
+        for number, document in enumerate(self.documents):
+            built = self.tree.built_by(number) if group_kind(document.object) in BUILDERS else frozenset[int]()
+            others = built.difference(numbers)
+            if len(others) < len(built) and not any(
+                other in released or paths(self.documents[other].placed) for other in others
+            ):
+                found.append(number)
+        return found
+
+    def builder_of(self, number: int, builders: Collection[int]) -> int | None:
+        """Return which of these builds a document, and least else."""
+        of_document = [builder for builder in builders if number in self.tree.built_by(builder)]
+        return min(of_document, key=lambda builder: len(self.tree.built_by(builder)), default=None)
+
+    def folder(self, number: int, numbers: Collection[int]) -> str:
+        """Return the folder around a release that has nothing but these documents and what belongs to them; "" if there is none."""
+        own = dirname(self.documents[number].file)
+        builders = self.builders(numbers)
+        builder = self.builder_of(number, builders)
+        home = "" if builder is None else dirname(self.documents[builder].file)
+        parts = {*numbers, *builders}.union(*[self.tree.built_by(other) for other in builders])
+        for candidate in dict.fromkeys((home, own)):
+            below = self.below(candidate)
+            is_known = builder is not None or self._is_listed(candidate)
+            if (
+                candidate
+                and number in below
+                and is_known
+                and all(other in parts or self._is_part(other) for other in below)
+            ):
+                return candidate
+        return ""
+
+    def new_folder(self, number: int, numbers: Collection[int], name: str) -> Folder | None:
+        """Return the folder around a release, and a new one of this name beside it; None if there is no such folder, or the new one exists."""
+        old = self.folder(number, numbers)
+        new = join(dirname(old), name)
+        if not old or self.below(new):
+            return None
+        part = dirname(self.documents[number].file).removeprefix(old).removeprefix("/").partition("/")[0]
+        has_several = len(set(self.builders(numbers)).intersection(self.below(old))) > 1
+        return Folder(old, new, (part, self._usual_part()) if part and has_several else ("", ""))
+
+    def _is_part(self, number: int) -> bool:
+        document = self.documents[number]
+        kind = group_kind(document.object)
+        return is_kustomization(document) or kind[1] in (*SOURCES, "Namespace") or kind in PLUGIN_KINDS
+
+    def _is_listed(self, folder: str) -> bool:
+        absolute = self.tree.absolute(folder)
+        return any(
+            self.tree.absolute(path) == absolute
+            for document in self.documents
+            if is_kustomization(document)
+            for path in files_of(document, FOLDERS)
+        )
+
+    def _usual_part(self) -> str:
+        """Return the most common name of the folder that Flux builds below the folder of its Kustomization."""
+        names: Counter[str] = Counter()
+        for document in self.documents:
+            if group_kind(document.object) == FLUX:
+                path = text(inside(document.object, "spec").get("path")).rstrip("/")
+                if basename(dirname(path)) == basename(dirname(document.file)):
+                    names[basename(path)] += 1
+        return names.most_common(1)[0][0]
+
+    def source_of(self, release: Release) -> int | None:
+        """Return the OCIRepository or HelmRepository of a release of Flux, if it is in the tree."""
+        spec = inside(self.documents[release.number].object, "spec")
+        reference = inside(spec, "chartRef") or inside(spec, "chart", "spec", "sourceRef")
+        wanted = reference.get("kind"), reference.get("name")
+        same = [
+            number
+            for number, document in enumerate(self.documents)
+            if (document.object.get("kind"), self.name(number)) == wanted and wanted[0] in SOURCES
+        ]
+        beside = dirname(self.documents[release.number].file)
+        return min(same, key=lambda number: dirname(self.documents[number].file) != beside, default=None)
+
+    def sources(self, kind: str) -> Iterator[int]:
+        """Yield the sources of a kind, first those in the folder of a release."""
+        folders = {dirname(self.documents[release.number].file) for release in self.releases}
+        of_kind = [number for number, document in enumerate(self.documents) if document.object.get("kind") == kind]
+        yield from sorted(of_kind, key=lambda number: dirname(self.documents[number].file) not in folders)
+
+    def is_used(self, source: int, leaving: Collection[int]) -> bool:
+        """Return whether a release that stays uses a source."""
+        return any(self.source_of(release) == source for release in self.releases if release.number not in leaving)
