@@ -25,14 +25,15 @@ if TYPE_CHECKING:
     from dra.raw import Object
 
 _BYTE_ORDER_MARK = "\ufeff"
+_SEPARATOR = re.compile(r"---\s*(#|$)")
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 class Change(NamedTuple):
-    """A document as it is wanted, and the new objects that must precede it."""
+    """A document as it is wanted, and the new objects that must precede it; `wanted` is None where the document goes."""
 
     document: Document
-    wanted: Object
+    wanted: Object | None
     new: Sequence[Object] = ()
 
 
@@ -113,6 +114,14 @@ def _edit(lines: list[str], change: Change) -> None:
         raise CannotEdit("the object is JSON, not YAML")
     if not document.is_text(text):
         raise _changed_meanwhile(document.file)
+    if change.wanted is None:
+        # With its own separator, or else with the one that begins the next document.
+        if first and _SEPARATOR.match(lines[first - 1]):
+            first -= 1
+        elif last < len(lines):
+            last += 1
+        del lines[first:last]
+        return
     edited = edit(text, change.wanted)
     new = "".join(f"{manifests.dump([obj])}---\n" for obj in change.new)
     if "\r\n" in text:
@@ -133,7 +142,10 @@ def diff(edited: Edited) -> Iterator[str]:
     yield f"diff --git a/{name} b/{name}\n"
     if edited.is_new:
         yield "new file mode 100644\n"
-    for line in unified_diff(before, after, "/dev/null" if edited.is_new else f"a/{name}", f"b/{name}"):
+    elif edited.is_removed:
+        yield "deleted file mode 100644\n"
+    old_name = "/dev/null" if edited.is_new else f"a/{name}"
+    for line in unified_diff(before, after, old_name, "/dev/null" if edited.is_removed else f"b/{name}"):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 

@@ -30,7 +30,7 @@ GROUPS = {
         "snapshot": "Save what these commands read of a cluster, without Secrets.",
     },
     "Change": {
-        "migrate": "Plan the move of a Git tree from device plugins to DRA drivers.",
+        "migrate": "Move a Git tree from device plugins to DRA drivers.",
         "translate": "Rewrite pods for device plugins into pods with ResourceClaims.",
         "check": "Find what the API server, the fleet or a driver would refuse.",
         "test": "Run test cases for rules and policies.",

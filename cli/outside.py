@@ -109,6 +109,11 @@ def _refuse(error: OSError) -> NoReturn:
     ) from error
 
 
+def can_build() -> bool:
+    """Return whether a program that builds kustomizations is installed."""
+    return bool(_installed("kustomize") or _installed("kubectl"))
+
+
 def build_offline(path: str, name: str) -> bytes:
     """Build a copy of a folder without git and without a network; `name` is the folder in messages.
 

@@ -167,6 +167,13 @@ class Trees:
         self.groups = [group for group, shared in groups if not shared.isdisjoint(self.named)]
         self.files = frozenset(file for group in self.groups for file in group.files)
 
+    def add(self, file: str, text: str) -> Group:
+        """Add a kustomization that does not exist yet, with the existing files that it names, and those of existing kustomizations."""
+        folder = str(Path(file).parent)
+        document = replace(manifests.parse(text, file)[0], file=file)
+        self.known[folder] = _read_kustomization(folder, document, self.known, str(repository_of(Path(folder))))
+        return Group((folder,), frozenset(name for used in self.used(folder).values() for name in used.files))
+
     def used(self, folder: str) -> dict[str, Kustomization]:
         """Return the kustomizations that go into the build of a folder."""
         used: dict[str, Kustomization] = {}
@@ -222,20 +229,20 @@ class Trees:
         ]
 
     def build(
-        self, group: Group, after: Mapping[str, str], folders: Collection[str] = ()
+        self, group: Group, after: Mapping[str, str | None], folders: Collection[str] = ()
     ) -> tuple[dict[str, list[Document]], dict[str, ManifestError]]:
-        """Build kustomizations of a group, by default all, from copies of its files; `after` has other texts of some of these files.
+        """Build kustomizations of a group, by default all, from copies of its files; `after` has other texts of some, None for none.
 
         Return the objects by folder, and by folder the reason why it cannot be built.
         """
-        texts = {file: text.encode() for file, text in after.items()}
+        texts = {file: text.encode() for file, text in after.items() if text is not None}
         for kustomization in self.known.values():
             if kustomization.made:
                 texts[f"{kustomization.folder}/{NAMES[0]}"] = kustomization.made.encode()
         built: dict[str, list[Document]] = {}
         broken: dict[str, ManifestError] = {}
         with tempfile.TemporaryDirectory() as copy:
-            for file in {*group.files, *texts}:
+            for file in {*group.files, *texts} - (after.keys() - texts.keys()):
                 target = Path(copy + file)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(texts[file] if file in texts else Path(file).read_bytes())

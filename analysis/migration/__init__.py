@@ -1,6 +1,21 @@
-"""`drawbridge migrate`: the plan of a move from device plugins to DRA drivers."""
+"""`drawbridge migrate`: the move from device plugins to DRA drivers, as a plan and as commits."""
 
+from analysis.migration.commits import message, pull_request, unrendered
 from analysis.migration.plan import MigrationPlan, make_plan
-from analysis.migration.report import changes, report
+from analysis.migration.pull_request import NewFile, Step, StepName
+from analysis.migration.report import changes, report, summary, with_decisions
 
-__all__ = ["MigrationPlan", "changes", "make_plan", "report"]
+__all__ = [
+    "MigrationPlan",
+    "NewFile",
+    "Step",
+    "StepName",
+    "changes",
+    "make_plan",
+    "message",
+    "pull_request",
+    "report",
+    "summary",
+    "unrendered",
+    "with_decisions",
+]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, get_args
 
+from msgspec.structs import replace
+
 from analysis.migration.plan import Verdict
 from analysis.report import CodeSpan, Report, Rows, Screen
 from dra.texts import count_of, joined, list_first
@@ -63,10 +65,11 @@ def report(plan: MigrationPlan) -> Report:
     ):
         if lines:
             parts.append(Screen([f"- {line}" for line in lines], title))
-    return Report("drawbridge migrate plan", parts, _summary(plan))
+    return Report("drawbridge migrate plan", parts, summary(plan))
 
 
-def _summary(plan: MigrationPlan) -> str:
+def summary(plan: MigrationPlan) -> str:
+    """Return the plan in a line."""
     if not plan.families and not plan.consumers:
         return "nothing to move: no build of the tree requests a device by a legacy key, and none installs a known device plugin"
     verdicts = [consumer.verdict for consumer in plan.consumers]
@@ -87,6 +90,25 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"{part}: new: {line}" for line in new or () if line not in (old or ()))
         elif old != new:
             yield f"{part}: {old!r} became {new!r}"
+
+
+def with_decisions(plan: MigrationPlan, decided: MigrationPlan) -> MigrationPlan:
+    """Return a plan with the decisions of another plan of the same tree."""
+    verdicts = {(consumer.object, consumer.place, consumer.key): consumer.verdict for consumer in decided.consumers}
+    decisions = {family.driver: family.sharing.decision for family in decided.families if family.sharing is not None}
+    return replace(
+        plan,
+        consumers=tuple(
+            replace(consumer, verdict=verdicts[consumer.object, consumer.place, consumer.key])
+            for consumer in plan.consumers
+        ),
+        families=tuple(
+            family
+            if family.sharing is None
+            else replace(family, sharing=replace(family.sharing, decision=decisions[family.driver]))
+            for family in plan.families
+        ),
+    )
 
 
 def _by_identity(part: str, entries: Any) -> dict[str, Mapping[str, Any]]:

@@ -1,8 +1,9 @@
-"""`drawbridge migrate plan`: what a Git tree has to change to move from device plugins to DRA drivers."""
+"""`drawbridge migrate`: what a Git tree has to change to move from device plugins to DRA drivers, as a plan and as commits."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -13,14 +14,37 @@ from cli.command import declare
 from cli.configuration import given_configuration
 from cli.exits import Exit
 from cli.files import InputFiles, without_collection
+from cli.output import print_diff
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from analysis.migration import MigrationPlan
+    from cli.branch import Repository
+    from cli.files import ReadFiles
+    from cli.pull_request import BranchState
+    from webhook.state import State
+
+# The output formats of each step, with its default first, and its own options.
+_FORMATS: Final = {"plan": ("yaml", "text", "json", "markdown"), "pr": ("text", "diff", "json")}
+_OPTIONS: Final = {"plan": ("check",), "pr": ("plan_file", "branch", "dry_run")}
+_BRANCH: Final = "move-to-dra"
 
 
 @declare(
-    "migrate", examples=("drawbridge migrate plan > migration.yaml", "drawbridge migrate plan deploy/ -o markdown")
+    "migrate",
+    examples=(
+        "drawbridge migrate plan > migration.yaml",
+        "drawbridge migrate plan deploy/ -o markdown",
+        "drawbridge migrate pr --plan migration.yaml",
+    ),
 )
-@click.argument("step", type=click.Choice(("plan",)))
+@click.argument("step", type=click.Choice(tuple(_FORMATS)))
 @click.argument("tree", default=".", metavar="[TREE]", type=click.Path(exists=True, file_okay=False))
-@options.option("--check", "Compare a plan with the tree; exit code 1: they differ.", metavar="FILE")
+@options.option("--check", "plan: compare a plan with the tree; exit code 1: they differ.", metavar="FILE")
+@options.option("--plan", "pr: the plan to follow. Default: the plan of the tree.", metavar="FILE", called="plan_file")
+@options.option("--branch", f"pr: the new branch. [default: {_BRANCH}]", metavar="NAME")
+@options.option("--dry-run", "pr: print what the branch would have; make none.")
 @options.option(
     "--exclude",
     "Files to skip, as a pattern of .gitignore. May be repeated.",
@@ -29,37 +53,83 @@ from cli.files import InputFiles, without_collection
     called="excluded",
 )
 @options.config()
-@options.output("yaml", "text", "json", "markdown", default="yaml")
-def command(*, step: str, tree: str, check: str, excluded: tuple[str, ...], config: str, output: str) -> Exit:
-    """Plan the move of a Git tree from device plugins to DRA drivers.
+@options.output("yaml", "text", "json", "markdown", "diff", default=None)
+def command(
+    *,
+    step: str,
+    tree: str,
+    check: str,
+    plan_file: str,
+    branch: str,
+    dry_run: bool,
+    excluded: tuple[str, ...],
+    config: str,
+    output: str | None,
+) -> Exit:
+    """Move a Git tree from device plugins to DRA drivers.
 
-    The plan begins at what Flux and Argo CD build, or else at the kustomizations, and lists what they do not reach under `skipped`. It is a
-    YAML file with decisions for a person: how pods share devices, and what happens to each consumer. The command changes nothing.
+    `plan` begins at what Flux and Argo CD build, or else at the kustomizations, and lists what they do not reach under `skipped`. It is a
+    YAML file with decisions for a person: how pods share devices, and what happens to each consumer. It changes nothing.
+
+    `pr` writes the commits of a plan on a new branch: `prepare`, `switch` and `tidy`. The working tree and the index do not change.
     """
-    del step  # there is one
-    import msgspec
+    _refuse_options_of_others(step)
+    shown = output or _FORMATS[step][0]
+    repository = None
+    if step == "pr":
+        from cli.branch import Repository
 
-    from analysis.migration import changes, make_plan, report
+        repository = Repository(tree)
+    from analysis.migration import make_plan
     from cli.loading import read_whole
-    from cluster.manifests import dump
 
     reading, files = read_whole(InputFiles(paths=(tree,), excluded=excluded), given_configuration(config), None)
     assert files.tree is not None
     with without_collection():
         plan = make_plan(files.everything, files.tree, reading.state, files.skipped)
-    document = msgspec.json.decode(msgspec.json.encode(plan))
+    if repository is None:
+        return _print_plan(plan, check, shown)
+    if plan_file:
+        plan = _decided(plan, plan_file)
+    return _make_pull_request(
+        plan, reading.state, files, repository, branch=branch or _BRANCH, shown=shown, dry_run=dry_run
+    )
+
+
+def _refuse_options_of_others(step: str) -> None:
+    """Refuse the options and formats of the other step."""
+    ctx = click.get_current_context()
+    for other in _OPTIONS.keys() - {step}:
+        for parameter in ctx.command.params:
+            if parameter.name in _OPTIONS[other] and ctx.params[parameter.name]:
+                raise click.UsageError(f"{parameter.opts[0]} is an option of `migrate {other}`", ctx)
+    if (output := ctx.params["output"]) and output not in _FORMATS[step]:
+        raise click.UsageError(f"`migrate {step}` has no output format {output}: {', '.join(_FORMATS[step])}", ctx)
+
+
+def _print_plan(plan: MigrationPlan, check: str, shown: str) -> Exit:
+    from analysis.migration import changes, report
+    from cluster.manifests import dump
+
     if check:
-        differences = list(changes(_read_plan(check), document))
+        differences = list(changes(_read_plan(check), _as_document(plan)))
         for line in differences:
             click.echo(line)
         if not differences:
             click.echo("the plan is still true")
         return Exit.REFUSED if differences else Exit.FINE
-    if output == "yaml":
-        click.echo(dump([document]), nl=False)
+    if shown == "yaml":
+        click.echo(dump([_as_document(plan)]), nl=False)
     else:
-        write(output, lambda: report(plan), lambda: document)
+        write(shown, lambda: report(plan), lambda: _as_document(plan))
     return Exit.FINE
+
+
+def _as_document(plan: MigrationPlan) -> dict[str, object]:
+    import msgspec
+
+    document: dict[str, object] = msgspec.json.decode(msgspec.json.encode(plan))
+    return document
 
 
 def _read_plan(file: str) -> dict[str, object]:
@@ -71,3 +141,60 @@ def _read_plan(file: str) -> dict[str, object]:
     if len(documents) != 1 or documents[0].object.get("kind") != "MigrationPlan":
         raise Broken(f"{file}: this is no plan", "write one: drawbridge migrate plan > FILE")
     return documents[0].object
+
+
+def _decided(plan: MigrationPlan, file: str) -> MigrationPlan:
+    """Return the plan of the tree with the decisions of a file. Raises ManifestError if the file's plan is one of another tree."""
+    import msgspec
+
+    from analysis.migration import MigrationPlan, changes, with_decisions
+    from cluster.manifests import InputProblem, ManifestError
+
+    document = _read_plan(file)
+    if differences := list(changes(document, _as_document(plan))):
+        remedy = "write the plan again: drawbridge migrate plan > FILE"
+        raise ManifestError(InputProblem(file, f"the tree changed: {line}", remedy) for line in differences)
+    try:
+        return with_decisions(plan, msgspec.convert(document, MigrationPlan))
+    except msgspec.ValidationError as error:
+        raise Broken(f"{file}: {error}", "take one of the values that docs/commands.md names") from error
+
+
+def _make_pull_request(
+    plan: MigrationPlan,
+    state: State,
+    files: ReadFiles,
+    repository: Repository,
+    *,
+    branch: str,
+    shown: str,
+    dry_run: bool,
+) -> Exit:
+    import msgspec
+
+    from analysis.migration import message, pull_request, summary, unrendered
+    from cli.branch import Commit
+    from cli.edited import diff
+    from cli.pull_request import compare_builds, describe, report, write_steps
+
+    documents, tree = files.everything, files.tree
+    assert tree is not None
+    steps = pull_request(documents, tree, plan, state)
+    written = write_steps(steps, documents, repository)
+    not_rendered = [
+        *unrendered(steps, documents, tree),
+        *(compare_builds(steps, written, documents, repository) if steps else ()),
+    ]
+    messages = [message(step, steps, plan, documents, not_rendered) for step in steps]
+    names: Sequence[str] = [""] * len(steps)
+    branch_state: BranchState = "dry run" if steps else "nothing to change"
+    if steps and not dry_run:
+        commits = [Commit(text, of_step.contents) for text, of_step in zip(messages, written, strict=True)]
+        names, existed = repository.write_branch(branch, commits)
+        branch_state = "existed" if existed else "created"
+    if shown == "diff":
+        print_diff("".join(line for of_step in written for edited in of_step.edits.values() for line in diff(edited)))
+        return Exit.FINE
+    answer = describe(branch, repository, branch_state, zip(steps, names, messages, written, strict=True), not_rendered)
+    write(shown, lambda: report(answer, summary(plan)), lambda: msgspec.to_builtins(answer))
+    return Exit.FINE

@@ -24,6 +24,7 @@ from analysis.quota import QuotaReport
 from analysis.rules import NotChecked
 from analysis.survey import Overview
 from cli.cases import CaseResult
+from cli.pull_request import PullRequest
 from dra.finding import Finding, Severity
 from webhook.dialects import Dialect, Outcome
 from webhook.translate import Decision
@@ -291,7 +292,7 @@ ANSWERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "doctor": (Examined,),
     "explain": (Explained, OfPod, OfWorkload, OfClaim, OfDevice),
     "free": (Held,),
-    "migrate": (MigrationPlan,),
+    "migrate": (MigrationPlan, PullRequest),
     "node-agent": (NodeAudit,),
     "observed": (Observed,),
     "quota": (Limited,),

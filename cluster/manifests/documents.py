@@ -369,9 +369,9 @@ def parse(data: bytes | str, file: str = "-") -> list[Document]:
     return documents
 
 
-def dump(objects: Iterable[dict[str, Any]]) -> str:
+def dump(objects: Iterable[dict[str, Any]], list_indent: str = "") -> str:
     """Write objects as one YAML text that kubectl reads back as the same objects."""
-    return "---\n".join(map(_dump, objects))
+    return "---\n".join(_dump(obj, list_indent) for obj in objects)
 
 
 def _contents(

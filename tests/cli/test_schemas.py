@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 
 import pytest
 import yaml
@@ -43,6 +44,7 @@ CALLS = {
     "snapshot Saved": ["snapshot", "--to", "snapshot.json"],
     "dialects Vocabularies": ["dialects"],
     "migrate MigrationPlan": ["migrate", "plan", str(EXAMPLES / "pods")],
+    "migrate PullRequest": ["migrate", "pr"],
     "test OfCases": ["test", str(EXAMPLES / "cases")],
     "version OfVersion": ["version"],
 }
@@ -106,7 +108,16 @@ def answer_of(*args):
     return answer, wrong(answer, SCHEMAS[args[0]], closed=True)
 
 
-@pytest.mark.usefixtures("empty_directory")
+@pytest.fixture
+def repository(tmp_path):
+    """A Git repository with one manifest."""
+    manifest(tmp_path / "manifest.yaml", LOST_CLAIM)
+    author = ("-c", "user.name=ann", "-c", "user.email=ann@example.com")
+    for arguments in (["init", "-q"], ["add", "."], [*author, "commit", "-q", "-m", "manifest"]):
+        subprocess.run(["git", "-C", tmp_path, *arguments], check=True)
+
+
+@pytest.mark.usefixtures("empty_directory", "repository")
 @pytest.mark.parametrize("call", CALLS)
 def test_the_output_of_each_command_matches_its_schema(call):
     command, document = call.split()

@@ -1,0 +1,196 @@
+"""Makes the commits of a move: what each one changes, and its message.
+
+The message is Markdown without headings, because git removes lines with `#` from a message that a person edits.
+"""
+
+from __future__ import annotations
+
+from textwrap import wrap
+from typing import TYPE_CHECKING, Final, get_args
+
+from analysis.errors import Broken
+from analysis.gitops import releases
+from analysis.migration.consumers import consumer_edits
+from analysis.migration.drivers import driver_steps
+from analysis.migration.merging import Conflict, merged
+from analysis.migration.pull_request import Edit, NewFile, Step, StepName
+from dra.texts import count_of
+from webhook.translate import name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from analysis.gitops import Tree
+    from analysis.migration.plan import Consumer, MigrationPlan
+    from cluster.manifests import Document
+    from dra.raw import Object
+    from webhook.state import State
+
+_COLUMNS: Final = 72
+
+
+def pull_request(documents: Sequence[Document], tree: Tree, plan: MigrationPlan, state: State) -> tuple[Step, ...]:
+    """Return the steps of a plan that change anything. An edit has the document as it is after the step. Raises Broken.
+
+    `documents` are those of the tree.
+    """
+    parts = (*driver_steps(documents, tree, plan, state), consumer_edits(documents, tree, plan, state))
+    wanted: dict[int, Object | None] = {}
+    steps = []
+    for name in get_args(StepName):
+        before = dict(wanted)
+        of_step = [part for part in parts if part.name == name]
+        for number, after in (edit for part in of_step for edit in part.edits):
+            wanted[number] = _composed(documents[number], wanted.get(number, documents[number].object), after)
+        edits = [
+            Edit(number, after)
+            for number, after in sorted(wanted.items())
+            if after != before.get(number, documents[number].object)
+        ]
+        new: dict[str, NewFile] = {}
+        for file in (file for part in of_step for file in part.new):
+            objects = new[file.path].objects if file.path in new else ()
+            new[file.path] = file._replace(objects=(*objects, *[obj for obj in file.objects if obj not in objects]))
+        if edits or new:
+            notes = dict.fromkeys(note for part in of_step for note in part.notes)
+            steps.append(Step(name, tuple(edits), tuple(new.values()), tuple(notes)))
+    return tuple(steps)
+
+
+def _composed(document: Document, first: Object | None, second: Object | None) -> Object | None:
+    if first is None or second is None:
+        return None
+    try:
+        both: Object = merged(document.object, first, second)
+    except Conflict as error:
+        place = f"{document.file}:{document.line}"
+        raise Broken(f"{place}: two edits of one field exclude each other", "edit this object by hand first") from error
+    return both
+
+
+def unrendered(steps: Sequence[Step], documents: Sequence[Document], tree: Tree) -> list[str]:
+    """Return the charts whose values the steps change or add, because no chart is rendered."""
+    edited = {edit.number for step in steps for edit in step.edits if edit.wanted is not None}
+    charts: dict[str, list[str]] = {}
+    for release in releases(documents, tree):
+        if release.number in edited:
+            chart = f"chart {release.chart} {release.version}".rstrip()
+            charts.setdefault(chart, []).append(f"{release.kind}/{release.namespace}/{release.name}")
+    added = [
+        name_of(obj)
+        for step in steps
+        for file in step.new
+        for obj in file.objects
+        if obj.get("kind") in ("HelmRelease", "Application")
+    ]
+    return [
+        *[f"{chart}: {', '.join(names)}" for chart, names in charts.items()],
+        *[f"the chart of the new {name}" for name in added],
+    ]
+
+
+def message(
+    step: Step, steps: Sequence[Step], plan: MigrationPlan, documents: Sequence[Document], not_rendered: Sequence[str]
+) -> str:
+    """Return the message of a step's commit; `not_rendered` has the charts and kustomizations whose objects were not compared."""
+    if step.name == "switch":
+        return _switch(step, steps, plan, documents, not_rendered)
+    return _prepare(step) if step.name == "prepare" else _tidy(step)
+
+
+def _prepare(step: Step) -> str:
+    return _message(
+        "Prepare the move from device plugins to DRA",
+        "This commit adds what the DRA drivers need before the next one. It changes nothing that runs.",
+        *_list("Notes:", step.notes),
+    )
+
+
+def _switch(
+    step: Step, steps: Sequence[Step], plan: MigrationPlan, documents: Sequence[Document], not_rendered: Sequence[str]
+) -> str:
+    edited = {name_of(documents[edit.number].placed) for edit in step.edits}
+    moved = [consumer for consumer in plan.consumers if consumer.verdict == "edit" and consumer.object in edited]
+    others = [consumer for consumer in plan.consumers if consumer not in moved]
+    objects = dict.fromkeys(consumer.object for consumer in moved)
+    subject = f"Move {count_of(len(objects), 'workload')} from device plugins to DRA"
+    return _message(
+        subject if moved else "Replace device plugins with DRA drivers",
+        "Plugins, drivers, consumers and what depends on them change in one commit, because half of it is an outage.",
+        *_list("Drivers:", _drivers(plan)),
+        *_list("Claims instead of keys:", [_claim(consumer) for consumer in moved]),
+        *_list("Not moved:", [f"{_request(consumer)}: {_reason(consumer)}" for consumer in others]),
+        *_list("What has to be true before the merge:", plan.blockers),
+        *_list("What is lost:", plan.lost),
+        *_list("By hand:", plan.by_hand),
+        *_list("Notes:", step.notes),
+        *_list("Not rendered, so their objects were not compared:", not_rendered),
+        _way_back(steps),
+    )
+
+
+def _tidy(step: Step) -> str:
+    return _message(
+        "Remove what only the device plugins used",
+        "Merge this commit when nobody wants to go back: the releases of the plugins need what it removes.",
+        *_list("Notes:", step.notes),
+    )
+
+
+def _way_back(steps: Sequence[Step]) -> str:
+    text = "The way back: revert this commit alone."
+    if steps[-1].name == "tidy":
+        text += " If `tidy`, the commit after it, is merged too, revert that one first."
+    return text
+
+
+def _drivers(plan: MigrationPlan) -> Iterator[str]:
+    for family in plan.families:
+        new = family.replacement
+        if family.sharing is not None and family.sharing.decision == "stay":
+            yield f"{family.driver}: the device plugin stays"
+        elif new is not None:
+            chart = f"chart {new.chart} {new.version}" if not new.installed else f"installed by {new.installed}"
+            gone = [f"{plugin.object}: {plugin.how}" for plugin in family.plugins]
+            yield "; ".join((f"{family.driver}: {chart}", *gone))
+        if family.sharing is not None:
+            yield f"{family.driver}, shared by now ({family.sharing.now}): {family.sharing.decision}"
+
+
+def _request(consumer: Consumer) -> str:
+    return f"{consumer.object}: {consumer.amount} {consumer.key}".replace(":  ", ": ")
+
+
+def _claim(consumer: Consumer) -> str:
+    return f"{_request(consumer)} becomes a claim of {consumer.device_class}"
+
+
+def _reason(consumer: Consumer) -> str:
+    return consumer.why or "see the notes"
+
+
+def _list(title: str, lines: Iterable[str]) -> Iterator[str]:
+    """Yield a title with a list below it, unless the list is empty."""
+    items = [
+        "\n".join(
+            wrap(
+                line,
+                _COLUMNS,
+                initial_indent="- ",
+                subsequent_indent="  ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+        )
+        for line in lines
+    ]
+    if items:
+        yield "\n".join((title, "", *items))
+
+
+def _message(subject: str, *parts: str) -> str:
+    paragraphs = [
+        part if "\n" in part else "\n".join(wrap(part, _COLUMNS, break_long_words=False, break_on_hyphens=False))
+        for part in parts
+    ]
+    return "\n\n".join((subject, *paragraphs)) + "\n"

@@ -1,0 +1,200 @@
+"""Writes commits on a new branch of a Git repository, without its working tree and its index.
+
+The commits are made from HEAD with an index of their own, and the branch is created by the last command. If the process is killed, the
+branch does not exist; the objects without a reference are removed by git's own garbage collection.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from analysis.errors import Broken, Failed
+from cluster.manifests import InputProblem, ManifestError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+_FILE: Final = "100644"
+_SUBMODULE: Final = "160000"
+# Git must not write the user's index, ask for passwords, load objects from a server, or run hooks.
+_ENVIRONMENT: Final = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1"}
+_OPTIONS: Final = ("-c", "core.hooksPath=/dev/null", "-c", "i18n.commitEncoding=UTF-8")
+
+
+class Commit(NamedTuple):
+    """A commit to make: its message, and the new texts of files; None removes a file. Paths are relative to the repository."""
+
+    message: str
+    files: Mapping[str, bytes | None]
+
+
+class Written(NamedTuple):
+    """The commits of a branch; `existed` if the branch had the same commits already."""
+
+    commits: tuple[str, ...]
+    existed: bool
+
+
+class _Entry(NamedTuple):
+    mode: str
+    blob: str
+
+
+class Repository:
+    """A Git repository, as its HEAD has it."""
+
+    def __init__(self, folder: str) -> None:
+        """Open the repository of a folder. Raises Broken if a branch cannot begin at its HEAD."""
+        top = _run(folder, "rev-parse", "--show-toplevel")
+        if top.returncode:
+            why = _last_line(top.stderr)
+            raise Broken(f"{folder}: git finds no working tree: {why}", "name a folder of a Git repository")
+        self.root = os.path.realpath(os.fsdecode(top.stdout.rstrip(b"\n")))
+        head = _run(self.root, "rev-parse", "--verify", "--quiet", "HEAD")
+        if head.returncode:
+            raise Broken(f"{self.root}: the repository has no commit", "commit the files first")
+        self.head = head.stdout.decode().strip()
+        branch = _run(self.root, "symbolic-ref", "--quiet", "--short", "HEAD")
+        if branch.returncode:
+            raise Broken(
+                f"{self.root}: HEAD is detached at {self.head[:7]}",
+                "switch to the branch that the pull request goes to",
+            )
+        self.branch = branch.stdout.decode().strip()
+        self._entries: dict[str, _Entry] = {}
+        for line in self._git("ls-tree", "-r", "-z", "--full-tree", self.head).split(b"\0")[:-1]:
+            facts, _, path = line.partition(b"\t")
+            mode, _, blob = facts.decode().split()
+            self._entries[os.fsdecode(path)] = _Entry(mode, blob)
+
+    def _git(self, *arguments: str, data: bytes = b"", index: str = "") -> bytes:
+        """Return what a git command prints. Raises Failed with git's own message."""
+        done = _run(self.root, *arguments, data=data, index=index)
+        if done.returncode:
+            raise Failed(f"{self.root}: git {arguments[0]}: {_last_line(done.stderr)}", "run git there by hand")
+        return done.stdout
+
+    def path_of(self, file: str) -> str:
+        """Return the path of a file in the repository; of a symbolic link, that of its target. Raises ManifestError if it leads out."""
+        for path in self.paths_of([file]):
+            return path
+        raise ManifestError([InputProblem(file, "is outside of the repository", f"move it into {self.root}")])
+
+    def paths_of(self, files: Iterable[str]) -> Iterator[str]:
+        """Yield the paths of those files that are in the repository."""
+        for file in files:
+            path = os.path.relpath(os.path.realpath(file), self.root)
+            if not path.startswith("../"):
+                yield path
+
+    def texts(self, paths: Iterable[str], read: Iterable[str]) -> dict[str, bytes]:
+        """Return the contents of files in HEAD. A path that neither HEAD nor the working tree has is a new file, and has no content.
+
+        Raises ManifestError if one cannot be changed, or if HEAD has other contents of the `read` files, from which the changes were made.
+        """
+        all_paths = sorted(set(paths))
+        if problems := [*self._unchangeable(all_paths), *self._differing({*all_paths, *read})]:
+            raise ManifestError(problems)
+        tracked = [path for path in all_paths if path in self._entries]
+        asked = "".join(f"{self._entries[path].blob}\n" for path in tracked).encode()
+        answer = self._git("cat-file", "--batch", data=asked)
+        texts: dict[str, bytes] = {}
+        for path in tracked:
+            head, _, rest = answer.partition(b"\n")
+            size = int(head.split()[2])
+            texts[path], answer = rest[:size], rest[size + 1 :]
+        return texts
+
+    def _unchangeable(self, paths: Sequence[str]) -> Iterator[InputProblem]:
+        """Yield the files that a commit from HEAD cannot change or add."""
+        submodules = tuple(f"{path}/" for path, entry in self._entries.items() if entry.mode == _SUBMODULE)
+        new = [path for path in paths if path not in self._entries]
+        ignored = dict(self._ignored([path for path in new if not path.startswith(submodules)]))
+        for path in new:
+            file = os.path.relpath(Path(self.root, path))
+            if path.startswith(submodules):
+                submodule = next(name for name in submodules if path.startswith(name))
+                yield InputProblem(file, "belongs to a submodule", f"run the command in {submodule}")
+            elif path in ignored:
+                yield InputProblem(
+                    file, f"git ignores this file: {ignored[path]}", "change the rule, or `git add -f` it"
+                )
+            elif os.path.lexists(Path(self.root, path)):
+                yield InputProblem(file, "HEAD does not have this file", "commit the file, or remove it")
+
+    def _differing(self, paths: Collection[str]) -> Iterator[InputProblem]:
+        """Yield the files of HEAD that differ in the index or the working tree."""
+        changed = self._git("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames")
+        for path in [os.fsdecode(line[3:]) for line in changed.split(b"\0")[:-1]]:
+            if path in paths and path in self._entries:
+                file = os.path.relpath(Path(self.root, path))
+                yield InputProblem(file, "differs from HEAD", "commit the change, or `git stash` it")
+
+    def _ignored(self, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """Yield the ignored files among these, with the rules that ignore them."""
+        names = b"".join(os.fsencode(path) + b"\0" for path in paths)
+        done = _run(self.root, "check-ignore", "--verbose", "-z", "--stdin", data=names)
+        parts = list(map(os.fsdecode, done.stdout.split(b"\0")[:-1]))
+        for source, line, rule, path in zip(*[iter(parts)] * 4, strict=True):
+            if not rule.startswith("!"):
+                yield path, f"{rule} in {source}:{line}"
+
+    def write_branch(self, name: str, commits: Sequence[Commit]) -> Written:
+        """Make commits from HEAD, and a branch of them. A branch with the same commits stays. Raises Broken if it has others."""
+        if _run(self.root, "check-ref-format", "--branch", name).returncode:
+            raise Broken(f"{name}: this is no name of a branch", "choose another one with --branch")
+        for ident in ("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"):
+            if (done := _run(self.root, "var", ident)).returncode:
+                remedy = "git config user.name NAME; git config user.email ADDRESS"
+                raise Broken(f"git does not know the author of commits: {_last_line(done.stderr)}", remedy)
+        reference = f"refs/heads/{name}"
+        existing = _run(self.root, "rev-parse", "--verify", "--quiet", reference).stdout.decode().strip()
+        with tempfile.TemporaryDirectory() as folder:
+            made = tuple(self._commits(commits, str(Path(folder, "index"))))
+        if existing:
+            written = self._git("rev-list", "--reverse", f"{self.head}..{existing}").decode().split()
+            if self._contents(written) != self._contents(made):
+                remedy = f"remove it with `git branch -D {name}`, or choose another one with --branch"
+                raise Broken(f"the branch {name} exists, with other commits", remedy)
+            return Written(tuple(written), existed=True)
+        self._git("update-ref", "-m", "drawbridge migrate pr", reference, made[-1], "0" * len(self.head))
+        return Written(made, existed=False)
+
+    def _contents(self, commits: Iterable[str]) -> list[bytes]:
+        return [self._git("show", "--no-patch", "--format=%T%n%B", commit) for commit in commits]
+
+    def _commits(self, commits: Sequence[Commit], index: str) -> Iterator[str]:
+        """Write the objects of commits, each on top of the one before, and yield their names."""
+        parent = self.head
+        self._git("read-tree", parent, index=index)
+        for commit in commits:
+            lines = b""
+            for path, content in commit.files.items():
+                mode, blob = "0", "0" * len(self.head)
+                if content is not None:
+                    mode = self._entries[path].mode if path in self._entries else _FILE
+                    blob = self._git("hash-object", "-w", "--stdin", "--no-filters", data=content).decode().strip()
+                lines += f"{mode} {blob}\t".encode() + os.fsencode(path) + b"\0"
+            self._git("update-index", "-z", "--index-info", data=lines, index=index)
+            tree = self._git("write-tree", index=index).decode().strip()
+            message = commit.message.encode()
+            parent = self._git("commit-tree", tree, "-p", parent, "-F", "-", data=message).decode().strip()
+            yield parent
+
+
+def _run(folder: str, *arguments: str, data: bytes = b"", index: str = "") -> subprocess.CompletedProcess[bytes]:
+    environment = {**os.environ, **_ENVIRONMENT, **({"GIT_INDEX_FILE": index} if index else {})}
+    command = ["git", "-C", folder, *_OPTIONS, *arguments]
+    try:
+        return subprocess.run(command, input=data, capture_output=True, check=False, env=environment)
+    except FileNotFoundError as error:
+        raise Failed("git is not installed", "install git, or add it to PATH") from error
+
+
+def _last_line(message: bytes) -> str:
+    lines = message.decode(errors="replace").strip().splitlines()
+    return lines[-1].removeprefix("fatal: ") if lines else "git gave no reason"

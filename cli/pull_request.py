@@ -1,0 +1,363 @@
+"""Writes the steps of a move as texts of files, and compares what kustomize builds from them before and after each step."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from analysis.gitops import FOLDERS, NAMES
+from analysis.migration import StepName
+from analysis.report import CodeSpan, Report, Rows, Screen
+from cli.edited import Change, Edited, edit_text, new_text, text_at
+from cli.outside import can_build
+from cli.trees import Group, Trees, display_path
+from cluster import manifests
+from cluster.manifests import InputProblem, ManifestError
+from dra.pointer import member
+from dra.raw import mapping, strings
+from dra.texts import count_of
+from webhook.translate import name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from analysis.migration import NewFile, Step
+    from analysis.report import Part as ReportPart
+    from cli.branch import Repository
+    from cluster.manifests import Document
+    from dra.raw import Object
+
+BranchState = Literal["created", "existed", "dry run", "nothing to change"]
+_Key = int | str  # the number of a document, or the name of a new or built object
+_REMEDY: Final = "set `verdict: by hand` for its consumers in a plan, and give that with --plan"
+_INDENTED_LIST: Final = re.compile(r"^( *)[^\s#-][^\n]*:\n\1  - ", re.MULTILINE)
+_LIST: Final = re.compile(r"^( *)[^\s#-][^\n]*:\n\1- ", re.MULTILINE)
+_CONTENT: Final = re.compile(r"^(?!---|\s*(#|$))", re.MULTILINE)  # a line that is no comment and no separator
+
+
+class StepFiles(NamedTuple):
+    """The files that a step changes, by their paths in the repository."""
+
+    edits: dict[str, Edited]
+    contents: dict[str, bytes | None]  # for git; None: the file goes
+
+
+class _File(NamedTuple):
+    """A file of HEAD, as the working tree has it."""
+
+    path: str  # in the repository
+    name: str  # for messages
+    text: str
+    has_line_feeds: bool  # in HEAD, although the working tree has CRLF
+
+
+def write_steps(steps: Sequence[Step], documents: Sequence[Document], repository: Repository) -> list[StepFiles]:
+    """Return the files that each step changes, with the editor of `translate --in-place`. Raises ManifestError."""
+    numbers = {edit.number for step in steps for edit in step.edits}
+    new_paths = {new.path for step in steps for new in step.new}
+    names = {repository.path_of(name): name for name in (*(documents[number].file for number in numbers), *new_paths)}
+    heads = repository.texts(names, repository.paths_of(document.file for document in documents))
+    files = {path: _read(path, names[path], repository.root, head) for path, head in heads.items()}
+    texts: dict[str, str | None] = {path: file.text for path, file in files.items()}
+    changes: dict[str, dict[int, Change]] = {}  # by file and first line of the document
+    written = []
+    for step in steps:
+        before = dict(texts)
+        for number, wanted in step.edits:
+            document = documents[number]
+            path = repository.path_of(document.file)
+            changes.setdefault(path, {})[document.first_line] = Change(document, wanted)
+            texts[path] = _edited(files[path], [change for _, change in sorted(changes[path].items())])
+        for new in step.new:
+            path = repository.path_of(new.path)
+            if path in files:
+                raise ManifestError([InputProblem(new.path, "this file exists already", _REMEDY)])
+            texts[path] = _new_text(new, documents)
+        written.append(_step_files(before, texts, files, names))
+    return written
+
+
+def _read(path: str, name: str, root: str, head: bytes) -> _File:
+    """Return a file of HEAD. Raises ManifestError if the working tree has another text, other than the ends of lines."""
+    text = text_at(str(Path(root, path)), root)
+    data = text.encode()
+    if data != head and data.replace(b"\r\n", b"\n") != head:
+        why = "a filter of git changes this file (.gitattributes), so its text in a commit is not known"
+        raise ManifestError([InputProblem(name, why, _REMEDY)])
+    return _File(path, name, text, data != head)
+
+
+def _edited(file: _File, changes: Sequence[Change]) -> str | None:
+    """Return the text of a file after changes of its documents; None if no document remains."""
+    try:
+        text = edit_text(file.name, file.text, changes)
+    except ManifestError as error:
+        raise ManifestError(replace(problem, remedy=_REMEDY) for problem in error.problems) from error
+    return text if _CONTENT.search(text) else None
+
+
+def _new_text(file: NewFile, documents: Sequence[Document]) -> str:
+    """Write a new file like the document that it names, or in the style of the files beside it, or else of the whole tree."""
+    if file.like is not None:
+        return new_text(file.objects, documents[file.like])
+    folder = os.path.dirname(file.path)  # noqa: PTH120  as paths of documents are written
+    beside = [document for document in documents if os.path.dirname(document.file) == folder] or documents  # noqa: PTH120
+    first = {document.file: document for document in reversed(beside)}.values()
+    begins = sum(document.first_line > 1 for document in first) * 2 > len(first)
+    indents = sum(
+        1 if _INDENTED_LIST.search(document.text) else -bool(_LIST.search(document.text)) for document in beside
+    )
+    return ("---\n" if begins else "") + manifests.dump(file.objects, "  " if indents > 0 else "")
+
+
+def _step_files(
+    before: Mapping[str, str | None],
+    after: Mapping[str, str | None],
+    files: Mapping[str, _File],
+    names: Mapping[str, str],
+) -> StepFiles:
+    edits: dict[str, Edited] = {}
+    contents: dict[str, bytes | None] = {}
+    for path, text in sorted(after.items()):
+        old = before.get(path)
+        if text == old:
+            continue
+        edits[path] = Edited(names[path], old or "", text or "", is_new=old is None, is_removed=text is None)
+        git_text = text.replace("\r\n", "\n") if text and path in files and files[path].has_line_feeds else text
+        contents[path] = None if git_text is None else git_text.encode()
+    return StepFiles(edits, contents)
+
+
+# The answer
+
+
+class ChangedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of a commit."""
+
+    path: str  # in the repository
+    change: Literal["added", "edited", "removed"]
+
+
+class StepCommit(msgspec.Struct, frozen=True, kw_only=True):
+    """The commit of a step."""
+
+    step: StepName
+    commit: str  # empty with --dry-run
+    message: str
+    files: list[ChangedFile]
+
+
+class PullRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """`drawbridge migrate pr -o json`."""
+
+    branch: str
+    base: str  # the branch of HEAD
+    state: BranchState
+    commits: list[StepCommit]
+    not_rendered: list[str]  # charts and kustomizations whose objects were not compared
+
+
+def describe(
+    branch: str,
+    repository: Repository,
+    state: BranchState,
+    commits: Iterable[tuple[Step, str, str, StepFiles]],
+    not_rendered: list[str],
+) -> PullRequest:
+    """Return the answer of the command; `commits` has for each step its commit, message and files."""
+    described = [
+        StepCommit(step=step.name, commit=commit, message=message, files=[*_changed_files(files)])
+        for step, commit, message, files in commits
+    ]
+    return PullRequest(branch=branch, base=repository.branch, state=state, commits=described, not_rendered=not_rendered)
+
+
+def _changed_files(files: StepFiles) -> Iterator[ChangedFile]:
+    for path, edited in files.edits.items():
+        yield ChangedFile(path=path, change="added" if edited.is_new else "removed" if edited.is_removed else "edited")
+
+
+def report(answer: PullRequest, nothing: str) -> Report:
+    """Make the report for people; `nothing` says why there is nothing to change."""
+    parts: list[ReportPart] = []
+    for commit in answer.commits:
+        subject = commit.message.partition("\n")[0]
+        rows = [(file.change, CodeSpan(file.path)) for file in commit.files]
+        parts.append(Rows(("", ""), rows, " ".join(filter(None, (commit.commit[:7], f"{commit.step}: {subject}")))))
+    if answer.not_rendered:
+        parts.append(
+            Screen([f"- {line}" for line in answer.not_rendered], "Not rendered, so their objects were not compared")
+        )
+    of_branch = f"branch {answer.branch}, from {answer.base}"
+    files = count_of(sum(len(commit.files) for commit in answer.commits), "file")
+    commits = count_of(len(answer.commits), "commit")
+    match answer.state:
+        case "nothing to change":
+            return Report("drawbridge migrate pr", parts, nothing)
+        case "dry run":
+            return Report("drawbridge migrate pr", parts, f"{of_branch}: would have {commits} with {files}")
+    steps = [
+        f"git log -p --reverse {answer.base}..{answer.branch}",
+        f"git push -u origin {answer.branch}",
+        f"open a pull request to {answer.base}; the commit `switch` has the text for it",
+    ]
+    parts.append(Screen(steps, "Next"))
+    is_old = " has these commits already" if answer.state == "existed" else f": {commits} with {files}"
+    return Report("drawbridge migrate pr", parts, f"{of_branch}{is_old}")
+
+
+# Builds
+
+
+class _State(NamedTuple):
+    """A tree after a step: the texts that differ from the working tree, and the objects of all files, by absolute path."""
+
+    name: str  # of the step
+    changed: frozenset[str]  # by the step
+    texts: Mapping[str, str | None]
+    objects: Mapping[str, Mapping[_Key, Object]]
+
+
+def compare_builds(
+    steps: Sequence[Step], written: Sequence[StepFiles], documents: Sequence[Document], repository: Repository
+) -> list[str]:
+    """Build every kustomization with a changed file before and after each step. Return those that cannot be built, with the reasons.
+
+    Raises ManifestError if a step breaks a build, or changes anything else in it than the step's own objects.
+    """
+    if not can_build():
+        return ["all kustomizations: neither kustomize nor kubectl is installed"]
+    states = [*_states(steps, written, documents, repository)]
+    last = states[-1].texts
+    texts_before = {text_at(file) for file in last if Path(file).exists()}
+    trees = Trees(documents, last, [repository.root], texts_before.__contains__)
+    new = [trees.add(file, text) for file, text in last.items() if text and _is_new_kustomization(file)]
+    # What a new kustomization names has to be in the copies of those that include it.
+    named = {file for group in new for file in group.files if Path(file).exists()}
+    unbuilt: dict[str, str] = {}
+    for group in (*[group._replace(files=group.files | named) for group in trees.groups], *new):
+        unbuilt |= _compare_group(trees, group, states)
+    return [f"{display_path(trees.known[folder].document.file)}: {why}" for folder, why in unbuilt.items()]
+
+
+def _is_new_kustomization(file: str) -> bool:
+    return Path(file).name in NAMES and not Path(file).exists()
+
+
+def _states(
+    steps: Sequence[Step], written: Sequence[StepFiles], documents: Sequence[Document], repository: Repository
+) -> Iterator[_State]:
+    """Yield the state before the first step, and that after each one."""
+    texts: dict[str, str | None] = {}
+    objects: dict[str, dict[_Key, Object]] = {}
+    for number, document in enumerate(documents):
+        objects.setdefault(os.path.realpath(document.file), {})[number] = document.object
+    yield _State("", frozenset(), texts, objects)
+    for step, files in zip(steps, written, strict=True):
+        edits = {str(Path(repository.root, path)): edited for path, edited in files.edits.items()}
+        texts = texts | {file: None if edited.is_removed else edited.after for file, edited in edits.items()}
+        objects = {file: dict(of_file) for file, of_file in objects.items()}
+        for number, wanted in step.edits:
+            of_file = objects[os.path.realpath(documents[number].file)]
+            del of_file[number]
+            of_file |= {number: wanted} if wanted is not None else {}
+        for new in step.new:
+            file = os.path.realpath(new.path)
+            objects[file] = {f"{file}:{number}": obj for number, obj in enumerate(new.objects)}
+        yield _State(step.name, frozenset(edits), texts, objects)
+
+
+def _compare_group(trees: Trees, group: Group, states: Sequence[_State]) -> dict[str, str]:
+    """Build the kustomizations of a group in each state. Return those that cannot be built at first, with the reasons."""
+    first, *later = states
+    builds, broken = _build(trees, group, first)
+    unbuilt = {folder: error.problems[0].message for folder, error in broken.items()}
+    before = first
+    for state in later:
+        if not state.changed & group.files:
+            before = state
+            continue
+        new_builds, broken = _build(trees, group, state)
+        for folder in [folder for folder in group.folders if folder in builds]:
+            if folder in broken:
+                problem = broken[folder].problems[0]
+                why = f"cannot be built after the step `{state.name}`: {problem.message}"
+                raise ManifestError([replace(problem, message=why, remedy=_REMEDY)])
+            expected = _differences(dict(_objects_of(trees, folder, before)), dict(_objects_of(trees, folder, state)))
+            actual = _differences(_by_name(builds[folder]), _by_name(new_builds[folder]))
+            if wrong := sorted((expected - actual) + (actual - expected)):
+                file = display_path(trees.known[folder].document.file)
+                why = f"the step `{state.name}` would change {wrong[0].object} otherwise in the build than in its file"
+                raise ManifestError([InputProblem(file, why, _REMEDY)])
+        builds, before = new_builds, state
+    return unbuilt
+
+
+def _build(trees: Trees, group: Group, state: _State) -> tuple[dict[str, list[Document]], dict[str, ManifestError]]:
+    """Build the kustomizations of a group that exist in a state; the others have no objects."""
+    existing = [folder for folder in group.folders if _kustomization(trees, folder, state) is not None]
+    builds, broken = trees.build(group, state.texts, existing) if existing else ({}, {})
+    return {folder: [] for folder in group.folders if folder not in existing} | builds, broken
+
+
+def _kustomization(trees: Trees, folder: str, state: _State) -> Object | None:
+    """Return the kustomization of a folder in a state."""
+    if folder in trees.known and trees.known[folder].made:
+        return trees.known[folder].document.object
+    of_files = [state.objects.get(f"{folder}/{name}", {}) for name in NAMES]
+    return next((obj for of_file in of_files for obj in of_file.values()), None)
+
+
+def _objects_of(trees: Trees, folder: str, state: _State) -> Iterator[tuple[_Key, Object]]:
+    """Yield the objects of the files that the build of a folder includes."""
+    kustomization = _kustomization(trees, folder, state) or {}
+    for entry in (entry for field in FOLDERS for entry in strings(kustomization, field)):
+        path = os.path.normpath(Path(folder, entry))
+        if path in state.objects:
+            yield from state.objects[path].items()
+        else:
+            yield from _objects_of(trees, path, state)
+
+
+def _by_name(built: Sequence[Document]) -> dict[_Key, Object]:
+    return {name_of(document.object): document.object for document in built}
+
+
+class _Difference(NamedTuple):
+    object: str  # a kind, and the name of a new object
+    fields: str = ""  # the fields with new values, as JSON
+
+
+def _differences(before: Mapping[_Key, Object], after: Mapping[_Key, Object]) -> Counter[_Difference]:
+    """Count the differences between objects in a form that the files and a build share: without namespaces and places in lists."""
+    differences: Counter[_Difference] = Counter()
+    for key in before.keys() | after.keys():
+        old, new = before.get(key), after.get(key)
+        if old is None and new is not None:
+            differences[_Difference(f"{new.get('kind')} {mapping(new.get('metadata')).get('name')}", "added")] += 1
+        elif old is not None and new is None:
+            differences[_Difference(str(old.get("kind")), "removed")] += 1
+        elif old is not None and old != new:
+            fields = msgspec.json.encode([*_fields(old, new)], order="deterministic").decode()
+            differences[_Difference(str(old.get("kind")), fields)] += 1
+    return differences
+
+
+def _fields(before: Any, after: Any, pointer: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the fields that differ, with their new values."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in sorted(before.keys() | after.keys()):
+            if before.get(name) != after.get(name):
+                yield from _fields(before.get(name), after.get(name), member(pointer, name))
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for number, (old, new) in enumerate(zip(before, after, strict=True)):
+            if old != new:
+                yield from _fields(old, new, f"{pointer}/{number}")
+    else:
+        yield pointer, after

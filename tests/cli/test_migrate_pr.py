@@ -1,0 +1,427 @@
+"""`drawbridge migrate pr`: the commits, the branch, and the comparison of builds, with small steps in place of the real ones."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from analysis.migration import commits
+from analysis.migration.pull_request import Edit, NewFile, Step
+from tests.cli.running import run, run_json
+
+KUSTOMIZATION = "apps/plex/kustomization.yaml"
+RELEASE = "apps/plex/release.yaml"
+SOURCE = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "source"}}
+TEMPLATE = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "plex"}}
+FILES = {
+    KUSTOMIZATION: "---\nresources:\n  - release.yaml # the release\n  - zz.yaml\n",
+    RELEASE: "---\n# plex\nkind: HelmRelease\napiVersion: v2\nmetadata: {name: plex}\nspec:\n  old: 1 # of GPUs\n",
+    "apps/plex/zz.yaml": "---\nkind: ConfigMap\napiVersion: v1\nmetadata: {name: zz}\n",
+    "apps/plugin/plugin.yaml": "kind: HelmRelease\napiVersion: v2\nmetadata: {name: plugin}\n",
+    "apps/plugin/kustomization.yaml": "resources: [plugin.yaml]\n",
+}
+needs_kustomize = pytest.mark.skipif(not (shutil.which("kustomize") or shutil.which("kubectl")), reason="no kustomize")
+
+
+def git(*arguments):
+    done = subprocess.run(["git", *arguments], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A repository with one commit, and the settings of no user."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    git("init", "-q", "-b", "main")
+    git("config", "user.name", "Ann")
+    git("config", "user.email", "ann@example.com")
+    write(FILES)
+    commit()
+    return folder
+
+
+def write(files):
+    for name, text in files.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_bytes(text.encode())
+
+
+def commit():
+    git("add", "--all")
+    git("commit", "-q", "-m", "files")
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """Steps of drivers and of consumers, which both edit the kustomization of plex."""
+
+    def number_of(documents, file):
+        return next(number for number, document in enumerate(documents) if document.file == file)
+
+    def with_resource(documents, *names):
+        number = number_of(documents, KUSTOMIZATION)
+        return Edit(number, {"resources": sorted([*documents[number].object["resources"], *names])})
+
+    def drivers(documents, *_):
+        plugin = number_of(documents, "apps/plugin/plugin.yaml")
+        none = Edit(number_of(documents, "apps/plugin/kustomization.yaml"), {"resources": []})
+        source = NewFile("apps/plex/source.yaml", (SOURCE,))
+        return (
+            Step("prepare", (with_resource(documents, "source.yaml"),), (source,)),
+            Step("switch", (Edit(plugin, None), none)),
+            Step("tidy"),
+        )
+
+    def consumers(documents, *_):
+        number = number_of(documents, RELEASE)
+        wanted = {**documents[number].object, "spec": {"new": "gpu"}}
+        template = NewFile("apps/plex/template.yaml", (TEMPLATE,))
+        return Step("switch", (Edit(number, wanted), with_resource(documents, "template.yaml")), (template,))
+
+    monkeypatch.setattr(commits, "driver_steps", drivers)
+    monkeypatch.setattr(commits, "consumer_edits", consumers)
+
+
+def state():
+    """Return what a user has: the status, the index, and all files but those of git."""
+    files = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file() and ".git" not in path.parts}
+    return git("status", "--porcelain", "--ignored"), git("ls-files", "--stage"), files
+
+
+def branch(name="move-to-dra"):
+    """Return the names of the steps' files, by subject of the commit; none if there is no branch."""
+    if not git("branch", "--list", name):
+        return {}
+    log = git("log", "--reverse", "--name-status", "--no-renames", "--format=# %s", f"main..{name}")
+    parts = [part.strip().split("\n") for part in log.split("# ")[1:]]
+    return {subject: [line.replace("\t", " ") for line in lines if line] for subject, *lines in parts}
+
+
+@pytest.mark.usefixtures("steps")
+def test_a_pull_request_is_one_commit_for_each_step_on_a_new_branch(home):
+    before = state()
+    code, answer = run_json("migrate", "pr")
+    assert (code, answer["state"], answer["base"]) == (0, "created", "main")
+    assert branch() == {
+        "Prepare the move from device plugins to DRA": [f"M {KUSTOMIZATION}", "A apps/plex/source.yaml"],
+        "Replace device plugins with DRA drivers": [
+            f"M {KUSTOMIZATION}",
+            f"M {RELEASE}",
+            "A apps/plex/template.yaml",
+            "M apps/plugin/kustomization.yaml",
+            "D apps/plugin/plugin.yaml",
+        ],
+    }
+    assert [commit["commit"] for commit in answer["commits"]] == git(
+        "log", "--reverse", "--format=%H", "main..move-to-dra"
+    ).split()
+    assert state() == before
+
+
+@pytest.mark.usefixtures("steps", "home")
+def test_edits_of_one_file_in_several_steps_are_composed_and_comments_stay():
+    run("migrate", "pr")
+    text = git("show", f"move-to-dra:{KUSTOMIZATION}")
+    assert text == "---\nresources:\n  - release.yaml # the release\n  - source.yaml\n  - template.yaml\n  - zz.yaml"
+    assert git("show", f"move-to-dra~1:{KUSTOMIZATION}").count("\n") == 4
+    assert "# plex" in git("show", f"move-to-dra:{RELEASE}")
+
+
+@pytest.mark.usefixtures("steps", "home")
+def test_new_files_have_the_style_of_the_files_beside():
+    run("migrate", "pr")
+    assert git("show", "move-to-dra:apps/plex/template.yaml").startswith("---\napiVersion")
+
+
+@pytest.mark.usefixtures("steps", "home")
+def test_a_dry_run_makes_no_branch():
+    assert run_json("migrate", "pr", "--dry-run")[1]["state"] == "dry run"
+    assert branch() == {}
+
+
+@pytest.mark.usefixtures("steps", "home")
+def test_the_diff_applies_to_the_base(tmp_path):
+    (tmp_path / "patch").write_text(run("migrate", "pr", "-o", "diff").stdout)
+    git("apply", "--index", str(tmp_path / "patch"))
+    assert git("write-tree") == git("rev-parse", "move-to-dra^{tree}")
+
+
+@pytest.mark.usefixtures("steps", "home")
+def test_the_same_branch_is_no_error_and_another_one_is():
+    assert run("migrate", "pr").exit_code == 0
+    made = git("rev-parse", "move-to-dra")
+    assert run_json("migrate", "pr")[1]["state"] == "existed"
+    write({"other": ""})
+    commit()
+    result = run("migrate", "pr")
+    assert (result.exit_code, git("rev-parse", "move-to-dra")) == (2, made)
+    assert "the branch move-to-dra exists" in result.stderr
+
+
+def untracked():
+    write({"apps/plex/template.yaml": "a: 1\n"})
+
+
+def ignored():
+    write({".gitignore": "template.yaml\n"})
+    commit()
+
+
+def staged():
+    write({RELEASE: FILES[RELEASE] + "# staged\n"})
+    git("add", RELEASE)
+    write({RELEASE: FILES[RELEASE]})
+
+
+def smudged():
+    git("config", "filter.upper.clean", "sed s/PLEX/plex/")
+    git("config", "filter.upper.smudge", "sed s/plex/PLEX/")
+    write({".gitattributes": "*.yaml filter=upper\n"})
+    commit()
+    Path(RELEASE).unlink()
+    git("checkout", RELEASE)
+
+
+def linked_out():
+    target = Path("../outside.yaml")
+    Path(RELEASE).rename(target)
+    Path(RELEASE).symlink_to(os.path.relpath(target, Path(RELEASE).parent))
+    commit()
+
+
+@pytest.mark.usefixtures("steps", "home")
+@pytest.mark.parametrize(
+    ("break_it", "part", "message"),
+    [
+        (lambda: write({RELEASE: FILES[RELEASE] + "# more\n"}), RELEASE, "differs from HEAD"),
+        (lambda: write({"apps/plex/zz.yaml": FILES["apps/plex/zz.yaml"] + "# more\n"}), "zz.yaml", "differs from HEAD"),
+        (staged, RELEASE, "differs from HEAD"),
+        (untracked, "apps/plex/template.yaml", "HEAD does not have this file"),
+        (ignored, "apps/plex/template.yaml", "template.yaml in .gitignore:1"),
+        (smudged, RELEASE, "filter"),
+        (lambda: git("checkout", "-q", "--detach"), "", "HEAD is detached"),
+        (lambda: shutil.rmtree(".git"), "", "git finds no working tree"),
+        (lambda: git("checkout", "-q", "--orphan", "none"), "", "the repository has no commit"),
+        (lambda: git("config", "--unset", "user.name") or git("config", "user.useConfigOnly", "true"), "", "user.name"),
+        (lambda: git("branch", "move-to-dra/x"), "", "move-to-dra"),
+    ],
+    ids=["edited", "read", "staged", "untracked", "ignored", "filter", "detached", "none", "empty", "author", "nested"],
+)
+def test_what_prevents_a_branch_is_an_error_with_its_place(break_it, part, message):
+    break_it()
+    before = {path: path.read_bytes() for path in Path().rglob("*.yaml")}
+    result = run("migrate", "pr")
+    assert result.exit_code in (2, 3)
+    assert part in result.stderr
+    assert message in result.stderr
+    assert {path: path.read_bytes() for path in Path().rglob("*.yaml")} == before
+    assert not Path(".git").exists() or branch() == {}
+
+
+@pytest.mark.usefixtures("steps", "home")
+def test_a_file_that_leads_out_of_the_repository_is_skipped_and_reported():
+    linked_out()
+    result = run("migrate", "pr")
+    assert result.exit_code != 0
+    assert branch() == {}
+
+
+@pytest.mark.usefixtures("steps", "home")
+def test_the_branch_has_a_valid_name():
+    result = run("migrate", "pr", "--branch", "a..b")
+    assert (result.exit_code, "--branch" in result.stderr) == (2, True)
+
+
+@pytest.mark.usefixtures("steps", "home")
+def test_the_mode_of_a_file_and_its_ends_of_lines_stay():
+    Path(RELEASE).chmod(0o755)
+    write({RELEASE: FILES[RELEASE].replace("\n", "\r\n")})
+    commit()
+    run("migrate", "pr")
+    assert git("ls-tree", "move-to-dra", RELEASE).startswith("100755")
+    stored = subprocess.check_output(["git", "cat-file", "blob", f"move-to-dra:{RELEASE}"])
+    assert stored.count(b"\r\n") == stored.count(b"\n")
+
+
+@pytest.mark.usefixtures("steps", "home")
+def test_the_ends_of_lines_that_only_the_working_tree_has_are_not_committed():
+    git("config", "core.autocrlf", "true")
+    git("rm", "-q", "--cached", "-r", ".")
+    git("reset", "-q", "--hard")
+    assert b"\r\n" in Path(RELEASE).read_bytes()
+    assert run("migrate", "pr").exit_code == 0
+    assert b"\r\n" not in subprocess.check_output(["git", "cat-file", "blob", f"move-to-dra:{RELEASE}"])
+
+
+@pytest.mark.usefixtures("steps", "home")
+def test_the_target_of_a_link_is_edited():
+    Path(RELEASE).rename("apps/target.yaml")
+    Path(RELEASE).symlink_to("../target.yaml")
+    commit()
+    run("migrate", "pr")
+    assert git("ls-tree", "move-to-dra", RELEASE).startswith("120000")
+    assert "new: gpu" in git("show", "move-to-dra:apps/target.yaml")
+
+
+@pytest.mark.usefixtures("steps", "home")
+def test_a_file_of_a_submodule_is_an_error(tmp_path):
+    shutil.move("apps/plex", tmp_path / "plex")
+    git("rm", "-q", "-r", "--cached", "apps/plex")
+    git("-C", str(tmp_path / "plex"), "init", "-q")
+    git("-C", str(tmp_path / "plex"), "add", ".")
+    git("-C", str(tmp_path / "plex"), "-c", "user.name=a", "-c", "user.email=a", "commit", "-q", "-m", "a")
+    git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(tmp_path / "plex"), "apps/plex")
+    commit()
+    result = run("migrate", "pr")
+    assert (result.exit_code, "submodule" in result.stderr) == (2, True)
+
+
+# Kills
+
+KILLING_GIT = """\
+#!/bin/sh
+[ -z "$KILL_AT" ] && exec {git} "$@"
+read count < {counter}
+count=$((count + 1))
+echo $count > {counter}
+{git} "$@"
+code=$?
+[ $count -eq $KILL_AT ] && kill -9 $PPID
+exit $code
+"""
+
+
+def run_until_killed(number, counter):
+    """Run the command in a process that is killed after its git command of this number. Return whether it was killed."""
+    counter.write_text("0\n")
+    child = os.fork()
+    if child == 0:
+        os.environ["KILL_AT"] = str(number)
+        run("migrate", "pr")
+        os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.usefixtures("steps", "home")
+def test_after_a_kill_at_any_git_command_the_branch_is_absent_or_whole(tmp_path, monkeypatch):
+    counter, program = tmp_path / "counter", tmp_path / "bin" / "git"
+    program.parent.mkdir()
+    program.write_text(KILLING_GIT.format(git=shutil.which("git"), counter=counter))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    user_state = state()
+    outcomes = []
+    for number in range(1, 100):
+        is_killed = run_until_killed(number, counter)
+        outcomes.append(branch())
+        assert state() == user_state
+        if not is_killed:
+            break
+        if outcomes[-1]:
+            git("branch", "-q", "-D", "move-to-dra")
+    whole = outcomes[-1]
+    assert len(whole) == 2
+    assert len(outcomes) > 20
+    assert [outcome for outcome in outcomes if outcome not in ({}, whole)] == []
+
+
+# Builds
+
+
+def without_template(documents):
+    """Return what the consumers' step becomes if its kustomization lists a file that does not exist."""
+    number = next(number for number, document in enumerate(documents) if document.file == KUSTOMIZATION)
+    return Step("switch", (Edit(number, {"resources": ["release.yaml", "template.yaml", "zz.yaml"]}),))
+
+
+def with_patch(documents):
+    """Return a change of a kustomization that changes an object of another file."""
+    number = next(number for number, document in enumerate(documents) if document.file == KUSTOMIZATION)
+    return Step("switch", (Edit(number, {**documents[number].object, "namePrefix": "new-"}),))
+
+
+@needs_kustomize
+@pytest.mark.usefixtures("steps", "home")
+@pytest.mark.parametrize(
+    ("step", "message"), [(without_template, "template.yaml"), (with_patch, "otherwise in the build than in its file")]
+)
+def test_a_step_that_breaks_a_build_or_changes_other_objects_stops_the_command(monkeypatch, step, message):
+    monkeypatch.setattr(commits, "consumer_edits", lambda documents, *_: step(documents))
+    result = run("migrate", "pr")
+    assert (result.exit_code, branch()) == (2, {})
+    assert f"{KUSTOMIZATION}: " in result.stderr
+    assert message in result.stderr
+
+
+@needs_kustomize
+@pytest.mark.usefixtures("steps", "home")
+def test_a_kustomization_that_cannot_be_built_is_named_in_the_commit():
+    write({"apps/plugin/kustomization.yaml": "resources: [plugin.yaml, https://example.com/x.yaml]\n"})
+    commit()
+    [line] = run_json("migrate", "pr")[1]["notRendered"]
+    assert line.startswith("apps/plugin/kustomization.yaml: ")
+    assert "- apps/plugin/kustomization.yaml" in git("log", "-1", "--format=%B", "move-to-dra")
+
+
+@needs_kustomize
+@pytest.mark.usefixtures("steps", "home")
+def test_other_kustomizations_need_not_be_buildable():
+    write({"apps/other/kustomization.yaml": "resources: [away.yaml]\n"})
+    commit()
+    assert run_json("migrate", "pr")[1]["notRendered"] == []
+
+
+@needs_kustomize
+@pytest.mark.usefixtures("steps", "home")
+def test_an_overlay_with_a_prefix_may_build_what_is_edited():
+    write({"overlay/kustomization.yaml": "namePrefix: my-\nnamespace: media\nresources: [../apps/plugin]\n"})
+    commit()
+    assert run("migrate", "pr").exit_code == 0
+
+
+@pytest.mark.usefixtures("steps", "home")
+def test_without_a_program_that_builds_nothing_is_compared(monkeypatch, tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "git").symlink_to(shutil.which("git"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    [line] = run_json("migrate", "pr")[1]["notRendered"]
+    assert "neither kustomize nor kubectl" in line
+
+
+# Plans
+
+
+@pytest.mark.usefixtures("steps", "home")
+def test_a_plan_of_another_tree_is_an_error_that_names_the_difference(tmp_path):
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(run("migrate", "plan").stdout)
+    assert run("migrate", "pr", "--plan", plan, "--dry-run").exit_code == 0
+    container = "{name: a, image: a, resources: {limits: {nvidia.com/gpu: 1}}}"
+    write(
+        {
+            "apps/plex/zz.yaml": f"apiVersion: v1\nkind: Pod\nmetadata: {{name: zz}}\nspec: {{containers: [{container}]}}\n"
+        }
+    )
+    commit()
+    result = run("migrate", "pr", "--plan", plan)
+    assert (result.exit_code, "consumers: new: Pod/default/zz" in result.stderr, branch()) == (2, True, {})
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["plan", "--branch", "x"], "--branch is an option of `migrate pr`"),
+        (["pr", "--check", "x"], "--check is an option of `migrate plan`"),
+        (["pr", "-o", "yaml"], "yaml"),
+    ],
+)
+def test_an_option_of_another_step_is_refused(arguments, message):
+    result = run("migrate", *arguments)
+    assert (result.exit_code, message in result.stderr) == (2, True)
