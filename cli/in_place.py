@@ -9,19 +9,20 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from itertools import count, product
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from analysis.claim_names import TemplateNames, with_plain_names, without_defaults
 from cli.edited import Change, Edited, edit_file, edit_text
 from cli.trees import display_path
 from cluster import manifests
 from cluster.manifests import Document, InputProblem, ManifestError, chart_of, is_of_chart
 from cluster.patch import apply_json_patch
-from dra.raw import Object, items, mapping
-from webhook.names import ANNOTATIONS, PREFIX
+from dra.raw import Object, items
+from webhook.names import ANNOTATIONS
 from webhook.translate import PodVerdict, name_of, namespace_of, resolve_pointer
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ _TEMPLATES: Final = "resource-claim-templates.yaml"
 _REFERENCES: Final = "resource-claim-references.yaml"
 _UNIT_TESTS: Final = "tests/*_test.yaml"  # tests of helm-unittest, with expected results of the templates
 _HOLDING_VALUES: Final = frozenset(("HelmRelease", "HelmChart", "Application", "ApplicationSet"))
-_LONGEST: Final = 200  # letters of an object's name in the name of a template
-_NUMBER: Final = re.compile(r"-\d+$")  # of several requests of one claim
 _EMPTY: Final = frozenset(("resources", "limits", "requests", "annotations", "metadata"))
 # The places where a key may begin, which are few in a large file.
 _DOMAIN: Final = re.compile(r"(?<![A-Za-z0-9.-])[A-Za-z0-9.-]+(?=/|~1)")
@@ -83,7 +82,7 @@ def edits(results: Iterable[Result], translate: Translate, trees: Trees, keys: r
     by_file: dict[str, list[Document]] = {}
     for result in results:
         by_file.setdefault(result.document.file, []).append(result.document)
-    names = _TemplateNames(document for documents in trees.named.values() for document in documents)
+    names = TemplateNames(document for documents in trees.named.values() for document in documents)
     # A file that is also the target of a link is edited once.
     paths: dict[str, str] = {}
     for file in by_file:
@@ -245,7 +244,7 @@ def _texts_after(
     operations: dict[str, list[Object]] = {}
     fields: dict[str, set[tuple[str, str]]] = {}
     all_parts = list(parts)
-    names = _TemplateNames((document for part in all_parts for document in part.documents), is_one_build=True)
+    names = TemplateNames((document for part in all_parts for document in part.documents), is_one_build=True)
     for part in all_parts:
         folder, file = part.home.folder, part.file
         results = [result for result in translate(part.documents) if result.translation.changed]
@@ -304,138 +303,17 @@ def _listing(kustomization: Kustomization, field: str, name: str) -> Iterator[Ob
 # Objects
 
 
-class _Named(NamedTuple):
-    """A template that has a name: its content without defaults, its file, and the object for which it was made ("" if a file had it)."""
-
-    spec: Any
-    file: str
-    owner: str = ""
-
-
-class _TemplateNames:
-    """The names of templates in files. A name has one content, and only one object has new templates of this name."""
-
-    def __init__(self, documents: Iterable[Document], *, is_one_build: bool = False) -> None:
-        """Read the templates of files. In the files of one build, a template that any of the files has is not added again."""
-        self._is_one_build = is_one_build
-        self._named = {
-            name_of(document.object): _Named(_without_defaults(document.object.get("spec")), document.file)
-            for document in documents
-            if document.object.get("kind") == _TEMPLATE
-        }
-
-    def name(self, template: Object, candidate: str, document: Document) -> tuple[Object, bool]:
-        """Return a template with a name, if necessary with a number, and whether the file of the document needs it."""
-        spec, owner = _without_defaults(template["spec"]), name_of(document.object)
-        for number in count(1):
-            name = candidate if number == 1 else f"{candidate}-{number}"
-            named = {**template, "metadata": {**template["metadata"], "name": name}, "spec": spec}
-            known = self._named.setdefault(name_of(named), _Named(spec, document.file, owner))
-            if known.spec == spec and known.owner in ("", owner):
-                exists = not known.owner and (self._is_one_build or known.file == document.file)
-                return named, not exists
-        raise AssertionError
-
-
-def _change(result: Result, names: _TemplateNames, overlay: str = "", form: _Form = _DEFAULT_FORM) -> Change:
-    """Return the change of an object, with names as people write them; `overlay` is the folder of a patch.
-
-    A claim is named after its request, and a template after the object.
-    """
+def _change(result: Result, names: TemplateNames, overlay: str = "", form: _Form = _DEFAULT_FORM) -> Change:
+    """Return the change of an object, with names as people write them; `overlay` is the folder of a patch."""
     before = result.document.object
     operations = result.translation.operations
     if not form.tolerations:
         operations = tuple(operation for operation in operations if "/tolerations" not in operation["path"])
-    wanted = _without_record(apply_json_patch(before, operations), before)
-    made = {template["metadata"]["name"]: template for template in result.templates}
-    claims = _claim_names(wanted, made, short=form.short)
-    owner = str(mapping(before.get("metadata")).get("name") or "")
-    owner = owner[:_LONGEST] if re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", owner) else ""
-    new_names, new = {}, []
-    for spec in _pod_specs(wanted):
-        for entry in items(spec, "resourceClaims"):
-            old = str(entry.get("resourceClaimTemplateName"))
-            if old in made and old not in new_names:
-                own = owner if owner and len(made) == 1 else f"{owner}-{claims[entry['name']]}"
-                candidate = "-".join(filter(None, (own, overlay))).strip("-")
-                named, is_needed = names.name(made[old], candidate, result.document)
-                new_names[old] = named["metadata"]["name"]
-                new += [named] if is_needed else []
-    return Change(result.document, renamed(wanted, {**claims, **new_names}), new)
-
-
-def _claim_names(wanted: Object, made: Mapping[str, Object], *, short: bool) -> dict[str, str]:
-    """Return the names of new claims of a pod: that of the request if `short` and it is unique in each pod, else with that of the container."""
-    requests: dict[str, str] = {}
-    are_unique = True
-    for spec in _pod_specs(wanted):
-        entries = {
-            str(entry.get("name")): str(entry.get("resourceClaimTemplateName"))
-            for entry in items(spec, "resourceClaims")
-        }
-        of_pod = {
-            name: _NUMBER.sub("", made[template]["spec"]["spec"]["devices"]["requests"][0]["name"])
-            for name, template in entries.items()
-            if template in made
-        }
-        used = [of_pod.get(name, name) for name in entries]
-        are_unique = are_unique and len(set(used)) == len(used)
-        requests |= of_pod
-    return requests if short and are_unique else {name: name.removeprefix(PREFIX) for name in requests}
-
-
-def _pod_specs(value: Any) -> Iterator[Object]:
-    """Yield the specs of pods with claims in an object."""
-    if isinstance(value, dict):
-        if isinstance(value.get("resourceClaims"), list):
-            yield value
-        for below in value.values():
-            yield from _pod_specs(below)
-    elif isinstance(value, list):
-        for below in value:
-            yield from _pod_specs(below)
-
-
-def _without_defaults(value: Any) -> Any:
-    """Return the spec of a claim without the values that the API server fills in."""
-    if isinstance(value, list):
-        return [_without_defaults(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    is_default = value.get("allocationMode") in (None, "ExactCount") and "deviceClassName" in value
-    return {
-        name: _without_defaults(member)
-        for name, member in value.items()
-        if not is_default or (name, member) not in (("allocationMode", "ExactCount"), ("count", 1))
-    }
-
-
-def renamed(value: Any, names: Mapping[str, str]) -> Any:
-    """Return a copy with new names in place of the texts that are old names."""
-    if isinstance(value, dict):
-        return {key: renamed(member, names) for key, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [renamed(item, names) for item in value]
-    return names.get(value, value) if isinstance(value, str) else value
-
-
-def _without_record(after: Any, before: Any) -> Any:
-    """Return a copy without new annotations that record a translation: files have a history, and a later patch would falsify the record."""
-    if isinstance(after, list):
-        old_items = [*before, *[None] * len(after)] if isinstance(before, list) else [None] * len(after)
-        return [_without_record(item, old) for item, old in zip(after, old_items, strict=False)]
-    if not isinstance(after, dict):
-        return after
-    old = mapping(before)
-    members = {}
-    for key, member in after.items():
-        if key not in ANNOTATIONS:
-            members[key] = _without_record(member, old.get(key))
-            if not members[key] and key in ("annotations", "metadata") and key not in old:
-                del members[key]
-        elif key in old:
-            members[key] = old[key]
-    return members
+    translated = apply_json_patch(before, operations)
+    wanted, new = with_plain_names(
+        before, translated, result.templates, names, result.document, suffix=overlay, short=form.short
+    )
+    return Change(result.document, wanted, new)
 
 
 def _meaning(objects: Iterable[Object], kept: Collection[str]) -> Meaning:
@@ -444,9 +322,7 @@ def _meaning(objects: Iterable[Object], kept: Collection[str]) -> Meaning:
     Of templates it has only those to keep.
     """
     all_objects = list(objects)
-    templates = {
-        name_of(obj): _without_defaults(obj.get("spec")) for obj in all_objects if obj.get("kind") == _TEMPLATE
-    }
+    templates = {name_of(obj): without_defaults(obj.get("spec")) for obj in all_objects if obj.get("kind") == _TEMPLATE}
 
     def resolved(value: Any, namespace: str, claims: Sequence[str] = ()) -> Any:
         if isinstance(value, list):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from analysis.check import findings_of_decisions, locate
+from analysis.claim_names import renamed
 from analysis.configuration import in_mode
 from analysis.findings import ObjectFindings
 from analysis.loading import serves_node
@@ -19,7 +20,7 @@ from analysis.report import Marked, Report, Rows
 from analysis.requesting import amounts_in, requests_devices
 from cli.applied import find_controlled, in_namespace, state_of_files
 from cli.edited import diff
-from cli.in_place import Result, edits, lines_of_helm, renamed
+from cli.in_place import Result, edits, lines_of_helm
 from cli.in_place import requests_devices as has_keys
 from cli.output import warn
 from cli.trees import Trees

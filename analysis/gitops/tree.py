@@ -182,6 +182,10 @@ class Tree:
         beside = self._kustomizations.get(dirname(self.absolute(self._documents[number].file)))
         return "" if beside is None else beside.file
 
+    def replaces_namespace(self, number: int) -> bool:
+        """Return whether a build sets the namespace of a document, whatever the document has."""
+        return number in self._replaced
+
     def namespace_of(self, number: int) -> str:
         """Return the namespace that is set for a document; "" if there is none, or several."""
         obj = self._documents[number].object

@@ -1,21 +1,220 @@
-"""Edits what consumes devices: claims take the place of legacy keys."""
+"""Edits what consumes devices: claims take the place of legacy keys, in pod templates and in the values of app-template.
+
+The claims are those of the webhook's translation, with names as people write them. The decision about sharing changes what a claim is:
+
+    exclusive, shares  a ResourceClaimTemplate for each workload
+    named claim        one ResourceClaim in a namespace, which all of its workloads name
+    admin access       a template whose claims have all devices of the node, and count nowhere
+    stay               no edit
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from analysis.migration.pull_request import Step
+from analysis.claim_names import TemplateNames, with_plain_names
+from analysis.gitops import parsed, releases
+from analysis.migration.claim_files import ClaimFiles
+from analysis.migration.pull_request import Edit, Step
+from analysis.migration.shared_claims import (
+    CLAIM,
+    NamedClaims,
+    as_admin,
+    claim_object,
+    with_named_claim,
+    with_one_claim,
+)
+from analysis.migration.values import patch_of, place_of_container, pod_of
+from analysis.requesting import bodies_in, classes_in
+from analysis.survey import with_all_drivers
+from cluster.manifests import CannotEdit, edit
+from cluster.patch import apply_json_patch
+from dra.raw import Object, inside, mapping, text
+from webhook.admission import decide_object
+from webhook.translate import name_of, namespace_of, paths, resolve_pointer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from analysis.gitops import Tree
-    from analysis.migration.plan import MigrationPlan
+    from analysis.migration.plan import Consumer, Decision, MigrationPlan
+    from analysis.migration.values import Keys
     from cluster.manifests import Document
     from webhook.state import State
+    from webhook.translate import PodVerdict
+
+_TEMPLATE: Final = "ResourceClaimTemplate"
 
 
 def consumer_edits(documents: Sequence[Document], tree: Tree, plan: MigrationPlan, state: State) -> Step:
     """Return what the commit `switch` changes for the consumers of a plan; `documents` are those of the tree."""
-    del documents, tree, plan, state
-    return Step("switch")
+    switch = _Switch(documents, tree, plan, state)
+    numbers = {(document.file, name_of(document.placed)): number for number, document in enumerate(documents)}
+    by_document: dict[int, list[Consumer]] = {}
+    for consumer in plan.consumers:
+        by_document.setdefault(numbers[consumer.file, consumer.object], []).append(consumer)
+    for number, consumers in by_document.items():
+        switch.move(number, consumers)
+    return switch.step()
+
+
+class _NoEdit(Exception):  # noqa: N818  what has happened
+    """A consumer cannot be edited; the text says why."""
+
+
+class _Moved(NamedTuple):
+    """An object with claims in place of keys, and the claims and templates that it names."""
+
+    object: Object
+    named: tuple[Object, ...]
+
+
+class _Switch:
+    """Collects the edits of consumers."""
+
+    def __init__(self, documents: Sequence[Document], tree: Tree, plan: MigrationPlan, state: State) -> None:
+        self._documents = documents
+        self._tree = tree
+        self._state = with_all_drivers(state, shares=False)
+        self._decisions: dict[str, Decision] = {
+            device_class: family.sharing.decision
+            for family in plan.families
+            if family.sharing is not None
+            for device_class in family.device_classes
+        }
+        self._releases = {release.number: release for release in releases(documents, tree)}
+        self._files = ClaimFiles(documents, tree)
+        self._names = TemplateNames(map(_as_placed, documents), is_one_build=True)
+        self._claims = NamedClaims(documents)
+        self._edits: dict[int, Object] = {}
+        self._notes: dict[str, None] = {}
+
+    def step(self) -> Step:
+        """Return the edits so far."""
+        for namespace, numbers, claim in self._claims.used():
+            place = self._files.common_place(numbers, namespace)
+            self._files.add(place, _in_file(claim, self._written_namespace(place, namespace)))
+        edits = [Edit(number, wanted) for number, wanted in self._edits.items()]
+        return Step("switch", (*edits, *self._files.edits()), tuple(self._files.new()), tuple(self._notes))
+
+    def move(self, number: int, consumers: Sequence[Consumer]) -> None:
+        """Edit the consumers of one document, as far as the plan says so."""
+        edited = [
+            consumer for consumer in consumers if consumer.verdict == "edit" and self._decision(consumer) != "stay"
+        ]
+        if not edited:
+            return
+        document = self._documents[number]
+        try:
+            if paths(document.placed):
+                moved = self._pod_templates(number, edited, consumers)
+            else:
+                moved = self._values(number, edited)
+            _confirm(document, moved.object)
+            named = [(obj, self._written_namespace(number, namespace_of(obj))) for obj in moved.named]
+        except (_NoEdit, CannotEdit) as error:
+            keys = ", ".join(sorted({consumer.key for consumer in edited}))
+            self._notes[
+                f"{document.file}:{edited[0].line}: {edited[0].object} keeps {keys}, edit it by hand: {error}"
+            ] = None
+            return
+        self._edits[number] = moved.object
+        for obj, written_namespace in named:
+            self._add(number, obj, written_namespace)
+
+    def _decision(self, consumer: Consumer) -> Decision:
+        return next(
+            (self._decisions[name] for name in consumer.device_class.split(" or ") if name in self._decisions),
+            "exclusive",
+        )
+
+    def _pod_templates(self, number: int, edited: Sequence[Consumer], consumers: Sequence[Consumer]) -> _Moved:
+        """Return a workload with claims."""
+        if len(edited) < len(consumers):
+            raise _NoEdit("the plan moves only some of its requests")
+        document = self._documents[number]
+        verdict = decide_object(document.placed, self._state)
+        return self._with_claims(document.object, verdict, number, namespace_of(document.placed))
+
+    def _values(self, number: int, edited: Sequence[Consumer]) -> _Moved:
+        """Return a release with claims in the values of its controllers."""
+        document, release = self._documents[number], self._releases.get(number)
+        controllers: dict[tuple[str, str], Keys] = {}
+        for consumer in edited:
+            place = place_of_container(consumer.place)
+            if place is None or release is None:
+                raise _NoEdit(f"{consumer.place} is no place of a container in the values of app-template")
+            pointer, container = place
+            keys = controllers.setdefault((pointer, container.controller), {})
+            keys.setdefault(container, set()).add(consumer.key)
+        assert release is not None
+        wanted, named = document.object, dict[str, Object]()
+        for (pointer, _), keys in controllers.items():
+            written = resolve_pointer(wanted, pointer)
+            values = parsed(written) if isinstance(written, str) else mapping(written)
+            pod = pod_of(values, keys, release.name, release.namespace)
+            moved = self._with_claims(pod, decide_object(pod, self._state), number, release.namespace)
+            named |= {name_of(obj): obj for obj in moved.named}
+            after = apply_json_patch(values, patch_of(values, keys, moved.object))
+            value = edit(written, after) if isinstance(written, str) else after
+            wanted = apply_json_patch(wanted, [{"op": "replace", "path": pointer, "value": value}])
+        return _Moved(wanted, tuple(named.values()))
+
+    def _with_claims(self, obj: Object, verdict: PodVerdict, number: int, namespace: str) -> _Moved:
+        """Return a translated object with claims as the decisions about sharing want them."""
+        translated = apply_json_patch(obj, verdict.operations)
+        if not verdict.templates:
+            raise _NoEdit("no claim replaces its requests")
+        templates, claims = [], []
+        for reserved, spec in verdict.templates.items():
+            decision = next(filter(None, map(self._decisions.get, classes_in(spec["spec"]))), "exclusive")
+            if decision in ("named claim", "admin access"):
+                translated = with_one_claim(translated, reserved)
+            if decision == "named claim":
+                claim = self._claims.claim(spec["spec"], namespace)
+                translated = with_named_claim(translated, reserved, claim["metadata"]["name"])
+                claims.append(claim)
+            else:
+                wanted = as_admin(spec) if decision == "admin access" else spec
+                templates.append(claim_object(_TEMPLATE, reserved, namespace, wanted))
+        document = _as_placed(self._documents[number])
+        named, new = with_plain_names(obj, translated, templates, self._names, document)
+        return _Moved(named, (*claims, *new))
+
+    def _add(self, number: int, obj: Object, written_namespace: str) -> None:
+        """Add a claim or template that an edited document names."""
+        if any(body.get("adminAccess") for body in bodies_in(inside(obj, "spec", "spec"))):
+            self._notes[
+                f'label namespace {namespace_of(obj)} with resource.kubernetes.io/admin-access: "true" first'
+            ] = None
+        if obj["kind"] == CLAIM:
+            self._claims.use(obj, number)
+        else:
+            self._files.add(number, _in_file(obj, written_namespace))
+
+    def _written_namespace(self, number: int, namespace: str) -> str:
+        """Return the namespace that an object beside a document has in its file, so that a build puts the object into `namespace`."""
+        written = text(inside(self._documents[number].object, "metadata").get("namespace"))
+        if namespace == (self._tree.namespace_of(number) or written or "default"):
+            return written
+        if self._tree.replaces_namespace(number):
+            raise _NoEdit(f"its claims belong into namespace {namespace}, and its build sets another one")
+        return namespace
+
+
+def _confirm(document: Document, wanted: Object) -> None:
+    """Raise CannotEdit if the text of a document cannot get the wanted value."""
+    if document.is_item or document.is_json:
+        raise CannotEdit("the object is an item of a List, or JSON")
+    edit(document.text, wanted)
+
+
+def _as_placed(document: Document) -> Document:
+    return replace(document, object=document.placed)
+
+
+def _in_file(obj: Object, namespace: str) -> Object:
+    """Return an object with another namespace; without any if the namespace is ""."""
+    metadata = {"name": obj["metadata"]["name"]} | ({"namespace": namespace} if namespace else {})
+    return {**obj, "metadata": metadata}

@@ -30,11 +30,12 @@ _Span = tuple[yaml.Node | None, yaml.Node]  # a member's key (None in a list), a
 
 
 class _Change(NamedTuple):
-    """A value to write at a JSON pointer (`-`: behind the last item), or to remove there."""
+    """A value to write at a JSON pointer (`-`: behind the last item), to insert before an item, or to remove there."""
 
     path: str
     value: Any = None
     is_removal: bool = False
+    is_insertion: bool = False
 
 
 class _LenientLoader(yaml.SafeLoader):
@@ -66,12 +67,14 @@ def edit(text: str, wanted: object) -> str:
         *parents, last = split(change.path)
         try:
             document = _compose(after)
-            if "*" in text and not change.is_removal and _is_done(after, change):
+            if "*" in text and _is_done(after, change):
                 continue
             list_indent = list_indent if list_indent is not None else _list_indent(document) or ""
             parent = _find(document, parents)
             if change.is_removal:
                 after = _remove(after, parent, last)
+            elif change.is_insertion:
+                after = _insert_before(after, parent, last, change.value)
             elif last == "-" and isinstance(parent, yaml.SequenceNode):
                 if _is_flow(parent):
                     after = _add_flow(after, parent, _inline(change.value))
@@ -94,11 +97,13 @@ def edit(text: str, wanted: object) -> str:
 
 def _is_done(text: str, change: _Change) -> bool:
     """Return whether the change of an anchor has made a change of its alias, too."""
+    *parents, last = split(change.path)
     value = load(text.encode())[0]
-    for name in split(change.path):
-        members = dict(enumerate(value)) if isinstance(value, list) else value
-        value = members.get(int(name) if isinstance(value, list) and name.isdecimal() else name)
-    return bool(value == change.value)
+    for name in parents:
+        value = value[int(name)] if isinstance(value, list) else value[name]
+    members = dict(enumerate(value)) if isinstance(value, list) else value
+    key = int(last) if isinstance(value, list) and last.isdecimal() else last
+    return key not in members if change.is_removal else bool(members.get(key) == change.value)
 
 
 def _changes(before: Any, after: Any, path: str) -> Iterator[_Change]:
@@ -111,6 +116,8 @@ def _changes(before: Any, after: Any, path: str) -> Iterator[_Change]:
                 yield from _changes(before[name], value, member(path, name))
         for name in [name for name in before if name not in after]:
             yield _Change(member(path, name), is_removal=True)
+    elif isinstance(before, list) and isinstance(after, list) and (inserted := _inserted(before, after)):
+        yield from (_Change(f"{path}/{number}", value, is_insertion=True) for number, value in inserted)
     elif isinstance(before, list) and isinstance(after, list) and len(before) <= len(after):
         for number, (old, new) in enumerate(zip(before, after, strict=False)):
             if old != new:
@@ -139,6 +146,14 @@ def _removed(before: list[Any], after: list[Any]) -> list[int]:
         else:
             removed.append(number)
     return [] if rest else removed
+
+
+def _inserted(before: list[Any], after: list[Any]) -> list[tuple[int, Any]]:
+    """Return new scalars and their positions if each is inserted before an item of a list; none if other changes are needed."""
+    inserted = [(number, value) for number, value in enumerate(after) if value not in before]
+    is_last = bool(inserted) and inserted[-1][0] == len(after) - 1
+    are_scalars = not any(isinstance(value, dict | list) for _, value in inserted)
+    return inserted if [value for value in after if value in before] == before and are_scalars and not is_last else []
 
 
 def _compose(text: str) -> yaml.Node:
@@ -200,7 +215,11 @@ def _is_flow(node: yaml.Node) -> bool:
 def _end(node: yaml.Node) -> int:
     children = [] if isinstance(node, yaml.ScalarNode) or _is_flow(node) else _siblings(node)
     if children:
-        return _end(children[-1][1])
+        key, value = children[-1]
+        # An alias is on the line of its key; its node is the one with the anchor.
+        if key is not None and value.start_mark.index < key.start_mark.index:
+            return int(key.end_mark.index)
+        return _end(value)
     return int(node.end_mark.index)
 
 
@@ -292,6 +311,17 @@ def _insert(text: str, parent: yaml.Node, block: str, column: int) -> str:
     head = text[:position] if text[:position].endswith("\n") else text[:position] + newline
     lines = [f"{' ' * column}{line}{newline}" for line in block.splitlines()]
     return head + "".join(lines) + text[position:]
+
+
+def _insert_before(text: str, parent: yaml.Node, name: str, value: Any) -> str:
+    """Insert a scalar before an item of a list; comments above the item stay with the item."""
+    start = int(parent.value[int(name)].start_mark.index)
+    if _is_flow(parent):
+        return f"{text[:start]}{_inline(value)}, {text[start:]}"
+    line = _line_start(text, start)
+    if text[line:start].strip() != "-":
+        raise CannotEdit("an item of the list is not on a line of its own")
+    return f"{text[:start]}{dump(value).rstrip()}{_newline(text)}{text[line:]}"
 
 
 def _replace(text: str, parent: yaml.Node, name: str, value: Any, list_indent: str) -> str:

@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
+from analysis.claim_names import without_defaults
 from cli.edited import Edited, new_text, write
-from cli.in_place import _without_defaults
 from cluster import manifests
 from cluster.manifests import CannotEdit, edit
 from cluster.patch import apply_json_patch
@@ -81,7 +81,7 @@ def test_an_edited_file_equals_translated_output_and_is_stable(folder):
     long_name, entry = objects[0]["metadata"]["name"], objects[1]["spec"]["resourceClaims"][0]["name"]
     text = json.dumps(objects).replace(long_name, "train").replace(entry, "gpu")
     expected = json.loads(text)
-    expected[0]["spec"] = _without_defaults(expected[0]["spec"])
+    expected[0]["spec"] = without_defaults(expected[0]["spec"])
     assert edited == expected
     assert run("translate", "-f", "pod.yaml", "--in-place").exit_code == 0
     assert (folder / "pod.yaml").read_text() == after
@@ -214,6 +214,23 @@ def test_a_new_list_is_indented_as_the_lists_of_the_file(indent):
     text = f"a:\n  b:\n  {indent}- c: 1\nd: 1\n"
     wanted = {"a": {"b": [{"c": 1}], "e": [{"f": [1]}]}, "d": 1}
     assert edit(text, wanted) == f"a:\n  b:\n  {indent}- c: 1\n  e:\n  {indent}- f:\n    {indent}{indent}- 1\nd: 1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "after"),
+    [
+        ("a:\n- b # x\n# y\n- d\n", "a:\n- b # x\n# y\n- ./c\n- d\n"),
+        ("a: [b, d] # x\n", "a: [b, c, d] # x\n"),
+    ],
+)
+def test_an_item_is_inserted_without_a_change_of_other_lines(text, after):
+    assert edit(text, yaml_value(after)) == after
+
+
+def test_a_value_below_an_alias_is_edited_at_its_anchor():
+    text = "a: &x\n  b: 1\n  c: 1\nd:\n  e: *x\n"
+    value = {"c": 1, "f": {"g": 1}}
+    assert edit(text, {"a": value, "d": {"e": value, "h": 1}}) == "a: &x\n  c: 1\n  f:\n    g: 1\nd:\n  e: *x\n  h: 1\n"
 
 
 def test_an_anchor_that_is_defined_twice_stays():

@@ -1,0 +1,122 @@
+"""Claims that several workloads share: one named claim in a namespace, or claims with admin access."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from analysis.claim_names import pod_specs, renamed, without_defaults
+from dra.raw import Object, inside, items, mapping, text
+from webhook.names import PREFIX
+from webhook.translate import name_of, namespace_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from cluster.manifests import Document
+
+CLAIM: Final = "ResourceClaim"
+
+
+class NamedClaims:
+    """The ResourceClaims that all workloads of a namespace name."""
+
+    def __init__(self, documents: Iterable[Document]) -> None:
+        """Read the claims of a tree."""
+        placed = [document.placed for document in documents if document.object.get("kind") == CLAIM]
+        self._specs: dict[str, Object] = {name_of(obj): without_defaults(obj.get("spec")) for obj in placed}
+        self._of_tree = frozenset(self._specs)
+        self._users: dict[str, tuple[Object, list[int]]] = {}
+
+    def claim(self, spec: Object, namespace: str) -> Object:
+        """Return the claim with this spec, named after its request, if necessary with a number."""
+        request = text(items(inside(spec, "devices"), "requests")[0].get("name"))
+        for number in count(1):
+            name = request if number == 1 else f"{request}-{number}"
+            claim = claim_object(CLAIM, name, namespace, without_defaults(spec))
+            if self._specs.setdefault(name_of(claim), claim["spec"]) == claim["spec"]:
+                return claim
+        raise AssertionError
+
+    def use(self, claim: Object, number: int) -> None:
+        """Record that a document names a claim."""
+        self._users.setdefault(name_of(claim), (claim, []))[1].append(number)
+
+    def used(self) -> Iterator[tuple[str, list[int], Object]]:
+        """Yield the claims that the tree lacks, with their namespace and the documents that name them."""
+        for name, (claim, numbers) in self._users.items():
+            if name not in self._of_tree:
+                yield namespace_of(claim), numbers, claim
+
+
+def claim_object(kind: str, name: str, namespace: str, spec: Object) -> Object:
+    """Return a claim or a template."""
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def as_admin(template_spec: Object) -> Object:
+    """Return the spec of a template whose claims have all devices of the class on the node, and count nowhere."""
+    devices = template_spec["spec"]["devices"]
+    requests = [
+        {
+            **request,
+            "exactly": {
+                **{name: value for name, value in request["exactly"].items() if name != "count"},
+                "allocationMode": "All",
+                "adminAccess": True,
+            },
+        }
+        for request in devices["requests"]
+    ]
+    return {**template_spec, "spec": {**template_spec["spec"], "devices": {**devices, "requests": requests}}}
+
+
+def with_one_claim(translated: Object, template: str) -> Object:
+    """Return an object of which each pod has one claim of a template; all containers use it."""
+    first: dict[str, str] = {}
+    for spec in pod_specs(translated):
+        names = [
+            entry["name"]
+            for entry in items(spec, "resourceClaims")
+            if entry.get("resourceClaimTemplateName") == template
+        ]
+        first |= dict.fromkeys(names, *names[:1])
+    return mapping(_without_duplicates(renamed(translated, first)))
+
+
+def _without_duplicates(value: Any) -> Any:
+    """Return a copy in which lists of claims have each entry once."""
+    if isinstance(value, list):
+        return [_without_duplicates(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: [item for index, item in enumerate(member) if item not in member[:index]]
+        if name in ("claims", "resourceClaims") and isinstance(member, list)
+        else _without_duplicates(member)
+        for name, member in value.items()
+    }
+
+
+def with_named_claim(translated: Object, template: str, claim: str) -> Object:
+    """Return an object whose pods name a claim in place of a template."""
+    names: dict[str, str] = {}
+    for spec in pod_specs(translated):
+        entries = items(spec, "resourceClaims")
+        for entry in entries:
+            if entry.get("resourceClaimTemplateName") == template:
+                is_free = all(other.get("name") != claim for other in entries)
+                names[entry["name"]] = claim if is_free else entry["name"].removeprefix(PREFIX)
+    return mapping(_replaced(renamed(translated, names), template, claim))
+
+
+def _replaced(value: Any, template: str, claim: str) -> Any:
+    """Return a copy with entries of pods that name a claim in place of a template."""
+    if isinstance(value, list):
+        return [_replaced(item, template, claim) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get("resourceClaimTemplateName") == template:
+        return {"name": value.get("name"), "resourceClaimName": claim}
+    return {name: _replaced(member, template, claim) for name, member in value.items()}

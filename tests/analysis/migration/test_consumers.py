@@ -1,0 +1,334 @@
+"""What a consumer of devices becomes: claims in pod templates and in the values of app-template, and the files of claims."""
+
+from textwrap import indent
+
+import click
+import pytest
+import yaml
+from msgspec.structs import replace
+
+from analysis.migration import make_plan
+from analysis.migration.consumers import consumer_edits
+from cli.configuration import given_configuration
+from cli.edited import Change, edit_text
+from cli.files import InputFiles
+from cli.loading import read_whole
+from tests.cli.test_git_trees import release, repository, write
+from tests.cli.test_migrate_plan import OPERATOR, app, plugin
+
+__all__ = ["repository"]
+
+LIMITS = "resources: {limits: {nvidia.com/gpu: 1}}"
+GPU = [{"name": "gpu"}]
+CLAIM = [{"name": "gpu", "resourceClaimTemplateName": "llm"}]
+
+
+class Edits:
+    """The edits of the consumers of a tree, and the files after them."""
+
+    def __init__(self, repository, files, decision="", verdict=""):
+        write(repository, files)
+        with click.Context(click.Command("migrate")):
+            reading, read = read_whole(InputFiles(paths=(".",)), given_configuration(""), None)
+        documents = read.everything
+        plan = make_plan(documents, read.tree, reading.state, read.skipped)
+        if decision:
+            plan = replace(plan, families=tuple(_decided(family, decision) for family in plan.families))
+        if verdict:
+            plan = replace(plan, consumers=tuple(replace(consumer, verdict=verdict) for consumer in plan.consumers))
+        step = consumer_edits(documents, read.tree, plan, reading.state)
+        self.notes = step.notes
+        self.new = {file.path: list(file.objects) for file in step.new}
+        self.texts = {}
+        for edit in step.edits:
+            document = documents[edit.number]
+            before = self.texts.get(document.file) or (repository / document.file).read_text()
+            self.texts[document.file] = edit_text(document.file, before, [Change(document, edit.wanted)])
+        self.keys = {consumer.key for consumer in plan.consumers}
+
+    def read(self, file):
+        """Return the object of an edited file."""
+        return yaml.safe_load(self.texts[file])
+
+    @property
+    def claims(self):
+        """The names of the new claims and templates by file, with their namespaces if those are written."""
+        return {
+            path: [f"{obj['kind']}/{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}" for obj in objects]
+            for path, objects in self.new.items()
+        }
+
+
+def _decided(family, decision):
+    return replace(family, sharing=replace(family.sharing, decision=decision))
+
+
+def llm(values, **options):
+    """Return the tree of a release `llm` in the namespace `ai`, with these values in YAML flow style."""
+    return app("llm", "ai", values=indent(yaml.safe_dump(yaml.safe_load(values)), "    "), **options)
+
+
+def values_after(repository, values):
+    """Return the values of a release after its edit."""
+    return Edits(repository, llm(values)).read("apps/llm/release.yaml")["spec"]["values"]
+
+
+def test_a_release_gets_claims_and_keeps_everything_else(repository):
+    values = (
+        "    controllers:\n      main:\n        containers:\n          app:\n            resources:  # see the wiki\n"
+        "              limits:\n                gpu.intel.com/i915: 1\n                memory: 1Gi  # measured\n"
+        "    defaultPodOptions: {priorityClassName: low}\n"
+    )
+    edits = Edits(repository, app("plex", "media", values=values))
+    before, after = release("plex", values=values), edits.texts["apps/plex/release.yaml"]
+    assert [line for line in after.splitlines() if line not in before.splitlines()] == [
+        "              claims:",
+        "              - name: gpu",
+        "    defaultPodOptions: {priorityClassName: low, resourceClaims: [{name: gpu, resourceClaimTemplateName: plex}]}",
+    ]
+    assert [line for line in before.splitlines() if line not in after.splitlines()] == [
+        "                gpu.intel.com/i915: 1",
+        "    defaultPodOptions: {priorityClassName: low}",
+    ]
+
+
+def test_a_template_is_a_file_beside_the_release_and_an_entry_of_its_kustomization(repository):
+    edits = Edits(repository, app("llm", "ai", "nvidia.com/gpu"))
+    assert edits.new == {
+        "apps/llm/resourceclaimtemplate.yaml": [
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaimTemplate",
+                "metadata": {"name": "llm"},
+                "spec": {
+                    "spec": {
+                        "devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}
+                    }
+                },
+            }
+        ]
+    }
+    listed = edits.read("apps/llm/kustomization.yaml")["resources"]
+    assert listed == ["release.yaml", "repository.yaml", "resourceclaimtemplate.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (["./ks.yaml", "./helmrelease.yaml"], ["./ks.yaml", "./helmrelease.yaml", "./resourceclaimtemplate.yaml"]),
+        (["helmrelease.yaml", "secret.yaml"], ["helmrelease.yaml", "resourceclaimtemplate.yaml", "secret.yaml"]),
+        (
+            ["../base/llm.yaml", "helmrelease.yaml"],
+            ["../base/llm.yaml", "helmrelease.yaml", "resourceclaimtemplate.yaml"],
+        ),
+    ],
+    ids=["not sorted", "sorted", "other folder"],
+)
+def test_an_entry_is_written_as_the_list_has_its_entries(repository, before, after):
+    files = app("llm", "ai", "nvidia.com/gpu") | {
+        "apps/llm/kustomization.yaml": yaml.safe_dump({"resources": before}),
+        "apps/llm/helmrelease.yaml": release("llm", "nvidia.com/gpu"),
+    }
+    del files["apps/llm/release.yaml"]
+    assert Edits(repository, files).read("apps/llm/kustomization.yaml")["resources"] == after
+
+
+@pytest.mark.parametrize(
+    ("file", "new"),
+    [
+        ("helmrelease.yaml", "resourceclaimtemplate.yaml"),
+        ("helm-release.yml", "resource-claim-template.yml"),
+        ("llm.yaml", "llm-resourceclaimtemplate.yaml"),
+    ],
+)
+def test_a_new_file_is_named_as_the_tree_names_files(repository, file, new):
+    files = app("llm", "ai", "nvidia.com/gpu")
+    files |= {
+        "apps/llm/kustomization.yaml": f"resources: [{file}, repository.yaml]\n",
+        f"apps/llm/{file}": files.pop("apps/llm/release.yaml"),
+    }
+    assert list(Edits(repository, files).new) == [f"apps/llm/{new}"]
+
+
+@pytest.mark.parametrize(
+    ("values", "pods"),
+    [
+        ("controllers: {a: {containers: {b: {%s}}}}", {"defaultPodOptions": CLAIM}),
+        ("controllers: {a: {initContainers: {b: {%s}}, containers: {d: {}}}}", {"defaultPodOptions": CLAIM}),
+        ("controllers: {a: {pod: {hostIPC: true}, containers: {b: {%s}}}}", {"a": CLAIM}),
+        ("controllers: {a: {containers: {b: {%s}}}, c: {containers: {d: {}}}}", {"a": CLAIM}),
+        ("controllers: {a: {containers: {b: {%s}}}, c: {containers: {d: {%s}}}}", {"a": CLAIM, "c": CLAIM}),
+    ],
+    ids=["one controller", "init container", "options of the controller", "one of two controllers", "both controllers"],
+)
+def test_only_pods_that_use_a_claim_have_it(repository, values, pods):
+    after = values_after(repository, values.replace("%s", LIMITS))
+    written = {"defaultPodOptions": after.get("defaultPodOptions", {}).get("resourceClaims")}
+    written |= {name: part.get("pod", {}).get("resourceClaims") for name, part in after["controllers"].items()}
+    assert {name: claims for name, claims in written.items() if claims} == pods
+
+
+@pytest.mark.parametrize(
+    ("resources", "after"),
+    [
+        ("{limits: {nvidia.com/gpu: 1}, requests: {nvidia.com/gpu: 1}}", {"claims": GPU}),
+        ("{limits: {nvidia.com/gpu: 1}, requests: {cpu: 1}}", {"requests": {"cpu": 1}, "claims": GPU}),
+        ("{limits: {nvidia.com/gpu: 1, devic.es/tun: 1}}", {"limits": {"devic.es/tun": 1}, "claims": GPU}),
+    ],
+)
+def test_empty_maps_go_with_their_last_key(repository, resources, after):
+    values = values_after(repository, f"controllers: {{a: {{containers: {{b: {{resources: {resources}}}}}}}}}")
+    assert values["controllers"]["a"]["containers"]["b"]["resources"] == after
+
+
+def test_claims_that_a_pod_has_already_stay(repository):
+    others = [{"name": "nic", "resourceClaimName": "nic"}]
+    options = "defaultPodOptions: {resourceClaims: [{name: nic, resourceClaimName: nic}]}"
+    resources = "resources: {limits: {nvidia.com/gpu: 1}, claims: [{name: nic}]}"
+    after = values_after(
+        repository, f"{{controllers: {{a: {{containers: {{b: {{{resources}}}}}}}, c: {{}}}}, {options}}}"
+    )
+    assert after["defaultPodOptions"]["resourceClaims"] == others
+    assert after["controllers"]["a"]["pod"]["resourceClaims"] == others + CLAIM
+    assert after["controllers"]["a"]["containers"]["b"]["resources"]["claims"] == [{"name": "nic"}, *GPU]
+
+
+@pytest.mark.parametrize(("decision", "is_edited"), [("named claim", True), ("exclusive", False)])
+def test_containers_with_one_anchor_are_edited_if_they_share_a_claim(repository, decision, is_edited):
+    values = (
+        "    controllers:\n      main:\n        containers:\n          a:\n            resources: &r\n"
+        "              limits:\n                nvidia.com/gpu: 1\n                memory: 1Gi\n"
+        "          b:\n            resources: *r\n"
+    )
+    edits = Edits(repository, app("llm", "ai", values=values) | plugin(OPERATOR % "true"), decision)
+    assert bool(edits.texts) is is_edited
+    assert bool(edits.notes) is not is_edited
+
+
+def shared_apps():
+    return app("llm", "ai", "nvidia.com/gpu") | app("tts", "ai", "nvidia.com/gpu") | plugin(OPERATOR % "true")
+
+
+@pytest.mark.parametrize(
+    ("decision", "entries", "claims"),
+    [
+        (
+            "exclusive",
+            ["resourceClaimTemplateName: llm", "resourceClaimTemplateName: tts"],
+            {
+                "apps/llm/resourceclaimtemplate.yaml": ["ResourceClaimTemplate//llm"],
+                "apps/tts/resourceclaimtemplate.yaml": ["ResourceClaimTemplate//tts"],
+            },
+        ),
+        (
+            "named claim",
+            ["resourceClaimName: gpu", "resourceClaimName: gpu"],
+            {"apps/llm/resourceclaim.yaml": ["ResourceClaim//gpu"]},
+        ),
+        ("stay", [], {}),
+    ],
+)
+def test_the_decision_about_sharing_says_what_a_claim_is(repository, decision, entries, claims):
+    edits = Edits(repository, shared_apps(), decision)
+    assert edits.claims == claims
+    releases = [edits.read(file)["spec"]["values"] for file in edits.texts if file.endswith("release.yaml")]
+    assert [values["defaultPodOptions"]["resourceClaims"] for values in releases] == [
+        [yaml.safe_load(f"{{name: gpu, {entry}}}")] for entry in entries
+    ]
+
+
+def test_a_claim_with_admin_access_has_all_devices_and_its_namespace_needs_a_label(repository):
+    edits = Edits(repository, shared_apps(), "admin access")
+    [template] = edits.new["apps/llm/resourceclaimtemplate.yaml"]
+    assert template["spec"]["spec"]["devices"]["requests"] == [
+        {
+            "name": "gpu",
+            "exactly": {"deviceClassName": "gpu.nvidia.com", "allocationMode": "All", "adminAccess": True},
+        }
+    ]
+    [note] = edits.notes
+    assert "namespace ai" in note
+
+
+def test_a_named_claim_is_in_the_folder_above_its_workloads(repository):
+    edits = Edits(repository, shared_apps() | {"apps/kustomization.yaml": "resources: [llm, tts]\n"}, "named claim")
+    assert edits.claims == {"apps/resourceclaim.yaml": ["ResourceClaim/ai/gpu"]}
+    assert edits.read("apps/kustomization.yaml")["resources"] == ["llm", "resourceclaim.yaml", "tts"]
+
+
+@pytest.mark.parametrize("verdict", ["by hand", "cannot"])
+def test_a_person_may_take_a_consumer_out(repository, verdict):
+    edits = Edits(repository, app("llm", "ai", "nvidia.com/gpu"), verdict=verdict)
+    assert (edits.texts, edits.new, edits.notes) == ({}, {}, ())
+
+
+def test_two_edits_leave_no_consumer(repository):
+    edits = Edits(repository, app("llm", "ai", "nvidia.com/gpu"))
+    templates = {path: yaml.safe_dump_all(objects) for path, objects in edits.new.items()}
+    again = Edits(repository, edits.texts | templates)
+    assert (again.keys, again.texts) == (set(), {})
+
+
+APPLICATION = """\
+apiVersion: argoproj.io/v1alpha1
+kind: Application
+metadata: {{name: llm, namespace: argocd}}
+spec:
+  destination: {{namespace: ai}}
+  source:
+    chart: app-template
+    targetRevision: 4.3.0
+    helm:
+      {values}
+"""
+VALUES = "controllers: {a: {containers: {b: {resources: {limits: {nvidia.com/gpu: 1}}}}}}"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [f"valuesObject: {{{VALUES}}}", f"values: |\n        # comment\n        {VALUES}"],
+    ids=["object", "text"],
+)
+def test_the_values_of_an_application_are_edited(repository, values):
+    edits = Edits(repository, {"apps/llm.yaml": APPLICATION.format(values=values)})
+    helm = edits.read("apps/llm.yaml")["spec"]["source"]["helm"]
+    after = helm.get("valuesObject") or yaml.safe_load(helm["values"])
+    assert after["defaultPodOptions"]["resourceClaims"] == CLAIM
+    assert ("# comment" in edits.texts["apps/llm.yaml"]) == values.startswith("values:")
+    # The template is in the namespace of the pods, and not in that of the Application.
+    assert edits.claims == {"apps/llm-resourceclaimtemplate.yaml": ["ResourceClaimTemplate/ai/llm"]}
+
+
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: llm}
+spec:
+  selector: {matchLabels: {a: b}}
+  template:
+    metadata: {labels: {a: b}}
+    spec:
+      containers:
+      - {name: app, image: app, resources: {limits: {nvidia.com/gpu: 2}}}
+"""
+
+
+def test_a_pod_template_gets_claims_and_its_template_a_file(repository):
+    files = {
+        "base/kustomization.yaml": "namespace: ai\nresources: [deployment.yaml]\n",
+        "base/deployment.yaml": DEPLOYMENT,
+    }
+    edits = Edits(repository, files)
+    spec = edits.read("base/deployment.yaml")["spec"]["template"]["spec"]
+    assert spec["resourceClaims"] == CLAIM
+    assert spec["containers"] == [{"name": "app", "image": "app", "resources": {"claims": GPU}}]
+    [template] = edits.new["base/resourceclaimtemplate.yaml"]
+    assert template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] == 2
+    assert edits.read("base/kustomization.yaml")["resources"] == ["deployment.yaml", "resourceclaimtemplate.yaml"]
+
+
+def test_a_key_elsewhere_in_the_values_is_left_to_a_person(repository):
+    edits = Edits(repository, llm("defaultContainerOptions: {resources: {limits: {nvidia.com/gpu: 1}}}"))
+    assert edits.texts == {}
+    [note] = edits.notes
+    assert "nvidia.com/gpu" in note
