@@ -6,8 +6,9 @@ Inter-pod affinity, topology spread, volumes and ports are left out on purpose.
 
 from __future__ import annotations
 
+from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -26,6 +27,7 @@ from dra.objects import (
     requests_of,
     served_resources,
 )
+from dra.quantity import Quantity
 from dra.reason import Actor, Reason
 from dra.texts import list_first
 from dra.wire import WireError, convert
@@ -34,17 +36,33 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from dra.objects import Container, NodeSpec, Pod, PodResourceClaim, ResourceClaimTemplate
+    from dra.quantity import Format
     from dra.stock import Stock
 
-    Barriers = Callable[[Node, Mapping[str, int]], Iterator[tuple[str, ...]]]
+    Barriers = Callable[[Node, Mapping[str, int]], Iterator["Barrier"]]
 
 Amounts = dict[str, int]  # resource → nano-units
 
+_OF_KUBERNETES = "node.kubernetes.io/"  # Kubernetes itself sets and removes these taints
 _CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _OPTIONAL = ("pods", "ephemeral-storage")  # resources that a node need not report
 HAMI_GPU = "nvidia.com/gpu"  # HAMi's plugin announces several units of each GPU
 _NAMED = 3  # DeviceClasses that a text names
 _OTHER_LABELS = "node(s) didn't match Pod's node affinity/selector"
+
+
+class Barrier(NamedTuple):
+    """Why a pod cannot run on a node, in kube-scheduler's words, and a detail.
+
+    `remedy` writes the change that removes the barrier, given the name of the node; None if no change is known.
+    """
+
+    words: str
+    detail: str = ""
+    remedy: Callable[[str], str] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.words}: {self.detail}" if self.detail else self.words
 
 
 def pending(pods: Iterable[Pod]) -> list[Pod]:
@@ -149,11 +167,11 @@ def claim_obstacle(claims: Iterable[ResourceClaim], node: Node) -> str:
 
 def refusal(pod: Pod, node: Node, used: Mapping[str, int], ignored: Collection[str] = ()) -> str:
     """Return the first reason why a pod cannot run on a node; "" if it can."""
-    return next(map(": ".join, barriers(pod, ignored)(node, used)), "")
+    return next(map(str, barriers(pod, ignored)(node, used)), "")
 
 
 def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
-    """Return a function that lists why the pod cannot run on a node. Each reason has kube-scheduler's words, and may have a detail.
+    """Return a function that lists why the pod cannot run on a node.
 
     The function's arguments are a node and the sum of its pods' requests. `ignored` are resources that claims provide.
     """
@@ -172,24 +190,28 @@ def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
         except WireError as error:
             unreadable = str(error)
 
-    def reasons_on(node: Node, used: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
+    def reasons_on(node: Node, used: Mapping[str, int]) -> Iterator[Barrier]:
         if required_node and required_node != node.metadata.name:
-            yield "node(s) didn't match the requested node name", required_node
+            yield Barrier("node(s) didn't match the requested node name", required_node)
         for taint in untolerated(pod.spec.tolerations, node.spec):
-            value = f"={taint.value}" if taint.value else ""
-            reason = ("node(s) had untolerated taint(s)", f"{taint.key}{value}:{taint.effect}")
-            yield ("node(s) were unschedulable",) if taint is _CORDON else reason
+            if taint is _CORDON:
+                yield Barrier("node(s) were unschedulable", remedy="uncordon node {}".format)
+                continue
+            text = f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
+            action = "mend the cause of" if taint.key.startswith(_OF_KUBERNETES) else "tolerate or remove"
+            change = partial("{} taint {} of node {}".format, action, text)
+            yield Barrier("node(s) had untolerated taint(s)", text, change)
         labels = node.metadata.labels
         for key, value in pod.spec.node_selector.items():
             if labels.get(key) != value:
-                yield _OTHER_LABELS, f"{key}={value}"
+                yield Barrier(_OTHER_LABELS, f"{key}={value}")
         try:
             if unreadable:
-                yield _OTHER_LABELS, unreadable
+                yield Barrier(_OTHER_LABELS, unreadable)
             elif selector is not None and not matches(selector, node):
-                yield (_OTHER_LABELS,)
+                yield Barrier(_OTHER_LABELS)
         except NodeSelectorError as error:
-            yield _OTHER_LABELS, str(error)
+            yield Barrier(_OTHER_LABELS, str(error))
         allocatable = node.status.allocatable
         for name, amount in amounts:
             available = allocatable[name].nano if name in allocatable else None
@@ -197,12 +219,19 @@ def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
             # resources that are not extended: their amount is unknown, so the pod passes.
             if available is None and (name in _OPTIONAL or not (allocatable or is_extended(name))):
                 continue
-            if amount > (available or 0) - used.get(name, 0):
-                yield ("Too many pods" if name == "pods" else f"Insufficient {name}",)
+            left = (available or 0) - used.get(name, 0)
+            if amount > left:
+                remedy = partial(_request_less, name, left, allocatable[name].format) if left > 0 else None
+                yield Barrier("Too many pods" if name == "pods" else f"Insufficient {name}", remedy=remedy)
         if gpus and 0 < (count := hami_gpus(node)) < gpus:
-            yield f"Insufficient {HAMI_GPU}", f"HAMi gives a container different GPUs, and the node has {count}"
+            detail = f"HAMi gives a container different GPUs, and the node has {count}"
+            yield Barrier(f"Insufficient {HAMI_GPU}", detail)
 
     return reasons_on
+
+
+def _request_less(resource: str, left: int, format_: Format, node: str) -> str:
+    return f"request at most {Quantity.from_nano(left, format_)} {resource} to fit on node {node}"
 
 
 def hami_gpus(node: Node) -> int:
@@ -232,7 +261,7 @@ def barriers_by_name(pod: Pod, resources: Collection[str]) -> Barriers:
     """
     barriers_by_ignored: dict[frozenset[str], Barriers] = {}
 
-    def reasons_on(node: Node, used: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
+    def reasons_on(node: Node, used: Mapping[str, int]) -> Iterator[Barrier]:
         ignored = frozenset([name for name in resources if not plugin_offers(node, name)])
         if ignored not in barriers_by_ignored:
             barriers_by_ignored[ignored] = barriers(pod, ignored)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator import SearchOptions, allocate
+from allocator import SearchOptions, allocate, fleet
 from allocator.answer import SearchVerdict, Stage
 from allocator.decisions import (
     Decider,
@@ -69,7 +69,6 @@ _OTHER_CONDITIONS = (
 )
 _REACHED = "cannot allocate all claims"
 _GATED = "SchedulingGated"
-_CORDON = "node.kubernetes.io/unschedulable"
 # The stages of a search at which candidates are lost because other claims hold devices.
 _HELD = frozenset((Stage.IN_USE, Stage.GROUPS, Stage.COMPATIBILITY, Stage.COUNTERS, Stage.CAPACITY, Stage.SEARCH))
 
@@ -131,7 +130,7 @@ def prospect_of(pod: Pod, reading: Reading) -> Prospect | None:
     # Reasons other than devices that exclude nodes, the most frequent first.
     keeping: dict[str, str] = {}
     for name, node in stock.nodes.items():
-        if why := " and ".join(map(": ".join, barriers_on(node, used.get(name, {})))):
+        if why := " and ".join(map(str, barriers_on(node, used.get(name, {})))):
             keeping[name] = why
     barriers = by_text(keeping)
     barred = frozenset(keeping)
@@ -159,8 +158,12 @@ def prospect_of(pod: Pod, reading: Reading) -> Prospect | None:
             causes = "; ".join(f"{len(barrier.nodes)} {barrier.text}" for barrier in barriers[:_MAX_GROUPS])
             reason = replace(reason, text=f"{causes}; besides, {reason.text}" if may_go else causes)
     if certain and not plugins and not any(group.devices and not barred.issuperset(group.nodes) for group in tried):
-        for name in _idle_if_uncordoned(stock, pod_claims.open, barriers_on, used):
-            remedies.append((Harm.IDLE_NODE, f"uncordon node {name}, whose devices are free"))
+        changes = _changes(stock, barriers_on, used)
+        remedies += _openings(stock, pod_claims.open, changes, idle=False, ending="whose devices are free")
+        if not remedies:
+            remedies += _openings(
+                stock, pod_claims.open, changes, idle=True, ending="and end pods that hold its devices"
+            )
     return Prospect(
         outlook=decision.outlook,
         reason=replace(reason, remedies=by_harm(remedies)),
@@ -171,20 +174,23 @@ def prospect_of(pod: Pod, reading: Reading) -> Prospect | None:
     )
 
 
-def _idle_if_uncordoned(
-    stock: Stock, claims: tuple[ResourceClaim, ...], barriers_on: Barriers, used: Mapping[str, Amounts]
-) -> list[str]:
-    """Return cordoned nodes with free devices for the claims that the pod could use if they were not cordoned."""
-    options = SearchOptions(budget=Budget(step_limits.BLOCKERS))
-    idle: list[str] = []
+def _changes(stock: Stock, barriers_on: Barriers, used: Mapping[str, Amounts]) -> dict[str, str]:
+    """Return the changes with which the pod could run on nodes that it cannot use now, if their devices are free."""
+    changes: dict[str, str] = {}
     for name, node in stock.nodes.items():
-        if node.spec.unschedulable and len(idle) < _MAX_GROUPS:
-            taints = tuple([taint for taint in node.spec.taints if taint.key != _CORDON])
-            uncordoned = replace(node, spec=replace(node.spec, unschedulable=False, taints=taints))
-            may_run = next(barriers_on(uncordoned, used.get(name, {})), None) is None
-            if may_run and allocate(stock, name, claims, options=options).feasible:
-                idle.append(name)
-    return idle
+        own = [barrier.remedy for barrier in barriers_on(node, used.get(name, {}))]
+        if own and None not in own:
+            changes[name] = " and ".join(remedy(name) for remedy in own if remedy)
+    return changes
+
+
+def _openings(
+    stock: Stock, claims: tuple[ResourceClaim, ...], changes: Mapping[str, str], *, idle: bool, ending: str
+) -> list[tuple[Harm, str]]:
+    """Return the changes of nodes that have devices for the claims, or would have with `idle` devices."""
+    options = SearchOptions(budget=Budget(step_limits.BLOCKERS))
+    able = [name for name in fleet(stock, claims, options=options, idle=idle).feasible if name in changes]
+    return [(Harm.IDLE_NODE, f"{changes[name]}, {ending}") for name in able[:_MAX_GROUPS]]
 
 
 def _blockers(

@@ -147,7 +147,7 @@ class Decider:
         if not any(next(barriers_on(stock.nodes[name], {}), None) is None for name in fitting):
             # Selectors or taints keep the pod off every node with free devices. So report the nodes that the pod may use.
             for name, node in stock.nodes.items():
-                words = " and ".join(dict.fromkeys(first for first, *_ in barriers_on(node, {})))
+                words = " and ".join(dict.fromkeys(barrier.words for barrier in barriers_on(node, {})))
                 if words and name not in obstacles:
                     barred[name] = words
         candidates = [name for name in answers if name not in obstacles and name not in barred]

@@ -203,7 +203,7 @@ class SnapshotRun:
             allocatable = node.status.allocatable
             lacking = tuple([resource for resource in resources if not allocatable.get(resource)])
             used = self.used.get(name, {})
-            why = " and ".join(map(": ".join, barriers_on(node, used))) or podfit.claim_obstacle(allocated, node)
+            why = " and ".join(map(str, barriers_on(node, used))) or podfit.claim_obstacle(allocated, node)
             if why:
                 excluded[name] = why
             else:

@@ -253,7 +253,9 @@ def refusal_of(refusals: Sequence[Finding]) -> Reason:
 
 def _is_gated(facts: Facts) -> Iterator[Reason]:
     if gates := [gate.name for gate in facts.pod.spec.scheduling_gates]:
-        yield Reason(actor=Actor.USER, text=f"scheduling gates hold it: {', '.join(gates)}")
+        listed = ", ".join(gates)
+        remedies = (f"look at the program that removes {listed}; if there is none, remove the gates with kubectl edit",)
+        yield Reason(actor=Actor.USER, text=f"scheduling gates hold it: {listed}", remedies=remedies)
 
 
 def _has_an_unknown_key(facts: Facts) -> Iterator[Reason]:
@@ -523,7 +525,8 @@ def _scheduler_says(facts: Facts) -> Iterator[Reason]:
     message = f"{facts.admitted_scheduler} says: {last_message}"
     if unbound:
         message = f"{message}; {', '.join(unbound)} is Pending"
-    yield Reason(actor=facts.actor, text=message, causes=tuple(unbound))
+    remedies = tuple([f"see why {name} is not bound (kubectl describe pvc)" for name in unbound])
+    yield Reason(actor=facts.actor, text=message, causes=tuple(unbound), remedies=remedies)
 
 
 def _is_not_placed(facts: Facts) -> Iterator[Reason]:

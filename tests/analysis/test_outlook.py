@@ -178,7 +178,9 @@ def test_advice_names_only_ready_nodes(tmp_path):
     node_not_ready["spec"] = {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}
     answer = explain_json(tmp_path, "pod new", *objects, *WAITING_CLAIM_AND_POD)[1]["pod"]
     assert {blocker["causes"][-1] for blocker in answer["prospect"]["blockers"]} == {"Node/n0"}
-    assert answer["prospect"]["reason"]["remedies"][0].startswith("nearest is n0: ")
+    mending, ending = answer["prospect"]["reason"]["remedies"]
+    assert mending.startswith("mend the cause of taint node.kubernetes.io/not-ready:NoSchedule of node n1")
+    assert ending.startswith("nearest is n0: ")
     assert answer["roomOn"] == ""
     assert "n1" not in message_of({"pod": answer})
 
@@ -343,6 +345,35 @@ def test_an_idle_cordoned_node_is_advised_before_a_running_pod(is_unused, tmp_pa
     assert [remedy.split()[0] for remedy in reason["remedies"]] == words
     text = explain(tmp_path, "pod p", *objects).stdout
     assert "  done        created, admitted, claim; next: allocated" in text
+
+
+CORDON = {"unschedulable": True}
+TEAM = {"taints": [{"key": "example.com/team", "value": "a", "effect": "NoSchedule"}]}
+LOST = {"taints": [{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}]}
+
+
+@pytest.mark.parametrize("is_held", [False, True], ids=["free", "held"])
+@pytest.mark.parametrize(
+    ("spec", "cpu", "change"),
+    [
+        (CORDON, "8", "uncordon node n0"),
+        (TEAM, "8", "tolerate or remove taint example.com/team=a:NoSchedule of node n0"),
+        (LOST, "8", "mend the cause of taint node.kubernetes.io/unreachable:NoSchedule of node n0"),
+        ({}, "1500m", "request at most 1500m cpu to fit on node n0"),
+        (CORDON, "1", "uncordon node n0 and request at most 1 cpu to fit on node n0"),
+        ({}, "0", ""),
+    ],
+)
+def test_the_remedy_is_a_change_with_which_the_pod_can_use_the_node(spec, cpu, change, is_held, tmp_path):
+    objects = [obj for obj in fleet(1, 1) if obj["kind"] != "Node"]
+    objects.append(node("n0", allocatable={"cpu": cpu, "pods": "10"}) | {"spec": spec})
+    if is_held:
+        objects += [held_claim("h", "r"), in_phase(pod("r", "h", nodeName="n0"), "Running")]
+    containers = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "3"}}}]
+    waiting_pod = claim("c"), pod("p", "c", containers=containers)
+    [reason] = explain_json(tmp_path, "pod p", *objects, *waiting_pod)[1]["pod"]["state"]["reasons"]
+    ending = "and end pods that hold its devices" if is_held else "whose devices are free"
+    assert reason["remedies"] == ([f"{change}, {ending}"] if change else [])
 
 
 def test_of_equal_nodes_with_unused_claims_one_with_room_for_the_pod_is_advised(tmp_path):

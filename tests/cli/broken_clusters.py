@@ -37,6 +37,8 @@ class Fault(NamedTuple):
     pod: str = ""
     # Parts of the finding's message.
     words: tuple[str, ...] = ()
+    # A part of the finding's remedy.
+    remedy: str = ""
 
 
 # ---- What the faults are made of
@@ -507,28 +509,44 @@ def devices_held_by_running_pods(name: str) -> Fault:
 @fault
 def only_node_is_cordoned(name: str) -> Fault:
     broken = [node(f"{name}-0", unschedulable=True), gpus(f"{name}-0"), *waits(name, **of_pool(name))]
-    return Fault(broken, {(WAITS, f"Pod/{name}/p")}, [node(f"{name}-0")], pod=f"{name}/p", words=("unschedulable",))
+    return Fault(
+        broken,
+        {(WAITS, f"Pod/{name}/p")},
+        [node(f"{name}-0")],
+        pod=f"{name}/p",
+        words=("unschedulable",),
+        remedy="uncordon node",
+    )
 
 
 @fault
 def taint_of_the_node_is_not_tolerated(name: str) -> Fault:
     taints = [{"key": "example.com/team", "value": "other", "effect": "NoSchedule"}]
     broken = [node(f"{name}-0", taints=taints), gpus(f"{name}-0"), *waits(name, **of_pool(name))]
-    return Fault(broken, {(WAITS, f"Pod/{name}/p")}, [node(f"{name}-0")], pod=f"{name}/p", words=("example.com/team",))
+    return Fault(
+        broken,
+        {(WAITS, f"Pod/{name}/p")},
+        [node(f"{name}-0")],
+        pod=f"{name}/p",
+        words=("example.com/team",),
+        remedy="tolerate or remove taint",
+    )
 
 
 @fault
 def no_room_for_cpu(name: str) -> Fault:
     broken = [node(f"{name}-0"), gpus(f"{name}-0"), *waits(name, requests={"cpu": "128"}, **of_pool(name))]
     mended = pod(name, "p", "c", requests={"cpu": "1"}, **of_pool(name))
-    return Fault(broken, {(WAITS, f"Pod/{name}/p")}, [mended], pod=f"{name}/p", words=("cpu",))
+    return Fault(
+        broken, {(WAITS, f"Pod/{name}/p")}, [mended], pod=f"{name}/p", words=("cpu",), remedy="request at most 64 cpu"
+    )
 
 
 @fault
 def scheduling_gate(name: str) -> Fault:
     gated = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}
     broken = [claim(name, "c"), pod(name, "p", "c", schedulingGates=[{"name": "example.com/budget"}], status=gated)]
-    return Fault(broken, {(WAITS, f"Pod/{name}/p")}, [pod(name, "p", "c")], pod=f"{name}/p", words=("example.com/budget",))  # fmt: skip
+    return Fault(broken, {(WAITS, f"Pod/{name}/p")}, [pod(name, "p", "c")], pod=f"{name}/p", words=("example.com/budget",), remedy="remove the gates")  # fmt: skip
 
 
 @fault
@@ -548,7 +566,7 @@ def volume_claim_is_pending(name: str) -> Fault:
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     unbound = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": name}, "status": {"phase": "Pending"}}  # fmt: skip
     broken = [unbound, claim(name, "c"), pod(name, "p", "c", volumes=volumes, status={"conditions": [condition]})]
-    return Fault(broken, {(WAITS, f"Pod/{name}/p")}, [pod(name, "p", "c")], deleted=[unbound], pod=f"{name}/p", words=(f"PersistentVolumeClaim/{name}/data is Pending",))  # fmt: skip
+    return Fault(broken, {(WAITS, f"Pod/{name}/p")}, [pod(name, "p", "c")], deleted=[unbound], pod=f"{name}/p", words=(f"PersistentVolumeClaim/{name}/data is Pending",), remedy="kubectl describe pvc")  # fmt: skip
 
 
 def gang(name: str, least: int) -> Object:

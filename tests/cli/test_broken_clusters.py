@@ -44,6 +44,7 @@ def test_a_fault_is_named_and_its_remedy_works(kind, tmp_path):
     assert all(finding["remedy"] for finding in findings.values())
     said = " ".join(finding["message"] for finding in findings.values())
     assert all(words in said for words in fault.words), said
+    assert any(fault.remedy in finding["remedy"] for finding in findings.values())
     mended = mend(cluster, fault)
     # The pod has waited for long, and is placed at the scheduler's next attempt.
     assert findings_of(tmp_path, mended).keys() <= {(WAITS, f"Pod/{fault.pod}")}

@@ -151,7 +151,7 @@ class StandaloneScheduler:
         refusals: dict[str, str] = {}
         for name, node in stock.nodes.items():
             if barrier := next(barriers_on(node, used.get(name, {})), None):
-                refusals[name] = ": ".join(barrier)
+                refusals[name] = str(barrier)
         answer = find_serving_nodes(pod, Basis(stock, BY_DEFAULT, refusals, {}, (), {}), self._decider)
         if answer.lacks_claim and pod_claims.uncreated is not None:
             return pod_claims.uncreated
