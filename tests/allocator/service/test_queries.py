@@ -2,10 +2,12 @@
 
 from functools import partial
 
+from allocator.service import queries
 from cli.commands.allocator import simulate as simulate_pods
 from dra.server import DeclaredServer
 from tests.allocator.service.sidecar import RULES, claim, fleet, loaded, pod, pods_with_claims, running
 from tests.cli.running import manifest, run_json
+from tests.limits import PATIENCE
 from tests.objects import container
 from tests.objects import pod as untranslated_pod
 from webhook.state import Configuration
@@ -18,7 +20,8 @@ async def test_the_api_lists_claims_with_their_pods():
         assert (row["claim"], row["pods"]) == ("default/p", ["p"])
 
 
-async def test_a_posted_manifest_is_placed_beside_reservations_that_are_not_written(tmp_path):
+async def test_a_posted_manifest_is_placed_beside_reservations_that_are_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(queries, "SIMULATION_SECONDS", PATIENCE)
     refused = untranslated_pod("refused", containers=[container(limits={"nvidia.com/gpu": "1500m"})])
     posted = [claim("b", 2), untranslated_pod("q", "b"), refused]
     existing = [*fleet(nodes=1), claim("a"), pod("p", "a", schedulingGates=[{"name": "later"}])]
