@@ -122,13 +122,8 @@ def read_files(
     with_keys = [skip.with_first_key(in_force.configuration) for skip in skipped]
     folders = [Path(path).absolute() for path in files.paths if Path(path).is_dir()]
     is_whole_tree = any(repository_of(folder) == folder for folder in folders)
-    placed = {document.index: document for document in documents if document.is_placed}
-    everything = [
-        replace(document, namespace=found.namespace, with_values=found.with_values)
-        if (found := placed.get(document.index))
-        else document
-        for document in read
-    ]
+    manifests = {document.index: document for document in documents}
+    everything = [manifests.get(document.index, document) for document in read]
     made = tuple(made_objects(everything, tree))
     return ReadFiles(documents, with_keys, inventory_documents, in_force, everything, others, made, tree, is_whole_tree)
 

@@ -71,7 +71,8 @@ def finding_of(value: Object, decision: Decision, code: str) -> Finding:
     """Make a finding of a decision, at the path of its key."""
     page = CODES[code]
     container = f"container {decision.container}: " if decision.container else ""
-    is_place = decision.key.startswith("/")  # the path of a fault that the API server finds outside of requests
+    # The path of a fault that the API server finds outside of requests; a key may also be the path of a device file.
+    is_place = decision.key.startswith("/") and not decision.key.startswith("/dev/")
     key = f"{decision.key}: " if decision.key and not is_place else ""
     severity = page.severity
     if decision.outcome is not Outcome.REFUSED and severity is Severity.ERROR:

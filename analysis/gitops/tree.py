@@ -150,6 +150,7 @@ class Tree:
                 # For a kustomization, the namespace is that of the objects that it generates.
                 number = self._positions[path]
                 (self._replaced if inner else self._added)[number].add(inner or added)
+                visited.add(number)
                 if path not in self._entries:
                     self._entries[path] = tuple(map(self.absolute, files_of(kustomization, FOLDERS)))
                 waiting += [(entry, inner) for entry in self._entries[path]]

@@ -1,7 +1,8 @@
 """`drawbridge migrate`: the move from device plugins to DRA drivers, as a plan and as commits."""
 
 from analysis.migration.commits import message, pull_request, unrendered
-from analysis.migration.plan import MigrationPlan, make_plan
+from analysis.migration.plan import MigrationPlan
+from analysis.migration.planning import make_plan
 from analysis.migration.pull_request import NewFile, Step, StepName
 from analysis.migration.report import changes, report, summary, with_decisions
 

@@ -64,6 +64,12 @@ DRIVERS: Final = {
 }  # fmt: skip
 
 
+# A release has the name of a chart in a repository, or the last part of its address.
+DRIVER_CHARTS: Final = frozenset(
+    name for chart in DRIVERS.values() for name in (chart.name, chart.url.rpartition("/")[2])
+)
+
+
 class ClaimPlaces(NamedTuple):
     """The first version of a chart whose values have a place for claims, and the place."""
 
@@ -120,5 +126,13 @@ class Exporter(NamedTuple):
     since: str  # the first version of the chart with the switch
 
 
-# By the name of a chart. NVIDIA/dcgm-exporter 8fd6933: deployment/values.yaml.
+# By the name of a chart, and of an image. NVIDIA/dcgm-exporter 8fd6933: deployment/values.yaml.
 EXPORTERS: Final = {"dcgm-exporter": Exporter("gpu.nvidia.com", ("kubernetesDRA", "enabled"), "4.2.0")}
+# Images of device plugins that run without a chart of theirs: the last two parts of the name.
+PLUGIN_IMAGES: Final = {
+    "intel/intel-gpu-plugin": PluginRunner("gpu.intel.com"),
+    "nvidia/k8s-device-plugin": PluginRunner("gpu.nvidia.com"),
+    "rocm/k8s-device-plugin": PluginRunner("gpu.amd.com"),
+}
+# The field of an operator's settings that runs an exporter by default.
+EXPORTER_SWITCHES: Final = {"gpu.nvidia.com": "dcgmExporter"}

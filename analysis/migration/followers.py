@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from analysis.gitops import FLUX, dependencies, place_of
-from analysis.migration.charts import DISCOVERY, DRIVERS, EXPORTERS
+from analysis.migration.charts import DISCOVERY, DRIVERS, EXPORTER_SWITCHES, EXPORTERS
+from analysis.migration.plugins import images_in
 from dra.pointer import member
-from dra.raw import Object, text
+from dra.raw import Object, inside, text
 from webhook.translate import group_kind, name_of
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from analysis.migration.plugins import InstalledPlugin
     from cluster.manifests import Document
 
+# Maps of node labels; `nodeLabels` is of a ResourceFlavor of Kueue.
+_SELECTORS: Final = ("nodeSelector", "matchLabels", "nodeLabels")
 _MAX: Final = 100_000  # the most values of an object that are read
 
 
@@ -38,8 +41,10 @@ def followers(
     tree: Tree,
     all_releases: Sequence[Release],
     plugins: Sequence[InstalledPlugin],
+    *,
+    labels: Collection[tuple[str, int]],
 ) -> Iterator[Follower]:
-    """Yield the followers of these plugins among the included documents."""
+    """Yield what depends on these plugins among the included documents; `labels` are those that documents give to nodes."""
     drivers = {plugin.runner.driver for plugin in plugins}
     # An operator that stays keeps the labels of its discovery.
     discovered = drivers - {plugin.runner.driver for plugin in plugins if plugin.stays}
@@ -53,19 +58,48 @@ def followers(
         built = tree.built_by(number) & released
         if group_kind(documents[number].object) == FLUX and built and built <= leaving:
             gone.add(("Kustomization", *place_of(documents[number].placed)))
+            leaving |= tree.built_by(number)
+    kept = {label for label, number in labels if number not in leaving}
     for number in included:
         document = documents[number]
         if number not in of_plugins and (document.object.get("kind"), *place_of(document.placed)) not in gone:
-            yield from _in_object(document, gone, prefixes)
-    for release in all_releases:
-        exporter = EXPORTERS.get(release.chart)
-        if exporter is not None and exporter.driver in drivers:
-            needs = DRIVERS[exporter.driver].exporter
-            yield follower_at(documents[release.number], "/spec", f"it exports metrics of devices: {needs}")
+            yield from _in_object(document, gone, prefixes, kept)
+
+
+class InstalledExporter(NamedTuple):
+    """An exporter of metrics of devices."""
+
+    number: int  # of its document
+    driver: str
+    follower: Follower
+
+
+def exporters(
+    documents: Sequence[Document],
+    included: Sequence[int],
+    all_releases: Sequence[Release],
+    plugins: Sequence[InstalledPlugin],
+) -> Iterator[InstalledExporter]:
+    """Yield the exporters that a chart, an operator of a plugin or a pod template runs."""
+    drivers = {name: exporter.driver for name, exporter in EXPORTERS.items()}
+    charted = {release.number: drivers[release.chart] for release in all_releases if release.chart in drivers}
+    places = {number: (driver, "/spec") for number, driver in charted.items()}
+    for plugin in plugins:
+        field = EXPORTER_SWITCHES.get(plugin.runner.driver, "")
+        if plugin.stays and field and inside(plugin.settings, field).get("enabled") is not False:
+            places[plugin.number] = plugin.runner.driver, "/spec"
+    for number in included:
+        if number not in places and any(name in documents[number].text for name in drivers):
+            names = (image.rpartition("/")[2] for image in images_in(documents[number].object))
+            if driver := next(filter(None, map(drivers.get, names)), ""):
+                places[number] = driver, "/spec"
+    for number, (driver, pointer) in sorted(places.items()):
+        what = f"it exports metrics of devices: {DRIVERS[driver].exporter}"
+        yield InstalledExporter(number, driver, follower_at(documents[number], pointer, what))
 
 
 def _in_object(
-    document: Document, gone: Collection[tuple[str, str, str]], prefixes: tuple[str, ...]
+    document: Document, gone: Collection[tuple[str, str, str]], prefixes: tuple[str, ...], kept: Collection[str]
 ) -> Iterator[Follower]:
     obj = document.placed
     for needed in dependencies(obj):
@@ -73,7 +107,7 @@ def _in_object(
             what = f"{needed.field} names {needed.namespace}/{needed.name}, which goes with the plugin"
             yield follower_at(document, needed.pointer, what)
     for pointer, label in _labels(obj) if prefixes else ():
-        if label.startswith(prefixes):
+        if label.startswith(prefixes) and label not in kept:
             what = f"it selects nodes by {label}, a label that goes with the plugin's discovery"
             yield follower_at(document, pointer, what)
 
@@ -91,7 +125,7 @@ def _labels(obj: Object) -> Iterator[tuple[str, str]]:
                     yield member(pointer, name), name
                 elif name == "key" and isinstance(below, str) and "operator" in value:
                     yield member(pointer, name), below
-                waiting.append((member(pointer, name), below, name in ("nodeSelector", "matchLabels")))
+                waiting.append((member(pointer, name), below, name in _SELECTORS))
         elif isinstance(value, list):
             waiting += [(f"{pointer}/{index}", below, False) for index, below in enumerate(value)]
 

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from dra.raw import Object, inside, text
+from dra.raw import Object, inside, items, text
 from webhook.translate import group_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from cluster.manifests import Document
 
-# kubernetesVersion of Talos' talconfig and of kubeadm, variables of Flux, and the kubelet's image of a machine configuration.
+# kubernetesVersion of Talos' talconfig and of kubeadm, variables of Flux, the kubelet's image of a machine configuration, and Omni's templates.
 _VERSION: Final = re.compile(
-    r"(?:(?:kubernetesVersion|KUBERNETES_VERSION|kubelet_version):[ \t]*[\"']?v?|siderolabs/kubelet:v)(1\.\d{1,3}(?:\.\d+)?)"
+    r"(?:(?:kubernetesVersion|KUBERNETES_VERSION|kubelet_version|^kubernetes:[ \t]*\n[ \t]+version):[ \t]*[\"']?v?|siderolabs/kubelet:v)(1\.\d{1,3}(?:\.\d+)?)",
+    re.MULTILINE,
 )
 # What tuppr and the upgrade controller of k3s and rke2 upgrade to.
 _UPGRADE: Final = re.compile(r"v?(1\.\d{1,3}(?:\.\d+)?)")
 _UPGRADER: Final = re.compile(r"rancher/(?:k3s|rke2)-upgrade\b")
 _TALOS: Final = re.compile(
-    r"talosVersion:|siderolabs/(?:kubelet|installer)|factory\.talos\.dev|kind:[ \t]*TalosUpgrade\b"
+    r"^talos:|talosVersion:|siderolabs/(?:kubelet|installer)|factory\.talos\.dev|kind:[ \t]*TalosUpgrade\b",
+    re.MULTILINE,
 )
 _CDI: Final = re.compile(r"enable_cdi[ \t]*=[ \t]*true|cdi_spec_dirs")
+# The labels of Talos' machine configurations and of the configuration of k3s and rke2.
+_NODE_LABELS: Final = re.compile(
+    r"^([ \t]*)(?:-[ \t]*)?(?:nodeLabels|node-label):[ \t]*\n((?:\1[ \t-]+.*\n?|[ \t]*\n)+)", re.MULTILINE
+)
+_LABEL: Final = re.compile(r"^[ \t]*(?:-[ \t]*)?[\"']?([\w.-]+/[\w./-]+)[\"']?[ \t]*[:=]", re.MULTILINE)
 _FIRST: Final = 34  # the first minor version with claims
 _NAMES: Final = 36  # the first minor version in which `extendedResourceName` works by default
 
@@ -36,6 +44,8 @@ class Platform(NamedTuple):
     where: str = ""
     is_talos: bool = False
     has_cdi: bool = False
+    # Of nodes, by configurations of machines and by rules of Node Feature Discovery, with the numbers of the documents.
+    labels: frozenset[tuple[str, int]] = frozenset()
 
     def blockers(self) -> Iterator[str]:
         """Yield what has to be true before the move, and is not or is not known."""
@@ -57,8 +67,8 @@ class Platform(NamedTuple):
             yield f"Kubernetes {self.version} serves no `extendedResourceName` without the gate DRAExtendedResource, so each consumer has to be edited"
 
 
-def platform_of(documents: Sequence[Document]) -> Platform:
-    """Read the versions from the texts of a tree. The lowest version counts."""
+def platform_of(documents: Sequence[Document], near: Collection[str] = ()) -> Platform:
+    """Read the versions from the texts of a tree. A tree may have several clusters: the lowest version next to the files `near` counts."""
     versions: list[tuple[int, str, str]] = []
     is_talos = has_cdi = False
     for document in documents:
@@ -67,10 +77,27 @@ def platform_of(documents: Sequence[Document]) -> Platform:
         has_cdi = has_cdi or bool(_CDI.search(content))
         in_document = (*_VERSION.findall(content), *_UPGRADE.findall(_upgraded_to(document.object)))
         versions += [(int(version.split(".")[1]), version, document.file) for version in in_document]
-    if not versions:
-        return Platform(is_talos=is_talos, has_cdi=has_cdi)
-    minor, version, where = min(versions)
-    return Platform(version, minor, where, is_talos, has_cdi)
+    labels = frozenset((label, number) for number, document in enumerate(documents) for label in _labels_in(document))
+    depths = {where: max((_shared_folders(where, file) for file in near), default=0) for _, _, where in versions}
+    nearest = max(depths.values(), default=0)
+    versions = [version for version in versions if depths[version[2]] == nearest]
+    minor, version, where = min(versions) if versions else (0, "", "")
+    return Platform(version, minor, where, is_talos, has_cdi, labels)
+
+
+def _shared_folders(file: str, other: str) -> int:
+    pairs = zip(file.split("/")[:-1], other.split("/")[:-1], strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _labels_in(document: Document) -> Iterator[str]:
+    """Yield the labels that a rule of Node Feature Discovery or the configuration of a machine gives to nodes."""
+    if group_kind(document.object)[1] == "NodeFeatureRule":
+        for rule in items(inside(document.object, "spec"), "rules"):
+            yield from inside(rule, "labels")
+    if not group_kind(document.object)[0]:  # a machine configuration is no object
+        for _, lines in _NODE_LABELS.findall(document.text):
+            yield from _LABEL.findall(lines)
 
 
 def _upgraded_to(obj: Object) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from analysis.migration.charts import PLUGIN_KINDS, PLUGINS
-from dra.raw import Object, inside
+from analysis.migration.charts import PLUGIN_IMAGES, PLUGIN_KINDS, PLUGINS
+from dra.raw import Object, inside, mapping, text
 from webhook.translate import group_kind
 
 if TYPE_CHECKING:
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from cluster.manifests import Document
 
 
+_OF_INTEL: Final = "intel-device-plugins-"
+_OPERATOR: Final = "intel-device-plugins-operator"
+_MAX: Final = 100_000  # the most values of an object that are read
+
+
 class InstalledPlugin(NamedTuple):
     """A release or an object of a tree that runs a device plugin."""
 
@@ -23,6 +28,8 @@ class InstalledPlugin(NamedTuple):
     runner: PluginRunner
     chart: str = ""
     version: str = ""
+    settings: Object = {}  # the values of the chart, or the spec of the object
+    name: str = ""  # of a chart in a kustomization, which has no name
 
     @property
     def stays(self) -> bool:
@@ -34,15 +41,41 @@ def installed_plugins(
     documents: Sequence[Document], included: Collection[int], all_releases: Sequence[Release]
 ) -> Iterator[InstalledPlugin]:
     """Yield the plugins that run; an operator whose plugin is switched off runs none."""
+    charts = {release.chart for release in all_releases}
+    # Intel's operator also runs plugins of devices without a driver.
+    others = any(chart.startswith(_OF_INTEL) and chart not in PLUGINS for chart in charts)
     for release in all_releases:
         runner = PLUGINS.get(release.chart)
-        if runner is not None and _is_on(runner, release.values):
-            yield InstalledPlugin(release.number, runner, release.chart, release.version)
+        if runner is not None and _is_on(runner, release.values) and not (others and release.chart == _OPERATOR):
+            name = f"Kustomization/{release.namespace}/{release.name}" if release.kind == "Kustomization" else ""
+            yield InstalledPlugin(release.number, runner, release.chart, release.version, release.values, name)
+    charted = {release.number for release in all_releases if release.chart in PLUGINS}
     for number in included:
         obj = documents[number].object
         runner = PLUGIN_KINDS.get(group_kind(obj))
         if runner is not None and _is_on(runner, inside(obj, "spec")):
-            yield InstalledPlugin(number, runner)
+            yield InstalledPlugin(number, runner, settings=inside(obj, "spec"))
+        elif number not in charted and "-plugin" in documents[number].text:
+            runners = [PLUGIN_IMAGES.get("/".join(image.split("/")[-2:])) for image in images_in(obj)]
+            if runner := next(filter(None, runners), None):
+                yield InstalledPlugin(number, runner)
+
+
+def images_in(obj: Object) -> Iterator[str]:
+    """Yield the images of pod templates and of a chart's values, without tag and digest."""
+    waiting: list[object] = [obj.get("spec")]
+    for _ in range(_MAX):
+        if not waiting:
+            return
+        value = waiting.pop()
+        if isinstance(value, dict):
+            image = value.get("image")
+            name = text(image) or text(mapping(image).get("repository"))
+            if name:
+                yield name.partition("@")[0].partition(":")[0]
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
 
 
 def _is_on(runner: PluginRunner, settings: Object) -> bool:

@@ -176,7 +176,8 @@ def test_what_depends_on_the_plugin_follows(repository, more, files, place):
 def test_dependencies_on_an_operator_that_stays_and_its_labels_do_not_follow(repository):
     more = ", dependsOn: [{name: plugin, namespace: flux-system}]"
     values = CONSUMER.format(key="nvidia.com/gpu") + "    pod: {nodeSelector: {nvidia.com/gpu.present: 'true'}}\n"
-    files = app("llm", "ai", flux_more=more, values=values) | plugin(OPERATOR % "true")
+    files = app("llm", "ai", flux_more=more, values=values)
+    files |= plugin((OPERATOR % "true").replace("values: {", "values: {dcgmExporter: {enabled: false}, "))
     assert plan(repository, files)["follow"] == []
 
 
@@ -187,6 +188,7 @@ def test_a_quota_of_the_key_follows(repository):
     files = app("plex", "media") | {"apps/plex/quota.yaml": quota}
     files["apps/plex/kustomization.yaml"] = "resources: [release.yaml, repository.yaml, quota.yaml]\n"
     assert [follower["object"] for follower in plan(repository, files)["follow"]] == ["ResourceQuota/media/gpus"]
+    assert consumers(repository, files) == [("HelmRelease/media/plex", "edit")]
 
 
 @pytest.mark.parametrize(
@@ -253,3 +255,202 @@ def test_a_report_begins_with_what_a_person_decides(repository, form):
     text = run("migrate", "plan", "-o", form).stdout
     assert text.index("5 unlimited replicas") < text.index("apps/plex/release.yaml:14")
     assert "2 consumers (2 edit)" in text
+
+
+NVIDIA = INTEL.replace("intel-device-plugins-gpu", "nvidia-device-plugin").replace(
+    "{name: i915, sharedDevNum: 5}", "{}"
+)
+WITHOUT_REQUEST = """\
+    controllers: {main: {containers: {app: {image: {repository: app}}}, pod: {runtimeClassName: nvidia}}}
+"""
+DEVICE_FILE = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: plex, namespace: media}
+spec:
+  selector: {matchLabels: {a: b}}
+  template:
+    metadata: {labels: {a: b}}
+    spec:
+      containers: [{name: app, image: app}]
+      volumes: [{name: dri, hostPath: {path: /dev/dri}}]
+"""
+NUMBER = """\
+apiVersion: llmkube.dev/v1alpha1
+kind: Model
+metadata: {name: plex, namespace: media}
+spec: {hardware: {gpu: {enabled: true, count: 1, vendor: %s}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "installed", "key"),
+    [
+        (release("plex", values=WITHOUT_REQUEST), NVIDIA, "runtimeClassName"),
+        (release("plex", values=WITHOUT_REQUEST), INTEL, ""),
+        (DEVICE_FILE, INTEL, "/dev/dri"),
+        (DEVICE_FILE, NVIDIA, ""),
+        (NUMBER % "nvidia", NVIDIA, "gpu"),
+        (NUMBER % "intel", NVIDIA, ""),
+    ],
+    ids=["runtime class", "runtime of another driver", "device file", "file of another driver", "number", "number of another vendor"],
+)  # fmt: skip
+def test_a_workload_that_names_no_key_is_a_consumer_of_the_driver_that_moves(repository, text, installed, key):
+    files = app("plex", "media") | {"apps/plex/release.yaml": text} | plugin(installed)
+    found = [(consumer["key"], consumer["verdict"]) for consumer in plan(repository, files)["consumers"]]
+    assert found == ([(key, "by hand")] if key else [])
+
+
+@pytest.mark.parametrize("key", ["squat.ai/tun", "devic.es/dvb"])
+def test_a_device_file_that_is_no_accelerator_is_no_consumer(repository, key):
+    assert consumers(repository, app("plex", "media", key=key)) == []
+
+
+def test_the_plugin_itself_is_no_consumer(repository):
+    files = app("plex", "media", "nvidia.com/gpu") | plugin(
+        NVIDIA.replace("values: {}", "values: {runtimeClassName: nvidia}")
+    )
+    assert consumers(repository, files) == [("HelmRelease/media/plex", "edit")]
+
+
+def test_workloads_without_requests_share_devices(repository):
+    files = app("plex", "media") | app("tts", "voice") | plugin(NVIDIA)
+    for name in ("plex", "tts"):
+        files[f"apps/{name}/release.yaml"] = release(name, values=WITHOUT_REQUEST)
+    [family] = plan(repository, files)["families"]
+    assert "2 workloads" in family["sharing"]["now"]
+    assert family["sharing"]["decision"] == "shares"
+
+
+@pytest.mark.parametrize(("other", "goes"), [("", True), ("intel-device-plugins-npu", False)])
+def test_intels_operator_stays_for_plugins_without_a_driver(repository, other, goes):
+    operator = INTEL.replace("intel-device-plugins-gpu", "intel-device-plugins-operator").replace(
+        "intel-gpu", "operator"
+    )
+    files = app("plex", "media") | plugin(f"{INTEL}---\n{operator}")
+    files["apps/plugin/release.yaml"] += "---\n" + INTEL.replace("intel-device-plugins-gpu", other) if other else ""
+    [family] = plan(repository, files)["families"]
+    assert ("HelmRelease/kube-system/operator" in [plugin["object"] for plugin in family["plugins"]]) == goes
+
+
+def test_a_plugin_is_known_by_its_image(repository):
+    values = "    controllers: {main: {type: daemonset, containers: {app: {image: {repository: docker.io/rocm/k8s-device-plugin, tag: 1.31}}}}}\n"
+    files = app("plex", "media", "amd.com/gpu") | plugin(release("amd", values=values))
+    [family] = plan(repository, files)["families"]
+    assert [installed["object"] for installed in family["plugins"]] == ["HelmRelease/default/amd"]
+
+
+def test_the_charts_of_a_kustomization_that_flux_builds_are_read(repository):
+    kustomization = "helmCharts: [{name: gpu-operator, releaseName: operator, namespace: gpu}]\n"
+    files = app("llm", "ai", "nvidia.com/gpu") | {"apps/plugin/kustomization.yaml": kustomization}
+    files["clusters/home/plugin.yaml"] = flux("plugin")
+    [family] = plan(repository, files)["families"]
+    assert [installed["object"] for installed in family["plugins"]] == ["Kustomization/gpu/operator"]
+
+
+EXPORTER = """\
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: metrics, namespace: monitoring}
+spec:
+  selector: {matchLabels: {a: b}}
+  template:
+    metadata: {labels: {a: b}}
+    spec: {runtimeClassName: nvidia, containers: [{name: app, image: "nvcr.io/nvidia/k8s/dcgm-exporter:4.5.2"}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("files", "exporter"),
+    [
+        ({}, []),
+        ({"apps/plugin/exporter.yaml": EXPORTER}, ["DaemonSet/monitoring/metrics"]),
+        ({"apps/plugin/release.yaml": OPERATOR % "true"}, ["HelmRelease/gpu-operator/gpu-operator"]),
+    ],
+    ids=["none", "image", "operator"],
+)
+def test_metrics_are_lost_where_an_exporter_runs(repository, files, exporter):
+    answer = plan(repository, app("llm", "ai", "nvidia.com/gpu") | plugin(NVIDIA) | files)
+    assert [follower["object"] for follower in answer["follow"]] == exporter
+    assert any("metrics" in line for line in answer["lost"]) == bool(exporter)
+    assert len(answer["consumers"]) == 1
+
+
+LABEL = "intel.feature.node.kubernetes.io/gpu"
+RULE = f"apiVersion: nfd.k8s-sigs.io/v1alpha1\nkind: NodeFeatureRule\nmetadata: {{name: gpu}}\nspec: {{rules: [{{name: gpu, labels: {{{LABEL}: 'true'}}}}]}}\n"
+MACHINES = f"machine:\n  nodeLabels:\n    {LABEL}: 'true'\n  sysctls: {{}}\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "follows"),
+    [
+        ({}, True),
+        ({"apps/plex/rule.yaml": RULE}, False),
+        ({"apps/plugin/rule.yaml": RULE}, True),
+        ({"talos/worker.yaml": MACHINES}, False),
+    ],
+    ids=["of the plugin", "of a rule", "of a rule that goes with the plugin", "of a machine"],
+)
+def test_a_label_that_stays_does_not_follow(repository, files, follows):
+    values = CONSUMER.format(key="gpu.intel.com/i915") + f"    pod: {{nodeSelector: {{{LABEL}: 'true'}}}}\n"
+    files = app("plex", "media", values=values) | plugin() | files
+    files["apps/plex/kustomization.yaml"] = "resources: [release.yaml, repository.yaml, rule.yaml]\n"
+    assert bool(plan(repository, files)["follow"]) == follows
+
+
+QUEUE = """\
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: gpus}
+spec:
+  resourceGroups:
+  - coveredResources: [cpu, nvidia.com/gpu]
+    flavors: [{name: a100, resources: [{name: cpu, nominalQuota: 9}, {name: nvidia.com/gpu, nominalQuota: 2}]}]
+"""
+FLAVOR = """\
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ResourceFlavor
+metadata: {name: a100}
+spec: {nodeLabels: {nvidia.com/gpu.product: A100, zone: a}}
+"""
+PROFILE = """\
+apiVersion: infrastructure.opendatahub.io/v1
+kind: HardwareProfile
+metadata: {name: a100}
+spec: {identifiers: [{identifier: nvidia.com/gpu, defaultCount: 1}]}
+"""
+QUOTA = "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: gpus}\nspec: {hard: {requests.nvidia.com/gpu: 2, requests.amd.com/gpu: 2}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        (QUEUE, ["/spec/resourceGroups/0/flavors/0/resources/1", "/spec/resourceGroups/0/coveredResources/1"]),
+        (FLAVOR, ["/spec/nodeLabels/nvidia.com~1gpu.product"]),
+        (PROFILE, ["/spec/identifiers/0"]),
+        (QUOTA, ["/spec/hard"]),
+    ],
+    ids=["queue", "flavor", "profile", "quota"],
+)
+def test_what_counts_keys_of_the_plugin_follows_without_a_consumer(repository, text, places):
+    answer = plan(repository, plugin(NVIDIA) | {"apps/plugin/counts.yaml": text})
+    assert [follower["place"] for follower in answer["follow"]] == places
+
+
+def test_the_version_of_the_cluster_with_the_consumers_counts(repository):
+    files = {
+        path.replace("apps", "main/apps"): text.replace("./apps", "./main/apps")
+        for path, text in app("plex", "media").items()
+    }
+    files |= {
+        "main/talconfig.yaml": "kubernetesVersion: v1.36.1\n",
+        "edge/talconfig.yaml": "kubernetesVersion: v1.33.1\n",
+    }
+    assert not [line for line in plan(repository, files)["blockers"] if "1.34" in line]
+
+
+def test_resources_are_read_as_kustomize_reads_them(repository):
+    container = "{name: app, image: app, args: [--flash-attn, on], resources: {limits: {nvidia.com/gpu: 1}}}"
+    text = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: llm}}\nspec: {{containers: [{container}]}}\n"
+    files = {"base/kustomization.yaml": "resources: [llm.yaml]\n", "base/llm.yaml": text}
+    assert consumers(repository, files) == [("Pod/default/llm", "edit")]

@@ -1,0 +1,136 @@
+"""Groups what a tree requests by driver: the plugins that serve it now, the chart that replaces them, and how pods share devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from analysis.migration.charts import DRIVERS
+from analysis.migration.plan import Decision, Family, Plugin, Replacement, Sharing
+from dra.texts import count_of, list_first
+from webhook.translate import name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+    from analysis.gitops import Release
+    from analysis.migration.platform import Platform
+    from analysis.migration.plugins import InstalledPlugin
+    from analysis.migration.requests import Request
+    from cluster.manifests import Document
+    from webhook.state import State
+
+_NAMED: Final = 4
+
+
+class ReadTree(NamedTuple):
+    """What the builds of a tree include."""
+
+    documents: Sequence[Document]
+    requests: Sequence[Request]
+    releases: Sequence[Release]
+    plugins: Sequence[InstalledPlugin]
+    platform: Platform
+    state: State
+
+
+def families(read: ReadTree, drivers_of: Callable[[Iterable[str]], frozenset[str]]) -> Iterator[Family]:
+    """Yield the families of a tree; `drivers_of` returns the drivers of DeviceClasses."""
+    keys: dict[str, dict[str, set[str]]] = {}  # classes by driver and key
+    for request in read.requests:
+        for device_class in request.classes:
+            for driver in drivers_of([device_class]):
+                keys.setdefault(driver, {}).setdefault(request.consumer.key, set()).add(device_class)
+    for plugin in read.plugins:  # a plugin without consumers is replaced, too
+        keys.setdefault(plugin.runner.driver, {})
+    for driver, of_driver in sorted(keys.items()):
+        yield Family(
+            driver=driver,
+            keys=tuple(sorted(of_driver)),
+            device_classes=tuple(sorted(set().union(*of_driver.values()))),
+            plugins=tuple(
+                _plugin(plugin, read.documents[plugin.number])
+                for plugin in read.plugins
+                if plugin.runner.driver == driver
+            ),
+            replacement=_replacement(driver, read),
+            sharing=_sharing(driver, of_driver, read),
+        )
+
+
+def _plugin(plugin: InstalledPlugin, document: Document) -> Plugin:
+    return Plugin(
+        object=plugin.name or name_of(document.placed),
+        file=document.file,
+        line=document.line,
+        chart=plugin.chart,
+        version=plugin.version,
+        how=f"it stays, and stops running the plugin (`{'.'.join(plugin.runner.switch)}: false`)"
+        if plugin.stays
+        else "it goes",
+    )
+
+
+def _replacement(driver: str, read: ReadTree) -> Replacement | None:
+    chart = DRIVERS.get(driver)
+    if chart is None:
+        return None
+    names = (chart.name, chart.url.rpartition("/")[2])
+    installed = [read.documents[release.number] for release in read.releases if release.chart in names]
+    return Replacement(
+        chart=chart.name,
+        url=chart.url,
+        version=chart.version,
+        values={**chart.values, **(chart.values_on_talos if read.platform.is_talos else {})},
+        notes=chart.notes,
+        installed=f"{installed[0].file}:{installed[0].line}" if installed else "",
+    )
+
+
+def _sharing(driver: str, keys: Collection[str], read: ReadTree) -> Sharing | None:
+    """Return how pods share devices, and a proposal; None if each pod gets devices of its own."""
+    usually = read.state.fleet.installed.usually
+    shared = {key: replicas for key in sorted(keys) if (replicas := usually(key)) is not None}
+    without = [request for request in read.requests if driver in request.drivers and not request.classes]
+    if not shared and not without:
+        return None
+    users = [
+        request
+        for request in read.requests
+        if driver in request.drivers and (not request.classes or request.consumer.key in shared)
+    ]
+    now = [str(replicas) for replicas in shared.values()]
+    if without:
+        now.append(f"{count_of(len(without), 'workload')} without a request can use every device of their nodes")
+    namespaces = sorted({request.namespace for request in users})
+    homes = " and ".join(namespaces)
+    chart = DRIVERS.get(driver)
+    names = list_first([request.consumer.object for request in users], _NAMED)
+    devices = count_of(len(users), "device")
+    choices = {
+        "exclusive": f"each pod gets a device of its own: {devices} for {names}",
+        "named claim": "one ResourceClaim that all pods of one namespace name: they share its device, and run on one node",
+        "admin access": (
+            "claims with adminAccess and allocationMode All: each pod sees all devices of its node, no claim counts them, and the namespace "
+            "needs the label resource.kubernetes.io/admin-access=true"
+        ),
+        "stay": "the device plugin stays, and nothing moves",
+    }
+    if chart is not None and chart.shares:
+        choices["shares"] = chart.shares
+    if len(users) <= 1:
+        decision: Decision = "exclusive"
+        because = "at most one workload of the tree uses the devices"
+    elif len(namespaces) == 1:
+        decision, because = "named claim", f"all workloads are in namespace {namespaces[0]}"
+    elif "shares" in choices:
+        decision, because = (
+            "shares",
+            f"workloads in {homes} share devices, and a claim belongs to one namespace",
+        )
+    else:
+        decision = "stay"
+        because = (
+            f"workloads in {homes} share devices, a claim belongs to one namespace, and the driver has no shares: "
+            f"choose exclusive if there are {devices} or more"
+        )
+    return Sharing(now="; ".join(now), decision=decision, because=because, choices=choices)

@@ -1,0 +1,96 @@
+"""Finds workloads that get devices without naming a key.
+
+runtimeClassName, NVIDIA_VISIBLE_DEVICES    the container runtime adds devices of the node
+/dev/dri, /dev/kfd                          the pod mounts device files of the node
+gpu: {enabled: true, count: 1}, gpus: 1     a chart or a controller makes the request
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from analysis.check import finding_of
+from dra.raw import Object, inside, items, mapping, text
+from webhook.admission import decide_object
+from webhook.dialects import Outcome
+from webhook.translate import paths, resolve_pointer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cluster.manifests import Document
+    from webhook.state import State
+    from webhook.translate import Decision
+
+_RUNTIME: Final = "runtimeClassName"
+_ALL: Final = ("gpu.nvidia.com", "gpu.amd.com", "gpu.intel.com")
+# By the beginning of a runtime class, of a variable or of a device file: the drivers of the devices.
+_DRIVERS: Final = {
+    "nvidia": _ALL[:1],
+    "NVIDIA_": _ALL[:1],
+    "/dev/nvidia": _ALL[:1],
+    "amd": _ALL[1:2],
+    "AMD_": _ALL[1:2],
+    "/dev/kfd": _ALL[1:2],
+    "/dev/dri": _ALL[1:],
+}
+_DEVICE_FILE: Final = re.compile(r"/dev/(?:dri|kfd|nvidia\w*)(?:/[\w-]+)?")
+_VENDORS: Final = ("nvidia", "amd", "intel")
+_VENDOR_FIELDS: Final = ("vendor", "type", "gpuVendor", "gpuType")
+
+
+class IndirectUse(NamedTuple):
+    """The place in an object that gives devices to its pods, and the drivers that the devices may belong to."""
+
+    pointer: str
+    key: str  # runtimeClassName, the variable, the device file, or the field with a number
+    value: str
+    drivers: tuple[str, ...]
+    is_requested: bool = False  # by a chart or a controller
+
+
+def indirect_uses(document: Document, state: State) -> Iterator[IndirectUse]:
+    """Yield the first place of each key by which the pods of an object get devices that no container requests."""
+    obj = document.placed
+    decisions = decide_object(obj, state).decisions
+    seen: set[str] = set()
+    has_requests = any(decision.dialect for decision in decisions)
+    for use in _places(obj, [decision for decision in decisions if not decision.dialect]):
+        # A device file beside a request is of the same device.
+        if use.drivers and use.key not in seen and not (has_requests and use.key.startswith("/dev/")):
+            seen.add(use.key)
+            yield use
+    if has_requests:
+        return
+    for path in paths(obj):
+        for number, volume in enumerate(items(inside(resolve_pointer(obj, path), "spec"), "volumes")):
+            file = text(inside(volume, "hostPath").get("path"))
+            if _DEVICE_FILE.fullmatch(file) and file not in seen:
+                seen.add(file)
+                pointer = f"{path}/spec/volumes/{number}/hostPath"
+                yield IndirectUse(pointer, file, file, _drivers_of(file))
+
+
+def _places(obj: Object, decisions: list[Decision]) -> Iterator[IndirectUse]:
+    for decision in decisions:
+        pointer, key = finding_of(obj, decision, "D211").path, decision.key
+        if key == _RUNTIME:
+            pod = resolve_pointer(obj, pointer.partition("/containers/")[0])
+            name = text(resolve_pointer(obj, pointer)) or text(mapping(pod).get(_RUNTIME))
+            yield IndirectUse(pointer, key, name, _drivers_of(name))
+        elif key.endswith("_VISIBLE_DEVICES") or key.startswith("/dev/"):
+            yield IndirectUse(pointer, key, key, _drivers_of(key))
+        elif "/" not in key and decision.outcome is Outcome.UNKNOWN and not paths(obj):
+            value = resolve_pointer(obj, pointer)
+            if value is None:
+                continue
+            described = mapping(value) or mapping(resolve_pointer(obj, pointer.rpartition("/")[0]))
+            vendors = {text(described.get(field)).lower() for field in _VENDOR_FIELDS}.intersection(_VENDORS)
+            drivers = tuple(f"gpu.{vendor}.com" for vendor in vendors) or _ALL
+            amount = "" if isinstance(value, dict | list) else str(value)
+            yield IndirectUse(pointer, key, amount, drivers, is_requested=True)
+
+
+def _drivers_of(value: str) -> tuple[str, ...]:
+    return next((drivers for start, drivers in _DRIVERS.items() if value.startswith(start)), ())

@@ -1,0 +1,147 @@
+"""Makes the plan of a move from the documents of a Git tree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from analysis.check import finding_of
+from analysis.gitops import releases
+from analysis.migration.charts import DRIVER_CHARTS, DRIVERS
+from analysis.migration.families import ReadTree, families
+from analysis.migration.followers import exporters, follower_at, followers
+from analysis.migration.plan import MigrationPlan
+from analysis.migration.platform import platform_of
+from analysis.migration.plugins import installed_plugins
+from analysis.migration.requests import Reader
+from dra.raw import inside, items, strings
+from dra.texts import list_first
+from webhook.admission import decide_object
+from webhook.translate import group_kind, name_of, paths
+from webhook.unknown import asks_in_unknown_kind, counts_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from analysis.gitops import Tree
+    from analysis.migration.followers import Follower
+    from analysis.migration.plan import Family
+    from analysis.migration.platform import Platform
+    from analysis.migration.requests import Request
+    from analysis.skipped import SkippedFile
+    from cluster.manifests import Document
+    from webhook.state import State
+
+_NAMED: Final = 4
+# Kinds from which OpenShift AI copies a key into the workloads of users.
+_OFFERS: Final = ("HardwareProfile", "AcceleratorProfile")
+_OFFERED: Final = "workloads of users who choose it request the key, and wait as soon as no plugin serves it"
+
+
+def make_plan(
+    documents: Sequence[Document], tree: Tree, state: State, skipped: Sequence[SkippedFile] = ()
+) -> MigrationPlan:
+    """Plan the move of everything that the tree's builds include; `documents` are those of the tree."""
+    all_numbers = range(len(documents))
+    has_builds = any(map(tree.includes, all_numbers))
+    # Nothing in the tree builds the entry of a cluster.
+    included = [number for number in all_numbers if not has_builds or tree.includes(number) or tree.built_by(number)]
+    reached = frozenset(included)
+    of_builds = [documents[number] for number in included]
+    all_releases = [release for release in releases(documents, tree) if release.number in reached]
+    by_number = {release.number: release for release in all_releases}
+    reader = Reader(state)
+    plugins = tuple(installed_plugins(documents, included, all_releases))
+    found_exporters = tuple(exporters(documents, included, all_releases, plugins))
+    requests: list[Request] = []
+    for number, document in zip(included, of_builds, strict=True):
+        requests += reader.requests_in(document, by_number.get(number))
+    moving = {plugin.runner.driver for plugin in plugins}.union(*[request.drivers for request in requests])
+    # Plugins, drivers and exporters reach all devices of their node on purpose.
+    known = {plugin.number for plugin in plugins} | {exporter.number for exporter in found_exporters}
+    known |= {release.number for release in all_releases if release.chart in DRIVER_CHARTS}
+    for number, document in zip(included, of_builds, strict=True):
+        if number not in known:
+            requests += [use for use in reader.indirect_uses(document, by_number.get(number)) if use.drivers & moving]
+    files = {request.consumer.file for request in requests} | {documents[plugin.number].file for plugin in plugins}
+    platform = platform_of(documents, files)
+    read = ReadTree(documents, requests, all_releases, plugins, platform, state)
+    of_drivers = tuple(families(read, reader.drivers_of))
+    return MigrationPlan(
+        api_version="drawbridge.dev/v1alpha1",
+        kind="MigrationPlan",
+        families=of_drivers,
+        consumers=tuple([request.consumer for request in requests]),
+        follow=(
+            *followers(documents, included, tree, all_releases, plugins, labels=platform.labels),
+            *[exporter.follower for exporter in found_exporters if exporter.driver in moving],
+            *_counts(of_builds, moving, reader, state),
+        ),
+        lost=tuple(_lost(of_drivers, {exporter.driver for exporter in found_exporters})),
+        blockers=tuple(platform.blockers()) if of_drivers else (),
+        by_hand=tuple(_by_hand(of_drivers, platform)),
+        skipped=tuple(_skipped(documents, reached, skipped, state)),
+    )
+
+
+def _lost(of_drivers: Sequence[Family], exported: Collection[str]) -> Iterator[str]:
+    for family in of_drivers:
+        if family.sharing is not None and family.sharing.decision not in ("shares", "stay"):
+            yield f"{family.driver}: sharing ({family.sharing.now}); see the decision about sharing"
+        if family.driver in exported:
+            needs = DRIVERS[family.driver].exporter
+            yield f"{family.driver}: the pod of a device in metrics, until the exporter is changed: {needs}"
+        if family.keys:
+            yield f"{family.driver}: `kubectl describe node` counts no {list_first(family.keys, _NAMED)}; `drawbridge free` counts the devices"
+
+
+def _counts(
+    documents: Sequence[Document], moving: AbstractSet[str], reader: Reader, state: State
+) -> Iterator[Follower]:
+    """Yield the objects that limit or count keys of the drivers."""
+    for document in documents:
+        obj = document.placed
+        if not counts_keys(obj):
+            continue
+        for decision in decide_object(obj, state).decisions:
+            if decision.key and reader.drivers_of(reader.classes_of(decision.key)) & moving:
+                pointer = finding_of(obj, decision, "S020").path
+                detail = _OFFERED if group_kind(obj)[1] in _OFFERS else decision.detail
+                yield follower_at(document, pointer, f"{decision.key}: {detail}")
+        for group_number, group in enumerate(items(inside(obj, "spec"), "resourceGroups")):
+            for number, key in enumerate(strings(group, "coveredResources")):
+                classes = reader.classes_of(key)
+                if reader.drivers_of(classes) & moving:
+                    pointer = f"/spec/resourceGroups/{group_number}/coveredResources/{number}"
+                    what = f"{key}: name the resource to which Kueue's configuration maps DeviceClass {' or '.join(sorted(classes))}"
+                    yield follower_at(document, pointer, what)
+
+
+def _by_hand(of_drivers: Sequence[Family], platform: Platform) -> Iterator[str]:
+    if of_drivers:
+        yield from platform.by_hand()
+    for family in of_drivers:
+        keys = list_first(family.keys, _NAMED)
+        if family.plugins and keys:
+            yield f"before the switch: scale the consumers of {keys} to 0, and wait until no pod holds a device"
+            yield (
+                f"between plugin and driver: wait until `kubectl get node -o yaml` shows 0 allocatable {keys}; "
+                "the kubelet keeps the key with 0 until it restarts, so do not wait for its absence"
+            )
+
+
+def _skipped(
+    documents: Sequence[Document], reached: Collection[int], skipped: Sequence[SkippedFile], state: State
+) -> Iterator[str]:
+    """Yield the files with requests that nothing builds, or that are not read as objects."""
+    for number, document in enumerate(documents):
+        obj = document.placed
+        if number in reached or counts_keys(obj) or not (paths(obj) or asks_in_unknown_kind(obj, state)):
+            continue
+        decisions = [decision for decision in decide_object(obj, state).decisions if decision.dialect]
+        if decisions:
+            keys = list_first(sorted({decision.key for decision in decisions}), _NAMED)
+            yield f"{document.file}: no build includes {name_of(obj)}, which requests {keys}"
+    for skip in skipped:
+        if skip.key:
+            yield f"{skip.file}:{skip.line}: {skip.key} in a file that is {skip.kind}"

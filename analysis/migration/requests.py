@@ -1,0 +1,169 @@
+"""Finds the places of a tree that request devices by a legacy key, or use devices without a request."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from analysis.check import finding_of
+from analysis.migration.charts import CONSUMERS
+from analysis.migration.indirect import indirect_uses
+from analysis.migration.plan import Consumer
+from analysis.requesting import amounts_in, classes_in, requests_devices
+from analysis.survey import with_all_drivers
+from dra.raw import Object, inside, mapping
+from webhook.admission import decide_object
+from webhook.dialects import Outcome
+from webhook.translate import decides_outcome, name_of, namespace_of, paths, resolve_pointer
+from webhook.unknown import counts_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from analysis.gitops import Release
+    from analysis.migration.plan import Verdict
+    from cluster.manifests import Document
+    from webhook.state import State
+    from webhook.translate import PodVerdict
+
+_OTHER_WAYS: Final = "use `extendedResourceName` (Kubernetes 1.36), a patch of its output, or ask its authors"
+_WITHOUT_REQUEST: Final = (
+    "no request: its pods can use every GPU of their node, also one that a claim gives to another pod; add a claim"
+)
+_MOVES: Final = (Outcome.TRANSLATED, Outcome.APPROXIMATED)
+
+
+# Domains of a generic device plugin, and names of its groups of device files that are accelerators: not /dev/net/tun, a tuner or a serial port.
+_GENERIC: Final = ("squat.ai", "devic.es", "devices.kubevirt.io")
+_ACCELERATOR: Final = re.compile(r"dri\b|drm|render|video|[gntv]pu|kfd|nvidia|coral|apex|hailo", re.IGNORECASE)
+
+
+class Request(NamedTuple):
+    """A consumer, with what the families need to know about it."""
+
+    consumer: Consumer
+    drivers: frozenset[str]  # that the devices may belong to
+    classes: frozenset[str]  # of the claims that replace the request; none of a use without a request
+    namespace: str  # of the pods
+
+
+class Reader:
+    """Reads the requests of objects: now, and as if all drivers were installed."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        # Limits of the keys change together with the consumers, so they keep no key.
+        self._moved = replace(with_all_drivers(state, shares=False), quotas={}, limit_ranges={})
+        targets = state.configuration.targets.values()
+        self._drivers = {name: target.driver for target in targets for name in target.classes}
+        self._classes: dict[str, frozenset[str]] = {}
+
+    def classes_of(self, key: str) -> frozenset[str]:
+        """Return the DeviceClasses of the claims that replace a key."""
+        if key not in self._classes:
+            self._classes[key] = _classes_in(decide_object(_pod_with({key: "1"}, "default"), self._moved))
+        return self._classes[key]
+
+    def drivers_of(self, classes: Iterable[str]) -> frozenset[str]:
+        """Return the drivers of these DeviceClasses."""
+        return frozenset(self._drivers.get(name, name) for name in classes)
+
+    def requests_in(self, document: Document, release: Release | None) -> Iterator[Request]:
+        """Yield the places of one object that request devices by a legacy key."""
+        obj = document.placed
+        if counts_keys(obj):
+            return
+        decisions = decide_object(obj, self._state).decisions
+        amounts = amounts_in(obj, self._state)
+        if not decisions or not requests_devices(obj, decisions, amounts, self._state.configuration):
+            return
+        has_templates = bool(paths(obj))
+        of_templates = decide_object(obj, self._moved) if has_templates else None
+        for decision in decisions:
+            if not decision.dialect or not decides_outcome(decision) or not _is_accelerator(decision.key):
+                continue
+            pointer = finding_of(obj, decision, "D211").path
+            limits = mapping(resolve_pointer(obj, pointer.rpartition("/")[0]))
+            later = of_templates or decide_object(_pod_with(limits, namespace_of(obj)), self._moved)
+            verdict, why = _why_not_moved(later, decision.key)
+            if verdict == "edit" and not has_templates:
+                verdict, why = _in_values(obj, release)
+            # A key that means something only beside other keys has the classes of all.
+            classes = self.classes_of(decision.key) or _classes_in(later)
+            if verdict == "cannot":
+                classes = frozenset()
+            consumer = Consumer(
+                object=name_of(obj),
+                file=document.file,
+                line=document.line_of(pointer),
+                place=pointer,
+                key=decision.key,
+                amount=amounts.get((decision.container, decision.key)) or str(limits.get(decision.key, "")),
+                device_class=" or ".join(sorted(classes)),
+                verdict=verdict,
+                why=why,
+            )
+            yield Request(consumer, self.drivers_of(classes), classes, namespace_of(obj))
+
+    def indirect_uses(self, document: Document, release: Release | None) -> Iterator[Request]:
+        """Yield the places by which one object gets devices without naming a key."""
+        obj = document.placed
+        for use in indirect_uses(document, self._state):
+            verdict, why = _in_values(obj, release) if use.is_requested else ("by hand", _WITHOUT_REQUEST)
+            consumer = Consumer(
+                object=name_of(obj),
+                file=document.file,
+                line=document.line_of(use.pointer),
+                place=use.pointer,
+                key=use.key,
+                amount="" if use.value == use.key else use.value,
+                verdict=verdict,
+                why=why,
+            )
+            yield Request(consumer, frozenset(use.drivers), frozenset(), namespace_of(obj))
+
+
+def _classes_in(verdict: PodVerdict) -> frozenset[str]:
+    specs = [inside(mapping(template), "spec") for template in verdict.templates.values()]
+    return frozenset[str]().union(*map(classes_in, specs))
+
+
+def _is_accelerator(key: str) -> bool:
+    domain, _, name = key.partition("/")
+    return domain not in _GENERIC or bool(_ACCELERATOR.search(name))
+
+
+def _pod_with(limits: Object, namespace: str) -> Object:
+    """Return a pod with one container that has the limits of a chart's values."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "app", "namespace": namespace},
+        "spec": {"containers": [{"name": "app", "image": "app", "resources": {"limits": limits}}]},
+    }
+
+
+def _why_not_moved(later: PodVerdict, key: str) -> tuple[Verdict, str]:
+    """Return whether claims can replace a key, and why not; `later` is decided as if all drivers were installed."""
+    decided = next((decision for decision in later.decisions if decision.key == key), None)
+    if decided is None:
+        return "cannot", "drawbridge does not know what its chart makes of it"
+    return ("edit", "") if decided.outcome in _MOVES else ("cannot", decided.detail)
+
+
+def _in_values(obj: Object, release: Release | None) -> tuple[Verdict, str]:
+    """Return whether the values of a chart have a known place for claims, and what a person does otherwise."""
+    if release is None or (places := CONSUMERS.get(release.chart)) is None:
+        chart = f"chart {release.chart}" if release is not None else f"kind {obj.get('kind')}"
+        return "by hand", f"drawbridge knows no place for claims in {chart}: {_OTHER_WAYS}"
+    if release.version and _version(release.version) < places.since:
+        since = ".".join(map(str, places.since))
+        return "by hand", f"update chart {release.chart} {release.version} to {since} or newer: {places.place}"
+    return "edit", ""
+
+
+def _version(version: str) -> tuple[int, int]:
+    parts = [part for part in version.lstrip("v").split(".")[:2] if part.isdecimal()]
+    return (int(parts[0]), int(parts[1])) if len(parts) == 2 else (1 << 30, 0)
