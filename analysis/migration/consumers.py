@@ -13,8 +13,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
+
 from analysis.claim_names import TemplateNames, with_plain_names
-from analysis.gitops import parsed, releases
+from analysis.gitops import PATCHES, files_of, is_kustomization, parsed, releases
 from analysis.migration.claim_files import ClaimFiles
 from analysis.migration.pull_request import Edit, Step
 from analysis.migration.shared_claims import (
@@ -25,26 +27,31 @@ from analysis.migration.shared_claims import (
     with_named_claim,
     with_one_claim,
 )
-from analysis.migration.values import patch_of, place_of_container, pod_of
+from analysis.migration.values import Requested, patch_of, place_of_container, pod_of
 from analysis.requesting import bodies_in, classes_in
 from analysis.survey import with_all_drivers
 from cluster.manifests import CannotEdit, edit
 from cluster.patch import apply_json_patch
-from dra.raw import Object, inside, mapping, text
+from dra.raw import Object, inside, mapping, members, text
 from webhook.admission import decide_object
 from webhook.translate import name_of, namespace_of, paths, resolve_pointer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from analysis.gitops import Tree
     from analysis.migration.plan import Consumer, Decision, MigrationPlan
-    from analysis.migration.values import Keys
+    from analysis.migration.values import Requests
     from cluster.manifests import Document
     from webhook.state import State
     from webhook.translate import PodVerdict
 
 _TEMPLATE: Final = "ResourceClaimTemplate"
+# Follows kubernetes-sigs/dra-driver-nvidia-gpu 95932046: cmd/gpu-kubelet-plugin/consumable_shares.go.
+_SHARES: Final = (
+    "each claim has one share of a device if the driver's value `consumableShares` is `unlimited` or a number; "
+    "with `memory`, each claim has a whole device until its request has `capacity: {requests: {memory: ...}}`"
+)
 
 
 def consumer_edits(documents: Sequence[Document], tree: Tree, plan: MigrationPlan, state: State) -> Step:
@@ -70,6 +77,14 @@ class _Moved(NamedTuple):
     named: tuple[Object, ...]
 
 
+class _Patch(NamedTuple):
+    """A patch of a kustomization, with the name of the object that it changes."""
+
+    file: str
+    target: str
+    text: str
+
+
 class _Switch:
     """Collects the edits of consumers."""
 
@@ -87,6 +102,7 @@ class _Switch:
         self._files = ClaimFiles(documents, tree)
         self._names = TemplateNames(map(_as_placed, documents), is_one_build=True)
         self._claims = NamedClaims(documents)
+        self._patches = tuple(_patches(documents, tree))
         self._edits: dict[int, Object] = {}
         self._notes: dict[str, None] = {}
 
@@ -107,6 +123,7 @@ class _Switch:
             return
         document = self._documents[number]
         try:
+            self._confirm_unpatched(document, edited)
             if paths(document.placed):
                 moved = self._pod_templates(number, edited, consumers)
             else:
@@ -114,14 +131,18 @@ class _Switch:
             _confirm(document, moved.object)
             named = [(obj, self._written_namespace(number, namespace_of(obj))) for obj in moved.named]
         except (_NoEdit, CannotEdit) as error:
-            keys = ", ".join(sorted({consumer.key for consumer in edited}))
-            self._notes[
-                f"{document.file}:{edited[0].line}: {edited[0].object} keeps {keys}, edit it by hand: {error}"
-            ] = None
+            for consumer in edited:
+                self._note(consumer, str(error))
+            return
+        if moved.object == document.object:
             return
         self._edits[number] = moved.object
         for obj, written_namespace in named:
             self._add(number, obj, written_namespace)
+
+    def _note(self, consumer: Consumer, why: str) -> None:
+        place = f"{consumer.file}:{consumer.line}: {consumer.object}"
+        self._notes[f"{place} still requests {consumer.key}, change it by hand: {why}"] = None
 
     def _decision(self, consumer: Consumer) -> Decision:
         return next(
@@ -129,34 +150,45 @@ class _Switch:
             "exclusive",
         )
 
+    def _confirm_unpatched(self, document: Document, edited: Sequence[Consumer]) -> None:
+        """Raise an error if a patch of a kustomization would bring a key back."""
+        name = text(inside(document.object, "metadata").get("name"))
+        for patch in self._patches:
+            if patch.target == name and any(consumer.key in patch.text for consumer in edited):
+                raise _NoEdit(f"the patch in {patch.file} has the key, too")
+
     def _pod_templates(self, number: int, edited: Sequence[Consumer], consumers: Sequence[Consumer]) -> _Moved:
         """Return a workload with claims."""
         if len(edited) < len(consumers):
             raise _NoEdit("the plan moves only some of its requests")
         document = self._documents[number]
         verdict = decide_object(document.placed, self._state)
+        # The tolerations of a workload are a decision of its owner.
+        operations = tuple(operation for operation in verdict.operations if "/tolerations" not in operation["path"])
+        verdict = msgspec.structs.replace(verdict, operations=operations)
         return self._with_claims(document.object, verdict, number, namespace_of(document.placed))
 
     def _values(self, number: int, edited: Sequence[Consumer]) -> _Moved:
         """Return a release with claims in the values of its controllers."""
         document, release = self._documents[number], self._releases.get(number)
-        controllers: dict[tuple[str, str], Keys] = {}
+        controllers: dict[tuple[str, str], Requests] = {}
         for consumer in edited:
-            place = place_of_container(consumer.place)
-            if place is None or release is None:
-                raise _NoEdit(f"{consumer.place} is no place of a container in the values of app-template")
-            pointer, container = place
-            keys = controllers.setdefault((pointer, container.controller), {})
-            keys.setdefault(container, set()).add(consumer.key)
-        assert release is not None
+            if place := place_of_container(consumer.place):
+                pointer, container, key = place
+                requests = controllers.setdefault((pointer, container.controller), {})
+                requests.setdefault(container, {})[key] = Requested(consumer.key, consumer.amount)
+            else:
+                self._note(consumer, "it is no place of a container in the values of app-template")
+        if release is None:
+            raise _NoEdit("drawbridge does not know its chart")
         wanted, named = document.object, dict[str, Object]()
-        for (pointer, _), keys in controllers.items():
+        for (pointer, _), requests in controllers.items():
             written = resolve_pointer(wanted, pointer)
             values = parsed(written) if isinstance(written, str) else mapping(written)
-            pod = pod_of(values, keys, release.name, release.namespace)
+            pod = pod_of(values, requests, release.name, release.namespace)
             moved = self._with_claims(pod, decide_object(pod, self._state), number, release.namespace)
             named |= {name_of(obj): obj for obj in moved.named}
-            after = apply_json_patch(values, patch_of(values, keys, moved.object))
+            after = apply_json_patch(values, patch_of(values, requests, moved.object))
             value = edit(written, after) if isinstance(written, str) else after
             wanted = apply_json_patch(wanted, [{"op": "replace", "path": pointer, "value": value}])
         return _Moved(wanted, tuple(named.values()))
@@ -169,6 +201,8 @@ class _Switch:
         templates, claims = [], []
         for reserved, spec in verdict.templates.items():
             decision = next(filter(None, map(self._decisions.get, classes_in(spec["spec"]))), "exclusive")
+            if decision == "shares":
+                self._notes[_SHARES] = None
             if decision in ("named claim", "admin access"):
                 translated = with_one_claim(translated, reserved)
             if decision == "named claim":
@@ -201,6 +235,20 @@ class _Switch:
         if self._tree.replaces_namespace(number):
             raise _NoEdit(f"its claims belong into namespace {namespace}, and its build sets another one")
         return namespace
+
+
+def _patches(documents: Sequence[Document], tree: Tree) -> Iterator[_Patch]:
+    """Yield the patches of the kustomizations of a tree."""
+    kustomizations = list(filter(is_kustomization, documents))
+    files = {tree.absolute(path) for kustomization in kustomizations for path in files_of(kustomization, PATCHES)}
+    for document in documents if files else ():
+        if tree.absolute(document.file) in files:
+            yield _Patch(document.file, text(inside(document.object, "metadata").get("name")), document.text)
+    for kustomization in kustomizations:
+        for entry in [entry for field in PATCHES for entry in members(kustomization.object.get(field))]:
+            content = text(mapping(entry).get("patch")) or text(entry)
+            target = inside(entry, "target") or inside(parsed(content), "metadata")
+            yield _Patch(kustomization.file, text(target.get("name")), content)
 
 
 def _confirm(document: Document, wanted: Object) -> None:

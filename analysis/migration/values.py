@@ -12,7 +12,7 @@ from dra.pointer import member, split
 from dra.raw import Object, inside, items
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator
 
 _KINDS: Final = ("initContainers", "containers")
 _DEPTH: Final = 7  # controllers, NAME, containers, NAME, resources, limits, KEY
@@ -32,33 +32,37 @@ class ContainerPlace(NamedTuple):
         return ("controllers", *self)
 
 
-Keys = dict[ContainerPlace, set[str]]  # by which containers request devices
+class Requested(NamedTuple):
+    """A key and an amount, with the values of their variables."""
+
+    key: str
+    amount: str
 
 
-def place_of_container(pointer: str) -> tuple[str, ContainerPlace] | None:
-    """Return the pointer of the values and the container that a pointer of an amount leads through; None if it leads elsewhere."""
+Requests = dict[ContainerPlace, dict[str, Requested]]  # of the containers of a controller, by key as it is written
+
+
+def place_of_container(pointer: str) -> tuple[str, ContainerPlace, str] | None:
+    """Return the pointer of the values, the container and the key that a pointer of an amount leads through; None if it leads elsewhere."""
     match split(pointer)[-_DEPTH:]:
-        case ["controllers", controller, kind, name, "resources", _, _] if kind in _KINDS:
-            return pointer.rsplit("/", _DEPTH)[0], ContainerPlace(controller, kind, name)
+        case ["controllers", controller, kind, name, "resources", _, key] if kind in _KINDS:
+            return pointer.rsplit("/", _DEPTH)[0], ContainerPlace(controller, kind, name), key
     return None
 
 
-def pod_of(values: Object, keys: Mapping[ContainerPlace, Collection[str]], name: str, namespace: str) -> Object:
+def pod_of(values: Object, requests: Requests, name: str, namespace: str) -> Object:
     """Return the pod of one controller, with these requests of its containers and with the claims that it has already."""
-    controller = next(iter(keys)).controller
+    controller = next(iter(requests)).controller
     spec: dict[str, Any] = {}
     for kind in _KINDS:
         spec[kind] = []
         for container in inside(values, "controllers", controller, kind):
             place = ContainerPlace(controller, kind, container)
             resources = inside(values, *place.path, "resources")
-            limited: Object = {
-                part: {key: amount for key, amount in inside(resources, part).items() if key in keys.get(place, ())}
-                for part in _AMOUNTS
-            }
+            requested: Object = {"limits": dict(requests.get(place, {}).values())}
             if claims := items(resources, "claims"):
-                limited["claims"] = claims
-            spec[kind].append({"name": container, "image": container, "resources": limited})
+                requested["claims"] = claims
+            spec[kind].append({"name": container, "image": container, "resources": requested})
     options = inside(values, *_path_of_options(values, controller))
     inherited = options if "resourceClaims" in options else inside(values, "defaultPodOptions")
     if claims := items(inherited, "resourceClaims"):
@@ -67,15 +71,15 @@ def pod_of(values: Object, keys: Mapping[ContainerPlace, Collection[str]], name:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def patch_of(values: Object, keys: Mapping[ContainerPlace, Collection[str]], pod: Object) -> Iterator[Object]:
+def patch_of(values: Object, requests: Requests, pod: Object) -> Iterator[Object]:
     """Yield a JSON patch of the values, after which the controller has the claims of its translated pod in place of the keys."""
     spec = inside(pod, "spec")
-    for place, removed in keys.items():
+    for place, removed in requests.items():
         container = next(container for container in items(spec, place.kind) if container.get("name") == place.name)
         kept = _without(inside(values, *place.path, "resources"), removed)
         claims = items(inside(container, "resources"), "claims")
         yield {"op": "add", "path": _pointer((*place.path, "resources")), "value": {**kept, "claims": claims}}
-    path = _path_of_options(values, next(iter(keys)).controller)
+    path = _path_of_options(values, next(iter(requests)).controller)
     options = inside(values, *path)
     yield {"op": "add", "path": _pointer(path), "value": {**options, "resourceClaims": spec["resourceClaims"]}}
 

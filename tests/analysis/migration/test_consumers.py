@@ -327,8 +327,57 @@ def test_a_pod_template_gets_claims_and_its_template_a_file(repository):
     assert edits.read("base/kustomization.yaml")["resources"] == ["deployment.yaml", "resourceclaimtemplate.yaml"]
 
 
+def test_the_tolerations_of_a_workload_stay(repository):
+    toleration = "tolerations: [{key: nvidia.com/gpu, operator: Exists}]"
+    files = {"base/kustomization.yaml": "resources: [deployment.yaml, other.yaml]\n"}
+    files["base/deployment.yaml"] = DEPLOYMENT
+    files["base/other.yaml"] = DEPLOYMENT.replace("name: llm", "name: other") + f"      {toleration}\n"
+    edits = Edits(repository, files)
+    specs = [edits.read(f"base/{name}.yaml")["spec"]["template"]["spec"] for name in ("deployment", "other")]
+    assert [spec.get("tolerations") for spec in specs] == [None, yaml.safe_load(toleration)["tolerations"]]
+
+
+PATCH = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %s}
+spec: {template: {spec: {containers: [{name: app, resources: {limits: {%s: 4}}}]}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "is_edited"),
+    [("llm", "nvidia.com/gpu", False), ("other", "nvidia.com/gpu", True), ("llm", "memory", True)],
+)
+@pytest.mark.parametrize("is_inline", [True, False])
+def test_a_workload_to_which_a_patch_gives_the_key_again_is_left_to_a_person(
+    repository, name, key, is_edited, is_inline
+):
+    patch = PATCH % (name, key)
+    entry = {"patch": patch} if is_inline else {"path": "patch.yaml"}
+    files = {
+        "base/kustomization.yaml": "resources: [deployment.yaml]\n",
+        "base/deployment.yaml": DEPLOYMENT,
+        "overlay/kustomization.yaml": yaml.safe_dump({"resources": ["../base"], "patches": [entry]}),
+        "overlay/patch.yaml": patch,
+    }
+    edits = Edits(repository, files)
+    assert bool(edits.texts) is is_edited
+    assert ("overlay/" in "".join(edits.notes)) is not is_edited
+
+
+def test_shares_say_what_the_driver_needs(repository):
+    edits = Edits(repository, shared_apps(), "shares")
+    assert edits.claims.keys() == {"apps/llm/resourceclaimtemplate.yaml", "apps/tts/resourceclaimtemplate.yaml"}
+    [note] = edits.notes
+    assert "consumableShares" in note
+
+
 def test_a_key_elsewhere_in_the_values_is_left_to_a_person(repository):
-    edits = Edits(repository, llm("defaultContainerOptions: {resources: {limits: {nvidia.com/gpu: 1}}}"))
-    assert edits.texts == {}
+    elsewhere = "defaultContainerOptions: {resources: {limits: {nvidia.com/gpu: 1}}}"
+    edits = Edits(repository, llm(f"{{{elsewhere}, {VALUES}}}"))
+    after = edits.read("apps/llm/release.yaml")["spec"]["values"]
+    assert after["defaultContainerOptions"] == yaml.safe_load(elsewhere)["defaultContainerOptions"]
+    assert after["controllers"]["a"]["containers"]["b"]["resources"] == {"claims": GPU}
     [note] = edits.notes
     assert "nvidia.com/gpu" in note
