@@ -82,7 +82,7 @@ def new_text(objects: Sequence[Object], like: Document | None = None) -> str:
     if like is not None:
         lines = lines_of(like.text)
         begin = next(number for number, line in enumerate(lines) if line.strip() and not line.startswith("#"))
-        body = "".join([line for line in lines[begin:] if not line.lstrip().startswith("#")])
+        body = "".join([line for line in lines[begin:] if line.strip() and not line.lstrip().startswith("#")])
         with suppress(CannotEdit):
             separator = "---\n" if like.first_line > 1 else ""
             return separator + "".join(lines[:begin]) + edit(body, objects[0])

@@ -73,17 +73,22 @@ def source(model: Object, new: Replacement) -> Object:
     )
 
 
-def helm_release(model: Object, new: Replacement, source_of_driver: Object, names: Mapping[str, str]) -> Object:
-    """Return the HelmRelease of a driver."""
+def plain_source(release: Object) -> Object:
+    """Return a HelmRepository in the namespace of a HelmRelease, for a tree without one."""
+    metadata = {name: value for name, value in inside(release, "metadata").items() if name in ("name", "namespace")}
+    return {
+        "apiVersion": "source.toolkit.fluxcd.io/v1",
+        "kind": "HelmRepository",
+        "metadata": metadata,
+        "spec": {"interval": "1h"},
+    }
+
+
+def helm_release(model: Object, new: Replacement, reference: Object, names: Mapping[str, str]) -> Object:
+    """Return the HelmRelease of a driver; `reference` names its source."""
     old = inside(model, "spec")
     spec = renamed({name: value for name, value in old.items() if name not in _OF_CHART}, names)
-    kind = source_of_driver["kind"]
-    metadata = inside(source_of_driver, "metadata")
-    reference = {"kind": kind, "name": metadata["name"]}
-    namespaces = (inside(old, "chartRef").get("namespace"), inside(old, "chart", "spec", "sourceRef").get("namespace"))
-    if namespace := metadata.get("namespace") or next(filter(None, namespaces), None):
-        reference["namespace"] = namespace
-    if kind == "OCIRepository":
+    if reference["kind"] == "OCIRepository":
         spec["chartRef"] = reference
     else:
         of_chart = {

@@ -188,8 +188,8 @@ class _Move:
         if document.object["kind"] == "Application":
             wanted = driver_objects.application(document.object, new, model.release.chart, names)
         else:
-            source = self._add_source(new, model, leaving)
-            wanted = driver_objects.helm_release(document.object, new, source, names)
+            reference = self._add_source(new, model, leaving)
+            wanted = driver_objects.helm_release(document.object, new, reference, names)
             gone = {self._layout.name(number) for number in leaving}
             wanted = driver_objects.with_dependencies(wanted, gone, None)
         self._put(model.number, wanted, model)
@@ -251,18 +251,11 @@ class _Move:
                 for field in FOLDERS:
                     if field in wanted:
                         wanted[field] = list(self._moved_entries(document, wanted[field], folder, new))
-                beside = [file for file in sorted(new) if dirname(file) == dirname(path)]
-                listed = {
-                    normpath(join(dirname(path), entry)) for field in FOLDERS for entry in members(wanted.get(field))
-                }
-                first = next(iter(members(wanted.get("resources"))), "")
+                listed = {normpath(join(dirname(path), entry)) for entry in members(wanted.get("resources"))}
+                sources = [file for file in self._changes["prepare"].new if dirname(file) == dirname(path)]
                 wanted["resources"] = [
                     *members(wanted.get("resources")),
-                    *[
-                        ("./" if str(first).startswith("./") else "") + basename(file)
-                        for file in beside
-                        if file not in listed
-                    ],
+                    *[_entry(file, document) for file in sources if file not in listed],
                 ]
                 self._switch.new.setdefault(path, []).append((wanted, number))
 
@@ -279,55 +272,60 @@ class _Move:
     # The source of the chart
 
     def _add_source(self, new: Replacement, model: _Model, leaving: Collection[int]) -> Object:
-        """Return the source of the driver's chart; add it unless the tree has it."""
+        """Add the source of the driver's chart, unless the tree has it. Return how a HelmRelease names it."""
         old = self._layout.source_of(model.release)
-        is_oci = new.url.startswith("oci://") and next(self._layout.sources("OCIRepository"), None) is not None
-        kind = "OCIRepository" if is_oci else "HelmRepository"
-        is_same_kind = old is not None and self._documents[old].object["kind"] == kind
-        like = old if is_same_kind else next(self._layout.sources(kind), None)
-        if like is None:
-            metadata, of_release = {"name": new.chart}, inside(self._documents[model.number].object, "metadata")
-            metadata |= {"namespace": of_release["namespace"]} if "namespace" in of_release else {}
-            template = {
-                "apiVersion": "source.toolkit.fluxcd.io/v1",
-                "kind": kind,
-                "metadata": metadata,
-                "spec": {"interval": "1h"},
-            }
-            wanted = driver_objects.source(template, new)
-            self._put_source(wanted, None, model)
-            return wanted
-        wanted = driver_objects.source(self._documents[like].object, new)
-        address = inside(wanted, "spec")["url"]
+        has_oci = new.url.startswith("oci://") and any(self._layout.sources("OCIRepository"))
+        kind = "OCIRepository" if has_oci else "HelmRepository"
         for number in self._layout.sources("HelmRepository"):
-            if inside(self._documents[number].object, "spec").get("url") == address:
-                return self._documents[number].object
-        folders = {dirname(self._documents[number].file) for number in (like, model.number)}
-        is_in_place = model.folder is None and len(folders) == 1 and not self._layout.is_used(like, leaving)
-        if like == old and (is_in_place or self._documents[like].file == self._documents[model.number].file):
-            self._put(like, wanted, model)
-        else:
-            self._put_source(wanted, like, model)
-        return wanted
-
-    def _put_source(self, obj: Object, like: int | None, model: _Model) -> None:
-        """Write a source in the step `prepare`: where the tree has its sources, or beside the release."""
-        of_release = self._documents[model.number].file
-        file = of_release if like is None else self._documents[like].file
-        folders = {dirname(self._documents[release.number].file) for release in self._layout.releases}
-        prepare = self._changes["prepare"]
-        if dirname(file) not in folders or (
-            dirname(file) != dirname(of_release) and like == self._layout.source_of(model.release)
+            if inside(self._documents[number].object, "spec").get("url") == driver_objects.repository_of(new):
+                return self._reference(number, "HelmRepository", self._layout.name(number))
+        is_like_old = old is not None and self._documents[old].object["kind"] == kind
+        like = old if is_like_old else next(iter(self._layout.sources(kind)), None)
+        if like is None:
+            plain = driver_objects.plain_source(self._documents[model.number].object)
+            self._put_source(driver_objects.source(plain, new), None, model)
+            return {"kind": kind, "name": new.chart}
+        wanted = driver_objects.source(self._documents[like].object, new)
+        file, of_release = (dirname(self._documents[number].file) for number in (like, model.number))
+        is_in_place = model.folder is None and file == of_release
+        is_of_plugin = {release.number for release in self._layout.users(like)} <= set(leaving)
+        if like == old and (
+            (is_in_place and is_of_plugin) or self._documents[like].file == self._documents[model.number].file
         ):
-            path = join(dirname(file), f"{obj['metadata']['name']}.yaml")
-            prepare.listed[self._layout.tree.absolute(file)] = [path]
-        elif model.folder is not None:
-            name = f"{obj['kind'].lower()}.yaml" if file == of_release else basename(file)
+            self._put(like, wanted, model)
+        elif not self._put_source(wanted, like, model):
+            return self._reference(like, kind, new.chart)
+        namespace = wanted["metadata"].get("namespace")
+        return {"kind": kind, "name": new.chart} | ({"namespace": namespace} if namespace else {})
+
+    def _reference(self, source: int, kind: str, name: str) -> Object:
+        """Return how releases name a source, with another name."""
+        references = [self._layout.reference(release) for release in self._layout.users(source)]
+        namespace = next((reference["namespace"] for reference in references if "namespace" in reference), None)
+        return {"kind": kind, "name": name} | ({"namespace": namespace} if namespace else {})
+
+    def _put_source(self, obj: Object, like: int | None, model: _Model) -> bool:
+        """Write a source in the step `prepare`. Return whether it is beside the release, and not where the tree has all sources."""
+        prepare = self._changes["prepare"]
+        of_release, name = self._documents[model.number].file, f"{obj['kind'].lower()}.yaml"
+        if like is not None:
+            file = self._documents[like].file
+            is_beside = any(
+                dirname(self._documents[release.number].file) == dirname(file) for release in self._layout.users(like)
+            )
+            if not is_beside:
+                path = join(dirname(file), f"{obj['metadata']['name']}.yaml")
+                prepare.listed[self._layout.tree.absolute(file)] = [path]
+                prepare.new[path] = [(obj, like)]
+                return False
+            name = basename(file) if self._layout.is_alone(like) else name
+        if model.folder is not None:
             path = join(dirname(model.folder.path(of_release)), name)
         else:
             path = join(dirname(of_release), f"{obj['metadata']['name']}-{obj['kind'].lower()}.yaml")
             prepare.listed[self._layout.tree.absolute(of_release)] = [path]
         prepare.new[path] = [(obj, like)]
+        return True
 
     # What goes
 
@@ -358,7 +356,11 @@ class _Move:
         edits = self._changes["tidy"].edits
         of_leaving = [release for release in self._layout.releases if release.number in leaving]
         for source in {self._layout.source_of(release) for release in of_leaving if release.kind == "HelmRelease"}:
-            if source is not None and source not in self._switch.edits and not self._layout.is_used(source, leaving):
+            if (
+                source is not None
+                and source not in self._switch.edits
+                and {release.number for release in self._layout.users(source)} <= set(leaving)
+            ):
                 edits[source] = None
         gone = {
             number for changes in self._changes.values() for number, wanted in changes.edits.items() if wanted is None
@@ -413,6 +415,8 @@ class _Move:
 
     def _list_files(self, changes: _Changes) -> None:
         """Change what the kustomizations list, so that it is what the step leaves and adds."""
+        if not (changes.edits or changes.listed):
+            return
         for number, document in enumerate(self._documents):
             if is_kustomization(document) and changes.edits.get(number, {}) is not None:
                 before = changes.edits.get(number) or document.object
@@ -431,7 +435,7 @@ class _Move:
             numbers = self._layout.in_file.get(path) or self._layout.below(path)
             is_gone = bool(numbers) and all(changes.edits.get(number, {}) is None for number in numbers)
             moved = (
-                [self._moved(path, of_folder) for of_folder in self._folders if of_folder.has(path)]
+                [self._moved(path, outer) for outer in self._folders if outer.has(path) and not outer.has(folder)]
                 if changes is self._switch
                 else []
             )
@@ -444,6 +448,12 @@ class _Move:
     def _moved(self, path: str, folder: Folder) -> str:
         new = folder.path(path)
         return new if any(f"{file}/".startswith(f"{new}/") for file in self._switch.new) else ""
+
+
+def _entry(file: str, kustomization: Document) -> str:
+    """Return the entry for a file beside a kustomization, as the others are written."""
+    has_dot = any(str(entry).startswith("./") for entry in members(kustomization.object.get("resources")))
+    return ("./" if has_dot else "") + basename(file)
 
 
 def _with_places(obj: Object, document: Document, new: Mapping[str, _Place | None]) -> Object:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from analysis.gitops import Release, Tree
     from cluster.manifests import Document
+    from dra.raw import Object
 
 BUILDERS: Final = (FLUX, ("argoproj.io", "Application"))
 SOURCES: Final = ("OCIRepository", "HelmRepository")
@@ -48,20 +49,24 @@ class Layout:
         self.in_file: defaultdict[str, list[int]] = defaultdict(list)
         for number, document in enumerate(documents):
             self.in_file[normpath(document.file)].append(number)
+        self._in_folder: defaultdict[str, list[int]] = defaultdict(list)
+        for file, numbers in self.in_file.items():
+            folder = dirname(file)
+            while folder and folder != "/":
+                self._in_folder[folder] += numbers
+                folder = dirname(folder)
 
     def name(self, number: int) -> str:
         """Return the written name of an object."""
         return text(inside(self.documents[number].object, "metadata").get("name"))
 
+    def is_alone(self, number: int) -> bool:
+        """Return whether a document has a file of its own."""
+        return len(self.in_file[normpath(self.documents[number].file)]) == 1
+
     def below(self, folder: str) -> list[int]:
         """Return the documents in a folder and its subfolders."""
-        start = f"{folder}/"
-        return [
-            number
-            for file, numbers in self.in_file.items()
-            if f"{dirname(file)}/".startswith(start)
-            for number in numbers
-        ]
+        return self._in_folder.get(folder, [])
 
     def builders(self, numbers: Collection[int]) -> list[int]:
         """Return the documents of Flux and Argo CD that build some of these documents, and no other release or workload."""
@@ -113,7 +118,8 @@ class Layout:
     def _is_part(self, number: int) -> bool:
         document = self.documents[number]
         kind = group_kind(document.object)
-        return is_kustomization(document) or kind[1] in (*SOURCES, "Namespace") or kind in PLUGIN_KINDS
+        # A document without a kind is a file that a kustomization generates an object from.
+        return is_kustomization(document) or kind[1] in ("", *SOURCES, "Namespace") or kind in PLUGIN_KINDS
 
     def _is_listed(self, folder: str) -> bool:
         absolute = self.tree.absolute(folder)
@@ -134,10 +140,14 @@ class Layout:
                     names[basename(path)] += 1
         return names.most_common(1)[0][0]
 
-    def source_of(self, release: Release) -> int | None:
-        """Return the OCIRepository or HelmRepository of a release of Flux, if it is in the tree."""
+    def reference(self, release: Release) -> Object:
+        """Return how a HelmRelease names its source."""
         spec = inside(self.documents[release.number].object, "spec")
-        reference = inside(spec, "chartRef") or inside(spec, "chart", "spec", "sourceRef")
+        return inside(spec, "chartRef") or inside(spec, "chart", "spec", "sourceRef")
+
+    def source_of(self, release: Release) -> int | None:
+        """Return the OCIRepository or HelmRepository of a HelmRelease, if it is in the tree."""
+        reference = self.reference(release)
         wanted = reference.get("kind"), reference.get("name")
         same = [
             number
@@ -147,12 +157,15 @@ class Layout:
         beside = dirname(self.documents[release.number].file)
         return min(same, key=lambda number: dirname(self.documents[number].file) != beside, default=None)
 
+    def users(self, source: int) -> list[Release]:
+        """Return the releases that use a source."""
+        return [release for release in self.releases if self.source_of(release) == source]
+
     def sources(self, kind: str) -> Iterator[int]:
-        """Yield the sources of a kind, first those in the folder of a release."""
+        """Yield the sources of a kind, first those with a file of their own in the folder of a release."""
         folders = {dirname(self.documents[release.number].file) for release in self.releases}
         of_kind = [number for number, document in enumerate(self.documents) if document.object.get("kind") == kind]
-        yield from sorted(of_kind, key=lambda number: dirname(self.documents[number].file) not in folders)
-
-    def is_used(self, source: int, leaving: Collection[int]) -> bool:
-        """Return whether a release that stays uses a source."""
-        return any(self.source_of(release) == source for release in self.releases if release.number not in leaving)
+        yield from sorted(
+            of_kind,
+            key=lambda number: (not self.is_alone(number), dirname(self.documents[number].file) not in folders),
+        )

@@ -342,7 +342,8 @@ def _replace(text: str, parent: yaml.Node, name: str, value: Any, list_indent: s
         return text[:start] + block + newline + text[end:]
     if plain and style in ("|", ">"):
         raise CannotEdit(f"{name} is a block scalar")
-    if plain or _is_flow(old):
+    is_absent = old.start_mark.index == old.end_mark.index and bool(value) and isinstance(value, dict | list)
+    if (plain and not is_absent) or _is_flow(old):
         start = old.start_mark.index
         if anchor := _ANCHOR.match(text, start):  # its aliases follow
             start = anchor.end()

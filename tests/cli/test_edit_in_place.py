@@ -257,6 +257,10 @@ def test_the_edit_of_an_anchor_keeps_it_for_its_aliases():
     assert edit(text, {"a": "new", "b": {"c": "new"}, "d": 2}) == text.replace("old", "new").replace("1", "2")
 
 
+def test_a_mapping_in_place_of_nothing_is_a_block():
+    assert edit("a: 1\nb:\nc: 2\n", {"a": 1, "b": {"d": 3}, "c": 2}) == "a: 1\nc: 2\nb:\n  d: 3\n"
+
+
 @pytest.mark.parametrize("value", ["oci://example.com/a", "0.11.0", "v1.2.3", "./a/b.yaml", "../a"])
 def test_addresses_versions_and_paths_need_no_quotes(value):
     assert edit("a: 1\nb: []\n", {"a": value, "b": [], "c": value}) == f"a: {value}\nb: []\nc: {value}\n"
