@@ -309,7 +309,9 @@ def _build(trees: Trees, group: Group, state: _State) -> tuple[dict[str, list[Do
 def _kustomization(trees: Trees, folder: str, state: _State) -> Object | None:
     """Return the kustomization of a folder in a state."""
     if folder in trees.known and trees.known[folder].made:
-        return trees.known[folder].document.object
+        obj = trees.known[folder].document.object
+        target = os.path.normpath(Path(folder, obj["resources"][0]))  # what Flux or Argo CD builds
+        return obj if _kustomization(trees, target, state) is not None else None
     of_files = [state.objects.get(f"{folder}/{name}", {}) for name in NAMES]
     return next((obj for of_file in of_files for obj in of_file.values()), None)
 
