@@ -1,5 +1,6 @@
-"""`drawbridge migrate`: the move from device plugins to DRA drivers, as a plan and as commits."""
+"""`drawbridge migrate`: the move from device plugins to DRA drivers, as a plan and as commits, and the checks of drivers before it."""
 
+from analysis.migration import accept, accept_pods
 from analysis.migration.commits import message, pull_request, unrendered
 from analysis.migration.plan import MigrationPlan
 from analysis.migration.planning import make_plan
@@ -11,6 +12,8 @@ __all__ = [
     "NewFile",
     "Step",
     "StepName",
+    "accept",
+    "accept_pods",
     "changes",
     "make_plan",
     "message",

@@ -1,4 +1,6 @@
-"""`drawbridge migrate`: what a Git tree has to change to move from device plugins to DRA drivers, as a plan and as commits."""
+"""`drawbridge migrate`: what a Git tree has to change to move from device plugins to DRA drivers, as a plan and as commits;
+and whether the drivers of nodes serve pods.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,16 @@ if TYPE_CHECKING:
     from webhook.state import State
 
 # The output formats of each step, with its default first, and its own options.
-_FORMATS: Final = {"plan": ("yaml", "text", "json", "markdown"), "pr": ("text", "diff", "json")}
-_OPTIONS: Final = {"plan": ("check",), "pr": ("plan_file", "branch", "dry_run")}
+_FORMATS: Final = {
+    "plan": ("yaml", "text", "json", "markdown"),
+    "pr": ("text", "diff", "json"),
+    "accept": ("text", "json", "markdown"),
+}
+_OPTIONS: Final = {
+    "plan": ("check",),
+    "pr": ("plan_file", "branch", "dry_run"),
+    "accept": ("image", "namespace", "kubeconfig", "context"),
+}
 _BRANCH: Final = "move-to-dra"
 
 
@@ -37,10 +47,11 @@ _BRANCH: Final = "move-to-dra"
         "drawbridge migrate plan > migration.yaml",
         "drawbridge migrate plan deploy/ -o markdown",
         "drawbridge migrate pr --plan migration.yaml",
+        "drawbridge migrate accept node-a node-b",
     ),
 )
 @click.argument("step", type=click.Choice(tuple(_FORMATS)))
-@click.argument("tree", default=".", metavar="[TREE]", type=click.Path(exists=True, file_okay=False))
+@click.argument("places", nargs=-1, metavar="[TREE|NODE...]")
 @options.option("--check", "plan: compare a plan with the tree; exit code 1: they differ.", metavar="FILE")
 @options.option("--plan", "pr: the plan to follow. Default: the plan of the tree.", metavar="FILE", called="plan_file")
 @options.option("--branch", f"pr: the new branch. [default: {_BRANCH}]", metavar="NAME")
@@ -52,17 +63,32 @@ _BRANCH: Final = "move-to-dra"
     multiple=True,
     called="excluded",
 )
+@options.option(
+    "--image",
+    "accept: an image with sh, echo, env, readlink, sed and sleep. [default: busybox from Docker Hub, by digest]",
+    metavar="IMAGE",
+)
+@options.option(
+    "--namespace",
+    "accept: an existing namespace for the pods. [default: a new one, deleted at the end]",
+    metavar="NAME",
+)
+@options.cluster_access()
 @options.config()
 @options.output("yaml", "text", "json", "markdown", "diff", default=None)
 def command(
     *,
     step: str,
-    tree: str,
+    places: tuple[str, ...],
     check: str,
     plan_file: str,
     branch: str,
     dry_run: bool,
     excluded: tuple[str, ...],
+    image: str,
+    namespace: str,
+    kubeconfig: str,
+    context: str,
     config: str,
     output: str | None,
 ) -> Exit:
@@ -72,9 +98,24 @@ def command(
     YAML file with decisions for a person: how pods share devices, and what happens to each consumer. It changes nothing.
 
     `pr` writes the commits of a plan on a new branch: `prepare`, `switch` and `tidy`. The working tree and the index do not change.
+
+    `accept` checks nodes of a cluster before workloads move to them, and after updates of drivers. For one device of each kind it creates a
+    claim and a pod, and deletes them again. Exit code 1: a check failed.
     """
     _refuse_options_of_others(step)
     shown = output or _FORMATS[step][0]
+    if step == "accept":
+        from analysis.migration import accept
+        from cli.accept import accept_nodes
+        from dra.wire import builtins
+
+        given = given_configuration(config)
+        acceptance = accept_nodes(
+            places, kubeconfig=kubeconfig, context=context, namespace=namespace, image=image, given=given
+        )
+        write(shown, lambda: accept.report(acceptance), lambda: builtins(acceptance))
+        return Exit.FINE if acceptance.passed else Exit.REFUSED
+    tree = _tree_of(places)
     repository = None
     if step == "pr":
         from cli.branch import Repository
@@ -105,6 +146,16 @@ def _refuse_options_of_others(step: str) -> None:
                 raise click.UsageError(f"{parameter.opts[0]} is an option of `migrate {other}`", ctx)
     if (output := ctx.params["output"]) and output not in _FORMATS[step]:
         raise click.UsageError(f"`migrate {step}` has no output format {output}: {', '.join(_FORMATS[step])}", ctx)
+
+
+def _tree_of(places: Sequence[str]) -> str:
+    """Return the only folder among the arguments, or the current one."""
+    if len(places) > 1:
+        raise click.UsageError("name one TREE")
+    [tree] = places or (".",)
+    if not Path(tree).is_dir():
+        raise click.UsageError(f"TREE {tree!r} is not a directory")
+    return tree
 
 
 def _print_plan(plan: MigrationPlan, check: str, shown: str) -> Exit:

@@ -18,7 +18,7 @@ from analysis.configuration import ConfigurationSource
 from analysis.explain import OfClaim, OfDevice, OfPod, OfWorkload
 from analysis.loading import Unread
 from analysis.matrix import PoolMatrix
-from analysis.migration import MigrationPlan
+from analysis.migration import MigrationPlan, accept
 from analysis.observations import SeenNamespace
 from analysis.quota import QuotaReport
 from analysis.rules import NotChecked
@@ -292,7 +292,7 @@ ANSWERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "doctor": (Examined,),
     "explain": (Explained, OfPod, OfWorkload, OfClaim, OfDevice),
     "free": (Held,),
-    "migrate": (MigrationPlan, PullRequest),
+    "migrate": (MigrationPlan, PullRequest, accept.Acceptance),
     "node-agent": (NodeAudit,),
     "observed": (Observed,),
     "quota": (Limited,),

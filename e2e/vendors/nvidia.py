@@ -37,11 +37,13 @@ GATES = "TimeSlicingSettings=true,MPSSupport=true"
 class Driver:
     """The driver's process on a node, which can be killed and started again."""
 
-    def __init__(self, node: Node, root: Path, shares: str, prepare: str, env: Mapping[str, str]) -> None:
+    def __init__(
+        self, node: Node, root: Path, *, host_root: Path, shares: str, prepare: str, env: Mapping[str, str]
+    ) -> None:
         gates = GATES if shares == "disabled" else f"{GATES},ConsumableShares=true"
         command = [
             program(PLUGIN), f"--kubeconfig={node.cluster.kubeconfig}", f"--node-name={node.name}",
-            "--cdi-root=/run/cdi", f"--nvidia-driver-root={root}", f"--container-driver-root={root}",
+            "--cdi-root=/run/cdi", f"--nvidia-driver-root={host_root}", f"--container-driver-root={root}",
             f"--nvidia-cdi-hook-path={program('nvidia-cdi-hook')}", "-v=4", f"--feature-gates={gates}",
             f"--consumable-shares={shares}",
             f"--image-name={images.BUSYBOX}", f"--kubelet-plugins-directory-path={KUBELET}/plugins",
@@ -89,16 +91,25 @@ def classes() -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def installed(
-    node: Node, root: Path, *, shares: str = "disabled", prepare: str = "", env: Mapping[str, str] | None = None
+    node: Node,
+    root: Path,
+    *,
+    host_root: Path | None = None,
+    shares: str = "disabled",
+    prepare: str = "",
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[Driver]:
-    """Install the classes and start the driver, which finds NVIDIA's GPU driver below `root`; yield when it has published."""
+    """Install the classes and start the driver, which finds NVIDIA's GPU driver below `root`; yield when it has published.
+
+    `host_root` is the folder of the GPU driver on the host, as an administrator has set it.
+    """
     cluster = node.cluster
     made = classes()
     node.end_driver(fleet.NVIDIA)
     (node.outside(f"{KUBELET}/plugins") / fleet.NVIDIA).mkdir(parents=True, exist_ok=True)
     for obj in made:
         cluster.create(obj)
-    driver = Driver(node, root, shares, prepare, env or {})
+    driver = Driver(node, root, host_root=host_root or root, shares=shares, prepare=prepare, env=env or {})
     try:
         cluster.until("NVIDIA's driver has published", driver.slices, 60)
         yield driver

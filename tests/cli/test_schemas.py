@@ -45,6 +45,7 @@ CALLS = {
     "dialects Vocabularies": ["dialects"],
     "migrate MigrationPlan": ["migrate", "plan", str(EXAMPLES / "pods")],
     "migrate PullRequest": ["migrate", "pr"],
+    "migrate Acceptance": ["migrate", "accept", "n0"],
     "test OfCases": ["test", str(EXAMPLES / "cases")],
     "version OfVersion": ["version"],
 }
