@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from analysis.gitops import Release
+    from analysis.migration.fleet import Fleet
     from analysis.migration.platform import Platform
     from analysis.migration.plugins import InstalledPlugin
     from analysis.migration.requests import Request
@@ -30,6 +31,7 @@ class ReadTree(NamedTuple):
     releases: Sequence[Release]
     plugins: Sequence[InstalledPlugin]
     platform: Platform
+    fleet: Fleet
     state: State
 
 
@@ -88,8 +90,9 @@ def _replacement(driver: str, read: ReadTree) -> Replacement | None:
 
 def _sharing(driver: str, keys: Collection[str], read: ReadTree) -> Sharing | None:
     """Return how pods share devices, and a proposal; None if each pod gets devices of its own."""
-    usually = read.state.fleet.installed.usually
-    shared = {key: replicas for key in sorted(keys) if (replicas := usually(key)) is not None}
+    installed, on_nodes = read.state.fleet.installed, read.state.fleet.shared
+    replicas = {key: installed.usually(key) or next(iter(on_nodes.get(key, {}).values()), None) for key in sorted(keys)}
+    shared = {key: of_key for key, of_key in replicas.items() if of_key is not None}
     without = [request for request in read.requests if driver in request.drivers and not request.classes]
     if not shared and not without:
         return None
@@ -98,7 +101,7 @@ def _sharing(driver: str, keys: Collection[str], read: ReadTree) -> Sharing | No
         for request in read.requests
         if driver in request.drivers and (not request.classes or request.consumer.key in shared)
     ]
-    now = [str(replicas) for replicas in shared.values()]
+    now = [str(of_key) for of_key in shared.values()]
     if without:
         now.append(f"{count_of(len(without), 'workload')} without a request can use every device of their nodes")
     namespaces = sorted({request.namespace for request in users})
@@ -106,8 +109,10 @@ def _sharing(driver: str, keys: Collection[str], read: ReadTree) -> Sharing | No
     chart = DRIVERS.get(driver)
     names = list_first([request.consumer.object for request in users], _NAMED)
     devices = count_of(len(users), "device")
+    present = read.fleet.devices_of(driver)
+    of_nodes = f"the nodes have {count_of(present, 'device')}"
     choices = {
-        "exclusive": f"each pod gets a device of its own: {devices} for {names}",
+        "exclusive": f"each pod gets a device of its own: {devices} for {names}" + (f"; {of_nodes}" if present else ""),
         "named claim": "one ResourceClaim that all pods of one namespace name: they share its device, and run on one node",
         "admin access": (
             "claims with adminAccess and allocationMode All: each pod sees all devices of its node, no claim counts them, and the namespace "
@@ -120,6 +125,8 @@ def _sharing(driver: str, keys: Collection[str], read: ReadTree) -> Sharing | No
     if len(users) <= 1:
         decision: Decision = "exclusive"
         because = "at most one workload of the tree uses the devices"
+    elif present >= len(users):
+        decision, because = "exclusive", f"{of_nodes} for {count_of(len(users), 'workload')}"
     elif len(namespaces) == 1:
         decision, because = "named claim", f"all workloads are in namespace {namespaces[0]}"
     elif "shares" in choices:
@@ -131,6 +138,6 @@ def _sharing(driver: str, keys: Collection[str], read: ReadTree) -> Sharing | No
         decision = "stay"
         because = (
             f"workloads in {homes} share devices, a claim belongs to one namespace, and the driver has no shares: "
-            f"choose exclusive if there are {devices} or more"
+            + (of_nodes if present else f"choose exclusive if there are {devices} or more")
         )
     return Sharing(now="; ".join(now), decision=decision, because=because, choices=choices)

@@ -8,6 +8,7 @@ from analysis.check import finding_of
 from analysis.gitops import releases
 from analysis.migration.charts import DRIVER_CHARTS, DRIVERS
 from analysis.migration.families import ReadTree, families
+from analysis.migration.fleet import fleet_of
 from analysis.migration.followers import exporters, follower_at, followers
 from analysis.migration.plan import MigrationPlan
 from analysis.migration.platform import platform_of
@@ -24,24 +25,31 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from analysis.gitops import Tree
+    from analysis.migration.fleet import Fleet
     from analysis.migration.followers import Follower
     from analysis.migration.plan import Family
     from analysis.migration.platform import Platform
     from analysis.migration.requests import Request
     from analysis.skipped import SkippedFile
     from cluster.manifests import Document
+    from dra.raw import Object
     from webhook.state import State
 
 _NAMED: Final = 4
+_MANY_NODES: Final = 3  # with devices, so that a move node by node keeps most of them in use
 # Kinds from which OpenShift AI copies a key into the workloads of users.
 _OFFERS: Final = ("HardwareProfile", "AcceleratorProfile")
 _OFFERED: Final = "workloads of users who choose it request the key, and wait as soon as no plugin serves it"
 
 
 def make_plan(
-    documents: Sequence[Document], tree: Tree, state: State, skipped: Sequence[SkippedFile] = ()
+    documents: Sequence[Document],
+    tree: Tree,
+    state: State,
+    skipped: Sequence[SkippedFile] = (),
+    nodes: Sequence[Object] = (),
 ) -> MigrationPlan:
-    """Plan the move of everything that the tree's builds include; `documents` are those of the tree."""
+    """Plan the move of everything that the tree's builds include; `documents` are those of the tree, `nodes` those of a snapshot."""
     all_numbers = range(len(documents))
     has_builds = any(map(tree.includes, all_numbers))
     # Nothing in the tree builds the entry of a cluster.
@@ -64,8 +72,10 @@ def make_plan(
         if number not in known:
             requests += [use for use in reader.indirect_uses(document, by_number.get(number)) if use.drivers & moving]
     files = {request.consumer.file for request in requests} | {documents[plugin.number].file for plugin in plugins}
+    fleet = fleet_of(nodes, reader, state)
     platform = platform_of(documents, files)
-    read = ReadTree(documents, requests, all_releases, plugins, platform, state)
+    platform = platform.of_snapshot(fleet.version) if fleet.version else platform
+    read = ReadTree(documents, requests, all_releases, plugins, platform, fleet, state)
     of_drivers = tuple(families(read, reader.drivers_of))
     return MigrationPlan(
         api_version="drawbridge.dev/v1alpha1",
@@ -79,7 +89,7 @@ def make_plan(
         ),
         lost=tuple(_lost(of_drivers, {exporter.driver for exporter in found_exporters})),
         blockers=tuple(platform.blockers()) if of_drivers else (),
-        by_hand=tuple(_by_hand(of_drivers, platform)),
+        by_hand=(*_by_hand(of_drivers, platform), *_node_by_node(fleet, of_drivers)),
         skipped=tuple(_skipped(documents, reached, skipped, state)),
     )
 
@@ -128,6 +138,13 @@ def _by_hand(of_drivers: Sequence[Family], platform: Platform) -> Iterator[str]:
                 f"between plugin and driver: wait until `kubectl get node -o yaml` shows 0 allocatable {keys}; "
                 "the kubelet keeps the key with 0 until it restarts, so do not wait for its absence"
             )
+
+
+def _node_by_node(fleet: Fleet, of_drivers: Sequence[Family]) -> Iterator[str]:
+    for family in of_drivers:
+        nodes = fleet.devices.get(family.driver, {})
+        if len(nodes) >= _MANY_NODES:
+            yield f"{len(nodes)} nodes have devices of {family.driver}: instead of one commit, they can move node by node (docs/node-by-node.md)"
 
 
 def _skipped(

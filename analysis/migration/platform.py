@@ -47,6 +47,10 @@ class Platform(NamedTuple):
     # Of nodes, by configurations of machines and by rules of Node Feature Discovery, with the numbers of the documents.
     labels: frozenset[tuple[str, int]] = frozenset()
 
+    def of_snapshot(self, version: str) -> Platform:
+        """Return the same with the version of a snapshot, which is more certain than the tree's."""
+        return self._replace(version=version, minor=int(version.split(".")[1]), where="the snapshot")
+
     def blockers(self) -> Iterator[str]:
         """Yield what has to be true before the move, and is not or is not known."""
         if not self.minor:

@@ -45,7 +45,7 @@ _BRANCH: Final = "move-to-dra"
     "migrate",
     examples=(
         "drawbridge migrate plan > migration.yaml",
-        "drawbridge migrate plan deploy/ -o markdown",
+        "drawbridge migrate plan deploy/ --inventory fleet.yaml -o markdown",
         "drawbridge migrate pr --plan migration.yaml",
         "drawbridge migrate accept node-a node-b",
     ),
@@ -74,6 +74,7 @@ _BRANCH: Final = "move-to-dra"
     metavar="NAME",
 )
 @options.cluster_access()
+@options.inventory("It tells sharing, devices and the version. ")
 @options.config()
 @options.output("yaml", "text", "json", "markdown", "diff", default=None)
 def command(
@@ -89,6 +90,7 @@ def command(
     namespace: str,
     kubeconfig: str,
     context: str,
+    inventory: tuple[str, ...],
     config: str,
     output: str | None,
 ) -> Exit:
@@ -124,10 +126,12 @@ def command(
     from analysis.migration import make_plan
     from cli.loading import read_whole
 
-    reading, files = read_whole(InputFiles(paths=(tree,), excluded=excluded), given_configuration(config), None)
+    input_files = InputFiles(paths=(tree,), excluded=excluded, inventory=inventory)
+    reading, files = read_whole(input_files, given_configuration(config), None)
+    nodes = [document.object for document in files.inventory if document.object.get("kind") == "Node"]
     assert files.tree is not None
     with without_collection():
-        plan = make_plan(files.everything, files.tree, reading.state, files.skipped)
+        plan = make_plan(files.everything, files.tree, reading.state, files.skipped, nodes)
     if repository is None:
         return _print_plan(plan, check, shown)
     if plan_file:

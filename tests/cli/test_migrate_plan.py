@@ -454,3 +454,51 @@ def test_resources_are_read_as_kustomize_reads_them(repository):
     text = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: llm}}\nspec: {{containers: [{container}]}}\n"
     files = {"base/kustomization.yaml": "resources: [llm.yaml]\n", "base/llm.yaml": text}
     assert consumers(repository, files) == [("Pod/default/llm", "edit")]
+
+
+def nodes(names="n1", amount=5, version="v1.36.2", key="gpu.intel.com/i915"):
+    return "---\n".join(
+        f"apiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\nstatus: {{allocatable: {{{key}: '{amount}'}}, nodeInfo: {{kubeletVersion: {version}}}}}\n"
+        for name in names.split()
+    )
+
+
+def plan_with(repository, files, snapshot):
+    write(repository, files | {"../fleet.yaml": snapshot})
+    code, answer = run_json("migrate", "plan", "--inventory", "../fleet.yaml")
+    assert code == 0
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("names", "amount", "decision"),
+    [("n1", 5, "stay"), ("n1", 10, "exclusive"), ("n1 n2", 5, "exclusive")],
+    ids=["one device", "two devices of a node", "two nodes"],
+)
+def test_pods_in_two_namespaces_move_if_a_snapshot_has_a_device_for_each(repository, names, amount, decision):
+    files = app("plex", "media") | app("frigate", "home") | plugin()
+    [family] = plan_with(repository, files, nodes(names, amount))["families"]
+    assert family["sharing"]["decision"] == decision
+    assert f"the nodes have {2 if decision == 'exclusive' else 1} device" in family["sharing"]["because"]
+
+
+@pytest.mark.parametrize(("version", "is_old"), [("v1.33.4+k3s1", True), ("v1.35.0", False)])
+def test_the_version_of_a_snapshot_counts_more_than_that_of_the_tree(repository, version, is_old):
+    files = app("plex", "media") | {
+        "talos/talconfig.yaml": f"kubernetesVersion: {'v1.36.0' if is_old else 'v1.33.0'}\n"
+    }
+    blockers = plan_with(repository, files, nodes(version=version))["blockers"]
+    assert any("the snapshot has 1.33.4" in line for line in blockers) == is_old
+    assert any("1.34" in line for line in blockers) == is_old
+
+
+@pytest.mark.parametrize(("names", "is_offered"), [("n1 n2", False), ("n1 n2 n3", True)])
+def test_a_snapshot_with_three_nodes_offers_the_move_node_by_node(repository, names, is_offered):
+    by_hand = plan_with(repository, app("plex", "media") | plugin(), nodes(names))["byHand"]
+    assert any("node by node" in line for line in by_hand) == is_offered
+
+
+def test_sharing_is_read_from_a_snapshot(repository):
+    shared = "apiVersion: deviceplugin.intel.com/v1\nkind: GpuDevicePlugin\nmetadata: {name: live}\nspec: {sharedDevNum: 3}\n"
+    [family] = plan_with(repository, app("plex", "media"), nodes() + "---\n" + shared)["families"]
+    assert "3 unlimited replicas" in family["sharing"]["now"]

@@ -1,0 +1,48 @@
+"""What a snapshot of a cluster adds to a plan: the devices of its nodes, and the version of Kubernetes."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from dra.raw import Object, inside, text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from analysis.migration.requests import Reader
+    from webhook.state import State
+
+_VERSION: Final = re.compile(r"v?(1\.(\d{1,3})(?:\.\d+)?)")
+
+
+class Fleet(NamedTuple):
+    """The nodes of a snapshot."""
+
+    devices: Mapping[str, Mapping[str, int]] = {}  # by driver and node
+    version: str = ""  # the lowest version of a kubelet; "" without a snapshot
+
+    def devices_of(self, driver: str) -> int:
+        """Return the number of devices of a driver; 0 if there is no snapshot."""
+        return sum(self.devices.get(driver, {}).values())
+
+
+def fleet_of(nodes: Sequence[Object], reader: Reader, state: State) -> Fleet:
+    """Read the nodes of a snapshot. A replica that a device plugin makes is no device of its own."""
+    devices: dict[str, dict[str, int]] = {}
+    for node in nodes:
+        name = text(inside(node, "metadata").get("name"))
+        for key, amount in inside(node, "status", "allocatable").items():
+            if "/" not in key or not str(amount).isdecimal():
+                continue
+            shared = state.fleet.shared.get(key, {}).get(name) or state.fleet.installed.usually(key)
+            count = int(amount) // (shared.sharing.replicas if shared else 1)
+            for driver in reader.drivers_of(reader.classes_of(key)) if count else ():
+                of_driver = devices.setdefault(driver, {})
+                of_driver[name] = of_driver.get(name, 0) + count
+    return Fleet(devices, _lowest(text(inside(node, "status", "nodeInfo").get("kubeletVersion")) for node in nodes))
+
+
+def _lowest(versions: Iterable[str]) -> str:
+    matches = [match for version in versions if (match := _VERSION.match(version))]
+    return min(matches, key=lambda match: int(match[2]))[1] if matches else ""
