@@ -341,14 +341,20 @@ def _differences(before: Mapping[_Key, Object], after: Mapping[_Key, Object]) ->
     differences: Counter[_Difference] = Counter()
     for key in before.keys() | after.keys():
         old, new = before.get(key), after.get(key)
-        if old is None and new is not None:
-            differences[_Difference(f"{new.get('kind')} {mapping(new.get('metadata')).get('name')}", "added")] += 1
-        elif old is not None and new is None:
+        if old is not None and new is not None and _kind_and_name(old) == _kind_and_name(new):
+            if old != new:
+                fields = msgspec.json.encode([*_fields(old, new)], order="deterministic").decode()
+                differences[_Difference(str(old.get("kind")), fields)] += 1
+            continue
+        if old is not None:
             differences[_Difference(str(old.get("kind")), "removed")] += 1
-        elif old is not None and old != new:
-            fields = msgspec.json.encode([*_fields(old, new)], order="deterministic").decode()
-            differences[_Difference(str(old.get("kind")), fields)] += 1
+        if new is not None:
+            differences[_Difference(_kind_and_name(new), "added")] += 1
     return differences
+
+
+def _kind_and_name(obj: Object) -> str:
+    return f"{obj.get('kind')} {mapping(obj.get('metadata')).get('name')}"
 
 
 def _fields(before: Any, after: Any, pointer: str = "") -> Iterator[tuple[str, Any]]:

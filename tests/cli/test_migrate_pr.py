@@ -22,6 +22,7 @@ FILES = {
     "apps/plugin/plugin.yaml": "kind: HelmRelease\napiVersion: v2\nmetadata: {name: plugin}\n",
     "apps/plugin/kustomization.yaml": "resources: [plugin.yaml]\n",
 }
+EXAMPLE = Path(__file__).parents[2] / "manifests" / "examples" / "homelab"
 needs_kustomize = pytest.mark.skipif(not (shutil.which("kustomize") or shutil.which("kubectl")), reason="no kustomize")
 
 
@@ -383,6 +384,33 @@ def test_an_overlay_with_a_prefix_may_build_what_is_edited():
     write({"overlay/kustomization.yaml": "namePrefix: my-\nnamespace: media\nresources: [../apps/plugin]\n"})
     commit()
     assert run("migrate", "pr").exit_code == 0
+
+
+# The operator of a plugin, in a folder that an object of Flux builds with a prefix.
+OPERATOR = {
+    "clusters/operator.yaml": (
+        "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: operator, namespace: flux-system}\n"
+        "spec: {path: apps/operator, namePrefix: my-, sourceRef: {kind: GitRepository, name: flux-system}}\n"
+    ),
+    "clusters/kustomization.yaml": "resources: [operator.yaml]\n",
+    "apps/operator/kustomization.yaml": "resources: [release.yaml]\n",
+    "apps/operator/release.yaml": (EXAMPLE / "gpu-plugin.yaml").read_text().replace("plugins-gpu", "plugins-operator"),
+}
+
+
+@needs_kustomize
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    ("more", "change"),
+    [({}, "M apps/example/gpu-plugin.yaml"), (OPERATOR, "D apps/operator/release.yaml")],
+    ids=["the plugin's release becomes the driver's", "a folder goes with the object of Flux that builds it"],
+)
+def test_a_move_of_an_example_builds(more, change):
+    shutil.copytree(EXAMPLE, "apps/example")
+    write(more)
+    commit()
+    assert run("migrate", "pr").exit_code == 0
+    assert change in [line for lines in branch().values() for line in lines]
 
 
 @pytest.mark.usefixtures("steps", "home")
