@@ -10,6 +10,7 @@ The claims are those of the webhook's translation, with names as people write th
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -18,7 +19,10 @@ import msgspec
 from analysis.claim_names import TemplateNames, with_plain_names
 from analysis.gitops import PATCHES, files_of, is_kustomization, parsed, releases
 from analysis.migration.claim_files import ClaimFiles
+from analysis.migration.ollama import CHART as OLLAMA
+from analysis.migration.ollama import class_of, patch_of_ollama
 from analysis.migration.pull_request import Edit, Step
+from analysis.migration.requests import with_drivers
 from analysis.migration.shared_claims import (
     CLAIM,
     NamedClaims,
@@ -29,7 +33,6 @@ from analysis.migration.shared_claims import (
 )
 from analysis.migration.values import Requested, patch_of, place_of_container, pod_of
 from analysis.requesting import bodies_in, classes_in
-from analysis.survey import with_all_drivers
 from cluster.manifests import CannotEdit, edit
 from cluster.patch import apply_json_patch
 from dra.raw import Object, inside, mapping, members, text
@@ -37,9 +40,9 @@ from webhook.admission import decide_object
 from webhook.translate import name_of, namespace_of, paths, resolve_pointer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from analysis.gitops import Tree
+    from analysis.gitops import Release, Tree
     from analysis.migration.plan import Consumer, Decision, MigrationPlan
     from analysis.migration.values import Requests
     from cluster.manifests import Document
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from webhook.translate import PodVerdict
 
 _TEMPLATE: Final = "ResourceClaimTemplate"
+_OF_OLLAMA: Final = re.compile(r"/(?:ollama/gpu|resources/(?:limits|requests)/)")
 # Follows kubernetes-sigs/dra-driver-nvidia-gpu 95932046: cmd/gpu-kubelet-plugin/consumable_shares.go.
 _SHARES: Final = (
     "each claim has one share of a device if the driver's value `consumableShares` is `unlimited` or a number; "
@@ -91,12 +95,13 @@ class _Switch:
     def __init__(self, documents: Sequence[Document], tree: Tree, plan: MigrationPlan, state: State) -> None:
         self._documents = documents
         self._tree = tree
-        self._state = with_all_drivers(state, shares=False)
+        self._state = with_drivers(state)
         self._decisions: dict[str, Decision] = {
             device_class: family.sharing.decision
             for family in plan.families
             if family.sharing is not None
-            for device_class in family.device_classes
+            # A driver's own DeviceClass has its name.
+            for device_class in (family.driver, *family.device_classes)
         }
         self._releases = {release.number: release for release in releases(documents, tree)}
         self._files = ClaimFiles(documents, tree)
@@ -111,7 +116,7 @@ class _Switch:
         for namespace, numbers, claim in self._claims.used():
             place = self._files.common_place(numbers, namespace)
             self._files.add(place, _in_file(claim, self._written_namespace(place, namespace)))
-        edits = [Edit(number, wanted) for number, wanted in self._edits.items()]
+        edits = [Edit(number, wanted) for number, wanted in sorted(self._edits.items())]
         return Step("switch", (*edits, *self._files.edits()), tuple(self._files.new()), tuple(self._notes))
 
     def move(self, number: int, consumers: Sequence[Consumer]) -> None:
@@ -171,6 +176,8 @@ class _Switch:
     def _values(self, number: int, edited: Sequence[Consumer]) -> _Moved:
         """Return a release with claims in the values of its controllers."""
         document, release = self._documents[number], self._releases.get(number)
+        if release is not None and release.chart == OLLAMA:
+            return self._ollama(number, edited, release)
         controllers: dict[tuple[str, str], Requests] = {}
         for consumer in edited:
             if place := place_of_container(consumer.place):
@@ -183,15 +190,31 @@ class _Switch:
             raise _NoEdit("drawbridge does not know its chart")
         wanted, named = document.object, dict[str, Object]()
         for (pointer, _), requests in controllers.items():
-            written = resolve_pointer(wanted, pointer)
-            values = parsed(written) if isinstance(written, str) else mapping(written)
+            values = _values_at(wanted, pointer)
             pod = pod_of(values, requests, release.name, release.namespace)
             moved = self._with_claims(pod, decide_object(pod, self._state), number, release.namespace)
             named |= {name_of(obj): obj for obj in moved.named}
-            after = apply_json_patch(values, patch_of(values, requests, moved.object))
-            value = edit(written, after) if isinstance(written, str) else after
-            wanted = apply_json_patch(wanted, [{"op": "replace", "path": pointer, "value": value}])
+            wanted = _with_values(wanted, pointer, patch_of(values, requests, moved.object))
         return _Moved(wanted, tuple(named.values()))
+
+    def _ollama(self, number: int, edited: Sequence[Consumer], release: Release) -> _Moved:
+        """Return a release of Ollama whose chart makes the claim."""
+        document = self._documents[number]
+        pointer = _OF_OLLAMA.split(edited[0].place)[0]
+        values = _values_at(document.object, pointer)
+        device_class = class_of(values)
+        decision = self._decisions.get(device_class, "exclusive")
+        if not device_class or decision == "named claim":
+            raise _NoEdit("its chart makes no such claim")
+        named: tuple[Object, ...] = ()
+        if decision == "admin access":
+            request = {"name": "gpu", "exactly": {"deviceClassName": device_class}}
+            spec = as_admin({"spec": {"devices": {"requests": [request]}}})
+            named = (claim_object(_TEMPLATE, release.name, release.namespace, spec),)
+        template = release.name if named else ""
+        removed = {consumer.key for consumer in edited}
+        patch = patch_of_ollama(values, removed, template) if decision != "stay" else ()
+        return _Moved(_with_values(document.object, pointer, patch), named)
 
     def _with_claims(self, obj: Object, verdict: PodVerdict, number: int, namespace: str) -> _Moved:
         """Return a translated object with claims as the decisions about sharing want them."""
@@ -249,6 +272,20 @@ def _patches(documents: Sequence[Document], tree: Tree) -> Iterator[_Patch]:
             content = text(mapping(entry).get("patch")) or text(entry)
             target = inside(entry, "target") or inside(parsed(content), "metadata")
             yield _Patch(kustomization.file, text(target.get("name")), content)
+
+
+def _values_at(obj: Object, pointer: str) -> Object:
+    """Return values, which may be a text."""
+    written = resolve_pointer(obj, pointer)
+    return parsed(written) if isinstance(written, str) else mapping(written)
+
+
+def _with_values(obj: Object, pointer: str, patch: Iterable[Object]) -> Object:
+    """Return an object with patched values. Raises CannotEdit if they are a text that cannot be edited."""
+    written = resolve_pointer(obj, pointer)
+    after = apply_json_patch(_values_at(obj, pointer), patch)
+    value = edit(written, after) if isinstance(written, str) else after
+    return mapping(apply_json_patch(obj, [{"op": "replace", "path": pointer, "value": value}]))
 
 
 def _confirm(document: Document, wanted: Object) -> None:

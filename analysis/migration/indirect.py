@@ -83,7 +83,9 @@ def _places(obj: Object, decisions: list[Decision]) -> Iterator[IndirectUse]:
             yield IndirectUse(pointer, key, key, _drivers_of(key))
         elif "/" not in key and decision.outcome is Outcome.UNKNOWN and not paths(obj):
             value = resolve_pointer(obj, pointer)
-            if value is None:
+            switches = mapping(value)
+            # With `draEnabled`, the chart of Ollama makes a claim.
+            if value is None or switches.get("enabled") is False or switches.get("draEnabled") is True:
                 continue
             described = mapping(value) or mapping(resolve_pointer(obj, pointer.rpartition("/")[0]))
             vendors = {text(described.get(field)).lower() for field in _VENDOR_FIELDS}.intersection(_VENDORS)

@@ -49,13 +49,17 @@ class Request(NamedTuple):
     namespace: str  # of the pods
 
 
+def with_drivers(state: State) -> State:
+    """Return the state in which all drivers are installed. Limits of the keys change together with the consumers, so they keep no key."""
+    return replace(with_all_drivers(state, shares=False), quotas={}, limit_ranges={})
+
+
 class Reader:
     """Reads the requests of objects: now, and as if all drivers were installed."""
 
     def __init__(self, state: State) -> None:
         self._state = state
-        # Limits of the keys change together with the consumers, so they keep no key.
-        self._moved = replace(with_all_drivers(state, shares=False), quotas={}, limit_ranges={})
+        self._moved = with_drivers(state)
         targets = state.configuration.targets.values()
         self._drivers = {name: target.driver for target in targets for name in target.classes}
         self._classes: dict[str, frozenset[str]] = {}

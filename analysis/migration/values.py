@@ -76,7 +76,7 @@ def patch_of(values: Object, requests: Requests, pod: Object) -> Iterator[Object
     spec = inside(pod, "spec")
     for place, removed in requests.items():
         container = next(container for container in items(spec, place.kind) if container.get("name") == place.name)
-        kept = _without(inside(values, *place.path, "resources"), removed)
+        kept = without_keys(inside(values, *place.path, "resources"), removed)
         claims = items(inside(container, "resources"), "claims")
         yield {"op": "add", "path": _pointer((*place.path, "resources")), "value": {**kept, "claims": claims}}
     path = _path_of_options(values, next(iter(requests)).controller)
@@ -92,7 +92,7 @@ def _path_of_options(values: Object, controller: str) -> tuple[str, ...]:
     return own if inside(values, *own) and "resourceClaims" not in inside(values, *of_all) else of_all
 
 
-def _without(resources: Object, removed: Collection[str]) -> Object:
+def without_keys(resources: Object, removed: Collection[str]) -> Object:
     """Return the resources of a container without these keys, and without the maps that they leave empty."""
     kept = dict(resources)
     for part in _AMOUNTS:

@@ -13,7 +13,7 @@ from cli.configuration import given_configuration
 from cli.edited import Change, edit_text
 from cli.files import InputFiles
 from cli.loading import read_whole
-from tests.cli.test_git_trees import release, repository, write
+from tests.cli.test_git_trees import flux, release, repository, write
 from tests.cli.test_migrate_plan import OPERATOR, app, plugin
 
 __all__ = ["repository"]
@@ -371,6 +371,65 @@ def test_shares_say_what_the_driver_needs(repository):
     assert edits.claims.keys() == {"apps/llm/resourceclaimtemplate.yaml", "apps/tts/resourceclaimtemplate.yaml"}
     [note] = edits.notes
     assert "consumableShares" in note
+
+
+OLLAMA = """\
+apiVersion: helm.toolkit.fluxcd.io/v2
+kind: HelmRelease
+metadata: {name: ollama, namespace: ai}
+spec:
+  chart: {spec: {chart: ollama, version: 1.30.0}}
+  values: {ollama: {gpu: {enabled: %s, type: %s, number: 1}}, resources: {limits: {%s}}}
+"""
+
+
+def ollama(enabled="true", vendor="nvidia", limits=""):
+    text = OLLAMA % (enabled, vendor, limits)
+    return {"apps/ollama/release.yaml": text, "clusters/home/ollama.yaml": flux("ollama")} | plugin(OPERATOR % "true")
+
+
+@pytest.mark.parametrize(
+    ("files", "decision", "gpu", "claims"),
+    [
+        (ollama(), "", {"draEnabled": True}, {}),
+        (
+            ollama(vendor="amd", limits="amd.com/gpu: 1"),
+            "",
+            {"draEnabled": True, "draDriverClass": "gpu.amd.com"},
+            {},
+        ),
+        (
+            ollama(),
+            "admin access",
+            {"draEnabled": True, "draExistingClaimTemplate": "ollama"},
+            {"apps/ollama/resourceclaimtemplate.yaml": ["ResourceClaimTemplate/ai/ollama"]},
+        ),
+    ],
+)
+def test_the_chart_of_ollama_makes_its_claim(repository, files, decision, gpu, claims):
+    edits = Edits(repository, files, decision)
+    values = edits.read("apps/ollama/release.yaml")["spec"]["values"]
+    assert {
+        key: values["ollama"]["gpu"][key] for key in values["ollama"]["gpu"].keys() - {"enabled", "type", "number"}
+    } == gpu
+    assert not values.get("resources", {}).get("limits")
+    assert edits.claims == claims
+    assert Edits(repository, edits.texts).keys == set()
+
+
+@pytest.mark.parametrize(
+    ("files", "decision", "notes"),
+    [
+        (ollama(), "stay", 0),
+        (ollama(), "named claim", 1),
+        (ollama(enabled="false", limits="nvidia.com/gpu: 1"), "", 1),
+    ],
+    ids=["stay", "the chart names templates only", "the chart makes no request"],
+)
+def test_the_chart_of_ollama_is_left_where_it_makes_no_such_claim(repository, files, decision, notes):
+    edits = Edits(repository, files, decision)
+    assert edits.texts == {}
+    assert len(edits.notes) == notes
 
 
 def test_a_key_elsewhere_in_the_values_is_left_to_a_person(repository):
