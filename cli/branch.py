@@ -154,7 +154,7 @@ class Repository:
         reference = f"refs/heads/{name}"
         existing = _run(self.root, "rev-parse", "--verify", "--quiet", reference).stdout.decode().strip()
         with tempfile.TemporaryDirectory() as folder:
-            made = tuple(self._commits(commits, str(Path(folder, "index"))))
+            made = tuple(self._commits(commits, Path(folder)))
         if existing:
             written = self._git("rev-list", "--reverse", f"{self.head}..{existing}").decode().split()
             if self._contents(written) != self._contents(made):
@@ -167,23 +167,31 @@ class Repository:
     def _contents(self, commits: Iterable[str]) -> list[bytes]:
         return [self._git("show", "--no-patch", "--format=%T%n%B", commit) for commit in commits]
 
-    def _commits(self, commits: Sequence[Commit], index: str) -> Iterator[str]:
+    def _commits(self, commits: Sequence[Commit], folder: Path) -> Iterator[str]:
         """Write the objects of commits, each on top of the one before, and yield their names."""
-        parent = self.head
+        parent, index, absent = self.head, str(folder / "index"), "0" * len(self.head)
+        contents = list(dict.fromkeys(content for commit in commits for content in commit.files.values()))
+        blobs = dict(zip(contents, self._blobs(contents, folder), strict=True))
         self._git("read-tree", parent, index=index)
         for commit in commits:
             lines = b""
             for path, content in commit.files.items():
-                mode, blob = "0", "0" * len(self.head)
-                if content is not None:
-                    mode = self._entries[path].mode if path in self._entries else _FILE
-                    blob = self._git("hash-object", "-w", "--stdin", "--no-filters", data=content).decode().strip()
-                lines += f"{mode} {blob}\t".encode() + os.fsencode(path) + b"\0"
+                mode = self._entries[path].mode if path in self._entries else _FILE
+                fact = f"0 {absent}" if content is None else f"{mode} {blobs[content]}"
+                lines += f"{fact}\t".encode() + os.fsencode(path) + b"\0"
             self._git("update-index", "-z", "--index-info", data=lines, index=index)
             tree = self._git("write-tree", index=index).decode().strip()
             message = commit.message.encode()
             parent = self._git("commit-tree", tree, "-p", parent, "-F", "-", data=message).decode().strip()
             yield parent
+
+    def _blobs(self, contents: Sequence[bytes | None], folder: Path) -> list[str]:
+        """Write contents as objects, all with one command, and return their names."""
+        paths = [folder / f"content-{number}" for number in range(len(contents))]
+        for path, content in zip(paths, contents, strict=True):
+            path.write_bytes(content or b"")
+        asked = "".join(f"{path}\n" for path in paths).encode()
+        return self._git("hash-object", "-w", "--no-filters", "--stdin-paths", data=asked).decode().split()
 
 
 def _run(folder: str, *arguments: str, data: bytes = b"", index: str = "") -> subprocess.CompletedProcess[bytes]:
