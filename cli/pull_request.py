@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 
 BranchState = Literal["created", "existed", "dry run", "nothing to change"]
 _Key = int | str  # the number of a document, or the name of a new or built object
-_REMEDY: Final = "set `verdict: by hand` for its consumers in a plan, and give that with --plan"
+_REMEDY: Final = (
+    "edit it by hand first, or set `verdict: by hand` in a plan for what changes it, and give that with --plan"
+)
 _INDENTED_LIST: Final = re.compile(r"^( *)[^\s#-][^\n]*:\n\1  - ", re.MULTILINE)
 _LIST: Final = re.compile(r"^( *)[^\s#-][^\n]*:\n\1- ", re.MULTILINE)
 _CONTENT: Final = re.compile(r"^(?!---|\s*(#|$))", re.MULTILINE)  # a line that is no comment and no separator
@@ -240,9 +242,22 @@ def compare_builds(
     new = [trees.add(file, text) for file, text in last.items() if text and _is_new_kustomization(file)]
     # What a new kustomization names has to be in the copies of those that include it.
     named = {file for group in new for file in group.files if Path(file).exists()}
+    groups = [*[group._replace(files=group.files | named) for group in trees.groups], *new]
+    # What Flux or Argo CD build by an object that changes: its folders are built by themselves.
+    edited = {
+        (os.path.realpath(documents[edit.number].file), documents[edit.number].first_line)
+        for step in steps
+        for edit in step.edits
+    }
     unbuilt: dict[str, str] = {}
-    for group in (*[group._replace(files=group.files | named) for group in trees.groups], *new):
-        unbuilt |= _compare_group(trees, group, states)
+    for group in groups:
+        of_group = [trees.known[folder] for folder in group.folders]
+        folders = [
+            known.folder
+            for known in of_group
+            if not known.made or (known.document.file, known.document.first_line) not in edited
+        ]
+        unbuilt |= _compare_group(trees, group._replace(folders=tuple(folders)), states)
     return [f"{display_path(trees.known[folder].document.file)}: {why}" for folder, why in unbuilt.items()]
 
 

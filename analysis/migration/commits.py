@@ -77,7 +77,7 @@ def unrendered(steps: Sequence[Step], documents: Sequence[Document], tree: Tree)
             chart = f"chart {release.chart} {release.version}".rstrip()
             charts.setdefault(chart, []).append(f"{release.kind}/{release.namespace}/{release.name}")
     added = [
-        name_of(obj)
+        f"{obj['kind']} {obj['metadata']['name']}"
         for step in steps
         for file in step.new
         for obj in file.objects
@@ -119,7 +119,10 @@ def _switch(
         "Plugins, drivers, consumers and what depends on them change in one commit, because half of it is an outage.",
         *_list("Drivers:", _drivers(plan)),
         *_list("Claims instead of keys:", [_claim(consumer) for consumer in moved]),
-        *_list("Not moved:", [f"{_request(consumer)}: {_reason(consumer)}" for consumer in others]),
+        *_list(
+            "Not moved. Pods that request a key of a plugin that goes do not start again:",
+            [f"{_request(consumer)}: {_reason(consumer)}" for consumer in others],
+        ),
         *_list("What has to be true before the merge:", plan.blockers),
         *_list("What is lost:", plan.lost),
         *_list("By hand:", plan.by_hand),
@@ -146,15 +149,16 @@ def _way_back(steps: Sequence[Step]) -> str:
 
 def _drivers(plan: MigrationPlan) -> Iterator[str]:
     for family in plan.families:
-        new = family.replacement
-        if family.sharing is not None and family.sharing.decision == "stay":
+        new, sharing = family.replacement, family.sharing
+        if sharing is not None and sharing.decision == "stay":
             yield f"{family.driver}: the device plugin stays"
-        elif new is not None:
+            continue
+        if new is not None:
             chart = f"chart {new.chart} {new.version}" if not new.installed else f"installed by {new.installed}"
             gone = [f"{plugin.object}: {plugin.how}" for plugin in family.plugins]
             yield "; ".join((f"{family.driver}: {chart}", *gone))
-        if family.sharing is not None:
-            yield f"{family.driver}, shared by now ({family.sharing.now}): {family.sharing.decision}"
+        if sharing is not None:
+            yield f"{family.driver}: pods share devices now: {sharing.now}; with the driver: {sharing.decision}"
 
 
 def _request(consumer: Consumer) -> str:
@@ -171,26 +175,24 @@ def _reason(consumer: Consumer) -> str:
 
 def _list(title: str, lines: Iterable[str]) -> Iterator[str]:
     """Yield a title with a list below it, unless the list is empty."""
-    items = [
-        "\n".join(
-            wrap(
-                line,
-                _COLUMNS,
-                initial_indent="- ",
-                subsequent_indent="  ",
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-        )
-        for line in lines
-    ]
+    items = [_wrapped(line, "- ") for line in lines]
     if items:
-        yield "\n".join((title, "", *items))
+        yield "\n".join((_wrapped(title), "", *items))
 
 
 def _message(subject: str, *parts: str) -> str:
-    paragraphs = [
-        part if "\n" in part else "\n".join(wrap(part, _COLUMNS, break_long_words=False, break_on_hyphens=False))
-        for part in parts
-    ]
+    paragraphs = [part if "\n" in part else _wrapped(part) for part in parts]
     return "\n\n".join((subject, *paragraphs)) + "\n"
+
+
+def _wrapped(text: str, dash: str = "") -> str:
+    indent = " " * len(dash)
+    lines = wrap(
+        text,
+        _COLUMNS,
+        initial_indent=dash,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines)

@@ -11,7 +11,7 @@ import click
 
 from analysis.errors import Broken
 from cli import options
-from cli.answers import write
+from cli.answers import conclude, write
 from cli.command import declare
 from cli.configuration import given_configuration
 from cli.exits import Exit
@@ -247,6 +247,7 @@ def _make_pull_request(
         commits = [Commit(text, of_step.contents) for text, of_step in zip(messages, written, strict=True)]
         names, existed = repository.write_branch(branch, commits)
         branch_state = "existed" if existed else "created"
+        conclude("the commits were made without it")
     if shown == "diff":
         print_diff("".join(line for of_step in written for edited in of_step.edits.values() for line in diff(edited)))
         return Exit.FINE

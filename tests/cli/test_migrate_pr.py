@@ -10,6 +10,7 @@ import pytest
 from analysis.migration import commits
 from analysis.migration.pull_request import Edit, NewFile, Step
 from tests.cli.running import run, run_json
+from tests.cli.test_migrate_plan import app, plugin
 
 KUSTOMIZATION = "apps/plex/kustomization.yaml"
 RELEASE = "apps/plex/release.yaml"
@@ -19,8 +20,8 @@ FILES = {
     KUSTOMIZATION: "---\nresources:\n  - release.yaml # the release\n  - zz.yaml\n",
     RELEASE: "---\n# plex\nkind: HelmRelease\napiVersion: v2\nmetadata: {name: plex}\nspec:\n  old: 1 # of GPUs\n",
     "apps/plex/zz.yaml": "---\nkind: ConfigMap\napiVersion: v1\nmetadata: {name: zz}\n",
-    "apps/plugin/plugin.yaml": "kind: HelmRelease\napiVersion: v2\nmetadata: {name: plugin}\n",
-    "apps/plugin/kustomization.yaml": "resources: [plugin.yaml]\n",
+    "apps/old/plugin.yaml": "kind: HelmRelease\napiVersion: v2\nmetadata: {name: plugin}\n",
+    "apps/old/kustomization.yaml": "resources: [plugin.yaml]\n",
 }
 EXAMPLE = Path(__file__).parents[2] / "manifests" / "examples" / "homelab"
 needs_kustomize = pytest.mark.skipif(not (shutil.which("kustomize") or shutil.which("kubectl")), reason="no kustomize")
@@ -70,8 +71,8 @@ def steps(monkeypatch):
         return Edit(number, {"resources": sorted([*documents[number].object["resources"], *names])})
 
     def drivers(documents, *_):
-        plugin = number_of(documents, "apps/plugin/plugin.yaml")
-        none = Edit(number_of(documents, "apps/plugin/kustomization.yaml"), {"resources": []})
+        plugin = number_of(documents, "apps/old/plugin.yaml")
+        none = Edit(number_of(documents, "apps/old/kustomization.yaml"), {"resources": []})
         source = NewFile("apps/plex/source.yaml", (SOURCE,))
         return (
             Step("prepare", (with_resource(documents, "source.yaml"),), (source,)),
@@ -112,11 +113,11 @@ def test_a_pull_request_is_one_commit_for_each_step_on_a_new_branch(home):
     assert branch() == {
         "Prepare the move from device plugins to DRA": [f"M {KUSTOMIZATION}", "A apps/plex/source.yaml"],
         "Replace device plugins with DRA drivers": [
+            "M apps/old/kustomization.yaml",
+            "D apps/old/plugin.yaml",
             f"M {KUSTOMIZATION}",
             f"M {RELEASE}",
             "A apps/plex/template.yaml",
-            "M apps/plugin/kustomization.yaml",
-            "D apps/plugin/plugin.yaml",
         ],
     }
     assert [commit["commit"] for commit in answer["commits"]] == git(
@@ -363,11 +364,11 @@ def test_a_step_that_breaks_a_build_or_changes_other_objects_stops_the_command(m
 @needs_kustomize
 @pytest.mark.usefixtures("steps", "home")
 def test_a_kustomization_that_cannot_be_built_is_named_in_the_commit():
-    write({"apps/plugin/kustomization.yaml": "resources: [plugin.yaml, https://example.com/x.yaml]\n"})
+    write({"apps/old/kustomization.yaml": "resources: [plugin.yaml, https://example.com/x.yaml]\n"})
     commit()
     [line] = run_json("migrate", "pr")[1]["notRendered"]
-    assert line.startswith("apps/plugin/kustomization.yaml: ")
-    assert "- apps/plugin/kustomization.yaml" in git("log", "-1", "--format=%B", "move-to-dra")
+    assert line.startswith("apps/old/kustomization.yaml: ")
+    assert "- apps/old/kustomization.yaml" in git("log", "-1", "--format=%B", "move-to-dra")
 
 
 @needs_kustomize
@@ -381,7 +382,7 @@ def test_other_kustomizations_need_not_be_buildable():
 @needs_kustomize
 @pytest.mark.usefixtures("steps", "home")
 def test_an_overlay_with_a_prefix_may_build_what_is_edited():
-    write({"overlay/kustomization.yaml": "namePrefix: my-\nnamespace: media\nresources: [../apps/plugin]\n"})
+    write({"overlay/kustomization.yaml": "namePrefix: my-\nnamespace: media\nresources: [../apps/old]\n"})
     commit()
     assert run("migrate", "pr").exit_code == 0
 
@@ -420,6 +421,71 @@ def test_without_a_program_that_builds_nothing_is_compared(monkeypatch, tmp_path
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     [line] = run_json("migrate", "pr")[1]["notRendered"]
     assert "neither kustomize nor kubectl" in line
+
+
+# Whole moves
+
+
+def move(*arguments):
+    """Return the message of the commit `switch`, as one line."""
+    code, answer = run_json("migrate", "pr", *arguments)
+    assert code == 0
+    [message] = [made["message"] for made in answer["commits"] if made["step"] == "switch"]
+    return " ".join(message.split())
+
+
+@pytest.fixture
+def moving(home):
+    """A repository with two workloads that share a device, and one whose chart has no place for claims."""
+    by_hand = app("frigate", "media", version="3.7.1")
+    by_hand["apps/frigate/repository.yaml"] = by_hand["apps/frigate/repository.yaml"].replace("name: app", "name: old")
+    by_hand["apps/frigate/release.yaml"] = by_hand["apps/frigate/release.yaml"].replace("name: app-t", "name: old-t")
+    write(app("plex", "media") | app("jellyfin", "media") | by_hand | plugin())
+    commit()
+    return home
+
+
+@pytest.mark.usefixtures("moving")
+@pytest.mark.parametrize(
+    "part",
+    [
+        "Move 2 workloads from device plugins to DRA Plugins",
+        "Drivers: - gpu.intel.com: chart intel-gpu-resource-driver",
+        "HelmRelease/media/plex: 1 gpu.intel.com/i915 becomes a claim of gpu.intel.com",
+        "do not start again: - HelmRelease/media/frigate: 1 gpu.intel.com/i915: update chart",
+        "What has to be true before the merge: - Kubernetes 1.34",
+        "What is lost: - gpu.intel.com: sharing",
+        "By hand: - before the switch: scale the consumers of gpu.intel.com/i915 to 0",
+        "not compared: - chart app-template 4.3.0: HelmRelease/media/jellyfin, HelmRelease/media/plex",
+        "The way back: revert this commit alone.",
+    ],
+)
+def test_the_message_of_the_switch_has_what_a_reviewer_decides_about(part):
+    text = move("--dry-run")
+    assert part in text, text
+
+
+@pytest.mark.usefixtures("moving")
+def test_a_moved_tree_has_nothing_more_to_move_and_the_switch_can_be_reverted():
+    move()
+    git("switch", "-q", "move-to-dra")
+    assert run_json("migrate", "pr", "--branch", "again")[1]["commits"] == []
+    [switch] = git("log", "--format=%H", "--grep", "^Move 2 workloads").split()
+    git("revert", "--no-edit", switch)
+    assert git("diff", "--name-only", "--diff-filter=MD", "main") == ""
+
+
+@pytest.mark.usefixtures("moving")
+def test_the_decisions_of_a_plan_are_followed(tmp_path):
+    plan = run("migrate", "plan").stdout
+    file = tmp_path / "plan.yaml"
+    file.write_text(plan.replace("decision: named claim", "decision: stay"))
+    assert run_json("migrate", "pr", "--plan", file)[1]["commits"] == []
+    file.write_text(plan.replace("decision: named claim", "decision: exclusive"))
+    assert "with the driver: exclusive" in move("--plan", file)
+    file.write_text(plan.replace("decision: named claim", "decision: often"))
+    result = run("migrate", "pr", "--plan", file)
+    assert (result.exit_code, "decision" in result.stderr) == (2, True)
 
 
 # Plans
