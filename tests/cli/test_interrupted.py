@@ -63,7 +63,8 @@ def start_command(original, monkeypatch):
         process = subprocess.Popen(
             [sys.executable, "-m", "cli.main", "translate", step, "."],
             cwd=original,
-            env={**os.environ, "PATH": "", "PYTHONPATH": str(Path.cwd())},
+            # The limit would also truncate compiled modules, and every later import of them would fail.
+            env={**os.environ, "PATH": "", "PYTHONPATH": str(Path.cwd()), "PYTHONDONTWRITEBYTECODE": "1"},
             stderr=subprocess.PIPE,
             text=True,
         )
