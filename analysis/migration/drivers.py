@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from posixpath import basename, dirname, join, normpath, relpath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from analysis.gitops import FOLDERS, dependencies, is_kustomization, place_of
 from analysis.migration import driver_objects
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from webhook.state import State
 
 _Place = tuple[str, str]  # namespace and name
+# Kinds of objects that others name; they move to the folder of the driver.
+_KEPT: Final = ("Namespace", "RuntimeClass", "PriorityClass", "NodeFeatureRule")
 
 
 def driver_steps(documents: Sequence[Document], tree: Tree, plan: MigrationPlan, state: State) -> tuple[Step, ...]:
@@ -115,11 +117,10 @@ class _Move:
         self._remove(leaving, places)
 
     def _number_of(self, plugin: Plugin) -> int:
-        return next(
-            number
-            for number in self._layout.in_file[plugin.file]
-            if name_of(self._documents[number].placed) == plugin.object
-        )
+        """Return the document of a plugin; a release of `helmCharts` is named after its chart, and in a kustomization."""
+        of_file = self._layout.in_file[plugin.file]
+        same = [number for number in of_file if name_of(self._documents[number].placed) == plugin.object]
+        return same[0] if same else next(number for number in of_file if is_kustomization(self._documents[number]))
 
     def _switch_of(self, number: int, plugin: Plugin) -> tuple[str, ...]:
         """Return the path of the switch of an operator; () for a plugin that goes."""
@@ -236,28 +237,32 @@ class _Move:
         return driver_objects.with_dependencies(wanted, gone, needs if model.stays else None)
 
     def _copy_folder(self, model: _Model, names: dict[str, str]) -> None:
-        """Copy the kustomizations around a release, and the namespace, to the folder of the driver."""
+        """Copy what others name, and the kustomizations around a release, to the folder of the driver."""
         folder = model.folder
         assert folder is not None
+        around: list[int] = []
         for number in self._layout.below(folder.old):
             document = self._documents[number]
-            around = f"{dirname(self._documents[model.number].file)}/".startswith(f"{dirname(document.file)}/")
-            if document.object.get("kind") == "Namespace" and not model.stays:
+            if document.object.get("kind") in _KEPT and not model.stays:
                 self._switch.new.setdefault(folder.path(document.file), []).append((document.object, number))
-            elif is_kustomization(document) and around:
-                path = folder.path(document.file)
-                wanted = driver_objects.kustomization(document.object, names)
-                new = {path for changes in self._changes.values() for path in changes.new}
-                for field in FOLDERS:
-                    if field in wanted:
-                        wanted[field] = list(self._moved_entries(document, wanted[field], folder, new))
-                listed = {normpath(join(dirname(path), entry)) for entry in members(wanted.get("resources"))}
-                sources = [file for file in self._changes["prepare"].new if dirname(file) == dirname(path)]
-                wanted["resources"] = [
-                    *members(wanted.get("resources")),
-                    *[_entry(file, document) for file in sources if file not in listed],
-                ]
-                self._switch.new.setdefault(path, []).append((wanted, number))
+            elif is_kustomization(document):
+                is_around = f"{dirname(self._documents[model.number].file)}/".startswith(f"{dirname(document.file)}/")
+                around += [number] if is_around else []
+        new = {path for changes in self._changes.values() for path in changes.new}
+        for number in around:
+            document = self._documents[number]
+            path = folder.path(document.file)
+            wanted = driver_objects.kustomization(document.object, names)
+            for field in FOLDERS:
+                if field in wanted:
+                    wanted[field] = list(self._moved_entries(document, wanted[field], folder, new))
+            listed = {normpath(join(dirname(path), entry)) for entry in members(wanted.get("resources"))}
+            sources = [file for file in self._changes["prepare"].new if dirname(file) == dirname(path)]
+            wanted["resources"] = [
+                *members(wanted.get("resources")),
+                *[_entry(file, document) for file in sources if file not in listed],
+            ]
+            self._switch.new.setdefault(path, []).append((wanted, number))
 
     def _moved_entries(self, document: Document, old: Any, folder: Folder, new: Collection[str]) -> Iterator[Any]:
         """Yield the entries of a kustomization for its copy in another folder."""
@@ -340,14 +345,14 @@ class _Move:
         builders = [
             number for number in self._layout.builders(leaving) if self._layout.tree.built_by(number) <= removed
         ]
-        self._switch.edits |= dict.fromkeys((*going, *builders))
+        self._switch.edits = dict.fromkeys((*going, *builders)) | self._switch.edits
         for number in (*leaving, *builders):
             document = self._documents[number]
             kind = text(document.object.get("kind"))
             self._places[kind, place_of(document.placed)] = places.get(kind)
-        for number in going - {*leaving, *builders}:
+        for number in sorted(going - {*leaving, *builders}):
             document = self._documents[number]
-            if not (is_kustomization(document) or document.object.get("kind") in (*SOURCES, "Namespace")):
+            if not (is_kustomization(document) or document.object.get("kind") in (*SOURCES, *_KEPT)):
                 self._switch.notes.append(f"{name_of(document.placed)} goes with the plugin ({document.file})")
         self._tidy(leaving, places)
 
@@ -388,8 +393,9 @@ class _Move:
         charts = {release.number: release for release in self._layout.releases if release.chart in EXPORTERS}
         depending: defaultdict[int, dict[str, _Place | None]] = defaultdict(dict)
         for follower in plan.follow:
-            number = by_place[follower.file, follower.object]
-            needed = {need.pointer: need for need in dependencies(self._documents[number].placed)}.get(follower.place)
+            number = by_place.get((follower.file, follower.object), -1)
+            needs = dependencies(self._documents[number].placed) if number >= 0 else ()
+            needed = next((need for need in needs if need.pointer == follower.place), None)
             place = (needed.kind, (needed.namespace, needed.name)) if needed is not None else ("", ("", ""))
             if place in self._places:
                 depending[number][follower.place] = self._places[place]

@@ -190,6 +190,37 @@ def test_a_plugin_and_its_operator_become_one_folder_that_is_named_as_the_others
     assert "ConfigMap/kube-system/more" in moved.notes["switch"]
 
 
+@pytest.mark.parametrize("kind", ["RuntimeClass", "NodeFeatureRule"])
+def test_what_workloads_name_moves_to_the_folder_of_the_driver(repository, kind):
+    text = f"---\napiVersion: example.com/v1\nkind: {kind}\nmetadata:\n  name: kept\n"
+    entries = "resources:\n  - ./helmrelease.yaml\n  - ./kept.yaml\n  - ./ocirepository.yaml\n"
+    files = {f"{FOLDER}/app/kept.yaml": text, f"{FOLDER}/app/kustomization.yaml": entries}
+    moved = Moved(repository, UNIT | files)
+    assert moved.switch[f"{NEW}/app/kept.yaml"] == text
+    assert moved.switch[f"{NEW}/app/kustomization.yaml"] == entries
+    assert "kept" not in moved.notes["switch"]
+
+
+def test_what_builds_the_plugin_beside_others_is_edited_in_its_file(repository):
+    other = KS.format(name="other", path=f"{FOLDER}/other")
+    release = RELEASE.replace("name: intel-gpu", "name: other").replace("sharedDevNum", "other")
+    files = UNIT | {f"{FOLDER}/ks.yaml": other + UNIT[f"{FOLDER}/ks.yaml"], f"{FOLDER}/other/release.yaml": release}
+    moved = Moved(
+        repository,
+        files
+        | {
+            f"{FOLDER}/other/source.yaml": SOURCE.replace("intel-gpu", "other").replace(
+                "intel-device-plugins-gpu", "other"
+            )
+        },
+    )
+    text = moved.switch[f"{FOLDER}/ks.yaml"]
+    assert text.startswith(other)
+    assert f"name: &app {DRIVER}" in text
+    assert f"path: ./{FOLDER}/{DRIVER}" in text
+    assert ENTRIES not in moved.switch
+
+
 @pytest.mark.parametrize("needed", ["intel-gpu", "intel-operator"])
 def test_what_waits_for_the_plugin_waits_for_the_driver(repository, needed):
     more = f", dependsOn: [{{name: other}}, {{name: {needed}, namespace: kube-system}}]"
