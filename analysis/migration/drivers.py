@@ -112,7 +112,7 @@ class _Move:
             self._switch.notes += [f"{new.chart}: {note}" for note in new.notes]
         else:
             self._switch.notes.append(
-                f"by hand, before the merge: install chart {new.chart} {new.version} from {new.url}; no release of the tree runs the device plugin of {family.driver}"
+                f"by hand, before the merge: install chart {new.chart} {new.version} from {new.url}; no chart of its own runs the device plugin of {family.driver}"
             )
         self._remove(leaving, places)
 
@@ -125,7 +125,8 @@ class _Move:
     def _switch_of(self, number: int, plugin: Plugin) -> tuple[str, ...]:
         """Return the path of the switch of an operator; () for a plugin that goes."""
         kind = group_kind(self._documents[number].object)
-        return (PLUGINS[plugin.chart] if plugin.chart else PLUGIN_KINDS[kind]).switch
+        runner = PLUGINS[plugin.chart] if plugin.chart else PLUGIN_KINDS.get(kind)
+        return runner.switch if runner is not None else ()
 
     def _switch_off(self, number: int, plugin: Plugin) -> None:
         try:
