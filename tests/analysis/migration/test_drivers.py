@@ -11,7 +11,7 @@ from cli.configuration import given_configuration
 from cli.edited import Change, edit_text, new_text
 from cli.files import InputFiles
 from cli.loading import read_whole
-from tests.cli.test_git_trees import repository, write
+from tests.cli.test_git_trees import flux, release, repository, write
 from tests.cli.test_migrate_plan import INTEL, OPERATOR, app
 
 __all__ = ["repository"]
@@ -465,3 +465,20 @@ def test_the_namespace_of_an_operator_goes_if_nothing_else_is_in_it(repository):
     }
     other = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: other, namespace: intel}\n"
     assert Moved(repository, files | {"apps/namespace.yaml": f"{namespace}---\n{other}"}).tidy == {}
+
+
+def test_a_plugin_without_a_chart_of_its_own_goes(repository):
+    values = "    controllers: {main: {containers: {app: {image: {repository: rocm/k8s-device-plugin}}}}}\n"
+    files = app("llm", "ai", "amd.com/gpu") | {"apps/plugin/release.yaml": release("amd", values=values)}
+    moved = Moved(repository, files | {"clusters/home/plugin.yaml": flux("plugin")})
+    assert moved.files["switch"]["apps/plugin/release.yaml"] == ""
+    assert "install chart k8s-gpu-dra-driver" in moved.notes["switch"]
+
+
+def test_the_operator_of_a_kustomization_is_switched_off(repository):
+    chart = (
+        "  - name: gpu-operator\n    namespace: gpu\n    valuesInline:\n      devicePlugin:\n        enabled: true\n"
+    )
+    files = app("llm", "ai", "nvidia.com/gpu") | {"apps/plugin/kustomization.yaml": f"helmCharts:\n{chart}"}
+    moved = Moved(repository, files | {"clusters/home/plugin.yaml": flux("plugin")})
+    assert "enabled: false" in moved.files["switch"]["apps/plugin/kustomization.yaml"]
