@@ -133,9 +133,9 @@ def _by_hand(of_drivers: Sequence[Family], platform: Platform) -> Iterator[str]:
     for family in of_drivers:
         keys = list_first(family.keys, _NAMED)
         if family.plugins and keys:
-            yield f"before the switch: scale the consumers of {keys} to 0, and wait until no pod holds a device"
+            yield f"before the switch: suspend Flux or Argo CD for the consumers of {keys}, scale them to 0, and wait until no pod holds a device"
             yield (
-                f"between plugin and driver: wait until `kubectl get node -o yaml` shows 0 allocatable {keys}; "
+                f"after the switch, before the consumers start: wait until `kubectl get node -o yaml` shows 0 allocatable {keys}; "
                 "the kubelet keeps the key with 0 until it restarts, so do not wait for its absence"
             )
 

@@ -414,6 +414,16 @@ def test_a_move_of_an_example_builds(more, change):
     assert change in [line for lines in branch().values() for line in lines]
 
 
+@pytest.mark.usefixtures("home")
+def test_the_page_shows_a_part_of_the_diff_of_the_example():
+    page = (EXAMPLE.parents[2] / "docs" / "migrate.md").read_text()
+    shutil.copytree(EXAMPLE, "apps/example")
+    commit()
+    shown = page.partition("```diff\n")[2].partition("```")[0]
+    assert shown
+    assert shown in run("migrate", "pr", "--dry-run", "-o", "diff").stdout
+
+
 @pytest.mark.usefixtures("steps", "home")
 def test_without_a_program_that_builds_nothing_is_compared(monkeypatch, tmp_path):
     (tmp_path / "bin").mkdir()
