@@ -465,7 +465,7 @@ def moving(home):
         "do not start again: - HelmRelease/media/frigate: 1 gpu.intel.com/i915: update chart",
         "What has to be true before the merge: - Kubernetes 1.34",
         "What is lost: - gpu.intel.com: sharing",
-        "By hand: - before the switch: scale the consumers of gpu.intel.com/i915 to 0",
+        "By hand: - before the switch: suspend Flux or Argo CD",
         "not compared: - chart app-template 4.3.0: HelmRelease/media/jellyfin, HelmRelease/media/plex",
         "The way back: revert this commit alone.",
     ],
