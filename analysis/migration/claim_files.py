@@ -65,7 +65,7 @@ class ClaimFiles:
             obj = self._documents[number].object
             entries = members(obj.get(_FIELD))
             for entry in added:
-                entries = _with_entry(entries, entry)
+                entries = with_entry(entries, entry)
             yield Edit(number, {**obj, _FIELD: entries})
 
     def new(self) -> Iterator[NewFile]:
@@ -98,11 +98,11 @@ def _hyphened(kind: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", kind).lower()
 
 
-def _with_entry(entries: list[str], entry: str) -> list[str]:
+def with_entry(entries: list[str], entry: str) -> list[str]:
     """Return a list with a new entry: in its order if most of the list is sorted, else at the end."""
     descents = sum(before > after for before, after in pairwise(entries))
-    smaller = [other for other in entries if other < entry]
-    if descents * _MOSTLY > len(entries) or not smaller:
+    if descents * _MOSTLY > len(entries):
         return [*entries, entry]
-    position = entries.index(max(smaller)) + 1
+    smaller = [other for other in entries if other < entry]
+    position = entries.index(max(smaller)) + 1 if smaller else 0
     return [*entries[:position], entry, *entries[position:]]

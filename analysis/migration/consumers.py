@@ -19,6 +19,7 @@ import msgspec
 from analysis.claim_names import TemplateNames, with_plain_names
 from analysis.gitops import PATCHES, files_of, is_kustomization, parsed, releases
 from analysis.migration.claim_files import ClaimFiles
+from analysis.migration.components import shared_component
 from analysis.migration.ollama import CHART as OLLAMA
 from analysis.migration.ollama import class_of, patch_of_ollama
 from analysis.migration.pull_request import Edit, Step
@@ -104,7 +105,7 @@ class _Switch:
             for device_class in (family.driver, *family.device_classes)
         }
         self._releases = {release.number: release for release in releases(documents, tree)}
-        self._files = ClaimFiles(documents, tree)
+        self._templates: list[tuple[int, Object]] = []  # with the numbers of the documents that need them
         self._names = TemplateNames(map(_as_placed, documents), is_one_build=True)
         self._claims = NamedClaims(documents)
         self._patches = tuple(_patches(documents, tree))
@@ -113,11 +114,17 @@ class _Switch:
 
     def step(self) -> Step:
         """Return the edits so far."""
+        files = ClaimFiles(self._documents, self._tree)
         for namespace, numbers, claim in self._claims.used():
-            place = self._files.common_place(numbers, namespace)
-            self._files.add(place, _in_file(claim, self._written_namespace(place, namespace)))
+            place = files.common_place(numbers, namespace)
+            files.add(place, _in_file(claim, self._written_namespace(place, namespace)))
+        component = shared_component(self._documents, self._tree, self._templates)
+        for position, (number, template) in enumerate(self._templates):
+            if position not in component.replaced:
+                files.add(number, template)
         edits = [Edit(number, wanted) for number, wanted in sorted(self._edits.items())]
-        return Step("switch", (*edits, *self._files.edits()), tuple(self._files.new()), tuple(self._notes))
+        edits += [*component.edits, *files.edits()]
+        return Step("switch", tuple(edits), (*component.new, *files.new()), tuple(self._notes))
 
     def move(self, number: int, consumers: Sequence[Consumer]) -> None:
         """Edit the consumers of one document, as far as the plan says so."""
@@ -248,7 +255,7 @@ class _Switch:
         if obj["kind"] == CLAIM:
             self._claims.use(obj, number)
         else:
-            self._files.add(number, _in_file(obj, written_namespace))
+            self._templates.append((number, _in_file(obj, written_namespace)))
 
     def _written_namespace(self, number: int, namespace: str) -> str:
         """Return the namespace that an object beside a document has in its file, so that a build puts the object into `namespace`."""

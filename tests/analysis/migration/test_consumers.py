@@ -54,9 +54,13 @@ class Edits:
     def claims(self):
         """The names of the new claims and templates by file, with their namespaces if those are written."""
         return {
-            path: [f"{obj['kind']}/{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}" for obj in objects]
+            path: [f"{obj['kind']}/{_metadata(obj, 'namespace')}/{_metadata(obj, 'name')}" for obj in objects]
             for path, objects in self.new.items()
         }
+
+
+def _metadata(obj, field):
+    return obj.get("metadata", {}).get(field, "")
 
 
 def _decided(family, decision):
@@ -371,6 +375,48 @@ def test_shares_say_what_the_driver_needs(repository):
     assert edits.claims.keys() == {"apps/llm/resourceclaimtemplate.yaml", "apps/tts/resourceclaimtemplate.yaml"}
     [note] = edits.notes
     assert "consumableShares" in note
+
+
+COMPONENT = {"components/volsync/kustomization.yaml": "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\n"}
+
+
+def with_component(name, variable="APP", component="volsync", key="nvidia.com/gpu"):
+    more = f", components: [../../components/{component}], postBuild: {{substitute: {{{variable}: {name}}}}}"
+    return app(name, f"ns-{name}", key, flux_more=more) | COMPONENT
+
+
+def several(*apps):
+    return {file: text for files in apps for file, text in files.items()}
+
+
+def test_three_apps_share_a_component_in_a_tree_with_components(repository):
+    edits = Edits(repository, several(*map(with_component, ("a", "b", "c"))))
+    assert edits.claims == {
+        "components/gpu/kustomization.yaml": ["Component//"],
+        "components/gpu/resourceclaimtemplate.yaml": ["ResourceClaimTemplate//${APP}"],
+    }
+    for name in ("a", "b", "c"):
+        values = edits.read(f"apps/{name}/release.yaml")["spec"]["values"]
+        assert values["defaultPodOptions"]["resourceClaims"][0]["resourceClaimTemplateName"] == name
+        components = edits.read(f"clusters/home/{name}.yaml")["spec"]["components"]
+        assert components == ["../../components/gpu", "../../components/volsync"]
+
+
+@pytest.mark.parametrize(
+    "third",
+    [
+        {},
+        with_component("c", variable="NAME"),
+        with_component("c", component="other"),
+        app("c", "media", "nvidia.com/gpu"),
+        with_component("c", key="gpu.intel.com/i915"),
+    ],
+    ids=["two apps", "other variable", "no component of the tree", "without components", "other device"],
+)
+def test_other_apps_have_templates_of_their_own(repository, third):
+    edits = Edits(repository, several(with_component("a"), with_component("b"), third))
+    assert not [path for path in edits.new if path.startswith("components/")]
+    assert {path.split("/")[1] for path in edits.new} >= {"a", "b"}
 
 
 OLLAMA = """\
