@@ -76,6 +76,8 @@ def platform_of(documents: Sequence[Document], near: Collection[str] = ()) -> Pl
     versions: list[tuple[int, str, str]] = []
     is_talos = has_cdi = False
     for document in documents:
+        if document.object.get("kind") == "MigrationPlan":
+            continue  # its sentences name what is missing
         content = document.text
         is_talos = is_talos or bool(_TALOS.search(content))
         has_cdi = has_cdi or bool(_CDI.search(content))
