@@ -46,8 +46,6 @@ _BRANCH: Final = "move-to-dra"
     examples=(
         "drawbridge migrate plan > migration.yaml",
         "drawbridge migrate plan deploy/ --inventory fleet.yaml -o markdown",
-        "drawbridge migrate pr --plan migration.yaml",
-        "drawbridge migrate accept node-a node-b",
     ),
 )
 @click.argument("step", type=click.Choice(tuple(_FORMATS)))
