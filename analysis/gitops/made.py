@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from analysis.gitops.kustomizations import is_kustomization
 from analysis.gitops.sources import APPLICATION, RELEASE
 from analysis.gitops.values import parsed
+from analysis.gitops.values_files import ValuesFile, ValuesFiles, merged
 from dra.raw import Object, inside, items, mapping, strings, text
 from webhook.names import PLUGIN_FOLDER
 from webhook.translate import group_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from analysis.gitops.tree import Tree
     from cluster.manifests import Document
@@ -36,6 +37,7 @@ class Release(NamedTuple):
     values: Object
     version: str = ""  # of the chart; "" if it is not in the tree
     number: int = 0  # of the document
+    files: tuple[ValuesFile, ...] = ()  # whose values are among `values`
 
     @property
     def reference(self) -> Object:
@@ -73,8 +75,8 @@ def _contents(documents: Sequence[Document], tree: Tree) -> Callable[[str], str]
 
 
 def releases(documents: Sequence[Document], tree: Tree) -> Iterator[Release]:
-    """Yield the charts of HelmReleases and Applications, and those of kustomizations with `helmCharts`."""
-    content = _contents(documents, tree)
+    """Yield the charts of HelmReleases and Applications, of kustomizations with `helmCharts`, and charts in the tree with their values."""
+    values_files = ValuesFiles(documents, tree)
     charts: dict[tuple[str, str], tuple[str, str]] = {}  # chart and version, by kind and name of the source
     for document in documents:
         kind, spec = group_kind(document.object)[1], inside(document.object, "spec")
@@ -83,41 +85,56 @@ def releases(documents: Sequence[Document], tree: Tree) -> Iterator[Release]:
             version = text(inside(spec, "ref").get("tag")) or text(spec.get("version"))
             charts[kind, name] = basename(text(spec.get("url"))) or text(spec.get("chart")), version
     for number, document in enumerate(documents):
-        obj = document.placed
-        metadata, spec = inside(obj, "metadata"), inside(obj, "spec")
-        name, namespace = text(metadata.get("name")), text(metadata.get("namespace")) or "default"
-        match group_kind(obj):
-            case of_kind if of_kind == RELEASE:
-                reference = inside(spec, "chartRef")
-                source = text(reference.get("kind")), text(reference.get("name"))
-                own = inside(spec, "chart", "spec")
-                chart, version = charts.get(source, (source[1], ""))
-                yield Release(
-                    "HelmRelease",
-                    name,
-                    text(spec.get("targetNamespace")) or namespace,
-                    basename(text(own.get("chart")) or chart),
-                    inside(spec, "values"),
-                    text(own.get("version")) or version,
-                    number,
-                )
-            case of_kind if of_kind == APPLICATION:
-                target = text(inside(spec, "destination").get("namespace")) or namespace
-                for part in (inside(spec, "source"), *items(spec, "sources")):
-                    if chart := text(part.get("chart")):
-                        helm = inside(part, "helm")
-                        values = inside(helm, "valuesObject") or parsed(text(helm.get("values")))
-                        yield Release(
-                            "Application", name, target, chart, values, text(part.get("targetRevision")), number
-                        )
-        for part in items(obj, "helmCharts") if is_kustomization(document) else ():
-            of_chart = text(part.get("namespace")) or text(obj.get("namespace")) or "default"
-            chart = text(part.get("name"))
-            name = text(part.get("releaseName")) or chart
-            file = text(part.get("valuesFile"))
-            of_file = parsed(content(join(dirname(document.file), file))) if file else {}
-            values = {**of_file, **inside(part, "valuesInline")}
-            yield Release("Kustomization", name, of_chart, chart, values, text(part.get("version")), number)
+        for release in _releases_in(document, values_files, charts, tree.namespace_of(number)):
+            values: Object = {}
+            for file in release.files:
+                values = merged(values, file.values)
+            yield release._replace(number=number, values=merged(values, release.values) if values else release.values)
+
+
+def _releases_in(
+    document: Document, values_files: ValuesFiles, charts: Mapping[tuple[str, str], tuple[str, str]], set_namespace: str
+) -> Iterator[Release]:
+    obj = document.placed
+    metadata, spec = inside(obj, "metadata"), inside(obj, "spec")
+    name, namespace = text(metadata.get("name")), text(metadata.get("namespace")) or "default"
+    match group_kind(obj):
+        case of_kind if of_kind == RELEASE:
+            reference = inside(spec, "chartRef")
+            source = text(reference.get("kind")), text(reference.get("name"))
+            own = inside(spec, "chart", "spec")
+            chart, version = charts.get(source, (source[1], ""))
+            yield Release(
+                "HelmRelease",
+                name,
+                text(spec.get("targetNamespace")) or namespace,
+                basename(text(own.get("chart")) or chart),
+                inside(spec, "values"),
+                text(own.get("version")) or version,
+                files=tuple(values_files.of_references(spec)),
+            )
+        case of_kind if of_kind == APPLICATION:
+            target = text(inside(spec, "destination").get("namespace")) or namespace
+            sources = (inside(spec, "source"), *items(spec, "sources"))
+            for part in sources:
+                files = tuple(values_files.of_application(document, part, sources))
+                if (chart := text(part.get("chart"))) or files:
+                    helm = inside(part, "helm")
+                    values = inside(helm, "valuesObject") or parsed(text(helm.get("values")))
+                    version = text(part.get("targetRevision")) if chart else ""
+                    yield Release("Application", name, target, chart, values, version, files=files)
+    if basename(document.file) == "Chart.yaml":
+        for chart, version, file in values_files.of_chart(document):
+            name = basename(dirname(document.file)) or chart
+            yield Release("Chart", name, set_namespace or "default", chart, {}, version, files=(file,))
+    for part in items(obj, "helmCharts") if is_kustomization(document) else ():
+        of_chart = text(part.get("namespace")) or text(obj.get("namespace")) or "default"
+        chart = text(part.get("name"))
+        name = text(part.get("releaseName")) or chart
+        path = text(part.get("valuesFile"))
+        files = tuple(values_files.at(join(dirname(document.file), path))) if path else ()
+        inline = inside(part, "valuesInline")
+        yield Release("Kustomization", name, of_chart, chart, inline, text(part.get("version")), files=files)
 
 
 def _generated(kustomization: Document, namespace: str, content: Callable[[str], str]) -> Iterator[Object]:

@@ -20,7 +20,8 @@ FLUX: Final = ("kustomize.toolkit.fluxcd.io", "Kustomization")
 RELEASE: Final = ("helm.toolkit.fluxcd.io", "HelmRelease")
 APPLICATION: Final = ("argoproj.io", "Application")
 APPLICATION_SET: Final = ("argoproj.io", "ApplicationSet")
-_PARAMETER: Final = re.compile(r"\{\{-?\s*\.?([A-Za-z_][\w.\[\]-]*)\s*-?\}\}")
+# In a chart's template, a parameter is written as a text: {{`{{ path }}`}}.
+_PARAMETER: Final = re.compile(r"(?:\{\{`)?\{\{-?\s*\.?([A-Za-z_][\w.\[\]-]*)\s*-?\}\}(?:`\}\})?")
 _MAX: Final = 1_000  # the most applications of an ApplicationSet that are read
 
 

@@ -99,7 +99,13 @@ class _Move:
             why = "drawbridge knows no chart of this driver" if new is None else "the plan decides so"
             self._switch.notes.append(f"{family.driver}: the device plugin stays, because {why}")
             return
-        plugins = {self._number_of(plugin): plugin for plugin in family.plugins}
+        in_tree = [plugin for plugin in family.plugins if basename(plugin.file) != "Chart.yaml"]
+        for plugin in family.plugins:
+            if plugin not in in_tree:
+                self._switch.notes.append(
+                    f"by hand, in the same commit: {plugin.object} in {plugin.file}: {plugin.how}"
+                )
+        plugins = {self._number_of(plugin): plugin for plugin in in_tree}
         staying = {number for number, plugin in plugins.items() if self._switch_of(number, plugin)}
         for number in staying:
             self._switch_off(number, plugins[number])

@@ -93,9 +93,12 @@ def exporters(
             names = (image.rpartition("/")[2] for image in images_in(documents[number].object))
             if driver := next(filter(None, map(drivers.get, names)), ""):
                 places[number] = driver, "/spec"
+    names_of_plugins = {plugin.number: plugin.name for plugin in plugins if plugin.name}
     for number, (driver, pointer) in sorted(places.items()):
         what = f"it exports metrics of devices: {DRIVERS[driver].exporter}"
-        yield InstalledExporter(number, driver, follower_at(documents[number], pointer, what))
+        follower = follower_at(documents[number], pointer, what)
+        named = msgspec.structs.replace(follower, object=names_of_plugins.get(number, follower.object))
+        yield InstalledExporter(number, driver, named)
 
 
 def _in_object(

@@ -64,6 +64,8 @@ def make_plan(
     requests: list[Request] = []
     for number, document in zip(included, of_builds, strict=True):
         requests += reader.requests_in(document, by_number.get(number))
+    for release in all_releases:
+        requests += reader.in_files(release, documents, reader.requests_in)
     moving = {plugin.runner.driver for plugin in plugins}.union(*[request.drivers for request in requests])
     # Plugins, drivers and exporters reach all devices of their node on purpose.
     known = {plugin.number for plugin in plugins} | {exporter.number for exporter in found_exporters}
@@ -71,8 +73,12 @@ def make_plan(
     for number, document in zip(included, of_builds, strict=True):
         if number not in known:
             requests += [use for use in reader.indirect_uses(document, by_number.get(number)) if use.drivers & moving]
-    files = {request.consumer.file for request in requests} | {documents[plugin.number].file for plugin in plugins}
+    for release in all_releases:
+        if release.number not in known:
+            uses = reader.in_files(release, documents, reader.indirect_uses)
+            requests += [use for use in uses if use.drivers & moving]
     fleet = fleet_of(nodes, reader, state)
+    files = {request.consumer.file for request in requests} | {documents[plugin.number].file for plugin in plugins}
     platform = platform_of(documents, files)
     platform = platform.of_snapshot(fleet.version) if fleet.version else platform
     read = ReadTree(documents, requests, all_releases, plugins, platform, fleet, state)

@@ -29,7 +29,7 @@ class InstalledPlugin(NamedTuple):
     chart: str = ""
     version: str = ""
     settings: Object = {}  # the values of the chart, or the spec of the object
-    name: str = ""  # of a chart in a kustomization, which has no name
+    name: str = ""  # of a chart in a kustomization or in another chart, which has no name
 
     @property
     def stays(self) -> bool:
@@ -47,7 +47,8 @@ def installed_plugins(
     for release in all_releases:
         runner = PLUGINS.get(release.chart)
         if runner is not None and _is_on(runner, release.values) and not (others and release.chart == _OPERATOR):
-            name = f"Kustomization/{release.namespace}/{release.name}" if release.kind == "Kustomization" else ""
+            has_name = release.kind not in ("Kustomization", "Chart")
+            name = "" if has_name else f"{release.kind}/{release.namespace}/{release.name}"
             yield InstalledPlugin(release.number, runner, release.chart, release.version, release.values, name)
     charted = {release.number for release in all_releases if release.chart in PLUGINS}
     for number in included:

@@ -502,3 +502,83 @@ def test_sharing_is_read_from_a_snapshot(repository):
     shared = "apiVersion: deviceplugin.intel.com/v1\nkind: GpuDevicePlugin\nmetadata: {name: live}\nspec: {sharedDevNum: 3}\n"
     [family] = plan_with(repository, app("plex", "media"), nodes() + "---\n" + shared)["families"]
     assert "3 unlimited replicas" in family["sharing"]["now"]
+
+
+VALUES = "controllers: {main: {containers: {app: {resources: {limits: {gpu.intel.com/i915: 1}}}}}}\n"
+PLACE = "/controllers/main/containers/app/resources/limits/gpu.intel.com~1i915"
+FROM = "  valuesFrom: [{kind: %s, name: plex-values}]\n"
+MAP = "apiVersion: v1\nkind: %s\nmetadata: {name: plex-values}\n%s: {values.yaml: '%s'}\n"
+APPLICATION = """\
+apiVersion: argoproj.io/v1alpha1
+kind: Application
+metadata: {name: plex, namespace: argocd}
+spec:
+  destination: {namespace: media}
+  sources:
+  - {repoURL: https://example.com/charts, chart: app-template, targetRevision: 4.3.0, helm: {valueFiles: [$values/apps/plex/values.yaml]}}
+  - {repoURL: https://example.com/home, ref: values}
+  - {repoURL: https://example.com/home, path: apps/plex}
+"""
+CHART = "apiVersion: v2\nname: plex\ndependencies: [{name: app-template, version: 4.3.0, alias: tv}]\n"
+SET = """\
+apiVersion: argoproj.io/v1alpha1
+kind: ApplicationSet
+metadata: {name: apps}
+spec:
+  generators: [{git: {directories: [{path: apps/*}]}}]
+  template: {spec: {source: {path: '{{`{{ path }}`}}'}, destination: {namespace: media}}}
+"""
+
+
+def without_values(kind, listed):
+    files = app("plex", "media", values="    {}\n", more=FROM % kind)
+    files["apps/plex/kustomization.yaml"] = f"resources: [release.yaml, repository.yaml{listed[0]}]\n{listed[1]}"
+    return files
+
+
+@pytest.mark.parametrize(
+    ("files", "consumer"),
+    [
+        (
+            without_values("ConfigMap", ("", "configMapGenerator: [{name: plex-values, files: [values.yaml=plex.yaml]}]\n")) | {"apps/plex/plex.yaml": VALUES},
+            ("HelmRelease/media/plex", "apps/plex/plex.yaml", PLACE),
+        ),
+        (
+            without_values("ConfigMap", (", map.yaml", "")) | {"apps/plex/map.yaml": MAP % ("ConfigMap", "data", VALUES.strip())},
+            ("HelmRelease/media/plex", "apps/plex/map.yaml", "/data/values.yaml"),
+        ),
+        (
+            without_values("Secret", (", map.yaml", "")) | {"apps/plex/map.yaml": MAP % ("Secret", "stringData", VALUES.strip())},
+            ("HelmRelease/media/plex", "apps/plex/map.yaml", "/stringData/values.yaml"),
+        ),
+        (
+            {"clusters/plex.yaml": APPLICATION, "apps/plex/values.yaml": VALUES},
+            ("Application/media/plex", "apps/plex/values.yaml", PLACE),
+        ),
+        (
+            {"clusters/apps.yaml": SET, "apps/plex/Chart.yaml": CHART, "apps/plex/values.yaml": f"tv: {{{VALUES.strip()}}}\n"},
+            ("Chart/media/plex", "apps/plex/values.yaml", f"/tv{PLACE}"),
+        ),
+        (
+            {"base/kustomization.yaml": "helmCharts: [{name: app-template, version: 4.3.0, valuesFile: v.yaml, releaseName: plex, namespace: media}]\n", "base/v.yaml": VALUES},
+            ("Kustomization/media/plex", "base/v.yaml", PLACE),
+        ),
+    ],
+    ids=["generated", "ConfigMap", "Secret", "Application", "chart in the tree", "helmCharts"],
+)  # fmt: skip
+def test_a_consumer_in_values_outside_of_the_release_is_written_by_hand(repository, files, consumer):
+    [found] = plan(repository, files)["consumers"]
+    assert (found["object"], found["file"], found["place"]) == consumer
+    assert found["verdict"] == "by hand"
+    assert "resources.claims" in found["why"]
+
+
+def test_sharing_is_read_from_the_values_of_a_chart_in_the_tree(repository):
+    chart = "apiVersion: v2\nname: gpu\ndependencies: [{name: intel-device-plugins-gpu, version: 0.34.0}]\n"
+    files = {"apps/gpu/Chart.yaml": chart, "apps/gpu/values.yaml": "intel-device-plugins-gpu: {sharedDevNum: 5}\n"}
+    files |= {"clusters/apps.yaml": SET, "apps/llm/pod.yaml": DEVICE_FILE}
+    [family] = plan(repository, files)["families"]
+    assert [(installed["object"], installed["how"]) for installed in family["plugins"]] == [
+        ("Chart/media/gpu", "it goes")
+    ]
+    assert "1 workload" in family["sharing"]["now"]

@@ -1,0 +1,127 @@
+"""Finds the files and ConfigMaps of a tree with values of charts.
+
+valuesFrom                       of a HelmRelease: a ConfigMap or Secret, also one that a kustomization generates from a file
+helm.valueFiles                  of an Application: paths in the tree, also `$REF/PATH` of a source with `ref`
+valuesFile                       of the `helmCharts` of a kustomization
+Chart.yaml and values.yaml       a chart in the tree, with the values of its dependencies
+"""
+
+from __future__ import annotations
+
+from posixpath import basename, dirname, join, normpath
+from typing import TYPE_CHECKING, NamedTuple
+
+from analysis.gitops.kustomizations import is_kustomization
+from analysis.gitops.values import parsed
+from dra.pointer import member
+from dra.raw import Object, inside, items, mapping, strings, text
+from webhook.translate import group_kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from analysis.gitops.tree import Tree
+    from cluster.manifests import Document
+
+_SOURCES_OF_VALUES = (("", "ConfigMap"), ("", "Secret"))
+
+
+class ValuesFile(NamedTuple):
+    """Values of a chart outside of the object that names the chart."""
+
+    number: int  # of the document
+    pointer: str  # to the values, or to their text
+    values: Object
+    is_text: bool = False
+
+
+class ValuesFiles:
+    """The documents of a tree, by path, and the ConfigMaps and Secrets with texts."""
+
+    def __init__(self, documents: Sequence[Document], tree: Tree) -> None:
+        """Index the documents; `tree` is the tree of these."""
+        self._documents, self._tree = documents, tree
+        self._by_path: dict[str, list[int]] = {}
+        self._objects: dict[tuple[str, str], list[int]] = {}
+        self._generated: dict[str, list[tuple[str, str]]] = {}  # keys and paths, by the name of a generated ConfigMap
+        for number, document in enumerate(documents):
+            self._by_path.setdefault(tree.absolute(document.file), []).append(number)
+            if group_kind(document.object) in _SOURCES_OF_VALUES:
+                name = text(inside(document.object, "metadata").get("name"))
+                self._objects.setdefault((text(document.object.get("kind")), name), []).append(number)
+            if is_kustomization(document):
+                folder = dirname(document.file)
+                for generator in (
+                    *items(document.object, "configMapGenerator"),
+                    *items(document.object, "secretGenerator"),
+                ):
+                    for entry in strings(generator, "files"):
+                        key, separator, path = entry.partition("=")
+                        place = join(folder, path if separator else key)
+                        generated = self._generated.setdefault(text(generator.get("name")), [])
+                        generated.append((key if separator else basename(key), place))
+
+    def at(self, path: str) -> Iterator[ValuesFile]:
+        """Yield the values of a file."""
+        numbers = self._by_path.get(self._tree.absolute(path), [])
+        if len(numbers) == 1:
+            yield ValuesFile(numbers[0], "", self._documents[numbers[0]].object)
+
+    def below_root(self, document: Document, path: str) -> Iterator[ValuesFile]:
+        """Yield the values of a file; `path` begins at the root of the repository, which is the highest folder that has the path."""
+        above, found = dirname(self._tree.absolute(document.file)), ""
+        while above != dirname(above):
+            candidate = normpath(join(above, path))
+            found = candidate if candidate in self._by_path else found
+            above = dirname(above)
+        if found:
+            yield from self.at(found)
+
+    def of_references(self, spec: Object) -> Iterator[ValuesFile]:
+        """Yield the values that `valuesFrom` of a HelmRelease names."""
+        for reference in items(spec, "valuesFrom"):
+            name, key = text(reference.get("name")), text(reference.get("valuesKey")) or "values.yaml"
+            if reference.get("targetPath"):
+                continue  # one value
+            for number in self._objects.get((text(reference.get("kind")), name), [])[:1]:
+                for field in ("data", "stringData"):
+                    written = text(inside(self._documents[number].object, field).get(key))
+                    if written:
+                        yield ValuesFile(number, member(f"/{field}", key), parsed(written), is_text=True)
+            for generated_key, path in self._generated.get(name, []):
+                if generated_key == key:
+                    yield from self.at(path)
+
+    def of_application(self, document: Document, source: Object, sources: Sequence[Object]) -> Iterator[ValuesFile]:
+        """Yield the values that `valueFiles` of a source of an Application name."""
+        references = {f"${text(other.get('ref'))}" for other in sources if other.get("ref")}
+        for file in strings(inside(source, "helm"), "valueFiles"):
+            start, _, path = file.partition("/")
+            if start in references:
+                yield from self.below_root(document, path)
+            elif folder := text(source.get("path")):
+                yield from self.below_root(document, join(folder, file))
+
+    def of_chart(self, chart: Document) -> Iterator[tuple[str, str, ValuesFile]]:
+        """Yield the name and version of each chart with values in values.yaml beside a Chart.yaml."""
+        for found in self.at(join(dirname(chart.file), "values.yaml")):
+            rest = found.values
+            for dependency in items(chart.object, "dependencies"):
+                name = text(dependency.get("name"))
+                key = text(dependency.get("alias")) or name
+                if key in rest:
+                    values = mapping(rest[key])
+                    yield name, text(dependency.get("version")), found._replace(pointer=member("", key), values=values)
+                rest = {other: value for other, value in rest.items() if other != key}
+            if rest:
+                yield text(chart.object.get("name")), text(chart.object.get("version")), found._replace(values=rest)
+
+
+def merged(lower: Object, upper: Object) -> Object:
+    """Return values as Helm merges them: `upper` takes precedence, and maps are merged."""
+    both = {
+        name: merged(lower[name], upper[name])
+        for name in lower.keys() & upper.keys()
+        if isinstance(lower[name], dict) and isinstance(upper[name], dict)
+    }
+    return {**lower, **upper, **both}
