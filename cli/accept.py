@@ -182,7 +182,7 @@ class _Run:
         loop = asyncio.get_running_loop()
         begun = loop.time()
         while True:
-            with suppress(BadRequest):  # a container that has not started has no log
+            with suppress(BadRequest, NotFound):  # a container that has not started has no log
                 logs = [await self._log(name, container) for container in containers]
                 if all(map(accept_pods.is_complete, logs)):
                     return logs

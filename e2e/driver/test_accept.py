@@ -4,6 +4,7 @@ import contextlib
 import json
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -55,10 +56,9 @@ def device_class(cluster, **spec):
 
 
 @pytest.fixture
-def driver(node_cluster, request):
-    """Our driver with one GPU, or with the parts that the test names, and its DeviceClass."""
-    parts = getattr(request, "param", PARTS)
-    with device_class(node_cluster.cluster), installed_driver(node_cluster, DRIVER, parts) as running:
+def driver(node_cluster):
+    """Our driver with one GPU, and its DeviceClass."""
+    with device_class(node_cluster.cluster), installed_driver(node_cluster, DRIVER, PARTS) as running:
         yield running
 
 
@@ -81,21 +81,54 @@ def test_a_healthy_node_passes_and_nothing_is_left(node_cluster, driver):
     node_cluster.cluster.until("the namespace is deleted", lambda: not objects_left(node_cluster.cluster), 60)
 
 
-ABSENT = {"gpus": [PARTS["gpus"][0] | {"place": {"deviceNodes": ["/usr/local/absent:/dev/card"]}}]}
-
-
-@pytest.mark.parametrize("driver", [ABSENT], indirect=True)
-def test_a_cdi_path_that_does_not_exist_is_found(node_cluster, driver):
-    passed, failed = run(node_cluster)
+def test_a_cdi_path_that_does_not_exist_is_found(node_cluster):
+    """The driver sees a device file that the host does not have, as in a container with a wrong driver root."""
+    gpu = PARTS["gpus"][0] | {"place": {"deviceNodes": ["/mnt/card:/dev/card"]}}
+    script = 'mount -t tmpfs card /mnt && mknod /mnt/card c 1 5 && exec "$@"'
+    program = ["unshare", "--mount", "sh", "-c", script, "sh", PROGRAM]
+    with (
+        device_class(node_cluster.cluster),
+        installed_driver(node_cluster, DRIVER, {"gpus": [gpu]}, *program),
+    ):
+        passed, failed = run(node_cluster)
     assert passed == ["devices", "offered once"]
-    assert "/usr/local/absent" in failed["CDI files"]
+    assert "/mnt/card" in failed["CDI files"]
     assert "start" in failed
 
 
+def test_a_runtime_that_does_not_read_the_drivers_folder_is_found(node_cluster, driver, monkeypatch):
+    with containerd_with(node_cluster, monkeypatch, "cdi_spec_dirs = ['/run/cdi']", "cdi_spec_dirs = ['/etc/cdi']"):
+        passed, failed = run(node_cluster)
+    assert passed == ["devices", "offered once", "CDI files"]
+    assert "does not find the claim's CDI file" in failed["start"]
+
+
+# containerd 2.4 always applies CDI files. This runtime takes their edits out again, like containerd 1.7 without `enable_cdi`.
+WITHOUT_CDI = f"""\
+#!{sys.executable}
+import json, os, sys
+for word in sys.argv:
+    path = f"{{word}}/config.json"
+    if os.path.exists(path):
+        spec = json.load(open(path))
+        devices = spec["linux"].get("devices", [])
+        spec["linux"]["devices"] = [device for device in devices if device["path"] != "/dev/card"]
+        spec["process"]["env"] = [pair for pair in spec["process"]["env"] if "DRAWBRIDGE" not in pair]
+        spec["mounts"] = [mount for mount in spec["mounts"] if "dra-device-attributes" not in mount["destination"]]
+        json.dump(spec, open(path, "w"))
+os.execvp("runc", ["runc", *sys.argv[1:]])
+"""
+
+
 def test_cdi_that_is_off_is_found(node_cluster, driver, monkeypatch):
-    with containerd_with(node_cluster, monkeypatch, "enable_cdi = true", "enable_cdi = false"):
-        _, failed = run(node_cluster)
-    assert any("CDI is off" in message for message in failed.values()), failed
+    runtime = node_cluster.root / "without-cdi"
+    runtime.write_text(WITHOUT_CDI)
+    runtime.chmod(0o755)
+    options = f"SystemdCgroup = false, BinaryName = '{runtime}'"
+    with containerd_with(node_cluster, monkeypatch, "SystemdCgroup = false", options):
+        passed, failed = run(node_cluster)
+    assert passed == [check for check in CHECKS if check != "isolation"]
+    assert "CDI is off" in failed["isolation"]
 
 
 def test_a_device_that_is_offered_twice_is_found(node_cluster):
