@@ -299,7 +299,8 @@ def _compare_group(trees: Trees, group: Group, states: Sequence[_State]) -> dict
             before = state
             continue
         new_builds, broken = _build(trees, group, state)
-        for folder in [folder for folder in group.folders if folder in builds]:
+        # A component has no build of its own.
+        for folder in [folder for folder in group.folders if folder in builds and folder in {**new_builds, **broken}]:
             if folder in broken:
                 problem = broken[folder].problems[0]
                 why = f"cannot be built after the step `{state.name}`: {problem.message}"

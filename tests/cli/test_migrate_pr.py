@@ -9,6 +9,7 @@ import pytest
 
 from analysis.migration import commits
 from analysis.migration.pull_request import Edit, NewFile, Step
+from tests.analysis.migration.test_consumers import several, with_component
 from tests.cli.running import run, run_json
 from tests.cli.test_migrate_plan import app, plugin
 
@@ -403,8 +404,16 @@ OPERATOR = {
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(
     ("more", "change"),
-    [({}, "M apps/example/gpu-plugin.yaml"), (OPERATOR, "D apps/operator/release.yaml")],
-    ids=["the plugin's release becomes the driver's", "a folder goes with the object of Flux that builds it"],
+    [
+        ({}, "M apps/example/gpu-plugin.yaml"),
+        (OPERATOR, "D apps/operator/release.yaml"),
+        (several(*map(with_component, ("a", "b", "c"))), "A components/gpu/kustomization.yaml"),
+    ],
+    ids=[
+        "the plugin's release becomes the driver's",
+        "a folder goes with the object of Flux that builds it",
+        "a component of three apps",
+    ],
 )
 def test_a_move_of_an_example_builds(more, change):
     shutil.copytree(EXAMPLE, "apps/example")
