@@ -1,11 +1,12 @@
-"""The first line of `drawbridge doctor` and `drawbridge explain` for a pod that waits for one or two reasons.
+"""The first line of `drawbridge doctor` and `drawbridge explain` for a pod that waits for one or two reasons, and the remedies.
 
-The line never names a claim that is not involved.
+The line never names a claim that is not involved. Once the first remedy is done, and the next one if there is another reason, the pod runs.
 """
 
 import json
 import time
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,6 +16,7 @@ from cli.main import main
 from e2e.actors import fleet
 from e2e.actors.workloads import claim, container, pod, request, template, using, using_template
 from e2e.installed.breakages import SECONDS, broken, findings_of_doctor, name_of, reference, set_at, until_healthy
+from e2e.installed.remedies import Operator, run_command
 from webhook.claims import taint_rule
 
 pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.timeout(480)]  # fmt: skip
@@ -36,7 +38,8 @@ QUOTA = reference("v1", "ResourceQuota", "none", NAMESPACE) | {
     "spec": {"hard": {"count/resourceclaims.resource.k8s.io": "0"}},
 }
 LABEL = {"nodeSelector": {"disk": "ssd"}}
-CPUS = {"containers": [container(resources={"requests": {"cpu": "500"}})]}
+HOLD = "sleep 600"
+CPUS = {"containers": [container(command=HOLD, resources={"requests": {"cpu": "500"}})]}
 
 
 class Reason(NamedTuple):
@@ -81,14 +84,16 @@ REASONS = {
 
 @pytest.fixture(scope="module")
 def cluster(installation):
-    """The cluster with another device, which no driver prepares, and a namespace without translation."""
+    """The cluster with another device and its driver, and a namespace without translation."""
     cluster = installation.cluster
     until_healthy(cluster)
-    devices = fleet.slices(DRIVER, installation.node.name, [fleet.device("only", {})], by_name=True)
+    installation.node.driver(DRIVER)
+    devices = fleet.slices(DRIVER, installation.node.name, [fleet.device("only", {})])
     cluster.namespace(NAMESPACE)
     cluster.create(*devices, CLASS, HOLLOW)
     yield cluster
     cluster.remove(*devices, CLASS, HOLLOW, reference("v1", "Namespace", NAMESPACE))
+    installation.node.end_driver(DRIVER)
     until_healthy(cluster)
 
 
@@ -147,7 +152,7 @@ def create_waiting_pod(cluster, reason, created):
             cluster.until("the quota has a status", lambda: cluster.read(QUOTA).get("status", {}).get("hard"))
     if FENCE in reason.objects and not reason.held and QUOTA not in reason.objects:
         cluster.until("the scheduler knows the taint", lambda: is_refused(cluster))
-    spec = {"containers": [container()], "resourceClaims": claims} | reason.spec
+    spec = {"containers": [container(command=HOLD)], "resourceClaims": claims} | reason.spec
     main_container = spec["containers"][0]
     resources = main_container.get("resources", {}) | {"claims": [{"name": "p"}]}
     item = pod("p", NAMESPACE, **spec | {"containers": [main_container | {"resources": resources}]})
@@ -156,7 +161,7 @@ def create_waiting_pod(cluster, reason, created):
 
 
 @pytest.mark.parametrize("name", REASONS)
-def test_explain_and_doctor_name_the_actual_reason_first(cluster, node, name):
+def test_explain_and_doctor_name_the_actual_reason_first_and_its_remedy_works(cluster, node, name):
     reason = REASONS[name]
     created: list[dict[str, Any]] = []
     with ExitStack() as stack:
@@ -183,15 +188,24 @@ def test_explain_and_doctor_name_the_actual_reason_first(cluster, node, name):
         try:
             cluster.until(
                 "doctor's first finding",
-                lambda: findings.append(first_finding(cluster)) or findings[-1] == reason.finding,
+                lambda: findings.append(key_of(first_finding(cluster))) or findings[-1] == reason.finding,
             )
         except AssertionError:
             assert findings[-1] == reason.finding
+        explain = partial(explained, cluster, "p", NAMESPACE)
+        operator = Operator(cluster, NAMESPACE, CLASS, explained=explain, made=created, undo=stack)
+        operator.mend()
+        assert operator.done
+        until_healthy(cluster)
+        operator.end()
 
 
 def first_finding(cluster):
-    """Return the code and object of doctor's first finding; None without findings."""
-    return next(((ailment.code, ailment.object) for ailment in findings_of_doctor(cluster)), None)
+    return next(iter(findings_of_doctor(cluster)), None)
+
+
+def key_of(finding):
+    return (finding.code, finding.object) if finding is not None else None
 
 
 def delete_and_wait(cluster, objects):
@@ -203,7 +217,12 @@ def delete_and_wait(cluster, objects):
 def slices_of_a_deleted_node(cluster, node):
     slices = fleet.slices(DRIVER, "gone-0", [fleet.device("only", {})], by_name=True)
     cluster.create(*slices)
-    return "O204", slices[0], lambda: cluster.remove(*slices)
+    return (
+        "O204",
+        slices[0],
+        "kubectl delete resourceslice ",
+        lambda: run_command(cluster, first_finding(cluster).remedy),
+    )
 
 
 def a_daemon_set_for_no_node(cluster, node):
@@ -218,7 +237,7 @@ def a_daemon_set_for_no_node(cluster, node):
     daemon_set = reference("apps/v1", "DaemonSet", "drawbridge-misplaced", NAMESPACE) | {"spec": spec}
     daemon_set["metadata"] = daemon_set["metadata"] | {"labels": labels}
     cluster.create(daemon_set)
-    return "O009", daemon_set, lambda: cluster.remove(daemon_set)
+    return "O009", daemon_set, "or delete the DaemonSet", lambda: cluster.remove(daemon_set)
 
 
 def a_resource_left_by_a_device_plugin(cluster, node):
@@ -227,14 +246,16 @@ def a_resource_left_by_a_device_plugin(cluster, node):
     amounts = {"capacity": {"nvidia.com/gpu": "2"}, "allocatable": {"nvidia.com/gpu": "2"}}
     cluster.patch(path, {"status": amounts})
     none = {key: {"nvidia.com/gpu": None} for key in amounts}
-    return "O202", reference("v1", "Node", node.name), lambda: cluster.patch(path, {"status": none})
+    remedy = "remove the device plugin"
+    return "O202", reference("v1", "Node", node.name), remedy, lambda: cluster.patch(path, {"status": none})
 
 
 @pytest.mark.parametrize("create_fault", [slices_of_a_deleted_node, a_daemon_set_for_no_node, a_resource_left_by_a_device_plugin])  # fmt: skip
-def test_doctor_names_first_objects_left_over_or_misplaced_on_nodes(cluster, node, create_fault):
-    code, about, remove_fault = create_fault(cluster, node)
+def test_doctor_names_first_objects_left_over_or_misplaced_on_nodes_and_the_remedy_works(cluster, node, create_fault):
+    code, about, remedy, mend = create_fault(cluster, node)
     try:
-        cluster.until(f"doctor's first finding is {code}", lambda: first_finding(cluster) == (code, name_of(about)))
+        cluster.until(f"doctor's first finding is {code}", lambda: key_of(first_finding(cluster)) == (code, name_of(about)))  # fmt: skip
+        assert remedy in first_finding(cluster).remedy
     finally:
-        remove_fault()
+        mend()
         cluster.until("doctor has no finding", lambda: not findings_of_doctor(cluster))
