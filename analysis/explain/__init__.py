@@ -7,12 +7,7 @@ from analysis.explain.claims import describe_requests
 from analysis.explain.devices import device_story
 from analysis.explain.lone_claims import lone_claim_story
 from analysis.explain.pods import pod_story, with_cause
-from analysis.explain.report import report
-from analysis.explain.screen import (
-    screen_of_claim,
-    screen_of_device,
-    screen_of_pod,
-)
+from analysis.explain.screen import report, screen_of_claim, screen_of_device, screen_of_pod
 from analysis.explain.stories import (
     DeviceStory,
     LoneClaimStory,

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from allocator.answer import NodeAnswer, SearchVerdict
 from allocator.decisions import Outlook
 from allocator.reasons import lines
-from analysis.explain.stories import Trust
+from analysis.explain.stories import LoneClaimStory, PodStory, Trust, WorkloadStory
 from analysis.loading import ServerSource
+from analysis.report import Report, Screen
 from dra.reason import Actor
 from dra.server import Server, read_minor
 from dra.texts import count_of, list_first
@@ -20,15 +21,7 @@ from webhook.dialects import Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from analysis.explain.stories import (
-        ClaimStory,
-        DeviceStory,
-        LoneClaimStory,
-        PodState,
-        PodStory,
-        WebhookStory,
-        WorkloadStory,
-    )
+    from analysis.explain.stories import ClaimStory, DeviceStory, PodState, Story, WebhookStory
     from analysis.loading import AssumedServer
     from analysis.prospects import Prospect, QuotaUse
     from dra.reason import Reason
@@ -58,6 +51,20 @@ _VERDICTS = {
     SearchVerdict.UNDECIDED: "could not be judged in time",
     SearchVerdict.ERROR: "cannot be judged because of an error",
 }
+
+
+def report(story: Story, server: AssumedServer) -> Report:
+    """Return the report about a pod, a workload, a claim or a device."""
+    match story:
+        case PodStory():
+            title, lines = f"Pod {story.name}", screen_of_pod(story)
+        case WorkloadStory():
+            title, lines = f"{story.kind} {story.name}", screen_of_workload(story)
+        case LoneClaimStory():
+            title, lines = f"Claim {story.claim.name}", screen_of_claim(story)
+        case _:
+            title, lines = f"Device {story.name}", screen_of_device(story)
+    return Report(title, (Screen([*lines, *screen_of_server(server)]),))
 
 
 def screen_of_pod(story: PodStory) -> Iterator[str]:

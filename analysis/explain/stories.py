@@ -210,6 +210,9 @@ class DeviceStory(_Camel, frozen=True, kw_only=True):
     remarks: tuple[str, ...]
 
 
+Story = PodStory | WorkloadStory | LoneClaimStory | DeviceStory
+
+
 class OfPod(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge explain pod NAME -o json`."""
 

@@ -16,7 +16,7 @@ from analysis.naming import find, find_device
 from dra.validation import shape
 
 if TYPE_CHECKING:
-    from analysis.explain.report import Story
+    from analysis.explain.stories import Story
     from analysis.loading import Reading
 
 _KINDS = {

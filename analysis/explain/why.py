@@ -113,6 +113,13 @@ class Facts:
             if claim.state is ClaimState.MISSING and (self.is_stored or not self.has_template(claim)):
                 yield claim
 
+    @property
+    def missing_templates(self) -> Iterator[str]:
+        """The templates of drawbridge that the open claims name and that do not exist."""
+        for claim in self.open_claims:
+            if claim.template.startswith(names.PREFIX) and not self.has_template(claim):
+                yield claim.template
+
     def has_template(self, claim: ClaimStory) -> bool:
         return f"{self.namespace}/{claim.template}" in self.reading.templates
 
@@ -303,10 +310,8 @@ def _has_a_deleted_claim(facts: Facts) -> Iterator[Reason]:
 
 def _cannot_have_a_template(facts: Facts) -> Iterator[Reason]:
     """A template of drawbridge that cannot be created."""
-    for claim in facts.open_claims:
-        if not claim.template.startswith(names.PREFIX) or facts.has_template(claim):
-            continue
-        message = f"it waits for ResourceClaimTemplate {claim.template}"
+    for template in facts.missing_templates:
+        message = f"it waits for ResourceClaimTemplate {template}"
         if quota := next(_full_quotas(facts, (TEMPLATES,)), None):
             message = f"{message}, but {quota.text}"
             remedies = (f"raise {TEMPLATES} in that quota, or have unused templates deleted",)
@@ -318,10 +323,7 @@ def _cannot_have_a_template(facts: Facts) -> Iterator[Reason]:
 
 def _lacks_a_template(facts: Facts) -> Iterator[Reason]:
     """A template of drawbridge that was not created yet."""
-    for claim in facts.open_claims:
-        name = claim.template
-        if not name.startswith(names.PREFIX) or facts.has_template(claim):
-            continue
+    for name in facts.missing_templates:
         if template_lifecycle.is_copy(facts.pod, name):
             message = f"ResourceClaimTemplate {name} {template_lifecycle.COPY}"
             remedies = ("delete the pod, and create it from its original manifest",)
