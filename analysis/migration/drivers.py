@@ -10,6 +10,8 @@ from collections import defaultdict
 from posixpath import basename, dirname, join, normpath, relpath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from msgspec.structs import replace
+
 from analysis.gitops import FOLDERS, dependencies, is_kustomization, place_of
 from analysis.migration import driver_objects
 from analysis.migration.charts import EXPORTERS, PLUGIN_KINDS, PLUGINS
@@ -114,7 +116,7 @@ class _Move:
         if new.installed:
             places = self._places_of(new.installed)
         elif model := self._model(leaving, new.chart) or self._model(staying, new.chart):
-            places = self._install(new, model, leaving)
+            places = self._install(self._on_same_nodes(new, plugins), model, leaving)
             self._switch.notes += [f"{new.chart}: {note}" for note in new.notes]
         else:
             self._switch.notes.append(
@@ -166,6 +168,22 @@ class _Move:
             return _Model(release, stays, None, None)
         builder = self._layout.builder_of(release.number, self._layout.builders(numbers))
         return _Model(release, stays, builder, self._layout.new_folder(release.number, numbers, name))
+
+    def _on_same_nodes(self, new: Replacement, numbers: Collection[int]) -> Replacement:
+        """Return the chart of a driver whose pods tolerate the taints that those of the plugin tolerate."""
+        values = [release.values for release in self._layout.releases if release.number in numbers]
+        settings = [*values, *[inside(self._documents[number].object, "spec") for number in numbers]]
+        settings += [inside(of_plugin, "daemonsets") for of_plugin in settings]  # of the GPU operator
+        for of_plugin in settings:
+            if tolerations := of_plugin.get("tolerations"):
+                plugin = {**inside(new.values, "kubeletPlugin"), "tolerations": tolerations}
+                new = replace(new, values={**new.values, "kubeletPlugin": plugin})
+            for name in ("nodeSelector", "affinity"):
+                if of_plugin.get(name):
+                    self._switch.notes.append(
+                        f"the {name} of the device plugin is not that of {new.chart}, which runs on all nodes with its devices: see `kubeletPlugin.{name}`"
+                    )
+        return new
 
     def _places_of(self, installed: str) -> dict[str, _Place]:
         """Return the places of a driver's release, and of what builds it."""

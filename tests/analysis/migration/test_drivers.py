@@ -158,6 +158,39 @@ def test_the_release_of_the_driver_keeps_the_form_of_that_of_the_plugin(reposito
     assert spec["values"]["kubeletPlugin"]["healthMonitoring"] == {"enabled": False}
 
 
+TAINT = [{"key": "gpu", "operator": "Exists"}]
+TOLERATIONS = "tolerations: [{key: gpu, operator: Exists}]"
+
+
+@pytest.mark.parametrize(
+    ("files", "file"),
+    [
+        (UNIT | {f"{FOLDER}/app/helmrelease.yaml": f"{RELEASE}    {TOLERATIONS}\n"}, f"{NEW}/app/helmrelease.yaml"),
+        (
+            UNIT
+            | {
+                f"{FOLDER}/app/plugin.yaml": "apiVersion: deviceplugin.intel.com/v1\nkind: GpuDevicePlugin\n"
+                f"metadata: {{name: i915}}\nspec: {{{TOLERATIONS}, nodeSelector: {{a: b}}}}\n",
+                f"{FOLDER}/app/kustomization.yaml": "resources: [helmrelease.yaml, ocirepository.yaml, plugin.yaml]\n",
+            },
+            f"{NEW}/app/helmrelease.yaml",
+        ),
+        (
+            {
+                "clusters/home/operator.yaml": KS.format(name="gpu-operator", path="apps/gpu-operator"),
+                "apps/gpu-operator/release.yaml": (OPERATOR % "true").replace("{devicePlugin", f"{{daemonsets: {{{TOLERATIONS}}}, devicePlugin"),
+            },
+            "apps/dra-driver-nvidia-gpu/release.yaml",
+        ),
+    ],
+    ids=["release", "object", "operator"],
+)  # fmt: skip
+def test_the_driver_tolerates_the_taints_of_the_nodes_of_the_plugin(repository, files, file):
+    moved = Moved(repository, files)
+    assert moved.read(file)["spec"]["values"]["kubeletPlugin"]["tolerations"] == TAINT
+    assert ("nodeSelector" in moved.notes["switch"]) == ("nodeSelector" in "".join(files.values()))
+
+
 def test_what_builds_the_folder_keeps_its_anchors_and_checks_the_driver(repository):
     text = Moved(repository, UNIT).switch[f"{NEW}/ks.yaml"]
     assert text.replace(DRIVER, "intel-gpu") == UNIT[f"{FOLDER}/ks.yaml"].replace(
@@ -321,6 +354,7 @@ def test_an_operator_stays_without_its_plugin_and_the_driver_comes_beside_it(rep
     moved = Moved(repository, GPU_OPERATOR)
     new = "apps/dra-driver-nvidia-gpu"
     assert moved.gone == set()
+    assert "apps/gpu-operator/kustomization.yaml" not in moved.switch
     assert moved.switch["apps/gpu-operator/release.yaml"] == (OPERATOR % "false")
     assert moved.read("clusters/home/kustomization.yaml")["resources"] == [
         "dra-driver-nvidia-gpu.yaml",
