@@ -6,6 +6,7 @@ from analysis.gitops.mistakes import claims_in_values, mistakes
 from analysis.gitops.sources import FLUX, dependencies, place_of, sources_of
 from analysis.gitops.tree import Tree
 from analysis.gitops.values import parsed, with_values
+from analysis.gitops.variables import filled, variables_of
 
 __all__ = [
     "FLUX",
@@ -17,6 +18,7 @@ __all__ = [
     "claims_in_values",
     "dependencies",
     "files_of",
+    "filled",
     "is_kustomization",
     "made_objects",
     "mistakes",
@@ -24,5 +26,6 @@ __all__ = [
     "place_of",
     "releases",
     "sources_of",
+    "variables_of",
     "with_values",
 ]

@@ -11,10 +11,11 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from analysis.check import finding_of
+from analysis.gitops import FLUX
 from dra.raw import Object, inside, items, mapping, text
 from webhook.admission import decide_object
 from webhook.dialects import Outcome
-from webhook.translate import paths, resolve_pointer
+from webhook.translate import group_kind, paths, resolve_pointer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +82,7 @@ def _places(obj: Object, decisions: list[Decision]) -> Iterator[IndirectUse]:
             yield IndirectUse(pointer, key, name, _drivers_of(name))
         elif key.endswith("_VISIBLE_DEVICES") or key.startswith("/dev/"):
             yield IndirectUse(pointer, key, key, _drivers_of(key))
-        elif "/" not in key and decision.outcome is Outcome.UNKNOWN and not paths(obj):
+        elif "/" not in key and decision.outcome is Outcome.UNKNOWN and not paths(obj) and group_kind(obj) != FLUX:
             value = resolve_pointer(obj, pointer)
             switches = mapping(value)
             # With `draEnabled`, the chart of Ollama makes a claim.

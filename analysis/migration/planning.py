@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from analysis.check import finding_of
-from analysis.gitops import releases
+from analysis.gitops import releases, variables_of
 from analysis.migration.charts import DRIVER_CHARTS, DRIVERS
 from analysis.migration.families import ReadTree, families
 from analysis.migration.fleet import fleet_of
@@ -61,9 +61,10 @@ def make_plan(
     reader = Reader(state)
     plugins = tuple(installed_plugins(documents, included, all_releases))
     found_exporters = tuple(exporters(documents, included, all_releases, plugins))
+    values = variables_of(documents, tree)
     requests: list[Request] = []
     for number, document in zip(included, of_builds, strict=True):
-        requests += reader.requests_in(document, by_number.get(number))
+        requests += reader.requests_in(document, by_number.get(number), values.get(number))
     for release in all_releases:
         requests += reader.in_files(release, documents, reader.requests_in)
     moving = {plugin.runner.driver for plugin in plugins}.union(*[request.drivers for request in requests])

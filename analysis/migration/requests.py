@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec.structs import replace
 
 from analysis.check import finding_of
+from analysis.gitops import filled
 from analysis.migration.charts import CONSUMERS
 from analysis.migration.indirect import indirect_uses
 from analysis.migration.plan import Consumer
 from analysis.requesting import amounts_in, classes_in, requests_devices
 from analysis.survey import with_all_drivers
+from dra.pointer import member, split
 from dra.raw import Object, inside, mapping
 from webhook.admission import decide_object
 from webhook.dialects import Outcome
-from webhook.translate import decides_outcome, name_of, namespace_of, paths, resolve_pointer
+from webhook.translate import decides_outcome, find_placeholder, name_of, namespace_of, paths, resolve_pointer
 from webhook.unknown import counts_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from analysis.gitops import Release
     from analysis.migration.plan import Verdict
@@ -78,9 +80,12 @@ class Reader:
         """Return the drivers of these DeviceClasses."""
         return frozenset(self._drivers.get(name, name) for name in classes)
 
-    def requests_in(self, document: Document, release: Release | None) -> Iterator[Request]:
-        """Yield the places of one object that request devices by a legacy key."""
-        obj = document.placed
+    def requests_in(
+        self, document: Document, release: Release | None, values: Mapping[str, str] | None = None
+    ) -> Iterator[Request]:
+        """Yield the places of one object that request devices by a legacy key; `values` are those of its variables."""
+        written = document.placed
+        obj = filled(written, values or {}) if "${" in document.text else written
         if counts_keys(obj):
             return
         decisions = decide_object(obj, self._state).decisions
@@ -98,6 +103,15 @@ class Reader:
             verdict, why = _why_not_moved(later, decision.key)
             if verdict == "edit" and not has_templates:
                 verdict, why = _in_values(obj, release)
+            place = _place_in(written, pointer, values or {})
+            amount = amounts.get((decision.container, decision.key)) or str(limits.get(decision.key, ""))
+            if find_placeholder(amount):
+                verdict, why = "by hand", f"no file of the tree has the value of {amount}"
+            elif verdict == "edit" and (variable := _variable_at(written, place)):
+                verdict, why = (
+                    "by hand",
+                    f"it is written as {variable}, which postBuild replaces: edit the variable, too",
+                )
             # A key that means something only beside other keys has the classes of all.
             classes = self.classes_of(decision.key) or _classes_in(later)
             if verdict == "cannot":
@@ -105,10 +119,10 @@ class Reader:
             consumer = Consumer(
                 object=name_of(obj),
                 file=document.file,
-                line=document.line_of(pointer),
-                place=pointer,
+                line=document.line_of(place),
+                place=place,
                 key=decision.key,
-                amount=amounts.get((decision.container, decision.key)) or str(limits.get(decision.key, "")),
+                amount=amount,
                 device_class=" or ".join(sorted(classes)),
                 verdict=verdict,
                 why=why,
@@ -160,6 +174,22 @@ class Reader:
                 why=why,
             )
             yield Request(consumer, frozenset(use.drivers), frozenset(), namespace_of(obj))
+
+
+def _place_in(written: Object, pointer: str, values: Mapping[str, str]) -> str:
+    """Return the pointer to a key in an object whose keys may have variables, from the pointer in the filled object."""
+    place = ""
+    for name in split(pointer):
+        below = resolve_pointer(written, place)
+        names = below if isinstance(below, dict) else ()
+        place = member(place, next((other for other in names if filled(other, values) == name), name))
+    return place
+
+
+def _variable_at(written: Object, place: str) -> str:
+    """Return the name or the value of a place if it has a variable, else ""."""
+    name, value = split(place)[-1], resolve_pointer(written, place)
+    return next((part for part in (name, str(value)) if "${" in part), "")
 
 
 def _classes_in(verdict: PodVerdict) -> frozenset[str]:

@@ -582,3 +582,26 @@ def test_sharing_is_read_from_the_values_of_a_chart_in_the_tree(repository):
         ("Chart/media/gpu", "it goes")
     ]
     assert "1 workload" in family["sharing"]["now"]
+
+
+RESOURCES = "    controllers: {main: {containers: {app: {resources: {limits: {%s}}}}}}\n"
+SETTINGS = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {GPUS: '2', GPU: i915}\n"
+
+
+@pytest.mark.parametrize(
+    ("limits", "build", "amount", "why"),
+    [
+        ("gpu.intel.com/i915: '${GPUS}'", "substitute: {GPUS: '2'}", "2", "postBuild"),
+        ("gpu.intel.com/i915: '${GPUS}'", "substituteFrom: [{kind: ConfigMap, name: settings}]", "2", "postBuild"),
+        ("gpu.intel.com/i915: '${GPUS:-3}'", "substitute: {OTHER: a}", "3", "postBuild"),
+        ("gpu.intel.com/i915: '${GPUS}'", "substitute: {OTHER: a}", "${GPUS}", "no file"),
+        ("'gpu.intel.com/${GPU}': 1", "substituteFrom: [{kind: ConfigMap, name: settings}]", "1", "postBuild"),
+    ],
+    ids=["value", "ConfigMap", "default", "no value", "key"],
+)
+def test_variables_of_flux_are_followed(repository, limits, build, amount, why):
+    files = app("plex", "media", values=RESOURCES % limits, flux_more=f", postBuild: {{{build}}}")
+    [consumer] = plan(repository, files | {"clusters/home/settings.yaml": SETTINGS})["consumers"]
+    assert (consumer["key"], consumer["amount"], consumer["line"]) == ("gpu.intel.com/i915", amount, 8)
+    assert consumer["verdict"] == "by hand"
+    assert why in consumer["why"]
