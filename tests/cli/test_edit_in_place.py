@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from analysis.claim_names import without_defaults
-from cli.edited import Edited, new_text, write
+from cli.edited import Change, Edited, edit_text, new_text, write
 from cluster import manifests
 from cluster.manifests import CannotEdit, edit
 from cluster.patch import apply_json_patch
@@ -277,6 +277,16 @@ def test_addresses_versions_and_paths_need_no_quotes(value):
 def test_an_edit_that_is_not_possible_is_refused(text, wanted):
     with pytest.raises(CannotEdit):
         edit(text, wanted)
+
+
+@pytest.mark.parametrize("numbers", [(0,), (1,), (2,), (0, 1), (1, 2), (0, 2)])
+@pytest.mark.parametrize("start", ["", "---\n", "# first\n---\n"], ids=["plain", "separator", "comment"])
+def test_a_document_goes_with_its_separator(start, numbers):
+    parts = [f"kind: K\nname: {name} # {name}\n" for name in "abc"]
+    text = start + "---\n".join(parts)
+    documents = manifests.parse(text, "file")
+    left = "---\n".join(part for number, part in enumerate(parts) if number not in numbers)
+    assert edit_text("file", text, [Change(documents[number], None) for number in numbers]) == start + left
 
 
 def test_a_file_changed_since_it_was_read_is_not_overwritten(folder):
