@@ -25,7 +25,7 @@ from dra.texts import count_of
 from webhook.translate import name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from analysis.migration import NewFile, Step
     from analysis.report import Part as ReportPart
@@ -229,7 +229,7 @@ class _State(NamedTuple):
 def compare_builds(
     steps: Sequence[Step], written: Sequence[StepFiles], documents: Sequence[Document], repository: Repository
 ) -> list[str]:
-    """Build every kustomization with a changed file before and after each step. Return those that cannot be built, with the reasons.
+    """Build every kustomization with a changed file before and after each step. Return those that were not compared, with the reasons.
 
     Raises ManifestError if a step breaks a build, or changes anything else in it than the step's own objects.
     """
@@ -289,7 +289,7 @@ def _states(
 
 
 def _compare_group(trees: Trees, group: Group, states: Sequence[_State]) -> dict[str, str]:
-    """Build the kustomizations of a group in each state. Return those that cannot be built at first, with the reasons."""
+    """Build the kustomizations of a group in each state. Return those that cannot be built at first or compared, with the reasons."""
     first, *later = states
     builds, broken = _build(trees, group, first)
     unbuilt = {folder: error.problems[0].message for folder, error in broken.items()}
@@ -305,7 +305,14 @@ def _compare_group(trees: Trees, group: Group, states: Sequence[_State]) -> dict
                 problem = broken[folder].problems[0]
                 why = f"cannot be built after the step `{state.name}`: {problem.message}"
                 raise ManifestError([replace(problem, message=why, remedy=_REMEDY)])
-            expected = _differences(dict(_objects_of(trees, folder, before)), dict(_objects_of(trees, folder, state)))
+            included = [frozenset(_included(trees, folder, of_state)) for of_state in (before, state)]
+            used = {file for known in trees.used(folder).values() for file in known.files}
+            if data := (state.changed & used) - included[0] - included[1]:
+                unbuilt[folder] = (
+                    f"{display_path(min(data))} is a patch or the data of a generator, so only that it builds is checked"
+                )
+                continue
+            expected = _differences(_objects_in(before, included[0]), _objects_in(state, included[1]))
             actual = _differences(_by_name(builds[folder]), _by_name(new_builds[folder]))
             if wrong := sorted((expected - actual) + (actual - expected)):
                 file = display_path(trees.known[folder].document.file)
@@ -325,22 +332,28 @@ def _build(trees: Trees, group: Group, state: _State) -> tuple[dict[str, list[Do
 def _kustomization(trees: Trees, folder: str, state: _State) -> Object | None:
     """Return the kustomization of a folder in a state."""
     if folder in trees.known and trees.known[folder].made:
-        obj = trees.known[folder].document.object
-        target = os.path.normpath(Path(folder, obj["resources"][0]))  # what Flux or Argo CD builds
-        return obj if _kustomization(trees, target, state) is not None else None
+        return trees.known[folder].document.object
     of_files = [state.objects.get(f"{folder}/{name}", {}) for name in NAMES]
     return next((obj for of_file in of_files for obj in of_file.values()), None)
 
 
-def _objects_of(trees: Trees, folder: str, state: _State) -> Iterator[tuple[_Key, Object]]:
-    """Yield the objects of the files that the build of a folder includes."""
+def _included(trees: Trees, folder: str, state: _State) -> Iterator[str]:
+    """Yield the kustomizations and the files of objects that go into the build of a folder."""
     kustomization = _kustomization(trees, folder, state) or {}
+    yield from (f"{folder}/{name}" for name in NAMES)
     for entry in (entry for field in FOLDERS for entry in strings(kustomization, field)):
         path = os.path.normpath(Path(folder, entry))
         if path in state.objects:
-            yield from state.objects[path].items()
+            yield path
         else:
-            yield from _objects_of(trees, path, state)
+            yield from _included(trees, path, state)
+
+
+def _objects_in(state: _State, files: Collection[str]) -> dict[_Key, Object]:
+    """Return the objects of files that are no kustomizations."""
+    return {
+        key: obj for file in files if Path(file).name not in NAMES for key, obj in state.objects.get(file, {}).items()
+    }
 
 
 def _by_name(built: Sequence[Document]) -> dict[_Key, Object]:

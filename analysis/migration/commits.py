@@ -15,7 +15,6 @@ from analysis.migration.drivers import driver_steps
 from analysis.migration.merging import Conflict, merged
 from analysis.migration.pull_request import Edit, NewFile, Step, StepName
 from dra.texts import count_of
-from webhook.translate import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -109,8 +108,8 @@ def _prepare(step: Step) -> str:
 def _switch(
     step: Step, steps: Sequence[Step], plan: MigrationPlan, documents: Sequence[Document], not_rendered: Sequence[str]
 ) -> str:
-    edited = {name_of(documents[edit.number].placed) for edit in step.edits}
-    moved = [consumer for consumer in plan.consumers if consumer.verdict == "edit" and consumer.object in edited]
+    edited = {documents[edit.number].file for edit in step.edits}
+    moved = [consumer for consumer in plan.consumers if consumer.verdict == "edit" and consumer.file in edited]
     others = [consumer for consumer in plan.consumers if consumer not in moved]
     objects = dict.fromkeys(consumer.object for consumer in moved)
     subject = f"Move {count_of(len(objects), 'workload')} from device plugins to DRA"
@@ -118,10 +117,10 @@ def _switch(
         subject if moved else "Replace device plugins with DRA drivers",
         "Plugins, drivers, consumers and what depends on them change in one commit, because half of it is an outage.",
         *_list("Drivers:", _drivers(plan)),
-        *_list("Claims instead of keys:", [_claim(consumer) for consumer in moved]),
+        *_list("Claims instead of keys:", _grouped((_claim(consumer), consumer.object) for consumer in moved)),
         *_list(
             "Not moved. Pods that request a key of a plugin that goes do not start again:",
-            [f"{_request(consumer)}: {_reason(consumer)}" for consumer in others],
+            _grouped((_reason(consumer), consumer.object) for consumer in others),
         ),
         *_list("What has to be true before the merge:", plan.blockers),
         *_list("What is lost:", plan.lost),
@@ -161,16 +160,25 @@ def _drivers(plan: MigrationPlan) -> Iterator[str]:
             yield f"{family.driver}: pods share devices now: {sharing.now}; with the driver: {sharing.decision}"
 
 
-def _request(consumer: Consumer) -> str:
-    return f"{consumer.object}: {consumer.amount} {consumer.key}".replace(":  ", ": ")
-
-
 def _claim(consumer: Consumer) -> str:
     return f"{_request(consumer)} becomes a claim of {consumer.device_class}"
 
 
 def _reason(consumer: Consumer) -> str:
-    return consumer.why or "see the notes"
+    return f"{_request(consumer)}: {consumer.why or 'see the notes'}"
+
+
+def _request(consumer: Consumer) -> str:
+    return f"{consumer.amount} {consumer.key}".lstrip()
+
+
+def _grouped(lines: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield each text once, behind the objects that it is about."""
+    objects: dict[str, list[str]] = {}
+    for text, name in lines:
+        objects.setdefault(text, []).append(name)
+    for text, names in objects.items():
+        yield f"{', '.join(names)}: {text}"
 
 
 def _list(title: str, lines: Iterable[str]) -> Iterator[str]:

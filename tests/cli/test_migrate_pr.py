@@ -374,6 +374,19 @@ def test_a_kustomization_that_cannot_be_built_is_named_in_the_commit():
 
 @needs_kustomize
 @pytest.mark.usefixtures("steps", "home")
+@pytest.mark.parametrize("field", ["configMapGenerator: [{name: data, files: [%s]}]", "patches: [{path: %s}]"])
+def test_a_kustomization_with_changed_data_or_a_changed_patch_is_built_and_not_compared(field):
+    zz = FILES["apps/plex/zz.yaml"]
+    write({"apps/plex/zz.yaml": zz.replace("ConfigMap", "HelmRelease").replace("v1", "v2").replace("zz", "plex")})
+    write({"apps/kustomization.yaml": f"resources: [plex/zz.yaml]\n{field % 'plex/release.yaml'}\n"})
+    write({KUSTOMIZATION: FILES[KUSTOMIZATION].replace("  - zz.yaml\n", "")})
+    commit()
+    [line] = run_json("migrate", "pr")[1]["notRendered"]
+    assert line.startswith("apps/kustomization.yaml: apps/plex/release.yaml is a patch or the data of a generator")
+
+
+@needs_kustomize
+@pytest.mark.usefixtures("steps", "home")
 def test_other_kustomizations_need_not_be_buildable():
     write({"apps/other/kustomization.yaml": "resources: [away.yaml]\n"})
     commit()
