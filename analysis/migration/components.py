@@ -1,6 +1,6 @@
 """One component with the template of several apps, in a tree in which Flux adds components and substitutes `${APP}`.
 
-Follows fluxcd/kustomize-controller 1.9: docs/spec/v1/kustomizations.md, `components` and `postBuild`.
+Follows fluxcd/kustomize-controller 1.9: the specification of Kustomization v1, `components` and `postBuild`.
 """
 
 from __future__ import annotations
