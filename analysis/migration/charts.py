@@ -47,7 +47,6 @@ DRIVERS: Final = {
         {"nvidiaDriverRoot": "/usr/local"},
         (
             "`nvidiaDriverRoot` is where the GPU driver is on the node: `/` if the host installs it, `/run/nvidia/driver` if the GPU operator does",
-            "keep the ClusterPolicy of the GPU operator with `devicePlugin.enabled: false`",
         ),
         "version 0.5.0 and newer with the gate ConsumableShares and `consumableShares`: shares by memory",
         "dcgm-exporter needs `kubernetesDRA.enabled: true` (chart 4.2.0), or KUBERNETES_ENABLE_DRA=true and the right to list ResourceSlices",

@@ -28,14 +28,14 @@ def report(plan: MigrationPlan) -> Report:
     parts: list[Part] = []
     for family in plan.families:
         head = f"{family.driver}: {list_first(family.keys, _NAMED) or 'no key is requested'}"
-        classes = " or ".join(family.device_classes) or "-"
+        classes = f", DeviceClass {' or '.join(family.device_classes)}" if family.device_classes else ""
         rows: list[tuple[str, str]] = []
         for plugin in family.plugins:
             chart = f"chart {plugin.chart} {plugin.version}, " if plugin.chart else ""
             rows.append(("now", f"{plugin.object} ({chart}{plugin.file}:{plugin.line}): {plugin.how}"))
         if new := family.replacement:
             place = f"in the tree already: {new.installed}" if new.installed else new.url
-            rows.append(("driver", f"chart {new.chart} {new.version} ({place}), DeviceClass {classes}"))
+            rows.append(("driver", f"chart {new.chart} {new.version} ({place}){classes}"))
             rows += [("note", note) for note in new.notes]
         if sharing := family.sharing:
             rows.append(("sharing", sharing.now))
