@@ -6,6 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from e2e.actors.fleet import NVIDIA
 from e2e.actors.webhook import SYSTEM, gpu, untouched
 from e2e.actors.workloads import claim, container, limits, pod, request
 from e2e.ground import product
@@ -27,7 +28,7 @@ from e2e.installed.breakages import (
     set_at,
     until_healthy,
 )
-from e2e.installed.installation import PROGRAM
+from e2e.installed.installation import PROGRAM, until_pods_are_translated
 
 pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.timeout(480)]  # fmt: skip
 
@@ -52,18 +53,37 @@ def test_doctor_finds_nothing_in_a_snapshot_and_lists_unread_kinds(cluster, tena
     assert {"deployments.apps", "pods", "leases.coordination.k8s.io"} <= {entry["kind"] for entry in answer["unread"]}
 
 
+def recreate(cluster, item):
+    """Delete a pod, create it as it is now written, and wait until it has run."""
+    cluster.remove(item)
+    cluster.until("the pod is gone", lambda: cluster.read(item) is None)
+    cluster.create(item)
+    cluster.wait_phase(item["metadata"]["namespace"], item["metadata"]["name"], "Succeeded")
+
+
+# Each creates a fault. It returns the object and the code of the finding, words of the message and of the remedy, what does the remedy, and the
+# objects to delete.
+
+
 def a_pod_created_without_the_webhook(cluster, tenants):
     item = gpu("silent", tenants)
     with broken(cluster, MUTATING, None):
         cluster.create(untouched(cluster, item))
-    return item, "O103", "webhook was down", [item]
+    remedy = "delete the pod and create it again"
+    return item, "O103", "webhook was down", remedy, lambda: recreate(cluster, item), [item]
 
 
 def a_pod_where_nothing_is_translated(cluster, tenants):
     del tenants
     item = gpu("observed", cluster.namespace("observing"))
     cluster.create(item)
-    return item, "O103", "observe", [item]
+
+    def enforce():
+        cluster.patch("/api/v1/namespaces/observing", {"metadata": {"labels": {"drawbridge.dev/mode": "enforce"}}})
+        until_pods_are_translated(cluster, "observing")
+        recreate(cluster, item)
+
+    return item, "O103", "observe", "set drawbridge.dev/mode=enforce on its namespace; then", enforce, [item]
 
 
 def a_namespace_with_a_misspelt_mode(cluster, tenants):
@@ -72,20 +92,36 @@ def a_namespace_with_a_misspelt_mode(cluster, tenants):
     space["metadata"]["labels"] = {"drawbridge.dev/mode": "enforced"}
     with broken(cluster, MODE, None):
         cluster.until("the policy is off", lambda: cluster.create(space))
-    return space, "D214", "'enforced'", [space]
+
+    def correct():
+        cluster.patch(cluster.path_of(space), {"metadata": {"labels": {"drawbridge.dev/mode": "enforce"}}})
+
+    return space, "D214", "'enforced'", "write off, observe, warn or enforce", correct, [space]
 
 
 def a_claim_of_a_missing_class(cluster, tenants):
     del tenants
     item = claim("lost", cluster.namespace("elsewhere"), request("gpu", "none.example.com"))
     cluster.create(item)
-    return reference("resource.k8s.io/v1", "DeviceClass", "none.example.com"), "O107", "lost", [item]
+
+    def correct_the_name():
+        cluster.remove(item)
+        item["spec"]["devices"]["requests"] = [request("gpu", NVIDIA)]
+        cluster.create(item)
+
+    class_ = reference("resource.k8s.io/v1", "DeviceClass", "none.example.com")
+    return class_, "O107", "lost", "or correct the name", correct_the_name, [item]
 
 
 def a_pod_with_a_resource_that_no_claim_replaces(cluster, tenants):
     item = pod("unserved", tenants, container(**limits(**{"habana.ai/gaudi": 1})))
     cluster.create(item)
-    return item, "O104", "habana.ai/gaudi", [item]
+
+    def correct_the_name():
+        item["spec"]["containers"] = gpu("unserved", tenants)["spec"]["containers"]
+        recreate(cluster, item)
+
+    return item, "O104", "habana.ai/gaudi", "correct the name", correct_the_name, [item]
 
 
 def a_second_installation(cluster, tenants):
@@ -96,7 +132,12 @@ def a_second_installation(cluster, tenants):
     other["spec"] |= {"replicas": 0}
     del other["status"]
     cluster.create(other)
-    return reference("v1", "Namespace", namespace), "O001", SYSTEM, [other]
+
+    def uninstall():
+        product.run([PROGRAM, "uninstall", "--namespace", namespace, "--yes", "--kubeconfig", str(cluster.kubeconfig)])
+
+    remedy = f"`drawbridge uninstall --namespace {namespace}`"
+    return reference("v1", "Namespace", namespace), "O001", SYSTEM, remedy, uninstall, [other]
 
 
 @pytest.mark.parametrize(
@@ -111,19 +152,20 @@ def a_second_installation(cluster, tenants):
     ],
 )
 def test_doctor_first_names_an_object_created_too_early_or_misplaced(cluster, tenants, create_fault):
-    about, code, words, objects = create_fault(cluster, tenants)
+    about, code, words, remedy, mend, objects = create_fault(cluster, tenants)
     try:
         finding = cluster.until("doctor has a finding", lambda: next(iter(findings_of_doctor(cluster)), None))
         assert (finding.code, finding.object) == (code, name_of(about)), [
             f"{each.object}: {each.code}" for each in findings_of_doctor(cluster)
         ]
-        assert words in finding.message
-    finally:
-        cluster.remove(*objects)
+        assert (words in finding.message, remedy in finding.remedy) == (True, True), finding
+        mend()
         cluster.until(
             f"doctor has no finding about {name_of(about)}",
             lambda: name_of(about) not in [each.object for each in findings_of_doctor(cluster)],
         )
+    finally:
+        cluster.remove(*objects)
 
 
 @pytest.mark.parametrize("breakage", BREAKAGES, ids=label)
