@@ -31,6 +31,12 @@ CHECKPOINTS = tuple(
     f"{folder}/dra_manager_state"
     for folder in ("/var/lib/kubelet", "/var/lib/k0s/kubelet", "/var/snap/microk8s/common/var/lib/kubelet")
 )
+_PRINT_DEVICES = r"""
+echo '# devices'
+for name in /dev/* /dev/*/* /dev/*/*/*; do
+  if [ ! -L "$name" ] && { [ -c "$name" ] || [ -b "$name" ]; }; then echo " $name"; fi
+done
+"""
 # `place` follows symbolic links as the host does: inside the container, an absolute link would lead out of /host.
 _READ_NODE = r"""
 place() {
@@ -62,19 +68,11 @@ for folder in $FOLDERS; do
   for name in "$found"/*.json "$found"/*.yaml; do show "${name#/host}"; done
 done
 for name in $CHECKPOINTS; do show "$name"; done
-echo '# devices'
-for name in /dev/* /dev/*/* /dev/*/*/*; do
-  if [ ! -L "$name" ] && { [ -c "$name" ] || [ -b "$name" ]; }; then echo " $name"; fi
-done
 echo '# missing'
 for name; do [ -e "$(place "$name")" ] || echo " $name"; done
 echo '# end'
 """
 _SEE_DEVICES = r"""
-echo '# devices'
-for name in /dev/* /dev/*/* /dev/*/*/*; do
-  if [ ! -L "$name" ] && { [ -c "$name" ] || [ -b "$name" ]; }; then echo " $name"; fi
-done
 echo '# environment'
 env | sed 's/^/ /'
 echo '# mounts'
@@ -125,7 +123,7 @@ def claim(name: str, kind: Kind) -> Object:
 
 def device_pod(name: str, claim_name: str, node: str, image: str, runtime_class: str = "") -> Object:
     """Return a pod with a container that uses the claim and a container that does not. Both ask for all GPUs, as CUDA images do."""
-    container = _container(image, _SEE_DEVICES, {"NVIDIA_VISIBLE_DEVICES": "all"})
+    container = _container(image, _PRINT_DEVICES + _SEE_DEVICES, {"NVIDIA_VISIBLE_DEVICES": "all"})
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]
     spec: dict[str, Any] = {
         "containers": [
@@ -143,7 +141,7 @@ def device_pod(name: str, claim_name: str, node: str, image: str, runtime_class:
 def reader_pod(name: str, node: str, image: str, paths: Iterable[str] = ()) -> Object:
     """Return a pod that prints the node's CDI files, the kubelet's list of claims, and which of these paths do not exist on the node."""
     variables = {"FOLDERS": " ".join(CDI_FOLDERS), "CHECKPOINTS": " ".join(CHECKPOINTS)}
-    container = _container(image, _READ_NODE, variables) | {
+    container = _container(image, _PRINT_DEVICES + _READ_NODE, variables) | {
         "name": READER,
         "args": [READER, *paths],  # the first one is $0
         "volumeMounts": [{"name": "host", "mountPath": "/host", "readOnly": True, "recursiveReadOnly": "IfPossible"}],

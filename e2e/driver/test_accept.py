@@ -103,32 +103,73 @@ def test_a_runtime_that_does_not_read_the_drivers_folder_is_found(node_cluster, 
     assert "does not find the claim's CDI file" in failed["start"]
 
 
-# containerd 2.4 always applies CDI files. This runtime takes their edits out again, like containerd 1.7 without `enable_cdi`.
-WITHOUT_CDI = f"""\
-#!{sys.executable}
+RUNTIME = """\
+#!{python}
 import json, os, sys
 for word in sys.argv:
     path = f"{{word}}/config.json"
     if os.path.exists(path):
         spec = json.load(open(path))
-        devices = spec["linux"].get("devices", [])
-        spec["linux"]["devices"] = [device for device in devices if device["path"] != "/dev/card"]
-        spec["process"]["env"] = [pair for pair in spec["process"]["env"] if "DRAWBRIDGE" not in pair]
-        spec["mounts"] = [mount for mount in spec["mounts"] if "dra-device-attributes" not in mount["destination"]]
+        {changes}
         json.dump(spec, open(path, "w"))
 os.execvp("runc", ["runc", *sys.argv[1:]])
 """
 
 
+def runtime_with(node, *changes):
+    """Write a container runtime that changes the `spec` of each container and then runs runc; return its path."""
+    path = node.root / "runtime"
+    path.write_text(RUNTIME.format(python=sys.executable, changes="\n        ".join(changes)))
+    path.chmod(0o755)
+    return path
+
+
+# containerd 2.4 always applies CDI files. Without their edits, a container is like one of containerd 1.7 without `enable_cdi`.
+WITHOUT_CDI = (
+    'spec["linux"]["devices"] = [node for node in spec["linux"].get("devices", []) if node["path"] != "/dev/card"]',
+    'spec["process"]["env"] = [pair for pair in spec["process"]["env"] if "DRAWBRIDGE" not in pair]',
+    'spec["mounts"] = [mount for mount in spec["mounts"] if "dra-device-attributes" not in mount["destination"]]',
+)
+
+
 def test_cdi_that_is_off_is_found(node_cluster, driver, monkeypatch):
-    runtime = node_cluster.root / "without-cdi"
-    runtime.write_text(WITHOUT_CDI)
-    runtime.chmod(0o755)
+    runtime = runtime_with(node_cluster, *WITHOUT_CDI)
     options = f"SystemdCgroup = false, BinaryName = '{runtime}'"
     with containerd_with(node_cluster, monkeypatch, "SystemdCgroup = false", options):
         passed, failed = run(node_cluster)
     assert passed == [check for check in CHECKS if check != "isolation"]
     assert "CDI is off" in failed["isolation"]
+
+
+# Like NVIDIA's container runtime: whoever asks for all GPUs in the environment gets the device files of all.
+ALL_DEVICES = (
+    'if "NVIDIA_VISIBLE_DEVICES=all" in spec["process"]["env"]:',
+    '    spec["linux"].setdefault("devices", []).append({"path": "/dev/other", "type": "c", "major": 1, "minor": 5})',
+)
+RUNTIME_CLASS = {
+    "apiVersion": "node.k8s.io/v1",
+    "kind": "RuntimeClass",
+    "metadata": {"name": "nvidia"},
+    "handler": "nvidia",
+}
+
+
+def test_devices_that_nvidias_runtime_adds_are_found(node_cluster, driver, monkeypatch):
+    runtime = runtime_with(node_cluster, *ALL_DEVICES)
+    runtimes = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes"
+    section = (
+        f"{runtimes}.nvidia]\n  runtime_type = 'io.containerd.runc.v2'\n  options = {{ BinaryName = '{runtime}' }}\n\n"
+    )
+    node_cluster.cluster.create(RUNTIME_CLASS)
+    try:
+        with containerd_with(node_cluster, monkeypatch, f"{runtimes}.runc]", f"{section}{runtimes}.runc]"):
+            passed, failed = run(node_cluster)
+    finally:
+        node_cluster.cluster.remove(RUNTIME_CLASS)
+    assert passed == ["devices", "offered once", "start", "start", "CDI files", "isolation", "release"]
+    assert failed.keys() == {"isolation"}
+    assert failed["isolation"].startswith("with runtimeClassName nvidia: a container without a claim sees")
+    assert "/dev/other" in failed["isolation"]
 
 
 def test_a_device_that_is_offered_twice_is_found(node_cluster):
