@@ -158,6 +158,28 @@ def test_the_release_of_the_driver_keeps_the_form_of_that_of_the_plugin(reposito
     assert spec["values"]["kubeletPlugin"]["healthMonitoring"] == {"enabled": False}
 
 
+def test_a_folder_may_have_a_namespace_and_a_file_for_a_generator(repository):
+    files = {
+        "apps/kustomization.yaml": "resources: [intel-gpu]\n",
+        "apps/intel-gpu/kustomization.yaml": "resources: [namespace.yaml, release.yaml]\nconfigMapGenerator: [{name: a, files: [config.yaml]}]\n",
+        "apps/intel-gpu/namespace.yaml": "apiVersion: v1\nkind: Namespace\nmetadata: {name: kube-system}\n",
+        "apps/intel-gpu/release.yaml": INTEL,
+        "apps/intel-gpu/config.yaml": "sharedDevNum: 3\n",
+    }
+    moved = Moved(repository, files)
+    assert moved.gone == files.keys() - {"apps/kustomization.yaml"}
+    assert moved.read(f"apps/{DRIVER}/kustomization.yaml") == {
+        "resources": ["namespace.yaml", "release.yaml", "helmrepository.yaml"]
+    }
+
+
+def test_a_folder_with_a_workload_stays(repository):
+    workload = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\nspec: {template: {spec: {containers: [{name: x}]}}}\n"
+    entries = "resources: [helmrelease.yaml, ocirepository.yaml, x.yaml]\n"
+    moved = Moved(repository, UNIT | {f"{FOLDER}/app/x.yaml": workload, f"{FOLDER}/app/kustomization.yaml": entries})
+    assert moved.switch.keys() == {f"{FOLDER}/app/helmrelease.yaml", f"{FOLDER}/app/ocirepository.yaml"}
+
+
 TAINT = [{"key": "gpu", "operator": "Exists"}]
 TOLERATIONS = "tolerations: [{key: gpu, operator: Exists}]"
 
