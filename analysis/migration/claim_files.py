@@ -55,7 +55,8 @@ class ClaimFiles:
         above = commonpath(folders) if all(folders) else ""
         for number, document in enumerate(self._documents):
             is_above = len(folders) > 1 and is_kustomization(document) and dirname(document.file) == above
-            if is_above and self._tree.namespace_of(number) in ("", namespace):
+            set_by_tree = self._tree.namespace_of(number)
+            if is_above and (set_by_tree == namespace or not self._tree.replaces_namespace(number)):
                 return number
         return min(numbers)
 

@@ -260,6 +260,12 @@ def test_a_named_claim_is_in_the_folder_above_its_workloads(repository):
     assert edits.read("apps/kustomization.yaml")["resources"] == ["llm", "resourceclaim.yaml", "tts"]
 
 
+def test_a_named_claim_is_beside_a_workload_if_the_folder_above_has_another_namespace(repository):
+    above = {"apps/kustomization.yaml": "namespace: other\nresources: [llm, tts]\n"}
+    edits = Edits(repository, shared_apps() | above, "named claim")
+    assert list(edits.claims) == ["apps/llm/resourceclaim.yaml"]
+
+
 @pytest.mark.parametrize("verdict", ["by hand", "cannot"])
 def test_a_person_may_take_a_consumer_out(repository, verdict):
     edits = Edits(repository, app("llm", "ai", "nvidia.com/gpu"), verdict=verdict)
