@@ -207,6 +207,9 @@ def test_containers_with_one_anchor_are_edited_if_they_share_a_claim(repository,
     edits = Edits(repository, app("llm", "ai", values=values) | plugin(OPERATOR % "true"), decision)
     assert bool(edits.texts) is is_edited
     assert bool(edits.notes) is not is_edited
+    if is_edited:
+        options = edits.read("apps/llm/release.yaml")["spec"]["values"]["defaultPodOptions"]
+        assert options == {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}
 
 
 def shared_apps():
@@ -264,6 +267,27 @@ def test_a_named_claim_is_beside_a_workload_if_the_folder_above_has_another_name
     above = {"apps/kustomization.yaml": "namespace: other\nresources: [llm, tts]\n"}
     edits = Edits(repository, shared_apps() | above, "named claim")
     assert list(edits.claims) == ["apps/llm/resourceclaim.yaml"]
+
+
+CLAIM_OF_TREE = """\
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: gpu, namespace: ai}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: %s}}]}}
+"""
+
+
+@pytest.mark.parametrize(("device_class", "claims"), [("gpu.nvidia.com", []), ("other", ["ResourceClaim//gpu-2"])])
+def test_a_claim_of_the_tree_is_named_again_if_it_is_equal(repository, device_class, claims):
+    edits = Edits(repository, shared_apps() | {"apps/llm/claim.yaml": CLAIM_OF_TREE % device_class}, "named claim")
+    assert [claim for of_file in edits.claims.values() for claim in of_file] == claims
+
+
+def test_claims_that_a_build_would_put_into_another_namespace_are_left_to_a_person(repository):
+    edits = Edits(repository, app("llm", "ai", "nvidia.com/gpu", more="  targetNamespace: other\n"))
+    assert edits.texts == {}
+    [note] = edits.notes
+    assert "namespace other" in note
 
 
 @pytest.mark.parametrize("verdict", ["by hand", "cannot"])
