@@ -90,9 +90,8 @@ def _replacement(driver: str, read: ReadTree) -> Replacement | None:
 
 def _sharing(driver: str, keys: Collection[str], read: ReadTree) -> Sharing | None:
     """Return how pods share devices, and a proposal; None if each pod gets devices of its own."""
-    installed, on_nodes = read.state.fleet.installed, read.state.fleet.shared
-    replicas = {key: installed.usually(key) or next(iter(on_nodes.get(key, {}).values()), None) for key in sorted(keys)}
-    shared = {key: of_key for key, of_key in replicas.items() if of_key is not None}
+    usually = read.state.fleet.installed.usually
+    shared = {key: of_key for key in sorted(keys) if (of_key := usually(key)) is not None}
     without = [request for request in read.requests if driver in request.drivers and not request.classes]
     if not shared and not without:
         return None
