@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
-from dra.server import NEWEST, RELEASE
+from dra.server import CURRENT, RELEASE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 Object = dict[str, Any]
-VERSION = {"gitVersion": f"v{RELEASE}", "major": "1", "minor": str(NEWEST)}
+VERSION = {"gitVersion": f"v{RELEASE}", "major": "1", "minor": str(CURRENT)}
 GROUPS = {"groups": [{"versions": [{"groupVersion": "resource.k8s.io/v1"}]}]}
 OUR_GROUP = {"groups": [*GROUPS["groups"], {"versions": [{"groupVersion": "drawbridge.dev/v1alpha1"}]}]}
 NOW = {"metadata": {"resourceVersion": "9"}}

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from cluster.manifests import InputProblem, LeadsOut, ManifestError, UnreadFile, bounds, settled, walk
 from dra.objects import versions
-from dra.server import NEWEST
+from dra.server import CURRENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,7 +79,7 @@ def text_of(name: str, values: Sequence[str] = (), kubernetes: str = "", namespa
             for entry in (*folders, *files):
                 _resolved(str(Path(parent) / entry), path)
         # Helm's default for the server's version is the newest at the time of Helm's release.
-        server_options = [f"--kube-version={kubernetes or f'1.{NEWEST}'}", f"--api-versions={versions.CURRENT}"]
+        server_options = [f"--kube-version={kubernetes or f'1.{CURRENT}'}", f"--api-versions={versions.CURRENT}"]
         server_options += [f"--namespace={namespace}"] if namespace else []
         # Helm splits a list of files at commas.
         options = [f'--values="{_resolved(file)}"' if "," in file else f"--values={_resolved(file)}" for file in values]

@@ -91,7 +91,7 @@ def driver_name(text: str) -> str:
 
 
 def qualified_name(text: str) -> str:
-    """The rule for `id` or `domain/id`. Like the API server, it accepts any name with two slashes or more."""
+    """The rule for `id` or `domain/id`. Like the API server up to 1.37, it accepts any name with two slashes or more."""
     return _cached_qualified_name(text) if len(text) <= _MAX_CACHED else _qualified_name(text)
 
 
@@ -113,6 +113,18 @@ def _qualified_name(text: str) -> str:
 
 _MAX_CACHED = 256  # longer texts are not cached: the cache is bounded by entries, and a request chooses their length
 _cached_qualified_name = lru_cache(maxsize=4096)(_qualified_name)
+
+
+def at_most_one_slash(text: str) -> str:
+    """The rule for qualified names that Kubernetes 1.38 added."""
+    return "must not contain more than one slash" if text.count("/") > 1 else ""
+
+
+def short_numbers(version: str) -> str:
+    """The rule for semantic versions that Kubernetes 1.38 added."""
+    numbers, _, prerelease = version.partition("+")[0].partition("-")
+    parts = (*numbers.split("."), *prerelease.split("."))
+    return "must have at most 18 digits in numbers" if any(part.isdigit() and len(part) > 18 for part in parts) else ""
 
 
 def fully_qualified_name(text: str) -> str:

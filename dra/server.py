@@ -4,8 +4,9 @@ The API server drops the fields of a disabled gate. If such a field is stored al
 or ignores it. The API server and the scheduler are assumed to run with the same gates. Gates of kubelets and drivers
 are not considered.
 
-The tables mirror `defaultVersionedKubernetesFeatureGates` and `defaultKubernetesFeatureGateDependencies` of `RELEASE`
-(pkg/features/kube_features.go). 1.34 is the oldest minor here because it is the first with resource.k8s.io/v1.
+The tables mirror `defaultVersionedKubernetesFeatureGates` and `defaultKubernetesFeatureGateDependencies` of the newest
+minor (pkg/features/kube_features.go), which is 1.38.0-beta.0: a release may still change them. 1.34 is the oldest minor
+here because it is the first with resource.k8s.io/v1.
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 OLDEST: Final = 34
-# The newest Kubernetes that is supported. Tests that compare drawbridge with Kubernetes' own code use this release.
+# The newest release of Kubernetes. Commands assume it if no version is given. Tests that compare drawbridge with
+# Kubernetes' own code use this release.
 RELEASE: Final = "1.37.1"
-NEWEST: Final = int(RELEASE.split(".")[1])
+CURRENT: Final = int(RELEASE.split(".")[1])
+# The newest minor that is known, which may be unreleased.
+NEWEST: Final = 38
 
 CLAIMS: Final = "DynamicResourceAllocation"
 ADMIN_ACCESS: Final = "DRAAdminAccess"
@@ -60,23 +64,41 @@ _ALPHA, _BETA, _GA = "alpha", "beta", "GA"
 GATES: Final[Mapping[str, tuple[GateStage, ...]]] = {
     CLAIMS: (GateStage(34, _GA, on=True), GateStage(35, _GA, on=True, locked=True)),
     ADMIN_ACCESS: (GateStage(34, _BETA, on=True), GateStage(36, _GA, on=True, locked=True)),
-    CAPACITY: (GateStage(34, _ALPHA, on=False), GateStage(36, _BETA, on=True)),
+    CAPACITY: (GateStage(34, _ALPHA, on=False), GateStage(36, _BETA, on=True), GateStage(38, _GA, on=True)),
     DERIVED: (GateStage(37, _ALPHA, on=False),),
-    BINDING: (GateStage(34, _ALPHA, on=False), GateStage(36, _BETA, on=True)),
+    BINDING: (
+        GateStage(34, _ALPHA, on=False),
+        GateStage(36, _BETA, on=True),
+        GateStage(38, _GA, on=True, locked=True),
+    ),
     GROUPS: (GateStage(37, _ALPHA, on=False),),
-    TAINT_RULES: (GateStage(35, _ALPHA, on=False), GateStage(36, _BETA, on=False), GateStage(37, _GA, on=True)),
-    TAINTS: (GateStage(33, _ALPHA, on=False), GateStage(36, _BETA, on=True), GateStage(37, _GA, on=True)),
+    TAINT_RULES: (
+        GateStage(35, _ALPHA, on=False),
+        GateStage(36, _BETA, on=False),
+        GateStage(37, _GA, on=True),
+        GateStage(38, _GA, on=True, locked=True),
+    ),
+    TAINTS: (
+        GateStage(33, _ALPHA, on=False),
+        GateStage(36, _BETA, on=True),
+        GateStage(37, _GA, on=True),
+        GateStage(38, _GA, on=True, locked=True),
+    ),
     EXTENDED: (
         GateStage(34, _ALPHA, on=False),
         GateStage(36, _BETA, on=True),
         GateStage(37, _GA, on=True, locked=True),
     ),
-    # On only in a server that is started with --min-compatibility-version=1.37.
-    FRACTIONAL: (GateStage(37, _BETA, on=False),),
+    # In 1.37, on only in a server that is started with --min-compatibility-version=1.37.
+    FRACTIONAL: (GateStage(37, _BETA, on=False), GateStage(38, _GA, on=True)),
     LISTS: (GateStage(36, _ALPHA, on=False),),
     NODE_RESOURCES: (GateStage(36, _ALPHA, on=False),),
     OPTIONAL_OPERATIONS: (GateStage(37, _ALPHA, on=False),),
-    COUNTERS: (GateStage(33, _ALPHA, on=False), GateStage(36, _BETA, on=True)),
+    COUNTERS: (
+        GateStage(33, _ALPHA, on=False),
+        GateStage(36, _BETA, on=True),
+        GateStage(38, _GA, on=True, locked=True),
+    ),
     PARTITION_TYPE: (GateStage(37, _ALPHA, on=False),),
     ALTERNATIVES: (
         GateStage(34, _BETA, on=True),
@@ -91,6 +113,8 @@ GATES: Final[Mapping[str, tuple[GateStage, ...]]] = {
         GateStage(37, _GA, on=True, locked=True),
     ),
 }
+# The last minor that has a gate. Later minors behave as if the gate was on.
+_LAST: Final[Mapping[str, int]] = {CLAIMS: 37}
 NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     BINDING: (DEVICE_STATUS,),
     GROUPS: (COUNTERS,),
@@ -134,7 +158,7 @@ class DeclaredServer(msgspec.Struct, frozen=True):
 class KnownServer(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about a server: its minor, and the state of some gates."""
 
-    minor: int = NEWEST
+    minor: int = CURRENT
     # Gates whose state the server reports, its version locks or an administrator declared, and gates that must be off
     # because the server reports that a gate they need is off.
     gates: Mapping[str, bool] = {}
@@ -148,7 +172,7 @@ class KnownServer(msgspec.Struct, frozen=True, kw_only=True):
 
         Unknown gates count as enabled, so that no claim is refused on a guess.
         """
-        if self.minor == NEWEST and not self.gates:
+        if self.minor == CURRENT and not self.gates:
             return EVERYTHING
         minor = _nearest(self.minor)
         return Server(minor, frozenset([gate for gate in known_gates(minor) if self.gates.get(gate, True)]))
@@ -245,10 +269,10 @@ def _boolean(value: object) -> str:
 def known_gates(minor: int) -> dict[str, GateStage]:
     """Return the gates that Kubernetes has in a minor, each with its stage in that minor."""
     reached = {gate: [stage for stage in stages if stage.since <= minor] for gate, stages in GATES.items()}
-    return {gate: stages[-1] for gate, stages in reached.items() if stages}
+    return {gate: stages[-1] for gate, stages in reached.items() if stages and minor <= _LAST.get(gate, minor)}
 
 
-def server_of(minor: int = NEWEST, changes: Mapping[str, bool] | None = None) -> Server:
+def server_of(minor: int = CURRENT, changes: Mapping[str, bool] | None = None) -> Server:
     """Make a server with default gates and these changes; raise ServerError if Kubernetes would not start with them."""
     stages = known_gates(minor)
     if not OLDEST <= minor <= NEWEST:
@@ -267,7 +291,7 @@ def server_of(minor: int = NEWEST, changes: Mapping[str, bool] | None = None) ->
 
 def read_server(version: str = "", gates: str = "") -> Server:
     """Parse the values of `--kubernetes` (`1.35`) and `--feature-gates` (`GATE=true,GATE=false`)."""
-    return server_of(read_minor(version) if version else NEWEST, read_changes(gates))
+    return server_of(read_minor(version) if version else CURRENT, read_changes(gates))
 
 
 def mistakes(version: str, gates: Mapping[str, bool]) -> Iterator[tuple[str, ServerError]]:
@@ -325,9 +349,9 @@ def _require_settable(gate: str, minor: int, stages: Mapping[str, GateStage], *,
         return
     own_stages = GATES.get(gate)
     if own_stages is not None:
-        raise ServerError(
-            f"Kubernetes 1.{minor} has no feature gate {gate}", f"1.{own_stages[0].since} is the first that has it"
-        )
+        last = _LAST.get(gate, NEWEST)
+        limit = f"1.{last} is the last" if minor > last else f"1.{own_stages[0].since} is the first"
+        raise ServerError(f"Kubernetes 1.{minor} has no feature gate {gate}", f"{limit} that has it")
     similar = difflib.get_close_matches(gate[:80], [*stages, *_STAGE_GATES], n=1, cutoff=0.7)
     names = ", ".join(sorted(stages))
     hint = (
@@ -339,4 +363,4 @@ def _require_settable(gate: str, minor: int, stages: Mapping[str, GateStage], *,
 
 
 # All gates enabled, including those that are off by default.
-EVERYTHING: Final = Server(NEWEST, frozenset(GATES))
+EVERYTHING: Final = Server(CURRENT, frozenset(GATES))

@@ -56,7 +56,7 @@ class GateNeeds:
     def __init__(self, reading: Reading, features: Features, stock: Stock | None) -> None:
         self._features = features
         likely = features.likely
-        self._off = frozenset(gate for gate in _TITLES if not likely.enabled(gate))
+        self._off = frozenset(gate for gate in _TITLES if gate != server.CLAIMS and not likely.enabled(gate))
         if not features.enabled(server.CLAIMS):
             self._off |= {server.CLAIMS}
         self._workloads: Counter[str] = Counter()

@@ -26,7 +26,7 @@ from cluster.embedded.store import WINDOW, Store, Writes
 from cluster.errors import BadRequest, ClusterError, Gone, Unavailable, map_exceptions
 from cluster.protocol import ADDED, DELETED, Bookmark, ListPage, Unreadable
 from cluster.server import ServerInfo
-from dra.server import GATES, NEWEST, RELEASE
+from dra.server import CURRENT, GATES, RELEASE
 from dra.wire import WireError, decode
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 # The embedded store is the newest Kubernetes that this code knows, with every feature gate on.
-VERSION, MINOR = f"v{RELEASE}", NEWEST
+VERSION, MINOR = f"v{RELEASE}", CURRENT
 _BATCH = 500
 TURN = 0.001
 _NAMESPACES = ("default", "kube-system")

@@ -1,8 +1,9 @@
 """Which slices and fields the scheduler's allocator reads, by the version and the feature gates of Kubernetes.
 
 Fields of a disabled gate may still be stored, from before the gate was disabled. This module mirrors `GatherPools` and
-`isSelectable` in k8s.io/dynamic-resource-allocation/structured/internal of 0.34 to 0.37. That package has three
-allocators; the scheduler uses the first of stable, incubating and experimental that supports all enabled features.
+`isSelectable` in k8s.io/dynamic-resource-allocation/structured/internal of 0.34 to 0.38. That package has three
+allocators; the scheduler uses the first of stable, incubating and experimental that supports all enabled features. In
+0.38 all three have the same rules.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class SliceReading(msgspec.Struct, frozen=True):
     """How the allocator of one server reads slices."""
 
     server: Server
-    # The server uses the stable allocator, which has no shares, distinctAttribute and bindsToNode.
+    # The server uses the stable allocator of 1.37 or older, which has no shares, distinctAttribute and bindsToNode.
     stable: bool
     binding: bool
     # A slice with counters counts on every node, even if it is for another node.
@@ -44,7 +45,7 @@ class SliceReading(msgspec.Struct, frozen=True):
     # The server is 1.34, or 1.35 with all gates off. It reads slices with counters even if the gate is off, and does
     # not copy tolerations into results.
     early: bool
-    # The server uses the experimental allocator, the only one that reads skipNodeOperations.
+    # The server uses an allocator that reads skipNodeOperations: experimental or, since 1.38, incubating.
     operations: bool
 
     def since(self, minor: int) -> bool:
@@ -114,7 +115,7 @@ def reading_of(server: Server) -> SliceReading:
     oldest = server.minor == gates.OLDEST
     # In 1.34 the stable allocator does not support the status of devices either.
     beyond = (*_BEYOND_STABLE, gates.DEVICE_STATUS) if oldest else _BEYOND_STABLE
-    stable = not binding and not any(server.enabled(gate) for gate in beyond)
+    stable = server.minor < 38 and not binding and not any(server.enabled(gate) for gate in beyond)
     plain = stable and not any(server.enabled(gate) for gate in _LATER_STABLE)
     early = oldest or (server.minor == 35 and plain)
     return SliceReading(

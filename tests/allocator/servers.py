@@ -5,7 +5,7 @@ import random
 from typing import Any
 
 from dra import server as gates
-from dra.server import EVERYTHING, NEWEST, Server, known_gates, server_of
+from dra.server import CURRENT, EVERYTHING, Server, known_gates, server_of
 from dra.stock.reading import reading_of
 from dra.validation.fields.gates import drop
 
@@ -50,7 +50,7 @@ def server_of_case(case: Case) -> Server:
 def _is_copied(gate: str, minor: int) -> bool:
     """Return whether our allocator behaves like that of a minor if a gate is on. It does not for alpha gates of old minors, which changed later."""
     stage = known_gates(minor).get(gate)
-    return stage is not None and (minor == NEWEST or stage.maturity != "alpha")
+    return stage is not None and (minor >= CURRENT or stage.maturity != "alpha")
 
 
 def any_server(minor: int, rng: random.Random) -> Server:

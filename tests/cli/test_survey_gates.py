@@ -20,7 +20,7 @@ from tests.loops import every
 from tests.objects import obj
 from webhook.state import Features
 
-FEATURES_BY_MINOR = {minor: Features.from_server(gates.server_of(minor)) for minor in range(34, 38)}
+FEATURES_BY_MINOR = {minor: Features.from_server(gates.server_of(minor)) for minor in range(34, 39)}
 API_VERSION = "resource.k8s.io/v1"
 CLASS = {"apiVersion": API_VERSION, "kind": "DeviceClass", "metadata": {"name": "c"}, "spec": {"selectors": [{"cel": {"expression": 'device.driver == "d.io"'}}]}}  # fmt: skip
 
@@ -80,8 +80,8 @@ OBJECTS_THAT_NEED_GATES = {
     "taints": (gates.TAINTS, [34, 35], [claiming_deployment(), template_of(request_with()), CLASS, device_slice(taints=[{"key": "k", "effect": "NoSchedule"}])]),
     "partitions": (gates.COUNTERS, [34, 35], [claiming_deployment(), template_of(request_with()), CLASS, *COUNTER_SLICES]),
     "binding conditions": (gates.BINDING, [34, 35], [claiming_deployment(), template_of(request_with()), CLASS, device_slice(bindingConditions=["x"], bindingFailureConditions=["y"])]),
-    "CPUs of the node": (gates.NODE_RESOURCES, [34, 35, 36, 37], [claiming_deployment(), template_of(request_with()), CLASS, device_slice(nodeAllocatableResources={"cpu": {}})]),
-    "derived attributes": (gates.DERIVED, [34, 35, 36, 37], [claiming_deployment(), template_of(request_with(derivedAttributes=[{"name": "d.io/y", "expression": "1"}])), CLASS]),
+    "CPUs of the node": (gates.NODE_RESOURCES, [34, 35, 36, 37, 38], [claiming_deployment(), template_of(request_with()), CLASS, device_slice(nodeAllocatableResources={"cpu": {}})]),
+    "derived attributes": (gates.DERIVED, [34, 35, 36, 37, 38], [claiming_deployment(), template_of(request_with(derivedAttributes=[{"name": "d.io/y", "expression": "1"}])), CLASS]),
     "an extended resource of a class": (gates.EXTENDED, [34, 35], [running_pod("p", with_limits(**{"deviceclass.resource.kubernetes.io/c": 1})), CLASS]),
     "alternatives": (gates.ALTERNATIVES, [], [claiming_deployment(), template_of({"name": "r", "firstAvailable": [{"name": "a", "deviceClassName": "c"}]}), CLASS]),
     "admin access": (gates.ADMIN_ACCESS, [], [claiming_deployment(), template_of(request_with(adminAccess=True)), CLASS]),

@@ -7,6 +7,7 @@ import pytest
 from dra import server as gates
 from dra.errors import ServerError
 from dra.server import (
+    CURRENT,
     EVERYTHING,
     GATES,
     NEWEST,
@@ -28,12 +29,13 @@ SHARES = "DRAConsumableCapacity"
 
 
 def test_the_defaults_are_those_of_each_minor():
-    is_enabled = {minor: server_of(minor).enabled for minor in (34, 35, 36, 37)}
-    assert [is_enabled[minor](gates.CAPACITY) for minor in is_enabled] == [False, False, True, True]
-    assert [is_enabled[minor](gates.ALTERNATIVES) for minor in is_enabled] == [True] * 4
-    assert [is_enabled[minor](gates.TAINT_RULES) for minor in is_enabled] == [False, False, False, True]
-    assert not any(is_enabled[minor](gates.LISTS) or is_enabled[minor](gates.FRACTIONAL) for minor in is_enabled)
-    assert read_server() == server_of(NEWEST) != EVERYTHING
+    is_enabled = {minor: server_of(minor).enabled for minor in (34, 35, 36, 37, 38)}
+    assert [is_enabled[minor](gates.CAPACITY) for minor in is_enabled] == [False, False, True, True, True]
+    assert [is_enabled[minor](gates.ALTERNATIVES) for minor in is_enabled] == [True] * 5
+    assert [is_enabled[minor](gates.TAINT_RULES) for minor in is_enabled] == [False, False, False, True, True]
+    assert [is_enabled[minor](gates.FRACTIONAL) for minor in is_enabled] == [False, False, False, False, True]
+    assert not any(is_enabled[minor](gates.LISTS) for minor in is_enabled)
+    assert read_server() == server_of(CURRENT) != EVERYTHING
 
 
 @pytest.mark.parametrize("module", ["bridge", "e2e/binaries/kubernetes", "e2e/binaries/network", "tests/oracle"])
@@ -69,6 +71,12 @@ def test_a_list_of_gates_changes_the_defaults():
         ("1.36", "DRAAdminAccess=false", "has it locked to true"),
         ("1.37", "DRADeviceTaints=false", "does not start with DRADeviceTaintRules on and DRADeviceTaints off"),
         ("1.37", "DRAFractionalCapacityRange=true,DRAConsumableCapacity=false", "does not start with"),
+        ("1.38", "DRAConsumableCapacity=false", "does not start with DRAFractionalCapacityRange on"),
+        ("1.38", "DRADeviceTaints=false", "has it locked to true"),
+        ("1.38", "DRADeviceTaintRules=false", "has it locked to true"),
+        ("1.38", "DRAPartitionableDevices=false", "has it locked to true"),
+        ("1.38", "DRADeviceBindingConditions=false", "has it locked to true"),
+        ("1.38", "DynamicResourceAllocation=true", "1.37 is the last that has it"),
     ],
 )
 def test_an_unsupported_version_or_gate_is_refused_with_a_remedy(version, text, words):
@@ -137,8 +145,8 @@ def test_an_impossible_gate_declaration_is_overruled_and_reported():
 
 def test_a_server_reporting_all_gates_leaves_no_doubt():
     assert known_of(NEWEST, {gate: stage.on for gate, stage in known_gates(NEWEST).items()}).doubts() == ""
-    assert known_of(NEWEST, {}).server == EVERYTHING == KnownServer().server
-    assert known_of(99, {}).server == EVERYTHING
+    assert known_of(CURRENT, {}).server == EVERYTHING == KnownServer().server
+    assert known_of(99, {}).server == known_of(NEWEST, {}).server
     assert known_of(0, {}).likely == server_of(OLDEST)
 
 

@@ -70,10 +70,17 @@ _FIELDS: Final[dict[str, tuple[tuple[tuple[str, ...], str], ...]]] = {
     "DeviceClass": ((("spec", "extendedResourceName"), server.EXTENDED),),
     "ResourceClaimTemplate": tuple((("spec", *path), gate) for path, gate in _CLAIM_SPEC),
 }  # fmt: skip
-# Gates that are locked on in the newest server, and can be set in older servers.
-LOCKED: Final[Gates] = frozenset({server.EXTENDED})
-# No field depends on FRACTIONAL; it permits further amounts in a request policy.
-ALL: Final[Gates] = frozenset(gate for fields in _FIELDS.values() for _, gate in fields) - LOCKED | {server.FRACTIONAL}
+_OF_FIELDS: Final[Gates] = frozenset(gate for fields in _FIELDS.values() for _, gate in fields)
+
+
+@lru_cache(maxsize=64)
+def with_locked(gates: Gates, minor: int) -> Gates:
+    """Add the gates of fields that are locked on in a server of a minor."""
+    return gates | {gate for gate, stage in server.known_gates(minor).items() if gate in _OF_FIELDS and stage.locked}
+
+
+# The gates that can be set in the newest release. No field depends on FRACTIONAL; it permits further amounts in a request policy.
+ALL: Final[Gates] = _OF_FIELDS - with_locked(frozenset(), server.CURRENT) | {server.FRACTIONAL}
 DEFAULT: Final[Gates] = server.server_of().gates & ALL
 
 
@@ -90,13 +97,6 @@ def required_by(kind: str, value: dict[str, Any]) -> Gates:
     also = [((*below, *path), gate) for path, gate in _USUALLY_ON] if kind.startswith("ResourceClaim") else []
     fields = [(path, gate) for path, gate in _FIELDS.get(kind, ()) if path[0] == "spec"]
     return frozenset([gate for path, gate in (*fields, *also) if next(_find(value, path, ""), None)])
-
-
-@lru_cache(maxsize=64)
-def with_locked(gates: Gates, minor: int) -> Gates:
-    """Add the gates that are locked on in a server of a minor."""
-    stages = server.known_gates(minor)
-    return gates | {gate for gate in LOCKED if stages[gate].locked}
 
 
 def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any], list[Finding]]:

@@ -18,7 +18,7 @@ from dra.objects import (
 )
 from dra.pointer import text_at
 from dra.raw import inside
-from dra.server import NEWEST
+from dra.server import CURRENT
 from dra.validation.fleet.domains import ComputeDomains
 from dra.validation.fleet.held import ClaimHolder
 from dra.validation.fleet.pools import Piece
@@ -52,7 +52,7 @@ class World:
         namespaces: Mapping[str, bool] | None = None,
         *,
         whole: bool = True,
-        minor: int = NEWEST,
+        minor: int = CURRENT,
     ) -> None:
         self.minor = minor
         # Whether a class that the input does not have does not exist. Manifests of a repository may use a class that a driver installs.

@@ -21,10 +21,11 @@ from dra.objects import (
     versions,
 )
 from dra.pointer import look_up
-from dra.server import NEWEST
+from dra.server import CURRENT
 from dra.validation.fields import gates as feature_gates
 from dra.validation.fields import shape
 from dra.validation.fields.metadata import annotation_map, label_map, managed_fields, metadata
+from dra.validation.objects.added_rules import SINCE, added_rules
 from dra.validation.objects.allocation import status
 from dra.validation.objects.claims import device_claim
 from dra.validation.objects.classes import device_class
@@ -93,7 +94,7 @@ def errors(value: dict[str, Any], enabled: Gates = feature_gates.DEFAULT) -> lis
     return [problem for problem in problems(value, enabled) if problem.refuses]
 
 
-def validate_object(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT, minor: int = NEWEST) -> Judged:
+def validate_object(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT, minor: int = CURRENT) -> Judged:
     """Judge one object of resource.k8s.io or drawbridge.dev, and decode it."""
     kind = str(value.get("kind"))
     version = str(value.get("apiVersion"))
@@ -118,6 +119,8 @@ def validate_object(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT,
         own_problems += by_message.values()
         typed = shape.convert_checked(stored, type_)
         own_problems += _rules(typed, stored, gates)
+        if minor >= SINCE:
+            own_problems += added_rules(typed)
         if dropped:
             typed = shape.convert_checked(current, type_)
     return Judged(problems + [with_written_path(problem, value) for problem in own_problems], typed)

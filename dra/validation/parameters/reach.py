@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from dra.finding import Findings, finding_at
 from dra.pointer import escape
 from dra.raw import inside
-from dra.server import NEWEST
+from dra.server import CURRENT
 from dra.validation.fields.limits import list_or_none
 from dra.validation.parameters.entries import parameter_problems, recognise
 from dra.validation.parameters.scope import DeviceScope
@@ -83,7 +83,7 @@ def reach_problems(
     budget: Budget | None = None,
     slices: Collection[ResourceSlice] = (),
     *,
-    minor: int = NEWEST,
+    minor: int = CURRENT,
 ) -> Findings:
     """Judge to which requests and devices the driver parameters of a claim apply."""
     yield from _channel_lacks(devices, path, classes)

@@ -9,14 +9,14 @@ from collections import Counter
 import pytest
 
 from dra import server as gates
-from dra.server import EVERYTHING, NEWEST, OLDEST, Server, server_of
+from dra.server import CURRENT, EVERYTHING, OLDEST, Server, server_of
 from tests.allocator.differ import difference, ours
 from tests.allocator.generate import FAMILIES, case_of
 from tests.allocator.servers import any_server, asked_of, named_difference, server_of_case
 from tests.loops import every
 from tests.referees import referee as start_referee
 
-MINORS = range(OLDEST, NEWEST + 1)
+MINORS = range(OLDEST, CURRENT + 1)
 # A family is a kind of generated case. All families and minors together have 1,400 cases with live referees, and 560 with recorded answers.
 CASES_PER_FAMILY, RECORDED_CASES_PER_FAMILY = 25, 10
 CASES_OF_A_LONG_RUN = 1_500
@@ -29,7 +29,7 @@ def minor(request):
 
 @pytest.fixture(scope="module")
 def referee(minor, request):
-    if minor == NEWEST:
+    if minor == CURRENT:
         yield request.getfixturevalue("allocate_oracle")
     else:
         with start_referee(f"allocate-{minor}") as program:

@@ -8,7 +8,7 @@ import yaml
 
 from cluster.embedded import Embedded
 from cluster.kubernetes import Kubernetes
-from dra.server import NEWEST, OLDEST
+from dra.server import CURRENT, NEWEST, OLDEST
 from tests.cli.running import run, run_json
 from tests.loops import every
 from tests.objects import obj, resource_slice
@@ -128,7 +128,7 @@ def test_explain_follows_and_names_the_given_server_version():
     result = run(
         *command, "--feature-gates", "DRAPartitionableDevices=false", "-f", "-", stdin=yaml_of(*FLEET, CLAIM, POD)
     )
-    assert f"server      Kubernetes 1.{NEWEST} with DRAPartitionableDevices=false, as the options say" in result.stdout
+    assert f"server      Kubernetes 1.{CURRENT} with DRAPartitionableDevices=false, as the options say" in result.stdout
     assert "server " not in run(*command, "-f", "-", stdin=yaml_of(*FLEET, CLAIM, POD)).stdout
 
 

@@ -8,7 +8,7 @@ from dra.cel.syntax import parse
 from dra.cel.typecheck import check_types
 from dra.cel.values import Fatal
 from dra.errors import CostExceeded, SelectorError, SelectorRunError
-from dra.server import LISTS, NEWEST, server_of
+from dra.server import CURRENT, LISTS, server_of
 
 # Expressions of stored objects; of new objects, with the default gates of the newest minor; of new objects, with list attributes.
 ENVIRONMENTS = {
@@ -41,7 +41,7 @@ def compile_in(expression, environment_):
     return cel.compile(
         expression,
         Env(options["env"]),
-        gates=server_of(NEWEST, {LISTS: options.get("listAttributes", False)}).gates,
+        gates=server_of(CURRENT, {LISTS: options.get("listAttributes", False)}).gates,
     )
 
 

@@ -1,7 +1,7 @@
 """Functions that write manifests, and functions that return the findings about manifests."""
 
 from cluster import manifests
-from dra.server import NEWEST, Server
+from dra.server import CURRENT, Server
 from dra.validation.fields import gates
 from dra.validation.review import review
 
@@ -14,7 +14,7 @@ def codes_and_paths(text, inventory="", enabled=gates.ALL):
     inventory_objects = [document.object for document in manifests.parse(inventory)]
     return {
         (finding.code, finding.path)
-        for of_object in review(objects, inventory_objects, Server(NEWEST, enabled))
+        for of_object in review(objects, inventory_objects, Server(CURRENT, enabled))
         for finding in of_object
     }
 
@@ -28,7 +28,7 @@ def messages(text, inventory=""):
     inventory_objects = [document.object for document in manifests.parse(inventory)]
     return [
         finding.message + " " + finding.remedy
-        for of_object in review(objects, inventory_objects, Server(NEWEST, gates.ALL))
+        for of_object in review(objects, inventory_objects, Server(CURRENT, gates.ALL))
         for finding in of_object
     ]
 

@@ -10,7 +10,7 @@ import re
 import pytest
 
 from dra.objects import versions
-from dra.server import NEWEST, known_gates
+from dra.server import CURRENT, known_gates
 from dra.validation import problems
 from dra.validation.fields import gates
 from dra.validation.fleet.pods import pod_problems
@@ -21,7 +21,7 @@ from tests.dra.validation import corpus
 
 pytestmark = pytest.mark.oracle
 
-BETA = frozenset(gate for gate in gates.ALL if known_gates(NEWEST)[gate].maturity != "alpha")
+BETA = frozenset(gate for gate in gates.ALL if known_gates(CURRENT)[gate].maturity != "alpha")
 GATES = {"none": frozenset(), "default": gates.DEFAULT, "beta": BETA, "all": gates.ALL}
 
 

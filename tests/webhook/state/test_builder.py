@@ -9,7 +9,7 @@ from dra.objects.claim import ResourceClaimTemplate
 from dra.objects.node import Node
 from dra.objects.pod import Pod
 from dra.quantity import NANO
-from dra.server import EVERYTHING, NEWEST
+from dra.server import CURRENT, EVERYTHING
 from dra.stock.stock import Stock
 from tests.objects import allocated, claim, namespace, resource_quota, result, typed
 from tests.webhook.admission.reviews import CLASS, NODE, SLICE, gpu_pod
@@ -263,7 +263,7 @@ def test_unreported_feature_gates_come_from_the_configuration():
 
 def test_an_unknown_feature_gate_disables_nothing_and_is_reported():
     builder = StateBuilder(configuration_declaring(version="1.63", featureGates={"DRADeviceTaint": True}))
-    builder.learn(features=Features.combine(NEWEST, {}))
+    builder.learn(features=Features.combine(CURRENT, {}))
     builder.update_objects([CLASS])
     builder.settle()
     state = builder.state(fresh=True)

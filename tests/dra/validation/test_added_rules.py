@@ -1,0 +1,74 @@
+"""Rules that Kubernetes 1.38 added: each object is refused by 1.38 for this reason only, and accepted by 1.37."""
+
+import pytest
+
+from dra.server import server_of
+from dra.validation.objects.judge import validate_object
+from tests.dra.validation.corpus import API
+
+TWO_SLASHES = "a.example/b/c"
+
+
+def slice_with(device, **spec):
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "d.example", "pool": pool, "allNodes": True, "devices": [{"name": "a", **device}]} | spec
+    spec = {field: value for field, value in spec.items() if value is not None}
+    return {"apiVersion": API, "kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": spec}
+
+
+def claim_with(*, status=None, constraint=None, **exactly):
+    devices = {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", **exactly}}]}
+    devices |= {"constraints": [constraint]} if constraint else {}
+    value = {"apiVersion": API, "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {"devices": devices}}
+    return value | ({"status": status} if status else {})
+
+
+def template_with(**exactly):
+    value = claim_with(**exactly)
+    return value | {"kind": "ResourceClaimTemplate", "spec": {"spec": value["spec"]}}
+
+
+def selecting(*zones):
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]} for zone in zones]
+    return slice_with({"nodeSelector": {"nodeSelectorTerms": terms}}, allNodes=None, perDeviceNodeSelection=True)
+
+
+def capacity(**requests):
+    return {"capacity": {"requests": requests}}
+
+
+RESULT = {"request": "r", "driver": "d.example", "pool": "p", "device": "a", "consumedCapacity": {TWO_SLASHES: "1"}}
+LONG = "1" + "0" * 18
+REFUSED = {
+    "attribute with two slashes": slice_with({"attributes": {TWO_SLASHES: {"bool": True}}}),
+    "capacity with two slashes": slice_with({"capacity": {TWO_SLASHES: {"value": "1"}}}),
+    "long number": slice_with({"attributes": {"v": {"version": f"1.{LONG}.0"}}}),
+    "long number before the release": slice_with({"attributes": {"v": {"version": f"1.0.0-a.{LONG}"}}}),
+    "two terms": selecting("a", "b"),
+    "no capacity name": claim_with(**capacity(**{"1a": "1"})),
+    "capacity name with two slashes": template_with(**capacity(**{TWO_SLASHES: "1"})),
+    "negative capacity": claim_with(**capacity(memory="-1")),
+    "too many capacities": claim_with(**capacity(**{f"c{number}": "1" for number in range(33)})),
+    "constraint with two slashes": claim_with(constraint={"matchAttribute": TWO_SLASHES}),
+    "consumed capacity with two slashes": claim_with(status={"allocation": {"devices": {"results": [RESULT]}}}),
+}
+ACCEPTED = {
+    "18 digits": slice_with({"attributes": {"v": {"version": f"1.{LONG[:-1]}.0-a{LONG}+{LONG}"}}}),
+    "one term": selecting("a"),
+    "32 capacities": claim_with(**capacity(**{f"c{number}": "0" for number in range(32)})),
+}
+
+
+def refusals(value, minor):
+    return [problem for problem in validate_object(value, server_of(minor).gates, minor).problems if problem.refuses]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_the_first_server_that_refuses_is_1_38(name):
+    assert refusals(REFUSED[name], 37) == []
+    assert len(refusals(REFUSED[name], 38)) == 1
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_values_within_the_limits_are_accepted(name):
+    assert refusals(ACCEPTED[name], 38) == []
