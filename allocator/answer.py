@@ -117,9 +117,10 @@ def with_allocation(claim: ResourceClaim, allocation: AllocationResult) -> Resou
 class AllocateError(Exception):
     """An error of the in-tree allocator: the object, and what is wrong with it."""
 
-    def __init__(self, where: str, problem: str, cause: Cause | None = None) -> None:
+    def __init__(self, where: str, problem: str, cause: Cause | None = None, *, node_only: bool = False) -> None:
         super().__init__(f"{where}: {problem}")
         self.cause = cause
+        self.node_only = node_only
 
 
 def fail(error: AllocateError | NodeSelectorError, steps: int = 0) -> NodeAnswer:

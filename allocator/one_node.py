@@ -93,7 +93,13 @@ def search_node(
         walk = Walk(problem, options.cuts, budget, fault_at)
         solution = walk.solve()
     except AllocateError as error:
-        return NodeResult(SearchVerdict.ERROR, error=str(error), steps=_count_steps(walk), cause=error.cause)
+        return NodeResult(
+            SearchVerdict.ERROR,
+            error=str(error),
+            node_only=error.node_only,
+            steps=_count_steps(walk),
+            cause=error.cause,
+        )
     except NodeSelectorError as error:
         return NodeResult(SearchVerdict.ERROR, error=str(error), steps=_count_steps(walk))
     except OutOfBudget as reason:

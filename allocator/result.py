@@ -65,7 +65,7 @@ def _result(
 ) -> DeviceRequestAllocationResult:
     leaf, candidate = choice
     device = candidate.device
-    consumed = reading.charges(leaf.ask.capacity, device) if candidate.multi else None
+    consumed = reading.charges(leaf.ask.capacity, device, candidate.pool.id[0]) if candidate.multi else None
     conditions = device if reading.binding else _UNCONDITIONAL
     share_id = None
     if candidate.multi:

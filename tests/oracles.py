@@ -3,7 +3,8 @@
 The answers of most programs are recorded (`tests.referees`), so that only `live` tests need the programs. The sources are
 `tests/oracle/<name>/main.go`. The first use builds a program into the build cache. Its folder has a hash of the sources in its name, so
 that only a changed program is built again. `allocate-34` is the program `allocate` with the newest libraries of Kubernetes 1.34
-(`tests/oracle/minors`). `extended-35` is `extended` with all of the Kubernetes 1.35 that e2e/binaries builds.
+(`tests/oracle/minors`). `extended-35` is `extended` with all of the Kubernetes 1.35 that e2e/binaries builds. All programs of a minor that is
+not released use its file in `tests/oracle/minors`.
 """
 
 import contextlib
@@ -21,16 +22,21 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from dra.server import CURRENT, NEWEST
+
 SOURCES = Path(__file__).parent / "oracle"
 BINARIES = SOURCES.parent.parent / "e2e" / "binaries"
-# Minor versions of Kubernetes before the newest for which programs are built, such as "34".
+# Minor versions of Kubernetes besides the newest release for which programs are built, such as "34".
 MINORS = tuple(sorted(path.stem.removeprefix("v") for path in (SOURCES / "minors").glob("v*.mod")))
-# Minor versions of Kubernetes before the newest whose scheduler can create claims for extended resources.
+# The minor versions among these whose scheduler can create claims for extended resources.
 MINORS_WITH_CREATED_CLAIMS = tuple(minor for minor in MINORS if minor > "34")
+# Minor versions that are not released.
+COMING = tuple(map(str, range(CURRENT + 1, NEWEST + 1)))
 PROGRAMS = (
     *sorted(path.parent.name for path in SOURCES.glob("*/main.go")),
     *(f"allocate-{minor}" for minor in MINORS),
     *(f"extended-{minor}" for minor in MINORS_WITH_CREATED_CLAIMS),
+    *(f"validate-{minor}" for minor in COMING),
 )
 
 
@@ -83,6 +89,7 @@ def build_program(name: str) -> Path:
                     f"./{source_name}",
                 ],
                 cwd=SOURCES,
+                env=os.environ | _toolchain(_go_mod_and_sum(source_name, minor)[0]),
                 capture_output=True,
                 text=True,
                 check=False,
@@ -94,24 +101,30 @@ def build_program(name: str) -> Path:
 
 
 def _go_mod_and_sum(program: str, minor: str) -> tuple[Path, Path]:
-    """Return the go.mod and go.sum of a program. An older scheduler needs all of its Kubernetes version, an older allocator only a few libraries."""
+    """Return the go.mod and go.sum of a program. A scheduler needs all of its Kubernetes version, an older allocator only a few libraries."""
     if not minor:
         return SOURCES / "go.mod", SOURCES / "go.sum"
-    if program == "extended":
+    if program == "extended" and minor not in COMING:
         folder = BINARIES / f"kubernetes-1.{minor}"
         return folder / "go.mod", folder / "go.sum"
     return SOURCES / "minors" / f"v{minor}.mod", SOURCES / "minors" / f"v{minor}.sum"
 
 
+def _toolchain(mod_file: Path) -> dict[str, str]:
+    """Return the variable with the toolchain of a go.mod. With `-modfile`, Go does not select the toolchain itself."""
+    named = re.search(r"^toolchain (\S+)$", mod_file.read_text(), re.MULTILINE)
+    return {"GOTOOLCHAIN": named[1]} if named else {}
+
+
 def _build_options(program: str, minor: str, home: Path) -> tuple[str, ...]:
-    """Write a go.mod with this module's name and the libraries of an older minor version; return the build options that use it."""
+    """Write a go.mod with this module's name and the libraries of another minor version; return the build options that use it."""
     if not minor:
         return ()
     mod_file, sum_file = _go_mod_and_sum(program, minor)
     renamed = re.sub(r"^module .*", "module drawbridge.dev/tests/oracle", mod_file.read_text(), count=1)
-    (home / "older.mod").write_text(renamed)
-    shutil.copy(sum_file, home / "older.sum")
-    return "-modfile", str(home / "older.mod"), "-tags", f"older,minor{minor}"
+    (home / "minor.mod").write_text(renamed)
+    shutil.copy(sum_file, home / "minor.sum")
+    return "-modfile", str(home / "minor.mod"), "-tags", f"minor{minor}"
 
 
 def main() -> None:

@@ -138,7 +138,7 @@ class DeviceJudge:
         try:
             if candidate.page.slice.spec.per_device_node_selection and not reaches(device, self.node):
                 return RejectedDevice(Stage.NODE)
-            amounts = self.reading.charges(leaf.ask.capacity, device)
+            amounts = self.reading.charges(leaf.ask.capacity, device, candidate.pool.id[0])
         except (CapacityError, NodeSelectorError) as error:
             return Fault(leaf.where, f"on device {candidate}: {error}")
         if amounts is None:
@@ -154,7 +154,12 @@ class DeviceJudge:
             if expression is None:
                 attribute = attribute_of(device, candidate.pool.id[0], name)
                 constrained = values_of(attribute)
-                if attribute is not None and never_matches(attribute, self.reading):
+                if self.reading.since(38):
+                    constrained = frozenset(map(_without_build, constrained))
+                    if attribute is not None and (not constrained or never_matches(attribute, self.reading)):
+                        fault = Fault(leaf.where, f"on device {candidate}: attribute {name} has an unsupported value")
+                        return Offer(taken, barred, tuple(values), failing=number, failure=fault)
+                elif attribute is not None and never_matches(attribute, self.reading):
                     constrained = frozenset({("list", str(candidate))})
             else:
                 try:
@@ -165,6 +170,8 @@ class DeviceJudge:
                     fault = _fault(f"{leaf.where}, derived attribute {name}", candidate, error)
                     return Offer(taken, barred, tuple(values), failing=number, failure=fault)
                 constrained = frozenset(map(_with_type, derived if isinstance(derived, list) else [derived]))
+                if self.reading.since(38):
+                    constrained = frozenset(map(_without_build, constrained))
             if not constrained:
                 return Offer(taken, barred, tuple(values), missing=number)
             values.append(constrained)
@@ -174,7 +181,7 @@ class DeviceJudge:
         """Return the view of a device for expressions. The results of selectors are kept until another device is judged."""
         if self._candidate is not candidate or self._view is None:
             self._candidate, self._selected = candidate, {}
-            self._view = cel.view_of(candidate.pool.id[0], candidate.device)
+            self._view = cel.view_of(candidate.pool.id[0], candidate.device, lenient=self.reading.since(38))
         return self._view
 
     def _obstacle(self, leaf: Leaf, candidate: DeviceCandidate) -> RejectedDevice | None:
@@ -205,6 +212,12 @@ def _with_type(value: bool | int | str | Version) -> tuple[str, object]:
     if isinstance(value, int):
         return "int", value
     return "string", value
+
+
+def _without_build(value: tuple[str, object]) -> tuple[str, object]:
+    """Return a value without the build metadata of a version, which Kubernetes 1.38 does not compare."""
+    kind, content = value
+    return (kind, str(content).partition("+")[0]) if kind == "version" else value
 
 
 def never_matches(attribute: DeviceAttribute, reading: SliceReading) -> bool:

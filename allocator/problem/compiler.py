@@ -164,7 +164,7 @@ def _count(
                 name = "/".join(pool.id)
                 cause = Cause.INVALID_POOL if pool.status is PoolStatus.INVALID else Cause.INCOMPLETE_POOL
                 problem = f"requests all devices, but pool {name} is {pool.status.value}: {pool.reason}"
-                raise AllocateError(leaf.where, problem, cause)
+                raise AllocateError(leaf.where, problem, cause, node_only=question.reading.since(38))
         count = 0
         for kind, places in lineup.by_kind.items():
             judged = cache.judged[kind][leaf.index]

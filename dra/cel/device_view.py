@@ -67,8 +67,11 @@ class TextView:
         self.broken: str | None = None
 
 
-def view_of(driver: str, device: Device) -> DeviceView:
-    """Prepare the view of one published device."""
+def view_of(driver: str, device: Device, *, lenient: bool = False) -> DeviceView:
+    """Prepare the view of one published device.
+
+    Kubernetes 1.38 is `lenient`: an attribute without a supported value is missing; in older versions, every selector fails.
+    """
     broken = None
     attributes: dict[str, dict[str, Value]] = {}
     for name, attribute in device.attributes.items():
@@ -76,7 +79,8 @@ def view_of(driver: str, device: Device) -> DeviceView:
         try:
             value = _value(attribute)
         except SelectorRunError as error:
-            broken = broken or f"attribute {name}: {error}"
+            if not lenient:
+                broken = broken or f"attribute {name}: {error}"
             continue
         if slash:
             attributes.setdefault(domain, {})[id_] = value

@@ -15,11 +15,12 @@ import msgspec
 from msgspec.structs import replace
 
 from dra import server as gates
+from dra.errors import CapacityError
 from dra.server import Server
 from dra.stock.capacity import charges
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from dra.objects import Device, ResourceSlice
     from dra.quantity import Quantity
@@ -75,11 +76,26 @@ class SliceReading(msgspec.Struct, frozen=True):
             return gates.COUNTERS
         return ""
 
-    def charges(self, requested: Mapping[str, Quantity], device: Device) -> dict[str, Quantity] | None:
+    def charges(self, requested: Mapping[str, Quantity], device: Device, driver: str) -> dict[str, Quantity] | None:
         """Return what a request consumes of each capacity of a device; None if the device does not allow it."""
         if not self.enabled(gates.CAPACITY):
             return {}
-        return charges(requested, device.capacity, fractional=self.enabled(gates.FRACTIONAL))
+        fractional = self.enabled(gates.FRACTIONAL)
+        if not self.since(38):
+            return charges(requested, device.capacity, fractional=fractional)
+        published = _by_full_name(device.capacity, driver)
+        if not {_full_name(name, driver) for name in requested} <= published.keys():
+            return None
+        amounts: dict[str, Quantity] = {}
+        for name, amount in requested.items():
+            published_name = published[_full_name(name, driver)]
+            if published_name in amounts:
+                raise CapacityError(f"capacity {published_name!r} is requested with and without the driver's domain")
+            if amount.nano < 0:
+                raise CapacityError(f"capacity {name!r}: {amount} is negative")
+            amounts[published_name] = amount
+        capacities = {name: device.capacity[name] for name in published.values()}
+        return charges(amounts, capacities, fractional=fractional)
 
     def device(self, device: Device) -> Device:
         """Remove the fields of a device that this allocator ignores."""
@@ -103,6 +119,15 @@ class SliceReading(msgspec.Struct, frozen=True):
                 if scalars != device.attributes:
                     changes["attributes"] = scalars
         return replace(device, **changes) if changes else device
+
+
+def _full_name(name: str, driver: str) -> str:
+    return name if "/" in name else f"{driver}/{name}"
+
+
+def _by_full_name(names: Iterable[str], driver: str) -> dict[str, str]:
+    """Return the published names by their full names. If a name is published with and without the domain, the one with the domain counts."""
+    return {_full_name(name, driver): name for name in sorted(names, key=lambda name: "/" in name)}
 
 
 @lru_cache(maxsize=64)

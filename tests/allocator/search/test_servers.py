@@ -9,15 +9,15 @@ from collections import Counter
 import pytest
 
 from dra import server as gates
-from dra.server import CURRENT, EVERYTHING, OLDEST, Server, server_of
+from dra.server import CURRENT, EVERYTHING, NEWEST, OLDEST, Server, server_of
 from tests.allocator.differ import difference, ours
 from tests.allocator.generate import FAMILIES, case_of
 from tests.allocator.servers import any_server, asked_of, named_difference, server_of_case
 from tests.loops import every
 from tests.referees import referee as start_referee
 
-MINORS = range(OLDEST, CURRENT + 1)
-# A family is a kind of generated case. All families and minors together have 1,400 cases with live referees, and 560 with recorded answers.
+MINORS = range(OLDEST, NEWEST + 1)
+# A family is a kind of generated case. All families and minors together have 1,750 cases with live referees, and 700 with recorded answers.
 CASES_PER_FAMILY, RECORDED_CASES_PER_FAMILY = 25, 10
 CASES_OF_A_LONG_RUN = 1_500
 
@@ -123,7 +123,7 @@ CASES_BY_FIELD = {
     "node operations": case_with([pool_slice("a", "p", devices=[GPU], skipNodeOperations=["*"])]),
 }  # fmt: skip
 # The expected verdicts on these cases: one for each minor with default gates, in ascending order (later minors have the verdict of the last
-# one), and at the end one for the newest minor with all gates.
+# one), and at the end one for the newest release with all gates.
 EXPECTED_VERDICTS = {
     "plain": "yes yes yes yes yes",
     "counters": "no no yes yes yes",
@@ -141,13 +141,16 @@ EXPECTED_VERDICTS = {
 SHORT_VERDICTS = {"feasible": "yes", "infeasible": "no", "error": "error"}
 
 
+def expected_verdicts(field):
+    *by_minor, with_everything = EXPECTED_VERDICTS[field].split()
+    return [*by_minor, *by_minor[-1:] * (len(MINORS) - len(by_minor)), with_everything]
+
+
 @every("field", CASES_BY_FIELD)
 def test_a_field_gets_the_expected_verdict_from_each_minor(field):
     servers = [*map(server_of, MINORS), EVERYTHING]
     verdicts = [SHORT_VERDICTS[ours(asked_of(server, CASES_BY_FIELD[field])).verdict] for server in servers]
-    *by_minor, with_everything = EXPECTED_VERDICTS[field].split()
-    by_minor += by_minor[-1:] * (len(MINORS) - len(by_minor))
-    assert verdicts == [*by_minor, with_everything]
+    assert verdicts == expected_verdicts(field)
 
 
 # Of the pool's newest generation, only the slice with the counters exists. With the gate of counters off, only the earliest allocators read
@@ -185,7 +188,52 @@ def test_newer_counters_hide_older_devices_from_the_earliest_allocators(referee,
 def test_the_upstream_allocator_of_each_minor_gives_the_expected_verdicts(referee, minor):
     for field, case in CASES_BY_FIELD.items():
         verdict = SHORT_VERDICTS[referee.ask(**asked_of(server_of(minor), case))["verdict"]]
-        assert verdict == EXPECTED_VERDICTS[field].split()[minor - OLDEST], field
+        assert verdict == expected_verdicts(field)[minor - OLDEST], field
+
+
+SHARED = {"name": "gpu", "allowMultipleAllocations": True, "capacity": {"m": {"value": "8"}}}
+SHARED_WITH_DOMAIN = SHARED | {"capacity": {"g/m": {"value": "8"}}}
+SHARED_WITH_MINIMUM = SHARED | {
+    "capacity": {"m": {"value": "8", "requestPolicy": {"default": "2", "validRange": {"min": "2", "step": "2"}}}}
+}
+BUILDS = [{"name": name, "attributes": {"v": {"version": f"1.0.0+{name}"}}} for name in ("a", "b")]
+
+
+def requesting(device, **amounts):
+    return case_with([pool_slice("a", "p", devices=[device])], capacity={"requests": amounts})
+
+
+def constrained(devices, **constraint):
+    case = case_with([pool_slice("a", "p", devices=devices)], count=len(devices))
+    case["claims"][0]["spec"]["devices"]["constraints"] = [constraint]
+    return case
+
+
+# The verdicts of 1.37 and 1.38.
+CHANGED_IN_38 = {
+    "a capacity by its full name": (requesting(SHARED, **{"g/m": "1"}), "no yes"),
+    "a capacity by its short name": (requesting(SHARED_WITH_DOMAIN, m="1"), "no yes"),
+    "a capacity by both names": (requesting(SHARED, **{"m": "1", "g/m": "1"}), "no error"),
+    "a capacity of another domain": (requesting(SHARED, **{"h/m": "1"}), "no no"),
+    "a negative amount below a minimum": (requesting(SHARED_WITH_MINIMUM, m="-1"), "yes error"),
+    "equal versions of different builds": (constrained(BUILDS, matchAttribute="g/v"), "no yes"),
+    "distinct builds of a version": (constrained(BUILDS, distinctAttribute="g/v"), "yes no"),
+    "all devices of an incomplete pool": (case_with([pool_slice("a", "p", 2, devices=[GPU])], allocationMode="All"), "error error"),
+}  # fmt: skip
+
+
+@every("name", CHANGED_IN_38)
+def test_the_allocator_of_1_38_differs_from_its_predecessor(name):
+    case, verdicts = CHANGED_IN_38[name]
+    answers = [ours(asked_of(server_of(minor), case)) for minor in (37, 38)]
+    assert [SHORT_VERDICTS[answer.verdict] for answer in answers] == verdicts.split()
+
+
+@pytest.mark.oracle
+def test_the_changes_of_1_38_are_those_of_the_upstream_allocator(referee, minor):
+    for name, (case, _) in CHANGED_IN_38.items() if minor >= CURRENT else ():
+        asked = asked_of(server_of(minor), case)
+        assert difference(ours(asked), referee.ask(**asked)) is None, name
 
 
 @pytest.mark.long

@@ -2,9 +2,11 @@
 
 import pytest
 
-from dra.server import server_of
+from dra.server import known_gates, server_of
 from dra.validation.objects.judge import validate_object
+from tests.dra.validation import corpus
 from tests.dra.validation.corpus import API
+from tests.referees import referee
 
 TWO_SLASHES = "a.example/b/c"
 
@@ -59,8 +61,9 @@ ACCEPTED = {
 }
 
 
-def refusals(value, minor):
-    return [problem for problem in validate_object(value, server_of(minor).gates, minor).problems if problem.refuses]
+def refusals(value, minor, gates=None):
+    judged = validate_object(value, server_of(minor).gates if gates is None else gates, minor)
+    return [problem for problem in judged.problems if problem.refuses]
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -72,3 +75,24 @@ def test_the_first_server_that_refuses_is_1_38(name):
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_values_within_the_limits_are_accepted(name):
     assert refusals(ACCEPTED[name], 38) == []
+
+
+@pytest.fixture(scope="module")
+def api_server():
+    with referee("validate-38") as program:
+        yield program
+
+
+@pytest.mark.live
+@pytest.mark.oracle
+@pytest.mark.parametrize("enabled", [server_of(38).gates, frozenset(known_gates(38))], ids=["default", "all"])
+def test_1_38_refuses_the_same_objects(api_server, enabled):
+    """The objects are those above, and valid objects with one or two changes."""
+    objects = [*REFUSED.values(), *ACCEPTED.values()]
+    for valid in corpus.VALID.values():
+        objects += [valid, *corpus.sample(valid, 60, seed=7)]
+    gates_that_can_be_set = {gate: gate in enabled for gate, stage in known_gates(38).items() if not stage.locked}
+    answers = api_server.ask_all({"object": value, "gates": gates_that_can_be_set} for value in objects)
+    for value, answer in zip(objects, answers, strict=True):
+        errors = [error for error in answer["errors"] if "admin access" not in error["message"]]
+        assert bool(answer.get("decode") or errors) == bool(refusals(value, 38, enabled)), corpus.as_json(value)

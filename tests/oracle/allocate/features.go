@@ -1,4 +1,4 @@
-//go:build !older
+//go:build !minor34 && !minor35
 
 package main
 

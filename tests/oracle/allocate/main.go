@@ -1,6 +1,6 @@
 // Command allocate asks the in-tree allocator what it would do for some claims on one node, all features on but those named.
 //
-// With a file of ../minors for its modules it is the allocator of an older minor; what that has otherwise is in features_*.go.
+// With a file of ../minors for its modules it is the allocator of another minor; features_*.go and state*.go have the differences.
 package main
 
 import (
@@ -15,7 +15,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
 	"k8s.io/utils/ptr"
@@ -122,9 +121,16 @@ func allocate(ctx context.Context, r request) answer {
 		return answer{Verdict: "error", Error: err.Error()}
 	}
 	celCache := dracel.NewCache(10, celFeatures(features))
-	slices := tainted(r.Slices, r.DeviceTaintRules)
+	slices, err := converted(tainted(r.Slices, r.DeviceTaintRules))
+	if err != nil {
+		return failed(err)
+	}
 	start := time.Now()
-	allocator, err := structured.NewAllocator(ctx, features, allocatedState(r.AllocatedClaims, features.ConsumableCapacity), classLister(r.Classes), slices, celCache)
+	state, err := allocatedState(r.AllocatedClaims, features.ConsumableCapacity)
+	if err != nil {
+		return failed(err)
+	}
+	allocator, err := structured.NewAllocator(ctx, features, state, classLister(r.Classes), slices, celCache)
 	if err != nil {
 		return failed(err)
 	}
@@ -186,12 +192,8 @@ func featuresWithout(names []string) (structured.Features, error) {
 }
 
 // allocatedState gathers what is in use as the scheduler's foreachAllocatedDevice does (it is not exported).
-func allocatedState(claims []*resourceapi.ResourceClaim, consumable bool) structured.AllocatedState {
-	state := structured.AllocatedState{
-		AllocatedDevices:         sets.New[structured.DeviceID](),
-		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
-		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
-	}
+func allocatedState(claims []*resourceapi.ResourceClaim, consumable bool) (structured.AllocatedState, error) {
+	state := emptyState()
 	for _, claim := range claims {
 		if claim.Status.Allocation == nil {
 			continue
@@ -205,13 +207,16 @@ func allocatedState(claims []*resourceapi.ResourceClaim, consumable bool) struct
 				state.AllocatedDevices.Insert(id)
 				continue
 			}
-			state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, result.ShareID))
+			addShare(&state, id, result.ShareID)
+			if err := checkConsumed(result.ConsumedCapacity); err != nil {
+				return state, err
+			}
 			if result.ConsumedCapacity != nil {
 				state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, result.ConsumedCapacity))
 			}
 		}
 	}
-	return state
+	return state, nil
 }
 
 // taintRule is what the DeviceTaintRules of all versions have in common.
