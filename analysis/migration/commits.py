@@ -33,7 +33,7 @@ def pull_request(documents: Sequence[Document], tree: Tree, plan: MigrationPlan,
 
     `documents` are those of the tree.
     """
-    parts = (*driver_steps(documents, tree, plan, state), consumer_edits(documents, tree, plan, state))
+    parts = (*driver_steps(documents, tree, plan), consumer_edits(documents, tree, plan, state))
     wanted: dict[int, Object | None] = {}
     steps = []
     for name in get_args(StepName):

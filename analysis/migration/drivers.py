@@ -27,16 +27,14 @@ if TYPE_CHECKING:
     from analysis.gitops import Release, Tree
     from analysis.migration.plan import Family, MigrationPlan, Plugin, Replacement
     from cluster.manifests import Document
-    from webhook.state import State
 
 _Place = tuple[str, str]  # namespace and name
 # Kinds of objects that others name; they move to the folder of the driver.
 _KEPT: Final = ("Namespace", "RuntimeClass", "PriorityClass", "NodeFeatureRule")
 
 
-def driver_steps(documents: Sequence[Document], tree: Tree, plan: MigrationPlan, state: State) -> tuple[Step, ...]:
+def driver_steps(documents: Sequence[Document], tree: Tree, plan: MigrationPlan) -> tuple[Step, ...]:
     """Return the steps that remove the plugins and install the drivers of a plan; `documents` are those of the tree."""
-    del state
     move = _Move(Layout(documents, tree))
     for family in plan.families:
         move.replace(family)

@@ -99,7 +99,7 @@ class Moved:
             plan = replace(plan, families=tuple(families))
         self.notes = {}
         self.files = {}
-        for step in driver_steps(documents, read.tree, plan, reading.state):
+        for step in driver_steps(documents, read.tree, plan):
             self.notes[step.name] = "\n".join(step.notes)
             files = self.files[step.name] = {
                 new.path: new_text(new.objects, None if new.like is None else documents[new.like]) for new in step.new
