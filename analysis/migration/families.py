@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from analysis.migration.charts import DRIVERS
 from analysis.migration.plan import Decision, Family, Plugin, Replacement, Sharing
+from dra.raw import inside, text
 from dra.texts import count_of, list_first
 from webhook.translate import name_of
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from analysis.migration.plugins import InstalledPlugin
     from analysis.migration.requests import Request
     from cluster.manifests import Document
+    from dra.raw import Object
     from webhook.state import State
 
 _NAMED: Final = 4
@@ -82,10 +84,24 @@ def _replacement(driver: str, read: ReadTree) -> Replacement | None:
         chart=chart.name,
         url=chart.url,
         version=chart.version,
-        values={**chart.values, **(chart.values_on_talos if read.platform.is_talos else {})},
+        values={
+            **chart.values,
+            **(chart.values_on_talos if read.platform.is_talos else {}),
+            **_driver_root(driver, read),
+        },
         notes=chart.notes,
         installed=f"{installed[0].file}:{installed[0].line}" if installed else "",
     )
+
+
+def _driver_root(driver: str, read: ReadTree) -> Object:
+    """Return the value with the folder of the GPU driver, as NVIDIA's GPU operator has it (NVIDIA/gpu-operator v26.3.3: deployments/gpu-operator)."""
+    for plugin in read.plugins:
+        if driver == "gpu.nvidia.com" == plugin.runner.driver and plugin.stays:
+            folder = text(inside(plugin.settings, "hostPaths").get("driverInstallDir"))
+            if folder or inside(plugin.settings, "driver").get("enabled") is not False:
+                return {"nvidiaDriverRoot": folder or "/run/nvidia/driver"}
+    return {}
 
 
 def _sharing(driver: str, keys: Collection[str], read: ReadTree) -> Sharing | None:

@@ -463,6 +463,21 @@ def nodes(names="n1", amount=5, version="v1.36.2", key="gpu.intel.com/i915"):
     )
 
 
+@pytest.mark.parametrize(
+    ("values", "root"),
+    [
+        ("driver: {enabled: true}", "/run/nvidia/driver"),
+        ("hostPaths: {driverInstallDir: /opt/driver}", "/opt/driver"),
+        ("driver: {enabled: false}", None),
+        ("driver: {enabled: false}, hostPaths: {driverInstallDir: /opt/driver}", "/opt/driver"),
+    ],
+)
+def test_the_driver_is_looked_for_where_the_operator_has_it(repository, values, root):
+    operator = (OPERATOR % "true").replace("{devicePlugin", f"{{{values}, devicePlugin")
+    [family] = plan(repository, plugin(operator))["families"]
+    assert family["replacement"]["values"].get("nvidiaDriverRoot") == root
+
+
 def plan_with(repository, files, snapshot):
     write(repository, files | {"../fleet.yaml": snapshot})
     code, answer = run_json("migrate", "plan", "--inventory", "../fleet.yaml")
