@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from webhook.state import State
 
 _NAMED: Final = 4
+_DRIVER_FOLDER: Final = (
+    "/run/nvidia/driver"  # the default of NVIDIA's GPU operator (values.yaml: hostPaths.driverInstallDir)
+)
 
 
 class ReadTree(NamedTuple):
@@ -95,12 +98,12 @@ def _replacement(driver: str, read: ReadTree) -> Replacement | None:
 
 
 def _driver_root(driver: str, read: ReadTree) -> Object:
-    """Return the value with the folder of the GPU driver, as NVIDIA's GPU operator has it (NVIDIA/gpu-operator v26.3.3: deployments/gpu-operator)."""
+    """Return the value with the folder of the GPU driver, as the GPU operator has it; without a container of the operator's, its default means none."""
     for plugin in read.plugins:
         if driver == "gpu.nvidia.com" == plugin.runner.driver and plugin.stays:
-            folder = text(inside(plugin.settings, "hostPaths").get("driverInstallDir"))
-            if folder or inside(plugin.settings, "driver").get("enabled") is not False:
-                return {"nvidiaDriverRoot": folder or "/run/nvidia/driver"}
+            folder = text(inside(plugin.settings, "hostPaths").get("driverInstallDir")) or _DRIVER_FOLDER
+            if folder != _DRIVER_FOLDER or inside(plugin.settings, "driver").get("enabled") is not False:
+                return {"nvidiaDriverRoot": folder}
     return {}
 
 

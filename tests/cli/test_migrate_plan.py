@@ -469,6 +469,7 @@ def nodes(names="n1", amount=5, version="v1.36.2", key="gpu.intel.com/i915"):
         ("driver: {enabled: true}", "/run/nvidia/driver"),
         ("hostPaths: {driverInstallDir: /opt/driver}", "/opt/driver"),
         ("driver: {enabled: false}", None),
+        ("driver: {enabled: false}, hostPaths: {driverInstallDir: /run/nvidia/driver}", None),
         ("driver: {enabled: false}, hostPaths: {driverInstallDir: /opt/driver}", "/opt/driver"),
     ],
 )
