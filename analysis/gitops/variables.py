@@ -1,4 +1,4 @@
-"""The variables that Flux replaces in what a Kustomization builds. Follows fluxcd/kustomize-controller 1.9: docs/spec/v1/kustomizations.md."""
+"""The variables that Flux replaces in what a Kustomization builds, as fluxcd/kustomize-controller 1.9 does it (postBuild)."""
 
 from __future__ import annotations
 
