@@ -36,8 +36,8 @@ pytest_suite = -$(BIN)/python -m pytest -q -rfEs --continue-on-collection-errors
 # `make test` leaves out the tests with the mark `whole`.
 CI_MARKS := not (live or real or node or long)
 UNIT_MARKS := $(CI_MARKS) and not whole
-# In `make test-all`: all random cases, skipped tests fail. Programs of Kubernetes run for minutes, so their garbage collectors may run rarely.
-EVERYTHING := UNIT_MARKS="$(CI_MARKS)" GOGC=400 PYTEST_OPTIONS="--no-skips --hypothesis-profile=all" --output-sync=target
+# In `make test-all`: all random cases, skipped tests fail, and the packages of Debian bring the browser. Programs of Kubernetes run for minutes, so their garbage collectors may run rarely.
+EVERYTHING := UNIT_MARKS="$(CI_MARKS)" BROWSER_FROM=gate-machine GOGC=400 PYTEST_OPTIONS="--no-skips --hypothesis-profile=all" --output-sync=target
 
 .PHONY: help setup run test test-all record fmt lint lint-python type arch generate e2e cluster cluster-down binaries bridge bench soak chaos fuzz long never lock release clean browser warm $(GATES) $(CLUSTERS) $(UNIT) suite-oracle gate-machine gate-programs gate-referees gate-go
 
@@ -108,7 +108,7 @@ gate-programs: gate-machine
 gate-referees:
 	$(call command_suite,nice -n 10 $(BIN)/python -m tests.oracles)
 
-browser: setup # The driver of the browser is half as large as all other packages
+browser: setup $(BROWSER_FROM) # The driver of the browser is half as large as all other packages
 	@if command -v chromium chromium-browser >/dev/null; then \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/browser.lock || echo "the tests in a browser are left out"; fi
 
