@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import msgspec
 
 from analysis.gitops import FOLDERS, NAMES
-from analysis.migration import StepName
+from analysis.migration import NOT_MOVED, StepName
 from analysis.report import CodeSpan, Report, Rows, Screen
 from cli.edited import Change, Edited, edit_text, new_text, text_at
 from cli.outside import can_build
@@ -162,6 +162,7 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     base: str  # the branch of HEAD
     state: BranchState
     commits: list[StepCommit]
+    not_moved: list[str]  # consumers that keep their keys, with the reasons
     not_rendered: list[str]  # charts and kustomizations whose objects were not compared
 
 
@@ -170,6 +171,8 @@ def describe(
     repository: Repository,
     state: BranchState,
     commits: Iterable[tuple[Step, str, str, StepFiles]],
+    *,
+    not_moved: list[str],
     not_rendered: list[str],
 ) -> PullRequest:
     """Return the answer of the command; `commits` has for each step its commit, message and files."""
@@ -177,7 +180,14 @@ def describe(
         StepCommit(step=step.name, commit=commit, message=message, files=[*_changed_files(files)])
         for step, commit, message, files in commits
     ]
-    return PullRequest(branch=branch, base=repository.branch, state=state, commits=described, not_rendered=not_rendered)
+    return PullRequest(
+        branch=branch,
+        base=repository.branch,
+        state=state,
+        commits=described,
+        not_moved=not_moved,
+        not_rendered=not_rendered,
+    )
 
 
 def _changed_files(files: StepFiles) -> Iterator[ChangedFile]:
@@ -192,10 +202,12 @@ def report(answer: PullRequest, nothing: str) -> Report:
         subject = commit.message.partition("\n")[0]
         rows = [(file.change, CodeSpan(file.path)) for file in commit.files]
         parts.append(Rows(("", ""), rows, " ".join(filter(None, (commit.commit[:7], f"{commit.step}: {subject}")))))
-    if answer.not_rendered:
-        parts.append(
-            Screen([f"- {line}" for line in answer.not_rendered], "Not rendered, so their objects were not compared")
-        )
+    for title, lines in (
+        (NOT_MOVED, answer.not_moved),
+        ("Not rendered, so their objects were not compared", answer.not_rendered),
+    ):
+        if lines:
+            parts.append(Screen([f"- {line}" for line in lines], title))
     of_branch = f"branch {answer.branch}, from {answer.base}"
     files = count_of(sum(len(commit.files) for commit in answer.commits), "file")
     commits = count_of(len(answer.commits), "commit")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dra.raw import Object
     from webhook.state import State
 
+NOT_MOVED: Final = "Not moved. Pods that request a key of a plugin that goes do not start again"
 _COLUMNS: Final = 72
 
 
@@ -88,6 +89,21 @@ def unrendered(steps: Sequence[Step], documents: Sequence[Document], tree: Tree)
     ]
 
 
+def not_moved(steps: Sequence[Step], plan: MigrationPlan, documents: Sequence[Document]) -> list[str]:
+    """Return the consumers that keep their keys, with the reasons; none if the steps switch nothing."""
+    switch = next((step for step in steps if step.name == "switch"), None)
+    if switch is None:
+        return []
+    moved = _moved(switch, plan, documents)
+    others = [consumer for consumer in plan.consumers if consumer not in moved]
+    return list(_grouped((_reason(consumer), consumer.object) for consumer in others))
+
+
+def _moved(switch: Step, plan: MigrationPlan, documents: Sequence[Document]) -> list[Consumer]:
+    edited = {documents[edit.number].file for edit in switch.edits}
+    return [consumer for consumer in plan.consumers if consumer.verdict == "edit" and consumer.file in edited]
+
+
 def message(
     step: Step, steps: Sequence[Step], plan: MigrationPlan, documents: Sequence[Document], not_rendered: Sequence[str]
 ) -> str:
@@ -108,9 +124,7 @@ def _prepare(step: Step) -> str:
 def _switch(
     step: Step, steps: Sequence[Step], plan: MigrationPlan, documents: Sequence[Document], not_rendered: Sequence[str]
 ) -> str:
-    edited = {documents[edit.number].file for edit in step.edits}
-    moved = [consumer for consumer in plan.consumers if consumer.verdict == "edit" and consumer.file in edited]
-    others = [consumer for consumer in plan.consumers if consumer not in moved]
+    moved = _moved(step, plan, documents)
     objects = dict.fromkeys(consumer.object for consumer in moved)
     subject = f"Move {count_of(len(objects), 'workload')} from device plugins to DRA"
     return _message(
@@ -118,10 +132,7 @@ def _switch(
         "Plugins, drivers, consumers and what depends on them change in one commit, because half of it is an outage.",
         *_list("Drivers:", _drivers(plan)),
         *_list("Claims instead of keys:", _grouped((_claim(consumer), consumer.object) for consumer in moved)),
-        *_list(
-            "Not moved. Pods that request a key of a plugin that goes do not start again:",
-            _grouped((_reason(consumer), consumer.object) for consumer in others),
-        ),
+        *_list(f"{NOT_MOVED}:", not_moved(steps, plan, documents)),
         *_list("What has to be true before the merge:", plan.blockers),
         *_list("What is lost:", plan.lost),
         *_list("By hand:", plan.by_hand),

@@ -225,7 +225,7 @@ def _make_pull_request(
 ) -> Exit:
     import msgspec
 
-    from analysis.migration import message, pull_request, summary, unrendered
+    from analysis.migration import message, not_moved, pull_request, summary, unrendered
     from cli.branch import Commit
     from cli.edited import diff
     from cli.pull_request import compare_builds, describe, report, write_steps
@@ -249,6 +249,13 @@ def _make_pull_request(
     if shown == "diff":
         print_diff("".join(line for of_step in written for edited in of_step.edits.values() for line in diff(edited)))
         return Exit.FINE
-    answer = describe(branch, repository, branch_state, zip(steps, names, messages, written, strict=True), not_rendered)
+    answer = describe(
+        branch,
+        repository,
+        branch_state,
+        zip(steps, names, messages, written, strict=True),
+        not_moved=not_moved(steps, plan, documents),
+        not_rendered=not_rendered,
+    )
     write(shown, lambda: report(answer, summary(plan)), lambda: msgspec.to_builtins(answer))
     return Exit.FINE

@@ -495,6 +495,13 @@ def test_the_message_of_the_switch_has_what_a_reviewer_decides_about():
 
 
 @pytest.mark.usefixtures("moving")
+def test_the_answer_names_what_keeps_its_key():
+    [line] = run_json("migrate", "pr", "--dry-run")[1]["notMoved"]
+    assert line.startswith("HelmRelease/media/frigate: 1 gpu.intel.com/i915: update chart")
+    assert line in run("migrate", "pr", "--dry-run").stdout
+
+
+@pytest.mark.usefixtures("moving")
 def test_a_moved_tree_has_nothing_more_to_move_and_the_switch_can_be_reverted():
     move()
     git("switch", "-q", "move-to-dra")
