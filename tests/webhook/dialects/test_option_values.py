@@ -1,6 +1,7 @@
 """Each claim of a pod requests a device, with every number that the configuration accepts for an option of a dialect."""
 
 from itertools import combinations
+from typing import Annotated, get_args, get_origin
 
 import msgspec
 import pytest
@@ -17,7 +18,7 @@ NUMBERS = (0, 1, 8, 99, 2**31 - 1, 2**63)
 def options():
     for vocabulary in VOCABULARIES:
         for field in msgspec.structs.fields(vocabulary.options):
-            if field.type in (int, float, int | None, float | None):
+            if get_origin(field.type) is Annotated and get_args(field.type)[0] in (int, float):
                 yield pytest.param(vocabulary, field.encode_name, id=f"{vocabulary.table.name} {field.encode_name}")
 
 
