@@ -1,7 +1,7 @@
 """The charts that a plan knows: DRA drivers, and charts whose values have a place for claims.
 
-Follows intel/intel-resource-drivers-for-kubernetes 1ec8d68: charts/intel-gpu-resource-driver; kubernetes-sigs/dra-driver-nvidia-gpu 3fe9487:
-deployments/helm; ROCm/k8s-gpu-dra-driver and ROCm/gpu-operator 009f334: helm-charts-k8s; kubernetes-sigs/dranet; bjw-s-labs/helm-charts: app-template 4.3.0; otwld/ollama-helm
+Follows intel/intel-resource-drivers-for-kubernetes 1ec8d68: charts/intel-gpu-resource-driver; kubernetes-sigs/dra-driver-nvidia-gpu 95932046:
+deployments/helm; NVIDIA/gpu-operator a22dbf671, which installs 0.5.0 of it; ROCm/k8s-gpu-dra-driver and ROCm/gpu-operator 009f334: helm-charts-k8s; kubernetes-sigs/dranet; bjw-s-labs/helm-charts: app-template 4.3.0; otwld/ollama-helm
 1.25.0.
 """
 
@@ -11,6 +11,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from dra.raw import Object
+
+
+class Shares(NamedTuple):
+    """How a driver shares a device between claims, each of which gets a share without requesting a capacity."""
+
+    values: Object
+    number: str  # the value with the number of claims of a device, or `unlimited`
+    needs: str
 
 
 class DriverChart(NamedTuple):
@@ -23,7 +31,7 @@ class DriverChart(NamedTuple):
     # On Talos Linux, /etc is read-only, and the GPU driver is not in the root of the file system.
     values_on_talos: Object = {}
     notes: tuple[str, ...] = ()
-    shares: str = ""  # how the driver shares a device between claims; "" if it cannot
+    shares: Shares | None = None
     exporter: str = ""  # what an exporter of metrics needs to see the pods of claims
 
 
@@ -42,13 +50,18 @@ DRIVERS: Final = {
     "gpu.nvidia.com": DriverChart(
         "dra-driver-nvidia-gpu",
         "oci://registry.k8s.io/dra-driver-nvidia/charts/dra-driver-nvidia-gpu",
-        "0.4.1",
+        "0.5.0",
         {"gpuResourcesEnabledOverride": True, "resources": {"gpus": {"enabled": True}, "computeDomains": {"enabled": False}}},
         {"nvidiaDriverRoot": "/usr/local"},
         (
             "`nvidiaDriverRoot` is where the GPU driver is on the node: `/` if the host installs it, `/run/nvidia/driver` if the GPU operator does",
         ),
-        "version 0.5.0 and newer with the gate ConsumableShares and `consumableShares`: shares by memory",
+        Shares(
+            {"featureGates": {"ConsumableShares": True}},
+            "consumableShares",
+            "nothing limits the memory and the compute of a share, and MPS is refused; the driver's gate ConsumableShares is alpha, and "
+            "Kubernetes 1.34 and 1.35 need the gate DRAConsumableCapacity",
+        ),
         "dcgm-exporter needs `kubernetesDRA.enabled: true` (chart 4.2.0), or KUBERNETES_ENABLE_DRA=true and the right to list ResourceSlices",
     ),
     "gpu.amd.com": DriverChart(

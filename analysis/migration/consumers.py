@@ -52,11 +52,6 @@ if TYPE_CHECKING:
 
 _TEMPLATE: Final = "ResourceClaimTemplate"
 _OF_OLLAMA: Final = re.compile(r"/(?:ollama/gpu|resources/(?:limits|requests)/)")
-# Follows kubernetes-sigs/dra-driver-nvidia-gpu 95932046: cmd/gpu-kubelet-plugin/consumable_shares.go.
-_SHARES: Final = (
-    "each claim has one share of a device if the driver's value `consumableShares` is `unlimited` or a number; "
-    "with `memory`, each claim has a whole device until its request has `capacity: {requests: {memory: ...}}`"
-)
 
 
 def consumer_edits(documents: Sequence[Document], tree: Tree, plan: MigrationPlan, state: State) -> Step:
@@ -231,8 +226,6 @@ class _Switch:
         templates, claims = [], []
         for reserved, spec in verdict.templates.items():
             decision = next(filter(None, map(self._decisions.get, classes_in(spec["spec"]))), "exclusive")
-            if decision == "shares":
-                self._notes[_SHARES] = None
             if decision in ("named claim", "admin access"):
                 translated = with_one_claim(translated, reserved)
             if decision == "named claim":

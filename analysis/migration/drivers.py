@@ -10,6 +10,7 @@ from collections import defaultdict
 from posixpath import basename, dirname, join, normpath, relpath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from analysis.gitops import FOLDERS, dependencies, is_kustomization, place_of
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from analysis.gitops import Release, Tree
-    from analysis.migration.plan import Family, MigrationPlan, Plugin, Replacement
+    from analysis.migration.plan import Family, MigrationPlan, Plugin, Replacement, Sharing
     from cluster.manifests import Document
 
 _Place = tuple[str, str]  # namespace and name
@@ -105,6 +106,8 @@ class _Move:
                 self._switch.notes.append(
                     f"by hand, in the same commit: {plugin.object} in {plugin.file}: {plugin.how}"
                 )
+        if family.sharing is not None and family.sharing.decision == "shares":
+            new = self._with_shares(new, family.sharing)
         plugins = {self._number_of(plugin): plugin for plugin in in_tree}
         staying = {number for number, plugin in plugins.items() if self._switch_of(number, plugin)}
         for number in staying:
@@ -118,9 +121,21 @@ class _Move:
             self._switch.notes += [f"{new.chart}: {note}" for note in new.notes]
         else:
             self._switch.notes.append(
-                f"by hand, before the merge: install chart {new.chart} {new.version} from {new.url}; no chart of its own runs the device plugin of {family.driver}"
+                f"by hand, before the merge: install chart {new.chart} {new.version} from {new.url} with the values `{_in_line(new.values)}`; no chart of its own runs the device plugin of {family.driver}"
             )
         self._remove(leaving, places)
+
+    def _with_shares(self, new: Replacement, sharing: Sharing) -> Replacement:
+        """Return the chart of a driver that shares devices between claims."""
+        self._switch.notes.append(f"{new.chart}: {sharing.choices['shares']}")
+        values = sharing.values_for_shares
+        charts = (new.chart, driver_objects.chart_name(new))
+        in_tree = [release.values for release in self._layout.releases if release.chart in charts]
+        if new.installed and not any(values.keys() <= of_release.keys() for of_release in in_tree):
+            self._switch.notes.append(
+                f"by hand, in the same commit: {new.installed} needs chart {new.chart} {new.version} or newer, with the values `{_in_line(values)}`"
+            )
+        return replace(new, values={**new.values, **values})
 
     def _number_of(self, plugin: Plugin) -> int:
         """Return the document of a plugin; a release of `helmCharts` is named after its chart, and in a kustomization."""
@@ -505,3 +520,7 @@ def _with_places(obj: Object, document: Document, new: Mapping[str, _Place | Non
         else:
             spec.pop(field, None)
     return {**obj, "spec": spec}
+
+
+def _in_line(values: Object) -> str:
+    return msgspec.json.encode(values).decode()

@@ -138,8 +138,13 @@ def _sharing(driver: str, keys: Collection[str], read: ReadTree) -> Sharing | No
         ),
         "stay": "the device plugin stays, and nothing moves",
     }
-    if chart is not None and chart.shares:
-        choices["shares"] = chart.shares
+    values: Object = {}
+    if chart is not None and (shares := chart.shares) is not None:
+        # A workload without a request took no replica.
+        replicas = [] if without else [of_key.sharing.replicas for of_key in shared.values()]
+        several = f"up to {max(replicas)} claims share" if replicas else "any number of claims share"
+        values = {**shares.values, shares.number: max(replicas, default="unlimited")}
+        choices["shares"] = f"{several} a device, also of several namespaces: {shares.needs}"
     if len(users) <= 1:
         decision: Decision = "exclusive"
         because = "at most one workload of the tree uses the devices"
@@ -158,4 +163,4 @@ def _sharing(driver: str, keys: Collection[str], read: ReadTree) -> Sharing | No
             f"workloads in {homes} share devices, a claim belongs to one namespace, and the driver has no shares: "
             + (of_nodes if present else f"choose exclusive if there are {devices} or more")
         )
-    return Sharing(now="; ".join(now), decision=decision, because=because, choices=choices)
+    return Sharing(now="; ".join(now), decision=decision, because=because, choices=choices, values_for_shares=values)

@@ -70,6 +70,8 @@ class Sharing(_Part, frozen=True, kw_only=True):
     decision: Decision
     because: str
     choices: dict[str, str]
+    # What the decision `shares` adds to the values of the driver's chart.
+    values_for_shares: Object = {}
 
 
 class Family(_Part, frozen=True, kw_only=True):

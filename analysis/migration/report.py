@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec.structs import replace
 
+from analysis.errors import Broken
 from analysis.migration.plan import Verdict
 from analysis.report import CodeSpan, Report, Rows, Screen
 from dra.texts import count_of, joined, list_first
@@ -93,9 +94,15 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
 
 
 def with_decisions(plan: MigrationPlan, decided: MigrationPlan) -> MigrationPlan:
-    """Return a plan with the decisions of another plan of the same tree."""
+    """Return a plan with the decisions of another plan of the same tree. Raises Broken if one is none of its choices."""
     verdicts = {(consumer.object, consumer.place, consumer.key): consumer.verdict for consumer in decided.consumers}
     decisions = {family.driver: family.sharing.decision for family in decided.families if family.sharing is not None}
+    for family in plan.families:
+        if family.sharing is not None and decisions[family.driver] not in family.sharing.choices:
+            choices = ", ".join(family.sharing.choices)
+            raise Broken(
+                f"{family.driver}: the driver has no `{decisions[family.driver]}`", f"decide for one of {choices}"
+            )
     return replace(
         plan,
         consumers=tuple(

@@ -120,6 +120,7 @@ def test_a_driver_with_shares_is_proposed_for_several_namespaces(repository):
     files = app("llm", "ai", "nvidia.com/gpu") | app("tts", "voice", "nvidia.com/gpu") | plugin(OPERATOR % "true")
     [family] = plan(repository, files)["families"]
     assert family["sharing"]["decision"] == "shares"
+    assert family["sharing"]["valuesForShares"]["consumableShares"] == 4
 
 
 def test_a_plugin_without_sharing_asks_no_question(repository):
@@ -320,6 +321,7 @@ def test_workloads_without_requests_share_devices(repository):
     [family] = plan(repository, files)["families"]
     assert "2 workloads" in family["sharing"]["now"]
     assert family["sharing"]["decision"] == "shares"
+    assert family["sharing"]["valuesForShares"]["consumableShares"] == "unlimited"
 
 
 @pytest.mark.parametrize(("other", "goes"), [("", True), ("intel-device-plugins-npu", False)])

@@ -519,6 +519,8 @@ def test_the_decisions_of_a_plan_are_followed(tmp_path):
     assert run_json("migrate", "pr", "--plan", file)[1]["commits"] == []
     file.write_text(plan.replace("decision: named claim", "decision: exclusive"))
     assert "with the driver: exclusive" in move("--plan", file)
+    file.write_text(plan.replace("decision: named claim", "decision: shares"))
+    assert "has no `shares`" in run("migrate", "pr", "--plan", str(file)).stderr
     file.write_text(plan.replace("decision: named claim", "decision: often"))
     result = run("migrate", "pr", "--plan", file)
     assert (result.exit_code, "decision" in result.stderr) == (2, True)

@@ -219,14 +219,17 @@ def shared_apps():
 @pytest.mark.parametrize(
     ("decision", "entries", "claims"),
     [
-        (
-            "exclusive",
-            ["resourceClaimTemplateName: llm", "resourceClaimTemplateName: tts"],
-            {
-                "apps/llm/resourceclaimtemplate.yaml": ["ResourceClaimTemplate//llm"],
-                "apps/tts/resourceclaimtemplate.yaml": ["ResourceClaimTemplate//tts"],
-            },
-        ),
+        *[
+            (
+                decision,
+                ["resourceClaimTemplateName: llm", "resourceClaimTemplateName: tts"],
+                {
+                    "apps/llm/resourceclaimtemplate.yaml": ["ResourceClaimTemplate//llm"],
+                    "apps/tts/resourceclaimtemplate.yaml": ["ResourceClaimTemplate//tts"],
+                },
+            )
+            for decision in ("exclusive", "shares")
+        ],
         (
             "named claim",
             ["resourceClaimName: gpu", "resourceClaimName: gpu"],
@@ -398,13 +401,6 @@ def test_a_workload_to_which_a_patch_gives_the_key_again_is_left_to_a_person(
     edits = Edits(repository, files)
     assert bool(edits.texts) is is_edited
     assert ("overlay/" in "".join(edits.notes)) is not is_edited
-
-
-def test_shares_say_what_the_driver_needs(repository):
-    edits = Edits(repository, shared_apps(), "shares")
-    assert edits.claims.keys() == {"apps/llm/resourceclaimtemplate.yaml", "apps/tts/resourceclaimtemplate.yaml"}
-    [note] = edits.notes
-    assert "consumableShares" in note
 
 
 COMPONENT = {"components/volsync/kustomization.yaml": "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\n"}

@@ -388,6 +388,28 @@ def test_an_operator_stays_without_its_plugin_and_the_driver_comes_beside_it(rep
     assert f"{new}/helmrepository.yaml" in moved.prepare
 
 
+@pytest.mark.parametrize(
+    ("decision", "values"),
+    [("shares", {"featureGates": {"ConsumableShares": True}, "consumableShares": 4}), ("exclusive", {})],
+)
+def test_the_values_of_the_driver_follow_the_decision_about_sharing(repository, decision, values):
+    moved = Moved(repository, GPU_OPERATOR | app("llm", "ai", "nvidia.com/gpu"), decision=decision)
+    given = moved.read("apps/dra-driver-nvidia-gpu/release.yaml")["spec"]["values"]
+    assert {name: value for name, value in given.items() if "hares" in name or "Gates" in name} == values
+    assert ("DRAConsumableCapacity" in moved.notes["switch"]) == bool(values)
+
+
+@pytest.mark.parametrize(("values", "is_by_hand"), [("{}", True), ("{featureGates: {}, consumableShares: 2}", False)])
+def test_a_driver_that_is_there_already_gets_the_values_of_shares_by_hand(repository, values, is_by_hand):
+    driver = INTEL.replace("intel-device-plugins-gpu", "dra-driver-nvidia-gpu")
+    files = GPU_OPERATOR | app("llm", "ai", "nvidia.com/gpu") | {
+        "clusters/home/dra.yaml": KS.format(name="dra", path="apps/dra"),
+        "apps/dra/release.yaml": driver.replace("{name: i915, sharedDevNum: 5}", values),
+    }  # fmt: skip
+    moved = Moved(repository, files, decision="shares")
+    assert ("apps/dra/release.yaml:1 needs" in moved.notes["switch"]) is is_by_hand
+
+
 APPLICATION = """\
 apiVersion: argoproj.io/v1alpha1
 kind: Application
@@ -416,7 +438,7 @@ def test_an_application_of_a_chart_becomes_one_of_the_driver(repository, values)
     application = moved.read("apps/dra-driver-nvidia-gpu.yaml")
     source = application["spec"]["source"]
     assert without(source, "helm") == {
-        "repoURL": "registry.k8s.io/dra-driver-nvidia/charts", "chart": "dra-driver-nvidia-gpu", "targetRevision": "0.4.1"
+        "repoURL": "registry.k8s.io/dra-driver-nvidia/charts", "chart": "dra-driver-nvidia-gpu", "targetRevision": "0.5.0"
     }  # fmt: skip
     assert source["helm"]["releaseName"] == "dra-driver-nvidia-gpu"
     given = source["helm"].get("valuesObject") or yaml.safe_load(source["helm"]["values"])
@@ -437,7 +459,7 @@ def test_charts_of_a_kustomization_are_replaced_or_get_the_driver_beside_them(re
     entries = moved.read("base/kustomization.yaml")["helmCharts"]
     assert [entry["name"] for entry in entries] == charts
     driver = entries[-1]
-    assert (driver["namespace"], driver["includeCRDs"], driver["version"]) == ("gpu", True, "0.4.1")
+    assert (driver["namespace"], driver["includeCRDs"], driver["version"]) == ("gpu", True, "0.5.0")
     assert driver["repo"] == "oci://registry.k8s.io/dra-driver-nvidia/charts"
     assert entries[0].get("valuesInline", {}).get("devicePlugin") == ({"enabled": False} if len(entries) > 1 else None)
 
@@ -478,7 +500,7 @@ def test_a_plugin_that_no_release_installs_leaves_the_driver_to_a_person(reposit
     policy = "apiVersion: nvidia.com/v1\nkind: ClusterPolicy\nmetadata: {name: policy}\nspec: {devicePlugin: {enabled: true}}\n"
     moved = Moved(repository, {"base/kustomization.yaml": "resources: [policy.yaml]\n", "base/policy.yaml": policy})
     assert moved.switch == {"base/policy.yaml": policy.replace("true", "false")}
-    assert "dra-driver-nvidia-gpu 0.4.1" in moved.notes["switch"]
+    assert "dra-driver-nvidia-gpu 0.5.0" in moved.notes["switch"]
 
 
 def test_the_exporter_of_metrics_sees_claims(repository):
