@@ -2,7 +2,7 @@
 
 Follows intel/intel-resource-drivers-for-kubernetes 1ec8d68: charts/intel-gpu-resource-driver; kubernetes-sigs/dra-driver-nvidia-gpu 95932046:
 deployments/helm; NVIDIA/gpu-operator a22dbf671, which installs 0.5.0 of it; ROCm/k8s-gpu-dra-driver and ROCm/gpu-operator 009f334: helm-charts-k8s; kubernetes-sigs/dranet; bjw-s-labs/helm-charts: app-template 4.3.0; otwld/ollama-helm
-1.25.0.
+1.25.0; ray-project/kuberay feeaf72: helm-chart/ray-cluster; llm-d-incubation/llm-d-modelservice 3051935.
 """
 
 from __future__ import annotations
@@ -95,6 +95,13 @@ CONSUMERS: Final = {
         (4, 3), "`controllers.NAME.pod.resourceClaims` and `controllers.NAME.containers.NAME.resources.claims`"
     ),
     "ollama": ClaimPlaces((1, 25), "`ollama.gpu.draEnabled: true`, which creates and names a claim template"),
+    "ray-cluster": ClaimPlaces(
+        (1, 6),
+        "`resourceClaims`, `resources.claims` and `rayStartParams.num-gpus` of `head`, `worker` or `additionalWorkerGroups.NAME`",
+    ),
+    "llm-d-modelservice": ClaimPlaces(
+        (0, 4), "`accelerator.dra: true`, which creates and names a claim template for each role"
+    ),
 }
 # Prefixes of labels that the discovery of a device plugin puts on nodes, by driver.
 DISCOVERY: Final = {

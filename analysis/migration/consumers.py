@@ -20,9 +20,13 @@ from analysis.claim_names import TemplateNames, with_plain_names
 from analysis.gitops import PATCHES, files_of, is_kustomization, parsed, releases
 from analysis.migration.claim_files import ClaimFiles
 from analysis.migration.components import shared_component
+from analysis.migration.llm_d import CHART as LLM_D
+from analysis.migration.llm_d import class_of_llm_d, patch_of_llm_d
 from analysis.migration.ollama import CHART as OLLAMA
-from analysis.migration.ollama import class_of, patch_of_ollama
+from analysis.migration.ollama import class_of_ollama, patch_of_ollama
 from analysis.migration.pull_request import Edit, Step
+from analysis.migration.ray_cluster import CHART as RAY
+from analysis.migration.ray_cluster import patch_of_group, place_in_group, pod_of_group
 from analysis.migration.requests import with_drivers
 from analysis.migration.shared_claims import (
     CLAIM,
@@ -51,7 +55,11 @@ if TYPE_CHECKING:
     from webhook.translate import PodVerdict
 
 _TEMPLATE: Final = "ResourceClaimTemplate"
-_OF_OLLAMA: Final = re.compile(r"/(?:ollama/gpu|resources/(?:limits|requests)/)")
+_OWN_PLACES: Final = re.compile(
+    r"/(?:ollama/gpu|(?:(?:decode|prefill)/containers/\d+/)?resources/(?:limits|requests)/)"
+)
+# Charts that make claims: the class of the claims and the patch of the values.
+_OWN_CLAIMS: Final = {OLLAMA: (class_of_ollama, patch_of_ollama), LLM_D: (class_of_llm_d, patch_of_llm_d)}
 
 
 def consumer_edits(documents: Sequence[Document], tree: Tree, plan: MigrationPlan, state: State) -> Step:
@@ -178,35 +186,46 @@ class _Switch:
     def _values(self, number: int, edited: Sequence[Consumer]) -> _Moved:
         """Return a release with claims in the values of its controllers."""
         document, release = self._documents[number], self._releases.get(number)
-        if release is not None and release.chart == OLLAMA:
-            return self._ollama(number, edited, release)
+        if release is None:
+            raise _NoEdit("drawbridge does not know its chart")
+        if release.chart in _OWN_CLAIMS:
+            return self._own_claims(number, edited, release)
+        is_ray = release.chart == RAY
+        place_of, make_pod, make_patch = (
+            (place_in_group, pod_of_group, patch_of_group) if is_ray else (place_of_container, pod_of, patch_of)
+        )
         controllers: dict[tuple[str, str], Requests] = {}
         for consumer in edited:
-            if place := place_of_container(consumer.place):
+            if place := place_of(consumer.place):
                 pointer, container, key = place
                 requests = controllers.setdefault((pointer, container.controller), {})
                 requests.setdefault(container, {})[key] = Requested(consumer.key, consumer.amount)
             else:
-                self._note(consumer, "it is no place of a container in the values of app-template")
-        if release is None:
-            raise _NoEdit("drawbridge does not know its chart")
+                self._note(consumer, f"it is no place of a container in the values of {release.chart}")
         wanted, named = document.object, dict[str, Object]()
         for (pointer, _), requests in controllers.items():
             values = _values_at(wanted, pointer)
-            pod = pod_of(values, requests, release.name, release.namespace)
-            moved = self._with_claims(pod, decide_object(pod, self._state), number, release.namespace)
+            before = make_pod(values, requests, release.name, release.namespace)
+            moved = self._with_claims(before, decide_object(before, self._state), number, release.namespace)
             named |= {name_of(obj): obj for obj in moved.named}
-            wanted = _with_values(wanted, pointer, patch_of(values, requests, moved.object))
+            wanted = _with_values(wanted, pointer, make_patch(values, requests, moved.object))
         return _Moved(wanted, tuple(named.values()))
 
-    def _ollama(self, number: int, edited: Sequence[Consumer], release: Release) -> _Moved:
-        """Return a release of Ollama whose chart makes the claim."""
+    def _own_claims(self, number: int, edited: Sequence[Consumer], release: Release) -> _Moved:
+        """Return a release whose chart makes the claims."""
         document = self._documents[number]
-        pointer = _OF_OLLAMA.split(edited[0].place)[0]
+        class_of, make_patch = _OWN_CLAIMS[release.chart]
+        pointer = _OWN_PLACES.split(edited[0].place)[0]
         values = _values_at(document.object, pointer)
         device_class = class_of(values)
         decision = self._decisions.get(device_class, "exclusive")
-        if not device_class or decision == "named claim":
+        removed = {consumer.key for consumer in edited if consumer.device_class in ("", device_class)}
+        # Only the chart of Ollama takes the name of another template.
+        if (
+            not (device_class and removed)
+            or decision == "named claim"
+            or (decision == "admin access" and release.chart != OLLAMA)
+        ):
             raise _NoEdit("its chart makes no such claim")
         named: tuple[Object, ...] = ()
         if decision == "admin access":
@@ -214,8 +233,10 @@ class _Switch:
             spec = as_admin({"spec": {"devices": {"requests": [request]}}})
             named = (claim_object(_TEMPLATE, release.name, release.namespace, spec),)
         template = release.name if named else ""
-        removed = {consumer.key for consumer in edited}
-        patch = patch_of_ollama(values, removed, template) if decision != "stay" else ()
+        for consumer in edited:
+            if consumer.key not in removed:
+                self._note(consumer, "its chart makes no such claim")
+        patch = make_patch(values, removed, template) if decision != "stay" else ()
         return _Moved(_with_values(document.object, pointer, patch), named)
 
     def _with_claims(self, obj: Object, verdict: PodVerdict, number: int, namespace: str) -> _Moved:

@@ -88,6 +88,9 @@ def _places(obj: Object, decisions: list[Decision]) -> Iterator[IndirectUse]:
             # With `draEnabled`, the chart of Ollama makes a claim.
             if value is None or switches.get("enabled") is False or switches.get("draEnabled") is True:
                 continue
+            # Ray's own count of devices, which KubeRay does not request.
+            if "/rayStartParams/" in pointer:
+                continue
             described = mapping(value) or mapping(resolve_pointer(obj, pointer.rpartition("/")[0]))
             vendors = {text(described.get(field)).lower() for field in _VENDOR_FIELDS}.intersection(_VENDORS)
             drivers = tuple(f"gpu.{vendor}.com" for vendor in vendors) or _ALL

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from analysis.migration.values import without_keys
+from analysis.migration.values import patch_without_keys
 from dra.raw import inside, text
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _DEFAULT_CLASS: Final = "gpu.nvidia.com"
 _CLASSES: Final = {"": _DEFAULT_CLASS, "nvidia": _DEFAULT_CLASS, "amd": "gpu.amd.com"}
 
 
-def class_of(values: Object) -> str:
+def class_of_ollama(values: Object) -> str:
     """Return the DeviceClass of the claim that replaces what the chart requests; "" if there is none."""
     gpu = inside(values, "ollama", "gpu")
     if gpu.get("enabled") is not True or inside(gpu, "mig").get("enabled") is True:
@@ -31,12 +31,10 @@ def class_of(values: Object) -> str:
 def patch_of_ollama(values: Object, removed: Collection[str], template: str) -> Iterator[Object]:
     """Yield a JSON patch of the values, after which the chart makes a claim in place of these keys; from a template if there is one."""
     switches: Object = {"draEnabled": True}
-    if (device_class := class_of(values)) != _DEFAULT_CLASS:
+    if (device_class := class_of_ollama(values)) != _DEFAULT_CLASS:
         switches |= {"draDriverClass": device_class}
     if template:
         switches |= {"draExistingClaimTemplate": template}
     for name, value in switches.items():
         yield {"op": "add", "path": f"/ollama/gpu/{name}", "value": value}
-    if resources := inside(values, "resources"):
-        kept = without_keys(resources, removed)
-        yield {"op": "replace", "path": "/resources", "value": kept} if kept else {"op": "remove", "path": "/resources"}
+    yield from patch_without_keys(values, "", removed)

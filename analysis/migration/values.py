@@ -6,13 +6,13 @@ Follows bjw-s-labs/helm-charts dfaf83d1: charts/library/common/templates/lib/pod
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dra.pointer import member, split
 from dra.raw import Object, inside, items
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 _KINDS: Final = ("initContainers", "containers")
 _DEPTH: Final = 7  # controllers, NAME, containers, NAME, resources, limits, KEY
@@ -53,22 +53,30 @@ def place_of_container(pointer: str) -> tuple[str, ContainerPlace, str] | None:
 def pod_of(values: Object, requests: Requests, name: str, namespace: str) -> Object:
     """Return the pod of one controller, with these requests of its containers and with the claims that it has already."""
     controller = next(iter(requests)).controller
-    spec: dict[str, Any] = {}
+    containers: dict[str, list[Object]] = {}
     for kind in _KINDS:
-        spec[kind] = []
-        for container in inside(values, "controllers", controller, kind):
-            place = ContainerPlace(controller, kind, container)
-            resources = inside(values, *place.path, "resources")
-            requested: Object = {"limits": dict(requests.get(place, {}).values())}
-            if claims := items(resources, "claims"):
-                requested["claims"] = claims
-            spec[kind].append({"name": container, "image": container, "resources": requested})
+        places = [ContainerPlace(controller, kind, name) for name in inside(values, "controllers", controller, kind)]
+        containers[kind] = [
+            with_requested(place.name, inside(values, *place.path, "resources"), requests.get(place, {}))
+            for place in places
+        ]
     options = inside(values, *_path_of_options(values, controller))
     inherited = options if "resourceClaims" in options else inside(values, "defaultPodOptions")
-    if claims := items(inherited, "resourceClaims"):
-        spec["resourceClaims"] = claims
-    metadata = {"name": name, "namespace": namespace}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    return pod_with(containers, items(inherited, "resourceClaims"), name, namespace)
+
+
+def pod_with(containers: Mapping[str, Sequence[Object]], claims: Sequence[Object], name: str, namespace: str) -> Object:
+    """Return a pod with these containers, by kind, and with these claims if there are any."""
+    spec = {**containers, "resourceClaims": claims} if claims else containers
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+
+
+def with_requested(name: str, resources: Object, requested: Mapping[str, Requested]) -> Object:
+    """Return a container with these requests and the claims of its resources."""
+    wanted: Object = {"limits": dict(requested.values())}
+    if claims := items(resources, "claims"):
+        wanted["claims"] = claims
+    return {"name": name, "image": name, "resources": wanted}
 
 
 def patch_of(values: Object, requests: Requests, pod: Object) -> Iterator[Object]:
@@ -76,9 +84,8 @@ def patch_of(values: Object, requests: Requests, pod: Object) -> Iterator[Object
     spec = inside(pod, "spec")
     for place, removed in requests.items():
         container = next(container for container in items(spec, place.kind) if container.get("name") == place.name)
-        kept = without_keys(inside(values, *place.path, "resources"), removed)
-        claims = items(inside(container, "resources"), "claims")
-        yield {"op": "add", "path": _pointer((*place.path, "resources")), "value": {**kept, "claims": claims}}
+        resources = resources_with_claims(inside(values, *place.path, "resources"), removed, container)
+        yield {"op": "add", "path": _pointer((*place.path, "resources")), "value": resources}
     path = _path_of_options(values, next(iter(requests)).controller)
     options = inside(values, *path)
     yield {"op": "add", "path": _pointer(path), "value": {**options, "resourceClaims": spec["resourceClaims"]}}
@@ -90,6 +97,18 @@ def _path_of_options(values: Object, controller: str) -> tuple[str, ...]:
     if len(inside(values, "controllers")) > 1 or "resourceClaims" in inside(values, *own):
         return own
     return own if inside(values, *own) and "resourceClaims" not in inside(values, *of_all) else of_all
+
+
+def resources_with_claims(resources: Object, removed: Collection[str], translated: Object) -> Object:
+    """Return resources with the claims of a translated container in place of these keys."""
+    return {**without_keys(resources, removed), "claims": items(inside(translated, "resources"), "claims")}
+
+
+def patch_without_keys(container: Object, path: str, removed: Collection[str]) -> Iterator[Object]:
+    """Yield a JSON patch that removes these keys from the `resources` of what is at a path."""
+    if resources := inside(container, "resources"):
+        kept, path = without_keys(resources, removed), f"{path}/resources"
+        yield {"op": "replace", "path": path, "value": kept} if kept else {"op": "remove", "path": path}
 
 
 def without_keys(resources: Object, removed: Collection[str]) -> Object:

@@ -44,6 +44,7 @@ class Edits:
             document = documents[edit.number]
             before = self.texts.get(document.file) or (repository / document.file).read_text()
             self.texts[document.file] = edit_text(document.file, before, [Change(document, edit.wanted)])
+        self.verdicts = [(consumer.verdict, consumer.why) for consumer in plan.consumers]
         self.keys = {consumer.key for consumer in plan.consumers}
 
     def read(self, file):
@@ -502,6 +503,101 @@ def test_the_chart_of_ollama_is_left_where_it_makes_no_such_claim(repository, fi
     edits = Edits(repository, files, decision)
     assert edits.texts == {}
     assert len(edits.notes) == notes
+
+
+RELEASE = """\
+apiVersion: helm.toolkit.fluxcd.io/v2
+kind: HelmRelease
+metadata: {name: llm, namespace: ai}
+spec:
+  chart: {spec: {chart: %s, version: %s}}
+  values: %s
+"""
+
+
+def release_of(chart, version, values):
+    """Return the tree of a release `llm` in the namespace `ai`, with these values in YAML flow style."""
+    files = {"apps/llm/release.yaml": RELEASE % (chart, version, values), "clusters/home/llm.yaml": flux("llm")}
+    return files | plugin(OPERATOR % "true")
+
+
+def llm_d(limits="nvidia.com/gpu: 2", parallelism="tensor: 2", more="", version="v0.4.12"):
+    container = f"{{name: vllm, resources: {{limits: {{{limits}}}}}}}"
+    values = f"{{{more} decode: {{parallelism: {{{parallelism}}}, containers: [{container}]}}}}"
+    return release_of("llm-d-modelservice", version, values)
+
+
+def test_the_chart_of_llm_d_makes_its_claims(repository):
+    files = llm_d("nvidia.com/gpu: 2, memory: 9Gi", more="accelerator: {type: nvidia},")
+    edits = Edits(repository, files)
+    values = edits.read("apps/llm/release.yaml")["spec"]["values"]
+    assert values["accelerator"] == {"type": "nvidia", "dra": True}
+    assert values["decode"]["containers"] == [{"name": "vllm", "resources": {"limits": {"memory": "9Gi"}}}]
+    assert (edits.claims, edits.notes) == ({}, ())
+    assert Edits(repository, edits.texts).keys == set()
+
+
+@pytest.mark.parametrize(
+    ("files", "decision"),
+    [
+        (llm_d(), "named claim"),
+        (llm_d(), "admin access"),
+        (llm_d("nvidia.com/gpu: 1"), ""),
+        (llm_d(parallelism="tensor: '${SIZE}'"), ""),
+        (llm_d("nvidia.com/mig-1g.5gb: 1"), ""),
+        (llm_d(more="accelerator: {type: google},"), ""),
+        (llm_d(more="accelerator: {resources: {nvidia: example.com/gpu}},"), ""),
+        (llm_d(more="accelerator: {resourceClaimTemplates: {nvidia: {count: 1}}},"), ""),
+        (llm_d(more="prefill: {accelerator: {dra: false}},"), ""),
+        (llm_d(more="prefill: {containers: [{name: a}, {name: b}]},"), ""),
+    ],
+)
+def test_the_chart_of_llm_d_is_left_where_it_makes_other_claims(repository, files, decision):
+    edits = Edits(repository, files, decision)
+    assert edits.texts == {}
+    assert len(edits.notes) == 1
+
+
+def ray(values, version="1.6.2"):
+    return release_of("ray-cluster", version, values)
+
+
+def test_groups_of_ray_get_claims_and_the_number_of_gpus(repository):
+    resources = "resources: {limits: {cpu: 1, nvidia.com/gpu: 1}, requests: {nvidia.com/gpu: 1}}"
+    groups = (
+        f"worker: {{{resources}}}, additionalWorkerGroups: {{small: {{{resources}, rayStartParams: {{num-gpus: 0}}}}}}"
+    )
+    edits = Edits(repository, ray(f"{{head: {{resources: {{limits: {{cpu: 1}}}}}}, {groups}}}"), "exclusive")
+    moved = {"resources": {"limits": {"cpu": 1}, "claims": GPU}, "resourceClaims": CLAIM}
+    assert edits.read("apps/llm/release.yaml")["spec"]["values"] == {
+        "head": {"resources": {"limits": {"cpu": 1}}},
+        "worker": {**moved, "rayStartParams": {"num-gpus": "1"}},
+        "additionalWorkerGroups": {"small": {**moved, "rayStartParams": {"num-gpus": 0}}},
+    }
+    assert edits.claims == {"apps/llm/resourceclaimtemplate.yaml": ["ResourceClaimTemplate/ai/llm"]}
+    assert Edits(repository, edits.texts).keys == set()
+
+
+def test_a_group_of_ray_keeps_the_claims_that_it_has(repository):
+    worker = "{resources: {limits: {gpu.intel.com/i915: 1}, claims: [{name: nic}]}, resourceClaims: [{name: nic, resourceClaimName: nic}]}"
+    edits = Edits(repository, ray(f"{{worker: {worker}}}"))
+    nic = {"name": "nic", "resourceClaimName": "nic"}
+    assert edits.read("apps/llm/release.yaml")["spec"]["values"]["worker"] == {
+        "resources": {"claims": [{"name": "nic"}, *GPU]},
+        "resourceClaims": [nic, *CLAIM],
+    }
+
+
+@pytest.mark.parametrize(
+    ("files", "since"),
+    [(ray("{worker: {resources: {limits: {nvidia.com/gpu: 1}}}}", "1.5.1"), "1.6"), (llm_d(version="v0.3.18"), "0.4")],
+)
+def test_an_older_chart_is_updated_first(repository, files, since):
+    edits = Edits(repository, files)
+    assert edits.texts == {}
+    [(verdict, why)] = edits.verdicts
+    assert verdict == "by hand"
+    assert f" to {since} or newer: " in why
 
 
 def test_a_key_elsewhere_in_the_values_is_left_to_a_person(repository):
