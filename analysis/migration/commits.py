@@ -5,15 +5,14 @@ The message is Markdown without headings, because git removes lines with `#` fro
 
 from __future__ import annotations
 
+from dataclasses import replace
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final, get_args
 
-from analysis.errors import Broken
 from analysis.gitops import releases
 from analysis.migration.consumers import consumer_edits
 from analysis.migration.drivers import driver_steps
-from analysis.migration.merging import Conflict, merged
-from analysis.migration.pull_request import Edit, NewFile, Step, StepName
+from analysis.migration.pull_request import Step, StepName
 from dra.texts import count_of
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from analysis.gitops import Tree
     from analysis.migration.plan import Consumer, MigrationPlan
     from cluster.manifests import Document
-    from dra.raw import Object
     from webhook.state import State
 
 NOT_MOVED: Final = "Not moved. Pods that request a key of a plugin that goes do not start again"
@@ -30,42 +28,33 @@ _COLUMNS: Final = 72
 
 
 def pull_request(documents: Sequence[Document], tree: Tree, plan: MigrationPlan, state: State) -> tuple[Step, ...]:
-    """Return the steps of a plan that change anything. An edit has the document as it is after the step. Raises Broken.
+    """Return the steps of a plan that change anything. An edit has the document as it is after the step.
 
     `documents` are those of the tree.
     """
-    parts = (*driver_steps(documents, tree, plan), consumer_edits(documents, tree, plan, state))
-    wanted: dict[int, Object | None] = {}
+    step_of_drivers = driver_steps(documents, tree, plan)
+    current = list(documents)
     steps = []
     for name in get_args(StepName):
-        before = dict(wanted)
-        of_step = [part for part in parts if part.name == name]
-        for number, after in (edit for part in of_step for edit in part.edits):
-            wanted[number] = _composed(documents[number], wanted.get(number, documents[number].object), after)
-        edits = [
-            Edit(number, after)
-            for number, after in sorted(wanted.items())
-            if after != before.get(number, documents[number].object)
-        ]
-        new: dict[str, NewFile] = {}
-        for file in (file for part in of_step for file in part.new):
-            objects = new[file.path].objects if file.path in new else ()
-            new[file.path] = file._replace(objects=(*objects, *[obj for obj in file.objects if obj not in objects]))
+        parts = [step_of_drivers(name, current)]
+        current = _after(current, parts[0])
+        if name == "switch":
+            parts.append(consumer_edits(current, tree, plan, state))
+            current = _after(current, parts[1])
+        edits = {edit.number: edit for part in parts for edit in part.edits}
+        new = [file for part in parts for file in part.new]
         if edits or new:
-            notes = dict.fromkeys(note for part in of_step for note in part.notes)
-            steps.append(Step(name, tuple(edits), tuple(new.values()), tuple(notes)))
+            notes = [note for part in parts for note in part.notes]
+            steps.append(Step(name, tuple(edit for _, edit in sorted(edits.items())), tuple(new), tuple(notes)))
     return tuple(steps)
 
 
-def _composed(document: Document, first: Object | None, second: Object | None) -> Object | None:
-    if first is None or second is None:
-        return None
-    try:
-        both: Object = merged(document.object, first, second)
-    except Conflict as error:
-        place = f"{document.file}:{document.line}"
-        raise Broken(f"{place}: two edits of one field exclude each other", "edit this object by hand first") from error
-    return both
+def _after(documents: Sequence[Document], step: Step) -> list[Document]:
+    """Return the documents after a step, with an empty object for a document that goes."""
+    after = list(documents)
+    for number, wanted in step.edits:
+        after[number] = replace(after[number], object=wanted or {})
+    return after
 
 
 def unrendered(steps: Sequence[Step], documents: Sequence[Document], tree: Tree) -> list[str]:
@@ -96,7 +85,8 @@ def not_moved(steps: Sequence[Step], plan: MigrationPlan, documents: Sequence[Do
         return []
     moved = _moved(switch, plan, documents)
     others = [consumer for consumer in plan.consumers if consumer not in moved]
-    return list(_grouped((_reason(consumer), consumer.object) for consumer in others))
+    reasons = ((f"{_request(consumer)}: {consumer.why or 'see the notes'}", consumer.object) for consumer in others)
+    return list(_grouped(reasons))
 
 
 def _moved(switch: Step, plan: MigrationPlan, documents: Sequence[Document]) -> list[Consumer]:
@@ -108,53 +98,38 @@ def message(
     step: Step, steps: Sequence[Step], plan: MigrationPlan, documents: Sequence[Document], not_rendered: Sequence[str]
 ) -> str:
     """Return the message of a step's commit; `not_rendered` has the charts and kustomizations whose objects were not compared."""
-    if step.name == "switch":
-        return _switch(step, steps, plan, documents, not_rendered)
-    return _prepare(step) if step.name == "prepare" else _tidy(step)
-
-
-def _prepare(step: Step) -> str:
-    return _message(
-        "Prepare the move from device plugins to DRA",
-        "This commit adds what the DRA drivers need before the next one. It changes nothing that runs.",
-        *_list("Notes:", step.notes),
-    )
-
-
-def _switch(
-    step: Step, steps: Sequence[Step], plan: MigrationPlan, documents: Sequence[Document], not_rendered: Sequence[str]
-) -> str:
+    notes = _list("Notes:", step.notes)
+    match step.name:
+        case "prepare":
+            subject = "Prepare the move from device plugins to DRA"
+            what = "This commit adds what the DRA drivers need before the next one. It changes nothing that runs."
+            return _message(subject, what, *notes)
+        case "tidy":
+            subject = "Remove what only the device plugins used"
+            what = "Merge this commit when nobody wants to go back: the releases of the plugins need what it removes."
+            return _message(subject, what, *notes)
     moved = _moved(step, plan, documents)
     objects = dict.fromkeys(consumer.object for consumer in moved)
     subject = f"Move {count_of(len(objects), 'workload')} from device plugins to DRA"
+    way_back = "The way back: revert this commit alone."
+    if steps[-1].name == "tidy":
+        way_back += " If `tidy`, the commit after it, is merged too, revert that one first."
+    claims = (
+        (f"{_request(consumer)} becomes a claim of {consumer.device_class}", consumer.object) for consumer in moved
+    )
     return _message(
         subject if moved else "Replace device plugins with DRA drivers",
         "Plugins, drivers, consumers and what depends on them change in one commit, because half of it is an outage.",
         *_list("Drivers:", _drivers(plan)),
-        *_list("Claims instead of keys:", _grouped((_claim(consumer), consumer.object) for consumer in moved)),
+        *_list("Claims instead of keys:", _grouped(claims)),
         *_list(f"{NOT_MOVED}:", not_moved(steps, plan, documents)),
         *_list("What has to be true before the merge:", plan.blockers),
         *_list("What is lost:", plan.lost),
         *_list("By hand:", plan.by_hand),
-        *_list("Notes:", step.notes),
+        *notes,
         *_list("Not rendered, so their objects were not compared:", not_rendered),
-        _way_back(steps),
+        way_back,
     )
-
-
-def _tidy(step: Step) -> str:
-    return _message(
-        "Remove what only the device plugins used",
-        "Merge this commit when nobody wants to go back: the releases of the plugins need what it removes.",
-        *_list("Notes:", step.notes),
-    )
-
-
-def _way_back(steps: Sequence[Step]) -> str:
-    text = "The way back: revert this commit alone."
-    if steps[-1].name == "tidy":
-        text += " If `tidy`, the commit after it, is merged too, revert that one first."
-    return text
 
 
 def _drivers(plan: MigrationPlan) -> Iterator[str]:
@@ -169,14 +144,6 @@ def _drivers(plan: MigrationPlan) -> Iterator[str]:
             yield "; ".join((f"{family.driver}: {chart}", *gone))
         if sharing is not None:
             yield f"{family.driver}: pods share devices now: {sharing.now}; with the driver: {sharing.decision}"
-
-
-def _claim(consumer: Consumer) -> str:
-    return f"{_request(consumer)} becomes a claim of {consumer.device_class}"
-
-
-def _reason(consumer: Consumer) -> str:
-    return f"{_request(consumer)}: {consumer.why or 'see the notes'}"
 
 
 def _request(consumer: Consumer) -> str:

@@ -63,19 +63,17 @@ _OWN_CLAIMS: Final = {OLLAMA: (class_of_ollama, patch_of_ollama), LLM_D: (class_
 
 
 def consumer_edits(documents: Sequence[Document], tree: Tree, plan: MigrationPlan, state: State) -> Step:
-    """Return what the commit `switch` changes for the consumers of a plan; `documents` are those of the tree."""
+    """Return what the commit `switch` changes for the consumers of a plan; `documents` are those of the tree, without the plugins."""
     switch = _Switch(documents, tree, plan, state)
     numbers = {(document.file, name_of(document.placed)): number for number, document in enumerate(documents)}
     by_document: dict[int, list[Consumer]] = {}
     for consumer in plan.consumers:
-        by_document.setdefault(numbers[consumer.file, consumer.object], []).append(consumer)
+        number = numbers.get((consumer.file, consumer.object))  # None if the document goes with a plugin
+        if number is not None:
+            by_document.setdefault(number, []).append(consumer)
     for number, consumers in by_document.items():
         switch.move(number, consumers)
     return switch.step()
-
-
-class _NoEdit(Exception):  # noqa: N818  what has happened
-    """A consumer cannot be edited; the text says why."""
 
 
 class _Moved(NamedTuple):
@@ -132,7 +130,9 @@ class _Switch:
     def move(self, number: int, consumers: Sequence[Consumer]) -> None:
         """Edit the consumers of one document, as far as the plan says so."""
         edited = [
-            consumer for consumer in consumers if consumer.verdict == "edit" and self._decision(consumer) != "stay"
+            consumer
+            for consumer in consumers
+            if consumer.verdict == "edit" and self._decision(consumer.device_class.split(" or ")) != "stay"
         ]
         if not edited:
             return
@@ -145,7 +145,7 @@ class _Switch:
                 moved = self._values(number, edited)
             _confirm(document, moved.object)
             named = [(obj, self._written_namespace(number, namespace_of(obj))) for obj in moved.named]
-        except (_NoEdit, CannotEdit) as error:
+        except CannotEdit as error:
             for consumer in edited:
                 self._note(consumer, str(error))
             return
@@ -159,23 +159,20 @@ class _Switch:
         place = f"{consumer.file}:{consumer.line}: {consumer.object}"
         self._notes[f"{place} still requests {consumer.key}, change it by hand: {why}"] = None
 
-    def _decision(self, consumer: Consumer) -> Decision:
-        return next(
-            (self._decisions[name] for name in consumer.device_class.split(" or ") if name in self._decisions),
-            "exclusive",
-        )
+    def _decision(self, device_classes: Iterable[str]) -> Decision:
+        return next(filter(None, map(self._decisions.get, device_classes)), "exclusive")
 
     def _confirm_unpatched(self, document: Document, edited: Sequence[Consumer]) -> None:
         """Raise an error if a patch of a kustomization would bring a key back."""
         name = text(inside(document.object, "metadata").get("name"))
         for patch in self._patches:
             if patch.target == name and any(consumer.key in patch.text for consumer in edited):
-                raise _NoEdit(f"the patch in {patch.file} has the key, too")
+                raise CannotEdit(f"the patch in {patch.file} has the key, too")
 
     def _pod_templates(self, number: int, edited: Sequence[Consumer], consumers: Sequence[Consumer]) -> _Moved:
         """Return a workload with claims."""
         if len(edited) < len(consumers):
-            raise _NoEdit("the plan moves only some of its requests")
+            raise CannotEdit("the plan moves only some of its requests")
         document = self._documents[number]
         verdict = decide_object(document.placed, self._state)
         # The tolerations of a workload are a decision of its owner.
@@ -187,7 +184,7 @@ class _Switch:
         """Return a release with claims in the values of its controllers."""
         document, release = self._documents[number], self._releases.get(number)
         if release is None:
-            raise _NoEdit("drawbridge does not know its chart")
+            raise CannotEdit("drawbridge does not know its chart")
         if release.chart in _OWN_CLAIMS:
             return self._own_claims(number, edited, release)
         is_ray = release.chart == RAY
@@ -218,7 +215,7 @@ class _Switch:
         pointer = _OWN_PLACES.split(edited[0].place)[0]
         values = _values_at(document.object, pointer)
         device_class = class_of(values)
-        decision = self._decisions.get(device_class, "exclusive")
+        decision = self._decision([device_class])
         removed = {consumer.key for consumer in edited if consumer.device_class in ("", device_class)}
         # Only the chart of Ollama takes the name of another template.
         if (
@@ -226,7 +223,7 @@ class _Switch:
             or decision == "named claim"
             or (decision == "admin access" and release.chart != OLLAMA)
         ):
-            raise _NoEdit("its chart makes no such claim")
+            raise CannotEdit("its chart makes no such claim")
         named: tuple[Object, ...] = ()
         if decision == "admin access":
             request = {"name": "gpu", "exactly": {"deviceClassName": device_class}}
@@ -243,10 +240,10 @@ class _Switch:
         """Return a translated object with claims as the decisions about sharing want them."""
         translated = apply_json_patch(obj, verdict.operations)
         if not verdict.templates:
-            raise _NoEdit("no claim replaces its requests")
+            raise CannotEdit("no claim replaces its requests")
         templates, claims = [], []
         for reserved, spec in verdict.templates.items():
-            decision = next(filter(None, map(self._decisions.get, classes_in(spec["spec"]))), "exclusive")
+            decision = self._decision(classes_in(spec["spec"]))
             if decision in ("named claim", "admin access"):
                 translated = with_one_claim(translated, reserved)
             if decision == "named claim":
@@ -277,7 +274,7 @@ class _Switch:
         if namespace == (self._tree.namespace_of(number) or written or "default"):
             return written
         if self._tree.replaces_namespace(number):
-            raise _NoEdit(f"its claims belong into namespace {namespace}, and its build sets another one")
+            raise CannotEdit(f"its claims belong into namespace {namespace}, and its build sets another one")
         return namespace
 
 

@@ -23,7 +23,7 @@ from dra.raw import Object, inside, members, text
 from webhook.translate import group_kind, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from analysis.gitops import Release, Tree
     from analysis.migration.plan import Family, MigrationPlan, Plugin, Replacement, Sharing
@@ -34,13 +34,18 @@ _Place = tuple[str, str]  # namespace and name
 _KEPT: Final = ("Namespace", "RuntimeClass", "PriorityClass", "NodeFeatureRule")
 
 
-def driver_steps(documents: Sequence[Document], tree: Tree, plan: MigrationPlan) -> tuple[Step, ...]:
-    """Return the steps that remove the plugins and install the drivers of a plan; `documents` are those of the tree."""
+def driver_steps(
+    documents: Sequence[Document], tree: Tree, plan: MigrationPlan
+) -> Callable[[StepName, Sequence[Document]], Step]:
+    """Return a function: the step of this name that removes plugins or installs drivers of a plan, for the documents as they are before it.
+
+    `documents` are those of the tree.
+    """
     move = _Move(Layout(documents, tree))
     for family in plan.families:
         move.replace(family)
     move.follow(plan)
-    return tuple(move.steps())
+    return move.step
 
 
 class _Model(NamedTuple):
@@ -80,16 +85,20 @@ class _Move:
         self._places: dict[tuple[str, _Place], _Place | None] = {}
         self._folders: list[Folder] = []
 
-    def steps(self) -> Iterator[Step]:
-        """Yield the steps."""
-        for name, changes in self._changes.items():
-            self._list_files(changes)
-            edits = [Edit(number, wanted) for number, wanted in sorted(changes.edits.items())]
-            new = [
-                NewFile(path, tuple(obj for obj, _ in objects), objects[0][1] if len(objects) == 1 else None)
-                for path, objects in changes.new.items()
-            ]
-            yield Step(name, tuple(edits), tuple(new), tuple(changes.notes))
+    def step(self, name: StepName, documents: Sequence[Document]) -> Step:
+        """Return a step; `documents` are those that the step before it leaves."""
+        changes = self._changes[name]
+        self._list_files(changes, documents)
+        edits = [
+            Edit(number, wanted)
+            for number, wanted in sorted(changes.edits.items())
+            if wanted != documents[number].object
+        ]
+        new = [
+            NewFile(path, tuple(obj for obj, _ in objects), objects[0][1] if len(objects) == 1 else None)
+            for path, objects in changes.new.items()
+        ]
+        return Step(name, tuple(edits), tuple(new), tuple(dict.fromkeys(changes.notes)))
 
     # Plugins
 
@@ -111,7 +120,11 @@ class _Move:
         plugins = {self._number_of(plugin): plugin for plugin in in_tree}
         staying = {number for number, plugin in plugins.items() if self._switch_of(number, plugin)}
         for number in staying:
-            self._switch_off(number, plugins[number])
+            plugin, switch = plugins[number], self._switch_of(number, plugins[number])
+            if not self._set(number, plugin.chart, switch, value=False):
+                self._switch.notes.append(
+                    f"by hand, in the same commit: `{'.'.join(switch)}: false` in the values of {plugin.object}, which are not in {plugin.file}"
+                )
         leaving = plugins.keys() - staying
         places: dict[str, _Place] = {}
         if new.installed:
@@ -149,20 +162,15 @@ class _Move:
         runner = PLUGINS[plugin.chart] if plugin.chart else PLUGIN_KINDS.get(kind)
         return runner.switch if runner is not None else ()
 
-    def _switch_off(self, number: int, plugin: Plugin) -> None:
+    def _set(self, number: int, chart: str, path: tuple[str, ...], *, value: bool) -> bool:
+        """Change a setting of a chart or an object. Return whether the document has its values, and they can be edited."""
         try:
-            wanted = driver_objects.with_setting(
-                self._now(number), plugin.chart, self._switch_of(number, plugin), value=False
-            )
+            wanted = driver_objects.with_setting(self._now(number), chart, path, value=value)
         except CannotEdit:
-            wanted = None
-        if wanted is None:
-            switch = ".".join(self._switch_of(number, plugin))
-            self._switch.notes.append(
-                f"by hand, in the same commit: `{switch}: false` in the values of {plugin.object}, which are not in {plugin.file}"
-            )
-        else:
+            return False
+        if wanted is not None:
             self._switch.edits[number] = wanted
+        return wanted is not None
 
     def _now(self, number: int) -> Object:
         """Return a document as the switch has it so far."""
@@ -428,7 +436,7 @@ class _Move:
         by_place = {
             (document.file, name_of(document.placed)): number for number, document in enumerate(self._documents)
         }
-        charts = {release.number: release for release in self._layout.releases if release.chart in EXPORTERS}
+        charts = {release.number: release.chart for release in self._layout.releases if release.chart in EXPORTERS}
         depending: defaultdict[int, dict[str, _Place | None]] = defaultdict(dict)
         for follower in plan.follow:
             number = by_place.get((follower.file, follower.object), -1)
@@ -437,7 +445,12 @@ class _Move:
             place = (needed.kind, (needed.namespace, needed.name)) if needed is not None else ("", ("", ""))
             if place in self._places:
                 depending[number][follower.place] = self._places[place]
-            elif number not in charts or not self._switch_exporter(number, charts[number]):
+            elif number in charts and self._set(number, charts[number], EXPORTERS[charts[number]].switch, value=True):
+                exporter = EXPORTERS[charts[number]]
+                self._switch.notes.append(
+                    f"chart {charts[number]} reads `{'.'.join(exporter.switch)}` since {exporter.since}"
+                )
+            else:
                 self._switch.notes.append(
                     f"by hand: {follower.file}:{follower.line}: {follower.object}: {follower.what}"
                 )
@@ -445,31 +458,20 @@ class _Move:
             if self._switch.edits.get(number, {}) is not None:
                 self._switch.edits[number] = _with_places(self._now(number), self._documents[number], new)
 
-    def _switch_exporter(self, number: int, release: Release) -> bool:
-        exporter = EXPORTERS[release.chart]
-        wanted = driver_objects.with_setting(self._now(number), release.chart, exporter.switch, value=True)
-        if wanted is not None:
-            self._switch.edits[number] = wanted
-            self._switch.notes.append(
-                f"chart {release.chart} reads `{'.'.join(exporter.switch)}` since {exporter.since}"
-            )
-        return wanted is not None
-
     # Kustomizations
 
-    def _list_files(self, changes: _Changes) -> None:
+    def _list_files(self, changes: _Changes, documents: Sequence[Document]) -> None:
         """Change what the kustomizations list, so that it is what the step leaves and adds."""
         if not (changes.edits or changes.listed):
             return
-        for number, document in enumerate(self._documents):
+        for number, document in enumerate(documents):
             if is_kustomization(document) and changes.edits.get(number, {}) is not None:
-                before = changes.edits.get(number) or document.object
-                wanted = dict(before)
+                wanted = dict(changes.edits.get(number) or document.object)
                 for field in FOLDERS:
-                    if isinstance(old := before.get(field), list):
+                    if isinstance(old := document.object.get(field), list):
                         new = list(dict.fromkeys(self._entries(document, old, changes)))
                         wanted[field] = sorted(new) if old == sorted(old) else new
-                if wanted != before:
+                if wanted != document.object:
                     changes.edits[number] = wanted
 
     def _entries(self, document: Document, old: Sequence[str], changes: _Changes) -> Iterator[str]:

@@ -75,11 +75,12 @@ def steps(monkeypatch):
         plugin = number_of(documents, "apps/old/plugin.yaml")
         none = Edit(number_of(documents, "apps/old/kustomization.yaml"), {"resources": []})
         source = NewFile("apps/plex/source.yaml", (SOURCE,))
-        return (
+        steps = (
             Step("prepare", (with_resource(documents, "source.yaml"),), (source,)),
             Step("switch", (Edit(plugin, None), none)),
             Step("tidy"),
         )
+        return lambda name, _: next(step for step in steps if step.name == name)
 
     def consumers(documents, *_):
         number = number_of(documents, RELEASE)

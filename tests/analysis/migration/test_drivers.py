@@ -1,5 +1,7 @@
 """What becomes of a device plugin in a tree: where its driver is installed, what goes, and what follows."""
 
+from typing import get_args
+
 import click
 import pytest
 import yaml
@@ -7,6 +9,7 @@ from msgspec.structs import replace
 
 from analysis.migration import make_plan
 from analysis.migration.drivers import driver_steps
+from analysis.migration.pull_request import StepName
 from cli.configuration import given_configuration
 from cli.edited import Change, edit_text, new_text
 from cli.files import InputFiles
@@ -99,7 +102,8 @@ class Moved:
             plan = replace(plan, families=tuple(families))
         self.notes = {}
         self.files = {}
-        for step in driver_steps(documents, read.tree, plan):
+        step_of = driver_steps(documents, read.tree, plan)
+        for step in (step_of(name, documents) for name in get_args(StepName)):
             self.notes[step.name] = "\n".join(step.notes)
             files = self.files[step.name] = {
                 new.path: new_text(new.objects, None if new.like is None else documents[new.like]) for new in step.new
