@@ -107,20 +107,7 @@ class _Run:
         def add(
             check: accept.CheckName, fault: accept.Fault | None, message: str = "", runtime_class: str = ""
         ) -> None:
-            prefix = f"with runtimeClassName {runtime_class}" if runtime_class else ""
-            result = fault or accept.Fault(message)
-            checks.append(
-                accept.Check(
-                    node=node,
-                    device_class=kind.device_class,
-                    driver=kind.driver,
-                    product=kind.product,
-                    check=check,
-                    passed=fault is None,
-                    message=joined(prefix, result.message),
-                    remedy=result.remedy,
-                )
-            )
+            checks.append(accept.result(node, kind, check, fault, message, runtime_class=runtime_class))
 
         try:
             before = await self._read_node(node)

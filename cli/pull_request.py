@@ -25,7 +25,7 @@ from dra.texts import count_of
 from webhook.translate import name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from analysis.migration import NewFile, Step
     from analysis.report import Part as ReportPart
@@ -166,33 +166,13 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     not_rendered: list[str]  # charts and kustomizations whose objects were not compared
 
 
-def describe(
-    branch: str,
-    repository: Repository,
-    state: BranchState,
-    commits: Iterable[tuple[Step, str, str, StepFiles]],
-    *,
-    not_moved: list[str],
-    not_rendered: list[str],
-) -> PullRequest:
-    """Return the answer of the command; `commits` has for each step its commit, message and files."""
-    described = [
-        StepCommit(step=step.name, commit=commit, message=message, files=[*_changed_files(files)])
-        for step, commit, message, files in commits
+def commit_of(step: Step, commit: str, message: str, files: StepFiles) -> StepCommit:
+    """Return the commit of a step, as the answer has it."""
+    changed = [
+        ChangedFile(path=path, change="added" if edited.is_new else "removed" if edited.is_removed else "edited")
+        for path, edited in files.edits.items()
     ]
-    return PullRequest(
-        branch=branch,
-        base=repository.branch,
-        state=state,
-        commits=described,
-        not_moved=not_moved,
-        not_rendered=not_rendered,
-    )
-
-
-def _changed_files(files: StepFiles) -> Iterator[ChangedFile]:
-    for path, edited in files.edits.items():
-        yield ChangedFile(path=path, change="added" if edited.is_new else "removed" if edited.is_removed else "edited")
+    return StepCommit(step=step.name, commit=commit, message=message, files=changed)
 
 
 def report(answer: PullRequest, nothing: str) -> Report:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dra.raw import text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MAX: Final = 100_000  # the most values of an object that are read; aliases of YAML can repeat a value without limit
 
 
 def escape(name: str) -> str:
@@ -33,6 +38,20 @@ def text_at(value: Any, pointer: str) -> str:
 def member(path: str, name: str) -> str:
     """Extend a pointer by a member name, which may hold any character."""
     return f"{path}/{escape(name)}"
+
+
+def mappings_in(value: Any, pointer: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the mappings at every depth of a value that is at a pointer, each with its own pointer."""
+    waiting: list[tuple[str, Any]] = [(pointer, value)]
+    for _ in range(_MAX):
+        if not waiting:
+            return
+        path, part = waiting.pop()
+        if isinstance(part, dict):
+            yield path, part
+            waiting += [(member(path, name), below) for name, below in part.items()]
+        elif isinstance(part, list):
+            waiting += [(f"{path}/{index}", below) for index, below in enumerate(part)]
 
 
 def field_path(pointer: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from analysis.gitops.sources import APPLICATION, APPLICATION_SET, FLUX, RELEASE, dependencies, place_of
 from dra.finding import Finding, finding_at
-from dra.pointer import member
+from dra.pointer import mappings_in, member
 from dra.raw import Object, inside, items, mapping, text
 from dra.texts import list_first
 from webhook.translate import find_placeholder, group_kind, namespace_of
@@ -29,7 +29,6 @@ _WITH_DEPENDENCIES: Final = (RELEASE, FLUX)
 _NAMED: Final = 5
 _VARIABLE: Final = re.compile(r"(?:\$\{[^}]*\})+")  # of Flux's postBuild
 _MAX_PARTS: Final = 3  # of a name with variables; matching takes more than linear time
-_MAX: Final = 10_000  # the most values of an object that are read
 
 
 class ClaimInValues(NamedTuple):
@@ -77,17 +76,10 @@ def mistakes(documents: Sequence[Document], tree: Tree, places: Sequence[int]) -
 
 def claims_in_values(obj: Object) -> Iterator[ClaimInValues]:
     """Yield the entries of `resourceClaims` in the values of a release of Flux or Argo CD."""
-    waiting: list[tuple[str, object]] = [("/spec", obj.get("spec"))] if group_kind(obj) in _WITH_VALUES else []
-    for _ in range(_MAX):
-        if not waiting:
-            return
-        path, value = waiting.pop()
-        if isinstance(value, dict):
-            for index, entry in enumerate(items(value, "resourceClaims")):
+    if group_kind(obj) in _WITH_VALUES:
+        for path, part in mappings_in(obj.get("spec"), "/spec"):
+            for index, entry in enumerate(items(part, "resourceClaims")):
                 yield ClaimInValues(f"{path}/resourceClaims/{index}", entry)
-            waiting += [(member(path, name), below) for name, below in value.items() if name != "resourceClaims"]
-        elif isinstance(value, list):
-            waiting += [(f"{path}/{index}", below) for index, below in enumerate(value)]
 
 
 def _unknown_names(entry: ClaimInValues, namespace: str, known: dict[str, dict[str, set[str]]]) -> Iterator[Finding]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
+from analysis.gitops import parsed
 from analysis.migration.accept_pods import CDI_FOLDERS, CHECKPOINTS
 from analysis.report import Marked, Report, Rows, Why
-from cluster.manifests import ManifestError, parse
 from dra import cel
 from dra.errors import SelectorError
-from dra.raw import inside, items, text
+from dra.raw import inside, items, strings, text
 from dra.texts import count_of, joined, list_first
 from webhook.placement import group_nodes
 
@@ -120,33 +120,44 @@ def kinds_of(node: str, stock: Stock) -> list[Kind]:
 
 def check_offers(node: str, kinds: Sequence[Kind], reading: Reading) -> Iterator[Check]:
     """Check that drivers publish devices on the node, and that no device plugin offers the same devices."""
+    all_devices = Kind("", "")
     if node not in reading.stock.nodes:
-        yield Check(node=node, check="devices", passed=False, message="the cluster has no such node")
+        yield result(node, all_devices, "devices", Fault("the cluster has no such node"))
         return
     if not kinds:
-        yield Check(
-            node=node,
-            check="devices",
-            passed=False,
-            message="no DRA driver publishes a device that a DeviceClass selects",
-            remedy=f"read the log of the driver's pod on this node; if it does not find the GPU driver, {_DRIVER_ROOT}",
+        fault = Fault(
+            "no DRA driver publishes a device that a DeviceClass selects",
+            f"read the log of the driver's pod on this node; if it does not find the GPU driver, {_DRIVER_ROOT}",
         )
+        yield result(node, all_devices, "devices", fault)
         return
     drivers = sorted({kind.driver for kind in kinds})
-    yield Check(node=node, check="devices", passed=True, message=f"published by {', '.join(drivers)}")
+    yield result(node, all_devices, "devices", None, f"published by {', '.join(drivers)}")
     state = reading.state
     groups = group_nodes([reading.stock.nodes[node]], state.fleet, state.configuration)
     keys = [group.key for group in groups if group.both]
-    yield Check(
+    still_offered = Fault(
+        f"a device plugin still offers {', '.join(keys)} for devices that a driver publishes",
+        "remove the device plugin from this node, and wait until status.allocatable has 0 of the key",
+    )
+    message = "no device plugin offers these devices"
+    yield result(node, all_devices, "offered once", still_offered if keys else None, message)
+
+
+def result(
+    node: str, kind: Kind, check: CheckName, fault: Fault | None, message: str = "", *, runtime_class: str = ""
+) -> Check:
+    """Return the result of a check; `message` is that of a check that passed, with the runtime class of its pod."""
+    said = fault or Fault(message)
+    return Check(
         node=node,
-        check="offered once",
-        passed=not keys,
-        message=f"a device plugin still offers {', '.join(keys)} for devices that a driver publishes"
-        if keys
-        else "no device plugin offers these devices",
-        remedy="remove the device plugin from this node, and wait until status.allocatable has 0 of the key"
-        if keys
-        else "",
+        device_class=kind.device_class,
+        driver=kind.driver,
+        product=kind.product,
+        check=check,
+        passed=fault is None,
+        message=joined(f"with runtimeClassName {runtime_class}" if runtime_class else "", said.message),
+        remedy=said.remedy,
     )
 
 
@@ -216,32 +227,22 @@ def edits_of(cdi_names: Iterable[str], read: NodeFiles) -> Edits:
     host_paths: dict[str, str] = {}
     defined, files = set[str](), set[str]()
     for file, content in read.files.items():
-        for spec in _specs(file, content):
-            kind = text(spec.get("kind"))
-            used = [device for device in items(spec, "devices") if f"{kind}={text(device.get('name'))}" in wanted]
-            defined.update(f"{kind}={text(device.get('name'))}" for device in used)
-            files.update([file] if used else ())
-            for edits in [inside(part, "containerEdits") for part in ([spec, *used] if used else ())]:
-                nodes, mounted = items(edits, "deviceNodes"), items(edits, "mounts")
-                devices.update(text(node.get("path")) for node in nodes)
-                mounts.update(text(mount.get("containerPath")) for mount in mounted)
-                variables: Any = edits.get("env") or ()
-                environment.update(map(text, variables))
-                paths = [text(node.get("hostPath")) or text(node.get("path")) for node in nodes]
-                paths += [text(mount.get("hostPath")) for mount in mounted]
-                paths += [text(hook.get("path")) for hook in items(edits, "hooks")]
-                host_paths.update(dict.fromkeys([path for path in paths if path.startswith("/")], file))
+        spec = parsed(content)
+        kind = text(spec.get("kind"))
+        used = [device for device in items(spec, "devices") if f"{kind}={text(device.get('name'))}" in wanted]
+        defined.update(f"{kind}={text(device.get('name'))}" for device in used)
+        files.update([file] if used else ())
+        for edits in [inside(part, "containerEdits") for part in ([spec, *used] if used else ())]:
+            nodes, mounted = items(edits, "deviceNodes"), items(edits, "mounts")
+            devices.update(text(node.get("path")) for node in nodes)
+            mounts.update(text(mount.get("containerPath")) for mount in mounted)
+            environment.update(strings(edits, "env"))
+            paths = [text(node.get("hostPath")) or text(node.get("path")) for node in nodes]
+            paths += [text(mount.get("hostPath")) for mount in mounted]
+            paths += [text(hook.get("path")) for hook in items(edits, "hooks")]
+            host_paths.update(dict.fromkeys([path for path in paths if path.startswith("/")], file))
     undefined = tuple(name for name in wanted if name not in defined)
     return Edits(frozenset(devices), frozenset(environment), frozenset(mounts), host_paths, frozenset(files), undefined)
-
-
-def _specs(file: str, content: str) -> list[Object]:
-    if file in CHECKPOINTS:
-        return []
-    try:
-        return [document.object for document in parse(content, file)]
-    except ManifestError:
-        return []
 
 
 def files_fault(cdi_names: Sequence[str] | None, edits: Edits, missing: frozenset[str]) -> Fault | None:

@@ -9,7 +9,7 @@ import msgspec
 from analysis.gitops import FLUX, dependencies, place_of
 from analysis.migration.charts import DISCOVERY, DRIVERS, EXPORTER_SWITCHES, EXPORTERS
 from analysis.migration.plugins import images_in
-from dra.pointer import member
+from dra.pointer import mappings_in, member
 from dra.raw import Object, inside, text
 from webhook.translate import group_kind, name_of
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 # Maps of node labels; `nodeLabels` is of a ResourceFlavor of Kueue.
 _SELECTORS: Final = ("nodeSelector", "matchLabels", "nodeLabels")
-_MAX: Final = 100_000  # the most values of an object that are read
 
 
 class Follower(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -82,21 +81,20 @@ def exporters(
 ) -> Iterator[InstalledExporter]:
     """Yield the exporters that a chart, an operator of a plugin or a pod template runs."""
     drivers = {name: exporter.driver for name, exporter in EXPORTERS.items()}
-    charted = {release.number: drivers[release.chart] for release in all_releases if release.chart in drivers}
-    places = {number: (driver, "/spec") for number, driver in charted.items()}
+    exporting = {release.number: drivers[release.chart] for release in all_releases if release.chart in drivers}
     for plugin in plugins:
         field = EXPORTER_SWITCHES.get(plugin.runner.driver, "")
         if plugin.stays and field and inside(plugin.settings, field).get("enabled") is not False:
-            places[plugin.number] = plugin.runner.driver, "/spec"
+            exporting[plugin.number] = plugin.runner.driver
     for number in included:
-        if number not in places and any(name in documents[number].text for name in drivers):
+        if number not in exporting and any(name in documents[number].text for name in drivers):
             names = (image.rpartition("/")[2] for image in images_in(documents[number].object))
             if driver := next(filter(None, map(drivers.get, names)), ""):
-                places[number] = driver, "/spec"
+                exporting[number] = driver
     names_of_plugins = {plugin.number: plugin.name for plugin in plugins if plugin.name}
-    for number, (driver, pointer) in sorted(places.items()):
+    for number, driver in sorted(exporting.items()):
         what = f"it exports metrics of devices: {DRIVERS[driver].exporter}"
-        follower = follower_at(documents[number], pointer, what)
+        follower = follower_at(documents[number], "/spec", what)
         named = msgspec.structs.replace(follower, object=names_of_plugins.get(number, follower.object))
         yield InstalledExporter(number, driver, named)
 
@@ -117,20 +115,13 @@ def _in_object(
 
 def _labels(obj: Object) -> Iterator[tuple[str, str]]:
     """Yield the labels in selectors of nodes, with their pointers: keys of a nodeSelector, and `key` of an expression."""
-    waiting: list[tuple[str, object, bool]] = [("/spec", obj.get("spec"), False)]
-    for _ in range(_MAX):
-        if not waiting:
-            return
-        pointer, value, selects = waiting.pop()
-        if isinstance(value, dict):
-            for name, below in value.items():
-                if selects and isinstance(below, str):
-                    yield member(pointer, name), name
-                elif name == "key" and isinstance(below, str) and "operator" in value:
-                    yield member(pointer, name), below
-                waiting.append((member(pointer, name), below, name in _SELECTORS))
-        elif isinstance(value, list):
-            waiting += [(f"{pointer}/{index}", below, False) for index, below in enumerate(value)]
+    for pointer, part in mappings_in(obj.get("spec"), "/spec"):
+        selects = pointer.rpartition("/")[2] in _SELECTORS
+        for name, value in part.items():
+            if selects and isinstance(value, str):
+                yield member(pointer, name), name
+            elif name == "key" and isinstance(value, str) and "operator" in part:
+                yield member(pointer, name), value
 
 
 def follower_at(document: Document, pointer: str, what: str) -> Follower:

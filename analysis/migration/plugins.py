@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from analysis.migration.charts import PLUGIN_IMAGES, PLUGIN_KINDS, PLUGINS
+from dra.pointer import mappings_in
 from dra.raw import Object, inside, mapping, text
 from webhook.translate import group_kind
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 _OF_INTEL: Final = "intel-device-plugins-"
 _OPERATOR: Final = "intel-device-plugins-operator"
-_MAX: Final = 100_000  # the most values of an object that are read
 
 
 class InstalledPlugin(NamedTuple):
@@ -64,19 +64,10 @@ def installed_plugins(
 
 def images_in(obj: Object) -> Iterator[str]:
     """Yield the images of pod templates and of a chart's values, without tag and digest."""
-    waiting: list[object] = [obj.get("spec")]
-    for _ in range(_MAX):
-        if not waiting:
-            return
-        value = waiting.pop()
-        if isinstance(value, dict):
-            image = value.get("image")
-            name = text(image) or text(mapping(image).get("repository"))
-            if name:
-                yield name.partition("@")[0].partition(":")[0]
-            waiting += value.values()
-        elif isinstance(value, list):
-            waiting += value
+    for _, part in mappings_in(obj.get("spec"), "/spec"):
+        image = part.get("image")
+        if name := text(image) or text(mapping(image).get("repository")):
+            yield name.partition("@")[0].partition(":")[0]
 
 
 def _is_on(runner: PluginRunner, settings: Object) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from analysis.claim_names import pod_specs, renamed, without_defaults
-from dra.raw import Object, inside, items, mapping, text
+from dra.raw import Object, containers_of, inside, items, mapping, text
 from webhook.names import PREFIX
 from webhook.translate import name_of, namespace_of
 
@@ -82,21 +82,13 @@ def with_one_claim(translated: Object, template: str) -> Object:
             if entry.get("resourceClaimTemplateName") == template
         ]
         first |= dict.fromkeys(names, *names[:1])
-    return mapping(_without_duplicates(renamed(translated, first)))
-
-
-def _without_duplicates(value: Any) -> Any:
-    """Return a copy in which lists of claims have each entry once."""
-    if isinstance(value, list):
-        return [_without_duplicates(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        name: [item for index, item in enumerate(member) if item not in member[:index]]
-        if name in ("claims", "resourceClaims") and isinstance(member, list)
-        else _without_duplicates(member)
-        for name, member in value.items()
-    }
+    copy = renamed(translated, first)
+    for spec in pod_specs(copy):
+        resources = [inside(container, "resources") for container in containers_of(spec)]
+        for owner, field in ((spec, "resourceClaims"), *[(of_container, "claims") for of_container in resources]):
+            if entries := items(owner, field):
+                owner[field] = [entry for index, entry in enumerate(entries) if entry not in entries[:index]]
+    return mapping(copy)
 
 
 def with_named_claim(translated: Object, template: str, claim: str) -> Object:
@@ -108,15 +100,12 @@ def with_named_claim(translated: Object, template: str, claim: str) -> Object:
             if entry.get("resourceClaimTemplateName") == template:
                 is_free = all(other.get("name") != claim for other in entries)
                 names[entry["name"]] = claim if is_free else entry["name"].removeprefix(PREFIX)
-    return mapping(_replaced(renamed(translated, names), template, claim))
-
-
-def _replaced(value: Any, template: str, claim: str) -> Any:
-    """Return a copy with entries of pods that name a claim in place of a template."""
-    if isinstance(value, list):
-        return [_replaced(item, template, claim) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if value.get("resourceClaimTemplateName") == template:
-        return {"name": value.get("name"), "resourceClaimName": claim}
-    return {name: _replaced(member, template, claim) for name, member in value.items()}
+    copy = renamed(translated, names)
+    for spec in pod_specs(copy):
+        spec["resourceClaims"] = [
+            {"name": entry["name"], "resourceClaimName": claim}
+            if entry.get("resourceClaimTemplateName") == template
+            else entry
+            for entry in items(spec, "resourceClaims")
+        ]
+    return mapping(copy)

@@ -228,7 +228,7 @@ def _make_pull_request(
     from analysis.migration import message, not_moved, pull_request, summary, unrendered
     from cli.branch import Commit
     from cli.edited import diff
-    from cli.pull_request import compare_builds, describe, report, write_steps
+    from cli.pull_request import PullRequest, commit_of, compare_builds, report, write_steps
 
     documents, tree = files.everything, files.tree
     assert tree is not None
@@ -249,11 +249,11 @@ def _make_pull_request(
     if shown == "diff":
         print_diff("".join(line for of_step in written for edited in of_step.edits.values() for line in diff(edited)))
         return Exit.FINE
-    answer = describe(
-        branch,
-        repository,
-        branch_state,
-        zip(steps, names, messages, written, strict=True),
+    answer = PullRequest(
+        branch=branch,
+        base=repository.branch,
+        state=branch_state,
+        commits=list(map(commit_of, steps, names, messages, written)),
         not_moved=not_moved(steps, plan, documents),
         not_rendered=not_rendered,
     )
