@@ -48,6 +48,12 @@ class WorkloadKind(NamedTuple):
     note: str = ""  # a further remark for the page
     gpu: str = ""  # the resource that the kind's own `gpu`, among limits and requests, becomes in its pods
     profile: str = ""  # the field with the name of a profile, which has the devices of its pods
+    former: tuple[str, str] = ("", "")  # the apiVersion that another controller served before, and its `reads`
+
+    def reads_of(self, obj: Mapping[str, Json]) -> str:
+        """Return which controller reads the keys in this object of the kind, and for what."""
+        former_version, former_reads = self.former
+        return former_reads if obj.get("apiVersion") == former_version else self.reads
 
 
 class Provenance(NamedTuple):
@@ -201,6 +207,16 @@ _SLINKY = _read(
     note="it reads processors and memory of the container, no devices",
 )
 _SOPERATOR = _read("Soperator 4.1.7", "config/crd/bases", Keeps.NO_TEMPLATE, "Soperator, which builds its pods itself")
+_APP_WRAPPER = _read(
+    "AppWrapper 1.2.1",
+    "config/crd/bases, internal/controller/appwrapper",
+    Keeps.ANY,
+    "AppWrapper, which keeps its pods off nodes with failed devices by them",
+    note="Autopilot restarts no translated pod on a node that fails later: it looks for the key",
+)._replace(
+    # project-codeflare/multi-cluster-app-dispatcher d47de4a43, pkg/controller/queuejobresources/genericresource/genericresource.go
+    former=("workload.codeflare.dev/v1beta1", "MCAD, which counts the GPUs of an AppWrapper by them")
+)
 _VOLCANO = Published("Volcano 1.16.0-alpha.1", "config/crd/volcano/bases, config/crd/jobflow/bases", Keeps.YES, "1.11")
 
 KINDS: Mapping[tuple[str, str], WorkloadKind] = {
@@ -219,7 +235,7 @@ KINDS: Mapping[tuple[str, str], WorkloadKind] = {
     ("jobset.x-k8s.io", "JobSet"): _plain("JobSet 0.12.0", "config/components/crd/bases", "0.7"),
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _plain("LeaderWorkerSet 0.10.0", "config/crd/bases, pkg/utils/accelerators/tpu.go", "0.4")._replace(note="TPUs stay, also on pods: LeaderWorkerSet's webhook reads google.com/tpu there"),
     ("disaggregatedset.x-k8s.io", "DisaggregatedSet"): _plain("LeaderWorkerSet 0.10.0", "config/crd/bases")._replace(note="TPUs stay, as in a LeaderWorkerSet"),
-    ("workload.codeflare.dev", "AppWrapper"): _read("AppWrapper 1.2.1", "config/crd/bases, internal/controller/appwrapper", Keeps.ANY, "AppWrapper, which keeps its pods off nodes with failed devices by them", note="Autopilot restarts no translated pod on a node that fails later: it looks for the key"),
+    ("workload.codeflare.dev", "AppWrapper"): _APP_WRAPPER,
     ("batch.volcano.sh", "Job"): WorkloadKind(_VOLCANO, scheduler="volcano", group="scheduling.k8s.io/group-name"),
     ("flow.volcano.sh", "JobTemplate"): WorkloadKind(_VOLCANO, scheduler="volcano", group="scheduling.k8s.io/group-name"),
     ("workload.serving.volcano.sh", "ModelServing"): WorkloadKind(Published("Kthena 1.0.0-rc.0", "charts/kthena/charts/workload/crds", Keeps.YES, "0.1"), scheduler="volcano", group="scheduling.k8s.io/group-name"),
@@ -317,7 +333,7 @@ def origin_of(obj: Mapping[str, Json], configuration: Configuration, *, is_defin
     if kind and not is_defined and str(obj.get("apiVersion", "")).rpartition("/")[2] in kind.drops:
         since = f"before {kind.published.since}" if kind.published.since else f"({kind.published.version})"
         drops = f"its CRD drops claims {since}; if the inventory has the CRD, the schema of the CRD decides"
-    stays = f"the keys in it are read by {kind.reads}" if kind and kind.reads else drops
+    stays = f"the keys in it are read by {kind.reads_of(obj)}" if kind and kind.reads else drops
     for name in mapping(metadata.get("annotations")) if obj.get("kind") != "Pod" else ():
         if name in READ_BY_OTHERS:
             stays = stays or f"by annotation {name}, {READ_BY_OTHERS[name][1]}"

@@ -177,7 +177,8 @@ def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
     counted = _COUNTING.get(full_kind)
     has_values = full_kind in RENDERED and full_kind[0] in _OF_CHARTS
     known = RENDERED[full_kind] if has_values else kind_of(obj)
-    reader = known.reads if known and known.reads else f"the controller that creates the pods of {full_kind[1]}"
+    reads = known.reads_of(obj) if known else ""
+    reader = reads or f"the controller that creates the pods of {full_kind[1]}"
     verdicts: list[PodVerdict] = []
     pods: dict[str, Object] = {}
     for mention in mentions:

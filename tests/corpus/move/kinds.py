@@ -90,6 +90,8 @@ CASES = (
     whole_gpu_case("an MPIJob v2beta1, no definition", custom_object(MPI, {"mpiReplicaSpecs": {"Worker": {"template": GPU_POD}}}, "v2beta1")),
     Case("an InferenceService that requests no GPU", custom_object(("serving.kserve.io", "InferenceService"), {"predictor": {"model": {"resources": {"limits": {GPU: "0"}}}}}, "v1beta1"), "silent"),
     whole_gpu_case("an AppWrapper around a Job", custom_object(("workload.codeflare.dev", "AppWrapper"), {"components": [{"template": {"kind": "Job", "spec": {"template": GPU_POD}}}]}), "AppWrapper, which keeps its pods off nodes"),
+    whole_gpu_case("an AppWrapper of MCAD around a Job", custom_object(("workload.codeflare.dev", "AppWrapper"), {"resources": {"GenericItems": [{"generictemplate": {"kind": "Job", "spec": {"template": GPU_POD}}}]}}, "v1beta1"), "MCAD, which counts the GPUs"),
+    Case("an AppWrapper of MCAD around another object", custom_object(("workload.codeflare.dev", "AppWrapper"), {"resources": {"GenericItems": [{"generictemplate": {"own": {"resources": {"limits": {GPU: 1}}}}}]}}, "v1beta1"), "left", "it is read by MCAD, which counts the GPUs"),
     whole_gpu_case("a LeaderWorkerSet with GPUs", custom_object(("leaderworkerset.x-k8s.io", "LeaderWorkerSet"), {"leaderWorkerTemplate": {"workerTemplate": GPU_POD}})),
     Case("a LeaderWorkerSet with TPUs", custom_object(("leaderworkerset.x-k8s.io", "LeaderWorkerSet"), {"leaderWorkerTemplate": {"workerTemplate": TPU_POD}}), "left", "TPU_WORKER_ID"),
     Case("a pod of a LeaderWorkerSet with TPUs", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "w-0", "labels": {"leaderworkerset.sigs.k8s.io/name": "w"}}, **TPU_POD}, "left", "TPU_WORKER_ID"),
