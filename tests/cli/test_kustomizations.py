@@ -97,6 +97,20 @@ def test_outside_of_a_repository_other_folders_are_not_searched(repository):
     assert run("translate", "--in-place", "one.yaml").stdout == "one.yaml: edited\n"
 
 
+@pytest.mark.parametrize("options", [["--in-place"], ["-o", "diff"]])
+def test_a_file_that_is_edited_with_its_kustomization_is_not_reported_as_skipped(repository, builder, options):
+    write_files(
+        repository,
+        {
+            "base/kustomization.yaml": "resources: [one.yaml]\npatches: [{path: replicas.yaml}]\n",
+            "base/one.yaml": deployment("one"),
+            "base/replicas.yaml": deployment("one", limits="{cpu: 1}"),
+        },
+    )
+    result = run("translate", *options, ".")
+    assert ("one.yaml" in result.stdout, "skipped" in result.stderr) == (True, False)
+
+
 def test_an_unrelated_kustomization_does_not_stop_an_edit(repository):
     before = write_files(repository, TREES["prefix"].files | {"team/one.yaml": deployment("one")})
     result = run("translate", "--in-place", "team")

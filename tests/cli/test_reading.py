@@ -333,6 +333,7 @@ def test_colour_needs_a_terminal_or_the_option(tmp_path, monkeypatch):
 def test_completion_prints_a_script_for_the_shell(shell):
     output = run("completion", shell).stdout
     assert "_DRAWBRIDGE_COMPLETE" in output
+    assert "\\x0a" not in output
     assert "drawbridge" in output
 
 

@@ -84,6 +84,25 @@ def test_pods_of_workloads_with_a_generate_name_have_valid_names():
     assert all(outcome["devices"] for outcome in outcomes.values()), outcomes
 
 
+@pytest.mark.parametrize(
+    ("version", "kind", "is_counted_by_pod"),
+    [
+        ("apps/v1", "Deployment", True),
+        ("apps/v1", "ReplicaSet", True),
+        ("apps/v1", "StatefulSet", True),
+        ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", True),
+        ("batch/v1", "Job", False),
+    ],
+)
+def test_pods_that_kueue_counts_one_by_one_have_the_queue_of_their_workload(version, kind, is_counted_by_pod):
+    spec = {"leaderWorkerTemplate": {"workerTemplate": pod_fields()["template"]}} if kind[0] == "L" else pod_fields()
+    queue = {"kueue.x-k8s.io/queue-name": "q"}
+    workload = {"apiVersion": version, "kind": kind, "metadata": {"name": "w", "labels": queue}, "spec": spec}
+    (created_pod,) = created_pods(workload)
+    labels = created_pod.pod["metadata"].get("labels", {})
+    assert (queue.items() <= labels.items()) is is_counted_by_pod
+
+
 def test_pods_inherit_the_scheduler_of_their_owner():
     shared_gpu_template = {"template": {"spec": pod({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000})["spec"]}}
     job = obj("Job", "v", "batch.volcano.sh/v1alpha1", tasks=[shared_gpu_template])

@@ -17,6 +17,7 @@ from tests.cli.explain.scenes import (
     with_device_status,
 )
 from tests.dra.policy.quota_samples import scope, scoped_quota
+from tests.objects import resource_slice
 from webhook.state import Features
 
 TEMPLATE = {
@@ -268,3 +269,21 @@ def test_the_interface_of_a_network_driver_is_shown(tmp_path):
     assert network_device["network"] == "net1 10.0.0.3/24 02:00:00:00:00:01"
     assert (network_device["data"], network_device["sharing"]) == ({"rate": 100}, "exclusive")
     assert "network net1 10.0.0.3/24" in explain(tmp_path, "pod/p", *objects).stdout
+
+
+@pytest.mark.parametrize(
+    ("share", "counters", "sharing", "text"),
+    [
+        ({"memory": "10Gi"}, [], "share", ", share of "),
+        (None, [{"counterSet": "gpu", "counters": {"memory": {"value": "1"}}}], "partition", ", partition"),
+    ],
+)
+def test_how_a_claim_has_its_device_is_shown(share, counters, sharing, text, tmp_path):
+    first_device = {"name": "gpu-0"} | ({"consumesCounters": counters} if counters else {})
+    class_, node_, _ = fleet(1, 1)
+    devices = resource_slice("n0-gpus", first_device, driver=DRIVER, pool="n0", nodeName="n0")
+    running = in_phase(pod("p", "c", nodeName="n0"), "Running")
+    objects = (class_, node_, devices, held_claim("c", "p", share=share), running)
+    _, answer = explain_json(tmp_path, "pod/p", *objects)
+    assert answer["pod"]["claims"][0]["devices"][0]["sharing"] == sharing
+    assert text in explain(tmp_path, "pod/p", *objects).stdout
