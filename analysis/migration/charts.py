@@ -103,6 +103,16 @@ CONSUMERS: Final = {
         (0, 4), "`accelerator.dra: true`, which creates and names a claim template for each role"
     ),
 }
+# By the group and kind of an object with a place for claims: what a person writes. defilantech/LLMKube 907ac8d: api/v1alpha1/model_types.go,
+# internal/controller/deployment_builder.go. No edit removes `count`, because LLMKube makes options of the runtime from it.
+_LLMKUBE: Final = "inference.llmkube.dev"
+CONSUMER_KINDS: Final = {
+    (_LLMKUBE, "Model"): (
+        "with LLMKube 0.8.9 or newer, write `resourceClaims` with a claim template here and remove `count` and `resourceName`; "
+        "LLMKube makes the runtime's options for several GPUs from `count`: write these options into `extraArgs`"
+    ),
+    (_LLMKUBE, "InferenceService"): "remove the number when its Model gets `spec.hardware.gpu.resourceClaims`",
+}
 # Prefixes of labels that the discovery of a device plugin puts on nodes, by driver.
 DISCOVERY: Final = {
     "gpu.intel.com": ("intel.feature.node.kubernetes.io/", "gpu.intel.com/"),

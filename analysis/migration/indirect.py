@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from analysis.check import finding_of
 from analysis.gitops import FLUX
+from analysis.migration.charts import CONSUMER_KINDS
 from dra.raw import Object, inside, items, mapping, text
 from webhook.admission import decide_object
 from webhook.dialects import Outcome
@@ -74,6 +75,7 @@ def indirect_uses(document: Document, state: State) -> Iterator[IndirectUse]:
 
 
 def _places(obj: Object, decisions: list[Decision]) -> Iterator[IndirectUse]:
+    is_known = group_kind(obj) in CONSUMER_KINDS
     for decision in decisions:
         pointer, key = finding_of(obj, decision, "D211").path, decision.key
         if key == _RUNTIME:
@@ -82,11 +84,17 @@ def _places(obj: Object, decisions: list[Decision]) -> Iterator[IndirectUse]:
             yield IndirectUse(pointer, key, name, _drivers_of(name))
         elif key.endswith("_VISIBLE_DEVICES") or key.startswith("/dev/"):
             yield IndirectUse(pointer, key, key, _drivers_of(key))
-        elif "/" not in key and decision.outcome is Outcome.UNKNOWN and not paths(obj) and group_kind(obj) != FLUX:
+        elif (
+            (is_known or "/" not in key)
+            and decision.outcome is Outcome.UNKNOWN
+            and not paths(obj)
+            and group_kind(obj) != FLUX
+        ):
             value = resolve_pointer(obj, pointer)
             switches = mapping(value)
-            # With `draEnabled`, the chart of Ollama makes a claim.
-            if value is None or switches.get("enabled") is False or switches.get("draEnabled") is True:
+            # With `draEnabled`, the chart of Ollama makes a claim. LLMKube has its claims beside the switch.
+            has_claim = switches.get("draEnabled") is True or switches.get("resourceClaims")
+            if value is None or switches.get("enabled") is False or has_claim:
                 continue
             # Ray's own count of devices, which KubeRay does not request.
             if "/rayStartParams/" in pointer:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from analysis.check import finding_of
 from analysis.gitops import filled
-from analysis.migration.charts import CONSUMERS
+from analysis.migration.charts import CONSUMER_KINDS, CONSUMERS
 from analysis.migration.indirect import indirect_uses
 from analysis.migration.plan import Consumer
 from analysis.requesting import amounts_in, classes_in, requests_devices
@@ -19,7 +19,15 @@ from dra.pointer import member, split
 from dra.raw import Object, inside, mapping
 from webhook.admission import decide_object
 from webhook.dialects import Outcome
-from webhook.translate import decides_outcome, find_placeholder, name_of, namespace_of, paths, resolve_pointer
+from webhook.translate import (
+    decides_outcome,
+    find_placeholder,
+    group_kind,
+    name_of,
+    namespace_of,
+    paths,
+    resolve_pointer,
+)
 from webhook.unknown import counts_keys
 
 if TYPE_CHECKING:
@@ -222,6 +230,8 @@ def _why_not_moved(later: PodVerdict, key: str) -> tuple[Verdict, str]:
 
 def _in_values(obj: Object, release: Release | None) -> tuple[Verdict, str]:
     """Return whether the values of a chart have a known place for claims, and what a person does otherwise."""
+    if group_kind(obj) in CONSUMER_KINDS:
+        return "by hand", CONSUMER_KINDS[group_kind(obj)]
     if release is None or (places := CONSUMERS.get(release.chart)) is None:
         chart = f"chart {release.chart}" if release is not None else f"kind {obj.get('kind')}"
         return "by hand", f"drawbridge knows no place for claims in {chart}: {_OTHER_WAYS}"

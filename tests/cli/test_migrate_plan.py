@@ -302,6 +302,30 @@ def test_a_workload_that_names_no_key_is_a_consumer_of_the_driver_that_moves(rep
     assert found == ([(key, "by hand")] if key else [])
 
 
+OF_LLMKUBE = "apiVersion: inference.llmkube.dev/v1alpha1\nkind: %s\nmetadata: {name: qwen}\nspec: %s\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "key", "why"),
+    [
+        ("Model", "{hardware: {gpu: {enabled: true, count: 1}}}", "gpu", "write `resourceClaims`"),
+        ("Model", "{hardware: {gpu: {enabled: true, resourceName: nvidia.com/gpu}}}", "nvidia.com/gpu", "write `resourceClaims`"),
+        ("InferenceService", "{resources: {gpu: 1}}", "gpu", "remove the number"),
+    ],
+)  # fmt: skip
+def test_the_reason_has_the_place_for_claims_of_a_kind(repository, kind, spec, key, why):
+    files = app("qwen", "ai") | {"apps/qwen/release.yaml": OF_LLMKUBE % (kind, spec)} | plugin(NVIDIA)
+    [consumer] = plan(repository, files)["consumers"]
+    assert (consumer["key"], consumer["verdict"]) == (key, "by hand")
+    assert why in consumer["why"]
+
+
+def test_a_model_of_llmkube_with_claims_is_no_consumer(repository):
+    claim = "{name: gpu, resourceClaimTemplateName: qwen}"
+    model = OF_LLMKUBE % ("Model", f"{{hardware: {{gpu: {{enabled: true, resourceClaims: [{claim}]}}}}}}")
+    assert consumers(repository, app("qwen", "ai") | {"apps/qwen/release.yaml": model} | plugin(NVIDIA)) == []
+
+
 @pytest.mark.parametrize("key", ["squat.ai/tun", "devic.es/dvb"])
 def test_a_device_file_that_is_no_accelerator_is_no_consumer(repository, key):
     assert consumers(repository, app("plex", "media", key=key)) == []
