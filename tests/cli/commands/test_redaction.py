@@ -152,7 +152,10 @@ ANSWER_FIELDS = {
     "doctor": ("findings",),
     "quota": ("quotas",),
 }
-EXAMPLE_FOLDERS = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir() and any(path.rglob("*.yaml")))
+# `homelab` is a Git tree: a snapshot is of a cluster, which has the objects that a chart makes from its values.
+EXAMPLE_FOLDERS = sorted(
+    path.name for path in EXAMPLES.iterdir() if path.is_dir() and any(path.rglob("*.yaml")) and path.name != "homelab"
+)
 
 
 @pytest.mark.parametrize("folder", random.Random(0).sample(EXAMPLE_FOLDERS, draws(len(EXAMPLE_FOLDERS))))
