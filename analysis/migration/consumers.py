@@ -35,6 +35,7 @@ from analysis.migration.shared_claims import (
     claim_object,
     with_named_claim,
     with_one_claim,
+    without_shares,
 )
 from analysis.migration.values import Requested, patch_of, place_of_container, pod_of
 from analysis.requesting import bodies_in, classes_in
@@ -242,7 +243,8 @@ class _Switch:
         if not verdict.templates:
             raise CannotEdit("no claim replaces its requests")
         templates, claims = [], []
-        for reserved, spec in verdict.templates.items():
+        for reserved, translated_spec in verdict.templates.items():
+            spec = without_shares(mapping(translated_spec))
             decision = self._decision(classes_in(spec["spec"]))
             if decision in ("named claim", "admin access"):
                 translated = with_one_claim(translated, reserved)

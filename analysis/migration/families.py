@@ -111,15 +111,17 @@ def _sharing(driver: str, keys: Collection[str], read: ReadTree) -> Sharing | No
     """Return how pods share devices, and a proposal; None if each pod gets devices of its own."""
     usually = read.state.fleet.installed.usually
     shared = {key: of_key for key in sorted(keys) if (of_key := usually(key)) is not None}
+    # NVIDIA's plugin gives replicas a key with this end; how many they are, the tree does not tell.
+    uncounted = [key for key in sorted(keys) if key.endswith(".shared") and key not in shared]
     without = [request for request in read.requests if driver in request.drivers and not request.classes]
-    if not shared and not without:
+    if not shared and not uncounted and not without:
         return None
     users = [
         request
         for request in read.requests
-        if driver in request.drivers and (not request.classes or request.consumer.key in shared)
+        if driver in request.drivers and (not request.classes or request.consumer.key in (*shared, *uncounted))
     ]
-    now = [str(of_key) for of_key in shared.values()]
+    now = [*map(str, shared.values()), *[f"{key} counts replicas of devices" for key in uncounted]]
     if without:
         now.append(f"{count_of(len(without), 'workload')} without a request can use every device of their nodes")
     namespaces = sorted({request.namespace for request in users})

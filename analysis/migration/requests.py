@@ -19,6 +19,7 @@ from dra.pointer import member, split
 from dra.raw import Object, inside, mapping
 from webhook.admission import decide_object
 from webhook.dialects import Outcome
+from webhook.state import Configuration
 from webhook.translate import (
     decides_outcome,
     find_placeholder,
@@ -45,6 +46,7 @@ _OTHER_WAYS: Final = "use `extendedResourceName` (Kubernetes 1.36), a patch of i
 _WITHOUT_REQUEST: Final = (
     "no request: its pods can use every GPU of their node, also one that a claim gives to another pod; add a claim"
 )
+_NVIDIA: Final = "nvidia"  # the dialect
 _VALUES: Final = "/spec/values"
 _MOVES: Final = (Outcome.TRANSLATED, Outcome.APPROXIMATED)
 
@@ -64,8 +66,14 @@ class Request(NamedTuple):
 
 
 def with_drivers(state: State) -> State:
-    """Return the state in which all drivers are installed. Limits of the keys change together with the consumers, so they keep no key."""
-    return replace(with_all_drivers(state, shares=False), quotas={}, limit_ranges={})
+    """Return the state in which all drivers are installed, and claims replace replicas that have a key of their own.
+
+    Limits of the keys change together with the consumers, so they keep no key.
+    """
+    file = state.configuration.file
+    file = replace(file, **{_NVIDIA: replace(file.options(_NVIDIA), consumable_shares=True)})
+    with_shares = replace(state, configuration=Configuration(file))
+    return replace(with_all_drivers(with_shares, shares=False), quotas={}, limit_ranges={})
 
 
 class Reader:

@@ -55,21 +55,33 @@ def claim_object(kind: str, name: str, namespace: str, spec: Object) -> Object:
     return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
+def without_shares(template_spec: Object) -> Object:
+    """Return the spec of a template without a number of shares, so that each claim gets the driver's default: one share, or a whole device."""
+    requests = [
+        {**request, "exactly": _without(request["exactly"], "capacity")}
+        if "shares" in inside(request, "exactly", "capacity", "requests")
+        else request
+        for request in template_spec["spec"]["devices"]["requests"]
+    ]
+    return _with_requests(template_spec, requests)
+
+
 def as_admin(template_spec: Object) -> Object:
     """Return the spec of a template whose claims have all devices of the class on the node, and count nowhere."""
-    devices = template_spec["spec"]["devices"]
     requests = [
-        {
-            **request,
-            "exactly": {
-                **{name: value for name, value in request["exactly"].items() if name != "count"},
-                "allocationMode": "All",
-                "adminAccess": True,
-            },
-        }
-        for request in devices["requests"]
+        {**request, "exactly": {**_without(request["exactly"], "count"), "allocationMode": "All", "adminAccess": True}}
+        for request in template_spec["spec"]["devices"]["requests"]
     ]
-    return {**template_spec, "spec": {**template_spec["spec"], "devices": {**devices, "requests": requests}}}
+    return _with_requests(template_spec, requests)
+
+
+def _without(obj: Object, member: str) -> Object:
+    return {name: value for name, value in obj.items() if name != member}
+
+
+def _with_requests(template_spec: Object, requests: list[Object]) -> Object:
+    spec = template_spec["spec"]
+    return {**template_spec, "spec": {**spec, "devices": {**spec["devices"], "requests": requests}}}
 
 
 def with_one_claim(translated: Object, template: str) -> Object:

@@ -123,6 +123,17 @@ def test_a_driver_with_shares_is_proposed_for_several_namespaces(repository):
     assert family["sharing"]["valuesForShares"]["consumableShares"] == 4
 
 
+@pytest.mark.parametrize(("has_plugin", "number"), [(True, 4), (False, "unlimited")])
+def test_replicas_with_a_key_of_their_own_are_shared(repository, has_plugin, number):
+    files = app("llm", "ai", "nvidia.com/gpu.shared") | app("tts", "voice", "nvidia.com/gpu.shared")
+    renamed = (OPERATOR % "true").replace("timeSlicing: {", "timeSlicing: {renameByDefault: true, ")
+    answer = plan(repository, files | (plugin(renamed) if has_plugin else {}))
+    [family] = answer["families"]
+    assert family["sharing"]["decision"] == "shares"
+    assert family["sharing"]["valuesForShares"]["consumableShares"] == number
+    assert [consumer["verdict"] for consumer in answer["consumers"]] == ["edit", "edit"]
+
+
 def test_a_plugin_without_sharing_asks_no_question(repository):
     [family] = plan(repository, app("plex", "media") | plugin(INTEL.replace(", sharedDevNum: 5", "")))["families"]
     assert "sharing" not in family

@@ -248,6 +248,15 @@ def test_the_decision_about_sharing_says_what_a_claim_is(repository, decision, e
     ]
 
 
+@pytest.mark.parametrize("decision", ["shares", "exclusive"])
+def test_a_replica_with_a_key_of_its_own_becomes_a_claim_without_a_capacity(repository, decision):
+    edits = Edits(repository, app("llm", "ai", "nvidia.com/gpu.shared"), decision)
+    [template] = edits.new["apps/llm/resourceclaimtemplate.yaml"]
+    assert template["spec"]["spec"]["devices"]["requests"] == [
+        {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
+    ]
+
+
 def test_a_claim_with_admin_access_has_all_devices_and_its_namespace_needs_a_label(repository):
     edits = Edits(repository, shared_apps(), "admin access")
     [template] = edits.new["apps/llm/resourceclaimtemplate.yaml"]
