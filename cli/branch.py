@@ -32,13 +32,6 @@ class Commit(NamedTuple):
     files: Mapping[str, bytes | None]
 
 
-class Written(NamedTuple):
-    """The commits of a branch; `existed` if the branch had the same commits already."""
-
-    commits: tuple[str, ...]
-    existed: bool
-
-
 class _Entry(NamedTuple):
     mode: str
     blob: str
@@ -143,8 +136,11 @@ class Repository:
             if not rule.startswith("!"):
                 yield path, f"{rule} in {source}:{line}"
 
-    def write_branch(self, name: str, commits: Sequence[Commit]) -> Written:
-        """Make commits from HEAD, and a branch of them. A branch with the same commits stays. Raises Broken if it has others."""
+    def write_branch(self, name: str, commits: Sequence[Commit]) -> tuple[list[str], bool]:
+        """Make commits from HEAD, and a branch of them. Return their names, and whether the branch had the same commits already.
+
+        Raises Broken if it has others.
+        """
         if _run(self.root, "check-ref-format", "--branch", name).returncode:
             raise Broken(f"{name}: this is no name of a branch", "choose another one with --branch")
         for ident in ("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"):
@@ -154,44 +150,37 @@ class Repository:
         reference = f"refs/heads/{name}"
         existing = _run(self.root, "rev-parse", "--verify", "--quiet", reference).stdout.decode().strip()
         with tempfile.TemporaryDirectory() as folder:
-            made = tuple(self._commits(commits, Path(folder)))
+            made = list(self._commits(commits, str(Path(folder, "index"))))
         if existing:
             written = self._git("rev-list", "--reverse", f"{self.head}..{existing}").decode().split()
             if self._contents(written) != self._contents(made):
                 remedy = f"remove it with `git branch -D {name}`, or choose another one with --branch"
                 raise Broken(f"the branch {name} exists, with other commits", remedy)
-            return Written(tuple(written), existed=True)
+            return written, True
         self._git("update-ref", "-m", "drawbridge migrate pr", reference, made[-1], "0" * len(self.head))
-        return Written(made, existed=False)
+        return made, False
 
     def _contents(self, commits: Iterable[str]) -> list[bytes]:
         return [self._git("show", "--no-patch", "--format=%T%n%B", commit) for commit in commits]
 
-    def _commits(self, commits: Sequence[Commit], folder: Path) -> Iterator[str]:
+    def _commits(self, commits: Sequence[Commit], index: str) -> Iterator[str]:
         """Write the objects of commits, each on top of the one before, and yield their names."""
-        parent, index, absent = self.head, str(folder / "index"), "0" * len(self.head)
-        contents = list(dict.fromkeys(content for commit in commits for content in commit.files.values()))
-        blobs = dict(zip(contents, self._blobs(contents, folder), strict=True))
+        parent, absent = self.head, "0" * len(self.head)
         self._git("read-tree", parent, index=index)
         for commit in commits:
             lines = b""
             for path, content in commit.files.items():
-                mode = self._entries[path].mode if path in self._entries else _FILE
-                fact = f"0 {absent}" if content is None else f"{mode} {blobs[content]}"
+                fact = f"0 {absent}"
+                if content is not None:
+                    mode = self._entries[path].mode if path in self._entries else _FILE
+                    blob = self._git("hash-object", "-w", "--no-filters", "--stdin", data=content).decode().strip()
+                    fact = f"{mode} {blob}"
                 lines += f"{fact}\t".encode() + os.fsencode(path) + b"\0"
             self._git("update-index", "-z", "--index-info", data=lines, index=index)
             tree = self._git("write-tree", index=index).decode().strip()
             message = commit.message.encode()
             parent = self._git("commit-tree", tree, "-p", parent, "-F", "-", data=message).decode().strip()
             yield parent
-
-    def _blobs(self, contents: Sequence[bytes | None], folder: Path) -> list[str]:
-        """Write contents as objects, all with one command, and return their names."""
-        paths = [folder / f"content-{number}" for number in range(len(contents))]
-        for path, content in zip(paths, contents, strict=True):
-            path.write_bytes(content or b"")
-        asked = "".join(f"{path}\n" for path in paths).encode()
-        return self._git("hash-object", "-w", "--no-filters", "--stdin-paths", data=asked).decode().split()
 
 
 def _run(folder: str, *arguments: str, data: bytes = b"", index: str = "") -> subprocess.CompletedProcess[bytes]:

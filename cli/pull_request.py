@@ -231,7 +231,11 @@ def compare_builds(
     last = states[-1].texts
     texts_before = {text_at(file) for file in last if Path(file).exists()}
     trees = Trees(documents, last, [repository.root], texts_before.__contains__)
-    new = [trees.add(file, text) for file, text in last.items() if text and _is_new_kustomization(file)]
+    new = [
+        trees.add(file, text)
+        for file, text in last.items()
+        if text and Path(file).name in NAMES and not Path(file).exists()
+    ]
     # What a new kustomization names has to be in the copies of those that include it.
     named = {file for group in new for file in group.files if Path(file).exists()}
     groups = [*[group._replace(files=group.files | named) for group in trees.groups], *new]
@@ -251,10 +255,6 @@ def compare_builds(
         ]
         unbuilt |= _compare_group(trees, group._replace(folders=tuple(folders)), states)
     return [f"{display_path(trees.known[folder].document.file)}: {why}" for folder, why in unbuilt.items()]
-
-
-def _is_new_kustomization(file: str) -> bool:
-    return Path(file).name in NAMES and not Path(file).exists()
 
 
 def _states(

@@ -86,10 +86,6 @@ class Edits(NamedTuple):
     def is_empty(self) -> bool:
         return not (self.devices or self.environment or self.mounts)
 
-    def visible_in(self, view: ContainerView) -> bool:
-        """Return whether a container sees at least one of these edits."""
-        return bool(self.devices & view.devices or self.environment & view.environment or self.mounts & view.mounts)
-
 
 class Fault(NamedTuple):
     """A message and its remedy."""
@@ -269,7 +265,10 @@ def isolation_fault(edits: Edits, claimed: ContainerView, bare: ContainerView, u
 
     `usual` are the device nodes of every container. A driver without CDI adds device nodes by another way, which is not judged.
     """
-    if not edits.is_empty() and not edits.visible_in(claimed):
+    sees_any = (
+        edits.devices & claimed.devices or edits.environment & claimed.environment or edits.mounts & claimed.mounts
+    )
+    if not edits.is_empty() and not sees_any:
         return Fault(
             "CDI is off in the container runtime: the container has nothing that the claim's CDI devices add", _CDI_OFF
         )

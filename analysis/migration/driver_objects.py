@@ -75,13 +75,8 @@ def source(model: Object, new: Replacement) -> Object:
 
 def plain_source(release: Object) -> Object:
     """Return a HelmRepository in the namespace of a HelmRelease, for a tree without one."""
-    metadata = {name: value for name, value in inside(release, "metadata").items() if name in ("name", "namespace")}
-    return {
-        "apiVersion": "source.toolkit.fluxcd.io/v1",
-        "kind": "HelmRepository",
-        "metadata": metadata,
-        "spec": {"interval": "1h"},
-    }
+    header = {"apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "HelmRepository"}
+    return {**header, "metadata": inside(release, "metadata"), "spec": {"interval": "1h"}}
 
 
 def helm_release(model: Object, new: Replacement, reference: Object, names: Mapping[str, str]) -> Object:
@@ -157,18 +152,20 @@ def builder(model: Object, names: Mapping[str, str], ends: tuple[str, str]) -> O
 
 def with_dependencies(obj: Object, gone: Collection[str], needs: Object | None) -> Object:
     """Return a Kustomization or HelmRelease of Flux that waits for nothing that goes, and for another object in addition."""
-    spec = dict(inside(obj, "spec"))
+    entries: dict[str, list[Object]] = {}
     for field in ("dependsOn", "healthChecks", "healthCheckExprs"):
-        kept = [
+        entries[field] = [
             entry
-            for entry in items(spec, field)
+            for entry in items(inside(obj, "spec"), field)
             if entry.get("name") not in gone and text(entry.get("apiVersion")).partition("/")[0] not in _GROUPS
         ]
-        kept += [needs] if field == "dependsOn" and needs is not None else []
-        if kept:
-            spec[field] = kept
-        else:
-            spec.pop(field, None)
+    entries["dependsOn"] += [needs] if needs is not None else []
+    return with_lists(obj, entries)
+
+
+def with_lists(obj: Object, lists: Mapping[str, list[Object]]) -> Object:
+    """Return an object with these lists in its spec; it has no empty ones."""
+    spec = {name: value for name, value in {**inside(obj, "spec"), **lists}.items() if lists.get(name, True)}
     return {**obj, "spec": _in_order(inside(obj, "spec"), spec)}
 
 

@@ -152,9 +152,11 @@ class _Move:
 
     def _number_of(self, plugin: Plugin) -> int:
         """Return the document of a plugin; a release of `helmCharts` is named after its chart, and in a kustomization."""
+        number = self._layout.by_name.get((plugin.file, plugin.object))
+        if number is not None:
+            return number
         of_file = self._layout.in_file[plugin.file]
-        same = [number for number in of_file if name_of(self._documents[number].placed) == plugin.object]
-        return same[0] if same else next(number for number in of_file if is_kustomization(self._documents[number]))
+        return next(number for number in of_file if is_kustomization(self._documents[number]))
 
     def _switch_of(self, number: int, plugin: Plugin) -> tuple[str, ...]:
         """Return the path of the switch of an operator; () for a plugin that goes."""
@@ -433,13 +435,10 @@ class _Move:
         """Change what depends on the plugins that go."""
         if not self._places and not self._switch.edits:
             return
-        by_place = {
-            (document.file, name_of(document.placed)): number for number, document in enumerate(self._documents)
-        }
         charts = {release.number: release.chart for release in self._layout.releases if release.chart in EXPORTERS}
         depending: defaultdict[int, dict[str, _Place | None]] = defaultdict(dict)
         for follower in plan.follow:
-            number = by_place.get((follower.file, follower.object), -1)
+            number = self._layout.by_name.get((follower.file, follower.object), -1)
             needs = dependencies(self._documents[number].placed) if number >= 0 else ()
             needed = next((need for need in needs if need.pointer == follower.place), None)
             place = (needed.kind, (needed.namespace, needed.name)) if needed is not None else ("", ("", ""))
@@ -504,11 +503,11 @@ def _entry(file: str, kustomization: Document) -> str:
 
 def _with_places(obj: Object, document: Document, new: Mapping[str, _Place | None]) -> Object:
     """Return an object of Flux that waits for other objects, by the pointers of its dependencies."""
-    spec = dict(inside(obj, "spec"))
+    lists: dict[str, list[Any]] = {}
     needed = {need.pointer: need for need in dependencies(document.placed)}
     for field in ("dependsOn", "healthChecks"):
-        kept: list[Any] = []
-        for index, entry in enumerate(members(spec.get(field))):
+        kept = lists[field] = []
+        for index, entry in enumerate(members(inside(obj, "spec").get(field))):
             pointer = f"/spec/{field}/{index}"
             if pointer in new:
                 if (place := new[pointer]) is None:
@@ -517,11 +516,7 @@ def _with_places(obj: Object, document: Document, new: Mapping[str, _Place | Non
                 entry = {**entry, "name": place[1], **namespace}  # noqa: PLW2901
             if entry not in kept:
                 kept.append(entry)
-        if kept:
-            spec[field] = kept
-        else:
-            spec.pop(field, None)
-    return {**obj, "spec": spec}
+    return driver_objects.with_lists(obj, lists)
 
 
 def _in_line(values: Object) -> str:

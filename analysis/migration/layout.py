@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from analysis.gitops import FLUX, FOLDERS, files_of, is_kustomization, releases
 from analysis.migration.charts import PLUGIN_KINDS
 from dra.raw import inside, text
-from webhook.translate import group_kind, paths
+from webhook.translate import group_kind, name_of, paths
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -46,6 +46,7 @@ class Layout:
         self.documents = documents
         self.tree = tree
         self.releases = list(releases(documents, tree))
+        self.by_name = {(document.file, name_of(document.placed)): number for number, document in enumerate(documents)}
         self.in_file: defaultdict[str, list[int]] = defaultdict(list)
         for number, document in enumerate(documents):
             self.in_file[normpath(document.file)].append(number)

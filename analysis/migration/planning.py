@@ -55,7 +55,6 @@ def make_plan(
     # Nothing in the tree builds the entry of a cluster.
     included = [number for number in all_numbers if not has_builds or tree.includes(number) or tree.built_by(number)]
     reached = frozenset(included)
-    of_builds = [documents[number] for number in included]
     all_releases = [release for release in releases(documents, tree) if release.number in reached]
     by_number = {release.number: release for release in all_releases}
     reader = Reader(state)
@@ -63,21 +62,22 @@ def make_plan(
     found_exporters = tuple(exporters(documents, included, all_releases, plugins))
     values = variables_of(documents, tree)
     requests: list[Request] = []
-    for number, document in zip(included, of_builds, strict=True):
-        requests += reader.requests_in(document, by_number.get(number), values.get(number))
+    for number in included:
+        requests += reader.requests_in(documents[number], by_number.get(number), values.get(number))
     for release in all_releases:
         requests += reader.in_files(release, documents, reader.requests_in)
     moving = {plugin.runner.driver for plugin in plugins}.union(*[request.drivers for request in requests])
     # Plugins, drivers and exporters reach all devices of their node on purpose.
     known = {plugin.number for plugin in plugins} | {exporter.number for exporter in found_exporters}
     known |= {release.number for release in all_releases if release.chart in DRIVER_CHARTS}
-    for number, document in zip(included, of_builds, strict=True):
+    uses: list[Request] = []
+    for number in included:
         if number not in known:
-            requests += [use for use in reader.indirect_uses(document, by_number.get(number)) if use.drivers & moving]
+            uses += reader.indirect_uses(documents[number], by_number.get(number))
     for release in all_releases:
         if release.number not in known:
-            uses = reader.in_files(release, documents, reader.indirect_uses)
-            requests += [use for use in uses if use.drivers & moving]
+            uses += reader.in_files(release, documents, reader.indirect_uses)
+    requests += [use for use in uses if use.drivers & moving]
     fleet = fleet_of(nodes, reader, state)
     files = {request.consumer.file for request in requests} | {documents[plugin.number].file for plugin in plugins}
     platform = platform_of(documents, files)
@@ -92,7 +92,7 @@ def make_plan(
         follow=(
             *followers(documents, included, tree, all_releases, plugins, labels=platform.labels),
             *[exporter.follower for exporter in found_exporters if exporter.driver in moving],
-            *_counts(of_builds, moving, reader, state),
+            *_counts([documents[number] for number in included], moving, reader, state),
         ),
         lost=tuple(_lost(of_drivers, {exporter.driver for exporter in found_exporters})),
         blockers=tuple(platform.blockers()) if of_drivers else (),

@@ -82,6 +82,7 @@ def summary(plan: MigrationPlan) -> str:
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Yield what differs between a plan and the plan of the tree now, without what a person decides."""
+    before, now = _without_decisions(before), _without_decisions(now)
     for part in dict.fromkeys((*before, *now)):
         old, new = before.get(part), now.get(part)
         if part in _IDENTITY:
@@ -133,13 +134,8 @@ def _entries(part: str, old: Mapping[str, Mapping[str, Any]], new: Mapping[str, 
         elif name not in old:
             yield f"{part}: new: {name}"
         else:
-            fields = [
-                field
-                for field in dict.fromkeys((*old[name], *new[name]))
-                if field not in _DECIDED
-                and _without_decisions(old[name].get(field)) != _without_decisions(new[name].get(field))
-            ]
-            if fields:
+            all_fields = dict.fromkeys((*old[name], *new[name]))
+            if fields := [field for field in all_fields if old[name].get(field) != new[name].get(field)]:
                 yield f"{part}: {name}: changed: {', '.join(fields)}"
 
 
