@@ -92,9 +92,8 @@ def _places(obj: Object, decisions: list[Decision]) -> Iterator[IndirectUse]:
         ):
             value = resolve_pointer(obj, pointer)
             switches = mapping(value)
-            # With `draEnabled`, the chart of Ollama makes a claim. LLMKube has its claims beside the switch.
-            has_claim = switches.get("draEnabled") is True or switches.get("resourceClaims")
-            if value is None or switches.get("enabled") is False or has_claim:
+            # With `draEnabled`, the chart of Ollama makes a claim.
+            if value is None or switches.get("enabled") is False or switches.get("draEnabled") is True:
                 continue
             # Ray's own count of devices, which KubeRay does not request.
             if "/rayStartParams/" in pointer:

@@ -331,12 +331,6 @@ def test_the_reason_has_the_place_for_claims_of_a_kind(repository, kind, spec, k
     assert why in consumer["why"]
 
 
-def test_a_model_of_llmkube_with_claims_is_no_consumer(repository):
-    claim = "{name: gpu, resourceClaimTemplateName: qwen}"
-    model = OF_LLMKUBE % ("Model", f"{{hardware: {{gpu: {{enabled: true, resourceClaims: [{claim}]}}}}}}")
-    assert consumers(repository, app("qwen", "ai") | {"apps/qwen/release.yaml": model} | plugin(NVIDIA)) == []
-
-
 @pytest.mark.parametrize("key", ["squat.ai/tun", "devic.es/dvb"])
 def test_a_device_file_that_is_no_accelerator_is_no_consumer(repository, key):
     assert consumers(repository, app("plex", "media", key=key)) == []
