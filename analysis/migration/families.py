@@ -64,6 +64,13 @@ def families(read: ReadTree, drivers_of: Callable[[Iterable[str]], frozenset[str
         )
 
 
+def lost_sharing(of_drivers: Iterable[Family]) -> Iterator[str]:
+    """Yield how pods share devices now, for the drivers with which they do not."""
+    for family in of_drivers:
+        if family.sharing is not None and family.sharing.decision not in ("shares", "stay"):
+            yield f"{family.driver}: sharing ({family.sharing.now}); see the decision about sharing"
+
+
 def _plugin(plugin: InstalledPlugin, document: Document) -> Plugin:
     return Plugin(
         object=plugin.name or name_of(document.placed),

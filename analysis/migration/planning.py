@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from analysis.check import finding_of
 from analysis.gitops import releases, variables_of
 from analysis.migration.charts import DRIVER_CHARTS, DRIVERS
-from analysis.migration.families import ReadTree, families
+from analysis.migration.families import ReadTree, families, lost_sharing
 from analysis.migration.fleet import fleet_of
 from analysis.migration.followers import exporters, follower_at, followers
 from analysis.migration.plan import MigrationPlan
@@ -102,9 +102,8 @@ def make_plan(
 
 
 def _lost(of_drivers: Sequence[Family], exported: Collection[str]) -> Iterator[str]:
+    yield from lost_sharing(of_drivers)
     for family in of_drivers:
-        if family.sharing is not None and family.sharing.decision not in ("shares", "stay"):
-            yield f"{family.driver}: sharing ({family.sharing.now}); see the decision about sharing"
         if family.driver in exported:
             needs = DRIVERS[family.driver].exporter
             yield f"{family.driver}: the pod of a device in metrics, until the exporter is changed: {needs}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from msgspec.structs import replace
 
 from analysis.errors import Broken
+from analysis.migration.families import lost_sharing
 from analysis.migration.plan import Verdict
 from analysis.report import CodeSpan, Report, Rows, Screen
 from dra.texts import count_of, joined, list_first
@@ -104,18 +105,21 @@ def with_decisions(plan: MigrationPlan, decided: MigrationPlan) -> MigrationPlan
             raise Broken(
                 f"{family.driver}: the driver has no `{decisions[family.driver]}`", f"decide for one of {choices}"
             )
+    families = tuple(
+        family
+        if family.sharing is None
+        else replace(family, sharing=replace(family.sharing, decision=decisions[family.driver]))
+        for family in plan.families
+    )
+    proposed = list(lost_sharing(plan.families))
     return replace(
         plan,
         consumers=tuple(
             replace(consumer, verdict=verdicts[consumer.object, consumer.place, consumer.key])
             for consumer in plan.consumers
         ),
-        families=tuple(
-            family
-            if family.sharing is None
-            else replace(family, sharing=replace(family.sharing, decision=decisions[family.driver]))
-            for family in plan.families
-        ),
+        families=families,
+        lost=(*lost_sharing(families), *[line for line in plan.lost if line not in proposed]),
     )
 
 

@@ -11,7 +11,7 @@ from analysis.migration import commits
 from analysis.migration.pull_request import Edit, NewFile, Step
 from tests.analysis.migration.test_consumers import several, with_component
 from tests.cli.running import run, run_json
-from tests.cli.test_migrate_plan import app, plugin
+from tests.cli.test_migrate_plan import OPERATOR, app, plugin
 
 KUSTOMIZATION = "apps/plex/kustomization.yaml"
 RELEASE = "apps/plex/release.yaml"
@@ -525,6 +525,18 @@ def test_the_decisions_of_a_plan_are_followed(tmp_path):
     file.write_text(plan.replace("decision: named claim", "decision: often"))
     result = run("migrate", "pr", "--plan", file)
     assert (result.exit_code, "decision" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(("decision", "is_lost"), [("shares", False), ("exclusive", True)])
+@pytest.mark.usefixtures("home")
+def test_what_is_lost_follows_the_decision_about_sharing(tmp_path, decision, is_lost):
+    write(app("llm", "ai", "nvidia.com/gpu") | app("tts", "voice", "nvidia.com/gpu") | plugin(OPERATOR % "true"))
+    commit()
+    file = tmp_path / "plan.yaml"
+    file.write_text(run("migrate", "plan").stdout.replace("decision: shares", f"decision: {decision}"))
+    text = move("--plan", file, "--dry-run")
+    assert ("What is lost: - gpu.nvidia.com: sharing" in text) is is_lost
+    assert (f"with the driver: {decision}" in text, "up to 4 claims share" in text) == (True, not is_lost)
 
 
 # Plans
