@@ -1,4 +1,4 @@
-"""Edits what consumes devices: claims take the place of legacy keys, in pod templates and in the values of app-template.
+"""Edits what consumes devices: claims take the place of legacy keys, in pod templates and in the values of charts.
 
 The claims are those of the webhook's translation, with names as people write them. The decision about sharing changes what a claim is:
 
