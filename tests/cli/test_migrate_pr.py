@@ -11,7 +11,8 @@ from analysis.migration import commits
 from analysis.migration.pull_request import Edit, NewFile, Step
 from tests.analysis.migration.test_consumers import several, with_component
 from tests.cli.running import run, run_json
-from tests.cli.test_migrate_plan import OPERATOR, app, plugin
+from tests.cli.test_migrate_plan import OPERATOR as GPU_OPERATOR
+from tests.cli.test_migrate_plan import app, plugin
 
 KUSTOMIZATION = "apps/plex/kustomization.yaml"
 RELEASE = "apps/plex/release.yaml"
@@ -530,7 +531,7 @@ def test_the_decisions_of_a_plan_are_followed(tmp_path):
 @pytest.mark.parametrize(("decision", "is_lost"), [("shares", False), ("exclusive", True)])
 @pytest.mark.usefixtures("home")
 def test_what_is_lost_follows_the_decision_about_sharing(tmp_path, decision, is_lost):
-    write(app("llm", "ai", "nvidia.com/gpu") | app("tts", "voice", "nvidia.com/gpu") | plugin(OPERATOR % "true"))
+    write(app("llm", "ai", "nvidia.com/gpu") | app("tts", "voice", "nvidia.com/gpu") | plugin(GPU_OPERATOR % "true"))
     commit()
     file = tmp_path / "plan.yaml"
     file.write_text(run("migrate", "plan").stdout.replace("decision: shares", f"decision: {decision}"))
