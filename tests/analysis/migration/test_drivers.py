@@ -522,6 +522,21 @@ def test_the_exporter_of_metrics_sees_claims(repository):
     }
 
 
+def test_an_exporter_whose_values_cannot_be_edited_is_left_to_a_person(repository):
+    exporter = """\
+apiVersion: argoproj.io/v1alpha1
+kind: Application
+metadata: {name: dcgm, namespace: argocd}
+spec:
+  destination: {namespace: monitoring}
+  source: {chart: dcgm-exporter, targetRevision: 4.2.0, helm: {values: "a: &a {enabled: false}\\nkubernetesDRA: *a"}}
+"""
+    files = {"clusters/home/dcgm.yaml": KS.format(name="dcgm", path="apps/dcgm"), "apps/dcgm/release.yaml": exporter}
+    moved = Moved(repository, GPU_OPERATOR | files)
+    assert "apps/dcgm/release.yaml" not in moved.switch
+    assert "by hand: apps/dcgm/release.yaml" in moved.notes["switch"]
+
+
 def test_a_selector_of_a_label_of_discovery_is_left_to_a_person(repository):
     label = "intel.feature.node.kubernetes.io/gpu"
     values = f"    defaultPodOptions: {{nodeSelector: {{{label}: 'true'}}}}\n    controllers: {{}}\n"
