@@ -60,10 +60,12 @@ def edit(text: str, wanted: object) -> str:
     list_indent: str | None = None
     changes: list[_Change] = []
     removals: list[_Change] = []
-    for change in _changes(load(text.encode())[0], wanted, ""):
+    for change in _changes(_load(text), wanted, ""):
         (removals if change.is_removal else changes).append(change)
     # Removals are last, because a mapping that is empty in between would become `{}`; and in reverse, so that indices stay valid.
     for change in [*changes, *reversed(removals)]:
+        if not change.path:
+            raise CannotEdit("the text is no mapping and no list")
         *parents, last = split(change.path)
         try:
             document = _compose(after)
@@ -86,13 +88,16 @@ def edit(text: str, wanted: object) -> str:
                 after = _replace(after, parent, last, change.value, list_indent)
         except (yaml.YAMLError, ValueError, IndexError) as error:
             raise CannotEdit(str(error).partition("\n")[0]) from error
-    try:
-        value, _ = load(after.encode())
-    except YamlError as error:
-        raise CannotEdit(error.message) from error
-    if value != wanted:
+    if _load(after) != wanted:
         raise CannotEdit("the edited text would differ from the translation")
     return after
+
+
+def _load(text: str) -> Any:
+    try:
+        return load(text.encode())[0]
+    except YamlError as error:
+        raise CannotEdit(error.message) from error
 
 
 def _is_done(text: str, change: _Change) -> bool:

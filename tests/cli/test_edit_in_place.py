@@ -272,6 +272,8 @@ def test_addresses_versions_and_paths_need_no_quotes(value):
         ("a: &x {b: 1}\nc: *x\n", {"a": {}, "c": {"b": 1}}),
         ("- a: 1\n  b: 2\n", [{"b": 2}]),
         ("a: >\n  folded\n", {"a": "other"}),
+        ("# none\n", {"a": 1}),
+        ("a: {{ x }}\n", {"a": 1}),
     ],
 )
 def test_an_edit_that_is_not_possible_is_refused(text, wanted):
