@@ -225,7 +225,7 @@ def test_a_plugin_of_a_helm_release_is_seen_with_its_sharing(repository):
     answer = survey(repository, TREE | {"plugin/release.yaml": plugin, "plugin/source.yaml": source})
     assert ("S016", "GpuDevicePlugin/i915") in obstacles(answer)
     assert [workload["name"] for workload in answer["workloads"]] == ["plex"]
-    assert "gpu.intel.com/i915: it makes 3 unlimited replicas of each device" in messages(answer, "S007")
+    assert "gpu.intel.com/i915: it makes 3 shared replicas of each device" in messages(answer, "S007")
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_the_generic_device_plugin_in_app_template_is_seen_with_its_count(reposi
         repository, {"plugin/release.yaml": release("generic", values=values, more="  targetNamespace: kube-system\n")}
     )
     assert ("S015", "DaemonSet/kube-system/plugin") in obstacles(answer)
-    assert messages(answer, "S007") == ["squat.ai/dri: it makes 4 unlimited replicas of each device"]
+    assert messages(answer, "S007") == ["squat.ai/dri: it makes 4 shared replicas of each device"]
 
 
 # Quotas

@@ -112,7 +112,7 @@ def test_a_pod_template_is_edited(repository):
 def test_sharing_is_a_question_whose_proposal_depends_on_the_namespaces(repository, files, decision):
     [family] = plan(repository, files | plugin())["families"]
     assert family["sharing"]["decision"] == decision
-    assert "5 unlimited replicas" in family["sharing"]["now"]
+    assert "5 shared replicas" in family["sharing"]["now"]
     assert family["sharing"]["choices"].keys() >= {decision, "stay"}
 
 
@@ -265,7 +265,7 @@ def test_a_tree_without_devices_has_nothing_to_move(repository):
 def test_a_report_begins_with_what_a_person_decides(repository, form):
     write(repository, app("plex", "media") | app("frigate", "home") | plugin())
     text = run("migrate", "plan", "-o", form).stdout
-    assert text.index("5 unlimited replicas") < text.index("apps/plex/release.yaml:14")
+    assert text.index("5 shared replicas") < text.index("apps/plex/release.yaml:14")
     assert "2 consumers (2 edit)" in text
 
 
@@ -548,7 +548,7 @@ def test_a_snapshot_with_three_nodes_offers_the_move_node_by_node(repository, na
 def test_sharing_is_read_from_a_snapshot(repository):
     shared = "apiVersion: deviceplugin.intel.com/v1\nkind: GpuDevicePlugin\nmetadata: {name: live}\nspec: {sharedDevNum: 3}\n"
     [family] = plan_with(repository, app("plex", "media"), nodes() + "---\n" + shared)["families"]
-    assert "3 unlimited replicas" in family["sharing"]["now"]
+    assert "3 shared replicas" in family["sharing"]["now"]
 
 
 VALUES = "controllers: {main: {containers: {app: {resources: {limits: {gpu.intel.com/i915: 1}}}}}}\n"

@@ -246,7 +246,7 @@ def _intel(obj: Object, number: object) -> Iterator[DevicePlugin]:
         return
     spec = inside(obj, "spec")
     selector = inside(spec, "template", "spec", "nodeSelector") or inside(spec, "nodeSelector")
-    yield _plugin(obj, dict.fromkeys(_INTEL, Replicas(number, "unlimited")), selector)
+    yield _plugin(obj, dict.fromkeys(_INTEL, Replicas(number, "shared")), selector)
 
 
 def _plugin(obj: Object, shared: Mapping[str, Replicas], selector: Object) -> DevicePlugin:
@@ -273,7 +273,7 @@ def _generic(daemon_set: Object) -> Iterator[DevicePlugin]:
             name = _GENERIC_NAME.search(device)
             counts = [int(count) for count in _GENERIC_COUNT.findall(device)]
             if name and max(counts, default=1) > 1:
-                shared[f"{domain}/{name[1]}"] = Replicas(max(counts), "unlimited")
+                shared[f"{domain}/{name[1]}"] = Replicas(max(counts), "shared")
     if shared:
         yield _plugin(daemon_set, shared, inside(pod, "nodeSelector"))
 
