@@ -115,7 +115,7 @@ class Allocator(Part):
         fleet_outlook = fleet_outlook.with_texts(partial(self._redact, pod, siblings))
         self._metrics.outlooks.labels(str(fleet_outlook.outlook)).inc()
         self._metrics.outlook_seconds.observe(self._clock() - begun)
-        self._pods.note(pod, fleet_outlook.outlook, is_current=basis.stock is self._knowledge.stock)
+        self._pods.note(pod, fleet_outlook.outlook, basis.stock)
         if fleet_outlook.outlook is Outlook.FULL:
             claims = find_claims(pod, self._knowledge.stock).open
             requests = [request.exactly for claim in claims for request in claim.spec.devices.requests]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from allocator.service.settings import AllocatorSettings
     from allocator.strategies import Placement
     from dra.objects import Pod, ResourceClaim
+    from dra.stock import Stock
 
 
 class PendingPods:
@@ -69,7 +70,7 @@ class PendingPods:
             self.by_uid[uid] = new
             if new.spec.node_name:
                 self._forget(uid)
-            elif self.waiting.waits_for(WaitReason.OBJECTS, uid) and not any(self._lacks(new)):
+            elif self.waiting.waits_for(WaitReason.OBJECTS, uid) and self._may_go_on(new):
                 self.waiting.requeue([new])
             changes.append(events.PodSeen(new))
         self.nominations.follow(awaited, new)
@@ -80,14 +81,14 @@ class PendingPods:
         self.waiting.pop(uid)
         self.nominations.forget(uid)
 
-    def note(self, pod: Pod, outlook: Outlook, *, is_current: bool) -> None:
-        """Record what a pod waits for after an answer.
+    def note(self, pod: Pod, outlook: Outlook, stock: Stock) -> None:
+        """Record what a pod waits for after an answer that was decided with `stock`.
 
-        `is_current` is whether the stock is unchanged since the decision. If it has changed, this did not requeue the pod, because the pod
-        was not waiting yet.
+        If the stock has changed since, this did not requeue the pod, because the pod was not waiting yet.
         """
+        is_current = stock is self._knowledge.stock
         if outlook is Outlook.WAITING:
-            self.waiting.put(pod, WaitReason.OBJECTS)
+            self.waiting.put(pod, WaitReason.OBJECTS, self._lacks(pod, stock)[1].encode())
         elif outlook is Outlook.NEVER and is_current:
             self.waiting.put(pod, WaitReason.DEVICES)
         elif outlook in (Outlook.FULL, Outlook.UNDECIDED, Outlook.NEVER):
@@ -109,20 +110,27 @@ class PendingPods:
         self.waiting.requeue(self.waiting.pods_waiting_for(WaitReason.ROOM))
 
     def objects_changed(self, namespace: str = "") -> None:
-        """Requeue the pods that waited for an object and now lack none, in one namespace or in all namespaces."""
+        """Requeue the pods that waited for an object and now lack none or another one, in one namespace or in all namespaces."""
         pods = [
             pod
             for pod in self.waiting.pods_waiting_for(WaitReason.OBJECTS)
             if namespace in ("", pod.metadata.namespace)
         ]
-        self.waiting.requeue([pod for pod in pods if not any(self._lacks(pod))])
+        self.waiting.requeue([pod for pod in pods if self._may_go_on(pod)])
 
-    def _lacks(self, pod: Pod) -> tuple[bool, bool]:
-        """Return whether a pod lacks the claim that the allocator creates for it, and whether it lacks another object."""
+    def _may_go_on(self, pod: Pod) -> bool:
+        """Return whether a pod that waits for objects lacks none now, or another one than its last answer said: then its reason is outdated."""
+        lacks_ours, other = self._lacks(pod, self._knowledge.stock)
+        return other.encode() != self.waiting.shape_of(pod.metadata.uid) if other else not lacks_ours
+
+    def _lacks(self, pod: Pod, stock: Stock) -> tuple[bool, str]:
+        """Return whether a pod lacks the claim that the allocator creates for it, and which other object it lacks; "" if none."""
         newest = self.newest(pod)
-        pod_claims = find_claims(newest, self._knowledge.stock)
+        pod_claims = find_claims(newest, stock)
         _, problem = self.placement_of(newest)
-        return pod_claims.uncreated is not None, bool(pod_claims.waits_for or problem or self.unusable_claims(newest))
+        return pod_claims.uncreated is not None, str(
+            pod_claims.waits_for or problem or " ".join(self.unusable_claims(newest))
+        )
 
     def tick(self, is_making: Callable[[str], bool]) -> None:
         """Requeue waiting pods that no event would requeue. `is_making` returns whether the claim of a pod is being created."""
@@ -131,9 +139,10 @@ class PendingPods:
         is_seen = self.by_uid.__contains__
         self.waiting.requeue(self.waiting.due(WaitReason.SCHEDULER, is_seen))
         for pod in self.waiting.due(WaitReason.OBJECTS, is_seen):
-            lacks_ours, lacks_other = self._lacks(pod)
-            if lacks_other or (lacks_ours and is_making(pod.metadata.uid)):
-                self.waiting.put(pod, WaitReason.OBJECTS)
+            lacks_ours, other = self._lacks(pod, self._knowledge.stock)
+            waits = not self._may_go_on(pod) if other else lacks_ours and is_making(pod.metadata.uid)
+            if waits:
+                self.waiting.put(pod, WaitReason.OBJECTS, other.encode())
             else:
                 self.waiting.requeue([pod])
 

@@ -47,7 +47,8 @@ class WaitingPod(msgspec.Struct, frozen=True):
     pod: Pod
     since: float
     checked_at: float
-    shape: bytes = b""  # equal for pods with equal requests; empty if the pod has to be checked on its own
+    # ROOM: equal for pods with equal requests; empty if the pod has to be checked on its own. OBJECTS: the object that it lacks.
+    shape: bytes = b""
 
 
 class WaitingPods:
@@ -79,6 +80,11 @@ class WaitingPods:
     def waits_for(self, reason: WaitReason, uid: str) -> bool:
         """Return whether a pod waits for this reason."""
         return uid in self._rows[reason]
+
+    def shape_of(self, uid: str) -> bytes:
+        """Return the object that a pod lacks, as recorded when it began to wait for it."""
+        row = self._rows[WaitReason.OBJECTS].get(uid)
+        return row.shape if row is not None else b""
 
     def pods_waiting_for(self, *reasons: WaitReason) -> list[Pod]:
         """Return the pods that wait for one of these reasons."""

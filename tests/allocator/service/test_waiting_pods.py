@@ -153,6 +153,29 @@ async def test_a_pod_is_requeued_periodically_if_no_event_is_expected(monkeypatc
         assert service.requeue_events.since(seq).pods == expected_pods.get(situation, ("default/p", "default/q"))
 
 
+@pytest.mark.parametrize("noticed", ["by the event", "at the next check"])
+async def test_a_pod_that_lacks_another_object_now_is_requeued_once(monkeypatch, noticed):
+    """Otherwise its condition would name an object that exists."""
+    async with running(loaded(node("n0"), pod("q", "later"))) as sidecar:
+        service = sidecar.service
+        clock = service.pods.waiting._clock = SettableClock()
+        assert await verdict(sidecar, "q") == "waiting"
+        seq = service.requeue_events.seq
+        if noticed == "at the next check":
+            monkeypatch.setattr(service.pods, "objects_changed", lambda *_: None)
+        await sidecar.cluster.create(resources.RESOURCE_CLAIMS.raw, claim("later", class_name="missing"))
+        await until(lambda: "default/later" in service.knowledge.stock.claims)
+        clock.now += CHECK_SECONDS
+        service.tick()
+        assert service.requeue_events.since(seq).pods == ("default/q",)
+        answer = await sidecar.prefilter("q")
+        assert (answer["verdict"], "DeviceClass missing does not exist" in answer["message"]) == ("waiting", True)
+        seq = service.requeue_events.seq
+        clock.now += CHECK_SECONDS
+        service.tick()
+        assert service.requeue_events.since(seq).pods == ()
+
+
 @pytest.mark.parametrize("refusal", ["full", "never"])
 async def test_a_device_freed_during_a_pods_decision_requeues_the_pod(monkeypatch, refusal):
     """At the time of the event the pod is not in the table of waiting pods yet, and no other event follows."""
