@@ -199,7 +199,8 @@ def test_a_driver_that_has_lost_its_socket_is_found(node_cluster, driver):
 
 def test_an_interrupted_run_deletes_its_objects(node_cluster, driver):
     cluster = node_cluster.cluster
-    process = subprocess.Popen(arguments(node_cluster))
+    # A shell without job control starts commands with SIGINT ignored, and they hand that on.
+    process = subprocess.Popen(["env", "--default-signal=INT", *arguments(node_cluster)])
     cluster.until("the run has created a claim", lambda: len(objects_left(cluster)) > 1, 60)
     process.send_signal(signal.SIGINT)
     assert process.wait(60) != 0
