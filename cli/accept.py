@@ -101,7 +101,7 @@ class _Run:
         self._objects = 0
 
     async def check_kind(self, node: str, kind: accept.Kind) -> list[accept.Check]:
-        """accept.Check one kind of device on a node. Checks that need a running pod are left out if the pod does not start."""
+        """Check one kind of device on a node. Checks that need a running pod are left out if the pod does not start."""
         checks: list[accept.Check] = []
 
         def add(

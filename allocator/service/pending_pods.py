@@ -118,10 +118,14 @@ class PendingPods:
         ]
         self.waiting.requeue([pod for pod in pods if self._may_go_on(pod)])
 
-    def _may_go_on(self, pod: Pod) -> bool:
-        """Return whether a pod that waits for objects lacks none now, or another one than its last answer said: then its reason is outdated."""
+    def _may_go_on(self, pod: Pod, is_making: Callable[[str], bool] = lambda _: True) -> bool:
+        """Return whether a pod that waits for objects lacks none now, or another one than in its last answer, whose reason is outdated then.
+
+        The allocator's own claim for the pod counts as lacking while `is_making` says so.
+        """
+        uid = pod.metadata.uid
         lacks_ours, other = self._lacks(pod, self._knowledge.stock)
-        return other.encode() != self.waiting.shape_of(pod.metadata.uid) if other else not lacks_ours
+        return other.encode() != self.waiting.lack_of(uid) if other else not (lacks_ours and is_making(uid))
 
     def _lacks(self, pod: Pod, stock: Stock) -> tuple[bool, str]:
         """Return whether a pod lacks the claim that the allocator creates for it, and which other object it lacks; "" if none."""
@@ -139,12 +143,10 @@ class PendingPods:
         is_seen = self.by_uid.__contains__
         self.waiting.requeue(self.waiting.due(WaitReason.SCHEDULER, is_seen))
         for pod in self.waiting.due(WaitReason.OBJECTS, is_seen):
-            lacks_ours, other = self._lacks(pod, self._knowledge.stock)
-            waits = not self._may_go_on(pod) if other else lacks_ours and is_making(pod.metadata.uid)
-            if waits:
-                self.waiting.put(pod, WaitReason.OBJECTS, other.encode())
-            else:
+            if self._may_go_on(pod, is_making):
                 self.waiting.requeue([pod])
+            else:
+                self.waiting.put(pod, WaitReason.OBJECTS, self.waiting.lack_of(pod.metadata.uid))
 
     def allocated_claims(self, pod: Pod) -> list[ResourceClaim]:
         """Return the allocated claims of a pod."""

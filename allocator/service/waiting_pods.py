@@ -81,7 +81,7 @@ class WaitingPods:
         """Return whether a pod waits for this reason."""
         return uid in self._rows[reason]
 
-    def shape_of(self, uid: str) -> bytes:
+    def lack_of(self, uid: str) -> bytes:
         """Return the object that a pod lacks, as recorded when it began to wait for it."""
         row = self._rows[WaitReason.OBJECTS].get(uid)
         return row.shape if row is not None else b""

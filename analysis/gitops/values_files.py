@@ -69,13 +69,13 @@ class ValuesFiles:
 
     def below_root(self, document: Document, path: str) -> Iterator[ValuesFile]:
         """Yield the values of a file; `path` begins at the root of the repository, which is the highest folder that has the path."""
-        above, found = dirname(self._tree.absolute(document.file)), ""
+        above, highest = dirname(self._tree.absolute(document.file)), ""
         while above != dirname(above):
             candidate = normpath(join(above, path))
-            found = candidate if candidate in self._by_path else found
+            highest = candidate if candidate in self._by_path else highest
             above = dirname(above)
-        if found:
-            yield from self.at(found)
+        if highest:
+            yield from self.at(highest)
 
     def of_references(self, spec: Object) -> Iterator[ValuesFile]:
         """Yield the values that `valuesFrom` of a HelmRelease names."""
@@ -104,17 +104,17 @@ class ValuesFiles:
 
     def of_chart(self, chart: Document) -> Iterator[tuple[str, str, ValuesFile]]:
         """Yield the name and version of each chart with values in values.yaml beside a Chart.yaml."""
-        for found in self.at(join(dirname(chart.file), "values.yaml")):
-            rest = found.values
+        for file in self.at(join(dirname(chart.file), "values.yaml")):
+            rest = file.values
             for dependency in items(chart.object, "dependencies"):
                 name = text(dependency.get("name"))
                 key = text(dependency.get("alias")) or name
                 if key in rest:
                     values = mapping(rest[key])
-                    yield name, text(dependency.get("version")), found._replace(pointer=member("", key), values=values)
+                    yield name, text(dependency.get("version")), file._replace(pointer=member("", key), values=values)
                 rest = {other: value for other, value in rest.items() if other != key}
             if rest:
-                yield text(chart.object.get("name")), text(chart.object.get("version")), found._replace(values=rest)
+                yield text(chart.object.get("name")), text(chart.object.get("version")), file._replace(values=rest)
 
 
 def merged(lower: Object, upper: Object) -> Object:

@@ -72,15 +72,15 @@ class Layout:
     def builders(self, numbers: Collection[int]) -> list[int]:
         """Return the documents of Flux and Argo CD that build some of these documents, and no other release or workload."""
         released = {release.number for release in self.releases}
-        found = []
+        builders = []
         for number, document in enumerate(self.documents):
             built = self.tree.built_by(number) if group_kind(document.object) in BUILDERS else frozenset[int]()
             others = built.difference(numbers)
             if len(others) < len(built) and not any(
                 other in released or paths(self.documents[other].placed) for other in others
             ):
-                found.append(number)
-        return found
+                builders.append(number)
+        return builders
 
     def builder_of(self, number: int, builders: Collection[int]) -> int | None:
         """Return which of these builds a document, and least else."""
