@@ -86,6 +86,8 @@ class ClaimFiles:
     def _path_beside(self, document: Document, obj: Object) -> str:
         """Return the path of a new file, named as the tree names the file of the document: after the kind, or after the object."""
         folder, (stem, extension) = dirname(document.file), splitext(basename(document.file))
+        if basename(document.file) == "Chart.yaml":
+            folder = join(folder, "templates")
         hyphened = "-" in stem and stem == _hyphened(text(document.object.get("kind")))
         kind = text(obj.get("kind"))
         of_kind = (_hyphened(kind) if hyphened else kind.lower()) + extension

@@ -62,7 +62,7 @@ def unrendered(steps: Sequence[Step], documents: Sequence[Document], tree: Tree)
     edited = {edit.number for step in steps for edit in step.edits if edit.wanted is not None}
     charts: dict[str, list[str]] = {}
     for release in releases(documents, tree):
-        if release.number in edited:
+        if edited.intersection((release.number, *[file.number for file in release.files])):
             chart = f"chart {release.chart} {release.version}".rstrip()
             charts.setdefault(chart, []).append(f"{release.kind}/{release.namespace}/{release.name}")
     added = [

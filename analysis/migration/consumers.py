@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from posixpath import dirname
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -38,6 +39,7 @@ from analysis.migration.shared_claims import (
     without_shares,
 )
 from analysis.migration.values import Requested, patch_of, place_of_container, pod_of
+from analysis.migration.values_files import ReleasesOfFiles, name_of_release
 from analysis.requesting import bodies_in, classes_in
 from cluster.manifests import CannotEdit, edit
 from cluster.patch import apply_json_patch
@@ -67,6 +69,9 @@ def consumer_edits(documents: Sequence[Document], tree: Tree, plan: MigrationPla
     """Return what the commit `switch` changes for the consumers of a plan; `documents` are those of the tree, without the plugins."""
     switch = _Switch(documents, tree, plan, state)
     numbers = {(document.file, name_of(document.placed)): number for number, document in enumerate(documents)}
+    for release in releases(documents, tree):
+        name = name_of_release(release)
+        numbers |= {(documents[file.number].file, name): file.number for file in release.files}
     by_document: dict[int, list[Consumer]] = {}
     for consumer in plan.consumers:
         number = numbers.get((consumer.file, consumer.object))  # None if the document goes with a plugin
@@ -106,7 +111,9 @@ class _Switch:
             # A driver's own DeviceClass has its name.
             for device_class in (family.driver, *family.device_classes)
         }
-        self._releases = {release.number: release for release in releases(documents, tree)}
+        all_releases = list(releases(documents, tree))
+        self._releases = {release.number: release for release in all_releases}
+        self._in_files = ReleasesOfFiles(documents, all_releases)
         self._templates: list[tuple[int, Object]] = []  # with the numbers of the documents that need them
         self._names = TemplateNames(map(_as_placed, documents), is_one_build=True)
         self._claims = NamedClaims(documents)
@@ -137,15 +144,15 @@ class _Switch:
         ]
         if not edited:
             return
-        document = self._documents[number]
+        document, place = self._documents[number], self._place_of_claims(number)
         try:
-            self._confirm_unpatched(document, edited)
+            self._confirm_unpatched(number, edited)
             if paths(document.placed):
                 moved = self._pod_templates(number, edited, consumers)
             else:
                 moved = self._values(number, edited)
             _confirm(document, moved.object)
-            named = [(obj, self._written_namespace(number, namespace_of(obj))) for obj in moved.named]
+            named = [(obj, self._written_namespace(place, namespace_of(obj))) for obj in moved.named]
         except CannotEdit as error:
             for consumer in edited:
                 self._note(consumer, str(error))
@@ -154,7 +161,7 @@ class _Switch:
             return
         self._edits[number] = moved.object
         for obj, written_namespace in named:
-            self._add(number, obj, written_namespace)
+            self._add(place, obj, written_namespace)
 
     def _note(self, consumer: Consumer, why: str) -> None:
         place = f"{consumer.file}:{consumer.line}: {consumer.object}"
@@ -163,9 +170,20 @@ class _Switch:
     def _decision(self, device_classes: Iterable[str]) -> Decision:
         return next(filter(None, map(self._decisions.get, device_classes)), "exclusive")
 
-    def _confirm_unpatched(self, document: Document, edited: Sequence[Consumer]) -> None:
+    def _place_of_claims(self, number: int) -> int:
+        """Return the document beside which the claims of an edited document are written."""
+        release = self._in_files.of_file(number)
+        if release is None:
+            return number
+        # A source of an Application may build the folder of the file.
+        folder = dirname(self._documents[number].file)
+        built = sorted(self._tree.built_by(release.number))
+        return next((other for other in built if dirname(self._documents[other].file) == folder), release.number)
+
+    def _confirm_unpatched(self, number: int, edited: Sequence[Consumer]) -> None:
         """Raise an error if a patch of a kustomization would bring a key back."""
-        name = text(inside(document.object, "metadata").get("name"))
+        release = self._in_files.of_file(number)
+        name = release.name if release else text(inside(self._documents[number].object, "metadata").get("name"))
         for patch in self._patches:
             if patch.target == name and any(consumer.key in patch.text for consumer in edited):
                 raise CannotEdit(f"the patch in {patch.file} has the key, too")
@@ -183,7 +201,8 @@ class _Switch:
 
     def _values(self, number: int, edited: Sequence[Consumer]) -> _Moved:
         """Return a release with claims in the values of its controllers."""
-        document, release = self._documents[number], self._releases.get(number)
+        document = self._documents[number]
+        release = self._releases.get(number) or self._in_files.of_file(number)
         if release is None:
             raise CannotEdit("drawbridge does not know its chart")
         if release.chart in _OWN_CLAIMS:
@@ -255,7 +274,7 @@ class _Switch:
             else:
                 wanted = as_admin(spec) if decision == "admin access" else spec
                 templates.append(claim_object(_TEMPLATE, reserved, namespace, wanted))
-        document = _as_placed(self._documents[number])
+        document = _as_placed(self._documents[self._place_of_claims(number)])
         named, new = with_plain_names(obj, translated, templates, self._names, document)
         return _Moved(named, (*claims, *new))
 

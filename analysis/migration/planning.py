@@ -14,6 +14,7 @@ from analysis.migration.plan import MigrationPlan
 from analysis.migration.platform import platform_of
 from analysis.migration.plugins import installed_plugins
 from analysis.migration.requests import Reader
+from analysis.migration.values_files import ReleasesOfFiles
 from dra.raw import inside, items, strings
 from dra.texts import list_first
 from webhook.admission import decide_object
@@ -64,8 +65,8 @@ def make_plan(
     requests: list[Request] = []
     for number in included:
         requests += reader.requests_in(documents[number], by_number.get(number), values.get(number))
-    for release in all_releases:
-        requests += reader.in_files(release, documents, reader.requests_in)
+    in_files = ReleasesOfFiles(documents, all_releases)
+    requests += in_files.requests(reader.requests_in)
     moving = {plugin.runner.driver for plugin in plugins}.union(*[request.drivers for request in requests])
     # Plugins, drivers and exporters reach all devices of their node on purpose.
     known = {plugin.number for plugin in plugins} | {exporter.number for exporter in found_exporters}
@@ -74,9 +75,7 @@ def make_plan(
     for number in included:
         if number not in known:
             uses += reader.indirect_uses(documents[number], by_number.get(number))
-    for release in all_releases:
-        if release.number not in known:
-            uses += reader.in_files(release, documents, reader.indirect_uses)
+    uses += in_files.requests(reader.indirect_uses, without=known)
     requests += [use for use in uses if use.drivers & moving]
     fleet = fleet_of(nodes, reader, state)
     files = {request.consumer.file for request in requests} | {documents[plugin.number].file for plugin in plugins}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace as replace_field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -32,7 +31,7 @@ from webhook.translate import (
 from webhook.unknown import counts_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from analysis.gitops import Release
     from analysis.migration.plan import Verdict
@@ -40,14 +39,11 @@ if TYPE_CHECKING:
     from webhook.state import State
     from webhook.translate import PodVerdict
 
-    _Read = Callable[[Document, Release | None], Iterator["Request"]]
-
 _OTHER_WAYS: Final = "use `extendedResourceName` (Kubernetes 1.36), a patch of its output, or ask its authors"
 _WITHOUT_REQUEST: Final = (
     "no request: its pods can use every GPU of their node, also one that a claim gives to another pod; add a claim"
 )
 _NVIDIA: Final = "nvidia"  # the dialect
-_VALUES: Final = "/spec/values"
 _MOVES: Final = (Outcome.TRANSLATED, Outcome.APPROXIMATED)
 
 
@@ -144,35 +140,6 @@ class Reader:
                 why=why,
             )
             yield Request(consumer, self.drivers_of(classes), classes, namespace_of(obj))
-
-    @staticmethod
-    def in_files(release: Release, documents: Sequence[Document], read: _Read) -> Iterator[Request]:
-        """Yield what `read` finds in the values of a release that are outside of its object."""
-        name = f"{release.kind}/{release.namespace}/{release.name}"
-        for file in release.files:
-            document = documents[file.number]
-            # As if these were the values of a HelmRelease.
-            obj = {
-                "apiVersion": "helm.toolkit.fluxcd.io/v2",
-                "kind": "HelmRelease",
-                "metadata": {"name": release.name, "namespace": release.namespace},
-                "spec": {"values": file.values},
-            }
-            alone = replace_field(document, object=obj, namespace="", with_values=None)
-            for request in read(alone, release):
-                consumer = request.consumer
-                pointer = consumer.place.removeprefix(_VALUES)
-                place = file.pointer if file.is_text else file.pointer + pointer
-                why = consumer.why or f"write the claim into these values of {name}: {CONSUMERS[release.chart].place}"
-                moved = replace(
-                    consumer,
-                    object=name,
-                    place=place,
-                    line=document.line_of(place),
-                    verdict="by hand" if consumer.verdict == "edit" else consumer.verdict,
-                    why=why,
-                )
-                yield request._replace(consumer=moved)
 
     def indirect_uses(self, document: Document, release: Release | None) -> Iterator[Request]:
         """Yield the places by which one object gets devices without naming a key."""

@@ -592,11 +592,11 @@ def without_values(kind, listed):
         ),
         (
             without_values("ConfigMap", (", map.yaml", "")) | {"apps/plex/map.yaml": MAP % ("ConfigMap", "data", VALUES.strip())},
-            ("HelmRelease/media/plex", "apps/plex/map.yaml", "/data/values.yaml"),
+            ("HelmRelease/media/plex", "apps/plex/map.yaml", f"/data/values.yaml{PLACE}"),
         ),
         (
             without_values("Secret", (", map.yaml", "")) | {"apps/plex/map.yaml": MAP % ("Secret", "stringData", VALUES.strip())},
-            ("HelmRelease/media/plex", "apps/plex/map.yaml", "/stringData/values.yaml"),
+            ("HelmRelease/media/plex", "apps/plex/map.yaml", f"/stringData/values.yaml{PLACE}"),
         ),
         (
             {"clusters/plex.yaml": APPLICATION, "apps/plex/values.yaml": VALUES},
@@ -613,11 +613,10 @@ def without_values(kind, listed):
     ],
     ids=["generated", "ConfigMap", "Secret", "Application", "chart in the tree", "helmCharts"],
 )  # fmt: skip
-def test_a_consumer_in_values_outside_of_the_release_is_written_by_hand(repository, files, consumer):
+def test_a_consumer_in_values_outside_of_the_release_is_edited(repository, files, consumer):
     [found] = plan(repository, files)["consumers"]
     assert (found["object"], found["file"], found["place"]) == consumer
-    assert found["verdict"] == "by hand"
-    assert "resources.claims" in found["why"]
+    assert found["verdict"] == "edit"
 
 
 def test_sharing_is_read_from_the_values_of_a_chart_in_the_tree(repository):

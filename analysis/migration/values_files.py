@@ -1,0 +1,71 @@
+"""Finds the consumers in values of charts that are outside of the objects that name the charts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace as replace_field
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from analysis.migration.charts import CONSUMERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from analysis.gitops import Release
+    from analysis.migration.requests import Request
+    from cluster.manifests import Document
+    from dra.raw import Object
+
+_VALUES: Final = "/spec/values"
+
+
+class ReleasesOfFiles:
+    """The releases of a tree that have values in other documents than their own."""
+
+    def __init__(self, documents: Sequence[Document], all_releases: Sequence[Release]) -> None:
+        self._documents = documents
+        self._releases = [release for release in all_releases if release.files]
+        self._uses = Counter(file.number for release in self._releases for file in release.files)
+
+    def of_file(self, number: int) -> Release | None:
+        """Return the only release that has values in a document."""
+        users = [release for release in self._releases if number in [file.number for file in release.files]]
+        return users[0] if self._uses[number] == 1 else None
+
+    def requests(
+        self, read: Callable[[Document, Release | None], Iterator[Request]], without: Collection[int] = ()
+    ) -> Iterator[Request]:
+        """Yield what `read` finds in these values as those of a HelmRelease; `without` are documents of releases to leave out."""
+        for release in [release for release in self._releases if release.number not in without]:
+            name = name_of_release(release)
+            for file in release.files:
+                document = self._documents[file.number]
+                obj = {
+                    "apiVersion": "helm.toolkit.fluxcd.io/v2",
+                    "kind": "HelmRelease",
+                    "metadata": {"name": release.name, "namespace": release.namespace},
+                    "spec": {"values": file.values},
+                }
+                alone = replace_field(document, object=obj, namespace="", with_values=None)
+                for request in read(alone, release):
+                    consumer = request.consumer
+                    place = file.pointer + consumer.place.removeprefix(_VALUES)
+                    moved = replace(consumer, object=name, place=place, line=document.line_of(place))
+                    if consumer.verdict == "edit" and (why := self._why_by_hand(release, file.number, file.values)):
+                        why = f"{why}; write the claim into the values of {name}: {CONSUMERS[release.chart].place}"
+                        moved = replace(moved, verdict="by hand", why=why)
+                    yield request._replace(consumer=moved)
+
+    def _why_by_hand(self, release: Release, number: int, values: Object) -> str:
+        if self._uses[number] > 1:
+            return f"{self._uses[number]} releases or charts have values in this file"
+        if any(release.values[name] != value for name, value in values.items()):
+            return "other values of the release change these"
+        return ""
+
+
+def name_of_release(release: Release) -> str:
+    """Return the name of a release in a plan."""
+    return f"{release.kind}/{release.namespace}/{release.name}"

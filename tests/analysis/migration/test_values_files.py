@@ -1,0 +1,80 @@
+"""Consumers in files of values: the file is edited where only one release has values in it."""
+
+from posixpath import join
+
+import pytest
+import yaml
+
+from tests.analysis.migration.test_consumers import Edits
+from tests.cli.test_git_trees import flux, repository
+from tests.cli.test_migrate_plan import APPLICATION, CHART, MAP, SET, VALUES, app, plugin, without_values
+
+__all__ = ["repository"]
+
+FILE = "# comment\n" + VALUES
+GENERATED = without_values("ConfigMap", ("", "configMapGenerator: [{name: plex-values, files: [values.yaml=plex.yaml]}]\n"))  # fmt: skip
+LISTED = without_values("ConfigMap", (", map.yaml", ""))
+CHARTS = "helmCharts: [{name: app-template, version: 4.3.0, valuesFile: v.yaml, releaseName: plex, namespace: media}]\n"
+FOLDER = {"apps/plex/kustomization.yaml": "namespace: media\nresources: [config.yaml]\n", "apps/plex/config.yaml": "kind: ConfigMap\nmetadata: {name: a}\n"}  # fmt: skip
+# Without the source that builds the folder of the values.
+ALONE = APPLICATION.rpartition("  - {repoURL")[0]
+TEMPLATE = "resourceclaimtemplate.yaml"
+
+
+def claim_in(values):
+    """Return the claim of the only container, and that of its pod."""
+    [controller] = values["controllers"].values()
+    [container] = controller["containers"].values()
+    [claim] = values["defaultPodOptions"]["resourceClaims"]
+    assert "limits" not in container["resources"]
+    return container["resources"]["claims"], claim
+
+
+@pytest.mark.parametrize(
+    ("files", "file", "place", "new"),
+    [
+        (GENERATED | {"apps/plex/plex.yaml": FILE}, "apps/plex/plex.yaml", (), ("apps/plex", TEMPLATE)),
+        (LISTED | {"apps/plex/map.yaml": MAP % ("ConfigMap", "data", VALUES.strip())}, "apps/plex/map.yaml", ("data", "values.yaml"), ("apps/plex", TEMPLATE)),
+        ({"clusters/plex.yaml": APPLICATION, "apps/plex/values.yaml": FILE, **FOLDER}, "apps/plex/values.yaml", (), ("apps/plex", TEMPLATE)),
+        ({"clusters/plex.yaml": ALONE, "apps/plex/values.yaml": FILE}, "apps/plex/values.yaml", (), ("", f"clusters/plex-{TEMPLATE}")),
+        ({"clusters/apps.yaml": SET, "apps/plex/Chart.yaml": CHART, "apps/plex/values.yaml": f"# comment\ntv: {{{VALUES.strip()}}}\n"}, "apps/plex/values.yaml", ("tv",), ("", f"apps/plex/templates/{TEMPLATE}")),
+        ({"base/kustomization.yaml": CHARTS, "base/v.yaml": FILE}, "base/v.yaml", (), ("base", TEMPLATE)),
+    ],
+    ids=["generated", "ConfigMap", "Application that builds the folder", "Application", "chart in the tree", "helmCharts"],
+)  # fmt: skip
+def test_the_claims_are_in_the_file_and_their_template_where_the_release_is_built(repository, files, file, place, new):
+    edits = Edits(repository, files)
+    folder, template = new
+    values = edits.read(file)
+    for name in place:
+        values = values[name]
+    used, claim = claim_in(yaml.safe_load(values) if isinstance(values, str) else values)
+    assert used == [{"name": claim["name"]}]
+    assert claim["resourceClaimTemplateName"] == "plex"
+    assert list(edits.new) == [join(folder, template)]
+    assert "# comment" in edits.texts[file] or "data" in place
+    kustomization = join(folder, "kustomization.yaml")
+    assert edits.texts.keys() == ({file, kustomization} if folder else {file})
+    assert not folder or template in edits.read(kustomization)["resources"]
+    assert not edits.notes
+
+
+def test_the_namespace_of_a_template_beside_an_application_is_that_of_the_pods(repository):
+    edits = Edits(repository, {"clusters/plex.yaml": ALONE, "apps/plex/values.yaml": FILE})
+    assert edits.claims == {f"clusters/plex-{TEMPLATE}": ["ResourceClaimTemplate/media/plex"]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({name.replace("plex", "other", 1): text for name, text in GENERATED.items() if "kustomization" not in name}
+         | {"apps/other/kustomization.yaml": "resources: [release.yaml]\n", "clusters/home/other.yaml": flux("other")}, "2 releases"),
+        ({"apps/plex/release.yaml": app("plex", "media", values="    controllers: {main: {type: cronjob}}\n", more="  valuesFrom: [{kind: ConfigMap, name: plex-values}]\n")["apps/plex/release.yaml"]}, "other values"),
+    ],
+    ids=["two releases", "values in the release"],
+)  # fmt: skip
+def test_a_file_whose_values_count_elsewhere_too_is_left_to_a_person(repository, changed, why):
+    edits = Edits(repository, GENERATED | {"apps/plex/plex.yaml": FILE} | changed | plugin())
+    assert {verdict for verdict, _ in edits.verdicts} == {"by hand"}
+    assert all(why in reason and "resources.claims" in reason for _, reason in edits.verdicts)
+    assert not edits.texts
