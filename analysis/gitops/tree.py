@@ -187,6 +187,10 @@ class Tree:
         """Return whether a build sets the namespace of a document, whatever the document has."""
         return number in self._replaced
 
+    def namespaces_set(self, number: int) -> frozenset[str]:
+        """Return the namespaces that builds set for a document, whatever the document has."""
+        return frozenset(self._replaced.get(number, ()))
+
     def namespace_of(self, number: int) -> str:
         """Return the namespace that is set for a document; "" if there is none, or several."""
         obj = self._documents[number].object

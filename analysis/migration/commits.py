@@ -10,6 +10,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Final, get_args
 
 from analysis.gitops import releases
+from analysis.migration.admin_namespaces import label_namespaces
 from analysis.migration.consumers import consumer_edits
 from analysis.migration.drivers import driver_steps
 from analysis.migration.pull_request import Step, StepName
@@ -35,17 +36,22 @@ def pull_request(documents: Sequence[Document], tree: Tree, plan: MigrationPlan,
     step_of_drivers = driver_steps(documents, tree, plan)
     current = list(documents)
     steps = []
+    notes: list[str] = []
     for name in get_args(StepName):
         parts = [step_of_drivers(name, current)]
         current = _after(current, parts[0])
+        if name == "prepare":
+            parts.append(label_namespaces(current, tree, plan))
         if name == "switch":
             parts.append(consumer_edits(current, tree, plan, state))
-            current = _after(current, parts[1])
+        current = _after(current, parts[-1])
         edits = {edit.number: edit for part in parts for edit in part.edits}
         new = [file for part in parts for file in part.new]
+        # The notes of a step that changes nothing are those of the next one.
+        notes += [note for part in parts for note in part.notes]
         if edits or new:
-            notes = [note for part in parts for note in part.notes]
             steps.append(Step(name, tuple(edit for _, edit in sorted(edits.items())), tuple(new), tuple(notes)))
+            notes = []
     return tuple(steps)
 
 

@@ -40,7 +40,7 @@ from analysis.migration.shared_claims import (
 )
 from analysis.migration.values import Requested, patch_of, place_of_container, pod_of
 from analysis.migration.values_files import ReleasesOfFiles, name_of_release
-from analysis.requesting import bodies_in, classes_in
+from analysis.requesting import classes_in
 from cluster.manifests import CannotEdit, edit
 from cluster.patch import apply_json_patch
 from dra.raw import Object, inside, mapping, members, text
@@ -280,10 +280,6 @@ class _Switch:
 
     def _add(self, number: int, obj: Object, written_namespace: str) -> None:
         """Add a claim or template that an edited document names."""
-        if any(body.get("adminAccess") for body in bodies_in(inside(obj, "spec", "spec"))):
-            self._notes[
-                f'label namespace {namespace_of(obj)} with resource.kubernetes.io/admin-access: "true" first'
-            ] = None
         if obj["kind"] == CLAIM:
             self._claims.use(obj, number)
         else:

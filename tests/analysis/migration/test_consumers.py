@@ -257,7 +257,7 @@ def test_a_replica_with_a_key_of_its_own_becomes_a_claim_without_a_capacity(repo
     ]
 
 
-def test_a_claim_with_admin_access_has_all_devices_and_its_namespace_needs_a_label(repository):
+def test_a_claim_with_admin_access_has_all_devices(repository):
     edits = Edits(repository, shared_apps(), "admin access")
     [template] = edits.new["apps/llm/resourceclaimtemplate.yaml"]
     assert template["spec"]["spec"]["devices"]["requests"] == [
@@ -266,8 +266,6 @@ def test_a_claim_with_admin_access_has_all_devices_and_its_namespace_needs_a_lab
             "exactly": {"deviceClassName": "gpu.nvidia.com", "allocationMode": "All", "adminAccess": True},
         }
     ]
-    [note] = edits.notes
-    assert "namespace ai" in note
 
 
 def test_a_named_claim_is_in_the_folder_above_its_workloads(repository):
