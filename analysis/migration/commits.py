@@ -5,7 +5,6 @@ The message is Markdown without headings, because git removes lines with `#` fro
 
 from __future__ import annotations
 
-from dataclasses import replace
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final, get_args
 
@@ -39,28 +38,22 @@ def pull_request(documents: Sequence[Document], tree: Tree, plan: MigrationPlan,
     notes: list[str] = []
     for name in get_args(StepName):
         parts = [step_of_drivers(name, current)]
-        current = _after(current, parts[0])
+        current = parts[0].applied(current)
         if name == "prepare":
             parts.append(label_namespaces(current, tree, plan))
         if name == "switch":
             parts.append(consumer_edits(current, tree, plan, state))
-        current = _after(current, parts[-1])
+        current = parts[-1].applied(current)
         edits = {edit.number: edit for part in parts for edit in part.edits}
         new = [file for part in parts for file in part.new]
         # The notes of a step that changes nothing are those of the next one.
         notes += [note for part in parts for note in part.notes]
         if edits or new:
-            steps.append(Step(name, tuple(edit for _, edit in sorted(edits.items())), tuple(new), tuple(notes)))
+            moved = [consumer for part in parts for consumer in part.moved]
+            in_order = tuple(edit for _, edit in sorted(edits.items()))
+            steps.append(Step(name, in_order, tuple(new), tuple(notes), tuple(moved)))
             notes = []
     return tuple(steps)
-
-
-def _after(documents: Sequence[Document], step: Step) -> list[Document]:
-    """Return the documents after a step, with an empty object for a document that goes."""
-    after = list(documents)
-    for number, wanted in step.edits:
-        after[number] = replace(after[number], object=wanted or {})
-    return after
 
 
 def unrendered(steps: Sequence[Step], documents: Sequence[Document], tree: Tree) -> list[str]:
@@ -84,25 +77,17 @@ def unrendered(steps: Sequence[Step], documents: Sequence[Document], tree: Tree)
     ]
 
 
-def not_moved(steps: Sequence[Step], plan: MigrationPlan, documents: Sequence[Document]) -> list[str]:
+def not_moved(steps: Sequence[Step], plan: MigrationPlan) -> list[str]:
     """Return the consumers that keep their keys, with the reasons; none if the steps switch nothing."""
     switch = next((step for step in steps if step.name == "switch"), None)
     if switch is None:
         return []
-    moved = _moved(switch, plan, documents)
-    others = [consumer for consumer in plan.consumers if consumer not in moved]
+    others = [consumer for consumer in plan.consumers if consumer not in switch.moved]
     reasons = ((f"{_request(consumer)}: {consumer.why or 'see the notes'}", consumer.object) for consumer in others)
     return list(_grouped(reasons))
 
 
-def _moved(switch: Step, plan: MigrationPlan, documents: Sequence[Document]) -> list[Consumer]:
-    edited = {documents[edit.number].file for edit in switch.edits}
-    return [consumer for consumer in plan.consumers if consumer.verdict == "edit" and consumer.file in edited]
-
-
-def message(
-    step: Step, steps: Sequence[Step], plan: MigrationPlan, documents: Sequence[Document], not_rendered: Sequence[str]
-) -> str:
+def message(step: Step, steps: Sequence[Step], plan: MigrationPlan, not_rendered: Sequence[str]) -> str:
     """Return the message of a step's commit; `not_rendered` has the charts and kustomizations whose objects were not compared."""
     notes = _list("Notes:", step.notes)
     match step.name:
@@ -114,21 +99,20 @@ def message(
             subject = "Remove what only the device plugins used"
             what = "Merge this commit when nobody wants to go back: the releases of the plugins need what it removes."
             return _message(subject, what, *notes)
-    moved = _moved(step, plan, documents)
-    objects = dict.fromkeys(consumer.object for consumer in moved)
+    objects = dict.fromkeys(consumer.object for consumer in step.moved)
     subject = f"Move {count_of(len(objects), 'workload')} from device plugins to DRA"
     way_back = "The way back: revert this commit alone."
     if steps[-1].name == "tidy":
         way_back += " If `tidy`, the commit after it, is merged too, revert that one first."
     claims = (
-        (f"{_request(consumer)} becomes a claim of {consumer.device_class}", consumer.object) for consumer in moved
+        (f"{_request(consumer)} becomes a claim of {consumer.device_class}", consumer.object) for consumer in step.moved
     )
     return _message(
-        subject if moved else "Replace device plugins with DRA drivers",
+        subject if step.moved else "Replace device plugins with DRA drivers",
         "Plugins, drivers, consumers and what depends on them change in one commit, because half of it is an outage.",
         *_list("Drivers:", _drivers(plan)),
         *_list("Claims instead of keys:", _grouped(claims)),
-        *_list(f"{NOT_MOVED}:", not_moved(steps, plan, documents)),
+        *_list(f"{NOT_MOVED}:", not_moved(steps, plan)),
         *_list("What has to be true before the merge:", plan.blockers),
         *_list("What is lost:", plan.lost),
         *_list("By hand:", plan.by_hand),

@@ -120,6 +120,8 @@ class _Switch:
         self._patches = tuple(_patches(documents, tree))
         self._edits: dict[int, Object] = {}
         self._notes: dict[str, None] = {}
+        self._unmoved: list[Consumer] = []
+        self._moved: list[Consumer] = []
 
     def step(self) -> Step:
         """Return the edits so far."""
@@ -133,7 +135,7 @@ class _Switch:
                 files.add(number, template)
         edits = [Edit(number, wanted) for number, wanted in sorted(self._edits.items())]
         edits += [*component.edits, *files.edits()]
-        return Step("switch", tuple(edits), (*component.new, *files.new()), tuple(self._notes))
+        return Step("switch", tuple(edits), (*component.new, *files.new()), tuple(self._notes), tuple(self._moved))
 
     def move(self, number: int, consumers: Sequence[Consumer]) -> None:
         """Edit the consumers of one document, as far as the plan says so."""
@@ -160,10 +162,12 @@ class _Switch:
         if moved.object == document.object:
             return
         self._edits[number] = moved.object
+        self._moved += [consumer for consumer in edited if consumer not in self._unmoved]
         for obj, written_namespace in named:
             self._add(place, obj, written_namespace)
 
     def _note(self, consumer: Consumer, why: str) -> None:
+        self._unmoved.append(consumer)
         place = f"{consumer.file}:{consumer.line}: {consumer.object}"
         self._notes[f"{place} still requests {consumer.key}, change it by hand: {why}"] = None
 

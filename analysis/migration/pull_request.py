@@ -6,9 +6,14 @@ every consumer its claims, because half of that would be an outage. `tidy` remov
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from analysis.migration.plan import Consumer
+    from cluster.manifests import Document
     from dra.raw import Object
 
 StepName = Literal["prepare", "switch", "tidy"]
@@ -36,3 +41,11 @@ class Step(NamedTuple):
     edits: tuple[Edit, ...] = ()
     new: tuple[NewFile, ...] = ()
     notes: tuple[str, ...] = ()
+    moved: tuple[Consumer, ...] = ()  # that get claims
+
+    def applied(self, documents: Sequence[Document]) -> list[Document]:
+        """Return the documents after the step, with an empty object for a document that goes."""
+        after = list(documents)
+        for number, wanted in self.edits:
+            after[number] = replace(after[number], object=wanted or {})
+        return after

@@ -238,7 +238,7 @@ def _make_pull_request(
         *unrendered(steps, documents, tree),
         *(compare_builds(steps, written, documents, repository) if steps else ()),
     ]
-    messages = [message(step, steps, plan, documents, not_rendered) for step in steps]
+    messages = [message(step, steps, plan, not_rendered) for step in steps]
     names: Sequence[str] = [""] * len(steps)
     branch_state: BranchState = "dry run" if steps else "nothing to change"
     if steps and not dry_run:
@@ -254,7 +254,7 @@ def _make_pull_request(
         base=repository.branch,
         state=branch_state,
         commits=list(map(commit_of, steps, names, messages, written)),
-        not_moved=not_moved(steps, plan, documents),
+        not_moved=not_moved(steps, plan),
         not_rendered=not_rendered,
     )
     write(shown, lambda: report(answer, summary(plan)), lambda: msgspec.to_builtins(answer))

@@ -38,6 +38,7 @@ class Edits:
             plan = replace(plan, consumers=tuple(replace(consumer, verdict=verdict) for consumer in plan.consumers))
         step = consumer_edits(documents, read.tree, plan, reading.state)
         self.notes = step.notes
+        self.moved = {consumer.key for consumer in step.moved}
         self.new = {file.path: list(file.objects) for file in step.new}
         self.texts = {}
         for edit in step.edits:
@@ -510,6 +511,11 @@ def test_the_chart_of_ollama_is_left_where_it_makes_no_such_claim(repository, fi
     edits = Edits(repository, files, decision)
     assert edits.texts == {}
     assert len(edits.notes) == notes
+
+
+def test_a_key_that_the_chart_makes_no_claim_for_is_not_moved_with_its_neighbour(repository):
+    edits = Edits(repository, ollama(limits="gpu.intel.com/i915: 1"))
+    assert (edits.moved, len(edits.notes)) == ({"gpu"}, 1)
 
 
 RELEASE = """\
