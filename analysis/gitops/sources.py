@@ -96,7 +96,7 @@ def _parameters(spec: Object, folders: Collection[str]) -> Iterator[dict[str, st
     """Yield the parameters of each application that an ApplicationSet generates."""
     for generator in items(spec, "generators"):
         for element in items(inside(generator, "list"), "elements")[:_MAX]:
-            yield {name: str(value) for name, value in element.items() if not isinstance(value, dict | list)}
+            yield {name: str(value) for name, value in _flat(element, "")}
         entries = items(inside(generator, "git"), "directories")
         patterns = [text(entry.get("path")) for entry in entries if entry.get("exclude") is not True]
         excluded = [text(entry.get("path")) for entry in entries if entry.get("exclude") is True]
@@ -107,6 +107,15 @@ def _parameters(spec: Object, folders: Collection[str]) -> Iterator[dict[str, st
                 name = folder.rpartition("/")[2]
                 segments = {f"path[{number}]": segment for number, segment in enumerate(folder.split("/"))}
                 yield {"path": folder, "path.path": folder, "path.basename": name, **segments}
+
+
+def _flat(element: Object, start: str) -> Iterator[tuple[str, Any]]:
+    """Yield the names of the parameters of an element with their values, such as `values.path`."""
+    for name, value in element.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{start}{name}.")
+        elif not isinstance(value, list):
+            yield f"{start}{name}", value
 
 
 def _matches(folder: str, pattern: str) -> bool:

@@ -6,10 +6,11 @@ from collections import Counter, defaultdict
 from posixpath import dirname, join, normpath
 from typing import TYPE_CHECKING
 
-from analysis.gitops.kustomizations import FOLDERS, files_of, is_kustomization
+from analysis.gitops.kustomizations import FOLDERS, PATCHES, files_of, is_kustomization
 from analysis.gitops.sources import APPLICATION, APPLICATION_SET, FLUX, sources_of
+from analysis.gitops.values import merged, parsed
 from cluster.resources import resource_of
-from dra.raw import inside, strings, text
+from dra.raw import inside, items, strings, text
 from webhook.translate import group_kind
 
 if TYPE_CHECKING:
@@ -17,9 +18,14 @@ if TYPE_CHECKING:
 
     from analysis.gitops.sources import Source
     from cluster.manifests import Document
+    from dra.raw import Object
 
 _BUILDERS = (FLUX, APPLICATION, APPLICATION_SET)
 _MAX_VISITS = 1_000_000  # of folders and files, in all builds of a tree
+
+
+def _name(obj: Object) -> str:
+    return text(inside(obj, "metadata").get("name"))
 
 
 class Tree:
@@ -58,6 +64,10 @@ class Tree:
         self._entries: dict[str, tuple[str, ...]] = {}  # what a kustomization includes, by its folder
         self._visited: dict[tuple[str, str, str, bool], set[int]] = {}
         self._visits = 0
+        self._patches: defaultdict[tuple[tuple[str, str], str], list[Object]] = defaultdict(list)
+        for kustomization in self._kustomizations.values() if self._builders else ():
+            for patch in self._patches_of(kustomization):
+                self._patches[group_kind(patch), _name(patch)].append(patch)
         self._visit_all()
 
     @property
@@ -72,7 +82,12 @@ class Tree:
             for kustomization in self._kustomizations.values()
             for path in files_of(kustomization, FOLDERS)
         }
-        built = [(number, source) for number in self._builders for source in self._sources(number)]
+        built = [
+            (number, source)
+            for number in self._builders
+            for obj in self._as_patched(number)
+            for source in self._sources(number, obj)
+        ]
         # Other repositories have the same paths. That of this tree is the most common one.
         uses = Counter((source.builder, source.repository) for _, source in built)
         most = {builder: max(number for (other, _), number in uses.items() if other == builder) for builder, _ in uses}
@@ -101,16 +116,29 @@ class Tree:
                     self._built[number] |= visited
                     self._included |= visited
 
-    def _sources(self, number: int) -> Iterator[Source]:
+    def _as_patched(self, number: int) -> Iterator[Object]:
+        """Yield an object of Flux or Argo CD as it is written, and with each patch of the tree for its name."""
+        obj = self._documents[number].object
+        yield obj
+        yield from (merged(obj, patch) for patch in self._patches.get((group_kind(obj), _name(obj)), ()))
+
+    def _patches_of(self, kustomization: Document) -> Iterator[Object]:
+        """Yield the patches of a kustomization that are written like their objects."""
+        for path in files_of(kustomization, PATCHES):
+            yield from (self._documents[number].object for number in self._numbers.get(self.absolute(path), ()))
+        for entry in items(kustomization.object, "patches"):
+            yield parsed(text(entry.get("patch")))
+
+    def _sources(self, number: int, obj: Object) -> Iterator[Source]:
         document = self._documents[number]
         folders: list[str] = []
-        if group_kind(document.object) == APPLICATION_SET:
+        if group_kind(obj) == APPLICATION_SET:
             root = dirname(self.absolute(document.file))
             while root not in ("/", ""):
                 start = f"{root.rstrip('/')}/"
                 folders += [folder.removeprefix(start) for folder in self._folders if folder.startswith(start)]
                 root = dirname(root)
-        yield from sources_of(document.object, frozenset(folders))
+        yield from sources_of(obj, frozenset(folders))
 
     @staticmethod
     def _namespace_set(source: Source) -> str:

@@ -47,3 +47,13 @@ def _of_source(source: Object) -> Object | None:
     helm = inside(source, "helm")
     values = {} if helm.get("valuesObject") else parsed(text(helm.get("values")))
     return {**source, "helm": {**helm, "values": values}} if values else None
+
+
+def merged(lower: Object, upper: Object) -> Object:
+    """Return values as Helm merges them, and an object of Argo CD with a patch of kustomize: maps are merged, and else `upper` counts."""
+    both = {
+        name: merged(lower[name], upper[name])
+        for name in lower.keys() & upper.keys()
+        if isinstance(lower[name], dict) and isinstance(upper[name], dict)
+    }
+    return {**lower, **upper, **both}

@@ -115,13 +115,3 @@ class ValuesFiles:
                 rest = {other: value for other, value in rest.items() if other != key}
             if rest:
                 yield text(chart.object.get("name")), text(chart.object.get("version")), file._replace(values=rest)
-
-
-def merged(lower: Object, upper: Object) -> Object:
-    """Return values as Helm merges them: `upper` takes precedence, and maps are merged."""
-    both = {
-        name: merged(lower[name], upper[name])
-        for name in lower.keys() & upper.keys()
-        if isinstance(lower[name], dict) and isinstance(upper[name], dict)
-    }
-    return {**lower, **upper, **both}

@@ -15,7 +15,7 @@ from analysis.migration.platform import platform_of
 from analysis.migration.plugins import installed_plugins
 from analysis.migration.requests import Reader
 from analysis.migration.values_files import ReleasesOfFiles
-from dra.raw import inside, items, strings
+from dra.raw import inside, items, strings, text
 from dra.texts import list_first
 from webhook.admission import decide_object
 from webhook.translate import group_kind, name_of, paths
@@ -40,6 +40,7 @@ _NAMED: Final = 4
 _MANY_NODES: Final = 3  # with devices, so that a move node by node keeps most of them in use
 # Kinds from which OpenShift AI copies a key into the workloads of users.
 _OFFERS: Final = ("HardwareProfile", "AcceleratorProfile")
+_AUTOSCALER: Final = ("autoscaling.openshift.io", "ClusterAutoscaler")
 _OFFERED: Final = "workloads of users who choose it request the key, and wait as soon as no plugin serves it"
 
 
@@ -116,6 +117,11 @@ def _counts(
     """Yield the objects that limit or count keys of the drivers."""
     for document in documents:
         obj = document.placed
+        if group_kind(obj) == _AUTOSCALER:
+            for number, limit in enumerate(items(inside(obj, "spec", "resourceLimits"), "gpus")):
+                if reader.drivers_of(reader.classes_of(text(limit.get("type")))) & moving:
+                    what = f"{limit['type']}: it limits this key of nodes, and no node has the key without its plugin: limit the nodes of the pool"
+                    yield follower_at(document, f"/spec/resourceLimits/gpus/{number}/type", what)
         if not counts_keys(obj):
             continue
         for decision in decide_object(obj, state).decisions:

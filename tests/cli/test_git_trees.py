@@ -441,3 +441,38 @@ def test_a_component_that_flux_adds_gets_the_namespace(repository):
         "namespace.yaml": "apiVersion: v1\nkind: Namespace\nmetadata: {name: media, labels: {resource.kubernetes.io/admin-access: 'true'}}\n",
     }
     assert [code for code, *_ in check(repository, files)] == ["D011"]
+
+
+PATCHED = {
+    "base/set.yaml": """\
+apiVersion: argoproj.io/v1alpha1
+kind: ApplicationSet
+metadata: {name: apps}
+spec:
+  generators: [{list: {elements: [patched]}}]
+  template: {spec: {source: {repoURL: r, path: '{{values.path}}'}, destination: {namespace: media}}}
+""",
+    "base/kustomization.yaml": "resources: [set.yaml]\n",
+    "apps/plex/pod.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: plex}\nspec: {containers: [{name: a, resources: {limits: {nvidia.com/gpu: 1}}}]}\n",
+}
+PATCH = """\
+apiVersion: argoproj.io/v1alpha1
+kind: ApplicationSet
+metadata: {name: apps}
+spec: {generators: [{list: {elements: [{values: {path: apps/plex}}]}}]}
+"""
+
+
+@pytest.mark.parametrize(
+    "overlay",
+    [
+        {"overlay/patch.yaml": PATCH, "overlay/kustomization.yaml": "resources: [../base]\npatches: [{path: patch.yaml}]\n"},
+        {"overlay/kustomization.yaml": "resources: [../base]\npatches:\n- patch: |\n    " + PATCH.replace("\n", "\n    ")},
+    ],
+    ids=["file", "inline"],
+)  # fmt: skip
+def test_an_application_set_builds_what_its_patches_name(repository, overlay):
+    write(repository, PATCHED | overlay)
+    code, answer = run_json("migrate", "plan")
+    assert code == 0
+    assert [consumer["object"] for consumer in answer["consumers"]] == ["Pod/media/plex"]

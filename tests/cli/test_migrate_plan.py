@@ -453,15 +453,24 @@ spec: {identifiers: [{identifier: nvidia.com/gpu, defaultCount: 1}]}
 QUOTA = "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: gpus}\nspec: {hard: {requests.nvidia.com/gpu: 2, requests.amd.com/gpu: 2}}\n"
 
 
+AUTOSCALER = """\
+apiVersion: autoscaling.openshift.io/v1
+kind: ClusterAutoscaler
+metadata: {name: default}
+spec: {resourceLimits: {gpus: [{type: amd.com/gpu, max: 1}, {type: nvidia.com/gpu, max: 2}]}}
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "places"),
     [
+        (AUTOSCALER, ["/spec/resourceLimits/gpus/1/type"]),
         (QUEUE, ["/spec/resourceGroups/0/flavors/0/resources/1", "/spec/resourceGroups/0/coveredResources/1"]),
         (FLAVOR, ["/spec/nodeLabels/nvidia.com~1gpu.product"]),
         (PROFILE, ["/spec/identifiers/0"]),
         (QUOTA, ["/spec/hard"]),
     ],
-    ids=["queue", "flavor", "profile", "quota"],
+    ids=["autoscaler", "queue", "flavor", "profile", "quota"],
 )
 def test_what_counts_keys_of_the_plugin_follows_without_a_consumer(repository, text, places):
     answer = plan(repository, plugin(NVIDIA) | {"apps/plugin/counts.yaml": text})
