@@ -36,7 +36,7 @@ PROGRAMS = (
     *sorted(path.parent.name for path in SOURCES.glob("*/main.go")),
     *(f"allocate-{minor}" for minor in MINORS),
     *(f"extended-{minor}" for minor in MINORS_WITH_CREATED_CLAIMS),
-    *(f"validate-{minor}" for minor in COMING),
+    *(f"{program}-{minor}" for program in ("cel", "validate") for minor in COMING),
 )
 
 

@@ -107,7 +107,6 @@ class DeviceJudge:
         self.node = node
         self.budget = budget
         self.reading = reading = question.reading
-        self.environment = cel.STORED if reading.since(36) else cel.EARLY
         declared = NODE_FEATURE in node.status.declared_features
         self.allows_skipping = not reading.operations or (declared and reading.enabled(gates.OPTIONAL_OPERATIONS))
         self._candidate: DeviceCandidate | None = None
@@ -127,7 +126,7 @@ class DeviceJudge:
                 if selected is None:
                     selector = self._selectors.get(check.expression)
                     if selector is None:
-                        selector = cel.compile(check.expression, self.environment, budget=self.budget)
+                        selector = cel.compile(check.expression, minor=self.reading.server.minor, budget=self.budget)
                         self._selectors[check.expression] = selector
                     selected = self._selected[check.expression] = selector.matches(view, self.budget)
             except SelectorError as error:

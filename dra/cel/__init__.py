@@ -4,17 +4,16 @@
     selector.matches(cel.view_of("gpu.example.com", device))
 
 Types, functions, costs and errors match those of Kubernetes `dra.server.RELEASE`
-(k8s.io/dynamic-resource-allocation/cel).
+(k8s.io/dynamic-resource-allocation/cel). `compile` also accepts other minors.
 """
 
 from dra.cel.cost import MAX_COST, MAX_TEXT
 from dra.cel.device_view import DeviceView, TextView, view_of
-from dra.cel.environment import EARLY, NEW, STORED, TEXT
+from dra.cel.environment import NEW, STORED, TEXT
 from dra.cel.reads import Reads
 from dra.cel.selector import Selector, compile, compile_or_none  # noqa: A004 - used as `cel.compile`
 
 __all__ = [
-    "EARLY",
     "MAX_COST",
     "MAX_TEXT",
     "NEW",

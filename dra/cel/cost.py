@@ -162,9 +162,9 @@ class _Estimate(NamedTuple):
     result: Size | None = None
 
 
-def worst_case(root: Expr) -> int:
+def worst_case(root: Expr, *, since_38: bool = False) -> int:
     """Return Kubernetes' upper bound of the cost of evaluating a checked tree."""
-    return _Coster().cost(root)
+    return _Coster(since_38=since_38).cost(root)
 
 
 _SCALARS = frozenset((t.BOOL, t.DOUBLE, t.DURATION, t.INT, t.TIMESTAMP, t.UINT))
@@ -173,7 +173,8 @@ _SCALARS = frozenset((t.BOOL, t.DOUBLE, t.DURATION, t.INT, t.TIMESTAMP, t.UINT))
 class _Coster:
     """Walks a tree from the leaves up and records the path, size and elements of each node, as Go does."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, since_38: bool) -> None:
+        self._since_38 = since_38
         self._paths: dict[int, Path] = {}
         self._sizes: dict[int, Size] = {}
         self._entries: dict[int, _Elements] = {}
@@ -193,7 +194,7 @@ class _Coster:
             operand = node.args[0]
             cost = self.cost(operand)
             self._paths[id(node)] = self._path(operand).append(node.name)
-            return _sum(cost, 1) if operand.type.kind in ("map", "struct", "param") else cost
+            return _sum(cost, 1) if self._since_38 or operand.type.kind in ("map", "struct", "param") else cost
         if kind == "call":
             return self._call(node)
         if kind == "fold":
@@ -262,6 +263,8 @@ class _Coster:
         extension = _BY_OVERLOAD.get(overload)
         if extension is not None:
             return extension(*args) if target is None else extension(target, *args)
+        if self._since_38 and target is not None and overload in _URL_PARTS:
+            return _Estimate(1, target.extent.times(Size(1, _URL_PARTS[overload])))
         estimate = _function(node.name, overload, target, args)
         if estimate is not None:
             return estimate
@@ -356,7 +359,7 @@ class _Coster:
         type_, is_optional = t.unwrap(node.type)
         while is_optional:
             type_, is_optional = t.unwrap(type_)
-        if type_ in _SCALARS:
+        if type_ in _SCALARS or (self._since_38 and type_.kind == "type"):
             return _ONE
         local = self._peek(node.name) if node.kind == "ident" else None
         return local.size if local else None
@@ -376,6 +379,12 @@ _COMPARED = frozenset(
     + ["equals", "not_equals"]
 )
 
+
+# The methods of URLs, and how many characters of their result a character of the URL may become. Before Kubernetes 1.38, the size is unknown.
+_URL_PARTS: Final = {
+    f"url_get_{part}": 3 if part == "escaped_path" else 1
+    for part in ("scheme", "hostname", "host", "port", "escaped_path", "query")
+}
 
 # Functions that read a text, and functions that read a list or a text. An evaluation is charged for the same functions.
 TRAVERSING: Final = frozenset(["cidr", "isIP", "isCIDR", "ip", "quantity", "isQuantity", "semver", "isSemver"])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from enum import Enum
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dra.cel.device_fields import FIELDS
 from dra.cel.library import lists as lib_lists
@@ -25,19 +25,18 @@ from dra.cel.library import times as lib_time
 from dra.cel.library import urls as lib_url
 from dra.cel.signatures import Overload, merge
 from dra.cel.types import ANY, DEVICE, DYN, STRING, Type, map_of
-from dra.server import LISTS
+from dra.server import CURRENT, LISTS
 
 
 class Env(Enum):
     """The environment an expression is compiled in."""
 
     STORED = "stored"
-    EARLY = "early"  # stored, on a server before 1.36
     NEW = "new"
     TEXT = "text"
 
 
-STORED, EARLY, NEW, TEXT = Env.STORED, Env.EARLY, Env.NEW, Env.TEXT
+STORED, NEW, TEXT = Env.STORED, Env.NEW, Env.TEXT
 # The feature gates on which it depends what new expressions can use.
 GATES = frozenset((LISTS, *(field.gate for field in FIELDS.values() if field.gate)))
 
@@ -48,6 +47,7 @@ class Environment(NamedTuple):
     lists: bool
     fields: dict[str, Type]
     functions: dict[str, tuple[Overload, ...]]
+    since_38: bool
 
 
 _LIBRARIES = (
@@ -56,14 +56,23 @@ _LIBRARIES = (
 )  # fmt: skip
 
 
+# The minors in which the environments changed.
+_CHANGED: Final = (0, 36, 38)
+
+
+def last_change(minor: int) -> int:
+    """Return the minor whose environments are those of `minor`."""
+    return max(change for change in _CHANGED if change <= minor)
+
+
 @lru_cache(maxsize=8)
-def environment(env: Env, gates: frozenset[str] = GATES) -> Environment:
-    """Build an environment. `gates`, the gates of `GATES` that are on, matter for NEW only."""
-    enabled = gates if env is NEW else GATES - {LISTS} if env is EARLY else GATES
-    lists = LISTS in enabled
+def environment(env: Env, gates: frozenset[str] = GATES, minor: int = CURRENT) -> Environment:
+    """Build the environment of a server's minor. `gates`, the gates of `GATES` that are on, matter for NEW only."""
+    enabled = gates if env is NEW else GATES if minor >= 36 else GATES - {LISTS}
+    lists, since_38 = LISTS in enabled, minor >= 38
     attribute = DYN if lists else ANY
     fields = {name: field.type for name, field in FIELDS.items() if field.gate in ("", *enabled)}
     fields["attributes"] = map_of(STRING, map_of(STRING, attribute))
-    libraries = (*_LIBRARIES, lib_lists.INCLUDES) if lists else _LIBRARIES
+    includes = lib_lists.INCLUDES if lists or since_38 else ()
     variables = {"value": STRING} if env is TEXT else {"device": DEVICE}
-    return Environment(variables, attribute, lists, fields, merge(*libraries))
+    return Environment(variables, attribute, lists, fields, merge(*_LIBRARIES, includes), since_38)

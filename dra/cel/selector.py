@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dra.cache import Cache
 from dra.cel.cost import worst_case
-from dra.cel.environment import GATES, STORED, Env, environment
+from dra.cel.environment import GATES, STORED, Env, environment, last_change
 from dra.cel.evaluation.account import (
     BUDGET,
     CHARGED,
@@ -27,7 +28,7 @@ from dra.cel.typecheck import check_output, check_types
 from dra.cel.values import Fatal, Value, type_name
 from dra.errors import OutOfBudget, SelectorError, SelectorRunError
 from dra.semver import Version
-from dra.server import server_of
+from dra.server import CURRENT, server_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,10 +58,11 @@ class Selector:
         env: Env,
         *,
         gates: frozenset[str] = _USUAL,
+        minor: int = CURRENT,
         derived: bool,
         budget: Budget | None = None,
     ) -> None:
-        names = environment(env, gates)
+        names = environment(env, gates, minor)
         root = parse(text)
         if budget is not None:
             # Types and scopes grow with each level of the tree, and each pass walks them at every level.
@@ -69,7 +71,7 @@ class Selector:
         check_output(root.type, names, derived=derived)
         self.text = text
         self.result_type: Type = root.type
-        self.max_cost: int = worst_case(root)
+        self.max_cost: int = worst_case(root, since_38=names.since_38)
         self.reads: Reads = reads_of(root)
         compiler = Compiler(names, budget)
         self._closure: Closure = compiler.closure(root)
@@ -131,24 +133,26 @@ def compile(  # noqa: A001 - used as `cel.compile`
     env: Env = STORED,
     *,
     gates: frozenset[str] = _USUAL,
+    minor: int = CURRENT,
     derived: bool = False,
     budget: Budget | None = None,
 ) -> Selector:
     """Compile an expression and charge the budget, or return the expression from the cache.
 
-    The feature gates matter for NEW only. `derived` says that the expression belongs to a derived attribute, whose type
+    The feature gates matter for NEW only. `minor` is the server's version. `derived` says that the expression belongs to a derived attribute, whose type
     may differ from bool.
     """
-    key = text, env, gates & GATES, derived
+    gates, minor = gates & GATES, last_change(minor)
+    key = text, env, gates, minor, derived
     compiled = _COMPILED.get(key)
     if compiled is None:
         if budget is not None:
             budget.charge(100 + 8 * len(text))
-        arguments = (*key, budget)
+        make_selector = partial(Selector, text, env, gates=gates, minor=minor, derived=derived, budget=budget)
         try:
-            compiled = _compile(*arguments)
+            compiled = _compile(make_selector)
         except RecursionError:
-            compiled = _with_more_stack(_compile, *arguments)
+            compiled = _with_more_stack(_compile, make_selector)
         _COMPILED.put(key, compiled, 1500 + 50 * len(text))
     if isinstance(compiled, SelectorError):
         # A new error each time: raising one object repeatedly would grow its traceback.
@@ -164,11 +168,9 @@ def compile_or_none(text: str) -> Selector | None:
         return None
 
 
-def _compile(
-    text: str, env: Env, gates: frozenset[str], derived: bool, budget: Budget | None
-) -> Selector | SelectorError:
+def _compile(make_selector: Callable[[], Selector]) -> Selector | SelectorError:
     try:
-        return Selector(text, env, gates=gates, derived=derived, budget=budget)
+        return make_selector()
     except SelectorError as error:
         return error.with_traceback(None)
 

@@ -387,16 +387,16 @@ def _check(obj: dict[str, Json], state: State, budget: Budget) -> PodVerdict:
     Slices and classes only get warnings: the API server refuses invalid ones itself. Invalid objects of drawbridge's own kinds are refused.
     """
     budget.charge_whole(OBJECT_CHECK_STEPS)
-    gates = state.features.likely.gates
+    server = state.features.likely
     for text in _expressions(
         mapping(obj.get("spec"))
     ):  # the rules compile them without a budget, or find them in the cache
         with suppress(SelectorError):
-            cel.compile(text, cel.NEW, gates=gates, budget=budget)
+            cel.compile(text, cel.NEW, gates=server.gates, minor=server.minor, budget=budget)
     denials: list[Finding] = []
     warnings: list[Warned] = []
     is_own_kind = str(obj.get("apiVersion", "")).startswith(f"{names.DOMAIN}/")
-    problems = validation.problems(obj, gates)
+    problems = validation.problems(obj, server.gates, server.minor)
     for finding in validation.findings(problems, str(obj.get("kind", ""))):
         text = text_of(finding)
         if is_own_kind and finding.refuses:

@@ -83,7 +83,7 @@ _SPECIAL = {
     "_==_": "_comparison", "_!=_": "_comparison", "_&&_": "_logic", "_||_": "_logic", "_?_:_": "_conditional", "_[_]": "_select", "_[?_]": "_select", "_?._": "_select",
     "@in": "_in", "or": "_or_else", "orValue": "_or_else",
 }  # fmt: skip
-# Arguments that Go reads once more to count the cost. At that point it panics if they are errors or have another type.
+# Arguments that Go reads once more to count the cost. Before Kubernetes 1.38, it panics there if they are errors or have another type.
 _PANICKING: dict[str, tuple[int, type]] = {
     "list_distinct": (0, list),
     "list_flatten_int": (1, int),
@@ -106,6 +106,7 @@ class Compiler:
 
     def __init__(self, environment: Environment, budget: Budget | None = None) -> None:
         self._functions = environment.functions
+        self._panics = not environment.since_38
         self._budget = budget
         self._scope: Names = {}
         self._sound_names: dict[str, bool] = {}
@@ -283,7 +284,7 @@ class Compiler:
         """Compile a call: its arguments, its charge and its function."""
         args = [self.closure(arg) for arg in node.args]
         overload = node.overloads[0] if len(node.overloads) == 1 else ""
-        if overload in _PANICKING:
+        if self._panics and overload in _PANICKING:
             position, kind = _PANICKING[overload]
             args[position] = _or_fatal(args[position], kind)
         charge = charge_of(node.name, overload)

@@ -160,5 +160,5 @@ FUNCTIONS: tuple[Overload, ...] = (
     method("lastIndexOf", "list_a_last_index_of_int", (_LIST, A), INT, lambda values, wanted: _position(reversed(list(enumerate(values))), wanted)),
 )  # fmt: skip
 
-# Only environments with list attributes have `includes`. EARLY has none, and NEW has none if the feature gate is off.
+# Before Kubernetes 1.38, only environments with list attributes have `includes`.
 INCLUDES: tuple[Overload, ...] = (method("includes", "list_includes_dyn_dyn", (DYN, DYN), BOOL, _includes),)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dra.objects import DeviceSelector
-    from dra.validation.fields.gates import Gates
+    from dra.server import Server
 
 MAX_SELECTORS: Final = 32
 MAX_EXPRESSION: Final = 10 * 1024
@@ -52,33 +52,33 @@ _OUTDATED: Final = (
 )
 
 
-def selectors(values: Sequence[DeviceSelector], path: str, gates: Gates) -> Findings:
+def selectors(values: Sequence[DeviceSelector], path: str, server: Server) -> Findings:
     """Judge the selectors of a class or a request."""
 
     def validate(selector: DeviceSelector, pointer: str) -> Findings:
         if selector.cel is None:
             yield finding_at("D101", f"{pointer}/cel", "cel is required: it is the only kind of selector")
         else:
-            yield from expression(selector.cel.expression, f"{pointer}/cel/expression", gates)
+            yield from expression(selector.cel.expression, f"{pointer}/cel/expression", server)
 
     yield from entries(values, MAX_SELECTORS, path, validate)
 
 
-def expression(text: str, path: str, gates: Gates) -> Findings:
+def expression(text: str, path: str, server: Server) -> Findings:
     """Judge a CEL expression over a device whose result is a boolean."""
-    yield from _judge(text, path, gates, derived=False)[0]
+    yield from _judge(text, path, server, derived=False)[0]
 
 
-def judge_derived(text: str, path: str, gates: Gates) -> tuple[list[Finding], int]:
+def judge_derived(text: str, path: str, server: Server) -> tuple[list[Finding], int]:
     """Judge the expression of a derived attribute. Return the findings and the worst-case cost of the expression."""
-    return _judge(text, path, gates, derived=True) if text else ([], 0)
+    return _judge(text, path, server, derived=True) if text else ([], 0)
 
 
-def _judge(text: str, path: str, gates: Gates, *, derived: bool) -> tuple[list[Finding], int]:
+def _judge(text: str, path: str, server: Server, *, derived: bool) -> tuple[list[Finding], int]:
     if names.size(text) > MAX_EXPRESSION:
         return [finding_at("D103", path, f"{names.size(text)} bytes, at most {MAX_EXPRESSION} are allowed")], 0
     try:
-        selector = cel.compile(text, cel.NEW, gates=gates, derived=derived)
+        selector = cel.compile(text, cel.NEW, gates=server.gates, minor=server.minor, derived=derived)
     except SelectorError as error:
         where = ""
         if error.position is not None:  # the line is shown only for multi-line expressions

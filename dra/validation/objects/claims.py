@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         DeviceSubRequest,
         ExactDeviceRequest,
     )
-    from dra.validation.fields.gates import Gates
+    from dra.server import Server
 
 MAX_REQUESTS: Final = 32
 MAX_CONSTRAINTS: Final = 32
@@ -58,7 +58,7 @@ class RequestNames:
         yield from entries(references, MAX_REQUESTS, path, self.validate, noun="request")
 
 
-def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Findings:
+def device_claim(devices: DeviceClaim, path: str, server: Server) -> Findings:
     """Judge everything below `spec.devices`."""
     request_names = RequestNames(devices)
 
@@ -67,7 +67,7 @@ def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Findings:
         if request.exactly is not None and request.first_available:
             yield finding_at("D107", pointer, "exactly one of exactly and firstAvailable is required, not both")
         elif request.exactly is not None:
-            yield from _common_fields(request.exactly, f"{pointer}/exactly", gates)
+            yield from _common_fields(request.exactly, f"{pointer}/exactly", server)
         elif request.first_available:
             alternatives, below = request.first_available, f"{pointer}/firstAvailable"
             yield from entries(
@@ -78,7 +78,7 @@ def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Findings:
 
     def judge_alternative(alternative: DeviceSubRequest, pointer: str) -> Findings:
         yield from required(alternative.name, f"{pointer}/name", names.dns_label, names.suggestion)
-        yield from _common_fields(alternative, pointer, gates)
+        yield from _common_fields(alternative, pointer, server)
 
     def judge_constraint(constraint: DeviceConstraint, pointer: str) -> Findings:
         yield from request_names.validate_all(constraint.requests, f"{pointer}/requests")
@@ -99,13 +99,13 @@ def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Findings:
     yield from entries(devices.requests, MAX_REQUESTS, pointer, judge_request, noun="request", field="/name")
     yield from entries(devices.constraints, MAX_CONSTRAINTS, f"{path}/constraints", judge_constraint)
     yield from entries(devices.config, MAX_CONFIG, f"{path}/config", judge_config)
-    yield from _derived_attributes(devices, path, gates)
+    yield from _derived_attributes(devices, path, server)
 
 
-def _common_fields(request: ExactDeviceRequest | DeviceSubRequest, path: str, gates: Gates) -> Findings:
+def _common_fields(request: ExactDeviceRequest | DeviceSubRequest, path: str, server: Server) -> Findings:
     """Judge the fields that requests and alternatives have in common."""
     yield from required(request.device_class_name, f"{path}/deviceClassName", names.dns_subdomain)
-    yield from selectors(request.selectors, f"{path}/selectors", gates)
+    yield from selectors(request.selectors, f"{path}/selectors", server)
     match request.allocation_mode:
         case "All":
             if request.count:
@@ -118,7 +118,7 @@ def _common_fields(request: ExactDeviceRequest | DeviceSubRequest, path: str, ga
     yield from tolerations(request.tolerations, f"{path}/tolerations")
 
 
-def _derived_attributes(devices: DeviceClaim, path: str, gates: Gates) -> Findings:
+def _derived_attributes(devices: DeviceClaim, path: str, server: Server) -> Findings:
     """Judge derived attributes. A constraint must use each of them, and the total cost of a claim's expressions is limited."""
     used: dict[str, set[str]] = {}  # the attributes in constraints, by request; "" for constraints on all requests
     for constraint in devices.constraints:
@@ -153,7 +153,7 @@ def _derived_attributes(devices: DeviceClaim, path: str, gates: Gates) -> Findin
         below = f"{pointer}/derivedAttributes"
         yield from entries(attributes, MAX_DERIVED, below, judge_name, noun="derived attribute", field="/name")
         for number, derived in enumerate(attributes if len(attributes) <= MAX_DERIVED else ()):
-            problems, bound = judge_derived(derived.expression, f"{below}/{number}/expression", gates)
+            problems, bound = judge_derived(derived.expression, f"{below}/{number}/expression", server)
             yield from problems
             cost += bound
     if cost > 1_000_000:

@@ -12,13 +12,13 @@ from dra.validation.parameters.entries import MAX_BYTES, parameter_problems
 
 if TYPE_CHECKING:
     from dra.objects import DeviceClass, DeviceClassConfiguration, OpaqueDeviceConfiguration
-    from dra.validation.fields.gates import Gates
+    from dra.server import Server
     from dra.wire import Opaque
 
 MAX_CONFIG = 32
 
 
-def device_class(value: DeviceClass, gates: Gates) -> Findings:
+def device_class(value: DeviceClass, server: Server) -> Findings:
     """Judge the spec of a DeviceClass."""
 
     def judge_config(config: DeviceClassConfiguration, pointer: str) -> Findings:
@@ -26,7 +26,7 @@ def device_class(value: DeviceClass, gates: Gates) -> Findings:
         yield from parameter_problems(config.opaque, f"{pointer}/opaque")
 
     spec = value.spec
-    yield from selectors(spec.selectors, "/spec/selectors", gates)
+    yield from selectors(spec.selectors, "/spec/selectors", server)
     yield from entries(spec.config, MAX_CONFIG, "/spec/config", judge_config)
     if spec.extended_resource_name is not None:
         rule = names.extended_resource_name

@@ -21,7 +21,7 @@ from dra.objects import (
     versions,
 )
 from dra.pointer import look_up
-from dra.server import CURRENT
+from dra.server import CURRENT, Server
 from dra.validation.fields import gates as feature_gates
 from dra.validation.fields import shape
 from dra.validation.fields.metadata import annotation_map, label_map, managed_fields, metadata
@@ -79,9 +79,9 @@ class Judged(NamedTuple):
     typed: Any
 
 
-def problems(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT) -> list[Finding]:
+def problems(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT, minor: int = CURRENT) -> list[Finding]:
     """Return the problems of one object of resource.k8s.io or drawbridge.dev."""
-    return validate_object(value, gates).problems
+    return validate_object(value, gates, minor).problems
 
 
 def findings(problems: Iterable[Finding], reference: str) -> list[Finding]:
@@ -118,7 +118,7 @@ def validate_object(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT,
             by_message.setdefault(problem.message, problem)
         own_problems += by_message.values()
         typed = shape.convert_checked(stored, type_)
-        own_problems += _rules(typed, stored, gates)
+        own_problems += _rules(typed, stored, Server(minor, gates))
         if minor >= SINCE:
             own_problems += added_rules(typed)
         if dropped:
@@ -183,7 +183,7 @@ def _version(kind: str, version: str, minor: int) -> Findings:
         yield finding_at("D003", "/apiVersion", f"{version} is outdated and off by default", hint)
 
 
-def _rules(typed: Any, value: dict[str, Any], gates: Gates) -> Findings:
+def _rules(typed: Any, value: dict[str, Any], server: Server) -> Findings:
     """Judge an object by the rules of its kind. `value` is the object as JSON."""
     meta, kind = typed.metadata, typed.kind
     # For a DeviceClass, the API server judges the generated name instead of generateName.
@@ -196,11 +196,11 @@ def _rules(typed: Any, value: dict[str, Any], gates: Gates) -> Findings:
     match typed:
         case ResourceSlice():
             lists = look_up(value, "/spec/devices"), look_up(value, "/spec/sharedCounters")
-            yield from resource_slice(typed, gates, both_lists=None not in lists)
+            yield from resource_slice(typed, server.gates, both_lists=None not in lists)
         case DeviceClass():
-            yield from device_class(typed, gates)
+            yield from device_class(typed, server)
         case ResourceClaim():
-            yield from device_claim(typed.spec.devices, "/spec/devices", gates)
+            yield from device_claim(typed.spec.devices, "/spec/devices", server)
             yield from status(typed)
         case ResourceClaimTemplate():
             # A template may give its claims labels and annotations, but no other metadata.
@@ -211,10 +211,10 @@ def _rules(typed: Any, value: dict[str, Any], gates: Gates) -> Findings:
                 if name not in ("labels", "annotations") and getattr(meta, name):
                     message = f"the metadata of a template may hold labels and annotations, not {name}"
                     yield finding_at("D107", path, message)
-            yield from device_claim(typed.spec.spec.devices, "/spec/spec/devices", gates)
+            yield from device_claim(typed.spec.spec.devices, "/spec/spec/devices", server)
         case DeviceTaintRule():
             yield from taint_rule(typed)
         case DeviceCompatibility():
-            yield from device_compatibility(typed, gates)
+            yield from device_compatibility(typed, server)
         case DeviceQuota():
             yield from device_quota(typed)

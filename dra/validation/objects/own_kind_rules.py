@@ -16,7 +16,7 @@ from dra.validation.fields.shape import guess
 
 if TYPE_CHECKING:
     from dra.objects import DeviceCompatibility, DeviceQuota
-    from dra.validation.fields.gates import Gates
+    from dra.server import Server
     from dra.validation.fleet.world import World
 
 SCOPES: Final = (POOL, COUNTER_SET, NODE)
@@ -33,13 +33,13 @@ _WITH_VALUES: Final = ("In", "NotIn")
 _WITHOUT: Final = ("Exists", "DoesNotExist")
 
 
-def device_compatibility(value: DeviceCompatibility, gates: Gates) -> Findings:
+def device_compatibility(value: DeviceCompatibility, server: Server) -> Findings:
     """Judge a DeviceCompatibility."""
     spec = value.spec
     yield from required(spec.driver, "/spec/driver", names.driver_name)
     for field, text in (("selector", spec.selector), ("compatibleOnlyWith", spec.compatible_only_with)):
         if text:
-            yield from expression(text, f"/spec/{field}", gates)
+            yield from expression(text, f"/spec/{field}", server)
     for field, value_of_field, allowed in (("scope", spec.scope, SCOPES), ("groups", spec.groups, READINGS)):
         if value_of_field not in allowed:
             yield finding_at("D106", f"/spec/{field}", f"{value_of_field!r} must be one of {', '.join(allowed)}")

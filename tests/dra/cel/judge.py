@@ -36,19 +36,20 @@ def _verdict(outcome):
     return outcome["result"]
 
 
-def compile_in(expression, environment_):
+def compile_in(expression, environment_, minor=CURRENT):
     options = ENVIRONMENTS[environment_]
     return cel.compile(
         expression,
         Env(options["env"]),
         gates=server_of(CURRENT, {LISTS: options.get("listAttributes", False)}).gates,
+        minor=minor,
     )
 
 
-def drawbridge_answer(expression, environment_, views):
+def drawbridge_answer(expression, environment_, views, minor=CURRENT):
     """Return drawbridge's answer in the form of `go_answer`."""
     try:
-        selector = compile_in(expression, environment_)
+        selector = compile_in(expression, environment_, minor)
     except SelectorError:
         return None
     return {"maxCost": selector.max_cost, "verdicts": [_matches(selector, view) for view in views]}

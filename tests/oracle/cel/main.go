@@ -34,10 +34,10 @@ type request struct {
 }
 
 type outcome struct {
-	Result bool                         `json:"result"`
-	Value  *resourceapi.DeviceAttribute `json:"value,omitempty"`
-	Error  string                       `json:"error,omitempty"`
-	Cost   *uint64                      `json:"cost,omitempty"`
+	Result bool    `json:"result"`
+	Value  any     `json:"value,omitempty"`
+	Error  string  `json:"error,omitempty"`
+	Cost   *uint64 `json:"cost,omitempty"`
 }
 
 type answer struct {
@@ -103,18 +103,24 @@ func compile(c compiler, expr string, options dracel.Options) (result dracel.Com
 // evaluate has no time limit: the cost limit bounds the work, and on a busy machine a limit of seconds would end dear expressions.
 func evaluate(compiled dracel.CompilationResult, d device, derived bool) outcome {
 	ctx := context.Background()
+	device, err := converted(d)
+	if err != nil {
+		return outcome{Error: err.Error()}
+	}
 	if derived {
-		value, details, err := compiled.EvaluateDerivedAttribute(ctx, dracel.Device(d))
-		o := outcome{Value: value}
+		value, details, err := compiled.EvaluateDerivedAttribute(ctx, device)
+		o := outcome{}
 		if details != nil {
 			o.Cost = details.ActualCost()
 		}
 		if err != nil {
 			o.Error = err.Error()
+		} else {
+			o.Value = value
 		}
 		return o
 	}
-	result, details, err := compiled.DeviceMatches(ctx, dracel.Device(d))
+	result, details, err := compiled.DeviceMatches(ctx, device)
 	o := outcome{Result: result}
 	if details != nil {
 		o.Cost = details.ActualCost()
@@ -127,9 +133,10 @@ func evaluate(compiled dracel.CompilationResult, d device, derived bool) outcome
 
 func timed(compiled dracel.CompilationResult, d device, repeat int) float64 {
 	ctx := context.Background()
+	device, _ := converted(d)
 	start := time.Now()
 	for range repeat {
-		_, _, _ = compiled.DeviceMatches(ctx, dracel.Device(d))
+		_, _, _ = compiled.DeviceMatches(ctx, device)
 	}
 	return float64(time.Since(start).Nanoseconds()) / float64(repeat)
 }
