@@ -38,6 +38,7 @@ _CHAINSAW: Final = "chainsaw.kyverno.io/"
 # Policies of Kyverno also have keys in parentheses.
 _KYVERNO: Final = ("kyverno.io/", "policies.kyverno.io/")
 _KUTTL: Final = re.compile(r"\d+-(assert|errors?)\b[^/]*\.ya?ml")
+_BUILDER: Final = re.compile(r"^kind:[ \t]*(Application|ApplicationSet|HelmRelease)\b", re.MULTILINE)
 # What a skipped file is, and the remedy.
 _REASONS: Final = {
     "other": ("not a manifest:", ""),
@@ -152,10 +153,12 @@ class SkippedText(NamedTuple):
         from webhook.unknown import amounts_in
 
         text = self.text.decode(errors="replace")
+        builder = _BUILDER.search(text) if self.skipped.reason == "template" else None
+        skipped = self.skipped._replace(makes=builder[1] if builder else "")
         for key, start in amounts_in(text):
             if configuration.resource(key):
-                return self.skipped._replace(key=key, line=self.first_line + text.count("\n", 0, start))
-        return self.skipped
+                return skipped._replace(key=key, line=self.first_line + text.count("\n", 0, start))
+        return skipped
 
 
 def manifests_among(

@@ -14,12 +14,13 @@ from analysis.migration.plan import MigrationPlan
 from analysis.migration.platform import platform_of
 from analysis.migration.plugins import installed_plugins
 from analysis.migration.requests import Reader
+from analysis.migration.unread import unread
 from analysis.migration.values_files import ReleasesOfFiles
 from dra.raw import inside, items, strings, text
 from dra.texts import list_first
 from webhook.admission import decide_object
-from webhook.translate import group_kind, name_of, paths
-from webhook.unknown import asks_in_unknown_kind, counts_keys
+from webhook.translate import group_kind
+from webhook.unknown import counts_keys
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -97,7 +98,7 @@ def make_plan(
         lost=tuple(_lost(of_drivers, {exporter.driver for exporter in found_exporters})),
         blockers=tuple(platform.blockers()) if of_drivers else (),
         by_hand=(*_by_hand(of_drivers, platform), *_node_by_node(fleet, of_drivers)),
-        skipped=tuple(_skipped(documents, reached, skipped, state)),
+        skipped=tuple(unread(documents, tree, reached, skipped, state=state, reader=reader)),
     )
 
 
@@ -156,20 +157,3 @@ def _node_by_node(fleet: Fleet, of_drivers: Sequence[Family]) -> Iterator[str]:
         nodes = fleet.devices.get(family.driver, {})
         if len(nodes) >= _MANY_NODES:
             yield f"{len(nodes)} nodes have devices of {family.driver}: instead of one commit, they can move node by node (docs/node-by-node.md)"
-
-
-def _skipped(
-    documents: Sequence[Document], reached: Collection[int], skipped: Sequence[SkippedFile], state: State
-) -> Iterator[str]:
-    """Yield the files with requests that nothing builds, or that are not read as objects."""
-    for number, document in enumerate(documents):
-        obj = document.placed
-        if number in reached or counts_keys(obj) or not (paths(obj) or asks_in_unknown_kind(obj, state)):
-            continue
-        decisions = [decision for decision in decide_object(obj, state).decisions if decision.dialect]
-        if decisions:
-            keys = list_first(sorted({decision.key for decision in decisions}), _NAMED)
-            yield f"{document.file}: no build includes {name_of(obj)}, which requests {keys}"
-    for skip in skipped:
-        if skip.key:
-            yield f"{skip.file}:{skip.line}: {skip.key} in a file that is {skip.kind}"

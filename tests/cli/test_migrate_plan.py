@@ -236,6 +236,26 @@ def test_a_file_that_no_build_includes_is_skipped_and_listed(repository):
     assert [line.partition(":")[0] for line in answer["skipped"]] == ["archive/old.yaml", "archive/service.yaml"]
 
 
+TEMPLATE = "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata:\n  name: {{ .Values.name }}\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "skipped"),
+    [
+        ({"loader/templates/app.yaml": TEMPLATE}, ["loader/templates/app.yaml"]),
+        ({"loader/templates/service.yaml": TEMPLATE.replace("Application", "Service")}, []),
+        ({"loader/templates/app.yaml": TEMPLATE, "values/llm.yaml": "runtimeClassName: nvidia\n"}, ["loader/templates/app.yaml", "values/llm.yaml"]),
+        ({"values/llm.yaml": "runtimeClassName: nvidia\n"}, []),
+        ({"archive/plugin.yaml": INTEL}, ["archive/plugin.yaml"]),
+        ({"archive/plugin.yaml": INTEL, "archive/kustomization.yaml": "patches: [{path: plugin.yaml}]\n"}, []),
+    ],
+    ids=["template of Application", "other template", "values of a template", "values", "plugin", "patch of a plugin"],
+)  # fmt: skip
+def test_what_may_request_devices_and_is_not_read_is_named(repository, files, skipped):
+    answer = plan(repository, app("plex", "media") | files)
+    assert [line.partition(":")[0] for line in answer["skipped"]] == skipped
+
+
 def test_a_plan_is_checked_against_the_tree_that_has_it(repository):
     files = app("plex", "media") | app("frigate", "home") | plugin()
     write(repository, files)

@@ -1,0 +1,85 @@
+"""Finds what may request devices in a tree, and is not in its plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from analysis.gitops import PATCHES, files_of, is_kustomization, releases
+from analysis.migration.plugins import installed_plugins
+from dra.texts import list_first
+from webhook.admission import decide_object
+from webhook.translate import group_kind, name_of, paths
+from webhook.unknown import asks_in_unknown_kind, counts_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from analysis.gitops import Release, Tree
+    from analysis.migration.requests import Reader
+    from analysis.skipped import SkippedFile
+    from cluster.manifests import Document
+    from webhook.state import State
+
+_NAMED: Final = 4
+
+
+def unread(
+    documents: Sequence[Document],
+    tree: Tree,
+    reached: Collection[int],
+    skipped: Sequence[SkippedFile],
+    *,
+    state: State,
+    reader: Reader,
+) -> Iterator[str]:
+    """Yield the files with plugins or requests that nothing builds, that are not read as objects, or whose release is not read."""
+    kustomizations = filter(is_kustomization, documents)
+    patches = {tree.absolute(file) for document in kustomizations for file in files_of(document, PATCHES)}
+    others = [
+        number
+        for number, document in enumerate(documents)
+        if number not in reached and tree.absolute(document.file) not in patches
+    ]
+    all_releases = list(releases(documents, tree))
+    of_others = [release for release in all_releases if release.number in others]
+    for plugin in installed_plugins(documents, others, of_others):
+        document = documents[plugin.number]
+        yield f"{document.file}: no build includes {plugin.name or name_of(document.placed)}, which runs a device plugin"
+    for number in others:
+        document = documents[number]
+        obj = document.placed
+        if counts_keys(obj) or not (paths(obj) or asks_in_unknown_kind(obj, state)):
+            continue
+        decisions = [decision for decision in decide_object(obj, state).decisions if decision.dialect]
+        if decisions:
+            keys = list_first(sorted({decision.key for decision in decisions}), _NAMED)
+            yield f"{document.file}: no build includes {name_of(obj)}, which requests {keys}"
+    for skip in skipped:
+        if skip.key:
+            yield f"{skip.file}:{skip.line}: {skip.key} in a file that is {skip.kind}"
+        elif skip.makes:
+            yield f"{skip.file}:{skip.line}: a template of {skip.makes} is not rendered: read what it installs by hand"
+    if any(skip.makes for skip in skipped):
+        with_keys = {skip.file for skip in skipped if skip.key}
+        yield from _values_of_templates(documents, all_releases, with_keys, reader)
+
+
+def _values_of_templates(
+    documents: Sequence[Document], all_releases: Sequence[Release], with_keys: Collection[str], reader: Reader
+) -> Iterator[str]:
+    """Yield the files that may be values of an Application that a template makes."""
+    of_releases = {file.number for release in all_releases for file in release.files}
+    for number, document in enumerate(documents):
+        if number in of_releases or document.file in with_keys or is_kustomization(document):
+            continue
+        if group_kind(document.object) == ("", "") and not document.is_item:
+            values = {
+                "apiVersion": "helm.toolkit.fluxcd.io/v2",
+                "kind": "HelmRelease",
+                "metadata": {"name": "values"},
+                "spec": {"values": document.object},
+            }
+            of_release = replace(document, object=values)
+            if keys := sorted({request.consumer.key for request in reader.indirect_uses(of_release, None)}):
+                yield f"{document.file}: no release that is read has these values, which use {list_first(keys, _NAMED)}"
