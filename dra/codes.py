@@ -234,6 +234,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "O216": FindingCode("a template of drawbridge that no pod uses", _INFO, "delete the template, and check that drawbridge-controller runs"),
     "O217": FindingCode("claims with no owner, no device and no pod that names them", _INFO, "delete the claims unless pods will still name them; HAMi-DRA leaves such claims when a pod is refused"),
     "O218": FindingCode("a claim on a device that its driver no longer publishes", _WARNING, "look at the log of the driver's pod on the node; if the device is gone for good, delete the claim's pods"),
+    "O219": FindingCode("a claim with a negative consumedCapacity", _ERROR, "delete the claim's pods; until then, schedulers of Kubernetes 1.38 and newer place no pod with claims, and older ones give other pods more than the device has"),
     "O221": FindingCode("hardware that is allocated twice: to a device plugin and a claim, or as two published devices", _ERROR, "run `drawbridge node-agent --once` on the node (docs/node.md)"),
     "O222": FindingCode("a device that is prepared for a claim, but not allocated to it", _WARNING, "run `drawbridge node-agent --once` on the node (docs/node.md)"),
     "O223": FindingCode("a device that is allocated to a running pod's claim, but not prepared", _WARNING, "run `drawbridge node-agent --once` on the node (docs/node.md)"),

@@ -389,9 +389,12 @@ def wrap64(value: int) -> int:
 
 
 def from_json(value: object) -> Quantity:
-    """Parse a quantity from JSON: a string, with or without surrounding blanks, or a number. Any other value is an error."""
+    """Parse a quantity from JSON: a string, with or without surrounding blanks, or a number. Any other value is an error.
+
+    Go removes blanks before it replaces the escapes of JSON, so a line break or a tab, which JSON escapes, is an error.
+    """
     if isinstance(value, str):
-        return parse(value.strip(" \t\n\v\f\r\x85\xa0"))
+        return parse(value.strip(" \x85\xa0"))
     if isinstance(value, int) and value.bit_length() > _LONGEST_BITS:
         raise QuantityError("a JSON number of this many digits is not a quantity: write it as a string")
     return parse(repr(value))

@@ -131,6 +131,20 @@ def idle_finalizers(observed: DoctorInput) -> Iterator[Repairable]:
         yield finding, repair
 
 
+def with_negative_amounts(observed: DoctorInput) -> Iterator[Finding]:
+    """Claims that consume a negative amount of a device. Kubernetes 1.36 and older allocated such amounts, and no version validates them in a status."""
+    for claim in observed.reading.stock.claims.values():
+        for result in results_of(claim):
+            negative = [f"{name} {amount}" for name, amount in result.consumed_capacity.items() if amount.nano < 0]
+            if negative:
+                device = f"{result.driver}/{result.pool}/{result.device}"
+                yield make_finding(
+                    "O219",
+                    f"ResourceClaim/{claim.metadata.key}",
+                    f"device {device}: consumedCapacity must not be negative: {', '.join(negative)}",
+                )
+
+
 def in_deletion(observed: DoctorInput) -> Iterator[Finding]:
     """Claims, pods with claims, and namespaces with claims that were deleted, but still exist because of a finalizer."""
     pods = [pod for pod in observed.reading.pods.values() if claim_keys(pod)]

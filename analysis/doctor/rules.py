@@ -92,6 +92,7 @@ _REST = (
     ),
     Rule(claims.without_pod, "O211", ("Pod",), ("ResourceClaim",), "deletes a claim whose pod is gone"),
     Rule(claims.idle_finalizers, "O212", ("Pod",), ("ResourceClaim",), "removes the finalizer of an allocation"),
+    Rule(claims.with_negative_amounts, "O219", (), ("ResourceClaim",)),
     Rule(classes.on_devices_that_are_gone, "O218", ("ResourceSlice",), ("ResourceClaim",)),
     Rule(classes.incomplete_pools, "D401 D403 O208", (), ("ResourceSlice",)),
     Rule(classes.tainted, "O111", ("ResourceSlice",), ("DeviceClass", "DeviceTaintRule")),

@@ -56,6 +56,12 @@ def test_json_may_hold_blanks_and_bare_numbers():
     assert from_json(1.5) == parse("1500m")
 
 
+@pytest.mark.parametrize("text", ["10Gi\n", "\t10Gi"])
+def test_a_line_break_or_a_tab_in_json_is_rejected(text):
+    with pytest.raises(QuantityError, match="write it like"):
+        from_json(text)
+
+
 def test_a_quantity_can_be_made_from_integers():
     assert str(Quantity.from_int(1024, "BinarySI")) == "1Ki"
     assert str(Quantity.from_nano(1_500_000_000)) == "1500m"

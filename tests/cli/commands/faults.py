@@ -15,9 +15,9 @@ CONFIGURATION = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeCon
 FLEET = [device_class(), node("n0"), gpus("n0", 2)]
 
 
-def allocated_claim(name, *pods, device="gpu-0"):
-    """An allocated claim that is reserved for these pods."""
-    result = {"request": "r", "driver": DRIVER, "pool": "n0", "device": device}
+def allocated_claim(name, *pods, device="gpu-0", **fields):
+    """An allocated claim that is reserved for these pods. `fields` are those of the allocation's result."""
+    result = {"request": "r", "driver": DRIVER, "pool": "n0", "device": device} | fields
     consumers = [{"resource": "pods", "name": consumer, "uid": f"pod-{consumer}"} for consumer in pods]
     obj = claim(name) | {"status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": consumers}}
     obj["metadata"]["finalizers"] = [FINALIZER]
@@ -152,6 +152,7 @@ def faults():
         "O204": ([gpus("gone", 2), pod("p")], "ResourceSlice/gone-gpus", ""),
         "O107": ([claim("a", class_name="none"), pod("p", "a")], "DeviceClass/none", ""),
         "O218": ([allocated_claim("a", "p", device="gpu-99"), pod("p", "a")], "ResourceClaim/default/a", ""),
+        "O219": ([allocated_claim("a", "p", consumedCapacity={"memory": "-1Gi"}), pod("p", "a")], "ResourceClaim/default/a", ""),
         "O221": ([audit_event("DeviceGivenTwice", "device x: two have it"), pod("p")], "Node/n0", ""),
         "O213": ([agent_taint_rule(3600), pod("p")], "DeviceTaintRule/drawbridge-held-x", "delete it"),
         "O214": ([node_with_condition(3600, "n9"), pod("p")], "Node/n9", "remove it from the node"),
