@@ -7,6 +7,7 @@ branch does not exist; the objects without a reference are removed by git's own 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tempfile
 from pathlib import Path
@@ -20,9 +21,16 @@ if TYPE_CHECKING:
 
 _FILE: Final = "100644"
 _SUBMODULE: Final = "160000"
-# Git must not write the user's index, ask for passwords, load objects from a server, or run hooks.
+_ERROR: Final = re.compile(r"^(?:error|fatal): (.+)", re.MULTILINE)
+# Git must not write the user's index, ask for passwords, load objects from a server, or run programs of the repository. A folder of the tree
+# may have the form of a bare repository, with settings that name programs.
 _ENVIRONMENT: Final = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1"}
-_OPTIONS: Final = ("-c", "core.hooksPath=/dev/null", "-c", "i18n.commitEncoding=UTF-8")
+_SETTINGS: Final = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "safe.bareRepository=explicit",
+    "i18n.commitEncoding=UTF-8",
+)
 
 
 class Commit(NamedTuple):
@@ -44,7 +52,7 @@ class Repository:
         """Open the repository of a folder. Raises Broken if a branch cannot begin at its HEAD."""
         top = _run(folder, "rev-parse", "--show-toplevel")
         if top.returncode:
-            why = _last_line(top.stderr)
+            why = _reason(top.stderr)
             raise Broken(f"{folder}: git finds no working tree: {why}", "name a folder of a Git repository")
         self.root = os.path.realpath(os.fsdecode(top.stdout.rstrip(b"\n")))
         head = _run(self.root, "rev-parse", "--verify", "--quiet", "HEAD")
@@ -68,7 +76,7 @@ class Repository:
         """Return what a git command prints. Raises Failed with git's own message."""
         done = _run(self.root, *arguments, data=data, index=index)
         if done.returncode:
-            raise Failed(f"{self.root}: git {arguments[0]}: {_last_line(done.stderr)}", "run git there by hand")
+            raise Failed(f"{self.root}: git {arguments[0]}: {_reason(done.stderr)}", "run git there by hand")
         return done.stdout
 
     def path_of(self, file: str) -> str:
@@ -121,7 +129,9 @@ class Repository:
 
     def _differing(self, paths: Collection[str]) -> Iterator[InputProblem]:
         """Yield the files of HEAD that differ in the index or the working tree."""
-        changed = self._git("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames")
+        changed = self._git(
+            "status", "--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=all"
+        )
         for path in [os.fsdecode(line[3:]) for line in changed.split(b"\0")[:-1]]:
             if path in paths and path in self._entries:
                 file = os.path.relpath(Path(self.root, path))
@@ -141,12 +151,13 @@ class Repository:
 
         Raises Broken if it has others.
         """
-        if _run(self.root, "check-ref-format", "--branch", name).returncode:
+        # Git prints the branch that an abbreviation such as @{-1} means.
+        if os.fsdecode(_run(self.root, "check-ref-format", "--branch", name).stdout) != f"{name}\n":
             raise Broken(f"{name}: this is no name of a branch", "choose another one with --branch")
         for ident in ("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"):
             if (done := _run(self.root, "var", ident)).returncode:
                 remedy = "git config user.name NAME; git config user.email ADDRESS"
-                raise Broken(f"git does not know the author of commits: {_last_line(done.stderr)}", remedy)
+                raise Broken(f"git does not know the author of commits: {_reason(done.stderr)}", remedy)
         reference = f"refs/heads/{name}"
         existing = _run(self.root, "rev-parse", "--verify", "--quiet", reference).stdout.decode().strip()
         with tempfile.TemporaryDirectory() as folder:
@@ -154,7 +165,9 @@ class Repository:
         if existing:
             written = self._git("rev-list", "--reverse", f"{self.head}..{existing}").decode().split()
             if self._contents(written) != self._contents(made):
-                remedy = f"remove it with `git branch -D {name}`, or choose another one with --branch"
+                remedy = (
+                    f"choose another one with --branch, or remove it if nobody needs its commits: git branch -D {name}"
+                )
                 raise Broken(f"the branch {name} exists, with other commits", remedy)
             return written, True
         self._git("update-ref", "-m", "drawbridge migrate pr", reference, made[-1], "0" * len(self.head))
@@ -185,13 +198,14 @@ class Repository:
 
 def _run(folder: str, *arguments: str, data: bytes = b"", index: str = "") -> subprocess.CompletedProcess[bytes]:
     environment = {**os.environ, **_ENVIRONMENT, **({"GIT_INDEX_FILE": index} if index else {})}
-    command = ["git", "-C", folder, *_OPTIONS, *arguments]
+    command = ["git", "-C", folder, *[part for setting in _SETTINGS for part in ("-c", setting)], *arguments]
     try:
         return subprocess.run(command, input=data, capture_output=True, check=False, env=environment)
     except FileNotFoundError as error:
         raise Failed("git is not installed", "install git, or add it to PATH") from error
 
 
-def _last_line(message: bytes) -> str:
-    lines = message.decode(errors="replace").strip().splitlines()
-    return lines[-1].removeprefix("fatal: ") if lines else "git gave no reason"
+def _reason(message: bytes) -> str:
+    lines = message.decode(errors="replace").strip() or "git gave no reason"
+    first = _ERROR.search(lines)
+    return first[1] if first else lines.splitlines()[-1]

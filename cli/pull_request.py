@@ -21,7 +21,7 @@ from cluster import manifests
 from cluster.manifests import InputProblem, ManifestError
 from dra.pointer import member
 from dra.raw import mapping, strings
-from dra.texts import count_of
+from dra.texts import count_of, list_first
 from webhook.translate import name_of
 
 if TYPE_CHECKING:
@@ -34,10 +34,11 @@ if TYPE_CHECKING:
     from dra.raw import Object
 
 BranchState = Literal["created", "existed", "dry run", "nothing to change"]
-_Key = int | str  # the number of a document, or the name of a new or built object
 _REMEDY: Final = (
     "edit it by hand first, or set `verdict: by hand` in a plan for what changes it, and give that with --plan"
 )
+_MAX_BUILDS: Final = 200  # kustomizations that are built, each one before and after every step
+_NAMED: Final = 5
 _INDENTED_LIST: Final = re.compile(r"^( *)[^\s#-][^\n]*:\n\1  - ", re.MULTILINE)
 _LIST: Final = re.compile(r"^( *)[^\s#-][^\n]*:\n\1- ", re.MULTILINE)
 _CONTENT: Final = re.compile(r"^(?!---|\s*(#|$))", re.MULTILINE)  # a line that is no comment and no separator
@@ -210,12 +211,12 @@ def report(answer: PullRequest, nothing: str) -> Report:
 
 
 class _State(NamedTuple):
-    """A tree after a step: the texts that differ from the working tree, and the objects of all files, by absolute path."""
+    """A tree after a step: the texts that differ from the working tree, and the objects of all files."""
 
     name: str  # of the step
     changed: frozenset[str]  # by the step
     texts: Mapping[str, str | None]
-    objects: Mapping[str, Mapping[_Key, Object]]
+    objects: Mapping[str, Mapping[str, Object]]  # by absolute path of the file, and place
 
 
 def compare_builds(
@@ -246,15 +247,22 @@ def compare_builds(
         for edit in step.edits
     }
     unbuilt: dict[str, str] = {}
+    left = _MAX_BUILDS
     for group in groups:
-        of_group = [trees.known[folder] for folder in group.folders]
+        for folder in group.folders[left:]:
+            unbuilt[folder] = f"only the first {_MAX_BUILDS} kustomizations with changes are built"
+        of_group = [trees.known[folder] for folder in group.folders[:left]]
+        left -= len(of_group)
         folders = [
             known.folder
             for known in of_group
             if not known.made or (known.document.file, known.document.first_line) not in edited
         ]
         unbuilt |= _compare_group(trees, group._replace(folders=tuple(folders)), states)
-    return [f"{display_path(trees.known[folder].document.file)}: {why}" for folder, why in unbuilt.items()]
+    lines: dict[str, list[str]] = {}
+    for folder, why in unbuilt.items():
+        lines.setdefault(why, []).append(display_path(trees.known[folder].document.file))
+    return [f"{list_first(files, _NAMED)}: {why}" for why, files in lines.items()]
 
 
 def _states(
@@ -262,18 +270,22 @@ def _states(
 ) -> Iterator[_State]:
     """Yield the state before the first step, and that after each one."""
     texts: dict[str, str | None] = {}
-    objects: dict[str, dict[_Key, Object]] = {}
-    for number, document in enumerate(documents):
-        objects.setdefault(os.path.realpath(document.file), {})[number] = document.object
+    objects: dict[str, dict[str, Object]] = {}
+    # Documents that are read by several links have one place.
+    places = [(os.path.realpath(document.file), document.first_line) for document in documents]
+    for (file, line), document in zip(places, documents, strict=True):
+        objects.setdefault(file, {})[f"{file}:{line}"] = document.object
     yield _State("", frozenset(), texts, objects)
     for step, files in zip(steps, written, strict=True):
         edits = {str(Path(repository.root, path)): edited for path, edited in files.edits.items()}
         texts = texts | {file: None if edited.is_removed else edited.after for file, edited in edits.items()}
         objects = {file: dict(of_file) for file, of_file in objects.items()}
         for number, wanted in step.edits:
-            of_file = objects[os.path.realpath(documents[number].file)]
-            del of_file[number]
-            of_file |= {number: wanted} if wanted is not None else {}
+            file, line = places[number]
+            if wanted is None:
+                objects[file].pop(f"{file}:{line}", None)
+            else:
+                objects[file][f"{file}:{line}"] = wanted
         for new in step.new:
             file = os.path.realpath(new.path)
             objects[file] = {f"{file}:{number}": obj for number, obj in enumerate(new.objects)}
@@ -341,14 +353,14 @@ def _included(trees: Trees, folder: str, state: _State) -> Iterator[str]:
             yield from _included(trees, path, state)
 
 
-def _objects_in(state: _State, files: Collection[str]) -> dict[_Key, Object]:
+def _objects_in(state: _State, files: Collection[str]) -> dict[str, Object]:
     """Return the objects of files that are no kustomizations."""
     return {
         key: obj for file in files if Path(file).name not in NAMES for key, obj in state.objects.get(file, {}).items()
     }
 
 
-def _by_name(built: Sequence[Document]) -> dict[_Key, Object]:
+def _by_name(built: Sequence[Document]) -> dict[str, Object]:
     return {name_of(document.object): document.object for document in built}
 
 
@@ -357,7 +369,7 @@ class _Difference(NamedTuple):
     fields: str = ""  # the fields with new values, as JSON
 
 
-def _differences(before: Mapping[_Key, Object], after: Mapping[_Key, Object]) -> Counter[_Difference]:
+def _differences(before: Mapping[str, Object], after: Mapping[str, Object]) -> Counter[_Difference]:
     """Count the differences between objects in a form that the files and a build share: without namespaces and places in lists."""
     differences: Counter[_Difference] = Counter()
     for key in before.keys() | after.keys():

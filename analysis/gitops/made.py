@@ -99,7 +99,7 @@ def _releases_in(
     metadata, spec = inside(obj, "metadata"), inside(obj, "spec")
     name, namespace = text(metadata.get("name")), text(metadata.get("namespace")) or "default"
     match group_kind(obj):
-        case of_kind if of_kind == RELEASE:
+        case of_kind if of_kind == RELEASE and name:
             reference = inside(spec, "chartRef")
             source = text(reference.get("kind")), text(reference.get("name"))
             own = inside(spec, "chart", "spec")
@@ -113,7 +113,7 @@ def _releases_in(
                 text(own.get("version")) or version,
                 files=tuple(values_files.of_references(spec)),
             )
-        case of_kind if of_kind == APPLICATION:
+        case of_kind if of_kind == APPLICATION and name:
             target = text(inside(spec, "destination").get("namespace")) or namespace
             sources = (inside(spec, "source"), *items(spec, "sources"))
             for part in sources:

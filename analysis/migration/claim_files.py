@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.gitops import FOLDERS, is_kustomization
 from analysis.migration.pull_request import Edit, NewFile
-from dra.raw import Object, inside, members, strings, text
+from dra.raw import Object, inside, strings, text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -64,7 +64,7 @@ class ClaimFiles:
         """Yield the kustomizations with the new entries."""
         for number, added in self._added.items():
             obj = self._documents[number].object
-            entries = members(obj.get(_FIELD))
+            entries = strings(obj, _FIELD)
             for entry in added:
                 entries = with_entry(entries, entry)
             yield Edit(number, {**obj, _FIELD: entries})

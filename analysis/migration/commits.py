@@ -13,6 +13,7 @@ from analysis.migration.admin_namespaces import label_namespaces
 from analysis.migration.consumers import consumer_edits
 from analysis.migration.drivers import driver_steps
 from analysis.migration.pull_request import Step, StepName
+from analysis.printable import printable
 from dra.texts import count_of
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def _message(subject: str, *parts: str) -> str:
 def _wrapped(text: str, dash: str = "") -> str:
     indent = " " * len(dash)
     lines = wrap(
-        text,
+        printable(text.replace("\n", " ")),
         _COLUMNS,
         initial_indent=dash,
         subsequent_indent=indent,

@@ -95,7 +95,7 @@ def helm_release(model: Object, new: Replacement, reference: Object, names: Mapp
         spec["chart"] = {**inside(old, "chart"), "spec": of_chart}
     if new.values:
         spec["values"] = new.values
-    return {**model, "metadata": renamed(inside(model, "metadata"), names), "spec": _in_order(old, spec)}
+    return {**model, "metadata": _metadata(model, new, names), "spec": _in_order(old, spec)}
 
 
 def application(model: Object, new: Replacement, chart: str, names: Mapping[str, str]) -> Object:
@@ -105,7 +105,12 @@ def application(model: Object, new: Replacement, chart: str, names: Mapping[str,
         spec["sources"] = [_application_source(part, new) for part in sources]
     if "source" in spec:
         spec["source"] = _application_source(inside(spec, "source"), new)
-    return {**model, "metadata": renamed(inside(model, "metadata"), names), "spec": spec}
+    return {**model, "metadata": _metadata(model, new, names), "spec": spec}
+
+
+def _metadata(model: Object, new: Replacement, names: Mapping[str, str]) -> Object:
+    """Return the metadata of an object of a driver, which has the name of the chart."""
+    return {**renamed(inside(model, "metadata"), names), "name": new.chart}
 
 
 def _application_source(part: Object, new: Replacement) -> Object:
@@ -140,14 +145,14 @@ def helm_charts(model: Object, new: Replacement, charts: Collection[str], *, kee
     return {**model, "helmCharts": entries}
 
 
-def builder(model: Object, names: Mapping[str, str], ends: tuple[str, str]) -> Object:
+def builder(model: Object, new: Replacement, names: Mapping[str, str], ends: tuple[str, str]) -> Object:
     """Return the Kustomization of Flux, or the Application, that builds the folder of a driver; `ends` are the ends of the paths before and after."""
     spec = renamed(inside(model, "spec"), names)
     for part in (spec, inside(spec, "source"), *items(spec, "sources")):
         path = text(part.get("path")).rstrip("/")
         if path.endswith(ends[0]):
             part["path"] = path.removesuffix(ends[0]) + ends[1]
-    return {**model, "metadata": renamed(inside(model, "metadata"), names), "spec": spec}
+    return {**model, "metadata": _metadata(model, new, names), "spec": spec}
 
 
 def with_dependencies(obj: Object, gone: Collection[str], needs: Object | None) -> Object:
@@ -157,7 +162,7 @@ def with_dependencies(obj: Object, gone: Collection[str], needs: Object | None) 
         entries[field] = [
             entry
             for entry in items(inside(obj, "spec"), field)
-            if entry.get("name") not in gone and text(entry.get("apiVersion")).partition("/")[0] not in _GROUPS
+            if text(entry.get("name")) not in gone and text(entry.get("apiVersion")).partition("/")[0] not in _GROUPS
         ]
     entries["dependsOn"] += [needs] if needs is not None else []
     return with_lists(obj, entries)

@@ -19,7 +19,7 @@ from analysis.migration.charts import EXPORTERS, PLUGIN_KINDS, PLUGINS
 from analysis.migration.layout import SOURCES, Folder, Layout
 from analysis.migration.pull_request import Edit, NewFile, Step, StepName
 from cluster.manifests import CannotEdit
-from dra.raw import Object, inside, members, text
+from dra.raw import Object, inside, items, strings, text
 from webhook.translate import group_kind, name_of
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ class _Move:
         if model.builder is not None and model.folder is not None:
             builder = self._documents[model.builder]
             names[self._layout.name(model.builder)] = new.chart
-            self._put(model.builder, self._builder(model, names, leaving), model)
+            self._put(model.builder, self._builder(new, model, names, leaving), model)
             places["Kustomization"] = (place_of(builder.placed)[0], new.chart)
         if model.folder is not None:
             self._copy_folder(model, names)
@@ -259,18 +259,18 @@ class _Move:
         if model.folder is not None and model.folder.has(file):
             self._switch.new.setdefault(model.folder.path(file), []).append((obj, number))
             return
-        is_alone, old_name = len(self._layout.in_file[file]) == 1, self._layout.name(number)
-        if not model.stays and not (is_alone and old_name in basename(file)):
+        old, old_name = basename(file), self._layout.name(number)
+        has_name = len(self._layout.in_file[file]) == 1 and old_name != "" and old_name in old
+        if not model.stays and not has_name:
             self._switch.edits[number] = obj
             return
-        old = basename(file)
-        path = join(dirname(file), old.replace(old_name, name) if is_alone and old_name in old else f"{name}.yaml")
+        path = join(dirname(file), old.replace(old_name, name) if has_name else f"{name}.yaml")
         self._switch.new.setdefault(path, []).append((obj, number))
         self._switch.listed[self._layout.tree.absolute(file)] = [path]
         if not model.stays:
             self._switch.edits[number] = None
 
-    def _builder(self, model: _Model, names: dict[str, str], leaving: Collection[int]) -> Object:
+    def _builder(self, new: Replacement, model: _Model, names: dict[str, str], leaving: Collection[int]) -> Object:
         """Return what builds the folder of the driver, for what builds that of the model."""
         assert model.builder is not None
         assert model.folder is not None
@@ -278,7 +278,7 @@ class _Move:
         old = dirname(self._documents[model.number].file)
         above = f"{dirname(model.folder.old)}/".lstrip("/")
         paths = old.removeprefix(above), model.folder.path(old).removeprefix(above)
-        wanted = driver_objects.builder(document.object, names, paths)
+        wanted = driver_objects.builder(document.object, new, names, paths)
         gone = {self._layout.name(number) for number in (*leaving, *self._layout.builders(leaving))}
         namespace = inside(document.object, "metadata").get("namespace")
         needs = {"name": self._layout.name(model.builder)} | ({"namespace": namespace} if namespace else {})
@@ -303,24 +303,27 @@ class _Move:
             wanted = driver_objects.kustomization(document.object, names)
             for field in FOLDERS:
                 if field in wanted:
-                    wanted[field] = list(self._moved_entries(document, wanted[field], folder, new))
-            listed = {normpath(join(dirname(path), entry)) for entry in members(wanted.get("resources"))}
+                    wanted[field] = list(self._moved_entries(document, strings(wanted, field), folder, new))
+            resources = strings(wanted, "resources")
+            listed = {normpath(join(dirname(path), entry)) for entry in resources}
             sources = [file for file in self._changes["prepare"].new if dirname(file) == dirname(path)]
             wanted["resources"] = [
-                *members(wanted.get("resources")),
+                *resources,
                 *[_entry(file, document) for file in sources if file not in listed],
             ]
             self._switch.new.setdefault(path, []).append((wanted, number))
 
-    def _moved_entries(self, document: Document, old: Any, folder: Folder, new: Collection[str]) -> Iterator[Any]:
+    def _moved_entries(
+        self, document: Document, old: Sequence[str], folder: Folder, new: Collection[str]
+    ) -> Iterator[str]:
         """Yield the entries of a kustomization for its copy in another folder."""
         place = dirname(folder.path(document.file))
-        for entry in members(old):
-            path = normpath(join(dirname(document.file), str(entry)))
+        for entry in old:
+            path = normpath(join(dirname(document.file), entry))
             if not folder.has(path):
-                yield relpath(path, place) if str(entry).startswith(".") else entry
+                yield relpath(path, place) if entry.startswith(".") else entry
             elif any(f"{file}/".startswith(f"{folder.path(path)}/") for file in new):
-                yield ("./" if str(entry).startswith("./") else "") + relpath(folder.path(path), place)
+                yield ("./" if entry.startswith("./") else "") + relpath(folder.path(path), place)
 
     # The source of the chart
 
@@ -467,7 +470,7 @@ class _Move:
             if is_kustomization(document) and changes.edits.get(number, {}) is not None:
                 wanted = dict(changes.edits.get(number) or document.object)
                 for field in FOLDERS:
-                    if isinstance(old := document.object.get(field), list):
+                    if old := strings(document.object, field):
                         new = list(dict.fromkeys(self._entries(document, old, changes)))
                         wanted[field] = sorted(new) if old == sorted(old) else new
                 if wanted != document.object:
@@ -497,7 +500,7 @@ class _Move:
 
 def _entry(file: str, kustomization: Document) -> str:
     """Return the entry for a file beside a kustomization, as the others are written."""
-    has_dot = any(str(entry).startswith("./") for entry in members(kustomization.object.get("resources")))
+    has_dot = any(entry.startswith("./") for entry in strings(kustomization.object, "resources"))
     return ("./" if has_dot else "") + basename(file)
 
 
@@ -507,7 +510,7 @@ def _with_places(obj: Object, document: Document, new: Mapping[str, _Place | Non
     needed = {need.pointer: need for need in dependencies(document.placed)}
     for field in ("dependsOn", "healthChecks"):
         kept = lists[field] = []
-        for index, entry in enumerate(members(inside(obj, "spec").get(field))):
+        for index, entry in enumerate(items(inside(obj, "spec"), field)):
             pointer = f"/spec/{field}/{index}"
             if pointer in new:
                 if (place := new[pointer]) is None:

@@ -61,7 +61,7 @@ def followers(
     kept = {label for label, number in labels if number not in leaving}
     for number in included:
         document = documents[number]
-        if number not in of_plugins and (document.object.get("kind"), *place_of(document.placed)) not in gone:
+        if number not in of_plugins and (text(document.object.get("kind")), *place_of(document.placed)) not in gone:
             yield from _in_object(document, gone, prefixes, kept)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from analysis.migration import commits
 from analysis.migration.pull_request import Edit, NewFile, Step
+from cli import pull_request
 from tests.analysis.migration.test_consumers import several, with_component
 from tests.cli.running import run, run_json
 from tests.cli.test_migrate_plan import OPERATOR as GPU_OPERATOR
@@ -238,9 +239,19 @@ def test_a_file_that_leads_out_of_the_repository_is_skipped_and_reported():
 
 
 @pytest.mark.usefixtures("steps", "home")
-def test_the_branch_has_a_valid_name():
-    result = run("migrate", "pr", "--branch", "a..b")
-    assert (result.exit_code, "--branch" in result.stderr) == (2, True)
+@pytest.mark.parametrize("name", ["a..b", "--upload-pack=x", "HEAD", "@{-1}"])
+def test_the_branch_has_a_valid_name(name):
+    git("switch", "-q", "-c", "previous")
+    git("switch", "-q", "main")
+    result = run("migrate", "pr", "--branch", name)
+    assert (result.exit_code, f"{name}: this is no name of a branch" in result.stderr) == (2, True)
+
+
+@pytest.mark.usefixtures("steps", "home")
+def test_the_reason_of_git_names_the_file_that_is_locked():
+    Path(".git/refs/heads/move-to-dra.lock").touch()
+    result = run("migrate", "pr")
+    assert (result.exit_code, "refs/heads/move-to-dra.lock': File exists" in result.stderr) == (3, True)
 
 
 @pytest.mark.usefixtures("steps", "home")
@@ -272,6 +283,32 @@ def test_the_target_of_a_link_is_edited():
     run("migrate", "pr")
     assert git("ls-tree", "move-to-dra", RELEASE).startswith("120000")
     assert "new: gpu" in git("show", "move-to-dra:apps/target.yaml")
+
+
+@needs_kustomize
+@pytest.mark.usefixtures("home")
+def test_a_file_may_be_read_by_links_too():
+    shutil.copytree(EXAMPLE, "apps/example")
+    write({"apps/other/kustomization.yaml": "resources: [link.yaml]\n"})
+    Path("apps/other/link.yaml").symlink_to("../example/jellyfin.yaml")
+    commit()
+    assert run("migrate", "pr").exit_code == 0
+    assert "M apps/example/jellyfin.yaml" in [line for lines in branch().values() for line in lines]
+
+
+@pytest.mark.usefixtures("steps", "home")
+@pytest.mark.parametrize(("tree", "code"), [(".", 0), ("apps/plex", 2)])
+def test_git_runs_no_program_of_the_repository_or_of_a_bare_one_in_its_tree(tmp_path, tree, code):
+    program = f"touch {tmp_path}/ran; false"
+    if tree != ".":
+        git("init", "-q", "--bare", tree)
+        git("--git-dir", tree, "config", "core.bare", "false")
+        git("--git-dir", tree, "config", "core.worktree", str(Path(tree).absolute()))
+        git("--git-dir", tree, "fetch", "-q", ".", "main:main")
+        git("--git-dir", tree, "symbolic-ref", "HEAD", "refs/heads/main")
+    git("--git-dir", ".git" if tree == "." else tree, "config", "core.fsmonitor", program)
+    assert run("migrate", "pr", tree).exit_code == code
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.usefixtures("steps", "home")
@@ -389,6 +426,14 @@ def test_a_kustomization_with_changed_data_or_a_changed_patch_is_built_and_not_c
 
 @needs_kustomize
 @pytest.mark.usefixtures("steps", "home")
+def test_no_more_kustomizations_are_built_than_a_limit(monkeypatch):
+    monkeypatch.setattr(pull_request, "_MAX_BUILDS", 1)
+    [line] = run_json("migrate", "pr")[1]["notRendered"]
+    assert line.startswith("apps/plex/kustomization.yaml: only the first 1 ")
+
+
+@needs_kustomize
+@pytest.mark.usefixtures("steps", "home")
 def test_other_kustomizations_need_not_be_buildable():
     write({"apps/other/kustomization.yaml": "resources: [away.yaml]\n"})
     commit()
@@ -494,6 +539,19 @@ def test_the_message_of_the_switch_has_what_a_reviewer_decides_about():
         "The way back: revert this commit alone.",
     ]
     assert [part for part in parts if part not in text] == [], text
+
+
+@pytest.mark.usefixtures("moving")
+def test_names_that_a_terminal_would_interpret_are_escaped_in_messages():
+    write(
+        {
+            "apps/frigate/release.yaml": Path("apps/frigate/release.yaml")
+            .read_text()
+            .replace("frigate", '"\\e[31mred"', 1)
+        }
+    )
+    commit()
+    assert r"media/\x1b[31mred: 1 gpu.intel.com/i915" in move("--dry-run")
 
 
 @pytest.mark.usefixtures("moving")
