@@ -150,7 +150,8 @@ def tainted(observed: DoctorInput) -> Iterator[Finding]:
             rule.metadata.name
             for rule in stock.rules.values()
             if rule.spec.taint.key == key
-            and (rule.spec.device_selector is None or rule.spec.device_selector.driver in (None, driver))
+            and (selector := rule.spec.device_selector) is not None
+            and selector.driver in (None, driver)
         ]
         yield make_finding(
             "O111",

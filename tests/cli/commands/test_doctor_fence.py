@@ -125,6 +125,7 @@ CLASS_WITHOUT_DEVICES = device_class(
 CLASS_WITHOUT_DEVICES["metadata"]["creationTimestamp"] = "2026-06-01T00:00:00Z"
 REPAIR_TAINT = taint_rule(DRIVER)
 REPAIR_TAINT["spec"]["taint"] = {"key": "example.com/repairs", "effect": "NoSchedule"}
+RULE_WITHOUT_SELECTOR = {**REPAIR_TAINT, "metadata": {"name": "a"}, "spec": {"taint": REPAIR_TAINT["spec"]["taint"]}}
 
 
 def pod_waiting_for(name="example.com/gpu", **fields):
@@ -135,7 +136,12 @@ def pod_waiting_for(name="example.com/gpu", **fields):
 @pytest.mark.parametrize(
     ("objects", "finding_code", "object_prefix"),
     [
-        pytest.param([REPAIR_TAINT, pod_waiting_for()], "O111", "DeviceTaintRule", id="all devices are tainted"),
+        pytest.param(
+            [RULE_WITHOUT_SELECTOR, REPAIR_TAINT, pod_waiting_for()],
+            "O111",
+            f"DeviceTaintRule/{REPAIR_TAINT['metadata']['name']}",
+            id="all devices are tainted, by one of two rules",
+        ),
         pytest.param(
             [CLASS_WITHOUT_DEVICES, pod_waiting_for()],
             "O108",
