@@ -12,6 +12,7 @@ from analysis.gitops import releases
 from analysis.migration.admin_namespaces import label_namespaces
 from analysis.migration.consumers import consumer_edits
 from analysis.migration.drivers import driver_steps
+from analysis.migration.node_files import edit_node_files
 from analysis.migration.pull_request import Step, StepName
 from analysis.printable import printable
 from dra.texts import count_of
@@ -41,10 +42,11 @@ def pull_request(documents: Sequence[Document], tree: Tree, plan: MigrationPlan,
         parts = [step_of_drivers(name, current)]
         current = parts[0].applied(current)
         if name == "prepare":
-            parts.append(label_namespaces(current, tree, plan))
+            parts += [label_namespaces(current, tree, plan), edit_node_files(current, plan)]
         if name == "switch":
             parts.append(consumer_edits(current, tree, plan, state))
-        current = parts[-1].applied(current)
+        for part in parts[1:]:
+            current = part.applied(current)
         edits = {edit.number: edit for part in parts for edit in part.edits}
         new = [file for part in parts for file in part.new]
         # The notes of a step that changes nothing are those of the next one.

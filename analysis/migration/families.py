@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from analysis.gitops import Release
+    from analysis.migration.charts import DriverChart
     from analysis.migration.fleet import Fleet
     from analysis.migration.platform import Platform
     from analysis.migration.plugins import InstalledPlugin
@@ -97,6 +98,7 @@ def _replacement(driver: str, read: ReadTree) -> Replacement | None:
         values={
             **chart.values,
             **(chart.values_on_talos if read.platform.is_talos else {}),
+            **_cdi(chart, read.platform),
             **_driver_root(driver, read),
         },
         notes=chart.notes,
@@ -104,12 +106,22 @@ def _replacement(driver: str, read: ReadTree) -> Replacement | None:
     )
 
 
+def _cdi(chart: DriverChart, platform: Platform) -> Object:
+    """Return the values with the folders of CDI files, where containerd reads other folders than by default."""
+    folders = [folder for folder in platform.cdi_folders if not (platform.is_talos and folder.startswith("/etc/"))]
+    names = inside(chart.values_on_talos, "cdi") if folders else {}
+    return {"cdi": {name: folders[0 if name == "staticPath" else -1] for name in names}} if names else {}
+
+
 def _driver_root(driver: str, read: ReadTree) -> Object:
     """Return the value with the folder of the GPU driver, as the GPU operator has it; without a container of the operator's, its default means none."""
     for plugin in read.plugins:
         if driver == "gpu.nvidia.com" == plugin.runner.driver and plugin.stays:
             folder = text(inside(plugin.settings, "hostPaths").get("driverInstallDir")) or _DRIVER_FOLDER
-            if folder != _DRIVER_FOLDER or inside(plugin.settings, "driver").get("enabled") is not False:
+            is_on_host = inside(plugin.settings, "driver").get("enabled") is False
+            if read.platform.is_talos and is_on_host:
+                continue  # its system extension has the libraries in another folder, such as /usr/local/glibc/usr/lib, than the root
+            if folder != _DRIVER_FOLDER or not is_on_host:
                 return {"nvidiaDriverRoot": folder}
     return {}
 

@@ -27,6 +27,8 @@ _TALOS: Final = re.compile(
     re.MULTILINE,
 )
 _CDI: Final = re.compile(r"enable_cdi[ \t]*=[ \t]*true|cdi_spec_dirs")
+_CDI_FOLDERS: Final = re.compile(r"cdi_spec_dirs[ \t]*=[ \t]*\[([^\]\n]*)\]")
+_FOLDER: Final = re.compile(r"/[\w./-]+")
 # The labels of Talos' machine configurations and of the configuration of k3s and rke2.
 _NODE_LABELS: Final = re.compile(
     r"^([ \t]*)(?:-[ \t]*)?(?:nodeLabels|node-label):[ \t]*\n((?:\1[ \t-]+.*\n?|[ \t]*\n)+)", re.MULTILINE
@@ -44,6 +46,7 @@ class Platform(NamedTuple):
     where: str = ""
     is_talos: bool = False
     has_cdi: bool = False
+    cdi_folders: tuple[str, ...] = ()  # that containerd reads in place of /etc/cdi and /var/run/cdi
     # Of nodes, by configurations of machines and by rules of Node Feature Discovery, with the numbers of the documents.
     labels: frozenset[tuple[str, int]] = frozenset()
 
@@ -64,8 +67,8 @@ class Platform(NamedTuple):
         """Yield what a person changes on the nodes."""
         if self.is_talos and not self.has_cdi:
             yield (
-                "before the switch: Talos' containerd reads CDI files in /var/run/cdi and /run/cdi only, because /etc is read-only; "
-                "the driver's `cdi` values have to name one of them"
+                "before the switch: no file that is read sets containerd's `cdi_spec_dirs`, so Talos' containerd reads CDI files in /var/run/cdi "
+                "(/run/cdi), and /etc is read-only: the driver's values have to name this folder"
             )
         if self.minor and self.minor < _NAMES:
             yield f"Kubernetes {self.version} serves no `extendedResourceName` without the gate DRAExtendedResource, so each consumer has to be edited"
@@ -74,6 +77,7 @@ class Platform(NamedTuple):
 def platform_of(documents: Sequence[Document], near: Collection[str] = ()) -> Platform:
     """Read the versions from the texts of a tree. A tree may have several clusters: the lowest version next to the files `near` counts."""
     versions: list[tuple[int, str, str]] = []
+    folders: dict[tuple[str, ...], str] = {}
     is_talos = has_cdi = False
     for document in documents:
         if document.object.get("kind") == "MigrationPlan":
@@ -81,6 +85,8 @@ def platform_of(documents: Sequence[Document], near: Collection[str] = ()) -> Pl
         content = document.text
         is_talos = is_talos or bool(_TALOS.search(content))
         has_cdi = has_cdi or bool(_CDI.search(content))
+        for listed in _CDI_FOLDERS.findall(content):
+            folders.setdefault(tuple(_FOLDER.findall(listed)), document.file)
         in_document = (*_VERSION.findall(content), *_UPGRADE.findall(_upgraded_to(document.object)))
         versions += [(int(version.split(".")[1]), version, document.file) for version in in_document]
     labels = frozenset((label, number) for number, document in enumerate(documents) for label in _labels_in(document))
@@ -88,7 +94,12 @@ def platform_of(documents: Sequence[Document], near: Collection[str] = ()) -> Pl
     nearest = max(depths.values(), default=0)
     versions = [version for version in versions if depths[version[2]] == nearest]
     minor, version, where = min(versions) if versions else (0, "", "")
-    return Platform(version, minor, where, is_talos, has_cdi, labels)
+    read = max(
+        folders,
+        key=lambda of_file: max((_shared_folders(folders[of_file], file) for file in near), default=0),
+        default=(),
+    )
+    return Platform(version, minor, where, is_talos, has_cdi, read, labels)
 
 
 def _shared_folders(file: str, other: str) -> int:

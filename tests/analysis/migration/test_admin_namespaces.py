@@ -9,7 +9,7 @@ from cli.configuration import given_configuration
 from cli.files import InputFiles
 from cli.loading import read_whole
 from tests.analysis.migration.test_consumers import shared_apps
-from tests.cli.test_git_trees import repository, write
+from tests.cli.test_git_trees import flux, repository, write
 
 __all__ = ["repository"]
 
@@ -17,6 +17,7 @@ LABEL = "resource.kubernetes.io/admin-access"
 NAMESPACE = "apiVersion: v1\nkind: Namespace\nmetadata: {name: %s, labels: {%s}}\n"
 OVER = {"apps/kustomization.yaml": "namespace: ai\nresources: [namespace.yaml]\n"}
 TWO = {"other/kustomization.yaml": "namespace: other\nresources: [../common]\n", "ai/kustomization.yaml": "namespace: ai\nresources: [../common]\n", "common/kustomization.yaml": "resources: [namespace.yaml]\n"}  # fmt: skip
+DRIVER = {"clusters/home/driver.yaml": flux("driver"), "apps/driver/release.yaml": "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: dra}\nspec: {chart: {spec: {chart: dra-driver-nvidia-gpu, version: 0.5.0}}}\n"}  # fmt: skip
 
 
 def steps_of(repository, files, decision):
@@ -39,10 +40,11 @@ def steps_of(repository, files, decision):
         ({"apps/ns.yaml": NAMESPACE % ("ai", "a: b")}, "named claim", [], ""),
         ({"apps/ns.yaml": NAMESPACE % ("ai", f"{LABEL}: 'true'")}, "admin access", [], ""),
         ({}, "admin access", [], "no file"),
+        (DRIVER, "admin access", [], "no file"),
         ({"a.yaml": NAMESPACE % ("ai", ""), "b.yaml": NAMESPACE % ("ai", "")}, "admin access", [], "several files"),
         (TWO | {"common/namespace.yaml": NAMESPACE % ("_", "")}, "admin access", [], "several namespaces"),
     ],
-    ids=["file", "name by a build", "other decision", "has it", "no file", "two files", "two names"],
+    ids=["file", "name by a build", "other decision", "has it", "no file", "nothing to prepare", "two files", "two names"],
 )  # fmt: skip
 def test_a_namespace_is_labelled_before_the_switch_where_its_file_is_certain(
     repository, files, decision, labelled, note
@@ -51,6 +53,6 @@ def test_a_namespace_is_labelled_before_the_switch_where_its_file_is_certain(
     edits = [edit for step in steps.values() for edit in step.edits if "labels" in edit.wanted.get("metadata", {})]
     assert [documents[edit.number].file for edit in edits] == labelled
     assert all(edit.wanted["metadata"]["labels"] == {"a": "b", LABEL: "true"} for edit in edits)
-    assert set(labelled) <= {documents[edit.number].file for edit in steps["prepare"].edits}
+    assert not labelled or set(labelled) <= {documents[edit.number].file for edit in steps["prepare"].edits}
     notes = [line for step in steps.values() for line in step.notes if LABEL in line]
     assert [note in line and "namespace ai" in line for line in notes] == ([True] if note else [])
