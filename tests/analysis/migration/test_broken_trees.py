@@ -79,6 +79,6 @@ def test_an_unexpected_value_is_no_crash(repository, seed):
     except ManifestError:
         return
     assert report(plan).summary
-    assert all(message(step, steps, plan, read.everything, ()) for step in steps)
+    assert all(message(step, steps, plan, ()) for step in steps)
     for text in [text for step in written for text in step.contents.values() if text]:
         assert any(yaml.safe_load_all(text))
