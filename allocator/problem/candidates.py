@@ -162,9 +162,9 @@ class DeviceJudge:
                     constrained = frozenset({("list", str(candidate))})
             else:
                 try:
-                    derived = cel.compile(expression, derived=True, budget=self.budget).derive(
-                        self._view_of(candidate), self.budget
-                    )
+                    derived = cel.compile(
+                        expression, minor=self.reading.server.minor, derived=True, budget=self.budget
+                    ).derive(self._view_of(candidate), self.budget)
                 except SelectorError as error:
                     fault = _fault(f"{leaf.where}, derived attribute {name}", candidate, error)
                     return Offer(taken, barred, tuple(values), failing=number, failure=fault)

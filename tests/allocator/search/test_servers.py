@@ -218,6 +218,7 @@ CHANGED_IN_38 = {
     "a negative amount below a minimum": (requesting(SHARED_WITH_MINIMUM, m="-1"), "yes error"),
     "equal versions of different builds": (constrained(BUILDS, matchAttribute="g/v"), "no yes"),
     "distinct builds of a version": (constrained(BUILDS, distinctAttribute="g/v"), "yes no"),
+    "a missing list beside a condition that is true": (case_with([pool_slice("a", "p", devices=[GPU])], selectors=[{"cel": {"expression": "device.attributes['g'].m.distinct() == [] || true"}}]), "error yes"),
     "all devices of an incomplete pool": (case_with([pool_slice("a", "p", 2, devices=[GPU])], allocationMode="All"), "error error"),
 }  # fmt: skip
 

@@ -25,6 +25,7 @@ from tests.webhook.admission.reviews import (
 from tests.webhook.pods import configured
 from webhook.admission import decide_review
 from webhook.state.configuration import DEFAULT, Configuration
+from webhook.state.features import Features
 from webhook.state.node_templates import prospects
 from webhook.translate.verdict import PodVerdict, merge
 
@@ -158,3 +159,11 @@ def test_an_invalid_slice_gets_a_warning_and_is_never_refused():
     response = answer(validated(slice_, resource="resourceslices", group="resource.k8s.io", namespace=""))
     assert response["allowed"]
     assert response["warnings"]
+
+
+@pytest.mark.parametrize(("minor", "is_accepted"), [(37, False), (38, True)])
+def test_a_compatibility_rule_is_judged_by_the_rules_of_the_server(minor, is_accepted):
+    rule = compatibility(driver=GPU, compatibleOnlyWith="type(device.driver) == string")
+    review_of_rule = {"resource": "devicecompatibilities", "group": "drawbridge.dev", "namespace": ""}
+    server_state = msgspec.structs.replace(ENFORCE, features=Features(minor=minor))
+    assert answer(validated(rule, server_state, **review_of_rule))["allowed"] == is_accepted
