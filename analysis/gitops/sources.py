@@ -88,8 +88,14 @@ def _of_application(spec: Object) -> Iterator[Source]:
     for source in (inside(spec, "source"), *items(spec, "sources")):
         if path := text(source.get("path")):
             recurses = inside(source, "directory").get("recurse") is True
-            repository = text(source.get("repoURL"))
+            repository = _repository(text(source.get("repoURL")))
             yield Source(APPLICATION[0], repository, path, inside(source, "kustomize"), namespace, recurses)
+
+
+def _repository(url: str) -> str:
+    """Return what the addresses of one repository have in common, of HTTPS and of SSH."""
+    host_and_path = url.lower().rpartition("://")[2].rpartition("@")[2]
+    return host_and_path.removesuffix("/").removesuffix(".git").replace(":", "/", 1)
 
 
 def _parameters(spec: Object, folders: Collection[str]) -> Iterator[dict[str, str]]:

@@ -443,6 +443,21 @@ def test_a_component_that_flux_adds_gets_the_namespace(repository):
     assert [code for code, *_ in check(repository, files)] == ["D011"]
 
 
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        ["https://example.com/Me/home.git", "git@example.com:me/home.git", "ssh://git@example.com/me/home"],
+        ["https://example.com/me/home", "https://user@example.com/me/home/"],
+    ],
+)
+def test_the_addresses_of_a_repository_are_those_of_one_repository(repository, addresses):
+    application = "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: a%s}\nspec: {source: {repoURL: '%s', path: apps/a%s}}\n"
+    pod = PATCHED["apps/plex/pod.yaml"]
+    files = {f"argo/{n}.yaml": application % (n, address, n) for n, address in enumerate([*addresses, addresses[0]])}
+    write(repository, files | {f"apps/a{number}/pod.yaml": pod for number in range(len(addresses) + 1)})
+    assert len(run_json("migrate", "plan")[1]["consumers"]) == len(addresses) + 1
+
+
 PATCHED = {
     "base/set.yaml": """\
 apiVersion: argoproj.io/v1alpha1
