@@ -50,6 +50,7 @@ class IndirectUse(NamedTuple):
     value: str
     drivers: tuple[str, ...]
     is_requested: bool = False  # by a chart or a controller
+    has_request: bool = False  # the object also requests devices by a key
 
 
 def indirect_uses(document: Document, state: State) -> Iterator[IndirectUse]:
@@ -62,7 +63,7 @@ def indirect_uses(document: Document, state: State) -> Iterator[IndirectUse]:
         # A device file beside a request is of the same device.
         if use.drivers and use.key not in seen and not (has_requests and use.key.startswith("/dev/")):
             seen.add(use.key)
-            yield use
+            yield use._replace(has_request=has_requests)
     if has_requests:
         return
     for path in paths(obj):

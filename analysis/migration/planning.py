@@ -10,6 +10,7 @@ from analysis.migration.charts import DRIVER_CHARTS, DRIVERS
 from analysis.migration.families import ReadTree, families, lost_sharing
 from analysis.migration.fleet import fleet_of
 from analysis.migration.followers import exporters, follower_at, followers
+from analysis.migration.indirect import indirect_uses
 from analysis.migration.plan import MigrationPlan
 from analysis.migration.platform import platform_of
 from analysis.migration.plugins import installed_plugins
@@ -74,9 +75,12 @@ def make_plan(
     known = {plugin.number for plugin in plugins} | {exporter.number for exporter in found_exporters}
     known |= {release.number for release in all_releases if release.chart in DRIVER_CHARTS}
     uses: list[Request] = []
+    all_visible: list[Follower] = []
     for number in included:
         if number not in known:
             uses += reader.indirect_uses(documents[number], by_number.get(number))
+            if "_VISIBLE_DEVICES" in documents[number].text:
+                all_visible += _all_visible(documents[number], moving, state)
     uses += in_files.requests(reader.indirect_uses, without=known)
     requests += [use for use in uses if use.drivers & moving]
     fleet = fleet_of(nodes, reader, state)
@@ -93,6 +97,7 @@ def make_plan(
         follow=(
             *followers(documents, included, tree, all_releases, plugins, labels=platform.labels),
             *[exporter.follower for exporter in found_exporters if exporter.driver in moving],
+            *all_visible,
             *_counts([documents[number] for number in included], moving, reader, state),
         ),
         lost=tuple(_lost(of_drivers, {exporter.driver for exporter in found_exporters})),
@@ -110,6 +115,14 @@ def _lost(of_drivers: Sequence[Family], exported: Collection[str]) -> Iterator[s
             yield f"{family.driver}: the pod of a device in metrics, until the exporter is changed: {needs}"
         if family.keys:
             yield f"{family.driver}: `kubectl describe node` counts no {list_first(family.keys, _NAMED)}; `drawbridge free` counts the devices"
+
+
+def _all_visible(document: Document, moving: AbstractSet[str], state: State) -> Iterator[Follower]:
+    """Yield the variables by which containers beside a request reach all devices."""
+    for use in indirect_uses(document, state):
+        if use.has_request and not use.is_requested and moving & set(use.drivers):
+            what = f"with {use.key}, its containers may reach all devices of their node beside that of their claim: remove it"
+            yield follower_at(document, use.pointer, what)
 
 
 def _counts(

@@ -145,6 +145,8 @@ class Reader:
         """Yield the places by which one object gets devices without naming a key."""
         obj = document.placed
         for use in indirect_uses(document, self._state):
+            if use.has_request and not use.is_requested:
+                continue  # a follower
             verdict, why = _in_values(obj, release) if use.is_requested else ("by hand", _WITHOUT_REQUEST)
             consumer = Consumer(
                 object=name_of(obj),

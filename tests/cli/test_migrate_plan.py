@@ -333,6 +333,15 @@ def test_a_workload_that_names_no_key_is_a_consumer_of_the_driver_that_moves(rep
     assert found == ([(key, "by hand")] if key else [])
 
 
+def test_a_variable_beside_a_request_follows_and_leaves_the_request_to_be_edited(repository):
+    container = "{name: app, image: app, env: [{name: NVIDIA_VISIBLE_DEVICES, value: all}], resources: {limits: {nvidia.com/gpu: 1}}}"
+    text = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: llm}}\nspec: {{containers: [{container}]}}\n"
+    answer = plan(repository, {"base/kustomization.yaml": "resources: [llm.yaml]\n", "base/llm.yaml": text})
+    assert [consumer["key"] for consumer in answer["consumers"]] == ["nvidia.com/gpu"]
+    assert [follower["place"] for follower in answer["follow"]] == ["/spec/containers/0"]
+    assert "sharing" not in answer["families"][0]
+
+
 OF_LLMKUBE = "apiVersion: inference.llmkube.dev/v1alpha1\nkind: %s\nmetadata: {name: qwen}\nspec: %s\n"
 
 
