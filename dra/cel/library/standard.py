@@ -399,7 +399,6 @@ def _non_zero(value: Value) -> Optional:
     zero = (
         value is None
         or (kind in (str, bytes, list, dict) and not value)
-        or (isinstance(value, dict) and not value)
         or (kind in (int, Uint, float, bool) and value == 0)
         or (kind is Duration and value.nanos == 0)
         or (kind is Timestamp and value.nanos == FIRST_SECOND * 10**9)
