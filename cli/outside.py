@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from cluster.manifests import InputProblem, LeadsOut, ManifestError, UnreadFile, bounds, settled, walk
 from dra.objects import versions
@@ -37,8 +37,18 @@ CHART: Final = "chart:"
 _WEB: Final = ("http://", "https://")
 MAX_BYTES: Final = 64 << 20
 _SECONDS, _ALL_SECONDS = 10.0, 60.0
-_BUILD_SECONDS: Final = 120.0
 _BUILD_BYTES: Final = 2 << 30  # in memory
+
+
+class _Limits(NamedTuple):
+    """How long a program may run, and how much it may write."""
+
+    seconds: float = 120.0
+    bytes: int = MAX_BYTES
+
+
+_OF_BUILD: Final = _Limits()
+_OF_RENDERING: Final = _Limits(20.0, 8 << 20)
 _LONGEST_ERROR: Final = 1 << 16  # bytes of a program's error message
 _REDIRECTS: Final = 5
 # The revision of a kustomization's base can be an option for git, such as --upload-pack=PROGRAM; git would run the program even offline.
@@ -73,20 +83,28 @@ def text_of(name: str, values: Sequence[str] = (), kubernetes: str = "", namespa
         return _built(folder, commands), str(Path(folder, *files[:1]))
     if name.startswith(CHART):
         folder = name.removeprefix(CHART)
-        path = _resolved(folder)
-        # Helm follows links in a chart, and .Files shows their targets.
-        for parent, folders, files in walk(path, _refuse):
-            for entry in (*folders, *files):
-                _resolved(str(Path(parent) / entry), path)
-        # Helm's default for the server's version is the newest at the time of Helm's release.
-        server_options = [f"--kube-version={kubernetes or f'1.{CURRENT}'}", f"--api-versions={versions.CURRENT}"]
-        server_options += [f"--namespace={namespace}"] if namespace else []
-        # Helm splits a list of files at commas.
-        options = [f'--values="{_resolved(file)}"' if "," in file else f"--values={_resolved(file)}" for file in values]
-        return _built(folder, [["helm", "template", "release-name", path, *server_options, *options]]), str(
-            Path(folder) / "Chart.yaml"
-        )
+        command = _template("release-name", _chart(folder), values, kubernetes, namespace)
+        return _built(folder, [command]), str(Path(folder) / "Chart.yaml")
     return fetch(name), ""
+
+
+def _chart(folder: str) -> str:
+    """Return the path of a chart without links that lead out of it. Helm follows links, and .Files shows their targets."""
+    path = _resolved(folder)
+    for parent, folders, files in walk(path, _refuse) if Path(path).is_dir() else ():
+        for entry in (*folders, *files):
+            _resolved(str(Path(parent) / entry), path)
+    return path
+
+
+def _template(name: str, chart: str, values: Sequence[str], kubernetes: str, namespace: str, *more: str) -> list[str]:
+    """Return the command that renders a chart as a release with this name."""
+    # Helm's default for the server's version is the newest at the time of Helm's release.
+    options = [*more, f"--kube-version={kubernetes or f'1.{CURRENT}'}", f"--api-versions={versions.CURRENT}"]
+    options += [f"--namespace={namespace}"] if namespace else []
+    # Helm splits a list of files at commas.
+    options += [f'--values="{_resolved(file)}"' if "," in file else f"--values={_resolved(file)}" for file in values]
+    return ["helm", "template", *options, "--", name, chart]
 
 
 def _resolved(path: str, root: str = "") -> str:
@@ -124,6 +142,19 @@ def build_offline(path: str, name: str) -> bytes:
     return _built(name, commands, {"PATH": "", "HOME": path})
 
 
+def can_render() -> bool:
+    """Return whether helm is installed."""
+    return bool(_installed("helm"))
+
+
+def render_offline(chart: str, name: str, namespace: str, kubernetes: str, values: str) -> bytes:
+    """Render a packed or unpacked chart with a file of values, without the user's settings, plugins, caches and network of helm."""
+    # The schema of values may be at a web address.
+    command = _template(name, _chart(chart), [values], kubernetes, namespace, "--skip-schema-validation")
+    with tempfile.TemporaryDirectory() as home:
+        return _built(chart, [command], {"PATH": "", "HOME": home}, _OF_RENDERING)
+
+
 def _without_network() -> None:
     """Forbid network sockets to this process and its children. On Linux, seccomp refuses every family except AF_UNIX.
 
@@ -151,8 +182,10 @@ def _without_network() -> None:
         raise OSError(ctypes.get_errno(), "its access to the network cannot be prevented")
 
 
-def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str] = os.environ) -> bytes:
-    """Run the first of these programs that is installed, with limits of bytes and seconds, and without a network."""
+def _built(
+    folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str] = os.environ, limits: _Limits = _OF_BUILD
+) -> bytes:
+    """Run the first of these programs that is installed, within limits and without a network."""
     commands_found = [[path, *arguments] for program, *arguments in commands if (path := _installed(program))]
     if not commands_found:
         names = [program for program, *_ in commands]
@@ -173,19 +206,17 @@ def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str
     ):
         if sys.platform == "linux":
             resource.prlimit(process.pid, resource.RLIMIT_DATA, (_BUILD_BYTES, _BUILD_BYTES))
-        late = threading.Timer(_BUILD_SECONDS, process.kill)
+        late = threading.Timer(limits.seconds, process.kill)
         late.start()
         try:
             assert process.stdout is not None
-            text = process.stdout.read(MAX_BYTES + 1)
-            if len(text) > MAX_BYTES:
+            text = process.stdout.read(limits.bytes + 1)
+            if len(text) > limits.bytes:
                 process.kill()
-                raise _broken(
-                    folder, f"{program} builds more than {MAX_BYTES >> 20} MiB from the folder", "split the folder"
-                )
+                raise _broken(folder, f"{program} writes more than {limits.bytes >> 20} MiB", "split the folder")
             process.wait()
             if not late.is_alive():
-                message = f"{program} has not built the folder within {_BUILD_SECONDS:.0f} s"
+                message = f"{program} has not ended within {limits.seconds:.0f} s"
                 raise _broken(folder, message, _ELSEWHERE)
         finally:
             late.cancel()

@@ -120,7 +120,8 @@ def _releases_in(
                 files = tuple(values_files.of_application(document, part, sources))
                 if (chart := text(part.get("chart"))) or files:
                     helm = inside(part, "helm")
-                    values = inside(helm, "valuesObject") or parsed(text(helm.get("values")))
+                    written = helm.get("values")
+                    values = inside(helm, "valuesObject") or mapping(written) or parsed(text(written))
                     version = text(part.get("targetRevision")) if chart else ""
                     yield Release("Application", name, target, chart, values, version, files=files)
     if basename(document.file) == "Chart.yaml":

@@ -14,6 +14,7 @@ from analysis.migration.consumers import consumer_edits
 from analysis.migration.drivers import driver_steps
 from analysis.migration.node_files import edit_node_files
 from analysis.migration.pull_request import Step, StepName
+from analysis.migration.values_files import name_of_release
 from analysis.printable import printable
 from dra.texts import count_of
 
@@ -59,14 +60,17 @@ def pull_request(documents: Sequence[Document], tree: Tree, plan: MigrationPlan,
     return tuple(steps)
 
 
-def unrendered(steps: Sequence[Step], documents: Sequence[Document], tree: Tree) -> list[str]:
-    """Return the charts whose values the steps change or add, because no chart is rendered."""
-    edited = {edit.number for step in steps for edit in step.edits if edit.wanted is not None}
-    charts: dict[str, list[str]] = {}
-    for release in releases(documents, tree):
-        if edited.intersection((release.number, *[file.number for file in release.files])):
-            chart = f"chart {release.chart} {release.version}".rstrip()
-            charts.setdefault(chart, []).append(f"{release.kind}/{release.namespace}/{release.name}")
+def uncompared_charts(
+    steps: Sequence[Step], documents: Sequence[Document], tree: Tree, uncompared: Iterable[tuple[str, str]]
+) -> list[str]:
+    """Return the charts whose objects were not compared: those of `uncompared` releases, behind the reasons, and those that the steps add."""
+    after = list(documents)
+    for step in steps:
+        after = step.applied(after)
+    charts = {(release.number, release.chart) for release in releases(documents, tree)}
+    replaced = [
+        name_of_release(release) for release in releases(after, tree) if (release.number, release.chart) not in charts
+    ]
     added = [
         f"{obj['kind']} {obj['metadata']['name']}"
         for step in steps
@@ -74,10 +78,7 @@ def unrendered(steps: Sequence[Step], documents: Sequence[Document], tree: Tree)
         for obj in file.objects
         if obj.get("kind") in ("HelmRelease", "Application")
     ]
-    return [
-        *[f"{chart}: {', '.join(names)}" for chart, names in charts.items()],
-        *[f"the chart of the new {name}" for name in added],
-    ]
+    return [*_grouped(uncompared), *[f"{name}: its chart is new" for name in (*replaced, *added)]]
 
 
 def not_moved(steps: Sequence[Step], plan: MigrationPlan) -> list[str]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from analysis.gitops import with_values
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -47,5 +49,6 @@ class Step(NamedTuple):
         """Return the documents after the step, with an empty object for a document that goes."""
         after = list(documents)
         for number, wanted in self.edits:
-            after[number] = replace(after[number], object=wanted or {})
+            obj = wanted or {}
+            after[number] = replace(after[number], object=obj, with_values=with_values(obj))
         return after

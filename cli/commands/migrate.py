@@ -35,7 +35,7 @@ _FORMATS: Final = {
 }
 _OPTIONS: Final = {
     "plan": ("check",),
-    "pr": ("plan_file", "branch", "dry_run"),
+    "pr": ("plan_file", "branch", "charts", "dry_run"),
     "accept": ("image", "namespace", "kubeconfig", "context"),
 }
 _BRANCH: Final = "move-to-dra"
@@ -53,6 +53,11 @@ _BRANCH: Final = "move-to-dra"
 @options.option("--check", "plan: compare a plan with the tree; exit code 1: they differ.", metavar="FILE")
 @options.option("--plan", "pr: the plan to follow. Default: the plan of the tree.", metavar="FILE", called="plan_file")
 @options.option("--branch", f"pr: the new branch. [default: {_BRANCH}]", metavar="NAME")
+@options.option(
+    "--charts",
+    "pr: a directory with packed or unpacked charts, to render and compare changed releases. [default: helm's cache]",
+    metavar="DIR",
+)
 @options.option("--dry-run", "pr: print what the branch would have; make none.")
 @options.option(
     "--exclude",
@@ -82,6 +87,7 @@ def command(
     check: str,
     plan_file: str,
     branch: str,
+    charts: str,
     dry_run: bool,
     excluded: tuple[str, ...],
     image: str,
@@ -116,6 +122,8 @@ def command(
         write(shown, lambda: accept.report(acceptance), lambda: builtins(acceptance))
         return Exit.FINE if acceptance.passed else Exit.REFUSED
     tree = _tree_of(places)
+    if charts and not Path(charts).is_dir():
+        raise click.UsageError(f"--charts {charts!r} is not a directory")
     repository = None
     if step == "pr":
         from cli.branch import Repository
@@ -135,7 +143,7 @@ def command(
     if plan_file:
         plan = _decided(plan, plan_file)
     return _make_pull_request(
-        plan, reading.state, files, repository, branch=branch or _BRANCH, shown=shown, dry_run=dry_run
+        plan, reading.state, files, repository, branch=branch or _BRANCH, charts=charts, shown=shown, dry_run=dry_run
     )
 
 
@@ -220,13 +228,23 @@ def _make_pull_request(
     repository: Repository,
     *,
     branch: str,
+    charts: str,
     shown: str,
     dry_run: bool,
 ) -> Exit:
     import msgspec
 
-    from analysis.migration import message, not_moved, pull_request, summary, unrendered
+    from analysis.migration import (
+        changed_releases,
+        claims_of_tree,
+        message,
+        not_moved,
+        pull_request,
+        summary,
+        uncompared_charts,
+    )
     from cli.branch import Commit
+    from cli.charts import ChartFolder, compare_charts
     from cli.edited import diff
     from cli.pull_request import PullRequest, commit_of, compare_builds, report, write_steps
 
@@ -234,8 +252,10 @@ def _make_pull_request(
     assert tree is not None
     steps = pull_request(documents, tree, plan, state)
     written = write_steps(steps, documents, repository)
+    changed = [*changed_releases(steps, documents, tree, plan)]
+    uncompared = compare_charts(changed, ChartFolder(charts), claims_of_tree(steps, documents))
     not_rendered = [
-        *unrendered(steps, documents, tree),
+        *uncompared_charts(steps, documents, tree, uncompared),
         *(compare_builds(steps, written, documents, repository) if steps else ()),
     ]
     messages = [message(step, steps, plan, not_rendered) for step in steps]

@@ -44,9 +44,9 @@ def test_the_action_renders_charts_and_kustomizations_and_annotates_existing_fil
     assert annotated == [("prod/kustomization.yaml", "1"), ("my chart/templates/bad.yaml", "1")]
     assert (workspace.parent / "kustomize").read_text().splitlines() == ["build", str(workspace / "prod")]
     assert (workspace.parent / "helm").read_text().splitlines() == [
-        *("template", "release-name", str(workspace / "my chart"), "--kube-version=1.35"),
-        *("--api-versions=resource.k8s.io/v1", "--namespace=team"),
+        *("template", "--kube-version=1.35", "--api-versions=resource.k8s.io/v1", "--namespace=team"),
         *(f"--values={workspace}/good.yaml", f'--values="{workspace}/a,b.yaml"'),
+        *("--", "release-name", str(workspace / "my chart")),
     ]
     assert nothing_ran(workspace) is True
 

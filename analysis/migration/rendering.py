@@ -1,0 +1,245 @@
+"""The charts whose values a move changes, and whether their objects change as the plan says.
+
+The plan says: a container loses keys and names a claim instead, which its pod has, and nothing else changes. A chart may make the claim's
+template, and KubeRay's chart gets the number of GPUs in `rayStartParams`.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from analysis.gitops import filled, releases, variables_of
+from analysis.migration.platform import platform_of
+from analysis.migration.values_files import name_of_release
+from dra.pointer import member
+from dra.raw import Object, containers_of, inside, items, mapping, members, text
+from webhook.translate import name_of, resolve_pointer
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from analysis.gitops import Release, Tree
+    from analysis.migration.plan import Consumer, MigrationPlan
+    from analysis.migration.pull_request import Step
+    from cluster.manifests import Document
+
+_CLAIMS: Final = ("ResourceClaim", "ResourceClaimTemplate")
+_AMOUNTS: Final = ("limits", "requests")
+# Charts leave them out if they are empty.
+_MAPS: Final = (*_AMOUNTS, "resources", "rayStartParams")
+
+
+class ChangedRelease(NamedTuple):
+    """A release whose values the steps change."""
+
+    release: Release  # as it is before
+    file: str
+    name: str  # with its kind and namespace
+    values: Object  # before
+    new_values: Object
+    keys: frozenset[str]  # what the moved consumers request: keys, or a field of the chart that requests devices
+    kept: frozenset[str]  # keys that other consumers of the release still request
+    kubernetes: str  # the version of the cluster; "" if no file tells it
+
+    def moves(self, key: str) -> bool:
+        """Return whether the plan lets a container lose a key. The switch of a chart stands for a key that is not in the values."""
+        has_switch = not all("/" in moved for moved in self.keys)
+        return key in self.keys or (has_switch and "/" in key)
+
+    @property
+    def chart(self) -> str:
+        """The name and version of the chart."""
+        return f"{self.release.chart} {self.release.version}".rstrip()
+
+
+def changed_releases(
+    steps: Sequence[Step], documents: Sequence[Document], tree: Tree, plan: MigrationPlan
+) -> Iterator[ChangedRelease]:
+    """Yield the releases of a tree whose values are other ones after the steps."""
+    after = list(documents)
+    for step in steps:
+        after = step.applied(after)
+    moved = [consumer for step in steps for consumer in step.moved]
+    variables = variables_of(documents, tree)
+    new_values = {_identity(release): release.values for release in releases(after, tree)}
+    for release in releases(documents, tree):
+        new = new_values.get(_identity(release))
+        if new is None or new == release.values:
+            continue
+        document = documents[release.number]
+        files = {document.file, *[documents[file.number].file for file in release.files]}
+        names = (name_of(document.placed), name_of_release(release))
+        consumers = [consumer for consumer in plan.consumers if consumer.file in files and consumer.object in names]
+        of_build = variables.get(release.number, {})
+        yield ChangedRelease(
+            release,
+            document.file,
+            names[1],
+            filled(release.values, of_build),
+            filled(new, of_build),
+            _keys(consumer for consumer in consumers if consumer in moved),
+            _keys(consumer for consumer in consumers if consumer not in moved),
+            platform_of(documents, files).version,
+        )
+
+
+def _identity(release: Release) -> tuple[object, ...]:
+    return release.number, release.kind, release.namespace, release.name, release.chart
+
+
+def _keys(consumers: Iterable[Consumer]) -> frozenset[str]:
+    return frozenset(consumer.key for consumer in consumers)
+
+
+def claims_of_tree(steps: Sequence[Step], documents: Sequence[Document]) -> frozenset[str]:
+    """Return the names of the claims and templates that files have after the steps."""
+    new = (obj for step in steps for file in step.new for obj in file.objects)
+    return _claims_in(chain(new, (document.object for document in documents)))
+
+
+def _claims_in(objects: Iterable[Object]) -> frozenset[str]:
+    return frozenset(text(inside(obj, "metadata").get("name")) for obj in objects if obj.get("kind") in _CLAIMS)
+
+
+def unplanned_changes(
+    changed: ChangedRelease,
+    before: Mapping[str, Object],
+    after: Mapping[str, Object],
+    claims: Collection[str],
+    again: Mapping[str, Object] | None = None,
+) -> list[str]:
+    """Return what differs otherwise than the plan says.
+
+    Objects are by their names, and `claims` are the names of claims and templates. Fields that also differ between `before` and `again`,
+    another rendering of the same values, are ignored.
+    """
+    random = {} if again is None else dict.fromkeys(_other_changes(changed, before, again))
+    known = {*claims, *_claims_in(after.values())}
+    return [
+        *[change for change in _other_changes(changed, before, after) if change not in random],
+        *[
+            f"{name}: {mistake}"
+            for name, place, pod in _pods_of(after)
+            for mistake in _mistakes(changed, _pod_at(before, name, place), pod, known)
+        ],
+    ]
+
+
+def loses_a_key(changed: ChangedRelease, before: Mapping[str, Object], after: Mapping[str, Object]) -> bool:
+    """Return whether any container requests fewer keys after the move."""
+    return any(
+        _lost(changed, old, new)
+        for name, place, pod in _pods_of(after)
+        for old, new in _containers(_pod_at(before, name, place), pod)
+    )
+
+
+def _other_changes(changed: ChangedRelease, before: Mapping[str, Object], after: Mapping[str, Object]) -> Iterator[str]:
+    """Yield what differs besides lost keys and new claims."""
+    for name in sorted(before.keys() | after.keys()):
+        old, new = before.get(name), after.get(name)
+        if old is not None and new is not None:
+            yield from (f"{name}: {field} changes" for field in _other_fields(changed, old, new))
+        elif old is not None:
+            yield f"{name} is removed"
+        elif new is not None and new.get("kind") not in _CLAIMS:
+            yield f"{name} is added"
+
+
+def _other_fields(changed: ChangedRelease, old: Any, new: Any, pointer: str = "") -> Iterator[str]:
+    """Yield the pointers of the fields that differ, besides lost keys and new claims."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in sorted(old.keys() | new.keys()):
+            below, value, new_value = member(pointer, name), old.get(name), new.get(name)
+            if name in _MAPS:
+                yield from _other_fields(changed, value or {}, new_value or {}, below)
+            elif (name == "claims" and pointer.endswith("/resources")) or (name == "resourceClaims" and _is_pod(new)):
+                if any(entry not in members(new_value) for entry in members(value)):
+                    yield below
+            elif not _is_planned(changed, pointer, name, value, new_value):
+                yield from _other_fields(changed, value, new_value, below)
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for number, (value, new_value) in enumerate(zip(old, new, strict=True)):
+            yield from _other_fields(changed, value, new_value, f"{pointer}/{number}")
+    elif old != new:
+        yield pointer
+
+
+def _is_planned(changed: ChangedRelease, pointer: str, name: str, old: Any, new: Any) -> bool:
+    """Return whether a field is a lost key, or the number of GPUs that KubeRay would read from it."""
+    parent = pointer.rpartition("/")[2]
+    if parent in _AMOUNTS:
+        return new is None and changed.moves(name)
+    return parent == "rayStartParams" and name == "num-gpus" and old is None
+
+
+def _mistakes(changed: ChangedRelease, old_pod: Object, pod: Object, known: Collection[str]) -> Iterator[str]:
+    """Yield where the keys and claims of a pod are not as the plan says; `known` are the names of claims and templates."""
+    new_claims = [entry for entry in items(pod, "resourceClaims") if entry not in items(old_pod, "resourceClaims")]
+    of_pod = _names(items(pod, "resourceClaims"))
+    used = set[str]()
+    for old, new in _containers(old_pod, pod):
+        container = f"container {text(new.get('name'))}"
+        lost, claims = _lost(changed, old, new), _names(items(inside(new, "resources"), "claims"))
+        gained = claims - _names(items(inside(old, "resources"), "claims"))
+        used |= claims
+        yield from (
+            f"{container} still requests {key}" for key in sorted(_requested(new) & (changed.keys - changed.kept))
+        )
+        if lost and not gained:
+            yield f"{container} requests no {', '.join(sorted(lost))} any more, and names no new claim"
+        if gained and not lost:
+            yield f"{container} names claim {', '.join(sorted(gained))}, and requests what it did before"
+        yield from (f"{container} names claim {name}, which its pod does not have" for name in sorted(claims - of_pod))
+    for entry in new_claims:
+        name = text(entry.get("name"))
+        source = text(entry.get("resourceClaimTemplateName")) or text(entry.get("resourceClaimName"))
+        if name not in used:
+            yield f"the pod gets claim {name}, which no container names"
+        if source not in known:
+            yield f"claim {name} of the pod is from {source or 'nothing'}, which is no claim or template of the tree"
+
+
+def _lost(changed: ChangedRelease, old: Object, new: Object) -> set[str]:
+    return {key for key in _requested(old) - _requested(new) if changed.moves(key)}
+
+
+def _requested(container: Object) -> set[str]:
+    return {key for part in _AMOUNTS for key in inside(container, "resources", part)}
+
+
+def _names(entries: Iterable[Object]) -> set[str]:
+    return {text(entry.get("name")) for entry in entries}
+
+
+def _containers(old_pod: Object, pod: Object) -> Iterator[tuple[Object, Object]]:
+    """Yield each container of a pod, behind the one with its name in the old pod."""
+    old = {container.get("name"): container for container in containers_of(old_pod)}
+    for container in containers_of(pod):
+        yield old.get(container.get("name"), {}), container
+
+
+def _pods_of(objects: Mapping[str, Object]) -> Iterator[tuple[str, str, Object]]:
+    """Yield the pods and the templates of pods, with the names of their objects and their places."""
+    for name, obj in objects.items():
+        yield from ((name, place, pod) for place, pod in _pods(obj))
+
+
+def _pods(value: Any, place: str = "") -> Iterator[tuple[str, Object]]:
+    if isinstance(value, dict):
+        if _is_pod(value):
+            yield place, value
+        for name, below in value.items():
+            yield from _pods(below, member(place, name))
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _pods(item, f"{place}/{number}")
+
+
+def _pod_at(objects: Mapping[str, Object], name: str, place: str) -> Object:
+    return mapping(resolve_pointer(objects.get(name, {}), place))
+
+
+def _is_pod(value: Object) -> bool:
+    return isinstance(value.get("containers"), list)
