@@ -87,7 +87,7 @@ def _judge(text: str, path: str, server: Server, *, derived: bool) -> tuple[list
             where = f" (line {line}, {column})" if line > 1 else f" ({column})"
         hint = next((hint for _, hint in old_forms(text)), "")
         if "'includes'" in str(error):
-            hint = "includes is a function since Kubernetes 1.36, with the feature gate DRAListTypeAttributes"
+            hint = "includes is a function since Kubernetes 1.36 with the feature gate DRAListTypeAttributes, and since 1.38 without it"
         return [finding_at("D110", path, f"{error}{where}", hint)], 0
     if selector.max_cost > cel.MAX_COST:
         message = f"the expression may cost {selector.max_cost}, and the limit is {cel.MAX_COST}"

@@ -261,7 +261,7 @@ def test_a_request_that_no_class_serves_is_reported(options, resource):
     assert "D220" in run("translate", *options, "-f", "-", stdin=stdin).stderr
 
 
-@pytest.mark.parametrize(("version", "gates", "is_refused"), [("1.35", "", True), ("1.37", "", True), ("1.37", "DRAListTypeAttributes=true", False)])  # fmt: skip
+@pytest.mark.parametrize(("version", "gates", "is_refused"), [("1.35", "", True), ("1.37", "", True), ("1.37", "DRAListTypeAttributes=true", False), ("1.38", "", False)])  # fmt: skip
 def test_the_cel_function_includes_needs_its_version_and_gate(version, gates, is_refused, tmp_path):
     path = tmp_path / "class.yaml"
     expression = "device.attributes['a.b'].models.includes('x')"
@@ -270,5 +270,5 @@ def test_the_cel_function_includes_needs_its_version_and_gate(version, gates, is
     gate_options = ("--feature-gates", gates) if gates else ()
     code, report = run_json("check", "-f", path, "--kubernetes", version, *gate_options)
     assert code == (1 if is_refused else 0)
-    remedy = "includes is a function since Kubernetes 1.36, with the feature gate DRAListTypeAttributes"
+    remedy = "includes is a function since Kubernetes 1.36 with the feature gate DRAListTypeAttributes, and since 1.38 without it"
     assert [(finding["code"], finding["remedy"]) for finding in report["findings"]] == [("D110", remedy)] * is_refused
