@@ -1,7 +1,7 @@
-"""Edits the files of nodes, so that containerd reads the CDI files of the drivers.
+"""Edits the files of nodes: the folders in which containerd reads CDI files, and the feature gate of shares.
 
 Follows containerd 2.1: internal/cri/config (`cdi_spec_dirs` replaces /etc/cdi and /var/run/cdi); kubernetes-sigs/dra-driver-nvidia-gpu 95932046:
-cmd/gpu-kubelet-plugin/cdi.go (it writes to /var/run/cdi, and its chart has no value for another folder).
+cmd/gpu-kubelet-plugin/cdi.go (it writes to /var/run/cdi, and its chart has no value for another folder); kubernetes/enhancements: keps/sig-scheduling/5075.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from analysis.migration.platform import platform_of
 from analysis.migration.pull_request import Edit, Step
+from dra.raw import inside, members
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,12 +20,60 @@ if TYPE_CHECKING:
     from cluster.manifests import Document
 
 _FOLDERS: Final = re.compile(r"(?P<begin>cdi_spec_dirs[ \t]*=[ \t]*\[)(?P<folders>[^\]\n]*)(?=\])")
+_TALHELPER: Final = {"clusterName", "nodes", "endpoint"}
 _DEFAULT: Final = "/var/run/cdi"
+_GATE: Final = "DRAConsumableCapacity"
+_ON_BY_DEFAULT: Final = 36  # the minor version of Kubernetes
+_GATES: Final = re.compile(r"feature-?gates", re.IGNORECASE)
+_OF_KUBELET: Final = f"""\
+machine:
+  kubelet:
+    extraConfig:
+      featureGates:
+        {_GATE}: true
+"""
+_OF_CONTROL_PLANE: Final = "cluster:\n" + "".join(
+    f"  {component}:\n    extraArgs:\n      feature-gates: {_GATE}=true\n"
+    for component in ("apiServer", "controllerManager", "scheduler")
+)
 _SAME: Final = re.compile(r"[\"'](?:/var)?/run/cdi/?[\"']")
 
 
 def edit_node_files(documents: Sequence[Document], plan: MigrationPlan) -> Step:
-    """Return the step that adds the folder of a driver to the folders that containerd reads."""
+    """Return the step that changes what the drivers of a plan need on nodes."""
+    folders = _folders(documents, plan)
+    gate = _gate(folders.applied(documents), plan)
+    return Step("prepare", (*folders.edits, *gate.edits), (), (*folders.notes, *gate.notes))
+
+
+def _gate(documents: Sequence[Document], plan: MigrationPlan) -> Step:
+    """Enable the gate without which Kubernetes before 1.36 does not share devices: in the configuration of talhelper, if no file sets gates."""
+    sharing = [family for family in plan.families if family.sharing is not None and family.sharing.decision == "shares"]
+    near = {consumer.file for consumer in plan.consumers}
+    platform = platform_of(documents, near)
+    if not sharing or not 0 < platform.minor < _ON_BY_DEFAULT:
+        return Step("prepare")
+    why = f"Kubernetes {platform.version} ({platform.where}) shares no device without the gate {_GATE}"
+    configurations = [number for number, document in enumerate(documents) if document.object.keys() >= _TALHELPER]
+    has_gates = any(
+        _GATES.search(document.text) for document in documents if not document.object.keys() >= {"apiVersion", "kind"}
+    )
+    if len(configurations) == 1 and not has_gates:
+        document = documents[configurations[0]]
+        control_plane = inside(document.object, "controlPlane")
+        wanted = {
+            **document.object,
+            "patches": [*members(document.object.get("patches")), _OF_KUBELET],
+            "controlPlane": {**control_plane, "patches": [*members(control_plane.get("patches")), _OF_CONTROL_PLANE]},
+        }
+        note = f"by hand, before the switch: apply {document.file} to its nodes: {why}"
+        return Step("prepare", (Edit(configurations[0], wanted),), (), (note,))
+    lines = f"add `{_GATE}=true` to `feature-gates` of API server, controller manager and scheduler, and `{_GATE}: true` to `featureGates` of the kubelet"
+    return Step("prepare", notes=(f"by hand, before the switch: {why}: {lines}",))
+
+
+def _folders(documents: Sequence[Document], plan: MigrationPlan) -> Step:
+    """Add the folder of a driver to the folders that containerd reads."""
     drivers = [family.driver for family in plan.families if _writes_to_default(family)]
     edits, notes = [], []
     for number, document in enumerate(documents) if drivers else ():
