@@ -29,7 +29,7 @@ from dra.texts import list_first
 from webhook.translate import name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from analysis.migration import ChangedRelease
 
@@ -116,24 +116,22 @@ def _packed(file: Path) -> bytes:
     return b""
 
 
-def compare_charts(
-    changed: Sequence[ChangedRelease], charts: ChartFolder, claims: Collection[str]
-) -> list[tuple[str, str]]:
+def compare_charts(changed: Sequence[ChangedRelease], charts: ChartFolder) -> list[tuple[str, str]]:
     """Render releases before and after a move. Return the reasons why some were not compared, each with the release.
 
-    `claims` are the names of the claims and templates of the tree. Raises ManifestError if a release would change otherwise than the plan says.
+    Raises ManifestError if a release would change otherwise than the plan says.
     """
     until = time.monotonic() + _ALL_SECONDS
     uncompared = []
     for release in changed:
         try:
-            _compare(release, charts, claims, until)
+            _compare(release, charts, until)
         except _UncomparedError as reason:
             uncompared.append((str(reason), release.name))
     return uncompared
 
 
-def _compare(release: ChangedRelease, charts: ChartFolder, claims: Collection[str], until: float) -> None:
+def _compare(release: ChangedRelease, charts: ChartFolder, until: float) -> None:
     if not release.keys:
         raise _UncomparedError(f"chart {release.chart}, which is not one of a consumer")
     if not can_render():
@@ -149,12 +147,12 @@ def _compare(release: ChangedRelease, charts: ChartFolder, claims: Collection[st
         after = _render(chart, release, release.new_values)
     except ManifestError as error:
         raise _problem(release, f"cannot be rendered after the move: {_reason(error)}") from error
-    changes = unplanned_changes(release, before, after, claims)
+    changes = unplanned_changes(release, before, after)
     if changes:
         again = _render(chart, release, release.values)
         if again.keys() != before.keys():
             raise _UncomparedError(f"chart {release.chart}: its objects have other names each time")
-        changes = unplanned_changes(release, before, after, claims, again)
+        changes = unplanned_changes(release, before, after, again)
     if changes:
         raise _problem(release, f"would change otherwise than the plan says: {list_first(changes, _LISTED, '; ')}")
     if not loses_a_key(release, before, after):

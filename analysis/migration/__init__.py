@@ -9,7 +9,6 @@ from analysis.migration.pull_request import NewFile, Step, StepName
 from analysis.migration.rendering import (
     ChangedRelease,
     changed_releases,
-    claims_of_tree,
     loses_a_key,
     unplanned_changes,
 )
@@ -26,7 +25,6 @@ __all__ = [
     "accept_pods",
     "changed_releases",
     "changes",
-    "claims_of_tree",
     "loses_a_key",
     "make_plan",
     "message",

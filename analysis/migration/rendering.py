@@ -6,7 +6,6 @@ template, and KubeRay's chart gets the number of GPUs in `rayStartParams`.
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from analysis.gitops import filled, releases, variables_of
@@ -62,6 +61,7 @@ def changed_releases(
         after = step.applied(after)
     moved = [consumer for step in steps for consumer in step.moved]
     variables = variables_of(documents, tree)
+    version = platform_of(documents, {consumer.file for consumer in moved}).version
     new_values = {_identity(release): release.values for release in releases(after, tree)}
     for release in releases(documents, tree):
         new = new_values.get(_identity(release))
@@ -80,7 +80,7 @@ def changed_releases(
             filled(new, of_build),
             _keys(consumer for consumer in consumers if consumer in moved),
             _keys(consumer for consumer in consumers if consumer not in moved),
-            platform_of(documents, files).version,
+            version,
         )
 
 
@@ -92,30 +92,19 @@ def _keys(consumers: Iterable[Consumer]) -> frozenset[str]:
     return frozenset(consumer.key for consumer in consumers)
 
 
-def claims_of_tree(steps: Sequence[Step], documents: Sequence[Document]) -> frozenset[str]:
-    """Return the names of the claims and templates that files have after the steps."""
-    new = (obj for step in steps for file in step.new for obj in file.objects)
-    return _claims_in(chain(new, (document.object for document in documents)))
-
-
-def _claims_in(objects: Iterable[Object]) -> frozenset[str]:
-    return frozenset(text(inside(obj, "metadata").get("name")) for obj in objects if obj.get("kind") in _CLAIMS)
-
-
 def unplanned_changes(
     changed: ChangedRelease,
     before: Mapping[str, Object],
     after: Mapping[str, Object],
-    claims: Collection[str],
     again: Mapping[str, Object] | None = None,
 ) -> list[str]:
     """Return what differs otherwise than the plan says.
 
-    Objects are by their names, and `claims` are the names of claims and templates. Fields that also differ between `before` and `again`,
-    another rendering of the same values, are ignored.
+    Objects are by their names. Fields that also differ between `before` and `again`, another rendering of the same values, are ignored.
     """
     random = {} if again is None else dict.fromkeys(_other_changes(changed, before, again))
-    known = {*claims, *_claims_in(after.values())}
+    made = [text(inside(obj, "metadata").get("name")) for obj in after.values() if obj.get("kind") in _CLAIMS]
+    known = {*made, *_texts_in(changed.new_values)}
     return [
         *[change for change in _other_changes(changed, before, after) if change not in random],
         *[
@@ -175,7 +164,7 @@ def _is_planned(changed: ChangedRelease, pointer: str, name: str, old: Any, new:
 
 
 def _mistakes(changed: ChangedRelease, old_pod: Object, pod: Object, known: Collection[str]) -> Iterator[str]:
-    """Yield where the keys and claims of a pod are not as the plan says; `known` are the names of claims and templates."""
+    """Yield where the keys and claims of a pod are not as the plan says; `known` are names that claims and templates can have."""
     new_claims = [entry for entry in items(pod, "resourceClaims") if entry not in items(old_pod, "resourceClaims")]
     of_pod = _names(items(pod, "resourceClaims"))
     used = set[str]()
@@ -198,7 +187,14 @@ def _mistakes(changed: ChangedRelease, old_pod: Object, pod: Object, known: Coll
         if name not in used:
             yield f"the pod gets claim {name}, which no container names"
         if source not in known:
-            yield f"claim {name} of the pod is from {source or 'nothing'}, which is no claim or template of the tree"
+            yield f"claim {name} of the pod is from {source or 'nothing'}, which the values do not name"
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for below in value.values() if isinstance(value, dict) else members(value):
+        yield from _texts_in(below)
 
 
 def _lost(changed: ChangedRelease, old: Object, new: Object) -> set[str]:

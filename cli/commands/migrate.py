@@ -236,7 +236,6 @@ def _make_pull_request(
 
     from analysis.migration import (
         changed_releases,
-        claims_of_tree,
         message,
         not_moved,
         pull_request,
@@ -253,7 +252,7 @@ def _make_pull_request(
     steps = pull_request(documents, tree, plan, state)
     written = write_steps(steps, documents, repository)
     changed = [*changed_releases(steps, documents, tree, plan)]
-    uncompared = compare_charts(changed, ChartFolder(charts), claims_of_tree(steps, documents))
+    uncompared = compare_charts(changed, ChartFolder(charts))
     not_rendered = [
         *uncompared_charts(steps, documents, tree, uncompared),
         *(compare_builds(steps, written, documents, repository) if steps else ()),
