@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from enum import Enum
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from dra.cel.device_fields import FIELDS
 from dra.cel.library import lists as lib_lists
@@ -56,13 +56,9 @@ _LIBRARIES = (
 )  # fmt: skip
 
 
-# The minors in which the environments changed.
-_CHANGED: Final = (0, 36, 38)
-
-
 def last_change(minor: int) -> int:
-    """Return the minor whose environments are those of `minor`."""
-    return max(change for change in _CHANGED if change <= minor)
+    """Return the minor in which the environments of a server's minor last changed; 0 for the oldest."""
+    return 38 if minor >= 38 else 36 if minor >= 36 else 0
 
 
 @lru_cache(maxsize=8)
