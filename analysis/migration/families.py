@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from analysis.gitops import Release
     from analysis.migration.charts import DriverChart
     from analysis.migration.fleet import Fleet
+    from analysis.migration.followers import Follower
     from analysis.migration.platform import Platform
     from analysis.migration.plugins import InstalledPlugin
     from analysis.migration.requests import Request
@@ -65,11 +66,19 @@ def families(read: ReadTree, drivers_of: Callable[[Iterable[str]], frozenset[str
         )
 
 
-def lost_sharing(of_drivers: Iterable[Family]) -> Iterator[str]:
-    """Yield how pods share devices now, for the drivers with which they do not."""
+def lost(of_drivers: Iterable[Family], follow: Sequence[Follower]) -> Iterator[str]:
+    """Yield what works with the plugins that go and not with their drivers."""
     for family in of_drivers:
-        if family.sharing is not None and family.sharing.decision not in ("shares", "stay"):
+        decision = "" if family.sharing is None else family.sharing.decision
+        if decision == "stay":
+            continue
+        if family.sharing is not None and decision != "shares":
             yield f"{family.driver}: sharing ({family.sharing.now}); see the decision about sharing"
+        needs = DRIVERS[family.driver].exporter if family.driver in DRIVERS else ""
+        if needs and any(needs in follower.what for follower in follow):
+            yield f"{family.driver}: the pod of a device in metrics, until the exporter is changed: {needs}"
+        if family.keys:
+            yield f"{family.driver}: `kubectl describe node` counts no {list_first(family.keys, _NAMED)}; `drawbridge free` counts the devices"
 
 
 def _plugin(plugin: InstalledPlugin, document: Document) -> Plugin:
@@ -132,13 +141,19 @@ def _sharing(driver: str, keys: Collection[str], read: ReadTree) -> Sharing | No
     shared = {key: of_key for key in sorted(keys) if (of_key := usually(key)) is not None}
     # NVIDIA's plugin gives replicas a key with this end; how many they are, the tree does not tell.
     uncounted = [key for key in sorted(keys) if key.endswith(".shared") and key not in shared]
-    without = [request for request in read.requests if driver in request.drivers and not request.classes]
+    # An object may have several places without a request.
+    of_objects = {
+        request.consumer.object: request
+        for request in read.requests
+        if driver in request.drivers and not request.classes
+    }
+    without = list(of_objects.values())
     if not shared and not uncounted and not without:
         return None
     users = [
         request
         for request in read.requests
-        if driver in request.drivers and (not request.classes or request.consumer.key in (*shared, *uncounted))
+        if driver in request.drivers and (request in without or request.consumer.key in (*shared, *uncounted))
     ]
     now = [*map(str, shared.values()), *[f"{key} counts replicas of devices" for key in uncounted]]
     if without:

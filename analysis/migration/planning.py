@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.check import finding_of
 from analysis.gitops import releases, variables_of
-from analysis.migration.charts import DRIVER_CHARTS, DRIVERS
-from analysis.migration.families import ReadTree, families, lost_sharing
+from analysis.migration.charts import DRIVER_CHARTS
+from analysis.migration.families import ReadTree, families, lost
 from analysis.migration.fleet import fleet_of
 from analysis.migration.followers import exporters, follower_at, followers
 from analysis.migration.indirect import indirect_uses
+from analysis.migration.llmkube import ModelVendors
 from analysis.migration.plan import MigrationPlan
 from analysis.migration.platform import platform_of
 from analysis.migration.plugins import installed_plugins
@@ -24,7 +25,7 @@ from webhook.translate import group_kind
 from webhook.unknown import counts_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
     from analysis.gitops import Tree
@@ -76,9 +77,11 @@ def make_plan(
     known |= {release.number for release in all_releases if release.chart in DRIVER_CHARTS}
     uses: list[Request] = []
     all_visible: list[Follower] = []
+    vendors = ModelVendors(documents)
     for number in included:
         if number not in known:
-            uses += reader.indirect_uses(documents[number], by_number.get(number))
+            found = reader.indirect_uses(documents[number], by_number.get(number))
+            uses += [vendors.with_vendor(documents[number], use) for use in found]
             if "_VISIBLE_DEVICES" in documents[number].text:
                 all_visible += _all_visible(documents[number], moving, state)
     uses += in_files.requests(reader.indirect_uses, without=known)
@@ -89,32 +92,23 @@ def make_plan(
     platform = platform.of_snapshot(fleet.version) if fleet.version else platform
     read = ReadTree(documents, requests, all_releases, plugins, platform, fleet, state)
     of_drivers = tuple(families(read, reader.drivers_of))
+    follow = (
+        *followers(documents, included, tree, all_releases, plugins, labels=platform.labels),
+        *[exporter.follower for exporter in found_exporters if exporter.driver in moving],
+        *all_visible,
+        *_counts([documents[number] for number in included], moving, reader, state),
+    )
     return MigrationPlan(
         api_version="drawbridge.dev/v1alpha1",
         kind="MigrationPlan",
         families=of_drivers,
         consumers=tuple([request.consumer for request in requests]),
-        follow=(
-            *followers(documents, included, tree, all_releases, plugins, labels=platform.labels),
-            *[exporter.follower for exporter in found_exporters if exporter.driver in moving],
-            *all_visible,
-            *_counts([documents[number] for number in included], moving, reader, state),
-        ),
-        lost=tuple(_lost(of_drivers, {exporter.driver for exporter in found_exporters})),
+        follow=follow,
+        lost=tuple(lost(of_drivers, follow)),
         blockers=tuple(platform.blockers()) if of_drivers else (),
         by_hand=(*_by_hand(of_drivers, platform), *_node_by_node(fleet, of_drivers)),
         skipped=tuple(unread(documents, tree, reached, skipped, state=state, reader=reader)),
     )
-
-
-def _lost(of_drivers: Sequence[Family], exported: Collection[str]) -> Iterator[str]:
-    yield from lost_sharing(of_drivers)
-    for family in of_drivers:
-        if family.driver in exported:
-            needs = DRIVERS[family.driver].exporter
-            yield f"{family.driver}: the pod of a device in metrics, until the exporter is changed: {needs}"
-        if family.keys:
-            yield f"{family.driver}: `kubectl describe node` counts no {list_first(family.keys, _NAMED)}; `drawbridge free` counts the devices"
 
 
 def _all_visible(document: Document, moving: AbstractSet[str], state: State) -> Iterator[Follower]:

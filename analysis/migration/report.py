@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from msgspec.structs import replace
 
 from analysis.errors import Broken
-from analysis.migration.families import lost_sharing
+from analysis.migration.families import lost
 from analysis.migration.plan import Verdict
 from analysis.report import CodeSpan, Report, Rows, Screen
 from dra.texts import count_of, joined, list_first
@@ -111,7 +111,6 @@ def with_decisions(plan: MigrationPlan, decided: MigrationPlan) -> MigrationPlan
         else replace(family, sharing=replace(family.sharing, decision=decisions[family.driver]))
         for family in plan.families
     )
-    proposed = list(lost_sharing(plan.families))
     return replace(
         plan,
         consumers=tuple(
@@ -119,7 +118,7 @@ def with_decisions(plan: MigrationPlan, decided: MigrationPlan) -> MigrationPlan
             for consumer in plan.consumers
         ),
         families=families,
-        lost=(*lost_sharing(families), *[line for line in plan.lost if line not in proposed]),
+        lost=tuple(lost(families, plan.follow)),
     )
 
 

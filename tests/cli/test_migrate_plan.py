@@ -342,6 +342,10 @@ def test_a_variable_beside_a_request_follows_and_leaves_the_request_to_be_edited
     assert "sharing" not in answer["families"][0]
 
 
+def test_nothing_is_lost_where_the_plugin_stays(repository):
+    assert plan(repository, app("plex", "media") | app("frigate", "home") | plugin())["lost"] == []
+
+
 OF_LLMKUBE = "apiVersion: inference.llmkube.dev/v1alpha1\nkind: %s\nmetadata: {name: qwen}\nspec: %s\n"
 
 
@@ -358,6 +362,15 @@ def test_the_reason_has_the_place_for_claims_of_a_kind(repository, kind, spec, k
     [consumer] = plan(repository, files)["consumers"]
     assert (consumer["key"], consumer["verdict"]) == (key, "by hand")
     assert why in consumer["why"]
+
+
+@pytest.mark.parametrize(("vendor", "is_of_driver"), [("nvidia", True), ("intel", False)])
+def test_a_service_of_llmkube_has_devices_of_the_vendor_of_its_model(repository, vendor, is_of_driver):
+    model = OF_LLMKUBE % ("Model", f"{{hardware: {{gpu: {{enabled: true, count: 1, vendor: {vendor}}}}}}}")
+    service = OF_LLMKUBE % ("InferenceService", "{modelRef: qwen, resources: {gpu: 1}}")
+    files = app("qwen", "ai") | {"apps/qwen/release.yaml": f"{model}---\n{service}"} | plugin(NVIDIA)
+    objects = ["Model/ai/qwen", "InferenceService/ai/qwen"] if is_of_driver else []
+    assert [consumer["object"] for consumer in plan(repository, files)["consumers"]] == objects
 
 
 @pytest.mark.parametrize("key", ["squat.ai/tun", "devic.es/dvb"])
