@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
-from posixpath import basename, commonpath, dirname, join, normpath, splitext
+from posixpath import basename, commonpath, dirname, join, splitext
 from typing import TYPE_CHECKING, Final
 
-from analysis.gitops import FOLDERS, is_kustomization
+from analysis.gitops import is_kustomization
+from analysis.migration.kustomizations import Kustomizations, first_entry, with_entry
 from analysis.migration.pull_request import Edit, NewFile
 from dra.raw import Object, inside, strings, text
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from analysis.gitops import Tree
+    from analysis.migration.kustomizations import Entry
     from cluster.manifests import Document
 
 _FIELD: Final = "resources"
-_MOSTLY: Final = 5  # a list in which one of five entries is out of order is sorted
 
 
 class ClaimFiles:
@@ -29,24 +29,17 @@ class ClaimFiles:
         self._documents = documents
         self._tree = tree
         self._files = {document.file for document in documents}
+        self._kustomizations = Kustomizations(documents, tree)
         self._new: dict[str, list[Object]] = {}
         self._added: dict[int, list[str]] = {}
-        # By the absolute path of a file: the kustomizations that list it, and their entries.
-        self._listed: dict[str, list[tuple[int, str]]] = {}
-        for number, document in enumerate(documents):
-            if is_kustomization(document):
-                folder = dirname(document.file)
-                for entry in strings(document.object, *FOLDERS):
-                    path = tree.absolute(normpath(join(folder, entry)))
-                    self._listed.setdefault(path, []).append((number, entry))
 
     def add(self, number: int, obj: Object) -> None:
         """Add a claim or a template beside a document."""
         document = self._documents[number]
         path = self._path_beside(document, obj)
         if path not in self._new:
-            for kustomization, folder in self._kustomizations_of(number):
-                self._added.setdefault(kustomization, []).append(folder + basename(path))
+            for entry in self._entries_beside(number):
+                self._added.setdefault(entry.number, []).append(entry.like(path))
         self._new.setdefault(path, []).append(obj)
 
     def common_place(self, numbers: Collection[int], namespace: str) -> int:
@@ -74,14 +67,12 @@ class ClaimFiles:
         for path, objects in self._new.items():
             yield NewFile(path, tuple(objects))
 
-    def _kustomizations_of(self, number: int) -> list[tuple[int, str]]:
-        """Return the kustomizations that list the file of a document, and the folder of their entries."""
+    def _entries_beside(self, number: int) -> Sequence[Entry]:
+        """Return the entries for the file of a document, or the first one of a kustomization."""
         document = self._documents[number]
         if is_kustomization(document):
-            entries = strings(document.object, _FIELD)
-            return [(number, "./" if entries and entries[0].startswith("./") else "")]
-        listed = self._listed.get(self._tree.absolute(document.file), [])
-        return [(kustomization, entry.removesuffix(basename(entry))) for kustomization, entry in listed]
+            return [first_entry(document, number)]
+        return self._kustomizations.listing(document.file)
 
     def _path_beside(self, document: Document, obj: Object) -> str:
         """Return the path of a new file, named as the tree names the file of the document: after the kind, or after the object."""
@@ -99,13 +90,3 @@ class ClaimFiles:
 def _hyphened(kind: str) -> str:
     """Return a kind in lower case, with hyphens between its words."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", kind).lower()
-
-
-def with_entry(entries: list[str], entry: str) -> list[str]:
-    """Return a list with a new entry: in its order if most of the list is sorted, else at the end."""
-    descents = sum(before > after for before, after in pairwise(entries))
-    if descents * _MOSTLY > len(entries):
-        return [*entries, entry]
-    smaller = [other for other in entries if other < entry]
-    position = entries.index(max(smaller)) + 1 if smaller else 0
-    return [*entries[:position], entry, *entries[position:]]

@@ -133,7 +133,9 @@ def _drivers(plan: MigrationPlan) -> Iterator[str]:
             yield f"{family.driver}: the device plugin stays"
             continue
         if new is not None:
-            chart = f"chart {new.chart} {new.version}" if not new.installed else f"installed by {new.installed}"
+            chart = (
+                f"chart {new.chart} {new.version}" if new.installed is None else f"installed by {new.installed.object}"
+            )
             gone = [f"{plugin.object}: {plugin.how}" for plugin in family.plugins]
             yield "; ".join((f"{family.driver}: {chart}", *gone))
         if sharing is not None:

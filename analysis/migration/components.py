@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from analysis.gitops import FLUX, is_kustomization
-from analysis.migration.claim_files import with_entry
+from analysis.migration.kustomizations import with_entry
 from analysis.migration.pull_request import Edit, NewFile
 from dra.raw import Object, inside, strings, text
 from webhook.translate import group_kind

@@ -8,7 +8,7 @@ from __future__ import annotations
 from posixpath import basename, dirname
 from typing import TYPE_CHECKING, Any, Final
 
-from analysis.gitops import parsed
+from analysis.gitops import dependencies, parsed
 from analysis.migration.charts import PLUGIN_KINDS
 from cluster.manifests import dump, edit
 from dra.raw import Object, inside, items, text
@@ -166,6 +166,24 @@ def with_dependencies(obj: Object, gone: Collection[str], needs: Object | None) 
         ]
     entries["dependsOn"] += [needs] if needs is not None else []
     return with_lists(obj, entries)
+
+
+def with_places(obj: Object, placed: Object, new: Mapping[str, tuple[str, str] | None]) -> Object:
+    """Return an object of Flux that waits for other objects, by the pointers of its dependencies; None removes one."""
+    lists: dict[str, list[Object]] = {}
+    needed = {need.pointer: need for need in dependencies(placed)}
+    for field in ("dependsOn", "healthChecks"):
+        kept = lists[field] = []
+        for index, entry in enumerate(items(inside(obj, "spec"), field)):
+            pointer = f"/spec/{field}/{index}"
+            if pointer in new:
+                if (place := new[pointer]) is None:
+                    continue
+                namespace = {"namespace": place[0]} if place[0] != needed[pointer].namespace else {}
+                entry = {**entry, "name": place[1], **namespace}  # noqa: PLW2901
+            if entry not in kept:
+                kept.append(entry)
+    return with_lists(obj, lists)
 
 
 def with_lists(obj: Object, lists: Mapping[str, list[Object]]) -> Object:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from analysis.migration.charts import DRIVERS
-from analysis.migration.plan import Decision, Family, Plugin, Replacement, Sharing
+from analysis.migration.plan import Decision, Family, Installed, Plugin, Replacement, Sharing
+from analysis.migration.plugins import object_of
 from dra.raw import inside, text
 from dra.texts import count_of, list_first
-from webhook.translate import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -83,7 +83,7 @@ def lost(of_drivers: Iterable[Family], follow: Sequence[Follower]) -> Iterator[s
 
 def _plugin(plugin: InstalledPlugin, document: Document) -> Plugin:
     return Plugin(
-        object=plugin.name or name_of(document.placed),
+        object=plugin.name,
         file=document.file,
         line=document.line,
         chart=plugin.chart,
@@ -99,7 +99,7 @@ def _replacement(driver: str, read: ReadTree) -> Replacement | None:
     if chart is None:
         return None
     names = (chart.name, chart.url.rpartition("/")[2])
-    installed = [read.documents[release.number] for release in read.releases if release.chart in names]
+    installed = next((release for release in read.releases if release.chart in names), None)
     return Replacement(
         chart=chart.name,
         url=chart.url,
@@ -111,7 +111,7 @@ def _replacement(driver: str, read: ReadTree) -> Replacement | None:
             **_driver_root(driver, read),
         },
         notes=chart.notes,
-        installed=f"{installed[0].file}:{installed[0].line}" if installed else "",
+        installed=None if installed is None else _installed(installed, read.documents[installed.number]),
     )
 
 
@@ -120,6 +120,10 @@ def _cdi(chart: DriverChart, platform: Platform) -> Object:
     folders = [folder for folder in platform.cdi_folders if not (platform.is_talos and folder.startswith("/etc/"))]
     names = inside(chart.values_on_talos, "cdi") if folders else {}
     return {"cdi": {name: folders[0 if name == "staticPath" else -1] for name in names}} if names else {}
+
+
+def _installed(release: Release, document: Document) -> Installed:
+    return Installed(object=object_of(release, document), file=document.file, line=document.line)
 
 
 def _driver_root(driver: str, read: ReadTree) -> Object:

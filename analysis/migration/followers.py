@@ -91,7 +91,7 @@ def exporters(
             names = (image.rpartition("/")[2] for image in images_in(documents[number].object))
             if driver := next(filter(None, map(drivers.get, names)), ""):
                 exporting[number] = driver
-    names_of_plugins = {plugin.number: plugin.name for plugin in plugins if plugin.name}
+    names_of_plugins = {plugin.number: plugin.name for plugin in plugins}
     for number, driver in sorted(exporting.items()):
         what = f"it exports metrics of devices: {DRIVERS[driver].exporter}"
         follower = follower_at(documents[number], "/spec", what)

@@ -6,8 +6,9 @@ from collections import Counter, defaultdict
 from posixpath import basename, dirname, join, normpath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from analysis.gitops import FLUX, FOLDERS, files_of, is_kustomization, releases
+from analysis.gitops import FLUX, is_kustomization, releases
 from analysis.migration.charts import PLUGIN_KINDS
+from analysis.migration.kustomizations import Kustomizations
 from dra.raw import inside, text
 from webhook.translate import group_kind, name_of, paths
 
@@ -47,11 +48,12 @@ class Layout:
         self.tree = tree
         self.releases = list(releases(documents, tree))
         self.by_name = {(document.file, name_of(document.placed)): number for number, document in enumerate(documents)}
-        self.in_file: defaultdict[str, list[int]] = defaultdict(list)
+        self.kustomizations = Kustomizations(documents, tree)
+        self._in_file: defaultdict[str, list[int]] = defaultdict(list)
         for number, document in enumerate(documents):
-            self.in_file[normpath(document.file)].append(number)
+            self._in_file[normpath(document.file)].append(number)
         self._in_folder: defaultdict[str, list[int]] = defaultdict(list)
-        for file, numbers in self.in_file.items():
+        for file, numbers in self._in_file.items():
             folder = dirname(file)
             while folder and folder != "/":
                 self._in_folder[folder] += numbers
@@ -63,7 +65,11 @@ class Layout:
 
     def is_alone(self, number: int) -> bool:
         """Return whether a document has a file of its own."""
-        return len(self.in_file[normpath(self.documents[number].file)]) == 1
+        return len(self.at(self.documents[number].file)) == 1
+
+    def at(self, path: str) -> list[int]:
+        """Return the documents of a file, or below a folder."""
+        return self._in_file.get(normpath(path)) or self.below(path)
 
     def below(self, folder: str) -> list[int]:
         """Return the documents in a folder and its subfolders."""
@@ -96,7 +102,7 @@ class Layout:
         parts = {*numbers, *builders}.union(*[self.tree.built_by(other) for other in builders])
         for candidate in dict.fromkeys((home, own)):
             below = self.below(candidate)
-            is_known = builder is not None or self._is_listed(candidate)
+            is_known = builder is not None or bool(self.kustomizations.listing(candidate))
             if (
                 candidate
                 and number in below
@@ -114,7 +120,7 @@ class Layout:
             return None
         part = dirname(self.documents[number].file).removeprefix(old).removeprefix("/").partition("/")[0]
         has_several = len(set(self.builders(numbers)).intersection(self.below(old))) > 1
-        return Folder(old, new, (part, self._usual_part()) if part and has_several else ("", ""))
+        return Folder(old, new, (part, self._usual_part(part)) if part and has_several else ("", ""))
 
     def _is_part(self, number: int) -> bool:
         document = self.documents[number]
@@ -122,16 +128,7 @@ class Layout:
         # A document without a kind is a file that a kustomization generates an object from.
         return is_kustomization(document) or kind[1] in ("", *SOURCES, "Namespace") or kind in PLUGIN_KINDS
 
-    def _is_listed(self, folder: str) -> bool:
-        absolute = self.tree.absolute(folder)
-        return any(
-            self.tree.absolute(path) == absolute
-            for document in self.documents
-            if is_kustomization(document)
-            for path in files_of(document, FOLDERS)
-        )
-
-    def _usual_part(self) -> str:
+    def _usual_part(self, default: str) -> str:
         """Return the most common name of the folder that Flux builds below the folder of its Kustomization."""
         names: Counter[str] = Counter()
         for document in self.documents:
@@ -139,12 +136,19 @@ class Layout:
                 path = text(inside(document.object, "spec").get("path")).rstrip("/")
                 if basename(dirname(path)) == basename(dirname(document.file)):
                     names[basename(path)] += 1
-        return names.most_common(1)[0][0]
+        return max(names, key=names.__getitem__, default=default)
 
     def reference(self, release: Release) -> Object:
         """Return how a HelmRelease names its source."""
         spec = inside(self.documents[release.number].object, "spec")
         return inside(spec, "chartRef") or inside(spec, "chart", "spec", "sourceRef")
+
+    def reference_to(self, source: int, name: str) -> Object:
+        """Return how releases name a source, with another name."""
+        references = [self.reference(release) for release in self.users(source)]
+        namespace = next((reference["namespace"] for reference in references if "namespace" in reference), None)
+        kind = self.documents[source].object["kind"]
+        return {"kind": kind, "name": name} | ({"namespace": namespace} if namespace else {})
 
     def source_of(self, release: Release) -> int | None:
         """Return the OCIRepository or HelmRepository of a HelmRelease, if it is in the tree."""

@@ -52,6 +52,14 @@ class Plugin(_Part, frozen=True, kw_only=True):
     how: str  # what becomes of it
 
 
+class Installed(_Part, frozen=True, kw_only=True):
+    """A release of the tree that installs a driver."""
+
+    object: str
+    file: str
+    line: int
+
+
 class Replacement(_Part, frozen=True, kw_only=True):
     """The chart of the driver."""
 
@@ -60,7 +68,7 @@ class Replacement(_Part, frozen=True, kw_only=True):
     version: str
     values: Object
     notes: tuple[str, ...] = ()
-    installed: str = ""  # where the tree installs it already
+    installed: Installed | None = None  # by the tree already
 
 
 class Sharing(_Part, frozen=True, kw_only=True):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from analysis.migration.charts import PLUGIN_IMAGES, PLUGIN_KINDS, PLUGINS
+from analysis.migration.values_files import name_of_release
 from dra.pointer import mappings_in
 from dra.raw import Object, inside, mapping, text
-from webhook.translate import group_kind
+from webhook.translate import group_kind, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -25,11 +26,11 @@ class InstalledPlugin(NamedTuple):
     """A release or an object of a tree that runs a device plugin."""
 
     number: int  # of its document
+    name: str
     runner: PluginRunner
     chart: str = ""
     version: str = ""
     settings: Object = {}  # the values of the chart, or the spec of the object
-    name: str = ""  # of a chart in a kustomization or in another chart, which has no name
 
     @property
     def stays(self) -> bool:
@@ -47,19 +48,23 @@ def installed_plugins(
     for release in all_releases:
         runner = PLUGINS.get(release.chart)
         if runner is not None and _is_on(runner, release.values) and not (others and release.chart == _OPERATOR):
-            has_name = release.kind not in ("Kustomization", "Chart")
-            name = "" if has_name else f"{release.kind}/{release.namespace}/{release.name}"
-            yield InstalledPlugin(release.number, runner, release.chart, release.version, release.values, name)
+            name = object_of(release, documents[release.number])
+            yield InstalledPlugin(release.number, name, runner, release.chart, release.version, release.values)
     charted = {release.number for release in all_releases if release.chart in PLUGINS}
     for number in included:
         obj = documents[number].object
         runner = PLUGIN_KINDS.get(group_kind(obj))
         if runner is not None and _is_on(runner, inside(obj, "spec")):
-            yield InstalledPlugin(number, runner, settings=inside(obj, "spec"))
+            yield InstalledPlugin(number, name_of(documents[number].placed), runner, settings=inside(obj, "spec"))
         elif number not in charted and "-plugin" in documents[number].text:
             runners = [PLUGIN_IMAGES.get("/".join(image.split("/")[-2:])) for image in images_in(obj)]
             if runner := next(filter(None, runners), None):
-                yield InstalledPlugin(number, runner)
+                yield InstalledPlugin(number, name_of(documents[number].placed), runner)
+
+
+def object_of(release: Release, document: Document) -> str:
+    """Return the name of a release in a plan: that of its object, unless it is one of several charts in a kustomization or in another chart."""
+    return name_of_release(release) if release.kind in ("Kustomization", "Chart") else name_of(document.placed)
 
 
 def images_in(obj: Object) -> Iterator[str]:

@@ -36,7 +36,7 @@ def report(plan: MigrationPlan) -> Report:
             chart = f"chart {plugin.chart} {plugin.version}, " if plugin.chart else ""
             rows.append(("now", f"{plugin.object} ({chart}{plugin.file}:{plugin.line}): {plugin.how}"))
         if new := family.replacement:
-            place = f"in the tree already: {new.installed}" if new.installed else new.url
+            place = f"in the tree already: {new.installed.file}:{new.installed.line}" if new.installed else new.url
             rows.append(("driver", f"chart {new.chart} {new.version} ({place}){classes}"))
             rows += [("note", note) for note in new.notes]
         if sharing := family.sharing:

@@ -411,7 +411,7 @@ def test_a_driver_that_is_there_already_gets_the_values_of_shares_by_hand(reposi
         "apps/dra/release.yaml": driver.replace("{name: i915, sharedDevNum: 5}", values),
     }  # fmt: skip
     moved = Moved(repository, files, decision="shares")
-    assert ("apps/dra/release.yaml:1 needs" in moved.notes["switch"]) is is_by_hand
+    assert ("apps/dra/release.yaml needs" in moved.notes["switch"]) is is_by_hand
 
 
 APPLICATION = """\
@@ -579,3 +579,15 @@ def test_the_operator_of_a_kustomization_is_switched_off(repository):
     files = app("llm", "ai", "nvidia.com/gpu") | {"apps/plugin/kustomization.yaml": f"helmCharts:\n{chart}"}
     moved = Moved(repository, files | {"clusters/home/plugin.yaml": flux("plugin")})
     assert "enabled: false" in moved.files["switch"]["apps/plugin/kustomization.yaml"]
+
+
+def test_a_folder_with_several_builders_may_have_paths_of_any_depth(repository):
+    builders = [KS.format(name=name, path=f"{FOLDER}/{name}/app") for name in ("operator", "plugin")]
+    files = {
+        f"{FOLDER}/ks.yaml": "".join(builders),
+        f"{FOLDER}/operator/app/release.yaml": INTEL.replace("gpu\n", "operator\n").replace("-gpu,", "-operator,"),
+        f"{FOLDER}/plugin/app/release.yaml": INTEL,
+    }
+    moved = Moved(repository, {file: text for file, text in UNIT.items() if FOLDER not in file} | files)
+    assert moved.gone == files.keys()
+    assert f"{NEW}/plugin/app/release.yaml" in moved.switch
