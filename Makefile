@@ -144,6 +144,8 @@ binaries: setup ## Build Kubernetes, etcd, containerd and the test drivers into 
 # Only folders with tests: the race detector would compile the program with all of kube-scheduler.
 bridge: setup ## The scheduler with our plugin (bridge/): vet, its tests under the race detector, and the program
 	cd bridge && test -z "$$(gofmt -l .)" && go vet ./... && CGO_ENABLED=1 go test -race . ./plugin ./sidecar
+	cd bridge && for pins in v*.mod; do minor=$${pins%.mod}; \
+	  GOTOOLCHAIN=$$(sed -n 's/^toolchain //p' $$pins) go test -modfile=$$pins -tags=minor$${minor#*.} . ./plugin ./sidecar; done
 	$(BIN)/python -m e2e.build drawbridge-scheduler
 
 cluster: setup ## Start a real cluster on this machine and print its KUBECONFIG

@@ -11,20 +11,22 @@ import (
 
 	"github.com/spf13/cobra"
 	apiversion "k8s.io/apimachinery/pkg/version"
+	ownversion "k8s.io/component-base/version"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 )
 
 func TestOnlyAnOlderServerIsEmulated(t *testing.T) {
+	own := strings.TrimPrefix(ownversion.DefaultKubeBinaryVersion, "1.")
 	for _, row := range []struct {
 		reported apiversion.Info
 		want     string
 	}{
 		{apiversion.Info{Major: "1", Minor: "34"}, "1.34"},
 		{apiversion.Info{Major: "1", Minor: "35+"}, "1.35"},
-		{apiversion.Info{Major: "1", Minor: "37", EmulationMajor: "1", EmulationMinor: "36"}, "1.36"},
-		{apiversion.Info{Major: "1", Minor: "37"}, ""},
-		{apiversion.Info{Major: "1", Minor: "38"}, ""},
-		{apiversion.Info{Major: "1", Minor: "38", EmulationMajor: "1", EmulationMinor: "38"}, ""},
+		{apiversion.Info{Major: "1", Minor: own, EmulationMajor: "1", EmulationMinor: "36"}, "1.36"},
+		{apiversion.Info{Major: "1", Minor: own}, ""},
+		{apiversion.Info{Major: "1", Minor: "99"}, ""},
+		{apiversion.Info{Major: "1", Minor: "99", EmulationMajor: "1", EmulationMinor: "99"}, ""},
 		{apiversion.Info{}, ""},
 	} {
 		if got := versionToEmulate(&row.reported); got != row.want {

@@ -25,13 +25,16 @@ from e2e.ground.cache import cache, locked, say
 
 BINARIES = Path(__file__).parent / "binaries"
 BRIDGE = Path(__file__).parent.parent / "bridge"
-# The releases of Kubernetes that e2e/binaries pins, by minor. Of older minors only control plane and kubelet are built.
+# The versions of Kubernetes that e2e/binaries pins, by minor. Only of CURRENT, the newest release, more than control plane and kubelet is built.
 KUBERNETES_VERSIONS = {
-    version.removeprefix("v").rpartition(".")[0]: version
+    minor: version
     for pins in sorted(BINARIES.glob("kubernetes*/go.mod"))
-    for version in re.findall(r"^require k8s\.io/kubernetes (\S+)", pins.read_text(), re.MULTILINE)
+    for version, minor in re.findall(r"^require k8s\.io/kubernetes (v(1\.\d+)\.\S+)", pins.read_text(), re.MULTILINE)
 }
-CURRENT = max(KUBERNETES_VERSIONS)
+CURRENT = max(minor for minor, version in KUBERNETES_VERSIONS.items() if "-" not in version)
+NEWEST = max(KUBERNETES_VERSIONS)
+# The last version with the packages of k8s.io/apiextensions-api, which the module proxy does not serve.
+EXTENSIONS = "k8s.io/apiextensions-apiserver@v0.38.0-alpha.2"
 SAY_EVERY = 30.0
 BOUND_LAZILY = ("-ldflags", "-s -w -extldflags=-Wl,-z,lazy")
 
@@ -46,13 +49,14 @@ def kubernetes_flags(minor: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Module:
-    """One go.mod and the programs that are built with it. `home` is its folder if the folder also has Go code of ours."""
+    """One go.mod and the programs that are built with it. `home` is its folder if the folder also has Go code of ours, or another go.mod."""
 
     name: str
     programs: dict[str, str]
     flags: tuple[str, ...] = ()
     home: Path | None = None
     cgo: bool = False
+    mod_file: str = "go.mod"
 
     @property
     def source(self) -> Path:
@@ -144,17 +148,31 @@ CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 # The programs of `make cluster`, without and with a node. Tests without a node need helm and our scheduler, too.
 CLUSTER = (*CONTROL_PLANE, "etcd", "kubectl")
 NODE = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "kube-proxy", "coredns", "dra-test-driver", "drawbridge-scheduler")  # fmt: skip
-# Control planes and kubelets of older minors, with the minor in the program's name.
-OLDER = tuple(
-    Module(
-        f"kubernetes-{minor}",
-        {f"{name}-{minor}": f"k8s.io/kubernetes/cmd/{name}" for name in (*CONTROL_PLANE, "kubelet")},
-        kubernetes_flags(minor),
-    )
-    for minor in KUBERNETES_VERSIONS
-    if minor != CURRENT
+# Control planes and kubelets of other minors, with the minor in the program's name, and our scheduler for unreleased minors.
+OTHERS = (
+    *(
+        Module(
+            f"kubernetes-{minor}",
+            {f"{name}-{minor}": f"k8s.io/kubernetes/cmd/{name}" for name in (*CONTROL_PLANE, "kubelet")},
+            kubernetes_flags(minor),
+            home=BINARIES / f"kubernetes-{minor}" if minor > CURRENT else None,
+        )
+        for minor in KUBERNETES_VERSIONS
+        if minor != CURRENT
+    ),
+    *(
+        Module(
+            f"bridge-{minor}",
+            {f"drawbridge-scheduler-{minor}": "drawbridge.dev/bridge"},
+            (*kubernetes_flags(minor), f"-modfile=v{minor}.mod", f"-tags=minor{minor.partition('.')[2]}"),
+            home=BRIDGE,
+            mod_file=f"v{minor}.mod",
+        )
+        for minor in KUBERNETES_VERSIONS
+        if minor > CURRENT
+    ),
 )
-HOME = {name: module for module in (*MODULES, *OLDER) for name in module.programs}
+HOME = {name: module for module in (*MODULES, *OTHERS) for name in module.programs}
 # The programs of the newest minor.
 ALL = [name for module in MODULES for name in module.programs]
 
@@ -164,8 +182,8 @@ class BuildError(RuntimeError):
 
 
 def program(name: str, minor: str = CURRENT) -> Path:
-    """Return the path of a program, and build it if it is missing; older minors have only the control plane and the kubelet."""
-    if minor != CURRENT and name in (*CONTROL_PLANE, "kubelet"):
+    """Return the path of a program of a minor, or of CURRENT if the minor has no such program; build it if it is missing."""
+    if f"{name}-{minor}" in HOME:
         name = f"{name}-{minor}"
     module = HOME[name]
     path = folder(module) / name
@@ -181,16 +199,21 @@ def source_of(name: str, dependency: str = "") -> Path:
     module, package = HOME[name], HOME[name].programs[name]
     command = ["go", "mod", "download", "-json", dependency or package.partition("/cmd/")[0]]
     done = subprocess.run(
-        command, cwd=module.source, env=environment(), check=True, capture_output=True, text=True, timeout=300
+        command, cwd=module.source, env=environment(module), check=True, capture_output=True, text=True, timeout=300
     )
     return Path(json.loads(done.stdout)["Dir"])
 
 
 def everything(*minors: str, node: bool = True) -> dict[str, Path]:
-    """Build missing programs, and control planes of the named older minors. `node=False` builds only what tests without a node need."""
+    """Build missing programs, and control planes of the named other minors. `node=False` builds only what tests without a node need."""
     names = ALL if node else [*CLUSTER, "helm", "drawbridge-scheduler"]
-    older = [(name, minor) for minor in minors if minor != CURRENT for name in CONTROL_PLANE]
-    return {name: program(name) for name in names} | {f"{name}-{minor}": program(name, minor) for name, minor in older}
+    others = [
+        (name, minor)
+        for minor in minors
+        for name in (*CONTROL_PLANE, "drawbridge-scheduler")
+        if f"{name}-{minor}" in HOME
+    ]
+    return {name: program(name) for name in names} | {f"{name}-{minor}": program(name, minor) for name, minor in others}
 
 
 def missing(names: Iterable[str]) -> list[str]:
@@ -204,8 +227,8 @@ def folder(module: Module) -> Path:
     source = module.source
     key = hashlib.sha256()
     for part in (
-        (source / "go.mod").read_bytes(),
-        (source / "go.sum").read_bytes(),
+        (source / module.mod_file).read_bytes(),
+        (source / module.mod_file).with_suffix(".sum").read_bytes(),
         " ".join(command(module)).encode(),
         go_version().encode(),
         *(file.read_bytes() for file in module.sources()),
@@ -230,10 +253,17 @@ def go_version() -> str:
     ).stdout
 
 
-def environment(*, cgo: bool = False) -> dict[str, str]:
-    # An old Go must fail instead of downloading a newer one.
-    variables = os.environ | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
-    if cgo:  # NVML's binding passes a linker flag that go must allow, and its header warns about old functions
+def toolchain(mod_file: Path) -> str:
+    """Return the toolchain that a go.mod names. Without one, an old Go must fail instead of downloading a newer one."""
+    named = re.search(r"^toolchain (\S+)$", mod_file.read_text(), re.MULTILINE)
+    return named[1] if named else "local"
+
+
+def environment(module: Module | None = None) -> dict[str, str]:
+    chosen = toolchain(module.source / module.mod_file) if module else "local"
+    variables = os.environ | {"CGO_ENABLED": "0", "GOTOOLCHAIN": chosen, "GOWORK": "off"}
+    if module and module.cgo:
+        # NVML's binding passes a linker flag that go must allow, and its header warns about old functions.
         allowed = "-Wl,--unresolved-symbols=ignore-in-object-files"
         variables |= {"CGO_ENABLED": "1", "CGO_CFLAGS": "-O1 -w", "CGO_LDFLAGS_ALLOW": allowed}
     return variables
@@ -250,8 +280,8 @@ def link(module: Module, name: str, path: Path, lock: int) -> None:
         # -v names each package as it is compiled. It is not part of `command`, whose hash names the folder of the cache.
         with subprocess.Popen(
             [*command(module), "-v", "-o", str(linked), module.programs[name]],
-            cwd=module.source,
-            env=environment(cgo=module.cgo),
+            cwd=with_extensions(module, Path(scratch)),
+            env=environment(module),
             stderr=subprocess.PIPE,
             text=True,
             pass_fds=(lock,),  # go continues when this process is killed, so wait for it
@@ -261,6 +291,22 @@ def link(module: Module, name: str, path: Path, lock: int) -> None:
             raise BuildError(f"go build of {name} ({module.programs[name]}) failed, see above; nothing was kept")
         linked.rename(path)
     say(f"build: {name} done in {time.monotonic() - begun:.0f} s")
+
+
+def with_extensions(module: Module, scratch: Path) -> Path:
+    """Return the folder to build a module in: its own, or a copy of it to which k8s.io/apiextensions-api was added."""
+    if not (module.source / "apiextensions-api").exists():
+        return module.source
+    copy = Path(shutil.copytree(module.source, scratch / "source"))
+    [name, *_] = module.programs
+    old = source_of(name, EXTENSIONS)
+    for part in ("pkg/apis/apiextensions/v1", "pkg/apis/apiextensions/v1beta1", "pkg/client"):
+        for file in (old / part).rglob("*.go"):
+            new = copy / "apiextensions-api" / file.relative_to(old)
+            new.parent.mkdir(parents=True, exist_ok=True)
+            moved = r"k8s\.io/apiextensions-apiserver/(pkg/(?:apis/apiextensions/v1|client/))"
+            new.write_text(re.sub(moved, r"k8s.io/apiextensions-api/\1", file.read_text()))
+    return copy
 
 
 def follow(name: str, lines: Iterable[str], begun: float, every: float = SAY_EVERY) -> None:
@@ -290,7 +336,7 @@ def follow(name: str, lines: Iterable[str], begun: float, every: float = SAY_EVE
 
 
 def main() -> None:
-    """Build the named programs; or all programs, and the control planes of older minors that are named: `python -m e2e.build 1.34`."""
+    """Build the named programs; or all programs, and the control planes of other minors that are named: `python -m e2e.build 1.34`."""
     arguments = sys.argv[1:]
     try:
         if arguments and all(name in HOME for name in arguments):

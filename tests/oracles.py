@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from dra.server import CURRENT, NEWEST
+from e2e.build import BINARIES, toolchain
 
 SOURCES = Path(__file__).parent / "oracle"
-BINARIES = SOURCES.parent.parent / "e2e" / "binaries"
 # Minor versions of Kubernetes besides the newest release for which programs are built, such as "34".
 MINORS = tuple(sorted(path.stem.removeprefix("v") for path in (SOURCES / "minors").glob("v*.mod")))
 # The minor versions among these whose scheduler can create claims for extended resources.
@@ -89,7 +89,8 @@ def build_program(name: str) -> Path:
                     f"./{source_name}",
                 ],
                 cwd=SOURCES,
-                env=os.environ | _toolchain(_go_mod_and_sum(source_name, minor)[0]),
+                # With `-modfile`, Go does not select the toolchain itself.
+                env=os.environ | {"GOTOOLCHAIN": toolchain(_go_mod_and_sum(source_name, minor)[0])},
                 capture_output=True,
                 text=True,
                 check=False,
@@ -108,12 +109,6 @@ def _go_mod_and_sum(program: str, minor: str) -> tuple[Path, Path]:
         folder = BINARIES / f"kubernetes-1.{minor}"
         return folder / "go.mod", folder / "go.sum"
     return SOURCES / "minors" / f"v{minor}.mod", SOURCES / "minors" / f"v{minor}.sum"
-
-
-def _toolchain(mod_file: Path) -> dict[str, str]:
-    """Return the variable with the toolchain of a go.mod. With `-modfile`, Go does not select the toolchain itself."""
-    named = re.search(r"^toolchain (\S+)$", mod_file.read_text(), re.MULTILINE)
-    return {"GOTOOLCHAIN": named[1]} if named else {}
 
 
 def _build_options(program: str, minor: str, home: Path) -> tuple[str, ...]:

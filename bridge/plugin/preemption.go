@@ -69,7 +69,7 @@ func (p *Plugin) PostFilter(
 func (p *Plugin) PodGroupPostFilter(
 	ctx context.Context, _ fwk.PodGroupCycleState, group fwk.PodGroupInfo, schedule fwk.PodGroupSchedulingFunc,
 ) (*fwk.PodGroupPostFilterResult, *fwk.Status) {
-	pods := group.GetUnscheduledPods()
+	pods := unscheduledPods(group)
 	if len(pods) == 0 || !slices.ContainsFunc(pods, p.concerns) || !mayPreempt(pods[0]) {
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}

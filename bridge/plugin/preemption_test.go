@@ -188,8 +188,10 @@ type gang struct {
 }
 
 func (g gang) GetUnscheduledPods() []*v1.Pod { return g.pods }
-func (g gang) GetNamespace() string          { return "team" }
-func (g gang) GetName() string               { return "gang" }
+
+func (g gang) GetAllUnscheduledPods() []*v1.Pod { return g.pods }
+func (g gang) GetNamespace() string             { return "team" }
+func (g gang) GetName() string                  { return "gang" }
 
 type assignment struct {
 	fwk.ProposedAssignment

@@ -124,9 +124,8 @@ class Bridge:
     def start_scheduler(self, name: str = SCHEDULER, **fields: Any) -> Process:
         """Start our scheduler for pods with this schedulerName. `fields` replace those of the shipped configuration."""
         configuration = scheduler_configuration(self.socket, name) | fields
-        return self.cluster.start_scheduler(
-            configuration, name=f"{name}-scheduler", binary=program("drawbridge-scheduler")
-        )
+        binary = program("drawbridge-scheduler", self.cluster.version)
+        return self.cluster.start_scheduler(configuration, name=f"{name}-scheduler", binary=binary)
 
     def holder(self) -> str:
         try:

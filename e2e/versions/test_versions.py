@@ -1,12 +1,13 @@
 """Compatibility with control planes: the table of docs/versions.md, each cell tested on the real servers of that minor.
 
-Every run tests the oldest and the newest minor; the minors between them are tested by `make long`. With DRAWBRIDGE_RECORD=1 the
+Every run tests the oldest minor, the newest release and an unreleased minor; the others are tested by `make long`. With DRAWBRIDGE_RECORD=1 the
 cells are written into the page instead of compared.
 """
 
 import os
 import re
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from e2e.actors.workloads import request as devices
 from e2e.bridge import gpu_nodes
 from e2e.bridge import test_plugin as plugin
 from e2e.bridge import test_read_only as read_only
-from e2e.build import CURRENT, KUBERNETES_VERSIONS
+from e2e.build import CURRENT, KUBERNETES_VERSIONS, NEWEST
 from e2e.driver.installed import GPU, claiming_pod, device_variables, installed_driver, until_freed
 from e2e.ground.controlplane import ControlPlane
 from e2e.ground.node import Node
@@ -29,23 +30,28 @@ from tests.limits import PATIENCE
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.kubernetes("1.34"),
     pytest.mark.timeout(300),
 ]
 
 PAGE = Path(__file__).parents[2] / "docs/versions.md"
 OLDEST = min(KUBERNETES_VERSIONS)
 COLUMNS = sorted(KUBERNETES_VERSIONS)
-BETWEEN = [column for column in COLUMNS if column not in (OLDEST, CURRENT)]
+USUAL = sorted({OLDEST, CURRENT, NEWEST})
 AWAY = 6.0  # seconds without a controller
 NODE = "versions-0"
 DRIVER = "versions.example.com"
 
 
 def minor(version):
-    """Return the parameter of a column; minors between the oldest and the newest are marked `long`."""
-    rare = [pytest.mark.long, pytest.mark.kubernetes(version)] if version in BETWEEN else []
-    return pytest.param(version, marks=rare)
+    """Return the parameter of a column, with the mark `long` if not every run tests it."""
+    marks = [pytest.mark.kubernetes(version), *([] if version in USUAL else [pytest.mark.long])]
+    return pytest.param(version, marks=marks)
+
+
+upgraded = pytest.mark.parametrize(
+    ("old", "new"),
+    [pytest.param(*pair, marks=pytest.mark.kubernetes(*pair), id="-".join(pair)) for pair in pairwise(USUAL)],
+)
 
 
 @pytest.fixture(scope="module", params=map(minor, COLUMNS))
@@ -165,10 +171,11 @@ def test_our_driver_prepares_devices(control_plane, driver, namespace, created, 
     cell("our node driver: a container sees its device")
 
 
+@upgraded
 @pytest.mark.timeout(400)
-def test_running_pods_keep_their_devices_through_upgrade_and_downgrade(request):
-    """The API server over one etcd is 1.34, then 1.37, then 1.34 again; webhook, allocator and our scheduler keep running."""
-    with ControlPlane(name="upgrade", version=OLDEST, feature_gates={}) as cluster:
+def test_running_pods_keep_their_devices_through_upgrade_and_downgrade(request, old, new):
+    """The API server over one etcd is old, then new, then old again; webhook, allocator and our scheduler keep running."""
+    with ControlPlane(name="upgrade", version=old, feature_gates={}) as cluster:
         webhook, bridge = Webhook(cluster).install(), Bridge(cluster)
         request.addfinalizer(bridge.folder.cleanup)
         bridge.prepare()
@@ -186,7 +193,7 @@ def test_running_pods_keep_their_devices_through_upgrade_and_downgrade(request):
         )
         webhook.reads_on(NODE)
         running: list[str] = []
-        for minor in (OLDEST, CURRENT, OLDEST):
+        for minor in (old, new, old):
             if running:
                 cluster.become(minor)
             before = [held(cluster, name, pod_name) for pod_name in running]
@@ -201,15 +208,16 @@ def test_running_pods_keep_their_devices_through_upgrade_and_downgrade(request):
             assert [held(cluster, name, pod_name) for pod_name in running] == before
             running += made
         assert len({device for pod_name in running for device in held(cluster, name, pod_name)}) == len(running)
-        assert cluster.get("/version")["minor"] == OLDEST.partition(".")[2]
+        assert cluster.get("/version")["minor"] == old.partition(".")[2]
 
 
+@upgraded
 @pytest.mark.long
 @pytest.mark.node
 @pytest.mark.timeout(400)
-def test_a_container_keeps_its_device_through_control_plane_upgrades():
-    """The kubelet stays at 1.34, which the version skew policy allows. In each round our driver prepares a device for another pod."""
-    with ControlPlane(name="upgrade-node", version=OLDEST, feature_gates={}) as cluster:
+def test_a_container_keeps_its_device_through_control_plane_upgrades(old, new):
+    """The kubelet stays at the old minor, which the version skew policy allows. In each round our driver prepares a device for another pod."""
+    with ControlPlane(name="upgrade-node", version=old, feature_gates={}) as cluster:
         name = cluster.namespace("upgraded")
         cluster.create(
             fleet.device_class(DRIVER, f"device.driver == '{DRIVER}'"), template("one", name, devices("r", DRIVER))
@@ -217,7 +225,7 @@ def test_a_container_keeps_its_device_through_control_plane_upgrades():
         gpus = [GPU | {"name": f"gpu-{at}", "uuid": f"GPU-{at}"} for at in range(3)]
         with installed_driver(Node(cluster).start(), DRIVER, {"gpus": gpus}) as driver:
             starts = []
-            for number, minor in enumerate((OLDEST, CURRENT, OLDEST)):
+            for number, minor in enumerate((old, new, old)):
                 if number:
                     cluster.become(minor)
                 cluster.create(claiming_pod(name, f"p{number}", driver.node.name, [using_template("one")]))
