@@ -51,14 +51,17 @@ def test_since_1_38_another_condition_can_hide_an_argument_that_is_missing():
     assert cel.compile(text, minor=38).matches(VIEWS[0])
 
 
-def _visible(answer):
-    """Reduce an answer to what a user sees. The exact bound of the cost is not part of it, and only the limit counts."""
-    return answer and (answer["maxCost"] > cel.MAX_COST, answer["verdicts"])
+def _verdicts(answer):
+    return answer and answer["verdicts"]
+
+
+def _is_too_costly(answer):
+    return answer is not None and answer["maxCost"] > cel.MAX_COST
 
 
 def is_explained(text):
-    """Return whether docs/versions.md explains a difference of the expression."""
-    explained = ("0.0 / 0.0", "{", "flatten(", "optional.ofNonZeroValue(optional.none())", "922337203685477580")
+    """Return whether docs/versions.md explains a difference in the verdicts on an expression."""
+    explained = ("0.0 / 0.0", "flatten(", "optional.ofNonZeroValue(optional.none())", "922337203685477580")
     return any(part in text for part in explained)
 
 
@@ -72,9 +75,14 @@ def test_1_38_gives_the_same_answers(name):
     texts = [*expressions(), *(generator.expression() for _ in range(2_000))]
     with referee("cel-38") as program:
         answers = program.ask_all(question(text, name, DEVICES) for text in texts)
-    pairs = [
-        (text, go_answer(answer), drawbridge_answer(text, name, VIEWS, 38))
-        for text, answer in zip(texts, answers, strict=True)
-    ]
-    differing = [pair for pair in pairs if _visible(pair[1]) != _visible(pair[2]) and not is_explained(pair[0])]
-    assert not differing, differing[:5]
+    wrong, costly_in_ours = [], []
+    for text, answer in zip(texts, map(go_answer, answers), strict=True):
+        our_answer = drawbridge_answer(text, name, VIEWS, 38)
+        too_costly = _is_too_costly(answer), _is_too_costly(our_answer)
+        is_same = _verdicts(our_answer) == _verdicts(answer) or is_explained(text)
+        if not is_same or too_costly == (True, False):
+            wrong.append((text, answer, our_answer))
+        elif too_costly == (False, True):
+            costly_in_ours.append(text)  # 1.38 bounds the size of more texts
+    assert not wrong, wrong[:5]
+    assert len(costly_in_ours) < len(texts) / 200, costly_in_ours
