@@ -257,7 +257,9 @@ def rule_problems(rule: DeviceTaintRule, world: World) -> Findings:
     """Judge whether a taint rule matches published devices."""
     selector = rule.spec.device_selector
     if selector is None:
-        yield finding_at("D317", "/spec", "without deviceSelector the rule taints no device at all")
+        # Up to 1.36, resourceslice/tracker reads a missing selector as an empty one.
+        tainted = "every device of the cluster" if world.minor < 37 else "no device at all"
+        yield finding_at("D317", "/spec", f"without deviceSelector the rule taints {tainted}")
         return
     path = "/spec/deviceSelector"
     if selector.driver is selector.pool is selector.device is None:

@@ -2,6 +2,8 @@
 
 import pytest
 
+from dra.server import server_of
+from dra.validation import review
 from tests.dra.validation.manifests import cel, claim, class_, codes, codes_and_paths, join, messages, request, slice_
 
 MODEL = 'device.attributes["gpu.example.com"].model'
@@ -252,3 +254,15 @@ metadata: {{name: rule}}
 spec: {{{selector}taint: {{key: a, effect: NoSchedule}}}}
 """
     assert codes_and_paths(text, FLEET) == ({("D317", path)} if path else set())
+
+
+@pytest.mark.parametrize(("minor", "tainted"), [(36, "every device"), (37, "no device")])
+def test_what_a_taint_rule_without_a_selector_taints_depends_on_the_version(minor, tainted):
+    metadata, spec = {"name": "rule"}, {"taint": {"key": "a", "effect": "NoSchedule"}}
+    rule = {"apiVersion": "resource.k8s.io/v1beta2", "kind": "DeviceTaintRule", "metadata": metadata, "spec": spec}
+    [rule_messages] = [
+        [problem.message for problem in problems if problem.code == "D317"]
+        for problems in review([rule], [], server_of(minor))
+    ]
+    assert len(rule_messages) == 1
+    assert tainted in rule_messages[0]
