@@ -188,6 +188,8 @@ def _sharing(driver: str, keys: Collection[str], read: ReadTree) -> Sharing | No
     if len(users) <= 1:
         decision: Decision = "exclusive"
         because = "at most one workload of the tree uses the devices"
+    elif any(request.is_of_ray for request in users):
+        decision, because = "exclusive", "Ray counts a device for each of its pods"
     elif present >= len(users):
         decision, because = "exclusive", f"{of_nodes} for {count_of(len(users), 'workload')}"
     elif len(namespaces) == 1:

@@ -44,17 +44,7 @@ def report(plan: MigrationPlan) -> Report:
             rows.append(("decide", f"{sharing.decision}: {sharing.because}"))
             rows += [("choice", f"{name}: {meaning}") for name, meaning in sharing.choices.items()]
         parts.append(Rows(("", ""), rows, head))
-    consumers = [
-        (
-            consumer.verdict,
-            consumer.object,
-            joined(consumer.key, consumer.amount),
-            CodeSpan(f"{consumer.file}:{consumer.line}"),
-            consumer.why,
-        )
-        for consumer in plan.consumers
-    ]
-    parts.append(Rows(("Verdict", "Object", "Requests", "Place", "Why"), consumers, "Consumers"))
+    parts.append(Rows(("Verdict", "Object", "Requests", "Place", "Why"), list(_consumers(plan)), "Consumers"))
     follow = [
         (follower.object, CodeSpan(f"{follower.file}:{follower.line}"), follower.what) for follower in plan.follow
     ]
@@ -68,6 +58,18 @@ def report(plan: MigrationPlan) -> Report:
         if lines:
             parts.append(Screen([f"- {line}" for line in lines], title))
     return Report("drawbridge migrate plan", parts, summary(plan))
+
+
+def _consumers(plan: MigrationPlan) -> Iterator[tuple[str, str, str, CodeSpan, str]]:
+    """Yield the rows of consumers, each reason only once."""
+    first: dict[str, str] = {}
+    for consumer in plan.consumers:
+        place = f"{consumer.file}:{consumer.line}"
+        why = f"same reason as {first[consumer.why]}" if consumer.why in first else consumer.why
+        if consumer.why:
+            first.setdefault(consumer.why, place)
+        requests = joined(consumer.key, consumer.amount)
+        yield consumer.verdict, consumer.object, requests, CodeSpan(place), why
 
 
 def summary(plan: MigrationPlan) -> str:

@@ -12,6 +12,7 @@ from analysis.gitops import filled
 from analysis.migration.charts import CONSUMER_KINDS, CONSUMERS
 from analysis.migration.indirect import indirect_uses
 from analysis.migration.plan import Consumer
+from analysis.migration.ray_cluster import CHART as RAY_CHART
 from analysis.requesting import amounts_in, classes_in, requests_devices
 from analysis.survey import with_all_drivers
 from dra.pointer import member, split
@@ -44,6 +45,7 @@ _WITHOUT_REQUEST: Final = (
     "no request: its pods can use every GPU of their node, also one that a claim gives to another pod; add a claim"
 )
 _NVIDIA: Final = "nvidia"  # the dialect
+_RAY: Final = "ray.io"  # the group of KubeRay's objects
 _MOVES: Final = (Outcome.TRANSLATED, Outcome.APPROXIMATED)
 
 
@@ -59,6 +61,7 @@ class Request(NamedTuple):
     drivers: frozenset[str]  # that the devices may belong to
     classes: frozenset[str]  # of the claims that replace the request; none of a use without a request
     namespace: str  # of the pods
+    is_of_ray: bool = False  # KubeRay counts the devices of each pod
 
 
 def with_drivers(state: State) -> State:
@@ -139,7 +142,8 @@ class Reader:
                 verdict=verdict,
                 why=why,
             )
-            yield Request(consumer, self.drivers_of(classes), classes, namespace_of(obj))
+            is_of_ray = group_kind(obj)[0] == _RAY or (release is not None and release.chart == RAY_CHART)
+            yield Request(consumer, self.drivers_of(classes), classes, namespace_of(obj), is_of_ray)
 
     def indirect_uses(self, document: Document, release: Release | None) -> Iterator[Request]:
         """Yield the places by which one object gets devices without naming a key."""

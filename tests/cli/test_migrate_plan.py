@@ -281,6 +281,13 @@ def test_a_tree_without_devices_has_nothing_to_move(repository):
     assert run("migrate", "plan", "-o", "text").stdout.startswith("nothing to move")
 
 
+def test_a_reason_of_several_consumers_is_written_once(repository):
+    write(repository, app("a", "ai", version="3.7.1") | app("b", "ai", version="3.7.1"))
+    text = run("migrate", "plan", "-o", "markdown").stdout
+    assert text.count("update chart") == 1
+    assert text.count("same reason as apps/a/release.yaml:14") == 1
+
+
 @pytest.mark.parametrize("form", ["text", "markdown"])
 def test_a_report_begins_with_what_a_person_decides(repository, form):
     write(repository, app("plex", "media") | app("frigate", "home") | plugin())

@@ -591,6 +591,13 @@ def test_groups_of_ray_get_claims_and_the_number_of_gpus(repository):
     assert Edits(repository, edits.texts).keys == set()
 
 
+def test_groups_of_ray_do_not_share_a_claim(repository):
+    group = "{resources: {limits: {nvidia.com/gpu: 1}}}"
+    groups = ray(f"{{worker: {group}, additionalWorkerGroups: {{small: {group}}}}}")
+    edits = Edits(repository, groups | plugin(OPERATOR % "true"))
+    assert [name.partition("/")[0] for names in edits.claims.values() for name in names] == ["ResourceClaimTemplate"]
+
+
 def test_a_group_of_ray_keeps_the_claims_that_it_has(repository):
     worker = "{resources: {limits: {gpu.intel.com/i915: 1}, claims: [{name: nic}]}, resourceClaims: [{name: nic, resourceClaimName: nic}]}"
     edits = Edits(repository, ray(f"{{worker: {worker}}}"))
