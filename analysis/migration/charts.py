@@ -44,7 +44,7 @@ DRIVERS: Final = {
         {"cdi": {"staticPath": "/run/cdi", "dynamicPath": "/run/cdi"}},
         (
             "since chart 0.10.0 health monitoring is on by default and needs xpumd, without which no device is published; the values turn it off",
-            "the chart's nodeFeatureRules labels nodes `intel.feature.node.kubernetes.io/gpu`, as the operator of the device plugin does",
+            "with `nodeFeatureRules.enabled: true`, the chart labels nodes `intel.feature.node.kubernetes.io/gpu`, as the operator of the device plugin does",
         ),
     ),
     "gpu.nvidia.com": DriverChart(

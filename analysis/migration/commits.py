@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, get_args
 from analysis.gitops import releases
 from analysis.migration.admin_namespaces import label_namespaces
 from analysis.migration.consumers import consumer_edits
+from analysis.migration.discovery import add_rules
 from analysis.migration.drivers import driver_steps
 from analysis.migration.node_files import edit_node_files
 from analysis.migration.pull_request import Step, StepName
@@ -35,7 +36,8 @@ def pull_request(documents: Sequence[Document], tree: Tree, plan: MigrationPlan,
 
     `documents` are those of the tree.
     """
-    step_of_drivers = driver_steps(documents, tree, plan)
+    _, plan_of_drivers = add_rules(documents, tree, plan)
+    step_of_drivers = driver_steps(documents, tree, plan_of_drivers)
     current = list(documents)
     steps = []
     notes: list[str] = []
@@ -43,7 +45,8 @@ def pull_request(documents: Sequence[Document], tree: Tree, plan: MigrationPlan,
         parts = [step_of_drivers(name, current)]
         current = parts[0].applied(current)
         if name == "prepare":
-            parts += [label_namespaces(current, tree, plan), edit_node_files(current, plan)]
+            parts += [add_rules(current, tree, plan)[0], label_namespaces(current, tree, plan)]
+            parts.append(edit_node_files(current, plan))
         if name == "switch":
             parts.append(consumer_edits(current, tree, plan, state))
         for part in parts[1:]:

@@ -1,0 +1,44 @@
+"""A rule of Node Feature Discovery in place of the discovery that goes with a device plugin."""
+
+import pytest
+
+from tests.analysis.migration.test_admin_namespaces import steps_of
+from tests.cli.test_git_trees import CONSUMER, flux, repository
+from tests.cli.test_migrate_plan import LABEL, RULE, app, plugin
+
+__all__ = ["repository"]
+
+SELECTOR = f"    pod: {{nodeSelector: {{{LABEL}: 'true'}}}}\n"
+EXPRESSION = f"    pod: {{affinity: {{terms: [{{key: {LABEL}, operator: Exists}}]}}}}\n"
+OTHER_RULE = RULE.replace(LABEL, "example.com/usb")
+NFD = {"clusters/home/nfd.yaml": flux("nfd"), "apps/nfd/kustomization.yaml": "resources: [usb.yaml]\n", "apps/nfd/usb.yaml": OTHER_RULE}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("selector", "files", "decision", "outcome"),
+    [
+        (SELECTOR, NFD, "exclusive", ("apps/nfd/nodefeaturerule.yaml", "")),
+        (EXPRESSION, NFD, "exclusive", ("apps/nfd/nodefeaturerule.yaml", "")),
+        ("", NFD, "exclusive", ("", "")),
+        (SELECTOR, NFD, "stay", ("", "")),
+        (SELECTOR, {}, "exclusive", ("", "label the nodes")),
+        (SELECTOR, {"apps/plugin/rule.yaml": RULE}, "exclusive", ("", "")),
+        (SELECTOR, {"apps/plugin/rule.yaml": OTHER_RULE}, "exclusive", ("", "label the nodes")),
+    ],
+    ids=["selector", "expression", "no selector", "the plugin stays", "no rule in the tree", "rule of the plugin", "other rule of the plugin"],
+)  # fmt: skip
+def test_a_label_that_selectors_need_gets_a_rule_beside_those_of_the_tree(
+    repository, selector, files, decision, outcome
+):
+    file, note = outcome
+    values = CONSUMER.format(key="gpu.intel.com/i915") + selector
+    documents, steps = steps_of(repository, app("plex", "media", values=values) | plugin() | files, decision)
+    new = {new.path: new.objects for step in steps.values() for new in step.new if "nodefeaturerule" in new.path}
+    assert list(new) == ([file] if file else [])
+    for [rule] in new.values():
+        assert rule["spec"]["rules"][0]["labels"] == {LABEL: "true"}
+        [kustomization] = [edit.wanted for edit in steps["prepare"].edits if documents[edit.number].file in NFD]
+        assert kustomization["resources"] == ["nodefeaturerule.yaml", "usb.yaml"]
+        assert not [line for step in steps.values() for line in step.notes if "selects nodes" in line]
+    notes = [line for step in steps.values() for line in step.notes if "PCI" in line]
+    assert [note in line for line in notes] == ([True] if note else [])
