@@ -270,7 +270,7 @@ def _built(documents: Sequence[Document], files: InputFiles) -> tuple[list[str],
 
 def absolute(path: str) -> str:
     """Return the absolute path of a file, without following links."""
-    return os.path.normpath(Path(path).absolute())
+    return os.path.abspath(path)  # noqa: PTH100  Path is much slower, and a tree has many documents
 
 
 def repository_of(folder: Path) -> Path:
