@@ -41,6 +41,11 @@ class Changes:
         """Add an object to a new file; `like` is the document whose form the object has."""
         self._new.setdefault(path, []).append((obj, like))
 
+    def copies(self, number: int) -> bool:
+        """Return whether a document is copied to a new file as it is."""
+        document = self._layout.documents[number]
+        return any(obj is document.object for objects in self._new.values() for obj, _ in objects)
+
     def added_in(self, folder: str) -> list[str]:
         """Return the new files of a folder."""
         return [path for path in self._new if dirname(path) == folder]

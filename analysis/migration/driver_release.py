@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 Place = tuple[str, str]  # namespace and name
 # Kinds of objects that others name; they move to the folder of the driver.
-KEPT: Final = ("Namespace", "RuntimeClass", "PriorityClass", "NodeFeatureRule")
+NAMED: Final = ("RuntimeClass", "PriorityClass", "NodeFeatureRule")
+KEPT: Final = ("Namespace", *NAMED)
 
 
 class Model(NamedTuple):

@@ -13,7 +13,7 @@ from analysis.gitops import dependencies, is_kustomization, place_of
 from analysis.migration import driver_objects
 from analysis.migration.changes import Changes
 from analysis.migration.charts import EXPORTERS, PLUGIN_KINDS, PLUGINS
-from analysis.migration.driver_release import KEPT, Installation, Place, model_of
+from analysis.migration.driver_release import KEPT, NAMED, Installation, Place, model_of
 from analysis.migration.layout import SOURCES, Layout
 from analysis.migration.pull_request import Step, StepName
 from cluster.manifests import CannotEdit
@@ -160,7 +160,7 @@ class _Move:
         going = set(leaving)
         for number in leaving:
             if folder := self._layout.folder(number, leaving):
-                going.update(self._layout.below(folder))
+                going.update(self._going_with(folder))
         going -= edits.keys()
         removed = {*going, *filter(self._switch.removes, edits)}
         builders = [
@@ -175,6 +175,18 @@ class _Move:
             if not (is_kustomization(document) or document.object.get("kind") in (*SOURCES, *KEPT)):
                 self._switch.notes.append(f"{name_of(document.placed)} goes with the plugin ({document.file})")
         self._tidy(leaving, places)
+
+    def _going_with(self, folder: str) -> list[int]:
+        """Return what goes of the folder of a plugin: what workloads name stays, if the driver has no folder for it."""
+        below, documents = self._layout.below(folder), self._documents
+        named = [number for number in below if documents[number].object.get("kind") in NAMED]
+        if all(map(self._switch.copies, named)):
+            return below
+        return [
+            number
+            for number in below
+            if not is_kustomization(documents[number]) and documents[number].object.get("kind") not in KEPT
+        ]
 
     def _tidy(self, leaving: Collection[int], places: dict[str, Place]) -> None:
         """Remove the sources and namespaces that nothing uses any more."""

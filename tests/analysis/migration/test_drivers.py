@@ -260,6 +260,19 @@ def test_what_workloads_name_moves_to_the_folder_of_the_driver(repository, kind)
     assert "kept" not in moved.notes["switch"]
 
 
+def test_what_workloads_name_stays_if_a_person_installs_the_driver(repository):
+    image = "{name: a, image: nvcr.io/nvidia/k8s-device-plugin}"
+    files = {
+        "clusters/plugin.yaml": flux("plugin"),
+        "apps/plugin/daemonset.yaml": f"apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {{name: a}}\nspec: {{template: {{spec: {{containers: [{image}]}}}}}}\n",
+        "apps/plugin/class.yaml": "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: nvidia}\nhandler: nvidia\n",
+        "apps/plugin/kustomization.yaml": "resources: [class.yaml, daemonset.yaml]\n",
+    }
+    moved = Moved(repository, files)
+    assert moved.gone == {"apps/plugin/daemonset.yaml"}
+    assert moved.read("apps/plugin/kustomization.yaml")["resources"] == ["class.yaml"]
+
+
 def test_what_builds_the_plugin_beside_others_is_edited_in_its_file(repository):
     other = KS.format(name="other", path=f"{FOLDER}/other")
     release = RELEASE.replace("name: intel-gpu", "name: other").replace("sharedDevNum", "other")
