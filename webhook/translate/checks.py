@@ -148,15 +148,14 @@ def _read_by_others(pod: PodView, origin: Provenance, budget: Budget) -> dict[st
         variables = items(slot.raw, "env")
         budget.charge(len(variables))
         for variable in variables:
-            name = variable.get("name")
-            if name == _HABANA and variable.get("value") not in (None, "", "none", "void"):
+            if "valueFrom" in variable:
+                path = str(inside(variable, "valueFrom", "fieldRef").get("fieldPath"))
+                if path.startswith(_ANNOTATION) and "/" in path:
+                    key = path.removeprefix(_ANNOTATION).rstrip("']")
+                    name = variable.get("name")
+                    readers[key] = f"variable {name} is the annotation {key}, which the scheduler of the key writes"
+            elif variable.get("name") == _HABANA and variable.get("value") not in (None, "", "none", "void"):
                 readers["habana.ai/"] = f"by variable {_HABANA}, Habana's runtime chooses the cards itself"
-            if "valueFrom" not in variable:
-                continue
-            path = str(inside(variable, "valueFrom", "fieldRef").get("fieldPath"))
-            if path.startswith(_ANNOTATION) and "/" in path:
-                key = path.removeprefix(_ANNOTATION).rstrip("']")
-                readers[key] = f"variable {name} is the annotation {key}, which the scheduler of the key writes"
     return readers
 
 

@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 
 
 def remove_keys(path: str, mapping: Mapping[str, Json], keys: Sequence[str]) -> list[dict[str, Json]]:
-    """Remove keys of a map, and the map itself if nothing remains."""
+    """Remove keys of a map, and the map itself if nothing remains. The map is replaced if that is one operation instead of several."""
     removed = [key for key in keys if key in mapping]
-    if removed and len(removed) == len(mapping):
+    remaining = len(mapping) - len(removed)
+    if removed and not remaining:
         return [{"op": "remove", "path": path}]
+    if 1 < len(removed) >= remaining:
+        return [{"op": "replace", "path": path, "value": {key: mapping[key] for key in mapping if key not in removed}}]
     return [{"op": "remove", "path": f"{path}/{escape(key)}"} for key in removed]
 
 

@@ -259,9 +259,10 @@ def find_names(pod: dict[str, Json], served: Container[str], taken: Container[tu
     spec = inside(pod, "spec")
     for container in (*members(spec.get("initContainers")), *members(spec.get("containers"))):
         resources = inside(container, "resources")
-        for name in (*mapping(resources.get("limits")), *mapping(resources.get("requests"))):
-            if name in served and (str(container.get("name")), name) not in taken:
-                names.add(name)
+        for part in ("limits", "requests"):
+            for name in mapping(resources.get(part)):
+                if name in served and (str(container.get("name")), name) not in taken:
+                    names.add(name)
     return names
 
 

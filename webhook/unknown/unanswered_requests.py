@@ -37,7 +37,7 @@ from webhook.translate import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from dra.wire import Json
     from webhook.state import Configuration, State
@@ -50,18 +50,19 @@ _DEVICE = re.compile(
     r"(?:^|[-_./])v?(?:gpu|npu|tpu|dcu|mlu|ppu|fpga|accelerator|neuron|cuda|(?:mig|vf|hca)(?![a-z]))|rdma|sriov",
     re.IGNORECASE,
 )
-# Domains whose unknown keys have nothing to do with devices.
-_OWN = ("kubernetes.io", "k8s.io", "drawbridge.dev", "opendatahub.io")
+# Domains whose unknown keys have nothing to do with devices, with a dot before them.
+_OWN = (".kubernetes.io", ".k8s.io", ".drawbridge.dev", ".opendatahub.io")
 _RESOURCE_ROWS = [
     row
     for vocabulary in VOCABULARIES
     for row in vocabulary.table.keys
     if row.place is Position.RESOURCE and "/" in row.name
 ]
-# Domains of device vendors. Their device plugins also use names that no table has.
-_VENDORS = {"gke.io", "llm-d.io", "qualcomm.com", "run.ai", "volcengine.com"} | {
-    domain for row in _RESOURCE_ROWS if not (domain := row.name.partition("/")[0]).endswith(_OWN)
-}
+# Domains of device vendors, with a dot before them. Their device plugins also use names that no table has.
+_VENDORS = (
+    *(".gke.io", ".llm-d.io", ".qualcomm.com", ".run.ai", ".volcengine.com"),
+    *{domain for row in _RESOURCE_ROWS if not (domain := f".{row.name.partition('/')[0]}").endswith(_OWN)},
+)
 # Values of these variables that add no device.
 _NO_DEVICE = ("", "none", "void")
 # Variables and runtime classes by which a vendor's container runtime adds devices without a request.
@@ -132,7 +133,7 @@ def unknown_resources(view: PodView, state: State, budget: Budget) -> list[Decis
     decisions: list[Decision] = []
     for slot in view.slots:
         for key in {**slot.limits, **slot.requests}:
-            if is_own(key) or state.configuration.resource(key) or len(decisions) == MAX_KEYS:
+            if key in _STANDARD or state.configuration.resource(key) or is_own(key) or len(decisions) == MAX_KEYS:
                 continue
             budget.charge(_PRICE)
             if decision := _judge_amount(key, slot.name, view, state):
@@ -508,6 +509,7 @@ def is_own(key: str) -> bool:
     return _is_below(key, _OWN)
 
 
-def _is_below(key: str, domains: Iterable[str]) -> bool:
+def _is_below(key: str, domains: tuple[str, ...]) -> bool:
+    """Return whether the domain of a key is one of these, or below one."""
     domain, slash, _ = key.partition("/")
-    return bool(slash) and any(domain == other or domain.endswith(f".{other}") for other in domains)
+    return bool(slash) and f".{domain}".endswith(domains)

@@ -3,6 +3,7 @@
 import copy
 
 import jsonpatch
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +29,19 @@ def test_operations_match_the_jsonpatch_library_and_change_nothing_in_place(obj,
         operations += set_keys(f"{path}/{escape('a/b')}", None, data.draw(maps))
     assert apply_own(obj, operations) == jsonpatch.apply_patch(obj, operations)
     assert obj == original
+
+
+@pytest.mark.parametrize(
+    ("keys", "operations"),
+    [
+        ("abc", [{"op": "remove", "path": "/map"}]),
+        ("abx", [{"op": "replace", "path": "/map", "value": {"c": 3}}]),
+        ("b", [{"op": "remove", "path": "/map/b"}]),
+        ("x", []),
+    ],
+)
+def test_keys_are_removed_with_few_operations(keys, operations):
+    assert remove_keys("/map", {"a": 1, "b": 2, "c": 3}, keys) == operations
 
 
 def test_an_item_is_inserted_without_copying_the_rest():
