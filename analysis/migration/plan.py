@@ -68,7 +68,7 @@ class Replacement(_Part, frozen=True, kw_only=True):
     version: str
     values: Object
     notes: tuple[str, ...] = ()
-    installed: Installed | None = None  # by the tree already
+    installed: Installed | None = None  # if the tree has it already
 
 
 class Sharing(_Part, frozen=True, kw_only=True):

@@ -244,8 +244,9 @@ def _make_pull_request(
     )
     from cli.branch import Commit
     from cli.charts import ChartFolder, compare_charts
+    from cli.compared import compare_builds
     from cli.edited import diff
-    from cli.pull_request import PullRequest, commit_of, compare_builds, report, write_steps
+    from cli.pull_request import PullRequest, commit_of, report, write_steps
 
     documents, tree = files.everything, files.tree
     assert tree is not None

@@ -9,7 +9,7 @@ import pytest
 
 from analysis.migration import commits
 from analysis.migration.pull_request import Edit, NewFile, Step
-from cli import pull_request
+from cli import compared
 from tests.analysis.migration.test_consumers import several, with_component
 from tests.cli.running import run, run_json
 from tests.cli.test_migrate_plan import OPERATOR as GPU_OPERATOR
@@ -427,7 +427,7 @@ def test_a_kustomization_with_changed_data_or_a_changed_patch_is_built_and_not_c
 @needs_kustomize
 @pytest.mark.usefixtures("steps", "home")
 def test_no_more_kustomizations_are_built_than_a_limit(monkeypatch):
-    monkeypatch.setattr(pull_request, "_MAX_BUILDS", 1)
+    monkeypatch.setattr(compared, "_MAX_BUILDS", 1)
     [line] = run_json("migrate", "pr")[1]["notRendered"]
     assert line.startswith("apps/plex/kustomization.yaml: only the first 1 ")
 
