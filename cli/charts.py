@@ -133,23 +133,20 @@ def compare_charts(changed: Sequence[ChangedRelease], charts: ChartFolder) -> li
 
 def _compare(release: ChangedRelease, charts: ChartFolder, until: float) -> None:
     if not release.keys:
-        raise _UncomparedError(f"chart {release.chart}, which is not one of a consumer")
+        raise _UncomparedError(f"chart {release.chart}: only charts of consumers are rendered")
     if not can_render():
         raise _UncomparedError(f"helm is not installed, so chart {release.chart} was not rendered")
     chart = charts.find(release.release.chart, release.release.version)
     if time.monotonic() > until:
         raise _UncomparedError(f"the charts before {release.chart} took longer than {_ALL_SECONDS:.0f} s")
-    try:
-        before = _render(chart, release, release.values)
-    except ManifestError as error:
-        raise _UncomparedError(f"chart {release.chart}: {_reason(error)}") from error
+    before = _render_before(chart, release)
     try:
         after = _render(chart, release, release.new_values)
     except ManifestError as error:
         raise _problem(release, f"cannot be rendered after the move: {_reason(error)}") from error
     changes = unplanned_changes(release, before, after)
     if changes:
-        again = _render(chart, release, release.values)
+        again = _render_before(chart, release)
         if again.keys() != before.keys():
             raise _UncomparedError(f"chart {release.chart}: its objects have other names each time")
         changes = unplanned_changes(release, before, after, again)
@@ -157,6 +154,14 @@ def _compare(release: ChangedRelease, charts: ChartFolder, until: float) -> None
         raise _problem(release, f"would change otherwise than the plan says: {list_first(changes, _LISTED, '; ')}")
     if not loses_a_key(release, before, after):
         raise _UncomparedError(f"chart {release.chart}: no container requests {', '.join(sorted(release.keys))}")
+
+
+def _render_before(chart: str, release: ChangedRelease) -> dict[str, Object]:
+    """Return the objects of a chart before the move. Raises _UncomparedError if they are not known."""
+    try:
+        return _render(chart, release, release.values)
+    except ManifestError as error:
+        raise _UncomparedError(f"chart {release.chart}: {_reason(error)}") from error
 
 
 def _render(chart: str, release: ChangedRelease, values: Object) -> dict[str, Object]:

@@ -82,7 +82,8 @@ def releases(documents: Sequence[Document], tree: Tree) -> Iterator[Release]:
         kind, spec = group_kind(document.object)[1], inside(document.object, "spec")
         if kind in _SOURCES:
             name = text(inside(document.object, "metadata").get("name"))
-            version = text(inside(spec, "ref").get("tag")) or text(spec.get("version"))
+            ref = inside(spec, "ref")
+            version = text(ref.get("semver")) or text(ref.get("tag")) or text(spec.get("version"))
             charts[kind, name] = basename(text(spec.get("url"))) or text(spec.get("chart")), version
     for number, document in enumerate(documents):
         for release in _releases_in(document, values_files, charts, tree.namespace_of(number)):

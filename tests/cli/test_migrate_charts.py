@@ -143,7 +143,7 @@ def folder(tmp_path):
 @pytest.mark.parametrize(
     ("step", "reason"),
     [
-        ("sys.exit('Error: template: a: executing <x>: error calling include: template: b: no value')", "template: b: no value"),
+        ("sys.exit('Error: template: a: executing <x>: error calling include: template: b: no value')", "4.3.0: helm: template: b: no value"),
         ("continue", "no container requests gpu.intel.com/i915"),
         ("obj['metadata']['name'] = str(os.getpid())", "other names each time"),
         ("print('{')", "chart app-template 4.3.0: "),
@@ -216,18 +216,26 @@ LINK = ("app-template/Chart.yaml", "Chart.yaml")
     [
         b"no archive",
         packed()[:40],
+        packed()[:10] + b"\xff" * 20,
         gzip.compress(bytes(100 << 20), 1),
         archive(("app-template/values.yaml", bytes(2 << 20)), ("app-template/Chart.yaml", chart())),
         archive(LINK),
         archive(("../app-template/Chart.yaml", chart())),
         archive(("app-template/Chart.yaml", b"name: [")),
     ],
-    ids=["no archive", "cut", "bomb", "late", "link", "outside", "no YAML"],
+    ids=["no archive", "cut", "broken", "bomb", "late", "link", "outside", "no YAML"],
 )
 @pytest.mark.usefixtures("helm")
 def test_an_archive_that_is_no_chart_is_not_rendered(tmp_path, data):
     place(tmp_path / "charts", {"app-template-4.3.0.tgz": data})
     assert not_compared(tmp_path / "charts").startswith("no chart app-template 4.3.0")
+
+
+@pytest.mark.usefixtures("helm")
+def test_a_pipe_is_not_read(folder):
+    (folder / "app-template-4.3.0.tgz").unlink()
+    os.mkfifo(folder / "app-template-4.3.0.tgz")
+    assert not_compared(folder).startswith("no chart app-template 4.3.0")
 
 
 @pytest.mark.usefixtures("helm")
@@ -244,6 +252,8 @@ def test_a_link_that_leads_out_of_a_chart_is_not_followed(tmp_path):
 def repository(home, helm):
     """A repository with a consumer in values of app-template."""
     write(app("plex", "media", version="4.x") | plugin() | {"talconfig.yaml": "kubernetesVersion: v1.35.2\n"})
+    source = Path("apps/plex/repository.yaml")
+    source.write_text(source.read_text().replace("tag:", "semver:"))
     commit()
     return home
 

@@ -101,6 +101,11 @@ def test_a_key_and_a_claim_that_the_plan_does_not_move_stay():
     ]
 
 
+def test_the_amount_of_a_key_that_stays_does_not_change():
+    [change] = unplanned_changes(changed(KEY, kept=[KEY]), BEFORE, pod(limits(gpu=2)))
+    assert change.endswith("/resources/limits/example.com~1gpu changes")
+
+
 def test_a_field_that_differs_each_time_is_ignored():
     def password(text):
         return {"Secret/ai/app": {"kind": "Secret", "data": {"password": text}}}
@@ -117,6 +122,8 @@ def test_the_number_of_gpus_that_ray_reads_from_a_key_may_be_written():
 
     assert unplanned_changes(changed(), cluster(BEFORE), cluster(AFTER, **{"num-gpus": "1"})) == []
     assert len(unplanned_changes(changed(), cluster(BEFORE), cluster(AFTER, block="true"))) == 1
+    before, after = cluster(BEFORE, **{"num-gpus": "1"}), cluster(AFTER, **{"num-gpus": "2"})
+    assert len(unplanned_changes(changed(), before, after)) == 1
 
 
 def test_a_chart_without_a_request_loses_no_key():
