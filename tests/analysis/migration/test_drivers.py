@@ -256,6 +256,7 @@ def test_what_workloads_name_moves_to_the_folder_of_the_driver(repository, kind)
     files = {f"{FOLDER}/app/kept.yaml": text, f"{FOLDER}/app/kustomization.yaml": entries}
     moved = Moved(repository, UNIT | files)
     assert moved.switch[f"{NEW}/app/kept.yaml"] == text
+    assert f"{FOLDER}/app/kept.yaml" in moved.gone
     assert moved.switch[f"{NEW}/app/kustomization.yaml"] == entries
     assert "kept" not in moved.notes["switch"]
 
