@@ -6,6 +6,7 @@ from analysis.gitops.mistakes import claims_in_values, mistakes
 from analysis.gitops.sources import FLUX, dependencies, place_of, sources_of
 from analysis.gitops.tree import Tree
 from analysis.gitops.values import parsed, with_values
+from analysis.gitops.values_files import ValuesFile
 from analysis.gitops.variables import filled, variables_of
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "PATCHES",
     "Release",
     "Tree",
+    "ValuesFile",
     "claims_in_values",
     "dependencies",
     "files_of",

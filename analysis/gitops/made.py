@@ -37,7 +37,7 @@ class Release(NamedTuple):
     values: Object
     version: str = ""  # of the chart; "" if it is not in the tree
     number: int = 0  # of the document
-    files: tuple[ValuesFile, ...] = ()  # whose values are among `values`
+    files: tuple[ValuesFile, ...] = ()  # whose values are among `values`, also those in a kustomization
 
     @property
     def reference(self) -> Object:
@@ -86,7 +86,7 @@ def releases(documents: Sequence[Document], tree: Tree) -> Iterator[Release]:
             version = text(ref.get("semver")) or text(ref.get("tag")) or text(spec.get("version"))
             charts[kind, name] = basename(text(spec.get("url"))) or text(spec.get("chart")), version
     for number, document in enumerate(documents):
-        for release in _releases_in(document, values_files, charts, tree.namespace_of(number)):
+        for release in _releases_in(number, document, values_files, charts, tree.namespace_of(number)):
             values: Object = {}
             for file in release.files:
                 values = merged(values, file.values)
@@ -94,7 +94,11 @@ def releases(documents: Sequence[Document], tree: Tree) -> Iterator[Release]:
 
 
 def _releases_in(
-    document: Document, values_files: ValuesFiles, charts: Mapping[tuple[str, str], tuple[str, str]], set_namespace: str
+    number: int,
+    document: Document,
+    values_files: ValuesFiles,
+    charts: Mapping[tuple[str, str], tuple[str, str]],
+    set_namespace: str,
 ) -> Iterator[Release]:
     obj = document.placed
     metadata, spec = inside(obj, "metadata"), inside(obj, "spec")
@@ -129,13 +133,15 @@ def _releases_in(
         for chart, version, file in values_files.of_chart(document):
             name = basename(dirname(document.file)) or chart
             yield Release("Chart", name, set_namespace or "default", chart, {}, version, files=(file,))
-    for part in items(obj, "helmCharts") if is_kustomization(document) else ():
+    charts_of_kustomization = items(obj, "helmCharts") if is_kustomization(document) else []
+    for index, part in enumerate(charts_of_kustomization):
         of_chart = text(part.get("namespace")) or text(obj.get("namespace")) or "default"
         chart = text(part.get("name"))
         name = text(part.get("releaseName")) or chart
         path = text(part.get("valuesFile"))
         files = tuple(values_files.at(join(dirname(document.file), path))) if path else ()
-        inline = inside(part, "valuesInline")
+        if inline := inside(part, "valuesInline"):
+            files += (ValuesFile(number, f"/helmCharts/{index}/valuesInline", inline),)
         yield Release("Kustomization", name, of_chart, chart, inline, text(part.get("version")), files=files)
 
 

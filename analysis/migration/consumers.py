@@ -72,12 +72,12 @@ def consumer_edits(documents: Sequence[Document], tree: Tree, plan: MigrationPla
     for release in releases(documents, tree):
         name = name_of_release(release)
         numbers |= {(documents[file.number].file, name): file.number for file in release.files}
-    by_document: dict[int, list[Consumer]] = {}
+    by_release: dict[tuple[int, str], list[Consumer]] = {}
     for consumer in plan.consumers:
         number = numbers.get((consumer.file, consumer.object))  # None if the document goes with a plugin
         if number is not None:
-            by_document.setdefault(number, []).append(consumer)
-    for number, consumers in by_document.items():
+            by_release.setdefault((number, consumer.object), []).append(consumer)
+    for (number, _), consumers in by_release.items():
         switch.move(number, consumers)
     return switch.step()
 
@@ -125,7 +125,8 @@ class _Switch:
 
     def step(self) -> Step:
         """Return the edits so far."""
-        files = ClaimFiles(self._documents, self._tree)
+        edits = {number: Edit(number, wanted) for number, wanted in sorted(self._edits.items())}
+        files = ClaimFiles(Step("switch", tuple(edits.values())).applied(self._documents), self._tree)
         for namespace, numbers, claim in self._claims.used():
             place = files.common_place(numbers, namespace)
             files.add(place, _in_file(claim, self._written_namespace(place, namespace)))
@@ -133,9 +134,10 @@ class _Switch:
         for position, (number, template) in enumerate(self._templates):
             if position not in component.replaced:
                 files.add(number, template)
-        edits = [Edit(number, wanted) for number, wanted in sorted(self._edits.items())]
-        edits += [*component.edits, *files.edits()]
-        return Step("switch", tuple(edits), (*component.new, *files.new()), tuple(self._notes), tuple(self._moved))
+        edits |= {edit.number: edit for edit in (*component.edits, *files.edits())}
+        return Step(
+            "switch", tuple(edits.values()), (*component.new, *files.new()), tuple(self._notes), tuple(self._moved)
+        )
 
     def move(self, number: int, consumers: Sequence[Consumer]) -> None:
         """Edit the consumers of one document, as far as the plan says so."""
@@ -146,20 +148,21 @@ class _Switch:
         ]
         if not edited:
             return
-        document, place = self._documents[number], self._place_of_claims(number)
+        document, release = self._documents[number], self._in_files.release_at(number, edited[0].place)
+        now, place = self._now(number), self._place_of_claims(number, release)
         try:
-            self._confirm_unpatched(number, edited)
+            self._confirm_unpatched(number, release, edited)
             if paths(document.placed):
                 moved = self._pod_templates(number, edited, consumers)
             else:
-                moved = self._values(number, edited)
+                moved = self._values(number, release or self._releases.get(number), edited)
             _confirm(document, moved.object)
             named = [(obj, self._written_namespace(place, namespace_of(obj))) for obj in moved.named]
         except CannotEdit as error:
             for consumer in edited:
                 self._note(consumer, str(error))
             return
-        if moved.object == document.object:
+        if moved.object == now:
             return
         self._edits[number] = moved.object
         self._moved += [consumer for consumer in edited if consumer not in self._unmoved]
@@ -174,19 +177,21 @@ class _Switch:
     def _decision(self, device_classes: Iterable[str]) -> Decision:
         return next(filter(None, map(self._decisions.get, device_classes)), "exclusive")
 
-    def _place_of_claims(self, number: int) -> int:
-        """Return the document beside which the claims of an edited document are written."""
-        release = self._in_files.of_file(number)
-        if release is None:
+    def _now(self, number: int) -> Object:
+        """Return a document as it is so far."""
+        return self._edits.get(number, self._documents[number].object)
+
+    def _place_of_claims(self, number: int, release: Release | None) -> int:
+        """Return the document beside which the claims of an edited document are written; `release` has values in it, if it is not the release."""
+        if release is None or release.number == number:
             return number
         # A source of an Application may build the folder of the file.
         folder = dirname(self._documents[number].file)
         built = sorted(self._tree.built_by(release.number))
         return next((other for other in built if dirname(self._documents[other].file) == folder), release.number)
 
-    def _confirm_unpatched(self, number: int, edited: Sequence[Consumer]) -> None:
+    def _confirm_unpatched(self, number: int, release: Release | None, edited: Sequence[Consumer]) -> None:
         """Raise an error if a patch of a kustomization would bring a key back."""
-        release = self._in_files.of_file(number)
         name = release.name if release else text(inside(self._documents[number].object, "metadata").get("name"))
         for patch in self._patches:
             if patch.target == name and any(consumer.key in patch.text for consumer in edited):
@@ -203,10 +208,8 @@ class _Switch:
         verdict = msgspec.structs.replace(verdict, operations=operations)
         return self._with_claims(document.object, verdict, number, namespace_of(document.placed))
 
-    def _values(self, number: int, edited: Sequence[Consumer]) -> _Moved:
-        """Return a release with claims in the values of its controllers."""
-        document = self._documents[number]
-        release = self._releases.get(number) or self._in_files.of_file(number)
+    def _values(self, number: int, release: Release | None, edited: Sequence[Consumer]) -> _Moved:
+        """Return a document with claims in the values of a release's controllers."""
         if release is None:
             raise CannotEdit("drawbridge does not know its chart")
         if release.chart in _OWN_CLAIMS:
@@ -223,21 +226,22 @@ class _Switch:
                 requests.setdefault(container, {})[key] = Requested(consumer.key, consumer.amount)
             else:
                 self._note(consumer, f"it is no place of a container in the values of {release.chart}")
-        wanted, named = document.object, dict[str, Object]()
+        wanted, named = self._now(number), dict[str, Object]()
+        beside = self._place_of_claims(number, release)
         for (pointer, _), requests in controllers.items():
             values = _values_at(wanted, pointer)
             before = make_pod(values, requests, release.name, release.namespace)
-            moved = self._with_claims(before, decide_object(before, self._state), number, release.namespace)
+            moved = self._with_claims(before, decide_object(before, self._state), beside, release.namespace)
             named |= {name_of(obj): obj for obj in moved.named}
             wanted = _with_values(wanted, pointer, make_patch(values, requests, moved.object))
         return _Moved(wanted, tuple(named.values()))
 
     def _own_claims(self, number: int, edited: Sequence[Consumer], release: Release) -> _Moved:
         """Return a release whose chart makes the claims."""
-        document = self._documents[number]
+        now = self._now(number)
         class_of, make_patch = _OWN_CLAIMS[release.chart]
         pointer = _OWN_PLACES.split(edited[0].place)[0]
-        values = _values_at(document.object, pointer)
+        values = _values_at(now, pointer)
         device_class = class_of(values)
         decision = self._decision([device_class])
         removed = {consumer.key for consumer in edited if consumer.device_class in ("", device_class)}
@@ -258,7 +262,7 @@ class _Switch:
             if consumer.key not in removed:
                 self._note(consumer, "its chart makes no such claim")
         patch = make_patch(values, removed, template) if decision != "stay" else ()
-        return _Moved(_with_values(document.object, pointer, patch), named)
+        return _Moved(_with_values(now, pointer, patch), named)
 
     def _with_claims(self, obj: Object, verdict: PodVerdict, number: int, namespace: str) -> _Moved:
         """Return a translated object with claims as the decisions about sharing want them."""
@@ -278,7 +282,7 @@ class _Switch:
             else:
                 wanted = as_admin(spec) if decision == "admin access" else spec
                 templates.append(claim_object(_TEMPLATE, reserved, namespace, wanted))
-        document = _as_placed(self._documents[self._place_of_claims(number)])
+        document = _as_placed(self._documents[number])
         named, new = with_plain_names(obj, translated, templates, self._names, document)
         return _Moved(named, (*claims, *new))
 

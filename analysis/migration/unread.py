@@ -55,7 +55,10 @@ def unread(
         if decisions:
             keys = list_first(sorted({decision.key for decision in decisions}), _NAMED)
             yield f"{document.file}: no build includes {name_of(obj)}, which requests {keys}"
-    for skip in skipped:
+    read = {
+        documents[file.number].file for release in all_releases if release.number in reached for file in release.files
+    }
+    for skip in [skip for skip in skipped if skip.file not in read]:
         if skip.key:
             yield f"{skip.file}:{skip.line}: {skip.key} in a file that is {skip.kind}"
         elif skip.makes:

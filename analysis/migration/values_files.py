@@ -13,10 +13,9 @@ from analysis.migration.charts import CONSUMERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from analysis.gitops import Release
+    from analysis.gitops import Release, ValuesFile
     from analysis.migration.requests import Request
     from cluster.manifests import Document
-    from dra.raw import Object
 
 _VALUES: Final = "/spec/values"
 
@@ -27,12 +26,17 @@ class ReleasesOfFiles:
     def __init__(self, documents: Sequence[Document], all_releases: Sequence[Release]) -> None:
         self._documents = documents
         self._releases = [release for release in all_releases if release.files]
-        self._uses = Counter(file.number for release in self._releases for file in release.files)
+        self._uses = Counter((file.number, file.pointer) for release in self._releases for file in release.files)
 
-    def of_file(self, number: int) -> Release | None:
-        """Return the only release that has values in a document."""
-        users = [release for release in self._releases if number in [file.number for file in release.files]]
-        return users[0] if self._uses[number] == 1 else None
+    def release_at(self, number: int, place: str) -> Release | None:
+        """Return the release that has a place of a document among its values."""
+        around = [
+            (len(file.pointer), release)
+            for release in self._releases
+            for file in release.files
+            if file.number == number and place.startswith(f"{file.pointer}/")
+        ]
+        return max(around, key=lambda found: found[0])[1] if around else None
 
     def requests(
         self, read: Callable[[Document, Release | None], Iterator[Request]], without: Collection[int] = ()
@@ -53,15 +57,16 @@ class ReleasesOfFiles:
                     consumer = request.consumer
                     place = file.pointer + consumer.place.removeprefix(_VALUES)
                     moved = replace(consumer, object=name, place=place, line=document.line_of(place))
-                    if consumer.verdict == "edit" and (why := self._why_by_hand(release, file.number, file.values)):
+                    if consumer.verdict == "edit" and (why := self._why_by_hand(release, file)):
                         why = f"{why}; write the claim into the values of {name}: {CONSUMERS[release.chart].place}"
                         moved = replace(moved, verdict="by hand", why=why)
                     yield request._replace(consumer=moved)
 
-    def _why_by_hand(self, release: Release, number: int, values: Object) -> str:
-        if self._uses[number] > 1:
-            return f"{self._uses[number]} releases or charts have values in this file"
-        if any(release.values[name] != value for name, value in values.items()):
+    def _why_by_hand(self, release: Release, file: ValuesFile) -> str:
+        uses = self._uses[file.number, file.pointer]
+        if uses > 1:
+            return f"{uses} releases have these values"
+        if any(release.values[name] != value for name, value in file.values.items()):
             return "other values of the release change these"
         return ""
 

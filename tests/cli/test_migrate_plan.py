@@ -672,9 +672,11 @@ def without_values(kind, listed):
     ids=["generated", "ConfigMap", "Secret", "Application", "chart in the tree", "helmCharts"],
 )  # fmt: skip
 def test_a_consumer_in_values_outside_of_the_release_is_edited(repository, files, consumer):
-    [found] = plan(repository, files)["consumers"]
+    answer = plan(repository, files)
+    [found] = answer["consumers"]
     assert (found["object"], found["file"], found["place"]) == consumer
     assert found["verdict"] == "edit"
+    assert answer["skipped"] == []
 
 
 def test_sharing_is_read_from_the_values_of_a_chart_in_the_tree(repository):

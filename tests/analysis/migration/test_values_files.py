@@ -7,7 +7,7 @@ import yaml
 
 from tests.analysis.migration.test_consumers import Edits
 from tests.cli.test_git_trees import flux, repository
-from tests.cli.test_migrate_plan import APPLICATION, CHART, MAP, SET, VALUES, app, plugin, without_values
+from tests.cli.test_migrate_plan import APPLICATION, CHART, MAP, OPERATOR, SET, VALUES, app, plugin, without_values
 
 __all__ = ["repository"]
 
@@ -78,3 +78,29 @@ def test_a_file_whose_values_count_elsewhere_too_is_left_to_a_person(repository,
     assert {verdict for verdict, _ in edits.verdicts} == {"by hand"}
     assert all(why in reason and "resources.claims" in reason for _, reason in edits.verdicts)
     assert not edits.texts
+
+
+INLINE = """\
+helmCharts:
+- {name: ollama, version: 1.25.0, releaseName: ollama, namespace: ai, valuesInline: {ollama: {gpu: {enabled: true, type: nvidia, number: 1}}}}
+- name: app-template
+  version: 4.3.0
+  releaseName: plex
+  namespace: media
+  # comment
+  valuesInline: {%s}
+- {name: other, valuesInline: {a: b}}
+namespace: media
+"""
+
+
+def test_the_values_of_each_chart_in_a_kustomization_are_edited(repository):
+    files = {"apps/plex/kustomization.yaml": INLINE % VALUES.strip(), "clusters/plex.yaml": flux()}
+    edits = Edits(repository, files | plugin(OPERATOR % "true"))
+    assert edits.keys == {"gpu", "gpu.intel.com/i915"}
+    edited = edits.read("apps/plex/kustomization.yaml")
+    ollama, plex, _ = [chart["valuesInline"] for chart in edited["helmCharts"]]
+    assert ollama["ollama"]["gpu"]["draEnabled"] is True
+    assert claim_in(plex) == ([{"name": "gpu"}], {"name": "gpu", "resourceClaimTemplateName": "plex"})
+    assert edited["resources"] == [TEMPLATE]
+    assert "  # comment" in edits.texts["apps/plex/kustomization.yaml"]
