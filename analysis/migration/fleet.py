@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from dra.raw import Object, inside, text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from analysis.migration.requests import Reader
     from webhook.state import State
@@ -40,9 +40,11 @@ def fleet_of(nodes: Sequence[Object], reader: Reader, state: State) -> Fleet:
             for driver in reader.drivers_of(reader.classes_of(key)) if count else ():
                 of_driver = devices.setdefault(driver, {})
                 of_driver[name] = of_driver.get(name, 0) + count
-    return Fleet(devices, _lowest(text(inside(node, "status", "nodeInfo").get("kubeletVersion")) for node in nodes))
+    return Fleet(devices, lowest_version(nodes))
 
 
-def _lowest(versions: Iterable[str]) -> str:
+def lowest_version(nodes: Sequence[Object]) -> str:
+    """Return the lowest version of a kubelet; "" if there is none."""
+    versions = [text(inside(node, "status", "nodeInfo").get("kubeletVersion")) for node in nodes]
     matches = [match for version in versions if (match := _VERSION.match(version))]
     return min(matches, key=lambda match: int(match[2]))[1] if matches else ""

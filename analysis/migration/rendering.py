@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from analysis.gitops import filled, releases, variables_of
+from analysis.migration.fleet import lowest_version
 from analysis.migration.platform import platform_of
 from analysis.migration.values_files import name_of_release
 from dra.pointer import member
@@ -39,7 +40,7 @@ class ChangedRelease(NamedTuple):
     new_values: Object
     keys: frozenset[str]  # what the moved consumers request: keys, or a field of the chart that requests devices
     kept: frozenset[str]  # keys that other consumers of the release still request
-    kubernetes: str  # the version of the cluster; "" if no file tells it
+    kubernetes: str  # the version of the cluster; "" if neither a snapshot nor a file tells it
 
     def moves(self, key: str) -> bool:
         """Return whether the plan lets a container lose a key. The switch of a chart stands for a key that is not in the values."""
@@ -53,15 +54,15 @@ class ChangedRelease(NamedTuple):
 
 
 def changed_releases(
-    steps: Sequence[Step], documents: Sequence[Document], tree: Tree, plan: MigrationPlan
+    steps: Sequence[Step], documents: Sequence[Document], tree: Tree, plan: MigrationPlan, nodes: Sequence[Object]
 ) -> Iterator[ChangedRelease]:
-    """Yield the releases of a tree whose values are other ones after the steps."""
+    """Yield the releases of a tree whose values are other ones after the steps; `nodes` are those of a snapshot."""
     after = list(documents)
     for step in steps:
         after = step.applied(after)
     moved = [consumer for step in steps for consumer in step.moved]
     variables = variables_of(documents, tree)
-    version = platform_of(documents, {consumer.file for consumer in moved}).version
+    version = lowest_version(nodes) or platform_of(documents, {consumer.file for consumer in moved}).version
     new_values = {_identity(release): release.values for release in releases(after, tree)}
     for release in releases(documents, tree):
         new = new_values.get(_identity(release))

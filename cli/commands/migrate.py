@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cli.branch import Repository
     from cli.files import ReadFiles
     from cli.pull_request import BranchState
+    from dra.raw import Object
     from webhook.state import State
 
 # The output formats of each step, with its default first, and its own options.
@@ -134,10 +135,9 @@ def command(
 
     input_files = InputFiles(paths=(tree,), excluded=excluded, inventory=inventory)
     reading, files = read_whole(input_files, given_configuration(config), None)
-    nodes = [document.object for document in files.inventory if document.object.get("kind") == "Node"]
     assert files.tree is not None
     with without_collection():
-        plan = make_plan(files.everything, files.tree, reading.state, files.skipped, nodes)
+        plan = make_plan(files.everything, files.tree, reading.state, files.skipped, _nodes(files))
     if repository is None:
         return _print_plan(plan, check, shown)
     if plan_file:
@@ -145,6 +145,11 @@ def command(
     return _make_pull_request(
         plan, reading.state, files, repository, branch=branch or _BRANCH, charts=charts, shown=shown, dry_run=dry_run
     )
+
+
+def _nodes(files: ReadFiles) -> list[Object]:
+    """Return the nodes of the snapshot."""
+    return [document.object for document in files.inventory if document.object.get("kind") == "Node"]
 
 
 def _refuse_options_of_others(step: str) -> None:
@@ -252,7 +257,7 @@ def _make_pull_request(
     assert tree is not None
     steps = pull_request(documents, tree, plan, state)
     written = write_steps(steps, documents, repository)
-    changed = [*changed_releases(steps, documents, tree, plan)]
+    changed = [*changed_releases(steps, documents, tree, plan, _nodes(files))]
     uncompared = compare_charts(changed, ChartFolder(charts))
     not_rendered = [
         *uncompared_charts(steps, documents, tree, uncompared),

@@ -14,7 +14,7 @@ from analysis.gitops import Release
 from analysis.migration import ChangedRelease
 from cli import charts, outside
 from cluster.manifests import ManifestError
-from tests.cli.running import run, run_json
+from tests.cli.running import manifest, run, run_json
 from tests.cli.test_migrate_plan import app, plugin
 from tests.cli.test_migrate_pr import branch, commit, home, write
 
@@ -267,6 +267,10 @@ def test_the_command_compares_the_charts_of_a_folder(folder, helm, tmp_path):
     reasons = run_json("migrate", "pr", "--dry-run", "--charts", folder)[1]["notRendered"]
     assert [reason for reason in reasons if "plex" in reason] == []
     assert "--kube-version=1.35.2 " in seen.read_text()
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}}
+    snapshot = manifest(tmp_path / "snapshot.json", node | {"status": {"nodeInfo": {"kubeletVersion": "v1.36.1"}}})
+    run("migrate", "pr", "--dry-run", "--charts", folder, "--inventory", snapshot)
+    assert "--kube-version=1.36.1 " in seen.read_text()
     assert [reason.rpartition(": ")[2] for reason in reasons] == ["its chart is new"]
 
 
