@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from analysis.migration.indirect import IndirectUse
 from analysis.migration.values import patch_without_keys
+from dra.pointer import mappings_in
 from dra.raw import inside, text
 
 if TYPE_CHECKING:
@@ -26,6 +28,14 @@ def class_of_ollama(values: Object) -> str:
     if gpu.get("enabled") is not True or inside(gpu, "mig").get("enabled") is True:
         return ""
     return _CLASSES.get(text(gpu.get("type")), "")
+
+
+def uses_of_ollama(obj: Object) -> Iterator[IndirectUse]:
+    """Yield the GPU of a release whose values leave the number to the chart, which requests one."""
+    for pointer, gpu in mappings_in(obj.get("spec"), "/spec"):
+        is_default = "number" not in gpu and gpu.get("draEnabled") is not True
+        if pointer.endswith("/ollama/gpu") and is_default and (driver := class_of_ollama({"ollama": {"gpu": gpu}})):
+            yield IndirectUse(pointer, "gpu", "", (driver,), is_requested=True)
 
 
 def patch_of_ollama(values: Object, removed: Collection[str], template: str) -> Iterator[Object]:

@@ -11,6 +11,8 @@ from analysis.check import finding_of
 from analysis.gitops import filled
 from analysis.migration.charts import CONSUMER_KINDS, CONSUMERS
 from analysis.migration.indirect import indirect_uses
+from analysis.migration.ollama import CHART as OLLAMA
+from analysis.migration.ollama import uses_of_ollama
 from analysis.migration.plan import Consumer
 from analysis.migration.ray_cluster import CHART as RAY_CHART
 from analysis.requesting import amounts_in, classes_in, requests_devices
@@ -44,6 +46,7 @@ _OTHER_WAYS: Final = "use `extendedResourceName` (Kubernetes 1.36), a patch of i
 _WITHOUT_REQUEST: Final = (
     "no request: its pods can use every GPU of their node, also one that a claim gives to another pod; add a claim"
 )
+_TEMPLATE: Final = ("template.openshift.io", "Template")
 _NVIDIA: Final = "nvidia"  # the dialect
 _RAY: Final = "ray.io"  # the group of KubeRay's objects
 _MOVES: Final = (Outcome.TRANSLATED, Outcome.APPROXIMATED)
@@ -120,6 +123,11 @@ class Reader:
                 verdict, why = _in_values(obj, release)
             place = _place_in(written, pointer, values or {})
             amount = amounts.get((decision.container, decision.key)) or str(limits.get(decision.key, ""))
+            if verdict == "edit" and group_kind(obj) == _TEMPLATE:
+                verdict, why = (
+                    "by hand",
+                    "the namespace of what it makes is not known: add the ResourceClaimTemplate to its objects",
+                )
             if find_placeholder(amount):
                 verdict, why = "by hand", f"no file of the tree has the value of {amount}"
             elif verdict == "edit" and (variable := _variable_at(written, place)):
@@ -148,7 +156,8 @@ class Reader:
     def indirect_uses(self, document: Document, release: Release | None) -> Iterator[Request]:
         """Yield the places by which one object gets devices without naming a key."""
         obj = document.placed
-        for use in indirect_uses(document, self._state):
+        of_chart = uses_of_ollama(obj) if release is not None and release.chart == OLLAMA else ()
+        for use in (*indirect_uses(document, self._state), *of_chart):
             if use.has_request and not use.is_requested:
                 continue  # a follower
             verdict, why = _in_values(obj, release) if use.is_requested else ("by hand", _WITHOUT_REQUEST)

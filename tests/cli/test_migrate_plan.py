@@ -349,6 +349,29 @@ def test_a_variable_beside_a_request_follows_and_leaves_the_request_to_be_edited
     assert "sharing" not in answer["families"][0]
 
 
+@pytest.mark.parametrize(
+    ("gpu", "is_consumer"),
+    [("enabled: true", True), ("enabled: false", False), ("enabled: true, draEnabled: true", False)],
+)
+def test_a_release_of_ollama_has_a_gpu_without_a_number(repository, gpu, is_consumer):
+    values = f"    ollama: {{gpu: {{{gpu}}}}}\n"
+    text = release("ollama", values=values).replace(
+        "chartRef: {kind: OCIRepository, name: app-template}", "chart: {spec: {chart: ollama, version: 1.30.0}}"
+    )
+    files = {"apps/ollama/release.yaml": text, "clusters/home/ollama.yaml": flux("ollama")}
+    found = [
+        (consumer["key"], consumer["verdict"]) for consumer in plan(repository, files | plugin(NVIDIA))["consumers"]
+    ]
+    assert found == [("gpu", "edit")] * is_consumer
+
+
+def test_a_template_of_openshift_is_changed_by_hand(repository):
+    pod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: a, image: a, resources: {limits: {nvidia.com/gpu: 1}}}]}}"
+    text = f"apiVersion: template.openshift.io/v1\nkind: Template\nmetadata: {{name: notebook}}\nobjects: [{pod}]\n"
+    files = {"base/kustomization.yaml": "resources: [a.yaml]\n", "base/a.yaml": text}
+    assert consumers(repository, files) == [("Template/default/notebook", "by hand")]
+
+
 def test_nothing_is_lost_where_the_plugin_stays(repository):
     assert plan(repository, app("plex", "media") | app("frigate", "home") | plugin())["lost"] == []
 
