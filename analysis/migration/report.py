@@ -75,7 +75,8 @@ def _consumers(plan: MigrationPlan) -> Iterator[tuple[str, str, str, CodeSpan, s
 def summary(plan: MigrationPlan) -> str:
     """Return the plan in a line."""
     if not plan.families and not plan.consumers:
-        return "nothing to move: no build of the tree requests a device by a legacy key, and none installs a known device plugin"
+        nothing = "nothing to move: no build of the tree requests a device by a legacy key, and none installs a known device plugin"
+        return f"{nothing}; look at what was skipped" if plan.skipped else nothing
     verdicts = [consumer.verdict for consumer in plan.consumers]
     counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in get_args(Verdict) if verdict in verdicts]
     consumers = count_of(len(verdicts), "consumer") + (f" ({', '.join(counts)})" if counts else "")

@@ -279,6 +279,9 @@ def test_a_file_that_is_no_plan_is_an_error_or_all_differs(repository, text):
 def test_a_tree_without_devices_has_nothing_to_move(repository):
     write(repository, {"base/kustomization.yaml": "resources: []\n"})
     assert run("migrate", "plan", "-o", "text").stdout.startswith("nothing to move")
+    assert "skipped" not in run("migrate", "plan", "-o", "text").stdout
+    write(repository, {"loader/templates/app.yaml": TEMPLATE})
+    assert "skipped" in run("migrate", "plan", "-o", "text").stdout.splitlines()[-1]
 
 
 def test_a_reason_of_several_consumers_is_written_once(repository):
