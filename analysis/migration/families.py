@@ -66,6 +66,19 @@ def families(read: ReadTree, drivers_of: Callable[[Iterable[str]], frozenset[str
         )
 
 
+def stops(of_drivers: Iterable[Family]) -> Iterator[str]:
+    """Yield how a person stops the consumers of plugins that go, so that no plugin and driver allocate the same device."""
+    for family in of_drivers:
+        keys = list_first(family.keys, _NAMED)
+        stays = family.sharing is not None and family.sharing.decision == "stay"
+        if family.plugins and keys and not stays:
+            yield f"before the switch: suspend Flux or Argo CD for the consumers of {keys}, scale them to 0, and wait until no pod holds a device"
+            yield (
+                f"after the switch, before the consumers start: wait until `kubectl get node -o yaml` shows 0 allocatable {keys}; "
+                "the kubelet keeps the key with 0 until it restarts, so do not wait for its absence"
+            )
+
+
 def lost(of_drivers: Iterable[Family], follow: Sequence[Follower]) -> Iterator[str]:
     """Yield what works with the plugins that go and not with their drivers."""
     for family in of_drivers:

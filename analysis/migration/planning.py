@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from analysis.check import finding_of
 from analysis.gitops import releases, variables_of
 from analysis.migration.charts import DRIVER_CHARTS
-from analysis.migration.families import ReadTree, families, lost
+from analysis.migration.families import ReadTree, families, lost, stops
 from analysis.migration.fleet import fleet_of
 from analysis.migration.followers import exporters, follower_at, followers
 from analysis.migration.indirect import indirect_uses
@@ -19,7 +19,6 @@ from analysis.migration.requests import Reader
 from analysis.migration.unread import unread
 from analysis.migration.values_files import ReleasesOfFiles
 from dra.raw import inside, items, strings, text
-from dra.texts import list_first
 from webhook.admission import decide_object
 from webhook.translate import group_kind
 from webhook.unknown import counts_keys
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from analysis.migration.fleet import Fleet
     from analysis.migration.followers import Follower
     from analysis.migration.plan import Family
-    from analysis.migration.platform import Platform
     from analysis.migration.requests import Request
     from analysis.skipped import SkippedFile
     from cluster.manifests import Document
@@ -106,7 +104,11 @@ def make_plan(
         follow=follow,
         lost=tuple(lost(of_drivers, follow)),
         blockers=tuple(platform.blockers()) if of_drivers else (),
-        by_hand=(*_by_hand(of_drivers, platform), *_node_by_node(fleet, of_drivers)),
+        by_hand=(
+            *(platform.by_hand() if of_drivers else ()),
+            *_node_by_node(fleet, of_drivers),
+            *stops(of_drivers),
+        ),
         skipped=tuple(unread(documents, tree, reached, skipped, state=state, reader=reader)),
     )
 
@@ -144,19 +146,6 @@ def _counts(
                     pointer = f"/spec/resourceGroups/{group_number}/coveredResources/{number}"
                     what = f"{key}: name the resource to which Kueue's configuration maps DeviceClass {' or '.join(sorted(classes))}"
                     yield follower_at(document, pointer, what)
-
-
-def _by_hand(of_drivers: Sequence[Family], platform: Platform) -> Iterator[str]:
-    if of_drivers:
-        yield from platform.by_hand()
-    for family in of_drivers:
-        keys = list_first(family.keys, _NAMED)
-        if family.plugins and keys:
-            yield f"before the switch: suspend Flux or Argo CD for the consumers of {keys}, scale them to 0, and wait until no pod holds a device"
-            yield (
-                f"after the switch, before the consumers start: wait until `kubectl get node -o yaml` shows 0 allocatable {keys}; "
-                "the kubelet keeps the key with 0 until it restarts, so do not wait for its absence"
-            )
 
 
 def _node_by_node(fleet: Fleet, of_drivers: Sequence[Family]) -> Iterator[str]:

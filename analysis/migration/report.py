@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from msgspec.structs import replace
 
 from analysis.errors import Broken
-from analysis.migration.families import lost
+from analysis.migration.families import lost, stops
 from analysis.migration.plan import Verdict
 from analysis.report import CodeSpan, Report, Rows, Screen
 from dra.texts import count_of, joined, list_first
@@ -114,6 +114,7 @@ def with_decisions(plan: MigrationPlan, decided: MigrationPlan) -> MigrationPlan
         else replace(family, sharing=replace(family.sharing, decision=decisions[family.driver]))
         for family in plan.families
     )
+    proposed = list(stops(plan.families))
     return replace(
         plan,
         consumers=tuple(
@@ -122,6 +123,7 @@ def with_decisions(plan: MigrationPlan, decided: MigrationPlan) -> MigrationPlan
         ),
         families=families,
         lost=tuple(lost(families, plan.follow)),
+        by_hand=(*[line for line in plan.by_hand if line not in proposed], *stops(families)),
     )
 
 

@@ -375,8 +375,9 @@ def test_a_template_of_openshift_is_changed_by_hand(repository):
     assert consumers(repository, files) == [("Template/default/notebook", "by hand")]
 
 
-def test_nothing_is_lost_where_the_plugin_stays(repository):
-    assert plan(repository, app("plex", "media") | app("frigate", "home") | plugin())["lost"] == []
+def test_nothing_is_lost_or_done_by_hand_where_the_plugin_stays(repository):
+    answer = plan(repository, app("plex", "media") | app("frigate", "home") | plugin())
+    assert (answer["lost"], answer["byHand"]) == ([], [])
 
 
 OF_LLMKUBE = "apiVersion: inference.llmkube.dev/v1alpha1\nkind: %s\nmetadata: {name: qwen}\nspec: %s\n"

@@ -595,6 +595,7 @@ def test_what_is_lost_follows_the_decision_about_sharing(tmp_path, decision, is_
     file.write_text(run("migrate", "plan").stdout.replace("decision: shares", f"decision: {decision}"))
     text = move("--plan", file, "--dry-run")
     assert ("What is lost: - gpu.nvidia.com: sharing" in text) is is_lost
+    assert text.count("wait until no pod holds a device") == 1
     assert (f"with the driver: {decision}" in text, "up to 4 claims share" in text) == (True, not is_lost)
 
 
@@ -629,3 +630,12 @@ def test_a_plan_of_another_tree_is_an_error_that_names_the_difference(tmp_path):
 def test_an_option_of_another_step_is_refused(arguments, message):
     result = run("migrate", *arguments)
     assert (result.exit_code, message in result.stderr) == (2, True)
+
+
+@pytest.mark.usefixtures("home")
+def test_consumers_are_stopped_where_a_person_decides_that_the_plugin_goes(tmp_path):
+    write(app("plex", "media") | app("frigate", "home") | plugin())
+    commit()
+    file = tmp_path / "plan.yaml"
+    file.write_text(run("migrate", "plan").stdout.replace("decision: stay", "decision: exclusive"))
+    assert "wait until no pod holds a device" in move("--plan", file, "--dry-run")
