@@ -1,18 +1,18 @@
-"""The real API server refuses, in dry runs, exactly what `dra.validation` calls an error."""
+"""The real API server refuses, in dry runs, exactly what `dra.validation` calls an error; also that of an unreleased minor."""
 
 import json
 
 import pytest
 
+from dra.server import server_of
 from dra.validation import problems
-from dra.validation.fields import gates
 from e2e.actors.client import ApiError
-from e2e.ground.controlplane import ALPHA_GATES
+from e2e.build import CURRENT, NEWEST
+from e2e.ground.controlplane import ALPHA_GATES, ControlPlane
 from tests.dra.validation import corpus
 
 pytestmark = pytest.mark.real
 
-ENABLED = gates.DEFAULT | (gates.ALL & ALPHA_GATES.keys())
 PATHS = {
     "DeviceClass": "deviceclasses",
     "DeviceTaintRule": "devicetaintrules",
@@ -24,6 +24,16 @@ PATHS = {
 UNSEEN = ("admin access", "not found for device")
 
 
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(minor, marks=pytest.mark.kubernetes(minor)) for minor in sorted({CURRENT, NEWEST})],
+)
+def control_plane(request):
+    """A control plane of one minor, with the alpha gates on."""
+    with ControlPlane(name=f"validation-{request.param}", version=request.param) as running:
+        yield running
+
+
 def refusal(control_plane, value):
     """Return the server's refusal to create an object, or ""."""
     try:
@@ -33,9 +43,10 @@ def refusal(control_plane, value):
     return ""
 
 
-def errors(value):
+def errors(control_plane, value):
     """Return our errors about creation, without those about status."""
-    findings = problems(json.loads(json.dumps(value)), ENABLED)
+    server = server_of(int(control_plane.version.partition(".")[2]), ALPHA_GATES)
+    findings = problems(json.loads(json.dumps(value)), server.gates, server.minor)
     return [p for p in findings if p.refuses and not p.path.startswith("/status")]
 
 
@@ -46,5 +57,5 @@ def test_valid_and_invalid_objects_are_judged_like_the_real_server(control_plane
     metadata = {key: value for key, value in original["metadata"].items() if key != "namespace"}
     original = {key: value for key, value in {**original, "metadata": metadata}.items() if key != "status"}
     for value in [original, *corpus.sample(original, 60, seed=13)]:
-        theirs, ours = refusal(control_plane, value), errors(value)
+        theirs, ours = refusal(control_plane, value), errors(control_plane, value)
         assert bool(theirs) == bool(ours), (corpus.as_json(value), theirs, ours)
