@@ -34,7 +34,7 @@ from webhook.dialects import REPLACED
 from webhook.placement.problems import NO_PROBLEMS, MayServe, Problems, denied
 from webhook.refusals import Code, none_could
 from webhook.state import node_constraints, reach_ignoring_taints, reach_templates
-from webhook.translate import MIRROR, find_names, is_skipped
+from webhook.translate import MIRROR, find_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -65,7 +65,7 @@ class PluginRequest(msgspec.Struct, frozen=True):
 def plugin_request(pod: dict[str, Json], state: State, decisions: Iterable[Decision] = ()) -> PluginRequest | None:
     """Return a pod's requests of device plugins, without the keys that claims replace; None if there is nothing to judge."""
     fleet = state.fleet
-    if not (state.confirmed and fleet.known) or is_skipped(pod):
+    if not (state.confirmed and fleet.known):
         return None
     removed = {(decision.container, decision.key) for decision in decisions if decision.outcome in REPLACED}
     names = [

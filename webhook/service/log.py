@@ -15,6 +15,7 @@ import sys
 import threading
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 from time import time
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -146,7 +147,13 @@ def configure(level: str = "info", stream: BinaryIO | None = None) -> Decisions:
 
 def _time(seconds: float | None = None) -> str:
     now = time() if seconds is None else seconds
-    return f"{datetime.fromtimestamp(now, UTC).isoformat(timespec='milliseconds').removesuffix('+00:00')}Z"
+    whole = int(now)
+    return f"{_second(whole)}.{int((now - whole) * 1000):03}Z"
+
+
+@lru_cache(maxsize=1)
+def _second(whole: int) -> str:
+    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def _finished(line: bytes) -> bytes:

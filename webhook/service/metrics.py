@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -78,8 +77,8 @@ class WebhookMetrics(MetricsPort):
         self._review(path, record.mode, record.outcome).inc()
         self._timer(path).observe(seconds)
         # Most keys of a pod have the same labels, so they are counted together.
-        for labels, count in Counter((decision.dialect, decision.outcome) for decision in record.decisions).items():
-            self._decision(*labels, record.mode).inc(count)
+        for decision in record.decisions:
+            self._decision(decision.dialect, decision.outcome, record.mode).inc()
 
     def count_refusal(self, path: str, status: int) -> None:
         self._refused.labels(path, str(status)).inc()

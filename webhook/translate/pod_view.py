@@ -255,14 +255,20 @@ def number(entry: LegacyKey, configuration: Configuration | None = None) -> int 
 
 def find_names(pod: dict[str, Json], served: Container[str], taken: Container[tuple[str, str]]) -> set[str]:
     """Return the `served` names that containers request, without the pairs of container and name in `taken`."""
+    # Every review of a pod runs this, so types are checked in place.
     names: set[str] = set()
     spec = inside(pod, "spec")
-    for container in (*members(spec.get("initContainers")), *members(spec.get("containers"))):
-        resources = inside(container, "resources")
-        for part in ("limits", "requests"):
-            for name in mapping(resources.get(part)):
-                if name in served and (str(container.get("name")), name) not in taken:
-                    names.add(name)
+    for list_ in _LISTS:
+        containers = spec.get(list_)
+        for container in containers if isinstance(containers, list) else ():
+            resources = container.get("resources") if isinstance(container, dict) else None
+            if not isinstance(resources, dict):
+                continue
+            for part in ("limits", "requests"):
+                amounts = resources.get(part)
+                for name in amounts if isinstance(amounts, dict) else ():
+                    if name in served and (str(container.get("name")), name) not in taken:
+                        names.add(name)
     return names
 
 
