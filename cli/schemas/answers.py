@@ -69,13 +69,15 @@ class Translated(msgspec.Struct, frozen=True, kw_only=True):
 class SkippedDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A document that was not judged: not a manifest, a template, part of a kustomization, or what a test expects.
 
-    `key` is the first key in it that requests devices, if any, and `line` is its line.
+    `key` is the first key in it that requests devices, if any, and `line` is its line. `makes` is the kind of Flux or Argo CD that a template
+    makes, if it installs something.
     """
 
     file: str
     line: int
     reason: Literal["other", "template", "patch", "assertion"]
     key: str
+    makes: str
 
 
 class Surveyed(Overview, frozen=True, kw_only=True, rename="camel"):

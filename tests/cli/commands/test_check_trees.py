@@ -288,7 +288,8 @@ def test_a_skipped_file_is_listed_with_line_and_key(name, key, tmp_path, monkeyp
     (tmp_path / name).write_text(f"a: 1\nlimits: {{{key or 'cpu'}: 1}}\n")
     monkeypatch.chdir(tmp_path)
     _, answer = run_json("check", ".")
-    assert answer["skippedDocuments"] == [{"file": name, "line": 2 if key else 1, "reason": "other", "key": key}]
+    line = 2 if key else 1
+    assert answer["skippedDocuments"] == [{"file": name, "line": line, "reason": "other", "key": key, "makes": ""}]
 
 
 CONFIGURATION_WITH_DIALECT = {
