@@ -1,7 +1,8 @@
 """Edits the files of nodes: the folders in which containerd reads CDI files, and the feature gate of shares.
 
 Follows containerd 2.1: internal/cri/config (`cdi_spec_dirs` replaces /etc/cdi and /var/run/cdi); kubernetes-sigs/dra-driver-nvidia-gpu 95932046:
-cmd/gpu-kubelet-plugin/cdi.go (it writes to /var/run/cdi, and its chart has no value for another folder); kubernetes/enhancements: keps/sig-scheduling/5075.
+cmd/gpu-kubelet-plugin/cdi.go (it writes to /var/run/cdi, and its chart has no value for another folder); kubernetes/kubernetes v1.34.4: API server,
+scheduler and controller manager read features.DRAConsumableCapacity, and the kubelet does not.
 """
 
 from __future__ import annotations
@@ -25,13 +26,6 @@ _DEFAULT: Final = "/var/run/cdi"
 _GATE: Final = "DRAConsumableCapacity"
 _ON_BY_DEFAULT: Final = 36  # the minor version of Kubernetes
 _GATES: Final = re.compile(r"feature-?gates", re.IGNORECASE)
-_OF_KUBELET: Final = f"""\
-machine:
-  kubelet:
-    extraConfig:
-      featureGates:
-        {_GATE}: true
-"""
 _OF_CONTROL_PLANE: Final = "cluster:\n" + "".join(
     f"  {component}:\n    extraArgs:\n      feature-gates: {_GATE}=true\n"
     for component in ("apiServer", "controllerManager", "scheduler")
@@ -63,12 +57,11 @@ def _gate(documents: Sequence[Document], plan: MigrationPlan) -> Step:
         control_plane = inside(document.object, "controlPlane")
         wanted = {
             **document.object,
-            "patches": [*members(document.object.get("patches")), _OF_KUBELET],
             "controlPlane": {**control_plane, "patches": [*members(control_plane.get("patches")), _OF_CONTROL_PLANE]},
         }
         note = f"by hand, before the switch: apply {document.file} to its nodes: {why}"
         return Step("prepare", (Edit(configurations[0], wanted),), (), (note,))
-    lines = f"add `{_GATE}=true` to `feature-gates` of API server, controller manager and scheduler, and `{_GATE}: true` to `featureGates` of the kubelet"
+    lines = f"add `{_GATE}=true` to `feature-gates` of API server, controller manager and scheduler"
     return Step("prepare", notes=(f"by hand, before the switch: {why}: {lines}",))
 
 
