@@ -150,7 +150,7 @@ def tainted(observed: DoctorInput) -> Iterator[Finding]:
             rule.metadata.name
             for rule in stock.rules.values()
             if rule.spec.taint.key == key
-            and (selector := rule.spec.device_selector) is not None
+            and (selector := stock.reading.rule(rule).spec.device_selector) is not None
             and selector.driver in (None, driver)
         ]
         yield make_finding(

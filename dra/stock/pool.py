@@ -68,7 +68,7 @@ def page_of(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule] = (), readin
     devices = spec.devices
     if reading is not ALL:
         devices = tuple([reading.device(device) for device in devices])
-    for rule in rules if reading.rules else ():
+    for rule in map(reading.rule, rules) if reading.rules else ():
         if rule.spec.device_selector is not None:
             devices = tuple(
                 msgspec.structs.replace(device, taints=(*device.taints, rule.spec.taint))

@@ -16,13 +16,14 @@ from msgspec.structs import replace
 
 from dra import server as gates
 from dra.errors import CapacityError
+from dra.objects.taint import DeviceTaintSelector
 from dra.server import Server
 from dra.stock.capacity import charges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from dra.objects import Device, ResourceSlice
+    from dra.objects import Device, DeviceTaintRule, ResourceSlice
     from dra.quantity import Quantity
 
 _EXPERIMENTAL = (gates.LISTS, gates.OPTIONAL_OPERATIONS, gates.DERIVED, gates.GROUPS)
@@ -75,6 +76,12 @@ class SliceReading(msgspec.Struct, frozen=True):
         if device.consumes_counters and not self.enabled(gates.COUNTERS):
             return gates.COUNTERS
         return ""
+
+    def rule(self, rule: DeviceTaintRule) -> DeviceTaintRule:
+        """Return a rule with the selector that this server reads: up to 1.36, a missing selector is an empty one (resourceslice/tracker)."""
+        if rule.spec.device_selector is not None or self.since(37):
+            return rule
+        return replace(rule, spec=replace(rule.spec, device_selector=DeviceTaintSelector()))
 
     def charges(self, requested: Mapping[str, Quantity], device: Device, driver: str) -> dict[str, Quantity] | None:
         """Return what a request consumes of each capacity of a device; None if the device does not allow it."""

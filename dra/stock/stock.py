@@ -290,7 +290,10 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             affected = self._update_claims(changes, claims)
         elif type_ is DeviceTaintRule:
             rules = [
-                rule for key in changed_objects for rule in (current.get(key), objects.get(key)) if rule is not None
+                self.reading.rule(rule)
+                for key in changed_objects
+                for rule in (current.get(key), objects.get(key))
+                if rule is not None
             ]
             tainted = {
                 key: page.slice for key, page in self.pages.items() if any(_may_taint(rule, page) for rule in rules)

@@ -5,6 +5,10 @@ Changes update its indexes, share unchanged parts, and return the nodes that the
 
 import random
 
+import pytest
+from msgspec.structs import replace
+
+from dra import server as gates
 from dra.stock.stock import Stock
 from dra.stock.usage import FREE
 from tests.dra.samples import DRIVER, holding, node, rule, slice_
@@ -134,6 +138,17 @@ def test_rules_taint_the_devices_they_select():
     assert [len(device.taints) for device in stock.pages["a"].devices] == [0, 1]
     lifted = stock.without("DeviceTaintRule", "rule")
     assert [len(device.taints) for device in lifted.pages["a"].devices] == [0, 0]
+
+
+@pytest.mark.parametrize(("minor", "number_of_taints"), [(34, 1), (36, 1), (37, 0), (38, 0)])
+def test_a_rule_without_a_selector_taints_all_devices_up_to_1_36(minor, number_of_taints):
+    server = gates.Server(minor, frozenset([gates.TAINTS, gates.TAINT_RULES]))
+    selecting = rule(device="x")
+    without_selector = replace(selecting, spec=replace(selecting.spec, device_selector=None))
+    stock = Stock.of(slices=[slice_("a", "x")], server=server)
+    with_rule = Stock.of(slices=[slice_("a", "x")], rules=[without_selector], server=server)
+    for tainted in (stock.with_object(without_selector), with_rule):
+        assert [len(device.taints) for device in tainted.pages["a"].devices] == [number_of_taints]
 
 
 def affected_nodes(stock, obj):
