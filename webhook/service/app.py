@@ -159,8 +159,7 @@ class WebhookApp:
     async def _review(self, review: _OpenReview) -> Reply:
         try:
             answer = await self._decide(review)
-            if answer.awaited_templates:
-                await self._await_templates(answer)
+            await self._await_templates(answer)
         except ReviewError as error:
             note = {"path": review.path, "status": error.status, "problem": str(error)}
             logger.warning("review refused", extra=note)
