@@ -48,6 +48,14 @@ def create_pods(node, *names):
     node.cluster.create(*(claiming_pod(NS, name, node.name, [using_template("one")]) for name in names))
 
 
+def runs_or_is_created(node, name):
+    """Return whether a pod runs; create it again if it was evicted: kube-controller-manager may see the end of a taint after kube-scheduler."""
+    pod = node.cluster.read({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": NS}})
+    if not pod:
+        create_pods(node, name)
+    return bool(pod) and pod["status"]["phase"] == "Running"
+
+
 def device_of(driver, name):
     [value] = [value for key, value in device_variables(driver, NS, name).items() if key != "card"]
     return value
@@ -118,6 +126,7 @@ def test_a_node_with_a_no_execute_taint_frees_its_devices(own_node):
         cp.wait_unschedulable(NS, "h")
         assert offered_devices(driver) == ["gpu-0"]
         cp.patch(path, {"spec": {"taints": None}})
+        cp.until("h runs", lambda: runs_or_is_created(own_node, "h"), 90)
         assert device_of(driver, "h") == "GPU-0"
         delete_pods(own_node, "h")
         until_freed(driver, set())
