@@ -1,13 +1,13 @@
 // Replaces the content of an open page after each new reading. Focus, scroll positions and open details stay. While a viewer fills in a
-// form or selects text, the content is not replaced.
+// form, selects text or presses a button of the mouse, the content is not replaced.
 "use strict";
 const reloadAfter = Number(document.currentScript.dataset.again) * 1000;
 const main = () => document.querySelector("main");
-let events, newestReading, busy = false;
+let events, newestReading, busy = false, pressed = false;
 
 const isTouched = (field) => field === document.activeElement || field.checked !== field.defaultChecked || (field.options
   ? [...field.options].some((option) => option.selected !== option.defaultSelected) : field.value !== field.defaultValue);
-const isInUse = () => [...main().querySelectorAll("input, select, textarea")].some(isTouched)
+const isInUse = () => pressed || [...main().querySelectorAll("input, select, textarea")].some(isTouched)
   || (!getSelection().isCollapsed && main().contains(getSelection().anchorNode));
 
 // The path of an element: from `main` down, the index of each child.
@@ -57,4 +57,6 @@ function listen() {
 }
 document.addEventListener("visibilitychange", listen);
 document.addEventListener("focusout", () => setTimeout(update));
+document.addEventListener("pointerdown", (event) => { pressed = event.button === 0; });
+for (const end of ["pointerup", "pointercancel"]) document.addEventListener(end, () => { pressed = false; setTimeout(update); });
 listen();

@@ -44,6 +44,24 @@ async def test_a_pod_changes_from_waiting_to_running_without_a_reload(chromium):
         assert page.complaints == []
 
 
+# Resolves after a new reading, when an update of the page has ended.
+NEW_READING = """() => new Promise(resolve => {
+  let readings = 0;
+  const events = new EventSource("/events");
+  events.onmessage = () => ++readings === 2 && fetch(location.href).then(answer => answer.text()).then(() => setTimeout(resolve));
+}).then(() => {})"""
+
+
+async def test_a_click_counts_although_a_reading_arrives_before_its_end(chromium):
+    async with dashboard_url(ChangingCluster().read, fresh=0.2) as url, open_page(chromium, url) as page:
+        await page.goto("/claims/default/wants")
+        await page.locator("summary").hover()
+        await page.mouse.down()
+        await page.evaluate(NEW_READING)
+        await page.mouse.up()
+        assert await page.locator("details").get_attribute("open") is not None
+
+
 async def test_focus_and_open_details_survive_an_update(chromium):
     cluster = ChangingCluster()
     async with dashboard_url(cluster.read, fresh=0.2) as url, open_page(chromium, url) as page:
