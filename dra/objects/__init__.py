@@ -98,7 +98,7 @@ from dra.objects.pod import (
     protects,
     template_site,
 )
-from dra.objects.taint import DeviceTaint, DeviceTaintRule, DeviceToleration, blocks, selects
+from dra.objects.taint import DeviceTaint, DeviceTaintRule, DeviceTaintSelector, DeviceToleration, blocks, selects
 
 __all__ = [
     "EXTENDED_CLAIM",
@@ -138,6 +138,7 @@ __all__ = [
     "DeviceSubRequest",
     "DeviceTaint",
     "DeviceTaintRule",
+    "DeviceTaintSelector",
     "DeviceToleration",
     "EnvVar",
     "ExactDeviceRequest",

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from dra import server as gates
 from dra.errors import CapacityError
-from dra.objects.taint import DeviceTaintSelector
+from dra.objects import DeviceTaintSelector
 from dra.server import Server
 from dra.stock.capacity import charges
 
