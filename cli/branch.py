@@ -165,9 +165,7 @@ class Repository:
         if existing:
             written = self._git("rev-list", "--reverse", f"{self.head}..{existing}").decode().split()
             if self._contents(written) != self._contents(made):
-                remedy = (
-                    f"choose another one with --branch, or remove it if nobody needs its commits: git branch -D {name}"
-                )
+                remedy = f"choose another branch with --branch, or remove this one if nobody needs its commits: git branch -D {name}"
                 raise Broken(f"the branch {name} exists, with other commits", remedy)
             return written, True
         self._git("update-ref", "-m", "drawbridge migrate pr", reference, made[-1], "0" * len(self.head))

@@ -78,8 +78,8 @@ def make_plan(
     vendors = ModelVendors(documents)
     for number in included:
         if number not in known:
-            found = reader.indirect_uses(documents[number], by_number.get(number))
-            uses += [vendors.with_vendor(documents[number], use) for use in found]
+            of_document = reader.indirect_uses(documents[number], by_number.get(number))
+            uses += [vendors.with_vendor(documents[number], use) for use in of_document]
             if "_VISIBLE_DEVICES" in documents[number].text:
                 all_visible += _all_visible(documents[number], moving, state)
     uses += in_files.requests(reader.indirect_uses, without=known)

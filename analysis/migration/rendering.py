@@ -12,7 +12,7 @@ from analysis.gitops import filled, releases, variables_of
 from analysis.migration.fleet import lowest_version
 from analysis.migration.platform import platform_of
 from analysis.migration.values_files import name_of_release
-from dra.pointer import member
+from dra.pointer import mappings_in, member
 from dra.raw import Object, containers_of, inside, items, mapping, members, text
 from webhook.translate import name_of, resolve_pointer
 
@@ -220,18 +220,7 @@ def _containers(old_pod: Object, pod: Object) -> Iterator[tuple[Object, Object]]
 def _pods_of(objects: Mapping[str, Object]) -> Iterator[tuple[str, str, Object]]:
     """Yield the pods and the templates of pods, with the names of their objects and their places."""
     for name, obj in objects.items():
-        yield from ((name, place, pod) for place, pod in _pods(obj))
-
-
-def _pods(value: Any, place: str = "") -> Iterator[tuple[str, Object]]:
-    if isinstance(value, dict):
-        if _is_pod(value):
-            yield place, value
-        for name, below in value.items():
-            yield from _pods(below, member(place, name))
-    elif isinstance(value, list):
-        for number, item in enumerate(value):
-            yield from _pods(item, f"{place}/{number}")
+        yield from ((name, place, part) for place, part in mappings_in(obj, "") if _is_pod(part))
 
 
 def _pod_at(objects: Mapping[str, Object], name: str, place: str) -> Object:

@@ -98,7 +98,7 @@ from dra.objects.pod import (
     protects,
     template_site,
 )
-from dra.objects.taint import DeviceTaint, DeviceTaintRule, DeviceTaintSelector, DeviceToleration, blocks, selects
+from dra.objects.taint import DeviceTaint, DeviceTaintRule, DeviceToleration, blocks, selector_of, selects
 
 __all__ = [
     "EXTENDED_CLAIM",
@@ -138,7 +138,6 @@ __all__ = [
     "DeviceSubRequest",
     "DeviceTaint",
     "DeviceTaintRule",
-    "DeviceTaintSelector",
     "DeviceToleration",
     "EnvVar",
     "ExactDeviceRequest",
@@ -199,6 +198,7 @@ __all__ = [
     "protects",
     "requests_of",
     "results_of",
+    "selector_of",
     "selects",
     "serve_resources",
     "served_resources",

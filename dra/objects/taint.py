@@ -44,6 +44,12 @@ class DeviceTaintRule(Wire, frozen=True, kw_only=True):
     status: DeviceTaintRuleStatus = DeviceTaintRuleStatus()
 
 
+def selector_of(rule: DeviceTaintRule, minor: int) -> DeviceTaintSelector | None:
+    """Return the selector of a rule as a minor of Kubernetes reads it: up to 1.36, a missing one is an empty one (resourceslice/tracker)."""
+    selector = rule.spec.device_selector
+    return DeviceTaintSelector() if selector is None and minor < 37 else selector
+
+
 def selects(rule: DeviceTaintRule, driver: str, pool: str, device: str) -> bool:
     """Whether a rule taints a device.
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from dra import server as gates
 from dra.errors import CapacityError
-from dra.objects import DeviceTaintSelector
+from dra.objects import selector_of
 from dra.server import Server
 from dra.stock.capacity import charges
 
@@ -78,10 +78,11 @@ class SliceReading(msgspec.Struct, frozen=True):
         return ""
 
     def rule(self, rule: DeviceTaintRule) -> DeviceTaintRule:
-        """Return a rule with the selector that this server reads: up to 1.36, a missing selector is an empty one (resourceslice/tracker)."""
-        if rule.spec.device_selector is not None or self.since(37):
+        """Return a rule with the selector that this server reads."""
+        selector = selector_of(rule, self.server.minor)
+        if selector is rule.spec.device_selector:
             return rule
-        return replace(rule, spec=replace(rule.spec, device_selector=DeviceTaintSelector()))
+        return replace(rule, spec=replace(rule.spec, device_selector=selector))
 
     def charges(self, requested: Mapping[str, Quantity], device: Device, driver: str) -> dict[str, Quantity] | None:
         """Return what a request consumes of each capacity of a device; None if the device does not allow it."""

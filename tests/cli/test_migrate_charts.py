@@ -14,6 +14,7 @@ from analysis.gitops import Release
 from analysis.migration import ChangedRelease
 from cli import charts, outside
 from cluster.manifests import ManifestError
+from tests.analysis.migration.test_consumers import APPLICATION
 from tests.cli.running import manifest, run, run_json
 from tests.cli.test_migrate_plan import app, plugin
 from tests.cli.test_migrate_pr import branch, commit, home, write
@@ -274,25 +275,11 @@ def test_the_command_compares_the_charts_of_a_folder(folder, helm, tmp_path):
     assert [reason.rpartition(": ")[2] for reason in reasons] == ["its chart is new"]
 
 
-APPLICATION = f"""\
-apiVersion: argoproj.io/v1alpha1
-kind: Application
-metadata: {{name: llm, namespace: argocd}}
-spec:
-  destination: {{namespace: ai}}
-  source:
-    chart: app-template
-    targetRevision: 4.3.0
-    helm:
-      %s
-        controllers: {{main: {{containers: {{app: {{resources: {{limits: {{{KEY}: 1}}}}}}}}}}}}
-"""
-
-
 @pytest.mark.parametrize("field", ["values: |", "valuesObject:"])
 @pytest.mark.usefixtures("helm", "home")
 def test_the_chart_of_an_application_is_compared(folder, field):
-    write({"apps/plex/zz.yaml": APPLICATION % field})
+    values = f"controllers: {{main: {{containers: {{app: {{resources: {{limits: {{{KEY}: 1}}}}}}}}}}}}"
+    write({"apps/plex/zz.yaml": APPLICATION.format(values=f"{field}\n        {values}")})
     commit()
     reasons = [
         run_json("migrate", "pr", "--dry-run", *options)[1]["notRendered"] for options in ((), ("--charts", folder))

@@ -339,8 +339,8 @@ spec: {hardware: {gpu: {enabled: true, count: 1, vendor: %s}}}
 )  # fmt: skip
 def test_a_workload_that_names_no_key_is_a_consumer_of_the_driver_that_moves(repository, text, installed, key):
     files = app("plex", "media") | {"apps/plex/release.yaml": text} | plugin(installed)
-    found = [(consumer["key"], consumer["verdict"]) for consumer in plan(repository, files)["consumers"]]
-    assert found == ([(key, "by hand")] if key else [])
+    verdicts = [(consumer["key"], consumer["verdict"]) for consumer in plan(repository, files)["consumers"]]
+    assert verdicts == ([(key, "by hand")] if key else [])
 
 
 def test_a_variable_beside_a_request_follows_and_leaves_the_request_to_be_edited(repository):
@@ -362,10 +362,10 @@ def test_a_release_of_ollama_has_a_gpu_without_a_number(repository, gpu, is_cons
         "chartRef: {kind: OCIRepository, name: app-template}", "chart: {spec: {chart: ollama, version: 1.30.0}}"
     )
     files = {"apps/ollama/release.yaml": text, "clusters/home/ollama.yaml": flux("ollama")}
-    found = [
+    verdicts = [
         (consumer["key"], consumer["verdict"]) for consumer in plan(repository, files | plugin(NVIDIA))["consumers"]
     ]
-    assert found == [("gpu", "edit")] * is_consumer
+    assert verdicts == [("gpu", "edit")] * is_consumer
 
 
 def test_a_template_of_openshift_is_changed_by_hand(repository):
@@ -700,9 +700,9 @@ def without_values(kind, listed):
 )  # fmt: skip
 def test_a_consumer_in_values_outside_of_the_release_is_edited(repository, files, consumer):
     answer = plan(repository, files)
-    [found] = answer["consumers"]
-    assert (found["object"], found["file"], found["place"]) == consumer
-    assert found["verdict"] == "edit"
+    [verdicts] = answer["consumers"]
+    assert (verdicts["object"], verdicts["file"], verdicts["place"]) == consumer
+    assert verdicts["verdict"] == "edit"
     assert answer["skipped"] == []
 
 

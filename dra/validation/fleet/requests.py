@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from dra import cel
 from dra.errors import CapacityError, SelectorError
 from dra.finding import Finding, Findings, finding_at
-from dra.objects import blocks, selects
+from dra.objects import blocks, selector_of, selects
 from dra.pointer import member
 from dra.policy import FENCE_TOLERATION
 from dra.stock import charges
@@ -257,8 +257,7 @@ def rule_problems(rule: DeviceTaintRule, world: World) -> Findings:
     """Judge whether a taint rule matches published devices."""
     selector = rule.spec.device_selector
     if selector is None:
-        # Up to 1.36, resourceslice/tracker reads a missing selector as an empty one.
-        tainted = "every device of the cluster" if world.minor < 37 else "no device at all"
+        tainted = "no device at all" if selector_of(rule, world.minor) is None else "every device of the cluster"
         yield finding_at("D317", "/spec", f"without deviceSelector the rule taints {tainted}")
         return
     path = "/spec/deviceSelector"
