@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from analysis.gitops import FOLDERS, NAMES
-from cli.edited import text_at
 from cli.outside import can_build
 from cli.pull_request import REMEDY
-from cli.trees import Group, Trees, display_path
+from cli.trees import Trees, display_path
 from cluster.manifests import InputProblem, ManifestError
 from dra.pointer import member
 from dra.raw import mapping, strings
@@ -46,50 +45,43 @@ class _State(NamedTuple):
 def compare_builds(
     steps: Sequence[Step], written: Sequence[StepFiles], documents: Sequence[Document], repository: Repository
 ) -> list[str]:
-    """Build every kustomization with a changed file before and after each step. Return those that were not compared, with the reasons.
+    """Build the outermost kustomizations with changed files before and after each step. Return those not compared, with the reasons.
 
     Raises ManifestError if a step breaks a build, or changes anything else in it than the step's own objects.
     """
     if not can_build():
         return ["all kustomizations: neither kustomize nor kubectl is installed"]
-    states = [*_states(steps, written, documents, repository)]
-    trees, groups = _groups(states[-1].texts, documents, repository)
+    first, *later = _states(steps, written, documents, repository)
+    last = later[-1].texts
+    trees = Trees(documents, last, [repository.root])
+    for state in later:
+        for file, text in state.texts.items():
+            if text and Path(file).name in NAMES:
+                trees.add(file, text)
     # What Flux or Argo CD build by an object that changes: its folders are built by themselves.
     changed = [documents[edit.number] for step in steps for edit in step.edits]
     edited = {(os.path.realpath(document.file), document.first_line) for document in changed}
+    touched = {
+        folder
+        for folder, known in trees.known.items()
+        if not trees.files_of(folder).isdisjoint(last)
+        and not (known.made and (known.document.file, known.document.first_line) in edited)
+    }
+    inner = {other for folder in touched for other in trees.used(folder) if other != folder}
+    waiting = [folder for folder in trees.known if folder in touched - inner]
     unbuilt: dict[str, str] = {}
-    left = _MAX_BUILDS
-    for group in groups:
-        for folder in group.folders[left:]:
-            unbuilt[folder] = f"only the first {_MAX_BUILDS} kustomizations with changes are built"
-        of_group = [trees.known[folder] for folder in group.folders[:left]]
-        left -= len(of_group)
-        folders = [
-            known.folder
-            for known in of_group
-            if not known.made or (known.document.file, known.document.first_line) not in edited
-        ]
-        unbuilt |= _compare_group(trees, group._replace(folders=tuple(folders)), states)
+    for count, folder in enumerate(waiting):
+        if count == _MAX_BUILDS:
+            why = f"only the first {_MAX_BUILDS} kustomizations with changes are built"
+            unbuilt |= dict.fromkeys(waiting[count:], why)
+            break
+        if why := _compare(trees, folder, first, later):
+            unbuilt[folder] = why
+            waiting += [other for other in trees.known[folder].folders if other in touched and other not in waiting]
     lines: dict[str, list[str]] = {}
     for folder, why in unbuilt.items():
         lines.setdefault(why, []).append(display_path(trees.known[folder].document.file))
     return [f"{list_first(files, _NAMED)}: {why}" for why, files in lines.items()]
-
-
-def _groups(
-    last: Mapping[str, str | None], documents: Sequence[Document], repository: Repository
-) -> tuple[Trees, list[Group]]:
-    """Return the kustomizations that include a file with a text after the last step, and new ones."""
-    texts_before = {text_at(file) for file in last if Path(file).exists()}
-    trees = Trees(documents, last, [repository.root], texts_before.__contains__)
-    new = [
-        trees.add(file, text)
-        for file, text in last.items()
-        if text and Path(file).name in NAMES and not Path(file).exists()
-    ]
-    # What a new kustomization names has to be in the copies of those that include it.
-    named = {file for group in new for file in group.files if Path(file).exists()}
-    return trees, [*[group._replace(files=group.files | named) for group in trees.groups], *new]
 
 
 def _states(
@@ -119,45 +111,50 @@ def _states(
         yield _State(step.name, frozenset(edits), texts, objects)
 
 
-def _compare_group(trees: Trees, group: Group, states: Sequence[_State]) -> dict[str, str]:
-    """Build the kustomizations of a group in each state. Return those that cannot be built at first or compared, with the reasons."""
-    first, *later = states
-    builds, broken = _build(trees, group, first)
-    unbuilt = {folder: error.problems[0].message for folder, error in broken.items()}
+def _compare(trees: Trees, folder: str, first: _State, later: Sequence[_State]) -> str:
+    """Build a kustomization in each state that changes its files. Return why it is not compared, "" if it is."""
+    files, why = trees.files_of(folder), ""
+    if trees.known[folder].document.object.get("kind") == "Component":
+        return ""  # it has no build of its own
     before = first
-    for state in later:
-        if not state.changed & group.files:
-            before = state
-            continue
-        new_builds, broken = _build(trees, group, state)
-        # A component has no build of its own.
-        for folder in [folder for folder in group.folders if folder in builds and folder in {**new_builds, **broken}]:
-            if folder in broken:
-                problem = broken[folder].problems[0]
-                why = f"cannot be built after the step `{state.name}`: {problem.message}"
-                raise ManifestError([replace(problem, message=why, remedy=REMEDY)])
-            included = [frozenset(_included(trees, folder, of_state)) for of_state in (before, state)]
-            used = {file for known in trees.used(folder).values() for file in known.files}
-            if data := (state.changed & used) - included[0] - included[1]:
-                unbuilt[folder] = (
-                    f"{display_path(min(data))} is a patch or the data of a generator, so only that it builds is checked"
-                )
-                continue
-            expected = _differences(_objects_in(before, included[0]), _objects_in(state, included[1]))
-            actual = _differences(_by_name(builds[folder]), _by_name(new_builds[folder]))
+    try:
+        built = _build(trees, folder, before)
+    except ManifestError as error:
+        return error.problems[0].message
+    for state in [state for state in later if state.changed & files]:
+        try:
+            new_built = _build(trees, folder, state)
+        except ManifestError as error:
+            message = f"cannot be built after the step `{state.name}`: {error.problems[0].message}"
+            raise ManifestError([replace(error.problems[0], message=message, remedy=REMEDY)]) from error
+        included = [frozenset(_included(trees, folder, of_state)) for of_state in (before, state)]
+        if data := (state.changed & files) - included[0] - included[1]:
+            why = f"{display_path(min(data))} is a patch or the data of a generator, so only that it builds is checked"
+        else:
+            old, new = _objects_in(before, included[0]), _objects_in(state, included[1])
+            for key in [key for key, obj in old.items() if obj != new.get(key) and not _is_in(obj, built)]:
+                del old[key]  # a patch deletes it
+                new.pop(key, None)
+            expected = _differences(old, new)
+            actual = _differences(_by_name(built), _by_name(new_built))
             if wrong := sorted((expected - actual) + (actual - expected)):
                 file = display_path(trees.known[folder].document.file)
-                why = f"the step `{state.name}` would change {wrong[0].object} otherwise in the build than in its file"
-                raise ManifestError([InputProblem(file, why, REMEDY)])
-        builds, before = new_builds, state
-    return unbuilt
+                message = (
+                    f"the step `{state.name}` would change {wrong[0].object} otherwise in the build than in its file"
+                )
+                raise ManifestError([InputProblem(file, message, REMEDY)])
+        built, before = new_built, state
+    return why
 
 
-def _build(trees: Trees, group: Group, state: _State) -> tuple[dict[str, list[Document]], dict[str, ManifestError]]:
-    """Build the kustomizations of a group that exist in a state; the others have no objects."""
-    existing = [folder for folder in group.folders if _kustomization(trees, folder, state) is not None]
-    builds, broken = trees.build(group, state.texts, existing) if existing else ({}, {})
-    return {folder: [] for folder in group.folders if folder not in existing} | builds, broken
+def _build(trees: Trees, folder: str, state: _State) -> list[Document]:
+    """Build a kustomization in a state; without one in this state there are no objects. Raises ManifestError."""
+    if _kustomization(trees, folder, state) is None:
+        return []
+    builds, broken = trees.build([folder], state.texts)
+    if broken:
+        raise broken[folder]
+    return builds[folder]
 
 
 def _kustomization(trees: Trees, folder: str, state: _State) -> Object | None:
@@ -211,6 +208,15 @@ def _differences(before: Mapping[str, Object], after: Mapping[str, Object]) -> C
         if new is not None:
             differences[_Difference(_kind_and_name(new), "added")] += 1
     return differences
+
+
+def _is_in(obj: Object, built: Sequence[Document]) -> bool:
+    """Return whether a build has an object, whose name may have a prefix and a suffix there."""
+    kind, name = obj.get("kind"), str(mapping(obj.get("metadata")).get("name"))
+    return any(
+        document.object.get("kind") == kind and name in str(mapping(document.object.get("metadata")).get("name"))
+        for document in built
+    )
 
 
 def _kind_and_name(obj: Object) -> str:

@@ -76,19 +76,22 @@ def requests_devices(text: str, keys: re.Pattern[str]) -> bool:
     return not _CHARTS.search(text) and any(keys.match(text, match.start()) for match in _DOMAIN.finditer(text))
 
 
-def edits(results: Iterable[Result], translate: Translate, trees: Trees, keys: re.Pattern[str]) -> FileEdits:
+def edits(
+    results: Iterable[Result], translate: Translate, trees: Trees, groups: Sequence[Group], keys: re.Pattern[str]
+) -> FileEdits:
     """Edit the files of kustomizations so that their builds are translated, and each other file by itself."""
     made = FileEdits()
     by_file: dict[str, list[Document]] = {}
     for result in results:
         by_file.setdefault(result.document.file, []).append(result.document)
+    of_groups = {file for group in groups for file in group.files}
     names = TemplateNames(document for documents in trees.named.values() for document in documents)
     # A file that is also the target of a link is edited once.
     paths: dict[str, str] = {}
     for file in by_file:
         paths.setdefault(os.path.realpath(file), file)
     for real_path, file in paths.items():
-        if real_path in trees.files or chart_of(file):
+        if real_path in of_groups or chart_of(file):
             continue
         changes = [_change(result, names) for result in translate(by_file[file]) if result.translation.changed]
         try:
@@ -97,7 +100,7 @@ def edits(results: Iterable[Result], translate: Translate, trees: Trees, keys: r
         except ManifestError as error:
             made.problems.extend(error.problems)
             made.uneditable.add(real_path)
-    for group in trees.groups:
+    for group in groups:
         try:
             edited, not_compared = _edit_group(trees, group, translate, keys)
             made.edited.extend(edited)
@@ -108,12 +111,13 @@ def edits(results: Iterable[Result], translate: Translate, trees: Trees, keys: r
     return made
 
 
-def lines_of_helm(trees: Trees, keys: re.Pattern[str]) -> Iterator[InputProblem]:
+def lines_of_helm(trees: Trees, groups: Iterable[Group], keys: re.Pattern[str]) -> Iterator[InputProblem]:
     """Yield the lines of charts and of Helm values that request devices. These files are not edited."""
+    of_groups = {file for group in groups for file in group.files}
     for file, documents in trees.named.items():
         objects = [document.object for document in documents]
         is_of_helm = any("helmCharts" in obj or str(obj.get("kind")) in _HOLDING_VALUES for obj in objects)
-        if file not in trees.files:  # a file of a chart, or its values
+        if file not in of_groups:  # a file of a chart, or its values
             is_of_helm = is_of_helm or bool(chart_of(file)) or any("kind" not in obj for obj in objects)
         if is_of_helm and not Path(file).match(_UNIT_TESTS):
             where = " in a Helm template" if is_of_chart(file) else " in Helm values"
@@ -145,7 +149,7 @@ def _edit_group(
         if by_hand := list(_json_patches(trees, parts, keys)):
             raise ManifestError(by_hand)
         return [], []
-    builds, broken = trees.build(group, {})
+    builds, broken = trees.build(group.folders, {})
     if not builds:
         raise next(iter(broken.values()))
     expected = {}
@@ -159,7 +163,7 @@ def _edit_group(
     for short, tolerations, references in product((True, False), (True, False), (False, True)):
         form = _Form(short=short, tolerations=tolerations)
         after = _texts_after(trees, parts, translate, form, references=references)
-        wrong = _compare(trees, group, expected, after)
+        wrong = _compare(trees, expected, after)
         if not wrong:
             return trees.edits(after), list(_not_compared(trees, builds, broken))
         tries.append((after, wrong))
@@ -204,11 +208,11 @@ def _not_compared(trees: Trees, builds: Iterable[str], broken: Mapping[str, Mani
 
 
 def _compare(
-    trees: Trees, group: Group, expected: Mapping[str, tuple[Collection[str], Meaning]], after: Mapping[str, str]
+    trees: Trees, expected: Mapping[str, tuple[Collection[str], Meaning]], after: Mapping[str, str]
 ) -> dict[str, str]:
     """Return a problem for each folder whose build from the edited files has not the expected meaning."""
     wrong = {}
-    builds, broken = trees.build(group, after, expected)
+    builds, broken = trees.build(expected, after)
     for folder, (kept, meaning) in expected.items():
         if folder in broken:
             why = broken[folder].problems[0].message

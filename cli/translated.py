@@ -162,10 +162,11 @@ def edit(translator: Translator, results: Sequence[Result], read: ReadFiles, fil
     """Edit the files of the results, and warn of the lines of charts that request devices."""
     keys = keys_of(translator.state.configuration)
     paths_ = [path for path in files if Path(path).exists()]
-    trees = Trees(read.everything, [other.file for other in read.others], paths_, lambda text_: has_keys(text_, keys))
-    for line in lines_of_helm(trees, keys):
+    trees = Trees(read.everything, [other.file for other in read.others], paths_)
+    groups = trees.groups(lambda text_: has_keys(text_, keys))
+    for line in lines_of_helm(trees, groups, keys):
         warn(str(line))
-    return edits(results, translator.each, trees, keys)
+    return edits(results, translator.each, trees, groups, keys)
 
 
 def diffs(results: Sequence[Result], edits: FileEdits) -> Iterator[str]:

@@ -20,6 +20,7 @@ from cli.files import kustomizations_in, repository_of
 from cli.outside import MAX_BYTES, build_offline
 from cluster import manifests
 from cluster.manifests import Document, InputProblem, ManifestError
+from dra.pointer import values_in
 from dra.raw import members
 
 if TYPE_CHECKING:
@@ -102,7 +103,9 @@ def deployed_kustomizations(documents: Iterable[Document], kustomizations: Colle
 def _read_kustomization(folder: str, document: Document, kustomizations: Collection[str], root: str) -> Kustomization:
     """Find the paths among the texts of a kustomization. A file that is a link, or too large, is not copied, so the build names it."""
     files, folders, outside = {document.file}, [], ""
-    for text in _texts(document.object):
+    all_texts = [value for _, value in values_in(document.object) if isinstance(value, str)]
+    # A path is one line.
+    for text in [text for text in all_texts if not {"\n", "\0"} & set(text)]:
         # Generators can also name a file as KEY=FILE.
         for name in (text, text.partition("=")[2]):
             path = os.path.normpath(Path(folder, name)) if name else folder
@@ -116,30 +119,11 @@ def _read_kustomization(folder: str, document: Document, kustomizations: Collect
     return Kustomization(folder, document, frozenset(files), tuple(dict.fromkeys(folders)), outside)
 
 
-def _texts(value: object) -> Iterator[str]:
-    """Yield each text of one line that may be a path."""
-    waiting = [value]
-    while waiting:
-        member = waiting.pop(0)
-        if isinstance(member, str) and not {"\n", "\0"} & set(member):
-            yield member
-        elif isinstance(member, dict):
-            waiting += member.values()
-        elif isinstance(member, list):
-            waiting += member
-
-
 class Trees:
     """The kustomizations around the files of a command."""
 
-    def __init__(
-        self,
-        documents: Iterable[Document],
-        others: Iterable[str],
-        paths: Iterable[str],
-        concerns: Callable[[str], bool],
-    ) -> None:
-        """Group the kustomizations with a named file whose text `concerns` the command; `others` are named files without an object."""
+    def __init__(self, documents: Iterable[Document], others: Iterable[str], paths: Iterable[str]) -> None:
+        """Read the kustomizations; `others` are named files without an object."""
         self.known = find_kustomizations(paths)
         # The documents of the files that the command names, and of further files; those of JSON patches have none.
         self.named: dict[str, list[Document]] = {os.path.realpath(file): [] for file in others}
@@ -150,10 +134,13 @@ class Trees:
         named_documents = [document for of_file in self.named.values() for document in of_file]
         for kustomization in [*deployed_kustomizations(named_documents, self.known)]:
             self.known[kustomization.folder] = kustomization
+
+    def groups(self, concerns: Callable[[str], bool]) -> list[Group]:
+        """Group the kustomizations with a named file whose text `concerns` the command."""
         concerned: dict[str, bool] = {}
         groups: list[tuple[Group, frozenset[str]]] = []
         for folder in self.known:
-            files = frozenset(file for used in self.used(folder).values() for file in used.files)
+            files = self.files_of(folder)
             for file in files - concerned.keys():
                 concerned[file] = concerns(self.text(file))
             shared = frozenset(file for file in files if concerned[file])
@@ -164,15 +151,20 @@ class Trees:
                 groups.remove(other)
                 group, shared = Group(other[0].folders + group.folders, other[0].files | group.files), shared | other[1]
             groups.append((group, shared))
-        self.groups = [group for group, shared in groups if not shared.isdisjoint(self.named)]
-        self.files = frozenset(file for group in self.groups for file in group.files)
+        return [group for group, shared in groups if not shared.isdisjoint(self.named)]
 
-    def add(self, file: str, text: str) -> Group:
-        """Add a kustomization that does not exist yet, with the existing files that it names, and those of existing kustomizations."""
+    def add(self, file: str, text: str) -> None:
+        """Add the files and folders that another text of a kustomization names, which may be a new one."""
         folder = str(Path(file).parent)
         document = replace(manifests.parse(text, file)[0], file=file)
-        self.known[folder] = _read_kustomization(folder, document, self.known, str(repository_of(Path(folder))))
-        return Group((folder,), frozenset(name for used in self.used(folder).values() for name in used.files))
+        new = _read_kustomization(folder, document, self.known, str(repository_of(Path(folder))))
+        old = self.known.get(folder, new)
+        folders = tuple(dict.fromkeys((*old.folders, *new.folders)))
+        self.known[folder] = old._replace(files=old.files | new.files, folders=folders)
+
+    def files_of(self, folder: str) -> frozenset[str]:
+        """Return the files that go into the build of a folder."""
+        return frozenset(file for used in self.used(folder).values() for file in used.files)
 
     def used(self, folder: str) -> dict[str, Kustomization]:
         """Return the kustomizations that go into the build of a folder."""
@@ -229,9 +221,9 @@ class Trees:
         ]
 
     def build(
-        self, group: Group, after: Mapping[str, str | None], folders: Collection[str] = ()
+        self, folders: Collection[str], after: Mapping[str, str | None]
     ) -> tuple[dict[str, list[Document]], dict[str, ManifestError]]:
-        """Build kustomizations of a group, by default all, from copies of its files; `after` has other texts of some, None for none.
+        """Build kustomizations from copies of their files; `after` has other texts of some, None for none.
 
         Return the objects by folder, and by folder the reason why it cannot be built.
         """
@@ -242,11 +234,12 @@ class Trees:
         built: dict[str, list[Document]] = {}
         broken: dict[str, ManifestError] = {}
         with tempfile.TemporaryDirectory() as copy:
-            for file in {*group.files, *texts} - (after.keys() - texts.keys()):
+            files = {file for folder in folders for file in self.files_of(folder)}
+            for file in {*files, *texts} - (after.keys() - texts.keys()):
                 target = Path(copy + file)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(texts[file] if file in texts else Path(file).read_bytes())
-            for folder in folders or group.folders:
+            for folder in folders:
                 if self.known[folder].document.object.get("kind") != "Component":
                     try:
                         built[folder] = self._build(copy, folder)

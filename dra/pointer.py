@@ -40,18 +40,23 @@ def member(path: str, name: str) -> str:
     return f"{path}/{escape(name)}"
 
 
-def mappings_in(value: Any, pointer: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the mappings at every depth of a value that is at a pointer, each with its own pointer."""
+def values_in(value: Any, pointer: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values at every depth of a value that is at a pointer, each with its own pointer."""
     waiting: list[tuple[str, Any]] = [(pointer, value)]
     for _ in range(_MAX):
         if not waiting:
             return
         path, part = waiting.pop()
+        yield path, part
         if isinstance(part, dict):
-            yield path, part
             waiting += [(member(path, name), below) for name, below in part.items()]
         elif isinstance(part, list):
             waiting += [(f"{path}/{index}", below) for index, below in enumerate(part)]
+
+
+def mappings_in(value: Any, pointer: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the mappings at every depth of a value that is at a pointer, each with its own pointer."""
+    return ((path, part) for path, part in values_in(value, pointer) if isinstance(part, dict))
 
 
 def field_path(pointer: str) -> str:

@@ -12,7 +12,7 @@ from analysis.gitops import filled, releases, variables_of
 from analysis.migration.fleet import lowest_version
 from analysis.migration.platform import platform_of
 from analysis.migration.values_files import name_of_release
-from dra.pointer import mappings_in, member
+from dra.pointer import mappings_in, member, values_in
 from dra.raw import Object, containers_of, inside, items, mapping, members, text
 from webhook.translate import name_of, resolve_pointer
 
@@ -105,7 +105,7 @@ def unplanned_changes(
     """
     random = {} if again is None else dict.fromkeys(_other_changes(changed, before, again))
     made = [text(inside(obj, "metadata").get("name")) for obj in after.values() if obj.get("kind") in _CLAIMS]
-    known = {*made, *_texts_in(changed.new_values)}
+    known = {*made, *[value for _, value in values_in(changed.new_values) if isinstance(value, str)]}
     return [
         *[change for change in _other_changes(changed, before, after) if change not in random],
         *[
@@ -189,13 +189,6 @@ def _mistakes(changed: ChangedRelease, old_pod: Object, pod: Object, known: Coll
             yield f"the pod gets claim {name}, which no container names"
         if source not in known:
             yield f"claim {name} of the pod is from {source or 'nothing'}, which the values do not name"
-
-
-def _texts_in(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    for below in value.values() if isinstance(value, dict) else members(value):
-        yield from _texts_in(below)
 
 
 def _lost(changed: ChangedRelease, old: Object, new: Object) -> set[str]:

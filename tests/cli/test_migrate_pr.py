@@ -9,7 +9,7 @@ import pytest
 
 from analysis.migration import commits
 from analysis.migration.pull_request import Edit, NewFile, Step
-from cli import compared
+from cli import compared, trees
 from tests.analysis.migration.test_consumers import several, with_component
 from tests.cli.running import run, run_json
 from tests.cli.test_migrate_plan import OPERATOR as GPU_OPERATOR
@@ -326,37 +326,42 @@ def test_a_file_of_a_submodule_is_an_error(tmp_path):
 
 # Kills
 
-KILLING_GIT = """\
+KILLING = """\
 #!/bin/sh
-[ -z "$KILL_AT" ] && exec {git} "$@"
-read count < {counter}
-count=$((count + 1))
-echo $count > {counter}
-{git} "$@"
+read left < {counter}
+left=$((left - 1))
+echo $left > {counter}
+{program} "$@"
 code=$?
-[ $count -eq $KILL_AT ] && kill -9 $PPID
+[ $left -eq 0 ] && kill -9 $PPID
 exit $code
 """
 
 
 def run_until_killed(number, counter):
-    """Run the command in a process that is killed after its git command of this number. Return whether it was killed."""
-    counter.write_text("0\n")
+    """Run the command in a process that is killed after its call of this number. Return whether it was killed."""
+    counter.write_text(f"{number}\n")
     child = os.fork()
     if child == 0:
-        os.environ["KILL_AT"] = str(number)
         run("migrate", "pr")
         os._exit(0)
-    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    is_killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    counter.write_text("0\n")
+    return is_killed
 
 
 @pytest.mark.usefixtures("steps", "home")
-def test_after_a_kill_at_any_git_command_the_branch_is_absent_or_whole(tmp_path, monkeypatch):
-    counter, program = tmp_path / "counter", tmp_path / "bin" / "git"
-    program.parent.mkdir()
-    program.write_text(KILLING_GIT.format(git=shutil.which("git"), counter=counter))
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(program.parent))
+@pytest.mark.parametrize(
+    ("program", "calls"),
+    [("git", 20), pytest.param("kustomize" if shutil.which("kustomize") else "kubectl", 3, marks=needs_kustomize)],
+)
+def test_after_a_kill_at_any_call_of_a_program_the_branch_is_absent_or_whole(tmp_path, monkeypatch, program, calls):
+    counter, killing = tmp_path / "counter", tmp_path / "bin" / program
+    killing.parent.mkdir()
+    killing.write_text(KILLING.format(program=shutil.which(program), counter=counter))
+    killing.chmod(0o755)
+    counter.write_text("0\n")
+    monkeypatch.setenv("PATH", f"{killing.parent}{os.pathsep}{os.environ['PATH']}")
     user_state = state()
     outcomes = []
     for number in range(1, 100):
@@ -369,7 +374,7 @@ def test_after_a_kill_at_any_git_command_the_branch_is_absent_or_whole(tmp_path,
             git("branch", "-q", "-D", "move-to-dra")
     whole = outcomes[-1]
     assert len(whole) == 2
-    assert len(outcomes) > 20
+    assert len(outcomes) > calls
     assert [outcome for outcome in outcomes if outcome not in ({}, whole)] == []
 
 
@@ -446,6 +451,41 @@ def test_an_overlay_with_a_prefix_may_build_what_is_edited():
     write({"overlay/kustomization.yaml": "namePrefix: my-\nnamespace: media\nresources: [../apps/old]\n"})
     commit()
     assert run("migrate", "pr").exit_code == 0
+
+
+@needs_kustomize
+@pytest.mark.usefixtures("steps", "home")
+def test_an_overlay_may_delete_what_is_edited():
+    patch = "{$patch: delete, kind: HelmRelease, apiVersion: v2, metadata: {name: plex}}"
+    write({"overlay/kustomization.yaml": f"resources: [../apps/plex]\npatches: [patch: '{patch}']\n"})
+    commit()
+    assert run("migrate", "pr").exit_code == 0
+
+
+@needs_kustomize
+@pytest.mark.usefixtures("steps", "home")
+@pytest.mark.parametrize(
+    ("files", "also"),
+    [
+        # A file with the text of a changed one.
+        ({"apps/other/kustomization.yaml": FILES[KUSTOMIZATION]}, ["apps/plex"]),
+        # Its build includes that of apps/plex.
+        ({"overlay/kustomization.yaml": "resources: [../apps/plex]\n"}, ["overlay"]),
+        # A build that does not work compares nothing.
+        (
+            {"overlay/kustomization.yaml": "resources: [../apps/plex, https://example.com/x.yaml]\n"},
+            ["apps/plex", "overlay"],
+        ),
+    ],
+)
+def test_only_the_outermost_kustomizations_with_changes_are_built(monkeypatch, files, also):
+    write(files)
+    commit()
+    built = []
+    build = trees.build_offline
+    monkeypatch.setattr(trees, "build_offline", lambda path, name: built.append(name) or build(path, name))
+    run("migrate", "pr")
+    assert sorted({os.path.dirname(name) for name in built}) == ["apps/old", *also]  # noqa: PTH120
 
 
 # The operator of a plugin, in a folder that an object of Flux builds with a prefix.
