@@ -228,13 +228,14 @@ class Trees:
         Return the objects by folder, and by folder the reason why it cannot be built.
         """
         texts = {file: text.encode() for file, text in after.items() if text is not None}
-        for kustomization in self.known.values():
+        files: set[str] = set()
+        for kustomization in [used for folder in folders for used in self.used(folder).values()]:
+            files |= kustomization.files
             if kustomization.made:
                 texts[f"{kustomization.folder}/{NAMES[0]}"] = kustomization.made.encode()
         built: dict[str, list[Document]] = {}
         broken: dict[str, ManifestError] = {}
         with tempfile.TemporaryDirectory() as copy:
-            files = {file for folder in folders for file in self.files_of(folder)}
             for file in {*files, *texts} - (after.keys() - texts.keys()):
                 target = Path(copy + file)
                 target.parent.mkdir(parents=True, exist_ok=True)
