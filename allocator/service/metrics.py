@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from allocator.decisions import Outlook
 from allocator.pods import waits
 from allocator.reports import devices_by_resource, shares
 from dra.objects import asks_for_devices
@@ -41,6 +42,8 @@ class Metrics(MetricsPort):
             ("what", "outcome"),
         )
         self.outlooks = self.counter("drawbridge_outlooks", "Pods checked for schedulers, by answer.", ("outlook",))
+        for outlook in Outlook:  # so that the first answer is an increase, and dashboards have a line before it
+            self.outlooks.labels(str(outlook))
         self.outlook_seconds = self.histogram(
             "drawbridge_outlook_seconds", "Time to check all nodes for a pod.", buckets=BUCKETS
         )

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import generate_latest
 
+from allocator.decisions import Outlook
 from allocator.reservations import events
 from allocator.service import commits
 from allocator.service.commits import HOLDER_POLICY
@@ -30,6 +31,11 @@ async def test_only_the_leader_shows_allocations_and_waiting_pods_as_metrics():
             pages = [generate_latest(replica.service.metrics.registry).decode() for replica in (leader, follower)]
     assert ["drawbridge_pod_device{" in page for page in pages] == [True, False]
     assert [re.findall(r"^drawbridge_waiting_pods (.*)$", page, re.MULTILINE) for page in pages] == [["2.0"], ["0.0"]]
+
+
+def test_each_answer_to_schedulers_has_a_line_before_the_first_one():
+    page = generate_latest(Metrics().registry).decode()
+    assert len(re.findall(r"^drawbridge_outlooks_total\{.*\} 0.0$", page, re.MULTILINE)) == len(Outlook)
 
 
 async def test_a_second_replica_takes_over_with_all_reservations():
