@@ -27,11 +27,12 @@ class NamespaceTurns:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
+        self.free = FREE
         self._paid_at: dict[str, float] = {}  # by namespace
 
     def owe(self, namespace: str, seconds: float, worked: float) -> None:
-        """Add the `seconds` of a question to what a namespace owes, if the question took at least `FREE` seconds of CPU time (`worked`)."""
-        if worked < FREE:
+        """Add the `seconds` of a question to what a namespace owes, if the question took at least `free` seconds of CPU time (`worked`)."""
+        if worked < self.free:
             return
         now = self._clock()
         self._paid_at[namespace] = max(now, self._paid_at.get(namespace, now)) + seconds / SHARE

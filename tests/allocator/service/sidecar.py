@@ -147,15 +147,19 @@ class Sidecar:
 
 
 @contextlib.asynccontextmanager
-async def running(cluster, *, identity="one", leads=True, rules=RULES, **settings):
-    """Run a service on sockets; yield a client once the service is ready and, if `leads` is true, leads."""
+async def running(cluster, *, identity="one", leads=True, rules=RULES, free=PATIENCE, **settings):
+    """Run a service on sockets; yield a client once the service is ready and, if `leads` is true, leads.
+
+    Namespaces do not owe for questions that take less than `free` seconds of CPU time.
+    """
     with tempfile.TemporaryDirectory() as folder:
         sockets = {name: Path(folder, name) for name in ("plugin", "api")}
         service_settings = {"metrics": None, "term": TERM, "tick": 0.05} | settings
         settings = AllocatorSettings(identity=identity, namespace="default", **sockets, **service_settings)
         service = AllocatorServer(cluster, settings)
         service.configure(rules, DeclaredServer())
-        service.runner.seconds = PATIENCE  # on a busy machine a question may take longer than a scheduler waits
+        # On a busy machine any question may take longer than a scheduler waits, and more time than a namespace may owe.
+        service.runner.seconds, service.pods.turns.free = PATIENCE, free
         stop, ready = asyncio.Event(), asyncio.Event()
         listening = []
         run = asyncio.create_task(service.run(stop, lambda addresses: (listening.append(addresses), ready.set())))

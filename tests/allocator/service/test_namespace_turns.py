@@ -89,7 +89,7 @@ async def test_a_cheap_pod_is_answered_while_expensive_pods_wait():
     costly_claims = [expensive_claim(name, namespace="hog") for name in names]
     costly_pods = [pod(name, name, namespace="hog") for name in names]
     cluster = loaded(*fleet(1, 41), *costly_claims, *costly_pods, *pods_with_claims("cheap"))
-    async with running(cluster) as sidecar:
+    async with running(cluster, free=FREE) as sidecar:
         seq = sidecar.service.requeue_events.seq
         waiting_pods = set()
         for name in names:
@@ -112,7 +112,7 @@ async def test_an_expensive_pod_does_not_get_the_previous_pods_answer():
     containers = [container("c", {"example.com/gpu": "1"})]
     objects = [*map(expensive_claim, names), *(pod(name, name, containers=containers) for name in names)]
     cluster = loaded(device_class(), EXTENDED_RESOURCE_CLASS, *nodes, *objects, *pods_with_claims("plain"))
-    async with running(cluster) as sidecar:
+    async with running(cluster, free=FREE) as sidecar:
         sidecar.service.pods.turns.seconds_until = lambda _: 0.0
         for name in names:
             assert (await sidecar.prefilter("plain"))["verdict"] == "fits"

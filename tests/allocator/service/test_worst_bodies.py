@@ -79,7 +79,7 @@ async def test_other_pods_are_placed_during_an_expensive_question(selectors, mon
     cluster = loaded(
         *fleet(10, 4), *costly_claims, claim("a"), *(pod(f"p-{name}", name) for name in ("costly-1", "costly-2", "a"))
     )
-    async with running(cluster) as sidecar:
+    async with running(cluster, free=namespace_turns.FREE) as sidecar:
         placements = [asyncio.create_task(sidecar.place(f"p-{name}")) for name in ("costly-1", "costly-2")]
         await until(lambda: questions_in_thread)
         assert (await sidecar.place("p-a"))[0] == 200
