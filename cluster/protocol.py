@@ -137,7 +137,7 @@ class Cluster(Reader, Protocol):
         ...
 
     async def server(self, *, probe: bool = True) -> ServerInfo:
-        """Detect the server's version and, by dry runs if `probe`, its feature gates."""
+        """Detect the server's version and, if `probe`, its feature gates."""
         ...
 
     async def close(self) -> None:

@@ -41,10 +41,7 @@ _LEVELS = ("refused", "unknown", "left", "partly", "approximated")
 @options.config()
 @options.mode_option()
 @options.server()
-@options.option(
-    "--probe",
-    "Detect the server's feature gates by its metrics (needs `get` on /metrics), else by dry runs (needs `create`).",
-)
+@options.option("--probe", "Detect the server's feature gates by its metrics (needs `get` on /metrics).")
 @options.option(
     "--fail-on",
     "The least severe outcome of a workload that makes the exit code 1.",

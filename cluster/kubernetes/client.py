@@ -7,7 +7,7 @@ name, because it loads the official client and aiohttp.
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 from urllib.parse import quote
 
@@ -20,8 +20,8 @@ from cluster.kubernetes import protobuf
 from cluster.kubernetes.answers import Lines, Stream
 from cluster.kubernetes.connection import LARGEST_ANSWER, Call, Connection, TooLarge, default, impersonating
 from cluster.patch import Apply, Merge, Operations
-from cluster.resources import BY_KIND, PODS, RESOURCE_CLAIMS
-from cluster.server import METRICS, PROBES, ServerInfo, parse_gate
+from cluster.resources import PODS, RESOURCE_CLAIMS
+from cluster.server import METRICS, ServerInfo, parse_gate
 from dra.wire import WireError, decode
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ class Kubernetes:
         await self._call("POST", _path(PODS, namespace, name, "binding"), _dry(dry_run), body)
 
     async def server(self, *, probe: bool = True) -> ServerInfo:
-        """Detect the server's version, API groups and feature gates. Creates nothing: probes are dry runs."""
+        """Detect the server's version, API groups and feature gates."""
         version = await self._describe("/version", _VersionAnswer)
         api_groups = await self._describe("/apis", _Groups)
         versions = {"v1"}
@@ -265,7 +265,7 @@ class Kubernetes:
             versions.update(version.group_version for version in group.versions)
         gates: dict[str, bool] = {}
         if probe and _DRA in versions:
-            gates = await self._gates_from_metrics() or await self._gates_from_dry_runs()
+            gates = await self._gates_from_metrics()
         digits = "".join(filter(str.isdecimal, version.emulation_minor or version.minor))
         return ServerInfo(version.git_version, int(digits[:9] or 0), frozenset(versions), gates)
 
@@ -296,26 +296,6 @@ class Kubernetes:
         except (ApiError, TimeoutError):
             return {}
         return gates
-
-    async def _gates_from_dry_runs(self) -> dict[str, bool]:
-        """Probe the server's feature gates by dry runs, as far as they are permitted."""
-        from dra.validation import gates  # most processes may read the metrics, and never need this package
-
-        found: dict[str, bool] = {}
-
-        async def attempt(gate: str, probe: Raw) -> None:
-            kind = probe["kind"]
-            with suppress(ApiError):
-                try:
-                    kept = await self.create(BY_KIND[_DRA.partition("/")[0], kind].raw, probe, dry_run=True)
-                    found[gate] = gate in gates.required_by(kind, kept)
-                except Invalid:
-                    found[gate] = False  # without the dropped field, the object may be invalid
-
-        async with asyncio.TaskGroup() as tasks:
-            for gate, probe in PROBES.items():
-                tasks.create_task(attempt(gate, probe))
-        return {gate: found[gate] for gate in PROBES if gate in found}
 
     async def read(self, path: str, *, seconds: float) -> bytes:
         """Read a response that is not an object, for example that of a pod behind the API server's proxy."""

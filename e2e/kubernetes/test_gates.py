@@ -1,12 +1,10 @@
-"""A real API server with disabled gates: it drops the predicted fields, and its metrics and dry runs show which gates are off."""
+"""A real API server with disabled gates: it drops the predicted fields, and its metrics show which gates are off."""
 
 import json
 
 import pytest
 
 from cluster.kubernetes import Kubernetes
-from cluster.resources import RESOURCE_CLAIMS
-from cluster.server import PROBES
 from dra import server as gates
 from dra.pointer import member
 from dra.server import server_of
@@ -29,31 +27,19 @@ def closed():
         yield running
 
 
-async def test_metrics_and_dry_runs_show_which_gates_are_off(closed):
+async def test_metrics_show_which_gates_are_off(closed):
     cluster = Kubernetes.connect(kubeconfig=str(closed.kubeconfig))
     try:
         server = await cluster.server()
-        tried = await cluster._gates_from_dry_runs()
-        created = await cluster.list(RESOURCE_CLAIMS.raw)
     finally:
         await cluster.close()
     assert server.gates == {gate: gate not in OFF and stage.on for gate, stage in gates.known_gates(37).items()}
-    assert tried == {gate: server.gates[gate] for gate in tried}
-    assert tried.keys() == PROBES.keys()
-    assert created.items == ()
     by_metrics = Features.combine(server.minor, server.gates)
-    shown = Features.combine(server.minor, tried)
     assert {gate: by_metrics.enabled(gate) for gate in by_metrics.known()} == {
         gate: SERVER.enabled(gate) for gate in by_metrics.known()
     }
-    assert by_metrics.likely == shown.likely == by_metrics.server == SERVER
+    assert by_metrics.likely == by_metrics.server == SERVER
     assert by_metrics.doubts() == ""
-    assert (
-        {gate for gate, on in tried.items() if not on}
-        == {gate for gate in tried if not SERVER.enabled(gate)}
-        >= set(OFF)
-    )
-    assert "DRAFractionalCapacityRange" not in shown.guessed  # because shared devices are off
 
 
 def lost(sent, answer, at=""):

@@ -1,12 +1,10 @@
-"""Selectors, paths, pointers and feature probes of the API, computed without a server."""
+"""Selectors, paths and pointers of the API, computed without a server."""
 
 import pytest
 
 from cluster.embedded.label_selectors import selector
 from cluster.resources import CONFIG_MAPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, key, metadata, resource_of
-from cluster.server import PROBES
 from dra.pointer import field_path
-from dra.validation import gates
 from tests.cluster.objects import claim, versioned_claim
 
 
@@ -31,10 +29,6 @@ def test_plain_and_typed_objects_have_the_same_key_and_resource():
     assert metadata(plain_claim).uid == "1"
     assert resource_of({"apiVersion": "v9", "kind": "Riddle"}) is None
     assert CONFIG_MAPS.raw.plain({"metadata": {}})["kind"] == "ConfigMap"
-
-
-def test_a_probe_has_a_field_of_its_gate():
-    assert [gate for gate, probe in PROBES.items() if gate not in gates.required_by(probe["kind"], probe)] == []
 
 
 @pytest.mark.parametrize(
