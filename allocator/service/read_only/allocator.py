@@ -56,7 +56,7 @@ class ReadOnlyAllocator:
         recorder = Recorder(cluster, COMPONENT, instance=settings.identity)
 
         async def keep(pod: Pod, sentence: str) -> bool:
-            return await recorder.keep(pod, REASON, sentence, warning=True)
+            return await recorder.record(pod, REASON, sentence, warning=True, replaces=True)
 
         self.explanations = Explanations(Decider(), clock=self._clock, keep=keep, grace=grace, again=again)
         # Only pods need a callback: changed claims and devices change the stock, and quotas are read for each call.

@@ -82,7 +82,7 @@ class EventReporter:
                 continue
             writes += 1
             _, reason = key
-            if not await self._recorder.keep(report.about, reason, report.sentence, warning=True):
+            if not await self._recorder.record(report.about, reason, report.sentence, warning=True, replaces=True):
                 continue
             if report.sentence == FINDING_ENDED:
                 del self._written[key]

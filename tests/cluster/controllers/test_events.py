@@ -1,10 +1,6 @@
-"""Events about objects: repetitions are counted in one event, and an event that cannot be written is no error for the caller.
-
-`record` counts equal events of an object. `keep` writes one event for an object and a reason, and replaces its message.
-"""
+"""Events about objects: repetitions are counted in one event, and an event that cannot be written is no error for the caller."""
 
 import asyncio
-import itertools
 import random
 import re
 
@@ -21,14 +17,13 @@ class Time:
     seconds = 0.0
 
 
-def recorder(cluster, time, first_suffix=1):
+def recorder(cluster, time):
     return Recorder(
         cluster,
         "drawbridge",
         instance="pod-1",
         now=lambda: f"2026-01-01T00:00:{int(time.seconds) % 60:02}Z",
         clock=lambda: time.seconds,
-        suffix=map("{:x}".format, itertools.count(first_suffix)).__next__,
     )
 
 
@@ -76,16 +71,6 @@ async def test_a_deleted_event_is_written_as_a_new_event(cluster, namespace):
     assert await events(cluster, namespace) == [("Busy", "m", "Normal", 1)]
 
 
-async def test_a_repetition_much_later_is_a_new_event():
-    cluster, time = Embedded(), Time()
-    events_recorder = recorder(cluster, time)
-    subject = await cluster.create(RESOURCE_CLAIMS, claim("one"), "default")
-    for second in (0, 3600):
-        time.seconds = second
-        await events_recorder.record(subject, "Busy", "m")
-    assert await events(cluster, "default") == [("Busy", "m", "Normal", 1)] * 2
-
-
 async def test_the_long_message_of_a_nodes_event_is_shortened():
     cluster = Embedded()
     node = await cluster.create(NODES, {"metadata": {"name": "node-a"}})
@@ -99,8 +84,7 @@ async def test_an_event_about_a_long_object_name_is_valid(name):
     cluster = Embedded()
     subject = await cluster.create(NODES, {"metadata": {"name": name}})
     events_recorder = recorder(cluster, Time())
-    await events_recorder.record(subject, "Drift", "m")
-    assert await events_recorder.keep(subject, "Drift", "m")
+    assert await events_recorder.record(subject, "Drift", "m")
     for event in (await cluster.list(EVENTS, "default")).items:
         assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", event.metadata.name)
 
@@ -110,7 +94,7 @@ async def test_an_event_that_cannot_be_written_is_logged(caplog):
         async def create(self, *_args, **_options):
             raise Unavailable("no server answers")
 
-    await recorder(WithoutCreations(), Time()).record(claim("one"), "Busy", "m")
+    assert not await recorder(WithoutCreations(), Time()).record(claim("one"), "Busy", "m")
     assert "event Busy about ResourceClaim one was not written: no server answers" in caplog.text
 
 
@@ -120,25 +104,15 @@ async def test_the_number_of_remembered_events_is_bounded():
     body = claim("one", metadata={"namespace": "default"})
     for number in range(MAX_REMEMBERED + 10):
         await events_recorder.record(body, "Busy", str(number))
-    assert len(events_recorder._known) == MAX_REMEMBERED
+    assert len(events_recorder._written) == MAX_REMEMBERED
 
 
 async def test_a_new_recorder_updates_an_existing_event(cluster, namespace):
     subject = await cluster.create(RESOURCE_CLAIMS, claim("one"), namespace)
     time = Time()
-    assert await recorder(cluster, time).keep(subject, "Busy", "all GPUs are in use", warning=True)
-    assert await recorder(cluster, time, first_suffix=9).keep(subject, "Busy", "one GPU is in use", warning=True)
+    assert await recorder(cluster, time).record(subject, "Busy", "all GPUs are in use", warning=True, replaces=True)
+    assert await recorder(cluster, time).record(subject, "Busy", "one GPU is in use", warning=True, replaces=True)
     assert await events(cluster, namespace) == [("Busy", "one GPU is in use", "Warning", 1)]
-
-
-async def test_a_kept_event_that_was_deleted_is_written_again(cluster, namespace):
-    subject = await cluster.create(RESOURCE_CLAIMS, claim("one"), namespace)
-    events_recorder = recorder(cluster, Time())
-    await events_recorder.keep(subject, "Busy", "x")
-    [event] = [item for item in (await cluster.list(EVENTS, namespace)).items if item.reason == "Busy"]
-    await cluster.delete(EVENTS, event.metadata.name, namespace)
-    assert await events_recorder.keep(subject, "Busy", "x")
-    assert len(await events(cluster, namespace)) == 1
 
 
 class YieldingCluster(Embedded):
@@ -173,22 +147,12 @@ async def test_an_event_recorded_several_times_at_once_is_one_event(seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_two_recorders_keep_the_same_event_only_once(seed):
+async def test_two_recorders_write_the_same_event_only_once(seed):
     cluster = YieldingCluster(seed)
     subject = await cluster.create(RESOURCE_CLAIMS, claim("one"), "default")
-    recorders = [recorder(cluster, Time(), first_suffix=first_suffix) for first_suffix in (1, 9)]
-    assert await asyncio.gather(*(events_recorder.keep(subject, "Busy", "m") for events_recorder in recorders)) == [
+    recorders = [recorder(cluster, Time()) for _ in range(2)]
+    assert await asyncio.gather(*(events_recorder.record(subject, "Busy", "m") for events_recorder in recorders)) == [
         True,
         True,
     ]
     assert len(await events(cluster, "default")) == 1
-
-
-async def test_keeping_an_event_returns_false_if_it_was_not_written():
-    class WithoutPatches(Embedded):
-        async def patch(self, *_args, **_options):
-            raise Unavailable("PATCH events")
-
-    assert not await recorder(WithoutPatches(), Time()).keep(
-        {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}}, "Busy", "x"
-    )
