@@ -99,7 +99,7 @@ def _published_story(
     # The taints of the slice, then those that rules add.
     published = next(candidate for candidate in spec.devices if candidate.name == device)
     taints = [(f"driver {driver}", taint) for taint in published.taints]
-    tainting = [rule for rule in stock.rules.values() if selects(rule, driver, pool, device)]
+    tainting = [rule for rule in stock.rules.values() if selects(rule.spec.device_selector, driver, pool, device)]
     taints += [(f"DeviceTaintRule {rule.metadata.name}", rule.spec.taint) for rule in tainting]
     rules = Rules(stock.compatibilities.values()).by_driver.get(driver, ())
     return DeviceStory(

@@ -50,12 +50,8 @@ def selector_of(rule: DeviceTaintRule, minor: int) -> DeviceTaintSelector | None
     return DeviceTaintSelector() if selector is None and minor < 37 else selector
 
 
-def selects(rule: DeviceTaintRule, driver: str, pool: str, device: str) -> bool:
-    """Whether a rule taints a device.
-
-    A rule without a selector taints no device; a rule with an empty selector taints all.
-    """
-    selector = rule.spec.device_selector
+def selects(selector: DeviceTaintSelector | None, driver: str, pool: str, device: str) -> bool:
+    """Whether a rule with this selector taints a device. Without a selector it taints none, with an empty one all."""
     return (
         selector is not None
         and selector.driver in (None, driver)

@@ -72,7 +72,7 @@ def page_of(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule] = (), readin
         if rule.spec.device_selector is not None:
             devices = tuple(
                 msgspec.structs.replace(device, taints=(*device.taints, rule.spec.taint))
-                if selects(rule, driver, pool, device.name)
+                if selects(rule.spec.device_selector, driver, pool, device.name)
                 else device
                 for device in devices
             )

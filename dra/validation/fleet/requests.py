@@ -169,8 +169,9 @@ def _taints_of_all(matches: Matches, world: World) -> list[str]:
     The taint `drawbridge.dev/fence` does not count, because drawbridge adds the toleration of this taint to claims.
     """
     keys: set[str] = set()
+    rules = [(selector_of(rule, world.minor), rule.spec.taint) for rule in world.rules.values()]
     for published in matches.devices:
-        ruled = [rule.spec.taint for rule in world.rules.values() if selects(rule, *published.id)]
+        ruled = [taint for selector, taint in rules if selects(selector, *published.id)]
         blocking = {taint.key for taint in (*published.device.taints, *ruled) if blocks(taint, (FENCE_TOLERATION,))}
         if not blocking:
             return []
@@ -265,7 +266,7 @@ def rule_problems(rule: DeviceTaintRule, world: World) -> Findings:
         yield finding_at("D317", path, "an empty deviceSelector taints every device of the cluster")
         return
     devices = world.fleet.devices
-    if devices and not any(selects(rule, *published.id) for published in devices):
+    if devices and not any(selects(selector, *published.id) for published in devices):
         yield finding_at("D317", path, "it selects no published device")
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from cluster.manifests import parse
 from dra.server import server_of
 from dra.validation import review
 from tests.dra.validation.manifests import cel, claim, class_, codes, codes_and_paths, join, messages, request, slice_
@@ -254,6 +255,16 @@ metadata: {{name: rule}}
 spec: {{{selector}taint: {{key: a, effect: NoSchedule}}}}
 """
     assert codes_and_paths(text, FLEET) == ({("D317", path)} if path else set())
+
+
+@pytest.mark.parametrize(("minor", "is_reported"), [(36, True), (37, False)])
+def test_a_taint_rule_without_a_selector_taints_the_devices_of_an_extended_resource_up_to_1_36(minor, is_reported):
+    [everywhere] = tainting("a.b/c", "a")
+    everywhere = everywhere.replace("deviceSelector: {device: a}, ", "").replace("io/v1", "io/v1beta2")
+    texts = class_("served", "extendedResourceName: example.com/gpu"), join(slice_(devices=DEVICES), everywhere)
+    objects = [[document.object for document in parse(text)] for text in texts]
+    found = {problem.code for problems in review(*objects, server_of(minor)) for problem in problems}
+    assert ("D318" in found) == is_reported
 
 
 @pytest.mark.parametrize(("minor", "tainted"), [(36, "every device"), (37, "no device")])
