@@ -245,8 +245,10 @@ def test_a_plugin_of_argo_cd_or_kustomize_is_seen(repository, plugin):
     assert messages(answer, "S007")
 
 
-def test_time_slicing_in_a_generated_config_map_is_read(repository):
-    slicing = "version: v1\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 8}]}}\n"
+# The plugin reads the name of the strategy without regard to case.
+@pytest.mark.parametrize("strategy", ["timeSlicing", "timeslicing"])
+def test_time_slicing_in_a_generated_config_map_is_read(repository, strategy):
+    slicing = f"version: v1\nsharing: {{{strategy}: {{resources: [{{name: nvidia.com/gpu, replicas: 8}}]}}}}\n"
     operator = release("gpu-operator", values="    devicePlugin: {config: {name: slicing, default: any}}\n")
     answer = survey(
         repository,

@@ -214,13 +214,19 @@ def is_configuration(value: Object) -> bool:
     return has_known_fields and value.get("version", "v1") in ("v1", "")
 
 
+def strategies_in(sharing: Object) -> Object:
+    """Return the strategies of a configuration. NVIDIA's plugin reads their names without regard to case (encoding/json of Go)."""
+    names = {name.lower(): name for name in _STRATEGIES}
+    return {names[name.lower()]: strategy for name, strategy in sharing.items() if name.lower() in names}
+
+
 def _configuration(value: Object, where: str) -> PluginConfiguration:
     ignored = [
         text(item.get("name"))
         for kind in ("gpus", "mig", "migs")
         for item in items(inside(value, "resources"), kind)[:_MAX]
     ]
-    sharing = inside(value, "sharing")
+    sharing = strategies_in(inside(value, "sharing"))
     strategy = "mps" if sharing.get("mps") is not None else "timeSlicing"
     of_strategy = inside(sharing, strategy)
     renames = of_strategy.get("renameByDefault") is True

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from dra.raw import items, mapping, members
-from webhook.state.device_plugins import is_configuration
+from webhook.state.device_plugins import is_configuration, strategies_in
 from webhook.state.network_pools import PREFIX_VARIABLE, is_pools, outline_of
 
 if TYPE_CHECKING:
@@ -65,6 +65,10 @@ def _configurations(value: Any) -> Object:
     return outlines
 
 
+def _sharing(value: Any) -> Object:
+    return {name: _keep(strategy, _STRATEGY) for name, strategy in strategies_in(mapping(value)).items()}
+
+
 # A shape: a dict names the fields to keep, a list holds the shape of each item, and a function reduces a value.
 _NAMED = {"name": _scalar}
 _STRATEGY = {
@@ -75,7 +79,7 @@ _STRATEGY = {
 _CONFIGURATION = {
     "version": _scalar,
     "flags": {"migStrategy": _scalar},
-    "sharing": {"mps": _STRATEGY, "timeSlicing": _STRATEGY},
+    "sharing": _sharing,
     "imex": {"channelIDs": _scalars},
     "resources": {"gpus": [_NAMED], "mig": [_NAMED], "migs": [_NAMED]},
 }
