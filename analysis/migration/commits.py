@@ -5,6 +5,7 @@ The message is Markdown without headings, because git removes lines with `#` fro
 
 from __future__ import annotations
 
+import re
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final, get_args
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 NOT_MOVED: Final = "Not moved. Pods that request a key of a plugin that goes do not start again"
 _COLUMNS: Final = 72
+# Forges notify the user or team whose name follows an @.
+_MENTION: Final = re.compile(r"(?<!\w)@(?=\w)")
 
 
 def pull_request(documents: Sequence[Document], tree: Tree, plan: MigrationPlan, state: State) -> tuple[Step, ...]:
@@ -173,7 +176,7 @@ def _message(subject: str, *parts: str) -> str:
 def _wrapped(text: str, dash: str = "") -> str:
     indent = " " * len(dash)
     lines = wrap(
-        printable(text.replace("\n", " ")),
+        _MENTION.sub(r"\\x40", printable(text.replace("\n", " "))),
         _COLUMNS,
         initial_indent=dash,
         subsequent_indent=indent,

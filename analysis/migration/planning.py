@@ -83,7 +83,7 @@ def make_plan(
             if "_VISIBLE_DEVICES" in documents[number].text:
                 all_visible += _all_visible(documents[number], moving, state)
     uses += in_files.requests(reader.indirect_uses, without=known)
-    requests += [use for use in uses if use.drivers & moving]
+    requests += [use for use in uses if use.drivers & moving or use.consumer.verdict == "cannot"]
     fleet = fleet_of(nodes, reader, state)
     files = {request.consumer.file for request in requests} | {documents[plugin.number].file for plugin in plugins}
     platform = platform_of(documents, files)

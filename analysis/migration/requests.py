@@ -158,9 +158,15 @@ class Reader:
         obj = document.placed
         of_chart = uses_of_ollama(obj) if release is not None and release.chart == OLLAMA else ()
         for use in (*indirect_uses(document, self._state), *of_chart):
-            if use.has_request and not use.is_requested:
-                continue  # a follower
+            if not _is_accelerator(use.key) or (use.has_request and not use.is_requested):
+                continue  # a device file, or a follower
             verdict, why = _in_values(obj, release) if use.is_requested else ("by hand", _WITHOUT_REQUEST)
+            drivers = frozenset(use.drivers)
+            if use.is_requested and "/" in use.key:
+                later = decide_object(_pod_with({use.key: "1"}, namespace_of(obj)), self._moved)
+                keeps, detail = _why_not_moved(later, use.key)
+                if keeps == "cannot":
+                    verdict, why, drivers = keeps, detail, frozenset()
             consumer = Consumer(
                 object=name_of(obj),
                 file=document.file,
@@ -171,7 +177,7 @@ class Reader:
                 verdict=verdict,
                 why=why,
             )
-            yield Request(consumer, frozenset(use.drivers), frozenset(), namespace_of(obj))
+            yield Request(consumer, drivers, frozenset(), namespace_of(obj))
 
 
 def _place_in(written: Object, pointer: str, values: Mapping[str, str]) -> str:

@@ -398,6 +398,16 @@ def test_the_reason_has_the_place_for_claims_of_a_kind(repository, kind, spec, k
     assert why in consumer["why"]
 
 
+@pytest.mark.parametrize(("key", "expected"), [("squat.ai/dri", [("Model/ai/qwen", "cannot")]), ("squat.ai/tun", [])])
+def test_a_model_with_devices_of_a_generic_plugin_stays(repository, key, expected):
+    model = OF_LLMKUBE % (
+        "Model",
+        f"{{hardware: {{gpu: {{enabled: true, count: 1, vendor: amd, resourceName: {key}}}}}}}",
+    )
+    files = app("qwen", "ai") | {"apps/qwen/release.yaml": model}
+    assert consumers(repository, files) == expected
+
+
 @pytest.mark.parametrize(("vendor", "is_of_driver"), [("nvidia", True), ("intel", False)])
 def test_a_service_of_llmkube_has_devices_of_the_vendor_of_its_model(repository, vendor, is_of_driver):
     model = OF_LLMKUBE % ("Model", f"{{hardware: {{gpu: {{enabled: true, count: 1, vendor: {vendor}}}}}}}")

@@ -582,16 +582,11 @@ def test_the_message_of_the_switch_has_what_a_reviewer_decides_about():
 
 
 @pytest.mark.usefixtures("moving")
-def test_names_that_a_terminal_would_interpret_are_escaped_in_messages():
-    write(
-        {
-            "apps/frigate/release.yaml": Path("apps/frigate/release.yaml")
-            .read_text()
-            .replace("frigate", '"\\e[31mred"', 1)
-        }
-    )
+@pytest.mark.parametrize(("name", "shown"), [(r'"\e[31mred"', r"\x1b[31mred"), ('"@team"', r"\x40team")])
+def test_names_that_a_terminal_or_a_forge_would_interpret_are_escaped_in_messages(name, shown):
+    write({"apps/frigate/release.yaml": Path("apps/frigate/release.yaml").read_text().replace("frigate", name, 1)})
     commit()
-    assert r"media/\x1b[31mred: 1 gpu.intel.com/i915" in move("--dry-run")
+    assert f"media/{shown}: 1 gpu.intel.com/i915" in move("--dry-run")
 
 
 @pytest.mark.usefixtures("moving")
