@@ -200,7 +200,7 @@ def _sharing(driver: str, keys: Collection[str], read: ReadTree) -> Sharing | No
         choices["shares"] = f"{several} a device, also of several namespaces: {shares.needs}"
     if len(users) <= 1:
         decision: Decision = "exclusive"
-        because = "at most one workload of the tree uses the devices"
+        because = "at most one workload of the tree shares devices"
     elif any(request.is_of_ray for request in users):
         decision, because = "exclusive", "Ray counts a device for each of its pods"
     elif present >= len(users):

@@ -72,7 +72,7 @@ def indirect_uses(document: Document, state: State) -> Iterator[IndirectUse]:
             if _DEVICE_FILE.fullmatch(file) and file not in seen:
                 seen.add(file)
                 pointer = f"{path}/spec/volumes/{number}/hostPath"
-                yield IndirectUse(pointer, file, file, _drivers_of(file))
+                yield IndirectUse(pointer, file, file, drivers_of(file))
 
 
 def _places(obj: Object, decisions: list[Decision]) -> Iterator[IndirectUse]:
@@ -82,9 +82,9 @@ def _places(obj: Object, decisions: list[Decision]) -> Iterator[IndirectUse]:
         if key == _RUNTIME:
             pod = resolve_pointer(obj, pointer.partition("/containers/")[0])
             name = text(resolve_pointer(obj, pointer)) or text(mapping(pod).get(_RUNTIME))
-            yield IndirectUse(pointer, key, name, _drivers_of(name))
+            yield IndirectUse(pointer, key, name, drivers_of(name))
         elif key.endswith("_VISIBLE_DEVICES") or key.startswith("/dev/"):
-            yield IndirectUse(pointer, key, key, _drivers_of(key))
+            yield IndirectUse(pointer, key, key, drivers_of(key))
         elif (
             (is_known or "/" not in key)
             and decision.outcome is Outcome.UNKNOWN
@@ -106,5 +106,6 @@ def _places(obj: Object, decisions: list[Decision]) -> Iterator[IndirectUse]:
             yield IndirectUse(pointer, key, amount, drivers, is_requested=True)
 
 
-def _drivers_of(value: str) -> tuple[str, ...]:
+def drivers_of(value: str) -> tuple[str, ...]:
+    """Return the drivers of the devices that a runtime class, a variable or a device file gives; none of another one."""
     return next((drivers for start, drivers in _DRIVERS.items() if value.startswith(start)), ())

@@ -10,7 +10,7 @@ from analysis.migration.charts import DRIVER_CHARTS
 from analysis.migration.families import ReadTree, families, lost, stops
 from analysis.migration.fleet import fleet_of
 from analysis.migration.followers import exporters, follower_at, followers
-from analysis.migration.indirect import indirect_uses
+from analysis.migration.indirect import drivers_of
 from analysis.migration.llmkube import ModelVendors
 from analysis.migration.plan import MigrationPlan
 from analysis.migration.platform import platform_of
@@ -18,10 +18,11 @@ from analysis.migration.plugins import installed_plugins
 from analysis.migration.requests import Reader
 from analysis.migration.unread import unread
 from analysis.migration.values_files import ReleasesOfFiles
+from dra.pointer import mappings_in, member
 from dra.raw import inside, items, strings, text
 from webhook.admission import decide_object
 from webhook.translate import group_kind
-from webhook.unknown import counts_keys
+from webhook.unknown import adds_devices, counts_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -65,8 +66,11 @@ def make_plan(
     found_exporters = tuple(exporters(documents, included, all_releases, plugins))
     values = variables_of(documents, tree)
     requests: list[Request] = []
+    requesting: list[Document] = []
     for number in included:
-        requests += reader.requests_in(documents[number], by_number.get(number), values.get(number))
+        if of_number := [*reader.requests_in(documents[number], by_number.get(number), values.get(number))]:
+            requests += of_number
+            requesting.append(documents[number])
     in_files = ReleasesOfFiles(documents, all_releases)
     requests += in_files.requests(reader.requests_in)
     moving = {plugin.runner.driver for plugin in plugins}.union(*[request.drivers for request in requests])
@@ -74,14 +78,11 @@ def make_plan(
     known = {plugin.number for plugin in plugins} | {exporter.number for exporter in found_exporters}
     known |= {release.number for release in all_releases if release.chart in DRIVER_CHARTS}
     uses: list[Request] = []
-    all_visible: list[Follower] = []
     vendors = ModelVendors(documents)
     for number in included:
         if number not in known:
             of_document = reader.indirect_uses(documents[number], by_number.get(number))
             uses += [vendors.with_vendor(documents[number], use) for use in of_document]
-            if "_VISIBLE_DEVICES" in documents[number].text:
-                all_visible += _all_visible(documents[number], moving, state)
     uses += in_files.requests(reader.indirect_uses, without=known)
     requests += [use for use in uses if use.drivers & moving or use.consumer.verdict == "cannot"]
     fleet = fleet_of(nodes, reader, state)
@@ -93,7 +94,7 @@ def make_plan(
     follow = (
         *followers(documents, included, tree, all_releases, plugins, labels=platform.labels),
         *[exporter.follower for exporter in found_exporters if exporter.driver in moving],
-        *all_visible,
+        *[follower for document in requesting for follower in _all_visible(document, moving)],
         *_counts([documents[number] for number in included], moving, reader, state),
     )
     return MigrationPlan(
@@ -113,12 +114,14 @@ def make_plan(
     )
 
 
-def _all_visible(document: Document, moving: AbstractSet[str], state: State) -> Iterator[Follower]:
+def _all_visible(document: Document, moving: AbstractSet[str]) -> Iterator[Follower]:
     """Yield the variables by which containers beside a request reach all devices."""
-    for use in indirect_uses(document, state):
-        if use.has_request and not use.is_requested and moving & set(use.drivers):
-            what = f"with {use.key}, its containers may reach all devices of their node beside that of their claim: remove it"
-            yield follower_at(document, use.pointer, what)
+    for pointer, part in mappings_in(document.placed.get("spec"), "/spec"):
+        variables = [(member(pointer, name), name, value) for name, value in part.items()]
+        for place, name, value in (*variables, (pointer, part.get("name"), part.get("value"))):
+            if adds_devices(name, value) and moving & set(drivers_of(str(name))):
+                what = f"with {name}, its containers may reach all devices of their node beside that of their claim: remove it"
+                yield follower_at(document, place, what)
 
 
 def _counts(

@@ -343,12 +343,30 @@ def test_a_workload_that_names_no_key_is_a_consumer_of_the_driver_that_moves(rep
     assert verdicts == ([(key, "by hand")] if key else [])
 
 
-def test_a_variable_beside_a_request_follows_and_leaves_the_request_to_be_edited(repository):
-    container = "{name: app, image: app, env: [{name: NVIDIA_VISIBLE_DEVICES, value: all}], resources: {limits: {nvidia.com/gpu: 1}}}"
-    text = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: llm}}\nspec: {{containers: [{container}]}}\n"
-    answer = plan(repository, {"base/kustomization.yaml": "resources: [llm.yaml]\n", "base/llm.yaml": text})
+OF_POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: llm}\nspec: {containers: [{name: app, image: app, %s}]}\n"
+OF_KSERVE = OF_POD.replace("v1", "serving.kserve.io/v1beta1").replace("Pod", "InferenceService")
+OF_KSERVE = OF_KSERVE.replace("spec: {", "spec: {predictor: {").replace("]}", "]}}")
+OF_VALUES = release("llm", values="    controllers: {llm: {containers: {app: {%s}}}}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "env", "place"),
+    [
+        (OF_POD, "[{name: NVIDIA_VISIBLE_DEVICES, value: all}]", "/spec/containers/0/env/0"),
+        (OF_KSERVE, "[{name: NVIDIA_VISIBLE_DEVICES, value: all}]", "/spec/predictor/containers/0/env/0"),
+        (
+            OF_VALUES,
+            "{NVIDIA_VISIBLE_DEVICES: all}",
+            "/spec/values/controllers/llm/containers/app/env/NVIDIA_VISIBLE_DEVICES",
+        ),
+        (OF_POD, "[{name: NVIDIA_VISIBLE_DEVICES, value: void}]", ""),
+    ],
+)
+def test_a_variable_beside_a_request_follows_and_leaves_the_request_to_be_edited(repository, text, env, place):
+    of_app = text % f"env: {env}, resources: {{limits: {{nvidia.com/gpu: 1}}}}"
+    answer = plan(repository, {"base/kustomization.yaml": "resources: [llm.yaml]\n", "base/llm.yaml": of_app})
     assert [consumer["key"] for consumer in answer["consumers"]] == ["nvidia.com/gpu"]
-    assert [follower["place"] for follower in answer["follow"]] == ["/spec/containers/0"]
+    assert [follower["place"] for follower in answer["follow"]] == [place] * bool(place)
     assert "sharing" not in answer["families"][0]
 
 

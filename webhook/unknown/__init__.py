@@ -3,6 +3,7 @@
 from webhook.unknown.missed_pods import find_missed, find_unknown, find_unserved, why_unknown
 from webhook.unknown.unanswered_requests import (
     NO_NODE_HAS_KEY,
+    adds_devices,
     find_unmatched_selectors,
     find_unrequested_access,
     unanswered_requests,
@@ -12,6 +13,7 @@ from webhook.unknown.unknown_kinds import amounts_in, asks_in_unknown_kind, coun
 
 __all__ = [
     "NO_NODE_HAS_KEY",
+    "adds_devices",
     "amounts_in",
     "asks_in_unknown_kind",
     "counts_keys",
