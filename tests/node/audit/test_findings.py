@@ -15,7 +15,6 @@ from tests.node.audit.snapshots import (
     pod,
     prepared_record,
     published_slice,
-    slices,
 )
 from tests.node.machines import DRIVER
 
@@ -202,10 +201,6 @@ def test_findings_that_may_end_by_themselves_become_old_more_slowly():
     assert ages.is_old(left_behind, 100.0 + LATE)
     ages = ages.after([], 200.0).after([left_behind], 300.0)
     assert not ages.is_old(left_behind, 100.0 + LATE), "the finding is old although it had ended in between"
-
-
-def test_the_example_slices_have_one_driver():
-    assert len({slice_.spec.driver for slice_ in slices()}) == 1
 
 
 def test_invented_devices_of_a_driver_do_not_hide_other_findings():

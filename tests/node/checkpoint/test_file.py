@@ -2,6 +2,8 @@
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dra.quantity import parse
 from node.checkpoint import (
@@ -61,6 +63,13 @@ def checkpoint_file(body, version, oldest):
     """Return a file of this version of the format; `oldest` is the oldest version that can read the file."""
     numbers = b"%d %d %d" % (version, oldest, len(body))
     return b"drawbridge-checkpoint %s %s\n%s" % (numbers, _sum(numbers, body), body)
+
+
+@given(st.binary(max_size=100))
+def test_arbitrary_content_with_a_correct_checksum_is_refused(body):
+    """The checksum may be correct, because every writer of the file can compute it."""
+    with pytest.raises(BrokenCheckpoint):
+        decode(checkpoint_file(body, 1, 1))
 
 
 def test_a_rollback_keeps_unknown_fields_of_unchanged_claims():

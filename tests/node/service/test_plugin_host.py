@@ -102,12 +102,10 @@ async def test_preferred_devices_come_first(tmp_path):
         await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["c", "b", "a"])])
 
 
-@pytest.mark.parametrize("changes", [{"version": "v9"}, {"endpoint": "../x"}, {"resource": "cpu"}])
-async def test_an_invalid_plugin_registration_is_refused_with_a_message(tmp_path, changes):
+async def test_an_invalid_plugin_registration_is_refused_with_a_message(tmp_path):
     async with running_host(tmp_path) as (host, _), device_plugin(tmp_path, "a") as plugin:
-        with pytest.raises(GRPCError) as error:
-            await plugin.register(**changes)
-        assert error.value.message
+        with pytest.raises(GRPCError, match="expected v1beta1"):
+            await plugin.register(version="v9")
         assert host.plugins() == ()
 
 
