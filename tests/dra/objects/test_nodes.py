@@ -1,21 +1,6 @@
-"""Node selectors. Values are validated once for all nodes, not once for each node."""
+"""Node selectors: many values, and nodes without the label."""
 
-from dra import names
 from dra.objects import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta, matches
-from dra.wire import convert
-
-VALUES = [f"rack-{number}" for number in range(30)]
-
-
-def test_selector_values_are_validated_once_for_all_nodes(monkeypatch):
-    validated = []
-    validate = names.label_value
-    monkeypatch.setattr(names, "label_value", lambda text: validated.append(text) or validate(text))
-    term = {"matchExpressions": [{"key": "rack", "operator": "In", "values": VALUES}]}
-    selector = convert({"nodeSelectorTerms": [term]}, NodeSelector)
-    nodes = [Node(metadata=ObjectMeta(name=f"n{index}", labels={"rack": f"rack-{index}"})) for index in range(100)]
-    assert sum(matches(selector, node) for node in nodes) == len(VALUES)
-    assert validated == VALUES
 
 
 class Counted(str):

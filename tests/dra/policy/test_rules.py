@@ -39,12 +39,6 @@ def test_a_device_without_groups_fits_every_group_as_proposed():
     assert own_state(("a",), wild=True) == {"a"}
 
 
-def test_three_devices_with_only_pairwise_common_groups_do_not_fit():
-    state_of_two = join(own_state("ab"), own_state("bc"))
-    assert admits(own_state("ab"), own_state("ca"))
-    assert not admits(state_of_two, own_state("ca"))
-
-
 def test_a_device_without_a_slice_does_not_count_for_groups():
     slices = [
         slice_("a", consuming("x", groups=["a"], s={"c": "1"}), consuming("y", groups=["b"], s={"c": "1"}), count=2),

@@ -99,13 +99,6 @@ def test_a_change_leaves_the_older_stock_as_it_was():
     assert after.use(POOL).dedicated == {"x"}
 
 
-def test_a_change_shares_what_it_did_not_touch():
-    before = Stock.of(slices=[slice_("a", "x"), slice_("b", "x", pool="q")], nodes=[node()])
-    after = before.with_object(slice_("a", "y"))
-    assert after.pages["b"] is before.pages["b"]
-    assert after.nodes is before.nodes
-
-
 def test_shares_are_added_up_and_admin_access_holds_nothing():
     stock = Stock.of(
         claims=[
@@ -118,12 +111,6 @@ def test_shares_are_added_up_and_admin_access_holds_nothing():
     use = stock.use(POOL)
     assert (use.dedicated, use.shared) == ({"z"}, {"x"})
     assert use.used == {"x": {"memory": 3 * 2**30 * 10**9}}
-
-
-def test_a_removed_claim_frees_its_devices():
-    stock = Stock.of(claims=[holding("a", "x"), holding("b", "y")])
-    assert stock.without("ResourceClaim", "team/a").use(POOL).dedicated == {"y"}
-    assert stock.without("ResourceClaim", "team/a").without("ResourceClaim", "team/b").use(POOL) is FREE
 
 
 def test_objects_that_share_a_name_stay_two_objects():
@@ -194,12 +181,6 @@ def test_a_stock_is_immutable_once_handed_out():
     assert (second.history, second.history.newer, second.history.newer.before) == history
     assert second.changed_since(stock) == {"n0"}
     assert stock.changed_since(second) is None
-
-
-def test_discarded_successors_leave_the_history_unchanged():
-    stock = Stock.of(slices=[slice_("a", "x")])
-    stock.with_object(holding("c", "x")).with_object(holding("d", "x"))
-    assert stock.with_object(node()).changed_since(stock) == {"n0"}
 
 
 def test_a_long_chain_of_stocks_keeps_a_bounded_history():

@@ -19,7 +19,6 @@ from tests.dra.validation.driver_parameters import (
     GPU_CLASS,
     NVIDIA,
     PARAMETERS,
-    SRIOV,
     UID,
     claim_with,
     config,
@@ -166,17 +165,6 @@ def test_unread_members_of_a_cni_configuration_are_dropped():
     assert "hunter2" not in json.dumps(read_members(secret))
     assert "host-local" not in json.dumps(read_members(secret))
     assert '"macvlan"' in json.dumps(read_members(secret))
-
-
-@pytest.mark.parametrize("driver", sorted(DRIVERS))
-def test_every_driver_has_cases(driver):
-    assert driver in {case[0] for case in (*BAD, *LISTED)} | {SRIOV, "gaudi.intel.com", "qat.intel.com"}
-    kinds = {case[2].get("kind") for case in [*GOOD.values(), *BAD] if case[0] == driver and case[2]}
-    assert (
-        set(DRIVERS[driver].kinds)
-        - {"NetworkConfig", "VfConfig", "VfioDeviceConfig", "MigDeviceConfig", "CNIConfig", "DeviceConfig"}
-        <= kinds
-    )
 
 
 def test_a_class_is_judged_like_a_claim():

@@ -158,19 +158,6 @@ def test_the_work_grows_linearly_with_the_devices():
     assert large < 9 * small
 
 
-def test_devices_sharing_a_counter_set_are_not_compared_pairwise():
-    def lines(size):
-        fleet = pool(*[device(f"d-{n}", "mig" if n % 2 else "mps", f"set-{n % 2}") for n in range(size)])
-        rule_for_all = compatible_only(f'{ATTRIBUTES}.mode == "mig" || {ATTRIBUTES}.mode == "mps"')
-        reported = []
-        counted = count_lines(lambda: reported.extend(codes(rule_for_all, fleet)), peers)
-        assert not reported
-        return counted
-
-    small, large = lines(20), lines(120)
-    assert large < 9 * small
-
-
 def test_rules_and_devices_beyond_the_comparison_limit_are_reported(monkeypatch):
     """Rules beyond the limit are not compared with others, so a finding must report them."""
     monkeypatch.setattr(peers, "_MAX_RULES", 2)
