@@ -1,10 +1,7 @@
-"""Selectors, paths and pointers of the API, computed without a server."""
-
-import pytest
+"""Selectors and paths of the API, computed without a server."""
 
 from cluster.embedded.label_selectors import selector
 from cluster.resources import CONFIG_MAPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, key, metadata, resource_of
-from dra.pointer import field_path
 from tests.cluster.objects import claim, versioned_claim
 
 
@@ -29,15 +26,3 @@ def test_plain_and_typed_objects_have_the_same_key_and_resource():
     assert metadata(plain_claim).uid == "1"
     assert resource_of({"apiVersion": "v9", "kind": "Riddle"}) is None
     assert CONFIG_MAPS.raw.plain({"metadata": {}})["kind"] == "ConfigMap"
-
-
-@pytest.mark.parametrize(
-    ("pointer", "path"),
-    [
-        ("/spec/devices/requests/0/name", "spec.devices.requests[0].name"),
-        ("/spec/devices/0/attributes/example.com~1a/string", "spec.devices[0].attributes[example.com/a].string"),
-        ("", ""),
-    ],
-)
-def test_a_json_pointer_becomes_an_api_field_path(pointer, path):
-    assert field_path(pointer) == path

@@ -225,15 +225,6 @@ async def test_a_candidate_ends_with_an_error_on_a_restored_store(is_leader):
         await leader.leave()
 
 
-async def test_a_lease_taken_away_by_hand_is_given_up():
-    cluster, leading = Embedded(), set()
-    candidate = Candidate(cluster, "c", leading)
-    await until(lambda: leading)
-    await cluster.patch(resources.LEASES, "lock", Merge({"spec": {"holderIdentity": "admin", "leaseDurationSeconds": 3600}}), "default")  # fmt: skip
-    await until(lambda: not leading)
-    await candidate.leave()
-
-
 async def test_an_error_of_the_leaders_work_is_raised():
     async def fail():
         raise RuntimeError("a bug")

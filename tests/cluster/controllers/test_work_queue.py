@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import random
 
 import pytest
 
@@ -129,11 +128,3 @@ async def test_a_key_with_two_delays_is_due_at_the_earlier_time():
         async with running(queue, work):
             await asyncio.wait_for(done.wait(), 30)
         assert len(queue) == 0
-
-
-def test_random_waits_differ_within_their_bounds():
-    backoff, numbers = Backoff(least=1, most=30), random.Random(1)
-    waits = [backoff.seconds(4, numbers.random()) for _ in range(200)]
-    assert min(waits) >= 4
-    assert max(waits) <= 8
-    assert max(waits) - min(waits) > 3

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from cluster import Merge
 from cluster.embedded.embedded import Embedded
-from cluster.informers import Informer, Quarantine, informer
+from cluster.informers import Informer, Quarantine
 from cluster.informers.allotment import FLOOR, MIB, Allotment
 from cluster.outlines import NOT_KEPT, outline_of_claim, outline_of_pod
 from cluster.patch import Operations
-from cluster.resources import CONFIG_MAPS, NAMESPACES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, owner
+from cluster.resources import NAMESPACES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, owner
 from dra.footprint import footprint
 from dra.objects import Node, Pod, ResourceClaim, ResourceSlice
 from dra.wire import convert
@@ -138,19 +138,6 @@ async def test_objects_without_room_are_cached_when_room_is_free():
         assert not cache.incomplete
 
 
-async def test_a_collection_that_is_read_again_keeps_equal_objects():
-    cluster = Embedded()
-    await create_templates(cluster, "a", 2)
-    cache = Informer(cluster, TEMPLATES_WITH_8_MIB, backoff=QUICK_BACKOFF)
-    async with running(cache):
-        assert await cache.wait_for_sync(10)
-        cached_template = cache.objects["a", "t0"]
-        cache._state = replace(cache._state, phase=informer.ReflectionPhase.LIST)
-        cache._begin_reading()
-        await cache._list()
-        assert cache.objects["a", "t0"] is cached_template
-
-
 ALLOCATED_STATUS = {
     "allocation": {
         "devices": {
@@ -214,7 +201,3 @@ def test_an_outlined_pod_keeps_its_node_and_claims():
     assert (outline.metadata.uid, outline.spec.node_name, outline.status.phase) == ("u", "node", "Running")
     assert outline.spec.resource_claims[0].resource_claim_name == "c"
     assert not outline.spec.scheduling_gates
-
-
-def test_pods_config_maps_and_claims_have_more_than_minimum_room():
-    assert {resource.room > FLOOR for resource in (PODS, CONFIG_MAPS, RESOURCE_CLAIMS)} == {True}

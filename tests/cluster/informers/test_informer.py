@@ -263,15 +263,6 @@ async def test_a_watch_that_stays_open_ends_a_series_of_failures(monkeypatch):
         await eventually(lambda: asyncio.sleep(0, informer._state.failures == 0))
 
 
-@pytest.mark.long
-async def test_a_sick_api_server_gets_at_most_as_many_lists_as_of_client_go():
-    """client-go waits 0.8 s before its second list, and twice as long before each further list."""
-    sick_cluster = SickCluster()
-    async with running(Informer(sick_cluster, CONFIG_MAPS, stream=False)):
-        await asyncio.sleep(3.0)
-    assert sick_cluster.list_count <= 3
-
-
 async def test_a_burst_of_changes_ends_in_an_equal_cache():
     cluster = Embedded(window=50)
     informer = Informer(cluster, CONFIG_MAPS, "default", backoff=QUICK_BACKOFF)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.errors import ApiError, Gone, Throttled, Unavailable
-from cluster.kubernetes.answers import Lines, Stream, decode_object, line, page
+from cluster.kubernetes.answers import Stream, decode_object, line, page
 from cluster.protocol import Bookmark, Change, Unreadable
 from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.cluster.objects import claim
@@ -183,15 +183,6 @@ def test_events_of_plain_objects_keep_unknown_fields():
         encoded_event("ADDED", {"metadata": {"name": "a", "resourceVersion": "1"}, "odd": [None]}), CONFIG_MAPS.raw
     )
     assert change == Change("ADDED", {"metadata": {"name": "a", "resourceVersion": "1"}, "odd": [None]}, "1")
-
-
-@given(st.lists(st.binary(max_size=20), max_size=20))
-def test_lines_of_chunks_equal_lines_of_the_joined_bytes(chunks):
-    lines = Lines()
-    lines_read = [text for chunk in chunks for text in lines.feed(chunk)]
-    *complete_lines, unfinished_line = b"".join(chunks).split(b"\n")
-    assert lines_read == [text for text in complete_lines if text and not text.isspace()]
-    assert lines.unfinished == len(unfinished_line)
 
 
 @given(st.binary(max_size=200))

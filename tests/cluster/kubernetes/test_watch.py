@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cluster.errors import Gone, Unavailable
+from cluster.errors import Unavailable
 from cluster.informers.backoff import Backoff
 from cluster.informers.informer import Informer
 from cluster.kubernetes.client import Kubernetes
@@ -15,19 +15,6 @@ from tests.cluster.kubernetes.server import claim_of_version, connected, encoded
 from tests.cluster.peer import kubeconfig
 from tests.limits import PATIENCE
 from tests.webhook import tls
-
-
-async def test_an_expired_version_ends_a_watch_with_gone(tmp_path):
-    async def answer(exchange):
-        await exchange.begin()
-        body = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version: 1 (99)"}
-        await exchange.chunk(encoded_event("ADDED", claim_of_version("a", 1)) + encoded_event("ERROR", body))
-        await exchange.end()
-
-    async with connected(answer, tmp_path) as (client, _):
-        versions, error = await follow_watch(client)
-    assert versions == ["1"]
-    assert isinstance(error, Gone)
 
 
 async def test_a_watch_ends_if_the_server_stays_silent(tmp_path):
