@@ -25,4 +25,8 @@ def all_requests(case: Case) -> list[Case]:
 
 def all_bodies(case: Case) -> list[Case]:
     """Return the bodies of all requests: the one under `exactly`, or one for each alternative."""
-    return [body for request in all_requests(case) for body in (request.get("firstAvailable") or [request["exactly"]])]
+    return [
+        body
+        for request in all_requests(case)
+        for body in (request.get("firstAvailable") or [request.get("exactly", {})])
+    ]

@@ -8,6 +8,7 @@ from dra import server as gates
 from dra.server import CURRENT, EVERYTHING, Server, known_gates, server_of
 from dra.stock.reading import reading_of
 from dra.validation.fields.gates import drop
+from tests.allocator.case_parts import all_bodies, all_requests
 
 Case = dict[str, Any]
 
@@ -145,7 +146,7 @@ def named_difference(case: Case, our_verdict: str, their_verdict: str) -> str:
     if not server.enabled(gates.LISTS) and _constrains_lists(case):
         return "a constraint reads a list although the gate of lists is off: only the first device passes in any order"
     if server.minor < 37:
-        if "distinctAttribute" in json_of_case and any(body.get("count", 2) > 1 for body in _all_bodies(case)):
+        if "distinctAttribute" in json_of_case and any(body.get("count", 2) > 1 for body in all_bodies(case)):
             return "1.36 and older: distinctAttribute forgets all devices of a request but the last"
         if any(amount in json_of_case for amount in ('"-1"', '"1500001u"', '"10E"')):
             return "1.36 and older: an amount below zero, or one that cannot be counted, is not an error"
@@ -155,25 +156,13 @@ def named_difference(case: Case, our_verdict: str, their_verdict: str) -> str:
             return "1.36 and older: a share without amounts does not count as a share, so the next share charges counters again"
         if '"step"' in json_of_case and our_verdict == their_verdict:
             return "1.36 and older: an amount that was rounded to a step is written in binary units"
-    if server.minor < 36 and any(map(_is_all_twice, _all_requests(case))):
+    if server.minor < 36 and any(map(_is_all_twice, all_requests(case))):
         return (
             "1.35 and older: a second alternative for all devices gets the devices that the first alternative selects"
         )
     if server.minor < 36 and "bindingConditions" in json_of_case:
         return "1.35 and older: slices with binding conditions come last in their pool"
     return ""
-
-
-def _all_requests(case: Case) -> list[Case]:
-    return [request for claim in case["claims"] for request in claim["spec"]["devices"].get("requests", ())]
-
-
-def _all_bodies(case: Case) -> list[Case]:
-    return [
-        body
-        for request in _all_requests(case)
-        for body in (request.get("firstAvailable") or [request.get("exactly", {})])
-    ]
 
 
 def _is_all_twice(request: Case) -> bool:

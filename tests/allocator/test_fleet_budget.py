@@ -36,15 +36,6 @@ def test_a_large_node_leaves_budget_to_the_other_nodes():
     assert list(answers) == list(stock.nodes)
 
 
-def test_an_impatient_caller_gets_an_answer_for_every_node():
-    stock = fleets.fleet({f"n{n}": [fleets.gpu(f"d{i}") for i in range(n + 4)] for n in range(6)})
-    claims = [fleets.claim("c", *(exactly("gpu", name=f"r{n}", count=2) for n in range(6)))]
-    hurried_answers = fleet(stock, claims, options=SearchOptions(budget=Budget(is_out_of_time=lambda: True)))
-    patient_answers = fleet(stock, claims)
-    assert all(patient_answers.verdict(node) is not SearchVerdict.UNDECIDED for node in stock.nodes)
-    assert len(hurried_answers) == len(patient_answers)
-
-
 def options_with_patience(checks):
     """Return options with a budget that is out of time after a number of checks."""
     remaining_checks = iter(range(checks))

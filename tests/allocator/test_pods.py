@@ -3,7 +3,6 @@
 import pytest
 
 from allocator import pods
-from dra.objects import is_reserved_for
 from tests.objects import claim, node, pod, typed
 
 
@@ -11,11 +10,10 @@ def waiting_pod(name, **further_fields):
     return typed(pod(name, **{"creationTimestamp": "2026-01-01T00:00:00Z", "priority": 0} | further_fields))
 
 
-def allocated_claim(node_selector=None, reserved_for=()):
-    """Return a claim that is allocated on the nodes of a selector and reserved for the pods with these UIDs."""
+def allocated_claim(node_selector=None):
+    """Return a claim that is allocated on the nodes of a selector."""
     allocation = {"devices": {}} | ({"nodeSelector": node_selector} if node_selector else {})
-    consumers = [{"resource": "pods", "name": uid, "uid": uid} for uid in reserved_for]
-    return typed(claim("c", namespace="n", status={"allocation": allocation, "reservedFor": consumers}))
+    return typed(claim("c", namespace="n", status={"allocation": allocation}))
 
 
 def node_selector_for(name, operator="In"):
@@ -33,8 +31,10 @@ def test_pods_are_tried_by_priority_age_namespace_and_name():
     assert [pod.metadata.key for pod in sorted_pods] == ["default/z", "default/y", "a/b", "b/a"]
 
 
-@pytest.mark.parametrize("fields", [{"nodeName": "n0"}, {"schedulingGates": [{"name": "wait"}]}])
-def test_pods_with_a_node_or_scheduling_gate_are_not_pending(fields):
+@pytest.mark.parametrize(
+    "fields", [{"nodeName": "n0"}, {"schedulingGates": [{"name": "wait"}]}, {"phase": "Succeeded"}]
+)
+def test_running_finished_and_gated_pods_are_not_pending(fields):
     assert pods.pending([waiting_pod("a", **fields)]) == []
 
 
@@ -50,8 +50,3 @@ def test_an_unreadable_node_selector_of_an_allocation_is_an_obstacle():
     assert pods.claim_obstacle([allocated_claim(node_selector_for("n0", operator="Sideways"))], NODE).startswith(
         "node(s) didn't match claim n/c: "
     )
-
-
-def test_a_claim_is_reserved_for_a_pod_by_its_uid():
-    assert is_reserved_for(allocated_claim(reserved_for=("u1", "u2")), "u2")
-    assert not is_reserved_for(allocated_claim(reserved_for=("u1",)), "u2")

@@ -104,15 +104,6 @@ def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
     assert advice(pod_without_node, stock, fleet_outlook.reasons) is None
 
 
-def test_strategies_score_used_nodes_differently_and_equal_nodes_equally():
-    stock = stock_of(sidecar.claim("held"), sidecar.claim("one"), nodes=3)
-    used_stock = stock.with_object(allocated_claim("held", 1, stock, "n1", "x"))
-    compact_scores = Decider().outlook(typed_pod("p", "one"), used_stock, read_placement("CompactFirst")).nodes
-    assert compact_scores["n1"] > compact_scores["n0"] == compact_scores["n2"]
-    spread_scores = Decider().outlook(typed_pod("p", "one"), used_stock, read_placement("LowLoadFirst")).nodes
-    assert spread_scores["n1"] < spread_scores["n0"] == spread_scores["n2"]
-
-
 def test_nodes_beyond_the_budget_fit_with_score_zero(monkeypatch):
     """Without a budget, 300 nodes that share 3,200 devices with node selectors take ten seconds for each pod."""
     # To compare nodes, `_numbered` gets one site for each device of a node: the device's place on buses and links.

@@ -54,6 +54,8 @@ def test_an_invalid_strategy_is_refused_with_a_short_explanation(text, words):
 def test_the_strategy_of_a_pod_precedes_namespace_and_configuration():
     rules = PlacementRules(read_placement("topology"), {"elsewhere": read_placement("CompactFirst")})
     assert placement_of(annotated_pod({}), {}, rules) is rules.default
+    of_namespace = PlacementRules(rules.default, {"default": read_placement("CompactFirst")})
+    assert placement_of(annotated_pod({}), {}, of_namespace) is of_namespace.namespaces["default"]
     assert strategies_and_weights(placement_of(annotated_pod({}), {STRATEGY_ANNOTATION: "LowLoadFirst"}, rules)) == [
         ("LowLoadFirst", 1)
     ]

@@ -151,17 +151,6 @@ def test_node_rules_ignore_a_device_of_several_nodes():
     assert allocate(stock_with(slices=slices), "n0", claims_for("mig", "full")).feasible
 
 
-def test_a_device_with_a_node_name_belongs_to_that_node():
-    node_devices = [device_of_mode("here", "full", nodeName="n0"), device_of_mode("there", "full", nodeName="n1")]
-    slices = [
-        slice_("a", device_of_mode("mig-0", "mig"), pool="p"),
-        slice_("b", *node_devices, pool="q", perDeviceNodeSelection=True),
-    ]
-    stock = stock_with(holding("theirs", "mig-0"), slices=slices)
-    assert not allocate(stock, "n0", claims_for("full")).feasible
-    assert allocate(stock, "n1", claims_for("full")).feasible
-
-
 def test_a_held_device_stays_in_use_during_republication():
     """The pool is incomplete: no claim gets its devices, but a claim that holds a device keeps it."""
     slices = [
@@ -194,24 +183,6 @@ def test_a_further_share_joins_the_holders_of_a_device():
     holders = (holding("theirs", "full-0", pool="q", share="s1"),)
     assert allocate(stock_with(*holders, slices=slices), "n0", claims_for("full")).feasible
     assert not allocate(stock_with(*holders, slices=slices), "n0", claims_for("mig")).feasible
-
-
-def test_equal_counter_set_names_in_two_pools_are_independent():
-    def counting_device(name, mode):
-        return device_of_mode(name, mode, consumesCounters=[{"counterSet": "s", "counters": {"m": {"value": "2"}}}])
-
-    slices = []
-    for name, *devices in (
-        ("p", counting_device("d0", "full")),
-        ("q", counting_device("e0", "mig"), counting_device("e1", "mps")),
-    ):
-        slices.append(slice_(f"{name}-a", *devices, pool=name, count=2))
-        slices.append(slice_(f"{name}-c", pool=name, count=2, counters={"s": {"m": "2"}}))
-    rule = compatibility("no-mps", f'{MODE} != "mps"', f'{MODE} == "full"', scope="node")
-    stock = stock_with(rules=[rule], slices=slices)
-    assert pools_and_devices(allocate(stock, "n0", claims_for("full", "any"))) == [("p", "d0"), ("q", "e0")]
-    assert not allocate(stock, "n0", claims_for("full", "mps")).feasible
-    assert not allocate(stock, "n0", claims_for("mig", "mps")).feasible
 
 
 def test_shares_are_counted_under_a_rule_across_pools():

@@ -3,14 +3,12 @@
 import pytest
 
 from allocator import SearchOptions, SearchVerdict, allocate
-from allocator.search.walk import Cuts
 from dra.budget import Budget
 from dra.objects.claim import ResourceClaim
 from dra.wire import convert
 from tests.allocator import hard
 from tests.allocator.differ import difference, ours, stock_of
 from tests.allocator.hard import HARD
-from tests.allocator.legality import violations
 
 STEPS_FOR_HARD_CASES = 6000  # an exhaustive search would need billions
 
@@ -20,20 +18,6 @@ def test_hard_cases_are_answered_in_few_steps(name):
     make_case, fits = HARD[name]
     answer = ours(make_case(), SearchOptions(steps=STEPS_FOR_HARD_CASES))
     assert answer.verdict is (SearchVerdict.FEASIBLE if fits else SearchVerdict.INFEASIBLE)
-
-
-@pytest.mark.parametrize("name", [name for name, (_, fits) in HARD.items() if fits])
-def test_search_cuts_do_not_change_the_allocation(name):
-    case = HARD[name][0]()
-    answer = ours(case)
-    claims = [convert(claim, ResourceClaim) for claim in case["claims"]]
-    assert violations(stock_of(case), "n0", claims, answer) == []
-    for cuts in (Cuts(patience=0), Cuts(siblings=False, memo=False), Cuts(twins=False)):
-        answer_with_other_cuts = ours(case, SearchOptions(cuts=cuts))
-        assert (
-            answer_with_other_cuts.verdict is SearchVerdict.UNDECIDED
-            or answer_with_other_cuts.allocations == answer.allocations
-        )
 
 
 @pytest.mark.oracle

@@ -1,7 +1,6 @@
 """Commits wait for devices with binding conditions (KEP-5007), and free failed or late devices."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -161,15 +160,6 @@ async def test_an_unshared_allocation_with_late_devices_is_removed():
         assert len((await sidecar.claim("b")).status.reserved_for) == 2
 
 
-async def test_a_commit_waits_for_a_young_allocation_until_the_deadline():
-    five_seconds_ago = (datetime.now(UTC) - timedelta(seconds=5)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    young_claim = claim_of_another_scheduler("a", "n0", allocated_at=five_seconds_ago, **RESULT_CONDITIONS)
-    async with running(cluster_with_binding_conditions(young_claim, pod("p", "a")), binding=7) as sidecar:
-        async with asyncio.timeout(60):
-            assert (await sidecar.place("p"))[0] == 409
-        await until_deallocated(sidecar, "a")
-
-
 @pytest.mark.parametrize("consumers", [(), ("p",), ("x",)], ids=["no pod", "the same pod", "another pod"])
 async def test_only_unshared_allocations_on_unusable_nodes_are_given_up(consumers):
     """The node of the allocation is unusable, for example cordoned: postfilter gets only the nodes that all other plugins accept."""
@@ -189,19 +179,3 @@ async def test_only_unshared_allocations_on_unusable_nodes_are_given_up(consumer
             assert end <= asyncio.get_running_loop().time() + sidecar.service.ledger.state.terms.grace
         else:
             assert await sidecar.allocated_devices("a")
-
-
-async def test_both_pods_of_a_late_device_are_decided_again():
-    async with running(cluster_with_binding_conditions(claim("a"), pod("p", "a"), pod("q", "a")), binding=3) as sidecar:
-        _, first_wake = await sidecar.plugin("wake", after=0)
-        commits = [await start_commit(sidecar, name) for name in "pq"]
-        assert [(await commit)[0] for commit in commits] == [409, 409]
-        await until_deallocated(sidecar, "a")
-        await until(lambda: not sidecar.service.ledger.state.reservations)
-        requeued_pods = set()
-        while requeued_pods != {"default/p", "default/q"}:
-            _, next_wake = await sidecar.plugin("wake", after=first_wake["seq"])
-            requeued_pods |= set(next_wake["pods"])
-        commits = [await start_commit(sidecar, name) for name in "pq"]
-        await set_conditions(sidecar.cluster, "a", Attached="True")
-        assert [(await commit)[0] for commit in commits] == [200, 200]

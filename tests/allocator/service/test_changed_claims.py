@@ -155,32 +155,6 @@ async def test_a_pod_with_one_claim_is_not_read():
         assert cluster.pod_reads == 0
 
 
-async def test_a_deleted_claim_that_the_status_no_longer_names_is_not_waited_for():
-    cluster = store_of(generated("first"), generated("second"), waiting_pod(), change_before=2)
-    async with running(cluster) as sidecar:
-        assert (await sidecar.place("p"))[0] == 409
-        await until_deallocated(sidecar, "first")
-        await cluster.patch(resources.RESOURCE_CLAIMS, "first", Merge({"metadata": {"finalizers": None}}), "default")
-        await cluster.delete(resources.RESOURCE_CLAIMS, "first", "default")
-        await retry_until_placed(sidecar)
-        assert await sidecar.allocated_devices("second")
-
-
-async def test_a_failed_binding_releases_the_claim_that_the_status_no_longer_names():
-    """The binding was refused because the pod had changed: the reservation may not stay with the former claim."""
-    async with running(store_of(generated("first"), generated("second"), waiting_pod())) as sidecar:
-        _, reserved = await sidecar.reserve("p", "n0")
-        assert (await sidecar.plugin("commit", reserved))[0] == 200
-        await rename(sidecar.cluster, "second")
-        await sidecar.plugin("unreserve", reserved)
-        await retry_until_placed(sidecar)
-        await until_deallocated(sidecar, "first")
-        assert await sidecar.allocated_devices("second")
-        await sidecar.cluster.delete(resources.PODS, "p", "default")
-        await until(lambda: not sidecar.service.ledger.state.reservations)
-        await until_deallocated(sidecar, "second")
-
-
 # ---- the status changes after the binding
 
 

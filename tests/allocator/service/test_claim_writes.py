@@ -108,17 +108,6 @@ async def test_an_allocator_blind_to_its_own_writes_is_not_ready():
         await until(lambda: not sidecar.service.metrics.readiness()[0]["watch"])
 
 
-@pytest.mark.parametrize("errors", ["errors_before", "errors_after"])
-@pytest.mark.parametrize("failing_write", [1, 2])
-async def test_pods_are_placed_although_a_write_gets_no_answer(errors, failing_write):
-    cluster = FaultyStore(*fleet(), claim("a"), claim("b", 2), pod("p", "a"), pod("q", "b"))
-    getattr(cluster, errors)[failing_write] = Unavailable("the connection broke")
-    async with running(cluster) as sidecar:
-        assert (await sidecar.place("p"))[0] == 200
-        assert (await sidecar.place("q"))[0] == 200
-        assert len({*await sidecar.allocated_devices("a"), *await sidecar.allocated_devices("b")}) == 3
-
-
 @pytest.mark.parametrize(
     "error", MISSING_PERMISSION_ERRORS, ids=["to patch claims", "to bind claims", "to authenticate"]
 )
@@ -206,23 +195,6 @@ async def test_a_write_is_retried_until_the_policy_accepts_it():
     cluster.errors_before[1] = Forbidden(f"ValidatingAdmissionPolicy '{HOLDER_POLICY}' denied request")
     async with running(cluster) as sidecar:
         assert (await sidecar.place("p"))[0] == 200
-
-
-async def test_a_release_during_a_write_leaves_no_allocation():
-    cluster = FaultyStore(*fleet(1, 1), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
-    cluster.last_answered = 1
-    async with running(cluster) as sidecar:
-        _, reserved = await sidecar.reserve("p", "n0")
-        commit = asyncio.create_task(sidecar.plugin("commit", reserved))
-        await until(lambda: cluster.unanswered)
-        assert (await sidecar.plugin("unreserve", reserved))[0] == 200
-        assert (await commit)[0] == 409
-        assert (await sidecar.prefilter("q"))["verdict"] == "full"
-        cluster.last_answered = None
-        cluster.may_answer.set()
-
-        await until(lambda: sidecar.try_to_place("q"))
-        assert (await sidecar.allocated_devices("a"), await sidecar.allocated_devices("b")) == ([], ["n0/gpu-0"])
 
 
 @pytest.mark.parametrize("seed", range(4))

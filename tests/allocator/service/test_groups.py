@@ -4,9 +4,6 @@ import itertools
 import math
 import random
 
-import pytest
-
-from cluster import resources
 from tests.allocator.service.preemptors import existing_pods, important_pod, pod_exists, start_pod
 from tests.allocator.service.sidecar import claim, fleet, loaded, pod, pods_with_claims, running
 from tests.limits import draws
@@ -82,33 +79,6 @@ async def test_a_group_keeps_its_nominations_while_its_victims_terminate():
         second_answer = await make_room(sidecar, [("g0", "n1"), ("g1", "n0")])
         nodes = {entry["name"]: entry["node"] for entry in second_answer["nominations"]}
         assert (nodes, second_answer["victims"]) == ({"g0": "n0", "g1": "n1"}, [])
-
-
-@pytest.mark.parametrize("seed", range(draws(12)))
-async def test_a_group_evicts_as_few_pods_as_possible(seed):
-    """In random fleets, as many pods are evicted as the members lack devices on their nodes. Each of these pods has one device."""
-    rng = random.Random(seed)
-    nodes, per_node = rng.randint(1, 3), rng.randint(1, 4)
-    names = [f"low{i}" for i in range(nodes * per_node)]
-    members = [f"g{i}" for i in range(rng.randint(1, nodes * per_node))]
-    requested = {name: rng.randint(1, 2) for name in members}
-    pods = [pod(name, name, priority=rng.randrange(3)) for name in names]
-    claims = [claim(name) for name in names] + [claim(name, count) for name, count in requested.items()]
-    async with running(loaded(*fleet(nodes, per_node), *claims, *pods, *(important_pod(name, name) for name in members))) as sidecar:  # fmt: skip
-        used_devices = dict.fromkeys([f"n{i}" for i in range(nodes)], 0)
-        for i, name in enumerate(names):
-            if rng.random() < 0.8:
-                await start_pod(sidecar, name, f"n{i % nodes}")
-                used_devices[f"n{i % nodes}"] += 1
-        places = await place_in_supposition(sidecar, members)
-        answer = await make_room(sidecar, places) if places else {"victims": []}
-        needed_devices = {
-            node: sum(requested[name] for name, members_node in places if members_node == node) for node in used_devices
-        }
-        fewest = sum(max(0, used_devices[node] + needed_devices[node] - per_node) for node in used_devices)
-        assert len(answer["victims"]) == fewest
-        remaining_pods = {item.metadata.name for item in (await sidecar.cluster.list(resources.PODS, "default")).items}
-        assert len([name for name in names if name not in remaining_pods]) == fewest
 
 
 async def test_a_member_prefers_the_node_that_needs_no_further_victim():

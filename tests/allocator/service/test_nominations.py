@@ -14,7 +14,6 @@ from tests.allocator.service.preemptors import (
 )
 from tests.allocator.service.sidecar import (
     device_class,
-    fleet,
     gpus,
     loaded,
     node,
@@ -137,13 +136,6 @@ async def test_the_end_of_a_nomination_requeues_the_refused_pod(ending, monkeypa
             event = await sidecar.service.requeue_events.after(last_seq, PATIENCE)
         assert "default/late" in event.pods
         assert [node["name"] for node in (await sidecar.prefilter("late"))["nodes"]] == ["n0"]
-
-
-async def test_a_nominated_node_is_excluded_for_other_pods():
-    async with running(loaded(*fleet(1, 1), *pods_with_claims("urgent", "late", priority=2))) as sidecar:
-        await nominate(sidecar, "n0")
-        answer = await sidecar.prefilter("late")
-        assert (answer["verdict"], answer["nodes"], answer["reasons"][0]["message"]) == ("full", [], OUTBID)
 
 
 async def test_a_preemptor_blocked_by_a_nomination_is_requeued():

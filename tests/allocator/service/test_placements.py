@@ -1,7 +1,7 @@
 """Placement on the embedded store: strategies of pods and namespaces, and the limit of pods on a node."""
 
-from allocator.decisions import PlacementRules, placement_of
-from allocator.strategies import UnknownStrategy, read_placement
+from allocator.decisions import PlacementRules
+from allocator.strategies import read_placement
 from cluster import resources
 from cluster.patch import Merge
 from tests.allocator.service.sidecar import claim, fleet, loaded, pod, pods_with_claims, running, until
@@ -118,16 +118,6 @@ async def test_a_node_never_exceeds_its_limit_of_pods():
         assert list(await scores(sidecar, "r")) == ["n0"]
 
 
-async def test_configured_namespace_strategies_override_the_general_strategy():
-    rules = PlacementRules(
-        read_placement("LowLoadFirst"), {"default": read_placement("CompactFirst"), "other": read_placement("topology")}
-    )
-    async with running(loaded(*fleet(2, 2), *three_pods()), rules=rules) as sidecar:
-        await sidecar.place("first", "n0")
-        assert await scores(sidecar, "plain") == {"n0": 100, "n1": 50}
-        assert await scores(sidecar, "own") == {"n0": 0, "n1": 50}
-
-
 async def test_new_rules_apply_at_once_and_requeue_refused_pods():
     cluster = loaded(*fleet(1, 4), *pods_with_claims("p", "q"))
     async with running(cluster, rules=PlacementRules(most_pods=1)) as sidecar:
@@ -139,19 +129,3 @@ async def test_new_rules_apply_at_once_and_requeue_refused_pods():
         sidecar.service.pods.place_by(PlacementRules(most_pods=2))
         assert (await sidecar.service.requeue_events.after(seq, 0)).pods == ("default/q",)
         assert (await sidecar.place("q", "n0"))[0] == 200
-
-
-async def test_new_rules_requeue_pods_that_waited_for_a_strategy(monkeypatch):
-    def placement_unless_one_pod_is_the_limit(pod, namespace, rules):
-        if rules.most_pods == 1:
-            raise UnknownStrategy("not by these rules")
-        return placement_of(pod, namespace, rules)
-
-    monkeypatch.setattr("allocator.service.pending_pods.placement_of", placement_unless_one_pod_is_the_limit)
-    cluster = loaded(*fleet(1, 4), claim("p"), pod("p", "p"))
-    async with running(cluster, rules=PlacementRules(most_pods=1)) as sidecar:
-        answer = await sidecar.prefilter("p")
-        assert (answer["verdict"], answer["message"]) == ("waiting", "not by these rules")
-        seq = sidecar.service.requeue_events.seq
-        sidecar.service.pods.place_by(PlacementRules(most_pods=2))
-        assert (await sidecar.service.requeue_events.after(seq, 0)).pods == ("default/p",)

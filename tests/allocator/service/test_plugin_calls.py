@@ -2,11 +2,12 @@
 
 import pytest
 
+from cluster import resources
 from cluster.informers import Allotment
 from dra.footprint import footprint
 from dra.objects import Pod
 from dra.wire import convert
-from tests.allocator.service.sidecar import DRIVER, claim, device_class, fleet, gpus, loaded, node, pod, running
+from tests.allocator.service.sidecar import DRIVER, claim, device_class, fleet, gpus, loaded, node, pod, running, until
 from tests.objects import obj
 
 
@@ -21,6 +22,24 @@ async def test_placing_a_pod_reserves_devices_and_writes_its_claim():
         assert written.metadata.finalizers == ("resource.kubernetes.io/delete-protection",)
         assert written.status.allocation.allocation_timestamp
         assert [consumer.uid for consumer in written.status.reserved_for] == ["pod-p"]
+
+
+async def test_a_recreated_pod_inherits_no_reservation():
+    """A new pod must not get the state of a deleted pod with the same name."""
+    cluster = loaded(*fleet(1, 2), claim("a"), pod("p", "a"))
+    async with running(cluster) as sidecar:
+        assert (await sidecar.place("p"))[0] == 200
+        await cluster.delete(resources.PODS, "p", "default")
+        await cluster.create(resources.RESOURCE_CLAIMS, claim("b"), "default")
+        await cluster.create(resources.PODS, pod("p", "b", uid="pod-again"), "default")
+        await until(lambda: "pod-p" not in sidecar.service.ledger.state.reservations)
+        await until(lambda: sidecar.service.knowledge.stock.claims.get("default/b") is not None)
+        assert (await sidecar.place("p"))[0] == 200
+        [uid] = sidecar.service.ledger.state.reservations
+        assert uid == (await sidecar.pod("p"))["metadata"]["uid"] != "pod-p"
+        _, claims = await sidecar.ask("/api/v1/claims")
+        assert {row["claim"]: row["pods"] for row in claims["claims"]}["default/b"] == ["p"]
+        assert await sidecar.allocated_devices("b")
 
 
 async def test_reserved_devices_are_not_given_to_another_pod_until_released():

@@ -9,7 +9,7 @@ from cluster.embedded import Embedded
 from cluster.errors import Unavailable
 from cluster.informers import allotment
 from cluster.patch import Merge
-from tests.allocator.service.sidecar import claim, fleet, loaded, node, pod, pods_with_claims, quota_of, running, until
+from tests.allocator.service.sidecar import claim, fleet, loaded, node, pod, quota_of, running, until
 
 
 def status_of_quota(sidecar):
@@ -41,23 +41,6 @@ async def test_a_raised_quota_requeues_refused_pods():
         await cluster.patch(resources.DEVICE_QUOTAS, "team", Merge({"spec": {"hard": {"gpu/devices": 2}}}), "default")
         await until(lambda: sidecar.service.requeue_events.seq > seq)
         assert (await sidecar.reserve("p", "n0"))[0] == 200
-
-
-async def test_concurrent_reservations_never_exceed_the_quota():
-    names = [f"p{i}" for i in range(200)]
-    nodes = 50
-    cluster = loaded(*fleet(nodes, 4), quota_of(gpu__devices=37), *pods_with_claims(*names))
-    async with running(cluster) as sidecar:
-        placements = [sidecar.place(name, f"n{i % nodes}") for i, name in enumerate(names)]
-        statuses = [status for status, _ in await asyncio.gather(*placements)]
-        # 202: the write was not confirmed within the wait of a commit.
-        assert {status for status in statuses if status not in (200, 202)} == {409}
-        assert statuses.count(409) == len(names) - 37
-
-        async def all_are_written():
-            return len([name for name in names if await sidecar.allocated_devices(name)]) == 37
-
-        await until(all_are_written)
 
 
 async def test_quota_usage_is_reported_and_written_by_the_leader():

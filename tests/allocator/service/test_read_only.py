@@ -74,17 +74,6 @@ async def test_an_explanation_does_not_name_claims_of_other_namespaces():
     assert "secret" not in sentence
 
 
-async def test_nodes_without_devices_do_not_hide_the_nearest_fit():
-    recorder = Recorder()
-    stock = stock_of(sidecar.claim("all", 2), sidecar.claim("one"), nodes=1)
-    for name in ("a", "z"):
-        stock = stock.with_object(convert(sidecar.node(name), Node))
-    stock = stock.with_object(allocated_claim("all", 2, stock, "n0", "x"))
-    recorder.explanations.see(None, typed_pod("p", "one"))
-    [(_, sentence)] = await recorder.explanations_after(GRACE, stock)
-    assert sentence.endswith("nearest is n0: would fit once claim default/all is released)")
-
-
 async def test_an_event_for_an_unservable_pod_names_the_nearest_fit():
     recorder = Recorder()
     recorder.explanations.see(None, typed_pod("p", "three"))

@@ -3,8 +3,6 @@
 import asyncio
 from itertools import pairwise
 
-from allocator import all_nodes
-from allocator.one_node import explain, search_node
 from allocator.service import WITHOUT_CLAIMS, StandaloneScheduler
 from cluster import resources
 from cluster.embedded import Embedded
@@ -116,31 +114,6 @@ async def test_pods_placed_in_one_round_do_not_share_cpu():
     await running(cluster, second_has_reason)
     assert await node_of(cluster, "a") == "mine"
     assert not await node_of(cluster, "b")
-
-
-async def test_equal_nodes_are_searched_once_for_equal_pods(monkeypatch):
-    """A node is searched only if no equal node was searched before. A refusal is explained once for each kind of node."""
-    searches, explained_nodes = [], set()
-    monkeypatch.setattr(
-        all_nodes, "search_node", lambda *search_arguments: searches.append(1) or search_node(*search_arguments)
-    )
-    monkeypatch.setattr(
-        all_nodes, "explain", lambda *arguments: explained_nodes.add(arguments[2]) or explain(*arguments)
-    )
-    names = [f"p{number}" for number in range(8)]
-    cluster = sidecar.loaded(*sidecar.fleet(20, 2), *sidecar.pods_with_claims(*names))
-
-    async def conditions_of_big():
-        return (await cluster.get(resources.PODS, "big", "default")).status.conditions
-
-    await running(cluster, have_nodes(cluster, *names))
-    assert 0 < len(searches) < len(names)  # one search for each kind of node: with no, one and two free devices
-    assert explained_nodes == set()
-    cluster.load([sidecar.claim("big", 3), sidecar.pod("big", "big")])
-    await running(cluster, conditions_of_big)
-    [condition] = await conditions_of_big()
-    assert "0 of 20 nodes can serve the claims" in condition.message
-    assert 1 <= len(explained_nodes) <= 3  # nodes with no, one and two devices in use
 
 
 async def test_a_missing_claim_and_too_little_cpu_have_different_reasons():

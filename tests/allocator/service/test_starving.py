@@ -111,18 +111,6 @@ async def test_small_pods_use_devices_that_starved_pods_cannot_use_yet():
         assert await try_to_place(sidecar, "urgent")
 
 
-async def test_deleting_the_starved_pod_requeues_a_waiting_pod():
-    cluster, names = cluster_with_big_pod(1, 2, 2)
-    async with with_starved_pod(cluster, names) as sidecar:
-        await end_pod(sidecar, "s0")
-        await create_pod(sidecar, "x0")
-        assert not await try_to_place(sidecar, "x0")
-        seq = sidecar.service.requeue_events.seq
-        await cluster.delete(resources.PODS, "big", "default")
-        await until(lambda: "default/x0" in sidecar.service.requeue_events.since(seq).pods)
-        assert await try_to_place(sidecar, "x0")
-
-
 async def test_a_big_starved_pod_keeps_a_node_before_small_pods():
     cluster, names = cluster_with_big_pod(1, 2, 2)
     async with starving_at_once(cluster) as sidecar:
@@ -254,13 +242,3 @@ async def test_kept_devices_are_not_allocated_through_another_node():
         await create_pod(sidecar, "low", priority=1)
         status, answer = await sidecar.place("low", "n1")
         assert (status, OUTBID in answer["error"]) == (409, True)
-
-
-async def test_a_reservation_on_the_loop_reads_its_basis_once(monkeypatch):
-    """The basis is everything that a decision depends on. Only a decision in a thread reads the basis again, to notice changes."""
-    async with running(loaded(*fleet(1, 1), claim("a"), pod("a", "a"))) as sidecar:
-        allocator = sidecar.service.allocator
-        gathered, gather = [], allocator.basis
-        monkeypatch.setattr(allocator, "basis", lambda pod: (gathered.append(pod.metadata.name), gather(pod))[1])
-        status, _ = await sidecar.reserve("a", "n0")
-        assert (status, gathered) == (200, ["a", "a"])  # for prefilter and for reserve

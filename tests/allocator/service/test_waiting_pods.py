@@ -111,22 +111,6 @@ async def test_a_requeue_that_the_scheduler_ignores_is_repeated():
         assert "default/late" not in sidecar.service.requeue_events.since(seq).pods
 
 
-async def test_a_pod_is_requeued_when_its_missing_claim_is_created():
-    """The pod is requeued repeatedly until its scheduler calls prefilter."""
-    async with running(loaded(*fleet(1, 1), pod("p", "later"))) as sidecar:
-        clock = sidecar.service.pods.waiting._clock = SettableClock()
-        assert await verdict(sidecar, "p") == "waiting"
-        events = sidecar.service.requeue_events
-        first_seq = events.seq
-        await sidecar.cluster.create(resources.RESOURCE_CLAIMS.raw, claim("later"))
-        await until(lambda: "default/p" in events.since(first_seq).pods)
-        second_seq = events.seq
-        clock.now += CHECK_SECONDS
-        await until(lambda: "default/p" in events.since(second_seq).pods)
-        assert await verdict(sidecar, "p") == "fits"
-        assert sidecar.service.pods.waiting.pods_waiting_for(*WaitReason) == []
-
-
 @pytest.mark.parametrize(
     "situation", ["the claim is being created", "nobody creates the claim", "the event of the new claim was missed"]
 )

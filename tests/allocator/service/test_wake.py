@@ -20,24 +20,6 @@ from tests.allocator.service.sidecar import (
 from tests.objects import resource_slice
 
 
-async def test_a_waiting_pod_is_requeued_when_a_device_is_freed():
-    cluster = loaded(*fleet(1, 1), claim("a"), claim("b"), pod("p", "a"), pod("q", "b"))
-    async with running(cluster) as sidecar:
-        _, first_answer = await sidecar.plugin("wake", after=0)
-        assert first_answer["all"] is True
-        await sidecar.place("p")
-        await sidecar.prefilter("q")
-        seq, requeued_pods = sidecar.service.requeue_events.seq, set()
-        poll = asyncio.create_task(sidecar.plugin("wake", after=seq))
-        await sidecar.free_claim("a")
-        while "default/q" not in requeued_pods:
-            _, answer = await poll
-            requeued_pods.update(answer["pods"])
-            seq = answer["seq"]
-            poll = asyncio.create_task(sidecar.plugin("wake", after=seq))
-        poll.cancel()
-
-
 async def test_freed_devices_requeue_only_pods_that_fit_now():
     """The first free device requeues the pods that request one device of its class; the second requeues the pod that requests two."""
     held_claims = [claim("a"), claim("b"), claim("c", class_name="nic")]

@@ -5,7 +5,6 @@ from msgspec.structs import replace
 
 from allocator import allocate
 from allocator import pods as podfit
-from allocator.pods import pending
 from allocator.simulation.snapshot import Snapshot, simulate
 from allocator.strategies.choose import choose_devices
 from dra.objects import PodExtendedResourceClaimStatus, ResourceClaim
@@ -24,25 +23,6 @@ from tests.allocator.simulation.scenes import (
 )
 from tests.loops import every
 from tests.objects import exactly, node, typed
-
-
-def test_pods_are_tried_by_priority_then_age_then_name():
-    pods = [
-        pending_pod("c", creationTimestamp="2026-01-02T00:00:00Z"),
-        pending_pod("b", creationTimestamp="2026-01-01T00:00:00Z"),
-        pending_pod("a", creationTimestamp="2026-01-02T00:00:00Z"),
-        pending_pod("urgent", creationTimestamp="2026-01-09T00:00:00Z", priority=5),
-    ]
-    assert [pod.metadata.name for pod in pending(pods)] == ["urgent", "b", "a", "c"]
-
-
-def test_running_finished_and_gated_pods_are_not_pending():
-    pods = [
-        pending_pod("runs", nodeName="n0"),
-        pending_pod("done", phase="Succeeded"),
-        pending_pod("gated", schedulingGates=[{"name": "x"}]),
-    ]
-    assert pending(pods) == []
 
 
 def test_a_device_is_given_to_one_pod_only():
