@@ -198,6 +198,13 @@ def _sharing(driver: str, keys: Collection[str], read: ReadTree) -> Sharing | No
         several = f"up to {max(replicas)} claims share" if replicas else "any number of claims share"
         values = {**shares.values, shares.number: max(replicas, default="unlimited")}
         choices["shares"] = f"{several} a device, also of several namespaces: {shares.needs}"
+    of_names = {request.consumer.object.rpartition("/")[2]: request.apart_from for request in users}
+    pairs = [{name, other} for name, others in of_names.items() for other in others & of_names.keys() - {name}]
+    apart = set[str]().union(*pairs)
+    if apart:
+        why = f"a podAntiAffinity keeps {' and '.join(sorted(apart))} on different nodes, and all pods of a named claim run on one"
+    else:
+        why = f"workloads in {homes} share devices, and a claim belongs to one namespace"
     if len(users) <= 1:
         decision: Decision = "exclusive"
         because = "at most one workload of the tree shares devices"
@@ -205,17 +212,15 @@ def _sharing(driver: str, keys: Collection[str], read: ReadTree) -> Sharing | No
         decision, because = "exclusive", "Ray counts a device for each of its pods"
     elif present >= len(users):
         decision, because = "exclusive", f"{of_nodes} for {count_of(len(users), 'workload')}"
-    elif len(namespaces) == 1:
+    elif apart == of_names.keys():
+        decision, because = "exclusive", why
+    elif len(namespaces) == 1 and not apart:
         decision, because = "named claim", f"all workloads are in namespace {namespaces[0]}"
     elif "shares" in choices:
-        decision, because = (
-            "shares",
-            f"workloads in {homes} share devices, and a claim belongs to one namespace",
-        )
+        decision, because = "shares", why
     else:
         decision = "stay"
-        because = (
-            f"workloads in {homes} share devices, a claim belongs to one namespace, and the driver has no shares: "
-            + (of_nodes if present else f"choose exclusive if there are {devices} or more")
+        because = f"{why}; the driver has no shares: " + (
+            of_nodes if present else f"choose exclusive if there are {devices} or more"
         )
     return Sharing(now="; ".join(now), decision=decision, because=because, choices=choices, values_for_shares=values)

@@ -167,9 +167,14 @@ class Layout:
         return [release for release in self.releases if self.source_of(release) == source]
 
     def sources(self, kind: str) -> Iterator[int]:
-        """Yield the sources of a kind, first those with a file of their own in the folder of a release."""
+        """Yield the sources of charts of a kind, first those with a file of their own in the folder of a release."""
+        used = set(map(self.source_of, self.releases))  # an OCIRepository can have other content than a chart
         folders = {dirname(self.documents[release.number].file) for release in self.releases}
-        of_kind = [number for number, document in enumerate(self.documents) if document.object.get("kind") == kind]
+        of_kind = [
+            number
+            for number, document in enumerate(self.documents)
+            if document.object.get("kind") == kind and (kind == "HelmRepository" or number in used)
+        ]
         yield from sorted(
             of_kind,
             key=lambda number: (not self.is_alone(number), dirname(self.documents[number].file) not in folders),

@@ -115,11 +115,16 @@ def make_plan(
 
 
 def _all_visible(document: Document, moving: AbstractSet[str]) -> Iterator[Follower]:
-    """Yield the variables by which containers beside a request reach all devices."""
+    """Yield the variables and device files by which containers beside a request reach all devices."""
     for pointer, part in mappings_in(document.placed.get("spec"), "/spec"):
-        variables = [(member(pointer, name), name, value) for name, value in part.items()]
-        for place, name, value in (*variables, (pointer, part.get("name"), part.get("value"))):
-            if adds_devices(name, value) and moving & set(drivers_of(str(name))):
+        ways = [(member(pointer, name), name) for name, value in part.items() if adds_devices(name, value)]
+        if adds_devices(part.get("name"), part.get("value")):
+            ways.append((pointer, part["name"]))
+        file = text(part.get("hostPath")) or text(inside(part, "hostPath").get("path"))
+        if file.startswith("/dev/") and part.get("enabled") is not False:
+            ways.append((member(pointer, "hostPath"), file))
+        for place, name in ways:
+            if moving & set(drivers_of(name)):
                 what = f"with {name}, its containers may reach all devices of their node beside that of their claim: remove it"
                 yield follower_at(document, place, what)
 

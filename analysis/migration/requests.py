@@ -17,8 +17,8 @@ from analysis.migration.plan import Consumer
 from analysis.migration.ray_cluster import CHART as RAY_CHART
 from analysis.requesting import amounts_in, classes_in, requests_devices
 from analysis.survey import with_all_drivers
-from dra.pointer import member, split
-from dra.raw import Object, inside, mapping
+from dra.pointer import mappings_in, member, split
+from dra.raw import Object, inside, items, mapping
 from webhook.admission import decide_object
 from webhook.dialects import Outcome
 from webhook.state import Configuration
@@ -65,6 +65,7 @@ class Request(NamedTuple):
     classes: frozenset[str]  # of the claims that replace the request; none of a use without a request
     namespace: str  # of the pods
     is_of_ray: bool = False  # KubeRay counts the devices of each pod
+    apart_from: frozenset[str] = frozenset()  # labels of pods with which its pods share no node
 
 
 def with_drivers(state: State) -> State:
@@ -151,7 +152,8 @@ class Reader:
                 why=why,
             )
             is_of_ray = group_kind(obj)[0] == _RAY or (release is not None and release.chart == RAY_CHART)
-            yield Request(consumer, self.drivers_of(classes), classes, namespace_of(obj), is_of_ray)
+            apart_from = _apart_from(obj) if "podAntiAffinity" in document.text else frozenset()
+            yield Request(consumer, self.drivers_of(classes), classes, namespace_of(obj), is_of_ray, apart_from)
 
     def indirect_uses(self, document: Document, release: Release | None) -> Iterator[Request]:
         """Yield the places by which one object gets devices without naming a key."""
@@ -178,6 +180,17 @@ class Reader:
                 why=why,
             )
             yield Request(consumer, drivers, frozenset(), namespace_of(obj))
+
+
+def _apart_from(obj: Object) -> frozenset[str]:
+    """Return the values of labels of the pods that must not be on the node of an object's pods."""
+    terms = [
+        term
+        for _, part in mappings_in(obj, "")
+        for term in items(inside(part, "podAntiAffinity"), "requiredDuringSchedulingIgnoredDuringExecution")
+        if term.get("topologyKey") == "kubernetes.io/hostname"
+    ]
+    return frozenset(str(value) for term in terms for value in inside(term, "labelSelector", "matchLabels").values())
 
 
 def _place_in(written: Object, pointer: str, values: Mapping[str, str]) -> str:

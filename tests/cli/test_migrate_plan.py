@@ -100,14 +100,29 @@ def test_a_pod_template_is_edited(repository):
     assert consumers(repository, files) == [("Deployment/ai/llm", "edit")]
 
 
+# Keeps the pods of a release away from the nodes with those of others.
+APART = (
+    "    defaultPodOptions: {affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{"
+    "topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app.kubernetes.io/name: %s}}}]}}}\n"
+)
+
+
+def apart(name, other):
+    files = app(name, "media")
+    return files | {f"apps/{name}/release.yaml": files[f"apps/{name}/release.yaml"] + APART % other}
+
+
 @pytest.mark.parametrize(
     ("files", "decision"),
     [
         (app("plex", "media"), "exclusive"),
         (app("plex", "media") | app("jellyfin", "media"), "named claim"),
         (app("plex", "media") | app("frigate", "home"), "stay"),
+        (apart("plex", "jellyfin") | app("jellyfin", "media"), "exclusive"),
+        (apart("plex", "jellyfin") | app("jellyfin", "media") | app("tdarr", "media"), "stay"),
+        (apart("plex", "postgres") | app("jellyfin", "media"), "named claim"),
     ],
-    ids=["one consumer", "one namespace", "two namespaces"],
+    ids=["one consumer", "one namespace", "two namespaces", "two nodes", "two nodes or one", "away from others"],
 )
 def test_sharing_is_a_question_whose_proposal_depends_on_the_namespaces(repository, files, decision):
     [family] = plan(repository, files | plugin())["families"]
@@ -360,9 +375,22 @@ OF_VALUES = release("llm", values="    controllers: {llm: {containers: {app: {%s
             "/spec/values/controllers/llm/containers/app/env/NVIDIA_VISIBLE_DEVICES",
         ),
         (OF_POD, "[{name: NVIDIA_VISIBLE_DEVICES, value: void}]", ""),
+        (
+            OF_VALUES + "    persistence: {gpu: {type: hostPath, hostPath: /dev/nvidia0}}\n",
+            "{}",
+            "/spec/values/persistence/gpu/hostPath",
+        ),
+        (OF_VALUES + "    persistence: {gpu: {enabled: false, hostPath: /dev/nvidia0}}\n", "{}", ""),
+        (
+            OF_POD.replace("]}", "], volumes: [{name: gpu, hostPath: {path: /dev/nvidia0}}]}"),
+            "[]",
+            "/spec/volumes/0/hostPath",
+        ),
     ],
 )
-def test_a_variable_beside_a_request_follows_and_leaves_the_request_to_be_edited(repository, text, env, place):
+def test_a_variable_or_device_file_beside_a_request_follows_and_leaves_the_request_to_be_edited(
+    repository, text, env, place
+):
     of_app = text % f"env: {env}, resources: {{limits: {{nvidia.com/gpu: 1}}}}"
     answer = plan(repository, {"base/kustomization.yaml": "resources: [llm.yaml]\n", "base/llm.yaml": of_app})
     assert [consumer["key"] for consumer in answer["consumers"]] == ["nvidia.com/gpu"]

@@ -344,8 +344,18 @@ CENTRAL = {
 }
 
 
-def test_a_tree_that_keeps_its_sources_in_one_folder_does_so_for_the_driver(repository):
-    moved = Moved(repository, CENTRAL)
+# What Flux reads the repository from is no source of a chart.
+SYNC = {
+    "clusters/home/sync.yaml": (
+        "apiVersion: source.toolkit.fluxcd.io/v1\nkind: OCIRepository\nmetadata: {name: home, namespace: flux-system}\n"
+        "spec: {interval: 1m, url: oci://example.com/home, ref: {tag: latest}}\n"
+    )
+}
+
+
+@pytest.mark.parametrize("more", [{}, SYNC])
+def test_a_tree_that_keeps_its_sources_in_one_folder_does_so_for_the_driver(repository, more):
+    moved = Moved(repository, CENTRAL | more)
     assert moved.prepare["flux/sources/kustomization.yaml"].splitlines() == [
         "resources:", "  - bjw.yaml", f"  - {DRIVER}.yaml", "  - intel.yaml"
     ]  # fmt: skip
