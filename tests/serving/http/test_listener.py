@@ -91,9 +91,30 @@ async def test_a_bug_while_answering_is_answered_with_500(caplog):
         writer.close()
 
 
+# Header lines that two servers might read in different ways.
+AMBIGUOUS = (
+    b"Content-Length: 5\r\nContent-Length: 6",
+    b"Content-Length: 5\r\nTransfer-Encoding: chunked",
+    b"Content-Length: +5",
+    b"Content-Length: -1",
+    b"Content-Length: 5, 5",
+    b"Content-Length: 0x5",
+    b"Content-Length : 5",
+    b"Content-Length: 99999999999999999999999999",
+    b"Transfer-Encoding: identity, chunked",
+    b"Transfer-Encoding:\x0bchunked",
+    b"X: a\r\n b\r\nContent-Length: 5\r\n Content-Length: 6",
+    b"X" * 20_000 + b": x",
+    b"Host: y",
+)
+
+
 @pytest.mark.parametrize(
     ("request_", "status"),
     [
+        *((b"POST / HTTP/1.1\r\nHost: x\r\n" + headers + b"\r\n\r\nhello", b"400") for headers in AMBIGUOUS),
+        (b"\x00" * 500, b"400"),
+        (b"GET " + b"x" * 20_000 + b" HTTP/1.1\r\n\r\n", b"400"),
         (b"GET / HTTP/2.0\r\nHost: x\r\n\r\n", b"505"),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"400"),
         (b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n", b"400"),
@@ -104,7 +125,7 @@ async def test_a_bug_while_answering_is_answered_with_500(caplog):
         (b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"b" * 10_000 + b"\r\n\r\n", b"400"),
     ],
 )
-async def test_other_protocols_and_long_heads_are_refused(request_, status, caplog):
+async def test_ambiguous_requests_other_protocols_and_long_heads_are_refused(request_, status, caplog):
     async with listening(YesServer()) as listener:
         reader, writer = await send(listener, request_ + (b"" if status == b"505" else REQUEST))
         answers = await wait_for_close(reader)

@@ -8,25 +8,19 @@ import pytest
 from tests.webhook.admission.reviews import (
     ENFORCE,
     GPU,
-    STOCK,
     answer,
     claim_request,
-    device,
     gpu_claim,
     gpu_pod,
     limited_workload,
     mutated,
     review,
     state,
-    translated,
     untouched,
     validated,
 )
-from tests.webhook.pods import configured
 from webhook.admission import decide_review
-from webhook.state.configuration import DEFAULT, Configuration
 from webhook.state.features import Features
-from webhook.state.node_templates import prospects
 from webhook.translate.verdict import PodVerdict, merge
 
 
@@ -64,19 +58,6 @@ def test_templates_with_an_invalid_signature_are_ignored():
     assert any("was not written by this installation" in warning for warning in response["warnings"])
 
 
-def test_a_record_without_a_claim_is_ignored():
-    forged = gpu_pod(annotations={"drawbridge.dev/original": '{"containers":{"main":{"nvidia.com/gpu":"1"}}}'})
-    assert answer(validated(forged))["allowed"]
-
-
-def test_a_pod_whose_claim_does_not_exist_gets_a_warning():
-    waiting = gpu_pod(limits={})
-    waiting["spec"]["resourceClaims"] = [{"name": "a", "resourceClaimName": "later"}]
-    response = answer(validated(waiting))
-    assert response["allowed"]
-    assert "ResourceClaim later does not exist yet" in response["warnings"][0]
-
-
 @pytest.mark.parametrize("kind", ["Deployment", "CronJob"])
 def test_a_workload_gets_a_warning_and_is_never_refused(kind):
     group, plural = ("batch", "cronjobs") if kind == "CronJob" else ("apps", "deployments")
@@ -99,32 +80,6 @@ def test_a_workload_with_one_undecided_template_is_undecided(monkeypatch):
 # Refusals
 
 
-def test_an_impossible_pod_gets_a_warning_if_so_configured():
-    pod = translated(gpu_pod(limits={"nvidia.com/gpu": "16"}))
-    file = msgspec.structs.replace(DEFAULT, mode="enforce", impossible="warn")
-    lenient = msgspec.structs.replace(ENFORCE, configuration=Configuration(file))
-    assert not answer(validated(pod))["allowed"]
-    response = answer(validated(pod, lenient))
-    assert response["allowed"]
-    assert "never" in response["warnings"][0]
-
-
-def test_a_pod_served_by_a_node_template_is_admitted():
-    pod = translated(gpu_pod(limits={"nvidia.com/gpu": "8"}))
-    assert not answer(validated(pod))["allowed"]
-    (template,) = configured(nodeTemplates=[{"name": "big", "devices": [device_entry(8)]}]).file.node_templates
-    response = answer(validated(pod, state(prospects=prospects((template,), STOCK))))
-    assert response["allowed"]
-    assert "a node of template big could" in response["warnings"][0]
-    pod = translated(gpu_pod(limits={"nvidia.com/gpu": "9"}))
-    assert not answer(validated(pod, state(prospects=prospects((template,), STOCK))))["allowed"]
-
-
-def device_entry(count):
-    plain = device(0)
-    return {"driver": GPU, "count": count, "attributes": plain["attributes"], "capacity": plain["capacity"]}
-
-
 # Compatibility rules and slices
 
 
@@ -135,11 +90,6 @@ def compatibility(**spec):
         "metadata": {"name": "c"},
         "spec": spec,
     }
-
-
-def test_a_valid_compatibility_rule_is_allowed():
-    rule = compatibility(driver=GPU, compatibleOnlyWith="device.driver == 'x'")
-    assert untouched(validated(rule, resource="devicecompatibilities", group="drawbridge.dev", namespace=""))
 
 
 def test_a_compatibility_rule_that_does_not_compile_is_refused():

@@ -20,9 +20,7 @@ from tests.webhook.admission.reviews import (
     mutated,
     review,
     state,
-    translated,
     untouched,
-    validated,
 )
 from webhook.admission import answer_timeout, decide_object
 from webhook.admission import review as admission
@@ -179,24 +177,6 @@ def test_forged_drawbridge_annotations_are_replaced_or_removed(names, limits):
     assert reviewed == clean
 
 
-@pytest.mark.parametrize(("mode", "is_kept"), [("warn", False), ("observe", True), ("off", True)])
-def test_observe_and_off_keep_forged_annotations(mode, is_kept):
-    forged = gpu_pod(annotations={"team": "a", **FORGED})
-    reviewed, outcome = mutated(forged, state(mode=mode))
-    assert reviewed["spec"] == forged["spec"]
-    assert (reviewed == forged) is is_kept
-    if not is_kept:
-        assert reviewed["metadata"]["annotations"] == {"team": "a"}
-        assert any("not written by drawbridge" in text for text in answer(outcome)["warnings"])
-
-
-def test_warn_removes_forged_annotations_of_a_refused_pod():
-    forged = gpu_pod(limits={"nvidia.com/gpu": "one"}, annotations=FORGED)
-    reviewed, outcome = mutated(forged, state(mode="warn"))
-    assert outcome.record.outcome == "would refuse"
-    assert "annotations" not in reviewed["metadata"]
-
-
 def test_an_interrupted_decision_removes_forged_annotations():
     outcome = admission.decide_review(
         "mutate", review(gpu_pod(annotations=FORGED)), ENFORCE, is_out_of_time=lambda: True
@@ -288,15 +268,3 @@ def test_a_pod_with_too_large_annotations_is_not_translated():
     assert reviewed == large
     assert "256 KiB" in answer(outcome)["warnings"][0]
     assert {str(decision.outcome) for decision in outcome.record.decisions} == {"left"}
-
-
-def test_a_refusal_has_code_remedy_and_skip_label():
-    translated_pod = translated(gpu_pod(limits={"nvidia.com/gpu": "16"}))
-    message = answer(validated(translated_pod))["status"]["message"]
-    for part in (
-        "container main (nvidia.com/gpu: 16) requests 16 devices",
-        "request at most 4",
-        "[R023]",
-        "skip=true",
-    ):
-        assert part in message

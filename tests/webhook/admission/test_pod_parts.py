@@ -92,6 +92,14 @@ def test_a_pod_of_an_unexpected_shape_is_decoded_completely(spec):
     assert outcomes[0] == outcomes[1]
 
 
+KEYS_WITH_VARIABLE = [
+    {"name": "m.example/gpu", "role": "count", "unit": "count", "meaning": "cards"},
+    {"name": "M_PRODUCT", "role": "models", "unit": "list", "place": "env", "meaning": "products"},
+]
+# A dialect (a table of the keys of one system) that reads an environment variable.
+READS_VARIABLE = {"name": "mine", "title": "Mine", "target": "gpu", "keys": KEYS_WITH_VARIABLE}
+
+
 def test_unused_pod_fields_are_not_decoded():
     container = {"name": "c", "env": [{"name": "A", "x": 1}], "ports": [{}], "resources": {"limits": {"x": 1}}}
     pod = {"spec": {"volumes": [{"secret": {}}], "hostname": "h", "containers": [container]}}
@@ -99,12 +107,7 @@ def test_unused_pod_fields_are_not_decoded():
     decoded_container = {"name": "c", "env": [{"name": "A"}], "resources": {"limits": {"x": 1}}}
     assert parts == {"spec": {"volumes": [{}], "containers": [decoded_container]}}
     assert (request.uid, request.namespace, request.operation) == ("u", "ns", "CREATE")
-    keys = [
-        {"name": "m.example/gpu", "role": "count", "unit": "count", "meaning": "cards"},
-        {"name": "M_PRODUCT", "role": "models", "unit": "list", "place": "env", "meaning": "products"},
-    ]
-    table = {"name": "mine", "title": "Mine", "target": "gpu", "keys": keys}
-    assert not configured(dialects=[table]).reads_all
+    assert not configured(dialects=[READS_VARIABLE]).reads_all
     assert configured(mixed={"nvidia.com/gpu": {"prefer": "dra"}}).reads_all
 
 
@@ -120,13 +123,7 @@ def test_both_decoders_reject_malformed_reviews_with_the_same_message(body):
 
 @pytest.mark.parametrize("variable", [{"value": "H100"}, {"valueFrom": {"fieldRef": {}}}, {"value": 5}, {}])
 def test_a_dialect_with_variables_decides_equally_on_partly_decoded_pods(monkeypatch, variable):
-    """The dialect (a table of the keys of one system) reads an environment variable."""
-    keys = [
-        {"name": "m.example/gpu", "role": "count", "unit": "count", "meaning": "cards"},
-        {"name": "M_PRODUCT", "role": "models", "unit": "list", "place": "env", "meaning": "products"},
-    ]
-    table = {"name": "mine", "title": "Mine", "target": "gpu", "keys": keys}
-    state = msgspec.structs.replace(ENFORCE, configuration=configured(dialects=[table]))
+    state = msgspec.structs.replace(ENFORCE, configuration=configured(dialects=[READS_VARIABLE]))
     container = {
         "name": "c",
         "env": [{"name": "M_PRODUCT", **variable}],

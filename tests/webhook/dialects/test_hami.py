@@ -237,12 +237,6 @@ def test_cores_that_hamis_webhook_injects_do_not_change_the_template():
     assert without_cores.templates == with_cores.templates
 
 
-def test_every_key_of_a_container_is_reported():
-    verdict = verdict_of(pod_for_hamis_scheduler(gpu=2, gpumem=3000, gpucores=30))
-    keys = ("nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores", "schedulerName")
-    assert outcomes(verdict) == dict.fromkeys(keys, "translated")
-
-
 def test_a_percentage_of_a_partly_examined_class_is_not_refused():
     """If the selectors of a class cost too much to evaluate, it is unknown whether its devices have memory sizes."""
     manifest = pod_for_hamis_scheduler(gpu=1, gpumem_percentage=50)

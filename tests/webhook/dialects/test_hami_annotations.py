@@ -125,18 +125,6 @@ def test_the_mutex_policy_requests_a_whole_gpu():
     assert exactly(verdict_of(manifest)) == [{"class": HAMI, "count": 1}]
 
 
-@pytest.mark.parametrize(
-    "key", ["hami.io/gpu-scheduler-policy", "hami.io/node-scheduler-policy", "hami.io/device-scoring-weights"]
-)
-def test_a_scoring_policy_is_dropped_with_a_warning(key):
-    verdict = verdict_of(pod({"nvidia.com/gpumem": 1000}, annotations={key: "spread"}))
-    assert verdict.changed
-    assert outcomes(verdict)[key] == "approximated"
-    (text,) = [decision.detail for decision in verdict.decisions if decision.key == key]
-    assert text.startswith("dropped: ")
-    assert any(key in warning for warning in verdict.warnings)
-
-
 NODE_POLICY, GPU_POLICY, STRATEGY = (
     "hami.io/node-scheduler-policy",
     "hami.io/gpu-scheduler-policy",

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.webhook.dialects.rows import Row
-from tests.webhook.pods import exactly, outcomes, pod, selected, untouched, verdict_of
+from tests.webhook.pods import exactly, pod, selected, untouched, verdict_of
 
 DCU, HCU = "hygon.com/dcu", "hygon.cn/hcu"
 ROWS = {DCU: Row(pod({DCU: 1}), "translated"), HCU: Row(pod({HCU: 2}), "translated")}
@@ -31,7 +31,3 @@ def test_the_reason_about_a_partial_card_names_its_units():
     assert untouched(verdict)
     assert "counts a share's compute in units" in verdict.warnings[0]
     assert "whole cards" not in verdict.warnings[0]
-
-
-def test_a_manually_partitioned_card_is_recognised():
-    assert outcomes(verdict_of(pod({"hygon.com/dcu-share-4c-16g": 1}))) == {"hygon.com/dcu-share-4c-16g": "left"}

@@ -322,13 +322,6 @@ def test_memory_of_a_container_becomes_its_share(name):
     assert untouched(verdict_of(pod_with_container_memory(**amounts)))
 
 
-def test_container_memory_is_requested_from_each_of_several_gpus():
-    verdict = verdict_of(
-        pod_with_container_memory(c0_request="4Gi", gpu_fraction_num_devices="2"), **TRANSLATE_FRACTIONS
-    )
-    assert exactly(verdict) == [share(memory="4Gi", cores="0")] * 2
-
-
 @pytest.mark.parametrize(
     ("amounts", "reason"),
     [
@@ -367,13 +360,6 @@ def test_a_container_that_kai_gave_gpus_is_left_unchanged():
     verdict = verdict_of(manifest, **TRANSLATE_FRACTIONS)
     assert untouched(verdict)
     assert "placed the pod already" in verdict.warnings[0]
-
-
-@pytest.mark.parametrize("options", [{}, TRANSLATE_FRACTIONS])
-def test_container_memory_is_ignored_on_pods_of_other_schedulers(options):
-    verdict = verdict_of(pod_with_container_memory(scheduler="other", c0_request="4Gi"), **options)
-    assert not verdict.decisions
-    assert not verdict.warnings
 
 
 def test_match_conditions_select_annotations_by_prefix():

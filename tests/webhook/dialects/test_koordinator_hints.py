@@ -132,11 +132,6 @@ def test_a_device_label_needs_an_attribute_with_a_domain():
         verdict_of(koordinator_pod({"gpu": 100}), koordinator={"deviceLabels": {"type": "model"}})
 
 
-@pytest.mark.parametrize("key", [KOORD + "fpga", "huawei.com/npu-core"])
-def test_devices_without_a_driver_are_left_unchanged(key):
-    assert untouched(verdict_of(pod({key: 100, KOORD + "gpu": 100})))
-
-
 @pytest.mark.parametrize("key", [JOINT, HINT, PARTITION])
 def test_malformed_annotations_are_refused(key):
     assert refused(verdict_of(pod({KOORD + "gpu": 100}, annotations={key: "{"})))

@@ -50,13 +50,6 @@ def test_half_a_gpu_and_a_network_device_share_a_claim():
     assert nic == {"class": "dranet", "count": 1}
 
 
-def test_more_pairs_than_a_claim_holds_are_split_between_pairs():
-    manifest = pod({KOORD + "gpu": 2000, KOORD + "rdma": 2000}, annotations={JOINT: json.dumps(SAME_PCIE)})
-    verdict = verdict_of(manifest)
-    assert len(patched(manifest, verdict)["spec"]["resourceClaims"]) == 2
-    assert all(len(spec["spec"]["devices"]["requests"]) <= 32 for spec in verdict.templates.values())
-
-
 @pytest.mark.parametrize(
     ("amounts", "counts"),
     [({"gpu": 100, "rdma": 200}, (1, 2)), ({"gpu": 200, "rdma": 200}, (2, 2)), ({"gpu": 200, "rdma": 100}, (2, 1))],

@@ -132,15 +132,6 @@ def test_a_mig_node_selector_requests_a_mig_device_and_stays(selector):
     assert patched(manifest, verdict)["spec"]["nodeSelector"] == selector
 
 
-def test_a_required_node_affinity_is_read_like_a_node_selector():
-    expression = {"key": "nvidia.com/gpu.sharing-strategy", "operator": "In", "values": ["time-slicing"]}
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    assert untouched(verdict_of(pod({"nvidia.com/gpu": 1}, affinity=affinity), **WHOLE_GPUS))
-    expression["operator"] = "NotIn"
-    assert verdict_of(pod({"nvidia.com/gpu": 1}, affinity=affinity), **WHOLE_GPUS).changed
-
-
 def required_affinity(*terms: tuple) -> dict:
     """Return a required node affinity. An expression of a term is a tuple of a key, an operator and values."""
     node_selector_terms = [
@@ -285,13 +276,6 @@ def test_a_malformed_affinity_does_not_affect_the_translation(malformed):
     ]
 
 
-def test_a_plain_product_selector_stays_and_changes_nothing():
-    selector = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
-    assert exactly(verdict_of(pod({"nvidia.com/gpu": 1}, nodeSelector=selector), **WHOLE_GPUS)) == [
-        {"class": "gpu.nvidia.com", "count": 1}
-    ]
-
-
 def test_a_gpu_and_a_mig_device_are_two_claims():
     manifest = pod({"nvidia.com/gpu": 1, "nvidia.com/mig-1g.5gb": 1})
     verdict = verdict_of(manifest, **WHOLE_GPUS)
@@ -307,27 +291,10 @@ def test_the_declared_meaning_of_a_unit_decides_what_is_requested():
     assert untouched(verdict_of(manifest, meanings={"nvidia.com/gpu": "shared"}))
 
 
-def test_two_whole_gpus_are_one_request():
-    assert exactly(verdict_of(pod({"nvidia.com/gpu": 2}), **WHOLE_GPUS)) == [{"class": "gpu.nvidia.com", "count": 2}]
-
-
 def test_a_mig_profile_gets_its_plus_sign_back():
     verdict = verdict_of(pod({"nvidia.com/mig-1g.5gb.me": 1}))
     cel = 'device.attributes["gpu.nvidia.com"].?profile.orValue("") == "1g.5gb+me"'
     assert exactly(verdict) == [{"class": "mig.nvidia.com", "count": 1, "cel": [cel]}]
-
-
-@pytest.mark.parametrize("key", ["rdma/hca_shared_devices_a", "nvidia.com/hostdev"])
-def test_names_other_than_gpus_are_left_unchanged(key):
-    verdict = verdict_of(pod({key: 1}), **WHOLE_GPUS)
-    assert untouched(verdict)
-    assert outcomes(verdict) == {key: "left"}
-
-
-def test_the_limit_for_a_nic_beside_a_gpu_stays():
-    manifest = pod({"nvidia.com/gpu": 8, "nvidia.com/hostdev": 8})
-    patched_pod = patched(manifest, verdict_of(manifest, **WHOLE_GPUS))
-    assert patched_pod["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/hostdev": 8}
 
 
 def test_a_zero_request_makes_no_claim():
@@ -354,17 +321,3 @@ def test_requests_that_differ_from_the_limits_are_refused(resources):
     manifest = pod({})
     manifest["spec"]["containers"][0]["resources"] = resources
     assert refused(verdict_of(manifest, **WHOLE_GPUS))
-
-
-def test_gpus_with_several_nics_each_are_split_between_pairs():
-    manifest = pod({"nvidia.com/gpu": 8, "vpc.amazonaws.com/efa": 32})
-    verdict = verdict_of(
-        manifest,
-        **WHOLE_GPUS,
-        joint=[{"primary": "nvidia.com/gpu", "secondary": "vpc.amazonaws.com/efa"}],
-    )
-    (spec,) = verdict.templates.values()  # two claims of one template
-    claim_devices = spec["spec"]["devices"]
-    assert len(claim_devices["constraints"]) == 4
-    assert sum(request["exactly"]["count"] for request in claim_devices["requests"]) == 20
-    assert len(patched(manifest, verdict)["spec"]["resourceClaims"]) == 2

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.webhook.dialects.rows import rows_not_translated
-from tests.webhook.pods import KOORD, WHOLE_GPUS, exactly, outcomes, patched, pod, untouched, verdict_of
+from tests.webhook.pods import WHOLE_GPUS, exactly, outcomes, patched, pod, untouched, verdict_of
 from webhook.dialects.plugins.undriven import DIALECT
 
 ROWS = rows_not_translated(DIALECT, {"hygon.com/dcunum": 1})
@@ -37,25 +37,6 @@ def test_a_scheduler_that_counts_another_vendors_device_is_kept():
     verdict = verdict_of(manifest)
     assert verdict.templates
     assert patched(manifest, verdict)["spec"]["schedulerName"] == "hami-scheduler"
-
-
-def test_without_another_vendors_device_the_scheduler_is_replaced():
-    manifest = pod(HAMI_SHARE, scheduler="hami-scheduler")
-    assert patched(manifest, verdict_of(manifest))["spec"]["schedulerName"] == "default-scheduler"
-
-
-def test_koordinator_keys_beside_another_vendors_key_are_left_unchanged():
-    manifest = pod({KOORD + "gpu.shared": 1, KOORD + "gpu-memory": "8Gi", "metax-tech.com/sgpu": 1})
-    verdict = verdict_of(manifest)
-    assert untouched(verdict)
-    assert set(outcomes(verdict).values()) == {"left"}
-    assert "metax-tech.com/sgpu" in verdict.warnings[0]
-
-
-def test_koordinator_keys_beside_an_amd_gpu_are_left_unchanged():
-    verdict = verdict_of(pod({KOORD + "rdma": 100, "amd.com/gpu": 1}, scheduler="koord-scheduler"))
-    assert untouched(verdict)
-    assert outcomes(verdict) == {KOORD + "rdma": "left", "amd.com/gpu": "left"}
 
 
 def test_a_share_of_vgpu_manager_is_no_misspelling_of_hamis():

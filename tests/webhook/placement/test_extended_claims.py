@@ -14,9 +14,7 @@ from tests.webhook.admission.extended_resources import (
     webhook_response,
     world,
 )
-from tests.webhook.admission.reviews import answer, review
 from webhook.admission import decide_object
-from webhook.admission import review as admission
 from webhook.claims import taint_rule
 from webhook.unknown.unanswered_requests import unanswered_requests
 
@@ -171,24 +169,6 @@ def test_a_request_that_may_succeed_is_not_refused(case):
     if "devices" in case:
         state = msgspec.structs.replace(state, incomplete=frozenset({"ResourceSlice"}))
     assert webhook_response(item, state)["allowed"]
-
-
-def test_a_workload_gets_a_warning_about_its_pods():
-    template = {"spec": pod_requesting(3)["spec"]}
-    workload = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "w", "namespace": "ns"},
-        "spec": {"template": template},
-    }
-    state = world()
-    [refusal] = decide_object(workload, state).refusals
-    assert "[R023]" in str(refusal)
-    response = answer(
-        admission.decide_review("validate", review(workload, resource="deployments", group="apps"), state)
-    )
-    assert response["allowed"]
-    assert response["warnings"][0].startswith("its pods will be refused: the only node cannot serve")
 
 
 def test_a_request_by_implicit_name_waits_for_the_class():

@@ -59,11 +59,6 @@ def test_an_allocated_device_is_busy():
     assert "in use" in judgement.text
 
 
-def test_a_selector_that_no_device_satisfies_never_fits():
-    judgement = can_any_node_serve(stock(), [claim_for(1, cel="device.driver == 'other'")])
-    assert judgement.verdict is Feasibility.NEVER
-
-
 def test_an_unknown_class_never_fits_and_known_classes_are_listed():
     judgement = can_any_node_serve(stock(typed_class("b"), typed_class("a")), [claim_for(1, class_="nope")])
     assert judgement.verdict is Feasibility.NEVER
@@ -82,18 +77,6 @@ def test_a_constraint_that_excludes_every_device_never_fits():
     assert judgement.verdict is Feasibility.NEVER
 
 
-@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
-def test_a_taint_does_not_make_a_claim_impossible(effect):
-    rule = wire.convert(
-        {
-            "metadata": {"name": "drain"},
-            "spec": {"deviceSelector": {"driver": DRIVER}, "taint": {"key": "maintenance", "effect": effect}},
-        },
-        DeviceTaintRule,
-    )
-    assert can_any_node_serve(stock(rule), [claim_for(1)]).verdict is Feasibility.BUSY
-
-
 @pytest.mark.parametrize(
     "claims", [[claim_for(5)], [claim_for(3, name="a"), claim_for(2, name="b")]], ids=["one claim", "two claims"]
 )
@@ -107,10 +90,6 @@ def test_tainted_devices_count_as_present(claims, tainted):
     assert (judgement.verdict, judgement.code) == (Feasibility.NEVER, Code.TOO_MANY)
     assert judgement.most_devices == 4
     assert can_any_node_serve(fleet, [claim_for(4)]).verdict is Feasibility.BUSY
-
-
-def test_an_incomplete_pool_does_not_make_a_claim_impossible():
-    assert can_any_node_serve(stock(slices=2), [claim_for(9)]).verdict is Feasibility.BUSY
 
 
 @pytest.mark.parametrize(

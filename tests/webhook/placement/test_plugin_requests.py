@@ -254,16 +254,6 @@ def test_a_full_fleet_is_reported_if_usage_is_known():
     assert refusal_message(pod_requesting(9), full_state)
 
 
-def test_a_workload_gets_a_warning_about_its_pods():
-    template = pod_requesting(9)
-    header = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "ns"}}
-    workload = header | {"spec": {"template": {key: template[key] for key in ("metadata", "spec")}}}
-    request = review(workload, group="apps", resource="deployments")
-    warning = answer(admission.decide_review("validate", request, world(*THREE_NODES)))["warnings"][0]
-    assert warning.startswith("its pods will be refused: ")
-    assert "[R023]" in str(decide_object(workload, world(*THREE_NODES)).refusals[0])
-
-
 @every("seed", range(60))
 def test_a_pod_is_refused_exactly_if_every_kubelet_refuses(seed):
     rng = random.Random(f"plugins {seed}")

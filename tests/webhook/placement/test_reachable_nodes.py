@@ -6,7 +6,7 @@ import pytest
 from dra import wire
 from dra.objects.node import Node
 from dra.stock.stock import Stock
-from tests.webhook.admission.pods_with_claims import review_outcome, slice_of, state_with_plugin_node, workload_outcome
+from tests.webhook.admission.pods_with_claims import review_outcome, slice_of, state_with_plugin_node
 from tests.webhook.admission.reviews import CLASS, ENFORCE, GPU, NODE, SLICE, STOCK, answer, gpu_pod
 from tests.webhook.pods import configured
 from webhook.admission import decide_object
@@ -177,8 +177,3 @@ def test_the_answer_to_a_warned_pod_awaits_its_templates():
     assert answer(outcome)["warnings"]
     assert outcome.record.outcome == "translated"
     assert [name for _, name in outcome.awaited_templates] == list(outcome.record.templates) != []
-
-
-def test_a_job_is_warned_if_reachable_nodes_are_too_small():
-    [warning] = answer(workload_outcome(pod_restricted_to(3, "small"), state_with_nodes()))["warnings"]
-    assert warning.startswith("its pods will be refused: the only node that this pod can run on")

@@ -76,28 +76,6 @@ async def test_reviews_are_timed_with_a_finer_clock_than_the_loops(running, monk
     assert running.app.longest_hold > 0
 
 
-async def test_a_refused_review_is_decided_a_second_time(running):
-    status, text = await running.post(review_of("refused-once"))
-    assert (status, json.loads(text)["response"]["allowed"]) == (200, True)
-    assert running.decider.decisions["mutate"] == 2
-
-
-async def test_a_connection_serves_many_reviews(running):
-    reader, writer = await running.connect()
-    head = (
-        f"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(REVIEW)}\r\n\r\n"
-    )
-    for _ in range(3):
-        writer.write(head.encode() + REVIEW)
-        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-        headers = await reader.readuntil(b"\r\n\r\n")
-        length = next(int(line[15:]) for line in headers.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-        await reader.readexactly(length)
-    writer.close()
-    await writer.wait_closed()
-    assert running.decider.decisions["mutate"] == 3
-
-
 @pytest.mark.parametrize(
     ("request_", "status"),
     [

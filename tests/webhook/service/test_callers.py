@@ -2,8 +2,6 @@
 
 import asyncio
 import ssl
-import tempfile
-from pathlib import Path
 
 import aiohttp
 import pytest
@@ -14,12 +12,6 @@ from tests.webhook import tls
 from tests.webhook.service.serving import JSON, REVIEW, Allowing
 from webhook.service.app import WebhookApp
 from webhook.service.metrics import WebhookMetrics
-
-
-@pytest.fixture
-def folder():
-    with tempfile.TemporaryDirectory() as name:
-        yield Path(name)
 
 
 @pytest.fixture
@@ -47,8 +39,8 @@ async def status(url, context, path="/mutate", **headers):
             return response.status
 
 
-async def test_reviews_are_answered_only_for_callers_with_the_token(serve, folder):
-    file = folder / "token"
+async def test_reviews_are_answered_only_for_callers_with_the_token(serve, tmp_path):
+    file = tmp_path / "token"
     file.write_text("sesame\n")
     url, context = await serve(Credentials(token_file=str(file)), every=0.0)
     assert await status(url, context) == 401
@@ -62,8 +54,8 @@ async def test_reviews_are_answered_only_for_callers_with_the_token(serve, folde
     assert await status(url, context, Authorization="Bearer ") == 401
 
 
-async def test_the_last_token_stays_valid_while_its_file_is_unreadable(serve, folder, caplog):
-    file = folder / "token"
+async def test_the_last_token_stays_valid_while_its_file_is_unreadable(serve, tmp_path, caplog):
+    file = tmp_path / "token"
     file.write_text("sesame")
     url, context = await serve(Credentials(token_file=str(file)), every=0.0)
     file.unlink()
@@ -76,23 +68,18 @@ async def test_the_last_token_stays_valid_while_its_file_is_unreadable(serve, fo
     assert await status(url, context, Authorization="Bearer another") == 200
 
 
-async def test_reviews_are_answered_only_for_callers_with_an_accepted_certificate(serve, folder):
+async def test_reviews_are_answered_only_for_callers_with_an_accepted_certificate(serve, tmp_path):
     signer = certificate("clients")
-    (folder / "ca.pem").write_bytes(pem(signer[0]))
-    url, context = await serve(Credentials(client_ca=str(folder / "ca.pem"), client_names=("kube-apiserver",)))
+    (tmp_path / "ca.pem").write_bytes(pem(signer[0]))
+    url, context = await serve(Credentials(client_ca=str(tmp_path / "ca.pem"), client_names=("kube-apiserver",)))
     assert await status(url, context) == 401
     assert await status(url, context, "/readyz") == 200
     for name, expected in (("kube-apiserver", 200), ("another-client", 401)):
-        (folder / "client.pem").write_bytes(pem(*certificate(name, signer)))
-        context.load_cert_chain(folder / "client.pem")
+        (tmp_path / "client.pem").write_bytes(pem(*certificate(name, signer)))
+        context.load_cert_chain(tmp_path / "client.pem")
         assert await status(url, context) == expected
-    (folder / "client.pem").write_bytes(pem(*certificate("kube-apiserver", certificate("clients"))))
-    context.load_cert_chain(folder / "client.pem")
+    (tmp_path / "client.pem").write_bytes(pem(*certificate("kube-apiserver", certificate("clients"))))
+    context.load_cert_chain(tmp_path / "client.pem")
     # The TLS handshake refuses a certificate of another signer.
     with pytest.raises((aiohttp.ClientError, ssl.SSLError, asyncio.TimeoutError)):
         await status(url, context)
-
-
-async def test_by_default_every_client_is_answered(serve):
-    url, context = await serve(Credentials())
-    assert await status(url, context) == 200

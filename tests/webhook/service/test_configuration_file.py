@@ -26,20 +26,6 @@ def test_without_a_file_the_defaults_are_in_force():
     assert Source().current.file.mode == "enforce"
 
 
-def test_an_unchanged_file_keeps_the_configuration(file):
-    source = Source(str(file))
-    configuration = source.current
-    assert not reload(source)
-    assert source.current is configuration
-
-
-def test_new_content_is_in_force_after_two_looks(file):
-    source = Source(str(file))
-    file.write_text(CONTENT.format(mode="observe"))
-    assert reload(source)
-    assert source.current.file.mode == "observe"
-
-
 def test_content_is_used_once_two_looks_have_seen_it(file):
     """A file may be half written: what it has is then valid, and not what the administrator means."""
     source = Source(str(file))

@@ -1,11 +1,8 @@
 import asyncio
-import base64
-import json
 
 from cluster import resources
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Unavailable
-from cluster.patch import Merge, apply_json_patch
 from serving.http import Address
 from tests.waiting import until
 from tests.webhook.admission.reviews import gpu_pod
@@ -32,20 +29,6 @@ async def test_a_controllers_metrics_port_reports_readiness_and_quarantined_obje
         assert status == 200, "a quarantined object made the process unready"
         assert "[!]objects processed: set aside: deployments.apps default/hostile: RecursionError: too deep" in body
         assert "drawbridge_quarantined_objects 1.0" in (await get_text(f"http://{process.metrics}/metrics"))[1]
-
-
-async def test_a_review_leads_to_a_created_template(cluster):
-    async with running(cluster) as process:
-        answer = await post(cluster, process.address, gpu_pod(), namespace="default")
-        stored = apply_json_patch(gpu_pod() | {"metadata": {"name": "p", "namespace": "default"}}, tuple(json.loads(base64.b64decode(answer["patch"]))))  # fmt: skip
-        await cluster.create(resources.PODS.raw, stored, "default")
-        name = stored["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
-
-        async def has_template():
-            page = await cluster.list(resources.RESOURCE_CLAIM_TEMPLATES)
-            return [item.metadata.name for item in page.items] == [name]
-
-        await until(has_template)
 
 
 async def test_the_sweep_interval_does_not_prolong_a_grace_period(cluster):
@@ -105,28 +88,6 @@ async def test_with_outdated_devices_pods_are_translated_and_never_denied(cluste
         assert not await is_allowed(process)
     async with running(cluster, pace=Pace(fresh=-1.0)) as process:  # what was read is outdated at once
         assert await is_allowed(process)
-
-
-async def test_a_pod_whose_key_has_a_quota_is_left_unchanged(cluster):
-    async with running(cluster) as process:
-        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"requests.nvidia.com/gpu": "4"}}}  # fmt: skip
-        await cluster.create(
-            resources.NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}}
-        )
-        await cluster.create(resources.RESOURCE_QUOTAS, quota, "ns")
-
-        async def is_left_unchanged():
-            return "patch" not in await post(cluster, process.address, gpu_pod())
-
-        await until(is_left_unchanged)
-        await cluster.patch(
-            resources.RESOURCE_QUOTAS, "q", Merge({"spec": {"hard": {"requests.nvidia.com/gpu": None}}}), "ns"
-        )
-
-        async def is_translated():
-            return "patch" in await post(cluster, process.address, gpu_pod())
-
-        await until(is_translated)
 
 
 async def test_stopping_ends_every_task(cluster):

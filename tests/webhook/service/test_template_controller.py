@@ -2,8 +2,6 @@
 
 import asyncio
 
-import pytest
-
 from cluster import resources
 from cluster.errors import Unavailable
 from dra.server import EVERYTHING
@@ -163,18 +161,6 @@ SERVING_CLASS = typed(device_class("gpu.nvidia.com", extendedResourceName="nvidi
 QUOTAS = {"quotas": {"default": frozenset({"requests.nvidia.com/gpu"})}}
 
 
-@pytest.mark.parametrize(("mode", "fields"), [("off", {}), ("observe", {}), ("warn", {}), ("enforce", QUOTAS)])
-async def test_a_template_is_created_only_when_pods_are_translated(mode, fields):
-    cluster, state = RecordingCluster(), ChangingState("off")
-    state.set_mode(mode, **fields)
-    async with running(cluster, state):
-        await create_pods(cluster, translated_pod())
-        await settle()
-        assert cluster.writes == []
-        state.set_mode("enforce")
-        await wait_for_templates(cluster, 1)
-
-
 async def test_a_template_is_created_once_a_quota_counts_its_claims():
     cluster, state = RecordingCluster(), ChangingState("enforce")
     state.set_mode("enforce", **QUOTAS)
@@ -184,12 +170,6 @@ async def test_a_template_is_created_once_a_quota_counts_its_claims():
         fleet = Inventory.gather([SERVING_CLASS], [SLICE], [NODE])
         state.set_mode("enforce", **QUOTAS, features=Features.from_server(EVERYTHING), fleet=fleet)
         await wait_for_templates(cluster, 1)
-
-
-async def settle():
-    """Run the loop until no task is ready."""
-    for _ in range(200):
-        await asyncio.sleep(0)
 
 
 async def test_an_unused_template_is_deleted_after_the_grace_period():

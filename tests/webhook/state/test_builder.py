@@ -193,14 +193,6 @@ def test_a_limit_range_of_volume_claims_does_not_affect_pods():
     )
 
 
-def test_templates_are_known_by_name():
-    value = {"metadata": {"name": "t", "namespace": "ns"}, "spec": {"spec": {"devices": {"requests": [{"name": "r"}]}}}}
-    builder = settled_builder(template := wire.convert(value, ResourceClaimTemplate))
-    assert builder.state(fresh=True).templates["ns", "t"].devices.requests[0].name == "r"
-    builder.update_objects([], [template])
-    assert builder.state(fresh=True).templates == {}
-
-
 @pytest.mark.parametrize("fresh", [True, False])
 def test_a_state_has_the_latest_configuration_features_and_keys(fresh):
     builder = settled_builder()

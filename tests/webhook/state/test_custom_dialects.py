@@ -10,11 +10,9 @@ from tests.webhook.pods import (
     HAMI,
     WHOLE_GPUS,
     configured,
-    container,
     devices,
     exactly,
     example_fleet,
-    patched,
     pod,
     read_objects,
     untouched,
@@ -188,53 +186,3 @@ def test_a_key_or_a_dialect_can_be_switched_off():
     manifest = pod({"nvidia.com/gpumem": 100})
     assert untouched(verdict_of(manifest, keys={"hami": {"nvidia.com/gpumem": ""}}))
     assert untouched(verdict_of(manifest, disabled=["hami"]))
-
-
-def test_an_administrators_table_is_a_dialect_like_others():
-    dialect = {
-        "name": "ours",
-        "title": "Ours",
-        "target": "vgpu",
-        "keys": [
-            {"name": "our.org/slices", "meaning": "GPUs", "role": "count"},
-            {"name": "our.org/gib", "meaning": "memory of each", "unit": "GiB", "role": "memory", "most": 80},
-            {"name": "our.org/percent", "meaning": "compute of each", "unit": "percent", "role": "cores", "most": 100},
-            {"name": "our.org/old", "meaning": "unknown", "outcome": "left", "because": "unclear"},
-        ],
-    }
-    manifest = pod({"our.org/slices": 2, "our.org/gib": 4, "our.org/percent": 20})
-    verdict = verdict_of(manifest, dialects=[dialect])
-    assert exactly(verdict) == [{"class": HAMI, "count": 1, "capacity": {"memory": "4Gi", "cores": "20"}}] * 2
-    assert untouched(verdict_of(pod({"our.org/slices": 1, "our.org/old": 1}), dialects=[dialect]))
-    assert verdict_of(pod({"our.org/gib": 81}), dialects=[dialect]).refusals
-
-
-def test_virtual_functions_are_requested_by_pool():
-    dialect = {
-        "name": "pools",
-        "title": "pools",
-        "target": "vf",
-        "keys": [{"name": "openshift.io/mlxnics", "meaning": "virtual functions", "role": "nic"}],
-    }
-    (request,) = exactly(verdict_of(pod({"openshift.io/mlxnics": 2}), dialects=[dialect]))
-    assert request == {
-        "class": "sriovnetwork.k8snetworkplumbingwg.io",
-        "count": 2,
-        "cel": ['device.attributes["k8s.cni.cncf.io"].?resourceName.orValue("") == "openshift.io/mlxnics"'],
-    }
-
-
-def test_a_pod_scoped_dialect_sums_requests_for_requesting_containers():
-    dialect = {
-        "name": "sums",
-        "title": "sums",
-        "scope": "pod",
-        "target": "vgpu",
-        "keys": [{"name": "our.org/gib", "meaning": "memory of one GPU", "unit": "GiB", "role": "memory"}],
-    }
-    manifest = pod({"our.org/gib": 3}, {"our.org/gib": 3}, {}, init=(container("i", {"our.org/gib": 5}),))
-    verdict = verdict_of(manifest, dialects=[dialect])
-    assert exactly(verdict) == [{"class": HAMI, "count": 1, "capacity": {"memory": "6Gi"}}]
-    patched_spec = patched(manifest, verdict)["spec"]
-    containers = [*patched_spec["initContainers"], *patched_spec["containers"]]
-    assert [bool(container["resources"].get("claims")) for container in containers] == [True, True, True, False]

@@ -2,10 +2,9 @@
 
 from dra import wire
 from dra.objects.device import ResourceSlice
-from tests.webhook.pods import HAMI, exactly, example_fleet, outcomes, pod, untouched, verdict_of
+from tests.webhook.pods import exactly, outcomes, pod, untouched, verdict_of
 from tests.webhook.state.fleets import example_fleet_with, example_objects, slices_without, typed_class
-from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT, TARGETS
-from webhook.state.inventory import Inventory
+from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT
 
 JOINT = {
     "dialects": [
@@ -80,11 +79,6 @@ def test_devices_with_an_empty_pcie_root_are_excluded():
     assert exactly(verdict)[1]["cel"] == ['device.attributes["resource.kubernetes.io"].?pcieRoot.orValue("") != ""']
 
 
-def test_without_an_inventory_claims_use_the_vendors_class():
-    assert Inventory().find_class(TARGETS["gpu"]) is None
-    assert exactly(verdict_of(pod({"nvidia.com/gpumem": 1})))[0]["class"] == HAMI
-
-
 def test_koordinators_pairs_use_the_numa_node_without_pcie_roots():
     joint_allocation = '{"deviceTypes":["gpu","rdma"],"requiredScope":"SamePCIe"}'
     manifest = pod(
@@ -95,19 +89,3 @@ def test_koordinators_pairs_use_the_numa_node_without_pcie_roots():
     (spec,) = verdict.templates.values()
     assert {constraint["matchAttribute"] for constraint in spec["spec"]["devices"]["constraints"]} == {NUMA_NODE}
     assert any("numaNode is used" in warning for warning in verdict.warnings)
-
-
-def test_gpus_of_a_published_partition_are_requested_together():
-    slices = example_objects().of_type(ResourceSlice)
-    partitioned = []
-    for slice_ in slices:
-        text = wire.encode(slice_)
-        if slice_.spec.driver == "gpu.nvidia.com":
-            text = text.replace(b'"brand":', b'"partition2":{"int":1},"brand":')
-        partitioned.append(wire.decode(text, ResourceSlice))
-    manifest = pod({"koordinator.sh/gpu": 200}, annotations={"scheduling.koordinator.sh/gpu-partition-spec": "{}"})
-    verdict = verdict_of(manifest, fleet=example_fleet_with(slices=partitioned))
-    (spec,) = verdict.templates.values()
-    constraints = [{"requests": ["gpu"], "matchAttribute": "gpu.nvidia.com/partition2"}]
-    assert spec["spec"]["devices"]["constraints"] == constraints
-    assert untouched(verdict_of(manifest, fleet=example_fleet()))

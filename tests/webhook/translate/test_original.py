@@ -10,7 +10,6 @@ from tests.webhook.pods import (
     KOORD,
     SIGNING_KEY,
     WHOLE_GPUS,
-    exactly,
     patched,
     pod,
     refused,
@@ -90,24 +89,9 @@ def test_a_late_key_of_the_same_dialect_is_left_unchanged():
     assert untouched(verdict_of(patched_pod))
 
 
-def test_a_record_without_our_claims_is_ignored():
-    manifest = pod(GPU, annotations={ORIGINAL: '{"containers":{"c0":{"nvidia.com/gpu":1}}}'})
-    verdict = verdict_of(manifest, **WHOLE_GPUS)
-    assert exactly(verdict) == [{"class": "gpu.nvidia.com", "count": 1}]
-
-
 @pytest.mark.parametrize("damaged", ["{", "[]", '{"containers":3}', ""])
 def test_a_damaged_record_is_ignored(damaged):
     assert verdict_of(pod(GPU, annotations={ORIGINAL: damaged}), **WHOLE_GPUS).changed
-
-
-def test_a_templates_annotation_signed_with_another_key_is_replaced():
-    forged = template.sign({"drawbridge-0123456789abcdef": {}}, b"another key", template.identify_raw({}, "n"))
-    manifest = pod(GPU, annotations={TEMPLATES: forged})
-    verdict = verdict_of(manifest, **WHOLE_GPUS)
-    patched_pod = patched(manifest, verdict)
-    signed = annotations(patched_pod)[TEMPLATES]
-    assert template.verify(signed, template.identify_raw(patched_pod, "n"), SIGNING_KEY) == dict(verdict.templates)
 
 
 # Updates
@@ -128,7 +112,3 @@ def test_an_update_with_a_changed_number_is_not_undone():
     applied = copy.deepcopy(stored)
     applied["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 2}
     assert replay_update(applied, stored).operations == ()
-
-
-def test_an_update_of_an_untranslated_pod_changes_nothing():
-    assert replay_update(pod(GPU), pod(GPU)).operations == ()

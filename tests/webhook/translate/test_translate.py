@@ -1,14 +1,10 @@
 """Which pods are translated, and the claims, templates and patch that they get."""
 
-import copy
-import json
-
 import pytest
 
 from tests.webhook.pods import (
     GPU_MODELS,
     HAMI,
-    SIGNING_KEY,
     WHOLE_GPUS,
     configured,
     container,
@@ -30,24 +26,6 @@ from webhook.translate.rewrite import PodClaim
 from webhook.translate.translate import translate
 
 # Scope
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"spec": {"nodeName": "here"}},
-        {"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}},
-        {"metadata": {"labels": {"drawbridge.dev/skip": "true"}}},
-    ],
-    ids=["bound", "mirror", "skipped"],
-)
-def test_pods_out_of_scope_are_untouched_and_unreported(change):
-    manifest = pod(GPU)
-    for part, fields in change.items():
-        manifest[part].update(fields)
-    verdict = verdict_of(manifest, **WHOLE_GPUS)
-    assert untouched(verdict)
-    assert verdict.decisions == ()
 
 
 @pytest.mark.parametrize(
@@ -85,10 +63,6 @@ def test_a_null_amount_is_zero():
 
 
 # What shows that a count means whole GPUs
-
-
-def test_a_fleet_of_whole_gpus_shows_that_counts_mean_them():
-    assert exactly(verdict_of(pod(GPU), fleet=example_fleet())) == [{"class": "gpu.nvidia.com", "count": 1}]
 
 
 def test_without_a_fleet_a_bare_count_is_left_unchanged():
@@ -251,14 +225,6 @@ def test_a_users_text_stays_inside_its_cel_literal():
     assert request["cel"] == [
         f'device.attributes["{HAMI}"].?uuid.orValue("") in ["\\"] || true || device.attributes[\\"x"]'
     ]
-
-
-def test_the_same_pod_gives_the_same_bytes():
-    manifest = pod({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 3000})
-    state = State(configuration=configured(), keys=(SIGNING_KEY,))
-    first_verdict = translate(manifest, state, namespace="n", sign=True)
-    second_verdict = translate(copy.deepcopy(manifest), state, namespace="n", sign=True)
-    assert json.dumps(first_verdict.operations) == json.dumps(second_verdict.operations)
 
 
 # The operations

@@ -8,7 +8,6 @@ from tests.loops import every
 from tests.webhook.admission.test_verdict import FLEET, GPU, MEM, STATE, pod_in_n
 from webhook.admission import decide_object
 from webhook.state.state import OF_DEVICES, State
-from webhook.translate import translate
 from webhook.unknown.unanswered_requests import MAX_KEYS
 
 EMPTY_STATE = State()
@@ -249,12 +248,6 @@ def test_an_ineffective_drawbridge_label_or_annotation_is_reported(field, values
 def test_a_valid_drawbridge_label_is_not_reported(value):
     item = pod_in_n({GPU: 1}, labels={"drawbridge.dev/skip": value}, annotations={"drawbridge.dev/strategy": "Packed"})
     assert "unknown" not in {outcome for outcome, _ in outcomes_of(item).values()}
-
-
-def test_the_webhook_warns_of_a_skip_label_that_skips_nothing():
-    verdict = translate(pod_in_n({GPU: 1}, labels={"drawbridge.dev/skip": "yes"}), STATE, namespace="n")
-    assert 'drawbridge.dev/skip: only the value "true" makes drawbridge skip the pod' in verdict.warnings
-    assert verdict.operations
 
 
 def test_a_key_under_a_dropped_field_is_reported():
