@@ -6,6 +6,19 @@ from dra import validation
 from tests import shapes
 from tests.webhook.admission.reviews import answer, claim_request, validated
 
+RESOURCES = {
+    "Pod": ("", "pods"),
+    "Deployment": ("apps", "deployments"),
+    "Job": ("batch", "jobs"),
+    "ResourceClaim": ("resource.k8s.io", "resourceclaims"),
+    "ResourceClaimTemplate": ("resource.k8s.io", "resourceclaimtemplates"),
+    "ResourceSlice": ("resource.k8s.io", "resourceslices"),
+    "DeviceClass": ("resource.k8s.io", "deviceclasses"),
+    "DeviceQuota": ("drawbridge.dev", "devicequotas"),
+    "DeviceCompatibility": ("drawbridge.dev", "devicecompatibilities"),
+    "Namespace": ("", "namespaces"),
+}
+
 
 @pytest.mark.whole
 @pytest.mark.parametrize("shape", shapes.SOME, ids=repr)

@@ -1,6 +1,5 @@
 """Configurations with a dialect that an administrator wrote. A dialect is a table of the keys of one system; a row says what a key requests."""
 
-HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration"}
 ANNOTATION = {"name": "our.org/a", "place": "annotation"}
 
 

@@ -5,7 +5,6 @@ import pytest
 from tests.webhook.dialects.rows import Row, rows_not_translated
 from tests.webhook.pods import devices, exactly, outcomes, pod, untouched, verdict_of
 from webhook.dialects.plugins.amazon import DIALECT
-from webhook.state.configuration import read_configuration
 
 NEURON, CORES = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"
 ONE_DEVICE = [{"class": "neuron.aws.com", "count": 1, "cel": ['device.attributes["neuron.aws.com"].?resourceType.orValue("") == "neuron_device"']}]  # fmt: skip
@@ -42,13 +41,6 @@ def test_cores_are_rounded_up_to_devices(cores, count):
 
 def test_cores_of_an_unknown_device_are_left_unchanged():
     assert untouched(verdict_of(pod({CORES: 2})))
-
-
-def test_more_than_64_cores_per_device_are_rejected():
-    file = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "amazon": {"coresPerDevice": 65}}  # fmt: skip
-    configuration, (finding,) = read_configuration(file)
-    assert configuration is None
-    assert finding.path == "/amazon/coresPerDevice"
 
 
 def test_old_plugin_slots_become_shares_of_the_declared_size():

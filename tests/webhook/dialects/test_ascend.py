@@ -7,7 +7,6 @@ from dra.objects.device import Device, DeviceAttribute
 from tests.webhook.dialects.rows import Row, rows_not_translated
 from tests.webhook.pods import devices, exactly, outcomes, pod, refused, untouched, verdict_of
 from webhook.dialects.plugins.ascend import DIALECT
-from webhook.state.configuration import read_configuration
 
 DRIVER = "ascend.project-hami.io"
 CARD = "huawei.com/Ascend310P"
@@ -146,21 +145,6 @@ def test_an_unknown_mode_is_left_unchanged():
     verdict = verdict_of(pod({CARD: 1}, annotations={"huawei.com/vnpu-mode": "other"}))
     assert untouched(verdict)
     assert "'other'" in verdict.warnings[0]
-
-
-@pytest.mark.parametrize(
-    ("option", "path"),
-    [
-        ({"products": {"a/b": ""}}, "/ascend/products/a~1b"),
-        ({"templates": {"m": [{"memory": 0, "cores": 1}]}}, "/ascend/templates/m/0/memory"),
-        ({"templates": {"m": [{"memory": 1, "cores": 101}]}}, "/ascend/templates/m/0/cores"),
-    ],
-)
-def test_an_invalid_ascend_option_is_rejected_at_its_path(option, path):
-    file = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "ascend": option}
-    configuration, findings = read_configuration(file)
-    assert configuration is None
-    assert [finding.path for finding in findings] == [path]
 
 
 HUAWEI = "huawei.com/Ascend910"

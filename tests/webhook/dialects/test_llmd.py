@@ -9,7 +9,6 @@ from tests.webhook.pods import (
     EXAMPLES,
     GPU_MODELS,
     WHOLE_GPUS,
-    configured,
     container,
     devices,
     pod,
@@ -18,11 +17,11 @@ from tests.webhook.pods import (
     untouched,
     verdict_of,
 )
+from tests.webhook.state.configurations import HEAD
 from webhook.dialects import NUMA_NODE, PCIE_ROOT
 from webhook.state import Inventory
 from webhook.state.configuration import read_configuration
 
-HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration"}
 EFA = "vpc.amazonaws.com/efa"
 PAIRS = "dra.llm-d.io/gpu-nic-pair"
 CROSS_NUMA, MUTATED = "dra.llm-d.io/allow-cross-numa", "dra.llm-d.io/mutated"
@@ -107,14 +106,6 @@ def test_zero_pairs_and_pairs_of_init_containers_are_ignored():
     assert untouched(verdict_of(pod({}, init=(container("i", {PAIRS: 1}),))))
 
 
-@pytest.mark.parametrize("options", [{"pairsPerNode": 0}, {"pairsPerNode": 65}, {"pairsPerNumaNode": 9}])
-def test_invalid_limits_are_reported(options):
-    configuration, findings = read_configuration({**HEAD, "llmd": options})
-    assert configuration is None
-    assert "/llmd/" in str(findings)
-    assert configured(llmd={"pairsPerNode": 64})
-
-
 # Parameters for drivers
 
 NUMBERED_INTERFACES = {"interface": {"name": "net<i>", "mtu": 9000}}
@@ -165,20 +156,6 @@ def test_numbered_devices_are_requested_individually():
 def test_parameters_of_one_target_are_not_set_on_other_targets():
     verdict = verdict_of(pod({PAIRS: 1}, {"nvidia.com/gpu": 1}), parameters={"efa": NUMBERED_INTERFACES}, **WHOLE_GPUS)
     assert all("config" not in claim.spec["spec"]["devices"] for claim in verdict.added_claims)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "path"),
-    [
-        ({"nics": {}}, "/parameters/nics"),
-        ({"nic": [1]}, "/parameters/nic"),
-        ({"nic": {"x": "y" * 10240}}, "/parameters/nic"),
-    ],
-)
-def test_parameters_invalid_in_a_claim_are_reported(parameters, path):
-    configuration, findings = read_configuration({**HEAD, "parameters": parameters})
-    assert configuration is None
-    assert [finding.path for finding in findings] == [path]
 
 
 def test_parameters_ignored_by_the_driver_are_warned_about():

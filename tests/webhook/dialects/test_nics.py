@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from msgspec.structs import replace
 
 from cluster import manifests
@@ -14,7 +13,6 @@ from tests.webhook.dialects.rows import Row, rows_not_translated
 from tests.webhook.pods import (
     EXAMPLES,
     WHOLE_GPUS,
-    configured,
     devices,
     exactly,
     outcomes,
@@ -26,7 +24,6 @@ from tests.webhook.pods import (
 )
 from webhook.dialects.plugins.nics import DIALECT
 from webhook.state import Inventory, installed
-from webhook.state.configuration import read_configuration
 
 EFA, POOL, RDMA = "vpc.amazonaws.com/efa", "openshift.io/mlxnics", "rdma/hca_shared_devices_a"
 POOL_PREFIXES = ("openshift.io/", "intel.com/", "mellanox.com/", "k8s.cni.cncf.io/", "nvidia.com/sriov_")
@@ -176,54 +173,6 @@ def test_a_left_pool_is_reported_with_its_plugins_selectors():
     assert f"`nics: {{pools: [{POOL}]}}`" in pool_decision.detail
     (rdma_decision,) = verdict_of(pod({RDMA: 1}), fleet=fleet).decisions
     assert "all pods share ifNames=ib0 in ConfigMap gpu-operator/rdma (config)" in rdma_decision.detail
-
-
-@pytest.mark.parametrize(
-    ("table", "path", "message"),
-    [
-        ({"targets": {"rdma/a": "other"}}, "/nics/targets/rdma~1a", "unknown target 'other'"),
-        ({"targets": {"nvidia.com/gpu": "nic"}}, "/nics/targets/nvidia.com~1gpu", "not a pool"),
-        ({"targets": {"mlxnics": "vf"}}, "/nics/targets/mlxnics", "not a resource name"),
-        ({"targets": {POOL: "vf"}, "pools": [POOL]}, "/nics/targets/openshift.io~1mlxnics", "also named under `pools`"),
-    ],
-)
-def test_an_invalid_table_of_pools_is_rejected_at_its_path(table, path, message):
-    configuration, findings = read_configuration(
-        {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "nics": table}
-    )
-    assert configuration is None
-    assert [(finding.path, message in finding.message) for finding in findings] == [(path, True)]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("device.attributes", "must evaluate to bool"),
-        ("true &&", "unexpected"),
-        ('device.attributes["dra.net"].ipv4 == "a"', "fails on a device that publishes nothing"),
-        (f'"{"a" * 10_300}" == ""', "too long or costs too much"),
-        ('device.attributes["a"].?b.orValue("").matches("(a*)*b") || ' * 120 + "true", "too long or costs too much"),
-    ],
-)
-def test_a_target_selector_that_fails_is_rejected_at_its_path(text, message):
-    file = {
-        "apiVersion": "drawbridge.dev/v1alpha1",
-        "kind": "DrawbridgeConfiguration",
-        "targets": [{**HCA, "selectors": [text]}],
-    }
-    configuration, findings = read_configuration(file)
-    assert configuration is None
-    assert [(finding.path, message in finding.message) for finding in findings] == [("/targets/0/selectors/0", True)]
-
-
-def test_the_number_of_target_selectors_is_limited():
-    assert configured(targets=[{**HCA, "selectors": ["true"] * 8}])
-    file = {
-        "apiVersion": "drawbridge.dev/v1alpha1",
-        "kind": "DrawbridgeConfiguration",
-        "targets": [{**HCA, "selectors": ["true"] * 9}],
-    }
-    assert read_configuration(file)[0] is None
 
 
 def test_gpus_and_adapters_are_paired_under_one_switch():

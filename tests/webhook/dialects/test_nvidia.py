@@ -213,6 +213,9 @@ def test_the_reason_names_the_selectors_that_show_a_partial_gpu(case):
         {f"{GKE}max-shared-clients-per-gpu": "4"},
         {"nvidia.com/mig.strategy": "single"},
         {"nvidia.com/mig.config": "ours"},
+        {f"{GKE}gpu-sharing-strategy": "time-sharing"},
+        {STRATEGY: "mps"},
+        {PRODUCT: "NVIDIA-A100-SXM4-40GB-SHARED"},
     ],
 )
 def test_a_node_selector_can_indicate_a_partial_gpu(selector):

@@ -3,7 +3,6 @@
 import pytest
 
 from tests.webhook.pods import (
-    WHOLE_GPUS,
     exactly,
     outcomes,
     pod,
@@ -18,10 +17,11 @@ STRATEGIES = {
 
 
 @pytest.mark.parametrize(
-    "key", ["nvidia.com/mig-1g.5gb.shared", "nvidia.com/mig-1g.5gb.me.shared", "nvidia.com/gpu.shared"]
-)
-def test_replicas_are_left_unchanged(key):
-    verdict = verdict_of(pod({key: 1}))
+    ("key", "count", "is_share_published"),
+    [("nvidia.com/mig-1g.5gb.me.shared", 1, True), ("nvidia.com/gpu.shared", 1, False), ("nvidia.com/gpu.shared", 2, True)],
+)  # fmt: skip
+def test_replicas_without_a_share_are_left_unchanged(key, count, is_share_published):
+    verdict = verdict_of(pod({key: count}), nvidia={"consumableShares": is_share_published})
     assert untouched(verdict)
     assert outcomes(verdict) == {key: "left"}
 
@@ -52,19 +52,3 @@ def test_a_replica_possibly_under_mps_is_left_unchanged(operator, values, is_lef
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
     verdict = verdict_of(pod({"nvidia.com/gpu.shared": 1}, affinity=affinity), nvidia={"consumableShares": True})
     assert untouched(verdict) is is_left
-
-
-def test_several_replicas_are_left_unchanged():
-    assert untouched(verdict_of(pod({"nvidia.com/gpu.shared": 2}), nvidia={"consumableShares": True}))
-
-
-@pytest.mark.parametrize(
-    "selector",
-    [
-        {"cloud.google.com/gke-gpu-sharing-strategy": "time-sharing"},
-        {"nvidia.com/gpu.sharing-strategy": "mps"},
-        {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-SHARED"},
-    ],
-)
-def test_a_selector_that_shows_a_replica_wins_over_a_declaration(selector):
-    assert untouched(verdict_of(pod({"nvidia.com/gpu": 1}, nodeSelector=selector), **WHOLE_GPUS))

@@ -25,7 +25,6 @@ from tests.webhook.pods import (
 from webhook import registration
 from webhook.admission import decide_object
 from webhook.dialects.systems.tensor_fusion import TENSOR_FUSION
-from webhook.state.configuration import read_configuration
 from webhook.state.state import State
 
 ROWS = rows_not_translated(TENSOR_FUSION, {}, scheduler="tensor-fusion-scheduler")
@@ -261,14 +260,6 @@ def test_labelled_pods_reach_the_webhook_only_if_translated():
     assert f"'{ENABLED}'" in registration.on_mutate(configured(**TRANSLATE_FRACTIONS).dialects)
     assert f"'{ENABLED}'" not in registration.on_mutate(configured().dialects)
     assert ENABLED in registration.names_not_sent(configured(**TRANSLATE_FRACTIONS), configured())
-
-
-@pytest.mark.parametrize("tflops", [{"H100": 0}, {"": 100}])
-def test_a_model_without_a_name_or_tflops_is_rejected(tflops):
-    file = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "tensorfusion": {"tflops": tflops}}  # fmt: skip
-    configuration, findings = read_configuration(file)
-    assert configuration is None
-    assert findings[0].path.startswith("/tensorfusion/tflops")
 
 
 def test_a_pod_translated_in_a_file_is_not_translated_again():

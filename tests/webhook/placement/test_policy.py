@@ -1,10 +1,8 @@
 """The policy of a mixed fleet in the configuration."""
 
-import json
-
 import pytest
 
-from webhook.state.configuration import read_configuration
+from tests.webhook.state.configurations import mistakes
 
 GPU = "nvidia.com/gpu"
 PREFER_DRA = {"prefer": "dra"}
@@ -25,7 +23,5 @@ INVALID_POLICIES = {
 
 @pytest.mark.parametrize(("mixed", "path", "message_part"), INVALID_POLICIES.values(), ids=INVALID_POLICIES)
 def test_an_invalid_policy_is_reported_and_never_in_force(mixed, path, message_part):
-    file = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mixed": mixed}
-    configuration, findings = read_configuration(json.loads(json.dumps(file)))
-    assert configuration is None
-    assert any(finding.path.startswith(path) and message_part in finding.message for finding in findings), findings
+    reported = mistakes(mixed=mixed)
+    assert any(pointer.startswith(path) and message_part in message for pointer, message in reported.items()), reported

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from cluster import manifests
 from tests.limits import PATIENCE
-from tests.webhook.dialects.rule_tables import HEAD
 from tests.webhook.dialects.test_rules import FILES
 from tests.webhook.pods import EXAMPLES
 from tests.webhook.service.processes import replace
+from tests.webhook.state.configurations import HEAD
 from webhook.service.configuration_file import ConfigurationError, Source, load_configuration
 from webhook.state.configuration import read_configuration
 

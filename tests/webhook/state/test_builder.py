@@ -15,7 +15,7 @@ from tests.objects import allocated, claim, namespace, resource_quota, result, t
 from tests.webhook.admission.reviews import CLASS, NODE, SLICE, gpu_pod
 from tests.webhook.pods import configured
 from webhook.state.builder import StateBuilder
-from webhook.state.configuration import DEFAULT, Configuration, read_configuration
+from webhook.state.configuration import DEFAULT, Configuration
 from webhook.state.features import Features
 
 
@@ -226,18 +226,11 @@ def test_devices_are_counted_according_to_the_servers_feature_gates():
     assert settled_builder_with_features(Features(minor=35)).state(fresh=True).stock.reading.server.minor == 35
 
 
-def configuration_declaring(**kubernetes):
-    configuration, _ = read_configuration(
-        {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "kubernetes": kubernetes}
-    )
-    return configuration
-
-
 def test_unreported_feature_gates_come_from_the_configuration():
     shares_gate, counters_gate = "DRAConsumableCapacity", "DRAPartitionableDevices"
     builder = settled_builder(CLASS, SLICE, NODE)
     builder.learn(features=Features.combine(37, {counters_gate: True}))
-    builder.configure(configuration_declaring(featureGates={shares_gate: False, counters_gate: False}))
+    builder.configure(configured(kubernetes={"featureGates": {shares_gate: False, counters_gate: False}}))
     builder.refresh()
     state = builder.state(fresh=True)
     assert (state.features.enabled(shares_gate), state.features.enabled(counters_gate)) == (False, True)
@@ -246,7 +239,7 @@ def test_unreported_feature_gates_come_from_the_configuration():
     builder.learn(features=Features.combine(37, {shares_gate: True, counters_gate: True}))
     builder.refresh()
     assert builder.state(fresh=True).stock.reading.enabled(shares_gate)
-    builder.configure(configuration_declaring())
+    builder.configure(configured(kubernetes={}))
     assert f"{counters_gate}=false" not in builder.state(fresh=True).features.doubts()
     features = builder.state(fresh=True).features
     builder.learn(features=Features.combine(37, {shares_gate: True, counters_gate: True}))
@@ -254,7 +247,7 @@ def test_unreported_feature_gates_come_from_the_configuration():
 
 
 def test_an_unknown_feature_gate_disables_nothing_and_is_reported():
-    builder = StateBuilder(configuration_declaring(version="1.63", featureGates={"DRADeviceTaint": True}))
+    builder = StateBuilder(configured(kubernetes={"version": "1.63", "featureGates": {"DRADeviceTaint": True}}))
     builder.learn(features=Features.combine(CURRENT, {}))
     builder.update_objects([CLASS])
     builder.settle()

@@ -35,6 +35,15 @@ def table(*keys: dict, name: str = "ours", **fields) -> dict:
     return {"name": name, "title": "Ours", "keys": [{"meaning": "m", **key} for key in keys], **fields}
 
 
+UNUSABLE_SELECTORS = {
+    "device.attributes": "must evaluate to bool",
+    "true &&": "unexpected",
+    'device.attributes["dra.net"].ipv4 == "a"': "fails on a device that publishes nothing",
+    f'"{"a" * 10_300}" == ""': "too long or costs too much",
+    'device.attributes["a"].?b.orValue("").matches("(a*)*b") || ' * 120 + "true": "too long or costs too much",
+}
+
+
 @every(
     ("fields", "path", "message_part"),
     [
@@ -76,6 +85,18 @@ def table(*keys: dict, name: str = "ours", **fields) -> dict:
             "the driver's domain",
         ),
         ({"hami": {"defaultCores": 101}}, "/hami/defaultCores", "not from 0 to 100"),
+        ({"nics": {"targets": {"rdma/a": "other"}}}, "/nics/targets/rdma~1a", "unknown target 'other'"),
+        ({"nics": {"targets": {"nvidia.com/gpu": "nic"}}}, "/nics/targets/nvidia.com~1gpu", "not a pool"),
+        ({"nics": {"targets": {"mlxnics": "vf"}}}, "/nics/targets/mlxnics", "not a resource name"),
+        (
+            {"nics": {"targets": {"rdma/a": "vf"}, "pools": ["rdma/a"]}},
+            "/nics/targets/rdma~1a",
+            "also named under `pools`",
+        ),
+        *(
+            ({"targets": [{"name": "t", "driver": "dra.net", "selectors": [text]}]}, "/targets/0/selectors/0", message)
+            for text, message in UNUSABLE_SELECTORS.items()
+        ),
     ],
 )
 def test_an_invalid_table_target_or_class_is_rejected(fields, path, message_part):

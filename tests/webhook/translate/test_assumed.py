@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from cluster import manifests
-from tests.webhook.pods import EXAMPLES, pod
+from tests.webhook.pods import EXAMPLES, configured, pod
 from webhook.admission import decide_object
-from webhook.state import Inventory, State, read_configuration
+from webhook.state import Inventory, State
 from webhook.translate import translate
 
 FLEET_OF_FILES = Inventory(assumes=True)
@@ -30,13 +30,9 @@ def test_a_whole_device_is_assumed_only_in_files(key):
 def test_node_selectors_and_declared_meanings_take_precedence_over_assumptions():
     shared = pod({"nvidia.com/gpu": 1}, nodeSelector={"nvidia.com/gpu.product": "NVIDIA-L4-SHARED"})
     assert translate(shared, State(fleet=FLEET_OF_FILES), namespace="n").decisions[0].outcome == "left"
-    declared, _ = read_configuration(configuration({"meanings": {"nvidia.com/gpu": "mig:1g.5gb"}}))
+    declared = configured(meanings={"nvidia.com/gpu": "mig:1g.5gb"})
     verdict = translate(pod({"nvidia.com/gpu": 1}), State(configuration=declared, fleet=FLEET_OF_FILES), namespace="n")
     assert (verdict.decisions[0].meaning_assumed, "mig.nvidia.com" in verdict.decisions[0].detail) == (False, True)
-
-
-def configuration(table):
-    return {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", **table}
 
 
 def test_every_configuration_in_a_message_resolves_its_decision():
@@ -48,8 +44,7 @@ def test_every_configuration_in_a_message_resolves_its_decision():
     options = {table.partition(":")[0] for table in tables}
     assert options == {"models", "nics", "nvidia", "amazon", "schedulers"}
     for table, (obj, left_decision) in tables.items():
-        declared, mistakes = read_configuration(configuration(yaml.safe_load(table.replace("SIZE", "80Gi"))))
-        assert declared is not None, mistakes
+        declared = configured(**yaml.safe_load(table.replace("SIZE", "80Gi")))
         later_decisions = decide_object(obj, State(configuration=declared, fleet=FLEET_OF_FILES)).decisions
         outcomes = {
             decision.outcome
