@@ -63,6 +63,16 @@ def pod(*limits: dict, init: tuple = (), annotations: dict | None = None, schedu
     return manifest
 
 
+def required_affinity(*terms: dict) -> dict:
+    """Return the affinity of a pod that requires a node that matches one of these terms."""
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}}
+
+
+def expression(key: str, operator: str, *values: str) -> dict:
+    """Return a term of a node affinity with one expression."""
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
 def refused_by_server(verdict: PodVerdict) -> bool:
     """Return whether a verdict reports that the API server itself refuses the object."""
     return any(

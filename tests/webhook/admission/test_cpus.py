@@ -4,6 +4,7 @@ import pytest
 
 from cluster.patch import apply_json_patch
 from dra.stock.stock import Stock
+from tests.objects import workload
 from tests.webhook.admission.reviews import answer, applied, review
 from tests.webhook.pods import SIGNING_KEY, WHOLE_GPUS, configured, pod
 from tests.webhook.translate.cpu_fleets import (
@@ -106,13 +107,7 @@ def test_a_deployment_in_a_file_gets_claims_like_its_pods(cpus):
     limits = {"cpu": cpus, "memory": "1Gi"}
     value, outcome = reviewed(pod(limits), state)
     of_pod = [entry["name"] for entry in applied(value, outcome)["spec"]["resourceClaims"]]
-    template = {"metadata": {}, "spec": value["spec"]}
-    deployment = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "d", "namespace": "n"},
-        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {**template, "metadata": {"labels": {"a": "b"}}}},
-    }
+    deployment = workload("Deployment", "d", value["spec"], labels={"a": "b"}, namespace="n")
     verdict = decide_object(deployment, state)
     assert set(verdict.templates) == set(outcome.record.templates)
     translated = apply_json_patch(deployment, verdict.operations)

@@ -11,7 +11,7 @@ from cluster.patch import apply_json_patch
 from dra import wire
 from tests.limit_ranger import admitted, with_requests
 from tests.loops import every
-from tests.objects import obj, pod
+from tests.objects import obj, pod, workload
 from tests.webhook.pods import NVIDIA_BY_CLAIM, WHOLE_GPUS, configured, container
 from webhook.admission import decide_object
 from webhook.admission.limit_ranges import fill_in, out_of_bounds
@@ -128,8 +128,7 @@ def test_limit_range_defaults_make_pods_valid_but_not_workloads(kind):
     with_defaults = state(limit_range({"default": {FOO: "2"}}))
     value = pod_of({"name": "c", "image": "i", "resources": {"requests": {FOO: "2"}}})
     if kind == "Deployment":
-        template = {"metadata": {"labels": {"a": "b"}}, "spec": value["spec"]}
-        value = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "n"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}}  # fmt: skip
+        value = workload("Deployment", "d", value["spec"], labels={"a": "b"}, namespace="n")
     assert [decision.key for decision in decide_object(value, state()).decisions if decision.code] == [FOO]
     refused = [decision.key for decision in decide_object(value, with_defaults).decisions if decision.code]
     assert refused == ([] if kind == "Pod" else [FOO])

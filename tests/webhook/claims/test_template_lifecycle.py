@@ -65,10 +65,6 @@ def test_a_finished_pod_needs_no_template():
     assert template_lifecycle.templates_of(signed_pod(NAME, phase="Failed")) == frozenset()
 
 
-def test_a_pod_without_the_annotation_needs_no_template():
-    assert template_lifecycle.read_proven(signed_pod(NAME), [KEY]) == {}
-
-
 @pytest.mark.parametrize("annotation", ["x", "v2 00 {}", sign({NAME: SIGNED_SPEC}, OTHER_KEY), sign({NAME: spec(2)})])
 def test_a_forged_signature_is_an_error(annotation):
     with pytest.raises(template.TemplatesError):
@@ -101,8 +97,8 @@ def test_only_our_own_template_with_other_content_is_replaced(other_spec):
 def test_a_mismatched_unused_template_has_no_grace_period():
     """The hash in the name of the template is not that of its content."""
     mismatched = stored(spec(7))
-    assert template_lifecycle.sweep({}, [mismatched], frozenset(), now=0.0, grace=60.0)[1] == [mismatched]
-    assert template_lifecycle.sweep({}, [mismatched], frozenset({("ns", NAME)}), now=0.0, grace=60.0)[1] == []
+    assert sweep({}, mismatched, now=0.0)[1] == [mismatched]
+    assert sweep({}, mismatched, used={("ns", NAME)}, now=0.0)[1] == []
 
 
 # A signature proves that the webhook allowed the templates. The controller checks the current rules of the namespace again.
@@ -112,90 +108,67 @@ def state(mode="enforce", **fields):
     return State(namespaces={"ns": {"drawbridge.dev/mode": mode}}, **fields)
 
 
-def test_a_template_may_be_created_in_an_enforcing_namespace():
-    assert template_lifecycle.objection(signed_pod(NAME), [SIGNED_SPEC], state()) == ""
+def objection(mode="enforce", *, pod=None, **fields):
+    """Return why no template is created for a pod in this state of the cluster."""
+    return template_lifecycle.objection(pod or signed_pod(NAME), [SIGNED_SPEC], state(mode, **fields))
 
 
-@pytest.mark.parametrize("mode", ["off", "observe", "warn"])
-def test_no_template_is_created_in_a_namespace_without_mode_enforce(mode):
-    assert template_lifecycle.objection(signed_pod(NAME), [SIGNED_SPEC], state(mode)) == f"the mode is {mode}"
+QUOTA, LIMIT_RANGE = frozenset({"requests.nvidia.com/gpu"}), frozenset({"nvidia.com/gpu"})
 
 
-def test_a_skipped_pod_gets_no_template():
-    assert "skip" in template_lifecycle.objection(
-        signed_pod(NAME, labels={"drawbridge.dev/skip": "true"}), [SIGNED_SPEC], state()
-    )
+@pytest.mark.parametrize(
+    "fields", [{}, {"quotas": {"other": QUOTA}}, {"limit_ranges": {"ns": frozenset({"cpu"})}}, {"unsure": {"other": ("Namespace",)}}]
+)  # fmt: skip
+def test_a_template_may_be_created_in_an_enforcing_namespace(fields):
+    assert objection(**fields) == ""
 
 
-def test_a_quota_on_the_original_key_blocks_the_template():
-    limited = {"quotas": {"ns": frozenset({"requests.nvidia.com/gpu"})}}
-    assert "requests.nvidia.com/gpu" in template_lifecycle.objection(signed_pod(NAME), [SIGNED_SPEC], state(**limited))
-    elsewhere = {"quotas": {"other": frozenset({"requests.nvidia.com/gpu"})}}
-    assert template_lifecycle.objection(signed_pod(NAME), [SIGNED_SPEC], state(**elsewhere)) == ""
-
-
-def test_a_limit_range_on_the_original_key_blocks_the_template():
-    with_limit_range = state(limit_ranges={"ns": frozenset({"nvidia.com/gpu"})})
-    assert "LimitRange limits nvidia.com/gpu" in template_lifecycle.objection(
-        signed_pod(NAME), [SIGNED_SPEC], with_limit_range
-    )
-    assert (
-        template_lifecycle.objection(signed_pod(NAME), [SIGNED_SPEC], state(limit_ranges={"ns": frozenset({"cpu"})}))
-        == ""
-    )
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"mode": "off"}, "the mode is off"),
+        ({"mode": "observe"}, "the mode is observe"),
+        ({"mode": "warn"}, "the mode is warn"),
+        ({"pod": signed_pod(NAME, labels={"drawbridge.dev/skip": "true"})}, "skip"),
+        ({"quotas": {"ns": QUOTA}}, "requests.nvidia.com/gpu"),
+        ({"limit_ranges": {"ns": LIMIT_RANGE}}, "LimitRange limits nvidia.com/gpu"),
+        ({"unsure": {"ns": ("Namespace",)}}, "Namespace could not be read"),
+        ({"unsure": {"ns": ("ResourceQuota",)}}, "ResourceQuota could not be read"),
+        ({"unsure": {"ns": ("LimitRange",)}}, "LimitRange could not be read"),
+    ],
+)
+def test_no_template_is_created_against_the_rules_of_the_namespace(fields, reason):
+    assert reason in objection(**fields)
 
 
 def test_a_mapped_or_charged_quota_blocks_no_template():
     """Claims do not bypass a quota that the configuration maps to a new key, or that Kubernetes charges for the claims."""
-    limited = {"quotas": {"ns": frozenset({"requests.nvidia.com/gpu"})}}
+    limited = {"quotas": {"ns": QUOTA}}
     mapped = Configuration(msgspec.structs.replace(DEFAULT, quotas={"nvidia.com/gpu": "x"}))
-    assert template_lifecycle.objection(signed_pod(NAME), [SIGNED_SPEC], state(configuration=mapped, **limited)) == ""
+    assert objection(configuration=mapped, **limited) == ""
     device_class = Served(name="gpu.nvidia.com", extended_resource="nvidia.com/gpu")
-    charging_fleet = Inventory(known=True, classes={"gpu.nvidia.com": device_class})
-    gate_on = Features(minor=37, gates={"DRAExtendedResource": True})
-    assert (
-        template_lifecycle.objection(
-            signed_pod(NAME), [SIGNED_SPEC], state(fleet=charging_fleet, features=gate_on, **limited)
-        )
-        == ""
-    )
-    gate_off = Features(minor=37, gates={"DRAExtendedResource": False})
-    assert template_lifecycle.objection(
-        signed_pod(NAME), [SIGNED_SPEC], state(fleet=charging_fleet, features=gate_off, **limited)
-    )
-
-
-@pytest.mark.parametrize("kind", ["Namespace", "ResourceQuota", "LimitRange"])
-def test_no_template_is_created_in_a_namespace_with_unreadable_rules(kind):
-    objection = template_lifecycle.objection(signed_pod(NAME), [SIGNED_SPEC], state(unsure={"ns": (kind,)}))
-    assert objection == f"the rules of its namespace could not be read: {kind} could not be read"
-    assert template_lifecycle.objection(signed_pod(NAME), [SIGNED_SPEC], state(unsure={"other": (kind,)})) == ""
+    limited["fleet"] = Inventory(known=True, classes={"gpu.nvidia.com": device_class})
+    for is_on in (True, False):
+        features = Features(minor=37, gates={"DRAExtendedResource": is_on})
+        assert (objection(features=features, **limited) == "") is is_on
 
 
 def test_a_canary_percentage_selects_the_same_pods_as_at_admission():
     """At admission, the webhook hashed the prefix of a generated name. A hash of the full name would select other pods."""
     for percent in range(5, 100, 5):
         canary = Configuration(msgspec.structs.replace(DEFAULT, canary=percent))
-        cluster_state = state(configuration=canary)
-        metadata = {"generateName": "train-"}
-        is_enforced = mode_of(cluster_state, workload("ns", metadata)) is Mode.ENFORCE
+        is_enforced = mode_of(state(configuration=canary), workload("ns", {"generateName": "train-"})) is Mode.ENFORCE
         stored_pod = signed_pod(NAME, generateName="train-", name="train-x7f2q")
-        assert (template_lifecycle.objection(stored_pod, [SIGNED_SPEC], cluster_state) == "") is is_enforced
+        assert (objection(pod=stored_pod, configuration=canary) == "") is is_enforced
 
 
 # Conflicts of names
 
 
 def test_a_template_name_with_equal_content_is_free():
-    templates = {("ns", NAME): stored(SIGNED_SPEC).spec.spec}
-    assert template_lifecycle.name_conflicts({NAME: SIGNED_SPEC}, "ns", state()) == ()
-    assert template_lifecycle.name_conflicts({NAME: SIGNED_SPEC}, "ns", state(templates=templates)) == ()
-    assert (
-        template_lifecycle.name_conflicts(
-            {NAME: SIGNED_SPEC}, "other", state(templates={("ns", NAME): stored(spec(7)).spec.spec})
-        )
-        == ()
-    )
+    equal, other = ({("ns", NAME): stored(of).spec.spec} for of in (SIGNED_SPEC, spec(7)))
+    for namespace, templates in (("ns", {}), ("ns", equal), ("other", other)):
+        assert template_lifecycle.name_conflicts({NAME: SIGNED_SPEC}, namespace, state(templates=templates)) == ()
 
 
 def test_a_conflict_of_names_reports_the_other_templates_owner():
@@ -207,32 +180,28 @@ def test_a_conflict_of_names_reports_the_other_templates_owner():
     assert "it belongs to Job x" in problem
 
 
+def sweep(unused_since, *templates, used=(), now, grace=60.0):
+    return template_lifecycle.sweep(unused_since, list(templates), frozenset(used), now=now, grace=grace)
+
+
 def test_our_unused_templates_are_deleted_after_the_grace_period():
     own_template, foreign_template = stored(SIGNED_SPEC), stored(SIGNED_SPEC, labels={})
     named_by_hand = stored(SIGNED_SPEC, name="drawbridge-by-hand")
-    templates = [own_template, foreign_template, named_by_hand]
-    unused_since, expired = template_lifecycle.sweep({}, templates, frozenset(), now=100.0, grace=60.0)
+    templates = own_template, foreign_template, named_by_hand
+    unused_since, expired = sweep({}, *templates, now=100.0)
     assert (unused_since, expired) == ({("ns", NAME): 100.0}, [])
-    assert template_lifecycle.sweep(unused_since, templates, frozenset(), now=159.0, grace=60.0)[1] == []
-    assert template_lifecycle.sweep(unused_since, templates, frozenset(), now=160.0, grace=60.0)[1] == [own_template]
+    assert sweep(unused_since, *templates, now=159.0)[1] == []
+    assert sweep(unused_since, *templates, now=160.0)[1] == [own_template]
 
 
 def test_a_used_template_is_no_longer_due_for_deletion():
     key = ("ns", NAME)
-    unused_since, _ = template_lifecycle.sweep({}, [stored(SIGNED_SPEC)], frozenset(), now=0.0, grace=60.0)
-    unused_since, _ = template_lifecycle.sweep(
-        unused_since, [stored(SIGNED_SPEC)], frozenset({key}), now=50.0, grace=60.0
-    )
+    unused_since, _ = sweep({}, stored(SIGNED_SPEC), now=0.0)
+    unused_since, _ = sweep(unused_since, stored(SIGNED_SPEC), used={key}, now=50.0)
     assert unused_since == {}
-    assert template_lifecycle.sweep(unused_since, [stored(SIGNED_SPEC)], frozenset(), now=70.0, grace=60.0) == (
-        {key: 70.0},
-        [],
-    )
+    assert sweep(unused_since, stored(SIGNED_SPEC), now=70.0) == ({key: 70.0}, [])
 
 
 def test_a_template_that_is_being_deleted_is_not_deleted_again():
     deleted_template = stored(SIGNED_SPEC, deletionTimestamp="2026-01-01T00:00:00Z")
-    assert template_lifecycle.sweep({("ns", NAME): 0.0}, [deleted_template], frozenset(), now=1e6, grace=1.0) == (
-        {},
-        [],
-    )
+    assert sweep({("ns", NAME): 0.0}, deleted_template, now=1e6) == ({}, [])

@@ -2,8 +2,8 @@
 
 import json
 
-from dra import wire
 from dra.objects import DeviceClass, ResourceSlice
+from tests.objects import device_class, resource_slice, typed
 from tests.webhook.pods import KOORD, UNKNOWN, pod, verdict_of
 from webhook.state import Inventory
 
@@ -41,20 +41,15 @@ def fleet_of(*published: tuple[str, str, list[dict]]) -> Inventory:
 
 
 def classes_of(published: tuple[tuple[str, str, list[dict]], ...]) -> list[DeviceClass]:
-    selectors = {name: {"cel": {"expression": f"device.driver == '{driver}'"}} for driver, name, _ in published}
-    return [
-        wire.convert({"metadata": {"name": name}, "spec": {"selectors": [selector]}}, DeviceClass)
-        for name, selector in selectors.items()
-    ]
+    drivers = {name: driver for driver, name, _ in published}
+    return [typed(device_class(name, f"device.driver == '{driver}'")) for name, driver in drivers.items()]
 
 
 def slices_of(node: str, published: tuple[tuple[str, str, list[dict]], ...]) -> list[ResourceSlice]:
-    slices = []
-    for driver, _, devices in published:
-        pool = {"name": f"{node}-{driver}", "generation": 1, "resourceSliceCount": 1}
-        spec = {"driver": driver, "nodeName": node, "pool": pool, "devices": devices}
-        slices.append(wire.convert({"metadata": {"name": f"{node}-{driver}"}, "spec": spec}, ResourceSlice))
-    return slices
+    return [
+        typed(resource_slice(f"{node}-{driver}", *devices, driver=driver, pool=f"{node}-{driver}", nodeName=node))
+        for driver, _, devices in published
+    ]
 
 
 SAME_PCIE = {"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"}

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.webhook.dialects.rows import Row, rows_not_translated
-from tests.webhook.pods import exactly, outcomes, pod, selected, untouched, verdict_of
+from tests.webhook.pods import exactly, expression, outcomes, pod, required_affinity, selected, untouched, verdict_of
 from webhook.dialects.plugins.amd import DIALECT
 
 GPU = {"amd.com/gpu": 1}
@@ -48,9 +48,7 @@ def test_a_partition_selector_requests_a_partition():
 
 
 def test_a_choice_of_two_partitions_is_left_unchanged():
-    expression = {"key": PARTITION, "operator": "In", "values": ["cpx_nps4", "spx_nps1"]}
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    affinity = required_affinity(expression(PARTITION, "In", "cpx_nps4", "spx_nps1"))
     assert untouched(verdict_of(pod(GPU, affinity=affinity), **WHOLE_AMD_GPUS))
 
 

@@ -82,9 +82,9 @@ WHOLE_GPU = {"class": HAMI, "count": 1}
 
 def pod_for_hamis_scheduler(**limits) -> dict:
     """Return a pod for HAMi's own scheduler."""
-    return pod(
-        {f"nvidia.com/{key.replace('_', '-')}": value for key, value in limits.items()}, scheduler="hami-scheduler"
-    )
+    manifest = hami_pod(**limits)
+    manifest["spec"]["schedulerName"] = "hami-scheduler"
+    return manifest
 
 
 @pytest.mark.parametrize(
@@ -138,27 +138,19 @@ def test_memory_that_a_factor_raises_beyond_hamis_range_is_refused():
     assert refused(verdict_of(hami_pod(gpu=1, gpumem=2**30), hami={"memoryFactor": 2}))
 
 
-def test_the_annotation_use_gputype_narrows_the_alternatives_of_a_percentage():
-    verdict = verdict_of(hami_pod({"use_gputype": "l40s"}, gpumem_percentage=50), **GPU_MODELS)
-    (request,) = devices(verdict)["requests"]
-    assert [alternative["capacity"]["requests"]["memory"] for alternative in request["firstAvailable"]] == ["23034Mi"]
-
-
-def test_a_percentage_is_resolved_by_published_memory_sizes():
-    verdict = verdict_of(hami_pod(gpumem_percentage=25), fleet=example_fleet())
-    (request,) = devices(verdict)["requests"]
-    assert [alternative["capacity"]["requests"]["memory"] for alternative in request["firstAvailable"]] == [
-        "10Gi",
-        "11517Mi",
-    ]
-
-
-def test_a_declared_size_wins_over_a_published_one():
-    models = [{"product": "NVIDIA L40S", "memory": "40Gi"}]
-    verdict = verdict_of(hami_pod(gpumem_percentage=50), fleet=example_fleet(), models=models)
-    (request,) = devices(verdict)["requests"]
-    assert [alternative["capacity"]["requests"]["memory"] for alternative in request["firstAvailable"]] == ["20Gi"]
-    assert "L40S" in request["firstAvailable"][0]["selectors"][-1]["cel"]["expression"]
+@pytest.mark.parametrize(
+    ("annotations", "percentage", "sizes", "expected"),
+    [
+        ({}, 50, GPU_MODELS, ["20Gi", "23034Mi"]),
+        ({"use_gputype": "l40s"}, 50, GPU_MODELS, ["23034Mi"]),
+        ({}, 25, {"fleet": example_fleet()}, ["10Gi", "11517Mi"]),
+        ({}, 50, {"fleet": example_fleet(), "models": [{"product": "NVIDIA L40S", "memory": "40Gi"}]}, ["20Gi"]),
+    ],
+    ids=["declared sizes", "a named model", "published sizes", "a declared size beside a published one"],
+)
+def test_a_percentage_is_an_alternative_for_each_size(annotations, percentage, sizes, expected):
+    verdict = verdict_of(hami_pod(annotations, gpu=1, gpumem_percentage=percentage), **sizes)
+    assert alternatives(verdict) == [[{"memory": memory, "cores": "0"} for memory in expected]]
 
 
 def test_a_remedy_has_placeholders_if_no_product_is_published():
@@ -187,11 +179,6 @@ def test_a_zero_amount_requests_a_share_not_a_whole_gpu(limits):
     assert verdict.warnings
 
 
-def test_a_percentage_is_an_alternative_for_each_size():
-    verdict = verdict_of(pod_for_hamis_scheduler(gpu=1, gpumem_percentage=50), **GPU_MODELS)
-    assert alternatives(verdict) == [[{"memory": "20Gi", "cores": "0"}, {"memory": "23034Mi", "cores": "0"}]]
-
-
 def test_a_percentage_of_unknown_gpu_memory_is_left_or_refused():
     assert untouched(verdict_of(pod_for_hamis_scheduler(gpu=1, gpumem_percentage=50)))
     assert refused(verdict_of(pod_for_hamis_scheduler(gpu=1, gpumem_percentage=50), unresolved="refuse"))
@@ -207,13 +194,11 @@ def test_a_fractional_amount_is_refused(amount):
 
 @pytest.mark.parametrize(("policy", "has_outcome"), [("leave", untouched), ("refuse", refused)])
 def test_numa_binding_is_unsupported_by_hamis_driver(policy, has_outcome):
-    manifest = pod({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 1}, annotations={"nvidia.com/numa-bind": "true"})
-    assert has_outcome(verdict_of(manifest, numaBind=policy))
+    assert has_outcome(verdict_of(hami_pod({"numa_bind": "true"}, gpu=2, gpumem=1), numaBind=policy))
 
 
 def test_numa_binding_can_be_dropped_by_policy():
-    manifest = pod({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 1}, annotations={"nvidia.com/numa-bind": "true"})
-    verdict = verdict_of(manifest, numaBind="drop")
+    verdict = verdict_of(hami_pod({"numa_bind": "true"}, gpu=2, gpumem=1), numaBind="drop")
     assert exactly(verdict) == [share(memory="1Mi", cores="0")] * 2
     assert any("NUMA" in warning for warning in verdict.warnings)
 
@@ -230,11 +215,8 @@ def test_a_share_is_left_unchanged_if_its_scheduler_ignores_shares(scheduler):
 
 
 def test_cores_that_hamis_webhook_injects_do_not_change_the_template():
-    without_cores, with_cores = (
-        verdict_of(pod_for_hamis_scheduler(gpu=1)),
-        verdict_of(pod_for_hamis_scheduler(gpu=1, gpucores=100)),
-    )
-    assert without_cores.templates == with_cores.templates
+    without_cores, with_cores = pod_for_hamis_scheduler(gpu=1), pod_for_hamis_scheduler(gpu=1, gpucores=100)
+    assert verdict_of(without_cores).templates == verdict_of(with_cores).templates
 
 
 def test_a_percentage_of_a_partly_examined_class_is_not_refused():

@@ -47,10 +47,8 @@ def test_a_device_without_a_product_name_breaks_no_selector():
 
 
 def test_uuid_lists_match_by_membership():
-    use, avoid = (
-        verdict_of(hami_pod({"use_gpuuuid": "GPU-1, GPU-2"}, gpumem=1)),
-        verdict_of(hami_pod({"nouse_gpuuuid": "GPU-1"}, gpumem=1)),
-    )
+    use = verdict_of(hami_pod({"use_gpuuuid": "GPU-1, GPU-2"}, gpumem=1))
+    avoid = verdict_of(hami_pod({"nouse_gpuuuid": "GPU-1"}, gpumem=1))
     assert selected(use, uuid="GPU-2")
     assert not selected(use, uuid="GPU-3")
     assert not selected(avoid, uuid="GPU-1")
@@ -125,11 +123,8 @@ def test_the_mutex_policy_requests_a_whole_gpu():
     assert exactly(verdict_of(manifest)) == [{"class": HAMI, "count": 1}]
 
 
-NODE_POLICY, GPU_POLICY, STRATEGY = (
-    "hami.io/node-scheduler-policy",
-    "hami.io/gpu-scheduler-policy",
-    "drawbridge.dev/strategy",
-)
+NODE_POLICY, GPU_POLICY = "hami.io/node-scheduler-policy", "hami.io/gpu-scheduler-policy"
+STRATEGY = "drawbridge.dev/strategy"
 BRIDGE = {"bridge": {"schedulerName": "drawbridge", "drivers": [HAMI]}}
 
 
@@ -174,13 +169,8 @@ def test_a_pods_own_strategy_is_kept_and_unknown_policies_ignored():
     verdict = verdict_of(pod_with_strategy, **BRIDGE)
     assert patched(pod_with_strategy, verdict)["metadata"]["annotations"][STRATEGY] == "topology"
     assert outcomes(verdict)[GPU_POLICY] == "approximated"
-    pod_with_unknown_policy = pod_with_policies(gpu="odd")
-    assert (
-        STRATEGY
-        not in patched(pod_with_unknown_policy, verdict_of(pod_with_unknown_policy, **BRIDGE))["metadata"][
-            "annotations"
-        ]
-    )
+    unknown = pod_with_policies(gpu="odd")
+    assert STRATEGY not in patched(unknown, verdict_of(unknown, **BRIDGE))["metadata"]["annotations"]
 
 
 def test_without_the_bridge_no_strategy_is_written():

@@ -1,5 +1,6 @@
 """KAI and Run:ai: annotations that request GPUs on pods of KAI's scheduler."""
 
+import copy
 import json
 from fractions import Fraction
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as some
 
 from dra.quantity import parse
 from tests.loops import every
+from tests.objects import obj
 from tests.webhook.dialects.rows import rows_not_translated
 from tests.webhook.pods import (
     GPU_MODELS,
@@ -65,7 +67,7 @@ def test_a_share_is_left_unchanged_with_a_warning(key, value, scheduler_or_queue
 
 
 @pytest.mark.parametrize("options", [{}, TRANSLATE_FRACTIONS])
-@pytest.mark.parametrize("key", ["gpu-fraction", "gpu-memory"])
+@pytest.mark.parametrize("key", ["gpu-fraction", "gpu-memory", "nvidia.com/container.c0.gpu-memory.request"])
 def test_kai_annotations_are_ignored_for_other_schedulers(key, options):
     verdict = verdict_of(pod_with_annotation(key, "1"), **options)
     assert not verdict.decisions
@@ -96,14 +98,9 @@ def test_memory_becomes_a_share_and_the_pod_leaves_kai():
 
 
 def test_a_fraction_is_resolved_as_hamis_percentage_is():
-    kai_verdict, hami_verdict = (
-        verdict_of(manifest, **TRANSLATE_FRACTIONS, **GPU_MODELS)
-        for manifest in (
-            kai_pod(gpu_fraction="0.5"),
-            pod({"nvidia.com/gpumem-percentage": 50, "nvidia.com/gpucores": 0}, scheduler="hami-scheduler"),
-        )
-    )
-    assert kai_verdict.templates == hami_verdict.templates
+    hami_pod = pod({"nvidia.com/gpumem-percentage": 50, "nvidia.com/gpucores": 0}, scheduler="hami-scheduler")
+    verdict = verdict_of(kai_pod(gpu_fraction="0.5"), **TRANSLATE_FRACTIONS, **GPU_MODELS)
+    assert verdict.templates == verdict_of(hami_pod, **GPU_MODELS).templates
     assert untouched(verdict_of(kai_pod(gpu_fraction="0.5"), **TRANSLATE_FRACTIONS))
     assert refused(verdict_of(kai_pod(gpu_fraction="0.5"), unresolved="refuse", **TRANSLATE_FRACTIONS))
 
@@ -220,16 +217,23 @@ def test_a_pod_is_left_unchanged_if_approximations_are_disabled():
     assert untouched(verdict_of(kai_pod(gpu_memory="2000"), approximations="leave", **TRANSLATE_FRACTIONS))
 
 
+def applied_again(patched_pod: dict, annotations: dict) -> dict:
+    """Return a translated pod to which a manifest for KAI's scheduler with these annotations is applied again."""
+    updated = copy.deepcopy(patched_pod)
+    updated["metadata"]["annotations"] |= annotations
+    updated["spec"]["schedulerName"] = "kai-scheduler"
+    return updated
+
+
 def test_a_second_review_changes_nothing_and_an_update_is_replayed():
     manifest = kai_pod(gpu_memory="2000", gpu_fraction_num_devices="2", labels={"kai.scheduler/queue": "q"})
     patched_pod = patched(manifest, verdict_of(manifest, **TRANSLATE_FRACTIONS))
     second_verdict = verdict_of(patched_pod, **TRANSLATE_FRACTIONS)
     assert not second_verdict.operations
     assert not second_verdict.warnings
-    updated = {**patched_pod, "metadata": {**patched_pod["metadata"], "annotations": {**patched_pod["metadata"]["annotations"], "gpu-memory": "2000"}}}  # fmt: skip
-    updated["spec"] = {**patched_pod["spec"], "schedulerName": "kai-scheduler"}
+    updated = applied_again(patched_pod, {"gpu-memory": "2000"})
     assert patched(updated, replay_update(updated, patched_pod)) == patched_pod
-    updated["metadata"]["annotations"]["gpu-memory"] = "3000"
+    updated = applied_again(patched_pod, {"gpu-memory": "3000"})
     assert patched(updated, replay_update(updated, patched_pod))["metadata"]["annotations"]["gpu-memory"] == "3000"
 
 
@@ -246,16 +250,16 @@ def test_an_annotation_restored_by_another_webhook_is_removed_or_refused(text, i
 
 
 def test_the_api_server_sends_fractions_only_where_they_are_translated():
-    condition = registration.on_mutate(configured(**TRANSLATE_FRACTIONS).dialects)
-    assert "'gpu-memory'" in condition
-    assert "'gpu-memory'" not in registration.on_mutate(configured().dialects)
-    assert {"gpu-memory", "gpu-fraction"} <= set(
-        registration.names_not_sent(configured(**TRANSLATE_FRACTIONS), configured())
-    )
-    assert registration.names_not_sent(configured(), configured(**TRANSLATE_FRACTIONS)) == []
-    assert "gpu-memory" in registration.names_not_sent_by(
-        registration.on_mutate(configured().dialects), configured(**TRANSLATE_FRACTIONS)
-    )
+    translating, default = configured(**TRANSLATE_FRACTIONS), configured()
+    condition, default_condition = (registration.on_mutate(of.dialects) for of in (translating, default))
+    for text in ("'gpu-memory'", "k.startsWith('nvidia.com/container.')"):
+        assert text in condition
+        assert text not in default_condition
+    names = {"gpu-memory", "gpu-fraction", memory_annotation("<container>", "request")}
+    assert names <= set(registration.names_not_sent(translating, default))
+    assert names <= set(registration.names_not_sent_by(default_condition, translating))
+    assert registration.names_not_sent(default, translating) == []
+    assert registration.names_not_sent_by(condition, translating) == []
 
 
 def test_renamed_annotations_are_read_and_removed_by_their_names():
@@ -276,7 +280,7 @@ def test_the_record_lists_the_removed_annotations():
 
 def test_an_annotation_gives_a_workload_in_a_file_no_toleration():
     manifest = kai_pod({"vpc.amazonaws.com/efa": 1}, gpu_memory="2000")
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "n"}, "spec": {"template": manifest}}  # fmt: skip
+    job = obj("Job", "j", "batch/v1", namespace="n", template=manifest)
     verdict = decide_object(job, State(configuration=configured(**TRANSLATE_FRACTIONS)))
     template = patched(job, verdict)["spec"]["template"]
     assert [toleration["key"] for toleration in template["spec"]["tolerations"]] == ["vpc.amazonaws.com/efa"]
@@ -316,8 +320,7 @@ def test_memory_of_a_container_becomes_its_share(name):
     patched_pod = patched(manifest, verdict)
     assert not [key for key in patched_pod["metadata"]["annotations"] if key.startswith("nvidia.com/container.")]
     assert patched_pod["spec"]["schedulerName"] == "default-scheduler"
-    updated_pod = {**patched_pod, "metadata": {**patched_pod["metadata"], "annotations": patched_pod["metadata"]["annotations"] | manifest["metadata"]["annotations"]}}  # fmt: skip
-    updated_pod["spec"] = {**patched_pod["spec"], "schedulerName": "kai-scheduler"}
+    updated_pod = applied_again(patched_pod, manifest["metadata"]["annotations"])
     assert patched(updated_pod, replay_update(updated_pod, patched_pod)) == patched_pod
     assert untouched(verdict_of(pod_with_container_memory(**amounts)))
 
@@ -360,16 +363,6 @@ def test_a_container_that_kai_gave_gpus_is_left_unchanged():
     verdict = verdict_of(manifest, **TRANSLATE_FRACTIONS)
     assert untouched(verdict)
     assert "placed the pod already" in verdict.warnings[0]
-
-
-def test_match_conditions_select_annotations_by_prefix():
-    condition = registration.on_mutate(configured(**TRANSLATE_FRACTIONS).dialects)
-    assert "k.startsWith('nvidia.com/container.')" in condition
-    assert "nvidia.com/container." not in registration.on_mutate(configured().dialects)
-    assert registration.names_not_sent_by(condition, configured(**TRANSLATE_FRACTIONS)) == []
-    assert memory_annotation("<container>", "request") in registration.names_not_sent_by(
-        registration.on_mutate(configured().dialects), configured(**TRANSLATE_FRACTIONS)
-    )
 
 
 def test_container_memory_is_an_amount_only_where_it_is_translated():

@@ -8,9 +8,11 @@ from tests.webhook.dialects.koordinator_pods import (
     HINT,
     JOINT,
     PARTITION,
+    SAME_PCIE,
     TOPOLOGY,
     details_about,
     koordinator_pod,
+    koordinator_pod_with_fields,
     koordinator_verdict,
 )
 from tests.webhook.dialects.rows import Row
@@ -34,9 +36,7 @@ from tests.webhook.pods import (
 
 
 def pod_selecting(selector: str, value: str = "x") -> dict:
-    return koordinator_pod({"gpu": 100}) | {
-        "spec": koordinator_pod({"gpu": 100})["spec"] | {"nodeSelector": {selector: value}}
-    }
+    return koordinator_pod_with_fields({"gpu": 100}, nodeSelector={selector: value})
 
 
 def pod_with_label(key: str) -> dict:
@@ -60,13 +60,7 @@ ROWS = {
         for key in ("huawei.com/npu-core", "huawei.com/npu-cpu", "huawei.com/npu-dvpp")
     },
     "nvidia.com/gpu": Row(pod({"nvidia.com/gpu": 2}), "translated", {"meanings": {"nvidia.com/gpu": "koordinator"}}),
-    JOINT: Row(
-        koordinator_pod(
-            {"gpu": 100, "rdma": 100},
-            device_joint_allocate={"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"},
-        ),
-        "approximated",
-    ),
+    JOINT: Row(koordinator_pod({"gpu": 100, "rdma": 100}, device_joint_allocate=SAME_PCIE), "approximated"),
     HINT: Row(
         koordinator_pod({"rdma": 1}, device_allocate_hint={"rdma": {"allocateStrategy": "ApplyForAll"}}), "approximated"
     ),
@@ -79,18 +73,10 @@ ROWS = {
         for name in ("gpu", "gpu-core", "gpu-memory", "gpu-memory-ratio", "rdma", "fpga")
     },
     "scheduling.koordinator.sh/reservation-affinity": Row(
-        pod(
-            {KOORD + "gpu": 100},
-            scheduler="koord-scheduler",
-            annotations={"scheduling.koordinator.sh/reservation-affinity": '{"name": "r"}'},
-        ),
-        "left",
+        koordinator_pod({"gpu": 100}, reservation_affinity={"name": "r"}), "left"
     ),
     "gang.scheduling.koordinator.sh/name": Row(
-        pod(
-            {KOORD + "gpu": 100}, scheduler="koord-scheduler", annotations={"gang.scheduling.koordinator.sh/name": "g"}
-        ),
-        "left",
+        koordinator_pod_with_fields({"gpu": 100}, annotations={"gang.scheduling.koordinator.sh/name": "g"}), "left"
     ),
     **{
         key: Row(pod_with_label(key), "left")
@@ -213,12 +199,9 @@ def test_containers_add_up_to_whole_gpus_that_both_see():
 
 
 def test_koordinators_webhook_does_not_change_the_resulting_templates():
-    original_verdict = verdict_of(koordinator_pod({"gpu": 50}), **GPU_MODELS)
-    rewritten_verdict = verdict_of(
-        koordinator_pod({"gpu-core": 50, "gpu-memory-ratio": 50, "gpu.shared": 1}), **GPU_MODELS
-    )
-    assert original_verdict.templates == rewritten_verdict.templates
-    assert original_verdict.templates
+    original, rewritten = ({"gpu": 50}, {"gpu-core": 50, "gpu-memory-ratio": 50, "gpu.shared": 1})
+    templates = verdict_of(koordinator_pod(original), **GPU_MODELS).templates
+    assert templates == verdict_of(koordinator_pod(rewritten), **GPU_MODELS).templates != {}
 
 
 def test_a_pod_that_must_keep_koordinators_scheduler_is_left_unchanged():
@@ -228,12 +211,10 @@ def test_a_pod_that_must_keep_koordinators_scheduler_is_left_unchanged():
 
 
 def test_a_request_of_an_init_container_beside_others_is_refused():
-    init_request_only = pod({}, init=(container("i", {KOORD + "gpu": 100}),), scheduler="koord-scheduler")
+    init = (container("i", {KOORD + "gpu": 100}),)
+    init_request_only = koordinator_pod_with_fields({}, init=init)
     assert exactly(verdict_of(init_request_only)) == [{"class": "gpu.nvidia.com", "count": 1}]
-    requests_of_both = pod(
-        {KOORD + "gpu": 100}, init=(container("i", {KOORD + "gpu": 100}),), scheduler="koord-scheduler"
-    )
-    assert refused(verdict_of(requests_of_both))
+    assert refused(verdict_of(koordinator_pod_with_fields({"gpu": 100}, init=init)))
 
 
 def test_a_pod_that_selects_another_vendor_is_left_unchanged():

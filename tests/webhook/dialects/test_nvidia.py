@@ -8,10 +8,12 @@ from tests.webhook.pods import (
     HAMI,
     WHOLE_GPUS,
     exactly,
+    expression,
     outcomes,
     patched,
     pod,
     refused,
+    required_affinity,
     selected,
     untouched,
     verdict_of,
@@ -132,19 +134,11 @@ def test_a_mig_node_selector_requests_a_mig_device_and_stays(selector):
     assert patched(manifest, verdict)["spec"]["nodeSelector"] == selector
 
 
-def required_affinity(*terms: tuple) -> dict:
+def affinity_of(terms: list[tuple]) -> dict:
     """Return a required node affinity. An expression of a term is a tuple of a key, an operator and values."""
-    node_selector_terms = [
-        {
-            "matchExpressions": [
-                {"key": key, "operator": operator, "values": list(values)} for key, operator, *values in term
-            ]
-        }
-        for term in terms
-    ]
-    return {
-        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": node_selector_terms}}
-    }
+    return required_affinity(
+        *({"matchExpressions": [part for of in term for part in expression(*of)["matchExpressions"]]} for term in terms)
+    )
 
 
 PRODUCT, STRATEGY = "nvidia.com/gpu.product", "nvidia.com/gpu.sharing-strategy"
@@ -184,7 +178,7 @@ PARTIAL_GPU_AFFINITIES = {
 
 @every("terms", PARTIAL_GPU_AFFINITIES.values())
 def test_an_affinity_that_allows_partial_gpus_never_means_whole_gpus(terms):
-    verdict = verdict_of(pod(ONE_GPU, affinity=required_affinity(*terms)), **WHOLE_GPUS)
+    verdict = verdict_of(pod(ONE_GPU, affinity=affinity_of(terms)), **WHOLE_GPUS)
     assert untouched(verdict)
     assert outcomes(verdict) == {"nvidia.com/gpu": "left"}
 
@@ -200,9 +194,7 @@ REASONS = {
 
 @pytest.mark.parametrize("case", REASONS)
 def test_the_reason_names_the_selectors_that_show_a_partial_gpu(case):
-    [warning] = verdict_of(
-        pod(ONE_GPU, affinity=required_affinity(*PARTIAL_GPU_AFFINITIES[case])), **WHOLE_GPUS
-    ).warnings
+    [warning] = verdict_of(pod(ONE_GPU, affinity=affinity_of(PARTIAL_GPU_AFFINITIES[case])), **WHOLE_GPUS).warnings
     assert str(warning).endswith(f"left as it is: a unit {REASONS[case]}")
 
 
@@ -237,7 +229,7 @@ WHOLE_GPU_AFFINITIES = {
 
 @pytest.mark.parametrize("terms", WHOLE_GPU_AFFINITIES.values(), ids=WHOLE_GPU_AFFINITIES)
 def test_an_affinity_that_excludes_partial_gpus_means_whole_gpus(terms):
-    verdict = verdict_of(pod(ONE_GPU, affinity=required_affinity(*terms)), **WHOLE_GPUS)
+    verdict = verdict_of(pod(ONE_GPU, affinity=affinity_of(terms)), **WHOLE_GPUS)
     assert exactly(verdict) == [{"class": "gpu.nvidia.com", "count": 1}]
 
 
@@ -250,7 +242,7 @@ def test_an_affinity_that_excludes_partial_gpus_means_whole_gpus(terms):
     ],
 )
 def test_one_profile_in_every_alternative_is_a_mig_device(terms):
-    verdict = verdict_of(pod(ONE_GPU, affinity=required_affinity(*terms)), **WHOLE_GPUS)
+    verdict = verdict_of(pod(ONE_GPU, affinity=affinity_of(terms)), **WHOLE_GPUS)
     assert selected(verdict, profile="1g.5gb")
     assert exactly(verdict)[0]["class"] == "mig.nvidia.com"
 
@@ -273,10 +265,10 @@ def test_pods_for_custom_plugin_configurations_need_a_declared_meaning():
     "malformed", [None, 1, "x", [], [None], [{"matchExpressions": 1}], [{"matchExpressions": [1]}]]
 )
 def test_a_malformed_affinity_does_not_affect_the_translation(malformed):
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": malformed}}}
-    assert exactly(verdict_of(pod(ONE_GPU, affinity=affinity), **WHOLE_GPUS)) == [
-        {"class": "gpu.nvidia.com", "count": 1}
-    ]
+    affinity = required_affinity()
+    affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] = malformed
+    verdict = verdict_of(pod(ONE_GPU, affinity=affinity), **WHOLE_GPUS)
+    assert exactly(verdict) == [{"class": "gpu.nvidia.com", "count": 1}]
 
 
 def test_a_gpu_and_a_mig_device_are_two_claims():

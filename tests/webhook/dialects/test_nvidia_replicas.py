@@ -4,8 +4,10 @@ import pytest
 
 from tests.webhook.pods import (
     exactly,
+    expression,
     outcomes,
     pod,
+    required_affinity,
     untouched,
     verdict_of,
 )
@@ -48,7 +50,6 @@ def test_a_replica_under_mps_is_left_unchanged_for_its_limits(label, time_slicin
     ("operator", "values", "is_left"), [("In", ["mps", "time-slicing"], True), ("NotIn", ["mps"], False)]
 )
 def test_a_replica_possibly_under_mps_is_left_unchanged(operator, values, is_left):
-    term = {"matchExpressions": [{"key": "nvidia.com/gpu.sharing-strategy", "operator": operator, "values": values}]}
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    affinity = required_affinity(expression("nvidia.com/gpu.sharing-strategy", operator, *values))
     verdict = verdict_of(pod({"nvidia.com/gpu.shared": 1}, affinity=affinity), nvidia={"consumableShares": True})
     assert untouched(verdict) is is_left

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.webhook.dialects.rule_tables import ANNOTATION, dialect_with
-from tests.webhook.pods import exactly, outcomes, pod, refused, untouched, verdict_of
+from tests.webhook.pods import exactly, expression, outcomes, pod, refused, required_affinity, untouched, verdict_of
 
 
 def pod_with_value(place: str, key: str, text: str, limits: dict | None = None) -> dict:
@@ -113,27 +113,19 @@ def test_a_variable_with_an_unknown_value_leaves_the_container_unchanged(variabl
     assert "not known" in verdict.warnings[0]
 
 
-def affinity(*terms: list[dict]) -> dict:
-    node_selector = {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": node_selector}}
-
-
 @pytest.mark.parametrize(
     "terms",
     [
-        [[{"key": "our.org/model", "operator": "NotIn", "values": ["A100"]}]],
-        [[{"key": "our.org/model", "operator": "In", "values": ["A100", "H100"]}]],
-        [[{"key": "our.org/model", "operator": "Exists"}]],
-        [[{"key": "our.org/model", "operator": "Gt", "values": ["3"]}]],
-        [
-            [{"key": "our.org/model", "operator": "In", "values": ["A100"]}],
-            [{"key": "zone", "operator": "In", "values": ["b"]}],
-        ],
+        [expression("our.org/model", "NotIn", "A100")],
+        [expression("our.org/model", "In", "A100", "H100")],
+        [expression("our.org/model", "Exists")],
+        [expression("our.org/model", "Gt", "3")],
+        [expression("our.org/model", "In", "A100"), expression("zone", "In", "b")],
     ],
 )
 def test_a_selector_that_allows_several_values_leaves_the_pod_unchanged(terms):
     row = {"name": "our.org/model", "place": "nodeSelector", "role": "models", "unit": "text"}
-    verdict = verdict_of(pod({"our.org/gpu": 1}, affinity=affinity(*terms)), **dialect_with(row, target="gpu"))
+    verdict = verdict_of(pod({"our.org/gpu": 1}, affinity=required_affinity(*terms)), **dialect_with(row, target="gpu"))
     assert untouched(verdict)
 
 
@@ -260,7 +252,7 @@ def selected_request(role: str, target: dict) -> dict | None:
 
 
 @pytest.mark.parametrize(
-    ("role", "field", "name", "expression"),
+    ("role", "field", "name", "selector"),
     [
         ("models", "product", "npu.org/model", 'has(device.attributes["npu.org"].model) && '),
         ("notModels", "product", "vendor.org/model", '!(has(device.attributes["vendor.org"].model) && '),
@@ -269,8 +261,8 @@ def selected_request(role: str, target: dict) -> dict | None:
         ("uuids", "request", "npu", 'device.attributes["npu.org"].?uuid.orValue("") in ["x1"]'),
     ],
 )
-def test_devices_are_selected_by_the_attributes_of_their_target(role, field, name, expression):
-    assert expression in selected_request(role, NPU_TARGET | {field: name})["cel"][0]
+def test_devices_are_selected_by_the_attributes_of_their_target(role, field, name, selector):
+    assert selector in selected_request(role, NPU_TARGET | {field: name})["cel"][0]
 
 
 @pytest.mark.parametrize("role", ["models", "notModels"])

@@ -8,7 +8,6 @@ from tests.webhook.pods import (  # fmt: skip
     HAMI,
     alternatives,
     container,
-    devices,
     exactly,
     outcomes,
     patched,
@@ -45,33 +44,33 @@ ROWS = {
 }
 
 
-def verdict_with_limits(**limits):
-    return verdict_of(pod({PREFIX + name.replace("_", "-"): value for name, value in limits.items()}), **GPU_MODELS)
+def verdict_with_limits(config=None, **limits):
+    manifest = pod({PREFIX + name.replace("_", "-"): value for name, value in limits.items()})
+    return verdict_of(manifest, **GPU_MODELS, volcano=config or {})
 
 
-def test_a_number_alone_is_the_whole_memory_and_no_compute():
-    assert exactly(verdict_with_limits(number=1)) == [share(cores="0")]
+@pytest.mark.parametrize(
+    ("config", "limits", "requests"),
+    [
+        ({}, {"number": 1}, [share(cores="0")]),
+        ({}, {"memory": 4000}, [share(memory="4000Mi", cores="0")]),
+        ({}, {"number": 2, "memory": 3000, "cores": 30}, [share(memory="3000Mi", cores="30")] * 2),
+        ({"percentage": False}, {"number": 1, "memory": 3000, "memory_percentage": 50}, [share(memory="3000Mi", cores="0")]),
+        ({"memoryFactor": 10}, {"number": 1, "memory": 3000}, [share(memory="30000Mi", cores="0")]),
+    ],
+)  # fmt: skip
+def test_amounts_are_requested_from_each_gpu(config, limits, requests):
+    assert exactly(verdict_with_limits(config, **limits)) == requests
 
 
-def test_memory_alone_is_one_gpu():
-    assert exactly(verdict_with_limits(memory=4000)) == [share(memory="4000Mi", cores="0")]
-
-
-def test_amounts_are_requested_from_each_of_several_gpus():
-    verdict = verdict_with_limits(number=2, memory=3000, cores=30)
-    assert exactly(verdict) == [share(memory="3000Mi", cores="30")] * 2
-    assert devices(verdict)["constraints"][0]["distinctAttribute"] == f"{HAMI}/uuid"
+def test_memory_that_a_factor_raises_beyond_the_range_is_refused():
+    assert refused(verdict_with_limits({"memoryFactor": 2**30}, number=1, memory=3000))
 
 
 def test_the_percentage_wins_over_the_amount():
     verdict = verdict_with_limits(number=1, memory=3000, memory_percentage=50)
     assert alternatives(verdict) == [[{"memory": "20Gi", "cores": "0"}, {"memory": "23034Mi", "cores": "0"}]]
     assert outcomes(verdict)[PREFIX + "memory"] == "translated"
-
-
-def test_with_percentages_turned_off_the_memory_amount_is_requested():
-    manifest = pod(MEMORY | {PREFIX + "memory-percentage": 50})
-    assert exactly(verdict_of(manifest, volcano={"percentage": False})) == [share(memory="3000Mi", cores="0")]
 
 
 def test_a_memory_percentage_of_zero_is_refused():
@@ -81,11 +80,6 @@ def test_a_memory_percentage_of_zero_is_refused():
 @pytest.mark.parametrize("limits", [{"cores": 50}, {"memory_percentage": 50}, {"number": 0, "memory": 3000}])
 def test_cores_or_percentages_alone_or_number_0_request_no_gpu(limits):
     assert untouched(verdict_with_limits(**limits))
-
-
-def test_memory_is_multiplied_by_the_factor():
-    assert exactly(verdict_of(pod(MEMORY), volcano={"memoryFactor": 10})) == [share(memory="30000Mi", cores="0")]
-    assert refused(verdict_of(pod(MEMORY), volcano={"memoryFactor": 2**30}))
 
 
 def test_requests_of_init_containers_are_ignored():

@@ -82,6 +82,11 @@ def decision_of(item, state):
     return ("dra" if translated else "plugin"), reasons[GPU], response
 
 
+def mechanism_in(*objects, policy, item=None, **fields):
+    """Return the mechanism that the webhook chooses for a pod in a cluster with these objects; by default the pod requests one GPU."""
+    return decision_of(item or gpu_pod(), state_with(*objects, policy=policy, **fields))[0]
+
+
 MIXED = (*old_node("old-1"), *old_node("old-2"), *old_node("old-3"), *new_node("new-1"))
 OLD_NODES_FULL = tuple(gpu_pod(f"full-{i}", 4, nodeName=f"old-{i}") for i in (1, 2, 3))
 NEW_NODE_FULL = claim_holding("new-1", 4)

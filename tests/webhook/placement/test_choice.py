@@ -13,10 +13,12 @@ from tests.webhook.placement.mixed_nodes import (
     claim_holding,
     decision_of,
     gpu_pod,
+    mechanism_in,
     new_node,
     old_node,
     state_with,
 )
+from tests.webhook.pods import expression, required_affinity
 from webhook.admission import review as reviewing
 
 
@@ -70,17 +72,10 @@ def test_a_pod_without_the_preferred_mechanism_is_warned():
 
 
 def test_an_impossible_mechanism_is_avoided_even_if_preferred():
-    few_plugin_devices = state_with(
-        *old_node("old-1", 2), *new_node("new-1", 4), claim_holding("new-1", 4), policy=PREFER_PLUGIN
-    )
-    assert decision_of(gpu_pod(amount=4), few_plugin_devices)[0] == "dra"
-    few_dra_devices = state_with(
-        *old_node("old-1", 8),
-        *new_node("new-1", 4),
-        *new_node("new-2", 4),
-        gpu_pod("full", 8, nodeName="old-1"),
-        policy=PREFER_DRA,
-    )
+    few_plugin_devices = (*old_node("old-1", 2), *new_node("new-1", 4), claim_holding("new-1", 4))
+    assert mechanism_in(*few_plugin_devices, policy=PREFER_PLUGIN, item=gpu_pod(amount=4)) == "dra"
+    nodes = (*old_node("old-1", 8), *new_node("new-1", 4), *new_node("new-2", 4))
+    few_dra_devices = state_with(*nodes, gpu_pod("full", 8, nodeName="old-1"), policy=PREFER_DRA)
     mechanism, reason, _ = decision_of(gpu_pod(amount=8), few_dra_devices)
     assert mechanism == "plugin"
     assert "no node with a driver could serve this pod" in reason
@@ -88,33 +83,16 @@ def test_an_impossible_mechanism_is_avoided_even_if_preferred():
 
 def test_free_devices_of_several_nodes_do_not_add_up():
     """Three devices are free on nodes with the device plugin, one on each node."""
-    running_pods = [gpu_pod(f"full-{i}", 3, nodeName=f"old-{i}") for i in (1, 2, 3)]
-    assert decision_of(gpu_pod(amount=2), state_with(*MIXED, *running_pods, policy=PREFER_PLUGIN))[0] == "dra"
-    assert decision_of(gpu_pod(amount=1), state_with(*MIXED, *running_pods, policy=PREFER_PLUGIN))[0] == "plugin"
+    objects = (*MIXED, *(gpu_pod(f"full-{i}", 3, nodeName=f"old-{i}") for i in (1, 2, 3)))
+    assert mechanism_in(*objects, policy=PREFER_PLUGIN, item=gpu_pod(amount=2)) == "dra"
+    assert mechanism_in(*objects, policy=PREFER_PLUGIN, item=gpu_pod(amount=1)) == "plugin"
 
 
+NODE_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["in-a"]}]}
 CONSTRAINTS = {
     "its selector": {"nodeSelector": {"pool": "a"}},
-    "its affinity": {
-        "affinity": {
-            "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [{"matchExpressions": [{"key": "pool", "operator": "In", "values": ["a"]}]}]
-                }
-            }
-        }
-    },
-    "its node's name": {
-        "affinity": {
-            "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [
-                        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["in-a"]}]}
-                    ]
-                }
-            }
-        }
-    },
+    "its affinity": {"affinity": required_affinity(expression("pool", "In", "a"))},
+    "its node's name": {"affinity": required_affinity(NODE_NAME)},
 }
 
 
@@ -127,60 +105,35 @@ def test_a_pod_gets_its_only_possible_mechanism(constraint):
     )
     assert mechanism == "plugin"
     assert reason == "0 of 1 reachable nodes serve claims, and node in-a serves nvidia.com/gpu by a device plugin"
-    assert (
-        decision_of(item, state_with(*new_node("in-a", **in_a), *old_node("in-b", **in_b), policy=PREFER_PLUGIN))[0]
-        == "dra"
-    )
+    assert mechanism_in(*new_node("in-a", **in_a), *old_node("in-b", **in_b), policy=PREFER_PLUGIN, item=item) == "dra"
 
 
 def test_devices_of_cordoned_or_tainted_nodes_are_not_free():
-    assert (
-        decision_of(
-            gpu_pod(), state_with(*old_node("old-1", unschedulable=True), *new_node("new-1"), policy=PREFER_PLUGIN)
-        )[0]
-        == "dra"
-    )
-    taint = {"key": "moving", "effect": "NoSchedule"}
-    assert (
-        decision_of(gpu_pod(), state_with(*old_node("old-1"), *new_node("new-1", taints=[taint]), policy=PREFER_DRA))[0]
-        == "plugin"
-    )
+    cordoned = old_node("old-1", unschedulable=True)
+    assert mechanism_in(*cordoned, *new_node("new-1"), policy=PREFER_PLUGIN) == "dra"
+    tainted = (*old_node("old-1"), *new_node("new-1", taints=[{"key": "moving", "effect": "NoSchedule"}]))
+    assert mechanism_in(*tainted, policy=PREFER_DRA) == "plugin"
     tolerant = gpu_pod(tolerations=[{"key": "moving", "operator": "Exists"}])
-    assert (
-        decision_of(tolerant, state_with(*old_node("old-1"), *new_node("new-1", taints=[taint]), policy=PREFER_DRA))[0]
-        == "dra"
-    )
+    assert mechanism_in(*tainted, policy=PREFER_DRA, item=tolerant) == "dra"
 
 
 def test_ended_pods_and_pods_without_node_use_no_devices():
+    nodes = (*old_node("old-1"), *new_node("new-1"))
     ended = gpu_pod("ended", 4, nodeName="old-1") | {"status": {"phase": "Succeeded"}}
-    assert (
-        decision_of(
-            gpu_pod(),
-            state_with(*old_node("old-1"), *new_node("new-1"), ended, gpu_pod("waits", 4), policy=PREFER_PLUGIN),
-        )[0]
-        == "plugin"
-    )
+    assert mechanism_in(*nodes, ended, gpu_pod("waits", 4), policy=PREFER_PLUGIN) == "plugin"
     runs = gpu_pod("runs", 4, nodeName="old-1") | {"status": {"phase": "Running"}}
-    assert (
-        decision_of(gpu_pod(), state_with(*old_node("old-1"), *new_node("new-1"), runs, policy=PREFER_PLUGIN))[0]
-        == "dra"
-    )
+    assert mechanism_in(*nodes, runs, policy=PREFER_PLUGIN) == "dra"
 
 
 def test_unknown_device_usage_does_not_rule_out_the_preferred_mechanism():
     uncounted = {"counted": False}
-    assert decision_of(gpu_pod(), state_with(*MIXED, policy=PREFER_PLUGIN, **uncounted))[0] == "plugin"
+    assert mechanism_in(*MIXED, policy=PREFER_PLUGIN, **uncounted) == "plugin"
     mechanism, reason, _ = decision_of(gpu_pod(), state_with(*MIXED, NEW_NODE_FULL, policy=PREFER_DRA, **uncounted))
     assert mechanism == "dra", "the webhook prefers device plugins without knowing that they have free devices"
     assert "no reachable node has enough free devices" not in reason
     # No device plugin has four GPUs. This is known without counting pods.
-    assert (
-        decision_of(
-            gpu_pod(amount=4), state_with(*old_node("old-1", 2), *new_node("new-1"), policy=PREFER_PLUGIN, **uncounted)
-        )[0]
-        == "dra"
-    )
+    nodes, four = (*old_node("old-1", 2), *new_node("new-1")), gpu_pod(amount=4)
+    assert mechanism_in(*nodes, policy=PREFER_PLUGIN, item=four, **uncounted) == "dra"
 
 
 def test_no_pod_gets_a_claim_while_the_cache_is_stale():
@@ -202,7 +155,4 @@ def test_the_policy_has_no_effect_once_all_nodes_are_migrated():
 
 
 def test_every_key_is_left_unchanged_before_any_node_is_migrated():
-    outcome = reviewing.decide_review(
-        "mutate", review(gpu_pod()), state_with(*old_node("old-1"), *old_node("old-2"), policy=PREFER_DRA)
-    )
-    assert outcome.record.outcome == "left"
+    assert mechanism_in(*old_node("old-1"), *old_node("old-2"), policy=PREFER_DRA) == "plugin"

@@ -77,15 +77,20 @@ def test_a_constraint_that_excludes_every_device_never_fits():
     assert judgement.verdict is Feasibility.NEVER
 
 
+def taint_rule(device=None, effect="NoSchedule"):
+    """Return a rule that taints this device of each node, or all devices."""
+    selector = {"driver": DRIVER} | ({"device": device} if device else {})
+    spec = {"deviceSelector": selector, "taint": {"key": "maintenance", "effect": effect}}
+    return wire.convert({"metadata": {"name": "drain"}, "spec": spec}, DeviceTaintRule)
+
+
 @pytest.mark.parametrize(
     "claims", [[claim_for(5)], [claim_for(3, name="a"), claim_for(2, name="b")]], ids=["one claim", "two claims"]
 )
 @pytest.mark.parametrize("tainted", ["gpu-0", None], ids=["one device", "all devices"])
 def test_tainted_devices_count_as_present(claims, tainted):
     """Each of the two nodes has four devices."""
-    selector = {"driver": DRIVER, **({"device": tainted} if tainted else {})}
-    spec = {"deviceSelector": selector, "taint": {"key": "maintenance", "effect": "NoSchedule"}}
-    fleet = stock(wire.convert({"metadata": {"name": "drain"}, "spec": spec}, DeviceTaintRule))
+    fleet = stock(taint_rule(tainted, effect="NoExecute" if tainted else "NoSchedule"))
     judgement = can_any_node_serve(fleet, claims)
     assert (judgement.verdict, judgement.code) == (Feasibility.NEVER, Code.TOO_MANY)
     assert judgement.most_devices == 4
@@ -116,12 +121,8 @@ def test_a_claim_is_impossible_once_only_an_empty_generation_remains(keeps_old_s
     pool = replace(old.spec.pool, generation=2)
     meta, spec = replace(old.metadata, name="new"), replace(old.spec, pool=pool, devices=())
     slices = [old] * keeps_old_slice + [ResourceSlice(metadata=meta, spec=spec)]
-    assert (
-        can_any_node_serve(
-            Stock.of(nodes=[typed_node("n0")], slices=slices, classes=[typed_class()]), [claim_for(1)]
-        ).verdict
-        is verdict
-    )
+    fleet = Stock.of(nodes=[typed_node("n0")], slices=slices, classes=[typed_class()])
+    assert can_any_node_serve(fleet, [claim_for(1)]).verdict is verdict
 
 
 def test_a_selector_that_fails_at_run_time_is_not_refused():
@@ -199,10 +200,7 @@ def test_equal_claims_beyond_a_node_report_the_sum():
         stock(), [claim_for(32, name="a"), claim_for(8, name="b")], generated={"a": pod_claim, "b": pod_claim}
     )
     assert f"{main} requests 40 devices" in judgement.text, "the two claims of one container are not added up"
-    assert (judgement.claim, judgement.remedy) == (
-        "a",
-        "request at most 4 devices in container main",
-    )
+    assert (judgement.claim, judgement.remedy) == ("a", "request at most 4 devices in container main")
 
 
 DIFFERENT = {
@@ -227,21 +225,14 @@ def test_shareable_devices_are_not_counted_as_whole_devices():
     assert "together" not in judgement.text
 
 
-# Each obstacle: the taint of a device, and arguments of `stock`.
-CURABLE = {
-    "a taint": ({"key": "maintenance", "effect": "NoSchedule"}, {}),
-    "a pool that is not complete": (None, {"slices": 2}),
-}
+# Each obstacle: rules, and arguments of `stock`.
+CURABLE = {"a taint": ([taint_rule("gpu-8")], {}), "a pool that is not complete": ([], {"slices": 2})}
 
 
 @pytest.mark.parametrize("obstacle", CURABLE)
 def test_a_curable_obstacle_never_makes_a_claim_impossible(obstacle):
     """Many of the budgets end the search before all obstacles are checked."""
-    taint, slice_fields = CURABLE[obstacle]
-    rules = []
-    if taint:
-        spec = {"deviceSelector": {"driver": DRIVER, "device": "gpu-8"}, "taint": taint}
-        rules = [wire.convert({"metadata": {"name": "drain"}, "spec": spec}, DeviceTaintRule)]
+    rules, slice_fields = CURABLE[obstacle]
     fleet = stock(*rules, nodes=("n0",), count=9, **slice_fields)
     verdicts = set()
     for steps in range(10, 3_000, 31):
@@ -254,9 +245,6 @@ def test_a_curable_obstacle_never_makes_a_claim_impossible(obstacle):
 def test_a_remedy_offers_only_amounts_that_were_checked():
     full_remedy = can_any_node_serve(stock(), [claim_for(9)]).remedy
     assert "at most 4 devices" in full_remedy
-    assert {
-        can_any_node_serve(stock(), [claim_for(9)], budget=Budget(steps)).remedy for steps in range(10, 2_000, 13)
-    } == {
-        "",
-        full_remedy,
-    }
+    budgets = map(Budget, range(10, 2_000, 13))
+    remedies = {can_any_node_serve(stock(), [claim_for(9)], budget=budget).remedy for budget in budgets}
+    assert remedies == {"", full_remedy}

@@ -6,8 +6,7 @@ import json
 import msgspec
 import pytest
 
-from dra import wire
-from dra.objects.node import Node
+from tests.objects import node, typed, workload
 from tests.webhook.admission.pods_with_claims import review_outcome, slice_of, state_with_plugin_node, workload_outcome
 from tests.webhook.admission.reviews import CLASS, ENFORCE, NODE, SLICE, answer, gpu_pod, review
 from tests.webhook.pods import configured
@@ -16,14 +15,14 @@ from webhook.admission import review as admission
 from webhook.state import Configuration
 from webhook.state.inventory import Inventory
 
+# Three nodes publish GPUs of the driver; on the node `old`, the device plugin has 16.
+SLICES = [SLICE, slice_of("m"), slice_of("o")]
+OTHER_NODES = [typed(node("m")), typed(node("o")), typed(node("old", allocatable={"nvidia.com/gpu": "16"}))]
+
 
 def test_a_pod_that_only_device_plugins_serve_is_not_translated():
     """No node with a DRA driver has sixteen GPUs, but a node with the device plugin has."""
-    other_nodes = [wire.convert({"metadata": {"name": name}}, Node) for name in ("m", "o")]
-    old = wire.convert({"metadata": {"name": "old"}, "status": {"allocatable": {"nvidia.com/gpu": "16"}}}, Node)
-    slices = [SLICE, *(slice_of(node.metadata.name) for node in other_nodes)]
-    fleet = Inventory.gather([CLASS], slices, [NODE, *other_nodes, old])
-    mixed = msgspec.structs.replace(ENFORCE, fleet=fleet)
+    mixed = msgspec.structs.replace(ENFORCE, fleet=Inventory.gather([CLASS], SLICES, [NODE, *OTHER_NODES]))
     forged = gpu_pod(limits={"nvidia.com/gpu": "16"}, annotations={"drawbridge.dev/devices": "[]"})
     outcome = review_outcome(forged, mixed)
     response = answer(outcome)
@@ -44,10 +43,10 @@ def test_a_pod_that_only_device_plugins_serve_is_not_translated():
 def in_autoscaled_pool(world, **changes):
     """Put the nodes into a pool that an autoscaler manages, and change settings of the configuration."""
     nodes = []
-    for node in world.fleet.nodes.values():
-        metadata = msgspec.structs.replace(node.metadata, labels={"cloud.google.com/gke-nodepool": "a"})
-        nodes.append(msgspec.structs.replace(node, metadata=metadata))
-    fleet = Inventory.gather([CLASS], [SLICE, *map(slice_of, ("m", "o"))], nodes)
+    for existing in world.fleet.nodes.values():
+        metadata = msgspec.structs.replace(existing.metadata, labels={"cloud.google.com/gke-nodepool": "a"})
+        nodes.append(msgspec.structs.replace(existing, metadata=metadata))
+    fleet = Inventory.gather([CLASS], SLICES, nodes)
     file = msgspec.structs.replace(world.configuration.file, **changes)
     return msgspec.structs.replace(world, fleet=fleet, configuration=Configuration(file))
 
@@ -97,11 +96,8 @@ def test_a_device_plugin_is_preferred_to_a_waiting_claim(impossible):
 
 
 def test_a_pod_impossible_for_both_mechanisms_is_refused():
-    old = wire.convert({"metadata": {"name": "old"}, "status": {"allocatable": {"nvidia.com/gpu": "16"}}}, Node)
-    other_nodes = [wire.convert({"metadata": {"name": name}}, Node) for name in ("m", "o")]
-    slices = [SLICE, *(slice_of(node.metadata.name) for node in other_nodes)]
-    mixed = msgspec.structs.replace(ENFORCE, fleet=Inventory.gather([CLASS], slices, [NODE, *other_nodes, old]))
-    mixed = msgspec.structs.replace(mixed, stock=mixed.stock.with_all([*other_nodes, old]))
+    mixed = msgspec.structs.replace(ENFORCE, fleet=Inventory.gather([CLASS], SLICES, [NODE, *OTHER_NODES]))
+    mixed = msgspec.structs.replace(mixed, stock=mixed.stock.with_all(OTHER_NODES))
     pod_ = gpu_pod(limits={"nvidia.com/gpu": "17"})
     message = answer(review_outcome(pod_, mixed))["status"]["message"]
     assert "requests 17 devices of class" in message
@@ -121,13 +117,7 @@ def test_plugin_keys_and_claims_are_judged_together():
 
 @pytest.mark.parametrize(("count", "refused"), [("16", False), ("17", True)])
 def test_a_daemon_set_is_refused_only_if_no_node_serves(count, refused):
-    template = {"metadata": {}, "spec": gpu_pod(limits={"nvidia.com/gpu": count})["spec"]}
-    daemon_set = {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": "d"},
-        "spec": {"template": template},
-    }
+    daemon_set = workload("DaemonSet", "d", gpu_pod(limits={"nvidia.com/gpu": count})["spec"])
     assert bool(decide_object(daemon_set, state_with_plugin_node()).refusals) is refused
 
 

@@ -3,17 +3,16 @@
 import msgspec
 import pytest
 
-from dra import wire
-from dra.objects.node import Node
 from dra.stock.stock import Stock
+from tests.objects import node, owner, typed, workload
 from tests.webhook.admission.pods_with_claims import review_outcome, slice_of, state_with_plugin_node
 from tests.webhook.admission.reviews import CLASS, ENFORCE, GPU, NODE, SLICE, STOCK, answer, gpu_pod
-from tests.webhook.pods import configured
+from tests.webhook.pods import configured, expression, required_affinity
 from webhook.admission import decide_object
 from webhook.state.inventory import Inventory
 from webhook.state.node_templates import prospects
 
-# Nodes that a pod can run on
+DAEMON_SET = owner("DaemonSet", "d", "apps/v1")
 
 
 def _slice_with(count, name):
@@ -23,13 +22,9 @@ def _slice_with(count, name):
 
 def state_with_nodes(*, plugins=0, **fields):
     """Return a state with nodes `small` (2 GPUs), `large` (4), `bare` (none published yet) and, with `plugins`, `old` (`plugins` GPUs of a device plugin)."""
-    nodes = {
-        name: wire.convert({"metadata": {"name": name, "labels": {"of": name}}}, Node)
-        for name in ("small", "large", "bare")
-    }
+    nodes = {name: typed(node(name, labels={"of": name})) for name in ("small", "large", "bare")}
     if plugins:
-        amounts = {"allocatable": {"nvidia.com/gpu": str(plugins)}}
-        nodes["old"] = wire.convert({"metadata": {"name": "old", "labels": {"of": "old"}}, "status": amounts}, Node)
+        nodes["old"] = typed(node("old", labels={"of": "old"}, allocatable={"nvidia.com/gpu": str(plugins)}))
     slices = [_slice_with(2, "small"), _slice_with(4, "large")]
     configuration = configured(mode="enforce", **fields)
     fleet = Inventory.gather([CLASS], slices, nodes.values())
@@ -43,12 +38,10 @@ def pod_restricted_to(count, *nodes, by="selector", **metadata):
     if by == "selector":
         pod["spec"]["nodeSelector"] = {"of": nodes[0]}
         return pod
-    requirement = {"key": "of", "operator": "In", "values": list(nodes)}
-    terms = [{"matchExpressions": [requirement]}]
+    term = expression("of", "In", *nodes)
     if by == "name":
-        terms = [{"matchFields": [{**requirement, "key": "metadata.name"}]}]
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    pod["spec"]["affinity"] = {"nodeAffinity": required}
+        term = {"matchFields": expression("metadata.name", "In", *nodes)["matchExpressions"]}
+    pod["spec"]["affinity"] = required_affinity(term)
     return pod
 
 
@@ -81,9 +74,8 @@ def test_a_pod_is_refused_if_reachable_nodes_are_too_small(by):
 
 
 def test_a_node_without_devices_does_not_prevent_refusal():
-    message = response_and_file_check(pod_restricted_to(3, "small", "bare", by="affinity"), state_with_nodes())[
-        "status"
-    ]["message"]
+    response = response_and_file_check(pod_restricted_to(3, "small", "bare", by="affinity"), state_with_nodes())
+    message = response["status"]["message"]
     assert message.startswith("none of the 2 nodes that this pod can run on can serve it")
 
 
@@ -106,8 +98,8 @@ def test_a_pod_waits_for_a_driver_that_may_start(by):
 
 def test_a_pod_gets_claims_if_a_driver_may_serve():
     mixed = state_with_nodes(plugins=8)
-    for count, node, is_translated in ((3, "small", False), (3, "bare", True), (2, "small", True)):
-        response = response_and_file_check(pod_restricted_to(count, node), mixed)
+    for count, name, is_translated in ((3, "small", False), (3, "bare", True), (2, "small", True)):
+        response = response_and_file_check(pod_restricted_to(count, name), mixed)
         assert (response["allowed"], "patch" in response) == (True, is_translated)
         assert bool(response.get("warnings")) is (count == 3)
 
@@ -128,33 +120,26 @@ def test_a_declared_node_that_the_pod_can_reach_counts(count, allowed):
 
 
 def test_a_daemon_set_tolerates_nodes_with_too_few_devices():
-    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}
-    pod = pod_restricted_to(3, "small", by="name", ownerReferences=[owner])
+    pod = pod_restricted_to(3, "small", by="name", ownerReferences=[DAEMON_SET])
     response = answer(review_outcome(pod, state_with_nodes()))
     assert response["allowed"]
     assert [warning.startswith("its pods for such nodes wait: ") for warning in response["warnings"]] == [True]
-    template = {"metadata": {}, "spec": pod_restricted_to(3, "small")["spec"]}
-    daemon_set = {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": "d"},
-        "spec": {"template": template},
-    }
+    daemon_set = workload("DaemonSet", "d", pod_restricted_to(3, "small")["spec"])
     verdict = decide_object(daemon_set, state_with_nodes())
     assert (verdict.refusals, [decision.code for decision in verdict.decisions]) == ((), ["R020"])
 
 
 def test_a_daemon_set_tolerates_nodes_with_too_few_plugin_devices():
     mixed = state_with_plugin_node()
-    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}
-    small = wire.convert({"metadata": {"name": "less"}, "status": {"allocatable": {"rdma/hca": "1"}}}, Node)
-    large = wire.convert({"metadata": {"name": "more"}, "status": {"allocatable": {"rdma/hca": "2"}}}, Node)
+    small, large = (
+        typed(node(name, allocatable={"rdma/hca": amount})) for name, amount in (("less", "1"), ("more", "2"))
+    )
     fleet = Inventory.gather([CLASS], [SLICE], [NODE, small, large])
     world = msgspec.structs.replace(mixed, fleet=fleet, stock=STOCK.with_all([small, large]))
     pod = pod_restricted_to(1, "less", by="name")
     pod["spec"]["containers"][0]["resources"]["limits"] = {"rdma/hca": "2"}
     assert not answer(review_outcome(pod, world))["allowed"]
-    pod["metadata"]["ownerReferences"] = [owner]
+    pod["metadata"]["ownerReferences"] = [DAEMON_SET]
     assert answer(review_outcome(pod, world))["allowed"]
 
 
@@ -162,18 +147,16 @@ def test_a_daemon_set_tolerates_nodes_with_too_few_plugin_devices():
 def test_a_daemon_set_tolerates_nodes_of_a_mixed_fleet(prefer):
     """On a node whose device plugin has too few devices, the pod of a DaemonSet is admitted; any other pod is refused."""
     mixed = state_with_nodes(plugins=2, mixed={"nvidia.com/gpu": {"prefer": prefer}})
-    larger_node = {"metadata": {"name": "more"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
-    nodes = [*mixed.stock.nodes.values(), wire.convert(larger_node, Node)]
+    nodes = [*mixed.stock.nodes.values(), typed(node("more", allocatable={"nvidia.com/gpu": "8"}))]
     fleet = Inventory.gather([CLASS], [_slice_with(2, "small"), _slice_with(4, "large")], nodes)
     world = msgspec.structs.replace(mixed, fleet=fleet, stock=mixed.stock.with_all(nodes))
     assert not answer(review_outcome(pod_restricted_to(3, "old"), world))["allowed"]
-    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}
-    assert answer(review_outcome(pod_restricted_to(3, "old", ownerReferences=[owner]), world))["allowed"]
+    assert answer(review_outcome(pod_restricted_to(3, "old", ownerReferences=[DAEMON_SET]), world))["allowed"]
 
 
 def test_the_answer_to_a_warned_pod_awaits_its_templates():
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
-    outcome = review_outcome(pod_restricted_to(3, "bare", ownerReferences=[owner]), state_with_nodes())
+    job = owner("Job", "j", "batch/v1")
+    outcome = review_outcome(pod_restricted_to(3, "bare", ownerReferences=[job]), state_with_nodes())
     assert answer(outcome)["warnings"]
     assert outcome.record.outcome == "translated"
     assert [name for _, name in outcome.awaited_templates] == list(outcome.record.templates) != []

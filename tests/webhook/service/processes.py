@@ -14,6 +14,7 @@ from cluster.controllers.election import Term
 from dra.wire import builtins
 from serving.http import Address
 from tests.limits import PATIENCE
+from tests.objects import namespace
 from tests.webhook.admission.reviews import CLASS, NODE, SLICE, review
 from webhook.service.configuration_file import Source
 from webhook.service.pace import Pace
@@ -31,11 +32,11 @@ def manifest_of(kind, api_version, obj):
 
 
 def fill(cluster):
-    cluster.load([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
+    cluster.load([namespace(NAMESPACE)])
     cluster.load(
         [
-            manifest_of("DeviceClass", "resource.k8s.io/v1", CLASS),
-            manifest_of("ResourceSlice", "resource.k8s.io/v1", SLICE),
+            manifest_of(kind, "resource.k8s.io/v1", obj)
+            for kind, obj in (("DeviceClass", CLASS), ("ResourceSlice", SLICE))
         ]
     )
     cluster.load([manifest_of("Node", "v1", NODE)])

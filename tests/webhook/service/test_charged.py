@@ -20,6 +20,7 @@ from dra.wire import convert
 from serving.http import count_members
 from tests.loops import every
 from tests.webhook.hostile import CORPUS, GPU, REVIEWS, crowded_pod, review, selecting_claim
+from tests.webhook.pods import expression, required_affinity
 from webhook.admission import ReviewError
 from webhook.admission import review as admission
 from webhook.service.app import DecisionLimits
@@ -45,16 +46,6 @@ def example_state():
 STATE = example_state()
 
 
-def affinity(terms):
-    """Return a required node affinity with this number of terms, each with another label."""
-    node_selector_terms = [
-        {"matchExpressions": [{"key": f"l{i}", "operator": "In", "values": ["x"]}]} for i in range(terms)
-    ]
-    return {
-        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": node_selector_terms}}
-    }
-
-
 def claim_with_constraints(constraints):
     claim = selecting_claim("true", requests=4)
     claim["spec"]["devices"]["constraints"] = [
@@ -70,7 +61,7 @@ MORE_REVIEWS = {
     "init containers": ("mutate", lambda: review(crowded_pod(init=650))),
     "MIG keys": ("mutate", lambda: review(crowded_pod(limits={f"nvidia.com/mig-{i % 7 + 1}g.{i}gb": "1" for i in range(1_500)}))),
     "claims": ("mutate", lambda: review(crowded_pod(resourceClaims=[{"name": f"c{i}", "resourceClaimTemplateName": f"t{i}"} for i in range(900)]))),
-    "terms of an affinity": ("mutate", lambda: review(crowded_pod(affinity=affinity(700)))),
+    "terms of an affinity": ("mutate", lambda: review(crowded_pod(affinity=required_affinity(*(expression(f"l{i}", "In", "x") for i in range(700)))))),
     "tolerations": ("mutate", lambda: review(crowded_pod(tolerations=[{"key": f"k{i}", "operator": "Exists"} for i in range(1_200)]))),
     "keys of two dialects": ("mutate", lambda: review(crowded_pod(limits={"koordinator.sh/gpu": "100", "rdma/hca": "1"}, containers=250))),
     "models": ("mutate", lambda: review(crowded_pod(limits=GPU, containers=300, annotations={"nvidia.com/use-gputype": ",".join(f"A{i}" for i in range(3_000))}))),

@@ -119,11 +119,7 @@ async def test_without_evidence_namespaces_no_evidence_is_read():
 async def test_a_missing_right_is_reported_and_blocks_nothing():
     cluster = ClusterWithPlugins()
     cluster.objects = [scaler("1.31.0") | {"metadata": {"name": "x", "namespace": NAMESPACE}}, policy()]
-    cluster.errors = {
-        "nodepools": NotFound("no such kind"),
-        "configmaps": Forbidden("no"),
-        "daemonsets": Forbidden("no"),
-    }
+    cluster.errors = {"nodepools": NotFound("no"), "configmaps": Forbidden("no"), "daemonsets": Forbidden("no")}
 
     async with following(cluster, **CONFIGURATION) as (installation, follower, _):
         assert [autoscaler.minor for autoscaler in installation().autoscalers] == [31]
@@ -146,11 +142,7 @@ async def test_evidence_stays_while_the_api_server_does_not_answer():
 
 async def test_only_config_maps_used_by_a_plugin_are_read():
     cluster = ClusterWithPlugins()
-    cluster.objects = [
-        CHART,
-        policy(name="of-the-policy"),
-        karpenter() | {"metadata": {"name": "k", "namespace": NAMESPACE}},
-    ]
+    cluster.objects = [CHART, policy(name="of-the-policy")]
     cluster.objects += [
         config_map(name, namespace, any=sharing()) for name in ("plugin", "other") for namespace in (NAMESPACE, "b")
     ]

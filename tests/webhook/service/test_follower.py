@@ -10,6 +10,7 @@ from cluster.informers import Batch, Delta
 from cluster.informers.quarantine import REMEMBERED
 from cluster.resources import DEVICE_CLASSES, LIMIT_RANGES, NAMESPACES, PODS, RESOURCE_QUOTAS
 from tests.limits import PATIENCE
+from tests.objects import device_class, pod
 from tests.waiting import until
 from tests.webhook.pods import configured
 from tests.webhook.state.test_builder import claim_holding
@@ -59,11 +60,11 @@ async def test_a_relisted_collection_changes_the_stock_once():
         later_stock = follower.state().stock
         assert len(later_stock.claims) == 100
         assert later_stock.history.length == earlier_stock.history.length + 1
-        follower._apply_batch(
-            Batch(
-                (Delta(("ns", "c-7"), claim_holding("c-7"), None), Delta(("ns", "n"), None, claim_holding("n"))), "10"
-            )
+        deleted, created = (
+            Delta(("ns", "c-7"), claim_holding("c-7"), None),
+            Delta(("ns", "n"), None, claim_holding("n")),
         )
+        follower._apply_batch(Batch((deleted, created), "10"))
         assert {"ns/n"} == follower.state().stock.claims.keys() - later_stock.claims.keys()
         assert {"ns/c-7"} == later_stock.claims.keys() - follower.state().stock.claims.keys()
 
@@ -99,14 +100,8 @@ MIXED = {"nvidia.com/gpu": {"prefer": "plugin"}}
 
 
 def gpu_pod(name, node, phase="Running"):
-    resources = {"limits": {"nvidia.com/gpu": "2"}, "requests": {"nvidia.com/gpu": "2"}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "ns"},
-        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i", "resources": resources}]},
-        "status": {"phase": phase},
-    }
+    amounts = {"nvidia.com/gpu": "2"}
+    return pod(name, namespace="ns", limits=amounts, requests=amounts, phase=phase, nodeName=node)
 
 
 async def test_device_usage_is_counted_only_when_a_policy_needs_it():
@@ -151,13 +146,7 @@ async def test_a_missing_right_to_watch_quotas_is_reported_as_unread():
 
 
 async def test_a_kind_with_an_unreadable_object_is_incomplete():
-    unreadable = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": "odd"},
-        "spec": {"selectors": "none"},
-    }
-    cluster = Embedded.holding([unreadable])
+    cluster = Embedded.holding([device_class("odd", selectors="none")])
 
     async with following(cluster) as follower:
         decider = ReviewDecider(follower._builder, follower)

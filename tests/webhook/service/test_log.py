@@ -28,27 +28,15 @@ def lines(stream):
 
 
 def record(**fields):
-    decision = Decision(
-        object="Pod/ns/p",
-        container="c",
-        dialect="nvidia",
-        key="nvidia.com/gpu",
-        outcome=Outcome.TRANSLATED,
-        detail="ü \n",
-    )
+    decision = Decision("Pod/ns/p", "c", "nvidia", "nvidia.com/gpu", Outcome.TRANSLATED, "ü \n")
     return Record(path="mutate", uid="u", outcome="translated", mode="enforce", decisions=(decision,), **fields)
 
 
 def test_a_decision_is_logged_as_one_line_of_json(stream):
     log.configure("info", stream).write(record(dry_run=True), 0.000123)
     (line,) = lines(stream)
-    assert (line["level"], line["outcome"], line["mode"], line["dryRun"], line["us"]) == (
-        "info",
-        "translated",
-        "enforce",
-        True,
-        123,
-    )
+    expected = {"level": "info", "outcome": "translated", "mode": "enforce", "dryRun": True, "us": 123}
+    assert expected.items() <= line.items()
     assert line["decisions"][0]["key"] == "nvidia.com/gpu"
     assert line["ts"].endswith("Z")
 

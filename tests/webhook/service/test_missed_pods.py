@@ -12,18 +12,17 @@ from cluster.errors import Forbidden, NotFound, Throttled
 from cluster.patch import Merge
 from dra import wire
 from dra.finding import stated
-from dra.objects import Node, Pod
+from dra.objects import Pod
 from tests.loops import every
+from tests.objects import node, typed
 from tests.webhook.admission.reviews import CLASS, NODE, SLICE, gpu_pod, state
-from tests.webhook.pods import ROOT
-from tests.webhook.state.configurations import HEAD
+from tests.webhook.pods import ROOT, WHOLE_GPUS, configured
 from webhook.names import MODE_LABEL, ORIGINAL, SKIP_LABEL
 from webhook.refusals import Code
 from webhook.service import missed_pods
 from webhook.service.metrics import WebhookMetrics
 from webhook.service.missed_pods import EVENTS, OF_NAMESPACE, MissedPods
 from webhook.service.template_controller import FAILED
-from webhook.state import read_configuration
 from webhook.state.inventory import Inventory
 from webhook.unknown import find_missed, find_unknown
 
@@ -43,35 +42,40 @@ def pending_pod(name="p", namespace="default", *, owner=OWNER, conditions=(UNSCH
 
 
 def state_offering(amount):
-    node = wire.convert({"metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/gpu": amount}}}, Node)
-    return msgspec.structs.replace(state(), fleet=Inventory.gather([CLASS], [SLICE], [node]))
+    return state_of(typed(node("n", allocatable={"nvidia.com/gpu": amount})))
+
+
+def state_of(*nodes, classes=(CLASS,)):
+    return msgspec.structs.replace(state(), fleet=Inventory.gather(classes, [SLICE], nodes))
+
+
+def missed(pod, webhook_state):
+    return find_missed(wire.convert(pod, Pod), webhook_state)
+
+
+def unknown(pod, webhook_state):
+    return find_unknown(wire.convert(pod, Pod), webhook_state)
 
 
 def test_an_unserved_pod_that_would_be_translated_now_was_missed():
-    missed = find_missed(wire.convert(pending_pod(), Pod), state())
-    assert missed.text == "no node has nvidia.com/gpu, and the pod was created without a claim for it"
-    assert missed.remedies == ("delete the pod, and ReplicaSet web creates another",)
-    bare = find_missed(wire.convert(pending_pod(owner=None), Pod), state())
-    assert bare.remedies == ("delete the pod and create it again",)
-    assert find_missed(wire.convert(pending_pod(), Pod), state_offering("0")) is not None
+    controlled = missed(pending_pod(), state())
+    assert controlled.text == "no node has nvidia.com/gpu, and the pod was created without a claim for it"
+    assert controlled.remedies == ("delete the pod, and ReplicaSet web creates another",)
+    assert missed(pending_pod(owner=None), state()).remedies == ("delete the pod and create it again",)
+    assert missed(pending_pod(), state_offering("0")) is not None
 
 
 def two_pools(**old_labels):
     """A fleet in migration: one node with a device plugin, and one with the driver."""
-    old = {"metadata": {"name": "old", "labels": old_labels}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
-    nodes = [wire.convert(old, Node), NODE]
-    configuration, _ = read_configuration(HEAD | {"mode": "enforce", "meanings": {"nvidia.com/gpu": "whole"}})
-    return msgspec.structs.replace(
-        state(), fleet=Inventory.gather([CLASS], [SLICE], nodes), configuration=configuration
-    )
+    nodes = [typed(node("old", labels=old_labels, allocatable={"nvidia.com/gpu": "8"})), NODE]
+    return msgspec.structs.replace(state_of(*nodes), configuration=configured(mode="enforce", **WHOLE_GPUS))
 
 
 def test_a_node_that_the_pod_cannot_reach_offers_it_nothing():
-    confined = wire.convert(pending_pod(nodeSelector={"pool": "new"}), Pod)
-    missed = find_missed(confined, two_pools(pool="old"))
-    assert missed.text.startswith("no node where the pod can run has nvidia.com/gpu, ")
-    assert find_missed(confined, two_pools(pool="new")) is None
-    assert find_missed(wire.convert(pending_pod(), Pod), two_pools(pool="old")) is None
+    confined = pending_pod(nodeSelector={"pool": "new"})
+    assert missed(confined, two_pools(pool="old")).text.startswith("no node where the pod can run has nvidia.com/gpu, ")
+    assert missed(confined, two_pools(pool="new")) is None
+    assert missed(pending_pod(), two_pools(pool="old")) is None
 
 
 NOT_MISSED = {
@@ -86,14 +90,13 @@ NOT_MISSED = {
     "its namespace is off": (pending_pod(), state(namespaces={"default": {MODE_LABEL: "off"}})),
     "no device is known": (pending_pod(), msgspec.structs.replace(state(), fleet=Inventory())),
     "the state is stale": (pending_pod(), state(confirmed=False)),
-    "no class": (pending_pod(), msgspec.structs.replace(state(), fleet=Inventory.gather([], [SLICE], [NODE]))),
+    "no class": (pending_pod(), state_of(NODE, classes=())),
 }
 
 
 @every("case", NOT_MISSED)
 def test_other_pods_are_not_reported_as_missed(case):
-    pod, webhook_state = NOT_MISSED[case]
-    assert find_missed(wire.convert(pod, Pod), webhook_state) is None
+    assert missed(*NOT_MISSED[case]) is None
 
 
 # The pod's limits, the node's allocatable resources, and for each unknown name the likely name ("" if there is none).
@@ -115,10 +118,9 @@ RESOURCE_NAMES = [
 
 @every(("limits", "allocatable", "expected"), RESOURCE_NAMES)
 def test_an_unknown_resource_name_is_found_with_the_likely_name(limits, allocatable, expected):
-    node = wire.convert({"metadata": {"name": "n"}, "status": {"allocatable": allocatable}}, Node)
-    webhook_state = msgspec.structs.replace(state(), fleet=Inventory.gather([CLASS], [SLICE], [node]))
-    assert find_unknown(wire.convert(pending_pod(limits=limits), Pod), webhook_state) == expected
-    assert find_unknown(wire.convert(pending_pod(limits=limits, conditions=()), Pod), webhook_state) == expected
+    webhook_state = state_of(typed(node("n", allocatable=allocatable)))
+    assert unknown(pending_pod(limits=limits), webhook_state) == expected
+    assert unknown(pending_pod(limits=limits, conditions=()), webhook_state) == expected
 
 
 UNKNOWN_RESOURCE = {"nvdia.com/gpu": "1"}
@@ -134,14 +136,13 @@ NOT_CHECKED = {
     "gated": (with_spec(schedulingGates=[{"name": "g"}]), state()),
     "being deleted": (pending_pod(limits=UNKNOWN_RESOURCE, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), state()),
     "the state is stale": (pending_pod(limits=UNKNOWN_RESOURCE), state(confirmed=False)),
-    "no node is known": (pending_pod(limits=UNKNOWN_RESOURCE), msgspec.structs.replace(state(), fleet=Inventory.gather([CLASS], [SLICE], []))),
+    "no node is known": (pending_pod(limits=UNKNOWN_RESOURCE), state_of()),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", NOT_CHECKED)
 def test_resource_names_are_not_checked_where_warnings_would_not_help(case):
-    pod, webhook_state = NOT_CHECKED[case]
-    assert find_unknown(wire.convert(pod, Pod), webhook_state) == {}
+    assert unknown(*NOT_CHECKED[case]) == {}
 
 
 async def test_a_misspelt_name_is_reported_to_the_author_once():
@@ -327,8 +328,7 @@ async def cluster_with_deployment(*pods, refused=None):
     await cluster.create(resources.NAMESPACES, {"metadata": {"name": "drawbridge-system"}})
     await cluster.create(resources.DEPLOYMENTS, DEPLOYMENT, "drawbridge-system")
     await create_pods(cluster, *pods)
-    webhook_state = msgspec.structs.replace(state(), fleet=Inventory.gather([], [SLICE], [NODE]))
-    return cluster, controller_of(cluster, webhook_state=webhook_state, refused=refused)
+    return cluster, controller_of(cluster, webhook_state=state_of(NODE, classes=()), refused=refused)
 
 
 async def test_admin_problems_are_reported_once_on_the_controller_deployment():

@@ -12,6 +12,7 @@ from certs.rotation import Policy
 from cluster import resources
 from cluster.patch import apply_json_patch
 from cluster.protocol import Change
+from tests.certs.stores import webhook_configuration
 from tests.waiting import until
 from tests.webhook.admission.reviews import gpu_pod
 from tests.webhook.service.processes import NAMESPACE, QUICK_PACE, get_text, post, running
@@ -72,9 +73,7 @@ class RestrictedCluster:
         return checked
 
 
-async def test_each_process_reads_only_the_secrets_that_it_needs(
-    cluster,
-):
+async def test_each_process_reads_only_the_secrets_that_it_needs(cluster):
     """The authority reads only Secrets and webhook configurations. The only keys that the controller reads are the signing keys."""
     registrations = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
     secret_names = {"drawbridge", "drawbridge-authority", "drawbridge-signature", "drawbridge-reservations"}
@@ -92,9 +91,7 @@ async def test_each_process_reads_only_the_secrets_that_it_needs(
         assert await get_text(f"http://{authority.metrics}/readyz") == (200, "[+]certificate ok\n")
         _, metrics = await get_text(f"http://{authority.metrics}/metrics")
         assert "drawbridge_certificate_days" in metrics
-        assert "drawbridge_stock_age_seconds" not in metrics, (
-            "the authority reports the age of devices that it does not read"
-        )
+        assert "drawbridge_stock_age_seconds" not in metrics, "the authority reports the age of unread devices"
     async with (
         running(controller_cluster, reviews=False, authority=False) as controller,
         running(webhook_cluster, controllers=False, authority=False) as webhook,
@@ -109,41 +106,28 @@ async def test_each_process_reads_only_the_secrets_that_it_needs(
         await until(has_template)
         assert (await get_text(f"http://{controller.metrics}/readyz"))[0] == 200
         _, metrics = await get_text(f"http://{controller.metrics}/metrics")
-        assert "drawbridge_certificate_days" not in metrics, (
-            "the controller reports a certificate that it does not have"
-        )
-    assert (
-        authority_cluster.requested_secrets,
-        controller_cluster.requested_secrets,
-        webhook_cluster.requested_secrets,
-    ) == (
-        {*secret_names, ""},  # a creation names no Secret in its path
-        {"drawbridge-signature"},
-        {"drawbridge", "drawbridge-signature"},
-    )
+        assert "drawbridge_certificate_days" not in metrics, "the controller reports a certificate of another process"
+    assert authority_cluster.requested_secrets == {*secret_names, ""}  # a creation names no Secret in its path
+    assert controller_cluster.requested_secrets == {"drawbridge-signature"}
+    assert webhook_cluster.requested_secrets == {"drawbridge", "drawbridge-signature"}
 
 
 async def test_a_webhook_with_certificate_files_reads_only_the_signing_secret(cluster, tmp_path):
     async with running(cluster, reviews=False):
         secret = await cluster.get(resources.SECRETS, "drawbridge", NAMESPACE)
-        files = tuple(str(tmp_path / name) for name in ("tls.crt", "tls.key"))
+        certificate, key = files = tmp_path / "tls.crt", tmp_path / "tls.key"
         for file in files:
-            with open(file, "wb") as opened:  # noqa: ASYNC230, PTH123  two small files
-                opened.write(base64.b64decode(secret.data[file.rpartition("/")[2]]))
+            file.write_bytes(base64.b64decode(secret.data[file.name]))
         webhook_cluster = RestrictedCluster(cluster, secrets={"drawbridge-signature"})
-        async with running(
-            webhook_cluster, controllers=False, authority=False, tls_cert=files[0], tls_key=files[1]
-        ) as webhook:
+        options = {"controllers": False, "authority": False, "tls_cert": str(certificate), "tls_key": str(key)}
+        async with running(webhook_cluster, **options) as webhook:
             assert (await post(cluster, webhook.address, gpu_pod()))["patchType"] == "JSONPatch"
 
 
 async def test_replicas_share_certificate_and_signing_keys(cluster):
     async with running(cluster) as process, running(cluster, identity="b") as second_process:
-        first_answer, second_answer = (
-            await post(cluster, process.address, gpu_pod()),
-            await post(cluster, second_process.address, gpu_pod()),
-        )
-        assert first_answer == second_answer
+        first_answer = await post(cluster, process.address, gpu_pod())
+        assert first_answer == await post(cluster, second_process.address, gpu_pod())
 
         async def one_leads():
             return sorted([process.service.election.leading, second_process.service.election.leading]) == [False, True]
@@ -188,23 +172,7 @@ async def test_certificate_rotation_under_load_refuses_no_review(cluster):
 
 @pytest.mark.parametrize("deleted", ["drawbridge", "drawbridge-authority", "drawbridge-signature"])
 async def test_a_deleted_secret_is_recreated_and_its_bundle_distributed(cluster, deleted):
-    client = {"service": {"namespace": NAMESPACE, "name": "drawbridge"}}
-    hook = {
-        "name": "a.drawbridge.dev",
-        "clientConfig": client,
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-    }
-    kind = "MutatingWebhookConfiguration"
-    await cluster.create(
-        resources.MUTATING_WEBHOOKS.raw,
-        {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": kind,
-            "metadata": {"name": "drawbridge"},
-            "webhooks": [hook],
-        },
-    )
+    cluster.load([webhook_configuration("MutatingWebhookConfiguration")])
     async with running(cluster) as process:
         await cluster.delete(resources.SECRETS, deleted, NAMESPACE)
 

@@ -3,11 +3,10 @@
 import msgspec
 
 from cluster import manifests
-from dra import wire
 from dra.objects.claim import DeviceClass
 from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
-from tests.objects import device_class, node, typed
+from tests.objects import device_class, node, resource_slice, typed
 from tests.webhook.pods import EXAMPLES, HAMI, pod, read_objects
 from webhook.state.inventory import Inventory
 
@@ -74,9 +73,7 @@ def hami_slice(name: str, *sizes: tuple[str, str]) -> ResourceSlice:
         }
         for i, (product, memory) in enumerate(sizes)
     ]
-    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": HAMI, "nodeName": name, "pool": pool, "devices": devices}
-    return wire.convert({"metadata": {"name": f"{name}-hami"}, "spec": spec}, ResourceSlice)
+    return typed(resource_slice(f"{name}-hami", *devices, driver=HAMI, pool=name, nodeName=name))
 
 
 def memory_alternatives(verdict) -> list[str]:

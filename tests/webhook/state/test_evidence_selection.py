@@ -7,6 +7,7 @@ from dra import wire
 from dra.objects.claim import DeviceClass
 from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
+from tests.objects import resource_slice, typed
 from tests.webhook.pods import HAMI, configured, untouched, verdict_of
 from tests.webhook.state.fleets import (
     GPU_POD,
@@ -33,18 +34,18 @@ def fleet_by_evidence(*, evidence, slices=None, nodes=()):
     )
 
 
-def vouched_node(name):
-    return old_node(name, labels=VOUCHED_LABELS)
+def vouched_nodes():
+    """Return the nodes of the example fleet with the labels of nodes that are evidence."""
+    names = sorted({slice_.spec.node_name for slice_ in example_objects().of_type(ResourceSlice)})
+    return [old_node(name, labels=VOUCHED_LABELS) for name in names]
 
 
 @pytest.mark.parametrize("old", OLD_NODES)
 def test_old_nodes_outside_the_evidence_selector_do_not_stop_translation(old):
     """Most nodes are old. If all nodes were evidence, the old ones would prevent translation."""
-    names = sorted({s.spec.node_name for s in example_objects().of_type(ResourceSlice)})
-    vouched = [vouched_node(name) for name in names]
-    unvouched = [old_node(f"unvouched-{i}", **old) for i in range(20)]
-    assert untouched(verdict_of(GPU_POD, fleet=fleet_by_evidence(evidence={}, nodes=[*vouched, *unvouched])))
-    fleet = fleet_by_evidence(evidence={"nodeSelector": VOUCHED_LABELS}, nodes=[*vouched, *unvouched])
+    nodes = [*vouched_nodes(), *(old_node(f"unvouched-{i}", **old) for i in range(20))]
+    assert untouched(verdict_of(GPU_POD, fleet=fleet_by_evidence(evidence={}, nodes=nodes)))
+    fleet = fleet_by_evidence(evidence={"nodeSelector": VOUCHED_LABELS}, nodes=nodes)
     verdict = verdict_of(GPU_POD, fleet=fleet)
     assert verdict.changed
     (basis,) = [decision.basis for decision in verdict.decisions]
@@ -52,25 +53,19 @@ def test_old_nodes_outside_the_evidence_selector_do_not_stop_translation(old):
 
 
 def test_slices_outside_the_evidence_selector_are_ignored():
-    names = sorted({s.spec.node_name for s in example_objects().of_type(ResourceSlice)})
     unvouched_slices = [hami_slice(f"unvouched-{i}", ("Made up", "1Mi")) for i in range(20)]
-    nodes = [*(vouched_node(name) for name in names), *(old_node(f"unvouched-{i}") for i in range(20))]
+    nodes = [*vouched_nodes(), *(old_node(f"unvouched-{i}") for i in range(20))]
     slices = [*example_objects().of_type(ResourceSlice), *unvouched_slices]
     with_unvouched_nodes = fleet_by_evidence(evidence={"nodeSelector": VOUCHED_LABELS}, slices=slices, nodes=nodes)
-    vouched_only = fleet_by_evidence(
-        evidence={"nodeSelector": VOUCHED_LABELS}, nodes=[vouched_node(name) for name in names]
-    )
+    vouched_only = fleet_by_evidence(evidence={"nodeSelector": VOUCHED_LABELS}, nodes=vouched_nodes())
     assert with_unvouched_nodes.classes == vouched_only.classes
     every_node = fleet_by_evidence(evidence={}, slices=slices, nodes=nodes)
     assert every_node.classes[HAMI].products != vouched_only.classes[HAMI].products
 
 
 def test_one_old_node_among_the_evidence_allows_translation():
-    names = sorted({s.spec.node_name for s in example_objects().of_type(ResourceSlice)})
     old_vouched_node = old_node("old", labels=VOUCHED_LABELS, allocatable={"nvidia.com/gpu": "8"})
-    fleet = fleet_by_evidence(
-        evidence={"nodeSelector": VOUCHED_LABELS}, nodes=[*(vouched_node(name) for name in names), old_vouched_node]
-    )
+    fleet = fleet_by_evidence(evidence={"nodeSelector": VOUCHED_LABELS}, nodes=[*vouched_nodes(), old_vouched_node])
     assert verdict_of(GPU_POD, fleet=fleet).changed
 
 
@@ -103,9 +98,7 @@ def slice_with_kinds(count: int) -> ResourceSlice:
     devices = [
         {"name": f"gpu-{number}", "attributes": {"productName": {"string": f"P{number}"}}} for number in range(count)
     ]
-    pool = {"name": "made-up", "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": "made.up", "nodeName": "made-up", "pool": pool, "devices": devices}
-    return wire.convert({"metadata": {"name": "made-up"}, "spec": spec}, ResourceSlice)
+    return typed(resource_slice("made-up", *devices, driver="made.up", pool="made-up", nodeName="made-up"))
 
 
 def test_a_costly_class_takes_no_budget_from_other_classes():

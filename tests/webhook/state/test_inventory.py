@@ -1,13 +1,24 @@
 """The inventory of a cluster's devices, and the decisions about pods that depend on it."""
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from dra import wire
 from dra.objects.claim import DeviceClass
 from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
-from tests.webhook.pods import HAMI, configured, exactly, example_fleet, pod, untouched, verdict_of
+from tests.objects import resource_slice, typed
+from tests.webhook.pods import (
+    HAMI,
+    configured,
+    exactly,
+    example_fleet,
+    expression,
+    pod,
+    required_affinity,
+    untouched,
+    verdict_of,
+)
 from tests.webhook.state.fleets import (
     GPU_POD,
     HALF_GPU_POD,
@@ -76,10 +87,7 @@ def test_nodes_outside_the_selector_of_a_pod_do_not_count(constraint, changed, t
         nodes=[old_node(f"shared-{i}", labels=SHARED_LABELS, allocatable={"nvidia.com/gpu": "4"}) for i in range(6)]
     )
     if "pool" in constraint:
-        operator, *values = constraint["pool"]
-        term = {"matchExpressions": [{"key": "pool", "operator": operator, "values": values}]}
-        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-        constraint = {"affinity": {"nodeAffinity": required}}
+        constraint = {"affinity": required_affinity(expression("pool", *constraint["pool"]))}
     verdict = verdict_of(pod({"nvidia.com/gpu": 1}, **constraint), fleet=fleet)
     [decision] = verdict.decisions
     assert verdict.changed == changed
@@ -115,7 +123,7 @@ def test_a_pool_with_duplicate_device_names_is_not_evidence():
     doubled = []
     for slice_ in slices:
         devices = (*slice_.spec.devices, *slice_.spec.devices[:1])
-        doubled.append(msgspec.structs.replace(slice_, spec=msgspec.structs.replace(slice_.spec, devices=devices)))
+        doubled.append(replace(slice_, spec=replace(slice_.spec, devices=devices)))
     fleet = example_fleet_with(slices=doubled)
     assert fleet.classes["gpu.nvidia.com"].devices == 0
     assert untouched(verdict_of(GPU_POD, fleet=fleet))
@@ -123,15 +131,10 @@ def test_a_pool_with_duplicate_device_names_is_not_evidence():
 
 def test_only_the_newest_generation_counts():
     slices = [s for s in example_objects().of_type(ResourceSlice) if s.spec.driver == "dra.net"]
-    newer = [
-        msgspec.structs.replace(
-            s,
-            spec=msgspec.structs.replace(
-                s.spec, devices=s.spec.devices[:1], pool=msgspec.structs.replace(s.spec.pool, generation=2)
-            ),
-        )
-        for s in slices
-    ]
+    newer = []
+    for slice_ in slices:
+        pool = replace(slice_.spec.pool, generation=2)
+        newer.append(replace(slice_, spec=replace(slice_.spec, devices=slice_.spec.devices[:1], pool=pool)))
     assert example_fleet_with(slices=slices).classes["dranet"].devices == 8
     assert example_fleet_with(slices=[*slices, *newer]).classes["dranet"].devices == 2
 
@@ -155,10 +158,8 @@ def test_two_network_classes_need_a_declaration():
 
 
 def nic_slice(name: str, **attributes: str) -> ResourceSlice:
-    devices = [{"name": "eth1", "attributes": {key: {"string": value} for key, value in attributes.items()}}]
-    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": "dra.net", "nodeName": name, "pool": pool, "devices": devices}
-    return wire.convert({"metadata": {"name": f"{name}-nic"}, "spec": spec}, ResourceSlice)
+    device = {"name": "eth1", "attributes": {key: {"string": value} for key, value in attributes.items()}}
+    return typed(resource_slice(f"{name}-nic", device, driver="dra.net", pool=name, nodeName=name))
 
 
 def test_a_class_of_one_node_causes_no_ambiguity():
@@ -166,15 +167,11 @@ def test_a_class_of_one_node_causes_no_ambiguity():
     unused_class = typed_class("lab-nics", "device.driver == 'dra.net' && has(device.attributes['dra.net'].lab)")
     common_slices = [nic_slice(name) for name in ("a", "b", "c")]
     manifest = pod({"koordinator.sh/rdma": 100})
-    verdict = verdict_of(
-        manifest,
-        fleet=example_fleet_with(classes=[used_class, unused_class], slices=[*common_slices, nic_slice("d", lab="x")]),
-    )
+    classes, slices = [used_class, unused_class], [*common_slices, nic_slice("d", lab="x")]
+    verdict = verdict_of(manifest, fleet=example_fleet_with(classes=classes, slices=slices))
     assert exactly(verdict)[0]["class"] == "our-nics"
-    ambiguous_slices = [*common_slices, nic_slice("d", lab="x"), nic_slice("e", lab="x")]
-    assert untouched(
-        verdict_of(manifest, fleet=example_fleet_with(classes=[used_class, unused_class], slices=ambiguous_slices))
-    )
+    slices.append(nic_slice("e", lab="x"))
+    assert untouched(verdict_of(manifest, fleet=example_fleet_with(classes=classes, slices=slices)))
 
 
 def test_a_pod_for_a_missing_declared_class_is_left_unchanged():
@@ -196,11 +193,10 @@ def test_a_class_selector_may_read_every_field():
 
 
 def test_the_newest_then_alphabetically_first_class_serves_an_extended_resource():
-    older, newer = (
-        typed_class("a", creationTimestamp="2026-01-01T00:00:00Z", extendedResourceName="x/y"),
-        typed_class("b", creationTimestamp="2026-02-01T00:00:00Z", extendedResourceName="x/y"),
+    older, newer, same_time = (
+        typed_class(name, creationTimestamp=f"2026-{month}-01T00:00:00Z", extendedResourceName="x/y")
+        for name, month in (("a", "01"), ("b", "02"), ("aa", "02"))
     )
-    same_time = typed_class("aa", creationTimestamp="2026-02-01T00:00:00Z", extendedResourceName="x/y")
     assert example_fleet_with(classes=[newer, older]).extended["x/y"] == "b"
     assert example_fleet_with(classes=[newer, same_time, older]).extended["x/y"] == "aa"
 
@@ -264,11 +260,9 @@ def test_all_pools_without_a_node_together_count_as_one_node():
         return wire.decode(text, ResourceSlice)
 
     node_slices = [hami_slice(name, ("X", "40Gi")) for name in ("a", "b")]
-    slices_without_node = [slice_for_all_nodes(f"all-{i}") for i in range(9)]
-    assert memory_alternatives(
-        verdict_of(HALF_GPU_POD, fleet=example_fleet_with(slices=[*node_slices, *slices_without_node]))
-    ) == ["20Gi"]
-    [product] = example_fleet_with(slices=[*node_slices, *slices_without_node]).classes[HAMI].products
+    fleet = example_fleet_with(slices=[*node_slices, *(slice_for_all_nodes(f"all-{i}") for i in range(9))])
+    assert memory_alternatives(verdict_of(HALF_GPU_POD, fleet=fleet)) == ["20Gi"]
+    [product] = fleet.classes[HAMI].products
     assert (product.memory, product.others, product.sizes) == (40 << 30, (), 2)
 
 

@@ -2,6 +2,7 @@
 
 from dra import wire
 from dra.objects.device import ResourceSlice
+from tests.objects import resource_slice, typed
 from tests.webhook.pods import exactly, outcomes, pod, untouched, verdict_of
 from tests.webhook.state.fleets import example_fleet_with, example_objects, slices_without, typed_class
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT
@@ -36,9 +37,8 @@ def test_an_attribute_is_published_if_most_nodes_have_it():
         slices = []
         for number, cards in enumerate(nodes):
             devices = [{"name": f"card-{i}", "attributes": card} for i, card in enumerate(cards)]
-            pool = {"name": f"n{number}", "generation": 1, "resourceSliceCount": 1}
-            spec = {"driver": "dra.net", "nodeName": f"n{number}", "pool": pool, "devices": devices}
-            slices.append(wire.convert({"metadata": {"name": f"n{number}"}, "spec": spec}, ResourceSlice))
+            node = f"n{number}"
+            slices.append(typed(resource_slice(node, *devices, driver="dra.net", pool=node, nodeName=node)))
         classes = [typed_class("dranet", "device.driver == 'dra.net'")]
         [served_class] = example_fleet_with(classes=classes, slices=slices).classes.values()
         return served_class.publishes(PCIE_ROOT)

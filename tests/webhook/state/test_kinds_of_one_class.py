@@ -2,9 +2,8 @@
 
 import pytest
 
-from dra import wire
-from dra.objects.claim import DeviceClass
 from dra.objects.device import ResourceSlice
+from tests.objects import device_class, resource_slice, typed
 from tests.webhook.pods import exactly, outcomes, pod, untouched, verdict_of
 from webhook.state.inventory import Inventory
 
@@ -18,21 +17,19 @@ VF = (INTEL, {"type": "vf", "driver": "xe"})
 
 def fleet_with(*devices: tuple) -> Inventory:
     """Return a fleet with one node for each device. A device is a driver's name and attributes."""
-    classes, slices = [], []
-    for driver in {driver for driver, _ in devices}:
-        selector = {"cel": {"expression": f"device.driver == '{driver}'"}}
-        value = {"metadata": {"name": driver}, "spec": {"selectors": [selector]}}
-        classes.append(wire.convert(value, DeviceClass))
+    drivers = {driver for driver, _ in devices}
+    classes = [typed(device_class(driver, f"device.driver == '{driver}'")) for driver in drivers]
+    slices = []
     for number, (driver, texts) in enumerate(devices):
         attributes = {name: {"string": text} for name, text in texts.items()}
-        spec = {
-            "driver": driver,
-            "nodeName": f"n{number}",
-            "pool": {"name": f"n{number}", "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": "d", "attributes": attributes}],
-        }
-        slices.append(wire.convert({"metadata": {"name": f"s{number}"}, "spec": spec}, ResourceSlice))
+        slices.append(slice_of_node(number, {"name": "d", "attributes": attributes}, driver))
     return Inventory.gather(classes, slices, ())
+
+
+def slice_of_node(number: int, device: dict, driver: str) -> ResourceSlice:
+    """Return the slice with which a node publishes its only device."""
+    node = f"n{number}"
+    return typed(resource_slice(f"s{number}", device, driver=driver, pool=node, nodeName=node))
 
 
 @pytest.mark.parametrize(
@@ -40,13 +37,9 @@ def fleet_with(*devices: tuple) -> Inventory:
     [
         ("gpu.intel.com/xe", (XE, I915, I915), "1 of 1 nodes publish it as a GPU on xe (class gpu.intel.com)"),
         ("gpu.intel.com/i915", (XE, I915, I915), "2 of 2 nodes publish it as a GPU on i915 (class gpu.intel.com)"),
-        (
-            "amd.com/gpu",
-            (WHOLE_GPU, WHOLE_GPU, GPU_PARTITION),
-            "2 of 3 nodes publish it as a whole AMD GPU (class gpu.amd.com)",
-        ),
+        ("amd.com/gpu", (WHOLE_GPU, WHOLE_GPU, GPU_PARTITION), "2 of 3 nodes publish it as a whole AMD GPU (class gpu.amd.com)"),
     ],
-)
+)  # fmt: skip
 def test_a_node_is_evidence_only_for_its_own_kind(key, nodes, basis):
     verdict = verdict_of(pod({key: 1}), fleet=fleet_with(*nodes))
     assert outcomes(verdict) == {key: "translated"}
@@ -58,16 +51,8 @@ def test_a_node_is_evidence_only_for_its_own_kind(key, nodes, basis):
     [
         ("gpu.intel.com/xe", (I915, I915), "no node publishes a GPU on xe"),
         ("gpu.intel.com/xe", (VF,), "no node publishes a GPU on xe"),
-        (
-            "amd.com/gpu",
-            (GPU_PARTITION,),
-            "1 of 1 nodes show no whole AMD GPU, such as n0, which publishes only parts of devices",
-        ),
-        (
-            "amd.com/gpu",
-            (WHOLE_GPU, GPU_PARTITION),
-            "1 of 2 nodes show no whole AMD GPU, such as n1, which publishes only parts of devices",
-        ),
+        ("amd.com/gpu", (GPU_PARTITION,), "1 of 1 nodes show no whole AMD GPU, such as n0, which"),
+        ("amd.com/gpu", (WHOLE_GPU, GPU_PARTITION), "1 of 2 nodes show no whole AMD GPU, such as n1, which"),
     ],
 )
 def test_a_key_of_an_unpublished_device_kind_is_left_unchanged(key, nodes, reason):
@@ -95,11 +80,8 @@ def gpu_fleet(*policies: dict | None) -> Inventory:
             "allowMultipleAllocations": policy != NO_SHARES,
             "capacity": capacity,
         }
-        pool = {"name": f"n{number}", "generation": 1, "resourceSliceCount": 1}
-        spec = {"driver": "gpu.nvidia.com", "nodeName": f"n{number}", "pool": pool, "devices": [device]}
-        slices.append(wire.convert({"metadata": {"name": f"s{number}"}, "spec": spec}, ResourceSlice))
-    value = {"metadata": {"name": "gpu.nvidia.com"}, "spec": {"selectors": [{"cel": {"expression": "true"}}]}}
-    return Inventory.gather([wire.convert(value, DeviceClass)], slices, ())
+        slices.append(slice_of_node(number, device, "gpu.nvidia.com"))
+    return Inventory.gather([typed(device_class("gpu.nvidia.com", "true"))], slices, ())
 
 
 ONE_SHARE, ALL_SHARES, NO_SHARES = {"default": "1"}, {"default": "4"}, {}

@@ -15,6 +15,8 @@ TEXTS = {
     "manifest": "kind: Job\nspec:\n  limits:\n    nvidia.com/gpu: 1\n",
     "values": "resources: {limits: {nvidia.com/gpu: {{ .gpus }}}}",
     "value": '{"accelerator":{"count":"1","resourceCount":"1","resourceType":"nvidia.com/gpu"}}',
+    "template": "containers:\n- resources:\n    limits:\n      nvidia.com/gpu: '{{inputs.parameters.gpus}}'\n",
+    "image": '{"containers":[{"image":"a#b","resources":{"limits":{"nvidia.com/gpu":"1"}}}]}',
 }
 
 
@@ -27,24 +29,55 @@ def test_a_key_with_an_amount_in_text_is_reported(version_and_kind, field):
     ):
         item = custom_resource(*version_and_kind, spec)
         assert outcomes_of(item) == {(container, GPU): "unknown"}
-        assert f"not checked: it is part of the text in {text}" in decide_object(item, STATE).warnings[0]
+        verdict = decide_object(item, STATE)
+        assert f"not checked: it is part of the text in {text}" in verdict.warnings[0]
+        assert "[D211]" in verdict.warnings[0]
+        assert not verdict.operations
         assert asks_in_unknown_kind(item, STATE)
 
 
-@pytest.mark.parametrize(
-    "text",
+TEXTS_WITHOUT_REQUEST = (
+    "asks for nvidia.com/gpu, as pods do",
+    "key: nvidia.com/gpu",
+    "nvidia.com/gpu: 0",
+    "nvidia.com/gpu.product: A100",
+    "docker.io/library/app: 1.2",
+    "my-nvidia.com/gpu-1: 1",
+    "containers: []  # nvidia.com/gpu: 1",
+    "containers: [{name: main, image: nvcr.io/nvidia/cuda, env: [{name: A, value: /dev/nvidia0}]}]",
+    "containers: [{name: main, image: nvidia/cuda, resources: {limits: {memory: 1Gi}}}]",
+    "x" * 300_000,
+    "/" * 300_000,
+)
+VARIABLE = "NVIDIA_VISIBLE_DEVICES"
+NO_DEVICES = ("void", "none", "", None, 0)
+
+
+@every(
+    "spec",
     [
-        "asks for nvidia.com/gpu, as pods do",
-        "key: nvidia.com/gpu",
-        "nvidia.com/gpu: 0",
-        "nvidia.com/gpu.product: A100",
-        "docker.io/library/app: 1.2",
-        "my-nvidia.com/gpu-1: 1",
+        *({"podSpecPatch": text} for text in (*TEXTS_WITHOUT_REQUEST, {"containers": []}, None)),
+        {"annotations": {"a": TEXTS["manifest"]}},
+        *({"values": {"env": {VARIABLE: value}}} for value in NO_DEVICES),
+        *({"values": {"env": [{"name": VARIABLE, "value": value}]}} for value in NO_DEVICES),
+        {"values": {"runtimeClassName": "gvisor"}},
+        {"values": {"dri": {"hostPath": "/dev/shm"}}},
+        {"gpu": {"enabled": False}},
+        {"gpu": {"enabled": True}, "nodeSelector": {"gpu": "true"}},
+        {"gpuMemoryUtilization": 0.9, "gpus": 0, "gpu": "none", "limits": {"cpu": 1}},
+        {"nodeLabels": {"nvidia.com/gpu.product": "A100"}, "name": "gpu"},
+        {"resources": {"limits": {GPU: {"min": 0}}}},
+        {"parameters": [{"name": "num-gpus", "value": "0"}, {"name": "steps", "value": "2"}]},
+        {"env": [{"name": "NUM_GPUS", "value": "2"}]},
+        {"resources": {"gpu": {"quota": 0, "limit": -1}}},
+        {"config": {"map": {"any": f"sharing:\n  timeSlicing:\n    resources:\n    - {{name: {GPU}, replicas: 2}}\n"}}},
     ],
 )
-def test_a_text_that_mentions_a_key_is_not_reported(text):
-    assert outcomes_of(custom_resource("x.io/v1", "Odd", {"text": text})) == {}
-    assert outcomes_of(custom_resource("x.io/v1", "Odd", {"annotations": {"a": TEXTS["manifest"]}})) == {}
+def test_texts_and_fields_without_devices_are_not_reported(spec):
+    for version, kind in (("x.io/v1", "Odd"), ("helm.toolkit.fluxcd.io/v2", "HelmRelease")):
+        item = custom_resource(version, kind, spec)
+        assert outcomes_of(item) == {}
+        assert not asks_in_unknown_kind(item, STATE)
 
 
 @pytest.mark.long
@@ -52,13 +85,6 @@ def test_a_text_that_mentions_a_key_is_not_reported(text):
 def test_a_long_text_is_read_once(piece):
     """In quadratic time, the test would reach its time limit."""
     decide_object(custom_resource("x.io/v1", "Odd", {"text": "/" + piece * 500_000}), STATE)
-
-
-def test_a_device_of_a_virtual_machine_is_reported():
-    machine = custom_resource(
-        "kubevirt.io/v1", "VirtualMachine", {"devices": {"gpus": [{"name": "g", "deviceName": GPU}]}}
-    )
-    assert outcomes_of(machine) == {("devices/gpus/0", GPU): "left"}
 
 
 @pytest.mark.parametrize("field", ["command", "args"])
@@ -118,66 +144,6 @@ def test_only_the_first_of_many_texts_are_reported():
     assert len(decide_object(config_map, STATE).warnings) == MAX_KEYS
 
 
-@pytest.mark.parametrize(
-    ("version", "kind"),
-    [("argoproj.io/v1alpha1", "Application"), ("helm.toolkit.fluxcd.io/v2", "HelmRelease")],
-)
-def test_chart_values_have_a_remedy(version, kind):
-    for values in ({"values": {"gpuCount": 1}}, {"values": POD_TEXT}):
-        verdict = decide_object(custom_resource(version, kind, values), STATE)
-        assert {decision.remedy.partition(" (")[0] for decision in verdict.decisions} == {
-            "run `drawbridge translate` on what it renders"
-        }
-
-
-def test_an_image_is_not_a_resource():
-    image = {"tags": [{"from": {"kind": "DockerImage", "name": "nvcr.io/nvidia/cuda:$(version)-devel"}}]}
-    assert outcomes_of(custom_resource("image.openshift.io/v1", "ImageStream", image)) == {}
-
-
-def test_a_profile_of_kubeflow_limits_its_namespace():
-    profile = custom_resource("kubeflow.org/v1", "Profile", {"resourceQuotaSpec": {"hard": {f"requests.{GPU}": "2"}}})
-    assert set(outcomes_of(profile).values()) == {"left"}
-
-
-EXTENDER = {"extenders": [{"managedResources": [{"name": "gpu.intel.com/i915"}]}]}
-PERMITTED = {"permittedHostDevices": {"pciHostDevices": [{"resourceName": "nvidia.com/TU104GL_Tesla_T4"}]}}
-
-
-@pytest.mark.parametrize(
-    ("item", "reason_part"),
-    [
-        (custom_resource("kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguration", {}) | EXTENDER, "an extender"),
-        (custom_resource("kubevirt.io/v1", "KubeVirt", {"configuration": PERMITTED}), "requests nothing"),
-        (
-            custom_resource("cloud.google.com/v1", "ComputeClass", {"priorities": [{"gpu": {"count": 1}}]}),
-            "requests nothing",
-        ),
-        (
-            custom_resource("config.kueue.x-k8s.io/v1beta1", "Configuration", {}) | {"resources": {GPU: 1}},
-            "Kueue's configuration",
-        ),
-        (
-            custom_resource("mellanox.com/v1alpha1", "HostDeviceNetwork", {"resourceName": "hostdev"}),
-            "pods on this network",
-        ),
-        (
-            custom_resource("sriovnetwork.openshift.io/v1", "SriovNetwork", {"resourceName": "mlx"}),
-            "pods on this network",
-        ),
-        (custom_resource("kueue.x-k8s.io/v1beta2", "ResourceFlavor", {"nodeLabels": {}, "gpus": 1}), "describes nodes"),
-        (custom_resource("kueue.x-k8s.io/v1beta2", "Topology", {"levels": [{"gpu": 8}]}), "describes nodes"),
-        (custom_resource("scheduling.run.ai/v2", "Queue", {"resources": {"gpu": {"limit": 8}}}), "queue"),
-    ],
-    ids=lambda value: value["kind"] if isinstance(value, dict) else "",
-)
-def test_a_kind_that_only_lists_devices_requests_none(item, reason_part):
-    [decision] = decide_object(item, STATE).decisions
-    assert (str(decision.outcome), decision.code) == ("left", "")
-    assert reason_part in decision.detail
-    assert not asks_in_unknown_kind(item, STATE)
-
-
 def sriov_operator(prefix):
     variables = [{"name": "RESOURCE_PREFIX", "value": prefix}]
     container = {"name": "o", "image": "ghcr.io/k8snetworkplumbingwg/sriov-network-operator:v1", "env": variables}
@@ -225,19 +191,6 @@ def test_a_pod_may_request_a_pool_that_an_operator_in_the_input_makes(maker, is_
     assert (str(decision.outcome), maker["kind"] in decision.detail) == ("left" if is_known else "unknown", is_known)
 
 
-def test_a_network_requests_its_resource_pool():
-    assert outcomes_of(
-        custom_resource("mellanox.com/v1alpha1", "HostDeviceNetwork", {"resourceName": "nvidia.com/hostdev"})
-    ) == {("spec", "nvidia.com/hostdev"): "left"}
-    assert (
-        outcomes_of(custom_resource("sriovnetwork.openshift.io/v1", "SriovNetwork", {"networkNamespace": "default"}))
-        == {}
-    )
-
-
-VARIABLE = "NVIDIA_VISIBLE_DEVICES"
-
-
 @pytest.mark.parametrize("env", [{VARIABLE: "all"}, [{"name": VARIABLE, "value": "all"}]], ids=["map", "list"])
 def test_a_device_variable_in_chart_values_is_reported(env):
     values = {"values": {"containers": {"app": {"env": env}}}}
@@ -263,38 +216,17 @@ def test_other_access_to_devices_beside_a_request_in_chart_values_is_not_reporte
     [
         (("helm.toolkit.fluxcd.io/v2", "HelmRelease"), {"values": {"runtimeClassName": "nvidia"}}, "runtimeClassName"),
         (("helm.toolkit.fluxcd.io/v2", "HelmRelease"), {"values": {"dri": {"hostPath": "/dev/dri"}}}, "/dev/dri"),
-        (
-            ("inference.llmkube.dev/v1alpha1", "Model"),
-            {"hardware": {"gpu": {"enabled": True, "vendor": "nvidia"}}},
-            "gpu",
-        ),
+        (("inference.llmkube.dev/v1alpha1", "Model"), {"hardware": {"gpu": {"enabled": True, "vendor": "nvidia"}}}, "gpu"),
         (("x.io/v1", "Odd"), {"resources": {"limits": {GPU: {"min": 1}}}}, GPU),
+        (("x.io/v1", "Odd"), {"resources": {"limits": {GPU: 1}, "requests": {GPU: 1}}}, GPU),
+        (("argoproj.io/v1alpha1", "Workflow"), {"podSpecPatch": "{limits: {nvidia.com/mig-1g.5gb: 1}}"}, "nvidia.com/mig-1g.5gb"),
+        (("kubevirt.io/v1", "VirtualMachine"), {"devices": {"gpus": [{"name": "g", "deviceName": GPU}]}}, GPU),
+        (("mellanox.com/v1alpha1", "HostDeviceNetwork"), {"resourceName": "nvidia.com/hostdev"}, "nvidia.com/hostdev"),
+        (("kubeai.org/v1", "Model"), {"url": "hf://m", "resourceProfile": "nvidia-gpu-l4:1"}, "resourceProfile"),
+        (("kaito.sh/v1alpha1", "MultiRoleInference"), {"roles": [{"instanceType": "a"}]}, "instanceType"),
         (("argoproj.io/v1alpha1", "Workflow"), {"parameters": [{"name": "num-gpus", "value": "2"}]}, "num-gpus"),
         (("scheduling.run.ai/v2", "Queue"), {"resources": {"gpu": {"quota": 8, "limit": -1}}}, "gpu"),
     ],
-)
+)  # fmt: skip
 def test_devices_in_fields_of_other_forms_are_reported(version_and_kind, spec, key):
     assert [key for _, key in outcomes_of(custom_resource(*version_and_kind, spec))] == [key]
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {"values": {"runtimeClassName": "gvisor"}},
-        {"values": {"dri": {"hostPath": "/dev/shm"}}},
-        {"gpu": {"enabled": False}},
-        {"resources": {"limits": {GPU: {"min": 0}}}},
-        {"parameters": [{"name": "num-gpus", "value": "0"}, {"name": "steps", "value": "2"}]},
-        {"env": [{"name": "NUM_GPUS", "value": "2"}]},
-        {"resources": {"gpu": {"quota": 0, "limit": -1}}},
-        {"config": {"map": {"any": f"sharing:\n  timeSlicing:\n    resources:\n    - {{name: {GPU}, replicas: 2}}\n"}}},
-    ],
-)
-def test_fields_without_devices_are_not_reported(spec):
-    assert outcomes_of(custom_resource("x.io/v1", "Odd", spec)) == {}
-
-
-@pytest.mark.parametrize("value", ["void", "none", "", None, 0])
-def test_a_variable_without_devices_is_not_reported(value):
-    for env in ({VARIABLE: value}, [{"name": VARIABLE, "value": value}]):
-        assert outcomes_of(custom_resource("helm.toolkit.fluxcd.io/v2", "HelmRelease", {"values": {"env": env}})) == {}

@@ -3,9 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
+from cluster import manifests
 from dra.stock.stock import Stock
 from tests.loops import every
-from tests.webhook.admission.test_verdict import FLEET, GPU, MEM, STATE, pod_in_n
+from tests.objects import device_class, node, resource_slice
+from tests.webhook.admission.test_verdict import FLEET, GPU, MEM, STATE, pod_in_n, state
+from tests.webhook.pods import configured, expression, required_affinity, state_of_files
 from webhook.admission import decide_object
 from webhook.state.state import OF_DEVICES, State
 from webhook.unknown.unanswered_requests import MAX_KEYS
@@ -62,19 +65,10 @@ def test_a_container_with_a_misspelt_key_is_left_unchanged():
 
 
 def test_an_advertised_key_is_not_a_misspelling():
-    from cluster import manifests
-    from tests.webhook.pods import NVIDIA_BY_CLAIM, configured, state_of_files
-
-    node = {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": "old"},
-        "status": {"allocatable": {"nvidia.com/gpumemory": "9"}},
-    }
-    state = state_of_files([*FLEET, *manifests.parse(manifests.dump([node]))], configured(**NVIDIA_BY_CLAIM))
+    advertised = state(node("old", allocatable={"nvidia.com/gpumemory": "9"}))
     item = pod_in_n({GPU: 1, "nvidia.com/gpumemory": 4000})
-    assert decide_object(item, state).operations
-    assert outcomes_of(item, state)["nvidia.com/gpumemory"][1].startswith(
+    assert decide_object(item, advertised).operations
+    assert outcomes_of(item, advertised)["nvidia.com/gpumemory"][1].startswith(
         "not understood; left to the device plugin that serves it on old"
     )
 
@@ -154,8 +148,7 @@ def test_an_unmet_selector_is_not_reported_without_any_nodes():
 
 
 def affinity_to_zone(zone):
-    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}]
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    return required_affinity(expression("zone", "In", zone))
 
 
 BY_CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]}
@@ -174,30 +167,14 @@ BY_CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}
     ],
 )
 def test_the_keys_for_which_a_pod_waits_are_reported(spec, limits, keys):
-    from cluster import manifests
-    from tests.webhook.pods import configured, state_of_files
-
-    labels = {"n1": {"zone": "a"}, "n2": {"zone": "b", "disk": "ssd"}}
-    nodes = [
-        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": node_labels}}
-        for name, node_labels in labels.items()
-    ]
+    nodes = [node("n1", labels={"zone": "a"}), node("n2", labels={"zone": "b", "disk": "ssd"})]
+    objects = [*nodes, resource_slice("s", "gpu-0", pool="n1", nodeName="n1"), device_class("gpu.example.com")]
     template = {"name": "t", "labels": {"zone": "new"}, "allocatable": {GPU: "1"}}
     configuration = configured(nodeTemplates=[template])
-    pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
-    spec_of_slice = {"driver": "gpu.example.com", "nodeName": "n1", "pool": pool, "devices": [{"name": "gpu-0"}]}
-    slice_ = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": "s"},
-        "spec": spec_of_slice,
-    }
-    class_ = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu.example.com"}}
-    state = state_of_files(manifests.parse(manifests.dump([*nodes, slice_, class_]), "fleet"), configuration)
     item = pod_in_n(limits)
     item["spec"] |= spec
     texts = ("so the pod waits", "waits until one does")
-    outcomes = outcomes_of(item, state)
+    outcomes = outcomes_of(item, state_of_files(manifests.parse(manifests.dump(objects), "fleet"), configuration))
     waits = {name: detail for name, (_, detail) in outcomes.items() if any(text in detail for text in texts)}
     assert waits.keys() == keys
 
