@@ -3,14 +3,9 @@
 import pytest
 
 from cluster.embedded.embedded import Embedded
-from tests.certs.stores import webhook_configuration
+from tests.certs.stores import CONFIGURATIONS
 
 
 @pytest.fixture
 def cluster():
-    return Embedded.holding(
-        [
-            webhook_configuration("MutatingWebhookConfiguration"),
-            webhook_configuration("ValidatingWebhookConfiguration", bundle="b2xk"),
-        ]
-    )
+    return Embedded.holding(CONFIGURATIONS)

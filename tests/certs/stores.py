@@ -33,6 +33,12 @@ def webhook_configuration(kind, *, bundle=None):
     }
 
 
+CONFIGURATIONS = [
+    webhook_configuration("MutatingWebhookConfiguration"),
+    webhook_configuration("ValidatingWebhookConfiguration", bundle="b2xk"),
+]
+
+
 class Clock:
     def __init__(self):
         self.now = NOW

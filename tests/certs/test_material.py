@@ -5,18 +5,12 @@ import itertools
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from certs import authority, material
 from certs.material import Material, Names
-from certs.rotation import LEADS_TO, Policy, RotationPhase, RotationStep, step
-
-NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-POLICY = Policy(authority_life=dt.timedelta(days=300), leaf_life=dt.timedelta(days=90), pause=dt.timedelta(minutes=10))
-NAMES = Names(
-    webhook=("drawbridge.drawbridge-system.svc", "127.0.0.1"),
-    allocator=("drawbridge-reservations.drawbridge-system.svc",),
-)
-
+from certs.rotation import LEADS_TO, RotationPhase, RotationStep, step
+from tests.certs.stores import DAY, NAMES, NOW, POLICY
 
 KEY_NUMBERS = itertools.count()
 
@@ -32,25 +26,17 @@ def apply(pki, next_step, names, *, now):
 def advance(pki, now):
     """Take all due steps, as the store does; return the new material and the steps."""
     pki, steps = material.ensure_signing_key(pki, new_signing_key), []
-    while (next_step := step(material.view(pki, NAMES, bundle_everywhere=True), now=now, policy=POLICY)) and len(
-        steps
-    ) < 5:
+    while len(steps) < 5 and (
+        next_step := step(material.view(pki, NAMES, bundle_everywhere=True), now=now, policy=POLICY)
+    ):
         pki = apply(pki, next_step, NAMES, now=now)
         steps.append(next_step)
     return pki, steps
 
 
 def is_trusted(bundle, leaf):
-    return any(
-        authority.signed_by(leaf, signer.public_bytes(pem_encoding()))
-        for signer in x509.load_pem_x509_certificates(bundle)
-    )
-
-
-def pem_encoding():
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    return Encoding.PEM
+    signers = x509.load_pem_x509_certificates(bundle)
+    return any(authority.signed_by(leaf, signer.public_bytes(Encoding.PEM)) for signer in signers)
 
 
 def test_material_survives_a_round_trip_through_secrets():
@@ -75,7 +61,7 @@ def test_a_signing_key_is_distributed_before_use_and_kept_after():
     for _ in range(1500):
         pki, _ = advance(pki, now)
         history.append(pki.signing_keys)
-        now += dt.timedelta(days=1)
+        now += DAY
     for before, after in itertools.pairwise(history):
         assert before.keys[0] in after.keys
         assert after.keys[0] in before.keys
@@ -97,9 +83,8 @@ def test_an_authority_is_read_from_its_own_secret_only():
 
 def test_a_leaf_that_also_has_the_allocators_name_is_replaced():
     pki, _ = advance(Material(), NOW)
-    leaf_with_both_names = apply(
-        pki._replace(leaf=None), RotationStep.SIGN, Names((*NAMES.webhook, *NAMES.allocator)), now=NOW
-    ).leaf
+    names = Names((*NAMES.webhook, *NAMES.allocator))
+    leaf_with_both_names = apply(pki._replace(leaf=None), RotationStep.SIGN, names, now=NOW).leaf
     repaired, steps = advance(pki._replace(leaf=leaf_with_both_names), NOW)
     assert steps == [RotationStep.SIGN]
     assert authority.names(repaired.leaf.certificate) == set(NAMES.webhook)
@@ -151,9 +136,8 @@ def test_a_certificate_with_a_key_of_another_pair_is_replaced():
 
 def test_a_new_service_name_requires_a_new_leaf():
     pki, _ = advance(Material(), NOW)
-    view = material.view(
-        pki, NAMES._replace(webhook=[*NAMES.webhook, "drawbridge.elsewhere.svc"]), bundle_everywhere=True
-    )
+    names = NAMES._replace(webhook=[*NAMES.webhook, "drawbridge.elsewhere.svc"])
+    view = material.view(pki, names, bundle_everywhere=True)
     assert step(view, now=NOW, policy=POLICY) is RotationStep.SIGN
 
 
@@ -167,17 +151,12 @@ def test_an_allocator_without_names_has_no_leaf():
 def test_only_the_leaf_that_is_due_is_renewed(due_leaf):
     pki, _ = advance(Material(), NOW)
     pki_with_new_leaves, _ = advance(pki, NOW + POLICY.leaf_life * 0.7)
-    pki_with_one_due_leaf = (
-        pki._replace(leaf=pki_with_new_leaves.leaf)
-        if due_leaf == "allocator"
-        else pki._replace(allocator=pki_with_new_leaves.allocator)
-    )
+    due, other = ("allocator", "leaf") if due_leaf == "allocator" else ("leaf", "allocator")
+    pki_with_one_due_leaf = pki._replace(**{other: getattr(pki_with_new_leaves, other)})
     repaired, steps = advance(pki_with_one_due_leaf, NOW + POLICY.leaf_life * 0.8)
     assert steps == [RotationStep.SIGN]
-    assert (repaired.leaf == pki_with_one_due_leaf.leaf, repaired.allocator == pki_with_one_due_leaf.allocator) == (
-        due_leaf == "allocator",
-        due_leaf == "webhook",
-    )
+    assert getattr(repaired, other) == getattr(pki_with_one_due_leaf, other)
+    assert getattr(repaired, due) != getattr(pki_with_one_due_leaf, due)
 
 
 def test_a_leaf_never_outlives_its_authority():

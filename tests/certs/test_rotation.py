@@ -4,11 +4,9 @@ import datetime as dt
 
 import pytest
 
-from certs.rotation import LEADS_TO, SKEW, TABLE, Policy, RotationPhase, RotationStep, Span, View, step
+from certs.rotation import LEADS_TO, SKEW, TABLE, RotationPhase, RotationStep, Span, View, step
+from tests.certs.stores import DAY, NOW, POLICY
 
-NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-DAY = dt.timedelta(days=1)
-POLICY = Policy(authority_life=300 * DAY, leaf_life=90 * DAY, pause=dt.timedelta(minutes=10))
 FRESH_VIEW = View(
     RotationPhase.STEADY,
     Span(NOW, NOW + 300 * DAY),

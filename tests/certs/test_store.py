@@ -68,10 +68,9 @@ async def test_a_lost_leaf_is_signed_anew_and_the_other_stays(cluster, lost_secr
     before = await replica.sync()
     await cluster.delete(resources.SECRETS, lost_secret, "default")
     after = await replica.sync()
-    assert (after.leaf == before.leaf, after.allocator == before.allocator) == (
-        lost_secret != "drawbridge",
-        lost_secret == "drawbridge",
-    )
+    lost, kept = ("leaf", "allocator") if lost_secret == "drawbridge" else ("allocator", "leaf")
+    assert getattr(after, lost) != getattr(before, lost)
+    assert getattr(after, kept) == getattr(before, kept)
 
 
 @pytest.mark.parametrize("call_number", range(1, 8))
@@ -167,8 +166,5 @@ async def test_a_verifier_reads_the_signing_secret_and_no_other_secret(cluster):
 async def test_a_read_only_replica_does_not_know_the_authority(cluster):
     pki = await store(cluster, Clock()).sync()
     read_only_pki = await store(cluster, Clock()).read()
-    assert (read_only_pki.leaf, read_only_pki.signing_keys, read_only_pki.authority) == (
-        pki.leaf,
-        pki.signing_keys,
-        None,
-    )
+    assert (read_only_pki.leaf, read_only_pki.signing_keys) == (pki.leaf, pki.signing_keys)
+    assert read_only_pki.authority is None

@@ -12,6 +12,7 @@ from cluster import resources
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Unavailable
 from tests.certs.stores import (
+    CONFIGURATIONS,
     DAY,
     NOW,
     SECRET_ENTRIES,
@@ -20,7 +21,6 @@ from tests.certs.stores import (
     bundles,
     data_of,
     store,
-    webhook_configuration,
 )
 from tests.limits import draws
 
@@ -73,9 +73,7 @@ PAUSES = list(itertools.product((201, 202, 203), range(1, 16), (1, 2, 3)))
 async def test_a_replica_paused_between_any_two_calls_writes_nothing_outdated(day, call_number, rounds):
     """While one replica is paused, another one syncs up to three times, a day apart, which is longer than the policy requires."""
     cluster, clock = TrustChecking(), Clock()
-    cluster.load(
-        [webhook_configuration("MutatingWebhookConfiguration"), webhook_configuration("ValidatingWebhookConfiguration")]
-    )
+    cluster.load(CONFIGURATIONS)
     number = iter(range(100))
     options = {"new_signing_key": lambda: b"%032d" % next(number)}
     replica = store(cluster, clock, **options)
@@ -123,9 +121,7 @@ class Killed(Embedded):
 @pytest.mark.parametrize("day", [0, 61, 201, 202])
 async def test_the_next_start_repairs_a_kill_at_any_write(write_number, is_written_before_kill, day):
     cluster, clock = Killed(), Clock()
-    cluster.load(
-        [webhook_configuration("MutatingWebhookConfiguration"), webhook_configuration("ValidatingWebhookConfiguration")]
-    )
+    cluster.load(CONFIGURATIONS)
     for passed in (0, 201) if day == 202 else (0,) if day else ():
         clock.now = NOW + passed * DAY
         await store(cluster, clock).sync()

@@ -5,6 +5,7 @@ import sys
 import msgspec
 import pytest
 
+from tests.objects import RESOURCE_API, obj
 from tests.webhook.admission.reviews import (
     ENFORCE,
     GPU,
@@ -84,12 +85,7 @@ def test_a_workload_with_one_undecided_template_is_undecided(monkeypatch):
 
 
 def compatibility(**spec):
-    return {
-        "apiVersion": "drawbridge.dev/v1alpha1",
-        "kind": "DeviceCompatibility",
-        "metadata": {"name": "c"},
-        "spec": spec,
-    }
+    return obj("DeviceCompatibility", "c", "drawbridge.dev/v1alpha1", **spec)
 
 
 def test_a_compatibility_rule_that_does_not_compile_is_refused():
@@ -100,12 +96,7 @@ def test_a_compatibility_rule_that_does_not_compile_is_refused():
 
 
 def test_an_invalid_slice_gets_a_warning_and_is_never_refused():
-    slice_ = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": "s"},
-        "spec": {"driver": "UPPER"},
-    }
+    slice_ = obj("ResourceSlice", "s", RESOURCE_API, driver="UPPER")
     response = answer(validated(slice_, resource="resourceslices", group="resource.k8s.io", namespace=""))
     assert response["allowed"]
     assert response["warnings"]

@@ -5,7 +5,7 @@ import json
 from cluster import manifests
 from dra import wire
 from tests.loops import every
-from tests.objects import container, pod, template_entries
+from tests.objects import claim_template, container, exactly, pod, template_entries
 from tests.webhook.admission.reviews import KEY, answer, applied, review
 from tests.webhook.pods import EXAMPLES, NVIDIA_BY_CLAIM, configured, refused_by_server, state_of_files
 from webhook.admission import decide_object
@@ -47,13 +47,9 @@ def _reasons(outcome) -> tuple[str, ...]:
 def refusals_of_file(pod, world=STATE) -> tuple[str, ...]:
     """Return the refusals of the decision about a file; none if the API server itself would refuse the pod."""
     verdict = decide_object(pod, world)
-    return (
-        ()
-        if refused_by_server(verdict)
-        else tuple("; ".join(map(str, verdict.refusals)).split("; "))
-        if verdict.refusals
-        else ()
-    )
+    if refused_by_server(verdict) or not verdict.refusals:
+        return ()
+    return tuple("; ".join(map(str, verdict.refusals)).split("; "))
 
 
 def pod_in_n(limits=None, *, requests=None, claims=(), namespace="n", **metadata):
@@ -86,14 +82,7 @@ PODS["nine containers"] = pod_in_n({GPU: 1})
 PODS["nine containers"]["spec"]["containers"] = [
     {**PODS["one"]["spec"]["containers"][0], "name": f"c{index}"} for index in range(9)
 ]
-THREE_GPU_TEMPLATE = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "ResourceClaimTemplate",
-    "metadata": {"name": "three", "namespace": "n"},
-    "spec": {
-        "spec": {"devices": {"requests": [{"name": "g", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 3}}]}}
-    },
-}
+THREE_GPU_TEMPLATE = claim_template("three", exactly("gpu.nvidia.com", name="g", count=3), namespace="n")
 STATE_WITH_TEMPLATE = state(THREE_GPU_TEMPLATE)
 # The keys of two systems are not translated, because claims cannot express them together.
 NOT_TRANSLATED = {"two systems"}

@@ -45,18 +45,8 @@ def mistakes_of(*keys: dict, **table_fields) -> dict[str, str]:
         ({**ANNOTATION, "role": "cores", "expression": "1+" * 600 + "1"}, "keys/1/expression"),
         ({**ANNOTATION, "role": "cores", "expression": "1" + " " * 1024}, "keys/1/expression"),
         ({**ANNOTATION, "role": "cores", "expression": "(" * 400 + "1" + ")" * 400}, "keys/1/expression"),
-        (
-            {
-                **ANNOTATION,
-                "role": "cores",
-                "expression": "value.split('').map(a, value.split('').map(b, value.split('').map(c, 1))).size()",
-            },
-            "keys/1/expression",
-        ),
-        (
-            {**ANNOTATION, "role": "cores", "expression": "value.matches('((a{1,100}){1,100}){1,100}') ? 1 : 0"},
-            "keys/1/expression",
-        ),
+        ({**ANNOTATION, "role": "cores", "expression": "value.split('').map(a, value.split('').map(b, value.split('').map(c, 1))).size()"}, "keys/1/expression"),
+        ({**ANNOTATION, "role": "cores", "expression": "value.matches('((a{1,100}){1,100}){1,100}') ? 1 : 0"}, "keys/1/expression"),
         ({"name": "cpu", "role": "count"}, "keys/1/name"),
         ({"name": "drawbridge.dev/skip", "place": "label", "role": "optOut"}, "keys/1/name"),
         ({"name": "nvidia.com/gpumem", "role": "count"}, "keys/1/name"),
@@ -72,7 +62,7 @@ def mistakes_of(*keys: dict, **table_fields) -> dict[str, str]:
         ({"name": "1X", "place": "env", "role": "cores"}, "keys/1/name"),
         ({"name": "our.org/b", "meaning": "x" * 2000}, "keys/1/meaning"),
     ],
-)
+)  # fmt: skip
 def test_an_invalid_row_is_rejected_at_its_path(row, path):
     assert path in mistakes_of(row)
 
@@ -148,26 +138,12 @@ def test_the_remedy_for_an_invalid_name_says_what_to_write(fields, remedy):
 
 NAMES = st.sampled_from(["our.org/a", "our.org/b", "our.org/c<x>", "our.org/c<x>-big", "OUR_A", "our-label", "cpu", "nvidia.com/gpu", "nvidia.com/gpumem", "a/b/c", "<x>/y", "", "drawbridge.dev/skip"])  # fmt: skip
 EXPRESSIONS = st.sampled_from(["", "", "int(value)", "int(value) * 1024", "value", "value.split(',')", "[value, value]", "{'a': 1}[value]", "value ==", "dyn(value)", "9223372036854775807", "-1", "value.matches(value) ? 1 : 2", "value.map(x, x)", "'x'.matches(value) ? 'a' : 'b'"])  # fmt: skip
+ROLES = st.sampled_from(["", "count", "memory", "memoryPercent", "cores", "nic", "models", "uuids", "profile", "placed", "requestsDevices", "shares"])  # fmt: skip
 ROWS = st.fixed_dictionaries(
     {
         "name": NAMES,
         "meaning": st.just("m"),
-        "role": st.sampled_from(
-            [
-                "",
-                "count",
-                "memory",
-                "memoryPercent",
-                "cores",
-                "nic",
-                "models",
-                "uuids",
-                "profile",
-                "placed",
-                "requestsDevices",
-                "shares",
-            ]
-        ),
+        "role": ROLES,
     },
     optional={
         "place": st.sampled_from(["resource", "annotation", "label", "env", "nodeSelector"]),

@@ -42,21 +42,15 @@ def stock_with_claim(count, **status):
 BY_NAME = {"resourceClaimName": "c"}
 
 
-@pytest.mark.parametrize(
-    ("item", "world"),
-    [
-        (pod_with_claims(BY_TEMPLATE), state_with_template(16)),
-        (pod_with_claims(BY_NAME), state(stock=stock_with_claim(16))),
-        (pod_with_claims(BY_TEMPLATE, BY_TEMPLATE), state_with_template(3)),
-        (pod_with_claims(BY_TEMPLATE, limits={"nvidia.com/gpu": "3"}), state_with_template(3)),
-    ],
-    ids=[
-        "a claim of a template",
-        "an existing claim",
-        "two claims that need too much together",
-        "a claim and a translated request",
-    ],
-)
+IMPOSSIBLE = {
+    "a claim of a template": (pod_with_claims(BY_TEMPLATE), state_with_template(16)),
+    "an existing claim": (pod_with_claims(BY_NAME), state(stock=stock_with_claim(16))),
+    "two claims that need too much together": (pod_with_claims(BY_TEMPLATE, BY_TEMPLATE), state_with_template(3)),
+    "a translated request": (pod_with_claims(BY_TEMPLATE, limits={"nvidia.com/gpu": "3"}), state_with_template(3)),
+}
+
+
+@pytest.mark.parametrize(("item", "world"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 def test_impossible_own_claims_are_refused_with_the_message_of_validation(item, world):
     outcome = review_outcome(item, world)
     assert not answer(outcome)["allowed"]
@@ -68,25 +62,18 @@ def test_impossible_own_claims_are_refused_with_the_message_of_validation(item, 
     assert answer(outcome)["status"] == answer(validated(translated_pod, world))["status"]
 
 
-@pytest.mark.parametrize(
-    ("item", "world"),
-    [
-        (pod_with_claims(BY_TEMPLATE), state_with_template(2)),
-        (pod_with_claims(BY_NAME), state(stock=stock_with_claim(2))),
-        (pod_with_claims(BY_NAME), state(stock=stock_with_claim(16, allocation={"devices": {"results": []}}))),
-        (pod_with_claims(BY_TEMPLATE, labels={"drawbridge.dev/skip": "true"}), state_with_template(16)),
-        (pod_with_claims(BY_TEMPLATE), state_with_template(16, mode="off")),
-        (pod_with_claims(BY_TEMPLATE), msgspec.structs.replace(state_with_template(16), stock=None)),
-    ],
-    ids=[
-        "a claim that fits",
-        "an existing claim that fits",
-        "an allocated claim",
-        "a skipped pod",
-        "mode off",
-        "unknown devices",
-    ],
-)
+SKIPPED = {"drawbridge.dev/skip": "true"}
+NOT_REFUSED = {
+    "a claim that fits": (pod_with_claims(BY_TEMPLATE), state_with_template(2)),
+    "an existing claim that fits": (pod_with_claims(BY_NAME), state(stock=stock_with_claim(2))),
+    "an allocated claim": (pod_with_claims(BY_NAME), state(stock=stock_with_claim(16, allocation={"devices": {}}))),
+    "a skipped pod": (pod_with_claims(BY_TEMPLATE, labels=SKIPPED), state_with_template(16)),
+    "mode off": (pod_with_claims(BY_TEMPLATE), state_with_template(16, mode="off")),
+    "unknown devices": (pod_with_claims(BY_TEMPLATE), msgspec.structs.replace(state_with_template(16), stock=None)),
+}
+
+
+@pytest.mark.parametrize(("item", "world"), NOT_REFUSED.values(), ids=NOT_REFUSED)
 def test_a_pod_whose_own_claims_need_no_refusal_is_untouched(item, world):
     assert untouched(review_outcome(item, world))
 
@@ -121,10 +108,7 @@ def test_a_pod_with_claim_entries_of_any_shape_is_admitted(entries):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        (
-            "drawbridge-0123456789abcdef0123456789abcdef",
-            "is not created for a copy",
-        ),
+        ("drawbridge-0123456789abcdef0123456789abcdef", "is not created for a copy"),
         ("spec", "does not exist yet: the pod waits"),
         ("own", "does not exist yet: the pod waits"),
     ],

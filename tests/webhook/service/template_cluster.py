@@ -10,6 +10,7 @@ import msgspec
 from cluster import resources
 from cluster.controllers import events
 from cluster.embedded.embedded import Embedded
+from tests.objects import claim_template, exactly
 from tests.waiting import until
 from tests.webhook.admission.reviews import CLASS, NODE, SLICE, gpu_pod
 from webhook.claims import template
@@ -24,11 +25,7 @@ STATE = State(fleet=Inventory.gather([CLASS], [SLICE], [NODE]), keys=(KEY,))
 
 
 def template_spec(count=1):
-    request = {
-        "name": "gpu",
-        "exactly": {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": count},
-    }
-    return {"spec": {"devices": {"requests": [request]}}}
+    return claim_template("t", exactly("gpu.nvidia.com", name="gpu", count=count))["spec"]
 
 
 def translated_pod(name="p", count=1, key=KEY, namespace="default", signed_for="", *, followed=True):

@@ -58,19 +58,14 @@ async def test_a_workload_refused_for_a_missing_class_is_remembered():
 
 
 async def create_deployment(cluster, name, count):
-    spec = {"template": {"spec": gpu_pod(limits={"nvidia.com/gpu": str(count)})["spec"]}}
-    manifest = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
-    await cluster.create(resources.DEPLOYMENTS.raw, manifest, "default")
-
-
-def limited_deployment(**limits):
-    return workload("Deployment", "d", gpu_pod(limits=limits)["spec"], labels={"a": "b"})
+    deployment = workload("Deployment", name, gpu_pod(limits={"nvidia.com/gpu": str(count)})["spec"], labels={"a": "b"})
+    await cluster.create(resources.DEPLOYMENTS, deployment, "default")
 
 
 async def test_the_template_of_a_workload_precedes_its_first_pod():
     cluster = RecordingCluster()
     async with running(cluster, grace=0.05):
-        await cluster.create(resources.DEPLOYMENTS, limited_deployment(**{"nvidia.com/gpu": "2"}), "default")
+        await create_deployment(cluster, "d", 2)
         await create_pods(cluster, translated_pod())
         await wait_for_templates(cluster, 1, 2)
         await cluster.delete(resources.PODS, "p", "default", grace=0)
@@ -87,6 +82,6 @@ async def test_no_template_is_created_for_an_untranslated_workload():
         namespaces={"kube-system": {"drawbridge.dev/mode": "enforce"}},
     )
     async with running(cluster, observing):
-        await cluster.create(resources.DEPLOYMENTS, limited_deployment(**{"nvidia.com/gpu": "2"}), "default")
+        await create_deployment(cluster, "d", 2)
         await create_pods(cluster, translated_pod(namespace="kube-system"))
         await wait_for_templates(cluster, 1)

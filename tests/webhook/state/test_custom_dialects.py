@@ -1,11 +1,7 @@
 """Keys, device kinds (`targets`) and dialects (tables of the keys of one system) that a configuration adds, renames or disables."""
 
-from cluster import manifests
-from dra import wire
-from dra.objects import DeviceClass, Node, ResourceSlice
 from tests.loops import every
 from tests.webhook.pods import (
-    EXAMPLES,
     GPU_MODELS,
     HAMI,
     WHOLE_GPUS,
@@ -14,13 +10,12 @@ from tests.webhook.pods import (
     exactly,
     example_fleet,
     pod,
-    read_objects,
     untouched,
     verdict_of,
 )
 from tests.webhook.state.configurations import PAIR, mistakes
+from tests.webhook.state.fleets import example_fleet_with, typed_class
 from webhook.dialects import PCIE_ROOT
-from webhook.state import Inventory
 
 
 def test_keys_may_be_renamed_to_valid_names():
@@ -47,43 +42,24 @@ UNUSABLE_SELECTORS = {
 @every(
     ("fields", "path", "message_part"),
     [
-        (
-            {"dialects": [table({"name": "our/mem", "place": "annotation", "role": "memory", "unit": "MiB"})]},
-            "keys/0/role",
-            "container",
-        ),
+        ({"dialects": [table({"name": "our/mem", "place": "annotation", "role": "memory", "unit": "MiB"})]}, "keys/0/role", "container"),
         ({"dialects": [table({"name": "OUR_MEM", "place": "env", "role": "placed"})]}, "keys/0/role", "env"),
         ({"dialects": [table({"name": "cpu", "role": "count"})]}, "keys/0/name", "Kubernetes"),
         ({"dialects": [table({"name": "kubernetes.io/x", "role": "count"})]}, "keys/0/name", "Kubernetes"),
         ({"dialects": [table({"name": "our/x", "role": "profile"})]}, "keys/0/role", "profile"),
         ({"dialects": [table({"name": "nvidia.com/gpumem", "role": "memory", "unit": "MiB"})]}, "keys/0/name", "hami"),
-        (
-            {"dialects": [table({"name": "our/x"}), table({"name": "our/x"}, name="b")]},
-            "dialects/1/keys/0/name",
-            "ours",
-        ),
+        ({"dialects": [table({"name": "our/x"}), table({"name": "our/x"}, name="b")]}, "dialects/1/keys/0/name", "ours"),
         ({"dialects": [table({"name": "rdma/hca", "role": "nic"}, target="nic")]}, "keys/0/role", "RDMA"),
         ({"dialects": [table({"name": "our/x", "least": 3, "most": 2})]}, "keys/0/most", "below"),
         ({"classes": {"gpu": "dranet"}}, "/classes/gpu", "'nic'"),
-        (
-            {
-                "targets": [{"name": "mi300", "driver": "gpu.amd.com", "classes": ["gpu.amd.com"]}],
-                "classes": {"gpu": "gpu.amd.com"},
-            },
-            "/classes/gpu",
-            "'mi300'",
-        ),
+        ({"targets": [{"name": "mi300", "driver": "d", "classes": ["gpu.amd.com"]}], "classes": {"gpu": "gpu.amd.com"}}, "/classes/gpu", "'mi300'"),
         ({"targets": [{"name": "gpu", "driver": "gpu.amd.com"}]}, "/targets/0/name", "exists"),
         ({"targets": [{"name": "mi300", "driver": ""}]}, "/targets/0/driver", "is empty"),
         ({"targets": [{"name": "mi300", "driver": "d", "instead": "x"}]}, "/targets/0/instead", "unknown target"),
         ({"targets": [{"name": "mi300"}]}, "/targets/0", "driver"),
         ({"targets": [{"name": "mi300", "driver": "d", "request": "GPU_"}]}, "/targets/0/request", "request"),
         ({"targets": [{"name": "mi300", "driver": "d", "unique": "uuid"}]}, "/targets/0/unique", "full name"),
-        (
-            {"targets": [{"name": "mi300", "driver": "dra.cpu", "cores": "dra.cpu/cpu"}]},
-            "/targets/0/cores",
-            "the driver's domain",
-        ),
+        ({"targets": [{"name": "mi300", "driver": "dra.cpu", "cores": "dra.cpu/cpu"}]}, "/targets/0/cores", "the driver's domain"),
         ({"hami": {"defaultCores": 101}}, "/hami/defaultCores", "not from 0 to 100"),
         ({"nics": {"targets": {"rdma/a": "other"}}}, "/nics/targets/rdma~1a", "unknown target 'other'"),
         ({"nics": {"targets": {"nvidia.com/gpu": "nic"}}}, "/nics/targets/nvidia.com~1gpu", "not a pool"),
@@ -98,7 +74,7 @@ UNUSABLE_SELECTORS = {
             for text, message in UNUSABLE_SELECTORS.items()
         ),
     ],
-)
+)  # fmt: skip
 def test_an_invalid_table_target_or_class_is_rejected(fields, path, message_part):
     ((pointer, message),) = mistakes(**fields).items()
     assert pointer.endswith(path)
@@ -138,28 +114,17 @@ def test_device_kinds_with_one_request_name_get_distinct_names():
     target = {**AMD, "attributes": [PCIE_ROOT]}
     manifest = pod({"nvidia.com/gpu": 2, "amd.example.com/gpu": 2})
     verdict = verdict_of(manifest, targets=[target], dialects=[dialect], joint=joint, **WHOLE_GPUS)
-    assert [request["name"] for request in devices(verdict)["requests"]] == [
-        "gpu-0",
-        "gpu-beside-0",
-        "gpu-1",
-        "gpu-beside-1",
-    ]
+    names = [request["name"] for request in devices(verdict)["requests"]]
+    assert names == ["gpu-0", "gpu-beside-0", "gpu-1", "gpu-beside-1"]
 
 
 def test_a_key_needing_an_undeclared_target_field_is_left_unchanged():
     target = {"name": "mi300", "driver": "gpu.amd.com", "classes": ["gpu.amd.com"]}
     rows = [{"name": "our/gpu", "role": "count"}, {"name": "our/mem", "role": "memory", "unit": "bytes"}]
     percent = {"name": "our/percent", "role": "memoryPercent"}
-    config = {
-        "targets": [target],
-        "dialects": [table(*rows, percent, target="mi300")],
-        **GPU_MODELS,
-        "unresolved": "leave",
-    }
-    two_gpus, percentage = (
-        verdict_of(pod({"our/gpu": 2, "our/mem": 5}), **config),
-        verdict_of(pod({"our/percent": 50}), **config),
-    )
+    config = {"targets": [target], "dialects": [table(*rows, percent, target="mi300")], **GPU_MODELS}
+    two_gpus = verdict_of(pod({"our/gpu": 2, "our/mem": 5}), **config)
+    percentage = verdict_of(pod({"our/percent": 50}), **config)
     assert untouched(two_gpus)
     assert "unique" in two_gpus.warnings[0]
     assert untouched(percentage)
@@ -168,12 +133,7 @@ def test_a_key_needing_an_undeclared_target_field_is_left_unchanged():
 
 
 def test_a_class_of_another_driver_does_not_serve_a_target():
-    classes = [
-        {"metadata": {"name": "odd"}, "spec": {"selectors": [{"cel": {"expression": "device.driver == 'dra.net'"}}]}}
-    ]
-    example = read_objects(manifests.read([EXAMPLES / "fleet"]))
-    foreign_classes = [wire.convert(device_class, DeviceClass) for device_class in classes]
-    fleet = Inventory.gather(foreign_classes, example.of_type(ResourceSlice), example.of_type(Node))
+    fleet = example_fleet_with(classes=[typed_class("odd", "device.driver == 'dra.net'")])
     verdict = verdict_of(pod({"nvidia.com/gpu": 1}), fleet=fleet, classes={"gpu": "odd"}, **WHOLE_GPUS)
     assert untouched(verdict)
     assert "dra.net" in verdict.warnings[0]

@@ -6,6 +6,7 @@ from cluster.manifests import unfold
 from tests.corpus.move.autoscaled import STATUS, deployment, karpenter, pool, requirement, scaler
 from tests.corpus.move.plugins import CHART, config_map, daemon_set, gpu_cluster, policy, sharing
 from tests.loops import every
+from tests.objects import obj
 from webhook.state import IN_CONFIG_MAPS, installed, outline
 
 UNEXPECTED_VALUES = (5, True, "x", None, [], {}, [5], ["x"], {"x": 5}, [{"x": 5}])
@@ -24,12 +25,7 @@ OBJECTS = (
         "device-plugin-config", node_1={"resourceList": [{"resourceName": "a", "selectors": [{"vendors": ["b"]}]}]}
     ),
     daemon_set("sriov-network-device-plugin:1", args=["--resource-prefix=a"], volume="device-plugin-config"),
-    {
-        "apiVersion": "deviceplugin.intel.com/v1",
-        "kind": "GpuDevicePlugin",
-        "metadata": {"name": "x"},
-        "spec": {"sharedDevNum": 4, "nodeSelector": {"a": "b"}},
-    },
+    obj("GpuDevicePlugin", "x", "deviceplugin.intel.com/v1", sharedDevNum=4, nodeSelector={"a": "b"}),
 )
 
 
@@ -46,10 +42,10 @@ def with_unexpected_types(value):
                 yield [*value[:index], mistyped_inner, *value[index + 1 :]]
 
 
-@every("obj", OBJECTS)
-def test_an_unexpected_type_does_not_hide_other_components(obj):
-    other_objects = [unfold(other_object, IN_CONFIG_MAPS) for other_object in OBJECTS if other_object is not obj]
-    for mistyped_object in with_unexpected_types(unfold(obj, IN_CONFIG_MAPS)):
+@every("item", OBJECTS)
+def test_an_unexpected_type_does_not_hide_other_components(item):
+    other_objects = [unfold(other_object, IN_CONFIG_MAPS) for other_object in OBJECTS if other_object is not item]
+    for mistyped_object in with_unexpected_types(unfold(item, IN_CONFIG_MAPS)):
         if isinstance(mistyped_object, dict):
             components = installed([*other_objects, mistyped_object])
             assert len(components.plugins) + len(components.autoscalers) >= 3, mistyped_object
@@ -66,15 +62,15 @@ def add_secrets(value, parent=""):
 
 
 def test_an_outline_keeps_exactly_what_is_read():
-    unfolded = [unfold(obj, IN_CONFIG_MAPS) for obj in OBJECTS]
+    unfolded = [unfold(item, IN_CONFIG_MAPS) for item in OBJECTS]
     labels = ("labels", "nodeSelector")  # all entries of these maps are read
-    for obj in unfolded:
-        with_secrets = add_secrets({name: part for name, part in obj.items() if name != "data"})
+    for item in unfolded:
+        with_secrets = add_secrets({name: part for name, part in item.items() if name != "data"})
         outline_text = str(outline(with_secrets))
         for name in labels:
             outline_text = outline_text.replace(f"'{name}': {{'a': 'b', 'password': 'hunter2'}}", "")
         assert "hunter2" not in outline_text
-        assert str(outline(obj)) == str(outline(outline(obj)))
+        assert str(outline(item)) == str(outline(outline(item)))
     text = '{"version": "v1", "flags": {"migStrategy": "none", "x": "hunter2"}, "sharing": {"mps": {"x": "hunter2"}}}'
     outlined = outline(unfold(config_map(a=text, b="resources: hunter2", c="hunter2"), IN_CONFIG_MAPS))
     assert outlined["data"] == {"a": {"version": "v1", "flags": {"migStrategy": "none"}, "sharing": {"mps": {}}}}

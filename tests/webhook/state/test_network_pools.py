@@ -7,6 +7,7 @@ import pytest
 from cluster.manifests import unfold
 from tests.corpus.move.plugins import config_map, daemon_set
 from tests.loops import every
+from tests.objects import obj
 from webhook.state import IN_CONFIG_MAPS, config_maps_of, installed, outline
 
 SRIOV = "ghcr.io/k8snetworkplumbingwg/sriov-network-device-plugin:v3.9.0"
@@ -67,12 +68,7 @@ def test_pools_of_a_nic_cluster_policy_are_read():
         "rdmaSharedDevicePlugin": {"config": json.dumps(rdma_config(pool("rdma_shared_device_a")))},
         "sriovDevicePlugin": {"config": json.dumps(hostdev)},
     }
-    policy = {
-        "apiVersion": "mellanox.com/v1alpha1",
-        "kind": "NicClusterPolicy",
-        "metadata": {"name": "p"},
-        "spec": spec,
-    }
+    policy = obj("NicClusterPolicy", "p", "mellanox.com/v1alpha1", **spec)
     pools = read_network(policy).pools
     assert list(pools) == ["rdma/rdma_shared_device_a", "nvidia.com/hostdev"]
     assert pools["nvidia.com/hostdev"].where == "NicClusterPolicy p (sriovDevicePlugin)"
@@ -82,13 +78,10 @@ def test_pools_of_a_nic_cluster_policy_are_read():
 
 
 def test_selectors_of_several_nodes_are_alternatives_of_one_pool():
-    config_of_a, config_of_b_and_a = (
-        sriov_config(pool(selectors={"pfNames": ["a"]})),
-        sriov_config(pool(selectors=[{"pfNames": ["b"]}, {"pfNames": ["a"]}])),
-    )
-    (network_pool,) = read_network(
-        config_map("device-plugin-config", node_1=config_of_a, node_2=config_of_b_and_a, node_3=config_of_a)
-    ).pools.values()
+    of_a = sriov_config(pool(selectors={"pfNames": ["a"]}))
+    of_b_and_a = sriov_config(pool(selectors=[{"pfNames": ["b"]}, {"pfNames": ["a"]}]))
+    config = config_map("device-plugin-config", node_1=of_a, node_2=of_b_and_a, node_3=of_a)
+    (network_pool,) = read_network(config).pools.values()
     assert network_pool.alternatives == ({"pfNames": ("a",)}, {"pfNames": ("b",)})
     assert network_pool.where == "ConfigMap gpu-operator/device-plugin-config (node-1)"
     assert str(network_pool) == f"pfNames=a… in {network_pool.where}"

@@ -179,32 +179,6 @@ def test_a_second_translation_changes_nothing(pod, configuration_and_fleet):
         assert (second_verdict.operations, second_verdict.refusals, second_verdict.templates) == ((), (), {})
 
 
-def _needs_other_keys(rows):
-    """Return whether the key of these rows is translated only together with the other keys of its container. Keys of independent dialects are not."""
-    return bool(rows) and not rows[0].dialect.independent
-
-
-@given(pods(), configurations_and_fleets)
-def test_a_container_keeps_all_of_its_keys_or_none(pod, configuration_and_fleet):
-    verdict = verdict_with(pod, configuration_and_fleet)
-    if not verdict.changed:
-        return
-    patched_pod = patched(pod, verdict)
-    configuration, _ = configuration_and_fleet
-    for field in ("containers", "initContainers"):
-        for original, patched_container in zip(
-            pod["spec"].get(field, []), patched_pod["spec"].get(field, []), strict=True
-        ):
-            dialect_keys = {
-                key for key in original["resources"].get("limits", {}) if _needs_other_keys(configuration.resource(key))
-            }
-            removed_keys = dialect_keys - set(patched_container.get("resources", {}).get("limits", {}))
-            assert not removed_keys or all(
-                original["resources"]["limits"][key] == 0 for key in dialect_keys - removed_keys
-            )
-            assert not removed_keys & set(patched_container.get("resources", {}).get("requests", {}))
-
-
 @given(pods(), configurations_and_fleets)
 def test_applying_the_manifest_again_is_undone_by_the_replay(pod, configuration_and_fleet):
     verdict = verdict_with(pod, configuration_and_fleet)

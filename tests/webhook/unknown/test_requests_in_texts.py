@@ -4,6 +4,7 @@ import pytest
 
 from tests.corpus.move import Case, decide, node
 from tests.loops import every
+from tests.objects import config_map, obj
 from tests.webhook.admission.test_verdict import GPU, STATE, pod_in_n
 from tests.webhook.translate.custom_resources import custom_resource, outcomes_of
 from webhook.admission import decide_object
@@ -120,12 +121,7 @@ POD_TEXT = f"kind: Pod\nspec: {{containers: [{{resources: {{limits: {{{GPU}: 1}}
     ],
 )
 def test_only_requests_in_config_maps_and_secrets_are_reported(kind, text, is_reported):
-    config = {
-        "apiVersion": "v1",
-        "kind": kind,
-        "metadata": {"name": "o"},
-        "data": {"pod.yaml": text, "other": "limits"},
-    }
+    config = obj(kind, "o") | {"data": {"pod.yaml": text, "other": "limits"}}
     verdict = decide_object(config, STATE)
     assert outcomes_of(config) == ({("data", GPU): "unknown"} if is_reported else {})
     assert all(
@@ -136,12 +132,8 @@ def test_only_requests_in_config_maps_and_secrets_are_reported(kind, text, is_re
 
 
 def test_only_the_first_of_many_texts_are_reported():
-    config_map = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "data": {f"{number}": POD_TEXT for number in range(MAX_KEYS + 9)},
-    }
-    assert len(decide_object(config_map, STATE).warnings) == MAX_KEYS
+    texts = {f"{number}": POD_TEXT for number in range(MAX_KEYS + 9)}
+    assert len(decide_object(config_map("o", **texts), STATE).warnings) == MAX_KEYS
 
 
 def sriov_operator(prefix):

@@ -5,6 +5,7 @@ import copy
 import pytest
 
 from tests.loops import every
+from tests.objects import namespace
 from tests.webhook.admission.test_verdict import GPU, STATE, pod_in_n, state
 from tests.webhook.translate.custom_resources import ONE_GPU, custom_resource, outcomes_of
 from webhook.admission import decide_object
@@ -289,12 +290,7 @@ def test_fields_beside_a_spec_and_objects_without_one_are_examined():
 
 
 def test_objects_of_a_namespace_with_mode_off_are_skipped():
-    namespace = {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": "n", "labels": {"drawbridge.dev/mode": "off"}},
-    }
-    namespace_off_state = state(namespace)
+    namespace_off_state = state(namespace("n", labels={"drawbridge.dev/mode": "off"}))
     for item in (pod_in_n({GPU: 1}), pod_in_n({GPU: 9}), pod_in_n({GPU: 1, "nvidia.com/gpumemory": 1})):
         verdict = decide_object(item, namespace_off_state)
         assert (verdict.operations, verdict.refusals) == ((), ())
