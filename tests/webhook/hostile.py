@@ -1,6 +1,6 @@
 """Hostile reviews, made to take much time or memory. They have at most 3 MiB, so an API server would send them.
 
-The reviews are generated, because files of them would take megabytes. To add a review, add an entry to REVIEWS.
+The reviews are generated, because files of them would take megabytes. To add a review, add an entry to one of the tables.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 from tests.corpus.hostile_pods import PODS
-from tests.objects import admission_review, claim, container, exactly, pod
+from tests.objects import admission_review, claim, container, device_class, exactly, pod
 
 Json = dict[str, Any]
 GPU = {"nvidia.com/gpu": "1"}
@@ -51,20 +51,10 @@ def selecting_claim(*expressions: str, requests: int = 1, count: int = 1) -> Jso
     return claim("c", *device_requests)
 
 
-def _claims(body: Json) -> bytes:
-    return review(body, kind="resourceclaims")
-
-
 def _device_class(pattern: str) -> bytes:
     """Return the review of a class whose selector has this pattern."""
-    selector = {"cel": {"expression": f"device.driver.matches('{pattern}')"}}
-    device_class = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": "c"},
-        "spec": {"selectors": [selector]},
-    }
-    return review(device_class, kind="resource.k8s.io/deviceclasses")
+    selecting = device_class("c", f"device.driver.matches('{pattern}')")
+    return review(selecting, kind="resource.k8s.io/deviceclasses")
 
 
 def _deep(levels: int) -> str:
@@ -101,114 +91,75 @@ COSTLY = "device.driver.matches('^(a?){40}a{40}$') || [1,2,3,4,5,6,7,8,9].all(x,
 # RE2 compiles a pattern in one call that cannot be interrupted. Repetitions make the call long.
 SLOW_PATTERNS = ("(a{0,1000}){0,1}" * 300, r"\\pL" * 2_000, "(((a{1,10}){1,10}){1,10})" * 300, r"(\\pL{1,100})")
 
+# Pods of hostile reviews, as objects or as JSON.
+PODS_OF_REVIEWS: dict[str, Callable[[], Json | str]] = {
+    "5,000 init containers": lambda: crowded_pod(init=5_000),
+    "5,000 containers": lambda: crowded_pod(containers=5_000),
+    "8,000 MIG keys": lambda: crowded_pod(limits={f"nvidia.com/mig-{i % 7 + 1}g.{i}gb": "1" for i in range(8_000)}),
+    "260 KiB of use-gputype, 1,000 containers": lambda: crowded_pod(
+        limits=GPU | {"nvidia.com/gpumem": "3000"}, containers=1_000, annotations={"nvidia.com/use-gputype": ",".join(f"A{i}" for i in range(40_000))}
+    ),
+    "a quantity of 4,000 digits": lambda: crowded_pod(limits={"nvidia.com/gpu": "9" * 4_000 + "e4000"}),
+    "a quantity of a million digits": lambda: crowded_pod(limits={"nvidia.com/gpu": "0" * 1_000_000}),
+    "999 claims with our names": lambda: crowded_pod(resourceClaims=[{"name": f"drawbridge-c0-gpu-{i}", "resourceClaimName": "x"} for i in range(999)]),
+    "deep JSON in an annotation of ours": lambda: crowded_pod(annotations={"drawbridge.dev/original": _deep(100_000), "drawbridge.dev/templates": _deep(9_000)}),
+    "deep JSON in a Koordinator annotation": lambda: crowded_pod(
+        limits={"koordinator.sh/gpu": "100"}, annotations={"scheduling.koordinator.sh/device-allocate-hint": _deep(100_000)}
+    ),
+    "a million empty containers": lambda: '{"metadata":{"annotations":{"drawbridge.dev/devices":"x"}},"spec":{"containers":[' + "{}," * 1_000_000 + "{}]}}",
+    "a deep object": lambda: '{"spec":' + _deep(500_000) + "}",
+    "2,000 init containers with claims": lambda: crowded_pod(init=2_000, resourceClaims=[{"name": f"c{i}", "resourceClaimTemplateName": f"t{i}"} for i in range(2_000)]),
+    "each field twice": _twice,
+    "numbers of 4,000 digits": lambda: _numbers(4_000),
+    "numbers of 300,000 digits": lambda: _numbers(300_000),
+    "keys of characters that become longer when normalised": lambda: crowded_pod(
+        limits=GPU | {f"nvidia.com/{chr(0xFDFA) * 500}{i}": "1" for i in range(300)}, annotations={"e" + "\u0301" * 200_000: "x"}
+    ),
+    "keys written as escapes": lambda: ODD_POD.replace("nvidia.com/gpu", "".join(f"\\u{ord(letter):04x}" for letter in "nvidia.com/gpu")).replace("ODD", "\\u0061" * 100_000),
+    "9,000 values nested 90 deep": lambda: (
+        '{"metadata":{"annotations":{}},"spec":{"containers":[{"name":"c","resources":{"limits":{"nvidia.com/gpu":"1"}},"env":[' + ",".join([_deep(90)] * 9_000) + "]}]}}"
+    ),
+    "3 MiB of labels": lambda: crowded_pod(annotations={f"a/{i}": "x" * 60 for i in range(36_000)}),
+}  # fmt: skip
+
+# Claims of hostile reviews.
+CLAIMS_OF_REVIEWS: dict[str, Callable[[], Json | str]] = {
+    "isQuantity of 9,000 zeros": lambda: selecting_claim(f"isQuantity('{ZEROS}x')"),
+    "32 costly selectors": lambda: selecting_claim(*([COSTLY] * 32)),
+    "91 KB of selectors": lambda: selecting_claim(*([COSTLY] * 32), requests=16),
+    "32 requests for 32 devices": lambda: selecting_claim("device.driver != 'x'", requests=32, count=32),
+    "a list of a million numbers": lambda: selecting_claim("lists.range(999900).size() > 0"),
+    "32 lists of a million numbers": lambda: selecting_claim(*[f"lists.range({999_900 - i}).reverse()[0] != {i}" for i in range(32)]),
+    **{f"a pattern that takes one call of half a second: {text[:12]}": lambda text=text: selecting_claim(f"device.driver.matches('{text}')") for text in SLOW_PATTERNS},
+    "a search that takes one call of 100 ms": lambda: selecting_claim(f"'{'x' * 6_000}'.matches('(x|b)*x(x|b){{900}}y')"),
+    "3,000 requests for the same devices": lambda: selecting_claim("device.driver != 'x'", requests=3_000, count=2**53),
+    "a claim nested 900 deep": lambda: json.dumps(selecting_claim("true")).replace('"count": 1', f'"count": 1, "unknown": {_deep(900)}'),
+}  # fmt: skip
+
+# Hostile updates of pods, the operation of an unknown name, and invalid bytes.
+OTHER_REVIEWS: dict[str, Callable[[], bytes]] = {
+    "zeros in an update's record": lambda: review(
+        crowded_pod(annotations={"drawbridge.dev/original": json.dumps({"containers": {"c0": {"nvidia.com/gpu": ZEROS}}})}),
+        operation="UPDATE",
+        old=crowded_pod(annotations={"drawbridge.dev/original": "{}"}),
+    ),
+    "a record of 1 MiB in both objects of an update": lambda: review(
+        crowded_pod(annotations={"drawbridge.dev/original": "x" * 2**20, "drawbridge.dev/decision": "{" * 2**20}),
+        operation="UPDATE",
+        old=crowded_pod(annotations={"drawbridge.dev/original": "{}" * 2**19}),
+    ),
+    "an update without the old object": lambda: review(crowded_pod(containers=1_000), operation="UPDATE"),
+    "an operation of two thousand letters": lambda: review(crowded_pod(), operation="CREATE" * 333),
+    "bytes that are not UTF-8": lambda: _raw(ODD_POD, b"\xff\xfe\xc0\x80"),
+    "half a surrogate pair": lambda: _raw(ODD_POD, rb"\ud800"),
+    "characters that end lines": lambda: _raw(ODD_POD, rb"\u2028\r\n\u0000\u001b[31m"),
+}  # fmt: skip
+
 # The path of each review and the function that makes it, by a description of the attack.
 REVIEWS: dict[str, tuple[str, Callable[[], bytes]]] = {
-    "5,000 init containers": ("mutate", lambda: review(crowded_pod(init=5_000))),
-    "5,000 containers": ("mutate", lambda: review(crowded_pod(containers=5_000))),
-    "8,000 MIG keys": ("mutate", lambda: review(crowded_pod(limits={f"nvidia.com/mig-{i % 7 + 1}g.{i}gb": "1" for i in range(8_000)}))),
-    "260 KiB of use-gputype, 1,000 containers": (
-        "mutate",
-        lambda: review(
-            crowded_pod(
-                limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"},
-                containers=1_000,
-                annotations={"nvidia.com/use-gputype": ",".join(f"A{i}" for i in range(40_000))},
-            )
-        ),
-    ),
-    "a quantity of 4,000 digits": ("mutate", lambda: review(crowded_pod(limits={"nvidia.com/gpu": "9" * 4_000 + "e4000"}))),
-    "a quantity of a million digits": ("mutate", lambda: review(crowded_pod(limits={"nvidia.com/gpu": "0" * 1_000_000}))),
-    "999 claims with our names": (
-        "mutate",
-        lambda: review(crowded_pod(resourceClaims=[{"name": f"drawbridge-c0-gpu-{i}", "resourceClaimName": "x"} for i in range(999)])),
-    ),
-    "deep JSON in an annotation of ours": (
-        "mutate",
-        lambda: review(crowded_pod(annotations={"drawbridge.dev/original": _deep(100_000), "drawbridge.dev/templates": _deep(9_000)})),
-    ),
-    "deep JSON in a Koordinator annotation": (
-        "mutate",
-        lambda: review(
-            crowded_pod(
-                limits={"koordinator.sh/gpu": "100"},
-                annotations={"scheduling.koordinator.sh/device-allocate-hint": _deep(100_000)},
-            )
-        ),
-    ),
-    "a million empty containers": (
-        "mutate",
-        lambda: review('{"metadata":{"annotations":{"drawbridge.dev/devices":"x"}},"spec":{"containers":[' + "{}," * 1_000_000 + "{}]}}"),
-    ),
-    "a deep object": ("mutate", lambda: review('{"spec":' + _deep(500_000) + "}")),
-    "zeros in an update's record": (
-        "mutate",
-        lambda: review(
-            crowded_pod(annotations={"drawbridge.dev/original": json.dumps({"containers": {"c0": {"nvidia.com/gpu": ZEROS}}})}),
-            operation="UPDATE",
-            old=crowded_pod(annotations={"drawbridge.dev/original": "{}"}),
-        ),
-    ),
-    "isQuantity of 9,000 zeros": ("validate", lambda: _claims(selecting_claim(f"isQuantity('{ZEROS}x')"))),
-    "32 costly selectors": ("validate", lambda: _claims(selecting_claim(*([COSTLY] * 32)))),
-    "91 KB of selectors": ("validate", lambda: _claims(selecting_claim(*([COSTLY] * 32), requests=16))),
-    "32 requests for 32 devices": ("validate", lambda: _claims(selecting_claim("device.driver != 'x'", requests=32, count=32))),
-    "2,000 init containers with claims": (
-        "mutate",
-        lambda: review(crowded_pod(init=2_000, resourceClaims=[{"name": f"c{i}", "resourceClaimTemplateName": f"t{i}"} for i in range(2_000)])),
-    ),
-    "a list of a million numbers": ("validate", lambda: _claims(selecting_claim("lists.range(999900).size() > 0"))),
-    "32 lists of a million numbers": (
-        "validate",
-        lambda: _claims(selecting_claim(*[f"lists.range({999_900 - i}).reverse()[0] != {i}" for i in range(32)])),
-    ),
-    **{
-        f"a pattern that takes one call of half a second: {text[:12]}": (
-            "validate",
-            lambda text=text: _claims(selecting_claim(f"device.driver.matches('{text}')")),
-        )
-        for text in SLOW_PATTERNS
-    },
+    **{name: ("mutate", lambda make=make: review(make())) for name, make in PODS_OF_REVIEWS.items()},
+    **{name: ("mutate", make) for name, make in OTHER_REVIEWS.items()},
+    **{name: ("validate", lambda make=make: review(make(), kind="resourceclaims")) for name, make in CLAIMS_OF_REVIEWS.items()},
     "a pattern of half a second in a class": ("validate", lambda: _device_class(SLOW_PATTERNS[2])),
-    "a search that takes one call of 100 ms": (
-        "validate",
-        lambda: _claims(selecting_claim(f"'{'x' * 6_000}'.matches('(x|b)*x(x|b){{900}}y')")),
-    ),
-    "each field twice": ("mutate", lambda: review(_twice())),
-    "numbers of 4,000 digits": ("mutate", lambda: review(_numbers(4_000))),
-    "numbers of 300,000 digits": ("mutate", lambda: review(_numbers(300_000))),
-    "bytes that are not UTF-8": ("mutate", lambda: _raw(ODD_POD, b"\xff\xfe\xc0\x80")),
-    "half a surrogate pair": ("mutate", lambda: _raw(ODD_POD, rb"\ud800")),
-    "characters that end lines": ("mutate", lambda: _raw(ODD_POD, rb"\u2028\r\n\u0000\u001b[31m")),
-    "3,000 requests for the same devices": (
-        "validate",
-        lambda: _claims(selecting_claim("device.driver != 'x'", requests=3_000, count=2**53)),
-    ),
-    "a claim nested 900 deep": (
-        "validate",
-        lambda: review(json.dumps(selecting_claim("true")).replace('"count": 1', f'"count": 1, "unknown": {_deep(900)}'), kind="resourceclaims"),
-    ),
-    "an update without the old object": ("mutate", lambda: review(crowded_pod(containers=1_000), operation="UPDATE")),
-    "an operation of two thousand letters": ("mutate", lambda: review(crowded_pod(), operation="CREATE" * 333)),
-    "keys of characters that become longer when normalised": (
-        "mutate",
-        lambda: review(crowded_pod(limits=GPU | {f"nvidia.com/{chr(0xFDFA) * 500}{i}": "1" for i in range(300)}, annotations={"e" + "\u0301" * 200_000: "x"})),
-    ),
-    "keys written as escapes": (
-        "mutate",
-        lambda: review(ODD_POD.replace("nvidia.com/gpu", "".join(f"\\u{ord(letter):04x}" for letter in "nvidia.com/gpu")).replace("ODD", "\\u0061" * 100_000)),
-    ),
-    "a record of 1 MiB in both objects of an update": (
-        "mutate",
-        lambda: review(
-            crowded_pod(annotations={"drawbridge.dev/original": "x" * 2**20, "drawbridge.dev/decision": "{" * 2**20}),
-            operation="UPDATE",
-            old=crowded_pod(annotations={"drawbridge.dev/original": "{}" * 2**19}),
-        ),
-    ),
-    "9,000 values nested 90 deep": (
-        "mutate",
-        lambda: review('{"metadata":{"annotations":{}},"spec":{"containers":[{"name":"c","resources":{"limits":{"nvidia.com/gpu":"1"}},"env":[' + ",".join([_deep(90)] * 9_000) + "]}]}}"),
-    ),
-    "3 MiB of labels": ("mutate", lambda: review(crowded_pod(annotations={f"a/{i}": "x" * 60 for i in range(36_000)}))),
 }  # fmt: skip
 CORPUS = {name.replace("_", " "): ("mutate", lambda make=make: review(make())) for name, make in PODS.items()}

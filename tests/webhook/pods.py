@@ -108,6 +108,13 @@ def patched(manifest: dict, verdict: PodVerdict) -> dict:
     return jsonpatch.apply_patch(manifest, [dict(operation) for operation in verdict.operations])
 
 
+def containers_with_claims(manifest: dict, verdict: PodVerdict) -> list[str]:
+    """Return the names of the containers that use a claim after the verdict's patch."""
+    spec = patched(manifest, verdict)["spec"]
+    containers = (*spec.get("initContainers", ()), *spec["containers"])
+    return [container["name"] for container in containers if container["resources"].get("claims")]
+
+
 def devices(verdict: PodVerdict) -> dict:
     """Return the field `devices` of the only template's claim spec."""
     assert not verdict.refusals, verdict.refusals

@@ -152,22 +152,6 @@ def test_only_answers_to_translated_workload_pods_await_templates(case):
     assert outcome.awaited_templates == expected
 
 
-def test_the_webhook_ignores_strategy_annotations():
-    """The bridge reads the strategy from the pod. Claims do not depend on the strategy, and it may change."""
-    key = "drawbridge.dev/strategy"
-    plain, _ = mutated(gpu_pod())
-    stored, _ = mutated(gpu_pod(annotations={key: "best"}))
-    templates = "drawbridge.dev/templates"
-    assert stored["metadata"]["annotations"].pop(key) == "best"
-    assert stored["spec"] == plain["spec"]
-    assert stored["metadata"]["annotations"].keys() == plain["metadata"]["annotations"].keys() >= {templates}
-    changed = copy.deepcopy(stored)
-    changed["metadata"]["annotations"][key] = "topology"
-    updated, outcome = mutated(changed, operation="UPDATE", old=stored)
-    assert updated == changed
-    assert not outcome.record.outcome.startswith("refused")
-
-
 @pytest.mark.parametrize("names", [FORGED, ["drawbridge.dev/devices"], ["drawbridge.dev/original"]])
 @pytest.mark.parametrize("limits", [{"nvidia.com/gpu": "1"}, {"cpu": "1"}, {"nvidia.com/gpumemory": "1"}])
 def test_forged_drawbridge_annotations_are_replaced_or_removed(names, limits):

@@ -72,26 +72,17 @@ def pods(draw, max_gpus: int = 5) -> dict:
 
 
 @given(pods())
-def test_each_container_gets_the_number_of_devices_it_requests(value):
+def test_each_container_gets_its_number_of_devices_and_shares_none_with_concurrent_containers(value):
     devices_by_container, total = devices_and_total(value)
     assert total == effective_request(value)
-    for each_container in (*value["spec"]["initContainers"], *value["spec"]["containers"]):
-        assert len(devices_by_container[each_container["name"]]) == each_container["resources"]["limits"].get(GPU, 0)
-
-
-@given(pods())
-def test_concurrent_containers_never_share_a_device(value):
-    devices_by_container, _ = devices_and_total(value)
     devices_in_use: set = set()
-    for each_container in value["spec"]["initContainers"]:
+    init_containers = value["spec"]["initContainers"]
+    for each_container in (*init_containers, *value["spec"]["containers"]):
         container_devices = devices_by_container[each_container["name"]]
+        assert len(container_devices) == each_container["resources"]["limits"].get(GPU, 0)
         assert not container_devices & devices_in_use
-        if each_container.get("restartPolicy") == "Always":
+        if each_container not in init_containers or each_container.get("restartPolicy") == "Always":
             devices_in_use |= container_devices
-    for each_container in value["spec"]["containers"]:
-        container_devices = devices_by_container[each_container["name"]]
-        assert not container_devices & devices_in_use
-        devices_in_use |= container_devices
 
 
 def test_an_init_container_reuses_some_devices_of_two_claims():
@@ -100,18 +91,6 @@ def test_an_init_container_reuses_some_devices_of_two_claims():
     devices_by_container, total = devices_and_total(manifest)
     assert (len(devices_by_container["i"]), len(devices_by_container["c0"]), total) == (35, 40, 40)
     assert devices_by_container["i"] < devices_by_container["c0"]
-
-
-def test_a_device_that_an_init_container_reuses_is_counted_once():
-    manifest = pod({GPU: 100}, init=(container_with_gpus("i", 100),))
-    assert devices_and_total(manifest)[1] == 100
-
-
-def test_a_larger_init_container_gets_extra_devices():
-    manifest = pod({GPU: 1}, init=(container_with_gpus("i", 3),))
-    devices_by_container, total = devices_and_total(manifest)
-    assert (len(devices_by_container["i"]), total) == (3, 3)
-    assert devices_by_container["c0"] < devices_by_container["i"]
 
 
 def claims_and_warnings(*limits: dict, init: dict) -> tuple[dict, tuple[str, ...]]:

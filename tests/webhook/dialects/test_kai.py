@@ -18,6 +18,7 @@ from tests.webhook.pods import (
     alternatives,
     configured,
     container,
+    containers_with_claims,
     devices,
     exactly,
     outcomes,
@@ -127,12 +128,6 @@ def test_shares_of_several_gpus_are_on_distinct_gpus():
     verdict = verdict_of(kai_pod(gpu_memory="2000", gpu_fraction_num_devices="2"), **TRANSLATE_FRACTIONS)
     assert exactly(verdict) == [share(memory="2000Mi", cores="0")] * 2
     assert devices(verdict)["constraints"][0]["distinctAttribute"].endswith("/uuid")
-
-
-def containers_with_claims(manifest: dict, verdict) -> list[str]:
-    patched_spec = patched(manifest, verdict)["spec"]
-    containers = (*patched_spec.get("initContainers", ()), *patched_spec["containers"])
-    return [container["name"] for container in containers if container["resources"].get("claims")]
 
 
 @pytest.mark.parametrize(("annotations", "user_container"), [({}, "c0"), ({"gpu_fraction_container_name": "c1"}, "c1"), ({"gpu_fraction_container_name": "i0"}, "i0")])  # fmt: skip

@@ -11,6 +11,7 @@ from tests.webhook.pods import (
     WHOLE_GPUS,
     configured,
     container,
+    containers_with_claims,
     devices,
     exactly,
     outcomes,
@@ -23,9 +24,7 @@ from tests.webhook.pods import (
     verdict_of,
 )
 from webhook import registration
-from webhook.admission import decide_object
 from webhook.dialects.systems.tensor_fusion import TENSOR_FUSION
-from webhook.state.state import State
 
 ROWS = rows_not_translated(TENSOR_FUSION, {}, scheduler="tensor-fusion-scheduler")
 DOMAIN = "tensor-fusion.ai"
@@ -153,14 +152,6 @@ def test_dedicated_and_shared_gpus_become_whole_gpus_of_their_model(annotations)
     assert not selected(verdict, productName="NVIDIA L40S")
 
 
-def containers_with_claims(manifest: dict, verdict) -> list[str]:
-    return [
-        container["name"]
-        for container in patched(manifest, verdict)["spec"]["containers"]
-        if container["resources"].get("claims")
-    ]
-
-
 def test_the_named_containers_see_the_same_gpus():
     manifest = tensorfusion_pod({}, {}, {}, vram_limit="8Gi", inject_container="c2, c0")
     verdict = verdict_of(manifest, **TRANSLATE_FRACTIONS)
@@ -260,14 +251,3 @@ def test_labelled_pods_reach_the_webhook_only_if_translated():
     assert f"'{ENABLED}'" in registration.on_mutate(configured(**TRANSLATE_FRACTIONS).dialects)
     assert f"'{ENABLED}'" not in registration.on_mutate(configured().dialects)
     assert ENABLED in registration.names_not_sent(configured(**TRANSLATE_FRACTIONS), configured())
-
-
-def test_a_pod_translated_in_a_file_is_not_translated_again():
-    manifest = tensorfusion_pod(vram_limit="8Gi")
-    manifest_in_file = {"apiVersion": "v1", "kind": "Pod", **manifest}
-    patched_pod = patched(
-        manifest_in_file, decide_object(manifest_in_file, State(configuration=configured(**TRANSLATE_FRACTIONS)))
-    )
-    verdict = verdict_of(patched_pod, **TRANSLATE_FRACTIONS)
-    assert not verdict.decisions
-    assert not verdict.templates

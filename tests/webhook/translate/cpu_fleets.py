@@ -5,7 +5,7 @@ from dra.objects.claim import DeviceClass
 from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
 from tests.objects import node
-from tests.webhook.pods import SIGNING_KEY, configured, patched
+from tests.webhook.pods import SIGNING_KEY, configured
 from webhook.state import State
 from webhook.state.inventory import Inventory
 from webhook.translate.translate import translate
@@ -87,12 +87,6 @@ def verdict_of(value, *, fleet_=None, namespace="n", **fields):
         **state_fields,
     )
     return translate(value, state, namespace=namespace, sign=True)
-
-
-def containers_with_claims(value, verdict):
-    """Return the names of the containers that use a claim after the translation."""
-    patched_spec = patched(value, verdict)["spec"]
-    return [container["name"] for field in ("initContainers", "containers") for container in patched_spec.get(field, []) if container["resources"].get("claims")]  # fmt: skip
 
 
 def outcomes_of(verdict):

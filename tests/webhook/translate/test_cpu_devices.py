@@ -3,13 +3,22 @@
 from cluster import manifests
 from dra.objects.claim import DeviceClass
 from dra.objects.device import ResourceSlice
-from tests.webhook.pods import EXAMPLES, WHOLE_GPUS, devices, exactly, patched, pod, read_objects, untouched
+from tests.webhook.pods import (
+    EXAMPLES,
+    WHOLE_GPUS,
+    containers_with_claims,
+    devices,
+    exactly,
+    patched,
+    pod,
+    read_objects,
+    untouched,
+)
 from tests.webhook.translate.cpu_fleets import (
     CLASS,
     GPU,
     GROUPS,
     TWO_CPUS,
-    containers_with_claims,
     cpu_group,
     cpu_slice,
     cpus_on,

@@ -9,12 +9,20 @@ from hypothesis import strategies as st
 from dra import wire
 from dra.objects.claim import ResourceClaimSpec
 from dra.quantity import parse
-from tests.webhook.pods import WHOLE_GPUS, configured, container, patched, pod, replay_update, untouched
+from tests.webhook.pods import (
+    WHOLE_GPUS,
+    configured,
+    container,
+    containers_with_claims,
+    patched,
+    pod,
+    replay_update,
+    untouched,
+)
 from tests.webhook.translate.cpu_fleets import (
     EVERYWHERE,
     GPU,
     TWO_CPUS,
-    containers_with_claims,
     cpus_on,
     outcomes_of,
     requested_classes,
