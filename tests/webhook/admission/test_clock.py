@@ -19,16 +19,8 @@ from webhook.placement.impossible import NO_TIME, UNKNOWN, Feasibility
 from webhook.service.decider import ReviewDecider
 
 EMPTY_CLASS = typed_class("none", "false")
-TAINT = wire.convert(
-    {
-        "metadata": {"name": "drain"},
-        "spec": {
-            "deviceSelector": {"driver": DRIVER, "device": "gpu-3"},
-            "taint": {"key": "m", "effect": "NoSchedule"},
-        },
-    },
-    DeviceTaintRule,
-)
+SELECTOR, TAINT = {"driver": DRIVER, "device": "gpu-3"}, {"key": "m", "effect": "NoSchedule"}
+RULE = wire.convert({"metadata": {"name": "m"}, "spec": {"deviceSelector": SELECTOR, "taint": TAINT}}, DeviceTaintRule)
 QUESTIONS = {
     "fits": (stock(), [claim_for()]),
     "too many": (stock(count=8), [claim_for(20)]),
@@ -39,7 +31,7 @@ QUESTIONS = {
     "a selector": (stock(), [claim_for(cel=f"device.attributes['{DRIVER}'].productName == 'x'")]),
     "a constraint": (stock(), [claim_for(2, requests=["r"], matchAttribute="x/y")]),
     "busy": (stock(claim_for(1, name="held", held_devices=["gpu-0", "gpu-1"]), nodes=("n0",)), [claim_for(3)]),
-    "a tainted device": (stock(TAINT, nodes=("n0",)), [claim_for(4)]),
+    "a tainted device": (stock(RULE, nodes=("n0",)), [claim_for(4)]),
 }
 
 

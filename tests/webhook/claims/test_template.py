@@ -3,8 +3,6 @@
 import hmac
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dra import wire
 from dra.objects import Pod
@@ -16,11 +14,6 @@ SPEC = {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceCla
 NAME = template.name_of(SPEC)
 KEY, OLD_KEY = b"new", b"old"
 POD = SignedPod("team-a", "train-", "default", '{"containers":{"main":{"nvidia.com/gpu":"2"}}}')
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-100, 100) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=10,
-)
 
 
 def test_a_name_is_a_prefix_and_thirty_two_hex_digits():
@@ -29,23 +22,16 @@ def test_a_name_is_a_prefix_and_thirty_two_hex_digits():
     assert int(NAME.removeprefix("drawbridge-"), 16) >= 0
 
 
-@given(st.dictionaries(st.text(), json_values, max_size=5))
-def test_the_order_of_members_does_not_change_the_name(value):
-    assert template.name_of(value) == template.name_of(dict(reversed(value.items())))
-
-
-def test_a_name_matches_only_its_own_content():
+def test_a_name_is_that_of_the_content_whatever_the_order_of_members():
+    assert template.name_of({"a": 1, "b": {"c": 2, "d": 3}}) == template.name_of({"b": {"d": 3, "c": 2}, "a": 1})
     assert template.name_matches(NAME, SPEC)
     assert not template.name_matches(NAME[:-16], SPEC)
     assert not template.name_matches(NAME, {"spec": {}})
 
 
-def test_verification_returns_the_signed_templates():
-    assert template.verify(template.sign({NAME: SPEC}, KEY, POD), POD, KEY) == {NAME: SPEC}
-
-
-def test_a_signature_by_the_older_key_stays_valid():
-    assert template.verify(template.sign({NAME: SPEC}, OLD_KEY, POD), POD, KEY, OLD_KEY) == {NAME: SPEC}
+@pytest.mark.parametrize("key", [KEY, OLD_KEY])
+def test_templates_signed_with_either_key_are_verified(key):
+    assert template.verify(template.sign({NAME: SPEC}, key, POD), POD, KEY, OLD_KEY) == {NAME: SPEC}
 
 
 @pytest.mark.parametrize(

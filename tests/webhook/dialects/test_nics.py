@@ -94,17 +94,10 @@ POOL_WITH_TARGET = {
 def fleet_with_nics(*, shared=False):
     """Return a fleet with the network devices of the example drivers; with `shared`, the devices allow multiple allocations."""
     objects = read_objects(manifests.read([EXAMPLES / "drivers" / "dra.net.yaml", EXAMPLES / "drivers" / "nodes.yaml"]))
-    slices = [
-        replace(
-            slice_,
-            spec=replace(
-                slice_.spec, devices=tuple(replace(d, allow_multiple_allocations=True) for d in slice_.spec.devices)
-            ),
-        )
-        if shared
-        else slice_
-        for slice_ in objects.of_type(ResourceSlice)
-    ]
+    slices = []
+    for slice_ in objects.of_type(ResourceSlice):
+        devices = tuple(replace(device, allow_multiple_allocations=shared or None) for device in slice_.spec.devices)
+        slices.append(replace(slice_, spec=replace(slice_.spec, devices=devices)))
     return Inventory.gather(objects.of_type(DeviceClass), slices, objects.of_type(Node))
 
 

@@ -5,13 +5,14 @@ import pytest
 
 from cluster import manifests
 from dra.budget import Budget
-from dra.objects import DeviceClass, DeviceCompatibility, Node, ResourceClaim, ResourceSlice
+from dra.objects import DeviceClass, DeviceCompatibility, ResourceSlice
 from dra.stock import Stock
 from dra.validation import read_object
 from dra.wire import convert
 from tests.allocator.search.test_node_scope import MODE, claims_for, stock_with
 from tests.cli.running import MODES
 from tests.dra.samples import compatibility, holding
+from tests.objects import allocated, claim, device_class, exactly, node, pod, result, typed
 from tests.webhook.admission.reviews import answer, review, state
 from webhook.admission import review as admission
 from webhook.placement.risk import find_broken_rule
@@ -27,14 +28,10 @@ def documents(*names):
 
 def claim_in_mode(mode, held_device=""):
     """Return a claim for one device of the class of a mode; `held_device` is allocated to it."""
-    [claim] = [read_object(document) for document in documents("claims") if document["metadata"]["name"] == mode]
-    meta = {"name": mode, "namespace": "ns", "uid": mode}
-    raw = {"metadata": meta, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": mode, "allocationMode": "ExactCount", "count": 1}}]}}}  # fmt: skip
-    if held_device:
-        result = {"request": "gpu", "driver": "gpu.example.com", "pool": NODE, "device": held_device}
-        raw["status"] = {"allocation": {"devices": {"results": [result]}}}
-    assert claim.spec.devices.requests[0].exactly.device_class_name == mode
-    return convert(raw, ResourceClaim)
+    [example] = [read_object(document) for document in documents("claims") if document["metadata"]["name"] == mode]
+    assert example.spec.devices.requests[0].exactly.device_class_name == mode
+    status = allocated(result(held_device, pool=NODE, request="gpu")) if held_device else None
+    return typed(claim(mode, exactly(mode, name="gpu"), namespace="ns", uid=mode, status=status))
 
 
 def stock(*files, held_devices=()):
@@ -45,7 +42,7 @@ def stock(*files, held_devices=()):
         kind: [convert(obj, type_) for obj in objects if obj["kind"] == kind] for kind, type_ in kinds.items()
     }
     return Stock.of(
-        nodes=[convert({"metadata": {"name": NODE}}, Node)],
+        nodes=[typed(node(NODE))],
         classes=objects_by_kind["DeviceClass"],
         slices=objects_by_kind["ResourceSlice"],
         compatibilities=objects_by_kind["DeviceCompatibility"],
@@ -76,17 +73,10 @@ def test_only_devices_that_the_rule_excludes_are_a_risk(files, held_devices, mod
 
 def test_a_class_with_some_excluded_devices_is_a_risk():
     """The rule leaves mig-0 free. A scheduler that does not know the rule takes the device that is published first."""
-    class_of_both_modes = convert({"metadata": {"name": "both"}, "spec": {"selectors": [{"cel": {"expression": 'device.attributes["gpu.example.com"].mode in ["mig", "mps"]'}}]}}, DeviceClass)  # fmt: skip
-    claim = convert({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "both", "allocationMode": "ExactCount", "count": 1}}]}}}, ResourceClaim)  # fmt: skip
-    risk = find_broken_rule(
-        stock("plain", "expressions", held_devices=[("mig", "gpu-0-mig-1")]).with_object(class_of_both_modes),
-        [claim],
-        Budget(1_000_000),
-    )
-    assert (
-        risk
-        == "on gpu-node it may allocate gpu-0-mps-0 together with gpu-0-mig-1, which DeviceCompatibility/gpu-mig forbids"
-    )
+    both = typed(device_class("both", 'device.attributes["gpu.example.com"].mode in ["mig", "mps"]'))
+    fleet = stock("plain", "expressions", held_devices=[("mig", "gpu-0-mig-1")]).with_object(both)
+    risk = find_broken_rule(fleet, [typed(claim("c", exactly("both", name="gpu")))], Budget(1_000_000))
+    assert risk.startswith("on gpu-node it may allocate gpu-0-mps-0 together with gpu-0-mig-1, ")
 
 
 @pytest.mark.parametrize(("scope", "risk"), [("node", RISK_ACROSS_POOLS), ("pool", "")])
@@ -103,11 +93,8 @@ def world(bridge=None):
 
 
 def warnings(scheduler, bridge=None):
-    entry = {"name": "gpu", "resourceClaimName": "mig"}
-    spec = {"containers": [{"name": "main"}], "resourceClaims": [entry]} | ({"schedulerName": scheduler} if scheduler else {})  # fmt: skip
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}, "spec": spec}
-    state_ = world(bridge)
-    outcome = admission.decide_review("mutate", review(pod), state_)
+    item = pod("p", "mig", namespace="ns", **{"schedulerName": scheduler} if scheduler else {})
+    outcome = admission.decide_review("mutate", review(item), world(bridge))
     assert answer(outcome)["allowed"]
     return answer(outcome).get("warnings", [])
 
