@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from certs.mutual import Files, Mutual, UnusableFile
+from certs.mutual import Mutual, UnusableFile
 from tests.certs.peers import Peers
 from tests.webhook import tls
 
@@ -78,11 +78,6 @@ def test_a_file_that_cannot_be_used_is_named(peers, file, content, problem):
     with pytest.raises(UnusableFile, match=problem) as caught:
         Mutual(peers.files)
     assert str(path) in str(caught.value)
-
-
-def test_a_folder_in_place_of_a_file_is_named(peers, tmp_path):
-    with pytest.raises(UnusableFile, match="cannot be read"):
-        Mutual(Files(str(tmp_path), str(peers.key), str(peers.client_ca)))
 
 
 def test_a_bundle_may_have_comments_in_any_script(peers):

@@ -37,13 +37,6 @@ def test_an_impossible_pod_is_refused_with_the_message_of_validation():
     assert answer(outcome)["auditAnnotations"] == {"outcome": "refused", "mode": "enforce"}
 
 
-def test_two_containers_with_equal_requests_are_judged_together():
-    pod = gpu_pod(limits={"nvidia.com/gpu": "3"})
-    [main] = pod["spec"]["containers"]
-    pod["spec"]["containers"].append(main | {"name": "other"})
-    assert not answer(review_outcome(pod))["allowed"], "the containers are judged one by one, and each could be served"
-
-
 def test_an_impossible_pod_is_translated_if_impossible_is_warn():
     lenient = msgspec.structs.replace(
         ENFORCE, configuration=Configuration(msgspec.structs.replace(DEFAULT, mode="enforce", impossible="warn"))

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.webhook.dialects.rows import Row, rows_not_translated
-from tests.webhook.pods import exactly, patched, pod, refused, share, untouched, verdict_of
+from tests.webhook.pods import exactly, pod, refused, share, untouched, verdict_of
 from webhook.dialects.systems.one_card import ALIYUN
 
 MEMORY, CORES, WHOLE_GPUS = "aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage", "aliyun.com/gpu"
@@ -13,15 +13,6 @@ ROWS = {
     WHOLE_GPUS: Row(pod({WHOLE_GPUS: 2}), "translated"),
     **rows_not_translated(ALIYUN, {MEMORY: 3}),
 }
-
-
-def test_two_containers_share_one_card():
-    manifest = pod({MEMORY: 3}, {MEMORY: 3})
-    verdict = verdict_of(manifest)
-    assert exactly(verdict) == [share(memory="6Gi", cores="0")]
-    assert {
-        str(container["resources"]["claims"]) for container in patched(manifest, verdict)["spec"]["containers"]
-    } == {"[{'name': 'drawbridge-pod-gpu'}]"}
 
 
 def test_the_memory_unit_is_configurable():

@@ -14,7 +14,3 @@ def test_chips_are_requested_by_count_and_node_selectors_stay():
     verdict = verdict_of(manifest)
     assert exactly(verdict) == [{"class": "tpu.google.com", "count": 4}]
     assert patched(manifest, verdict)["spec"]["nodeSelector"] == selectors
-
-
-def test_a_count_of_zero_requests_no_device():
-    assert not verdict_of(pod({"google.com/tpu": 0})).templates

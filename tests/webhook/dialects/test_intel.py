@@ -51,11 +51,6 @@ def test_a_qat_function_is_requested_by_its_services(name, services):
     assert [service for service in SERVICES.values() if selected(verdict, services=service)] == [services]
 
 
-def test_crypto_and_compression_side_by_side_are_two_claims():
-    verdict = verdict_of(pod({f"{QAT}cy": 1, f"{QAT}dc": 1}))
-    assert len(verdict.templates) == 2
-
-
 @pytest.mark.parametrize("name", ["gpu", "gaudi", "qat"])
 def test_a_name_of_intels_classes_is_not_a_network_pool(name):
     verdict = verdict_of(pod({f"intel.com/{name}": 1}))

@@ -17,7 +17,3 @@ def test_a_key_requests_the_products_of_its_family(key, products):
     (request,) = exactly(verdict)
     assert (request["class"], request["count"]) == ("npu.rebellions.ai", 4)
     assert [product for product in ("RBLN-CA22", "RBLN-CR03") if selected(verdict, productName=product)] == products
-
-
-def test_a_count_of_zero_requests_no_device():
-    assert not verdict_of(pod({ATOM: 0})).templates

@@ -33,18 +33,8 @@ def test_without_a_policy_an_advertised_key_is_left_unchanged():
     [
         (PREFER_DRA, (), "dra", "nodes with a driver are preferred"),
         (PREFER_PLUGIN, (), "plugin", "nodes with a device plugin are preferred"),
-        (
-            PREFER_DRA,
-            (NEW_NODE_FULL,),
-            "plugin",
-            "no node with a driver has enough free devices; node old-1, with a device plugin, has enough",
-        ),
-        (
-            PREFER_PLUGIN,
-            OLD_NODES_FULL,
-            "dra",
-            "no node with a device plugin has enough free devices; node new-1, with a driver, has enough",
-        ),
+        (PREFER_DRA, (NEW_NODE_FULL,), "plugin", "node old-1, with a device plugin, has enough"),
+        (PREFER_PLUGIN, OLD_NODES_FULL, "dra", "node new-1, with a driver, has enough"),
         (PREFER_DRA, (NEW_NODE_FULL, *OLD_NODES_FULL), "dra", "no reachable node has enough free devices"),
         (PREFER_PLUGIN, (NEW_NODE_FULL, *OLD_NODES_FULL), "plugin", "no reachable node has enough free devices"),
         (PREFER_PLUGIN, OLD_NODES_FULL[:2], "plugin", "nodes with a device plugin are preferred"),
@@ -56,19 +46,14 @@ def test_the_preferred_mechanism_is_used_unless_only_it_is_full(policy, other_ob
     assert mechanism == expected_mechanism
     assert reason_part in reason
     # The annotation has only the part of the reason that is about the choice.
-    assert (
-        response["auditAnnotations"]["served-by"]
-        == reason.rpartition("publish it as a whole GPU (class gpu.nvidia.com); ")[2]
-    )
-
-
-def test_a_pod_without_the_preferred_mechanism_is_warned():
-    assert "warnings" not in decision_of(gpu_pod(), state_with(*MIXED, policy=PREFER_PLUGIN))[2]
-    assert "warnings" not in decision_of(gpu_pod(), state_with(*MIXED, policy=PREFER_DRA))[2]
-    [warning] = decision_of(gpu_pod(), state_with(*MIXED, NEW_NODE_FULL, policy=PREFER_DRA))[2]["warnings"]
-    assert "no node with a driver has enough free devices" in warning
-    [warning] = decision_of(gpu_pod(), state_with(*MIXED, *OLD_NODES_FULL, policy=PREFER_PLUGIN))[2]["warnings"]
-    assert "node new-1, with a driver, has enough" in warning
+    served_by = response["auditAnnotations"]["served-by"]
+    assert served_by == reason.rpartition("publish it as a whole GPU (class gpu.nvidia.com); ")[2]
+    is_preferred = policy == (PREFER_DRA if mechanism == "dra" else PREFER_PLUGIN)
+    if not is_preferred:
+        [warning] = response["warnings"]
+        assert reason_part in warning
+    elif "preferred" in reason_part:
+        assert "warnings" not in response
 
 
 def test_an_impossible_mechanism_is_avoided_even_if_preferred():

@@ -51,10 +51,8 @@ def test_only_pods_that_select_the_policys_nodes_prefer_drivers():
 
 def owned_pod(number, kind="ReplicaSet", name="web-5d9"):
     item = gpu_pod(f"{name}-{number}")
-    item["metadata"] |= {
-        "labels": {"pod-template-hash": "5d9"},
-        "ownerReferences": [{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "u", "controller": True}],
-    }
+    owners = [objects.owner(kind, name, "apps/v1")]
+    item["metadata"] |= {"labels": {"pod-template-hash": "5d9"}, "ownerReferences": owners}
     return item
 
 

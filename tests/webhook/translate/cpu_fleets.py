@@ -4,7 +4,7 @@ from dra import wire
 from dra.objects.claim import DeviceClass
 from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
-from tests.objects import node
+from tests.objects import device_class, node, resource_slice
 from tests.webhook.pods import SIGNING_KEY, configured
 from webhook.state import State
 from webhook.state.inventory import Inventory
@@ -32,27 +32,12 @@ def cpu_group(name, numa, cpus, **fields):
 
 
 GROUPS = [cpu_group("cpudevnuma000", 0, 24), cpu_group("cpudevnuma001", 1, 24)]
-CLASS = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "DeviceClass",
-    "metadata": {"name": "dra.cpu"},
-    "spec": {"selectors": [{"cel": {"expression": "device.driver == 'dra.cpu'"}}]},
-}
+CLASS = device_class("dra.cpu", "device.driver == 'dra.cpu'")
 
 
 def cpu_slice(name, devices, driver="dra.cpu"):
     """Return the ResourceSlice with which a driver publishes devices of node `name`."""
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": f"{name}-{driver}"},
-        "spec": {
-            "driver": driver,
-            "nodeName": name,
-            "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
-            "devices": devices,
-        },
-    }
+    return resource_slice(f"{name}-{driver}", *devices, driver=driver, pool=name, nodeName=name)
 
 
 KINDS = {"DeviceClass": DeviceClass, "ResourceSlice": ResourceSlice, "Node": Node}
@@ -104,11 +89,7 @@ def requested_classes(verdict):
 
 
 def gpu_objects(*names):
-    name = "gpu.nvidia.com"
-    device_class = {
-        **CLASS,
-        "metadata": {"name": name},
-        "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{name}'"}}]},
-    }
+    driver = "gpu.nvidia.com"
     devices = [{"name": "gpu-0", "attributes": {"type": {"string": "gpu"}, "productName": {"string": "A"}}}]
-    return [device_class, *(cpu_slice(node_name, devices, name) for node_name in names)]
+    serving_class = device_class(driver, f"device.driver == '{driver}'")
+    return [serving_class, *(cpu_slice(name, devices, driver) for name in names)]

@@ -51,24 +51,13 @@ def test_a_gpu_and_cpus_get_separate_claims():
     gpu_left = verdict_of(manifest, meanings={"nvidia.com/gpu": "leave"})
     assert requested_classes(gpu_left) == ["dra.cpu"]
     nodes = [labelled_node("a"), labelled_node("b"), cpu_slice("a", GROUPS)]
-    without_class = verdict_of(
-        manifest, fleet_=fleet_of(*nodes, *gpu_objects("b")), meanings={"nvidia.com/gpu": "whole"}
-    )
+    without_class = verdict_of(manifest, fleet_=fleet_of(*nodes, *gpu_objects("b")), **WHOLE_GPUS)
     assert requested_classes(without_class) == ["gpu.nvidia.com"]
-    assert (
-        "c0",
-        Outcome.LEFT,
-        "the cluster has no DeviceClass dra.cpu; if the DeviceClass has another name, an administrator can set `classes: {cpu: NAME}` (docs/configuration.md)",
-    ) in outcomes_of(without_class)
-    without_node = verdict_of(
-        manifest, fleet_=fleet_of(CLASS, *nodes, *gpu_objects("b")), meanings={"nvidia.com/gpu": "whole"}
-    )
+    [detail] = [detail for container, _, detail in outcomes_of(without_class) if "DeviceClass dra.cpu" in detail]
+    assert "`classes: {cpu: NAME}`" in detail
+    without_node = verdict_of(manifest, fleet_=fleet_of(CLASS, *nodes, *gpu_objects("b")), **WHOLE_GPUS)
     assert requested_classes(without_node) == ["gpu.nvidia.com"]
-    assert (
-        "c0",
-        Outcome.LEFT,
-        "0 of 1 nodes that the pod can run on publish CPUs of class dra.cpu: more than half have to",
-    ) in outcomes_of(without_node)
+    assert any("0 of 1 nodes that the pod can run on" in detail for _, _, detail in outcomes_of(without_node))
 
 
 # How the driver publishes CPUs
@@ -85,11 +74,7 @@ def test_cpus_published_as_devices_are_counted_and_split_over_claims():
 
 def test_more_cpus_than_a_group_holds_span_groups():
     verdict = verdict_of(pod({"cpu": 50, "memory": "1Gi"}), fleet_=cpus_on("a", "b"))
-    assert [request["capacity"] for request in exactly(verdict)] == [
-        {"dra.cpu/cpu": "17"},
-        {"dra.cpu/cpu": "17"},
-        {"dra.cpu/cpu": "16"},
-    ]
+    assert [request["capacity"]["dra.cpu/cpu"] for request in exactly(verdict)] == ["17", "17", "16"]
     assert "from 3 devices, because most devices hold 24 CPUs" in verdict.warnings[0]
     assert untouched(verdict_of(pod({"cpu": 10**15, "memory": "1Gi"}), fleet_=cpus_on("a")))
 
@@ -125,13 +110,8 @@ def test_cpus_are_claimed_if_most_reachable_nodes_have_the_driver():
     half_of_nodes = cpus_on("a", "b", other_names=["c", "d"])
     verdict = verdict_of(pod(TWO_CPUS), fleet_=half_of_nodes)
     assert untouched(verdict)
-    assert outcomes_of(verdict) == [
-        (
-            "c0",
-            Outcome.LEFT,
-            "2 of 4 nodes that the pod can run on publish CPUs of class dra.cpu: more than half have to",
-        )
-    ]
+    [(_, outcome, detail)] = outcomes_of(verdict)
+    assert (outcome, "2 of 4 nodes that the pod can run on" in detail) == (Outcome.LEFT, True)
     assert verdict.warnings == ()  # the kubelet assigns CPUs as before
     assert containers_with_claims(
         pod(TWO_CPUS), verdict_of(pod(TWO_CPUS), fleet_=cpus_on("a", "b", other_names=["c"]))

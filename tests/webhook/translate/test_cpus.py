@@ -164,10 +164,7 @@ def test_a_guaranteed_container_keeps_its_request_beside_the_claim():
     assert len(patched_pod["spec"]["resourceClaims"]) == 2  # one claim serves one container
     device_requests = [claim.spec["spec"]["devices"]["requests"][0]["exactly"] for claim in verdict.added_claims]
     assert [request["deviceClassName"] for request in device_requests] == ["dra.cpu", "dra.cpu"]
-    assert [request["capacity"]["requests"] for request in device_requests] == [
-        {"dra.cpu/cpu": "2"},
-        {"dra.cpu/cpu": "3"},
-    ]
+    assert [request["capacity"]["requests"]["dra.cpu/cpu"] for request in device_requests] == ["2", "3"]
     assert [outcome for _, outcome, _ in outcomes_of(verdict)] == [Outcome.TRANSLATED] * 2
     assert verdict.warnings == ()
 

@@ -7,7 +7,6 @@ import pytest
 
 from tests.webhook.pods import (
     HAMI,
-    KOORD,
     SIGNING_KEY,
     WHOLE_GPUS,
     patched,
@@ -95,15 +94,6 @@ def test_a_damaged_record_is_ignored(damaged):
 
 
 # Updates
-
-
-def test_a_second_apply_restores_keys_and_scheduler():
-    manifest = pod({KOORD + "gpu": 100}, scheduler="koord-scheduler")
-    stored = patched(manifest, verdict_of(manifest))
-    applied = copy.deepcopy(stored)
-    applied["spec"]["schedulerName"] = "koord-scheduler"
-    applied["spec"]["containers"][0]["resources"]["limits"] = {KOORD + "gpu": "100"}
-    assert patched(applied, replay_update(applied, stored)) == stored
 
 
 def test_an_update_with_a_changed_number_is_not_undone():

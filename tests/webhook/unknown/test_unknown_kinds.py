@@ -15,40 +15,24 @@ from webhook.unknown import asks_in_unknown_kind
 from webhook.unknown.unanswered_requests import MAX_KEYS
 from webhook.unknown.unknown_kinds import VALUES
 
-KSERVE = custom_resource(
-    "serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"model": {"resources": ONE_GPU}}}
-)
-RUNTIME = custom_resource(
-    "serving.kserve.io/v1alpha1", "ServingRuntime", {"containers": [{"name": "c", "resources": ONE_GPU}]}
-)
+APP = {"resources": ONE_GPU}
+KSERVE = custom_resource("serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"model": APP}})
 TRAIN = custom_resource(
     "trainer.kubeflow.org/v1alpha1", "TrainJob", {"trainer": {"numNodes": 2, "resourcesPerNode": ONE_GPU}}
 )
-ARGO = custom_resource(
-    "argoproj.io/v1alpha1", "Workflow", {"templates": [{"name": "t", "container": {"resources": ONE_GPU}}]}
-)
-SPARK = custom_resource(
-    "sparkoperator.k8s.io/v1beta2", "SparkApplication", {"executor": {"gpu": {"name": GPU, "quantity": 1}}}
-)
+CONTAINERS = {"containers": [{"name": "c", "resources": ONE_GPU}]}
+CUSTOM_AMOUNT = {"resources": {"limits": {"custom": {GPU: "1"}}}}
 RESOURCES_BY_PATH = {
     "predictor/model": KSERVE,
-    "containers/0": RUNTIME,
     "trainer/resourcesPerNode": TRAIN,
-    "templates/0/container": ARGO,
-    "executor/gpu": SPARK,
-    "podSpec/containers/0": custom_resource("mlops.seldon.io/v1alpha1", "Server", {"podSpec": RUNTIME["spec"]}),
-    "runners/0": custom_resource(
-        "serving.yatai.ai/v2alpha1",
-        "BentoDeployment",
-        {"runners": [{"resources": {"limits": {"custom": {GPU: "1"}}}}]},
-    ),
-    "values/app": custom_resource(
-        "helm.toolkit.fluxcd.io/v2", "HelmRelease", {"values": {"app": {"resources": ONE_GPU}}}
-    ),
-    "source/helm/valuesObject/app": custom_resource(
-        "argoproj.io/v1alpha1", "Application", {"source": {"helm": {"valuesObject": {"app": {"resources": ONE_GPU}}}}}
-    ),
-}
+    "containers/0": custom_resource("serving.kserve.io/v1alpha1", "ServingRuntime", CONTAINERS),
+    "templates/0/container": custom_resource("argoproj.io/v1alpha1", "Workflow", {"templates": [{"container": APP}]}),
+    "executor/gpu": custom_resource("sparkoperator.k8s.io/v1beta2", "SparkApplication", {"executor": {"gpu": {"name": GPU, "quantity": 1}}}),
+    "podSpec/containers/0": custom_resource("mlops.seldon.io/v1alpha1", "Server", {"podSpec": CONTAINERS}),
+    "runners/0": custom_resource("serving.yatai.ai/v2alpha1", "BentoDeployment", {"runners": [CUSTOM_AMOUNT]}),
+    "values/app": custom_resource("helm.toolkit.fluxcd.io/v2", "HelmRelease", {"values": {"app": APP}}),
+    "source/helm/valuesObject/app": custom_resource("argoproj.io/v1alpha1", "Application", {"source": {"helm": {"valuesObject": {"app": APP}}}}),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("path", RESOURCES_BY_PATH)
