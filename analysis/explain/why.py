@@ -574,15 +574,22 @@ def _without_claims(facts: Facts) -> Reason:
 def _room_text(facts: Facts) -> str:
     """Return which node has room for a pod now, or why none has."""
     if facts.outcome.node is not None:
-        return f"{facts.outcome.node} has room for it, and {facts.admitted_scheduler} has not placed it yet"
+        return f"{facts.outcome.node} has room for it, and {_not_placed(facts)}"
     if not facts.reading.stock.nodes:
         return NO_NODE_READ
     return f"no node has room for it now ({facts.outcome.reason.text})"
 
 
+def _not_placed(facts: Facts) -> str:
+    """Say that a scheduler has not placed a pod yet, and when kube-scheduler tries a pod again of which no event reminds it."""
+    again = facts.admitted_scheduler == STOCK and facts.condition("PodScheduled") == FALSE
+    retried = "; it tries a refused pod again within five minutes" if again else ""
+    return f"{facts.admitted_scheduler} has not placed it yet{retried}"
+
+
 def _outlook_text(facts: Facts, prospect: Prospect) -> str:
     """Return why a pod is not placed yet. The outcome also covers requests without a claim, such as keys of a device plugin."""
-    outcome, scheduler = facts.outcome, facts.admitted_scheduler
+    outcome = facts.outcome
     fits = prospect.outlook is Outlook.FITS or (outcome.node is not None and prospect.outlook in REFUSING)
     barred = {name for barrier in prospect.other_reasons for name in barrier.nodes}
     fitting = [name for group in prospect.groups if group.devices for name in group.nodes]
@@ -594,13 +601,13 @@ def _outlook_text(facts: Facts, prospect: Prospect) -> str:
             return f"devices for it are free, but pods before it in the queue take them ({outcome.reason.text})"
     if outcome.node is not None and outcome.node in prospect.plugins:
         others = f" and {len(prospect.plugins) - 1} more nodes" if len(prospect.plugins) > 1 else ""
-        return f"device plugins have room for it on {outcome.node}{others}, and {scheduler} has not placed it yet"
+        return f"device plugins have room for it on {outcome.node}{others}, and {_not_placed(facts)}"
     if not fits:
         return prospect.reason.text
     if not barred.intersection(fitting):
-        return f"devices for it are free, and {scheduler} has not placed it yet"
+        return f"devices for it are free, and {_not_placed(facts)}"
     if usable:
-        return f"devices for it are free on {len(usable)} nodes where it may run, and {scheduler} has not placed it yet"
+        return f"devices for it are free on {len(usable)} nodes where it may run, and {_not_placed(facts)}"
     if outcome.node is not None:  # where a device plugin has all that it requests
         return _room_text(facts)
     # What is in the way on the nodes that its author chose says more than that other nodes were not chosen.

@@ -30,9 +30,12 @@ def amounts(control_plane, namespace):
 
 @pytest.fixture
 def serving(served, namespace, created):  # noqa: F811  a fixture
-    """A Deployment of two pods with 4Gi each of one device of 16Gi, under a quota of 14Gi."""
+    """A Deployment of two pods with 4Gi each of one device of 20Gi, under a quota of 14Gi.
+
+    kube-scheduler may count a share twice while it binds the share's pod, so there is room for three shares of 6Gi.
+    """
     [node] = served.add_fake_nodes(1, prefix="resize-")
-    capacity = {"memory": fleet.shared("16Gi", minimum="1Gi", step="1Gi", default="16Gi")}
+    capacity = {"memory": fleet.shared("20Gi", minimum="1Gi", step="1Gi", default="20Gi")}
     created(*fleet.slices(DRIVER, node, [fleet.device("card", {}, capacity, allowMultipleAllocations=True)]))
     created(fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"), quota(namespace, **{f"{CLASS}/memory": "14Gi"}))
     created(template("share", namespace, request("gpu", CLASS, capacity={"requests": {"memory": "4Gi"}})))

@@ -83,6 +83,13 @@ BOUND = [*fleet(), with_device_status(held_claim("c", "p")), in_phase(pod("p", "
 NO_SANDBOX = warning("FailedCreatePodSandBox", 'no runtime for "nvidia" is configured')
 NOT_PREPARED = warning("FailedPrepareDynamicResources", "driver is gone")
 
+UNSCHEDULABLE = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "cannot allocate all claims",
+}
+
 # For each state of a pod: the objects, the actor that has to act next ("" for none), and a part of the message.
 # The bridge is the part of drawbridge that allocates devices.
 NEXT_STEPS = {
@@ -93,6 +100,7 @@ NEXT_STEPS = {
     "fits no node": ([*fleet(), claim("c", 3), pod("p", "c")], "user", "claim c, request r requests 3 devices"),
     "requests a missing class": ([*fleet(), claim("c", class_name="none"), pod("p", "c")], "user", "claim c: DeviceClass none does not exist"),
     "fits and is not placed yet": ([*fleet(), claim("c"), pod("p", "c")], "bridge", "devices for it are free, and drawbridge has not placed it yet"),
+    "fits and was refused a moment ago": ([*fleet(), claim("c"), in_phase(pod_of_default_scheduler(), "Pending", conditions=[UNSCHEDULABLE])], "scheduler", "default-scheduler has not placed it yet; it tries a refused pod again within five minutes"),
     "fits only on tainted nodes": ([*map(tainted_if_node, fleet()), claim("c"), pod("p", "c")], "bridge", "not where it may run: node(s) had untolerated taint(s): gpu:NoSchedule (2 of 2 nodes)"),
     "fits only tainted devices": ([*fleet(), TAINT_RULE, claim("c"), pod("p", "c")], "bridge", "have a taint"),
     "waits for the template controller": ([*fleet(), pod_with_template("drawbridge-1")], "template controller", "ResourceClaimTemplate drawbridge-1 does not exist"),
