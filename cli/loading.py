@@ -14,6 +14,7 @@ from analysis.loading import (
     Needs,
     Reading,
     Trimmer,
+    TypedObjects,
     read_cluster,
     reading_of,
     reading_of_documents,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from analysis.configuration import ConfigurationInForce
-    from analysis.loading import TypedObjects
     from cluster.manifests import Document
     from cluster.protocol import Cluster
     from dra.server import Server
@@ -64,6 +64,22 @@ def read_dump(
     )
     warn_of_duplicates(reading.typed)
     return replace(reading, skipped=tuple(input_files.skipped), made=input_files.made)
+
+
+def read_as_installed(
+    files: InputFiles, given: ConfigurationInForce | None = NO_CONFIGURATION, server: Server | None = None
+) -> Reading:
+    """Read files as if their configuration were installed: a fence taints the devices of the bridge's drivers."""
+    from dra.objects import DeviceTaintRule
+    from dra.wire import convert
+    from webhook.claims import taint_rule
+
+    reading = read_dump(files, given, server)
+    bridge = reading.configuration.file.bridge
+    if bridge is None or not bridge.fence:
+        return reading
+    rules = [convert(taint_rule(driver), DeviceTaintRule) for driver in bridge.drivers]
+    return replace(reading, typed=TypedObjects((*reading.typed, *rules)))
 
 
 def read_whole(

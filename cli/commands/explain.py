@@ -100,15 +100,13 @@ def command(
         server_named(kubernetes, feature_gates)  # fails before the cluster is read
     given = given_configuration(config)
 
-    from analysis.loading import OUTLOOK_KINDS, Needs, TypedObjects, assumed_server, for_server
+    from analysis.loading import OUTLOOK_KINDS, Needs, assumed_server, for_server
     from analysis.refused_pods import FAILED_CREATE
-    from cli.loading import read_dump, read_live
-    from dra.objects import DeviceTaintRule
-    from dra.wire import builtins, convert
-    from webhook.claims import taint_rule
+    from cli.loading import read_as_installed, read_live
+    from dra.wire import builtins
 
     if files:
-        reading = read_dump(files, given)
+        reading = read_as_installed(files, given)
     else:
         last = name.rpartition("/")[2]
         workload = kind == "workload"  # the names of its pods begin with the workload's name
@@ -121,12 +119,7 @@ def command(
         )
         reading = read_live(kubeconfig, context, needs, given=given, namespace=namespace)
     report_configuration(reading.in_force)
-    configuration = reading.configuration
-    reading = for_server(reading, kubernetes, feature_gates, configuration)
-    bridge = configuration.file.bridge
-    if files and bridge is not None and bridge.fence:  # files are judged as if the configuration were installed
-        rules = [convert(taint_rule(driver), DeviceTaintRule) for driver in bridge.drivers]
-        reading = replace(reading, typed=TypedObjects((*reading.typed, *rules)))
+    reading = for_server(reading, kubernetes, feature_gates, reading.configuration)
     story = explain.story_of(subject, namespace, reading)
     if isinstance(story, explain.PodStory | explain.WorkloadStory):
         story = _with_causes(story, reading, kubeconfig, context)

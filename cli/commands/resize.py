@@ -57,7 +57,7 @@ def command(
     from analysis import explain
     from analysis.loading import OUTLOOK_KINDS, Needs
     from analysis.resized import POD, find_target, resize
-    from cli.loading import read_dump, read_live
+    from cli.loading import read_as_installed, read_live
     from dra.wire import builtins
 
     new_amounts = dict(_read(amount) for amount in amounts)
@@ -67,7 +67,7 @@ def command(
         raise Broken(f"{workload!r} is not KIND/NAME", "write it as for kubectl, such as deployment/serve")
     given = given_configuration(config)
     if files:
-        reading = read_dump(files, given)
+        reading = read_as_installed(files, given)
     else:
         last = name.rpartition("/")[2]
         needs = Needs(

@@ -75,7 +75,7 @@ def command(
     PodDisruptionBudget objects.
     """
     from analysis import allocated, outlook, simulated
-    from cli.loading import read_dump
+    from cli.loading import read_as_installed
     from dra.wire import builtins
 
     if strategy == HELP:
@@ -87,7 +87,7 @@ def command(
     of_claims = all_claims or bool(claims)
     if node and not of_claims:
         raise Broken("--node applies to claims", "add --claims, or --claim NS/NAME")
-    reading = read_dump(files, given_configuration(config), server_named(kubernetes, feature_gates))
+    reading = read_as_installed(files, given_configuration(config), server_named(kubernetes, feature_gates))
     in_force = reading.in_force
     report_configuration(in_force, mode)
     admitted = simulated.snapshot_of(reading, mode)

@@ -13,8 +13,8 @@ from e2e.actors.client import ApiError
 from e2e.actors.fleet import HAMI
 from e2e.actors.webhook import COMMAND, CONFIGURATION, MODE, gpu
 from e2e.webhook.test_neighbours import neighbour, stubborn
-from tests.cli.test_one_verdict import ALL_PODS, THREE_GPU_TEMPLATE, UNKNOWN_PRODUCT, claim_and_template
-from tests.webhook.admission.test_verdict import GPU, MEM, pod_in_n
+from tests.cli.test_one_verdict import UNKNOWN_PRODUCT, claim_and_template
+from tests.webhook.admission.test_verdict import GPU, MEM, PODS, THREE_GPU_TEMPLATE, pod_in_n
 from tests.webhook.dialects.test_vocabularies import CASES
 from webhook.refusals import Code
 
@@ -59,10 +59,19 @@ NOWHERE = {
 CLAIMS = {f"{obj['kind']} of {count}": obj for count in (1, 9) for obj in claim_and_template(count)} | {
     "impossible": IMPOSSIBLE
 }
+EPHEMERAL = pod_in_n({GPU: 1})
+EPHEMERAL["spec"]["ephemeralContainers"] = [{"name": "d", "image": "i"}]
 BY_CLAIM = pod_in_n(claims=["c"])
 BY_CLAIM["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimName": "c"}]
 WORDS = {name: {"apiVersion": "v1", "kind": "Pod"} | row.pod for name, (_, row) in CASES.items() if not row.config}
-SAMPLE = {**ALL_PODS, **CODED, **CLAIMS, "by claim": BY_CLAIM, **{name: WORDS[name] for name in sorted(WORDS)[::6]}}
+SAMPLE = {
+    **PODS,
+    "ephemeral": EPHEMERAL,
+    **CODED,
+    **CLAIMS,
+    "by claim": BY_CLAIM,
+    **{name: WORDS[name] for name in sorted(WORDS)[::6]},
+}
 TOLD = ("nodes", "namespaces", "deviceclasses", "resourceslices", "resourceclaimtemplates", "resourceclaims")
 
 

@@ -11,6 +11,10 @@ FPGA = "example.com/fpga"
 WARNING_CONFIGURATION = EMPTY_CONFIGURATION | {"impossible": "warn"}
 # GPU requests that a DeviceClass serves are translated, too.
 TRANSLATING_CONFIGURATION = EMPTY_CONFIGURATION | {"extendedResources": {"drivers": {"gpu.nvidia.com": "translate"}}}
+# The devices of NVIDIA's driver have a taint that only the bridge tolerates.
+FENCED_CONFIGURATION = EMPTY_CONFIGURATION | {
+    "bridge": {"schedulerName": "drawbridge", "drivers": ["gpu.nvidia.com"], "fence": True}
+}
 REQUIRED_AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution"
 NOT_IN_POOL_X = {
     REQUIRED_AFFINITY: {

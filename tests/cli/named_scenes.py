@@ -1,9 +1,11 @@
 """Objects about which the commands once disagreed, with the answer that all commands have to give."""
 
 from cluster import manifests
+from dra.objects.extended_resources import IMPLICIT
 from tests.agreement import Scene
 from tests.cli.agreement_scenes import (
     EMPTY_CONFIGURATION,
+    FENCED_CONFIGURATION,
     FLEET_THAT_SERVES_GPUS,
     FLEET_WITH_DRIVER,
     FLEET_WITHOUT_GPUS,
@@ -30,7 +32,7 @@ from tests.corpus.move import GPU, migrated_fleet, node
 from tests.webhook.pods import EXAMPLES
 
 QUEUE_LABEL = {"kueue.x-k8s.io/queue-name": "q"}
-GPU_IN_POOL_X = pod_template(limits(gpu="1"), nodeSelector={"pool": "x"})
+IN_POOL_X = {"nodeSelector": {"pool": "x"}}
 OWN_CLAIM = {"resourceClaims": [{"name": "x", "resourceClaimName": "c"}]}
 # A key that a DeviceClass serves, and a key for a share of a GPU. Each key has devices on some nodes of the example fleet, but no node has
 # devices for both.
@@ -48,343 +50,101 @@ GPU_WITH_SHARE_LABEL, SHARE_LABEL_WITHOUT_GPU = (
     template | {"metadata": {"labels": {"koordinator.sh/gpu-isolation-provider": "HAMi-core"}}}
     for template in (ONE_GPU, pod_template({}))
 )
+GPU_LEFT_TO_THE_SCHEDULER = ONE_GPU | {"metadata": {"annotations": {"drawbridge.dev/extended-resources": "leave"}}}
 EXAMPLE_FLEET = [document.object for document in manifests.read([str(EXAMPLES / "fleet")])]
-NODE_IN_POOL_X = node("x", {"pool": "x"})
+NODE_IN_POOL_X, NODE_WITH_FPGA = node("x", {"pool": "x"}), node("b", **{FPGA: 1})
 # The pod's own claim c, and a GPU. The node selector allows only the node in pool x, and the affinity excludes this node.
-CLAIM_AND_GPU_IN_POOL_X = pod_template(
-    limits(gpu="1") | {"claims": [{"name": "x"}]},
-    nodeSelector={"pool": "x"},
-    affinity={"nodeAffinity": NOT_IN_POOL_X},
-    **OWN_CLAIM,
-)
+CLAIM_AND_GPU = pod_template(limits(gpu="1") | {"claims": [{"name": "x"}]}, **OWN_CLAIM)
+CLAIM_AND_GPU_IN_POOL_X = {
+    "metadata": {},
+    "spec": CLAIM_AND_GPU["spec"] | IN_POOL_X | {"affinity": {"nodeAffinity": NOT_IN_POOL_X}},
+}
 # A DeviceClass and a driver serve GPUs on node a in pool x, and so does a device plugin.
 FLEET_WITH_DRIVER_AND_PLUGIN = (
     *(obj for obj in migrated_fleet("a", extended=GPU) if obj["kind"] != "Node"),
     node("a", {"pool": "x"}, gpu=8),
 )
-CLAIM_AND_GPU = pod_template(limits(gpu="1") | {"claims": [{"name": "x"}]}, **OWN_CLAIM)
-# Each name stands for a scene and three expected answers about its object:
+
+
+def scene(template, *surroundings, kind=POD, fleet=(), configuration=None, **metadata):
+    """Return the scene of an object whose pods have this template."""
+    return Scene(object_of_kind(*kind, template, **metadata), surroundings, fleet, configuration)
+
+
+def served(template, *surroundings, fleet=(), **fields):
+    """Return a scene in whose fleet a DeviceClass serves GPUs by its extended resource name."""
+    return scene(template, *surroundings, fleet=[*FLEET_THAT_SERVES_GPUS, *fleet], **fields)
+
+
+def translated(template, *surroundings, configuration=WHOLE_GPU_CONFIGURATION, **fields):
+    """Return a scene in whose fleet a driver publishes GPUs, with a configuration that translates requests for whole GPUs."""
+    return scene(template, *surroundings, fleet=FLEET_WITH_DRIVER, configuration=configuration, **fields)
+
+
+def of_keys(amounts, **fields):
+    """Return the scene of a pod with these limits."""
+    return scene(pod_template({"limits": amounts}), **fields)
+
+
+NINE_GPUS, HALF_GPU, NO_QUANTITY = (pod_template(limits(gpu=amount)) for amount in ("9", "500m", "abc"))
+HUNDRED_GPUS = pod_template(limits(gpu="100"))
+REFUSE_UNRESOLVED = EMPTY_CONFIGURATION | {"unresolved": "refuse"}
+# Each name stands for three expected answers about the object of a scene, and the scene:
 # - the outcome that `translate` reports (docs/translation.md defines the outcomes),
 # - a finding code that `translate` reports, or "" if the test expects none in particular,
 # - True if `simulate` finds a node for every pod, False if it finds none for any pod, None otherwise (such as for a refused pod).
 NAMED_SCENES = {
-    "a plugin's key that no node has": (
-        Scene(object_of_kind(*POD, ONE_GPU), (), FLEET_WITHOUT_GPUS),
-        "left",
-        "D222",
-        False,
-    ),
-    "a key that drawbridge does not know": (
-        Scene(object_of_kind(*POD, pod_template(limits(fpga="1")))),
-        "unknown",
-        "D211",
-        False,
-    ),
-    "a label that no node has": (
-        Scene(object_of_kind(*POD, GPU_IN_POOL_X), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION),
-        "translated",
-        "D212",
-        False,
-    ),
-    "mode off, in a Namespace that follows the pod in the file": (
-        Scene(object_of_kind(*POD, ONE_GPU), [namespace("off")], FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION),
-        "left",
-        "",
-        False,
-    ),
-    "a mode label that is not a text": (
-        Scene(object_of_kind(*POD, ONE_GPU), [namespace(False)], FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION),
-        "left",
-        "",
-        False,
-    ),
-    "a mode label that is not a text, in the file of the fleet": (
-        Scene(object_of_kind(*POD, ONE_GPU), (), [*FLEET_WITH_DRIVER, namespace(False)], WHOLE_GPU_CONFIGURATION),
-        "left",
-        "",
-        False,
-    ),
-    "a served key and a key that no node has, in mode off": (
-        Scene(
-            object_of_kind(*POD, pod_template({"limits": {GPU: "1", "nvidia.com/gpumem": "3000"}})),
-            [namespace("off")],
-            FLEET_THAT_SERVES_GPUS,
-            WHOLE_GPU_CONFIGURATION,
-        ),
-        "left",
-        "",
-        False,
-    ),
-    "a served key, in mode off": (
-        Scene(object_of_kind(*POD, ONE_GPU), [namespace("off")], FLEET_THAT_SERVES_GPUS, WHOLE_GPU_CONFIGURATION),
-        "left",
-        "",
-        True,
-    ),
-    "a key of nodes on which the pod cannot run": (
-        Scene(
-            object_of_kind(*POD, pod_template(limits(fpga="1"), nodeSelector={"pool": "x"})),
-            (),
-            (node("b", **{FPGA: 1}), NODE_IN_POOL_X),
-        ),
-        "left",
-        "D221",
-        False,
-    ),
-    "an amount of 0 of a key that only other nodes have": (
-        Scene(
-            object_of_kind(*POD, pod_template(limits(fpga="0"), nodeSelector={"pool": "x"})),
-            (),
-            (node("b", **{FPGA: 1}), NODE_IN_POOL_X),
-        ),
-        "left",
-        "",
-        True,
-    ),
-    "a claim for more devices than the node has, and a served key": (
-        Scene(object_of_kind(*POD, CLAIM_AND_GPU_IN_POOL_X), [claim("c", 9)], FLEET_WITH_DRIVER_AND_PLUGIN),
-        "refused",
-        "R023",
-        None,
-    ),
-    "a claim for more devices than a claim can hold, and a key of drivers and plugins": (
-        Scene(
-            object_of_kind(*JOB, CLAIM_AND_GPU),
-            [claim("c", 40)],
-            [*FLEET_THAT_SERVES_GPUS, node("b", gpu=1), node("d", gpu=1)],
-        ),
-        "served",
-        "",
-        False,
-    ),
-    "Koordinator's label about shares of GPUs, and a served key": (
-        Scene(object_of_kind(*JOB, GPU_WITH_SHARE_LABEL), (), FLEET_THAT_SERVES_GPUS),
-        "served",
-        "",
-        True,
-    ),
-    "Koordinator's label about shares of GPUs, without a request": (
-        Scene(object_of_kind(*POD, SHARE_LABEL_WITHOUT_GPU), (), FLEET_THAT_SERVES_GPUS),
-        "silent",
-        "",
-        True,
-    ),
-    "a network annotation without a request": (
-        Scene(object_of_kind(*JOB, NETWORK_ANNOTATION), (), FLEET_WITH_DRIVER),
-        "silent",
-        "",
-        True,
-    ),
-    "half a device": (Scene(object_of_kind(*POD, pod_template(limits(gpu="500m")))), "refused", "R001", None),
-    "a share of a device of unknown size": (
-        Scene(
-            object_of_kind(*POD, pod_template({"limits": {"koordinator.sh/gpu": "1"}})),
-            (),
-            (),
-            EMPTY_CONFIGURATION | {"unresolved": "refuse"},
-        ),
-        "refused",
-        "R006",
-        None,
-    ),
-    "a request without a limit": (
-        Scene(object_of_kind(*POD, pod_template({"requests": {GPU: "1"}}))),
-        "refused",
-        "R001",
-        None,
-    ),
-    "a GPU and a key that drawbridge does not know": (
-        Scene(object_of_kind(*POD, GPU_AND_FPGA), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION),
-        "partly",
-        "D211",
-        False,
-    ),
-    "a whole GPU and a key that Koordinator sums over the pod": (
-        Scene(object_of_kind(*POD, GPU_AND_SUMMED_KEY), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION),
-        "partly",
-        "",
-        False,
-    ),
-    "a key that a DeviceClass serves by its extended resource name": (
-        Scene(object_of_kind(*POD, ONE_GPU), (), FLEET_THAT_SERVES_GPUS),
-        "served",
-        "",
-        True,
-    ),
-    "a served key and a plugin's key of another node": (
-        Scene(object_of_kind(*POD, GPU_AND_FPGA), (), [*FLEET_THAT_SERVES_GPUS, node("b", **{FPGA: 1})]),
-        "left",
-        "",
-        False,
-    ),
-    "two keys that the plugins of one node have": (
-        Scene(object_of_kind(*POD, GPU_AND_FPGA), (), [*FLEET_THAT_SERVES_GPUS, node("b", gpu=1, **{FPGA: 1})]),
-        "left",
-        "",
-        True,
-    ),
-    "a workload of an unknown kind": (
-        Scene(object_of_kind(*TRAINING, ONE_GPU), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION),
-        "translated",
-        "",
-        True,
-    ),
-    "keys that Kueue counts": (
-        Scene(object_of_kind(*JOB, ONE_GPU, labels=QUEUE_LABEL), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION),
-        "translated",
-        "",
-        True,
-    ),
-    "a Deployment whose pods Kueue counts one by one": (
-        Scene(
-            object_of_kind("apps/v1", "Deployment", ONE_GPU, labels=QUEUE_LABEL),
-            (),
-            FLEET_WITH_DRIVER,
-            WHOLE_GPU_CONFIGURATION,
-        ),
-        "left",
-        "",
-        False,
-    ),
-    "half a device in a workload of an unknown kind": (
-        Scene(object_of_kind(*TRAINING, pod_template(limits(gpu="500m"))), [namespace("observe")]),
-        "refused",
-        "R001",
-        None,
-    ),
-    "pod-level resources in a JobSet": (Scene(object_of_kind(*JOBSET, POD_LEVEL_GPU)), "refused", "R001", None),
-    "an amount that is no quantity": (
-        Scene(object_of_kind(*POD, pod_template(limits(gpu="abc"))), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION),
-        "refused",
-        "D001",
-        None,
-    ),
-    "an amount that is no quantity, in a pod with a nodeName": (
-        Scene(object_of_kind(*POD, pod_template(limits(gpu="abc"), nodeName="a")), (), FLEET_WITH_DRIVER),
-        "refused",
-        "D001",
-        None,
-    ),
-    "an amount that is no quantity, in a workload": (
-        Scene(object_of_kind(*JOB, pod_template(limits(gpu="abc"))), (), FLEET_WITH_DRIVER, WHOLE_GPU_CONFIGURATION),
-        "refused",
-        "D001",
-        None,
-    ),
-    "a placeholder and a refused key": (
-        Scene(
-            object_of_kind(
-                *POD, pod_template({"limits": {"koordinator.sh/gpu": "1", "vpc.amazonaws.com/pod-eni": "${N}"}})
-            ),
-            (),
-            (),
-            EMPTY_CONFIGURATION | {"unresolved": "refuse"},
-        ),
-        "refused",
-        "D011",
-        None,
-    ),
-    "a placeholder as an amount": (Scene(object_of_kind(*POD, GPU_PLACEHOLDER)), "unknown", "D011", False),
-    "a misspelt key with a placeholder": (
-        Scene(object_of_kind(*POD, pod_template({"limits": {"nvdia.com/gpu": "${GPUS}"}}))),
-        "unknown",
-        "D211",
-        False,
-    ),
-    "the pod's own claims, and a label that no node has": (
-        Scene(object_of_kind(*JOB, pod_template({}, nodeSelector={"pool": "x"}, **OWN_CLAIM)), (), FLEET_WITH_DRIVER),
-        "left",
-        "D212",
-        False,
-    ),
-    "two keys that no node can serve together, in a RayCluster": (
-        Scene(object_of_kind(*RAY_CLUSTER, KEYS_OF_DIFFERENT_NODES), (), EXAMPLE_FLEET),
-        "refused",
-        "R020",
-        None,
-    ),
-    "more GPUs than a node has, in a pod with a nodeName": (
-        Scene(
-            object_of_kind(*POD, pod_template(limits(gpu="9"), nodeName="a")),
-            (),
-            FLEET_WITH_DRIVER,
-            WHOLE_GPU_CONFIGURATION,
-        ),
-        "left",
-        "",
-        None,
-    ),
-    "more devices than a claim can hold, with `impossible: warn`": (
-        Scene(object_of_kind(*POD, pod_template(limits(gpu="100"))), (), FLEET_THAT_SERVES_GPUS, WARNING_CONFIGURATION),
-        "served",
-        "R023",
-        False,
-    ),
-    "more devices than a claim can hold, in a RayCluster with `impossible: warn`": (
-        Scene(
-            object_of_kind(*RAY_CLUSTER, pod_template(limits(gpu="100"))),
-            (),
-            FLEET_WITH_DRIVER,
-            WHOLE_GPU_CONFIGURATION | WARNING_CONFIGURATION,
-        ),
-        "translated",
-        "R023",
-        None,
-    ),
-    "an amount of null": (
-        Scene(object_of_kind(*POD, pod_template(limits(gpu=None))), (), FLEET_WITHOUT_GPUS),
-        "silent",
-        "",
-        True,
-    ),
-    "an amount of 0": (
-        Scene(object_of_kind(*POD, pod_template(limits(gpu="0"))), (), FLEET_WITHOUT_GPUS),
-        "silent",
-        "",
-        True,
-    ),
-    "an amount of 0 of a key that a claim never replaces": (
-        Scene(
-            object_of_kind(*POD, pod_template({"limits": {"gpu.intel.com/i915_monitoring": "0"}})),
-            (),
-            FLEET_WITHOUT_GPUS,
-        ),
-        "silent",
-        "",
-        True,
-    ),
-    "an amount of 0 of a key that stays with its device plugin": (
-        Scene(
-            object_of_kind(*POD, pod_template({"limits": {"kunlunxin.com/vxpu-memory": "0"}})), (), FLEET_WITHOUT_GPUS
-        ),
-        "silent",
-        "",
-        True,
-    ),
-    "a misspelt key with an amount of 0": (
-        Scene(object_of_kind(*POD, pod_template({"limits": {"nvidia.com/gpus": "0"}})), (), FLEET_WITHOUT_GPUS),
-        "unknown",
-        "D211",
-        True,
-    ),
-    "an amount of 0 of a key without a class, and a key that nodes have": (
-        Scene(
-            object_of_kind(*POD, pod_template({"limits": {GPU: "1", "nvidia.com/gpumem": "0"}})),
-            (),
-            (node("b", gpu=2),),
-        ),
-        "left",
-        "",
-        True,
-    ),
-    "an amount of null, and a key that stays": (
-        Scene(
-            object_of_kind(*POD, pod_template({"limits": {"koordinator.sh/fpga": None, FPGA: "1"}})),
-            (),
-            (node("b", **{FPGA: 1}),),
-        ),
-        "left",
-        "",
-        True,
-    ),
-}
+    "a plugin's key that no node has": ("left", "D222", False, scene(ONE_GPU, fleet=FLEET_WITHOUT_GPUS)),
+    "a key that drawbridge does not know": ("unknown", "D211", False, scene(pod_template(limits(fpga="1")))),
+    "a label that no node has": ("translated", "D212", False, translated(pod_template(limits(gpu="1"), **IN_POOL_X))),
+    "mode off, in a Namespace that follows the pod in the file": ("left", "", False, translated(ONE_GPU, namespace("off"))),
+    "a mode label that is not a text": ("left", "", False, translated(ONE_GPU, namespace(False))),
+    "a mode label that is not a text, in the file of the fleet": ("left", "", False, scene(ONE_GPU, fleet=[*FLEET_WITH_DRIVER, namespace(False)], configuration=WHOLE_GPU_CONFIGURATION)),
+    "a served key and a key that no node has, in mode off": ("left", "", False, served(pod_template({"limits": {GPU: "1", "nvidia.com/gpumem": "3000"}}), namespace("off"), configuration=WHOLE_GPU_CONFIGURATION)),
+    "a served key, in mode off": ("left", "", True, served(ONE_GPU, namespace("off"), configuration=WHOLE_GPU_CONFIGURATION)),
+    "more GPUs than a node has": ("refused", "R023", None, translated(NINE_GPUS)),
+    "more GPUs than a node has, in mode observe": ("left", "R023", False, translated(NINE_GPUS, namespace("observe"))),
+    "more GPUs than a node has, with a misspelt mode": ("left", "R023", False, translated(NINE_GPUS, namespace("Enforce"))),
+    "more GPUs than a node has, in mode enforce of the namespace alone": ("refused", "R023", None, translated(NINE_GPUS, namespace("enforce"), configuration=WHOLE_GPU_CONFIGURATION | {"mode": "observe"})),
+    "a key of nodes on which the pod cannot run": ("left", "D221", False, scene(pod_template(limits(fpga="1"), **IN_POOL_X), fleet=(NODE_WITH_FPGA, NODE_IN_POOL_X))),
+    "an amount of 0 of a key that only other nodes have": ("left", "", True, scene(pod_template(limits(fpga="0"), **IN_POOL_X), fleet=(NODE_WITH_FPGA, NODE_IN_POOL_X))),
+    "a claim for more devices than the node has, and a served key": ("refused", "R023", None, scene(CLAIM_AND_GPU_IN_POOL_X, claim("c", 9), fleet=FLEET_WITH_DRIVER_AND_PLUGIN)),
+    "a claim for more devices than a claim can hold, and a key of drivers and plugins": ("served", "", False, served(CLAIM_AND_GPU, claim("c", 40), kind=JOB, fleet=[node("b", gpu=1), node("d", gpu=1)])),
+    "Koordinator's label about shares of GPUs, and a served key": ("served", "", True, served(GPU_WITH_SHARE_LABEL, kind=JOB)),
+    "Koordinator's label about shares of GPUs, without a request": ("silent", "", True, served(SHARE_LABEL_WITHOUT_GPU)),
+    "a network annotation without a request": ("silent", "", True, scene(NETWORK_ANNOTATION, kind=JOB, fleet=FLEET_WITH_DRIVER)),
+    "half a device": ("refused", "R001", None, scene(HALF_GPU)),
+    "a share of a device of unknown size": ("refused", "R006", None, of_keys({"koordinator.sh/gpu": "1"}, configuration=REFUSE_UNRESOLVED)),
+    "a request without a limit": ("refused", "R001", None, scene(pod_template({"requests": {GPU: "1"}}))),
+    "a GPU and a key that drawbridge does not know": ("partly", "D211", False, translated(GPU_AND_FPGA)),
+    "a whole GPU and a key that Koordinator sums over the pod": ("partly", "", False, translated(GPU_AND_SUMMED_KEY)),
+    "a key that a DeviceClass serves by its extended resource name": ("served", "", True, served(ONE_GPU)),
+    "a served key and a plugin's key of another node": ("left", "", False, served(GPU_AND_FPGA, fleet=[NODE_WITH_FPGA])),
+    "two keys that the plugins of one node have": ("left", "", True, served(GPU_AND_FPGA, fleet=[node("b", gpu=1, **{FPGA: 1})])),
+    "a key that only the bridge serves, left to another scheduler": ("left", "D218", False, served(GPU_LEFT_TO_THE_SCHEDULER, configuration=FENCED_CONFIGURATION)),
+    "the implicit key of a class that only the bridge serves": ("left", "D218", False, served(pod_template({"limits": {f"{IMPLICIT}gpu.nvidia.com": "1"}}), configuration=FENCED_CONFIGURATION)),
+    "a key that only the bridge serves": ("translated", "", True, served(ONE_GPU, configuration=FENCED_CONFIGURATION)),
+    "a workload of an unknown kind": ("translated", "", True, translated(ONE_GPU, kind=TRAINING)),
+    "keys that Kueue counts": ("translated", "", True, translated(ONE_GPU, kind=JOB, labels=QUEUE_LABEL)),
+    "a Deployment whose pods Kueue counts one by one": ("left", "", False, translated(ONE_GPU, kind=("apps/v1", "Deployment"), labels=QUEUE_LABEL)),
+    "half a device in a workload of an unknown kind": ("refused", "R001", None, scene(HALF_GPU, namespace("observe"), kind=TRAINING)),
+    "pod-level resources in a JobSet": ("refused", "R001", None, scene(POD_LEVEL_GPU, kind=JOBSET)),
+    "an amount that is no quantity": ("refused", "D001", None, translated(NO_QUANTITY)),
+    "an amount that is no quantity, in a pod with a nodeName": ("refused", "D001", None, translated(pod_template(limits(gpu="abc"), nodeName="a"), configuration=None)),
+    "an amount that is no quantity, in a workload": ("refused", "D001", None, translated(NO_QUANTITY, kind=JOB)),
+    "a placeholder and a refused key": ("refused", "D011", None, of_keys({"koordinator.sh/gpu": "1", "vpc.amazonaws.com/pod-eni": "${N}"}, configuration=REFUSE_UNRESOLVED)),
+    "a placeholder as an amount": ("unknown", "D011", False, scene(GPU_PLACEHOLDER)),
+    "a misspelt key with a placeholder": ("unknown", "D211", False, of_keys({"nvdia.com/gpu": "${GPUS}"})),
+    "the pod's own claims, and a label that no node has": ("left", "D212", False, scene(pod_template({}, **IN_POOL_X, **OWN_CLAIM), kind=JOB, fleet=FLEET_WITH_DRIVER)),
+    "two keys that no node can serve together, in a RayCluster": ("refused", "R020", None, scene(KEYS_OF_DIFFERENT_NODES, kind=RAY_CLUSTER, fleet=EXAMPLE_FLEET)),
+    "more GPUs than a node has, in a pod with a nodeName": ("left", "", None, translated(pod_template(limits(gpu="9"), nodeName="a"))),
+    "more devices than a claim can hold, with `impossible: warn`": ("served", "R023", False, served(HUNDRED_GPUS, configuration=WARNING_CONFIGURATION)),
+    "more devices than a claim can hold, in a RayCluster with `impossible: warn`": ("translated", "R023", None, translated(HUNDRED_GPUS, kind=RAY_CLUSTER, configuration=WHOLE_GPU_CONFIGURATION | WARNING_CONFIGURATION)),
+    "an amount of null": ("silent", "", True, scene(pod_template(limits(gpu=None)), fleet=FLEET_WITHOUT_GPUS)),
+    "an amount of 0": ("silent", "", True, scene(pod_template(limits(gpu="0")), fleet=FLEET_WITHOUT_GPUS)),
+    "an amount of 0 of a key that a claim never replaces": ("silent", "", True, of_keys({"gpu.intel.com/i915_monitoring": "0"}, fleet=FLEET_WITHOUT_GPUS)),
+    "an amount of 0 of a key that stays with its device plugin": ("silent", "", True, of_keys({"kunlunxin.com/vxpu-memory": "0"}, fleet=FLEET_WITHOUT_GPUS)),
+    "a misspelt key with an amount of 0": ("unknown", "D211", True, of_keys({"nvidia.com/gpus": "0"}, fleet=FLEET_WITHOUT_GPUS)),
+    "an amount of 0 of a key without a class, and a key that nodes have": ("left", "", True, of_keys({GPU: "1", "nvidia.com/gpumem": "0"}, fleet=(node("b", gpu=2),))),
+    "an amount of null, and a key that stays": ("left", "", True, of_keys({"koordinator.sh/fpga": None, FPGA: "1"}, fleet=(NODE_WITH_FPGA,))),
+}  # fmt: skip

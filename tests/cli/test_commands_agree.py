@@ -11,9 +11,7 @@ import pytest
 
 from cluster import manifests
 from tests.agreement import COMMANDS, FLEET_KINDS, Scene, as_list, ask, demo
-from tests.cli.agreement_scenes import (
-    EMPTY_CONFIGURATION,
-)
+from tests.cli.agreement_scenes import EMPTY_CONFIGURATION
 from tests.cli.named_scenes import NAMED_SCENES
 from tests.cli.running import run
 from tests.contradictions import contradictions
@@ -63,7 +61,7 @@ def test_the_commands_agree_about_migration_cases_and_example_files(scene, tmp_p
 
 @pytest.mark.parametrize("name", NAMED_SCENES)
 def test_the_commands_agree_about_each_named_scene(name, tmp_path):
-    scene, outcome, code, fits = NAMED_SCENES[name]
+    outcome, code, fits, scene = NAMED_SCENES[name]
     answers = ask(scene, tmp_path, (*COMMANDS, demo) if scene.fleet and scene.object["kind"] == "Pod" else COMMANDS)
     assert answers["translate"].outcome == outcome, answers["translate"]
     assert {code} - {""} <= answers["translate"].codes, answers["translate"]
