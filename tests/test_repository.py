@@ -164,11 +164,11 @@ def test_help_imports_no_heavy_library():
     )
 
 
-@pytest.mark.parametrize("command", ["translate", "check"])
-def test_offline_commands_import_no_network_library(command, tmp_path):
-    manifest = tmp_path / "pod.yaml"
-    manifest.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: b}]}\n")
-    loaded = modules_loaded_by(command, "-f", str(manifest))
+@pytest.mark.parametrize("arguments", ["translate -f FILE", "check -f FILE", "dialects -o json --config FILE"])
+def test_offline_commands_import_no_network_library(arguments, tmp_path):
+    file = tmp_path / "configuration.yaml"
+    file.write_text("apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n")
+    loaded = modules_loaded_by(*arguments.replace("FILE", str(file)).split())
     assert "yaml" in loaded
     assert loaded & {"aiohttp", "kubernetes", "cryptography", "prometheus_client"} == set()
 

@@ -41,6 +41,13 @@ WORKLOAD_KINDS = {
         "replicatedJobs": [{"name": "r", "replicas": 1, "template": {"spec": job_spec(template)}}]
     },
     ("kubeflow.org/v1", "Notebook"): lambda template: {"template": template},
+    ("batch.volcano.sh/v1alpha1", "Job"): lambda template: {"tasks": [{"replicas": 1, "template": template}]},
+    ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"): lambda template: {
+        "leaderWorkerTemplate": {"size": 2, "leaderTemplate": template, "workerTemplate": template}
+    },
+    ("kubeflow.org/v1", "PyTorchJob"): lambda template: {
+        "pytorchReplicaSpecs": {role: {"replicas": 1, "template": template} for role in ("Master", "Worker")}
+    },
     ("example.com/v1", "Training"): lambda template: {"template": template},
 }
 
@@ -77,7 +84,8 @@ def limits(**amounts):
 
 
 POD, JOB, RAY_CLUSTER, JOBSET, TRAINING = (
-    (version, kind) for version, kind in WORKLOAD_KINDS if kind in ("Pod", "Job", "RayCluster", "JobSet", "Training")
+    next((version, kind) for version, kind in WORKLOAD_KINDS if kind == name)
+    for name in ("Pod", "Job", "RayCluster", "JobSet", "Training")
 )
 ONE_GPU, GPU_AND_FPGA = pod_template(limits(gpu="1")), pod_template(limits(gpu="1", fpga="1"))
 FLEET_WITHOUT_GPUS, FLEET_WITH_DRIVER, FLEET_THAT_SERVES_GPUS = (

@@ -150,15 +150,6 @@ def test_the_commands_report_the_same_claims_and_pods(tmp_path):
     assert not any(pod["node"] for pod in simulated_pods if pod["pod"] == "n/w")
 
 
-def test_no_command_reports_an_error_about_a_helm_template(tmp_path):
-    (tmp_path / "pod.yaml").write_text(json.dumps(object_of_kind(*POD, pod_template(limits(gpu="1")))))
-    (tmp_path / "fleet.json").write_text(as_list(FLEET_WITH_DRIVER))
-    (tmp_path / "chart.yaml").write_text("{{- if .Values.on }}\nkind: Pod\n{{- end }}\n")
-    for command in ("translate", "check", "survey", "simulate", "free", "doctor", "quota"):
-        result = run(command, "-f", tmp_path, "-o", "json")
-        assert not json.loads(result.stdout).get("errors"), f"a Helm template is an error for {command}"
-
-
 @pytest.mark.parametrize(("label", "is_misspelt"), [("enforced", True), (False, True), ("warn", False), ("", False)])
 def test_check_survey_and_doctor_agree_about_a_namespaces_mode(label, is_misspelt, tmp_path):
     dump = tmp_path / "dump.json"

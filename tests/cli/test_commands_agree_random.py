@@ -33,7 +33,7 @@ CONFIGURATIONS = (
     *(None, None, EMPTY_CONFIGURATION, WHOLE_GPU_CONFIGURATION, TRANSLATING_CONFIGURATION, WARNING_CONFIGURATION),
     *(EMPTY_CONFIGURATION | {"approximations": "leave"}, EMPTY_CONFIGURATION | {"unresolved": "refuse"}),
 )
-AMOUNTS = ("1",) * 12 + ("2", "4", "4", "100", "0", "500m")
+AMOUNTS = ("1",) * 12 + ("2", "4", "4", "100", "0", "500m", "1k", "${N}", 2, None)
 
 
 def random_scene(number):
@@ -83,53 +83,6 @@ def commands_of(number):
 @pytest.mark.parametrize("number", range(draws(200)))
 def test_the_commands_agree_about_random_objects(number, tmp_path):
     assert not contradictions(ask(random_scene(number), tmp_path, commands_of(number)))
-
-
-FURTHER_AMOUNTS = ("1",) * 5 + ("0", None, "${N}", "1k", 2, "500m")
-FURTHER_KINDS = {
-    ("v1", "Pod"): lambda template: template["spec"],
-    ("apps/v1", "StatefulSet"): lambda template: {"selector": {"matchLabels": {"a": "b"}}, "template": template},
-    ("batch.volcano.sh/v1alpha1", "Job"): lambda template: {"tasks": [{"replicas": 1, "template": template}]},
-    ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"): lambda template: {
-        "leaderWorkerTemplate": {"size": 2, "leaderTemplate": template, "workerTemplate": template}
-    },
-    ("kubeflow.org/v1", "PyTorchJob"): lambda template: {
-        "pytorchReplicaSpecs": {role: {"replicas": 1, "template": template} for role in ("Master", "Worker")}
-    },
-    ("ray.io/v1", "RayCluster"): WORKLOAD_KINDS["ray.io/v1", "RayCluster"],
-    ("example.com/v1", "Training"): lambda template: {"template": template},
-}
-PLUGINS = (node("p", gpu=4, **{FPGA: 4}), node("q", {"pool": "x"}, gpu=2))
-FURTHER_FLEETS = (
-    (),
-    FLEET,
-    (*FLEET, *PLUGINS),
-    (*reporting_only_cpu(*migrated_fleet("a", extended=GPU)), *PLUGINS),
-    PLUGINS,
-)
-
-
-def scene_of_further_kinds(number):
-    """Return a random object of FURTHER_KINDS with a fleet of FURTHER_FLEETS, sometimes with a mode."""
-    draw = random.Random(f"again {number}")
-    keys = draw.choice(([GPU], [GPU], [GPU, FPGA], [GPU, "nvidia.com/gpumem"], draw.sample(KEYS, 2)))
-    containers = []
-    for name in ("c", "d")[: draw.choice((1, 2))]:
-        amounts = {key: draw.choice(FURTHER_AMOUNTS) for key in keys}
-        parts = draw.choice((("limits",), ("limits",), ("limits",), ("limits", "requests"), ("requests",)))
-        containers.append({"name": name, "image": "i", "resources": dict.fromkeys(parts, amounts)})
-    spec = {"containers": containers}
-    spec |= draw.choice(({}, {}, {}, {"nodeSelector": {"pool": "x"}}, {"resources": {"limits": {GPU: "1"}}}))
-    version, kind = draw.choice(tuple(FURTHER_KINDS))
-    object_spec = FURTHER_KINDS[version, kind]({"metadata": {"labels": {"a": "b"}}, "spec": spec})
-    obj = {"apiVersion": version, "kind": kind, "metadata": {"name": "w", "namespace": "n"}, "spec": object_spec}
-    surroundings = [namespace(draw.choice(("enforce", "observe", "warn", "off")))] if draw.random() < 0.4 else []
-    return Scene(obj, surroundings, draw.choice(FURTHER_FLEETS), draw.choice(CONFIGURATIONS), draw.choice((0, 0, 34)))
-
-
-@pytest.mark.parametrize("number", range(draws(200)))
-def test_the_commands_agree_about_random_objects_of_further_kinds(number, tmp_path):
-    assert not contradictions(ask(scene_of_further_kinds(number), tmp_path, commands_of(number)))
 
 
 @pytest.mark.parametrize("number", range(draws(80)))

@@ -195,28 +195,6 @@ def test_an_unreadable_object_does_not_change_other_findings(unreadable):
     assert finding in quota_findings(text_of(unreadable, CLAIM, hard=1))
 
 
-def test_check_and_simulate_use_the_same_message():
-    fleet = """
-apiVersion: v1
-kind: Node
-metadata: {name: node-a}
----
-apiVersion: resource.k8s.io/v1
-kind: ResourceSlice
-metadata: {name: s}
-spec:
-  driver: gpu.nvidia.com
-  nodeName: node-a
-  pool: {name: node-a, generation: 1, resourceSliceCount: 1}
-  devices: [{name: gpu-0}, {name: gpu-1}, {name: gpu-2}, {name: gpu-3}]
-"""
-    text = text_of(fleet, POD, hard=1)
-    [(_, _, message)] = quota_findings(text)
-    _, simulated = run_json("simulate", "-f", "-", stdin=text)
-    [summary] = [pod["reason"]["text"] for pod in simulated["pods"]]
-    assert message in summary
-
-
 def test_translate_reports_a_quota_in_each_format():
     text = text_of(DEPLOYMENT, JOB)
     [(_, _, message)] = quota_findings(text)

@@ -102,14 +102,6 @@ def test_pods_with_equal_requests_are_searched_once(monkeypatch):
     assert all(row.actor for row in rows)
 
 
-def test_a_thousand_equal_pods_have_one_reason():
-    objects = [*full_fleet(), *(obj for i in range(1_000) for obj in (claim(f"w{i}"), pod(f"w{i}", f"w{i}")))]
-    reading = reading_with(*objects)
-    rows = list(waiting(reading, lambda: False))
-    assert len(rows) == 1_000
-    assert {row.reason for row in rows} == {rows[0].reason}
-
-
 async def test_the_fleet_page_does_not_wait_for_reasons(monkeypatch):
     release, find_reasons = threading.Event(), server.with_reasons
     monkeypatch.setattr(server, "with_reasons", lambda *arguments: release.wait(120) and find_reasons(*arguments))

@@ -1,7 +1,6 @@
 """`drawbridge check` of objects against a fleet: which claims and pods the nodes can serve."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -66,14 +65,6 @@ def test_a_checked_object_replaces_its_namesake_in_the_inventory(tmp_path):
         ]
         == []
     )
-
-
-def test_a_fractional_gpu_count_has_a_remedy_with_shares():
-    fleet = Path(__file__).parents[3] / "manifests" / "examples" / "fleet"
-    half_gpu_pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 0.5}}}]}"
-    result = check("-f", "-", "--inventory", str(fleet), stdin=half_gpu_pod)
-    assert "R001" in result.stdout
-    assert "nvidia.com/gpumem (MiB) or nvidia.com/gpucores (percent)" in result.stdout
 
 
 def test_a_taint_that_admission_may_tolerate_blocks_no_pod_template(tmp_path):
@@ -168,37 +159,6 @@ def test_a_pod_is_reported_if_taints_block_all_its_devices(tmp_path, effect, cod
     )
     _, answer = run_json("check", "-f", str(pod_file), "--inventory", str(fleet_file))
     assert [finding["code"] for finding in answer["findings"]] == codes
-
-
-@pytest.mark.parametrize(
-    ("pod", "nodes", "expected_code"),
-    [
-        (requesting_pod(9), PLUGIN_AND_BARE_NODES, "R023"),
-        (requesting_pod(8), PLUGIN_AND_BARE_NODES, ""),
-        (
-            requesting_pod(5, nodeSelector={"kubernetes.io/hostname": "few"}),
-            (*PLUGIN_AND_BARE_NODES, node("few", gpu=4)),
-            "R020",
-        ),
-        (requesting_pod(2, key="example.com/my-gpu"), (node("old", **{"example.com/my-gpu": 1}),), ""),
-        (requesting_pod(9), (node("bare"),), ""),
-    ],
-)
-def test_check_and_translate_refuse_the_same_pods_as_too_large(tmp_path, pod, nodes, expected_code):
-    pod_file, fleet_file = tmp_path / "pod.json", tmp_path / "fleet.yaml"
-    pod_file.write_text(json.dumps(pod))
-    fleet_file.write_text(manifests.dump(list(nodes)))
-    options = ("-f", str(pod_file), "--inventory", str(fleet_file))
-    exit_code, answer = run_json("check", *options)
-    assert [finding["code"] for finding in answer["findings"] if finding["code"].startswith("R")] == [
-        expected_code
-    ] * bool(expected_code)
-    assert bool(exit_code) is bool(expected_code)
-    translated = run("translate", *options)
-    assert (f"[{expected_code}]" in translated.stderr, translated.exit_code) == (
-        bool(expected_code),
-        int(bool(expected_code)),
-    )
 
 
 def test_sample_nodes_without_any_class_do_not_show_that_a_class_is_missing(tmp_path):

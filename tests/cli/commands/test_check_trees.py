@@ -72,16 +72,6 @@ def test_a_github_workflow_is_not_called_a_template(tmp_path, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("arguments", ["check .", "survey .", "explain pod default/web -f .", "translate . -o diff"])
-def test_every_command_skips_templates_and_other_files_of_a_repository(arguments, tmp_path, monkeypatch):
-    write_tree(TREES["chart"] | TREES["overlay"], tmp_path)
-    monkeypatch.chdir(tmp_path)
-    result = run(*arguments.split(), "--color", "never")
-    assert "skipped, templates in 3 files" in result.output
-    assert "skipped, not a manifest: 5 files" in result.output
-    assert "app.yaml:" not in result.stderr, "a template is reported as a broken manifest"
-
-
 def test_rendered_charts_and_kustomizations_are_not_reported_as_skipped(tmp_path, monkeypatch):
     unrendered_files = {f"own/{file}": text for file, text in TREES["overlay"].items()}
     write_tree(TREES["chart"] | TREES["overlay"] | unrendered_files, tmp_path)

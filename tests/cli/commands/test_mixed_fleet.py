@@ -1,11 +1,8 @@
 """A fleet that is migrated node by node, in `survey`, `doctor`, `translate`, `simulate` and `explain`."""
 
-from datetime import UTC, datetime
-
 import pytest
 
 from analysis.configuration import ConfigurationInForce
-from analysis.doctor import diagnose, survey
 from analysis.loading import SURVEY, read_cluster
 from cluster.embedded import Embedded
 from tests.cli.running import manifest, run, run_json
@@ -157,14 +154,6 @@ def test_doctor_and_survey_report_a_driver_that_is_not_ready_on_its_nodes(obj, r
         assert all("20 nodes, and is ready on 17" in finding["message"] for finding in found)
 
 
-async def test_doctor_reports_half_migrated_nodes_of_a_live_cluster():
-    findings = diagnose(await survey(Embedded.holding(FLEET), datetime.now(UTC)))
-    assert [(finding.code, finding.object) for finding in findings] == [
-        ("O202", "Node/both-1"),
-        ("O203", "Node/half-1"),
-    ]
-
-
 @pytest.mark.parametrize(("full_nodes", "outcome"), [((), "left"), (OLD_NODES_FULL, "translated")])
 def test_translate_leaves_a_pod_unless_plugin_nodes_are_full(tmp_path, full_nodes, outcome):
     config = manifest(tmp_path / "config.yaml", PREFERRING_PLUGIN)
@@ -191,16 +180,6 @@ def test_simulate_uses_driver_nodes_only_if_plugin_nodes_are_full(tmp_path, full
     [outcome] = [pod for pod in answer["pods"] if pod["pod"].endswith("/comes")]
     assert outcome["node"] == expected_node
     assert bool(outcome["devices"]) is bool(full_nodes)
-
-
-@pytest.mark.parametrize(("full_nodes", "outcome"), [((), "left"), (OLD_NODES_FULL, "translated")])
-def test_explain_calls_a_pod_left_unless_plugin_nodes_are_full(tmp_path, full_nodes, outcome):
-    config = manifest(tmp_path / "config.yaml", PREFERRING_PLUGIN)
-    dump = manifest(
-        tmp_path / "dump.yaml", CLASS, *MIXED, *full_nodes, gpu_pod("idle", 1, nodeName="new-1"), gpu_pod("waits")
-    )
-    _, answer = run_json("explain", "pod", "ns/waits", "-f", dump, "--config", config)
-    assert [decision["outcome"] for decision in answer["pod"]["webhook"]["decisions"]] == [outcome]
 
 
 async def test_a_survey_of_one_namespace_does_not_count_plugin_usage():

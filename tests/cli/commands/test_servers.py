@@ -237,18 +237,6 @@ def test_version_1_34_with_the_gate_serves_only_explicit_names():
     assert codes == [0, 1]
 
 
-def test_check_reports_that_an_older_server_drops_extended_resource_name():
-    def findings_of(*options, stdin):
-        return [
-            (finding["code"], finding["path"]) for finding in answer_of("check", *options, stdin=stdin)[1]["findings"]
-        ]
-
-    stdin = yaml_of(*EXTENDED_RESOURCE_FLEET)
-    assert findings_of(*SERVER_1_34, stdin=stdin) == [("D006", "/spec/extendedResourceName")]
-    for options in (SERVER_1_36, (), (*SERVER_1_34, "--feature-gates", "DRAExtendedResource=true")):
-        assert findings_of(*options, stdin=stdin) == []
-
-
 @pytest.mark.parametrize(
     ("options", "resource"),
     [((), f"{IMPLICIT_RESOURCE_NAME}-x"), (SERVER_1_34, IMPLICIT_RESOURCE_NAME)],
@@ -259,16 +247,3 @@ def test_a_request_that_no_class_serves_is_reported(options, resource):
     findings = answer_of("check", *options, stdin=stdin)[1]["findings"]
     assert [finding["code"] for finding in findings if finding["object"].startswith("Pod/")] == ["D220"]
     assert "D220" in run("translate", *options, "-f", "-", stdin=stdin).stderr
-
-
-@pytest.mark.parametrize(("version", "gates", "is_refused"), [("1.35", "", True), ("1.37", "", True), ("1.37", "DRAListTypeAttributes=true", False), ("1.38", "", False)])  # fmt: skip
-def test_the_cel_function_includes_needs_its_version_and_gate(version, gates, is_refused, tmp_path):
-    path = tmp_path / "class.yaml"
-    expression = "device.attributes['a.b'].models.includes('x')"
-    spec = f'spec: {{selectors: [{{cel: {{expression: "{expression}"}}}}]}}'
-    path.write_text(f"apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {{name: a.b}}\n{spec}\n")
-    gate_options = ("--feature-gates", gates) if gates else ()
-    code, report = run_json("check", "-f", path, "--kubernetes", version, *gate_options)
-    assert code == (1 if is_refused else 0)
-    remedy = "includes is a function since Kubernetes 1.36 with the feature gate DRAListTypeAttributes, and since 1.38 without it"
-    assert [(finding["code"], finding["remedy"]) for finding in report["findings"]] == [("D110", remedy)] * is_refused

@@ -51,15 +51,6 @@ def test_the_answer_in_json_names_file_and_line(dump):
     assert (workload["file"], workload["line"], workload["runningPods"]) == (str(dump), 1, 3)
 
 
-def test_a_broken_file_does_not_stop_the_survey(dump, tmp_path):
-    broken = tmp_path / "broken.yaml"
-    broken.write_text("apiVersion: v1\nkind: [")
-    code, answer = run_json("survey", "-f", dump, "-f", broken)
-    assert code == 2
-    assert len(answer["workloads"]) == 2
-    assert answer["errors"][0]["file"] == str(broken)
-
-
 def hostile_file(tmp_path):
     """A file with a pod whose names contain control characters and markup, and a pod with a wide name."""
     hostile_pod = running_pod(

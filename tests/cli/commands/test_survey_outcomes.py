@@ -1,7 +1,5 @@
 """The outcome of each workload and each key in `drawbridge survey`, and the devices that become free."""
 
-import json
-
 import pytest
 
 from analysis.survey.rows import findings
@@ -71,40 +69,6 @@ def test_a_workload_with_differing_outcomes_is_partly_translated(tmp_path):
     file = manifest(tmp_path / "p.yaml", pod)
     exit_codes = {level: run("survey", "-f", file, "--fail-on", level).exit_code for level in ("left", "partly")}
     assert exit_codes == {"left": 0, "partly": 1}
-
-
-def pod_with_code(code):
-    """A pod, and a fleet with which `translate` reports this code about the pod."""
-    coded_pod = running_pod("p", with_limits(nvidia_gpu=1), phase="")
-    fleet = [plugin_node("n0", {"pool": "a"}, nvidia_gpu=8), plugin_node("n1", {"pool": "b"})]
-    match code:
-        case "D211":
-            coded_pod["metadata"]["labels"] = {"hami.io/webhok": "ignore"}
-        case "D212":
-            coded_pod["spec"]["nodeSelector"] = {"pool": "c"}
-            fleet = [plugin_node("n0", {"pool": "a"}), CLASS_WITH_RESOURCE_NAME, SLICE]
-        case "D221":
-            coded_pod["spec"]["nodeSelector"] = {"pool": "b"}
-        case "D222":
-            coded_pod = running_pod("p", with_limits(**{"nvidia_gpu.shared": 1}), phase="")
-    return coded_pod, fleet
-
-
-@pytest.mark.parametrize("code", ["D211", "D212", "D221", "D222"])
-@pytest.mark.parametrize("form", ["json", "text", "sarif"])
-def test_survey_and_translate_give_the_same_codes(code, form, tmp_path):
-    coded_pod, fleet = pod_with_code(code)
-    pod_file, fleet_file = manifest(tmp_path / "p.yaml", coded_pod), manifest(tmp_path / "fleet.yaml", *fleet)
-    _, translated = run_json("translate", "-f", pod_file, "--inventory", fleet_file)
-    decisions = {
-        (decision["key"], decision.get("code", ""), decision["detail"]) for decision in translated["decisions"]
-    }
-    assert code in {decision[1] for decision in decisions}
-    output = run("survey", "-f", pod_file, "-f", fleet_file, "-o", form).stdout
-    assert code in output
-    if form == "json":
-        [workload] = json.loads(output)["workloads"]
-        assert {(key["key"], key.get("code", ""), key["detail"]) for key in workload["keys"]} == decisions
 
 
 def test_a_workload_is_left_until_the_driver_is_installed():

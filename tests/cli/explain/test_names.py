@@ -5,7 +5,6 @@ import pytest
 from tests.cli.explain.scenes import (
     DRIVER,
     claim,
-    dump,
     explain,
     explain_json,
     fleet,
@@ -121,15 +120,6 @@ def test_unreadable_objects_are_reported_and_skipped(tmp_path):
     assert answer["pod"]["prospect"]["outlook"] == "full"  # the devices that the pod could use are in use
     result = explain(tmp_path, "pod p", *full_fleet(), claim("c"), pod("p", "c"), malformed_claim)
     assert "warning: not read: ResourceClaim default/odd" in result.stderr
-
-
-def test_beside_a_broken_file_the_other_file_is_explained(tmp_path):
-    file = tmp_path / "broken.yaml"
-    file.write_text("apiVersion: [1\n")
-    result = run("explain", "pod", "p", "-f", dump(tmp_path, *fleet(), pod("p")), "-f", file)
-    assert result.exit_code == 2
-    assert "broken.yaml:" in result.stderr
-    assert "pod default/p" in result.stdout
 
 
 def test_names_are_printed_without_control_characters(tmp_path):
