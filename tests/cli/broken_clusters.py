@@ -170,103 +170,115 @@ def of_pool(name: str) -> Object:
     return {"nodeSelector": {"pool": name}}
 
 
+def place(name: str, count: int = NODE_DEVICES, **fields: object) -> list[Object]:
+    """A node of one fault, with GPUs."""
+    return [node(f"{name}-0", **fields), gpus(f"{name}-0", count)]
+
+
+def of_pod(name: str, code: str, broken: list[Object], mended: list[Object], *words: str, remedy: str = "", deleted: tuple[Object, ...] = ()) -> Fault:  # fmt: skip
+    """A fault because of which pod `p` waits."""
+    return Fault(broken, {(code, f"Pod/{name}/p")}, mended, list(deleted), f"{name}/p", words, remedy)
+
+
+def fault_about(code: str, object_name: str, broken: list[Object], *words: str, mended: tuple[Object, ...] = (), deleted: tuple[Object, ...] = ()) -> Fault:  # fmt: skip
+    """A fault because of which no pod waits. Without `mended`, what is broken has to be deleted."""
+    return Fault(broken, {(code, object_name)}, list(mended), list(deleted or ([] if mended else broken)), words=words)
+
+
+NEVER = "O115"
+
+
 @fault
 def too_many_devices(name: str) -> Fault:
-    broken = waits(name, exactly(count=16))
-    return Fault(broken, {("O115", f"Pod/{name}/p")}, [claim(name, "c", exactly(count=8))], pod=f"{name}/p", words=("but the largest node has 8",))  # fmt: skip
+    return of_pod(name, NEVER, waits(name, exactly(count=16)), [claim(name, "c", exactly(count=8))], "but the largest node has 8")  # fmt: skip
 
 
 @fault
 def attribute_that_no_device_has(name: str) -> Fault:
     broken = waits(name, exactly(selector=f"device.attributes['{DRIVER}'].colour == 'red'"))
-    return Fault(
-        broken, {("O115", f"Pod/{name}/p")}, [claim(name, "c")], pod=f"{name}/p", words=("no such key: colour",)
-    )
+    return of_pod(name, NEVER, broken, [claim(name, "c")], "no such key: colour")
 
 
 @fault
 def value_that_no_device_has(name: str) -> Fault:
-    broken = waits(name, exactly(selector=f"device.attributes['{DRIVER}'].model == 'H1000'"))
-    mended = claim(name, "c", exactly(selector=f"device.attributes['{DRIVER}'].model == 'H100'"))
-    return Fault(broken, {("O115", f"Pod/{name}/p")}, [mended], pod=f"{name}/p", words=("model: H100",))
+    broken, mended = (exactly(selector=f"device.attributes['{DRIVER}'].model == '{model}'") for model in ("H1000", "H100"))  # fmt: skip
+    return of_pod(name, NEVER, waits(name, broken), [claim(name, "c", mended)], "model: H100")
 
 
 @fault
 def more_memory_than_any_device(name: str) -> Fault:
-    broken = waits(name, exactly(memory="200Gi"))
-    return Fault(broken, {("O115", f"Pod/{name}/p")}, [claim(name, "c", exactly(memory="80Gi"))], pod=f"{name}/p", words=("80Gi",))  # fmt: skip
+    return of_pod(name, NEVER, waits(name, exactly(memory="200Gi")), [claim(name, "c", exactly(memory="80Gi"))], "80Gi")
 
 
 @fault
 def label_that_no_node_has(name: str) -> Fault:
-    broken = waits(name, nodeSelector={"zone": "moon"})
-    return Fault(
-        broken, {("D212", f"Pod/{name}/p")}, [pod(name, "p", "c")], pod=f"{name}/p", words=("no node has zone=moon",)
-    )
+    return of_pod(name, "D212", waits(name, nodeSelector={"zone": "moon"}), [pod(name, "p", "c")], "no node has zone=moon")  # fmt: skip
 
 
 @fault
 def too_many_devices_on_the_only_nodes(name: str) -> Fault:
     """Other nodes have eight; the selected node has two."""
-    broken = [node(f"{name}-0"), gpus(f"{name}-0", 2), *waits(name, exactly(count=4), **of_pool(name))]
-    return Fault(broken, {("O115", f"Pod/{name}/p")}, [claim(name, "c", exactly(count=2))], pod=f"{name}/p")
+    broken = [*place(name, 2), *waits(name, exactly(count=4), **of_pool(name))]
+    return of_pod(name, NEVER, broken, [claim(name, "c", exactly(count=2))])
+
+
+def with_created_claim(name: str, entry: str, entries: list[Object], *others: Object, **fields: object) -> list[Object]:
+    """The pod and the claim that was created for its entry, and other objects."""
+    status = {"resourceClaimStatuses": [{"name": entry, "resourceClaimName": "p-x"}]}
+    return [*others, owned_claim(name, "p-x", "p"), pod(name, "p", resourceClaims=entries, status=status, **fields)]
 
 
 @fault
 def missing_template(name: str) -> Fault:
-    waiting = pod(name, "p", resourceClaims=template_entries("gone"))
-    mended = [
-        objects.claim_template("gone", exactly(), namespace=name),
-        owned_claim(name, "p-gone-x", "p"),
-        pod(name, "p", resourceClaims=template_entries("gone"), status={"resourceClaimStatuses": [{"name": "gone", "resourceClaimName": "p-gone-x"}]}),
-    ]  # fmt: skip
-    return Fault([waiting, objects.claim_template("other", exactly(), namespace=name)], {("O115", f"Pod/{name}/p")}, mended, pod=f"{name}/p", words=("ResourceClaimTemplate gone does not exist",))  # fmt: skip
+    template, other = (objects.claim_template(title, exactly(), namespace=name) for title in ("gone", "other"))
+    mended = with_created_claim(name, "gone", template_entries("gone"), template)
+    broken = [pod(name, "p", resourceClaims=template_entries("gone")), other]
+    return of_pod(name, NEVER, broken, mended, "ResourceClaimTemplate gone does not exist")
 
 
 @fault
 def missing_claim(name: str) -> Fault:
-    return Fault([pod(name, "p", "gone")], {("O115", f"Pod/{name}/p")}, [claim(name, "gone")], pod=f"{name}/p", words=("ResourceClaim gone does not exist",))  # fmt: skip
+    return of_pod(name, NEVER, [pod(name, "p", "gone")], [claim(name, "gone")], "ResourceClaim gone does not exist")
+
+
+def of_class(name: str, code: str, *broken: Object) -> Fault:
+    mended = objects.device_class(f"class-{name}", f"device.driver == '{DRIVER}'")
+    waiting = waits(name, exactly(f"class-{name}"))
+    return Fault([*broken, *waiting], {(code, f"DeviceClass/class-{name}")}, [mended], pod=f"{name}/p")
 
 
 @fault
 def missing_class(name: str) -> Fault:
-    broken = waits(name, exactly(f"class-{name}"))
-    mended = objects.device_class(f"class-{name}", f"device.driver == '{DRIVER}'")
-    return Fault(broken, {("O107", f"DeviceClass/class-{name}")}, [mended], pod=f"{name}/p")
+    return of_class(name, "O107")
 
 
 @fault
 def class_without_devices(name: str) -> Fault:
-    hollow = objects.device_class(f"class-{name}", "device.driver == 'none.example.com'")
-    broken = [hollow, *waits(name, exactly(f"class-{name}"))]
-    mended = objects.device_class(f"class-{name}", f"device.driver == '{DRIVER}'")
-    return Fault(broken, {("O108", f"DeviceClass/class-{name}")}, [mended], pod=f"{name}/p")
+    return of_class(name, "O108", objects.device_class(f"class-{name}", "device.driver == 'none.example.com'"))
 
 
 @fault
 def constraint_that_no_devices_meet(name: str) -> Fault:
     tie = [{"requests": ["r"], "matchAttribute": f"{DRIVER}/island"}]
     broken = [claim(name, "c", exactly(count=2), constraints=tie), pod(name, "p", "c")]
-    return Fault(broken, {("O115", f"Pod/{name}/p")}, [claim(name, "c", exactly(count=2))], pod=f"{name}/p", words=("island",))  # fmt: skip
+    return of_pod(name, NEVER, broken, [claim(name, "c", exactly(count=2))], "island")
 
 
 @fault
 def missed_pod(name: str) -> Fault:
     """The pod was created while the webhook was down."""
-    broken = pod(name, "p", limits={"nvidia.com/gpu": "1"})
-    return Fault([broken], {("O104", f"Pod/{name}/p")}, deleted=[broken], words=("nvidia.com/gpu",))
+    return fault_about("O104", f"Pod/{name}/p", [pod(name, "p", limits={"nvidia.com/gpu": "1"})], "nvidia.com/gpu")
 
 
 @fault
 def resource_that_nothing_offers(name: str) -> Fault:
-    broken = pod(name, "p", limits={f"{name}.example.com/npu": "1"})
-    return Fault([broken], {("O104", f"Pod/{name}/p")}, deleted=[broken], words=("npu",))
+    return fault_about("O104", f"Pod/{name}/p", [pod(name, "p", limits={f"{name}.example.com/npu": "1"})], "npu")
 
 
 @fault
 def no_scheduler(name: str) -> Fault:
     waiting = pod(name, "p", "c", schedulerName=f"nobody-{name}", status={"conditions": []})
-    return Fault([claim(name, "c"), waiting], {("O109", f"Pod/{name}/p")}, [pod(name, "p", "c")], pod=f"{name}/p", words=(f"nobody-{name}",))  # fmt: skip
+    return of_pod(name, "O109", [claim(name, "c"), waiting], [pod(name, "p", "c")], f"nobody-{name}")
 
 
 @fault
@@ -278,22 +290,20 @@ def full_quota_of_claims(name: str) -> Fault:
         pod(name, "p", resourceClaims=entries),
         event(name, "Pod", "p", "FailedResourceClaimCreation", message, source="resource-claim-controller"),
     ]
-    mended = [
-        owned_claim(name, "p-c-x", "p"),
-        pod(name, "p", resourceClaims=entries, status={"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "p-c-x"}]}),
-    ]  # fmt: skip
-    return Fault(broken, {("O106", f"Pod/{name}/p")}, mended, pod=f"{name}/p", words=(f"few-{name}",))
+    return of_pod(name, "O106", broken, with_created_claim(name, "c", entries), f"few-{name}")
+
+
+def refused_pods(name: str, message: str, *words: str) -> Fault:
+    """A ReplicaSet whose pods the API server refuses with this message."""
+    spec = pod(name, "p", resourceClaims=template_entries("c"))["spec"]
+    refusal = event(name, "ReplicaSet", "set", "FailedCreate", message, source="replicaset-controller")
+    broken = [objects.claim_template("c", exactly(), namespace=name), replica_set(name, "set", spec), refusal]
+    return fault_about("O101", f"ReplicaSet/{name}/set", broken, *words, mended=(replica_set(name, "set", spec, created=1),))  # fmt: skip
 
 
 @fault
 def controller_refused(name: str) -> Fault:
-    spec = pod(name, "p", resourceClaims=template_entries("c"))["spec"]
-    broken = [
-        objects.claim_template("c", exactly(), namespace=name),
-        replica_set(name, "set", spec),
-        event(name, "ReplicaSet", "set", "FailedCreate", 'Error creating: pods "set-x" is forbidden: exceeded quota: pods', source="replicaset-controller"),
-    ]  # fmt: skip
-    return Fault(broken, {("O101", f"ReplicaSet/{name}/set")}, [replica_set(name, "set", spec, created=1)], words=("exceeded quota: pods",))  # fmt: skip
+    return refused_pods(name, 'Error creating: pods "set-x" is forbidden: exceeded quota: pods', "exceeded quota: pods")
 
 
 @fault
@@ -301,85 +311,81 @@ def template_of_ours_is_missing(name: str) -> Fault:
     missing = f"drawbridge-{'0' * 32}"
     fields = {"annotations": {"drawbridge.dev/templates": f'{{"{missing}":"x"}}'}}
     entry = [{"name": "gpu", "resourceClaimTemplateName": missing}]
-    broken = pod(name, "p", resourceClaims=entry, **fields)
-    mended = [
-        objects.claim_template(missing, exactly(), namespace=name),
-        owned_claim(name, "p-gpu-x", "p"),
-        pod(name, "p", resourceClaims=entry, status={"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "p-gpu-x"}]}, **fields),
-    ]  # fmt: skip
-    return Fault([broken], {("O105", f"Pod/{name}/p")}, mended, pod=f"{name}/p")
+    template = objects.claim_template(missing, exactly(), namespace=name)
+    broken = [pod(name, "p", resourceClaims=entry, **fields)]
+    return of_pod(name, "O105", broken, with_created_claim(name, "gpu", entry, template, **fields))
+
+
+ALL_DEVICES = tuple(f"gpu-{number}" for number in range(NODE_DEVICES))
 
 
 @fault
 def devices_held_by_a_claim_of_a_gone_pod(name: str) -> Fault:
-    every = tuple(f"gpu-{number}" for number in range(8))
-    dead = owned_claim(name, "dead", "gone", pods=("gone",), devices=every, node=f"{name}-0")
-    broken = [node(f"{name}-0"), gpus(f"{name}-0"), dead, *waits(name, **of_pool(name))]
+    dead = owned_claim(name, "dead", "gone", pods=("gone",), devices=ALL_DEVICES, node=f"{name}-0")
+    broken = [*place(name), dead, *waits(name, **of_pool(name))]
     return Fault(broken, {("O211", f"ResourceClaim/{name}/dead")}, deleted=[dead], pod=f"{name}/p")
 
 
 @fault
 def node_is_not_ready(name: str) -> Fault:
     taints = [{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}]
-    broken = [node(f"{name}-0", ready="Unknown", taints=taints), gpus(f"{name}-0"), *waits(name, **of_pool(name))]
+    broken = [*place(name, ready="Unknown", taints=taints), *waits(name, **of_pool(name))]
     return Fault(broken, {("O201", f"Node/{name}-0")}, [node(f"{name}-0")], pod=f"{name}/p")
 
 
 @fault
 def slice_of_a_gone_node(name: str) -> Fault:
-    broken = gpus(f"{name}-0")
-    return Fault([broken], {("O204", f"ResourceSlice/{name}-0-gpus")}, deleted=[broken])
+    return fault_about("O204", f"ResourceSlice/{name}-0-gpus", [gpus(f"{name}-0")])
 
 
 @fault
 def node_without_its_driver(name: str) -> Fault:
     broken = node(f"{name}-0", labels={"nvidia.com/gpu.present": "true"})
-    return Fault([broken], {("O203", f"Node/{name}-0")}, [gpus(f"{name}-0")])
+    return fault_about("O203", f"Node/{name}-0", [broken], mended=(gpus(f"{name}-0"),))
+
+
+# A pool that cannot have GPUs, so what is known about GPUs stays certain.
+OF_A_NIC = {"driver": "nic.example.com"}
 
 
 @fault
 def incomplete_pool(name: str) -> Fault:
-    """The missing slice cannot have GPUs, so what is known about GPUs stays certain."""
-    other = {"driver": "nic.example.com"}
-    broken = [node(f"{name}-0"), gpus(f"{name}-0", resourceSliceCount=2, **other)]
-    return Fault(broken, {("D401", f"ResourceSlice/{name}-0-gpus")}, [gpus(f"{name}-0", **other)])
+    broken = [node(f"{name}-0"), gpus(f"{name}-0", resourceSliceCount=2, **OF_A_NIC)]
+    return fault_about("D401", f"ResourceSlice/{name}-0-gpus", broken, "1 of 2 slices of pool", mended=(gpus(f"{name}-0", **OF_A_NIC),))  # fmt: skip
 
 
 @fault
 def pool_lost_its_devices(name: str) -> Fault:
-    other = {"driver": "nic.example.com"}
-    newer = gpus(f"{name}-0", 0, generation=2, **other)
+    newer = gpus(f"{name}-0", 0, generation=2, **OF_A_NIC)
     newer["metadata"]["name"] = f"{name}-newer"
-    broken = [node(f"{name}-0"), gpus(f"{name}-0", **other), newer]
-    return Fault(broken, {("O208", f"ResourceSlice/{name}-newer")}, deleted=[newer])
+    broken = [node(f"{name}-0"), gpus(f"{name}-0", **OF_A_NIC), newer]
+    return fault_about("O208", f"ResourceSlice/{name}-newer", broken, "without devices in generation 2", deleted=(newer,))  # fmt: skip
 
 
 @fault
 def two_claims_hold_a_device(name: str) -> Fault:
-    fields = {"devices": ("gpu-0",), "node": f"{name}-0"}
-    broken = [node(f"{name}-0"), gpus(f"{name}-0")]
+    broken = place(name)
     for letter in "ab":
-        broken += [claim(name, letter, pods=(letter,), **fields), pod(name, letter, letter, node=f"{name}-0")]
-    return Fault(broken, {("O209", f"ResourceClaim/{name}/a")}, deleted=broken[-2:])
+        broken += [claim(name, letter, pods=(letter,), devices=("gpu-0",), node=f"{name}-0"), pod(name, letter, letter, node=f"{name}-0")]  # fmt: skip
+    return fault_about("O209", f"ResourceClaim/{name}/a", broken, deleted=tuple(broken[-2:]))
 
 
 @fault
 def claim_of_a_gone_pod(name: str) -> Fault:
-    broken = owned_claim(name, "a", "gone")
-    return Fault([broken], {("O211", f"ResourceClaim/{name}/a")}, deleted=[broken])
+    return fault_about("O211", f"ResourceClaim/{name}/a", [owned_claim(name, "a", "gone")])
 
 
 @fault
 def idle_finalizer(name: str) -> Fault:
     broken = claim(name, "a", finalizers=["resource.kubernetes.io/delete-protection"])
-    return Fault([broken], {("O212", f"ResourceClaim/{name}/a")}, deleted=[broken])
+    return fault_about("O212", f"ResourceClaim/{name}/a", [broken])
 
 
 @fault
 def claim_kept_by_a_finalizer(name: str) -> Fault:
     kept = {"finalizers": ["x.example.com/y"], "deletionTimestamp": ago(10)}
-    broken = [node(f"{name}-0"), gpus(f"{name}-0"), claim(name, "a", devices=("gpu-0",), node=f"{name}-0", **kept)]
-    return Fault(broken, {("O215", f"ResourceClaim/{name}/a")}, deleted=broken[-1:])
+    broken = claim(name, "a", devices=("gpu-0",), node=f"{name}-0", **kept)
+    return fault_about("O215", f"ResourceClaim/{name}/a", [*place(name), broken], "finalizer x.example.com/y keeps it and its devices", deleted=(broken,))  # fmt: skip
 
 
 @fault
@@ -387,62 +393,59 @@ def template_of_ours_that_no_pod_uses(name: str) -> Fault:
     spec = {"spec": claim(name, "any")["spec"]}
     broken = template.object_of(template.name_of(spec), spec, name)
     broken["metadata"]["creationTimestamp"] = ago(600)
-    return Fault([broken], {("O216", f"ResourceClaimTemplate/{name}/{broken['metadata']['name']}")}, deleted=[broken])
+    return fault_about("O216", f"ResourceClaimTemplate/{name}/{broken['metadata']['name']}", [broken])
 
 
 @fault
 def claim_that_nobody_uses(name: str) -> Fault:
-    broken = claim(name, "a", minutes=600)
-    return Fault([broken], {("O217", f"ResourceClaim/{name}/a")}, deleted=[broken])
+    return fault_about("O217", f"ResourceClaim/{name}/a", [claim(name, "a", minutes=600)])
 
 
 @fault
 def claim_on_a_device_that_is_gone(name: str) -> Fault:
-    place = [node(f"{name}-0"), gpus(f"{name}-0")]
     broken = claim(name, "a", pods=("a",), devices=("gpu-99",), node=f"{name}-0")
     running = pod(name, "a", "a", node=f"{name}-0")
-    return Fault([*place, broken, running], {("O218", f"ResourceClaim/{name}/a")}, deleted=[broken, running])
+    return fault_about("O218", f"ResourceClaim/{name}/a", [*place(name), broken, running], deleted=(broken, running))
 
 
-def on_its_node(name: str, *, prepared: bool = False, **fields: object) -> list[Object]:
-    """A pod on its node whose containers have not started."""
+def on_its_node(name: str, *others: Object, **fields: object) -> list[Object]:
+    """A pod on its node whose containers have not started, and other objects."""
     held = claim(name, "c", pods=("p",), devices=("gpu-0",), node=f"{name}-0")
-    return [
-        node(f"{name}-0"),
-        gpus(f"{name}-0"),
-        held,
-        pod(name, "p", "c", node=f"{name}-0", **{"phase": "Pending"} | fields),
-    ]
+    return [*place(name), held, pod(name, "p", "c", node=f"{name}-0", **{"phase": "Pending"} | fields), *others]
 
 
-def running_again(name: str) -> list[Object]:
-    return [pod(name, "p", "c", node=f"{name}-0")]
+def held_on_its_node(name: str, code: str, reason: str, message: str, *words: str) -> Fault:
+    """A fault that only an event of the kubelet shows."""
+    broken = on_its_node(name, event(name, "Pod", "p", reason, message))
+    return fault_about(code, f"Pod/{name}/p", broken, *words, mended=running_again(name))
+
+
+def running_again(name: str) -> tuple[Object, ...]:
+    return (pod(name, "p", "c", node=f"{name}-0"),)
 
 
 @fault
 def driver_is_not_registered(name: str) -> Fault:
     message = f"Failed to prepare dynamic resources: DRA driver {DRIVER} is not registered"
-    broken = [*on_its_node(name), event(name, "Pod", "p", "FailedPrepareDynamicResources", message)]
-    return Fault(broken, {("O112", f"Pod/{name}/p")}, running_again(name), words=("not registered",))
+    return held_on_its_node(name, "O112", "FailedPrepareDynamicResources", message, "does not prepare its devices", "not registered")  # fmt: skip
 
 
 @fault
 def bound_without_devices(name: str) -> Fault:
-    broken = [node(f"{name}-0"), gpus(f"{name}-0"), owned_claim(name, "c", "p"), pod(name, "p", "c", node=f"{name}-0", phase="Pending")]  # fmt: skip
-    mended = [owned_claim(name, "c", "p", pods=("p",), devices=("gpu-0",), node=f"{name}-0"), *running_again(name)]
-    return Fault(broken, {("O114", f"Pod/{name}/p")}, mended)
+    broken = [*place(name), owned_claim(name, "c", "p"), pod(name, "p", "c", node=f"{name}-0", phase="Pending")]
+    with_devices = owned_claim(name, "c", "p", pods=("p",), devices=("gpu-0",), node=f"{name}-0")
+    return fault_about("O114", f"Pod/{name}/p", broken, mended=(with_devices, *running_again(name)))
 
 
 @fault
 def idle_lease_of_ours(name: str) -> Fault:
-    broken = lease("drawbridge-system", "drawbridge-allocator", 30)
-    return Fault([broken], {("O017", "Lease/drawbridge-system/drawbridge-allocator")}, [lease("drawbridge-system", "drawbridge-allocator")])  # fmt: skip
+    broken, mended = (lease("drawbridge-system", "drawbridge-allocator", minutes) for minutes in (30, 0))
+    return fault_about("O017", "Lease/drawbridge-system/drawbridge-allocator", [broken], mended=(mended,))
 
 
 def audited(name: str, reason: str, code: str) -> Fault:
     broken = event("", "Node", f"{name}-0", reason, f"gpu-0 of {name}-0 is wrong", source="drawbridge-node-agent")
-    over = event("", "Node", f"{name}-0", reason, "ended", source="drawbridge-node-agent")
-    return Fault([node(f"{name}-0"), gpus(f"{name}-0"), broken], {(code, f"Node/{name}-0")}, deleted=[over])
+    return fault_about(code, f"Node/{name}-0", [*place(name), broken], deleted=(broken,))
 
 
 @fault
@@ -460,15 +463,15 @@ def stale_mark_of_an_agent(name: str) -> Fault:
     meta = {"name": f"mark-{name}", "labels": {"drawbridge.dev/marked-on": "n"}, "annotations": {"drawbridge.dev/seen": ago(90)}, "ownerReferences": [owner("Node", f"{name}-0")]}  # fmt: skip
     spec = {"deviceSelector": {"driver": DRIVER, "pool": f"{name}-0", "device": "gpu-0"}, "taint": {"key": "drawbridge.dev/device-plugin", "effect": "NoSchedule"}}  # fmt: skip
     broken = {"apiVersion": objects.RESOURCE_API, "kind": "DeviceTaintRule", "metadata": meta, "spec": spec}
-    return Fault([node(f"{name}-0"), gpus(f"{name}-0"), broken], {("O213", f"DeviceTaintRule/mark-{name}")}, deleted=[broken])  # fmt: skip
+    return fault_about("O213", f"DeviceTaintRule/mark-{name}", [*place(name), broken], deleted=(broken,))
 
 
 @fault
 def stale_condition_of_an_agent(name: str) -> Fault:
-    broken = node(f"{name}-0")
+    broken = place(name)
     condition = {"type": "DrawbridgeDevicesConsistent", "status": "False", "lastHeartbeatTime": ago(90)}
-    broken["status"]["conditions"].append(condition)
-    return Fault([broken, gpus(f"{name}-0")], {("O214", f"Node/{name}-0")}, [node(f"{name}-0")])
+    broken[0]["status"]["conditions"].append(condition)
+    return fault_about("O214", f"Node/{name}-0", broken, mended=(node(f"{name}-0"),))
 
 
 # ---- Faults that hold one pod, and that only the pod's own state or events show
@@ -476,139 +479,112 @@ def stale_condition_of_an_agent(name: str) -> Fault:
 WAITS, DOES_NOT_START = "O116", "O117"
 
 
-def held_on_its_node(name: str, reason: str, message: str, *words: str) -> Fault:
-    broken = [*on_its_node(name), event(name, "Pod", "p", reason, message)]
-    return Fault(broken, {(DOES_NOT_START, f"Pod/{name}/p")}, running_again(name), words=words)
-
-
 @fault
 def no_runtime_class_on_the_node(name: str) -> Fault:
-    return held_on_its_node(name, "FailedCreatePodSandBox", 'rpc error: no runtime for "nvidia" is configured', 'no runtime for "nvidia"')  # fmt: skip
+    message = 'rpc error: no runtime for "nvidia" is configured'
+    return held_on_its_node(name, DOES_NOT_START, "FailedCreatePodSandBox", message, 'no runtime for "nvidia"')
 
 
 @fault
 def cdi_directory_is_missing(name: str) -> Fault:
-    return held_on_its_node(name, "Failed", "Error: unresolvable CDI devices example.com/gpu=gpu-0", "unresolvable CDI devices")  # fmt: skip
+    message = "Error: unresolvable CDI devices example.com/gpu=gpu-0"
+    return held_on_its_node(name, DOES_NOT_START, "Failed", message, "unresolvable CDI devices")
+
+
+@fault
+def socket_of_the_driver_is_gone(name: str) -> Fault:
+    message = f"Failed to prepare dynamic resources: prepare dynamic resources: connection error: dial unix /var/lib/kubelet/plugins/{DRIVER}/dra.sock: connect: no such file or directory"  # fmt: skip
+    return held_on_its_node(name, "O112", "FailedPrepareDynamicResources", message, "dra.sock")
 
 
 @fault
 def image_is_missing(name: str) -> Fault:
     waiting = {"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}}
     broken = on_its_node(name, status={"containerStatuses": [waiting]})
-    return Fault(broken, {(DOES_NOT_START, f"Pod/{name}/p")}, running_again(name), words=("ImagePullBackOff",))
+    return fault_about(DOES_NOT_START, f"Pod/{name}/p", broken, "ImagePullBackOff", mended=running_again(name))
 
 
 @fault
 def devices_held_by_running_pods(name: str) -> Fault:
-    every = tuple(f"gpu-{number}" for number in range(8))
-    live = [claim(name, "live", pods=("live",), devices=every, node=f"{name}-0"), pod(name, "live", "live", node=f"{name}-0")]  # fmt: skip
-    broken = [node(f"{name}-0"), gpus(f"{name}-0"), *live, *waits(name, **of_pool(name))]
-    return Fault(broken, {(WAITS, f"Pod/{name}/p")}, deleted=live, pod=f"{name}/p", words=("in use",))
+    live = (claim(name, "live", pods=("live",), devices=ALL_DEVICES, node=f"{name}-0"), pod(name, "live", "live", node=f"{name}-0"))  # fmt: skip
+    return of_pod(name, WAITS, [*place(name), *live, *waits(name, **of_pool(name))], [], "in use", deleted=live)
 
 
 @fault
 def only_node_is_cordoned(name: str) -> Fault:
-    broken = [node(f"{name}-0", unschedulable=True), gpus(f"{name}-0"), *waits(name, **of_pool(name))]
-    return Fault(
-        broken,
-        {(WAITS, f"Pod/{name}/p")},
-        [node(f"{name}-0")],
-        pod=f"{name}/p",
-        words=("unschedulable",),
-        remedy="uncordon node",
-    )
+    broken = [*place(name, unschedulable=True), *waits(name, **of_pool(name))]
+    return of_pod(name, WAITS, broken, [node(f"{name}-0")], "unschedulable", remedy="uncordon node")
 
 
 @fault
 def taint_of_the_node_is_not_tolerated(name: str) -> Fault:
     taints = [{"key": "example.com/team", "value": "other", "effect": "NoSchedule"}]
-    broken = [node(f"{name}-0", taints=taints), gpus(f"{name}-0"), *waits(name, **of_pool(name))]
-    return Fault(
-        broken,
-        {(WAITS, f"Pod/{name}/p")},
-        [node(f"{name}-0")],
-        pod=f"{name}/p",
-        words=("example.com/team",),
-        remedy="tolerate or remove taint",
-    )
+    broken = [*place(name, taints=taints), *waits(name, **of_pool(name))]
+    return of_pod(name, WAITS, broken, [node(f"{name}-0")], "example.com/team", remedy="tolerate or remove taint")
 
 
 @fault
 def no_room_for_cpu(name: str) -> Fault:
-    broken = [node(f"{name}-0"), gpus(f"{name}-0"), *waits(name, requests={"cpu": "128"}, **of_pool(name))]
+    broken = [*place(name), *waits(name, requests={"cpu": "128"}, **of_pool(name))]
     mended = pod(name, "p", "c", requests={"cpu": "1"}, **of_pool(name))
-    return Fault(
-        broken, {(WAITS, f"Pod/{name}/p")}, [mended], pod=f"{name}/p", words=("cpu",), remedy="request at most 64 cpu"
-    )
+    return of_pod(name, WAITS, broken, [mended], "cpu", remedy="request at most 64 cpu")
 
 
 @fault
 def scheduling_gate(name: str) -> Fault:
     gated = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}
-    broken = [claim(name, "c"), pod(name, "p", "c", schedulingGates=[{"name": "example.com/budget"}], status=gated)]
-    return Fault(broken, {(WAITS, f"Pod/{name}/p")}, [pod(name, "p", "c")], pod=f"{name}/p", words=("example.com/budget",), remedy="remove the gates")  # fmt: skip
+    broken = waits(name, schedulingGates=[{"name": "example.com/budget"}], status=gated)
+    return of_pod(name, WAITS, broken, [pod(name, "p", "c")], "example.com/budget", remedy="remove the gates")
+
+
+def without_its_volume(name: str, *unbound: Object, words: str = "PersistentVolumeClaim", remedy: str = "") -> Fault:
+    message = "0/9 nodes are available: pod has unbound immediate PersistentVolumeClaims"
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    broken = [*unbound, *waits(name, volumes=volumes, status={"conditions": [condition]})]
+    return of_pod(name, WAITS, broken, [pod(name, "p", "c")], words, remedy=remedy, deleted=unbound)
 
 
 @fault
 def volume_is_not_bound(name: str) -> Fault:
-    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
-    message = "0/9 nodes are available: pod has unbound immediate PersistentVolumeClaims"
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-    broken = [claim(name, "c"), pod(name, "p", "c", volumes=volumes, status={"conditions": [condition]})]
-    return Fault(broken, {(WAITS, f"Pod/{name}/p")}, [pod(name, "p", "c")], pod=f"{name}/p", words=("PersistentVolumeClaim",))  # fmt: skip
+    return without_its_volume(name)
 
 
 @fault
 def volume_claim_is_pending(name: str) -> Fault:
     """The dump has the PersistentVolumeClaim, so the finding names it."""
-    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
-    message = "0/9 nodes are available: pod has unbound immediate PersistentVolumeClaims"
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-    unbound = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": name}, "status": {"phase": "Pending"}}  # fmt: skip
-    broken = [unbound, claim(name, "c"), pod(name, "p", "c", volumes=volumes, status={"conditions": [condition]})]
-    return Fault(broken, {(WAITS, f"Pod/{name}/p")}, [pod(name, "p", "c")], deleted=[unbound], pod=f"{name}/p", words=(f"PersistentVolumeClaim/{name}/data is Pending",), remedy="kubectl describe pvc")  # fmt: skip
+    unbound = objects.obj("PersistentVolumeClaim", "data", namespace=name, status={"phase": "Pending"})
+    return without_its_volume(name, unbound, words=f"PersistentVolumeClaim/{name}/data is Pending", remedy="kubectl describe pvc")  # fmt: skip
 
 
 def gang(name: str, least: int) -> Object:
     policy = {"gang": {"minCount": least}}
-    return {"apiVersion": "scheduling.k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "g", "namespace": name}, "spec": {"schedulingPolicy": policy}}  # fmt: skip
+    return objects.obj("PodGroup", "g", "scheduling.k8s.io/v1alpha1", namespace=name, schedulingPolicy=policy)
+
+
+IN_GANG = {"schedulingGroup": {"podGroupName": "g"}}
 
 
 @fault
 def gang_is_incomplete(name: str) -> Fault:
     """The group places three pods together, and the controller has created one."""
-    member = waits(name, schedulingGroup={"podGroupName": "g"})
-    return Fault([gang(name, 3), *member], {(WAITS, f"Pod/{name}/p")}, [gang(name, 1)], pod=f"{name}/p", words=("places 3 of its pods together, and has 1",))  # fmt: skip
+    broken = [gang(name, 3), *waits(name, **IN_GANG)]
+    return of_pod(name, WAITS, broken, [gang(name, 1)], "places 3 of its pods together, and has 1")
 
 
 @fault
 def no_room_for_a_gang(name: str) -> Fault:
     """The only node has devices for one of the two pods."""
-    group = {"schedulingGroup": {"podGroupName": "g"}}
-    second = [claim(name, "d"), pod(name, "q", "d", **group | of_pool(name))]
-    broken = [gang(name, 2), node(f"{name}-0"), gpus(f"{name}-0", 1), *waits(name, **group | of_pool(name)), *second]
-    return Fault(broken, {(WAITS, f"Pod/{name}/p")}, [gpus(f"{name}-0", 2)], pod=f"{name}/p", words=("places 2 of its pods together, and 1 fit",))  # fmt: skip
-
-
-@fault
-def socket_of_the_driver_is_gone(name: str) -> Fault:
-    socket = f"/var/lib/kubelet/plugins/{DRIVER}/dra.sock"
-    message = f"Failed to prepare dynamic resources: prepare dynamic resources: connection error: dial unix {socket}: connect: no such file or directory"  # fmt: skip
-    broken = [*on_its_node(name), event(name, "Pod", "p", "FailedPrepareDynamicResources", message)]
-    return Fault(broken, {("O112", f"Pod/{name}/p")}, running_again(name), words=("dra.sock",))
+    second = [claim(name, "d"), pod(name, "q", "d", **IN_GANG | of_pool(name))]
+    broken = [gang(name, 2), *place(name, 1), *waits(name, **IN_GANG | of_pool(name)), *second]
+    return of_pod(name, WAITS, broken, [gpus(f"{name}-0", 2)], "places 2 of its pods together, and 1 fit")
 
 
 @fault
 def certificate_of_the_webhook_has_expired(name: str) -> Fault:
     """The dump shows it by the event of a controller: the API server does not call the webhook."""
-    spec = pod(name, "p", resourceClaims=template_entries("c"))["spec"]
     message = 'Error creating: Internal error occurred: failed calling webhook "pods.drawbridge.dev": tls: failed to verify certificate: x509: certificate has expired or is not yet valid'  # fmt: skip
-    broken = [
-        objects.claim_template("c", exactly(), namespace=name),
-        replica_set(name, "set", spec),
-        event(name, "ReplicaSet", "set", "FailedCreate", message, source="replicaset-controller"),
-    ]
-    return Fault(broken, {("O101", f"ReplicaSet/{name}/set")}, [replica_set(name, "set", spec, created=1)], words=("x509: certificate has expired",))  # fmt: skip
+    return refused_pods(name, message, "x509: certificate has expired")
 
 
 # ---- Faults of drawbridge's own installation. They replace its objects, so a cluster has one of them at a time
@@ -674,8 +650,8 @@ def clock_of_a_replica_is_fast(_: str) -> Fault:
 def autoscaler_cannot_see_claims(name: str) -> Fault:
     containers = [{"name": "main", "image": "registry.k8s.io/autoscaling/cluster-autoscaler:v1.31.2"}]
     broken = objects.workload("Deployment", "autoscaler", {"containers": containers}, namespace="kube-system")
-    waiting = waits(name, **of_pool(name))
-    return Fault([broken, node(f"{name}-0", unschedulable=True), gpus(f"{name}-0"), *waiting], {("S008", "Deployment/kube-system/autoscaler")}, [node(f"{name}-0")], deleted=[broken], pod=f"{name}/p", words=("does not consider claims",))  # fmt: skip
+    cluster = [broken, *place(name, unschedulable=True), *waits(name, **of_pool(name))]
+    return Fault(cluster, {("S008", "Deployment/kube-system/autoscaler")}, [node(f"{name}-0")], [broken], f"{name}/p", ("does not consider claims",))  # fmt: skip
 
 
 def cluster_with(faults: dict[str, Fault]) -> list[Object]:

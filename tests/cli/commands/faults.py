@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from analysis.doctor import diagnose, survey
 from tests import objects
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, gpus, node, pod
+from tests.cli.running import manifest, run_json
 from webhook.claims import taint_rule, template
 
 # The finalizer that a claim has while it is allocated.
@@ -15,42 +16,38 @@ CONFIGURATION = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeCon
 FLEET = [device_class(), node("n0"), gpus("n0", 2)]
 
 
+def time_ago(**time):
+    return (datetime.now(UTC) - timedelta(**time)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def allocated_claim(name, *pods, device="gpu-0", **fields):
     """An allocated claim that is reserved for these pods. `fields` are those of the allocation's result."""
-    result = {"request": "r", "driver": DRIVER, "pool": "n0", "device": device} | fields
-    consumers = [{"resource": "pods", "name": consumer, "uid": f"pod-{consumer}"} for consumer in pods]
-    obj = claim(name) | {"status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": consumers}}
-    obj["metadata"]["finalizers"] = [FINALIZER]
-    return obj
+    result = objects.result(device, **{"driver": DRIVER, "pool": "n0"} | fields)
+    return claim_with_finalizer(name) | {"status": {"reservedFor": []} | objects.allocated(result, pods=pods)}
 
 
 def claim_of_pod(name, owner):
-    obj = claim(name)
-    reference = {"apiVersion": "v1", "kind": "Pod", "name": owner, "uid": f"pod-{owner}", "controller": True}
-    obj["metadata"]["ownerReferences"] = [reference]
-    return obj
+    return with_metadata(claim(name), ownerReferences=[objects.owner("Pod", owner, uid=f"pod-{owner}")])
 
 
 def claim_with_finalizer(name):
-    obj = claim(name)
-    obj["metadata"]["finalizers"] = [FINALIZER]
+    return with_metadata(claim(name), finalizers=[FINALIZER])
+
+
+def with_metadata(obj, **metadata):
+    obj["metadata"] |= metadata
     return obj
 
 
 def unowned_claim(name, minutes=60, **metadata):
     """A claim without an owner that was created this many minutes ago."""
-    obj = claim(name)
-    creation_time = (datetime.now(UTC) - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    obj["metadata"] |= {"creationTimestamp": creation_time} | metadata
-    return obj
+    return with_metadata(claim(name), creationTimestamp=time_ago(minutes=minutes), **metadata)
 
 
 def lease(age):
     """The allocator's Lease, renewed this many seconds ago."""
-    renewal = (datetime.now(UTC) - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    spec = {"holderIdentity": "allocator-0", "leaseDurationSeconds": 15, "renewTime": renewal}
-    meta = {"name": "drawbridge-allocator", "namespace": "drawbridge-system"}
-    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec}
+    spec = {"holderIdentity": "allocator-0", "leaseDurationSeconds": 15, "renewTime": time_ago(seconds=age)}
+    return objects.obj("Lease", "drawbridge-allocator", "coordination.k8s.io/v1", namespace="drawbridge-system", **spec)
 
 
 def unused_template():
@@ -63,30 +60,18 @@ def unused_template():
 
 def pod_without_sandbox(minutes, driver="hami-core-gpu.project-hami.io", status="False"):
     """A pod on a node that has had no sandbox for this many minutes (with status "True": a sandbox), its claim, and the driver's slice."""
-    since = (datetime.now(UTC) - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    bound_pod, bound_claim = pod("p", "a"), allocated_claim("a", "p")
-    bound_pod["spec"]["nodeName"] = "n0"
-    bound_pod["status"] = {
-        "conditions": [{"type": "PodReadyToStartContainers", "status": status, "lastTransitionTime": since}]
-    }
-    bound_claim["status"]["allocation"]["devices"]["results"][0]["driver"] = driver
-    driver_slice = gpus("n0", 2)
-    driver_slice["metadata"]["name"] = "of-the-driver"
+    condition = {"type": "PodReadyToStartContainers", "status": status, "lastTransitionTime": time_ago(minutes=minutes)}
+    driver_slice = with_metadata(gpus("n0", 2), name="of-the-driver")
     driver_slice["spec"]["driver"] = driver
-    return [driver_slice, bound_claim, bound_pod]
+    bound = pod("p", "a", nodeName="n0") | {"status": {"conditions": [condition]}}
+    return [driver_slice, allocated_claim("a", "p", driver=driver), bound]
 
 
 def audit_event(reason, message, age=60, kind="Node"):
     """An Event that an audit agent wrote this many seconds ago."""
-    stamp = (datetime.now(UTC) - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    meta = {"name": f"{reason}-{age}-{kind}".lower(), "namespace": "default"}
-    fields = {
-        "reason": reason,
-        "message": message,
-        "lastTimestamp": stamp,
-        "reportingComponent": "drawbridge-node-agent",
-    }
-    return {"apiVersion": "v1", "kind": "Event", "metadata": meta, "involvedObject": {"kind": kind, "name": "n0"}, **fields}  # fmt: skip
+    fields = {"reason": reason, "message": message, "lastTimestamp": time_ago(seconds=age)}
+    fields |= {"reportingComponent": "drawbridge-node-agent", "involvedObject": {"kind": kind, "name": "n0"}}
+    return objects.obj("Event", f"{reason}-{age}-{kind}".lower(), namespace="default") | fields
 
 
 def waiting_pod(*claims, **fields):
@@ -106,30 +91,24 @@ def tolerating_claim(name, key="drawbridge.dev/fence"):
 
 def agent_taint_rule(age):
     """The DeviceTaintRule of an audit agent, renewed this many seconds ago."""
-    renewal = (datetime.now(UTC) - timedelta(seconds=age)).isoformat(timespec="seconds")
-    node_reference = {"apiVersion": "v1", "kind": "Node", "name": "n0", "uid": "u"}
-    meta = {"name": "drawbridge-held-x", "labels": {"drawbridge.dev/marked-on": "n"}, "annotations": {"drawbridge.dev/seen": renewal}, "ownerReferences": [node_reference]}  # fmt: skip
-    spec = {"deviceSelector": {"driver": DRIVER, "pool": "n0", "device": "gpu-0"}, "taint": {"key": "drawbridge.dev/device-plugin", "effect": "NoSchedule"}}  # fmt: skip
-    return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": meta, "spec": spec}
+    annotations = {"drawbridge.dev/seen": time_ago(seconds=age)}
+    metadata = {"labels": {"drawbridge.dev/marked-on": "n"}, "annotations": annotations}
+    selector = {"driver": DRIVER, "pool": "n0", "device": "gpu-0"}
+    taint = {"key": "drawbridge.dev/device-plugin", "effect": "NoSchedule"}
+    owners = [objects.owner("Node", "n0", uid="u")]
+    return objects.obj("DeviceTaintRule", "drawbridge-held-x", objects.RESOURCE_API, ownerReferences=owners, deviceSelector=selector, taint=taint, **metadata)  # fmt: skip
 
 
 def node_with_condition(age, name="n0", **condition):
     """A node with the condition that an audit agent wrote this many seconds ago; `condition` changes fields of it."""
-    heartbeat = (datetime.now(UTC) - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    node_condition = {
-        "type": "DrawbridgeDevicesConsistent",
-        "status": "False",
-        "lastHeartbeatTime": heartbeat,
-    } | condition
-    return node(name, conditions=[{"type": "Ready", "status": "True"}, node_condition])
+    written = {"type": "DrawbridgeDevicesConsistent", "status": "False", "lastHeartbeatTime": time_ago(seconds=age)}
+    return node(name, conditions=[{"type": "Ready", "status": "True"}, written | condition])
 
 
 def bound_pod(name, *claims, minutes=6):
     """A pod on n0 that was bound this many minutes ago."""
-    since = (datetime.now(UTC) - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    obj = pod(name, *claims, nodeName="n0")
-    obj["status"] = {"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": since}]}
-    return obj
+    condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": time_ago(minutes=minutes)}
+    return pod(name, *claims, nodeName="n0") | {"status": {"conditions": [condition]}}
 
 
 def old_autoscaler():
@@ -169,3 +148,13 @@ FAULTS = tuple(faults())  # their codes
 async def diagnosis_of(cluster):
     """The findings about this cluster, each with its repair."""
     return diagnose(await survey(cluster, datetime.now(UTC)))
+
+
+def findings_in(folder, *objects, options=()):
+    """What doctor finds in a dump of the fleet and these objects."""
+    return run_json("doctor", "-f", manifest(folder / "dump.yaml", *FLEET, *objects), *options)[1]["findings"]
+
+
+def named(findings):
+    """The code and the object of each finding."""
+    return [(finding["code"], finding["object"]) for finding in findings]

@@ -21,12 +21,15 @@ from tests.cli.commands.faults import (
     claim_with_finalizer,
     diagnosis_of,
     faults,
+    findings_in,
     lease,
+    named,
     node_with_condition,
     unowned_claim,
 )
 from tests.cli.forbidden import forbidding
 from tests.cli.running import manifest, run, run_json
+from tests.objects import workload
 
 
 def claim_of_pod_with_finalizer(name, owner):
@@ -77,36 +80,27 @@ def test_each_fault_in_a_dump_is_reported_with_a_remedy(fault, tmp_path):
 @pytest.mark.parametrize("fault", ["O110", "O113"])
 def test_a_pod_and_claim_without_a_namespace_are_in_default(fault, tmp_path):
     objects, name, _ = faults()[fault]
-    objects_without_namespace = []
     for obj in objects:
-        metadata = {key: value for key, value in obj["metadata"].items() if key != "namespace"}
-        objects_without_namespace.append({**obj, "metadata": metadata})
-    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects_without_namespace))
-    assert [(finding["code"], finding["object"]) for finding in answer["findings"]] == [(fault, name)]
+        obj["metadata"].pop("namespace", None)
+    assert named(findings_in(tmp_path, *objects)) == [(fault, name)]
 
 
 def test_a_terminating_claim_with_a_stale_finalizer_is_reported(tmp_path):
     terminating_claim = claim_of_pod_with_finalizer("a", "p")
     terminating_claim["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}
-    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, terminating_claim, pod("p")))
-    assert [(finding["code"], finding["object"]) for finding in answer["findings"]] == [
-        ("O212", "ResourceClaim/default/a")
-    ]
+    assert named(findings_in(tmp_path, terminating_claim, pod("p"))) == [("O212", "ResourceClaim/default/a")]
 
 
 @pytest.mark.parametrize(
     "condition", [{"lastHeartbeatTime": None}, {"lastHeartbeatTime": "yesterday"}, {"lastHeartbeatTime": 7}]
 )
 def test_a_condition_without_a_valid_heartbeat_time_is_stale(condition, tmp_path):
-    _, answer = run_json(
-        "doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, node_with_condition(60, "n9", **condition), pod("p"))
-    )
-    assert [(finding["code"], finding["object"]) for finding in answer["findings"]] == [("O214", "Node/n9")]
+    findings = findings_in(tmp_path, node_with_condition(60, "n9", **condition), pod("p"))
+    assert named(findings) == [("O214", "Node/n9")]
 
 
 def test_unused_claims_of_a_namespace_are_a_single_finding(tmp_path):
-    dump = manifest(tmp_path / "dump.yaml", *FLEET, unowned_claim("a"), unowned_claim("b", minutes=90), pod("p"))
-    [finding] = run_json("doctor", "-f", dump)[1]["findings"]
+    [finding] = findings_in(tmp_path, unowned_claim("a"), unowned_claim("b", minutes=90), pod("p"))
     assert finding["object"] == "ResourceClaim/default/b"  # the oldest claim
     assert "namespace default has 2 claims" in finding["message"]
     assert finding["message"].endswith("b, a")
@@ -140,8 +134,7 @@ def test_claims_without_a_uid_are_distinguished_by_name(tmp_path):
     claims = [allocated_claim("a"), allocated_claim("b")]
     for obj in claims:
         del obj["metadata"]["uid"]
-    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *claims))
-    assert [finding["code"] for finding in answer["findings"]] == ["O209"]
+    assert [finding["code"] for finding in findings_in(tmp_path, *claims)] == ["O209"]
 
 
 def test_an_unreachable_cluster_is_an_error_and_no_finding(tmp_path):
@@ -176,34 +169,24 @@ async def test_doctor_fails_on_a_server_without_resource_claims(monkeypatch):
 
 def test_the_finding_names_the_claim_that_has_the_devices_instead(tmp_path):
     former = allocated_claim("former", "p")
-    former["metadata"]["ownerReferences"] = claim_of_pod("former", "p")["metadata"]["ownerReferences"]
-    objects = [claim_of_pod("a", "p"), former, bound_pod("p", "a")]
-    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects))
-    [finding] = answer["findings"]
-    assert finding["message"] == (
-        "it is on node n0, and claim default/a has no devices, so the kubelet does not start it; "
-        "claim default/former, which the pod does not name any more, has devices"
-    )
+    former["metadata"] |= claim_of_pod("former", "p")["metadata"]
+    [finding] = findings_in(tmp_path, claim_of_pod("a", "p"), former, bound_pod("p", "a"))
+    assert "claim default/former, which the pod does not name any more, has devices" in finding["message"]
 
 
 async def test_an_event_says_why_a_daemon_set_has_no_pod():
     """A Deployment has a condition that says why its pods cannot be created; a DaemonSet has none."""
     labels = {"app.kubernetes.io/name": "drawbridge", "app.kubernetes.io/component": "driver"}
-    metadata = {"name": "drawbridge-driver", "namespace": "default", "labels": labels}
     status = {"observedGeneration": 1, "desiredNumberScheduled": 1, "numberReady": 0}
-    spec = {"template": {"metadata": {"labels": labels}}}
-    daemon_set = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec, "status": status}
+    daemon_set, deployment = (
+        workload(kind, name, {}, labels=labels, status=status) | {"metadata": {"name": name, "namespace": "default", "labels": labels}}
+        for kind, name in (("DaemonSet", "drawbridge-driver"), ("Deployment", "drawbridge-webhook"))
+    )  # fmt: skip
     event = audit_event("FailedCreate", 'violates PodSecurity "restricted"', kind="DaemonSet")
-    event["involvedObject"] |= {"name": metadata["name"], "namespace": metadata["namespace"]}
-    deployment = daemon_set | {"kind": "Deployment", "metadata": metadata | {"name": "drawbridge-webhook"}}
-    cluster = loaded(*FLEET, pod("p"), daemon_set, deployment, event)
-    [daemon_set_finding] = [
-        finding for finding in await diagnosis_of(cluster) if finding.object == "DaemonSet/default/drawbridge-driver"
-    ]
-    assert (
-        daemon_set_finding.message
-        == '0 of 1 replicas are ready: no pod can be created: violates PodSecurity "restricted"'
-    )
+    event["involvedObject"] |= {"name": "drawbridge-driver", "namespace": "default"}
+    findings = await diagnosis_of(loaded(*FLEET, pod("p"), daemon_set, deployment, event))
+    [finding] = [finding for finding in findings if finding.object == "DaemonSet/default/drawbridge-driver"]
+    assert finding.message.endswith('no pod can be created: violates PodSecurity "restricted"')
 
 
 async def test_doctor_without_access_to_events_reports_other_faults():
@@ -219,11 +202,8 @@ def test_ages_in_a_dump_are_relative_to_the_dump(tmp_path):
     """A snapshot of a healthy cluster has no findings a year later, and an expired Lease in a snapshot is still reported."""
     node_lease, allocator_lease = lease(500), lease(505)
     node_lease["metadata"] = {"name": "n0", "namespace": "kube-node-lease"}
-    assert (
-        run_json("doctor", "-f", manifest(tmp_path / "a.yaml", *FLEET, pod("p"), node_lease, allocator_lease))[0] == 0
-    )
-    _, answer = run_json("doctor", "-f", manifest(tmp_path / "b.yaml", *FLEET, pod("p"), node_lease, lease(900)))
-    assert [finding["code"] for finding in answer["findings"]] == ["O017"]
+    assert findings_in(tmp_path, pod("p"), node_lease, allocator_lease) == []
+    assert [finding["code"] for finding in findings_in(tmp_path, pod("p"), node_lease, lease(900))] == ["O017"]
 
 
 async def test_unreadable_resources_are_listed_without_a_finding():

@@ -10,7 +10,15 @@ import pytest
 from analysis.configuration import ConfigurationInForce
 from analysis.doctor import diagnose, survey, write_repair
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, loaded, node, pod
-from tests.cli.commands.faults import CONFIGURATION, FLEET, allocated_claim, bound_pod, tolerating_claim, waiting_pod
+from tests.cli.commands.faults import (
+    CONFIGURATION,
+    FLEET,
+    allocated_claim,
+    bound_pod,
+    findings_in,
+    tolerating_claim,
+    waiting_pod,
+)
 from tests.cli.running import manifest, run_json
 from webhook.claims import taint_rule
 from webhook.state import read_configuration
@@ -18,7 +26,6 @@ from webhook.state import read_configuration
 CONFIGURATION_WITH_FENCE = ConfigurationInForce(read_configuration(CONFIGURATION)[0], "a file")
 # The fleet without its class.
 NODE_AND_SLICE = FLEET[1:]
-DEFAULT_CONFIGURATION = {"source": "defaults", "mode": "enforce"}
 
 
 def test_a_missing_fence_is_reported_until_it_exists(tmp_path):
@@ -35,35 +42,25 @@ def test_a_missing_fence_is_reported_until_it_exists(tmp_path):
 def reported_schedulers(tmp_path, *objects, bridge=None):
     """The pairs of schedulers that doctor reports for a driver, if the bridge has this configuration."""
     config = manifest(tmp_path / "configuration.yaml", CONFIGURATION | {"bridge": bridge}) if bridge else ""
-    dump = manifest(tmp_path / "dump.yaml", *FLEET, *objects)
-    options = ("--config", config) if bridge else ()
-    _, answer = run_json("doctor", "-f", dump, *options)
-    return [finding["message"].partition(" may ")[0] for finding in answer["findings"] if finding["code"] == "O205"]
+    findings = findings_in(tmp_path, *objects, options=("--config", config) if bridge else ())
+    return [finding["message"].partition(" may ")[0] for finding in findings if finding["code"] == "O205"]
 
 
 def test_two_schedulers_of_a_driver_are_reported_without_a_fence(tmp_path):
     """Each scheduler has a pod with a device, or the second scheduler has a pod that waits for a device."""
-    bridge_pod, default_pod = (
-        pod("p", "a", nodeName="n0"),
-        pod("q", "b", nodeName="n0", schedulerName="default-scheduler"),
-    )
-    pods_with_claims = [allocated_claim("a", "p"), allocated_claim("b", "q", device="gpu-1"), bridge_pod, default_pod]
-    reported_pair = ["drawbridge and default-scheduler"]
-    assert reported_schedulers(tmp_path, *pods_with_claims) == reported_pair
-    assert (
-        reported_schedulers(tmp_path, allocated_claim("a", "p"), claim("b"), bridge_pod, default_pod) == reported_pair
-    )
-    assert reported_schedulers(tmp_path, *pods_with_claims, taint_rule(DRIVER)) == []
-    assert reported_schedulers(tmp_path, *pods_with_claims, taint_rule("other.example.com")) == reported_pair
-    assert reported_schedulers(tmp_path, allocated_claim("a", "p"), bridge_pod) == []
-    assert reported_schedulers(tmp_path, allocated_claim("b", "q"), default_pod) == []
-    ended_pod = {**default_pod, "status": {"phase": "Succeeded"}}
-    assert (
-        reported_schedulers(
-            tmp_path, allocated_claim("a", "p"), allocated_claim("b", "q", device="gpu-1"), bridge_pod, ended_pod
-        )
-        == []
-    )
+    bridge_pod, default_pod = pod("p", "a", nodeName="n0"), pod("q", "b", nodeName="n0", schedulerName="default-scheduler")  # fmt: skip
+    of_bridge, of_default = [allocated_claim("a", "p"), bridge_pod], [allocated_claim("b", "q", device="gpu-1"), default_pod]  # fmt: skip
+    ended = [of_default[0], {**default_pod, "status": {"phase": "Succeeded"}}]
+    for objects, is_reported in (
+        ([*of_bridge, *of_default], True),
+        ([*of_bridge, claim("b"), default_pod], True),
+        ([*of_bridge, *of_default, taint_rule(DRIVER)], False),
+        ([*of_bridge, *of_default, taint_rule("other.example.com")], True),
+        (of_bridge, False),
+        (of_default, False),
+        ([*of_bridge, *ended], False),
+    ):
+        assert reported_schedulers(tmp_path, *objects) == ["drawbridge and default-scheduler"] * is_reported
 
 
 def test_a_driver_of_the_bridge_without_a_fence_is_reported(tmp_path):
@@ -76,9 +73,8 @@ def test_a_driver_of_the_bridge_without_a_fence_is_reported(tmp_path):
 
 
 def test_a_pod_on_a_node_lacks_devices_for_another_reason_than_the_fence(tmp_path):
-    objects = [taint_rule(DRIVER), claim("a"), bound_pod("p", "a")]
-    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects))
-    assert [finding["code"] for finding in answer["findings"]] == ["O114"]
+    findings = findings_in(tmp_path, taint_rule(DRIVER), claim("a"), bound_pod("p", "a"))
+    assert [finding["code"] for finding in findings] == ["O114"]
 
 
 def unschedulable_pod(**fields):
@@ -88,27 +84,18 @@ def unschedulable_pod(**fields):
     return waiting_pod(**spec | fields)
 
 
-@pytest.mark.parametrize(
-    ("objects", "is_reported"),
-    [
-        pytest.param([taint_rule(DRIVER), unschedulable_pod()], True, id="the fence blocks the pod"),
-        pytest.param(
-            [taint_rule(DRIVER), unschedulable_pod(schedulerName="")],
-            True,
-            id="the fence blocks a pod without a scheduler name",
-        ),
-        pytest.param([taint_rule("other.example.com"), unschedulable_pod()], False, id="the fence of another driver"),
-        pytest.param(
-            [taint_rule(DRIVER), unschedulable_pod() | {"status": {}}],
-            False,
-            id="no scheduler has tried the pod",
-        ),
-        pytest.param([taint_rule(DRIVER), unschedulable_pod(nodeName="n0")], False, id="the pod has a node"),
-        pytest.param(
-            [taint_rule(DRIVER), unschedulable_pod(schedulerName="drawbridge")], False, id="a pod of the bridge"
-        ),
-    ],
-)
+# Objects, and whether a fenced request for an extended resource is reported.
+FENCED_REQUESTS = {
+    "the fence blocks the pod": ([taint_rule(DRIVER), unschedulable_pod()], True),
+    "the fence blocks a pod without a scheduler name": ([taint_rule(DRIVER), unschedulable_pod(schedulerName="")], True),
+    "the fence of another driver": ([taint_rule("other.example.com"), unschedulable_pod()], False),
+    "no scheduler has tried the pod": ([taint_rule(DRIVER), unschedulable_pod() | {"status": {}}], False),
+    "the pod has a node": ([taint_rule(DRIVER), unschedulable_pod(nodeName="n0")], False),
+    "a pod of the bridge": ([taint_rule(DRIVER), unschedulable_pod(schedulerName="drawbridge")], False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("objects", "is_reported"), FENCED_REQUESTS.values(), ids=FENCED_REQUESTS)
 def test_only_a_fenced_request_for_an_extended_resource_is_reported(objects, is_reported, tmp_path):
     served_class = device_class(extendedResourceName="example.com/gpu")
     dump = manifest(tmp_path / "dump.yaml", *NODE_AND_SLICE, served_class, *objects)
@@ -133,55 +120,23 @@ def pod_waiting_for(name="example.com/gpu", **fields):
     return unschedulable_pod(containers=[{"name": "c", "resources": {"limits": {name: "1"}}}], **fields)
 
 
-@pytest.mark.parametrize(
-    ("objects", "finding_code", "object_prefix"),
-    [
-        pytest.param(
-            [RULE_WITHOUT_SELECTOR, REPAIR_TAINT, pod_waiting_for()],
-            "O111",
-            f"DeviceTaintRule/{REPAIR_TAINT['metadata']['name']}",
-            id="all devices are tainted, by one of two rules",
-        ),
-        pytest.param(
-            [CLASS_WITHOUT_DEVICES, pod_waiting_for()],
-            "O108",
-            "DeviceClass/hollow",
-            id="a newer class without devices has the name",
-        ),
-        pytest.param(
-            [pod_waiting_for("deviceclass.resource.kubernetes.io/none")],
-            "O107",
-            "DeviceClass/none",
-            id="the class does not exist",
-        ),
-    ],
-)
-def test_an_extended_resource_request_is_checked_like_its_implicit_claim(
-    objects, finding_code, object_prefix, tmp_path
-):
-    _, answer = run_json(
-        "doctor", "-f", manifest(tmp_path / "dump.yaml", *NODE_AND_SLICE, CLASS_WITH_DEVICES, *objects)
-    )
-    [finding] = answer["findings"]
-    assert finding["code"] == finding_code
-    assert finding["object"].startswith(object_prefix)
-    assert "Pod/default/p" in finding["message"]
+# Objects, and the code and the object of the finding about a request for an extended resource.
+EXTENDED_RESOURCES = {
+    "all devices are tainted, by one of two rules": ([RULE_WITHOUT_SELECTOR, REPAIR_TAINT, pod_waiting_for()], "O111", f"DeviceTaintRule/{REPAIR_TAINT['metadata']['name']}"),
+    "a newer class without devices has the name": ([CLASS_WITHOUT_DEVICES, pod_waiting_for()], "O108", "DeviceClass/hollow"),
+    "the class does not exist": ([pod_waiting_for("deviceclass.resource.kubernetes.io/none")], "O107", "DeviceClass/none"),
+    "devices are free": ([pod_waiting_for()], "", ""),
+    "the pod has a node": ([REPAIR_TAINT, pod_waiting_for(nodeName="n0")], "", ""),
+    "a device plugin serves the name": ([CLASS_WITHOUT_DEVICES, pod_waiting_for(), node("n5", allocatable={"example.com/gpu": "1"})], "", ""),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "objects",
-    [
-        pytest.param([pod_waiting_for()], id="devices are free"),
-        pytest.param([REPAIR_TAINT, pod_waiting_for(nodeName="n0")], id="the pod has a node"),
-        pytest.param(
-            [CLASS_WITHOUT_DEVICES, pod_waiting_for(), node("n5", allocatable={"example.com/gpu": "1"})],
-            id="a device plugin serves the name",
-        ),
-    ],
-)
-def test_a_served_extended_resource_request_has_no_finding(objects, tmp_path):
+@pytest.mark.parametrize(("objects", "code", "object_name"), EXTENDED_RESOURCES.values(), ids=EXTENDED_RESOURCES)
+def test_an_extended_resource_request_is_checked_like_its_implicit_claim(objects, code, object_name, tmp_path):
     dump = manifest(tmp_path / "dump.yaml", *NODE_AND_SLICE, CLASS_WITH_DEVICES, *objects)
-    assert run_json("doctor", "-f", dump)[1]["findings"] == []
+    findings = run_json("doctor", "-f", dump)[1]["findings"]
+    assert [(finding["code"], finding["object"]) for finding in findings] == [(code, object_name)] * bool(code)
+    assert all("Pod/default/p" in finding["message"] for finding in findings)
 
 
 @pytest.mark.parametrize(
@@ -205,11 +160,7 @@ def test_the_remedy_recreates_only_pods_that_the_webhook_would_translate(name, r
 
 
 def test_a_claim_that_tolerates_another_taint_waits_behind_the_fence(tmp_path):
-    dump = manifest(
-        tmp_path / "dump.yaml", *FLEET, taint_rule(DRIVER), tolerating_claim("a", "other"), waiting_pod("a")
-    )
-    _, answer = run_json("doctor", "-f", dump)
-    [finding] = answer["findings"]
+    [finding] = findings_in(tmp_path, taint_rule(DRIVER), tolerating_claim("a", "other"), waiting_pod("a"))
     assert "drawbridge for devices of gpu.example.com" in finding["message"]
 
 
@@ -222,19 +173,10 @@ async def test_repair_creates_a_missing_fence_once():
     assert await write_repair(cluster, repair) == "it exists now: run doctor again"
 
 
-async def test_a_fence_for_one_pool_is_reported_and_not_repaired():
+@pytest.mark.parametrize(("part", "value"), [("deviceSelector", {"pool": "n0"}), ("taint", {"effect": "None"})])
+async def test_a_rule_for_one_pool_or_without_an_effect_is_no_fence(part, value):
     rule = taint_rule(DRIVER)
-    rule["spec"]["deviceSelector"]["pool"] = "n0"
-    [(finding, repair)] = diagnose(
-        await survey(loaded(*FLEET, pod("p"), rule), datetime.now(UTC), CONFIGURATION_WITH_FENCE)
-    ).items()
-    assert (finding.code, repair) == ("O206", None)
-
-
-async def test_a_taint_rule_without_an_effect_is_no_fence():
-    rule = taint_rule(DRIVER)
-    rule["spec"]["taint"]["effect"] = "None"
-    [(finding, repair)] = diagnose(
-        await survey(loaded(*FLEET, pod("p"), rule), datetime.now(UTC), CONFIGURATION_WITH_FENCE)
-    ).items()
+    rule["spec"][part] |= value
+    cluster = loaded(*FLEET, pod("p"), rule)
+    [(finding, repair)] = diagnose(await survey(cluster, datetime.now(UTC), CONFIGURATION_WITH_FENCE)).items()
     assert (finding.code, repair) == ("O206", None)

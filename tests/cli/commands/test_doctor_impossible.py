@@ -4,17 +4,24 @@ import pytest
 
 from analysis.doctor import pods
 from tests.allocator.service.sidecar import node, pod
-from tests.cli.commands.faults import FLEET, allocated_claim, bound_pod, claim_of_pod, unused_template
+from tests.cli.commands.faults import (
+    FLEET,
+    allocated_claim,
+    bound_pod,
+    claim_of_pod,
+    findings_in,
+    unused_template,
+    with_metadata,
+)
 from tests.cli.running import manifest, run_json
+from tests.objects import obj
 
 TRIED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
 LONG_AGO = "2026-01-01T00:00:00Z"
 
 
 def old_pod(name, *claims, born=LONG_AGO, **spec):
-    obj = pod(name, *claims, **spec)
-    obj["metadata"]["creationTimestamp"] = born
-    return obj
+    return with_metadata(pod(name, *claims, **spec), creationTimestamp=born)
 
 
 def requesting(**fields):
@@ -30,8 +37,7 @@ def naming(**entry):
 
 
 def findings(tmp_path, *objects):
-    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects))
-    return [finding for finding in answer["findings"] if finding["code"] in ("D212", "O115")]
+    return [finding for finding in findings_in(tmp_path, *objects) if finding["code"] in ("D212", "O115")]
 
 
 def test_check_and_doctor_say_the_same_about_a_label_that_no_node_has(tmp_path):
@@ -90,9 +96,8 @@ def test_nodes_are_searched_for_a_bounded_number_of_different_pods(tmp_path, mon
     claims = [claim_of_pod(f"a{number}", f"p{number}") for number in range(4)]
     for number in (2, 3):
         claims[number]["spec"]["devices"]["requests"][0]["exactly"]["count"] = number + 1
-    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *claims, *waiting))
+    named = {finding["object"]: finding["message"] for finding in findings_in(tmp_path, *claims, *waiting)}
     assert len(searches) == len(waiting) + 1
-    named = {finding["object"]: finding["message"] for finding in answer["findings"]}
     assert "also default/p1" in named["Pod/default/p0"]
     assert "nodes were searched only for the first 1" in named["Pod/default/p2"]
     assert "also default/p3" in named["Pod/default/p2"]
@@ -115,21 +120,11 @@ def test_a_pod_that_only_waits_comes_after_what_keeps_its_devices(tmp_path):
 def test_a_long_message_of_the_kubelet_is_quoted_in_part(way, tmp_path):
     words = "x" * 100_000
     waiting = bound_pod("p", "a")
-    event = {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": "e", "namespace": "default"},
-        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"},
-        "type": "Warning",
-        "reason": "Failed",
-        "message": words,
-        "source": {"component": "kubelet"},
-    }
+    about = {"involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"}, "source": {"component": "kubelet"}}
+    event = obj("Event", "e", namespace="default") | about | {"type": "Warning", "reason": "Failed", "message": words}
     if way == "container":
         state = {"waiting": {"reason": "ErrImagePull", "message": words}}
         waiting["status"]["containerStatuses"] = [{"name": "c", "state": state}]
-    objects = [allocated_claim("a", "p"), waiting, *([event] if way == "event" else [])]
-    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects))
-    [finding] = answer["findings"]
+    [finding] = findings_in(tmp_path, allocated_claim("a", "p"), waiting, *([event] if way == "event" else []))
     assert finding["code"] == "O117"
     assert 400 < len(finding["message"]) < 600

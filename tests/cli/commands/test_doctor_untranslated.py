@@ -8,10 +8,18 @@ import yaml
 from analysis.doctor import diagnose, survey
 from cli.configuration import given_configuration
 from tests.allocator.service.sidecar import DRIVER, device_class, gpus, loaded, node, pod
-from tests.cli.commands.faults import BRIDGE_SETTINGS, CONFIGURATION, FLEET, audit_event, unused_template, waiting_pod
+from tests.cli.commands.faults import (
+    BRIDGE_SETTINGS,
+    CONFIGURATION,
+    FLEET,
+    audit_event,
+    findings_in,
+    unused_template,
+    waiting_pod,
+)
 from tests.cli.installations import installation, object_named
 from tests.cli.running import manifest, run, run_json
-from tests.objects import resource_quota
+from tests.objects import namespace, resource_quota
 
 NVIDIA_DRIVER = "gpu.nvidia.com"  # also the name of the driver's class
 EMPTY_CONFIGURATION = {key: CONFIGURATION[key] for key in ("apiVersion", "kind")}
@@ -52,12 +60,7 @@ def untranslated_pod(**metadata):
 
 
 def namespace_in_mode(mode):
-    labels = {"drawbridge.dev/mode": mode} if mode else {}
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": labels}}
-
-
-def quota_for(key):
-    return resource_quota("q", {key: "4"})
+    return namespace("default", labels={"drawbridge.dev/mode": mode})
 
 
 JOB_OWNERS = [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}]
@@ -67,7 +70,7 @@ UNTRANSLATED_PODS = [
     ([namespace_in_mode("enforce"), untranslated_pod()], "webhook was down", "create it again"),
     ([namespace_in_mode("warn"), untranslated_pod()], "has the label drawbridge.dev/mode=warn", "set drawbridge.dev/mode=enforce on its namespace; then"),
     ([untranslated_pod()], "the configuration sets mode: observe", "set drawbridge.dev/mode=enforce on its namespace; then"),
-    ([namespace_in_mode("enforce"), untranslated_pod(), quota_for("requests.nvidia.com/gpu")], "ResourceQuota", "correct the name"),
+    ([namespace_in_mode("enforce"), untranslated_pod(), resource_quota("q", {"requests.nvidia.com/gpu": "4"})], "ResourceQuota", "correct the name"),
     ([namespace_in_mode("enforce"), untranslated_pod(labels={"drawbridge.dev/skip": "true"})], "keeps it from the webhook", "remove the label"),
     ([namespace_in_mode("enforce"), untranslated_pod(annotations={"drawbridge.dev/original": "x"})], "", ""),
     ([namespace_in_mode("enforce"), untranslated_pod(), node("n1", allocatable={"nvidia.com/gpu": "8"})], "", ""),
@@ -106,12 +109,13 @@ def test_the_remedy_first_mends_a_webhook_that_is_down(changed_deployments, stat
     assert remedy.startswith(f"first mend {mended_first}" if mended_first else "delete the pod")
 
 
-def nvidia_findings(tmp_path, *objects, fleet=NVIDIA_FLEET):
-    """The findings about these objects in a fleet with NVIDIA's driver, in mode observe."""
-    config = manifest(tmp_path / "configuration.yaml", EMPTY_CONFIGURATION | {"mode": "observe"})
+def nvidia_findings(tmp_path, *objects, fleet=NVIDIA_FLEET, config=""):
+    """The findings about these objects in a fleet with NVIDIA's driver, with this configuration or in mode observe."""
+    observing = manifest(tmp_path / "configuration.yaml", EMPTY_CONFIGURATION | {"mode": "observe"})
     manifest(dump := tmp_path / "dump.yaml", *fleet, *objects)
     dump.write_text(dump.read_text().replace(DRIVER, NVIDIA_DRIVER))
-    return run_json("doctor", "-f", str(dump), "--config", config)[1]["findings"]
+    options = () if config is None else ("--config", config or observing)
+    return run_json("doctor", "-f", str(dump), *options)[1]["findings"]
 
 
 def nvidia_slice(type_):
@@ -138,12 +142,8 @@ def nvidia_slice(type_):
     ],
 )  # fmt: skip
 def test_missing_classes_are_reported_only_if_future_pods_need_them(tmp_path, objects, settings, user_by_missing_class):
-    options = []
-    if settings is not None:
-        options = ["--config", manifest(tmp_path / "configuration.yaml", EMPTY_CONFIGURATION | settings)]
-    manifest(dump := tmp_path / "dump.yaml", node("n0"), pod("p"), *objects)
-    dump.write_text(dump.read_text().replace(DRIVER, NVIDIA_DRIVER))
-    findings = run_json("doctor", "-f", str(dump), *options)[1]["findings"]
+    config = None if settings is None else manifest(tmp_path / "given.yaml", EMPTY_CONFIGURATION | settings)
+    findings = nvidia_findings(tmp_path, node("n0"), pod("p"), *objects, fleet=(), config=config)
     messages = {finding["object"]: finding["message"] for finding in findings if finding["code"] == "O107"}
     assert messages.keys() == {f"DeviceClass/{name}" for name in user_by_missing_class}
     assert [name for name, user in user_by_missing_class.items() if user not in messages[f"DeviceClass/{name}"]] == []
@@ -169,11 +169,10 @@ def test_a_misspelt_key_is_reported_with_a_suggestion(tmp_path, mode):
     findings = nvidia_findings(tmp_path, namespace_in_mode(mode), misspelt_pod(), misspelt_pod(name="q", uid="q"))
     [finding] = [reported for reported in findings if reported["code"] == "O104"]
     assert finding["object"] == "Pod/default/p"
-    assert finding["message"] == "no node has nvdia.com/gpu: did you mean nvidia.com/gpu? (also default/q)"
+    assert "did you mean nvidia.com/gpu? (also default/q)" in finding["message"]
     plugin_node = node("n1", allocatable={"nvdia.com/gpu": "8"})
-    assert "O104" not in {
-        finding["code"] for finding in nvidia_findings(tmp_path, namespace_in_mode(mode), misspelt_pod(), plugin_node)
-    }
+    served = nvidia_findings(tmp_path, namespace_in_mode(mode), misspelt_pod(), plugin_node)
+    assert "O104" not in {finding["code"] for finding in served}
 
 
 @pytest.mark.parametrize(
@@ -192,11 +191,8 @@ def test_a_misspelt_key_is_reported_with_a_suggestion(tmp_path, mode):
     ],
 )  # fmt: skip
 def test_a_setting_is_reported_only_if_it_is_probably_misspelt(tmp_path, settings, message):
-    config = manifest(tmp_path / "configuration.yaml", EMPTY_CONFIGURATION | settings)
-    operator_namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-operator"}}
-    manifest(dump := tmp_path / "dump.yaml", *NVIDIA_FLEET, namespace_in_mode("enforce"), operator_namespace)
-    dump.write_text(dump.read_text().replace(DRIVER, NVIDIA_DRIVER))
-    findings = run_json("doctor", "-f", str(dump), "--config", config)[1]["findings"]
+    config = manifest(tmp_path / "given.yaml", EMPTY_CONFIGURATION | settings)
+    findings = nvidia_findings(tmp_path, namespace_in_mode("enforce"), namespace("gpu-operator"), config=config)
     assert [finding["message"] for finding in findings if finding["code"] == "O019"] == ([message] if message else [])
 
 
@@ -218,5 +214,4 @@ def test_a_pod_without_its_template_is_reported_after_a_minute(age, template_exi
     obj = pod("p", resourceClaims=[{"name": "c", "resourceClaimTemplateName": unused_template()["metadata"]["name"]}])
     obj["metadata"]["creationTimestamp"] = (datetime.now(UTC) - timedelta(seconds=age)).isoformat()
     templates = [unused_template()] * template_exists
-    _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, obj, *templates))
-    assert [finding["code"] for finding in answer["findings"]] == ["O105"] * is_reported
+    assert [finding["code"] for finding in findings_in(tmp_path, obj, *templates)] == ["O105"] * is_reported
