@@ -32,37 +32,6 @@ def test_a_run_writes_how_many_tests_passed_and_failed(files, numbers, tmp_path)
     assert (tmp_path / "numbers").read_text() == f"{numbers}\n"
 
 
-@pytest.mark.parametrize(
-    ("marks", "expected_names"), [("oracle", ["short"]), ("oracle or long", ["short", "long"]), ("", ["short", "long"])]
-)
-def test_only_a_mark_expression_without_long_leaves_out_long_tests(pytestconfig, marks, expected_names):
-    hook = pytestconfig.pluginmanager.get_plugin(str(ROOT / "conftest.py")).pytest_collection_modifyitems
-    items = [SimpleNamespace(name="short", nodeid="tests/a", get_closest_marker=lambda _: None)]
-    items += [SimpleNamespace(name="long", nodeid="tests/b", get_closest_marker={"long": True}.get)]
-    deselected_items = []
-
-    def deselected(items):
-        deselected_items.extend(items)
-
-    hooks = SimpleNamespace(pytest_deselected=deselected)
-    hook(SimpleNamespace(option=SimpleNamespace(markexpr=marks), hook=hooks), items)
-    assert [item.name for item in items] == expected_names
-    assert len(items) + len(deselected_items) == 2
-
-
-def test_a_test_for_linux_is_skipped_elsewhere_with_its_reason(pytestconfig, monkeypatch):
-    conftest = pytestconfig.pluginmanager.get_plugin(str(ROOT / "conftest.py"))
-    monkeypatch.setattr(conftest.sys, "platform", "darwin")
-    added_marks = []
-    mark = {"linux": SimpleNamespace(args=("reads /proc",))}
-    items = [
-        SimpleNamespace(nodeid="tests/a", get_closest_marker=marks.get, add_marker=added_marks.append)
-        for marks in (mark, {})
-    ]
-    conftest.pytest_collection_modifyitems(SimpleNamespace(option=SimpleNamespace(markexpr="")), items)
-    assert [mark.kwargs["reason"] for mark in added_marks] == ["only Linux has it: reads /proc"]
-
-
 def test_a_test_that_no_suite_would_run_is_refused(pytestconfig):
     hook = pytestconfig.pluginmanager.get_plugin(str(ROOT / "conftest.py")).pytest_collection_modifyitems
     item = SimpleNamespace(nodeid="e2e/test_a.py::test_a", get_closest_marker=lambda _: None)

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 from msgspec import inspect
 
-from analysis.installation import BASE, CLUSTER_WIDE
+from analysis.installation import BASE, BRIDGE, CLUSTER_WIDE, render
 from cli.commands.manifests import command
 from cli.main import COMMANDS, command_of
 from cluster import manifests
@@ -182,20 +182,23 @@ def test_the_network_policy_of_each_pod_opens_exactly_its_ports():
         assert policy["egress"] == [{"ports": OUTSIDE}]
 
 
-@pytest.mark.parametrize("deployment", base_objects("Deployment"), ids=lambda obj: obj["metadata"]["name"])
+DEPLOYMENTS = [*base_objects("Deployment"), *[obj for obj in render(BRIDGE, "n", "i", "s") if obj["kind"] == "Deployment"]]  # fmt: skip
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=lambda obj: obj["metadata"]["name"])
 def test_deployments_run_with_least_privilege(deployment):
     spec = deployment["spec"]["template"]["spec"]
     assert deployment["spec"]["replicas"] == 2
     assert spec["securityContext"]["runAsNonRoot"]
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    (container,) = spec["containers"]
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert container["livenessProbe"]
     assert spec["serviceAccountName"] == deployment["metadata"]["name"]
+    for container in spec["containers"]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert container["livenessProbe"]
 
 
 def test_the_configuration_of_the_base_is_valid_and_only_observes():

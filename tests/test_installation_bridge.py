@@ -1,8 +1,5 @@
 """The manifests of the bridge (allocator and scheduler) agree with the code, and the bridge is off by default."""
 
-import json
-import socket
-
 import pytest
 
 from allocator.service import commits, settings
@@ -112,48 +109,3 @@ def test_images_come_only_from_the_command_line():
         "containers"
     ]
     assert tuple(container["image"] for container in rendered_containers) == IMAGES
-
-
-def test_no_container_of_the_bridge_can_gain_privileges():
-    for container in rendered_objects()["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]["containers"]:
-        assert container["securityContext"] == {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        }
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ((), "no address to listen on is given"),
-        (("--plugin", "0.0.0.0:9440"), "not on loopback"),
-        (("--plugin", "10.0.0.1:9441"), "not on loopback"),
-        (("--api", ":9442"), "give --tls-cert, --tls-key and --client-ca"),
-        (("--api", "unix:"), "names no socket"),
-        (("--api", "127.0.0.1:0", "--tls-cert", "c"), "belong together"),
-        (("--api", "127.0.0.1:0", "--client-name", "n"), "give --client-ca"),
-        (("--api", "127.0.0.1:0", "--tls-cert", "c", "--tls-key", "k", "--client-ca", "a"), "c cannot be read"),
-    ],
-)
-def test_an_allocator_with_invalid_address_options_does_not_start(options, message):
-    result = run("allocator", *options)
-    assert result.exit_code == 2
-    assert message in result.stderr
-
-
-def test_an_allocator_reports_the_address_that_is_in_use(tmp_path):
-    """The allocator opens its ports before it reads the cluster, so the API server of the kubeconfig is never contacted."""
-    config = {"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}], "users": [], "contexts": [{"name": "c", "context": {"cluster": "c", "user": ""}}], "current-context": "c"}  # fmt: skip
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(json.dumps(config))
-    with socket.create_server(("127.0.0.1", 0)) as taken_port, socket.socket(socket.AF_UNIX) as taken_socket:
-        port = f"127.0.0.1:{taken_port.getsockname()[1]}"
-        path = tmp_path / "plugin.sock"
-        taken_socket.bind(str(path))
-        taken_socket.listen()
-        for option, message in ((f"--api={port}", port.replace(":", "', ")), (f"--plugin=unix:{path}", str(path))):
-            result = run("allocator", option, "--metrics-listen=127.0.0.1:0", f"--kubeconfig={kubeconfig}")
-            assert result.exit_code == 3
-            assert message in result.stderr
-            assert "stop the process that uses this address" in result.stderr

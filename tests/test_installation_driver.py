@@ -71,7 +71,10 @@ def test_the_component_writes_only_slices_and_claims_of_its_node(objects_of_kind
     assert limited_resources == {"resourceslices", "resourceclaims/status"}
 
 
-def test_probes_and_metrics_use_the_configured_port(objects_of_kind):
+@pytest.mark.parametrize("component", [*NODE_LABELS, "node-agent"])
+def test_probes_and_metrics_use_the_configured_port(component):
+    """Only namespaces that are labelled for metrics may connect, and the policy limits no connection that the pod opens."""
+    objects_of_kind = partial(objects_of_component, component)
     [daemon_set] = objects_of_kind("DaemonSet")
     [container] = daemon_set["spec"]["template"]["spec"]["containers"]
     [port] = container["ports"]
@@ -84,7 +87,11 @@ def test_probes_and_metrics_use_the_configured_port(objects_of_kind):
     [network] = objects_of_kind("NetworkPolicy")
     labels = daemon_set["spec"]["template"]["metadata"]["labels"]
     assert network["spec"]["podSelector"]["matchLabels"] == labels
-    assert [port_entry["port"] for port_entry in network["spec"]["ingress"][0]["ports"]] == [port["containerPort"]]
+    assert network["metadata"]["namespace"] == daemon_set["metadata"]["namespace"]
+    assert network["spec"]["policyTypes"] == ["Ingress"]
+    [rule] = network["spec"]["ingress"]
+    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"drawbridge.dev/metrics": "true"}}}]
+    assert [port_entry["port"] for port_entry in rule["ports"]] == [port["containerPort"]]
 
 
 @pytest.mark.parametrize("component", [*NODE_LABELS, "node-agent"])

@@ -24,20 +24,6 @@ def test_the_agent_runs_on_labelled_nodes_and_mounts_read_only():
     )
 
 
-def test_the_agents_port_admits_only_namespaces_labelled_for_metrics():
-    [daemon_set], [network] = objects_of_kind("DaemonSet"), objects_of_kind("NetworkPolicy")
-    template = daemon_set["spec"]["template"]
-    [container] = template["spec"]["containers"]
-    [port] = container["ports"]
-    assert f"--metrics-listen=0.0.0.0:{port['containerPort']}" in container["args"]
-    assert network["metadata"]["namespace"] == daemon_set["metadata"]["namespace"]
-    assert network["spec"]["podSelector"]["matchLabels"] == template["metadata"]["labels"]
-    assert network["spec"]["policyTypes"] == ["Ingress"], "the policy limits the connections that the agent opens"
-    [rule] = network["spec"]["ingress"]
-    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"drawbridge.dev/metrics": "true"}}}]
-    assert rule["ports"] == [{"port": port["containerPort"]}]
-
-
 def test_the_agent_may_write_only_events_and_taint_rules():
     [role] = objects_of_kind("ClusterRole")
     written_resources = [

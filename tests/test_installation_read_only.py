@@ -3,7 +3,6 @@
 from functools import partial
 
 from allocator.service.read_only.allocator import COMPONENT
-from tests.cli.running import run
 from tests.test_installation_driver import objects_of_component
 
 objects_of_kind = partial(objects_of_component, "read-only")
@@ -27,9 +26,3 @@ def test_the_allocator_runs_read_only_with_one_replica():
     assert container["args"][0] == "allocator"
     assert "--read-only" in container["args"]
     assert deployment["spec"]["replicas"] == 1
-
-
-def test_a_read_only_allocator_cannot_serve_a_scheduler():
-    result = run("allocator", "--read-only", "--plugin", "127.0.0.1:0")
-    assert result.exit_code == 2
-    assert "--read-only excludes --plugin and --reservations" in result.stderr

@@ -1,5 +1,8 @@
 """How `drawbridge allocator` reads its options and its configuration, before it connects to a server."""
 
+import json
+import socket
+
 import pytest
 
 from allocator.decisions import PlacementRules
@@ -51,15 +54,40 @@ def test_an_unknown_strategy_is_reported_with_file_and_line(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--config", "nowhere.yaml"), "nowhere.yaml"),
-        (("--token-file", "nowhere"), "nowhere"),
+        ((), "no address to listen on is given"),
+        (("--api", "127.0.0.1:0", "--config", "nowhere.yaml"), "nowhere.yaml"),
+        (("--api", "127.0.0.1:0", "--token-file", "nowhere"), "nowhere"),
         (("--plugin", "0.0.0.0:9440"), "(give --tls-cert, --tls-key and --client-ca, or a unix socket"),
-        (("--reservations", "0.0.0.0:9444"), "in clear text"),
-        (("--reservations", "0.0.0.0:9444", "--reservations-certs", "nowhere"), "nowhere/tls.crt"),
-        (("--read-only", "--reservations", "127.0.0.1:0"), "--read-only excludes"),
+        (("--plugin", "10.0.0.1:9441"), "not on loopback"),
+        (("--api", ":9442"), "give --tls-cert, --tls-key and --client-ca"),
+        (("--api", "unix:"), "names no socket"),
+        (("--api", "127.0.0.1:0", "--tls-cert", "c"), "belong together"),
+        (("--api", "127.0.0.1:0", "--client-name", "n"), "give --client-ca"),
+        (("--api", "127.0.0.1:0", "--tls-cert", "c", "--tls-key", "k", "--client-ca", "a"), "c cannot be read"),
+        (("--api", "127.0.0.1:0", "--reservations", "0.0.0.0:9444"), "in clear text"),
+        (("--api", "127.0.0.1:0", "--reservations", "0.0.0.0:9444", "--reservations-certs", "nowhere"), "nowhere/tls.crt"),
+        (("--read-only", "--reservations", "127.0.0.1:0"), "--read-only excludes --plugin and --reservations"),
+        (("--read-only", "--plugin", "127.0.0.1:0"), "--read-only excludes --plugin and --reservations"),
     ],
-)
+)  # fmt: skip
 def test_an_invalid_option_is_reported(options, message):
-    result = run("allocator", "--api", "127.0.0.1:0", *options)
+    result = run("allocator", *options)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def test_an_allocator_reports_the_address_that_is_in_use(tmp_path):
+    """The allocator opens its ports before it reads the cluster, so the API server of the kubeconfig is never contacted."""
+    config = {"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}], "users": [], "contexts": [{"name": "c", "context": {"cluster": "c", "user": ""}}], "current-context": "c"}  # fmt: skip
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(json.dumps(config))
+    with socket.create_server(("127.0.0.1", 0)) as taken_port, socket.socket(socket.AF_UNIX) as taken_socket:
+        port = f"127.0.0.1:{taken_port.getsockname()[1]}"
+        path = tmp_path / "plugin.sock"
+        taken_socket.bind(str(path))
+        taken_socket.listen()
+        for option, message in ((f"--api={port}", port.replace(":", "', ")), (f"--plugin=unix:{path}", str(path))):
+            result = run("allocator", option, "--metrics-listen=127.0.0.1:0", f"--kubeconfig={kubeconfig}")
+            assert result.exit_code == 3
+            assert message in result.stderr
+            assert "stop the process that uses this address" in result.stderr
