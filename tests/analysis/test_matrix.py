@@ -10,6 +10,7 @@ from analysis.matrix import fleet as matrices
 from cli.reports import as_markdown
 from cluster.manifests import read
 from dra import step_limits
+from tests import objects as api_objects
 from tests.cli.commands.test_simulate_claims import KINDS, PROPOSALS
 from tests.cli.explain.scenes import DRIVER, SINCE, fleet, held_claim, pod
 from tests.cli.running import MODES, modes, run_json
@@ -28,6 +29,12 @@ def markdown_of(*objects):
 def example(*names):
     """Return the objects of example files about device modes."""
     return [document.object for name in names for document in read([str(MODES / f"{name}.yaml")])]
+
+
+def compatibility(name, selector, only_with, **spec):
+    """Return a rule: devices that match the selector may be in use only together with devices that match `only_with`."""
+    version = "drawbridge.dev/v1alpha1"
+    return api_objects.obj("DeviceCompatibility", name, version, driver=DRIVER, selector=selector, compatibleOnlyWith=only_with, **spec)  # fmt: skip
 
 
 def stages(pool):
@@ -61,22 +68,8 @@ def test_the_report_names_device_kinds_and_why_they_are_incompatible():
 
 
 def test_a_rule_that_only_one_side_declares_is_reported():
-    rules = [
-        {
-            "apiVersion": "drawbridge.dev/v1alpha1",
-            "kind": "DeviceCompatibility",
-            "metadata": {"name": name},
-            "spec": {
-                "driver": "gpu.example.com",
-                "selector": f'device.attributes["gpu.example.com"].mode == "{mode}"',
-                "compatibleOnlyWith": expression,
-            },
-        }
-        for name, mode, expression in (
-            ("mig-alone", "mig", 'device.attributes["gpu.example.com"].mode == "mig"'),
-            ("mps-open", "mps", "true"),
-        )
-    ]
+    is_mig, is_mps = (f'device.attributes["{DRIVER}"].mode == "{mode}"' for mode in ("mig", "mps"))
+    rules = compatibility("mig-alone", is_mig, is_mig), compatibility("mps-open", is_mps, "true")
     [pool] = judged_pools(*example("classes", "plain"), *rules)
     assert any("one-sided: DeviceCompatibility/mig-alone keeps gpu-0-mps-0 away from" in note for note in pool.notes)
 
@@ -118,17 +111,7 @@ def test_a_rule_makes_pools_with_different_attributes_unequal():
     for slice_, device_kinds in zip(slices, (("a", "a"), ("a", "b")), strict=True):
         for device, value in zip(slice_["spec"]["devices"], device_kinds, strict=True):
             device["attributes"] = {"kind": {"string": value}}
-    rule = {
-        "apiVersion": "drawbridge.dev/v1alpha1",
-        "kind": "DeviceCompatibility",
-        "metadata": {"name": "alike"},
-        "spec": {
-            "driver": DRIVER,
-            "selector": "true",
-            "scope": "pool",
-            "compatibleOnlyWith": f'device.attributes["{DRIVER}"].kind == "a"',
-        },
-    }
+    rule = compatibility("alike", "true", f'device.attributes["{DRIVER}"].kind == "a"', scope="pool")
     pool_of_equal_kinds, pool_of_two_kinds = judged_pools(*objects, rule)
     assert stages(pool_of_equal_kinds) == {None}
     assert "compatibility" in stages(pool_of_two_kinds)
@@ -185,9 +168,7 @@ def two_pools_each(rule_scope="node"):
         spec = slice_["spec"] | {"pool": pool, "devices": whole_device}
         objects.append(slice_ | {"metadata": {"name": f"{node_name}-whole"}, "spec": spec})
     only_mig = f'device.attributes["{DRIVER}"].kind == "mig"'
-    spec = {"driver": DRIVER, "selector": only_mig, "compatibleOnlyWith": only_mig, "scope": rule_scope}
-    rule = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceCompatibility", "metadata": {"name": "mig"}}
-    return [*objects, rule | {"spec": spec}]
+    return [*objects, compatibility("mig", only_mig, only_mig, scope=rule_scope)]
 
 
 def test_a_rule_of_scope_node_is_noted_at_each_pool():

@@ -25,6 +25,7 @@ from tests.cli.explain.scenes import (
 from tests.cli.running import manifest, run, run_json
 from tests.corpus.move.plugins import config_map, sharing
 from tests.limits import draws
+from tests.objects import container, obj
 from webhook.state import Features
 
 CLAIM_AND_POD_A, CLAIM_AND_POD_B = (claim("a"), pod("a", "a")), (claim("b"), pod("b", "b"))
@@ -84,13 +85,9 @@ async def test_explain_names_the_victims_that_simulate_names(tmp_path):
         victim = in_phase(pod(f"p{number}", f"c{number}", nodeName=f"n{number}", priority=1), "Running")
         victim["metadata"]["labels"] = {"app": f"p{number}"}
         objects.append(victim)
-    budget = {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": "keep", "namespace": "default"},
-        "spec": {"selector": {"matchLabels": {"app": "p0"}}},
-        "status": {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1},
-    }
+    status = {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}
+    selector = {"matchLabels": {"app": "p0"}}
+    budget = obj("PodDisruptionBudget", "keep", "policy/v1", namespace="default", selector=selector, status=status)
     objects += [claim("new"), pod("new", "new", priority=9), budget]
     file = dump(tmp_path, *objects)
     [simulated] = run_json("simulate", "-f", file)[1]["pods"]
@@ -132,12 +129,8 @@ RUNNING_POD = in_phase(pod("runs", nodeName="n0"), "Running")
 
 
 def test_simulate_and_explain_name_all_that_a_node_lacks(tmp_path):
-    waiting_pod = pod(
-        "p",
-        "c",
-        containers=[{"name": "c", "image": "i", "resources": {"limits": {"a.example/x": 1, "b.example/y": 1}}}],
-    )
-    objects = [*fleet(1, 1), claim("c"), waiting_pod]
+    containers = [container(limits={"a.example/x": 1, "b.example/y": 1})]
+    objects = [*fleet(1, 1), claim("c"), pod("p", "c", containers=containers)]
     [simulated] = run_json("simulate", "-f", dump(tmp_path, *objects))[1]["pods"]
     answer = explain_json(tmp_path, "pod p", *objects)[1]["pod"]
     [reason] = answer["prospect"]["otherReasons"]
@@ -145,30 +138,25 @@ def test_simulate_and_explain_name_all_that_a_node_lacks(tmp_path):
     assert reason["text"] in simulated["reason"]["text"]
 
 
-@pytest.mark.parametrize(
-    ("holding_claim", "other_objects", "is_unused", "expected_advice"),
-    [
-        (held_claim("used", "runs"), [RUNNING_POD], False, "claim default/used is released"),
-        (held_claim("unused"), [RUNNING_POD], True, "claim default/unused, used by no pod, is deleted"),
-        (held_claim("stale", "gone"), [RUNNING_POD], True, "claim default/stale, used by no pod, is deleted"),
-        (held_claim("stale", "elsewhere"), [], False, "claim default/stale is released"),
-    ],
-    ids=(
-        "claim of a running pod",
-        "claim of no pod",
-        "claim of a deleted pod",
-        "claim in a namespace whose pods were not read",
-    ),
-)
-def test_advice_distinguishes_claims_to_delete_from_claims_to_release(
-    tmp_path, holding_claim, other_objects, is_unused, expected_advice
-):
-    namespace = "default" if other_objects else "n"
+# The claim that holds the device, whether the pods of its namespace are read, and whether no pod uses the claim.
+HOLDERS = {
+    "claim of a running pod": (held_claim("held", "runs"), True, False),
+    "claim of no pod": (held_claim("held"), True, True),
+    "claim of a deleted pod": (held_claim("held", "gone"), True, True),
+    "claim in a namespace whose pods were not read": (held_claim("held", "elsewhere"), False, False),
+}
+
+
+@pytest.mark.parametrize(("holder", "has_pods", "is_unused"), HOLDERS.values(), ids=HOLDERS)
+def test_advice_distinguishes_claims_to_delete_from_claims_to_release(tmp_path, holder, has_pods, is_unused):
+    namespace = "default" if has_pods else "n"
     waiting_objects = [obj | {"metadata": obj["metadata"] | {"namespace": namespace}} for obj in WAITING_CLAIM_AND_POD]
-    code, answer = explain_json(tmp_path, "pod new", *fleet(1, 1), holding_claim, *other_objects, *waiting_objects)
+    objects = [*fleet(1, 1), holder, *[RUNNING_POD] * has_pods, *waiting_objects]
+    code, answer = explain_json(tmp_path, "pod new", *objects)
     [blocker] = answer["pod"]["prospect"]["blockers"]
     assert (code, blocker["remedies"]) == (0, ["delete it" if is_unused else "end its pods"])
-    assert answer["pod"]["prospect"]["reason"]["remedies"] == [f"nearest is n0: would fit once {expected_advice}"]
+    advice = "claim default/held, used by no pod, is deleted" if is_unused else "claim default/held is released"
+    assert answer["pod"]["prospect"]["reason"]["remedies"] == [f"nearest is n0: would fit once {advice}"]
 
 
 def test_advice_names_only_ready_nodes(tmp_path):
@@ -406,20 +394,11 @@ def test_a_claim_that_no_pod_uses_is_advised_before_a_running_pod_on_another_nod
     ]
 
 
-def test_claims_that_no_pod_uses_come_before_older_ones(tmp_path):
-    """c1 is younger than c0, and p1 is gone."""
-    objects = [obj for obj in full_fleet("c2", "c3", "p2", "p3") if obj["metadata"]["name"] != "p1"]
-    objects = [obj for obj in objects if obj["metadata"]["name"] != "n1"]
-    answer = explain_json(tmp_path, "pod new", *objects, *WAITING_CLAIM_AND_POD)[1]["pod"]["prospect"]
-    assert [blocker["causes"][0] for blocker in answer["blockers"]] == [
-        "ResourceClaim/default/c1",
-        "ResourceClaim/default/c0",
-    ]
-
-
-def test_a_pod_that_does_not_run_yet_comes_before_an_older_one_that_runs(tmp_path):
-    """c1 is younger than c0, and the containers of p1 have not started."""
+@pytest.mark.parametrize(
+    "other_pods", [[], [in_phase(pod("p1", "c1", nodeName="n0"), "Pending")]], ids=["gone", "starting"]
+)
+def test_claims_without_a_running_pod_come_before_older_ones(tmp_path, other_pods):
+    """c1 is younger than c0, and p1 is gone, or its containers have not started."""
     objects = [obj for obj in full_fleet("c2", "c3", "p2", "p3") if obj["metadata"]["name"] not in ("n1", "p1")]
-    starting_pod = in_phase(pod("p1", "c1", nodeName="n0"), "Pending")
-    answer = explain_json(tmp_path, "pod new", *objects, starting_pod, *WAITING_CLAIM_AND_POD)[1]["pod"]["prospect"]
-    assert [blocker["causes"][1] for blocker in answer["blockers"]] == ["Pod/default/p1", "Pod/default/p0"]
+    answer = explain_json(tmp_path, "pod new", *objects, *other_pods, *WAITING_CLAIM_AND_POD)[1]["pod"]["prospect"]
+    assert [blocker["causes"][0] for blocker in answer["blockers"]] == ["ResourceClaim/default/c1", "ResourceClaim/default/c0"]  # fmt: skip

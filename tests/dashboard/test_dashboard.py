@@ -14,7 +14,7 @@ from analysis import explain
 from analysis.configuration import ConfigurationInForce
 from analysis.errors import Failed
 from analysis.loading import Unread, reading_of
-from dashboard import Dashboard, ReadingSource, api, server
+from dashboard import Dashboard, ReadingSource, api
 from tests.cli.explain.scenes import DRIVER, claim, fleet, full_fleet, held_claim, pod
 from tests.cli.running import run
 from tests.dashboard.elements import Elements
@@ -103,17 +103,6 @@ async def test_the_first_page_names_the_faults_of_the_cluster():
         assert "ResourceClaim/default/c0" in await text_of(session, "/")
     async with dashboard_session(source_of(*full_fleet())) as session:
         assert "Faults" not in await text_of(session, "/")
-
-
-async def test_faults_are_computed_for_the_first_page_only_and_once_for_each_reading(monkeypatch):
-    readings = []
-    monkeypatch.setattr(server, "find_faults", lambda reading: readings.append(reading) or ())
-    async with dashboard_session(source_of(*full_fleet())) as session:
-        await text_of(session, "/waiting")
-        assert readings == []
-        await text_of(session, "/")
-        await text_of(session, "/")
-    assert len(readings) == 1
 
 
 async def test_a_heading_of_waiting_pods_is_short():
@@ -248,35 +237,26 @@ async def test_the_json_matches_the_openapi_document():
             assert schema["$ref"].rpartition("/")[2] in document["components"]["schemas"]
 
 
-async def test_a_failed_read_is_reported_beside_the_previous_reading():
-    is_readable = [False, True, False]  # by read; the last entry also counts for later reads
-
-    def read():
-        if is_readable.pop(0) if is_readable[1:] else is_readable[0]:
-            return reading_with(*crowded_fleet())
-        raise Failed("the API server is away", "try again when it answers")
-
-    async with dashboard_session(ReadingSource("a test", read, is_live=True), fresh=0.0) as session:
-        assert "the API server is away (try again when it answers)" in await text_of(session, "/", 503)
-        assert "nodes with devices" in await text_of(session, "/")
-        while "This page is out of date: the API server is away" not in (page := await text_of(session, "/")):
-            assert "nodes with devices" in page
-        assert json.loads(await text_of(session, "/api/v1/fleet"))["problem"].startswith("the API server is away")
-
-
-async def test_an_internal_error_while_reading_does_not_stop_the_dashboard():
+@pytest.mark.parametrize(
+    ("error", "notice"),
+    [
+        (Failed("the API server is away", "try again when it answers"), "the API server is away (try again when it answers)"),
+        (RuntimeError("a defect"), "the reading failed: the log of the dashboard says why"),
+    ],
+    ids=["an expected error", "a defect"],
+)  # fmt: skip
+async def test_a_failed_read_is_reported_beside_the_previous_reading(error, notice):
     is_readable = [False, True, False, True]  # by read; the last entry also counts for later reads
 
     def read():
         if is_readable.pop(0) if is_readable[1:] else is_readable[0]:
             return reading_with(*crowded_fleet())
-        raise RuntimeError("a defect")
+        raise error
 
     async with dashboard_session(ReadingSource("a test", read, is_live=True), fresh=0.0) as session:
-        notice = "the reading failed: the log of the dashboard says why"
         assert notice in await text_of(session, "/", 503, timeout=aiohttp.ClientTimeout(PATIENCE))
         assert "nodes with devices" in await text_of(session, "/")
-        while notice not in (page := await text_of(session, "/")):
+        while f"This page is out of date: {notice}" not in (page := await text_of(session, "/")):
             assert "nodes with devices" in page
         while notice in (page := await text_of(session, "/")):
             assert "nodes with devices" in page
