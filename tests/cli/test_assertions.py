@@ -4,17 +4,18 @@ import pytest
 import yaml
 
 from tests.cli.running import run, run_json
+from tests.objects import obj
 from tests.webhook.placement.mixed_nodes import gpu_pod
 
 EXPECTED = gpu_pod("expected", 64)
 WITH_EXPRESSION = {**EXPECTED, "status": {"(length(conditions))": 2}}
-CHAINSAW = {
-    "apiVersion": "chainsaw.kyverno.io/v1alpha1",
-    "kind": "Test",
-    "metadata": {"name": "t"},
-    "spec": {"steps": [{"try": [{"apply": {"file": "pod.yaml"}}, {"assert": {"file": "../shared/a.yaml"}}]}]},
-}
-ERROR = {**CHAINSAW, "spec": {"steps": [{"catch": [{"error": {"file": "../shared/a.yaml"}}]}]}}
+CHAINSAW, ERROR = (
+    obj("Test", "t", "chainsaw.kyverno.io/v1alpha1", steps=[step])
+    for step in (
+        {"try": [{"apply": {"file": "pod.yaml"}}, {"assert": {"file": "../shared/a.yaml"}}]},
+        {"catch": [{"error": {"file": "../shared/a.yaml"}}]},
+    )
+)
 SCENES = {
     "a file that a test asserts": {"test/chainsaw-test.yaml": [CHAINSAW], "shared/a.yaml": [EXPECTED]},
     "a file that a test must not find": {"test/chainsaw-test.yaml": [ERROR], "shared/a.yaml": [EXPECTED]},
@@ -47,13 +48,8 @@ def test_what_a_test_expects_is_skipped(tree):
 
 def test_a_policy_of_kyverno_hides_no_pod_of_its_file(tmp_path):
     rule = {"name": "r", "validate": {"pattern": {"spec": {"=(containers)": [{"(image)": "x"}]}}}}
-    policy = {
-        "apiVersion": "kyverno.io/v1",
-        "kind": "ClusterPolicy",
-        "metadata": {"name": "p"},
-        "spec": {"rules": [rule]},
-    }
-    policy["spec"]["rules"].append({"name": "s", "mutate": {"patchStrategicMerge": {"(kind)": "Pod"}}})
+    mutation = {"name": "s", "mutate": {"patchStrategicMerge": {"(kind)": "Pod"}}}
+    policy = obj("ClusterPolicy", "p", "kyverno.io/v1", rules=[rule, mutation])
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all([policy, gpu_pod("applied")]))
     _, answer = run_json("survey", "-f", tmp_path)
     assert (len(answer["workloads"]), answer["skippedDocuments"]) == (1, [])

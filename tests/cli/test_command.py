@@ -54,21 +54,6 @@ def test_an_unknown_output_format_exits_with_2():
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["chek"], "did you mean check"),
-        (["check", "--inventroy"], "--inventory"),
-        (["--verison"], "--version"),
-        (["xyz"], "xyz"),
-    ],
-)
-def test_an_unknown_command_or_option_is_reported_on_one_line(arguments, text):
-    result = run(*arguments)
-    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
-    assert text in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
         (["explain", "notebook", "--context", "x"], "such as pod/notebook"),
         (["test", "-"], "-:1:1: unknown field 'apiVersion'"),
         (["free", "--kubeconfig", "/nowhere"], "or read files with -f"),
@@ -81,6 +66,10 @@ def test_an_error_names_its_place_or_a_remedy(arguments, text):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["chek"], "did you mean check"),
+        (["xyz"], "xyz"),
+        (["--verison"], "--version"),
+        (["check", "--inventroy"], "--inventory"),
         (["check", "-f", ""], "a name among the files is empty"),
         (["check", "-f", "-", "-n", "Team_A"], "the namespace 'Team_A' must be a DNS label"),
         (["survey", "-f", "-", "--probe"], "-f excludes --probe"),

@@ -28,6 +28,7 @@ from tests.cli.agreement_scenes import (
 from tests.cli.running import run
 from tests.contradictions import contradictions
 from tests.corpus.move import GPU, migrated_fleet, node, requesting_pod
+from tests.objects import allocated, claim, claim_template, exactly, owner, result, workload
 
 
 def installation_in_mode(mode, folder):
@@ -44,9 +45,8 @@ def test_the_commands_count_the_same_devices(tmp_path):
     pods = [
         requesting_pod(2, nodeName="p"),
         requesting_pod(1, nodeName="p"),
-        object_of_kind(*POD, pod_template({"limits": {KUBERNETES_KEY: "1"}})),
+        object_of_kind(*POD, pod_template({"limits": {KUBERNETES_KEY: "1"}}, nodeName="p")),
     ]
-    pods[2]["spec"]["nodeName"] = "p"
     for number, obj in enumerate(pods):
         obj["metadata"] |= {"name": f"r{number}", "uid": str(number)}
         obj["status"] = {"phase": "Running"}
@@ -58,54 +58,26 @@ def test_the_commands_count_the_same_devices(tmp_path):
     )
     survey_answer, free_answer = (asked(command, "-f", dump) for command in ("survey", "free"))
     listed_devices = [device for row in free_answer["nodes"] for device in row["devices"]]
-    held_count = sum(
-        int(amount)
-        for device in listed_devices
-        if device["state"] == "plugin"
-        for holder in device["holders"]
-        for amount in holder["share"].values()
-    )
-    counts = {
-        "devices": {
-            "survey": sum(driver["devices"] for driver in survey_answer["drivers"]),
-            "free": sum(device["state"] != "plugin" for device in listed_devices),
-        },
-        "in use": {
-            "survey": sum(plugin["migratingDevices"] + plugin["stayingDevices"] for plugin in survey_answer["plugins"]),
-            "free": held_count,
-        },
-    }
-    expected = {"devices": 8, "in use": 4}
-    wrong_counts = {
-        f"{quantity}: {name} {count}, expected {expected[quantity]}"
-        for quantity in expected
-        for name, count in counts[quantity].items()
-        if count != expected[quantity]
-    }
-    assert not wrong_counts
+    plugin_devices = [device for device in listed_devices if device["state"] == "plugin"]
+    shares = [holder["share"] for device in plugin_devices for holder in device["holders"]]
+    assert sum(driver["devices"] for driver in survey_answer["drivers"]) == 8
+    assert len(listed_devices) - len(plugin_devices) == 8
+    assert sum(plugin["migratingDevices"] + plugin["stayingDevices"] for plugin in survey_answer["plugins"]) == 4
+    assert sum(int(amount) for share in shares for amount in share.values()) == 4
 
 
 TAINT_SPEC = {"taints": [{"key": "t", "effect": "NoSchedule"}]}
 FINDINGS_FIELD = {"check": "findings", "doctor": "findings", "survey": "obstacles"}
 
 
-def allocated_claim(name, device, pod):
-    """Return a claim that has this device and is reserved for this pod."""
-    request = {
-        "name": "r",
-        "exactly": {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 1},
-    }
-    result = {"request": "r", "driver": "gpu.nvidia.com", "pool": "a", "device": device}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name, "namespace": "n", "uid": name},
-        "spec": {"devices": {"requests": [request]}},
-        "status": {
-            "allocation": {"devices": {"results": [result]}},
-            "reservedFor": [{"resource": "pods", "name": pod, "uid": pod}],
-        },
-    }
+REQUEST = exactly("gpu.nvidia.com")
+
+
+def allocated_claim(name, device, *pods, **metadata):
+    """Return a claim that has this device and is reserved for these pods."""
+    status = allocated(result(device, driver="gpu.nvidia.com", pool="a"))
+    status |= {"reservedFor": [{"resource": "pods", "name": pod, "uid": pod} for pod in pods]}
+    return claim(name, REQUEST, namespace="n", uid=name, status=status, **metadata)
 
 
 def test_the_commands_report_the_same_claims_and_pods(tmp_path):
@@ -117,10 +89,7 @@ def test_the_commands_report_the_same_claims_and_pods(tmp_path):
     running_pod["status"] = {"phase": "Running"}
     unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1"}
     untranslated_pod["status"] = {"phase": "Pending", "conditions": [unschedulable]}
-    owned_claim = allocated_claim("loose", "gpu-1", "")
-    del owned_claim["status"]["reservedFor"]
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": "gone", "uid": "gone", "controller": True}
-    owned_claim["metadata"]["ownerReferences"] = [owner]
+    owned_claim = allocated_claim("loose", "gpu-1", ownerReferences=[owner("Pod", "gone")])
     dump, config = tmp_path / "dump.json", tmp_path / "configuration.yaml"
     config.write_text(manifests.dump([WHOLE_GPU_CONFIGURATION]))
     dump.write_text(
@@ -198,33 +167,16 @@ def test_the_commands_find_no_keys_in_a_device_plugin(tmp_path):
         "containers": [{"name": "c", "image": "i", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}],
         "volumes": [{"name": "v", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}],
     }
-    plugin = {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": "w", "namespace": "n"},
-        "spec": {
-            "selector": {"matchLabels": {"a": "b"}},
-            "template": {"metadata": {"labels": {"a": "b"}}, "spec": spec},
-        },
-    }
+    plugin = workload("DaemonSet", "w", spec, namespace="n", labels={"a": "b"})
     answers = ask(Scene(plugin, (), FLEET_WITH_DRIVER), tmp_path, (translate, survey, explain))
     assert {name: result.keys for name, result in answers.items()} == {name: {} for name in answers}
 
 
 def test_a_runtime_class_restricts_the_nodes_of_a_pod(tmp_path):
-    runtime = {
-        "apiVersion": "node.k8s.io/v1",
-        "kind": "RuntimeClass",
-        "metadata": {"name": "r"},
-        "handler": "r",
-        "scheduling": {"nodeSelector": {"pool": "x"}},
-    }
-    answers = ask(
-        Scene(
-            object_of_kind(*POD, pod_template(limits(gpu="1"), runtimeClassName="r")), [runtime], FLEET_THAT_SERVES_GPUS
-        ),
-        tmp_path,
-    )
+    runtime = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "r"}, "handler": "r"}
+    runtime["scheduling"] = {"nodeSelector": {"pool": "x"}}
+    pod = object_of_kind(*POD, pod_template(limits(gpu="1"), runtimeClassName="r"))
+    answers = ask(Scene(pod, [runtime], FLEET_THAT_SERVES_GPUS), tmp_path)
     assert answers["simulate"].fits is False
     assert "before it in the queue" not in answers["explain"].said
     assert not contradictions(answers)
@@ -277,37 +229,20 @@ def test_explain_names_the_scheduler_that_will_place_the_pod(key, amount, fleet,
 
 
 def test_a_pod_uses_the_claim_template_in_the_files(tmp_path):
-    request = {
-        "name": "r",
-        "exactly": {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 1},
-    }
-    claim_template = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "t", "namespace": "n"},
-        "spec": {"spec": {"devices": {"requests": [request]}}},
-    }
+    template = claim_template("t", REQUEST, namespace="n")
     pod = pod_template({}, resourceClaims=[{"name": "x", "resourceClaimTemplateName": "t"}])
-    answers = ask(
-        Scene(object_of_kind(*POD, pod), [claim_template], FLEET_WITH_DRIVER), tmp_path, (translate, simulate, explain)
-    )
+    scene = Scene(object_of_kind(*POD, pod), [template], FLEET_WITH_DRIVER)
+    answers = ask(scene, tmp_path, (translate, simulate, explain))
     assert (answers["simulate"].fits, answers["explain"].fits) == (True, True)
-    pod["spec"]["nodeSelector"] = {"pool": "x"}
-    answers = ask(
-        Scene(object_of_kind(*POD, pod), [claim_template], FLEET_WITH_DRIVER), tmp_path, (translate, simulate, explain)
-    )
+    scene.object["spec"]["nodeSelector"] = {"pool": "x"}
+    answers = ask(scene, tmp_path, (translate, simulate, explain))
     assert answers["simulate"].fits is False
     assert "pool=x" in answers["explain"].said
 
 
 def test_the_error_of_a_pod_names_its_own_claim(tmp_path):
-    many = pod_template(limits(gpu="100"))
-    scene = Scene(
-        object_of_kind(*POD, many),
-        [object_of_kind(*POD, many, name="a")],
-        FLEET_THAT_SERVES_GPUS,
-        WARNING_CONFIGURATION,
-    )
+    pod, first = (object_of_kind(*POD, pod_template(limits(gpu="100")), name=name) for name in ("w", "a"))
+    scene = Scene(pod, [first], FLEET_THAT_SERVES_GPUS, WARNING_CONFIGURATION)
     assert "ResourceClaim/n/w-" in ask(scene, tmp_path, (simulate,))["simulate"].said
 
 

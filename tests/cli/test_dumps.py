@@ -3,28 +3,19 @@
 import pytest
 
 from tests.cli.running import manifest, run, run_json
+from tests.objects import container, obj, owner
 
-RESOURCES_WITH_A_MISSPELT_KEY = {"resources": {"limits": {"nvidia.com/gpu": 1, "nvidia.com/gpumen": 1}}}
-SPEC = {"containers": [{"name": "main", "image": "i", **RESOURCES_WITH_A_MISSPELT_KEY}]}
-TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": SPEC}
-
-
-def stored_object(kind, name, spec, owner_name=None, version="apps/v1"):
-    metadata = {"name": name, "namespace": "n", "uid": f"uid-{name}"}
-    if owner_name:
-        owner = {
-            "apiVersion": "apps/v1",
-            "kind": "Owner",
-            "name": owner_name,
-            "uid": f"uid-{owner_name}",
-            "controller": True,
-        }
-        metadata["ownerReferences"] = [owner]
-    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+SPEC = {"containers": [container(limits={"nvidia.com/gpu": 1, "nvidia.com/gpumen": 1})]}
 
 
-def stored_workload(kind, name, owner_name=None):
-    return stored_object(kind, name, {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}, owner_name)
+def stored_object(kind, name, spec, owner_name="", version="apps/v1"):
+    owners = [owner("Owner", owner_name, "apps/v1", uid=f"uid-{owner_name}")] if owner_name else []
+    return obj(kind, name, version, namespace="n", uid=f"uid-{name}", ownerReferences=owners, **spec)
+
+
+def stored_workload(kind, name, owner_name=""):
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": SPEC}
+    return stored_object(kind, name, {"selector": {"matchLabels": {"a": "b"}}, "template": template}, owner_name)
 
 
 DUMP = (
@@ -80,9 +71,9 @@ def test_a_survey_shows_modes_only_if_drawbridge_is_installed(tmp_path):
 
 @pytest.mark.parametrize("uid", [{}, [], 7, None, "other"], ids=repr)
 def test_an_invalid_or_unknown_owner_uid_excludes_no_object(tmp_path, uid):
-    obj = stored_workload("ReplicaSet", "d-1")
-    obj["metadata"] |= {"ownerReferences": [{"controller": True, "uid": uid}]}
-    file = manifest(tmp_path / "dump.yaml", obj)
+    replica_set = stored_workload("ReplicaSet", "d-1")
+    replica_set["metadata"] |= {"ownerReferences": [{"controller": True, "uid": uid}]}
+    file = manifest(tmp_path / "dump.yaml", replica_set)
     for command in ("check", "translate"):
         result = run(command, "-f", file)
         assert "skipped" not in result.stderr

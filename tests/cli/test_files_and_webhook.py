@@ -184,6 +184,16 @@ def random_configuration(rng):
     return configured(mode="enforce", **fields)
 
 
+def states_of(objects, configuration):
+    """Return the state that commands read from files with these objects, and the state of a webhook that watches the objects."""
+    builder = StateBuilder(configuration, keys=(KEY,))
+    builder.learn(features=FEATURES)
+    builder.update_objects([wire.convert(obj, TYPE_BY_KIND[obj["kind"]]) for obj in objects])
+    builder.settle()
+    text = manifests.dump(objects)
+    return state_of_files(manifests.parse(text), configuration, FEATURES), builder.state(fresh=True)
+
+
 def review_at_webhook(obj, state):
     """Review the creation of an object. Return the webhook's response and the changed object."""
     if obj["kind"] != "Pod":
@@ -207,13 +217,7 @@ def compare_decisions(seed):
     for node in [obj for obj in objects if obj["kind"] == "Node"] if has_autoscaler else ():
         node["metadata"].setdefault("labels", {})["cloud.google.com/gke-nodepool"] = "a"
     ranges = [obj for obj in objects if obj["kind"] == "LimitRange"]
-    text = manifests.dump(objects)
-    file_state = state_of_files(manifests.parse(text), configuration, FEATURES)
-    builder = StateBuilder(configuration, keys=(KEY,))
-    builder.learn(features=FEATURES)
-    builder.update_objects([wire.convert(obj, TYPE_BY_KIND[obj["kind"]]) for obj in objects])
-    builder.settle()
-    webhook_state = builder.state(fresh=True)
+    file_state, webhook_state = states_of(objects, configuration)
     counts = Counter()
     is_enforced = not webhook_state.namespaces["n"]
     for created_obj in (random_pod(rng), *[obj for obj in objects if obj["kind"].startswith("ResourceClaim") and "status" not in obj]):  # fmt: skip
@@ -312,12 +316,7 @@ def test_a_daemon_set_is_refused_only_if_no_node_fits(count, small_nodes, is_ref
             | {"status": {"allocatable": {GPU: str(amount)} if amount else {}}}
         )
     configuration = configured(mode="enforce", mixed={GPU: {"prefer": prefer}})
-    file_state = state_of_files(manifests.parse(manifests.dump(objects)), configuration, FEATURES)
-    builder = StateBuilder(configuration, keys=(KEY,))
-    builder.learn(features=FEATURES)
-    builder.update_objects([wire.convert(obj, TYPE_BY_KIND[obj["kind"]]) for obj in objects])
-    builder.settle()
-    webhook_state = builder.state(fresh=True)
+    file_state, webhook_state = states_of(objects, configuration)
     limits = {"limits": {GPU: str(count)}, "requests": {GPU: str(count)}}
     template = {"metadata": {}, "spec": {"containers": [{"name": "m", "image": "i", "resources": limits}]}}
     daemon_set = kubernetes_object("DaemonSet", "d", {"selector": {}, "template": template}, "apps/v1", namespace="n")

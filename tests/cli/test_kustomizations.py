@@ -139,19 +139,13 @@ def test_a_pipe_as_kustomization_does_not_block(repository):
     assert run("translate", "--in-place", ".").exit_code == 0
 
 
-def test_each_workload_has_a_template_that_is_named_after_it(repository):
-    write_files(repository, {"a.yaml": f"{deployment('a')}---\n{deployment('b')}", "c.yaml": deployment("c")})
+def test_templates_are_named_after_their_workloads(repository):
+    """Two workloads of one name have a template each."""
+    second_a = deployment("a", kind="StatefulSet").replace("gpu: 1", "gpu: 2")
+    write_files(repository, {"a.yaml": f"{deployment('a')}---\n{deployment('b')}", "b.yaml": second_a})
     run("translate", "--in-place", ".")
-    named = [obj["metadata"]["name"] for file in ("a.yaml", "c.yaml") for obj in objects(repository / file)]
-    assert named == ["a", "a", "b", "b", "c", "c"]
-
-
-def test_two_workloads_of_one_name_have_a_template_each(repository):
-    more = deployment("a", kind="StatefulSet").replace("gpu: 1", "gpu: 2")
-    write_files(repository, {"a.yaml": deployment("a"), "b.yaml": more})
-    run("translate", "--in-place", ".")
-    templates = [objects(repository / file)[0] for file in ("a.yaml", "b.yaml")]
-    assert [template["metadata"]["name"] for template in templates] == ["a", "a-2"]
+    named = [obj["metadata"]["name"] for file in ("a.yaml", "b.yaml") for obj in objects(repository / file)]
+    assert named == ["a", "a", "b", "b", "a-2", "a"]
     assert "resourceClaimTemplateName: a-2" in (repository / "b.yaml").read_text()
 
 
@@ -268,21 +262,21 @@ def test_an_edit_includes_the_rest_of_the_kustomization(repository):
     assert run("translate", "--check", "base/a.yaml").exit_code == 0
 
 
-def test_the_diff_of_a_kustomization_that_cannot_be_built_shows_its_objects(repository):
-    write_files(repository, TREES["a patch that raises the count"].files)
-    result = run("translate", "-f", "base/web.yaml", "-o", "diff")
+@pytest.mark.parametrize(
+    ("files", "file", "reason"),
+    [
+        (TREES["a patch that raises the count"].files, "base/web.yaml", "base/kustomization.yaml: neither kustomize nor kubectl"),
+        ({"web.yaml": TREES["a YAML anchor"].files["base/web.yaml"]}, "web.yaml", "web.yaml:1: cannot be edited in place: "),
+    ],
+    ids=["a kustomization that cannot be built", "a file that cannot be edited"],
+)  # fmt: skip
+def test_the_diff_of_what_cannot_be_edited_shows_its_objects(repository, files, file, reason):
+    write_files(repository, files)
+    result = run("translate", "-f", file, "-o", "diff")
     assert result.exit_code == 1
     assert "+++ b/Deployment/default/web" in result.stdout
     assert "+      - name: drawbridge-main-gpu" in result.stdout
-    assert "warning: base/kustomization.yaml: neither kustomize nor kubectl is installed" in result.stderr
-
-
-def test_the_diff_of_an_uneditable_file_shows_its_objects(repository):
-    write_files(repository, {"web.yaml": TREES["a YAML anchor"].files["base/web.yaml"]})
-    result = run("translate", "-f", "web.yaml", "-o", "diff")
-    assert result.exit_code == 1
-    assert "+++ b/Deployment/default/web" in result.stdout
-    assert "warning: web.yaml:1: cannot be edited in place: " in result.stderr
+    assert f"warning: {reason}" in result.stderr
 
 
 @pytest.mark.parametrize("tree", ["a JSON patch of the count and of replicas", "a YAML anchor"])

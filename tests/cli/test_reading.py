@@ -306,27 +306,22 @@ def test_a_kustomization_is_built_with_the_installed_tool(tmp_path, monkeypatch)
     )
 
 
-def test_quiet_hides_notes_and_shows_errors(tmp_path):
-    file = tmp_path / "p.yaml"
-    file.write_text(
-        POD.replace("NAME", "p").replace(
-            "{name: a, image: b}", "{name: a, image: b, resources: {limits: {nvidia.com/gpu: 1}}}"
-        )
-    )
-    assert "assumed" in run("translate", "-f", file).stderr
-    assert run("translate", "-q", "-f", file).stderr == ""
+@pytest.fixture
+def gpu_file(tmp_path):
+    limits = "{name: a, image: b, resources: {limits: {nvidia.com/gpu: 1}}}"
+    (tmp_path / "p.yaml").write_text(POD.replace("NAME", "p").replace("{name: a, image: b}", limits))
+    return tmp_path / "p.yaml"
+
+
+def test_quiet_hides_notes_and_shows_errors(gpu_file, tmp_path):
+    assert "assumed" in run("translate", "-f", gpu_file).stderr
+    assert run("translate", "-q", "-f", gpu_file).stderr == ""
     assert "error" in run("translate", "-q", "-f", tmp_path / "gone").stderr
 
 
-def test_colour_needs_a_terminal_or_the_option(tmp_path, monkeypatch):
-    file = tmp_path / "p.yaml"
-    file.write_text(
-        POD.replace("NAME", "p").replace(
-            "{name: a, image: b}", "{name: a, image: b, resources: {limits: {nvidia.com/gpu: 1}}}"
-        )
-    )
-    assert "\x1b[" not in run("survey", "-f", file).stdout
-    assert "\x1b[32m" in run("survey", "-f", file, "--color", "always").stdout
+def test_colour_needs_a_terminal_or_the_option(gpu_file):
+    assert "\x1b[" not in run("survey", "-f", gpu_file).stdout
+    assert "\x1b[32m" in run("survey", "-f", gpu_file, "--color", "always").stdout
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

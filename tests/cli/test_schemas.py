@@ -127,40 +127,23 @@ def test_the_output_of_each_command_matches_its_schema(call):
     assert set(answer) == set(SCHEMAS[command]["definitions"][document]["properties"]) - {"errors"}
 
 
-def test_a_survey_of_a_fleet_matches_its_schema():
-    answer, problems = answer_of("survey", "-f", PODS, "-f", FLEET, "-f", MODES)
+TOO_MANY_DEVICES = [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com", "count": 99}}]
+# A call, and a member of its answer that is not empty. CLAIM is a file with a claim that no node can serve.
+CALLS_WITH_MORE_MEMBERS = [
+    (["survey", "-f", PODS, "-f", FLEET, "-f", MODES], lambda answer: answer["drivers"] and answer["reasons"]),
+    (["translate", "-f", PODS, "--inventory", FLEET], lambda answer: answer["refusals"]),
+    (["simulate", "-f", MODES, "-f", "CLAIM", "--node", "gpu-node", "--claim", "team-a/lost"], lambda answer: answer["nodes"]["gpu-node"]["verdict"] in ("infeasible", "error")),
+    (["simulate", "-f", PODS, "-f", FLEET], lambda answer: {bool(pod["node"]) for pod in answer["pods"]} == {True, False}),
+    (["doctor", "-f", "CLAIM"], lambda answer: answer["findings"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "has_members"), CALLS_WITH_MORE_MEMBERS)
+def test_answers_with_more_members_match_their_schema(call, has_members, tmp_path):
+    file = manifest(tmp_path / "claim.json", LOST_CLAIM | {"spec": {"devices": {"requests": TOO_MANY_DEVICES}}})
+    answer, problems = answer_of(*(file if part == "CLAIM" else part for part in call))
     assert problems == []
-    assert answer["drivers"]
-    assert answer["reasons"]
-
-
-def test_refusals_match_the_schema_of_translate():
-    answer, problems = answer_of("translate", "-f", PODS, "--inventory", FLEET)
-    assert problems == []
-    assert answer["refusals"]
-
-
-def test_an_infeasible_claim_matches_the_schema_of_simulate(tmp_path):
-    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com", "count": 99}}
-    claim = LOST_CLAIM | {"spec": {"devices": {"requests": [request]}}}
-    file = manifest(tmp_path / "claim.json", claim)
-    answer, problems = answer_of(
-        "simulate", "-f", MODES, "-f", str(file), "--node", "gpu-node", "--claim", "team-a/lost"
-    )
-    assert problems == []
-    assert answer["nodes"]["gpu-node"]["verdict"] in ("infeasible", "error")
-
-
-def test_placed_and_unplaced_pods_match_the_schema_of_simulate():
-    answer, problems = answer_of("simulate", "-f", PODS, "-f", FLEET)
-    assert problems == []
-    assert {bool(pod["node"]) for pod in answer["pods"]} == {True, False}
-
-
-def test_findings_match_the_schema_of_doctor(tmp_path):
-    answer, problems = answer_of("doctor", "-f", str(manifest(tmp_path / "dump.json", LOST_CLAIM)))
-    assert problems == []
-    assert answer["findings"]
+    assert has_members(answer)
 
 
 @pytest.mark.parametrize("call", [call for call in CALLS if "-f" in CALLS[call]])
@@ -177,13 +160,6 @@ def test_the_output_for_an_unreadable_file_matches_the_schema(call, tmp_path):
 def test_the_output_for_an_unknown_option_matches_the_schema(call):
     answer, problems = answer_of(*CALLS[call], "--no-such-option")
     assert problems == []
-    assert answer["errors"]
-
-
-def test_the_answer_to_invalid_options_has_no_pods():
-    answer, problems = answer_of("simulate", "--generate", "mig", "-f", MODES)
-    assert problems == []
-    assert answer["pods"] == []
     assert answer["errors"]
 
 

@@ -16,48 +16,29 @@ def gpu_pod(name="p", **spec):
 
 
 BAD_NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "bad", "labels": 3}}
-# Commands that read a pod (file POD), and a malformed Node (file OTHERS) as further input or as inventory.
+# Commands that read a pod (POD), a malformed Node (BAD) and a fleet; the exit code; a text about the other objects.
 COMMANDS_WITH_A_BAD_NODE = {
-    "translate": ("translate", "-f", "POD", "--inventory", "OTHERS"),
-    "translate, Node as input": ("translate", "-f", "POD", "-f", "OTHERS"),
-    "check": ("check", "-f", "POD", "--inventory", "OTHERS"),
-    "check, Node as input": ("check", "-f", "POD", "-f", "OTHERS"),
-    "survey": ("survey", "-f", "POD", "-f", "OTHERS"),
-    "simulate": ("simulate", "-f", "POD", "-f", "OTHERS"),
-    "explain": ("explain", "pod/p", "-f", "POD", "-f", "OTHERS"),
-    "free": ("free", "-f", "POD", "-f", "OTHERS"),
-    "doctor": ("doctor", "-f", "POD", "-f", "OTHERS"),
+    "translate": ("translate -f POD --inventory BAD", 2, ""),
+    "translate, Node as input": ("translate -f POD -f BAD", 2, "kind: Pod"),
+    "check": ("check -f POD --inventory BAD", 0, "1 object checked"),
+    "check, Node as input": ("check -f POD -f BAD", 2, "2 objects checked"),
+    "survey": ("survey -f POD -f BAD -f FLEET", 0, "served"),
+    "simulate": ("simulate -f POD -f BAD -f FLEET", 3, "1 of 1 pod placed"),
+    "explain": ("explain pod/p -f POD -f BAD -f FLEET", 0, "pod default/p"),
+    "free": ("free -f POD -f BAD -f FLEET", 0, "train-1"),
+    "doctor": ("doctor -f POD -f BAD -f FLEET", 3, "0 findings"),
 }
 
 
-@pytest.mark.parametrize("arguments", COMMANDS_WITH_A_BAD_NODE.values(), ids=COMMANDS_WITH_A_BAD_NODE)
-def test_every_command_names_a_malformed_object(arguments, tmp_path):
-    files = {
-        "POD": manifest(tmp_path / "pod.json", gpu_pod()),
-        "OTHERS": manifest(tmp_path / "others.json", BAD_NODE),
-    }
-    result = run(*(files.get(argument, argument) for argument in arguments))
-    assert "bad" in result.output or "others.json:1" in result.output, result.output
-
-
-# Commands that continue without an unreadable object; the exit code; a text about the other objects.
-COMMANDS_THAT_CONTINUE = {
-    "survey": (("survey",), 0, "served"),
-    "simulate": (("simulate",), 3, "1 of 1 pod placed"),
-    "explain": (("explain", "pod/p"), 0, "pod default/p"),
-    "free": (("free",), 0, "train-1"),
-    "doctor": (("doctor",), 3, "0 findings"),
-}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "text_about_others"), COMMANDS_THAT_CONTINUE.values(), ids=COMMANDS_THAT_CONTINUE
-)
-def test_a_malformed_object_is_named_and_the_rest_is_used(arguments, code, text_about_others, tmp_path):
-    files = (manifest(tmp_path / "pod.json", gpu_pod()), manifest(tmp_path / "others.json", BAD_NODE), FLEET)
-    result = run(*arguments, *(argument for file in files for argument in ("-f", file)))
+@pytest.mark.parametrize("name", COMMANDS_WITH_A_BAD_NODE)
+def test_a_malformed_object_is_named_and_the_rest_is_used(name, tmp_path):
+    arguments, code, text_about_others = COMMANDS_WITH_A_BAD_NODE[name]
+    pod_file, bad_file = manifest(tmp_path / "pod.json", gpu_pod()), manifest(tmp_path / "bad.json", BAD_NODE)
+    files = {"POD": pod_file, "BAD": bad_file, "FLEET": FLEET}
+    result = run(*(files.get(argument, argument) for argument in arguments.split()))
     assert (result.exit_code, text_about_others in result.stdout) == (code, True), result.output
-    assert f"warning: not read: Node default/bad: {tmp_path}/others.json:1: " in result.stderr
+    assert f"{tmp_path}/bad.json:1" in result.output
+    assert "FLEET" not in arguments or f"warning: not read: Node default/bad: {bad_file}:1: " in result.stderr
 
 
 @pytest.mark.parametrize("command", [("translate", "-o", "report"), ("survey",), ("explain", "pod/p")])

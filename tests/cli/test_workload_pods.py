@@ -23,54 +23,25 @@ def pod_fields(**fields):
     return {"template": {"spec": PODS["one"]["spec"]}, **fields}
 
 
+TEMPLATE = pod_fields()["template"]
+LEADER_WORKER_SET = ("LeaderWorkerSet", "w", "leaderworkerset.x-k8s.io/v1")
 # A workload, and the names of the pods that `simulate` creates for it.
 WORKLOADS = {
-    "a Ray cluster": (
-        {
-            "apiVersion": "ray.io/v1",
-            "kind": "RayCluster",
-            "spec": {"headGroupSpec": pod_fields(), "workerGroupSpecs": [pod_fields(replicas=2, numOfHosts=2)]},
-        },
-        ["w-0-0", "w-1-0", "w-1-1", "w-1-2", "w-1-3"],
-    ),
-    "groups with leaders": (
-        {
-            "apiVersion": "leaderworkerset.x-k8s.io/v1",
-            "kind": "LeaderWorkerSet",
-            "spec": {"replicas": 2, "leaderWorkerTemplate": {"size": 2, "leaderTemplate": pod_fields()["template"], "workerTemplate": pod_fields()["template"]}},
-        },
-        ["w-0-0", "w-0-1", "w-1-0", "w-1-1"],
-    ),
-    "a group without a leader template": (
-        {
-            "apiVersion": "leaderworkerset.x-k8s.io/v1",
-            "kind": "LeaderWorkerSet",
-            "spec": {"leaderWorkerTemplate": {"size": 3, "workerTemplate": pod_fields()["template"]}},
-        },
-        ["w-0", "w-1", "w-2"],
-    ),
-    "a set of jobs": (
-        {
-            "apiVersion": "jobset.x-k8s.io/v1alpha2",
-            "kind": "JobSet",
-            "spec": {"replicatedJobs": [{"replicas": 2, "template": {"spec": pod_fields(parallelism=2)}}]},
-        },
-        ["w-0", "w-1", "w-2", "w-3"],
-    ),
-    "a cron job": (
-        {"apiVersion": "batch/v1", "kind": "CronJob", "spec": {"jobTemplate": {"spec": pod_fields(parallelism=2)}}},
-        ["w-0", "w-1"],
-    ),
-    "no replicas": ({"apiVersion": "apps/v1", "kind": "Deployment", "spec": pod_fields(replicas=0)}, []),
-    "replicas that are not a number": ({"apiVersion": "apps/v1", "kind": "Deployment", "spec": pod_fields(replicas="many")}, ["w-0"]),
-    "a PodTemplate without a workload": ({"apiVersion": "v1", "kind": "PodTemplate", **pod_fields()}, []),
+    "a Ray cluster": (obj("RayCluster", "w", "ray.io/v1", headGroupSpec=pod_fields(), workerGroupSpecs=[pod_fields(replicas=2, numOfHosts=2)]), ["w-0-0", "w-1-0", "w-1-1", "w-1-2", "w-1-3"]),
+    "groups with leaders": (obj(*LEADER_WORKER_SET, replicas=2, leaderWorkerTemplate={"size": 2, "leaderTemplate": TEMPLATE, "workerTemplate": TEMPLATE}), ["w-0-0", "w-0-1", "w-1-0", "w-1-1"]),
+    "a group without a leader template": (obj(*LEADER_WORKER_SET, leaderWorkerTemplate={"size": 3, "workerTemplate": TEMPLATE}), ["w-0", "w-1", "w-2"]),
+    "a set of jobs": (obj("JobSet", "w", "jobset.x-k8s.io/v1alpha2", replicatedJobs=[{"replicas": 2, "template": {"spec": pod_fields(parallelism=2)}}]), ["w-0", "w-1", "w-2", "w-3"]),
+    "a cron job": (obj("CronJob", "w", "batch/v1", jobTemplate={"spec": pod_fields(parallelism=2)}), ["w-0", "w-1"]),
+    "no replicas": (obj("Deployment", "w", "apps/v1", **pod_fields(replicas=0)), []),
+    "replicas that are not a number": (obj("Deployment", "w", "apps/v1", **pod_fields(replicas="many")), ["w-0"]),
+    "a PodTemplate without a workload": (obj("PodTemplate", "w") | pod_fields(), []),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("workload_name", WORKLOADS)
 def test_pods_of_every_kind_pass_through_admission(workload_name):
     workload, expected = WORKLOADS[workload_name]
-    by_name = simulate_pods({**workload, "metadata": {"name": "w"}})
+    by_name = simulate_pods(workload)
     assert list(by_name) == [f"default/{name}" for name in expected]
     for outcome in by_name.values():
         assert outcome["devices"] or "insufficient" not in outcome["reason"]["text"], "a pod kept its legacy request"
@@ -124,10 +95,4 @@ def test_pods_of_a_volcano_job_are_in_its_pod_group():
 
 
 def test_the_number_of_pods_of_a_workload_is_bounded():
-    deployment = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "w"},
-        "spec": pod_fields(replicas=10**9),
-    }
-    assert len(simulate_pods(deployment)) == MAX_PODS
+    assert len(simulate_pods(obj("Deployment", "w", "apps/v1", **pod_fields(replicas=10**9)))) == MAX_PODS

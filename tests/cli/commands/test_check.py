@@ -8,8 +8,10 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from analysis.check import findings_of_decisions
+from tests import objects
 from tests.cli.commands.checks import INVALID_CLAIM, VALID_CLASS, check
 from tests.cli.running import run_json
+from tests.objects import obj, workload
 from webhook.dialects import Outcome
 from webhook.translate import Decision
 
@@ -212,21 +214,9 @@ def test_the_namespace_option_skips_objects_of_other_namespaces():
 
 
 def test_a_container_above_a_limit_range_is_reported():
-    limit_range = {
-        "apiVersion": "v1",
-        "kind": "LimitRange",
-        "metadata": {"name": "l", "namespace": "ns"},
-        "spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}}]},
-    }
-    spec = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"cpu": "3"}}}]}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}, "spec": spec}
-    template = {"metadata": {"labels": {"a": "b"}}, "spec": spec}
-    deployment = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "d", "namespace": "ns"},
-        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
-    }
+    limit_range = obj("LimitRange", "l", namespace="ns", limits=[{"type": "Container", "max": {"cpu": "2"}}])
+    pod = objects.pod("p", namespace="ns", limits={"cpu": "3"})
+    deployment = workload("Deployment", "d", pod["spec"], namespace="ns", labels={"a": "b"})
     text = "---\n".join(json.dumps(obj) + "\n" for obj in (limit_range, pod, deployment))
     _, answer = run_json("check", "-f", "-", stdin=text)
     places = [(finding["code"], finding["object"], finding["path"]) for finding in answer["findings"]]

@@ -9,7 +9,7 @@ from tests.cli.commands.checks import INVALID_CLAIM, VALID_CLASS, check
 from tests.cli.commands.translations import TAINTED_FLEET
 from tests.cli.running import manifest, run, run_json
 from tests.corpus.move import migrated_fleet, node, requesting_pod
-from tests.objects import obj
+from tests.objects import obj, workload
 
 # A slice with two devices; the names of the slice, of its node and of its pool are filled in.
 SLICE_OF_NODE = """apiVersion: resource.k8s.io/v1
@@ -72,20 +72,9 @@ def test_a_taint_that_admission_may_tolerate_blocks_no_pod_template(tmp_path):
     fleet = tmp_path / "fleet.yaml"
     fleet.write_text(manifests.dump([node("old", gpu=8) | {"spec": {"taints": [taint]}}, node("bare")]))
     pod = requesting_pod()
-    template = {"metadata": {"labels": {"a": "b"}}, "spec": pod["spec"]}
-    deployment = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "d"},
-        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
-    }
-    selector = {"nodeSelector": {"kubernetes.io/hostname": "bare"}}
-    template = template | {"spec": pod["spec"] | selector}
-    deployment_on_bare_node = deployment | {
-        "metadata": {"name": "e"},
-        "spec": deployment["spec"] | {"template": template},
-    }
-    text = "---\n".join(json.dumps(obj) + "\n" for obj in (pod, deployment, deployment_on_bare_node))
+    deployment = workload("Deployment", "d", pod["spec"], labels={"a": "b"})
+    on_bare_node = workload("Deployment", "e", pod["spec"] | BARE_NODE_SELECTOR, labels={"a": "b"})
+    text = "---\n".join(json.dumps(obj) + "\n" for obj in (pod, deployment, on_bare_node))
     _, answer = run_json("check", "-f", "-", "--inventory", str(fleet), stdin=text)
     by_kind = {
         finding["object"].split("/")[0]: (finding["object"][-2:], finding["message"]) for finding in answer["findings"]

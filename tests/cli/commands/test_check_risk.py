@@ -3,19 +3,14 @@
 import pytest
 
 from tests.cli.running import manifest, modes, run_json
+from tests.objects import allocated, claim, exactly, result
 
 
 def inventory_with_holder(tmp_path, device):
     """The options for an inventory in which a claim holds this device."""
-    result = {"request": "gpu", "driver": "gpu.example.com", "pool": "gpu-node", "device": device}
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "holder", "namespace": "default"},
-        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "mps"}}]}},
-        "status": {"allocation": {"devices": {"results": [result]}}},
-    }
-    return ["--inventory", manifest(tmp_path / "held.yaml", claim)]
+    held = allocated(result(device, pool="gpu-node", request="gpu"))
+    holder = claim("holder", exactly("mps", name="gpu"), status=held)
+    return ["--inventory", manifest(tmp_path / "held.yaml", holder)]
 
 
 @pytest.mark.parametrize(

@@ -72,15 +72,21 @@ def test_a_github_workflow_is_not_called_a_template(tmp_path, monkeypatch):
     )
 
 
+@pytest.fixture
+def renderers(tmp_path, monkeypatch):
+    """Programs that print no objects, in place of helm and kustomize."""
+    folder = tmp_path.with_name("bin")
+    folder.mkdir()
+    for name in ("helm", "kustomize"):
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+
+
+@pytest.mark.usefixtures("renderers")
 def test_rendered_charts_and_kustomizations_are_not_reported_as_skipped(tmp_path, monkeypatch):
     unrendered_files = {f"own/{file}": text for file, text in TREES["overlay"].items()}
     write_tree(TREES["chart"] | TREES["overlay"] | unrendered_files, tmp_path)
-    program_folder = tmp_path.with_name("bin")
-    program_folder.mkdir()
-    for name in ("helm", "kustomize"):
-        (program_folder / name).write_text("#!/bin/sh\n")
-        (program_folder / name).chmod(0o755)
-    monkeypatch.setenv("PATH", str(program_folder), prepend=os.pathsep)
     monkeypatch.chdir(tmp_path)
     _, answer = run_json("check", ".", "--chart", "chart", "-k", "prod")
     assert {skip["file"].removeprefix("./") for skip in answer["skippedDocuments"] if skip["reason"] != "other"} == {
@@ -177,13 +183,9 @@ def test_a_skipped_file_is_reported_only_if_it_requests_devices(command, case, t
     )
 
 
+@pytest.mark.usefixtures("renderers")
 def test_values_of_a_rendered_chart_are_not_reported(tmp_path, monkeypatch):
     write_tree(TREES["chart"] | {"chart/values.yaml": "limits: {nvidia.com/gpu: 1}\n"}, tmp_path)
-    program_folder = tmp_path.with_name("helm")
-    program_folder.mkdir()
-    (program_folder / "helm").write_text("#!/bin/sh\n")
-    (program_folder / "helm").chmod(0o755)
-    monkeypatch.setenv("PATH", str(program_folder), prepend=os.pathsep)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prod.yaml").write_text("limits: {nvidia.com/gpu: 2}\n")
     assert run("check", ".").output.count("D012") == 2

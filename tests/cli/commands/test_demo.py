@@ -124,41 +124,29 @@ def test_the_exit_code_of_a_demo_reports_refused_pods(tmp_path, amount, exit_cod
     assert run("demo", "-f", file, "--once").exit_code == exit_code
 
 
-@pytest.mark.parametrize(
-    ("command", "pattern"),
-    [
-        (f"demo --config {CONFIGURATION} --inventory {{fleet}} -f {{file}}", r"2 pods: 2 placed"),
-        ("simulate -f {file} -f {fleet}", r"team-g/train-00002 .*\n\n2 of 2 pods placed"),
-        ("explain pod train-00002 -n team-g -f {file} -f {fleet}", r"pod team-g/train-00002: in no cluster yet"),
-    ],
-    ids=["demo", "simulate", "explain"],
-)
-def test_two_pods_with_one_generate_name_get_different_names(tmp_path, command, pattern):
-    file = tmp_path / "two.yaml"
-    file.write_text(f"{POD_WITH_GENERATED_NAME}---\n{POD_WITH_GENERATED_NAME}")
-    result = run(*command.format(file=file, fleet=EXAMPLES / "fleet").split())
-    assert re.search(pattern, result.stdout), result.output
-
-
 JOB_WITH_GENERATED_NAME = """\
 kind: Job
 apiVersion: batch/v1
 metadata: {generateName: train-, namespace: team-g}
 spec: {template: {spec: {containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]}}}
 """
+DEMO_OF_FILE = f"demo --config {CONFIGURATION} --inventory {{fleet}} -f {{file}}"
 
 
 @pytest.mark.parametrize(
-    ("command", "pattern"),
+    ("command", "text", "pattern"),
     [
-        (f"demo --config {CONFIGURATION} --inventory {{fleet}} -f {{file}}", r"2 pods: 2 placed"),
-        ("simulate -f {file} -f {fleet}", r"team-g/train-00002-0 .*\n\n2 of 2 pods placed"),
+        (DEMO_OF_FILE, POD_WITH_GENERATED_NAME, r"2 pods: 2 placed"),
+        ("simulate -f {file} -f {fleet}", POD_WITH_GENERATED_NAME, r"team-g/train-00002 .*\n\n2 of 2 pods placed"),
+        ("explain pod train-00002 -n team-g -f {file} -f {fleet}", POD_WITH_GENERATED_NAME, r"pod team-g/train-00002: in no cluster yet"),
+        (DEMO_OF_FILE, JOB_WITH_GENERATED_NAME, r"2 pods: 2 placed"),
+        ("simulate -f {file} -f {fleet}", JOB_WITH_GENERATED_NAME, r"team-g/train-00002-0 .*\n\n2 of 2 pods placed"),
     ],
-    ids=["demo", "simulate"],
-)
-def test_pods_of_two_jobs_with_one_generate_name_are_placed(tmp_path, command, pattern):
+    ids=["demo", "simulate", "explain", "demo of jobs", "simulated jobs"],
+)  # fmt: skip
+def test_two_objects_with_one_generate_name_get_different_names(tmp_path, command, text, pattern):
     file = tmp_path / "two.yaml"
-    file.write_text(f"{JOB_WITH_GENERATED_NAME}---\n{JOB_WITH_GENERATED_NAME}")
+    file.write_text(f"{text}---\n{text}")
     result = run(*command.format(file=file, fleet=EXAMPLES / "fleet").split())
     assert re.search(pattern, result.stdout), result.output
 

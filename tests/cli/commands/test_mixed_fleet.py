@@ -6,7 +6,7 @@ from analysis.configuration import ConfigurationInForce
 from analysis.loading import SURVEY, read_cluster
 from cluster.embedded import Embedded
 from tests.cli.running import manifest, run, run_json
-from tests.objects import resource_slice
+from tests.objects import resource_slice, workload
 from tests.webhook.admission.test_decide import applied, review
 from tests.webhook.placement.mixed_nodes import (
     CLASS,
@@ -123,13 +123,8 @@ def test_a_node_whose_gpus_nothing_serves_is_reported(allocatable, driver, repor
 
 def daemon_set(desired, ready, *folders):
     volumes = [{"name": f"v{number}", "hostPath": {"path": folder}} for number, folder in enumerate(folders)]
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": "driver", "namespace": "gpu"},
-        "spec": {"template": {"spec": {"volumes": volumes}}},
-        "status": {"desiredNumberScheduled": desired, "numberReady": ready},
-    }
+    status = {"desiredNumberScheduled": desired, "numberReady": ready}
+    return workload("DaemonSet", "driver", {"volumes": volumes}, namespace="gpu", status=status)
 
 
 DRIVER_FOLDERS = ("/var/lib/kubelet/plugins_registry", "/var/run/cdi")

@@ -13,8 +13,6 @@ from cli.story import End
 from cluster import manifests, resources
 from tests.cli.commands.playgrounds import CONFIGURATION, POD_WITH_TEMPLATE
 from tests.limits import PATIENCE
-from tests.objects import obj
-from webhook.names import MODE_LABEL
 from webhook.service.configuration_file import Source
 
 FLEET = [d.object for d in manifests.read([EXAMPLES / "fleet"])]
@@ -78,27 +76,6 @@ async def test_each_pod_of_a_workload_names_its_part():
         head, *workers = [await end_of(demo, replica.pod, PATIENCE) for replica in replicas]
     assert (head.name, head.requested) == ("ray-0-0", ())
     assert [(worker.name, worker.end) for worker in workers] == [("ray-1-0", End.PLACED), ("ray-1-1", End.PLACED)]
-
-
-async def test_admitting_a_pod_does_not_read_the_fleet_again(monkeypatch):
-    """The demo's webhook keeps its state. Otherwise it would read the fleet for each of hundreds of pods."""
-    quiet_namespace = obj("Namespace", "quiet", labels={MODE_LABEL: "off"})
-    container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-    untranslated_pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "quiet"}, "spec": {"containers": [container]}}  # fmt: skip
-    async with playground([*FLEET, quiet_namespace], Source(CONFIGURATION)) as demo:
-        await demo.push(untranslated_pod)
-        pod = await demo.pod("quiet", "p")
-        deciding_task, list_objects, listed_resources = asyncio.current_task(), demo.cluster.list, []
-
-        async def record_list(resource, *args, **options):
-            if asyncio.current_task() is deciding_task:
-                listed_resources.append(resource.id)
-            return await list_objects(resource, *args, **options)
-
-        monkeypatch.setattr(demo.cluster, "list", record_list)
-        decisions = await demo.decisions(pod)
-    assert [(decision.key, decision.outcome) for decision in decisions] == [("nvidia.com/gpu", "left")]
-    assert listed_resources == []
 
 
 async def test_a_posted_manifest_is_answered_with_outcomes_or_an_error():

@@ -10,25 +10,32 @@ from cluster.embedded import Embedded
 from cluster.kubernetes import Kubernetes
 from tests.cli.dialect_examples import DRIVERS, OPTIONAL_CONFIGURATION
 from tests.cli.running import manifest, run, run_json
-from tests.objects import device_quota, workload
+from tests.objects import (
+    allocated,
+    claim,
+    claim_template,
+    container,
+    device_class,
+    device_quota,
+    exactly,
+    obj,
+    owner,
+    resource_slice,
+    result,
+    workload,
+)
 
 DRIVER = CLASS = "hami-core-gpu.project-hami.io"
-RESOURCE_API = "resource.k8s.io/v1"
 GPU = "nvidia.com/gpu"
 GPU_MEMORY = "nvidia.com/gpumem"
 
 
-def obj(kind, name, version="v1", /, **fields):
-    metadata = {"name": name, "namespace": "ml", "uid": f"uid-{name}", **fields.pop("metadata", {})}
-    return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
+def in_ml(kind, name, apiVersion="v1", **fields):
+    return obj(kind, name, apiVersion, namespace="ml", uid=f"uid-{name}", **fields)
 
 
 def owned_by(kind, name, version="apps/v1"):
-    return {
-        "ownerReferences": [
-            {"apiVersion": version, "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}
-        ]
-    }
+    return {"ownerReferences": [owner(kind, name, version, uid=f"uid-{name}")]}
 
 
 def node_with_gpus(*names, node="n0"):
@@ -36,51 +43,26 @@ def node_with_gpus(*names, node="n0"):
     policy = {"default": "16Gi", "validRange": {"min": "1Mi", "max": "16Gi", "step": "1Mi"}}
     cores = {"default": "100", "validRange": {"min": "0", "max": "100", "step": "1"}}
     capacity = {"memory": {"value": "16Gi", "requestPolicy": policy}, "cores": {"value": "100", "requestPolicy": cores}}
-    devices = [
-        {
-            "name": name,
-            "attributes": {"type": {"string": "hami-gpu"}},
-            "allowMultipleAllocations": True,
-            "capacity": capacity,
-        }
-        for name in names
-    ]
-    spec = {
-        "driver": DRIVER,
-        "nodeName": node,
-        "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-        "devices": devices,
-    }
-    return [obj("Node", node), obj("ResourceSlice", f"{node}-s", RESOURCE_API, spec=spec)]
+    fields = {"attributes": {"type": {"string": "hami-gpu"}}, "allowMultipleAllocations": True, "capacity": capacity}
+    devices = [{"name": name, **fields} for name in names]
+    return [obj("Node", node), resource_slice(f"{node}-s", *devices, driver=DRIVER, pool=node, nodeName=node)]
 
 
-def claim_spec(memory):
-    """The spec of a claim for this much memory of a device."""
-    exactly = {
-        "deviceClassName": CLASS,
-        "allocationMode": "ExactCount",
-        "count": 1,
-        "capacity": {"requests": {"cores": "0", "memory": memory}},
-    }
-    return {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+def request_for(memory):
+    """A request for this much memory of a device."""
+    return exactly(CLASS, name="gpu", capacity={"requests": {"cores": "0", "memory": memory}})
 
 
 def running_pod_and_claim(name, device, metadata):
     """A pod with 4Gi of this device of node n0, and the claim of the pod."""
-    share = str(uuid5(NAMESPACE_DNS, name))
-    result = {"request": "gpu", "driver": DRIVER, "pool": "n0", "device": device, "shareID": share}
-    result["consumedCapacity"] = {"memory": "4Gi", "cores": "0"}
-    claim = obj(
-        "ResourceClaim", f"{name}-gpu-x", RESOURCE_API, metadata=owned_by("Pod", name, "v1"), spec=claim_spec("4Gi")
-    )
-    claim["status"] = {
-        "allocation": {"devices": {"results": [result]}},
-        "reservedFor": [{"resource": "pods", "name": name, "uid": f"uid-{name}"}],
-    }
-    template_entry = {"name": "gpu", "resourceClaimTemplateName": "share"}
-    spec = {"nodeName": "n0", "containers": [{"name": "c", "image": "i"}], "resourceClaims": [template_entry]}
-    status = {"phase": "Running", "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": f"{name}-gpu-x"}]}
-    return [obj("Pod", name, spec=spec, status=status, metadata=metadata), claim]
+    amounts = {"memory": "4Gi", "cores": "0"}
+    held = result(device, driver=DRIVER, pool="n0", request="gpu", shareID=str(uuid5(NAMESPACE_DNS, name)), consumedCapacity=amounts)  # fmt: skip
+    claim_name = f"{name}-gpu-x"
+    status = allocated(held) | {"reservedFor": [{"resource": "pods", "name": name, "uid": f"uid-{name}"}]}
+    held_claim = claim(claim_name, request_for("4Gi"), namespace="ml", uid=f"uid-{claim_name}", status=status, **owned_by("Pod", name, "v1"))  # fmt: skip
+    statuses = [{"name": "gpu", "resourceClaimName": claim_name}]
+    spec = {"nodeName": "n0", "containers": [{"name": "c", "image": "i"}], "resourceClaims": CLAIM_ENTRY}
+    return [in_ml("Pod", name, status={"phase": "Running", "resourceClaimStatuses": statuses}, **spec, **metadata), held_claim]  # fmt: skip
 
 
 def deployment_and_replica_set(name, replicas, spec):
@@ -91,21 +73,15 @@ def deployment_and_replica_set(name, replicas, spec):
     return [deployment, workload("ReplicaSet", f"{name}-1", spec, uid=f"uid-{name}-1", **owners, **fields)]
 
 
-POD_SPEC_WITH_KEYS = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {GPU: 1, GPU_MEMORY: 4096}}}]}
+CLAIM_ENTRY = [{"name": "gpu", "resourceClaimTemplateName": "share"}]
+POD_SPEC_WITH_KEYS = {"containers": [container("c", {GPU: 1, GPU_MEMORY: 4096})]}
 # The memory limit of the container is not memory of a device.
 POD_SPEC_WITH_CLAIM = {
-    "containers": [
-        {"name": "c", "image": "i", "resources": {"claims": [{"name": "gpu"}], "limits": {"memory": "1Gi"}}}
-    ],
-    "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "share"}],
+    "containers": [container("c", {"memory": "1Gi"}, claims=["gpu"])],
+    "resourceClaims": CLAIM_ENTRY,
 }
-CLAIM_TEMPLATE = obj("ResourceClaimTemplate", "share", RESOURCE_API, spec={"spec": claim_spec("4Gi")})
-DEVICE_CLASS = obj(
-    "DeviceClass",
-    CLASS,
-    RESOURCE_API,
-    spec={"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]},
-)
+CLAIM_TEMPLATE = claim_template("share", request_for("4Gi"), namespace="ml", uid="uid-share")
+DEVICE_CLASS = device_class(CLASS, f"device.driver == '{DRIVER}'")
 
 
 def memory_quota(memory):
@@ -114,20 +90,11 @@ def memory_quota(memory):
 
 def dump(path, spec=POD_SPEC_WITH_KEYS, *extra_objects, devices=("a",), quota_limit="40Gi"):
     """A dump of a cluster with a Deployment of two running pods, each with 4Gi of device `a`."""
-    pods = [
-        *running_pod_and_claim("serve-a", "a", owned_by("ReplicaSet", "serve-1")),
-        *running_pod_and_claim("serve-b", "a", owned_by("ReplicaSet", "serve-1")),
-    ]
-    return manifest(
-        path / "dump.json",
-        DEVICE_CLASS,
-        CLAIM_TEMPLATE,
-        memory_quota(quota_limit),
-        *node_with_gpus(*devices),
-        *deployment_and_replica_set("serve", 2, spec),
-        *pods,
-        *extra_objects,
-    )
+    owners = owned_by("ReplicaSet", "serve-1")
+    pods = [obj for name in ("serve-a", "serve-b") for obj in running_pod_and_claim(name, "a", owners)]
+    workloads = deployment_and_replica_set("serve", 2, spec)
+    quota = memory_quota(quota_limit)
+    return manifest(path / "dump.json", DEVICE_CLASS, CLAIM_TEMPLATE, quota, *node_with_gpus(*devices), *workloads, *pods, *extra_objects)  # fmt: skip
 
 
 def changed_lines(diff):
@@ -232,9 +199,8 @@ def test_an_annotation_is_resized_only_if_the_configuration_translates_it():
 
 
 def test_an_old_key_of_koordinator_is_resized(tmp_path):
-    limits = {"kubernetes.io/gpu-memory": "8Gi"}
-    spec = {"containers": [{"name": "c", "image": "x", "resources": {"limits": limits}}]}
-    file = manifest(tmp_path / "pod.yaml", obj("Pod", "old", spec=spec))
+    old_pod = in_ml("Pod", "old", containers=[container("c", {"kubernetes.io/gpu-memory": "8Gi"})])
+    file = manifest(tmp_path / "pod.yaml", old_pod)
     result = run("resize", "pod/old", "kubernetes.io/gpu-memory=16Gi", "-n", "ml", "-f", file)
     assert [line.split() for line in changed_lines(result.stdout)] == [
         ["-", "kubernetes.io/gpu-memory:", "8Gi"],
@@ -281,10 +247,7 @@ def test_a_live_cluster_has_the_answer_of_its_dump(tmp_path, monkeypatch):
 
 
 def test_a_waiting_pod_uses_quota_and_no_device(tmp_path):
-    template_entry = {"name": "gpu", "resourceClaimTemplateName": "share"}
-    waiting_pod = obj(
-        "Pod", "waits", spec={"containers": [{"name": "c", "image": "i"}], "resourceClaims": [template_entry]}
-    )
+    waiting_pod = in_ml("Pod", "waits", containers=[{"name": "c", "image": "i"}], resourceClaims=CLAIM_ENTRY)
     code, answer = run_json(
         "resize",
         "deployment/serve",
@@ -300,11 +263,9 @@ def test_a_claim_shared_by_all_replaced_pods_is_freed(tmp_path):
     """The claim has a device of the small node. Once all its pods are replaced, it may get a device of another node."""
     [_, shared_claim] = running_pod_and_claim("both", "a", {})
     shared_claim["metadata"] = {"name": "both", "namespace": "ml", "uid": "both"}
-    shared_claim["status"]["reservedFor"] = [
-        {"resource": "pods", "name": f"serve-{n}", "uid": f"uid-serve-{n}"} for n in "ab"
-    ]
-    node_term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
-    shared_claim["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [node_term]}
+    pods = [{"resource": "pods", "name": f"serve-{n}", "uid": f"uid-serve-{n}"} for n in "ab"]
+    held = shared_claim["status"]["allocation"]["devices"]["results"]
+    shared_claim["status"] = allocated(*held, node="n0") | {"reservedFor": pods}
     claim_entries = [{"name": "both", "resourceClaimName": "both"}]
     file = dump(
         tmp_path,
@@ -344,8 +305,7 @@ def test_a_workload_that_is_missing_from_the_input_is_reported(tmp_path):
 
 
 def test_a_pod_with_a_node_name_is_refused(tmp_path):
-    spec = {"nodeName": "n0", "containers": [{"name": "c", "image": "i", "resources": {"limits": {GPU: "9"}}}]}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ml"}, "spec": spec}
+    pod = obj("Pod", "p", namespace="ml", nodeName="n0", containers=[container("c", {GPU: "9"})])
     result = run("resize", "pod/p", f"{GPU}=9", "-f", manifest(tmp_path / "pod.yaml", pod))
     assert (result.exit_code, result.stdout) == (2, "")
     assert "Pod ml/p names its node n0, so no scheduler places it (remove nodeName)" in result.stderr

@@ -7,7 +7,7 @@ import pytest
 
 from analysis.loading import SURVEY, Trimmer, read_cluster
 from analysis.survey import SurveyScope, overview
-from cluster import manifests, resources
+from cluster import manifests
 from cluster.embedded import Embedded
 from tests.cli.commands.surveys import (
     HAMI_CONTAINER,
@@ -16,10 +16,10 @@ from tests.cli.commands.surveys import (
     running_deployment,
     running_pod,
     survey_of,
-    with_limits,
 )
 from tests.cli.forbidden import forbidding
 from tests.cli.running import manifest, run_json
+from tests.objects import obj
 
 
 def stored_pod(number, **fields):
@@ -176,34 +176,15 @@ def test_equal_pods_are_decided_once(monkeypatch):
     monkeypatch.setattr(verdicts, "decide_object", decide)
     survey = survey_of(*[stored_pod(number) for number in range(50)])
     assert (len(survey.workloads), len(decided_objects)) == (50, 1)
-    pod_in_namespace_b = stored_pod(3)
-    pod_in_namespace_b["metadata"] = {**pod_in_namespace_b["metadata"], "namespace": "b"}
-    decided_objects.clear()
-    survey_of(
-        stored_pod(1),
-        pod_in_namespace_b,
-        stored_pod(2, spec={"containers": [with_limits(nvidia_gpu=1)]}),
-        running_pod("w", HAMI_CONTAINER),
-        running_pod("v", HAMI_CONTAINER),
-    )
-    assert len({json.dumps(shape) for shape in decided_objects}) == 5
 
 
 def custom_resource_definition(kind, plural, properties):
     """A CRD whose schema has these properties."""
     schema = {"openAPIV3Schema": {"type": "object", "properties": properties}}
     version = {"name": "v1", "served": True, "storage": True, "schema": schema}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.kubeflow.org"},
-        "spec": {
-            "group": "kubeflow.org",
-            "scope": "Namespaced",
-            "names": {"kind": kind, "plural": plural},
-            "versions": [version],
-        },
-    }
+    spec = {"group": "kubeflow.org", "scope": "Namespaced", "names": {"kind": kind, "plural": plural}}
+    name = f"{plural}.kubeflow.org"
+    return obj("CustomResourceDefinition", name, "apiextensions.k8s.io/v1", **spec, versions=[version])
 
 
 async def read_for_survey(cluster, namespace=""):
@@ -228,41 +209,30 @@ async def test_a_survey_names_unreadable_resources_and_reads_the_others():
     assert (workload.kind, workload.pods) == ("Deployment", 3)
 
 
+class RecordingCluster(Embedded):
+    """A cluster that records the namespace of each list, by the plural name of its kind."""
+
+    def __init__(self):
+        super().__init__()
+        self.listed = {}
+
+    async def list(self, resource, namespace=None, **options):
+        self.listed[resource.plural] = namespace
+        return await super().list(resource, namespace, **options)
+
+
 async def test_kinds_that_can_hold_pods_are_found_by_their_schema():
-    listed_resources = []
-
-    class RecordingCluster(Embedded):
-        async def list(self, resource, namespace=None, **options):
-            listed_resources.append(resource.plural)
-            return await super().list(resource, namespace, **options)
-
     pod_template = {"spec": {"type": "object", "properties": {"template": {"properties": {"containers": {}}}}}}
     kinds = [
         custom_resource_definition("PyTorchJob", "pytorchjobs", pod_template),
         custom_resource_definition("Note", "notes", {}),
     ]
-    await read_for_survey(RecordingCluster.holding([*kinds, running_pod("p", HAMI_CONTAINER)]))
-    assert "pytorchjobs" in listed_resources
-    assert "notes" not in listed_resources
+    cluster = RecordingCluster.holding([*kinds, running_pod("p", HAMI_CONTAINER)])
+    await read_for_survey(cluster)
+    assert ("pytorchjobs" in cluster.listed, "notes" in cluster.listed) == (True, False)
 
 
 async def test_only_the_given_namespace_is_read():
-    namespaces = {}
-
-    class RecordingCluster(Embedded):
-        async def list(self, resource, namespace=None, **options):
-            namespaces[resource.plural] = namespace
-            return await super().list(resource, namespace, **options)
-
-    await read_for_survey(RecordingCluster.holding(running_deployment()), "a")
-    assert (namespaces["pods"], namespaces["nodes"]) == ("a", None)
-
-
-def test_the_necessary_kinds_are_the_workload_kinds():
-    """If objects of a necessary kind cannot be read, the survey exits with 3."""
-    from analysis.loading import NECESSARY_KINDS
-
-    assert {resource.id for resource in resources.ALL if resource.kind in WORKLOAD_KINDS} == NECESSARY_KINDS
-
-
-WORKLOAD_KINDS = {"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "Pod"}
+    cluster = RecordingCluster.holding(running_deployment())
+    await read_for_survey(cluster, "a")
+    assert (cluster.listed["pods"], cluster.listed["nodes"]) == ("a", None)

@@ -19,7 +19,7 @@ from tests.cli.forbidden import forbidding
 from tests.corpus.move.autoscaled import STATUS, scaler
 from tests.corpus.move.plugins import config_map, device_config, gpu_cluster, policy
 from tests.loops import every
-from tests.objects import obj
+from tests.objects import device_class, obj, resource_quota
 from tests.webhook.pods import configured
 from webhook.state import outline
 
@@ -28,19 +28,12 @@ def test_each_obstacle_is_named_with_its_object():
     quota = obj("ResourceQuota", "q", namespace="a", hard={"requests.nvidia.com/gpu": 4})
     limit_range = obj("LimitRange", "l", namespace="a", limits=[{"type": "Container", "max": {"nvidia.com/gpu": 1}}])
     rule = {"operations": ["CREATE"], "resources": ["pods"], "apiGroups": [""], "apiVersions": ["v1"]}
-    webhook = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "MutatingWebhookConfiguration",
-        "metadata": {"name": "hami"},
-        "webhooks": [{"name": "x", "rules": [rule]}],
-    }
-    plugin = workload_object("DaemonSet", "plugin", with_limits())
-    volumes = [{"name": "d", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]
-    plugin["spec"]["template"]["spec"]["volumes"] = volumes
+    webhook = obj("MutatingWebhookConfiguration", "hami", "admissionregistration.k8s.io/v1")
+    webhook["webhooks"] = [{"name": "x", "rules": [rule]}]
     queued_job = workload_object(
         "Job", "j", HAMI_CONTAINER, version="batch/v1", labels={"kueue.x-k8s.io/queue-name": "fast"}
     )
-    survey = survey_of(quota, limit_range, webhook, webhook, plugin, queued_job)
+    survey = survey_of(quota, limit_range, webhook, webhook, plugin_daemon_set(), queued_job)
     by_code = {obstacle.code: obstacle.object for obstacle in survey.obstacles}
     assert len(by_code) == len(survey.obstacles)
     assert by_code == {
@@ -69,11 +62,8 @@ GPU_QUOTA = "requests.nvidia.com/gpu"
     ],
 )
 def test_a_quota_that_counts_the_claims_is_no_obstacle(limits, extended, mapped, is_obstacle):
-    metadata = {"name": "q", "namespace": "a"}
-    hard = dict.fromkeys(limits, "4")
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": hard}}
-    spec = {"extendedResourceName": extended} if extended else {}
-    gpu_class = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": spec}
+    quota = resource_quota("q", dict.fromkeys(limits, "4"), "a")
+    gpu_class = device_class(**{"extendedResourceName": extended} if extended else {})
     configuration = configured(quotas={"nvidia.com/gpu": mapped} if mapped else {})
     survey = survey_of(*running_deployment(), quota, gpu_class, configuration=configuration)
     assert ("S012" in {obstacle.code for obstacle in survey.obstacles}) == is_obstacle

@@ -17,6 +17,7 @@ from tests.cli.commands.surveys import (
     workload_object,
 )
 from tests.cli.running import manifest, run, run_json
+from tests.objects import obj
 from webhook.dialects import Outcome
 from webhook.state import Features
 
@@ -104,15 +105,10 @@ def test_pods_are_listed_under_an_owner_missing_from_the_input():
 
 
 def test_a_workload_of_a_third_party_kind_is_inspected():
-    ray_cluster = {
-        "apiVersion": "ray.io/v1",
-        "kind": "RayCluster",
-        "metadata": {"name": "r", "namespace": "a"},
-        "spec": {"workerGroupSpecs": [{"template": {"spec": {"containers": [HAMI_CONTAINER]}}}]},
-    }
-    [workload] = survey_of(
-        ray_cluster, running_pod("w", HAMI_CONTAINER, owners=owned_by("RayCluster", "r", "ray.io/v1"))
-    ).workloads
+    groups = [{"template": {"spec": {"containers": [HAMI_CONTAINER]}}}]
+    ray_cluster = obj("RayCluster", "r", "ray.io/v1", namespace="a", workerGroupSpecs=groups)
+    owned_pod = running_pod("w", HAMI_CONTAINER, owners=owned_by("RayCluster", "r", "ray.io/v1"))
+    [workload] = survey_of(ray_cluster, owned_pod).workloads
     assert (workload.kind, workload.pods) == ("RayCluster", 1)
 
 
@@ -147,17 +143,12 @@ def test_an_owned_deployments_template_overrides_the_owners_fields():
     assert {(key.container, key.amount) for key in workload.keys} == {("main", "1"), ("main", "3000"), ("main", "30")}
 
 
-def test_a_survey_of_two_pods_that_own_each_other_ends():
-    first_pod = running_pod("p", HAMI_CONTAINER, owners=owned_by("Pod", "q", "v1"))
-    second_pod = running_pod("q", HAMI_CONTAINER, owners=owned_by("Pod", "p", "v1"))
-    assert sum(workload.pods for workload in survey_of(first_pod, second_pod).workloads) == 2
-
-
-def test_a_survey_of_a_pod_with_cyclic_owners_ends():
-    first_owner = workload_object("A", "a", HAMI_CONTAINER, version="x/v1", owners=owned_by("B", "b", "x/v1"))
-    second_owner = workload_object("B", "b", HAMI_CONTAINER, version="x/v1", owners=owned_by("A", "a", "x/v1"))
-    survey = survey_of(first_owner, second_owner, running_pod("p", HAMI_CONTAINER, owners=owned_by("A", "a", "x/v1")))
-    assert sum(workload.pods for workload in survey.workloads) == 1
+def test_a_survey_of_cyclic_owners_ends():
+    pods = [running_pod(name, HAMI_CONTAINER, owners=owned_by("Pod", other, "v1")) for name, other in ("pq", "qp")]
+    assert sum(workload.pods for workload in survey_of(*pods).workloads) == 2
+    owners = [workload_object(kind, kind.lower(), HAMI_CONTAINER, version="x/v1", owners=owned_by(other, other.lower(), "x/v1")) for kind, other in ("AB", "BA")]  # fmt: skip
+    owned_pod = running_pod("p", HAMI_CONTAINER, owners=owned_by("A", "a", "x/v1"))
+    assert sum(workload.pods for workload in survey_of(*owners, owned_pod).workloads) == 1
 
 
 def test_a_deeply_nested_object_hides_no_other_workload():
@@ -193,12 +184,8 @@ def test_devices_taken_without_a_request_are_listed():
 
 
 def test_devices_that_a_limit_range_adds_are_listed():
-    limit_range = {
-        "apiVersion": "v1",
-        "kind": "LimitRange",
-        "metadata": {"name": "l", "namespace": "a"},
-        "spec": {"limits": [{"type": "Container", "default": {"nvidia.com/gpu": 1}}]},
-    }
+    default = {"type": "Container", "default": {"nvidia.com/gpu": 1}}
+    limit_range = obj("LimitRange", "l", namespace="a", limits=[default])
     deployment = workload_object("Deployment", "plain", with_limits())
     assert survey_of(deployment).workloads == ()
     [workload] = survey_of(deployment, limit_range).workloads

@@ -10,17 +10,12 @@ from analysis.loading import Unread, reading_of
 from tests.analysis.test_matrix import example, judged_pools, two_pools_each
 from tests.cli.explain.scenes import DRIVER, dump, explain, explain_json, fleet, held_claim, in_phase, pod
 from tests.cli.running import modes, run_json
+from tests.objects import RESOURCE_API, obj
 from webhook.state import Features
 
-TAINT_RULE = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "DeviceTaintRule",
-    "metadata": {"name": "broken"},
-    "spec": {
-        "deviceSelector": {"driver": DRIVER, "pool": "n0", "device": "gpu-0"},
-        "taint": {"key": "ill", "effect": "NoExecute", "timeAdded": "2026-11-20T06:00:00Z"},
-    },
-}
+SELECTOR = {"driver": DRIVER, "pool": "n0", "device": "gpu-0"}
+TAINT = {"key": "ill", "effect": "NoExecute", "timeAdded": "2026-11-20T06:00:00Z"}
+TAINT_RULE = obj("DeviceTaintRule", "broken", RESOURCE_API, deviceSelector=SELECTOR, taint=TAINT)
 
 
 def shared_fleet():

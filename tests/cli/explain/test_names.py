@@ -111,17 +111,6 @@ def test_a_device_is_found_by_its_names_unambiguous_end(name, tmp_path):
     assert (code, answer["device"]["name"]) == (0, f"{DRIVER}/n1/gpu-1")
 
 
-def test_unreadable_objects_are_reported_and_skipped(tmp_path):
-    malformed_claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "odd", "namespace": "default"}, "spec": 7}  # fmt: skip
-    code, answer = explain_json(tmp_path, "pod p", *full_fleet(), claim("c"), pod("p", "c"), malformed_claim)
-    assert code == 0
-    [unread] = answer["unread"]
-    assert unread["kind"] == "ResourceClaim default/odd"
-    assert answer["pod"]["prospect"]["outlook"] == "full"  # the devices that the pod could use are in use
-    result = explain(tmp_path, "pod p", *full_fleet(), claim("c"), pod("p", "c"), malformed_claim)
-    assert "warning: not read: ResourceClaim default/odd" in result.stderr
-
-
 def test_names_are_printed_without_control_characters(tmp_path):
     condition = {"type": HOSTILE_TEXT, "status": "False", "message": HOSTILE_TEXT}
     hostile_pod = pod("p", "c") | {"status": {"phase": HOSTILE_TEXT, "conditions": [condition]}}

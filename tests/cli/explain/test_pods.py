@@ -17,22 +17,13 @@ from tests.cli.explain.scenes import (
     with_device_status,
 )
 from tests.dra.policy.quota_samples import scope, scoped_quota
-from tests.objects import resource_slice
+from tests.objects import RESOURCE_API, claim_template, exactly, obj, owner, resource_slice
 from webhook.state import Features
 
-TEMPLATE = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "ResourceClaimTemplate",
-    "metadata": {"name": "drawbridge-1", "namespace": "default"},
-    "spec": {"spec": claim("any")["spec"]},
-}
+TEMPLATE = claim_template("drawbridge-1", exactly())
 FRACTIONAL_GPU = {"resources": {"limits": {"nvidia.com/gpu": "1.5"}}}
-TAINT_RULE = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "DeviceTaintRule",
-    "metadata": {"name": "broken"},
-    "spec": {"deviceSelector": {"driver": DRIVER}, "taint": {"key": "ill", "effect": "NoSchedule"}},
-}
+TAINT = {"key": "ill", "effect": "NoSchedule"}
+TAINT_RULE = obj("DeviceTaintRule", "broken", RESOURCE_API, deviceSelector={"driver": DRIVER}, taint=TAINT)
 
 
 IMAGE_PULL_BACK_OFF = {"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "403 Forbidden"}}}
@@ -44,11 +35,10 @@ def pod_with_template(template):
     return pod("p", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": template}])
 
 
-def with_claim_created(obj, claim_name):
+def with_claim_created(waiting_pod, claim_name):
     """Return the pod with a status that names the claim created for it."""
-    return obj | {
-        "status": {"phase": "Pending", "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": claim_name}]}
-    }
+    statuses = [{"name": "gpu", "resourceClaimName": claim_name}]
+    return in_phase(waiting_pod, "Pending", resourceClaimStatuses=statuses)
 
 
 def pod_of_default_scheduler(**spec):
@@ -71,12 +61,7 @@ def warning(reason, message, at="2026-11-20T10:00:00Z", uid="pod-p", writer="kub
     about = {"kind": "Pod", "namespace": "default", "name": "p", "uid": uid}
     fields = {"involvedObject": about, "type": "Warning", "reason": reason, "message": message, "lastTimestamp": at}
     fields["source"] = {"component": writer}
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": f"{reason}-{uid}", "namespace": "default"},
-        **fields,
-    }
+    return obj("Event", f"{reason}-{uid}", namespace="default") | fields
 
 
 BOUND = [*fleet(), with_device_status(held_claim("c", "p")), in_phase(pod("p", "c", nodeName="n0"), "Pending")]
@@ -159,14 +144,10 @@ def test_each_blocking_claim_says_whether_freeing_suffices(tmp_path):
 
 
 def test_freeing_one_claim_does_not_suffice_for_two_devices(tmp_path):
-    _, answer = explain_json(tmp_path, "pod p", *full_fleet(), claim("c", 2), pod("p", "c"))
-    assert [blocker["remedies"] for blocker in answer["pod"]["prospect"]["blockers"]] == [[], []]
-
-
-def test_no_claim_blocks_a_pod_that_fits_no_node(tmp_path):
-    _, answer = explain_json(tmp_path, "pod p", *full_fleet(), claim("c", 3), pod("p", "c"))
-    assert answer["pod"]["prospect"]["outlook"] == "never"
-    assert answer["pod"]["prospect"]["blockers"] == []
+    for count, outlook, remedies in ((2, "full", [[], []]), (3, "never", [])):  # no node has three devices
+        _, answer = explain_json(tmp_path, "pod p", *full_fleet(), claim("c", count), pod("p", "c"))
+        prospect = answer["pod"]["prospect"]
+        assert (prospect["outlook"], [blocker["remedies"] for blocker in prospect["blockers"]]) == (outlook, remedies)
 
 
 def test_a_reservation_for_a_deleted_pod_is_reported(tmp_path):
@@ -247,18 +228,14 @@ def test_the_message_of_the_scheduler_is_shown_with_its_time(tmp_path):
 
 
 def test_owners_are_listed_once_even_in_a_cycle(tmp_path):
-    def owned_by(obj, kind, name, version="apps/v1"):
-        reference = {"apiVersion": version, "kind": kind, "name": name, "uid": name, "controller": True}
-        return obj | {"metadata": obj["metadata"] | {"ownerReferences": [reference]}}
-
-    def workload(kind, name):
-        return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": "default"}}
-
-    cycle = [
-        owned_by(workload("ReplicaSet", "r"), "Deployment", "d"),
-        owned_by(workload("Deployment", "d"), "ReplicaSet", "r"),
-    ]
-    _, answer = explain_json(tmp_path, "pod p", owned_by(pod("p"), "ReplicaSet", "r"), *cycle)
+    replica_set, deployment = (
+        obj(kind, name, "apps/v1", namespace="default", ownerReferences=[owner(*controller, "apps/v1")])
+        for kind, name, *controller in (("ReplicaSet", "r", "Deployment", "d"), ("Deployment", "d", "ReplicaSet", "r"))
+    )
+    owned_pod = pod("p") | {
+        "metadata": pod("p")["metadata"] | {"ownerReferences": [owner("ReplicaSet", "r", "apps/v1")]}
+    }
+    _, answer = explain_json(tmp_path, "pod p", owned_pod, replica_set, deployment)
     assert answer["pod"]["owners"] == ["ReplicaSet r", "Deployment d"]
 
 

@@ -294,6 +294,17 @@ def test_an_extended_resource_is_counted_on_driver_and_plugin_nodes(count, used_
     assert pod_story("default/p", scene).state.reasons[0].text.startswith(message)
 
 
+def reason_for_key(key, mode, message="0/1 nodes are available", *, is_created=True):
+    """Return why a pod with this key waits. A class has the name of a driver, but no node has a device of it or a device plugin."""
+    namespace = api_objects.namespace("default", labels={"drawbridge.dev/mode": mode})
+    pending_pod = waiting_pod(message=message * is_created, resourceClaims=[])
+    pending_pod["spec"]["containers"][0]["resources"] = {"limits": {key: "1"}}
+    if not is_created:
+        pending_pod["metadata"].pop("uid", None)
+    scene = reading_of([namespace, node("n0"), device_class("gpu.nvidia.com"), pending_pod], Features())
+    return pod_story("default/p", scene).state.reasons[0]
+
+
 @every("mode", ["enforce", "warn", "observe", "off"])
 @every("is_created", [True, False])
 @every(
@@ -304,38 +315,15 @@ def test_an_extended_resource_is_counted_on_driver_and_plugin_nodes(count, used_
     ],
 )
 def test_a_pod_with_an_unknown_key_waits_for_its_author(mode, is_created, key, message):
-    """A key is the name of an extended resource in the limits of a container."""
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": mode}}}  # fmt: skip
-    pending_pod = waiting_pod(
-        message="0/1 nodes are available: 1 Insufficient nvdia.com/gpu" * is_created, resourceClaims=[]
-    )
-    pending_pod["spec"]["containers"][0]["resources"] = {"limits": {key: "1"}}
-    if not is_created:
-        pending_pod["metadata"].pop("uid", None)
-    scene = reading_of([namespace, node("n0"), device_class("gpu.nvidia.com"), pending_pod], Features())
-    reason = pod_story("default/p", scene).state.reasons[0]
+    reason = reason_for_key(key, mode, is_created=is_created)
     assert (reason.actor, reason.text) == ("user", message)
 
 
-@pytest.mark.parametrize("mode", ["warn", "observe", "off"])
-def test_without_mode_enforce_an_unserved_key_waits_for_plugin_nodes(mode):
-    """A class has the name of the driver, but no node has a device of this driver or a device plugin."""
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": mode}}}  # fmt: skip
-    pending_pod = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
-    pending_pod["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
-    scene = reading_of([namespace, node("n0"), device_class("gpu.nvidia.com"), pending_pod], Features())
-    reason = pod_story("default/p", scene).state.reasons[0]
-    assert (
-        reason.text == "no claim replaces nvidia.com/gpu: it waits for a node that has nvidia.com/gpu, and no node does"
+@pytest.mark.parametrize("mode", ["enforce", "warn", "observe", "off"])
+def test_an_unserved_key_waits_for_the_driver_in_mode_enforce_and_else_for_plugin_nodes(mode):
+    reason = reason_for_key("nvidia.com/gpu", mode, "0/1 nodes are available: 1 Insufficient nvidia.com/gpu")
+    assert (reason.actor == "driver") is (mode == "enforce")
+    beginning = (
+        "no node has nvidia.com/gpu, and no claim" if mode == "enforce" else "no claim replaces nvidia.com/gpu: "
     )
-
-
-def test_with_mode_enforce_an_unserved_key_waits_for_the_driver(tmp_path):
-    """A class has the name of the driver, but no node has a device of this driver or a device plugin."""
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": "enforce"}}}  # fmt: skip
-    pending_pod = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
-    pending_pod["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
-    scene = reading_of([namespace, node("n0"), device_class("gpu.nvidia.com"), pending_pod], Features())
-    reason = pod_story("default/p", scene).state.reasons[0]
-    assert reason.actor == "driver"
-    assert reason.text.startswith("no node has nvidia.com/gpu, and no claim can be created for it: ")
+    assert reason.text.startswith(beginning)

@@ -8,6 +8,7 @@ import pytest
 
 from analysis.explain import as_written
 from tests.cli.explain.scenes import explain, explain_json
+from tests.objects import device_class, node, resource_slice
 from tests.webhook.admission.test_decide import KEY, gpu_pod, mutated
 from tests.webhook.pods import patched, verdict_of
 from tests.webhook.pods import pod as annotated_pod
@@ -67,42 +68,21 @@ def test_the_webhook_record_shows_the_original_request_and_its_translation(tmp_p
 
 EXAMPLE_FLEET_FOLDER = str(Path(__file__).parents[3] / "manifests/examples/fleet")
 FLEET = [
-    {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}},
-    {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": "gpu.nvidia.com"},
-        "spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]},
-    },
-    {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": "s"},
-        "spec": {
-            "driver": "gpu.nvidia.com",
-            "nodeName": "n",
-            "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": "gpu-0"}],
-        },
-    },
+    node("n"),
+    device_class("gpu.nvidia.com", "device.driver == 'gpu.nvidia.com'"),
+    resource_slice("s", "gpu-0", driver="gpu.nvidia.com", pool="n", nodeName="n"),
 ]
 
 
-def test_a_recorded_decision_is_shown_with_its_current_basis(tmp_path):
+@pytest.mark.parametrize("node_fields", [{}, {"nodeName": "n"}], ids=["no node", "a node"])
+def test_a_recorded_decision_is_shown_with_its_current_basis(node_fields, tmp_path):
     """The basis says on how many nodes the resource is published now."""
-    _, answer = explain_json(tmp_path, "pod p", translated_pod(), *FLEET)
-    [decision] = answer["pod"]["webhook"]["decisions"]
-    assert decision["basis"] == "1 of 1 nodes publish it as a whole GPU (class gpu.nvidia.com)"
-    text = explain(tmp_path, "pod p", translated_pod(), *FLEET).stdout
-    assert "now 1 of 1 nodes publish it" in text
-
-
-def test_the_node_of_a_pod_does_not_change_the_basis(tmp_path):
     pod = translated_pod()
-    pod["spec"]["nodeName"] = "n"
+    pod["spec"] |= node_fields
     _, answer = explain_json(tmp_path, "pod p", pod, *FLEET)
     [decision] = answer["pod"]["webhook"]["decisions"]
     assert decision["basis"] == "1 of 1 nodes publish it as a whole GPU (class gpu.nvidia.com)"
+    assert "now 1 of 1 nodes publish it" in explain(tmp_path, "pod p", pod, *FLEET).stdout
 
 
 @pytest.mark.parametrize(("uid", "next_actor_and_prospect"), [("", ("webhook", False)), ("1", ("scheduler", True))])
