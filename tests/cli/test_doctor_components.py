@@ -18,7 +18,7 @@ from tests.allocator.service.sidecar import loaded
 from tests.cli.installations import IMAGE, NAMESPACE, NOW, installation, object_named
 from tests.cli.running import run_manifests
 from tests.loops import every
-from tests.objects import pod
+from tests.objects import config_map, pod
 from webhook.state import Features
 
 ROOT = Path(__file__).parents[2]
@@ -162,43 +162,29 @@ def daemon_set_without_node(objects):
     objects.append({"kind": "DaemonSet", "metadata": meta, "spec": spec, "status": status})
 
 
-def scheduler_configuration(*profiles):
-    """Return a function that adds the bridge to drawbridge's configuration, and adds this configuration of the bridge's scheduler."""
-
-    def change(objects):
-        drawbridge_configuration = (
-            "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nbridge: {schedulerName: drawbridge}\n"
-        )
-        object_named(objects, "ConfigMap", "drawbridge")["data"]["drawbridge.yaml"] = drawbridge_configuration
-        content = json.dumps({"profiles": list(profiles)})
-        meta = {"name": "drawbridge-scheduler", "namespace": NAMESPACE}
-        objects.append({"kind": "ConfigMap", "metadata": meta, "data": {"scheduler.yaml": content}})
-
-    return change
-
-
 PROFILE_WITH_PLUGIN = {"schedulerName": "drawbridge", "plugins": {"multiPoint": {"enabled": [{"name": "Drawbridge"}]}}}
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (scheduler_configuration(PROFILE_WITH_PLUGIN), ""),
-        (
-            scheduler_configuration(PROFILE_WITH_PLUGIN | {"schedulerName": "drawbrigde"}),
-            "no profile in it is called drawbridge",
-        ),
-        (scheduler_configuration({"schedulerName": "drawbridge"}), "does not enable the plugin Drawbridge"),
-        (scheduler_configuration("drawbridge", 7), "no profile in it is called drawbridge"),
-    ],
-    ids=["plugin", "misspelt profile", "no plugin", "malformed profiles"],
-)
-def test_a_profile_of_the_scheduler_has_to_use_the_bridge(change, message):
+PROFILES = {
+    "plugin": ([PROFILE_WITH_PLUGIN], ""),
+    "misspelt profile": ([PROFILE_WITH_PLUGIN | {"schedulerName": "drawbrigde"}], "no profile in it is called drawbridge"),
+    "no plugin": ([{"schedulerName": "drawbridge"}], "does not enable the plugin Drawbridge"),
+    "malformed profiles": (["drawbridge", 7], "no profile in it is called drawbridge"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("profiles", "message"), PROFILES.values(), ids=PROFILES)
+def test_a_profile_of_the_scheduler_has_to_use_the_bridge(profiles, message):
     objects = installation()
-    change(objects)
+    configuration = (
+        "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nbridge: {schedulerName: drawbridge}\n"
+    )
+    object_named(objects, "ConfigMap", "drawbridge")["data"]["drawbridge.yaml"] = configuration
+    content = json.dumps({"profiles": profiles})
+    scheduler = config_map("drawbridge-scheduler", NAMESPACE, **{"scheduler.yaml": content})
     findings = [
         finding
-        for finding in findings_about(objects)
+        for finding in findings_about([*objects, scheduler])
         if finding.object == f"ConfigMap/{NAMESPACE}/drawbridge-scheduler"
     ]
     assert [finding.code for finding in findings] == ["O002"] * bool(message)

@@ -76,7 +76,7 @@ def test_a_github_workflow_is_not_called_a_template(tmp_path, monkeypatch):
 def renderers(tmp_path, monkeypatch):
     """Programs that print no objects, in place of helm and kustomize."""
     folder = tmp_path.with_name("bin")
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     for name in ("helm", "kustomize"):
         (folder / name).write_text("#!/bin/sh\n")
         (folder / name).chmod(0o755)
@@ -140,31 +140,22 @@ def test_unreadable_text_is_an_error_only_if_it_mentions_apiversion(text, tmp_pa
     assert run("check", "a.yaml").exit_code == 2
 
 
+# The name and the text of a file, and the line and the key of its first request.
+SKIPPED_FILES = {
+    "a limit": ("values.yaml", "a: 1\nresources:\n  limits:\n    nvidia.com/gpu: 1\n", ":4 nvidia.com/gpu"),
+    "a limit in the second document": ("values.yaml", "a: 1\n---\nb: {limits: {'amd.com/gpu': '2'}}\n", ":3 amd.com/gpu"),
+    "a limit in a template": ("t.yaml", "a: b\n---\n{{- if .x }}\nnvidia.com/gpu: {{ .Values.gpus }}\n{{- end }}\n", ":4 nvidia.com/gpu"),
+    "a limit in the second template": ("t.yaml", "{{ if .a }}\nb: c\n---\n{{ if .x }}\nnvidia.com/gpu: {{ .Values.gpus }}\n", ":5 nvidia.com/gpu"),
+    "a limit in a list": ("list.yaml", "- op: add\n- nvidia.com/gpu: 1\n", ":2 nvidia.com/gpu"),
+    "comments": ("values.yaml", "# nvidia.com/gpu: 1\na: {}  # nvidia.com/gpu: 1\n", ""),
+    "a node selector and an amount of 0": ("values.yaml", "nodeSelector: {nvidia.com/gpu: present}\nlimits: {nvidia.com/gpu: 0}\n", ""),
+    "a JSON schema": ("values.schema.json", '{"properties": {"nvidia.com/gpu": {"type": "string"}, "amd.com/gpu": {}}}', ""),
+    "no key of a dialect": ("values.yaml", "limits: {example.com/gpu-less: 1}\n", ""),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("command", ["check {}", "translate -f {} -o report", "survey -f {}"])
-@pytest.mark.parametrize(
-    "case",
-    [
-        ("values.yaml", "a: 1\nresources:\n  limits:\n    nvidia.com/gpu: 1\n", ":4 nvidia.com/gpu"),
-        ("values.yaml", "a: 1\n---\nb: {limits: {'amd.com/gpu': '2'}}\n", ":3 amd.com/gpu"),
-        ("t.yaml", "a: b\n---\n{{- if .x }}\nnvidia.com/gpu: {{ .Values.gpus }}\n{{- end }}\n", ":4 nvidia.com/gpu"),
-        ("t.yaml", "{{ if .a }}\nb: c\n---\n{{ if .x }}\nnvidia.com/gpu: {{ .Values.gpus }}\n", ":5 nvidia.com/gpu"),
-        ("list.yaml", "- op: add\n- nvidia.com/gpu: 1\n", ":2 nvidia.com/gpu"),
-        ("values.yaml", "# nvidia.com/gpu: 1\na: {}  # nvidia.com/gpu: 1\n", ""),
-        ("values.yaml", "nodeSelector: {nvidia.com/gpu: present}\nlimits: {nvidia.com/gpu: 0}\n", ""),
-        ("values.schema.json", '{"properties": {"nvidia.com/gpu": {"type": "string"}, "amd.com/gpu": {}}}', ""),
-        ("values.yaml", "limits: {example.com/gpu-less: 1}\n", ""),
-    ],
-    ids=[
-        *("a limit", "a limit in the second document", "a limit in a template", "a limit in the second template"),
-        *(
-            "a limit in a list",
-            "comments",
-            "a node selector and an amount of 0",
-            "a JSON schema",
-            "no key of a dialect",
-        ),
-    ],
-)
+@pytest.mark.parametrize("case", SKIPPED_FILES.values(), ids=SKIPPED_FILES)
 def test_a_skipped_file_is_reported_only_if_it_requests_devices(command, case, tmp_path, monkeypatch):
     name, text, line_and_key = case
     (tmp_path / name).write_text(text)

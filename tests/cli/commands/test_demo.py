@@ -17,11 +17,9 @@ from cluster import manifests
 from tests.cli.commands.playgrounds import CONFIGURATION, DRAWBRIDGE, OBJECT_OF_UNKNOWN_KIND, POD_WITH_TEMPLATE
 from tests.cli.running import manifest, run
 from tests.limits import PATIENCE
-from tests.objects import node, obj
+from tests.objects import node, obj, pod
 
-POD_OF_A_PART = obj(
-    "Pod", "p", containers=[{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1.5"}}}]
-)
+POD_OF_A_PART = pod("p", namespace="", limits={"nvidia.com/gpu": "1.5"})
 
 
 def test_without_a_terminal_the_demo_prints_every_pod_and_ends():
@@ -66,12 +64,7 @@ def test_a_demo_accepts_pods_from_files(tmp_path):
     assert "requests c: nvidia.com/gpu 1" in result.stdout
 
 
-DEPLOYMENT = {
-    "apiVersion": "apps/v1",
-    "kind": "Deployment",
-    "metadata": {"name": "d"},
-    "spec": {"replicas": 1, "template": {"spec": POD_OF_A_PART["spec"]}},
-}
+DEPLOYMENT = obj("Deployment", "d", "apps/v1", replicas=1, template={"spec": POD_OF_A_PART["spec"]})
 POD_WITH_GENERATED_NAME = """\
 kind: Pod
 apiVersion: v1
@@ -83,12 +76,9 @@ spec: {containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 1}}
 def test_the_demo_uses_and_names_the_configuration_in_force(tmp_path):
     configuration = obj("DrawbridgeConfiguration", "c", "drawbridge.dev/v1alpha1")
     configuration |= {"extendedResources": {"drivers": {"gpu.nvidia.com": "translate"}}}
-    gpu_pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"}}
-    gpu_pod["spec"] = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
-    file_with_configuration, pod_file = (
-        manifest(tmp_path / "both.yaml", configuration, gpu_pod),
-        manifest(tmp_path / "alone.yaml", gpu_pod),
-    )
+    gpu_pod = pod("p", namespace="n", limits={"nvidia.com/gpu": "1"})
+    file_with_configuration = manifest(tmp_path / "both.yaml", configuration, gpu_pod)
+    pod_file = manifest(tmp_path / "alone.yaml", gpu_pod)
     output_with_defaults, output_with_configuration = (
         run("demo", "-f", path, "--once").stdout for path in (pod_file, file_with_configuration)
     )

@@ -8,17 +8,13 @@ import pytest
 
 from analysis.explain import as_written
 from tests.cli.explain.scenes import explain, explain_json
-from tests.objects import device_class, node, resource_slice
+from tests.objects import device_class, node, obj, resource_slice
 from tests.webhook.admission.test_decide import KEY, gpu_pod, mutated
 from tests.webhook.pods import patched, verdict_of
 from tests.webhook.pods import pod as annotated_pod
 
-SIGNING_KEY_SECRET = {
-    "apiVersion": "v1",
-    "kind": "Secret",
-    "metadata": {"name": "drawbridge-signature", "namespace": "drawbridge-system"},
-    "data": {"signature.key": base64.b64encode(KEY).decode()},
-}
+SIGNING_KEY_SECRET = obj("Secret", "drawbridge-signature", namespace="drawbridge-system")
+SIGNING_KEY_SECRET["data"] = {"signature.key": base64.b64encode(KEY).decode()}
 
 
 def translated_pod(**annotations):
@@ -35,19 +31,14 @@ def pod_with_forged_record():
     return translated_pod(**{"drawbridge.dev/original": json.dumps(record)})
 
 
-@pytest.mark.parametrize(
-    ("objects", "trust", "message"),
-    [
-        ([translated_pod()], "cannot be verified here", "cannot be verified here: the signing key was not given"),
-        ([translated_pod(), SIGNING_KEY_SECRET], "verified", "is signed by this installation"),
-        (
-            [pod_with_forged_record(), SIGNING_KEY_SECRET],
-            "does not verify",
-            "does not verify: the annotation or the pod was changed",
-        ),
-    ],
-    ids=["signing key not given", "signing key given", "record forged"],
-)
+RECORDS = {
+    "signing key not given": ([translated_pod()], "cannot be verified here", "the signing key was not given"),
+    "signing key given": ([translated_pod(), SIGNING_KEY_SECRET], "verified", "is signed by this installation"),
+    "record forged": ([pod_with_forged_record(), SIGNING_KEY_SECRET], "does not verify", "was changed"),
+}
+
+
+@pytest.mark.parametrize(("objects", "trust", "message"), RECORDS.values(), ids=RECORDS)
 def test_explain_shows_whether_a_webhook_record_is_verified(objects, trust, message, tmp_path):
     code, answer = explain_json(tmp_path, "pod p", *objects)
     assert (code, answer["pod"]["webhook"]["trust"]) == (0, trust)
@@ -146,10 +137,7 @@ def test_removed_annotations_are_restored_from_the_record(tmp_path):
     written = as_written(translated)
     assert written["metadata"]["annotations"] == {"gpu-memory": "2000"}
     assert written["spec"]["schedulerName"] == "kai-scheduler"
-    assert (
-        "limits" not in written["spec"]["containers"][0]["resources"]
-        or not written["spec"]["containers"][0]["resources"]["limits"]
-    )
+    assert not written["spec"]["containers"][0]["resources"].get("limits")
     assert "container c0: gpu-memory: 2000" in explain(tmp_path, "pod p", translated).stdout
 
 

@@ -7,24 +7,19 @@ from analysis.loading import OUTLOOK_KINDS, Needs, read_cluster
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden
 from cluster.resources import STATEFUL_SETS
+from tests import objects
 from tests.cli.explain.scenes import claim, dump, explain, explain_json, fleet, full_fleet, in_phase, pod
 from tests.cli.running import run_json
 
 
 def owned_by(obj, kind, name, version="apps/v1"):
-    owner = {"apiVersion": version, "kind": kind, "name": name, "uid": f"of-{name}", "controller": True}
-    return obj | {"metadata": obj["metadata"] | {"ownerReferences": [owner]}}
+    owners = [objects.owner(kind, name, version, uid=f"of-{name}")]
+    return obj | {"metadata": obj["metadata"] | {"ownerReferences": owners}}
 
 
 def workload(kind, name, version="apps/v1", **spec):
-    container = {"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 1}}}
-    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container]}}
-    return {
-        "apiVersion": version,
-        "kind": kind,
-        "metadata": {"name": name, "namespace": "default", "uid": f"of-{name}"},
-        "spec": {"template": template, **spec},
-    }
+    pods = {"containers": [objects.container("c", {"nvidia.com/gpu": 1})]}
+    return objects.workload(kind, name, pods, version, uid=f"of-{name}", **spec)
 
 
 def training_deployment():
