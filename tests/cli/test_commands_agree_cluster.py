@@ -27,7 +27,7 @@ from tests.cli.agreement_scenes import (
 )
 from tests.cli.running import run
 from tests.contradictions import contradictions
-from tests.corpus.move import GPU, migrated_fleet, node, requesting_pod
+from tests.corpus.move import GPU, migrated_fleet, node
 from tests.objects import allocated, claim, claim_template, exactly, owner, result, workload
 
 
@@ -36,34 +36,6 @@ def installation_in_mode(mode, folder):
     (folder / "installed.yaml").write_text(manifests.dump([WHOLE_GPU_CONFIGURATION | {"mode": mode}]))
     printed = run("manifests", "--image", "r.example/d:1", "--config", folder / "installed.yaml").stdout
     return [document.object for document in manifests.parse(printed, "")]
-
-
-KUBERNETES_KEY = "kubernetes.io/gpu"  # nodes report this key, but it is not an extended resource
-
-
-def test_the_commands_count_the_same_devices(tmp_path):
-    pods = [
-        requesting_pod(2, nodeName="p"),
-        requesting_pod(1, nodeName="p"),
-        object_of_kind(*POD, pod_template({"limits": {KUBERNETES_KEY: "1"}}, nodeName="p")),
-    ]
-    for number, obj in enumerate(pods):
-        obj["metadata"] |= {"name": f"r{number}", "uid": str(number)}
-        obj["status"] = {"phase": "Running"}
-    old_slice, new_slice = (json.loads(json.dumps(obj)) for obj in migrated_fleet("a")[-1:] * 2)
-    new_slice["metadata"]["name"], new_slice["spec"]["pool"]["generation"] = "new", 2
-    dump = tmp_path / "dump.json"
-    dump.write_text(
-        as_list([*migrated_fleet("a")[:-1], old_slice, new_slice, node("p", gpu=4, **{KUBERNETES_KEY: 4}), *pods])
-    )
-    survey_answer, free_answer = (asked(command, "-f", dump) for command in ("survey", "free"))
-    listed_devices = [device for row in free_answer["nodes"] for device in row["devices"]]
-    plugin_devices = [device for device in listed_devices if device["state"] == "plugin"]
-    shares = [holder["share"] for device in plugin_devices for holder in device["holders"]]
-    assert sum(driver["devices"] for driver in survey_answer["drivers"]) == 8
-    assert len(listed_devices) - len(plugin_devices) == 8
-    assert sum(plugin["migratingDevices"] + plugin["stayingDevices"] for plugin in survey_answer["plugins"]) == 4
-    assert sum(int(amount) for share in shares for amount in share.values()) == 4
 
 
 TAINT_SPEC = {"taints": [{"key": "t", "effect": "NoSchedule"}]}
@@ -182,33 +154,25 @@ def test_a_runtime_class_restricts_the_nodes_of_a_pod(tmp_path):
     assert not contradictions(answers)
 
 
-def test_a_pod_waits_if_earlier_pods_take_the_devices(tmp_path):
-    """A taint keeps the pod from node a, and a pod of higher priority takes all devices of node b."""
-    nodes = migrated_fleet("a", "b", extended=GPU)
-    nodes = reporting_only_cpu(
-        *[obj | {"spec": TAINT_SPEC} if obj["metadata"]["name"] == "a" else obj for obj in nodes]
-    )
-    first = object_of_kind(*POD, pod_template(limits(gpu="8"), priority=5), name="first")
-    answers = ask(
-        Scene(object_of_kind(*POD, ONE_GPU), [first], nodes),
-        tmp_path,
-        (translate, simulate, explain, resize, dashboard),
-    )
-    for command in ("simulate", "explain", "resize", "dashboard"):
-        assert answers[command].fits is False, command
-    assert "pods before it in the queue" in answers["explain"].said
-    assert not contradictions(answers)
+TAINTED_NODE_AND_ANOTHER = [
+    obj | {"spec": TAINT_SPEC} if obj["metadata"]["name"] == "a" else obj
+    for obj in migrated_fleet("a", "b", extended=GPU)
+]
+STORED = {"uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}
+# A pod for all eight devices of the only node that the pod in question may use, and the fleet.
+EARLIER_PODS = {
+    "of a higher priority": (object_of_kind(*POD, pod_template(limits(gpu="8"), priority=5), name="first"), TAINTED_NODE_AND_ANOTHER),
+    "that waits already": (object_of_kind(*POD, pod_template(limits(gpu="8")), name="stored", **STORED), migrated_fleet("n", extended=GPU)),
+}  # fmt: skip
 
 
-def test_a_new_pod_is_placed_after_the_waiting_pods(tmp_path):
-    waiting = object_of_kind(*POD, pod_template(limits(gpu="8")), name="stored")
-    waiting["metadata"] |= {"uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}
-    scene = Scene(
-        object_of_kind(*POD, ONE_GPU, name="a"), [waiting], reporting_only_cpu(*migrated_fleet("n", extended=GPU))
-    )
+@pytest.mark.parametrize(("earlier", "fleet"), EARLIER_PODS.values(), ids=EARLIER_PODS)
+def test_a_pod_waits_if_an_earlier_pod_takes_the_devices(earlier, fleet, tmp_path):
+    scene = Scene(object_of_kind(*POD, ONE_GPU, name="a"), [earlier], reporting_only_cpu(*fleet))
     answers = ask(scene, tmp_path, (translate, simulate, explain, resize, dashboard))
     for command in ("simulate", "explain", "resize", "dashboard"):
         assert answers[command].fits is False, command
+    assert "pods before it in the queue" in answers["explain"].said
     assert not contradictions(answers)
 
 

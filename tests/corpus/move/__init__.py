@@ -1,7 +1,7 @@
 """Small cases of clusters during a migration: the expected outcome for a pod or another object, and texts of the messages.
 
 Each module of this folder is a kind of case, with a table `CASES`; new modules are found automatically. `tests/cli/test_moves.py` runs
-all of them, and `python -m tests.corpus.move` counts how many are right (see `grade`).
+all of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +13,7 @@ import msgspec
 
 from analysis.configuration import ConfigurationInForce
 from analysis.loading import Reading, reading_of
+from tests import objects
 from tests.webhook.pods import configured, pod
 from webhook.admission import decide_object
 from webhook.state import Features, State
@@ -72,26 +73,9 @@ def judge(case: Case) -> tuple[str, str]:
     return outcome, "\n".join([*texts, *decided.warnings, *map(str, decided.refusals)])
 
 
-def grade(case: Case) -> str:
-    """Return right, wrong or silent. Silent means: there is no outcome, or the outcome is right but the messages are not."""
-    outcome, messages = judge(case)
-    required_texts = (case.says,) if isinstance(case.says, str) else case.says
-    if (
-        outcome == case.becomes
-        and all(text in messages for text in required_texts)
-        and not (case.never and case.never in messages)
-    ):
-        return "right"
-    return "silent" if outcome == "silent" or (outcome == case.becomes and required_texts) else "wrong"
-
-
 def tables() -> dict[str, tuple[Case, ...]]:
     """Return all cases, by the name of their module."""
-    return {
-        module.name: tuple(import_module(f"{__name__}.{module.name}").CASES)
-        for module in iter_modules(__path__)
-        if module.name != "__main__"
-    }
+    return {module.name: tuple(import_module(f"{__name__}.{module.name}").CASES) for module in iter_modules(__path__)}
 
 
 # Builders of objects
@@ -105,8 +89,7 @@ def requesting_pod(amount: int = 1, key: str = GPU, **spec: Any) -> Object:
 def node(name: str, labels: Mapping[str, str] | None = None, **allocatable: int) -> Object:
     """Return a node; `gpu=8` is the number of GPUs that a device plugin offers."""
     quantities = {GPU if key == "gpu" else key: str(amount) for key, amount in allocatable.items()}
-    metadata = {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"allocatable": quantities}}
+    return objects.node(name, allocatable=quantities, labels={"kubernetes.io/hostname": name, **(labels or {})})
 
 
 def node_slice(name: str, count: int = 8, driver: str = DRIVER) -> Object:
@@ -115,22 +98,13 @@ def node_slice(name: str, count: int = 8, driver: str = DRIVER) -> Object:
     devices = [
         {"name": f"gpu-{i}", "attributes": attributes, "capacity": {"memory": {"value": "40Gi"}}} for i in range(count)
     ]
-    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": f"{name}-{driver}"},
-        "spec": {"driver": driver, "nodeName": name, "pool": pool, "devices": devices},
-    }
+    return objects.resource_slice(f"{name}-{driver}", *devices, driver=driver, pool=name, nodeName=name)
 
 
 def device_class(name: str = DRIVER, extended: str = "") -> Object:
     """Return the class of whole GPUs."""
     text = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'gpu'"
-    spec: Object = {"selectors": [{"cel": {"expression": text}}]}
-    if extended:
-        spec["extendedResourceName"] = extended
-    return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
+    return objects.device_class(name, text, **{"extendedResourceName": extended} if extended else {})
 
 
 def migrated_fleet(*names: str, extended: str = "", labels: Mapping[str, str] | None = None) -> tuple[Object, ...]:
