@@ -1,7 +1,8 @@
 """Autoscalers that do not consider claims: the messages about a pod, and the rule that leaves the pod untranslated."""
 
+from tests import objects
 from tests.corpus.move import GPU, Case, migrated_fleet, requesting_pod
-from tests.corpus.move.plugins import config_map
+from tests.corpus.move.plugins import config_map, container_of
 
 LEAVE_AUTOSCALED = {"extendedResources": {"autoscaled": "leave"}}
 NO_NODE_FOR_CLAIMS = "creates no node for a pod with claims"
@@ -11,27 +12,12 @@ REMEDY = "set --ignore-dra-requests=false"
 def pool(name="gpu", labels=None, requirements=(), taints=(), version="v1"):
     spec = {"requirements": list(requirements), "taints": list(taints)}
     template = {"metadata": {"labels": labels or {}}, "spec": spec}
-    return {
-        "apiVersion": f"karpenter.sh/{version}",
-        "kind": "NodePool",
-        "metadata": {"name": name},
-        "spec": {"template": template},
-    }
+    return objects.obj("NodePool", name, f"karpenter.sh/{version}", template=template)
 
 
 def deployment(image, *args, namespace="kube-system", **env):
-    container = {
-        "name": "controller",
-        "image": image,
-        "args": list(args),
-        "env": [{"name": k, "value": v} for k, v in env.items()],
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "x", "namespace": namespace},
-        "spec": {"template": {"spec": {"containers": [container]}}},
-    }
+    container = container_of(image, *args, **env)
+    return objects.workload("Deployment", "x", {"containers": [container]}, namespace=namespace)
 
 
 def karpenter(version="1.8.1", *args, **env):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tests import objects
 from tests.corpus.move import GPU, Case, migrated_fleet, requesting_pod
 from tests.webhook.pods import pod
 
@@ -22,11 +23,7 @@ def pod_with_metadata(key=GPU, amount=1, *, labels=(), annotations=(), **spec):
 
 
 def workload(template, **metadata):
-    spec = {
-        "selector": {"matchLabels": {"a": "b"}},
-        "template": {"metadata": {"labels": {"a": "b"}}, "spec": template["spec"]},
-    }
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", **metadata}, "spec": spec}
+    return objects.workload("Deployment", "d", template["spec"], labels={"a": "b"}, **metadata)
 
 
 def pod_reading_annotation(name, key=ASCEND):
@@ -47,7 +44,7 @@ def pod_mounting(path):
 
 
 def custom_object(kind, spec, api_version="example.org/v1", **metadata):
-    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "o", **metadata}, "spec": spec}
+    return objects.obj(kind, "o", api_version, **spec, **metadata)
 
 
 KARMADA_PATCH = {

@@ -2,6 +2,7 @@
 
 import json
 
+from tests import objects
 from tests.corpus.move import GPU, Case, migrated_fleet, node, requesting_pod
 
 LABEL = "nvidia.com/device-plugin.config"
@@ -19,41 +20,26 @@ def config_map(name="plugin", namespace="gpu-operator", **configurations):
         key.replace("_", "-"): value if isinstance(value, str) else json.dumps(value)
         for key, value in configurations.items()
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": namespace},
-        "data": data,
-    }
+    return objects.config_map(name, namespace, **data)
 
 
 def policy(default="", name="plugin"):
     """Return a ClusterPolicy that gives the plugin a ConfigMap."""
     config = {"name": name, **({"default": default} if default else {})}
-    return {
-        "apiVersion": "nvidia.com/v1",
-        "kind": "ClusterPolicy",
-        "metadata": {"name": "cluster-policy"},
-        "spec": {"devicePlugin": {"config": config}},
-    }
+    return objects.obj("ClusterPolicy", "cluster-policy", "nvidia.com/v1", devicePlugin={"config": config})
 
 
 def node_overlay(amount="4", key=GPU, **labels):
     """Return a NodeOverlay of Karpenter, which announces units of a key for nodes with the labels."""
     requirements = [{"key": name, "operator": "In", "values": [text]} for name, text in labels.items()]
-    spec = {"requirements": requirements, "capacity": {key: amount}}
-    return {"apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", "metadata": {"name": "slices"}, "spec": spec}
+    fields = {"requirements": requirements, "capacity": {key: amount}}
+    return objects.obj("NodeOverlay", "slices", "karpenter.sh/v1alpha1", **fields)
 
 
 def gpu_cluster(state="ready"):
     """Return a GPUCluster: the GPU operator runs the DRA driver and no device plugin."""
-    return {
-        "apiVersion": "nvidia.com/v1alpha1",
-        "kind": "GPUCluster",
-        "metadata": {"name": "gpu-cluster"},
-        "spec": {"draDriver": {"computeDomains": {"enabled": True}}},
-        "status": {"state": state},
-    }
+    driver = {"computeDomains": {"enabled": True}}
+    return objects.obj("GPUCluster", "gpu-cluster", "nvidia.com/v1alpha1", draDriver=driver, status={"state": state})
 
 
 def device_config(plugin=None, driver=None, name="default"):
@@ -63,28 +49,23 @@ def device_config(plugin=None, driver=None, name="default"):
         spec["devicePlugin"] = {"enableDevicePlugin": plugin, "devicePluginImage": "rocm/k8s-device-plugin:latest"}
     if driver is not None:
         spec["draDriver"] = {"enable": driver}
-    metadata = {"name": name, "namespace": "kube-amd-gpu"}
-    return {"apiVersion": "amd.com/v1alpha1", "kind": "DeviceConfig", "metadata": metadata, "spec": spec}
+    return objects.obj("DeviceConfig", name, "amd.com/v1alpha1", namespace="kube-amd-gpu", **spec)
+
+
+def container_of(image, *args, **env):
+    """Return a container with these arguments and variables."""
+    variables = [{"name": name, "value": value} for name, value in env.items()]
+    return {"name": "c", "image": image, "args": list(args), "env": variables}
 
 
 def daemon_set(
     image="nvcr.io/nvidia/k8s-device-plugin:v0.17.1", name="plugin", args=(), selector=None, volume=None, **env
 ):
     """Return a DaemonSet of a device plugin; `volume` is the ConfigMap that the DaemonSet mounts."""
-    container = {
-        "name": "c",
-        "image": image,
-        "args": list(args),
-        "env": [{"name": k, "value": v} for k, v in env.items()],
-    }
     volumes = [{"name": "configs", "configMap": {"name": volume}}] if volume else []
-    pod = {"containers": [container], "volumes": volumes, **({"nodeSelector": selector} if selector else {})}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": name, "namespace": "gpu-operator"},
-        "spec": {"selector": {}, "template": {"metadata": {}, "spec": pod}},
-    }
+    pod = {"containers": [container_of(image, *args, **env)], "volumes": volumes}
+    pod |= {"nodeSelector": selector} if selector else {}
+    return objects.workload("DaemonSet", name, pod, namespace="gpu-operator", selector={})
 
 
 # The DaemonSet of the NVIDIA plugin's Helm chart.
