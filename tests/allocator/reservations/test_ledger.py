@@ -139,6 +139,15 @@ def test_the_first_commit_allocates_a_shared_claim():
     assert world.state("b") is ReservationState.RESERVED
 
 
+def test_a_decision_about_an_outdated_claim_is_declined():
+    world = World(claim("c"))
+    declined = world.assume("a", claim_part(claim("c")))
+    assert declined == [Declined("t-a", "claim team/c is not allocated any more")]
+    world.assume("a", claim_part(claim("c"), allocation_of("d0")))
+    declined = world.assume("b", claim_part(claim("c"), allocation_of("d1")))
+    assert declined == [Declined("t-b", "claim team/c was allocated meanwhile")]
+
+
 def test_at_most_256_pods_share_a_claim():
     shared_claim = claim("c")
     other_pods = tuple(ResourceClaimConsumerReference(resource="pods", name=f"p{n}", uid=f"p{n}") for n in range(255))

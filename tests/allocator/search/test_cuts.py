@@ -58,6 +58,12 @@ def test_no_setting_of_the_cuts_changes_an_answer(family):
         )
 
 
+@pytest.mark.parametrize("cuts", CUT_SETTINGS[:: len(CUT_SETTINGS) // 12])
+def test_settings_do_not_change_the_answer_about_a_packing(cuts):
+    for seed in (1, 4, 9, 12):
+        assert settings_with_another_answer(case_of("mig", seed), [cuts]) == []
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_setting_changes_an_answer_in_many_cases(family):

@@ -83,10 +83,11 @@ async def test_a_failed_device_is_freed_and_its_pod_placed_again():
 
 
 async def test_devices_that_are_not_ready_in_time_are_freed():
-    async with running(cluster_with_binding_conditions(claim("a"), pod("p", "a")), binding=0.2) as sidecar:
+    """The time of an allocation has whole seconds, so the commit waits for half a second or longer."""
+    async with running(cluster_with_binding_conditions(claim("a"), pod("p", "a")), binding=1.5) as sidecar:
         status, body = await sidecar.place("p")
         assert (status, body["remedy"]) == (409, "schedule the pod again")
-        assert "waits for device gpu-0 of gpu.example.com to report Attached, for more than 0.2 s" in body["error"]
+        assert "waits for device gpu-0 of gpu.example.com to report Attached, for more than 1.5 s" in body["error"]
         await until_deallocated(sidecar, "a")
 
 

@@ -155,6 +155,17 @@ async def test_a_pod_with_one_claim_is_not_read():
         assert cluster.pod_reads == 0
 
 
+async def test_a_deleted_claim_that_the_status_no_longer_names_is_not_waited_for():
+    cluster = store_of(generated("first"), generated("second"), waiting_pod(), change_before=2)
+    async with running(cluster) as sidecar:
+        assert (await sidecar.place("p"))[0] == 409
+        await until_deallocated(sidecar, "first")
+        await cluster.patch(resources.RESOURCE_CLAIMS, "first", Merge({"metadata": {"finalizers": None}}), "default")
+        await cluster.delete(resources.RESOURCE_CLAIMS, "first", "default")
+        await retry_until_placed(sidecar)
+        assert await sidecar.allocated_devices("second")
+
+
 # ---- the status changes after the binding
 
 

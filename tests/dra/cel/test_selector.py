@@ -31,6 +31,10 @@ def test_a_view_can_be_made_without_an_api_object():
     assert cel.compile(f'{text} && device.capacity["d"].memory == quantity("1Gi")').matches(made_view)
 
 
+def test_durations_are_subtracted():
+    assert cel.compile('duration("1h") - duration("20m") == duration("40m")').matches(GPU_VIEW)
+
+
 def test_an_evaluation_error_is_raised_and_not_false():
     selector = cel.compile('device.attributes["gpu.example.com"].nope == 1')
     with pytest.raises(SelectorRunError, match="no such key: nope"):

@@ -177,6 +177,19 @@ def test_the_sums_equal_a_full_recount_after_any_changes(changes_):
         assert older.sums == sums, "the change also changed the older stock"
 
 
+def test_a_recreated_claim_counts_for_its_own_class():
+    """The stock gets the deletion and the creation of the claim as one change."""
+    result = {"request": "r", "driver": DRIVER, "pool": "p", "device": "d0"}
+    status = {"allocation": {"devices": {"results": [result]}}}
+    meta = {"name": "c", "namespace": "team"}
+    first, second = (
+        convert({"metadata": meta, "spec": {"devices": {"requests": [request]}}, "status": status}, ResourceClaim)
+        for request in REQUESTS[:2]
+    )
+    stock = Stock.of(claims=[first]).with_object(second)
+    assert stock.sums == {"team": {("small", DEVICES): 10**9, (ALL_CLASSES, DEVICES): 10**9}}
+
+
 def test_negative_published_amounts_do_not_reduce_the_sums():
     """The API server accepts negative amounts, and a node may publish them."""
     negative = {"name": "d0", "capacity": {"memory": {"value": "-80Gi"}}} | partition("d0", {})
