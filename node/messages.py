@@ -13,13 +13,8 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hint
 
 import msgspec
 
-from dra.budget import Budget
-from dra.errors import OutOfBudget
 from dra.protobuf import BYTES, INT64, VARINT, ProtobufError, WireField, varint, wire_fields
 
-# The largest number of fields in one message. A field with a number counts as one for every two of its bytes. A plugin with 10,000 devices
-# sends three or four fields for each device. Reading a field takes one or two microseconds.
-FIELDS = 40_000
 AnyMessage = TypeVar("AnyMessage", bound="Message")
 
 
@@ -289,20 +284,12 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes, type_: type[AnyMessage]) -> AnyMessage:
-    """Decode a message; raises ProtobufError if the bytes do not fit the type or have more than FIELDS fields."""
-    try:
-        return _decode(data, type_, Budget(FIELDS))
-    except OutOfBudget:
-        raise ProtobufError(f"a message has more than {FIELDS} fields") from None
-
-
-def _decode(data: bytes, type_: type[AnyMessage], budget: Budget) -> AnyMessage:
+    """Decode a message; raises ProtobufError if the bytes do not fit the type."""
     if not data:
         return type_()
     fields = _fields(type_)
     values: dict[str, Any] = {}
     for part in wire_fields(data):
-        budget.charge(1 if type(part.value) is bytes else len(part.whole) // 2)
         field = fields.get(part.number)
         if field is None:
             continue
@@ -310,16 +297,15 @@ def _decode(data: bytes, type_: type[AnyMessage], budget: Budget) -> AnyMessage:
             # A map entry is a message: field 1 is the key, field 2 the value.
             key, value = "", field.type()
             for inner in wire_fields(_bytes(part)):
-                budget.charge()
                 if inner.number == 1:
-                    key = _read(inner, str, budget)
+                    key = _read(inner, str)
                 elif inner.number == 2:
-                    value = _read(inner, field.type, budget)
+                    value = _read(inner, field.type)
             values.setdefault(field.name, {})[key] = value
         elif field.collection:
-            values.setdefault(field.name, []).append(_read(part, field.type, budget))
+            values.setdefault(field.name, []).append(_read(part, field.type))
         else:
-            values[field.name] = _read(part, field.type, budget)
+            values[field.name] = _read(part, field.type)
     return type_(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
 
@@ -334,7 +320,7 @@ def _encode_value(number: int, value: Any) -> bytes:
     return varint(number << 3 | BYTES) + varint(len(data)) + data
 
 
-def _read(part: WireField, type_: Any, budget: Budget) -> Any:
+def _read(part: WireField, type_: Any) -> Any:
     if type_ is str:
         try:
             return part.value.decode() if type(part.value) is bytes else _bytes(part)
@@ -344,7 +330,7 @@ def _read(part: WireField, type_: Any, budget: Budget) -> Any:
         if not isinstance(part.value, int):
             raise ProtobufError(f"field {part.number} is not a number")
         return type_(part.value - INT64 if part.value >= INT64 // 2 else part.value)
-    return _decode(_bytes(part), type_, budget)
+    return decode(_bytes(part), type_)
 
 
 def _bytes(part: WireField) -> bytes:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from grpclib.client import UnaryStreamMethod, UnaryUnaryMethod
 from grpclib.const import Cardinality, Handler, Status
@@ -27,7 +26,6 @@ from node.messages import (
     PreferenceRequest,
     PreferenceResponse,
     RegisterRequest,
-    decode,
 )
 from node.plugins import PluginFault, PluginPreference, PluginState, read_answer, refusal
 from node.service.grpc import BROKEN, channel_to
@@ -56,7 +54,6 @@ class PluginPatience(NamedTuple):
     answer: float = 20.0  # for Allocate and GetDevicePluginOptions
     start: float = 15.0  # for PreStartContainer
     choice: float = 2.0  # for GetPreferredAllocation
-    rest: float = 0.5  # between two lists of devices
 
 
 class PluginHost:
@@ -226,16 +223,14 @@ class _Session:
         self._report_change(self)
 
     async def _listen(self, channel: Any) -> None:
-        """Read the stream of device lists; skip a list if a later list has arrived. Lists are decoded in a thread, because they can be long."""
-        call = UnaryStreamMethod(channel, f"{_SERVICE}/ListAndWatch", Empty, bytes)
+        """Read the stream of device lists."""
+        call = UnaryStreamMethod(channel, f"{_SERVICE}/ListAndWatch", Empty, PluginDevices)
         async with call.open() as stream:
             await stream.send_message(Empty(), end=True)
-            latest = Latest(stream)
             list_timeout = asyncio.get_running_loop().call_later(self._patience.answer, self._miss_list)
             try:
-                async for message in latest:
+                async for device_list in stream:
                     list_timeout.cancel()
-                    device_list = await asyncio.to_thread(decode, message, PluginDevices)
                     offered = device_list.devices[:MAX_DEVICES]
                     surplus = len(device_list.devices) - len(offered)
                     self._set_problem(
@@ -253,10 +248,8 @@ class _Session:
                                 preference.learn(answer)
                         offered = preference.ordered()
                     self._update(connected=True, devices=offered)
-                    await asyncio.sleep(self._patience.rest)
             finally:
                 list_timeout.cancel()
-                await latest.close()
             async with asyncio.timeout(self._patience.answer):  # grpclib itself would wait forever
                 await stream.recv_trailing_metadata()
 
@@ -284,43 +277,3 @@ class _Session:
         if self._channel is not None:
             self._channel.close()
             self._channel = None
-
-
-T = TypeVar("T")
-
-READ_INTERVAL = 0.01  # seconds between two messages; gRPC's flow control slows down a faster sender
-
-
-class Latest(Generic[T]):
-    """Iterates over a stream, and skips each message after which another message has already arrived."""
-
-    def __init__(self, stream: AsyncIterator[T], interval: float = READ_INTERVAL) -> None:
-        self._latest: deque[T] = deque(maxlen=1)
-        self._wake = asyncio.Event()
-
-        async def read() -> None:
-            async for message in stream:
-                self._latest.append(message)
-                self._wake.set()
-                await asyncio.sleep(interval)
-
-        self._reading = asyncio.create_task(read())
-        # The end of the stream wakes the waiting iterator, whether or not it is an error.
-        self._reading.add_done_callback(lambda _: self._wake.set())
-
-    async def close(self) -> None:
-        self._reading.cancel()
-        await asyncio.gather(self._reading, return_exceptions=True)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> T:
-        """Return the next message; after the last message, raise the error that ended the stream, if any."""
-        await self._wake.wait()
-        if self._latest:
-            if not self._reading.done():
-                self._wake.clear()
-            return self._latest.pop()
-        await self._reading
-        raise StopAsyncIteration

@@ -85,13 +85,3 @@ def test_arbitrary_bytes_decode_or_raise_only_a_protobuf_error():
         except ProtobufError:
             outcomes.add(ProtobufError)
     assert outcomes == {PrepareResponse, ProtobufError}
-
-
-@pytest.mark.parametrize(
-    ("type_", "prefix"),
-    [(PrepareRequest, b""), (PrepareResponse, b"\x0a\x80\x80\x80\x02")],
-    ids=["in a list", "in an entry of a map"],
-)
-def test_a_message_with_two_million_empty_fields_is_refused(type_, prefix):
-    with pytest.raises(ProtobufError, match="more than 40000 fields"):
-        decode(prefix + b"\x1a\x00" * (2 << 20), type_)

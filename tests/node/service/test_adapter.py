@@ -243,9 +243,9 @@ async def test_a_plugin_problem_is_reported_and_the_adapter_stays_ready(cluster,
         await wait_until_followed(adapter, "a")
         registry = adapter.driver.metrics.registry
         assert registry.get_sample_value("drawbridge_driver_plugins") == 1
-        plugin.change(PluginDevice(id="x" * (5 << 20), health="Healthy"))
+        plugin.change(*(PluginDevice(id=str(number), health="Healthy") for number in range(1025)))
         await until(adapter.host.problems)
         problems, notes = adapter.driver.metrics.readiness()
-        assert "is the maximum" in notes[f"plugin {RESOURCE}"]
+        assert "more than the maximum" in notes[f"plugin {RESOURCE}"]
         assert not any("plugin" in problem for problem in problems)
         assert registry.get_sample_value("drawbridge_driver_plugin_problems") == 1

@@ -14,7 +14,6 @@ from h2.events import RequestReceived
 from node.messages import (
     AllocateResponse,
     DeviceIds,
-    Edits,
     PluginDevice,
     PluginDevices,
     PluginOptions,
@@ -23,7 +22,6 @@ from node.messages import (
     encode,
 )
 from node.plugins import PluginFault, PluginState
-from node.service import grpc
 from node.service.adapting.plugin_host import PluginHost, PluginPatience
 from tests.limits import PATIENCE
 from tests.node.service.device_plugin import DevicePlugin
@@ -214,9 +212,6 @@ async def test_a_plugin_with_invalid_messages_is_disconnected_and_reported(heade
             await wait_until(changed, lambda: "disconnected" in host.problems().get(RESOURCE, ""))
             await asyncio.wait_for(changed.wait(), PATIENCE)
         assert plugin_states(host) == [(RESOURCE, False, [kept_id])]
-        assert (host.problems()[RESOURCE] == "it is disconnected: an answer has no status") is (
-            headers == [TYPE_HEADER]
-        )
         with pytest.raises(PluginFault, match="not connected"):
             await host.allocate(RESOURCE, {"one": ["a"]})
 
@@ -254,45 +249,6 @@ async def test_a_plugins_devices_beyond_the_maximum_are_dropped_and_reported(tmp
         plugin.change(PluginDevice(id="a", health="Healthy"))
         await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["a"])])
         assert host.problems() == {}
-
-
-async def test_a_plugin_with_a_too_long_message_is_disconnected(tmp_path):
-    async with host_and_plugin(tmp_path, "a") as (host, changed, plugin):
-        plugin.change(PluginDevice(id="x" * (5 << 20), health="Healthy"))
-        await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, False, ["a"])])
-        assert "4194304 is the maximum" in host.problems()[RESOURCE]
-        with pytest.raises(PluginFault, match="not connected"):
-            await host.allocate(RESOURCE, {"one": ["a"]})
-        async with device_plugin(tmp_path, "b", endpoint="other.sock") as other_plugin:
-            await other_plugin.register(resource="example.com/other")
-            await wait_until(changed, lambda: ("example.com/other", True, ["b"]) in plugin_states(host))
-
-
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_one_loop_iteration_reads_a_limited_number_of_bytes(loop, tmp_path, monkeypatch):
-    """In an earlier version 20,000 empty frames of one plugin blocked the adapter for a second."""
-    lengths, receive = [], grpc._receive
-    monkeypatch.setattr(grpc, "_receive", lambda line, data: lengths.append(len(data)) or receive(line, data))
-    long = ["x" * (1 << 20)]
-
-    async def follow():
-        async with host_and_plugin(tmp_path, *long) as (host, changed, plugin):
-            plugin.change(PluginDevice(id="b", health="Healthy"))
-            await wait_until(changed, lambda: plugin_states(host) == [(RESOURCE, True, ["b"])])
-
-    with asyncio.Runner(loop_factory=pytest.importorskip(loop).new_event_loop) as runner:
-        runner.run(follow())
-    assert sum(lengths) > 1 << 20
-    assert max(lengths) <= 4096
-
-
-async def test_a_too_long_answer_or_registration_is_refused(tmp_path):
-    async with host_and_plugin(tmp_path, "a") as (host, _changed, plugin):
-        plugin.make_answer = lambda _: AllocateResponse(containers=(Edits(variables={"A": "x" * (5 << 20)}),))
-        with pytest.raises(PluginFault, match="4194304 is the maximum"):
-            await host.allocate(RESOURCE, {"one": ["a"]})
-        with pytest.raises(GRPCError, match="4194304 is the maximum"):
-            await plugin.register(version="x" * (5 << 20))
 
 
 async def test_saved_devices_are_kept_until_the_plugin_registers(tmp_path):
