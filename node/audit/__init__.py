@@ -6,7 +6,6 @@ from node.audit.hardware_identity import Hardware
 from node.audit.holders import ContainerDevice, holders
 from node.audit.marks import MARKED_ON, hash_of, markable, marks_of, plan, seen_at, unmarkable
 from node.audit.other_drivers import (
-    BadCheckpoint,
     UnknownForm,
     UnreadableState,
     read_other_driver,
@@ -28,7 +27,6 @@ __all__ = [
     "CONDITION",
     "FINDING_ENDED",
     "MARKED_ON",
-    "BadCheckpoint",
     "ContainerDevice",
     "DeviceId",
     "FindingAges",

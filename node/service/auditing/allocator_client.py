@@ -1,4 +1,4 @@
-"""Reads an allocator's reservations on this node. The allocator may be absent, slow or hostile; the agent's other work continues."""
+"""Reads an allocator's reservations on this node. The allocator may be absent or slow; the agent's other work continues."""
 
 from __future__ import annotations
 
@@ -26,11 +26,9 @@ if TYPE_CHECKING:
 PATH = "/reservations"
 PATIENCE = 2.0  # seconds for one call; meanwhile no marks are written
 REST = 30.0  # seconds between a call without an answer and the next call
-LARGEST = 1 << 20  # bytes of an answer
 LONGEST = 200  # characters of an answer that a message quotes
 REPLICAS = 8  # at most as many are called, one after the other, because only the leader answers
 WEBHOOK = "drawbridge"  # the MutatingWebhookConfiguration that holds the CA bundle
-_TOKEN = 16 << 10  # bytes
 logger = logging.getLogger("drawbridge.agent")
 
 
@@ -93,20 +91,15 @@ class AllocatorClient:
                 if not authorities:
                     raise Unanswered(f"the MutatingWebhookConfiguration {WEBHOOK} has no CA bundle yet")
             self._context = ssl.create_default_context(cafile=self._address.ca_file or None, cadata=authorities or None)
-        headers = {"Accept-Encoding": "identity", "Host": parsed.netloc}
-        token_file = self._address.token_file
-        if token_file:
-            with Path(token_file).open("rb") as file:  # noqa: ASYNC230  a small file
-                token = file.read(_TOKEN).decode("ascii").strip()
-            if not token or not token.isprintable():
-                raise Unanswered(f"{token_file} holds no token")
-            headers["Authorization"] = f"Bearer {token}"
+        headers = {"Host": parsed.netloc}
+        if token_file := self._address.token_file:
+            headers["Authorization"] = f"Bearer {Path(token_file).read_text().strip()}"  # noqa: ASYNC240  a small file
         port = parsed.port or (443 if parsed.scheme == "https" else 80)
         infos = await asyncio.get_running_loop().getaddrinfo(parsed.hostname, port, type=SOCK_STREAM)
         addresses = [f"[{address[0]}]" if ":" in str(address[0]) else str(address[0]) for *_, address in infos]
         problem: Exception = Unanswered(f"{parsed.hostname} has no address")
         timeouts = aiohttp.ClientTimeout(total=None, sock_connect=self._patience / 4)
-        async with aiohttp.ClientSession(trust_env=False, auto_decompress=False, timeout=timeouts) as session:
+        async with aiohttp.ClientSession(timeout=timeouts) as session:
             for host in list(dict.fromkeys(addresses))[:REPLICAS]:
                 call = session.get(
                     f"{parsed.scheme}://{host}:{port}{PATH}",
@@ -115,21 +108,14 @@ class AllocatorClient:
                     server_hostname=parsed.hostname if self._context else None,
                     allow_redirects=False,
                 )
-                body = bytearray()
                 try:
                     async with call as response:
-                        async for chunk in response.content.iter_chunked(1 << 16):
-                            body += chunk
-                            if len(body) > LARGEST:
-                                break
+                        body = await response.read()
                 except aiohttp.ClientError as error:  # this replica cannot be reached
                     problem = error
                     continue
-                if len(body) > LARGEST:
-                    problem = Unanswered(f"the answer has more than {LARGEST} bytes")
-                elif response.status != HTTPStatus.OK:  # this replica does not lead
-                    text = body[:LONGEST].decode(errors="replace")
-                    problem = Unanswered(f"{response.status} {text!r}")
-                else:
-                    return read_reservations(bytes(body), self._node)
+                if response.status == HTTPStatus.OK:
+                    return read_reservations(body, self._node)
+                # This replica does not lead.
+                problem = Unanswered(f"{response.status} {body[:LONGEST].decode(errors='replace')!r}")
         raise problem

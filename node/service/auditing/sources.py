@@ -1,15 +1,10 @@
 """Reads the sources on a node: the kubelet and files. A missing, broken or huge source does not prevent reading the other sources.
 
-Files are read up to a size limit. Only regular files are read, so that no pipe or device blocks the agent. Links to files and to drivers'
-folders are not followed. Of CDI files only the names are read.
+Only root can write the files. Of CDI files only the names are read.
 """
 
 from __future__ import annotations
 
-import os
-import stat
-from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +12,6 @@ import msgspec
 from grpclib.client import UnaryUnaryMethod
 
 from node.audit import (
-    BadCheckpoint,
     DeviceId,
     NodePluginDevice,
     PreparedDeviceRecord,
@@ -37,12 +31,8 @@ if TYPE_CHECKING:
     from node.service.settings import NodePaths
 
 MAX_BYTES = 4 << 20  # bytes of one file: the agent has little memory, and decoded content takes more
-MAX_PREPARED = 20_000  # devices of all drivers together
-MAX_NAMES = 10_000
-MAX_DRIVERS = 256
 ANSWER_TIMEOUT = 5.0  # seconds
 OURS = b"drawbridge-checkpoint "
-_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _LISTER = "/v1.PodResourcesLister"
 
 
@@ -99,22 +89,17 @@ def read_files(paths: NodePaths) -> NodeFiles:
         prepared += read_state(data) if data is not None else ()
     except (UnreadableFile, UnreadableState, OSError) as error:
         unread[memory] = _error_text(error)
-    for driver in _folder(f"{paths.kubelet}/plugins", MAX_DRIVERS, unread):
+    for driver in _names_in(f"{paths.kubelet}/plugins", unread):
         for name, checkpoint in _CHECKPOINTS.items():
-            path = plain(f"{paths.state(driver)}/{name}")
+            path = f"{paths.state(driver)}/{name}"
             try:
-                data = _read_in(paths.state(driver), name)
-                driver_records = checkpoint(data, driver) if data is not None else ()
-                room = MAX_PREPARED - len(prepared)
-                records = list(islice(driver_records, room + 1))
-                prepared += records[:room]
-                if len(records) > room:
-                    unread[path] = f"drivers name more than {MAX_PREPARED} devices; the rest is ignored"
+                data = _read(path)
+                prepared += checkpoint(data, driver) if data is not None else ()
             except UnknownForm as error:
-                unknown[path] = plain(str(error))
-            except (UnreadableFile, BrokenCheckpoint, BadCheckpoint, OSError) as error:
-                unread[path] = plain(_error_text(error))
-    names = _folder(paths.cdi, MAX_NAMES, unread)
+                unknown[plain(path)] = plain(str(error))
+            except (UnreadableFile, BrokenCheckpoint, OSError) as error:
+                unread[plain(path)] = plain(_error_text(error))
+    names = _names_in(paths.cdi, unread)
     return NodeFiles(tuple(prepared), tuple(names), unread, unknown)
 
 
@@ -140,51 +125,26 @@ _CHECKPOINTS: Mapping[str, Callable[[bytes, str], Iterable[PreparedDeviceRecord]
 }
 
 
-def _read_in(folder: str, name: str) -> bytes | None:
-    """Return a file of a driver's folder; None if there is no file. The folder must not be a link."""
-    if Path(folder).is_symlink():
-        raise UnreadableFile("its folder is a link")
+def _read(path: str) -> bytes | None:
+    """Return a file of limited size; None if there is no file."""
     try:
-        folder_descriptor = os.open(folder, _FLAGS | os.O_DIRECTORY)
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    try:
-        return _read(name, folder_descriptor)
-    finally:
-        os.close(folder_descriptor)
-
-
-def _read(path: str, inside: int | None = None) -> bytes | None:
-    """Return a regular file of limited size; None if there is no file."""
-    try:
-        descriptor = os.open(path, _FLAGS, dir_fd=inside)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise UnreadableFile("it is not a regular file")
-        if status.st_size > MAX_BYTES:
-            raise UnreadableFile(f"it has {status.st_size} bytes, and {MAX_BYTES} is the maximum")
-        data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        raise UnreadableFile("it grows while it is read")
+        raise UnreadableFile(f"it has more than {MAX_BYTES} bytes")
     return data
 
 
-def _folder(path: str, max_entries: int, unread: dict[str, str]) -> list[str]:
-    names: list[str] = []
-    with suppress(FileNotFoundError):
-        try:
-            with os.scandir(path) as entries:
-                for entry in entries:
-                    if len(names) == max_entries:
-                        unread[path] = f"it has more than {max_entries} entries; the rest is ignored"
-                        break
-                    names.append(entry.name)
-        except PermissionError as error:
-            unread[path] = _error_text(error)
-    return sorted(names)
+def _names_in(folder: str, unread: dict[str, str]) -> list[str]:
+    try:
+        return sorted(path.name for path in Path(folder).iterdir())
+    except FileNotFoundError:
+        return []
+    except PermissionError as error:
+        unread[folder] = _error_text(error)
+        return []
 
 
 def _error_text(error: Exception) -> str:

@@ -1,7 +1,6 @@
 """The kubelet's state file, names of CDI files, and the encoding of the kubelet's answer."""
 
 import json
-from zlib import crc32
 
 import pytest
 
@@ -12,8 +11,7 @@ from tests.node.audit.snapshots import UID, claim_holding, device, plugin_holdin
 
 
 def state_file(content):
-    text = json.dumps(content)
-    return json.dumps({"Data": text, "Checksum": crc32(text.encode())}).encode()
+    return json.dumps({"Data": json.dumps(content), "Checksum": 1}).encode()
 
 
 def state(**driver_state):
@@ -35,7 +33,7 @@ def test_a_state_file_without_claims_is_empty(content):
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{}", b"[]", b"\xff", b'{"Data":"{}","Checksum":1}', state_file([]), state_file({"ClaimInfoStateList": 1}), b"[" * 100_000],
+    [b"", b"{}", b"[]", b"\xff", state_file([]), state_file({"ClaimInfoStateList": 1}), b"[" * 100_000],
 )  # fmt: skip
 def test_a_state_file_not_written_by_the_kubelet_is_unreadable(data):
     with pytest.raises(UnreadableState):

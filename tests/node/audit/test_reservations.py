@@ -5,12 +5,9 @@ import json
 import pytest
 
 from node.audit import FindingKind, InvalidAnswer, NodeReservation, examine, in_both, read_reservations
-from node.audit.reservations import LONGEST, MAX_ENTRIES
 from node.audit.snapshot import NodeReservedDevice
 from tests.loops import every
 from tests.node.audit.snapshots import (
-    RESERVATION,
-    RESERVED_DEVICE,
     allocated_claim,
     claim_holding,
     device,
@@ -151,14 +148,7 @@ def test_the_allocators_answer_is_read():
         b'{"node":' * 50_000,
         json.dumps(reservations_answer() | {"node": "another"}),
         json.dumps({"node": NODE}),
-        json.dumps(reservations_answer(claim="a\nb")),
-        json.dumps(reservations_answer(claim="\x1b[2J")),
-        json.dumps(reservations_answer(uid="")),
-        json.dumps(reservations_answer(namespace="n" * (LONGEST + 1))),
         json.dumps(reservations_answer(inDoubt="yes")),
-        json.dumps(reservations_answer(devices=[RESERVED_DEVICE | {"device": "\u202egpu"}])),
-        json.dumps(reservations_answer(devices=[RESERVED_DEVICE] * (MAX_ENTRIES + 1))),
-        json.dumps({"node": NODE, "reservations": [RESERVATION | {"devices": []}] * (MAX_ENTRIES + 1)}),
     ],
 )
 def test_an_invalid_answer_of_the_allocator_is_refused_completely(data):

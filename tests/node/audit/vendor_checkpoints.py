@@ -2,7 +2,6 @@
 
 import json
 
-from node.audit.other_drivers import sum_of
 from tests.node.machines import NODE
 
 
@@ -20,16 +19,12 @@ def device_groups(*names, kind="gpu", **fields):
 
 
 def second_format(claims, **fields):
-    """Return a file of the second format: `v2` with its own checksum."""
-    inner = compact({"checksum": 0, "preparedClaims": claims, **fields})
-    inner = inner.replace(b'"checksum":0', b'"checksum":%d' % sum_of(inner), 1)
-    return b'{"checksum":1,"v1":{},"v2":%s}' % inner
+    """Return a file of the second format, which also has an empty `v1`."""
+    return compact({"checksum": 1, "v1": {}, "v2": {"checksum": 1, "preparedClaims": claims, **fields}})
 
 
 def first_format(claims):
-    """Return a file of the first format: `v1` and a checksum of the file."""
-    inner = compact({"preparedClaims": claims})
-    return b'{"checksum":%d,"v1":%s}' % (sum_of(b'{"checksum":0,"v1":%s}' % inner), inner)
+    return compact({"checksum": 1, "v1": {"preparedClaims": claims}})
 
 
 def completed_claim(*device_names, **fields):
