@@ -132,7 +132,6 @@ CODES: Final[dict[str, FindingCode]] = {
     "D503": FindingCode("a rule that applies to no device", _WARNING, "correct the driver or the selector of the rule"),
     "D504": FindingCode("a device whose rule permits no other device", _INFO, "keep the rule if the device is to be used alone; otherwise let the rule permit devices of the same mode"),
     "D505": FindingCode("a rule that fails on some devices", _WARNING, "test for an attribute before the rule reads it: a rule permits no device on which it fails"),
-    "D506": FindingCode("a compatibleOnlyWith rule inside a ResourceSlice", _WARNING, "write a DeviceCompatibility instead: the API server drops the rule, and nothing keeps the devices apart"),
     "D507": FindingCode("a DeviceCompatibility that the pod's scheduler ignores and may violate", _WARNING, "have drawbridge's scheduler place the pod (docs/bridge.md), or wait until the other device is free"),
     "D508": FindingCode("a rule with scope node for devices that belong to no single node", _WARNING, "set the scope to pool: a rule with scope node applies only to devices of a single node"),
     "D509": FindingCode("too many rules or devices: only the first ones were compared", _WARNING, "write fewer rules for one driver, or compare the rest yourself"),

@@ -64,7 +64,10 @@ _BELOW_EXACTLY: Final = "in resource.k8s.io/v1 it is under `exactly:` of the req
 _CLASSIC: Final = "it belongs to classic DRA, which was removed: write devices.requests with a deviceClassName"
 _MOVED: Final[dict[str, dict[str, str]]] = {
     "DeviceRequest": dict.fromkeys(ExactDeviceRequest.__struct_encode_fields__, _BELOW_EXACTLY),
-    "Device": {"basic": "in resource.k8s.io/v1 attributes and capacity are fields of the device"},
+    "Device": {
+        "basic": "in resource.k8s.io/v1 attributes and capacity are fields of the device",
+        "compatibleOnlyWith": "the API server drops it: write the expression into a DeviceCompatibility, with a selector for the device",
+    },
     "ResourceClaimSpec": {
         **dict.fromkeys(("resourceClassName", "parametersRef", "allocationMode", "controller"), _CLASSIC),
         "requests": "put it below `devices:`",

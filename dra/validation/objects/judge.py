@@ -29,7 +29,6 @@ from dra.validation.objects.added_rules import SINCE, added_rules
 from dra.validation.objects.allocation import status
 from dra.validation.objects.claims import device_claim
 from dra.validation.objects.classes import device_class
-from dra.validation.objects.inline_rules import inline_rules, is_inline_rule
 from dra.validation.objects.own_kind_rules import device_compatibility, device_quota
 from dra.validation.objects.slices import resource_slice
 from dra.validation.objects.taints import taint_rule
@@ -107,9 +106,6 @@ def validate_object(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT,
         problems.append(finding_at("D002", pointer, message, f"write apiVersion: {versions.CURRENT}"))
     type_ = TYPES[kind]
     own_problems = shape.check(current, type_)
-    if kind == "ResourceSlice" and any(map(is_inline_rule, own_problems)):
-        own_problems = [problem for problem in own_problems if not is_inline_rule(problem)]
-        own_problems += inline_rules(current)
     typed: Any = None
     if all(problem.code != "D001" for problem in own_problems):
         stored, dropped = feature_gates.drop(kind, current, feature_gates.with_locked(gates, minor))

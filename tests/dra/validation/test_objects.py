@@ -45,6 +45,7 @@ def test_errors_are_the_codes_of_what_the_api_server_refuses():
         (slice_(devices="  - {name: a, attributes: {model: x}}"), "{string: ...}"),
         (slice_(devices="  - {name: a, attributes: {driver: {version: v1.2.3}}}"), "leave the v out"),
         (slice_(devices="  - {name: a, basic: {}}"), "are fields of the device"),
+        (slice_(devices="  - {name: a, compatibleOnlyWith: 'true'}"), "into a DeviceCompatibility"),
         (class_(spec="suitableNodes: {}"), "removed in Kubernetes 1.32"),
         (class_(spec="selectors: [{expression: 'true'}]"), "put it below `cel:`"),
         (claim("      []").replace("devices:", "resourceClassName: x\n  devices:"), "classic DRA"),
