@@ -15,7 +15,7 @@ from dra.policy import admits, own_state, peer_of
 from dra.stock import body
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from dra.objects import Device, DeviceCounterConsumption
     from dra.policy import CompatibilityRule, Peer, Rules
@@ -42,7 +42,7 @@ class MatrixRow(msgspec.Struct, frozen=True):
 
 
 class Matrix(msgspec.Struct, frozen=True):
-    """All pairs of devices of one pool. `notes` lists one-sided rules."""
+    """All pairs of devices of one pool. `notes` is for callers that know more about the pool."""
 
     driver: str
     pool: str
@@ -68,7 +68,7 @@ def matrix(pool: Pool, rules: Rules, *, only: Sequence[str] = ()) -> Matrix:
         )
         for group in groups
     )
-    return Matrix(*pool.id, rows, tuple(judge.one_sided(groups)))
+    return Matrix(*pool.id, rows)
 
 
 class _DevicePairs:
@@ -76,18 +76,13 @@ class _DevicePairs:
         self.pool = pool
         self.peers = peers
         self.devices: list[Device] = [peer.device for peer in peers]
-        devices = self.devices
-        self.driver = driver = pool.id[0]
+        driver = pool.id[0]
         restricting = [rule for rule in rules.by_driver.get(driver, ()) if rule.restricts]
-        self.carried: list[list[CompatibilityRule]] = []
-        self.wild: list[bool] = []
-        for device in devices:
-            self.carried.append([rule for rule in restricting if rule.carried_by(driver, device)])
-            self.wild.append(rules.wild(driver, device))
+        self.carried = [[rule for rule in restricting if rule.carried_by(driver, device)] for device in self.devices]
+        self.wild = [rules.wild(driver, device) for device in self.devices]
         # Whether a device (second index) can be allocated while another device (first index) is in use.
-        self.cells: list[list[Cell]] = []
-        for used in range(len(devices)):
-            self.cells.append([self._cell(used, at) for at in range(len(devices))])
+        numbers = range(len(peers))
+        self.cells = [[self._cell(used, at) for at in numbers] for used in numbers]
 
     def groups(self) -> list[list[int]]:
         """Group devices with equal counters and equal cells, in the order in which they are tried."""
@@ -99,30 +94,6 @@ class _DevicePairs:
             else:
                 matching_group.append(index)
         return groups
-
-    def one_sided(self, groups: Sequence[Sequence[int]]) -> Iterator[str]:
-        """Report each rule of one device that forbids a second device, although the second device's rules permit the first.
-
-        Such a rule should apply to both devices.
-        """
-        reported: set[tuple[str, str]] = set()
-        for first in groups:
-            for second in groups:
-                restricting, restricted = first[0], second[0]
-                objecting_rule = self._objection(restricting, restricted)
-                if (
-                    objecting_rule is None
-                    or not self.carried[restricted]
-                    or self._objection(restricted, restricting) is not None
-                ):
-                    continue
-                if (objecting_rule.name, self.carried[restricted][0].name) not in reported:
-                    reported.add((objecting_rule.name, self.carried[restricted][0].name))
-                    rule_names = ", ".join(rule.name for rule in self.carried[restricted])
-                    yield (
-                        f"one-sided: DeviceCompatibility/{objecting_rule.name} keeps {self.devices[restricted].name} away from "
-                        f"{self.devices[restricting].name}, while the rules of {self.devices[restricted].name} ({rule_names}) would permit the pair"
-                    )
 
     def _cell(self, used: int, candidate: int) -> Cell:
         in_use_device, other = self.devices[used], self.devices[candidate]
@@ -171,14 +142,10 @@ class _DevicePairs:
 
     def _objection(self, bearer: int, partner: int) -> CompatibilityRule | None:
         """Find the rule of one device that forbids another."""
-        if bearer == partner:
-            return None
-        peer = self.peers[bearer]
-        other = self.peers[partner]
-        for rule in self.carried[bearer]:
-            if rule.reaches(peer, other) and not rule.allows(other.device):
-                return rule
-        return None
+        peer, other = self.peers[bearer], self.peers[partner]
+        return next(
+            (rule for rule in self.carried[bearer] if rule.reaches(peer, other) and not rule.allows(other.device)), None
+        )
 
     def _interchangeable(self, first: int, second: int) -> bool:
         cells = self.cells

@@ -16,6 +16,7 @@ from allocator.reservations import ReservationState
 from dra.objects import EXTENDED_CLAIM, node_of, results_of
 from dra.quantity import Quantity
 from dra.stock import results_by_pool
+from node.audit import NodeReservation, NodeReservedDevice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -102,26 +103,7 @@ def devices_by_resource(stock: Stock, pods: Iterable[Pod]) -> Counter[tuple[str,
     return counts
 
 
-class ReservedDevice(msgspec.Struct, frozen=True, rename="camel"):
-    """A device, or a share of one."""
-
-    driver: str
-    pool: str
-    device: str
-    share_id: str = ""  # "" if the whole device is reserved
-
-
-class UnwrittenClaim(msgspec.Struct, frozen=True, rename="camel"):
-    """The devices that one claim will have. `in_doubt` is True while the outcome of the write is unknown."""
-
-    namespace: str
-    claim: str
-    uid: str
-    in_doubt: bool
-    devices: tuple[ReservedDevice, ...]
-
-
-def reserved_on(ledger: Ledger, node: str) -> Iterator[UnwrittenClaim]:
+def reserved_on(ledger: Ledger, node: str) -> Iterator[NodeReservation]:
     """Yield the reservations for the pods of a node that are not yet written into claims."""
     for uid in ledger.ahead:
         hold = ledger.holds.get(uid)
@@ -132,9 +114,9 @@ def reserved_on(ledger: Ledger, node: str) -> Iterator[UnwrittenClaim]:
         if not states:
             continue
         devices = tuple(
-            ReservedDevice(result.driver, result.pool, result.device, result.share_id or "")
+            NodeReservedDevice(result.driver, result.pool, result.device, result.share_id or "")
             for result in hold.intent.devices.results
             if not result.admin_access
         )
         meta = hold.claim.metadata
-        yield UnwrittenClaim(meta.namespace, meta.name, uid, hold.lost or ReservationState.DOUBT in states, devices)
+        yield NodeReservation(meta.namespace, meta.name, uid, hold.lost or ReservationState.DOUBT in states, devices)

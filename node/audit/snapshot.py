@@ -80,7 +80,7 @@ class NodeReservedDevice(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class NodeReservation(msgspec.Struct, frozen=True, rename="camel"):
-    """Devices of this node that an allocator is writing into a claim's status. `in_doubt`: the write got no answer yet."""
+    """Devices of a node that an allocator is writing into a claim's status. `in_doubt`: the write got no answer yet."""
 
     namespace: str
     claim: str

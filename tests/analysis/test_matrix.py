@@ -67,13 +67,6 @@ def test_the_report_names_device_kinds_and_why_they_are_incompatible():
     assert "gpu-0-fractioning-0 is in fractioning, mps, gpu-0-mig-0 is in mig: they have no group in common" in text
 
 
-def test_a_rule_that_only_one_side_declares_is_reported():
-    is_mig, is_mps = (f'device.attributes["{DRIVER}"].mode == "{mode}"' for mode in ("mig", "mps"))
-    rules = compatibility("mig-alone", is_mig, is_mig), compatibility("mps-open", is_mps, "true")
-    [pool] = judged_pools(*example("classes", "plain"), *rules)
-    assert any("one-sided: DeviceCompatibility/mig-alone keeps gpu-0-mps-0 away from" in note for note in pool.notes)
-
-
 def test_an_unusable_pool_is_shown_with_the_reason():
     objects = fleet(1, 1)
     objects[-1]["spec"]["pool"]["resourceSliceCount"] = 2
