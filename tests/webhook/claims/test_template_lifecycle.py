@@ -59,6 +59,10 @@ def test_a_signed_template_without_reference_is_not_needed():
     assert template_lifecycle.read_proven(signed_pod("another-pods", annotation=signed), [KEY]) == {}
 
 
+def test_no_template_of_an_unsigned_pod_is_proven():
+    assert template_lifecycle.read_proven(signed_pod(NAME), [KEY]) == {}
+
+
 def test_a_finished_pod_needs_no_template():
     signed = sign({NAME: SIGNED_SPEC})
     assert template_lifecycle.read_proven(signed_pod(NAME, annotation=signed, phase="Succeeded"), [KEY]) == {}

@@ -133,11 +133,15 @@ def test_a_value_too_costly_to_compute_leaves_the_pod_unchanged():
     assert "its expression costs too much on this value" in verdict.warnings[0]
 
 
-def test_an_expression_that_makes_no_amount_leaves_the_pod_unchanged():
-    row = {"name": "our.org/mib", "role": "memory", "expression": "int(value) - 10"}
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("int(value) - 10", "its expression makes -7 of 3"), ("{'1': 8}[value]", "its expression cannot read '3'")],
+)
+def test_an_expression_that_makes_no_amount_leaves_the_pod_unchanged(text, reason):
+    row = {"name": "our.org/mib", "role": "memory", "expression": text}
     verdict = verdict_of(pod({"our.org/gpu": 1, "our.org/mib": 3}), **dialect_with(row))
     assert untouched(verdict)
-    assert "its expression makes -7 of 3" in verdict.warnings[0]
+    assert f"left as it is: {reason}" in verdict.warnings[0]
 
 
 def test_an_expression_that_makes_a_long_list_changes_nothing():

@@ -264,6 +264,17 @@ async def test_an_eviction_that_did_not_help_is_not_repeated():
     assert cluster.evicted == []
 
 
+async def test_only_the_owner_of_the_oldest_eviction_is_forgotten(monkeypatch):
+    monkeypatch.setattr(missed_pods, "OWNERS", 2)
+    cluster = Evicting()
+    await create_pods(cluster, *(pending_pod(f"p{index}", owner={**OWNER, "uid": f"rs{index}"}) for index in range(3)))
+    controller = controller_of(cluster, evict=60)
+    for _ in range(2):
+        await controller.check()
+    assert len(cluster.evicted) == 3
+    assert len(controller._evicted) == 2
+
+
 async def test_a_clock_ahead_of_the_server_causes_no_extra_eviction():
     cluster = Evicting()
     controller = controller_of(cluster, evict=60)

@@ -214,6 +214,8 @@ def test_with_pod_resources_only_containers_with_limits_get_exclusive_cpus():
     assert containers_with_claims(manifest, verdict_of(manifest)) == ["c0"]
     manifest["spec"]["resources"]["requests"]["cpu"] = "3"
     assert untouched(verdict_of(manifest))
+    del manifest["spec"]["resources"]["requests"]  # then the pod requests the sum of its containers, 3 CPUs
+    assert untouched(verdict_of(manifest))
 
 
 def test_a_second_review_and_a_second_apply_change_nothing():
