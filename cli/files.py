@@ -96,7 +96,7 @@ def read_files(
     `judged`, an invalid configuration among the files is not an error here, because the command reports its mistakes as findings.
     """
     from analysis.configuration import configuration_in_force
-    from analysis.gitops import Tree, made_objects
+    from analysis.gitops import NAMES, Tree, made_objects
 
     inventory_documents = []
     if files.inventory:
@@ -105,11 +105,13 @@ def read_files(
         )
         refuse_without_fleet([document.object for document in inventory_documents])
     read, problems_ = _read(files, keep)
-    # A file that the user names has to be a text. In a folder, other files are skipped.
+    # A file that the user names has to be a text, and a kustomization to be readable. In a folder, other files are skipped.
     unreadable = [
         problem
         for problem in problems_
-        if not problem.apparent_kind or (problem.is_no_text and problem.file in files.paths)
+        if not problem.apparent_kind
+        or (problem.is_no_text and problem.file in files.paths)
+        or (problem.apparent_kind != "template" and Path(problem.file).name in NAMES)
     ]
     report_problems(unreadable)
     others = [problem for problem in problems_ if problem not in unreadable]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from analysis.gitops import PATCHES, files_of, is_kustomization, releases
+from analysis.gitops import PATCHES, files_of, is_kustomization, parsed, releases
 from analysis.migration.plugins import installed_plugins
+from dra.pointer import mappings_in, member
+from dra.raw import text
 from dra.texts import list_first
 from webhook.admission import decide_object
 from webhook.translate import group_kind, name_of, paths
-from webhook.unknown import asks_in_unknown_kind, counts_keys
+from webhook.unknown import amounts_in, asks_in_unknown_kind, counts_keys
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -63,9 +65,23 @@ def unread(
             yield f"{skip.file}:{skip.line}: {skip.key} in a file that is {skip.kind}"
         elif skip.makes:
             yield f"{skip.file}:{skip.line}: a template of {skip.makes} is not rendered: read what it installs by hand"
+    for number in reached:
+        yield from _text_in_place_of_values(documents[number], state)
     if any(skip.makes for skip in skipped):
         with_keys = {skip.file for skip in skipped if skip.key}
         yield from _values_of_templates(documents, all_releases, with_keys, reader)
+
+
+def _text_in_place_of_values(document: Document, state: State) -> Iterator[str]:
+    """Yield the place where values of a chart are a text that is not YAML, such as a template, and request devices."""
+    if group_kind(document.object)[0] != "argoproj.io":
+        return
+    for pointer, part in mappings_in(document.object.get("spec"), "/spec"):
+        values = text(part.get("values"))
+        keys = sorted({key for key, _ in amounts_in(values) if state.configuration.resource(key)})
+        if keys and not parsed(values):
+            place = f"{document.file}:{document.line_of(member(pointer, 'values'))}"
+            yield f"{place}: values that are no YAML request {list_first(keys, _NAMED)}: move them by hand"
 
 
 def _values_of_templates(

@@ -254,9 +254,24 @@ def test_a_file_that_no_build_includes_is_skipped_and_listed(repository):
 TEMPLATE = "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata:\n  name: {{ .Values.name }}\n"
 
 
+# Values that Argo CD gets as a text, and that are a template.
+TEXT = """\
+apiVersion: argoproj.io/v1alpha1
+kind: Application
+metadata: {name: llm}
+spec:
+  source:
+    chart: vllm
+    helm:
+      values: |
+        resources: {limits: {nvidia.com/gpu: {{ .Values.number }}}}
+"""
+
+
 @pytest.mark.parametrize(
     ("files", "skipped"),
     [
+        ({"apps/llm.yaml": TEXT, "apps/kustomization.yaml": "resources: [llm.yaml]\n"}, ["apps/llm.yaml"]),
         ({"loader/templates/app.yaml": TEMPLATE}, ["loader/templates/app.yaml"]),
         ({"loader/templates/service.yaml": TEMPLATE.replace("Application", "Service")}, []),
         ({"loader/templates/app.yaml": TEMPLATE, "values/llm.yaml": "runtimeClassName: nvidia\n"}, ["loader/templates/app.yaml", "values/llm.yaml"]),
@@ -264,11 +279,20 @@ TEMPLATE = "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata:\n  na
         ({"archive/plugin.yaml": INTEL}, ["archive/plugin.yaml"]),
         ({"archive/plugin.yaml": INTEL, "archive/kustomization.yaml": "patches: [{path: plugin.yaml}]\n"}, []),
     ],
-    ids=["template of Application", "other template", "values of a template", "values", "plugin", "patch of a plugin"],
+    ids=["text of values", "template of Application", "other template", "values of a template", "values", "plugin", "patch of a plugin"],
 )  # fmt: skip
 def test_what_may_request_devices_and_is_not_read_is_named(repository, files, skipped):
     answer = plan(repository, app("plex", "media") | files)
     assert [line.partition(":")[0] for line in answer["skipped"]] == skipped
+
+
+def test_a_kustomization_that_cannot_be_read_is_an_error_with_its_place(repository):
+    write(
+        repository, app("plex", "media") | {"apps/plex/kustomization.yaml": "resources:\n- release.yaml\n  more: 1\n"}
+    )
+    result = run("migrate", "plan")
+    assert result.exit_code == 2
+    assert "apps/plex/kustomization.yaml:3" in result.stderr
 
 
 def test_a_plan_is_checked_against_the_tree_that_has_it(repository):
