@@ -50,7 +50,6 @@ class IndirectUse(NamedTuple):
     value: str
     drivers: tuple[str, ...]
     is_requested: bool = False  # by a chart or a controller
-    has_request: bool = False  # the object also requests devices by a key
 
 
 def indirect_uses(document: Document, state: State) -> Iterator[IndirectUse]:
@@ -60,10 +59,10 @@ def indirect_uses(document: Document, state: State) -> Iterator[IndirectUse]:
     seen: set[str] = set()
     has_requests = any(decision.dialect for decision in decisions)
     for use in _places(obj, [decision for decision in decisions if not decision.dialect]):
-        # A device file beside a request is of the same device.
-        if use.drivers and use.key not in seen and not (has_requests and use.key.startswith("/dev/")):
+        # A variable or a device file beside a request is of the same device.
+        if use.drivers and use.key not in seen and (use.is_requested or not has_requests):
             seen.add(use.key)
-            yield use._replace(has_request=has_requests)
+            yield use
     if has_requests:
         return
     for path in paths(obj):

@@ -160,8 +160,8 @@ class Reader:
         obj = document.placed
         of_chart = uses_of_ollama(obj) if release is not None and release.chart == OLLAMA else ()
         for use in (*indirect_uses(document, self._state), *of_chart):
-            if not _is_accelerator(use.key) or (use.has_request and not use.is_requested):
-                continue  # a device file, or a follower
+            if not _is_accelerator(use.key):
+                continue
             verdict, why = _in_values(obj, release) if use.is_requested else ("by hand", _WITHOUT_REQUEST)
             drivers = frozenset(use.drivers)
             if use.is_requested and "/" in use.key:

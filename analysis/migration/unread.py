@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from analysis.gitops import PATCHES, files_of, is_kustomization, parsed, releases
 from analysis.migration.plugins import installed_plugins
+from analysis.migration.values_files import as_release
 from dra.pointer import mappings_in, member
 from dra.raw import text
 from dra.texts import list_first
@@ -93,12 +93,6 @@ def _values_of_templates(
         if number in of_releases or document.file in with_keys or is_kustomization(document):
             continue
         if group_kind(document.object) == ("", "") and not document.is_item:
-            values = {
-                "apiVersion": "helm.toolkit.fluxcd.io/v2",
-                "kind": "HelmRelease",
-                "metadata": {"name": "values"},
-                "spec": {"values": document.object},
-            }
-            of_release = replace(document, object=values)
+            of_release = as_release(document, {"name": "values"}, document.object)
             if keys := sorted({request.consumer.key for request in reader.indirect_uses(of_release, None)}):
                 yield f"{document.file}: no release that is read has these values, which use {list_first(keys, _NAMED)}"

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from analysis.gitops import Release, ValuesFile
     from analysis.migration.requests import Request
     from cluster.manifests import Document
+    from dra.raw import Object
 
 _VALUES: Final = "/spec/values"
 
@@ -46,14 +47,8 @@ class ReleasesOfFiles:
             name = name_of_release(release)
             for file in release.files:
                 document = self._documents[file.number]
-                obj = {
-                    "apiVersion": "helm.toolkit.fluxcd.io/v2",
-                    "kind": "HelmRelease",
-                    "metadata": {"name": release.name, "namespace": release.namespace},
-                    "spec": {"values": file.values},
-                }
-                alone = replace_field(document, object=obj, namespace="", with_values=None)
-                for request in read(alone, release):
+                metadata = {"name": release.name, "namespace": release.namespace}
+                for request in read(as_release(document, metadata, file.values), release):
                     consumer = request.consumer
                     place = file.pointer + consumer.place.removeprefix(_VALUES)
                     moved = replace(consumer, object=name, place=place, line=document.line_of(place))
@@ -69,6 +64,17 @@ class ReleasesOfFiles:
         if any(release.values[name] != value for name, value in file.values.items()):
             return "other values of the release change these"
         return ""
+
+
+def as_release(document: Document, metadata: Object, values: Object) -> Document:
+    """Return a document with a HelmRelease in place of its object, which is values."""
+    obj = {
+        "apiVersion": "helm.toolkit.fluxcd.io/v2",
+        "kind": "HelmRelease",
+        "metadata": metadata,
+        "spec": {"values": values},
+    }
+    return replace_field(document, object=obj, namespace="", with_values=None)
 
 
 def name_of_release(release: Release) -> str:
