@@ -11,7 +11,7 @@ from cluster.kubernetes import Kubernetes
 from dra.server import CURRENT, NEWEST, OLDEST
 from tests.cli.running import run, run_json
 from tests.loops import every
-from tests.objects import obj, resource_slice
+from tests.objects import device_class, obj, resource_slice
 
 RESOURCE_API = "resource.k8s.io/v1"
 
@@ -247,3 +247,13 @@ def test_a_request_that_no_class_serves_is_reported(options, resource):
     findings = answer_of("check", *options, stdin=stdin)[1]["findings"]
     assert [finding["code"] for finding in findings if finding["object"].startswith("Pod/")] == ["D220"]
     assert "D220" in run("translate", *options, "-f", "-", stdin=stdin).stderr
+
+
+@pytest.mark.parametrize(
+    ("gates", "is_known"), [("DRAListTypeAttributes=false", False), ("DRAListTypeAttributes=true", True)]
+)
+def test_the_remedy_for_an_unknown_cel_function_names_its_feature_gate(gates, is_known):
+    stdin = yaml_of(device_class("a.b", "device.attributes['a.b'].models.includes('x')"))
+    _, report = answer_of("check", "--kubernetes", "1.37", "--feature-gates", gates, stdin=stdin)
+    remedies = [finding["remedy"] for finding in report["findings"] if finding["code"] == "D110"]
+    assert ["DRAListTypeAttributes" in remedy for remedy in remedies] == [True] * (not is_known)

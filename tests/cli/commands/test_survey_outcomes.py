@@ -2,6 +2,7 @@
 
 import pytest
 
+from analysis.findings import WAITS
 from analysis.survey.rows import findings
 from tests.cli.commands.surveys import (
     HAMI_CONTAINER,
@@ -83,6 +84,7 @@ def test_a_workload_is_left_until_the_driver_is_installed():
     }
     [obstacle] = [obstacle for obstacle in survey.obstacles if obstacle.code == "S003"]
     assert obstacle.object == "DeviceClass/hami-core-gpu.project-hami.io"
+    assert [finding.code for row in findings(survey) for finding in row.findings] == [WAITS] * 3
 
 
 def test_a_whole_gpu_is_left_while_a_plugin_serves_it():
