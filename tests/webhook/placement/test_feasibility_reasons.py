@@ -11,7 +11,7 @@ from tests.objects import resource_slice, typed
 from tests.webhook.admission.fleets import DRIVER, claim_for, gpu_slice, stock, typed_class, typed_node
 from webhook.placement import feasibility
 from webhook.placement.feasibility import can_any_node_serve
-from webhook.placement.impossible import MAX_KINDS, Feasibility
+from webhook.placement.impossible import MAX_KINDS, Feasibility, busy
 from webhook.refusals import Code
 from webhook.translate import PodClaim
 
@@ -217,3 +217,12 @@ def test_incomplete_reasons_are_not_cached():
     )
     full_judgement = can_any_node_serve(fleet, [claim_for(5)], memo=memo)
     assert late_judgement != full_judgement == can_any_node_serve(fleet, [claim_for(5)])
+
+
+def test_cached_conclusions_are_bounded_and_belong_to_one_stock(monkeypatch):
+    monkeypatch.setattr(feasibility, "judge_idle", lambda _: busy("x"))
+    fleet, memo = stock(), FleetMemo()
+    for number in range(6_000):
+        can_any_node_serve(fleet, [claim_for(5, name=f"c{number}")], memo=memo)
+    assert 1_000 < len(memo.conclusions(fleet)) < 5_000
+    assert len(memo.conclusions(stock())) == 0
