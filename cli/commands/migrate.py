@@ -11,12 +11,13 @@ import click
 
 from analysis.errors import Broken
 from cli import options
-from cli.answers import conclude, write
+from cli.answers import unread, write
 from cli.command import declare
 from cli.configuration import given_configuration
 from cli.exits import Exit
 from cli.files import InputFiles, without_collection
 from cli.output import print_diff
+from dra.texts import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -256,6 +257,9 @@ def _make_pull_request(
     documents, tree = files.everything, files.tree
     assert tree is not None
     steps = pull_request(documents, tree, plan, state)
+    if steps and not dry_run and (problems := unread()):
+        unread_places = f"{count_of(len(problems), 'place')} of the tree cannot be read and may have consumers"
+        raise Broken(f"no branch was made: {unread_places}", "mend the files, or leave them out with --exclude PATTERN")
     written = write_steps(steps, documents, repository)
     changed = [*changed_releases(steps, documents, tree, plan, _nodes(files))]
     uncompared = compare_charts(changed, ChartFolder(charts))
@@ -270,7 +274,6 @@ def _make_pull_request(
         commits = [Commit(text, of_step.contents) for text, of_step in zip(messages, written, strict=True)]
         names, existed = repository.write_branch(branch, commits)
         branch_state = "existed" if existed else "created"
-        conclude("the commits were made without it")
     if shown == "diff":
         print_diff("".join(line for of_step in written for edited in of_step.edits.values() for line in diff(edited)))
         return Exit.FINE

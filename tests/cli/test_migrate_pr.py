@@ -201,6 +201,11 @@ def linked_out():
     commit()
 
 
+def unreadable():
+    write({"apps/plex/consumer.yaml": "kind: Pod\nspec: [\n"})
+    commit()
+
+
 @pytest.mark.usefixtures("steps", "home")
 @pytest.mark.parametrize(
     ("break_it", "part", "message"),
@@ -211,13 +216,27 @@ def linked_out():
         (untracked, "apps/plex/template.yaml", "HEAD does not have this file"),
         (ignored, "apps/plex/template.yaml", "template.yaml in .gitignore:1"),
         (smudged, RELEASE, "filter"),
+        (unreadable, "apps/plex/consumer.yaml", "leave them out with --exclude"),
         (lambda: git("checkout", "-q", "--detach"), "", "HEAD is detached"),
         (lambda: shutil.rmtree(".git"), "", "git finds no working tree"),
         (lambda: git("checkout", "-q", "--orphan", "none"), "", "the repository has no commit"),
         (lambda: git("config", "--unset", "user.name") or git("config", "user.useConfigOnly", "true"), "", "user.name"),
         (lambda: git("branch", "move-to-dra/x"), "", "move-to-dra"),
     ],
-    ids=["edited", "read", "staged", "untracked", "ignored", "filter", "detached", "none", "empty", "author", "nested"],
+    ids=[
+        "edited",
+        "read",
+        "staged",
+        "untracked",
+        "ignored",
+        "filter",
+        "unreadable",
+        "detached",
+        "none",
+        "empty",
+        "author",
+        "nested",
+    ],
 )
 def test_what_prevents_a_branch_is_an_error_with_its_place(break_it, part, message):
     break_it()
@@ -228,6 +247,13 @@ def test_what_prevents_a_branch_is_an_error_with_its_place(break_it, part, messa
     assert message in result.stderr
     assert {path: path.read_bytes() for path in Path().rglob("*.yaml")} == before
     assert not Path(".git").exists() or branch() == {}
+
+
+@pytest.mark.usefixtures("steps", "home")
+def test_a_branch_is_made_without_a_file_that_the_user_leaves_out():
+    unreadable()
+    result = run("migrate", "pr", "--exclude", "consumer.yaml")
+    assert (result.exit_code, len(branch())) == (0, 2)
 
 
 @pytest.mark.usefixtures("steps", "home")
