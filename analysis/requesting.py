@@ -82,10 +82,10 @@ def containers_in(obj: Object) -> Iterator[tuple[Object, Object]]:
 
 
 def requests_in(container: Object) -> dict[str, str]:
-    """Return the requests of a container as they are written; limits come before requests."""
+    """Return the requests of a container as they are written; limits come before requests. The API server stores null as 0."""
     resources = inside(container, "resources")
     requested = {**inside(resources, "requests"), **inside(resources, "limits")}
-    return {key: str(value) for key, value in requested.items() if value is not None}
+    return {key: "0" if value is None else str(value) for key, value in requested.items()}
 
 
 def kept_by(

@@ -108,6 +108,7 @@ NAMED_SCENES = {
     "more GPUs than a node has, in mode enforce of the namespace alone": ("refused", "R023", None, translated(NINE_GPUS, namespace("enforce"), configuration=WHOLE_GPU_CONFIGURATION | {"mode": "observe"})),
     "a key of nodes on which the pod cannot run": ("left", "D221", False, scene(pod_template(limits(fpga="1"), **IN_POOL_X), fleet=(NODE_WITH_FPGA, NODE_IN_POOL_X))),
     "an amount of 0 of a key that only other nodes have": ("left", "", True, scene(pod_template(limits(fpga="0"), **IN_POOL_X), fleet=(NODE_WITH_FPGA, NODE_IN_POOL_X))),
+    "an amount of null of a key that only other nodes have": ("left", "", True, scene(pod_template(limits(fpga=None), **IN_POOL_X), fleet=(NODE_WITH_FPGA, NODE_IN_POOL_X))),
     "a claim for more devices than the node has, and a served key": ("refused", "R023", None, scene(CLAIM_AND_GPU_IN_POOL_X, claim("c", 9), fleet=FLEET_WITH_DRIVER_AND_PLUGIN)),
     "a claim for more devices than a claim can hold, and a key of drivers and plugins": ("served", "", False, served(CLAIM_AND_GPU, claim("c", 40), kind=JOB, fleet=[node("b", gpu=1), node("d", gpu=1)])),
     "Koordinator's label about shares of GPUs, and a served key": ("served", "", True, served(GPU_WITH_SHARE_LABEL, kind=JOB)),
