@@ -17,6 +17,7 @@ CLASS = "read-only-share"
 NODE = "read-only-0"
 # Rights that these tests do not use, and what they are needed for.
 UNUSED_RIGHTS = {
+    ("", "events", "patch"): "the reason of a pod changes, or an earlier process wrote the event",
     ("*", "*", "list"): "servers that do not stream lists are asked for pages",
     ("drawbridge.dev", "devicecompatibilities", "watch"): "needed where our kinds are installed",
     ("drawbridge.dev", "devicequotas", "watch"): "the same",
