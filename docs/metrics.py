@@ -61,7 +61,9 @@ def metrics_of_call(call: ast.Call, constants: dict[str, object], component: str
         (value for argument in label_arguments if isinstance(value := evaluate(argument, constants), tuple)), ()
     )
     metric, text = evaluate(call.args[0]), evaluate(call.args[1])
-    if isinstance(metric, str) and metric.startswith("drawbridge_") and isinstance(text, str):
+    if isinstance(metric, str) and metric.startswith("drawbridge_"):
+        if not isinstance(text, str):
+            raise ValueError(f"the help text of {metric} is no constant, so docs/operating.md cannot have it")
         yield Metric(metric + SUFFIXES.get(constructor, ""), KINDS.get(constructor, "gauge"), labels, text, component)
 
 

@@ -1,9 +1,11 @@
 """The alert rules and the Grafana dashboard query metrics that exist, by labels that they have, and advise what to do."""
 
+import ast
 import json
 import re
 from pathlib import Path
 
+import pytest
 import yaml
 
 from docs import metrics
@@ -85,3 +87,9 @@ def test_legends_use_labels_of_their_series():
             assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= grouping_labels(target["expr"]), panel[
                 "title"
             ]
+
+
+def test_a_metric_without_a_constant_help_text_is_an_error():
+    call = ast.parse('counter("drawbridge_x", f"of {n}")').body[0].value
+    with pytest.raises(ValueError, match="drawbridge_x"):
+        list(metrics.metrics_of_call(call, {}, "webhook"))
