@@ -113,10 +113,9 @@ def _states(
 
 def _compare(trees: Trees, folder: str, first: _State, later: Sequence[_State]) -> str:
     """Build a kustomization in each state that changes its files. Return why it is not compared, "" if it is."""
-    files, why = trees.files_of(folder), ""
     if trees.known[folder].document.object.get("kind") == "Component":
         return ""  # it has no build of its own
-    before = first
+    files, why, before = trees.files_of(folder), "", first
     try:
         built = _build(trees, folder, before)
     except ManifestError as error:

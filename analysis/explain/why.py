@@ -581,7 +581,7 @@ def _room_text(facts: Facts) -> str:
 
 
 def _not_placed(facts: Facts) -> str:
-    """Say that a scheduler has not placed a pod yet, and when kube-scheduler tries a pod again of which no event reminds it."""
+    """Say that a scheduler has not placed a pod yet. kube-scheduler tries a refused pod again after five minutes, even without an event."""
     again = facts.admitted_scheduler == STOCK and facts.condition("PodScheduled") == FALSE
     retried = "; it tries a refused pod again within five minutes" if again else ""
     return f"{facts.admitted_scheduler} has not placed it yet{retried}"
