@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 OLDEST: Final = 34
 # The newest release of Kubernetes. Commands assume it if no version is given. Tests that compare drawbridge with
 # Kubernetes' own code use this release.
-RELEASE: Final = "1.37.1"
+RELEASE: Final = "1.37.2"
 CURRENT: Final = int(RELEASE.split(".")[1])
 # The newest minor that is known, which may be unreleased.
 NEWEST: Final = 38

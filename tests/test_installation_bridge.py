@@ -7,7 +7,7 @@ from analysis.installation import BASE, BRIDGE, render
 from cluster import manifests
 from tests.cli.running import run, run_manifests
 
-IMAGES = ("registry.example/drawbridge:1", "registry.example/kube-scheduler:v1.37.1")
+IMAGES = ("registry.example/drawbridge:1", "registry.example/kube-scheduler:v1.37.2")
 ENABLED = {"enabled": True, "schedulerImage": IMAGES[1]}
 
 

@@ -26,7 +26,7 @@ READER = "reader"
 END = "end"  # the last heading of a log
 # The defaults of container runtimes, and the folders that are usual on Talos Linux, whose /etc is read-only.
 CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi", "/run/cdi", "/var/cdi/static", "/var/cdi/dynamic")
-# The kubelet's list of prepared claims (pkg/kubelet/cm/dra/state of kubernetes/kubernetes v1.37.1), also below the folders of k0s and MicroK8s.
+# The kubelet's list of prepared claims (pkg/kubelet/cm/dra/state of kubernetes/kubernetes v1.37.2), also below the folders of k0s and MicroK8s.
 CHECKPOINTS = tuple(
     f"{folder}/dra_manager_state"
     for folder in ("/var/lib/kubelet", "/var/lib/k0s/kubelet", "/var/snap/microk8s/common/var/lib/kubelet")

@@ -9,7 +9,7 @@ from cluster import manifests
 from e2e.build import program
 from tests.cli.running import run
 
-IMAGE, SCHEDULER = "registry.example/drawbridge:1", "registry.example/kube-scheduler:v1.37.1"
+IMAGE, SCHEDULER = "registry.example/drawbridge:1", "registry.example/kube-scheduler:v1.37.2"
 IMAGES = ("--set", f"image={IMAGE}", "--set", f"bridge.schedulerImage={SCHEDULER}")
 RELEASE = "drawbridge"
 

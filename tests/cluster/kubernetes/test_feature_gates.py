@@ -20,7 +20,7 @@ METRICS = (
     + 'x{name="kubernetes_feature_enabled"} 1\n'
     + "process_start_time_seconds 1\n"
 ).encode()
-VERSION = {"gitVersion": "v1.37.1", "minor": "37+", "emulationMinor": "36"}
+VERSION = {"gitVersion": "v1.37.2", "minor": "37+", "emulationMinor": "36"}
 
 
 def server_with_metrics(send_metrics):
