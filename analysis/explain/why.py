@@ -79,7 +79,7 @@ class Facts:
     def __init__(self, pod: Pod, reading: Reading) -> None:
         self.pod, self.reading, self.configuration = pod, reading, reading.configuration
         self.namespace = pod.metadata.namespace or "default"
-        self.is_stored = bool(pod.metadata.uid)  # by an API server
+        self.is_stored = bool(pod.metadata.uid or pod.status.phase)  # by an API server
         self.node = pod.spec.node_name
         self.scheduler = pod.spec.scheduler_name or STOCK
         self.uses_devices = bool(pod.spec.resource_claims or requested_devices(pod))
@@ -560,7 +560,8 @@ def _without_claims(facts: Facts) -> Reason:
         return Reason(actor=facts.actor, text=f"it has no claims: {room}{says}")
     # It requests legacy keys, and has no claims for them.
     if facts.is_changed:
-        message = f"it has not passed the webhook yet; as the webhook admits it, {room}"
+        translated = dict.fromkeys(decision.key for decision in webhook.decisions if decision.outcome in _CHANGING)
+        message = f"no claim replaces {', '.join(translated)} yet; as the webhook would admit it, {room}"
         return Reason(actor=Actor.WEBHOOK, text=message)
     keyed = [decision for decision in webhook.decisions if decision.key]
     keys = dict.fromkeys(key.key for key in [key for key in keyed if key.container] or keyed)

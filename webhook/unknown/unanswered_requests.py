@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from dra.wire import Json
+    from webhook.dialects import Dialect, Row
     from webhook.state import Configuration, State
     from webhook.translate import PodView
 
@@ -84,7 +86,6 @@ _OURS = {
     Position.LABEL: (SKIP_LABEL, WAITS_LABEL, TRANSLATED_LABEL),
     Position.ANNOTATION: (*ANNOTATIONS, EXTENDED_RESOURCES, STRATEGY),
 }
-_NOT_NAMED = "the pod does not name the scheduler of the system that reads it"
 _SKIPPED = Decision("", "", "", SKIP_LABEL, Outcome.LEFT, "the pod's label tells drawbridge to skip the pod")
 _BOUND = "nodeName is set: no scheduler would allocate a claim for the pod"
 
@@ -104,12 +105,9 @@ def unanswered_requests(
     # scheduler it does not know.
     is_rewritten = any(decision.outcome in REPLACED for decision in decided)
     foreign_names = is_rewritten or (bool(view.scheduler) and view.scheduler not in configuration.schedulers)
-    is_refused = any(decision.outcome is Outcome.REFUSED for decision in decided)
     # The claims of a pod without keys are its requests, so what only stays beside them needs no word.
     is_moved = bool(view.spec.get("resourceClaims")) and not decided
-    for decision in _find_unanswered(
-        view, state, is_rewritten=is_rewritten, is_refused=is_refused, foreign_names=foreign_names
-    ):
+    for decision in _find_unanswered(view, state, decided, is_rewritten=is_rewritten, foreign_names=foreign_names):
         if (decision.container, decision.key) in reported or (is_moved and not decides_outcome(decision)):
             continue
         if len(decisions) == MAX_KEYS:
@@ -180,7 +178,7 @@ def adds_devices(name: Json, value: Json) -> bool:
 
 
 def _find_unanswered(
-    view: PodView, state: State, *, is_rewritten: bool, is_refused: bool, foreign_names: bool
+    view: PodView, state: State, decided: tuple[Decision, ...], *, is_rewritten: bool, foreign_names: bool
 ) -> Iterator[Decision]:
     configuration = state.configuration
     for slot in view.slots:
@@ -212,15 +210,20 @@ def _find_unanswered(
         for key, value in keys.items():
             if key in READ_BY_OTHERS and view.asks_for_devices:
                 continue  # the decisions about the pod's device keys already give the reason
-            decision = _judge_own_key(key, position) or _judge_key(
-                key,
-                position,
-                configuration,
-                is_rewritten=is_rewritten,
-                is_refused=is_refused,
-                foreign_names=foreign_names and bool(_MAY_REQUEST(str(value))),
-            )
-            if decision:
+            rows = () if is_own(key) else configuration.word(position, key)
+            if decision := _judge_own_key(key, position):
+                yield decision
+            elif rows and rows[0].row.role is Role.REQUESTS_DEVICES and rows[0].row.when not in ("", value):
+                yield _decision(Outcome.LEFT, key, f"only the value {rows[0].row.when} has an effect")
+            elif rows and rows[0].row.role is Role.REQUESTS_DEVICES and rows[0].row.outcome is not Outcome.LEFT:
+                why = _why_not_replaced(rows[0].dialect, view, decided, configuration)
+                yield _decision(Outcome.LEFT, key, why)
+            elif rows:
+                if decision := _judge_known_key(key, rows[0].row, is_rewritten=is_rewritten):
+                    yield decision
+            elif decision := _judge_unknown_key(
+                key, position, configuration, foreign_names=foreign_names and bool(_MAY_REQUEST(str(value)))
+            ):
                 yield decision
 
 
@@ -344,28 +347,41 @@ def _nearest_resource(key: str, names: list[str]) -> str:
     return f"{meant}/{likely_end}" if likely_end else ""
 
 
-def _judge_key(
-    key: str,
-    position: Position,
-    configuration: Configuration,
-    *,
-    is_rewritten: bool,
-    is_refused: bool,
-    foreign_names: bool,
+def _judge_known_key(key: str, row: Row, *, is_rewritten: bool) -> Decision | None:
+    """Judge an annotation, a label or a node selector that a table has, and that no translation has read."""
+    stays = row.role is Role.NONE or row.outcome is Outcome.LEFT
+    # A translation drops or replaces such a key only together with a request.
+    if row.is_dropped or (stays and row.outcome in REPLACED and not is_rewritten):
+        return _decision(Outcome.LEFT, key, "it requests nothing by itself")
+    return _decision(row.outcome, key, row.because) if stays else None
+
+
+def _why_not_replaced(
+    system: Dialect, view: PodView, decided: tuple[Decision, ...], configuration: Configuration
+) -> str:
+    """Return why no claim replaces a key of a system that other pods have replaced."""
+    if any(decision.outcome is Outcome.REFUSED for decision in decided):
+        return "another key of the pod is refused"
+    for decision in decided:
+        rows = chain.from_iterable(configuration.word(position, decision.key) for position in _OURS)
+        if decision.outcome is Outcome.LEFT and any(row.dialect.name == system.name for row in rows):
+            return f"same reason as {decision.key}"
+    if view.scheduler in system.schedulers:
+        return "no claim replaces it"
+    labels = [
+        f", and has no label {row.name}"
+        for row in system.keys
+        if row.role is Role.REQUESTS_DEVICES and row.place is Position.LABEL
+    ]
+    return f"the pod does not name the scheduler of {system.title}{''.join(labels)}"
+
+
+def _judge_unknown_key(
+    key: str, position: Position, configuration: Configuration, *, foreign_names: bool
 ) -> Decision | None:
-    """Judge an annotation, a label or a node selector; a name of an unknown program only if `foreign_names`."""
+    """Judge an annotation, a label or a node selector that no table has; a name of an unknown program only if `foreign_names`."""
     if is_own(key):
         return None
-    if known := configuration.word(position, key):
-        row = known[0].row
-        stays = row.role is Role.NONE or row.outcome is Outcome.LEFT
-        if row.role is Role.REQUESTS_DEVICES and row.outcome is not Outcome.LEFT:
-            why = "another key of the pod is refused" if is_refused else _NOT_NAMED
-            return _decision(Outcome.LEFT, key, why)
-        # A translation drops or replaces such a key only together with a request.
-        if row.is_dropped or (stays and row.outcome in REPLACED and not is_rewritten):
-            return _decision(Outcome.LEFT, key, "it requests nothing by itself")
-        return _decision(row.outcome, key, row.because) if stays else None
     domain, slash, end = key.partition("/")
     if slash and (_is_vendors(key) or domain in _domains(configuration)):
         # Only the part after the slash can be misspelt, so only those parts are compared.

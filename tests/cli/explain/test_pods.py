@@ -17,10 +17,16 @@ from tests.cli.explain.scenes import (
     with_device_status,
 )
 from tests.dra.policy.quota_samples import scope, scoped_quota
-from tests.objects import RESOURCE_API, claim_template, exactly, obj, owner, resource_slice
+from tests.objects import RESOURCE_API, claim_template, device_class, exactly, node, obj, owner, resource_slice
 from webhook.state import Features
 
 TEMPLATE = claim_template("drawbridge-1", exactly())
+WHOLE_GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
+GPU_FLEET = [
+    node("n"),
+    device_class("gpu.nvidia.com", "device.driver == 'gpu.nvidia.com'"),
+    resource_slice("s", "gpu-0", driver="gpu.nvidia.com", pool="n", nodeName="n"),
+]
 FRACTIONAL_GPU = {"resources": {"limits": {"nvidia.com/gpu": "1.5"}}}
 TAINT = {"key": "ill", "effect": "NoSchedule"}
 TAINT_RULE = obj("DeviceTaintRule", "broken", RESOURCE_API, deviceSelector={"driver": DRIVER}, taint=TAINT)
@@ -107,6 +113,8 @@ NEXT_STEPS = {
     "has a newer warning of a driver": ([*BOUND, NOT_PREPARED, warning("FailedMount", "m", "2026-11-20T09:00:00Z")], "driver", "driver is gone"),
     "has warnings of a former pod and a former state of its node": ([*BOUND, warning("FailedMount", "m", uid="other"), warning("NodeNotReady", "n", writer="node-controller")], "kubelet", "whose kubelet starts it"),
     "would be refused": ([*fleet(), unstored_pod(**FRACTIONAL_GPU)], "webhook", "it would be refused:"),
+    "would be translated": ([*GPU_FLEET, unstored_pod(**WHOLE_GPU)], "webhook", "no claim replaces nvidia.com/gpu yet; as the webhook would admit it, n has room for it"),
+    "has a phase, so a server has stored it": ([*GPU_FLEET, in_phase(unstored_pod(**WHOLE_GPU), "Pending")], "bridge", "no claim replaces nvidia.com/gpu: it waits for a node"),
     "requests nothing": ([*fleet(), pod("p")], "bridge", "it has no claims"),
 }  # fmt: skip
 

@@ -74,6 +74,8 @@ UNCHECKED_OBJECTS: dict[str, tuple[dict[str, Any], str]] = {
     "a patch of Karmada whose path contains a key": (custom_object("OverridePolicy", {"overrideRules": [{"overriders": KARMADA_PATCH}]}, "policy.karmada.io/v1alpha1"), (GPU, "Karmada, which writes it")),
     "an annotation that recommends a key": (custom_object("ServingRuntime", {}, "serving.kserve.io/v1alpha1", annotations={"example.org/recommended-accelerators": '["nvidia.com/gpu"]'}), "recommended-accelerators"),
 }  # fmt: skip
+TFLOPS = {"tensor-fusion.ai/tflops-request": "20"}
+TENSOR_FUSION = {"tensorfusion": {"fractions": "translate"}}
 CASES = [
     # Keys that another program reads.
     Case("a variable that is filled from the annotation of the key", pod_reading_annotation(ASCEND), "left", ("variable ASCEND_VISIBLE_DEVICES", "annotation")),
@@ -93,6 +95,10 @@ CASES = [
     Case("a request of an MLU beside Koordinator's keys", pod_with_limits({"cambricon.com/mlu": 1, "koordinator.sh/gpu.shared": 1, "koordinator.sh/gpu-memory-ratio": 100}, scheduler="koord-scheduler"), "left", "cambricon.com/mlu"),
     Case("a request of an NPU beside Koordinator's keys", pod_with_limits({ASCEND: 1, "koordinator.sh/gpu.shared": 1, "koordinator.sh/gpu-memory-ratio": 100}, scheduler="koord-scheduler"), "left", "Koordinator"),
     Case("KAI's annotation on a pod of another scheduler", pod_with_metadata(amount=0, annotations={"gpu-fraction": "0.5"}), "left", ("gpu-fraction", "does not name the scheduler"), configuration={"kai": {"fractions": "translate"}}),
+    Case("Tensor Fusion's annotation on a pod without its label", pod_with_metadata(amount=0, annotations=TFLOPS), "left", ("tflops-request", "does not name the scheduler of Tensor Fusion, and has no label tensor-fusion.ai/enabled"), configuration=TENSOR_FUSION),
+    Case("Tensor Fusion's annotations on a pod with its label", pod_with_metadata(amount=0, labels={"tensor-fusion.ai/enabled": "true"}, annotations=TFLOPS | {"tensor-fusion.ai/vram-limit": "8Gi"}), "left", ("depends on the model", "vram-limit: same reason as tensor-fusion.ai/tflops-request"), configuration=TENSOR_FUSION, never="does not name the scheduler"),
+    Case("Tensor Fusion's label with a value that has no effect", pod_with_metadata(amount=0, labels={"tensor-fusion.ai/enabled": "false"}), "left", "only the value true has an effect", configuration=TENSOR_FUSION, never="does not name the scheduler"),
+    Case("a label of Tensor Fusion that has no effect, and its pods stay", pod_with_metadata(amount=0, labels={"tensor-fusion.ai/enabled": "false"}), "left", "only the value true has an effect", never="its webhook"),
     Case("KAI's annotations that exclude each other", pod_with_metadata(amount=0, annotations={"gpu-fraction": "0.5", "gpu-memory": "8000"}, schedulerName="kai-scheduler"), "refused", "another key of the pod is refused", configuration={"kai": {"fractions": "translate"}}, never="does not name the scheduler"),
     Case("an accelerator for radio is no pool of NICs", requesting_pod(1, key="intel.com/intel_fec_acc100"), "left", "FEC accelerator", never="nics"),
     # Keys that no dialect knows.
