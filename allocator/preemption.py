@@ -9,26 +9,38 @@ the result is then the best choice so far. A set of victims disrupts less than a
 3. has fewer pods,
 4. or has younger pods. An earlier criterion outweighs all later ones.
 
-On each node, all lower-priority pods are victims at first. They are then reprieved one after another: first the pods that a budget
-protects, then the others, both in order of priority, as kube-scheduler does (pkg/scheduler/framework/preemption). Then less disruptive sets
-are tried, the least disruptive first, up to a limit. If a set of victims is not enough, no subset is enough, so subsets are not tried.
+The search adds and removes units. A unit is one pod, or all running pods of a PodGroup whose disruptionMode is All, because such a group is
+evicted whole or not at all. On each node, all lower-priority units are victims at first. They are then reprieved one after another: first
+the units that a budget protects, then the others, both in order of priority, as kube-scheduler does (pkg/scheduler/framework/preemption).
+Then less disruptive sets are tried, the least disruptive first, up to a limit. If a set of victims is not enough, no subset is enough, so
+subsets are not tried.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 from heapq import heappop, heappush
-from operator import itemgetter
+from operator import attrgetter, itemgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
-from dra.objects import Pod, PodDisruptionBudget, ResourceClaimStatus, claim_keys, protects, results_of
+from dra.objects import (
+    Pod,
+    PodDisruptionBudget,
+    PodGroup,
+    ResourceClaimStatus,
+    claim_keys,
+    pod_group_key,
+    protects,
+    results_of,
+)
 from dra.stock import PoolId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from dra.objects import ResourceClaim, ResourceClaimConsumerReference
     from dra.stock import Stock
@@ -39,17 +51,36 @@ MAX_TRIALS = 512  # less disruptive sets that are tried on one node; nine pods h
 
 # Each digit becomes nine minus the digit, so the timestamp of a younger pod becomes the smaller string. Timestamps have a fixed width.
 _REVERSED = str.maketrans("0123456789", "9876543210", "-:.TZ")
-Choice: TypeAlias = tuple[Pod, ...]
+Choice: TypeAlias = "tuple[Unit, ...]"
 Suffices: TypeAlias = "Callable[[Victims], bool]"  # whether the pod fits once these victims are gone
 Disruption: TypeAlias = tuple[int, int, int, tuple[str, ...]]
 _Guards = tuple[PodDisruptionBudget, ...]
 
 
+class Unit(msgspec.Struct, frozen=True):
+    """Pods that are evicted together or not at all, and their priority, which is that of their PodGroup if they have one."""
+
+    pods: tuple[Pod, ...]
+    priority: int
+
+    @property
+    def importance(self) -> tuple[int, bool, int, str, str]:
+        """The sort key: the highest priority comes first, then PodGroups, the largest unit, and the oldest pod."""
+        oldest = min(self.pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.uid)).metadata
+        in_group = self.pods[0].spec.scheduling_group is not None
+        return -self.priority, not in_group, -len(self.pods), oldest.creation_timestamp, oldest.uid
+
+
 class Victims(msgspec.Struct, frozen=True):
-    """The pods to evict for a pod to fit on a node, the highest priority first."""
+    """The units to evict for a pod to fit on a node, the most important first, and the pods that are already being deleted."""
 
     node: str
-    pods: Choice
+    units: Choice
+    leaving: tuple[Pod, ...] = ()
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        return (*pods_of(self.units), *self.leaving)
 
 
 class Enough(Exception):  # noqa: N818  not an error
@@ -57,11 +88,11 @@ class Enough(Exception):  # noqa: N818  not an error
 
 
 class PotentialVictims(msgspec.Struct, frozen=True):
-    """The pods that hold devices or resources of a node, the highest priority first. The pods in `leaving` are already being deleted."""
+    """The units that hold devices or resources of a node, the most important first. The pods in `leaving` are already being deleted."""
 
     node: str
     staying: Choice
-    leaving: Choice
+    leaving: tuple[Pod, ...]
 
     @property
     def has_pods(self) -> bool:
@@ -69,33 +100,34 @@ class PotentialVictims(msgspec.Struct, frozen=True):
 
     def and_leaving(self, choice: Choice) -> Victims:
         """Return this choice together with the pods that are being deleted."""
-        return Victims(self.node, (*choice, *self.leaving))
+        return Victims(self.node, choice, self.leaving)
 
 
 class Holders(msgspec.Struct, frozen=True):
-    """The lower-priority pods, by the pools of their devices and by node, and the PodDisruptionBudgets that protect these pods."""
+    """The lower-priority units, by the pools of their devices and by node, and the PodDisruptionBudgets that protect their pods."""
 
-    by_pool: dict[PoolId, list[Pod]]
-    by_node: dict[str, list[Pod]]
+    by_pool: dict[PoolId, list[Unit]]
+    by_node: dict[str, list[Unit]]
     budgets: dict[str, list[PodDisruptionBudget]]  # by namespace
     _guards: dict[str, _Guards] = {}  # the results of `guards`, by uid of the pod
 
-    def pods(self) -> Choice:
-        return tuple(pod for group in self.by_node.values() for pod in group)
+    def units(self) -> Choice:
+        distinct = {unit.pods[0].metadata.uid: unit for units in self.by_node.values() for unit in units}
+        return tuple(distinct.values())
 
     def potential_victims(self, nodes: Sequence[str], stock: Stock) -> PotentialVictims:
-        """List the pods that hold devices or resources that one of these nodes could use."""
-        holding: list[Pod] = []
+        """List the units that hold devices or resources that one of these nodes could use."""
+        holding: list[Unit] = []
         pools: set[PoolId] = set()
         for node in nodes:
             holding += self.by_node.get(node, ())
             pools.update(pool.id for pool in stock.pools(node))
         for id_ in pools:
             holding += self.by_pool.get(id_, ())
-        distinct = {pod.metadata.uid: pod for pod in holding}
-        by_importance = sorted(distinct.values(), key=importance)
-        staying = tuple(pod for pod in by_importance if not pod.metadata.deletion_timestamp)
-        leaving = tuple(pod for pod in by_importance if pod.metadata.deletion_timestamp)
+        distinct = {unit.pods[0].metadata.uid: unit for unit in holding}
+        by_importance = sorted(distinct.values(), key=attrgetter("importance"))
+        staying = tuple(unit for unit in by_importance if not unit.pods[0].metadata.deletion_timestamp)
+        leaving = tuple(pod for pod in pods_of(by_importance) if pod.metadata.deletion_timestamp)
         return PotentialVictims(nodes[0], staying, leaving)
 
     def guards(self, pod: Pod) -> _Guards:
@@ -106,9 +138,10 @@ class Holders(msgspec.Struct, frozen=True):
             self._guards[uid] = tuple(budget for budget in budgets if protects(budget, pod))
         return self._guards[uid]
 
-    def disruption(self, pods: Sequence[Pod]) -> Disruption:
-        """Rate the disruption of evicting these pods; less is better."""
-        highest = max(map(priority, pods), default=-(1 << 31))
+    def disruption(self, units: Sequence[Unit]) -> Disruption:
+        """Rate the disruption of evicting these units; less is better."""
+        pods = pods_of(units)
+        highest = max([unit.priority for unit in units], default=-(1 << 31))
         ages = sorted([pod.metadata.creation_timestamp.translate(_REVERSED) for pod in pods], reverse=True)
         return self._violations(pods), highest, len(pods), tuple(ages)
 
@@ -121,9 +154,9 @@ class Holders(msgspec.Struct, frozen=True):
                 allowed_by_budget[key] = allowed_by_budget.get(key, guard.status.disruptions_allowed) - 1
         return sum(max(0, -allowed) for allowed in allowed_by_budget.values())
 
-    def protected(self, pods: Iterable[Pod]) -> list[Pod]:
-        """List the pods whose eviction would violate a budget even if no other pod were evicted."""
-        return [pod for pod in pods if self._violations((pod,))]
+    def protected(self, units: Iterable[Unit]) -> list[Unit]:
+        """List the units whose eviction would violate a budget even if no other unit were evicted."""
+        return [unit for unit in units if self._violations(unit.pods)]
 
 
 def priority(pod: Pod) -> int:
@@ -131,9 +164,8 @@ def priority(pod: Pod) -> int:
     return pod.spec.priority or 0
 
 
-def importance(pod: Pod) -> tuple[int, str, str]:
-    """Return the sort key of a pod: the highest priority comes first, and among equal priorities the oldest pod."""
-    return -priority(pod), pod.metadata.creation_timestamp, pod.metadata.uid
+def pods_of(units: Iterable[Unit]) -> tuple[Pod, ...]:
+    return tuple([pod for unit in units for pod in unit.pods])
 
 
 def may_preempt(pod: Pod) -> bool:
@@ -141,26 +173,52 @@ def may_preempt(pod: Pod) -> bool:
 
 
 def holders_below(
-    pod: Pod, others: Iterable[Pod], stock: Stock, budgets: Iterable[PodDisruptionBudget] = ()
+    pod: Pod,
+    others: Iterable[Pod],
+    stock: Stock,
+    budgets: Iterable[PodDisruptionBudget] = (),
+    groups: Mapping[str, PodGroup] = MappingProxyType({}),
 ) -> Holders:
-    """Find the running pods with a lower priority than `pod`, and the pools whose devices they hold."""
-    by_pool: dict[PoolId, list[Pod]] = {}
-    by_node: dict[str, list[Pod]] = {}
-    limit = priority(pod)
-    for other in others:
-        running = other.spec.node_name and not other.has_ended
-        if not running or priority(other) >= limit:
+    """Find the running units with a lower priority than `pod`, and the pools whose devices they hold.
+
+    `groups` are the PodGroups by namespace/name.
+    """
+    by_pool: dict[PoolId, list[Unit]] = {}
+    by_node: dict[str, list[Unit]] = {}
+    for unit in _units_of(others, groups):
+        if unit.priority >= priority(pod):
             continue
-        by_node.setdefault(other.spec.node_name, []).append(other)
-        pools = {
-            (result.driver, result.pool) for key in claim_keys(other) for result in results_of(stock.claims.get(key))
-        }
-        for pool in sorted(pools):
-            by_pool.setdefault(pool, []).append(other)
+        for node in sorted({member.spec.node_name for member in unit.pods}):
+            by_node.setdefault(node, []).append(unit)
+        claims = [stock.claims.get(key) for member in unit.pods for key in claim_keys(member)]
+        for pool in sorted({(result.driver, result.pool) for claim in claims for result in results_of(claim)}):
+            by_pool.setdefault(pool, []).append(unit)
     by_namespace: dict[str, list[PodDisruptionBudget]] = {}
     for budget in budgets:
         by_namespace.setdefault(budget.metadata.namespace or "default", []).append(budget)
     return Holders(by_pool, by_node, by_namespace, {})
+
+
+def _units_of(pods: Iterable[Pod], groups: Mapping[str, PodGroup]) -> Iterator[Unit]:
+    """Yield the units of the running pods.
+
+    Pods below a CompositePodGroup are left out, because this object may require that other PodGroups are evicted too.
+    """
+    members: dict[str, list[Pod]] = {}
+    for pod in pods:
+        if not pod.spec.node_name or pod.has_ended:
+            continue
+        group = groups.get(pod_group_key(pod))
+        if group is None or pod.metadata.deletion_timestamp:
+            yield Unit((pod,), priority(pod))
+        elif group.spec.parent_composite_pod_group_name:
+            continue
+        elif group.is_disrupted_whole:
+            members.setdefault(group.metadata.key, []).append(pod)
+        else:
+            yield Unit((pod,), group.spec.priority or 0)
+    for key, together in members.items():
+        yield Unit(tuple(together), groups[key].spec.priority or 0)
 
 
 def make_room(
@@ -177,7 +235,7 @@ def make_room(
             potential = holders.potential_victims(node_group, stock)
             victims = make_room_on(potential, holders, suffices)
             if victims is not None:
-                cost = holders.disruption(victims.pods)
+                cost = holders.disruption(victims.units)
                 sufficient.append((cost, victims, potential))
             if len(sufficient) >= MAX_NODES:
                 break
@@ -186,11 +244,11 @@ def make_room(
         return None
     lowest_disruption, chosen, _ = sufficient[0]
     with suppress(Enough):
-        for _, _, potential in sufficient if chosen.pods else ():
+        for _, _, potential in sufficient if chosen.units else ():
             better = _less_disruptive(potential, holders, lowest_disruption, suffices)
             if better is not None:
                 chosen = better
-                lowest_disruption = holders.disruption(better.pods)
+                lowest_disruption = holders.disruption(better.units)
     return chosen
 
 
@@ -205,7 +263,7 @@ def fewest_to_end(nodes: Iterable[str], holders: Holders, stock: Stock, suffices
     with suppress(Enough):
         for candidate in candidates:
             if len(candidate.staying) > 1 and suffices(candidate.and_leaving(candidate.staying)):
-                one_is_enough = any(suffices(candidate.and_leaving((pod,))) for pod in candidate.staying)
+                one_is_enough = any(suffices(candidate.and_leaving((unit,))) for unit in candidate.staying)
                 return None if one_is_enough else candidate
     return None
 
@@ -266,15 +324,15 @@ def make_room_on(potential: PotentialVictims, holders: Holders, suffices: Suffic
     if not staying or suffices(potential.and_leaving(())):
         return Victims(potential.node, ())
     protected = holders.protected(staying)
-    unprotected = [pod for pod in staying if pod not in protected]
+    unprotected = [unit for unit in staying if unit not in protected]
     victims = staying
-    # Reprieve half of the pods at a time. This is faster than one pod at a time, because usually few of many pods have to be evicted. The
+    # Reprieve half of the units at a time. This is faster than one unit at a time, because usually few of many pods have to be evicted. The
     # result is the same.
     waiting = [unprotected, protected]
     while waiting:
         batch = waiting.pop()
         spared = _uids(batch)
-        remaining = tuple(pod for pod in victims if pod.metadata.uid not in spared)
+        remaining = tuple(unit for unit in victims if spared.isdisjoint(_uids((unit,))))
         if not batch or suffices(potential.and_leaving(remaining)):
             victims = remaining
         elif len(batch) > 1:
@@ -288,7 +346,7 @@ def _less_disruptive(
 ) -> Victims | None:
     """Return the least disruptive set of victims that suffices, or None if it would not disrupt less than `limit`.
 
-    After each set, the search tries all sets with one more pod of lower priority or younger age. Such a set disrupts more, so the first
+    After each set, the search tries all sets with one more unit that is less important. Such a set disrupts more, so the first
     sufficient set is the least disruptive.
     """
     staying = potential.staying
@@ -317,13 +375,13 @@ def _less_disruptive(
 
 
 def _insufficient_sets(potential: PotentialVictims, holders: Holders, suffices: Suffices) -> list[frozenset[str]]:
-    """Find large insufficient sets: all pods that no budget protects, and all pods below each priority."""
+    """Find large insufficient sets: all units that no budget protects, and all units below each priority."""
     staying = potential.staying
     insufficient: list[frozenset[str]] = [frozenset()]
     protected = holders.protected(staying)
-    levels = sorted({priority(pod) for pod in staying})
-    choices = [tuple(pod for pod in staying if pod not in protected)]
-    choices += [tuple(pod for pod in staying if priority(pod) < level) for level in levels]
+    levels = sorted({unit.priority for unit in staying})
+    choices = [tuple(unit for unit in staying if unit not in protected)]
+    choices += [tuple(unit for unit in staying if unit.priority < level) for level in levels]
     for choice in choices:
         uids = _uids(choice)
         if _is_within(uids, insufficient):
@@ -333,8 +391,8 @@ def _insufficient_sets(potential: PotentialVictims, holders: Holders, suffices: 
     return insufficient
 
 
-def _uids(pods: Iterable[Pod]) -> frozenset[str]:
-    return frozenset(pod.metadata.uid for pod in pods)
+def _uids(units: Iterable[Unit]) -> frozenset[str]:
+    return frozenset(pod.metadata.uid for pod in pods_of(units))
 
 
 def _is_within(uids: frozenset[str], choices: Iterable[frozenset[str]]) -> bool:

@@ -77,7 +77,7 @@ def beside(
         (*reading.templates.values(), *arrived.templates, *templates),
         tuple(reading.typed.of_type(PodDisruptionBudget)),
         tuple(reading.quotas),
-        reading.gangs,
+        reading.groups,
     )
 
 
@@ -175,7 +175,7 @@ class Queue:
         self._steps: int = step_limits.OUTLOOK
         self._ask = claim_allocator(DEFAULT, SearchOptions(budget=self._work))
         self._notes = _Notes(snapshot, state, self._ask)
-        self._gangs = reading.gangs
+        self._groups = reading.groups
         self._problem = Reason(text="")
         self._run: SnapshotRun | None = None
         try:
@@ -209,11 +209,11 @@ class Queue:
         return self.place(key) if search else self._outcomes.get(key)
 
     def _place(self, pod: Pod, *, hold: bool) -> None:
-        run, gang = self._run, gang_of(pod, self._gangs)
+        run, gang = self._run, gang_of(pod, self._groups)
         if run is None:
             self._outcomes[pod.metadata.key] = PodOutcome(pod=pod.metadata.key, node=None, reason=self._problem)
             return
-        pods = [member for member in self._waiting.values() if gang_of(member, self._gangs) == gang] if gang else [pod]
+        pods = [member for member in self._waiting.values() if gang_of(member, self._groups) == gang] if gang else [pod]
         placed = run.schedule_gang(gang, pods) if gang else [run.schedule(pod, hold=hold)]
         for outcome, member in zip(placed, pods, strict=True):
             self._outcomes[outcome.pod] = self._notes.add(outcome, member)

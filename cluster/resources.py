@@ -34,6 +34,7 @@ from dra.objects import (
     ObjectMeta,
     Pod,
     PodDisruptionBudget,
+    PodGroup,
     ResourceClaim,
     ResourceClaimTemplate,
     ResourceSlice,
@@ -172,6 +173,8 @@ CONFIG_MAPS = _typed("v1", "configmaps", ConfigMap)
 EVENTS = _typed("v1", "events", Event)
 LEASES = _typed("coordination.k8s.io/v1", "leases", Lease)
 POD_DISRUPTION_BUDGETS = _typed("policy/v1", "poddisruptionbudgets", PodDisruptionBudget, status=True, generation=True)
+POD_GROUPS = _typed("scheduling.k8s.io/v1beta1", "podgroups", PodGroup, status=True, generation=True)
+POD_GROUPS_OF_1_36 = replace(POD_GROUPS, version="v1alpha2")
 # Not stored: the server's response names the user of a token.
 TOKEN_REVIEWS = _untyped("authentication.k8s.io", "tokenreviews", "TokenReview", namespaced=False, stored=False)
 # Not stored: the server's response reports whether an account may do something.
@@ -222,6 +225,7 @@ ALL: tuple[Resource[Any], ...] = (
     EVENTS,
     LEASES,
     POD_DISRUPTION_BUDGETS,
+    POD_GROUPS,
     *WORKLOADS,
     MUTATING_WEBHOOKS,
     VALIDATING_WEBHOOKS,

@@ -53,7 +53,7 @@ class Knowledge(ClusterView):
         *,
         decides: bool = False,
     ) -> None:
-        """With `decides`, follow Namespaces and PodDisruptionBudgets too, and wait for quotas."""
+        """With `decides`, follow Namespaces, PodDisruptionBudgets and PodGroups too, and wait for quotas."""
         super().__init__(cluster)
         self._decides = decides
         # Listeners. Claims and pods: old and new object. Namespace: its name.
@@ -74,6 +74,7 @@ class Knowledge(ClusterView):
         self.compatibilities = self.informer(resources.DEVICE_COMPATIBILITIES)
         self.namespaces = self.informer(resources.NAMESPACES)
         self.budgets = self.informer(resources.POD_DISRUPTION_BUDGETS)
+        self.groups = self.informer(resources.POD_GROUPS)
         self._others: list[Informer[Any]] = [self.informer(kind) for kind in NEEDED]
         # By uid: claims in the state that the ledger intends, until the informer shows this state.
         self._ahead: dict[str, ResourceClaim] = {}
@@ -86,6 +87,11 @@ class Knowledge(ClusterView):
         limited = server.serves(resources.DEVICE_QUOTAS.api_version)
         if self._decides:
             deciding += [self.namespaces, self.budgets]
+            for kind in (resources.POD_GROUPS, resources.POD_GROUPS_OF_1_36):
+                if server.serves(kind.api_version) and await self._has(kind):
+                    self.groups = self.informer(kind)
+                    deciding.append(self.groups)
+                    break
             # Before the quotas are read, a decision would admit every pod.
             if limited and await self._has(resources.DEVICE_QUOTAS):
                 deciding.append(self.quotas)
@@ -115,7 +121,7 @@ class Knowledge(ClusterView):
         objects: list[object] = []
         for fleet in (stock.nodes, stock.slices, stock.classes, stock.rules, stock.compatibilities, stock.claims):
             objects += fleet.values()
-        for informer in (self.pods, self.quotas, self.budgets, self.namespaces):
+        for informer in (self.pods, self.quotas, self.budgets, self.groups, self.namespaces):
             # One step of the interpreter, so the event loop changes nothing meanwhile.
             objects += informer.objects.values()
         return objects

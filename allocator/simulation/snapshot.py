@@ -3,14 +3,14 @@
 Pods are placed one after another by priority, creation time and name. The devices of a pod are in use for the pods after it. The claims of
 a pod are the claims that it names, the claims that are or will be generated from its templates, and one claim for the extended resources
 that a DeviceClass serves and no device plugin of the node offers. No pod is evicted, but the outcome of a refused pod names victims. The
-score of a node depends only on devices and not on kube-scheduler's other scores. The pods of a gang are placed one after another; if fewer than
-its `minCount` fit, none of them is placed.
+score of a node depends only on devices and not on kube-scheduler's other scores. The pods of a gang are placed one after another; if fewer
+than its `minCount` get a node, none of them is placed. That no placement was found does not mean that there is none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -28,9 +28,11 @@ from dra.objects import (
     Node,
     Pod,
     PodDisruptionBudget,
+    PodGroup,
     ResourceClaim,
     ResourceClaimTemplate,
     extended_claim,
+    pod_group_key,
     served_resources,
 )
 from dra.policy import lines_of_claims
@@ -90,9 +92,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     templates: tuple[ResourceClaimTemplate, ...] = ()
     budgets: tuple[PodDisruptionBudget, ...] = ()
     quotas: tuple[DeviceQuota, ...] = ()
-    gangs: Mapping[
-        str, int
-    ] = {}  # PodGroups (namespace/name), each with the number of pods that are placed together or not at all
+    groups: Mapping[str, PodGroup] = {}  # by namespace/name
 
 
 def simulate(
@@ -112,7 +112,7 @@ def simulate(
     outcomes: list[PodOutcome] = []
     members: dict[tuple[str, str], list[Pod]] = {}
     for pod in waiting:
-        gang = gang_of(pod, snapshot.gangs)
+        gang = gang_of(pod, snapshot.groups)
         members.setdefault((gang, "" if gang else pod.metadata.key), []).append(pod)
     done = 0
     for (gang, _), together in members.items():
@@ -141,11 +141,10 @@ def simulate(
     )
 
 
-def gang_of(pod: Pod, gangs: Mapping[str, int]) -> str:
+def gang_of(pod: Pod, groups: Mapping[str, PodGroup]) -> str:
     """Return the gang of a pod, by namespace/name of its PodGroup; "" if it has none."""
-    group = pod.spec.scheduling_group
-    name = f"{pod.metadata.namespace or 'default'}/{group.pod_group_name}" if group is not None else ""
-    return name if name in gangs else ""
+    name = pod_group_key(pod)
+    return name if name in groups and groups[name].min_count else ""
 
 
 class SnapshotRun:
@@ -160,7 +159,7 @@ class SnapshotRun:
         self.by_key = {pod.metadata.key: pod for pod in snapshot.pods}
         self.budgets = snapshot.budgets
         self.quotas = snapshot.quotas
-        self.gangs = snapshot.gangs
+        self.groups = snapshot.groups
         self.used = podfit.total(snapshot.pods)
         self.trials_left = MAX_TRIALS
         # By the identity of a refusal: the refusal, which keeps the identity, and its explanation.
@@ -169,19 +168,37 @@ class SnapshotRun:
         self.undecided = 0
 
     def schedule_gang(self, name: str, pods: Sequence[Pod]) -> list[PodOutcome]:
-        """Place the waiting pods of a gang, or none of them if with the running ones they are fewer than its minimum."""
+        """Place the waiting pods of a gang, or none of them if with the running ones they are fewer than its minimum.
+
+        The pods are placed one by one. So if they do not fit, another placement may exist, unless too many pods fit no node at all.
+        """
         before = self.fleet.stock, dict(self.claims), {node: dict(used) for node, used in self.used.items()}
+        undecided = self.undecided
         outcomes = [self.schedule(pod) for pod in pods]
         fitting = sum(outcome.node is not None for outcome in outcomes)
-        running = sum(bool(pod.spec.node_name) and gang_of(pod, self.gangs) == name for pod in self.pods)
-        if fitting + running >= self.gangs[name]:
+        running = sum(bool(pod.spec.node_name) and gang_of(pod, self.groups) == name for pod in self.pods)
+        least = self.groups[name].min_count
+        if fitting + running >= least:
             return outcomes
         self.fleet.stock, self.claims, self.used = before
-        text = f"PodGroup {name} places {self.gangs[name]} of its pods together, and {fitting + running} fit"
+        # No pod of the gang was placed before these pods, so they fit no node.
+        alone = list(takewhile(lambda outcome: outcome.node is None, outcomes))
+        possible = len(outcomes) - len(alone) + running
+        if possible < least:
+            text = f"PodGroup {name} places {least} of its pods together, and at most {possible} fit"
+        else:
+            text = f"no placement found for {least} pods of PodGroup {name} together: placed one by one, {fitting + running} gets a node"
+            self.undecided = undecided + len(outcomes) - len(alone)
         reason = Reason(text=text, causes=(f"PodGroup/{name}",))
-        return [
-            outcome if outcome.node is None else PodOutcome(outcome.pod, None, reason=reason) for outcome in outcomes
+        not_placed = [
+            PodOutcome(
+                outcome.pod,
+                None,
+                reason=reason if outcome.node else replace(reason, text=f"{text}; {outcome.reason.text}"),
+            )
+            for outcome in outcomes[len(alone) :]
         ]
+        return [*alone, *not_placed]
 
     def schedule(self, pod: Pod, *, hold: bool = True) -> PodOutcome:
         """Place one pod. With `hold=False`, its devices stay free for later pods."""
@@ -248,7 +265,7 @@ class SnapshotRun:
         if not may_preempt(pod):
             return refused
         stock = self.fleet.stock
-        holders = holders_below(pod, self.pods, stock, self.budgets)
+        holders = holders_below(pod, self.pods, stock, self.budgets, self.groups)
         if not holders.by_node:  # no pod has a lower priority
             return refused
         barriers_on = podfit.barriers_by_name(pod, served_resources(pod, self.serving))

@@ -505,7 +505,8 @@ def _lacks_members(facts: Facts) -> Iterator[Reason]:
         if (pod.metadata.namespace, pod.spec.scheduling_group) == (facts.namespace, group)
     ]
     members = sum(not pod.has_ended for pod in pods)
-    least = facts.reading.gangs.get(name, 0)
+    pod_group = facts.reading.groups.get(name)
+    least = pod_group.min_count if pod_group is not None else 0
     if members < least:
         message = f"PodGroup {name} places {least} of its pods together, and has {members}"
         remedies = ("create the other pods of the group, or lower its minCount",)
@@ -578,6 +579,8 @@ def _room_text(facts: Facts) -> str:
         return f"{facts.outcome.node} has room for it, and {_not_placed(facts)}"
     if not facts.reading.stock.nodes:
         return NO_NODE_READ
+    if any(cause.startswith("PodGroup/") for cause in facts.outcome.reason.causes):
+        return facts.outcome.reason.text
     return f"no node has room for it now ({facts.outcome.reason.text})"
 
 
@@ -596,7 +599,7 @@ def _outlook_text(facts: Facts, prospect: Prospect) -> str:
     fitting = [name for group in prospect.groups if group.devices for name in group.nodes]
     usable = [name for name in fitting if name not in barred]
     if fits and outcome.node is None:
-        if outcome.exceeded_quota or not fitting or gang_of(facts.pod, facts.reading.gangs):
+        if outcome.exceeded_quota or not fitting or gang_of(facts.pod, facts.reading.groups):
             return _room_text(facts)
         if usable:
             return f"devices for it are free, but pods before it in the queue take them ({outcome.reason.text})"

@@ -23,14 +23,14 @@ from allocator.pods import total
 from allocator.reservations import overlaps
 from analysis.configuration import ConfigurationInForce, features_of, server_named
 from analysis.events import time_of_dump
-from analysis.loading.objects import Unread, identity_of, is_pod_group, owner_of, unread_of
+from analysis.loading.objects import Unread, identity_of, owner_of, unread_of
 from analysis.loading.typed import IN_STOCK, TypedObjects, is_pod
 from analysis.skipped import SkippedFile
 from cluster import resources
 from cluster.manifests import Document
 from cluster.objects import Event, Lease
 from cluster.server import ServerInfo
-from dra.objects import DeviceQuota, Pod, ResourceClaimTemplate
+from dra.objects import DeviceQuota, Pod, PodGroup, ResourceClaimTemplate
 from dra.raw import Object, inside
 from dra.server import known_gates
 from webhook import names
@@ -187,16 +187,10 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return a pod; None if it was not read."""
         return self.pods.get(f"{namespace}/{name}")
 
-    @cached_property
-    def gangs(self) -> dict[str, int]:
-        """The PodGroups that are placed together or not at all, each with its number of pods."""
-        gangs: dict[str, int] = {}
-        for obj in filter(is_pod_group, self.objects):
-            least = inside(obj, "spec", "schedulingPolicy", "gang").get("minCount")
-            if isinstance(least, int):
-                name = identity_of(obj)
-                gangs[f"{name.namespace}/{name.name}"] = least
-        return gangs
+    @property
+    def groups(self) -> dict[str, PodGroup]:
+        """The PodGroups, by namespace/name."""
+        return self.typed.by_key(PodGroup)
 
     @cached_property
     def living(self) -> set[str]:

@@ -47,6 +47,7 @@ _TYPES: dict[tuple[str, str], type[Any]] = {
         resources.NODES,
         resources.PODS,
         resources.POD_DISRUPTION_BUDGETS,
+        resources.POD_GROUPS,
         resources.DEVICE_CLASSES,
         resources.RESOURCE_SLICES,
         resources.RESOURCE_CLAIMS,

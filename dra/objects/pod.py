@@ -1,4 +1,4 @@
-"""The fields of Pods and PodDisruptionBudgets that matter for devices. Decoding drops all other fields."""
+"""The fields of Pods, PodGroups and PodDisruptionBudgets that matter for devices. Decoding drops all other fields."""
 
 from __future__ import annotations
 
@@ -122,6 +122,50 @@ class Pod(Wire, frozen=True, kw_only=True):
         """Whether the pod no longer uses its claims: it has terminated, or was deleted before it had a node."""
         never_ran = bool(self.metadata.deletion_timestamp) and not self.spec.node_name
         return self.has_ended or never_ran
+
+
+class PodGroupGang(Wire, frozen=True, kw_only=True):
+    min_count: int = 0
+
+
+class PodGroupSchedulingPolicy(Wire, frozen=True, kw_only=True):
+    gang: PodGroupGang | None = None
+
+
+class PodGroupSpec(Wire, frozen=True, kw_only=True):
+    scheduling_policy: PodGroupSchedulingPolicy = PodGroupSchedulingPolicy()
+    # `{"all": {}}` or `{"single": {}}`; in v1alpha2 "PodGroup" or "Pod".
+    disruption_mode: Opaque | None = None
+    priority: int | None = None
+    parent_composite_pod_group_name: str = ""
+
+
+class PodGroup(Wire, frozen=True, kw_only=True):
+    """A PodGroup of kube-scheduler (scheduling.k8s.io)."""
+
+    api_version: str = "scheduling.k8s.io/v1beta1"
+    kind: str = "PodGroup"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodGroupSpec = PodGroupSpec()
+
+    @property
+    def min_count(self) -> int:
+        """The number of pods that are placed together or not at all; 0 if the group is no gang."""
+        gang = self.spec.scheduling_policy.gang
+        return gang.min_count if gang is not None else 0
+
+    @property
+    def is_disrupted_whole(self) -> bool:
+        """Whether all pods of the group are evicted together or not at all."""
+        mode = self.spec.disruption_mode
+        value = mode.value() if mode is not None else None
+        return value == "PodGroup" or (isinstance(value, dict) and value.get("all") is not None)
+
+
+def pod_group_key(pod: Pod) -> str:
+    """Return the PodGroup of a pod as namespace/name; "" if it has none."""
+    group = pod.spec.scheduling_group
+    return f"{pod.metadata.namespace or 'default'}/{group.pod_group_name}" if group is not None else ""
 
 
 class TemplateSite(NamedTuple):

@@ -14,6 +14,7 @@ from allocator.decisions import Decider
 from allocator.one_node import SearchOptions
 from allocator.preemption import (
     Enough,
+    Unit,
     Victims,
     holders_below,
     make_room,
@@ -21,7 +22,7 @@ from allocator.preemption import (
     without_pods,
     without_unused_claims,
 )
-from dra.objects import PodDisruptionBudget, ResourceClaimConsumerReference, protects
+from dra.objects import PodDisruptionBudget, PodGroup, ResourceClaimConsumerReference, protects
 from dra.wire import convert
 from tests.allocator import fleets
 from tests.allocator.decisions.test_decider import stock_of
@@ -189,16 +190,42 @@ def test_a_disruption_budget_protects_selected_pods_of_its_namespace():
 # ---- the chosen victims, compared with all possible choices
 
 
-def least_disruption(potential_victims, pods, nodes, frees_enough):
+GROUPS = {
+    f"default/{name}": convert(
+        {"metadata": {"name": name}, "spec": {"disruptionMode": {mode: {}}, "priority": priority}}, PodGroup
+    )
+    for name, mode, priority in (("a", "all", 1), ("b", "all", 0), ("high", "all", 99), ("each", "single", 2))
+}
+
+
+def units_of(pods):
+    """Return the pods with a lower priority than 9 as units: the pods of the groups a and b are disrupted together."""
+    units = []
+    for pod in pods:
+        group = pod.spec.scheduling_group
+        name = group.pod_group_name if group else ""
+        if name == "each":
+            units.append(Unit((pod,), 2))
+        elif not name:
+            units.append(Unit((pod,), pod.spec.priority))
+    for name, priority in (("a", 1), ("b", 0)):
+        together = [
+            pod for pod in pods if pod.spec.scheduling_group and pod.spec.scheduling_group.pod_group_name == name
+        ]
+        units += [Unit(tuple(together), priority)] if together else []
+    return units
+
+
+def least_disruption(potential_victims, units, nodes, frees_enough):
     """Return the least disruption of all choices that free enough, on all nodes; None if there is none."""
     costs = []
     for node in nodes:
-        running_pods = [pod for pod in pods if pod.spec.node_name == node]
-        for size in range(len(running_pods) + 1):
+        on_node = [unit for unit in units if any(pod.spec.node_name == node for pod in unit.pods)]
+        for size in range(len(on_node) + 1):
             costs += [
-                potential_victims.disruption(evicted_pods)
-                for evicted_pods in combinations(running_pods, size)
-                if frees_enough(Victims(node, evicted_pods))
+                potential_victims.disruption(evicted)
+                for evicted in combinations(on_node, size)
+                if frees_enough(Victims(node, evicted))
             ]
     return min(costs, default=None)
 
@@ -215,6 +242,9 @@ DRAWN_POD_FIELDS = st.fixed_dictionaries(
         "priority": st.sampled_from([0, 0, 1, 2]),
         "age": st.integers(0, 3),
         "labels": st.fixed_dictionaries({"app": st.sampled_from("xyz"), "tier": st.sampled_from("ab")}),
+        "schedulingGroup": st.sampled_from([None, None, "a", "b", "high", "each"]).map(
+            lambda name: {"podGroupName": name} if name else None
+        ),
     }
 )
 DRAWN_BUDGETS = st.tuples(
@@ -235,10 +265,10 @@ def test_no_victims_with_less_disruption_free_enough_amounts(pods_drawn, budgets
         return all(sum(freed_amounts[pod.metadata.uid][i] for pod in victims.pods) >= needed_amounts[i] for i in (0, 1))
 
     stock = stock_of(nodes=1)
-    potential_victims = holders_below(aged_pod("urgent", priority=9), pods, stock, budgets)
+    potential_victims = holders_below(aged_pod("urgent", priority=9), pods, stock, budgets, GROUPS)
     chosen = make_room(["n0"], potential_victims, stock, frees_enough)
-    least = least_disruption(potential_victims, pods, ["n0"], frees_enough)
-    assert (potential_victims.disruption(chosen.pods) if chosen else None) == least
+    least = least_disruption(potential_victims, units_of(pods), ["n0"], frees_enough)
+    assert (potential_victims.disruption(chosen.units) if chosen else None) == least
     if chosen:
         assert frees_enough(chosen)
         assert least[0] == evictions_beyond_budgets(chosen.pods, budgets)
@@ -299,8 +329,8 @@ def test_no_victims_with_less_disruption_free_enough_devices(draw_fleet, seed):
     frees_enough = frees_enough_for(pending_pod, stock)
     chosen = make_room(stock.nodes, potential_victims, stock, frees_enough)
     less_important_pods = [pod for pod in pods if pod.spec.priority < pending_pod.spec.priority]
-    assert (potential_victims.disruption(chosen.pods) if chosen else None) == least_disruption(
-        potential_victims, less_important_pods, stock.nodes, frees_enough
+    assert (potential_victims.disruption(chosen.units) if chosen else None) == least_disruption(
+        potential_victims, units_of(less_important_pods), stock.nodes, frees_enough
     )
     if chosen:
         assert frees_enough(chosen), "the evictions do not free enough devices"

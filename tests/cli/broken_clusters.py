@@ -577,7 +577,8 @@ def no_room_for_a_gang(name: str) -> Fault:
     """The only node has devices for one of the two pods."""
     second = [claim(name, "d"), pod(name, "q", "d", **IN_GANG | of_pool(name))]
     broken = [gang(name, 2), *place(name, 1), *waits(name, **IN_GANG | of_pool(name)), *second]
-    return of_pod(name, WAITS, broken, [gpus(f"{name}-0", 2)], "places 2 of its pods together, and 1 fit")
+    sentence = f"no placement found for 2 pods of PodGroup {name}/g together: placed one by one, 1 gets a node"
+    return of_pod(name, WAITS, broken, [gpus(f"{name}-0", 2)], sentence)
 
 
 @fault

@@ -23,6 +23,7 @@ from allocator.preemption import (
     holders_below,
     make_room,
     make_room_on,
+    pods_of,
     priority,
     without_pods,
     without_unused_claims,
@@ -36,10 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from allocator.decisions import Decider
-    from allocator.preemption import Holders
+    from allocator.preemption import Choice, Holders
     from allocator.service.quota.quotas import QuotaLines
     from allocator.strategies import Placement
-    from dra.objects import Pod, PodDisruptionBudget
+    from dra.objects import Pod, PodDisruptionBudget, PodGroup
     from dra.stock import Stock
 
 
@@ -55,6 +56,7 @@ class Scene(NamedTuple):
     evicted: Mapping[str, str]  # the time of eviction by pod uid: `pods` may not show the deletion yet
     reserved: Mapping[str, str]  # the node of each reservation by pod uid: `pods` may not show the binding yet
     budgets: Sequence[PodDisruptionBudget]
+    groups: Mapping[str, PodGroup]  # by namespace/name
     rivals: Mapping[str, Sequence[Pod]]  # nominated pods of the same or a higher priority, by node
     placements: Mapping[str, Placement]  # by uid of the pods to place
     quota_lines: QuotaLines
@@ -83,8 +85,8 @@ class Scene(NamedTuple):
 
     def holders_below(self, pod: Pod, stock: Stock) -> Holders:
         """Return the pods that could be evicted for a pod."""
-        others = [other for other in self.current_pods() if claim_names(other)]
-        return holders_below(pod, others, stock, self.budgets)
+        others = [other for other in self.current_pods() if claim_names(other) or other.spec.scheduling_group]
+        return holders_below(pod, others, stock, self.budgets, self.groups)
 
 
 class VictimChoice(NamedTuple):
@@ -119,7 +121,7 @@ def fewest(pod: Pod, scene: Scene, decider: Decider) -> PotentialVictims | None:
     # So that pods of its own priority count too.
     raised = replace(pod, spec=replace(pod.spec, priority=priority(pod) + 1))
     stock = scene.without_ended()
-    holders = scene.holders_below(raised, stock)
+    holders = scene._replace(groups={}).holders_below(raised, stock)  # the pods of a group need not end together
     may_run = barriers(pod, [name for name in requests(pod) if "/" in name])
     trial = Trial([(pod, node) for node in stock.nodes], stock, scene, decider)
 
@@ -130,7 +132,7 @@ def fewest(pod: Pod, scene: Scene, decider: Decider) -> PotentialVictims | None:
 
 
 def still_suffice(
-    places: Places, choices: Sequence[Sequence[Pod]], scene: Scene, decider: Decider
+    places: Places, choices: Sequence[Choice], scene: Scene, decider: Decider
 ) -> tuple[list[bool], tuple[Pod, ...]]:
     """Check choices of victims against the current state.
 
@@ -149,7 +151,7 @@ def still_suffice(
     trial = Trial(places, stock, scene, decider, together=True)
     sufficient: list[bool] = []
     with suppress(Enough):
-        sufficient += [trial.suffices(Victims(nodes[0], (*choice, *leaving))) for choice in choices]
+        sufficient += [trial.suffices(Victims(nodes[0], choice, leaving)) for choice in choices]
     return sufficient or [False] * len(choices), tuple(trial.give_way.values())
 
 
@@ -157,7 +159,7 @@ def stock_and_preemptable(pod: Pod, scene: Scene) -> tuple[Stock, Holders]:
     """Return the stock without the pods that are being deleted, and the pods that could be evicted for a pod."""
     stock = scene.without_ended()
     holders = scene.holders_below(pod, stock)
-    leaving = [pod for pod in holders.pods() if pod.metadata.deletion_timestamp]
+    leaving = [pod for pod in pods_of(holders.units()) if pod.metadata.deletion_timestamp]
     return without_pods(stock, leaving), holders
 
 

@@ -21,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.decisions import name_pods
-from allocator.preemption import may_preempt, priority
+from allocator.preemption import may_preempt, pods_of, priority
 from allocator.service.app import HttpError
 from allocator.service.part import Part
 from allocator.service.preemption import choices
@@ -35,7 +35,7 @@ from dra.objects import Pod, protects
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from allocator.preemption import Victims
+    from allocator.preemption import Unit, Victims
     from allocator.service.live_ledger import LiveLedger
     from allocator.service.part import Shared
     from allocator.service.preemption.choices import Places, VictimChoice
@@ -138,7 +138,7 @@ class Evictions(Part):
         if candidate is None:
             nominations.give_up(pod)
         else:
-            nominations.keep_node(pod, candidate.node, (*candidate.staying, *candidate.leaving))
+            nominations.keep_node(pod, candidate.node, (*pods_of(candidate.staying), *candidate.leaving))
 
     def scene(self, places: Places) -> Scene:
         """Return the facts for a choice of victims."""
@@ -150,6 +150,7 @@ class Evictions(Part):
             evicted={eviction.uid: eviction.at for eviction in self._evicted},
             reserved={reservation.pod: reservation.node for reservation in state.unreleased()},
             budgets=self._current_budgets(),
+            groups={group.metadata.key: group for group in self._knowledge.groups.objects.values()},
             rivals=self._pods.nominations.rivals(places[0][0], state, group),
             placements={pod.metadata.uid: self._pods.placement_of(pod)[0] for pod, _ in places},
             quota_lines=self._quotas.lines_among(pods),
@@ -169,18 +170,19 @@ class Evictions(Part):
         return budgets
 
     async def _evict_all(self, chosen: Victims, places: Places) -> Preemption:
-        """Evict the victims one by one, until the pods fit or the choice no longer suffices."""
+        """Evict the victims unit by unit, until the pods fit or the choice no longer suffices."""
         pod = places[0][0]
         nominations = self._pods.nominations
         evicted: list[Pod] = []
+        evicted_units: tuple[Unit, ...] = ()
         # The pods that are being deleted are awaited, too: these nodes may be able to use the devices that they free.
         leaving = [
             leaving_pod for leaving_pod in self.scene(places).leaving_pods() if priority(leaving_pod) < priority(pod)
         ]
         for member, node in places:
             nominations.nominate(member, node, (*chosen.pods, *leaving))
-        for victim in chosen.pods:
-            question = partial(choices.still_suffice, places, (chosen.pods, tuple(evicted)), self.scene(places))
+        for unit in chosen.units:
+            question = partial(choices.still_suffice, places, (chosen.units, evicted_units), self.scene(places))
             (still_suffices, already_fits), give_way = await self._runner.search(
                 pod.metadata.namespace, question, LOOK_SECONDS
             )
@@ -192,8 +194,13 @@ class Evictions(Part):
                 return Preemption(message="devices changed during preemption; no other pod is evicted")
             if already_fits:
                 break
-            if await self._evict(victim, pod):
-                evicted.append(victim)
+            evicted_units += (unit,)
+            # The other pods of a unit are evicted even if one cannot be.
+            outcomes = await asyncio.gather(*[self._evict(victim, pod) for victim in unit.pods], return_exceptions=True)
+            for victim, outcome in zip(unit.pods, outcomes, strict=True):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                evicted += [victim] if outcome else []
         message = (
             f"evicted {name_pods(pod, evicted)}" if evicted else "no pod is evicted: devices are being freed already"
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from allocator.decisions import full_nodes, with_pods
-from allocator.preemption import Holders, priority, without_pods
+from allocator.preemption import Holders, pods_of, without_pods
 from allocator.service import questions
 from allocator.service.app import HttpError
 from allocator.service.part import Part
@@ -108,7 +108,7 @@ def _outlook(
         now, holders = choices.stock_and_preemptable(pod, scene)
         for node, others in nominated_in_shared_pools(scene.rivals, scene.stock).items():
             now = with_pods(now, node, others, decider.options())
-        removed = tuple(pod for pod in holders.pods() if priority(pod) < below)
+        removed = pods_of([unit for unit in holders.units() if unit.priority < below])
         supposed = Supposed(without_pods(now, removed), now, holders, removed)
     leaving = {gone.metadata.uid for gone in (pod, *supposed.removed)}
     full = full_nodes(scene.occupied, scene.most_pods, leaving)

@@ -7,7 +7,7 @@ from allocator import allocate
 from allocator import pods as podfit
 from allocator.simulation.snapshot import Snapshot, simulate
 from allocator.strategies.choose import choose_devices
-from dra.objects import PodExtendedResourceClaimStatus, ResourceClaim
+from dra.objects import PodExtendedResourceClaimStatus, PodGroup, ResourceClaim
 from dra.objects.claim import DeviceClass
 from dra.wire import convert
 from tests.allocator.fleets import DRIVER, claim, fleet, gpu, taken
@@ -239,6 +239,10 @@ def test_init_containers_count_by_maximum_and_sidecars_add():
     assert podfit.requests(pod)["cpu"] == 4 * 10**9
 
 
+def gang(least):
+    return convert({"spec": {"schedulingPolicy": {"gang": {"minCount": least}}}}, PodGroup)
+
+
 @pytest.mark.parametrize(("least", "placed"), [(2, []), (1, ["g-0"])])
 def test_a_gang_is_placed_together_or_not_at_all(least, placed):
     """One of two pods of the gang fits. A pod outside of the gang gets the device that the gang does not take."""
@@ -246,17 +250,41 @@ def test_a_gang_is_placed_together_or_not_at_all(least, placed):
         pending_pod(f"g-{i}", templates=["single"], priority=9, schedulingGroup={"podGroupName": "g"}) for i in (0, 1)
     ]
     other = pending_pod("other", templates=["single"])
-    snapshot = Snapshot(ONE_GPU_FLEET, (*members, other), templates=(ONE_GPU_TEMPLATE,), gangs={"default/g": least})
+    snapshot = Snapshot(
+        ONE_GPU_FLEET, (*members, other), templates=(ONE_GPU_TEMPLATE,), groups={"default/g": gang(least)}
+    )
     simulated = simulate(snapshot, ask=choose_devices)
     assert [name for name, (node, _) in places(simulated).items() if node] == (placed or ["other"])
     if not placed:
-        assert simulated.pods[0].reason.text == "PodGroup default/g places 2 of its pods together, and 1 fit"
+        found = "no placement found for 2 pods of PodGroup default/g together: placed one by one, 1 gets a node"
+        first, second, _ = simulated.pods
+        assert first.reason.text == found
+        assert second.reason.text.startswith(f"{found}; 0 of 1 nodes can serve the pod: ")
+        assert (simulated.totals.undecided, simulated.totals.unschedulable) == (2, 0)
+
+
+def test_a_gang_whose_pods_fit_no_node_is_unschedulable():
+    """Of three pods of the gang two request two GPUs, and each node has one. They are placed first."""
+    group = {"schedulingGroup": {"podGroupName": "g"}}
+    members = [
+        *(pending_pod(f"g-{i}", templates=["double"], priority=9, **group) for i in (0, 1)),
+        pending_pod("g-2", templates=["single"], **group),
+    ]
+    templates = (ONE_GPU_TEMPLATE, TWO_GPUS_TEMPLATE)
+    simulated = simulate(
+        Snapshot(ONE_GPU_FLEET, tuple(members), templates=templates, groups={"default/g": gang(2)}), ask=choose_devices
+    )
+    assert [outcome.reason.text.partition(": ")[0] for outcome in simulated.pods] == [
+        *["0 of 1 nodes can serve the pod"] * 2,
+        "PodGroup default/g places 2 of its pods together, and at most 1 fit",
+    ]
+    assert (simulated.totals.undecided, simulated.totals.unschedulable) == (0, 3)
 
 
 def test_a_gang_counts_its_running_pods():
     group = {"schedulingGroup": {"podGroupName": "g"}}
     running = pending_pod("runs", phase="Running", nodeName="n0", **group)
     waiting = pending_pod("waits", templates=["single"], **group)
-    snapshot = Snapshot(ONE_GPU_FLEET, (running, waiting), templates=(ONE_GPU_TEMPLATE,), gangs={"default/g": 2})
+    snapshot = Snapshot(ONE_GPU_FLEET, (running, waiting), templates=(ONE_GPU_TEMPLATE,), groups={"default/g": gang(2)})
     simulated = simulate(snapshot, ask=choose_devices)
     assert simulated.totals.placed == 1
