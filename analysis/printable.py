@@ -1,4 +1,4 @@
-"""Writes characters that a terminal, or the log of a CI job, would interpret as visible escapes.
+"""Writes characters that a terminal, the log of a CI job or Markdown would interpret, as visible escapes or as code.
 
 Names from a cluster or a file may contain terminal escape sequences, and marks that change the direction of writing.
 """
@@ -14,6 +14,8 @@ UNSEEN = re.compile(
 # Commands in the logs of GitHub and Azure runners: `::` at the start of a line, `##[` and `##vso[` anywhere.
 _COMMAND = re.compile(r"^(\s*)(:)(?=:)|#(?=#(?:vso)?\[)")
 
+_BACKTICKS = re.compile("`+")
+
 
 def printable(text: str) -> str:
     """Escape characters that a terminal or the log of a CI job would interpret."""
@@ -22,6 +24,20 @@ def printable(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return UNSEEN.sub(_escaped, text)
+
+
+def fence_around(text: str, shortest: int) -> str:
+    """Return the backticks that open and close code in Markdown: more than the text has in a row."""
+    return "`" * max(shortest, *(len(run) + 1 for run in _BACKTICKS.findall(text)), 0)
+
+
+def code_span(text: str) -> str:
+    """Return a text as a code span of Markdown. In a table, `|` needs an escape as well."""
+    shown = printable(text)
+    fence = fence_around(shown, 1)
+    # Renderers strip one space from both ends, and backticks at an end would belong to the fence.
+    is_padded = shown[:1] == "`" or shown[-1:] == "`" or (shown[:1] == shown[-1:] == " " and shown.strip())
+    return f"{fence} {shown} {fence}" if is_padded else f"{fence}{shown}{fence}"
 
 
 def _escaped(match: re.Match[str]) -> str:

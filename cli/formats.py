@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 _SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _SARIF_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
+# All characters that a document of XML 1.0 cannot contain, even escaped (production 2).
+_NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _GITHUB_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 
 
@@ -143,16 +146,11 @@ def junit(checked: Sequence[ObjectFindings], command: str) -> str:
 
 
 def _xml(lines: Sequence[str]) -> str:
-    return escape(_printable("\n".join(lines)))
-
-
-def _printable(value: str) -> str:
-    """Replace characters that XML 1.0 cannot contain."""
-    return "".join(c if c >= " " or c in "\t\n\r" else "\ufffd" for c in value)
+    return escape(_NOT_XML.sub("\ufffd", "\n".join(lines)), {"\r": "&#13;"})
 
 
 def _attribute(value: str) -> str:
-    return quoteattr(_printable(value), {"\n": "&#10;"})
+    return quoteattr(_NOT_XML.sub("\ufffd", value))
 
 
 def as_json(checked: Sequence[ObjectFindings]) -> list[dict[str, Any]]:

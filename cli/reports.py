@@ -6,17 +6,16 @@ import re
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from analysis.printable import printable
+from analysis.printable import code_span, fence_around, printable
 from analysis.report import Cell, CodeSpan, Marked, Own, Part, Report, Rows, Screen, Why
 from cli.terminal import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-# Markup of Markdown inside a line, at its beginning, and code fences.
+# Markup of Markdown inside a line, and at its beginning.
 _MARKUP: Final = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _OPENING: Final = re.compile(r"^( *)(?:([#+=-])|(\d+)([.)]))")
-_FENCE: Final = re.compile("`{3,}")
 _BELOW: Final = " " * 6
 
 
@@ -34,8 +33,7 @@ def _part_as_markdown(part: Part) -> str:
             return part.text
         case Screen():
             shown = [printable(line) for line in part.lines]
-            longest = max((len(ticks) for line in shown for ticks in _FENCE.findall(line)), default=2)
-            fence = "`" * (longest + 1)
+            fence = fence_around("\n".join(shown), 3)
             body = "\n".join([fence, *shown, fence])
         case Rows() if part.rows:
             counts = [isinstance(cell, int) for cell in part.rows[0]]
@@ -53,7 +51,8 @@ def _markdown_cell(cell: Cell) -> str:
         case int():
             return f"{cell:,}"
         case CodeSpan():
-            return f"`{printable(cell.name)}`"
+            # In a table, renderers disagree about `\\|` inside a code span. An element of HTML has escapes.
+            return f"<code>{inline(cell.name)}</code>" if "|" in cell.name else code_span(cell.name)
         case Own():
             return printable(cell.text).replace("|", "\\|")
         case Why():

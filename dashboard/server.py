@@ -537,6 +537,8 @@ class Dashboard:
 async def finish_in_thread(function: Callable[..., T], *arguments: object) -> T:
     """Run a function in a thread. If the caller is cancelled, wait for the end of the thread, so that the caller's locks stay locked until then."""
     work = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+    # If the caller is gone, nothing else reads the exception, and asyncio would log a traceback.
+    work.add_done_callback(lambda work: work.cancelled() or work.exception())
     try:
         return await asyncio.shield(work)
     finally:

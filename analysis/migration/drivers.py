@@ -16,6 +16,7 @@ from analysis.migration.charts import EXPORTERS, PLUGIN_KINDS, PLUGINS
 from analysis.migration.driver_release import KEPT, NAMED, Installation, Place, model_of
 from analysis.migration.layout import SOURCES, Layout
 from analysis.migration.pull_request import Step, StepName
+from analysis.printable import code_span
 from cluster.manifests import CannotEdit
 from dra.raw import Object, inside, text
 from webhook.translate import group_kind, name_of
@@ -79,7 +80,7 @@ class _Move:
             self._switch.notes += [f"{new.chart}: {note}" for note in new.notes]
         else:
             self._switch.notes.append(
-                f"by hand, before the merge: install chart {new.chart} {new.version} from {new.url} with the values `{_in_line(new.values)}`; no chart of its own runs the device plugin of {family.driver}"
+                f"by hand, before the merge: install chart {new.chart} {new.version} from {new.url} with the values {_in_line(new.values)}; no chart of its own runs the device plugin of {family.driver}"
             )
         self._remove(leaving, places)
 
@@ -94,7 +95,7 @@ class _Move:
         in_tree = [release.values for release in self._layout.releases if release.chart in charts]
         if new.installed is not None and not any(values.keys() <= of_release.keys() for of_release in in_tree):
             self._note_by_hand(
-                f"{new.installed.object} in {new.installed.file} needs chart {new.chart} {new.version} or newer, with the values `{_in_line(values)}`"
+                f"{new.installed.object} in {new.installed.file} needs chart {new.chart} {new.version} or newer, with the values {_in_line(values)}"
             )
         return replace(new, values={**new.values, **values})
 
@@ -239,4 +240,4 @@ class _Move:
 
 
 def _in_line(values: Object) -> str:
-    return msgspec.json.encode(values).decode()
+    return code_span(msgspec.json.encode(values).decode())

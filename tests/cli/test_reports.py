@@ -1,10 +1,15 @@
 """No name of an object becomes markup, a row or a column of a Markdown report."""
 
 import re
+from html import unescape
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
-from analysis.report import Report, Rows, Screen, Why
+from analysis.printable import code_span, printable
+from analysis.report import CodeSpan, Report, Rows, Screen, Why
 from cli.reports import as_markdown, as_text, inline
 from tests.cli.explain.scenes import full_fleet, held_claim, node, pod
 from tests.cli.running import manifest, run
@@ -99,6 +104,32 @@ def test_text_from_objects_is_not_markup(text, escaped_text):
 def test_lines_of_text_stay_inside_their_block():
     report = Report("r", (Screen(("a", "````", "```` b", "c\n`````\x1b", "<i>")),))
     assert as_markdown(report) == "# r\n\n``````\na\n````\n```` b\nc\\x0a`````\\x1b\n<i>\n``````\n"
+
+
+# Characters that end a code span, a cell or a row, or that a renderer strips.
+NAMES = st.text(st.sampled_from("`|\\ a<&*\n\x1b") | st.characters(), min_size=1)
+
+
+def code_of(tokens):
+    """Return the code spans of parsed Markdown, and all text outside of them."""
+    pieces = [child for token in tokens if token.type == "inline" for child in token.children]
+    spans = [piece.content for piece in pieces if piece.type == "code_inline"]
+    return spans, "".join(piece.content for piece in pieces if piece.type == "text")
+
+
+@given(NAMES)
+def test_a_code_span_contains_the_whole_name(name):
+    spans, text = code_of(MarkdownIt().parse(f"see {code_span(name)}."))
+    assert (spans, text) == ([printable(name)], "see .")
+
+
+@given(NAMES.filter(str.strip))
+def test_a_name_in_a_table_stays_in_its_cell_and_is_code(name):
+    text = as_markdown(Report("r", (Rows(("A", "B"), [(CodeSpan(name), CodeSpan("b"))]),)))
+    assert column_counts(text) == [[2, 2, 2]]
+    cells = re.findall("<td>(.*?)</td>", MarkdownIt().enable("table").render(text), re.DOTALL)
+    assert [re.fullmatch("<code>(.*)</code>", cell, re.DOTALL) is not None for cell in cells] == [True, True]
+    assert unescape(cells[0][6:-7]).strip() == printable(name).strip()
 
 
 def test_a_table_without_rows_is_left_out():

@@ -1,17 +1,21 @@
 """The page "What would happen?" places pasted pods like `simulate`, limits the input and the time, and has a link that repeats the question."""
 
 import asyncio
+import gc
 import json
+import threading
 
 import pytest
 
 from cluster import manifests
+from dashboard.server import finish_in_thread
 from dashboard.whatif import LONGEST, MAX_NAMES, MAX_PODS, Unanswerable, pack, unpack
 from tests.cli.explain.scenes import fleet, held_claim
 from tests.cli.running import manifest, run_json
 from tests.corpus.move.plugins import GPU, config_map, sharing
 from tests.dashboard.elements import Elements
 from tests.dashboard.test_dashboard import HOSTILE_TEXT, crowded_fleet, dashboard_session, source_of, text_of
+from tests.limits import PATIENCE
 from tests.objects import container, node, pod
 
 JOB_MANIFEST = """\
@@ -214,3 +218,23 @@ async def test_invalid_nodes_to_remove_or_add_are_explained(node_fields, problem
     async with dashboard_session(source_of(*fleet_with_free_devices())) as session:
         page = await ask_what_if(session, "", 400, **node_fields)
         assert problem in page.text
+
+
+async def test_the_failure_of_a_thread_whose_caller_is_gone_is_not_an_unread_exception():
+    """A browser that goes away cancels its request; asyncio would report an exception that nobody reads."""
+    reported, may_fail = [], threading.Event()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+
+    def fail():
+        may_fail.wait(PATIENCE)
+        raise Unanswerable("too late")
+
+    caller = asyncio.create_task(finish_in_thread(fail))
+    await asyncio.sleep(0)  # the caller starts the thread, and waits for it
+    caller.cancel()
+    asyncio.get_running_loop().call_soon(may_fail.set)
+    await asyncio.wait([caller], timeout=PATIENCE)
+    assert caller.cancelled()
+    del caller
+    gc.collect()  # asyncio reports an unread exception when its task is deleted
+    assert reported == []

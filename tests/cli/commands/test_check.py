@@ -6,8 +6,13 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from analysis.check import findings_of_decisions
+from analysis.findings import ObjectFindings
+from cli.formats import junit
+from dra.finding import Finding, Place, Severity
 from tests import objects
 from tests.cli.commands.checks import INVALID_CLAIM, VALID_CLASS, check
 from tests.cli.running import run_json
@@ -79,6 +84,29 @@ def test_junit_is_xml_with_a_case_per_object():
     )
     assert root.attrib == {"tests": "2", "failures": "1"}
     assert [len(case.findall("failure")) for case in root.iter("testcase")] == [0, 1]
+
+
+# XML 1.0, production 2: the characters of a document.
+NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+ODD_CHARACTERS = "\0\x1f\x7f\x85\ud800\udfff\ufffd\ufffe\uffff\U0010ffff]>&\"'\r\n"
+
+
+@given(st.text(st.sampled_from(ODD_CHARACTERS) | st.characters(exclude_categories=())))
+@example(ODD_CHARACTERS)
+def test_junit_is_xml_whatever_names_and_messages_contain(text):
+    place = Place(file=text, line=1, column=1)
+    findings = [
+        Finding(code="D102", severity=severity, object=text, path="", message=text, place=place)
+        for severity in Severity
+    ]
+    report = junit([ObjectFindings(text, text, findings)], "check")
+    [case] = ET.fromstring(report.encode()).iter("testcase")  # as it is written: a lone surrogate cannot be encoded
+    shown = NO_XML.sub("\ufffd", text)
+    assert (case.get("name"), case.get("classname")) == (shown, shown)
+    assert shown in case.find("failure").text
+    assert shown in case.find("system-out").text
 
 
 def test_objects_that_share_a_name_stay_two_objects():
