@@ -10,10 +10,10 @@ ARG SOURCE_DATE_EPOCH=315532800
 ENV SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH}
 RUN apt-get update && apt-get install -y --no-install-recommends python3-venv libstdc++6
 WORKDIR /src
-COPY requirements.runtime.lock ./
+COPY requirements.build.lock requirements.runtime.lock ./
 RUN python3 -m venv /opt/builder \
  && python3 -m venv --without-pip /opt/drawbridge \
- && /opt/builder/bin/pip install --no-cache-dir hatchling==1.33.0 \
+ && /opt/builder/bin/pip install --no-cache-dir --require-hashes -r requirements.build.lock \
  && /opt/builder/bin/pip --python /opt/drawbridge/bin/python install --no-cache-dir --require-hashes -r requirements.runtime.lock
 # RUNTIME has no C++ library, which google-re2 needs.
 RUN mkdir /opt/drawbridge/libraries \

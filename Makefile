@@ -47,11 +47,11 @@ help: ## Show this list
 # Set-up is one stamp file: it is redone when the pins change, and a set-up that was killed leaves no stamp.
 setup: $(VENV)/.ready ## Make .venv with everything in it, from requirements.lock (hashes checked)
 
-$(VENV)/.ready: requirements.lock pyproject.toml
+$(VENV)/.ready: requirements.lock requirements.build.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else f"drawbridge needs Python 3.11 or newer, this is {v.major}.{v.minor}: set PYTHON=/path/to/python3.11")'
 	@rm -f $@; test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "setup: installing the pinned packages into $(VENV)"
-	@if $(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep -o '^uv==[^ ]*' requirements.lock)"; then \
+	@if $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.build.lock; then \
 	    $(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock && \
 	    $(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .; \
 	  else \
@@ -177,6 +177,8 @@ lock: setup ## Pin the newest allowed versions again, with hashes
 	  --universal --python-version 3.11 --no-header --no-annotate --quiet --upgrade -o requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --extra fast --extra node --constraint requirements.lock --generate-hashes \
 	  --universal --python-version 3.11 --no-header --no-annotate --quiet -o requirements.runtime.lock
+	$(BIN)/uv pip compile --group build --constraint requirements.lock --generate-hashes \
+	  --universal --python-version 3.11 --no-header --no-annotate --quiet -o requirements.build.lock
 	$(BIN)/uv pip compile --group pyproject.toml:browser --constraint requirements.lock --generate-hashes \
 	  --universal --python-version 3.11 --no-header --no-annotate --quiet --upgrade -o tests/browser.lock
 

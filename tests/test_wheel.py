@@ -72,7 +72,33 @@ def test_the_image_and_the_tests_use_the_same_pins():
     assert dependencies - {name.lower() for name in image} == set()
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements.runtime.lock", "tests/browser.lock"])
+INSTALL = re.compile(r"(?:\bpip|\buv pip)\b[^&|;]*? (?:install|sync) [^&|;]*")
+
+
+@pytest.mark.parametrize(("name", "count"), [("Dockerfile", 3), ("Makefile", 6), ("action.yml", 1)])
+def test_every_package_that_is_installed_has_a_hash(name, count):
+    """Otherwise the index, or whoever stands in for it, decides what runs in a build. Our own package is not downloaded."""
+    source = re.sub(r"\\\n\s*", "", (ROOT / name).read_text())
+    commands = [command for line in source.splitlines() for command in INSTALL.findall(line) if line[:1] != "#"]
+    assert len(commands) == count
+    unchecked = [
+        command
+        for command in commands
+        if "--require-hashes" not in command and not re.search(r" --no-deps .*(?: -e \.|/\*\.whl)\s*$", command)
+    ]
+    assert unchecked == []
+
+
+def test_the_build_tools_are_those_of_the_tests():
+    tools, tests = pins("requirements.build.lock"), pins("requirements.lock")
+    assert {"hatchling", "uv"} <= tools.keys()
+    assert {name: version for name, version in tools.items() if tests.get(name) != version} == {}
+
+
+LOCKS = ["requirements.lock", "requirements.build.lock", "requirements.runtime.lock", "tests/browser.lock"]
+
+
+@pytest.mark.parametrize("name", LOCKS)
 def test_every_pin_has_a_hash(name):
     blocks = re.split(r"\n(?=[a-zA-Z0-9])", (ROOT / name).read_text().strip())
     assert [block.splitlines()[0] for block in blocks if "--hash=sha256:" not in block] == []
