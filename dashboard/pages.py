@@ -324,8 +324,6 @@ def combinations(view: DashboardView, name: str = "") -> Html | None:
     matrix_report = report(group_equal(matrices))
     parts = [part_as_html(part) for part in matrix_report.parts]
     back = [el("p", "On node ", link(name, "nodes", name))] if name else []
-    if not matrices:
-        parts = [el("p", "No device is published: ", link("the fleet", ""), " says why.")]
     legend = el("p", matrix_report.summary, class_="soft")
     return layout(matrix_report.title, view, *back, *parts, legend, current="-" if name else "together")
 

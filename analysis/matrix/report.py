@@ -20,6 +20,7 @@ _POOLS = 3  # names of equal pools
 _USES = 50  # rows
 _ALL = "the JSON has all of them"
 _KEY = "Row: a device in use; column: a device that is wanted as well; yes: both can be in use; otherwise the reason against it."
+_NOTHING = "no devices to compare: no Node can reach a device of a ResourceSlice"
 
 
 def report(kinds: Sequence[EqualPools]) -> Report:
@@ -54,7 +55,7 @@ def report(kinds: Sequence[EqualPools]) -> Report:
     if more := kinds[_MAX_KINDS:]:
         pools = sum(len(kind.pools) for kind in more)
         parts.append(f"and {count_of(pools, 'pool')} more, of {count_of(len(more), 'kind')} more; {_ALL}")
-    return Report("Which devices can be in use together", parts, _KEY)
+    return Report("Which devices can be in use together", parts, _KEY if kinds else _NOTHING)
 
 
 def _title(kind: EqualPools) -> str:

@@ -39,6 +39,14 @@ def test_pairs_of_devices_that_can_be_in_use_together_are_printed(tmp_path):
         assert run_json("free", "-f", file)[1]["together"] == []
 
 
+@pytest.mark.parametrize("missing", ["ResourceSlice", "Node"])
+def test_no_devices_to_compare_is_the_answer_instead_of_a_legend(missing, tmp_path):
+    file = dump(tmp_path, *(obj for obj in fleet(1, 2) if obj["kind"] != missing))
+    result = run("free", "-f", file, "--together")
+    assert result.stdout == "no devices to compare: no Node can reach a device of a ResourceSlice\n"
+    assert result.exit_code == 0
+
+
 def test_devices_of_an_incomplete_pool_are_listed(tmp_path):
     objects = fleet(1, 2)
     [pool] = [obj["spec"]["pool"] for obj in objects if obj["kind"] == "ResourceSlice"]
