@@ -159,13 +159,13 @@ def inventory(default: str = "") -> Decorator:
 
 def server() -> Decorator:
     """Add `--kubernetes` and `--feature-gates`."""
-    from dra.server import NEWEST, OLDEST
+    from dra.server import SUPPORTED
 
     return all_of(
         (
             option(
                 "--kubernetes",
-                f"Answer for this Kubernetes version, 1.{OLDEST} to 1.{NEWEST}, with its default feature gates.",
+                f"Answer for this Kubernetes version ({SUPPORTED}), with its default feature gates.",
                 metavar="1.N",
             ),
             option(

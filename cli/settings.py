@@ -96,8 +96,8 @@ def _options(kind: type[msgspec.Struct]) -> Iterator[Decorator]:
                 name = f"{name}/--no-{field.option}"
             yield click.option(name, field.parameter, is_flag=True, default=default, help=flag.help)
             continue
-        if isinstance(default, (Address, Enum)):
-            default = str(default)
+        if isinstance(default, (Address, Enum)) or (flag.read and default is not None):
+            default = flag.show(default)
         type_ = _type_of(field.type, flag)
         if flag.absent or (type_ is None and default is None):
             default = ""

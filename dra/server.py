@@ -29,6 +29,7 @@ RELEASE: Final = "1.37.2"
 CURRENT: Final = int(RELEASE.split(".")[1])
 # The newest minor that is known, which may be unreleased.
 NEWEST: Final = 38
+SUPPORTED: Final = f"1.{OLDEST} to 1.{CURRENT}{f', 1.{NEWEST} (beta)' if NEWEST > CURRENT else ''}"
 
 CLAIMS: Final = "DynamicResourceAllocation"
 ADMIN_ACCESS: Final = "DRAAdminAccess"
@@ -276,7 +277,7 @@ def server_of(minor: int = CURRENT, changes: Mapping[str, bool] | None = None) -
     """Make a server with default gates and these changes; raise ServerError if Kubernetes would not start with them."""
     stages = known_gates(minor)
     if not OLDEST <= minor <= NEWEST:
-        raise ServerError(f"Kubernetes 1.{minor} is not supported", f"1.{OLDEST} to 1.{NEWEST} are")
+        raise ServerError(f"Kubernetes 1.{minor} is not supported", f"choose one of {SUPPORTED}")
     for gate, value in (changes or {}).items():
         if gate not in _STAGE_GATES:
             _require_settable(gate, minor, stages, value=value)
@@ -321,7 +322,7 @@ def read_minor(version: str) -> int:
     parts = version.strip().removeprefix("v").split(".")
     number = parts[0] if len(parts) == 1 else parts[1]
     if not (number.isascii() and number.isdigit() and len(number) < 4) or (len(parts) > 1 and parts[0] != "1"):
-        raise ServerError(f"{version[:40]!r} is not a Kubernetes version", f"write 1.{OLDEST} to 1.{NEWEST}")
+        raise ServerError(f"{version[:40]!r} is not a Kubernetes version", f"choose one of {SUPPORTED}")
     return int(number)
 
 

@@ -23,6 +23,7 @@ class Flag(NamedTuple):
     least: float | None = None
     most: float | None = None
     read: Callable[[str], Any] | None = None  # parses the text; raises ValueError with the reason
+    show: Callable[[Any], str] = str  # writes the default as `read` parses it
     absent: Callable[[], str] | None = None  # returns the default, for example from the environment
 
 

@@ -238,6 +238,23 @@ def test_the_reading_table_names_existing_files_and_definitions():
     assert rows
 
 
+def test_the_architecture_page_names_each_module_with_the_message_of_a_refusal_as_impossible():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    item = page.partition("**The message** of R020 to R023")[2].partition("\n- ")[0]
+    code = re.compile(r"\bCode\.(?:NEVER|NO_CLASS|NO_DEVICE|TOO_MANY)\b")
+    modules = [
+        str(path.relative_to(ROOT))
+        for path in tracked_files("webhook/*.py")
+        if path.name != "refusals.py" and code.search(path.read_text("utf-8"))
+    ]
+    assert re.findall(r"`([\w/]+\.py)`", item) == modules
+
+
+def test_no_page_has_a_hole_where_a_section_was():
+    pages = tracked_files("*.md")
+    assert [str(path.relative_to(ROOT)) for path in pages if "\n\n\n" in path.read_text(encoding="utf-8")] == []
+
+
 def test_every_metric_that_the_documents_name_has_the_queried_labels():
     metrics_by_name = {metric.name: metric for metric in metrics.find_metrics()}
     named_metrics = [

@@ -15,7 +15,7 @@ from cli.output import print_lines
 @options.output("text", "json", default="text")
 def command(*, output: str) -> Exit:
     """Print the version of drawbridge, and the versions of Kubernetes that it knows."""
-    from dra.server import NEWEST, OLDEST
+    from dra.server import NEWEST, OLDEST, SUPPORTED
     from webhook.names import VERSION
 
     kubernetes = [f"1.{minor}" for minor in range(OLDEST, NEWEST + 1)]
@@ -25,7 +25,7 @@ def command(*, output: str) -> Exit:
         print_lines(
             [
                 f"drawbridge {VERSION}",
-                f"Kubernetes {kubernetes[0]} to {kubernetes[-1]}",
+                f"Kubernetes {SUPPORTED}",
                 f"Python {platform.python_version()}",
             ]
         )

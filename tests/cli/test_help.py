@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from cli.main import COMMANDS, GROUPS, command_of
+from dra.server import CURRENT, NEWEST, OLDEST, SUPPORTED
 from tests.cli.running import empty_directory, run, run_json  # noqa: F401  a fixture
 
 pytestmark = pytest.mark.usefixtures("empty_directory")
-EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "manifests" / "examples"
 ALL_EXAMPLES = [example for name in COMMANDS for example in command_of(name).examples]
 # Commands that run until they are stopped, or that need a node. The tests only parse their options.
 ENDLESS_COMMANDS = ("dashboard", "standalone", "webhook", "allocator", "driver", "node-agent --mark")
@@ -80,6 +82,20 @@ def test_the_version_command_and_option_print_the_same_version():
     version = run("--version").stdout.split()[-1]
     assert run("version").stdout.startswith(f"drawbridge {version}\nKubernetes 1.34 to 1.")
     assert run_json("version")[1]["version"] == version
+
+
+def test_pages_and_commands_name_the_same_versions_of_kubernetes():
+    for page in ("README.md", "CHANGELOG.md", "docs/versions.md"):
+        assert SUPPORTED in " ".join((ROOT / page).read_text().split()), page
+    assert f"Kubernetes {SUPPORTED}\n" in run("version").stdout
+    assert SUPPORTED in " ".join(run("check", "--help").stdout.split())
+    assert SUPPORTED in run("check", "--kubernetes", "1.99", "-f", "-").output
+    assert SUPPORTED in run("check", "--kubernetes", "2.0", "-f", "-").output
+
+
+def test_a_minor_is_a_beta_until_its_release():
+    assert SUPPORTED.startswith(f"1.{OLDEST} to 1.{CURRENT}")
+    assert SUPPORTED.endswith(f", 1.{NEWEST} (beta)") == (NEWEST > CURRENT)
 
 
 def test_the_help_lists_each_command_once_in_its_group():

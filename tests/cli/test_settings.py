@@ -51,6 +51,15 @@ def test_a_missing_option_has_the_default_of_its_field():
     assert parse_settings(Outer) == Outer(place="found")
 
 
+class WithMode(msgspec.Struct, frozen=True):
+    mode: Annotated[int, Flag("Mode.", "MODE", read=lambda text: int(text, 8), show="0{:o}".format)] = 0o710
+
+
+def test_a_default_is_shown_as_the_option_reads_it():
+    assert "[default: 0710]" in parse_settings(WithMode, "--help")
+    assert parse_settings(WithMode).mode == parse_settings(WithMode, "--mode=0710").mode == 0o710
+
+
 def test_an_option_is_parsed_by_its_fields_type():
     arguments = ["--no-on", "--off", "--no-maybe", "--where=unix:/s", "--name=c", "--kind=y"]
     more_arguments = ["--seconds=3", "--listen=:9", "--backwards=abc", "--place=given"]
