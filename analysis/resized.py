@@ -21,7 +21,7 @@ from analysis.explain import as_written, find_workload
 from analysis.loading import identity_of, inside, items
 from analysis.naming import find
 from analysis.outlook import arriving, beside, place
-from analysis.quota import Foretold, foretell_in
+from analysis.quota_use import Foretold, foretell_in
 from analysis.requesting import bodies_in
 from cluster import manifests
 from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate, defaults

@@ -17,7 +17,7 @@ from analysis.check import (
 from analysis.configuration import KIND, in_mode, is_config_map, read_config_map
 from analysis.findings import ObjectFindings
 from analysis.gitops import Tree, mistakes
-from analysis.quota import findings_of_quotas, foretell
+from analysis.quota_use import findings_of_quotas, foretell
 from cli.applied import find_controlled, in_namespace
 from cli.files import absolute, problems_of_unreadable
 from dra.validation import findings, name, review

@@ -54,7 +54,7 @@ class Result(msgspec.Struct, frozen=True):
     translation: PodVerdict
     object: Object
     templates: tuple[Object, ...] = ()
-    foretold: tuple[Any, ...] = ()  # what quotas would answer (`analysis.quota.Foretold`)
+    foretold: tuple[Any, ...] = ()  # what quotas would answer (`analysis.quota_use.Foretold`)
     requests: bool = False  # requests devices (`analysis.requesting`)
     is_own: bool = True  # not created by a controller, and not an agent of a node
 

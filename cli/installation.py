@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from analysis.installation import Objects
-    from cli.values import Values
+    from cli.installation_values import Values
     from webhook.registration import Registration
     from webhook.state import Configuration
 

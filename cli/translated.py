@@ -15,7 +15,7 @@ from analysis.claim_names import renamed
 from analysis.configuration import in_mode
 from analysis.findings import ObjectFindings
 from analysis.loading import serves_node
-from analysis.quota import findings_of_quotas, foretell
+from analysis.quota_use import findings_of_quotas, foretell
 from analysis.report import Marked, Report, Rows
 from analysis.requesting import amounts_in, requests_devices
 from cli.applied import find_controlled, in_namespace, state_of_files
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from analysis.loading import Reading
-    from analysis.quota import Foretold
+    from analysis.quota_use import Foretold
     from analysis.report import Cell, Part
     from cli.files import ReadFiles
     from cli.in_place import FileEdits

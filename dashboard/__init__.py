@@ -1,6 +1,6 @@
 """`drawbridge dashboard`: pages and JSON about the devices of a cluster or a dump, their holders, and waiting pods. It only reads."""
 
-from dashboard.events import read_events
+from dashboard.event_reader import read_events
 from dashboard.login import Login, certificate
 from dashboard.prometheus import Prometheus
 from dashboard.server import Dashboard, ReadingSource

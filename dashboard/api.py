@@ -9,12 +9,12 @@ import msgspec
 from analysis import explain
 from analysis.capacity import NodeDevices, Total, totals
 from analysis.errors import MissingObject
-from analysis.events import Events
 from analysis.explain import DeviceStory, LoneClaimStory, PodStory
 from analysis.loading import Unread
 from analysis.matrix import PoolMatrix, build_matrices, reachable
 from analysis.naming import find_device
-from analysis.quota import QuotaReport
+from analysis.object_events import Events
+from analysis.quota_use import QuotaReport
 from analysis.survey import DriverStock, MoveReason, PluginStock
 from dashboard.hardware import HardwareUsage, hardware_of
 from dashboard.history import Sample

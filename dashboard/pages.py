@@ -11,7 +11,7 @@ from analysis.capacity import STATE_TEXTS, count_devices, in_use, totals
 from analysis.errors import MissingObject
 from analysis.matrix import group_equal, report
 from analysis.naming import find_device
-from analysis.quota import tables
+from analysis.quota_use import tables
 from analysis.redaction import Redaction
 from analysis.report import Rows
 from analysis.simulated import devices_of
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from analysis.capacity import DeviceHeld, Holder, NodeDevices
-    from analysis.quota import QuotaReport
+    from analysis.quota_use import QuotaReport
     from analysis.survey import Overview
     from dashboard.colours import Colours
     from dashboard.history import Sample

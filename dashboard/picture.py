@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from analysis.capacity import NodeDevices, devices_of, devices_of_nodes
-from analysis.events import Events
 from analysis.loading import Unread
-from analysis.quota import QuotaReport, report
+from analysis.object_events import Events
+from analysis.quota_use import QuotaReport, report
 from dashboard.waiting import Waiting, waiting
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ import msgspec
 
 from analysis.doctor import faults as find_faults
 from analysis.errors import NoAnswer
-from analysis.events import Events, events_in, shown
 from analysis.loading import Needs, Unread, read_cluster
+from analysis.object_events import Events, events_in, shown
 from cluster.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dashboard import api, pages, tenants
-from dashboard.events import read_events
+from dashboard.event_reader import read_events
 from dashboard.history import Samples, sample_of
 from dashboard.html import el, link
 from dashboard.live import LASTS as LISTENING

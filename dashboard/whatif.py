@@ -19,7 +19,7 @@ from analysis.arrivals import arrivals, brings_pods
 from analysis.errors import Broken
 from analysis.loading import TypedObjects
 from analysis.outlook import beside, place
-from analysis.quota import foretell_in
+from analysis.quota_use import foretell_in
 from analysis.simulated import change_nodes
 from cluster import manifests
 from cluster.manifests import ManifestError

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.schemas.schema import NAMES, text_of
-from docs import keys, kinds, metrics, sessions, settings, values
+from docs import chart_values, configuration_page, keys, kinds, metrics, sessions
 from docs.layout import lay_out
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def generated() -> Mapping[str, Callable[[], str]]:
         "docs/keys.md": key_page,
         **{f"docs/{name}": lambda name=name: lay_out(sessions.with_outputs(text_at(name))) for name in RECORDED_PAGES},  # type: ignore[misc]
         **{f"docs/schemas/{name}.json": lambda name=name: text_of(name) for name in NAMES},  # type: ignore[misc]
-        "manifests/chart/values.yaml": values.values_file,
-        "manifests/chart/values.schema.json": values.values_schema,
+        "manifests/chart/values.yaml": chart_values.values_file,
+        "manifests/chart/values.schema.json": chart_values.values_schema,
         "manifests/base/webhooks.yaml": lambda: (
             header.format("") + manifests.dump(configurations(Configuration().dialects, options))
         ),
@@ -97,7 +97,7 @@ def readme() -> str:
 def configuration() -> str:
     """Write the settings, and the drivers with known parameters, into docs/configuration.md."""
     page = replace_between(
-        text_at("configuration.md"), "<!-- fields -->", "<!-- end of fields -->", settings.item_list()
+        text_at("configuration.md"), "<!-- fields -->", "<!-- end of fields -->", configuration_page.item_list()
     )
     return lay_out(replace_between(page, "<!-- drivers -->", "<!-- end of drivers -->", drivers()))
 
@@ -105,7 +105,7 @@ def configuration() -> str:
 def key_page() -> str:
     """Write the keys of every system, and the fields of a key, into docs/keys.md."""
     page = replace_between(text_at("keys.md"), "<!-- keys -->", "<!-- end of keys -->", keys.item_list())
-    return lay_out(replace_between(page, "<!-- row -->", "<!-- end of row -->", settings.key_field_list()))
+    return lay_out(replace_between(page, "<!-- row -->", "<!-- end of row -->", configuration_page.key_field_list()))
 
 
 def limits() -> str:

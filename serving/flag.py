@@ -1,4 +1,4 @@
-"""Declares the command-line option of a setting at the field that holds it; `cli.settings` creates the option.
+"""Declares the command-line option of a setting at the field that holds it; `cli.server_options` creates the option.
 
     notice: Annotated[float, Flag("How long to continue serving after SIGTERM.", metavar="SECONDS", least=0)] = 5.0
 

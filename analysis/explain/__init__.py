@@ -3,10 +3,10 @@
 A story explains the state of a pod, a workload, a claim or a device, from a cluster or a dump.
 """
 
-from analysis.explain.claims import describe_requests
+from analysis.explain.claim_story import describe_requests
 from analysis.explain.devices import device_story
 from analysis.explain.lone_claims import lone_claim_story
-from analysis.explain.pods import pod_story, with_cause
+from analysis.explain.pod_story import pod_story, with_cause
 from analysis.explain.screen import report, screen_of_claim, screen_of_device, screen_of_pod
 from analysis.explain.stories import (
     DeviceStory,
@@ -22,7 +22,7 @@ from analysis.explain.stories import (
 from analysis.explain.subject import CODE, WORDS, Subject, story_of, subject_of
 from analysis.explain.webhook_record import as_written
 from analysis.explain.why import FAILED_OF_PODS, RULES, Facts, PodRule, facts_of, first_reasons, scheduler_actor
-from analysis.explain.workloads import find_workload, kinds_of
+from analysis.explain.workload_story import find_workload, kinds_of
 
 __all__ = [
     "CODE",

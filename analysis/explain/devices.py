@@ -10,7 +10,7 @@ from allocator import Stage
 from allocator.reasons import matrix
 from allocator.reports import DeviceReport, DeviceState, device_reports
 from analysis.capacity import Holder, holder_of, known_state, state_of_device, texts, unused_claims
-from analysis.explain.claims import faults_of
+from analysis.explain.claim_story import faults_of
 from analysis.explain.stories import DeviceStory, Neighbour, TaintStory
 from analysis.naming import device_names
 from dra import step_limits

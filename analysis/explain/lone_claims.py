@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from analysis.explain.claims import claim_story
+from analysis.explain.claim_story import claim_story
 from analysis.explain.stories import ClaimState, LoneClaimStory
 from analysis.explain.why import scheduler_actor
 from analysis.prospects import prospect_of, quota_of

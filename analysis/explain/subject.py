@@ -9,8 +9,8 @@ from analysis.arrivals import created_pods
 from analysis.errors import Broken, MissingObject
 from analysis.explain.devices import device_story
 from analysis.explain.lone_claims import lone_claim_story
-from analysis.explain.pods import pod_story
-from analysis.explain.workloads import KIND_OF, workload_story
+from analysis.explain.pod_story import pod_story
+from analysis.explain.workload_story import KIND_OF, workload_story
 from analysis.loading import identity_of
 from analysis.naming import find, find_device
 from dra.validation import shape

@@ -16,11 +16,11 @@ from allocator.decisions import Outlook, find_claims, why_unready
 from allocator.pods import lacks, missing_classes, plugin_offers, requested_devices, requests
 from allocator.simulation import gang_of
 from analysis.configuration import KIND as CONFIGURATION
-from analysis.events import events_in, shown
-from analysis.explain.claims import FALSE, claim_story
+from analysis.explain.claim_story import FALSE, claim_story
 from analysis.explain.stories import ClaimState, ClaimStory, PodState, Step
 from analysis.explain.webhook_record import webhook_story
 from analysis.loading import identity_of, inside, items, text
+from analysis.object_events import events_in, shown
 from analysis.outlook import queue_of
 from analysis.prospects import NO_NODE_READ, prospect_of, scheduler_message, unchecked_conditions
 from analysis.refused_pods import AGAIN, QUOTED, remedy_for
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from allocator.simulation import PodOutcome
-    from analysis.events import Happening
     from analysis.explain.stories import WebhookStory
     from analysis.loading import Reading
+    from analysis.object_events import Happening
     from analysis.prospects import Prospect
     from dra.finding import Finding
     from dra.objects import DeviceToleration, ResourceClaim

@@ -9,9 +9,9 @@ from __future__ import annotations
 from posixpath import basename, dirname, join
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from analysis.gitops.argo_values import merged, parsed
 from analysis.gitops.kustomizations import is_kustomization
 from analysis.gitops.sources import APPLICATION, RELEASE
-from analysis.gitops.values import merged, parsed
 from analysis.gitops.values_files import ValuesFile, ValuesFiles
 from dra.raw import Object, inside, items, mapping, strings, text
 from webhook.names import PLUGIN_FOLDER

@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 from posixpath import dirname, join, normpath
 from typing import TYPE_CHECKING
 
+from analysis.gitops.argo_values import merged, parsed
 from analysis.gitops.kustomizations import FOLDERS, PATCHES, files_of, is_kustomization
 from analysis.gitops.sources import APPLICATION, APPLICATION_SET, FLUX, sources_of
-from analysis.gitops.values import merged, parsed
 from cluster.resources import resource_of
 from dra.raw import inside, items, strings, text
 from webhook.translate import group_kind

@@ -11,8 +11,8 @@ from __future__ import annotations
 from posixpath import basename, dirname, join, normpath
 from typing import TYPE_CHECKING, NamedTuple
 
+from analysis.gitops.argo_values import parsed
 from analysis.gitops.kustomizations import is_kustomization
-from analysis.gitops.values import parsed
 from dra.pointer import member
 from dra.raw import Object, inside, items, mapping, strings, text
 from webhook.translate import group_kind

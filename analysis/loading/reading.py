@@ -22,9 +22,9 @@ from allocator.decisions import Decider
 from allocator.pods import total
 from allocator.reservations import overlaps
 from analysis.configuration import ConfigurationInForce, features_of, server_named
-from analysis.events import time_of_dump
 from analysis.loading.objects import Unread, identity_of, owner_of, unread_of
 from analysis.loading.typed import IN_STOCK, TypedObjects, is_pod
+from analysis.object_events import time_of_dump
 from analysis.skipped import SkippedFile
 from cluster import resources
 from cluster.manifests import Document

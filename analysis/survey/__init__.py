@@ -2,8 +2,8 @@
 
 from analysis.survey.fleet import DriverStock, PluginStock
 from analysis.survey.overview import Overview, SurveyScope, overview
-from analysis.survey.report import report
 from analysis.survey.rows import findings
+from analysis.survey.survey_report import report
 from analysis.survey.verdicts import MoveReason, with_all_drivers
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from analysis.findings import APPROXIMATED, AT_WEBHOOK, STAYS, USUAL_MEANING, WAITS, ObjectFindings
-from analysis.survey.report import why
+from analysis.survey.survey_report import why
 from analysis.survey.verdicts import needs_decision
 from dra import codes
 from dra.finding import Finding, Place, Severity

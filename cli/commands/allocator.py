@@ -19,7 +19,7 @@ from cli import loop, options
 from cli.command import declare
 from cli.exits import Exit
 from cli.options import is_loopback
-from cli.settings import options_of
+from cli.server_options import options_of
 from serving.http import Address
 
 if TYPE_CHECKING:

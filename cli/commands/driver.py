@@ -19,7 +19,7 @@ from cli.exits import Exit
 from cli.files import InputFiles, read_input_files
 from cli.node import check_node
 from cli.output import print_lines
-from cli.settings import options_of
+from cli.server_options import options_of
 from node.service import NodePaths
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from cli.exits import Exit
 from cli.output import print_lines, warn
 
 if TYPE_CHECKING:
-    from cli.values import Values
+    from cli.installation_values import Values
 
 
 @declare(
@@ -42,7 +42,7 @@ def command(*, only: str | None, image: str, namespace: str, values: str, config
     `drawbridge uninstall` removes an installation.
     """
     from cli import installation
-    from cli.values import read_values
+    from cli.installation_values import read_values
     from cluster import manifests
     from webhook.registration import configurations
 

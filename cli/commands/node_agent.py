@@ -20,7 +20,7 @@ from cli.command import declare
 from cli.exits import Exit
 from cli.node import check_node
 from cli.options import is_loopback
-from cli.settings import options_of
+from cli.server_options import options_of
 from dra.finding import Finding
 from dra.texts import count_of
 from node.service import TOKEN, AgentSettings

@@ -28,7 +28,7 @@ def command(*, files: InputFiles, kubeconfig: str, context: str, namespace: str,
     in that namespace suffice.
     """
     from analysis.loading import KINDS, Needs
-    from analysis.quota import necessary, report, tables
+    from analysis.quota_use import necessary, report, tables
     from cli.loading import read_dump, read_live
     from dra.wire import builtins
 

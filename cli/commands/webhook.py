@@ -17,7 +17,7 @@ from analysis.errors import Broken
 from cli import loop, options
 from cli.command import declare
 from cli.exits import Exit
-from cli.settings import options_of
+from cli.server_options import options_of
 from serving.process import own_name
 from webhook.names import RESERVATIONS
 from webhook.service import WebhookSettings

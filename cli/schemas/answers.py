@@ -20,7 +20,7 @@ from analysis.loading import Unread
 from analysis.matrix import PoolMatrix
 from analysis.migration import MigrationPlan, accept
 from analysis.observations import SeenNamespace
-from analysis.quota import QuotaReport
+from analysis.quota_use import QuotaReport
 from analysis.rules import NotChecked
 from analysis.survey import Overview
 from cli.cases import CaseResult

@@ -2,7 +2,7 @@
 
 from cluster.controllers.claim_controller import ClaimController
 from cluster.controllers.election import Election, Term
-from cluster.controllers.events import Recorder, api_timestamp
+from cluster.controllers.event_recorder import Recorder, api_timestamp
 from cluster.controllers.workqueue import WorkQueue
 
 __all__ = [

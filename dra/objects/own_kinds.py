@@ -1,6 +1,6 @@
 """Drawbridge's kinds: DeviceCompatibility (which devices may be in use together) and DeviceQuota (namespace limits).
 
-`dra.policy.rules` applies DeviceCompatibilities. `dra.policy.quota` defines the keys of `hard` and `used` of a
+`dra.policy.compatibility` applies DeviceCompatibilities. `dra.policy.device_quota` defines the keys of `hard` and `used` of a
 DeviceQuota.
 """
 

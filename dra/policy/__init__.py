@@ -4,27 +4,7 @@ The fence is a device taint that keeps other schedulers from allocating devices 
 manages.
 """
 
-from dra.policy.demand import requested_amounts
-from dra.policy.fence import FENCE_TOLERATION, fences, tolerate_fence
-from dra.policy.quota import (
-    Limit,
-    QuotaLine,
-    amount_of,
-    concerns,
-    held_of_quota,
-    in_scope,
-    is_count,
-    limits_of,
-    lines_of_claims,
-    misread,
-    quota_lines,
-    quota_scope,
-    quotas_for,
-    read_key,
-    write_amount,
-)
-from dra.policy.resource_quota import BY_CLASS, BY_IMPLICIT_NAME, BY_NAME, COUNT_KEY, quota_keys
-from dra.policy.rules import (
+from dra.policy.compatibility import (
     COUNTER_SET,
     NO_GROUPS,
     NODE,
@@ -41,6 +21,26 @@ from dra.policy.rules import (
     own_state,
     peer_of,
 )
+from dra.policy.demand import requested_amounts
+from dra.policy.device_quota import (
+    Limit,
+    QuotaLine,
+    amount_of,
+    concerns,
+    held_of_quota,
+    in_scope,
+    is_count,
+    limits_of,
+    lines_of_claims,
+    misread,
+    quota_lines,
+    quota_scope,
+    quotas_for,
+    read_key,
+    write_amount,
+)
+from dra.policy.fence import FENCE_TOLERATION, fences, tolerate_fence
+from dra.policy.resource_quota import BY_CLASS, BY_IMPLICIT_NAME, BY_NAME, COUNT_KEY, quota_keys
 
 __all__ = [
     "BY_CLASS",

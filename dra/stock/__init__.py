@@ -5,7 +5,7 @@ from dra.stock.capacity import charges
 from dra.stock.counters import Counters, available, overdrawn
 from dra.stock.equivalence import Body, Consumption, CounterUse, body
 from dra.stock.pool import Page, Pool, PoolDevices, PoolStatus, newest, reaches, targets, usable
-from dra.stock.reading import SliceReading
+from dra.stock.slice_reading import SliceReading
 from dra.stock.stock import Stock
 from dra.stock.usage import FREE, PoolId, PoolUse, results_by_pool
 

@@ -23,7 +23,7 @@ from dra.errors import NodeSelectorError
 from dra.objects import Device, ResourceSlice, selects
 from dra.objects import node as nodes
 from dra.stock.equivalence import Body, SliceContent, body, content
-from dra.stock.reading import ALL, SliceReading
+from dra.stock.slice_reading import ALL, SliceReading
 from dra.stock.usage import PoolId
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from dra.objects import (
 )
 from dra.stock.amounts import Amounts, Difference, amounts_of, corrected, sums_of
 from dra.stock.pool import Page, PoolDevices, gather, newest, page_of, targets
-from dra.stock.reading import ALL, SliceReading, reading_of
+from dra.stock.slice_reading import ALL, SliceReading, reading_of
 from dra.stock.usage import FREE, PoolId, PoolUse, pool_use, results_by_pool
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from dra.server import server_of
 from dra.validation.fleet.domains import ComputeDomains, channel_problems, domain_problems
 from dra.validation.fleet.held import held_problems
 from dra.validation.fleet.peers import peer_problems
-from dra.validation.fleet.pods import pod_problems
+from dra.validation.fleet.pod_rules import pod_problems
 from dra.validation.fleet.pools import pool_problems
 from dra.validation.fleet.requests import claim_problems, class_problems, rule_problems
 from dra.validation.fleet.world import World, admin_namespaces

@@ -1,12 +1,12 @@
 """A second, slow allocator, for rules that Kubernetes' own allocator does not have.
 
-It supports exact requests, class selectors, counters, compatibility groups in both readings (`dra.policy.rules` describes
+It supports exact requests, class selectors, counters, compatibility groups in both readings (`dra.policy.compatibility` describes
 them), and compatibleOnlyWith. It tries all combinations, and evaluates every rule for each of them, so keep cases small.
 """
 
 from dra import cel
 from dra.errors import SelectorError
-from dra.policy.rules import Rules, admits, group_states, join, own_state
+from dra.policy.compatibility import Rules, admits, group_states, join, own_state
 from dra.stock.counters import available
 from dra.stock.pool import reaches
 

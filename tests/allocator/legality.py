@@ -8,7 +8,7 @@ from collections import Counter
 from allocator.problem.candidates import values_of
 from dra import cel
 from dra.objects.taint import blocks
-from dra.policy.rules import Rules, admits, group_states, join, own_state
+from dra.policy.compatibility import Rules, admits, group_states, join, own_state
 from dra.stock.capacity import charges
 from dra.stock.counters import available
 from dra.stock.pool import PoolStatus, reaches

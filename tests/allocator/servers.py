@@ -6,7 +6,7 @@ from typing import Any
 
 from dra import server as gates
 from dra.server import CURRENT, EVERYTHING, Server, known_gates, server_of
-from dra.stock.reading import reading_of
+from dra.stock.slice_reading import reading_of
 from dra.validation.fields.gates import drop
 from tests.allocator.case_parts import all_bodies, all_requests
 

@@ -11,7 +11,7 @@ import yaml
 from msgspec.structs import replace
 
 from analysis.doctor import components, installed
-from analysis.doctor.rules import examine
+from analysis.doctor.doctor_rules import examine
 from analysis.loading import reading_of
 from dra.validation import CODES
 from tests.allocator.service.sidecar import loaded

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from cli.main import COMMANDS, command_of
 from cli.schemas.schema import ANSWERS, NAMES, text_of
+from docs.chart_values import values_schema
 from docs.generate import ROOT
-from docs.values import values_schema
 from tests.cli.running import empty_directory, manifest, run  # noqa: F401  a fixture
 from tests.loops import every
 from tests.schemas import wrong

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from allocator.service import AllocatorSettings
-from cli.settings import options_of
+from cli.server_options import options_of
 from node.service import AgentSettings, NodePaths
 from serving.flag import OPTIONS, Flag
 from serving.http import Address

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from analysis.errors import Failed
-from analysis.events import MAX_SHOWN
+from analysis.object_events import MAX_SHOWN
 from cluster.embedded import Embedded
 from cluster.objects import Event
 from cluster.resources import EVENTS

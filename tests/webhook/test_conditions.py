@@ -15,7 +15,7 @@ from webhook.dialects.table import Dialect, Outcome, Position, Row
 from webhook.registration import Registration, on_mutate, on_validate, validating
 from webhook.state import CPUClaims
 from webhook.state.configuration import Configuration
-from webhook.state.rules import MAX_ROWS
+from webhook.state.configuration_rules import MAX_ROWS
 
 pytestmark = [pytest.mark.oracle, pytest.mark.live]
 

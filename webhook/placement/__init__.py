@@ -21,7 +21,7 @@ from webhook.placement.plugin_requests import plugin_request
 from webhook.placement.pod_claims import DEFAULT_SCHEDULER, all_claims, extended_claims, find_claim, own_claims
 from webhook.placement.preference import Preference, read_preference
 from webhook.placement.problems import NO_PROBLEMS, Problems, deny_or_warn
-from webhook.placement.quota import judge_quotas
+from webhook.placement.quota_check import judge_quotas
 from webhook.placement.risk import find_broken_rule
 
 __all__ = [

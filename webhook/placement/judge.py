@@ -26,7 +26,7 @@ from webhook.placement.impossible import UNKNOWN, Feasibility
 from webhook.placement.plugin_requests import judge_plugin_request
 from webhook.placement.pod_claims import find_claim, make_claim
 from webhook.placement.problems import NO_PROBLEMS, MayServe, Problems, denied, deny_or_warn
-from webhook.placement.quota import judge_quotas
+from webhook.placement.quota_check import judge_quotas
 from webhook.placement.risk import find_broken_rule
 from webhook.state import node_constraints, reach_ignoring_taints
 

@@ -34,9 +34,9 @@ from webhook.dialects import (
     pattern,
     plain,
 )
+from webhook.state.configuration_rules import bytes_of, contradictions, doubtful_parameters, wrong_kubernetes_settings
 from webhook.state.features import SCHEDULERS
 from webhook.state.node_templates import wrong_templates
-from webhook.state.rules import bytes_of, contradictions, doubtful_parameters, wrong_kubernetes_settings
 from webhook.state.schema import DEFAULT, WHOLE_FILE, File
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from webhook.translate.checks import served_by
 from webhook.translate.json_patch import apply_own
 from webhook.translate.known_keys import keys_of, near_key, rows_at
+from webhook.translate.pod_report import Decision, decides_outcome, outcome_of
 from webhook.translate.pod_template import (
     OWN_GROUP,
     bodies,
@@ -25,7 +26,6 @@ from webhook.translate.pod_view import (
     view_pod,
 )
 from webhook.translate.record import verified_record
-from webhook.translate.report import Decision, decides_outcome, outcome_of
 from webhook.translate.rewrite import Operation, PodClaim
 from webhook.translate.translate import claims_added_earlier, clean, replay, translate, translate_template
 from webhook.translate.verdict import NOTHING, PodVerdict, merge

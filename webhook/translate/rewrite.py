@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from webhook.claims import Grant
     from webhook.translate.case import Case
     from webhook.translate.checks import CheckedPod
+    from webhook.translate.pod_report import Decision
     from webhook.translate.pod_view import PodView, Slot
-    from webhook.translate.report import Decision
 
 Operation = dict[str, "Json"]
 _Entry = dict[str, str]  # an entry of the pod's resourceClaims

@@ -30,6 +30,7 @@ from webhook.translate.cpus import with_cpus
 from webhook.translate.json_patch import apply_own
 from webhook.translate.limits import exceeded_limit
 from webhook.translate.owner import find_owners
+from webhook.translate.pod_report import Decision, PodReport
 from webhook.translate.pod_template import is_unknown_kind, lost_claims, name_of, namespace_of, resolve_pointer
 from webhook.translate.pod_view import has_own_annotation, view_pod
 from webhook.translate.record import (
@@ -39,7 +40,6 @@ from webhook.translate.record import (
     is_offline_record,
     read_record,
 )
-from webhook.translate.report import Decision, PodReport
 from webhook.translate.rewrite import (
     UNCHANGED,
     PodClaim,

@@ -12,7 +12,7 @@ from dra.finding import Finding, stated
 from dra.wire import Json
 from webhook.dialects import REPLACED, Outcome
 from webhook.refusals import INVALID, Warned
-from webhook.translate.report import Decision
+from webhook.translate.pod_report import Decision
 from webhook.translate.rewrite import Operation, PodClaim
 
 

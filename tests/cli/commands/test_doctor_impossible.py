@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis.doctor import pods
+from analysis.doctor import waiting_pods
 from tests.allocator.service.sidecar import node, pod
 from tests.cli.commands.faults import (
     FLEET,
@@ -88,10 +88,10 @@ def test_equal_pods_of_a_controller_have_one_finding(tmp_path):
 
 def test_nodes_are_searched_for_a_bounded_number_of_different_pods(tmp_path, monkeypatch):
     """Of equal pods one is searched a node for. Pods for which nodes were not searched are named together."""
-    monkeypatch.setattr(pods, "MAX_SEARCHED", 1)
+    monkeypatch.setattr(waiting_pods, "MAX_SEARCHED", 1)
     searches = []
-    first_reasons = pods.first_reasons
-    monkeypatch.setattr(pods, "first_reasons", lambda *args: searches.append(args) or first_reasons(*args))
+    first_reasons = waiting_pods.first_reasons
+    monkeypatch.setattr(waiting_pods, "first_reasons", lambda *args: searches.append(args) or first_reasons(*args))
     waiting = [old_pod(f"p{number}", f"a{number}", schedulerName="") for number in range(4)]
     claims = [claim_of_pod(f"a{number}", f"p{number}") for number in range(4)]
     for number in (2, 3):

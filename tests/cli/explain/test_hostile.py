@@ -8,7 +8,7 @@ import pytest
 from analysis.explain import screen
 from analysis.explain.devices import device_story
 from analysis.explain.lone_claims import lone_claim_story
-from analysis.explain.pods import pod_story
+from analysis.explain.pod_story import pod_story
 from analysis.loading import reading_of
 from analysis.loading.objects import without_bookkeeping
 from analysis.naming import device_names

@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis.explain.workloads import workload_story
+from analysis.explain.workload_story import workload_story
 from analysis.loading import OUTLOOK_KINDS, Needs, read_cluster
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden

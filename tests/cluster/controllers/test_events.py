@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from cluster.controllers.events import MAX_REMEMBERED, Recorder
+from cluster.controllers.event_recorder import MAX_REMEMBERED, Recorder
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Unavailable
 from cluster.resources import EVENTS, NODES, RESOURCE_CLAIMS

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from dra.objects import DeviceQuota, Pod, PodSpec, ResourceClaim, ResourceClaimConsumerReference, ResourceSlice
-from dra.policy.quota import (
+from dra.policy.device_quota import (
     QuotaLine,
     held_of_quota,
     in_scope,

@@ -4,7 +4,7 @@ import pytest
 
 from dra.budget import Budget
 from dra.errors import OutOfBudget
-from dra.policy.rules import NO_GROUPS, Rules, admits, conflicting, group_states, join, own_state
+from dra.policy.compatibility import NO_GROUPS, Rules, admits, conflicting, group_states, join, own_state
 from dra.stock.pool import PoolStatus
 from dra.stock.stock import Stock
 from tests.dra.samples import DRIVER, compatibility, consuming, holding, node, slice_

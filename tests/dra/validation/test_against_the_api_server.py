@@ -13,7 +13,7 @@ from dra.objects import versions
 from dra.server import CURRENT, known_gates
 from dra.validation import problems
 from dra.validation.fields import gates
-from dra.validation.fleet.pods import pod_problems
+from dra.validation.fleet.pod_rules import pod_problems
 from dra.validation.fleet.world import World
 from dra.validation.objects.updates import update_errors
 from tests.dra.cel.corpus import expressions

@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 
 from cluster import resources
-from cluster.controllers import events
+from cluster.controllers import event_recorder
 from cluster.embedded.embedded import Embedded
 from tests.objects import claim_template, exactly
 from tests.waiting import until
@@ -84,7 +84,7 @@ async def running(cluster, state=STATE, **settings):
     settings = {"grace": 3600.0, "sweep_every": 0.02, "retry_every": 0.02} | settings
     current_state = (lambda: state.current) if isinstance(state, ChangingState) else lambda: state
     controller = Templates(
-        cluster, current_state, events.Recorder(cluster, "drawbridge-controller"), WebhookMetrics(), **settings
+        cluster, current_state, event_recorder.Recorder(cluster, "drawbridge-controller"), WebhookMetrics(), **settings
     )
     task = asyncio.create_task(controller.run())
     try:

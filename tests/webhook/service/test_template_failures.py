@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from cluster import resources
-from cluster.controllers import events
+from cluster.controllers import event_recorder
 from cluster.errors import Gone, Invalid, NotFound, Unavailable
 from tests.waiting import until
 from tests.webhook.service.template_cluster import (
@@ -65,7 +65,7 @@ async def test_the_next_start_repairs_a_kill_at_any_write(write, after_write):
     await create_pods(cluster, *(translated_pod(f"p{n}", n) for n in (1, 2, 3)))
     cluster.writes.clear()
     cluster.dies_at, cluster.dies_after_write = write, after_write
-    recorder = events.Recorder(cluster, "drawbridge-controller")
+    recorder = event_recorder.Recorder(cluster, "drawbridge-controller")
     controller = Templates(cluster, lambda: STATE, recorder, WebhookMetrics(), sweep_every=0.02)
     with pytest.raises(BaseException) as caught:  # noqa: PT011  the kill arrives inside a group
         await controller.run()

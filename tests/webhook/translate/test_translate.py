@@ -21,7 +21,7 @@ from tests.webhook.pods import (
 from tests.webhook.translate.samples import GPU, NETWORK, PAIRED
 from webhook.state import State
 from webhook.state.features import Features
-from webhook.translate.report import outcome_of
+from webhook.translate.pod_report import outcome_of
 from webhook.translate.rewrite import PodClaim
 from webhook.translate.translate import translate
 

@@ -1,4 +1,4 @@
-"""Generates the chart's values.yaml and values.schema.json from `cli.values`."""
+"""Generates the chart's values.yaml and values.schema.json from `cli.installation_values`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from cli.installation_values import Values
 from cli.schemas import CONFIGURATION, schema_of, schemas_of_types
-from cli.values import Values
 from cluster import manifests
 
 Schema = dict[str, Any]
@@ -19,7 +19,7 @@ def values_file() -> str:
     """Write every value with its description and its default."""
     [reference], definitions = schemas_of_types([Values])
     lines = [
-        "# Generated from cli/values.py. The values of the chart, and of `drawbridge manifests --values FILE`.",
+        "# Generated from cli/installation_values.py. The values of the chart, and of `drawbridge manifests --values FILE`.",
         *_lines(reference, definitions, msgspec.to_builtins(Values()), ""),
     ]
     return "\n".join(lines) + "\n"

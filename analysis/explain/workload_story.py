@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from analysis.arrivals import created_pods
 from analysis.errors import MissingObject
-from analysis.explain.claims import FALSE
-from analysis.explain.pods import pod_story
+from analysis.explain.claim_story import FALSE
+from analysis.explain.pod_story import pod_story
 from analysis.explain.stories import PodsAlike, WebhookStory, WorkloadStory
 from analysis.explain.webhook_record import decide_now
 from analysis.loading import ObjectIdentity, identity_of, inside, items, owner_of, read_object, text

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from analysis.configuration import KIND as CONFIGURATION
-from analysis.doctor import claims, classes, components, control_plane, fences, nodes, pods
+from analysis.doctor import claims, classes, components, control_plane, fences, nodes, waiting_pods
 from analysis.doctor.misspelt_settings import misspelt_settings
 from analysis.doctor.observed import DoctorInput
 from analysis.explain import RULES as POD_RULES
@@ -71,12 +71,12 @@ _INSTALLATION = tuple(
 _CAUSES = (
     Rule(control_plane.not_reached, "O015", ("MutatingWebhookConfiguration", DRY_RUN)),
     Rule(nodes.nodes_away, "O201", ("Node", "Pod")),
-    Rule(pods.not_created, "O101", ("Event",)),
+    Rule(waiting_pods.not_created, "O101", ("Event",)),
     Rule(misspelt_settings, "O019", (CONFIGURATION,), ("ResourceSlice", "Namespace")),
     Rule(classes.without_class, "O107", (), ("DeviceClass",)),
     Rule(classes.without_devices, "O108", ("ResourceSlice",), ("DeviceClass",)),
-    Rule(pods.refused_by_webhook, "O102", ("Event",)),
-    Rule(pods.not_scaled_for, "S008 S009", ("Pod", "Deployment", AUTOSCALERS), each=True),
+    Rule(waiting_pods.refused_by_webhook, "O102", ("Event",)),
+    Rule(waiting_pods.not_scaled_for, "S008 S009", ("Pod", "Deployment", AUTOSCALERS), each=True),
 )
 # Why pods wait.
 _OF_PODS = tuple(Rule(rule.find, rule.codes, rule.needs, rule.may_be_none) for rule in POD_RULES if rule.codes)
@@ -130,7 +130,7 @@ def diagnose(observed: DoctorInput) -> dict[Finding, Repair | None]:
     """Return the findings in the order of the rules, causes first, each with its repair."""
     repairs = _run((*_FIRST, *_INSTALLATION, *_CAUSES), observed)
     checked = [rule for rule in POD_RULES if not missing_inputs(rule, observed.reading, observed.missing)]
-    waiting = tuple(pods.waiting(observed, checked, tuple(repairs)))
+    waiting = tuple(waiting_pods.waiting(observed, checked, tuple(repairs)))
     repairs |= {finding: None for finding in waiting if finding.severity is not Severity.INFO}
     return repairs | _run((*_REST, _LAST), observed) | dict.fromkeys(waiting)  # last, those that only wait
 

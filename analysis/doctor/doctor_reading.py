@@ -13,11 +13,10 @@ from msgspec.structs import replace
 from analysis.configuration import KIND as CONFIGURATION
 from analysis.configuration import defaults
 from analysis.doctor.components import WEBHOOKS, WORKLOADS, images_of
+from analysis.doctor.doctor_rules import AUTOSCALERS, DRY_RUN, DUMPED, IMAGES, REPLICAS, SERVER_TIME, STATUS, examine
 from analysis.doctor.installed import installed_configuration, parts_of, read_parts, with_configuration
 from analysis.doctor.observed import DoctorInput
-from analysis.doctor.rules import AUTOSCALERS, DRY_RUN, DUMPED, IMAGES, REPLICAS, SERVER_TIME, STATUS, examine
 from analysis.errors import Failed
-from analysis.events import KEPT, newest
 from analysis.explain import FAILED_OF_PODS
 from analysis.installation import KINDS, LABELLED, LEASES, is_labelled
 from analysis.loading import (
@@ -31,6 +30,7 @@ from analysis.loading import (
     unread_of,
     with_text_labels,
 )
+from analysis.object_events import KEPT, newest
 from analysis.refused_pods import FAILED_CREATE, FRESH
 from cluster import resources
 from cluster.errors import ApiError, Forbidden, NotFound

@@ -1,6 +1,6 @@
 """The values of an installation: `drawbridge manifests --values FILE` reads them, and they are the values of the chart.
 
-`docs.values` generates the chart's `values.yaml` and `values.schema.json` from these types.
+`docs.chart_values` generates the chart's `values.yaml` and `values.schema.json` from these types.
 """
 
 from __future__ import annotations

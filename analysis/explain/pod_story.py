@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from allocator.decisions import Outlook
 from analysis.broken_parts import find_cause
-from analysis.explain.claims import FALSE, condition_text
+from analysis.explain.claim_story import FALSE, condition_text
 from analysis.explain.stories import PodState, PodStory, Step
 from analysis.explain.webhook_record import decide_now
 from analysis.explain.why import REFUSING, STOCK, facts_of, refusal_of, why_not_running
