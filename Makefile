@@ -82,16 +82,24 @@ $(UNIT): suite-unit-%: browser warm
 
 # The oracle tests keep one core busy; the cluster tests mostly wait, each suite on a control plane of its own.
 suite-oracle: gate-referees | $(AFTER)
-	$(call pytest_suite,"oracle and not (real or node or long)" --timeout=300 tests)
+	$(call pytest_suite,"(oracle or live) and not (real or node or long)" --timeout=300 tests)
 
 suite-oracle: export DRAWBRIDGE_REFEREES := compared
 
 CLUSTER_TESTS := (real or node) and not long
+BRIDGED := e2e/bridge
+DRIVEN := e2e/driver e2e/installed
 suite-cluster: gate-programs | $(AFTER)
-	$(call pytest_suite,"$(CLUSTER_TESTS) and not (gated or bridged or driven)" --timeout=300)
+	$(call pytest_suite,"$(CLUSTER_TESTS) and not gated" --timeout=300 tests e2e $(addprefix --ignore=,$(BRIDGED) $(DRIVEN)))
 
-suite-gated suite-bridged suite-driven: suite-%: gate-programs | $(AFTER)
-	$(call pytest_suite,"$(CLUSTER_TESTS) and $*" --timeout=300 e2e)
+suite-gated: gate-programs | $(AFTER)
+	$(call pytest_suite,"$(CLUSTER_TESTS) and gated" --timeout=300 e2e)
+
+suite-bridged: gate-programs | $(AFTER)
+	$(call pytest_suite,"$(CLUSTER_TESTS) and not gated" --timeout=300 $(BRIDGED))
+
+suite-driven: gate-programs | $(AFTER)
+	$(call pytest_suite,"$(CLUSTER_TESTS) and not gated" --timeout=300 $(DRIVEN))
 
 gate-lint gate-type gate-arch: gate-%:
 	$(call command_suite,$(MAKE) $(patsubst lint,lint-python,$*))

@@ -1,13 +1,16 @@
 """Hooks for all tests: long forms, numbers for the Makefile, random cases, garbage collection. Nothing starts before a test needs it."""
 
 import gc
-import sys
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["e2e.fixtures"]
+
+# `real` and `node` start a cluster, `live` builds Go programs, `long` takes up to hours. `pytest tests/dra` runs none of these.
+COSTLY = {"real", "node", "live", "long"}
 
 # The number of random cases of a test, also without Hypothesis (`tests.limits`). `make test-all` and `make long` draw `all`.
 settings.register_profile("all", max_examples=200, deadline=None, suppress_health_check=HealthCheck)
@@ -21,20 +24,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip tests of Linux elsewhere. Refuse tests that no suite would run. Deselect long forms unless they are named: `-m oracle` would be 50,000 cases."""
-    for item in items if sys.platform != "linux" else ():
-        if mark := item.get_closest_marker("linux"):
-            item.add_marker(pytest.mark.skip(reason=f"only Linux has it: {mark.args[0]}"))
+    """Refuse tests that no suite would run. Deselect tests that need Go, root or hours, unless `-m` names their mark."""
     for item in items:
         if item.nodeid.startswith("e2e/") and not any(map(item.get_closest_marker, ("real", "node", "long"))):
             raise pytest.UsageError(f"{item.nodeid} needs no cluster: move it to tests/e2e, or no suite runs it")
-    chosen = config.option.markexpr
-    if not chosen or "long" in chosen:
-        return
-    left = [item for item in items if item.get_closest_marker("long")]
+    named = COSTLY.intersection(re.findall(r"\w+", config.option.markexpr))
+    left = [item for item in items if not _may_run(set(filter(item.get_closest_marker, COSTLY)), named)]
     if left:
         items[:] = [item for item in items if item not in left]
         config.hook.pytest_deselected(items=left)
+
+
+def _may_run(costly: set[str], named: set[str]) -> bool:
+    """Return whether a test with these costly marks may run. A long form needs its own mark: `-m oracle` would be 50,000 cases."""
+    return not costly or (bool(costly & named) and "long" not in costly - named)
 
 
 @pytest.hookimpl(trylast=True)

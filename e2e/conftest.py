@@ -1,7 +1,5 @@
 """Fixtures of the webhook, for the tests in this directory."""
 
-from pathlib import Path
-
 import pytest
 
 from e2e import build
@@ -9,27 +7,17 @@ from e2e.actors import fleet
 from e2e.actors.bridge import Bridge
 from e2e.actors.webhook import DEVICES, NODE, Webhook
 
-E2E = Path(__file__).parent
-MARK_OF_FOLDER = {"driver": "driven", "bridge": "bridged", "installed": "driven"}
-
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects tests by their marks
 def pytest_collection_modifyitems(items):
-    """Mark the tests that run in separate processes, each with its own control plane, beside the other tests.
-
-    These are the tests of drivers, bridge and installation, and tests that use the fixture `webhook` but no node.
-    """
+    """Mark the tests that use the fixture `webhook` but no node: they run in a process of their own, with its own control plane."""
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if not item.get_closest_marker("real"):
             if getattr(item.module, "program", None) is build.program:
                 raise pytest.UsageError(f"{item.nodeid} needs a program that Go builds, and is not marked as real")
-            continue
-        folder = item.path.relative_to(E2E).parts[0] if item.path.is_relative_to(E2E) else ""
-        if "webhook" in fixtures and "node_cluster" not in fixtures:
+        elif "webhook" in fixtures and "node_cluster" not in fixtures:
             item.add_marker("gated")
-        elif folder in MARK_OF_FOLDER:
-            item.add_marker(MARK_OF_FOLDER[folder])
 
 
 @pytest.fixture(scope="session")

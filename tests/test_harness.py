@@ -32,11 +32,49 @@ def test_a_run_writes_how_many_tests_passed_and_failed(files, numbers, tmp_path)
     assert (tmp_path / "numbers").read_text() == f"{numbers}\n"
 
 
-def test_a_test_that_no_suite_would_run_is_refused(pytestconfig):
+@pytest.fixture
+def chosen_of(pytestconfig):
+    """A function from an expression of marks and the marks of tests to the tests that the hook of conftest.py leaves."""
     hook = pytestconfig.pluginmanager.get_plugin(str(ROOT / "conftest.py")).pytest_collection_modifyitems
-    item = SimpleNamespace(nodeid="e2e/test_a.py::test_a", get_closest_marker=lambda _: None)
+
+    def chosen_of(expression, *tests, folder="tests"):
+        items = [
+            SimpleNamespace(
+                nodeid=f"{folder}/test_a.py::test_a",
+                marks=test.split(),
+                get_closest_marker=set(test.split()).__contains__,
+            )
+            for test in tests
+        ]
+        deselected = []
+        report = SimpleNamespace(pytest_deselected=lambda *, items: deselected.extend(items))
+        hook(SimpleNamespace(option=SimpleNamespace(markexpr=expression), hook=report), items)
+        assert len(items) + len(deselected) == len(tests)
+        return [" ".join(item.marks) for item in items]
+
+    return chosen_of
+
+
+def test_a_test_that_no_suite_would_run_is_refused(chosen_of):
     with pytest.raises(pytest.UsageError, match="move it to tests/e2e"):
-        hook(SimpleNamespace(option=SimpleNamespace(markexpr="")), [item])
+        chosen_of("", "", folder="e2e")
+
+
+@pytest.mark.parametrize(
+    ("expression", "chosen"),
+    [
+        ("", ["", "oracle", "whole"]),
+        ("oracle", ["", "oracle", "whole"]),  # pytest itself compares the tests with the expression
+        ("not long", ["", "oracle", "whole", "real long", "oracle live long", "long"]),
+        ("real", ["", "oracle", "whole", "real", "real node"]),
+        ("node", ["", "oracle", "whole", "real node", "node"]),
+        ("oracle or live", ["", "oracle", "whole", "oracle live"]),
+        ("longest", ["", "oracle", "whole"]),
+    ],
+)
+def test_tests_that_need_programs_or_hours_run_only_if_their_mark_is_named(chosen_of, expression, chosen):
+    tests = ["", "oracle", "whole", "oracle live", "real", "real node", "node", "real long", "oracle live long", "long"]
+    assert chosen_of(expression, *tests) == chosen
 
 
 def test_an_interrupted_referee_answers_the_next_questions_itself(tmp_path, monkeypatch):

@@ -83,7 +83,7 @@ def run_in_shell(*arguments, redirection="", **options):
     ("arguments", "unbuffered"),
     [(["--help"], ""), (["check", "--help"], "1"), (["explain", "R023"], ""), (["dialects", "-o", "json"], "1")],
 )
-@pytest.mark.linux("writes to /dev/full")
+@pytest.mark.skipif(sys.platform != "linux", reason="writes to /dev/full")
 def test_output_to_a_full_disk_exits_with_3(arguments, unbuffered):
     result = run_in_shell(*arguments, redirection=f"> {FULL_DEVICE}", env=os.environ | {"PYTHONUNBUFFERED": unbuffered})
     assert result.returncode == 3

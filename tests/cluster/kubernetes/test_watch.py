@@ -1,6 +1,7 @@
 """Watches of an API server that is slow, truncates its answer or never ends it."""
 
 import asyncio
+import sys
 from pathlib import Path
 
 import msgspec
@@ -150,7 +151,7 @@ async def test_an_informer_survives_every_server_failure(tmp_path):
     assert versions[-1] == "5"
 
 
-@pytest.mark.linux("reads /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 async def test_leaving_a_watch_needs_no_answer_of_the_server(tmp_path):
     """TLS ends a connection in order only after an answer of the server, and this server never sends one."""
     _, certificate = tls.authority_and_leaf()
