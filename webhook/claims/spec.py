@@ -27,6 +27,7 @@ from dra.objects import (
 )
 from dra.quantity import Quantity
 from dra.reason import Reason
+from dra.texts import list_first
 from dra.wire import Opaque
 from webhook.claims.device_selectors import add_root, bandwidth_is, capacity_is, product_is, selectors
 from webhook.dialects import (
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 
 LIMIT = 32  # requests, constraints and results of one claim
 _MAX_ALTERNATIVES = 8  # alternatives of one request (firstAvailable)
+_NAMED = 3  # models in a reason
 _MAX_PRODUCTS = 32  # products in the selector of one alternative
 
 
@@ -301,9 +303,16 @@ def _by_size(
         reason = f"{percent_text} of a device's memory is unknown: class {supply.served.name} was read only in part"
         return Reason(text=f"{reason}, {supply.served.doubt}")
     if not amounts:
-        product = next((product.name for product in supply.served.products), "PRODUCT")
+        served = f"class {supply.served.name}"
+        unwanted = [name for name, all_sizes in sizes.items() if any(all_sizes) and name not in wanted_sizes]
+        product = next((product.name for product in supply.served.products if product.name not in unwanted), "PRODUCT")
+        cause = f"{served} publishes no sizes"
+        if not supply.served.products:
+            cause = f"no device of {served} publishes {supply.target.product}"
+        elif unwanted:
+            cause = f"the pod accepts no model of {served} with a known size ({list_first(unwanted, _NAMED)})"
         return Reason(
-            text=f"{percent_text} of a device's memory is unknown: class {supply.served.name} publishes no sizes; "
+            text=f"{percent_text} of a device's memory is unknown: {cause}; "
             f"an administrator can declare `models: [{{product: {product}, memory: SIZE}}]` ({CONFIGURATION_PAGE})",
             code=Code.SIZES,
         )

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.webhook.dialects.koordinator_pods import fleet_of
 from tests.webhook.pods import (
     GPU_MODELS,
     HAMI,
@@ -69,6 +70,33 @@ def test_without_a_fleet_a_bare_count_is_left_unchanged():
     verdict = verdict_of(pod(GPU))
     assert untouched(verdict)
     assert "meanings" in verdict.warnings[0]
+
+
+# Sizes of devices
+
+
+CORES = {"cores": {"value": "100"}}
+SIZE = CORES | {"memory": {"value": "40Gi"}}
+NAMED_A100 = {"attributes": {"productName": {"string": "A100"}}}
+
+
+@pytest.mark.parametrize(
+    ("device", "cause"),
+    [
+        ({"capacity": SIZE}, f"no device of class {HAMI} publishes {HAMI}/productName"),
+        (NAMED_A100, f"class {HAMI} publishes no sizes"),
+        (
+            NAMED_A100 | {"capacity": SIZE},
+            f"the pod accepts no model of class {HAMI} with a known size (A100)",
+        ),
+    ],
+    ids=["no names", "no sizes", "another model"],
+)
+def test_a_percentage_that_is_no_amount_has_the_reason_that_was_found(device, cause):
+    fleet = fleet_of((HAMI, HAMI, [{"name": "gpu-0", "allowMultipleAllocations": True, "capacity": CORES} | device]))
+    manifest = pod({"nvidia.com/gpumem-percentage": 50}, annotations={"nvidia.com/use-gputype": "L40S"})
+    [decision] = [found for found in verdict_of(manifest, fleet=fleet).decisions if found.key.endswith("percentage")]
+    assert f"50 % of a device's memory is unknown: {cause}; an administrator" in decision.detail
 
 
 # Features and schedulers
