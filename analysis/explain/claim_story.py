@@ -37,12 +37,17 @@ def claim_story(claim: ResourceClaim, reading: Reading, *, entry: str = "", temp
         device_id = result.driver, result.pool, result.device
         published = device_of(stock, *device_id)
         conditions: list[str] = []
-        network, data = "", None
+        network, data, sharing = "", None, "exclusive"
+        if result.share_id:
+            sharing = "share"
+        elif published is not None and published.consumes_counters:
+            sharing = "partition"
         for status in claim.status.devices:
             if (status.driver, status.pool, status.device) == device_id:
                 conditions += [condition_text(condition) for condition in status.conditions]
                 data = status.data.value() if status.data is not None else data
                 if (interface := status.network_data) is not None:
+                    sharing = "interface" if result.share_id else sharing
                     network = " ".join(
                         filter(None, (interface.interface_name, *interface.ips, interface.hardware_address))
                     )
@@ -52,11 +57,7 @@ def claim_story(claim: ResourceClaim, reading: Reading, *, entry: str = "", temp
             share=texts(result.consumed_capacity),
             share_id=result.share_id or "",
             admin_access=bool(result.admin_access),
-            sharing="share"
-            if result.share_id
-            else "partition"
-            if published is not None and published.consumes_counters
-            else "exclusive",
+            sharing=sharing,
             published=published is not None,
             taints=tuple(
                 f"{taint.key}:{taint.effect}" for taint in (published.taints if published is not None else ())

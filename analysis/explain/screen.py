@@ -224,7 +224,9 @@ def _claim(claim: ClaimStory) -> Iterator[str]:
     # For example: "gpu-3 for req-0 since 2026-03-01T10:00:00Z, 20Gi memory, tainted x.example/unhealthy:NoExecute, not published any more".
     for device in claim.devices[:_DEVICES]:
         kind = f", {device.sharing}" if device.sharing != "exclusive" else ""
-        share = f"{kind}{' of' if kind else ','} {_amounts(device.share)}" if device.share else kind
+        share = (
+            f"{kind}{' of' if device.sharing == 'share' else ','} {_amounts(device.share)}" if device.share else kind
+        )
         unpublished = "" if device.published else ", not published any more"
         taints = f", tainted {', '.join(device.taints)}" if device.taints else ""
         yield _row(

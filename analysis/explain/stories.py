@@ -79,7 +79,8 @@ class DeviceTold(_Camel, frozen=True, kw_only=True):
     share: dict[str, str] = {}
     share_id: str = msgspec.field(name="shareID", default="")
     admin_access: bool = False
-    # How the claim has the device: "exclusive", "partition" of hardware whose counters other devices use too, or "share", beside other claims.
+    # How the claim has the device: "exclusive", "partition" of hardware whose counters other devices use too, "share", beside
+    # other claims, or "interface": the driver made it for the claim on a device that other claims use, too.
     sharing: str = "exclusive"
     published: bool = True
     taints: tuple[str, ...] = ()

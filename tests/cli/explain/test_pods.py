@@ -264,6 +264,17 @@ def test_the_interface_of_a_network_driver_is_shown(tmp_path):
     assert "network net1 10.0.0.3/24" in explain(tmp_path, "pod/p", *objects).stdout
 
 
+def test_an_interface_that_a_driver_made_for_a_claim_is_no_share(tmp_path):
+    provisioned = held_claim("c", "p", share={"bandwidth": "10G"})
+    [result] = provisioned["status"]["allocation"]["devices"]["results"]
+    device_status = {name: result[name] for name in ("driver", "pool", "device", "shareID")}
+    provisioned["status"]["devices"] = [device_status | {"networkData": {"interfaceName": "net1"}}]
+    objects = (*fleet(), provisioned, in_phase(pod("p", "c", nodeName="n0"), "Running"))
+    _, answer = explain_json(tmp_path, "pod/p", *objects)
+    assert answer["pod"]["claims"][0]["devices"][0]["sharing"] == "interface"
+    assert ", interface, 10G bandwidth" in explain(tmp_path, "pod/p", *objects).stdout
+
+
 @pytest.mark.parametrize(
     ("share", "counters", "sharing", "text"),
     [

@@ -134,6 +134,20 @@ def test_values_that_cni_plugins_refuse_are_reported(plugin, code, where):
     assert reported == ({(code, f"{PARAMETERS}/config/plugins/0{where}")} if code else set())
 
 
+@pytest.mark.parametrize(
+    ("plugin", "remedy"),
+    [
+        ({"type": "macvlan", "mode": "brige"}, "did you mean bridge? one of bridge, private, vepa, passthru"),
+        ({"type": "ipvlan", "mode": "L2"}, "did you mean l2? one of l2, l3, l3s"),
+        ({"type": "sriov", "link_state": "on"}, "one of auto, enable, disable"),
+    ],
+)
+def test_a_wrong_value_of_a_cni_plugin_has_the_allowed_values_as_its_remedy(plugin, remedy):
+    parameters = {"ifName": "net1", "config": MACVLAN | {"plugins": [plugin]}}
+    opaque = OpaqueDeviceConfiguration(driver=CNI, parameters=Opaque.encode(parameters))
+    assert [problem.remedy for problem in parameter_problems(opaque, "")] == [remedy]
+
+
 @pytest.mark.parametrize("name", GOOD)
 def test_parameters_that_a_driver_accepts_are_not_reported(name):
     driver, class_of, parameters = GOOD[name]
