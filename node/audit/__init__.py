@@ -2,7 +2,6 @@
 
 from node.audit.condition import CONDITION, condition_of, condition_on, renewed_at
 from node.audit.findings import COMPONENT, FINDING_ENDED, FindingAges, FindingKind, NodeFinding, examine
-from node.audit.hardware_identity import Hardware
 from node.audit.holders import ContainerDevice, holders
 from node.audit.marks import MARKED_ON, hash_of, markable, marks_of, plan, seen_at, unmarkable
 from node.audit.other_drivers import (
@@ -14,7 +13,6 @@ from node.audit.other_drivers import (
 )
 from node.audit.reservations import InvalidAnswer, in_both, read_reservations
 from node.audit.snapshot import (
-    DeviceId,
     NodePluginDevice,
     NodeReservation,
     NodeReservedDevice,
@@ -22,6 +20,7 @@ from node.audit.snapshot import (
     PreparedDeviceRecord,
     plain,
 )
+from node.hardware import DeviceId, Hardware
 
 __all__ = [
     "COMPONENT",

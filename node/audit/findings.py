@@ -18,14 +18,15 @@ from msgspec.structs import asdict, replace
 
 from dra.finding import Finding, make_finding
 from dra.objects import claim_name, results_of
-from node.audit.snapshot import DeviceId, device_id_of, plain
+from node.audit.snapshot import device_id_of, plain
+from node.hardware import DeviceId
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from dra.objects import Device
-    from node.audit.hardware_identity import Hardware
     from node.audit.snapshot import ClaimName, NodeReservation, NodeReservedDevice, NodeSnapshot, PreparedDeviceRecord
+    from node.hardware import Hardware
 
 COMPONENT = "drawbridge-node-agent"  # the source of the events
 FINDING_ENDED = "it is over"  # the message of the last event about a finding

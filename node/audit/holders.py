@@ -13,15 +13,15 @@ from msgspec.structs import replace
 
 from dra.objects import claim_name, results_of
 from dra.quantity import Quantity
-from node.audit.hardware_identity import ExporterIds
 from node.audit.snapshot import device_id_of
+from node.hardware import ExporterIds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dra.objects import Pod
-    from node.audit.hardware_identity import Hardware
     from node.audit.snapshot import NodeSnapshot
+    from node.hardware import Hardware
 
 Requests = frozenset[str]
 

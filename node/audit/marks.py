@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from dra.objects import Node
-    from node.audit.hardware_identity import Hardware
-    from node.audit.snapshot import DeviceId, NodePluginDevice
+    from node.audit.snapshot import NodePluginDevice
+    from node.hardware import DeviceId, Hardware
 
 HELD_BY_PLUGIN = "drawbridge.dev/device-plugin"  # the taint's key
 MARKED_ON = "drawbridge.dev/marked-on"  # a label: the hash of the node's name

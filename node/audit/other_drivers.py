@@ -19,7 +19,8 @@ import msgspec
 from msgspec.structs import replace
 
 from dra.raw import mapping, text
-from node.audit.snapshot import DeviceId, PreparedDeviceRecord
+from node.audit.snapshot import PreparedDeviceRecord
+from node.hardware import DeviceId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

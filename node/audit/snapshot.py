@@ -8,6 +8,7 @@ import msgspec
 
 from dra.objects import Pod, ResourceClaim, ResourceSlice, claim_names
 from dra.quantity import Quantity
+from node.hardware import DeviceId
 from node.messages import PodHoldings
 
 if TYPE_CHECKING:
@@ -27,17 +28,6 @@ def plain(text: str, max_length: int = _LONGEST_NAME) -> str:
     """Return untrusted text as one line of bounded length without control characters."""
     short = text[:max_length]
     return short if short.isprintable() else short.encode("unicode_escape").decode()
-
-
-class DeviceId(NamedTuple):
-    """The name of a published device, unique in the cluster."""
-
-    driver: str
-    pool: str
-    device: str
-
-    def __str__(self) -> str:
-        return f"{self.driver}/{self.pool}/{self.device}"
 
 
 class NodePluginDevice(NamedTuple):

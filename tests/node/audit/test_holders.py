@@ -4,7 +4,7 @@ from dra.objects import Pod
 from dra.quantity import parse
 from dra.wire import convert
 from node.audit import Hardware, holders
-from node.audit.hardware_identity import ExporterIds
+from node.hardware import ExporterIds
 from node.messages import ClaimDevice, ClaimHolding, ContainerHolding, PluginHolding, PodHolding
 from tests.node.audit.snapshots import (
     RESOURCE,

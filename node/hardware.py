@@ -11,8 +11,6 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from node.audit.snapshot import DeviceId
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -29,6 +27,17 @@ MAX_BESIDE = 128
 Identity = tuple[str, ...]
 Counter = tuple[str, str, str, str]  # driver, pool, counter set, counter
 Amounts = dict[Counter, int]
+
+
+class DeviceId(NamedTuple):
+    """The name of a published device, unique in the cluster."""
+
+    driver: str
+    pool: str
+    device: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device}"
 
 
 class ExporterIds(NamedTuple):

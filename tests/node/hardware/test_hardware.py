@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from dra.objects import Counter, CounterSet, DeviceAttribute, DeviceCounterConsumption
 from dra.quantity import parse
 from node.audit import Hardware
-from node.audit.hardware_identity import MAX_BESIDE
+from node.hardware import MAX_BESIDE
 from tests.node.audit.snapshots import RESOURCE, device, published_slice, slices
 
 
