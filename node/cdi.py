@@ -7,6 +7,8 @@ variables of all claims:
     DRAWBRIDGE_DEVICE_GPU_0=GPU-8d1c...         the name that programs use: the UUID, the network interface or the list of CPUs
     DRAWBRIDGE_DEVICE_GPU_0_MEMORY=10737418240  the amount that this request may use, in bytes or units; for shares only
 
+Both files are made from the claim's record alone, so they keep what the claim was given, whatever the inventory becomes.
+
 The driver's `visibleDevices` variable lists the UUIDs of one request, so only one request of a container can have this variable.
 
 Each request also has a metadata file as in KEP-5304 (k8s.io/dynamic-resource-allocation/api/metadata), at a path that the author of a pod
@@ -32,11 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from node.checkpoint import HeldDevice, Prepared
-    from node.inventory import Machine
 
 FOLDER = "/var/run/kubernetes.io/dra-device-attributes"
 _VERSIONS = ("metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io/v1alpha1")
-NOTHING = DeviceAccess("")  # for a device that the machine no longer has
+NOTHING = DeviceAccess("")  # for a device whose hardware is not known
 VERSION = "0.5.0"
 PREFIX = "DRAWBRIDGE_DEVICE_"
 _INVALID_IN_VARIABLE = re.compile(r"[^A-Z0-9]+")
@@ -57,14 +58,14 @@ def uid_of(driver: str, name: str) -> str:
     return name.removeprefix(_prefix(driver)).removesuffix(".json") if name.endswith(".json") else ""
 
 
-def spec_of(record: Prepared, machine: Machine, folder: str) -> bytes:
+def spec_of(record: Prepared, driver: str, folder: str) -> bytes:
     """Encode the CDI file of a claim. `folder`, on the host, has the metadata files, which are mounted into the claim's containers."""
     shares_by_device = _shares_by_device(record)
     claim_path = f"resourceclaimtemplates/{record.entry}" if record.entry else f"resourceclaims/{record.name}"
     mounts = {
         request_name: {
             "hostPath": f"{folder}/{metadata_name(record.uid, number)}",
-            "containerPath": f"{FOLDER}/{claim_path}/{request_name}/{machine.driver}-metadata.json",
+            "containerPath": f"{FOLDER}/{claim_path}/{request_name}/{driver}-metadata.json",
             "options": ["ro", "nosuid", "nodev", "bind"],
         }
         for number, request_name in enumerate(_request_names(record))
@@ -72,22 +73,21 @@ def spec_of(record: Prepared, machine: Machine, folder: str) -> bytes:
     devices: list[dict[str, Any]] = []
     for number, ((request, device), shares) in enumerate(shares_by_device.items()):
         first = shares[0]
-        offer = machine.offers.get(device, NOTHING)
+        offer = _access(first)
         name = PREFIX + variable(device)
         variables = [f"{name}={first.cpus or offer.value}"]
         if first.share_id is not None:
             for capacity in sorted(first.consumed):
                 nano = sum(share.consumed[capacity].nano for share in shares)
                 variables.append(f"{name}_{variable(capacity)}={nano // 10**9}")
-        if machine.visible_devices:
-            offers = [
-                machine.offers.get(other, NOTHING)
-                for share_request, other in shares_by_device
+        if first.given is not None and first.given.visible:
+            visible = [
+                _access(others[0])
+                for (share_request, _), others in shares_by_device.items()
                 if share_request == request
             ]
-            visible = ",".join(offer.value for offer in offers if offer.is_visible)
-            if visible:
-                variables.append(f"{machine.visible_devices}={visible}")
+            uuids = ",".join(other.value for other in visible if other.is_visible)
+            variables.append(f"{first.given.visible}={uuids}")
         edits: dict[str, Any] = {"env": variables}
         if offer.files:
             paths = [path.partition(":") for path in offer.files]  # `/dev/a:/dev/b`: the host's a appears as b
@@ -99,7 +99,11 @@ def spec_of(record: Prepared, machine: Machine, folder: str) -> bytes:
         if mount is not None:
             edits["mounts"] = [mount]
         devices.append({"name": f"{record.uid}-{number}", "containerEdits": edits})
-    return encode({"cdiVersion": VERSION, "kind": kind_of(machine.driver), "devices": devices})
+    return encode({"cdiVersion": VERSION, "kind": kind_of(driver), "devices": devices})
+
+
+def _access(held: HeldDevice) -> DeviceAccess:
+    return held.given.access if held.given is not None else NOTHING
 
 
 def answer_of(record: Prepared, driver: str) -> PreparedClaim:
@@ -139,20 +143,18 @@ def variable(text: str) -> str:
     return _INVALID_IN_VARIABLE.sub("_", text.upper())
 
 
-def metadata_of(record: Prepared, machine: Machine) -> dict[str, bytes]:
+def metadata_of(record: Prepared, driver: str) -> dict[str, bytes]:
     """Encode the metadata file of each request, by its file name on the host."""
-    device_of = machine.by_name
     files: dict[str, bytes] = {}
     for number, request in enumerate(_request_names(record)):
         prepared_devices = [device for device in record.devices if device.request_name == request]
         devices: list[dict[str, Any]] = []
         # Several shares of a device are one device.
-        for name in dict.fromkeys(device.device for device in prepared_devices):
-            entry: dict[str, Any] = {"driver": machine.driver, "pool": record.pool, "name": name}
-            device = device_of.get(name)
-            if device is not None and device.attributes:
-                entry["attributes"] = builtins(device.attributes)
-            interface = machine.offers.get(name, NOTHING).interface
+        for name, held in {device.device: device for device in prepared_devices}.items():
+            entry: dict[str, Any] = {"driver": driver, "pool": record.pool, "name": name}
+            if held.given is not None and held.given.device.attributes:
+                entry["attributes"] = builtins(held.given.device.attributes)
+            interface = _access(held).interface
             if interface:
                 entry["networkData"] = {"interfaceName": interface}
             devices.append(entry)

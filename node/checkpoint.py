@@ -17,16 +17,30 @@ from typing import NamedTuple
 import msgspec
 
 from dra import wire
+from dra.objects import Device
 from dra.quantity import Quantity
 from dra.wire import Wire, WireError
+from node.inventory import DeviceAccess
 
-VERSION = 1
+VERSION = 2
 OLDEST = 1  # oldest version that can read the file
 _HEAD = re.compile(rb"drawbridge-checkpoint (\d{1,4}) (\d{1,4}) (\d{1,10}) ([0-9a-f]{64})\n")
 
 
+class Given(Wire, frozen=True, kw_only=True):
+    """What a claim was given: a device as it was offered then. The inventory may offer its hardware under another name later, or not at all."""
+
+    device: Device
+    access: DeviceAccess
+    visible: str = ""  # the name of the `visibleDevices` variable, if it lists the device
+    hardware: tuple[tuple[str, ...], ...] = ()  # the identities of the device and of all devices that exclude it
+
+
 class HeldDevice(Wire, frozen=True, kw_only=True):
-    """A device, or a share of one, prepared for a request of a claim; `cpus` are the CPUs chosen for it."""
+    """A device, or a share of one, prepared for a request of a claim; `cpus` are the CPUs chosen for it.
+
+    `given` is None in a record of version 1 whose hardware is not known.
+    """
 
     request: str
     device: str
@@ -34,6 +48,7 @@ class HeldDevice(Wire, frozen=True, kw_only=True):
     admin: bool = False
     consumed: dict[str, Quantity] = {}
     cpus: str = ""
+    given: Given | None = None
 
     @property
     def request_name(self) -> str:
@@ -51,6 +66,11 @@ class Prepared(Wire, frozen=True, kw_only=True):
     pool: str
     devices: tuple[HeldDevice, ...] = ()
     pods: tuple[str, ...] = ()  # the UIDs of the pods that may use it
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the hardware of all devices is known."""
+        return all(held.given is not None for held in self.devices)
 
 
 class BrokenCheckpoint(Exception):  # noqa: N818  what the file is

@@ -7,14 +7,19 @@ with the status of other claims, because only a prepared claim's devices are in 
 
 A prepared claim gets the same answer again while its status names the same devices, even if the rules about devices have changed since: its
 container may be running.
+
+A prepared device holds its hardware, whatever the inventory calls it later. The device counts under its name while the machine offers the
+name with the same hardware. Otherwise the guard withholds all devices on its hardware until the claim is unprepared.
 """
 
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from dra.errors import CapacityError
 from dra.objects import POD_CLAIM_NAME, ObjectMeta, ResourceSlice
@@ -22,7 +27,8 @@ from dra.policy import Rules, admits, conflicting, group_states, own_state
 from dra.quantity import Quantity
 from dra.stock import Pool, PoolUse, Stock, available, charges
 from dra.texts import list_first
-from node.checkpoint import HeldDevice, Prepared
+from node.checkpoint import Given, HeldDevice, Prepared
+from node.hardware import DeviceId, Hardware, identities_of, is_same
 from node.inventory import numbers_of, ranges_of
 from node.slices import pages_of
 
@@ -56,13 +62,18 @@ class _GuardRefused(Exception):  # noqa: N818  not an error: `check_claim` turns
 
 class Guard:
     def __init__(self, machine: Machine, node: str, rules: Rules | None = None) -> None:
-        self._machine = machine
+        self.machine = machine
         self._node = node
         self._devices = machine.by_name
         slices = [
             ResourceSlice(metadata=ObjectMeta(name=str(number)), spec=spec)
             for number, spec in enumerate(pages_of(machine, node))
         ]
+        hardware = Hardware(slices, max_beside=len(self._devices))
+        # By device: the identities of the device and of all devices that exclude it.
+        self._identities = {
+            name: hardware.identities_around(DeviceId(machine.driver, node, name)) for name in self._devices
+        }
         id_ = machine.driver, node
         counters = {
             counter_set.name: {name: counter.value.nano for name, counter in counter_set.counters.items()}
@@ -96,7 +107,7 @@ class Guard:
                 return prepared_record
             prepared_names = ", ".join(device for device, *_ in prepared)
             allocated_names = ", ".join(device for device, *_ in allocated)
-            message = f"the claim is prepared with {prepared_names}, but its status now has {allocated_names}: unprepare the claim first"
+            message = f"the claim is prepared with {prepared_names}, but its status now has {allocated_names}: delete the pods that use the claim on this node, so that the kubelet unprepares it"
             return GuardRefusal("Changed", message)
         # Only a DNS label is accepted, because the annotation becomes part of a path, and every account that may write claims can set it.
         metadata = claim.metadata
@@ -110,6 +121,77 @@ class Guard:
             devices=tuple(devices),
             pods=tuple(consumer.uid for consumer in claim.status.reserved_for),
         )
+
+    def withheld(self, records: Iterable[Prepared]) -> dict[str, str]:
+        """Return the devices whose hardware claims hold otherwise than the machine offers it now, each with the reason."""
+        reasons: dict[str, str] = {}
+        for record in records:
+            for held in record.devices:
+                given = held.given
+                if held.admin or (given is not None and self._is_offered(held.device, given)):
+                    continue
+                holder = f"{record.namespace}/{record.name}"
+                if given is None:
+                    reason = f"the hardware of {held.device}, which is prepared for {holder}, is not known"
+                else:
+                    reason = f"its hardware is prepared for {holder} as {held.device}"
+                for name, device in self._devices.items():
+                    if given is None or self._uses(device, given):
+                        reasons.setdefault(name, f"{reason}: delete the claim's pod, or restore the inventory")
+        return reasons
+
+    def renewed(self, record: Prepared) -> Prepared:
+        """Return a record with the files and names by which containers reach its hardware now. The hardware itself stays."""
+        devices: list[HeldDevice] = []
+        for held in record.devices:
+            given = held.given
+            device = self._devices.get(held.device) if given is None else self._counterpart(held.device, given)
+            if device is not None:
+                now = self._given(device)
+                held = replace(held, given=now if given is None else replace(given, access=now.access))  # noqa: PLW2901
+            devices.append(held)
+        return replace(record, devices=tuple(devices))
+
+    def missing(self, record: Prepared) -> str:
+        """Return a device of a record whose hardware the machine does not offer now; "" if it offers all."""
+        lacking = (
+            held.device
+            for held in record.devices
+            if held.given is None or self._counterpart(held.device, held.given) is None
+        )
+        return next(lacking, "")
+
+    def _given(self, device: Device) -> Given:
+        access = replace(self.machine.offers[device.name], cpus=())
+        return Given(
+            device=replace(device, taints=()),
+            access=access,
+            visible=self.machine.visible_devices if access.is_visible else "",
+            hardware=tuple(sorted(self._identities[device.name])),
+        )
+
+    def _is_offered(self, name: str, given: Given) -> bool:
+        """Report whether the machine offers a device under its name, so that its name and counters are enough to hold it."""
+        device = self._devices.get(name)
+        return device is not None and is_same(device, given.device) is not False and _covers(device, given.device)
+
+    def _counterpart(self, name: str, given: Given) -> Device | None:
+        """Return the device that the machine offers for the hardware now, if containers can reach it in the same way."""
+        named = self._devices.get(name)
+        first = () if named is None or is_same(named, given.device) is False else (named,)
+        others = (device for device in self._devices.values() if is_same(device, given.device))
+        # A card without its files has no kernel module yet.
+        offers = self.machine.offers
+        usable = (device for device in chain(first, others) if offers[device.name].files or not given.access.files)
+        return next(usable, None)
+
+    def _uses(self, device: Device, given: Given) -> bool:
+        """Report whether a device and what a claim was given share hardware. Replicas of one card share it by the plugin's choice."""
+        card = device.attributes.get("card")
+        if card is not None and card == given.device.attributes.get("card"):
+            return False
+        own = self._identities[device.name].intersection(identities_of(given.device))
+        return bool(own) or not set(given.hardware).isdisjoint(identities_of(device))
 
     def _results(self, claim: ResourceClaim, reference: ClaimReference) -> Results:
         """Return the allocation results for this driver and node, after checking them against the claim."""
@@ -125,9 +207,9 @@ class Guard:
             raise _GuardRefused(
                 "NotReserved", "the claim is reserved for no pod, so its devices can be deallocated at any time"
             )
-        results = tuple(result for result in allocation.devices.results if result.driver == self._machine.driver)
+        results = tuple(result for result in allocation.devices.results if result.driver == self.machine.driver)
         if not results:
-            raise _GuardRefused("NotOurs", f"the claim has no device of {self._machine.driver}")
+            raise _GuardRefused("NotOurs", f"the claim has no device of {self.machine.driver}")
         requests = {request.name: request.exactly for request in claim.spec.devices.requests}
         for result in results:
             name = result.request.partition("/")[0]  # without its chosen alternative
@@ -152,7 +234,7 @@ class Guard:
         device = self._devices.get(result.device)
         if device is None:
             raise _GuardRefused("UnknownDevice", f"this node has no device {result.device}")
-        offered = self._machine.offers[result.device].cpus
+        offered = self.machine.offers[result.device].cpus
         amount = result.consumed_capacity.get("cpus")
         cpus = ""
         if result.admin_access:  # may use devices that other claims hold
@@ -161,8 +243,14 @@ class Guard:
             self._check_free(device, result, holders)
             if offered and amount is not None:
                 in_use = [device for record in holders for device in record.devices if not device.admin]
-                busy = {cpu for held in in_use if held.device == result.device for cpu in numbers_of(held.cpus)}
-                cpus = ranges_of([cpu for cpu in offered if cpu not in busy][: amount.value()])
+                busy = {cpu for held in in_use for cpu in numbers_of(held.cpus)}
+                free = [cpu for cpu in offered if cpu not in busy]
+                if len(free) < amount.value():
+                    raise _GuardRefused(
+                        "Exceeded",
+                        f"the claim consumes {amount} CPUs of {result.device}, but only {len(free)} of them are free",
+                    )
+                cpus = ranges_of(free[: amount.value()])
         return HeldDevice(
             request=result.request,
             device=result.device,
@@ -170,6 +258,7 @@ class Guard:
             admin=bool(result.admin_access),
             consumed=result.consumed_capacity,
             cpus=cpus,
+            given=self._given(device),
         )
 
     def _check_free(self, device: Device, result: DeviceRequestAllocationResult, holders: list[Prepared]) -> None:
@@ -186,6 +275,9 @@ class Guard:
                 amounts[capacity] = amounts.get(capacity, 0) + amount.nano
         use = PoolUse(frozenset(dedicated), frozenset(shared), used)
         name = device.name
+        withheld = self.withheld(holders).get(name)
+        if withheld is not None:
+            raise _GuardRefused("Taken", f"{name}: {withheld}")
         if not device.allow_multiple_allocations:
             if result.share_id is not None:
                 raise _GuardRefused("NotShared", f"{name} cannot be shared, but the status allocates a share of it")
@@ -202,7 +294,7 @@ class Guard:
             )
         # Compatibility groups and counters of devices on the same hardware.
         states = group_states(self._pool, use, self._rules)
-        wild = self._rules.wild(self._machine.driver, device)
+        wild = self._rules.wild(self.machine.driver, device)
         for consumption in device.consumes_counters:
             own_groups = own_state(consumption.compatibility_groups, wild=wild)
             if not admits(states.get(consumption.counter_set), own_groups):
@@ -219,6 +311,19 @@ class Guard:
                         "Overlap",
                         f"{name} needs more {counter_name} than is left of {consumption.counter_set}",
                     )
+
+
+def _covers(device: Device, given: Device) -> bool:
+    """Report whether a device consumes all that it consumed when it was given. A device without counters is the only one of its card."""
+    used, wanted = (
+        {
+            (consumption.counter_set, name): counter.value.nano
+            for consumption in item.consumes_counters
+            for name, counter in consumption.counters.items()
+        }
+        for item in (device, given)
+    )
+    return not used or all(used.get(key, 0) >= amount for key, amount in wanted.items())
 
 
 def _ids(devices: Iterable[HeldDevice | DeviceRequestAllocationResult]) -> list[tuple[str, str, str]]:

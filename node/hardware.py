@@ -1,7 +1,7 @@
-"""The identity of hardware: which published devices are the hardware that a device plugin allocates under another name.
+"""The identity of hardware: which published devices are the same hardware under other names, of a device plugin or of another inventory.
 
-Two names mean the same device if they share an identity: the UUID, the PCI address, the plugin device that drawbridge's adapter publishes,
-or, for a driver and a resource of one vendor, the number. Two devices overlap if they share only a part of their hardware, such as a
+Two names mean the same device if they share an identity: the UUID, the PCI address, the network interface, the plugin device that
+drawbridge's adapter publishes, or, for a driver and a resource of one vendor, the number. Two devices overlap if they share only a part of their hardware, such as a
 partition and its GPU; the shared counters of the pool show this. Overlapping devices must not be allocated together.
 """
 
@@ -22,6 +22,7 @@ _UUID = re.compile(r"(?:[A-Z]{2,8}-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}
 _REPLICA = re.compile(r"(.+?)::\d{1,6}").fullmatch
 _UUIDS = ("uuid", "parentUUID")
 _NUMBERS = ("index", "minor")
+_CONNECTIONS = ("interface", "rdmaDevice")
 # The largest number of devices with one identity, or with one counter, that are compared. A card has a few dozen partitions.
 MAX_BESIDE = 128
 Identity = tuple[str, ...]
@@ -51,9 +52,11 @@ class ExporterIds(NamedTuple):
 class Hardware:
     """The devices of a node's slices, by identity and by the counters that they consume."""
 
-    def __init__(self, slices: Iterable[ResourceSlice]) -> None:
+    def __init__(self, slices: Iterable[ResourceSlice], max_beside: int = MAX_BESIDE) -> None:
+        self._max_beside = max_beside
         self.devices: dict[DeviceId, Device] = {}
         self._by_identity: dict[Identity, set[DeviceId]] = defaultdict(set)
+        self._identities: dict[DeviceId, tuple[Identity, ...]] = {}
         self._uses: dict[DeviceId, Amounts] = {}
         self._users: dict[Counter, set[DeviceId]] = defaultdict(set)
         self._declared: Amounts = {}
@@ -66,7 +69,8 @@ class Hardware:
             for device in slice_.spec.devices:
                 device_id = DeviceId(driver, pool, device.name)
                 self.devices[device_id] = device
-                for identity in _identities(device_id, device):
+                self._identities[device_id] = tuple(identities_of(device))
+                for identity in (*_numbers(device_id, device), *self._identities[device_id]):
                     self._join(self._by_identity[identity], device_id, identity)
                 uses = self._uses[device_id] = {}
                 for consumption in device.consumes_counters:
@@ -111,11 +115,8 @@ class Hardware:
 
     def same_hardware(self, device_id: DeviceId) -> frozenset[DeviceId]:
         """Return the devices of other drivers that are the same hardware."""
-        device = self.devices.get(device_id)
-        if device is None:
-            return frozenset()
         devices: set[DeviceId] = set()
-        for identity in _identities(device_id, device):
+        for identity in self._identities.get(device_id, ()):
             if identity[0] in {"uuid", "pci"}:
                 devices |= self._by_identity[identity]
         return frozenset(device for device in devices if device.driver != device_id.driver)
@@ -128,9 +129,14 @@ class Hardware:
             return frozenset({device_id})
         return frozenset({device_id, *self.same_hardware(device_id), *self._overlapping(device_id)})
 
+    def identities_around(self, device_id: DeviceId) -> frozenset[Identity]:
+        """Return the identities of a device and of the devices that exclude it."""
+        devices = (device_id, *self._overlapping(device_id))
+        return frozenset(identity for other in devices for identity in self._identities[other])
+
     def _join(self, group: set[DeviceId], device_id: DeviceId, key: Identity) -> None:
         """Add a device to the group of a key, unless the group is full."""
-        if len(group) < MAX_BESIDE:
+        if len(group) < self._max_beside:
             group.add(device_id)
         else:
             self.crowded.add(key)
@@ -176,22 +182,40 @@ def _only(texts: Iterable[str]) -> str:
     return distinct.pop() if len(distinct) == 1 else ""
 
 
-def _identities(device_id: DeviceId, device: Device) -> Iterator[Identity]:
-    texts = _texts(device)
+def _numbers(device_id: DeviceId, device: Device) -> Iterator[Identity]:
     for name, value in device.attributes.items():
         if value.int_ is not None and name.rpartition("/")[2] in _NUMBERS:
             # A number is unique within a vendor: a device of the driver gpu.example.com matches resources of gpu.example.com and example.com.
             labels = device_id.driver.split(".")
             for start in range(len(labels) - 1):
                 yield "number", ".".join(labels[start:]), str(value.int_)
+
+
+def identities_of(device: Device) -> Iterator[Identity]:
+    """Yield what identifies a device's hardware, and the card of a partition. The strongest kind comes first."""
+    texts = _texts(device)
     for base in _UUIDS:
         if base in texts:
             yield "uuid", texts[base].lower()
     address = texts.get("pciBusID", "").lower()
     if _PCI(address):
         yield "pci", _address(address)
+    for kind in _CONNECTIONS:
+        if kind in texts:
+            yield kind, texts[kind]
     if "resource" in texts and "id" in texts:
         yield "plugin", texts["resource"], texts["id"]
+
+
+def is_same(device: Device, other: Device) -> bool | None:
+    """Compare two devices by the strongest kind of identity that both have; None if they have none in common."""
+    identities, others = (list(identities_of(item)) for item in (device, other))
+    common = {kind for kind, *_ in others}
+    kind = next((kind for kind, *_ in identities if kind in common), None)
+    if kind is None:
+        return None
+    first, second = ({identity for identity in items if identity[0] == kind} for items in (identities, others))
+    return first == second
 
 
 def _address(text: str) -> str:

@@ -116,7 +116,7 @@ def command(
     from node.checkpoint import BrokenCheckpoint
     from node.inventory import machine_of
     from node.plugins import FactSources, facts_of
-    from node.service import Adapter, Driver, pci_devices
+    from node.service import Adapter, Driver, discover_devices, pci_devices
     from webhook.service import log
 
     log.configure(log_level)
@@ -126,7 +126,8 @@ def command(
         if adapt:
             served = Adapter(cluster, name, folder, FactSources(known_facts, facts_of(pci_devices(sysfs))), paths)
         else:
-            served = Driver(cluster, machine_of(inventory_read), paths)
+            again = (lambda: machine_of(discover_devices(sysfs, discover))) if discover else None
+            served = Driver(cluster, machine_of(inventory_read), paths, discover=again)
         async with served.metrics.serving(metrics_listen):
             await served.run(stop)
 
@@ -165,10 +166,10 @@ def inventory_in(path: str) -> DeviceInventory:
 
 def found_in(sysfs: str, driver: str) -> DeviceInventory:
     """Make a DeviceInventory from sysfs."""
-    from node.inventory import discovered, machine_of, unpublishable
-    from node.service import numa_nodes, pci_devices
+    from node.inventory import machine_of, unpublishable
+    from node.service import discover_devices
 
-    inventory = discovered(driver, pci_devices(sysfs), numa_nodes(sysfs))
+    inventory = discover_devices(sysfs, driver)
     wrong = [problem.message for problem in unpublishable(machine_of(inventory))]
     if wrong:
         raise Broken("; ".join(wrong), "print the inventory (--print), correct it, and give it as --inventory")

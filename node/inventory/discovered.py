@@ -1,6 +1,7 @@
 """Builds an inventory from sysfs: PCI display, network and RDMA devices, virtual functions, and NUMA nodes.
 
-`node.service.sysfs` reads the files. Sysfs has the location and the name of a device, but seldom its memory. An unknown amount is published
+`node.service.sysfs` reads the files. A device without a kernel driver is left out, because no container could use it; the vendor's module
+may be loaded later. Sysfs has the location and the name of a device, but seldom its memory. An unknown amount is published
 as 0, so a class that requires memory does not select the device.
 """
 
@@ -26,6 +27,7 @@ class PciDevice(msgspec.Struct, frozen=True, kw_only=True):
 
     address: str
     kind: int
+    is_bound: bool = True  # to a kernel driver
     name: str = ""  # vendor and device, as numbers
     root: str = ""
     numa_node: int | None = None
@@ -47,7 +49,7 @@ class SysfsNumaNode(msgspec.Struct, frozen=True, kw_only=True):
 
 def discovered(driver: str, devices: Iterable[PciDevice], numa_nodes: Iterable[SysfsNumaNode]) -> DeviceInventory:
     """Return an inventory of these devices. A device is named by its address, so its name does not depend on other devices."""
-    in_order = sorted(devices, key=lambda device: device.address)
+    in_order = sorted((device for device in devices if device.is_bound), key=lambda device: device.address)
     gpus: list[Gpu] = []
     nics: list[Nic] = []
     for device in in_order:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from node.service.auditing.agent import Agent, AuditResult
     from node.service.driver import Driver
     from node.service.settings import TOKEN, AgentSettings, AllocatorAddress, NodePaths
-    from node.service.sysfs import numa_nodes, pci_devices
+    from node.service.sysfs import discover_devices, pci_devices
 
 __all__ = [
     "TOKEN",
@@ -23,7 +23,7 @@ __all__ = [
     "AuditResult",
     "Driver",
     "NodePaths",
-    "numa_nodes",
+    "discover_devices",
     "pci_devices",
 ]
 
@@ -34,6 +34,6 @@ __getattr__ = lazily(
         "auditing.agent": ("Agent", "AuditResult"),
         "driver": ("Driver",),
         "settings": ("TOKEN", "AgentSettings", "AllocatorAddress", "NodePaths"),
-        "sysfs": ("numa_nodes", "pci_devices"),
+        "sysfs": ("discover_devices", "pci_devices"),
     },
 )

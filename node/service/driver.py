@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from cluster import ApiError
 from cluster.resources import DEVICE_COMPATIBILITIES
 from dra.policy import Rules
+from dra.texts import list_first
 from node.checkpoint import BrokenCheckpoint
 from node.guard import Guard
-from node.inventory import tainted
+from node.inventory import tainted, unpublishable
 from node.messages import DeviceHealth, DeviceIdentifier, HealthReport
 from node.service.disk import Disk
 from node.service.metrics import DriverMetrics
@@ -33,7 +37,7 @@ from node.service.sockets import (
 from serving.process import run_until
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from cluster import Cluster
     from dra.objects import Device
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
 SETTLE_INTERVAL = 60.0  # seconds
 HEALTH_INTERVAL = 5.0  # seconds between two checks of the devices' files
 HEALTH_VALIDITY = 30  # seconds
+DISCOVERY_INTERVAL = 30.0  # seconds
 HEALTHY, UNHEALTHY = 1, 2  # values of `health` in DRAResourceHealth
 logger = logging.getLogger("drawbridge.driver")
 
@@ -61,12 +66,19 @@ class Driver:
         disk: Disk | None = None,
         writer: Writer | None = None,
         *,
+        discover: Callable[[], Machine] | None = None,
         patience: float = ANSWER_TIMEOUT,
         health_interval: float = HEALTH_INTERVAL,
+        discovery_interval: float = DISCOVERY_INTERVAL,
     ) -> None:
-        """`patience` is how many seconds a later instance of the driver has to answer, until it counts as hanging."""
+        """`patience` is how many seconds a later instance of the driver has to answer, until it counts as hanging.
+
+        `discover` reads the machine again: a device can appear when its kernel module is loaded, minutes after the start of the node.
+        """
+        self._discover = discover
         self._patience = patience
         self._health_interval = health_interval
+        self._discovery_interval = discovery_interval
         self._cluster = cluster
         self._machine = machine
         self._paths = paths
@@ -82,28 +94,34 @@ class Driver:
         disk.make_folder(state)
         self._rules = Rules()
         self._guard = Guard(machine, paths.node)
-        self._store = PreparedStore(machine, self._guard, disk, state, paths.cdi, pods=paths.pods, writer=writer)
+        self._store = PreparedStore(self._guard, disk, state, paths.cdi, pods=paths.pods, writer=writer)
         self.metrics = DriverMetrics()
-        self._preparing = Preparing(cluster, machine, self._store, clock=time.monotonic, metrics=self.metrics)
+        self._preparing = Preparing(cluster, self._store, clock=time.monotonic, metrics=self.metrics)
         self.publisher = Publisher(cluster, machine, paths.node, has_successor=self.has_successor, metrics=self.metrics)
         self.registration = DriverRegistration(machine.driver, self._endpoint)
         self._checkpoint_problem = ""
         self._failures: Mapping[str, str] = {}  # why devices have failed, by device name
+        self._withheld: Mapping[str, str] = {}  # why devices are not published, by device name
         self.metrics.checks = {
             "kubelet": lambda: self.registration.unready(self._registry_socket),
             "slices": self.publisher.unready,
             "checkpoint": lambda: self._checkpoint_problem,
             "serving": str,  # while it serves
         }
-        self.metrics.notes["slices"] = self.publisher.note
+        self.metrics.notes["slices"] = self._slices_note
         gauge = self.metrics.gauge
-        gauge("drawbridge_driver_prepared_claims", "Prepared claims.", lambda: self._store.count)
+        gauge("drawbridge_driver_prepared_claims", "Prepared claims.", lambda: len(self._store.prepared))
         gauge(
             "drawbridge_driver_waiting_claims",
             "Claims waiting for deleted claims to be unprepared.",
             lambda: self._preparing.waiting,
         )
         gauge("drawbridge_driver_devices", "Devices of the node.", lambda: len(self._machine.devices))
+        gauge(
+            "drawbridge_driver_withheld_devices",
+            "Devices whose hardware claims hold under another name.",
+            lambda: len(self._withheld),
+        )
         gauge(
             "drawbridge_driver_unhealthy_devices",
             "Unhealthy devices of the node.",
@@ -131,6 +149,7 @@ class Driver:
                 self._follow_claims,
                 self._follow_health,
                 self._follow_files,
+                self._follow_machine,
                 metrics=self.metrics,
             )
         await self._preparing.wait_for_statuses()
@@ -140,7 +159,17 @@ class Driver:
         self._machine = machine
         self._guard = Guard(machine, self._paths.node, self._rules)
         self._store.guard = self._guard
-        self.publisher.update_machine(tainted(machine, self._failures))
+        self._withheld = self._guard.withheld(self._store.prepared.values())
+        self._publish()
+
+    def _publish(self) -> None:
+        """Publish the devices, without those whose hardware a claim holds under another name."""
+        free = (device for device in self._machine.devices if device.name not in self._withheld)
+        self.publisher.update_machine(tainted(replace(self._machine, devices=tuple(free)), self._failures))
+
+    def _slices_note(self) -> str:
+        withheld = (f"{name} is not published: {why}" for name, why in sorted(self._withheld.items()))
+        return "; ".join(filter(None, (self.publisher.note(), list_first(list(withheld), 3))))
 
     def has_successor(self) -> bool:
         """Report whether a later instance answers on this node, as in a rolling update. Then only the later one publishes. May take seconds."""
@@ -173,14 +202,17 @@ class Driver:
 
     async def _update_health(self) -> None:
         old_failures, failures = self._failures, await asyncio.to_thread(_failed_devices, self._machine)
-        if old_failures == failures:
+        withheld = self._guard.withheld(self._store.prepared.values())
+        if (old_failures, self._withheld) == (failures, withheld):
             return
         for name in sorted(failures.keys() - old_failures.keys()):
             logger.warning("a device has failed", extra={"device": name, "why": failures[name]})
         for name in sorted(old_failures.keys() - failures.keys()):
             logger.info("a device is healthy again", extra={"device": name})
-        self._failures = failures
-        self.publisher.update_machine(tainted(self._machine, failures))
+        for name in sorted(withheld.keys() - self._withheld.keys()):
+            logger.warning("a device is not published", extra={"device": name, "why": withheld[name]})
+        self._failures, self._withheld = failures, withheld
+        self._publish()
 
     async def _follow_files(self) -> None:
         """Periodically write missing files of prepared claims again. After a failure the next attempt comes later."""
@@ -196,6 +228,22 @@ class Driver:
                 complete = False
             if not complete:
                 interval = SETTLE_INTERVAL
+
+    async def _follow_machine(self) -> None:
+        """Periodically discover the devices again, and publish those that appeared."""
+        while self._discover is not None:
+            await asyncio.sleep(self._discovery_interval)
+            machine = await asyncio.to_thread(self._discover)
+            if machine == self._machine or has_later(self._endpoint):
+                continue
+            problem = next((finding.message for finding in unpublishable(machine)), "")
+            if problem:
+                logger.warning("the devices that are found now cannot be published", extra={"why": problem})
+                continue
+            logger.info("the devices have changed", extra={"devices": len(machine.devices)})
+            self.update_machine(machine)
+            with suppress(OSError, BrokenCheckpoint):  # `_follow_files` tries again
+                await asyncio.to_thread(self._store.restore)
 
     async def _follow_claims(self) -> None:
         """Periodically read the DeviceCompatibility rules, and unprepare claims deleted long ago."""

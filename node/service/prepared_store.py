@@ -5,7 +5,9 @@ driver deletes the CDI file, then the record. A driver that is killed in between
 `repair` fixes both cases at the next start, and the kubelet repeats its call until it gets an answer. Meanwhile a claim may hold a device
 too long, but two claims never hold it together.
 
-Only the checkpoint is flushed to disk: after a loss of power the other files are written again.
+Only the checkpoint is flushed to disk: after a loss of power the other files are written again, from what the records say that the claims
+were given. If the machine does not offer that hardware now, an existing file stays, and a missing file is not written, so that no container
+starts without its devices.
 
 Nothing is cached between two calls, because in a rolling update two instances of the driver change the same files.
 """
@@ -22,11 +24,10 @@ from node.checkpoint import FOR_ALL, Checkpoint, Prepared, Remove, decode, durab
 from node.messages import PreparedClaim, UnpreparedClaim
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from dra.objects import ResourceClaim
     from node.guard import Guard
-    from node.inventory import Machine
     from node.messages import ClaimReference
     from node.service.disk import Disk
 
@@ -55,26 +56,28 @@ class Writer(Protocol):
 
 
 class MachineWriter:
-    def __init__(self, machine: Machine, folder: str) -> None:
-        self._machine = machine
+    def __init__(self, guard: Callable[[], Guard], folder: str) -> None:
+        self._guard = guard
         self._folder = folder
 
     def spec(self, record: Prepared, current: bytes | None) -> bytes:
-        del current
-        return spec_of(record, self._machine, self._folder)
+        guard = self._guard()
+        missing = guard.missing(record)
+        if missing and current is None:
+            raise SpecUnavailable(f"the machine does not offer {missing} now as this claim was given it")
+        return current if current and not record.is_known else spec_of(record, guard.machine.driver, self._folder)
 
     def metadata(self, record: Prepared) -> Mapping[str, bytes]:
-        return metadata_of(record, self._machine)
+        return metadata_of(record, self._guard().machine.driver) if record.is_known else {}
 
     def answer(self, record: Prepared, spec: bytes) -> PreparedClaim:
         del spec
-        return answer_of(record, self._machine.driver)
+        return answer_of(record, self._guard().machine.driver)
 
 
 class PreparedStore:
     def __init__(
         self,
-        machine: Machine,
         guard: Guard,
         disk: Disk,
         state: str,
@@ -83,9 +86,9 @@ class PreparedStore:
         pods: str,
         writer: Writer | None = None,
     ) -> None:
-        self._driver = machine.driver
+        self._driver = guard.machine.driver
         self._metadata = f"{state}/metadata"
-        self._writer = writer or MachineWriter(machine, self._metadata)
+        self._writer = writer or MachineWriter(lambda: self.guard, self._metadata)
         self.guard = guard
         self._disk = disk
         self._cdi = cdi
@@ -93,7 +96,7 @@ class PreparedStore:
         disk.make_folder(self._metadata)
         self._file = f"{state}/checkpoint"
         self._lock = f"{state}/lock"
-        self.count = 0  # prepared claims when the checkpoint was last read or written
+        self.prepared: Mapping[str, Prepared] = {}  # by UID, when the checkpoint was last read or written
 
     def prepare(self, references: Iterable[ClaimReference], claims: Found) -> dict[str, PreparedClaim]:
         """Prepare claims, and return the answer for each claim. One claim's failure does not affect the other claims."""
@@ -195,11 +198,11 @@ class PreparedStore:
                     logger.warning("deleting the CDI file of a claim that is not prepared", extra={"file": name})
                     self._disk.take(Remove(f"{self._cdi}/{name}"))
             self._sweep_metadata(checkpoint)
-            for record in checkpoint.claims.values():
+            for record in self._renew(checkpoint).claims.values():
                 self._repair_files(record)
 
     def restore(self) -> bool:
-        """Write the files of claims of which a file is missing, and report whether all files exist now.
+        """Write the files of claims of which a file is missing, or whose hardware moved, and report whether all files exist now.
 
         The kubelet does not prepare the claim of a running pod again, so without the file a container of the pod could not restart. Files
         with another content are not written again: in a rolling update the other version of the driver may have written them.
@@ -207,9 +210,41 @@ class PreparedStore:
         for folder in (self._cdi, self._metadata):
             self._disk.make_folder(folder)
         with self._disk.locked(self._lock):
-            incomplete = [record for record in self._read().claims.values() if self._lacks_file(record)]
+            checkpoint = self._read()
+            incomplete = [
+                record
+                for uid, record in self._renew(checkpoint).claims.items()
+                if record != checkpoint.claims[uid] or self._lacks_file(record)
+            ]
             repaired = [self._repair_files(record) for record in incomplete]
         return all(repaired)
+
+    def _renew(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Write how containers reach the claims' hardware now, and the hardware of records of version 1.
+
+        A record of version 1 has only a name. If the claim's CDI file has something else than the device of that name, the inventory has
+        changed since, and the hardware stays unknown.
+        """
+        renewed: list[Prepared] = []
+        for record in checkpoint.claims.values():
+            new = self.guard.renewed(record)
+            if new != record and (record.is_known or (new.is_known and self._agrees(new))):
+                renewed.append(new)
+        if renewed:
+            checkpoint = checkpoint.with_records(*renewed)
+            try:
+                self._write(checkpoint)
+            except OSError as error:
+                logger.warning("cannot write the checkpoint", extra={"why": str(error)})
+        return checkpoint
+
+    def _agrees(self, record: Prepared) -> bool:
+        """Report whether a claim's CDI file, if there is one, has what the record has."""
+        current = self._disk.read(self._path(record.uid))
+        try:
+            return current is None or current == self._writer.spec(record, current)
+        except SpecUnavailable:
+            return False
 
     def _lacks_file(self, record: Prepared) -> bool:
         metadata_paths = [f"{self._metadata}/{name}" for name in self._writer.metadata(record)]
@@ -259,12 +294,12 @@ class PreparedStore:
     def _read(self) -> Checkpoint:
         data = self._disk.read(self._file)
         checkpoint = Checkpoint() if data is None else decode(data)
-        self.count = len(checkpoint.claims)
+        self.prepared = checkpoint.claims
         return checkpoint
 
     def _write(self, checkpoint: Checkpoint) -> None:
         self._disk.carry_out(durable_steps(self._file, encode(checkpoint)))
-        self.count = len(checkpoint.claims)
+        self.prepared = checkpoint.claims
 
 
 def _refused(reference: ClaimReference | Prepared, why: str) -> PreparedClaim:

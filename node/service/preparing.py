@@ -12,17 +12,16 @@ from cluster.controllers import api_timestamp
 from cluster.errors import NotFound
 from cluster.resources import RESOURCE_CLAIMS
 from dra.objects import ResourceClaim, results_of
-from node.cdi import NOTHING
-from node.messages import PrepareResponse, UnprepareResponse
+from node.guard import GuardRefusal
+from node.messages import ClaimReference, PrepareResponse, UnprepareResponse
 from node.service.metrics import DriverMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from cluster import Cluster
     from node.checkpoint import Prepared
-    from node.inventory import Machine
-    from node.messages import ClaimReference, PreparedClaim, PrepareRequest
+    from node.messages import PreparedClaim, PrepareRequest
     from node.service.prepared_store import Found, PreparedStore
 
 # Seconds. The kubelet waits for 45 and then repeats its call.
@@ -42,18 +41,17 @@ class Preparing:
     def __init__(
         self,
         cluster: Cluster,
-        machine: Machine,
         store: PreparedStore,
         *,
         clock: Callable[[], float],
         metrics: DriverMetrics | None = None,
     ) -> None:
         self._cluster = cluster
-        self._machine = machine
         self._store = store
         self._clock = clock
         self._metrics = metrics or DriverMetrics()
         self._released_since: dict[str, float] = {}
+        self._reported: dict[str, str] = {}  # by UID of claims: the last result of `_compare`
         # Claims of prepare calls since the last `unprepare_deleted`, which may have read an older state of these claims. So the time since
         # their deletion starts again.
         self._asked_for: set[str] = set()
@@ -115,13 +113,14 @@ class Preparing:
         read = {uid: await self._read_claim(record.name, record.namespace) for uid, record in claims.items()}
         pods = await asyncio.to_thread(self._store.pods)
         for uid, claim in read.items():
-            if _is_released(claim, uid):
+            if self._has_left(claims[uid], claim):
                 deleted_since[uid] = self._released_since.get(uid, now)
                 pods_of[uid] |= pods - self._pods_before.pop(uid, pods)
             elif isinstance(claim, ResourceClaim):
                 self._pods_before[uid] = pods_before
                 pods_of[uid] &= pods
                 pods_of[uid].update(consumer.uid for consumer in claim.status.reserved_for)
+                await self._compare(claim, claims)
         changed = {uid: uids for uid, uids in pods_of.items() if uids != set(claims[uid].pods)}
         if changed:
             await asyncio.to_thread(self._store.set_pods, changed)
@@ -130,6 +129,8 @@ class Preparing:
             self._released_since = deleted_since
             for uid in self._pods_before.keys() - claims.keys() - self._asked_for:
                 del self._pods_before[uid]
+            for uid in self._reported.keys() - claims.keys():
+                del self._reported[uid]
             self._asked_for.clear()
             expired = [
                 uid
@@ -141,6 +142,20 @@ class Preparing:
                 await asyncio.to_thread(self._store.forget, expired)
         if expired:
             self._wake_waiting()
+
+    async def _compare(self, claim: ResourceClaim, claims: Mapping[str, Prepared]) -> None:
+        """Write into a claim's status, once, that the node has other devices prepared for the claim.
+
+        After a pod is deleted by force, the claim can be allocated again before the kubelet unprepares it. The kubelet prepares a claim once.
+        """
+        metadata = claim.metadata
+        reference = ClaimReference(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid)
+        verdict = self._store.guard.check_claim(claim, reference, claims)
+        problem = verdict.message if isinstance(verdict, GuardRefusal) and verdict.reason == "Changed" else ""
+        if problem and self._reported.get(metadata.uid) != problem:
+            logger.warning("prepared otherwise", extra={"claim": metadata.key, "uid": metadata.uid, "why": problem})
+            await self._write_status(claim, problem)
+        self._reported[metadata.uid] = problem
 
     async def wait_for_statuses(self) -> None:
         await asyncio.gather(*self._status_writes, return_exceptions=True)
@@ -189,17 +204,36 @@ class Preparing:
             return f"the claim cannot be read from the API server: {str(error) or 'no answer in time'}"
 
     async def _is_released(self, record: Prepared) -> bool:
-        """Report whether a claim is deleted, recreated or deallocated; False if it cannot be read."""
-        return _is_released(await self._read_claim(record.name, record.namespace), record.uid)
+        """Read a claim, and report whether the node may unprepare it."""
+        return self._has_left(record, await self._read_claim(record.name, record.namespace))
 
-    async def _write_status(self, claim: ResourceClaim) -> None:
-        """Write an entry for each device and share into a claim's status, with the name of a network interface."""
-        metadata = claim.metadata
-        now = api_timestamp()
-        ready = {"type": "Ready", "status": "True", "reason": "Prepared", "message": "", "lastTransitionTime": now}
+    def _has_left(self, record: Prepared, claim: ResourceClaim | str | None) -> bool:
+        """Report whether a claim is deleted, recreated, deallocated or allocated on other nodes; False if it could not be read."""
+        if not isinstance(claim, ResourceClaim):
+            return claim is None
+        driver = self._store.guard.machine.driver
+        is_here = any(result.driver == driver and result.pool == record.pool for result in results_of(claim))
+        return claim.metadata.uid != record.uid or not is_here
+
+    async def _write_status(self, claim: ResourceClaim, problem: str = "") -> None:
+        """Write an entry for each device and share into a claim's status, with the name of a network interface.
+
+        A device with a `problem` is not ready.
+        """
+        metadata, driver = claim.metadata, self._store.guard.machine.driver
+        record = self._store.prepared.get(metadata.uid)
+        held = record.devices if record is not None else ()
+        interfaces = {device.device: device.given.access.interface for device in held if device.given is not None}
+        ready = {
+            "type": "Ready",
+            "status": "False" if problem else "True",
+            "reason": "PreparedOtherwise" if problem else "Prepared",
+            "message": problem,
+            "lastTransitionTime": api_timestamp(),
+        }
         devices: list[dict[str, object]] = []
         for result in results_of(claim):
-            if result.driver != self._machine.driver:
+            if result.driver != driver:
                 continue
             status: dict[str, object] = {
                 "driver": result.driver,
@@ -209,9 +243,8 @@ class Preparing:
             }
             if result.share_id is not None:
                 status["shareID"] = result.share_id
-            interface = self._machine.offers.get(result.device, NOTHING).interface
-            if interface:
-                status["networkData"] = {"interfaceName": interface}
+            if interfaces.get(result.device):
+                status["networkData"] = {"interfaceName": interfaces[result.device]}
             devices.append(status)
         body = {
             "apiVersion": claim.api_version,
@@ -219,7 +252,7 @@ class Preparing:
             "metadata": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
             "status": {"devices": devices},
         }
-        patch = Apply(body, manager=self._machine.driver)
+        patch = Apply(body, manager=driver)
         try:
             async with asyncio.timeout(API_TIMEOUT):
                 await self._cluster.patch(
@@ -228,10 +261,3 @@ class Preparing:
         except (ApiError, TimeoutError) as error:
             extra = {"claim": metadata.key, "why": str(error)}
             logger.warning("cannot write the status of a claim", extra=extra)
-
-
-def _is_released(claim: ResourceClaim | str | None, uid: str) -> bool:
-    """Report whether the claim with this UID is deleted, recreated or deallocated; False if it could not be read."""
-    if isinstance(claim, ResourceClaim):
-        return claim.metadata.uid != uid or claim.status.allocation is None
-    return claim is None

@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from node.inventory import PciDevice, SysfsNumaNode
+from node.inventory import DeviceInventory, PciDevice, SysfsNumaNode, discovered
 
 _ROOT = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}").fullmatch
 _NODE = re.compile(r"node(\d+)").fullmatch
 _PAGES = re.compile(r"hugepages-(\d+)kB").fullmatch
+
+
+def discover_devices(sysfs: str, driver: str) -> DeviceInventory:
+    return discovered(driver, pci_devices(sysfs), numa_nodes(sysfs))
 
 
 def pci_devices(sysfs: str) -> list[PciDevice]:
@@ -26,6 +30,7 @@ def pci_devices(sysfs: str) -> list[PciDevice]:
         device = PciDevice(
             address=path.name,
             kind=_number(path / "class") >> 16,
+            is_bound=(path / "driver").exists(),
             name=f"{_text(path / 'vendor')}:{_text(path / 'device')}".strip(":"),
             root=roots[0] if roots else "",
             numa_node=numa_node if numa_node >= 0 else None,

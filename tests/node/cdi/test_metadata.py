@@ -26,14 +26,14 @@ def prepared_claim(*results, pod_claim_name=""):
     return Guard(MACHINE, NODE).check_claim(convert(item, type(claim("c"))), reference("c"), {})
 
 
-def metadata_files(record, node_machine=MACHINE):
+def metadata_files(record):
     """Return the objects of each file, by file name."""
-    return {name: list(map(json.loads, text.splitlines())) for name, text in metadata_of(record, node_machine).items()}
+    return {name: list(map(json.loads, text.splitlines())) for name, text in metadata_of(record, DRIVER).items()}
 
 
 def mounts(record):
     """Return the mounts of each CDI device, in order."""
-    spec = json.loads(spec_of(record, MACHINE, "/state/metadata"))
+    spec = json.loads(spec_of(record, DRIVER, "/state/metadata"))
     return [device["containerEdits"].get("mounts", []) for device in spec["devices"]]
 
 
@@ -110,11 +110,6 @@ def test_an_unsafe_pod_claim_name_is_ignored(pod_claim_name):
     assert "podClaimName" not in metadata_files(record)["uid-c_0.json"][0]
 
 
-def test_a_device_missing_from_the_machine_keeps_its_name():
-    [(newest, _)] = metadata_files(prepared_claim(result("gpu-0")), machine(gpus=[gpu(1)])).values()
-    assert newest["requests"][0]["devices"] == [{"driver": DRIVER, "pool": NODE, "name": "gpu-0"}]
-
-
 def test_only_complete_files_of_known_claims_are_metadata():
     assert is_metadata_of("uid-c_0.json", ["uid-c"])
     for name in ("uid-d_0.json", "uid-c_0.json.new", "uid-c", "_0.json"):
@@ -128,7 +123,7 @@ def test_kubernetes_reader_accepts_every_version(metadata_oracle):
     record = prepared_claim(
         result("gpu-0", "gpus"), result("gpu-1", "gpus"), result("nic", "net/fast"), pod_claim_name="accelerator"
     )
-    texts = [text.decode() for text in metadata_of(record, MACHINE).values()]
+    texts = [text.decode() for text in metadata_of(record, DRIVER).values()]
     # The reader gets each file as it is, and then each line of the file, which is one version.
     [[first, *first_lines], [second, *second_lines]] = [
         metadata_oracle.ask_all([{"file": text}, *({"file": line} for line in text.splitlines())]) for text in texts

@@ -23,7 +23,7 @@ def prepared_claim(*results):
 def requests_and_edits(*results):
     """Return the requests of each prepared device and its edits of the container."""
     record = prepared_claim(*results)
-    spec = json.loads(spec_of(record, MACHINE, "/metadata"))
+    spec = json.loads(spec_of(record, DRIVER, "/metadata"))
     for device in spec["devices"]:
         device["containerEdits"].pop("mounts", None)  # tested in test_metadata.py
     by_name = {f"{spec['kind']}={device['name']}": device["containerEdits"] for device in spec["devices"]}
@@ -76,7 +76,7 @@ def test_the_variable_of_cpus_has_the_chosen_cpus():
 
 
 def test_kind_and_device_names_are_valid_for_cdi():
-    spec = json.loads(spec_of(prepared_claim(result("gpu-0"), result("nic", "net")), MACHINE, "/metadata"))
+    spec = json.loads(spec_of(prepared_claim(result("gpu-0"), result("nic", "net")), DRIVER, "/metadata"))
     assert re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*/[A-Za-z][A-Za-z0-9_-]*", spec["kind"])
     names = [device["name"] for device in spec["devices"]]
     assert len(set(names)) == 2
@@ -89,10 +89,3 @@ def test_file_names_contain_driver_and_uid():
     assert (is_ours(DRIVER, name + ".new"), uid_of(DRIVER, name + ".new")) == (True, "")
     assert not is_ours("devices.example", name)
     assert not is_ours(DRIVER, "nvidia.json")
-
-
-def test_a_device_missing_from_the_machine_keeps_its_variable():
-    """The container of the claim runs; only the device's uuid is unknown."""
-    spec = json.loads(spec_of(prepared_claim(result("gpu-0")), machine(gpus=[gpu(1)]), "/metadata"))
-    edit = spec["devices"][0]["containerEdits"]
-    assert (edit["env"], "deviceNodes" in edit) == (["DRAWBRIDGE_DEVICE_GPU_0="], False)

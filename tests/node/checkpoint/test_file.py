@@ -81,6 +81,10 @@ def test_a_rollback_keeps_unknown_fields_of_unchanged_claims():
     assert "later" not in claims["u1"]
 
 
+def test_a_driver_of_version_1_can_read_the_file():
+    assert CHECKPOINT.startswith(b"drawbridge-checkpoint 2 1 ")
+
+
 def test_a_changed_record_is_written():
     changed_record = Prepared(uid="u1", namespace="ns", name="one", pool="another")
     assert decode(encode(decode(CHECKPOINT).with_records(changed_record))).claims == {

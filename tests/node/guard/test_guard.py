@@ -220,3 +220,133 @@ def test_every_claim_gets_its_own_cpus():
         claim("c", result("cpus-numa-0", share="s4", cpus="4")), reference("c"), held_by_b
     )
     assert record_of_c.devices[0].cpus == "0-2,6"
+
+
+NIC = {"name": "nic", "interface": "e0", "place": {"pciBusId": "0000:3c:00.0"}}
+FUNCTIONS = [
+    {"name": f"vf-{number}", "interface": f"e0v{number}", "place": {"pciBusId": f"0000:3c:00.{number}"}}
+    for number in (2, 3)
+]
+ADDRESS = {"pciBusId": "0000:3b:00.0"}
+# By change of the inventory: the machine before, the device that claim a has then, the machine after, and a device on the same hardware.
+CHANGES = {
+    "other names": (machine(gpus=[gpu(0)]), "gpu-0", machine(gpus=[gpu(0, name="x")]), result("x")),
+    "whole to partitions": (
+        machine(gpus=[gpu(0)]),
+        "gpu-0",
+        machine(layouts=[LAYOUT], gpus=[gpu(0, layout="small", whole=False)]),
+        result("gpu-0-1g-2"),
+    ),
+    "whole to shares": (machine(gpus=[gpu(0)]), "gpu-0", machine(gpus=[shared_gpu(0, whole=False)]), share(1)),
+    "partition to whole": (
+        machine(layouts=[LAYOUT], gpus=[gpu(0, layout="small", whole=False)]),
+        "gpu-0-1g-2",
+        machine(gpus=[gpu(0)]),
+        result("gpu-0"),
+    ),
+    "partitions with other names": (
+        machine(layouts=[LAYOUT], gpus=[gpu(0, layout="small")]),
+        "gpu-0-1g-0",
+        machine(layouts=[LAYOUT], gpus=[gpu(0, name="x", layout="small")]),
+        result("x-1g-0"),
+    ),
+    "larger partitions of the same name": (
+        machine(layouts=[LAYOUT], gpus=[gpu(0, layout="small")]),
+        "gpu-0-2g-0",
+        machine(
+            layouts=[LAYOUT | {"partitions": [p | {"slices": 1, "compute": 1} for p in LAYOUT["partitions"]]}],
+            gpus=[gpu(0, layout="small")],
+        ),
+        result("gpu-0-1g-1"),
+    ),
+    "swapped UUIDs": (
+        machine(gpus=[gpu(0), gpu(1)]),
+        "gpu-0",
+        machine(gpus=[gpu(0, uuid="GPU-1"), gpu(1, uuid="GPU-0")]),
+        result("gpu-1"),
+    ),
+    "another UUID at the same address": (
+        machine(gpus=[gpu(0, place=ADDRESS)]),
+        "gpu-0",
+        machine(gpus=[gpu(7, place=ADDRESS)]),
+        result("gpu-7"),
+    ),
+    "a renamed network card": (machine(nics=[NIC]), "nic", machine(nics=[NIC | {"name": "x"}]), result("x")),
+    "a virtual function to its card": (
+        machine(nics=[NIC | {"virtualFunctions": FUNCTIONS}]),
+        "vf-2",
+        machine(nics=[NIC | {"name": "x"}]),
+        result("x"),
+    ),
+    "a card to its virtual functions": (
+        machine(nics=[NIC]),
+        "nic",
+        machine(nics=[NIC | {"name": "x", "virtualFunctions": FUNCTIONS}]),
+        result("vf-3"),
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_hardware_of_a_prepared_device_stays_taken_when_the_inventory_changes(change):
+    before, device, after, wanted = CHANGES[change]
+    held = share(1) if device.endswith("-shared") else result(device)
+    records = prepare_all(claim("a", held), by=guard(before))
+    answer = refusal_of(claim("b", wanted), records, by=guard(after))
+    assert answer.reason == "Taken"
+    assert f"prepared for ns/a as {device}" in answer.message
+    assert wanted["device"] in guard(after).withheld(records.values())
+    assert isinstance(guard(after).check_claim(claim("b", wanted), reference("b"), {}), Prepared)
+
+
+def test_other_hardware_stays_free_when_the_inventory_changes():
+    """The second virtual function of a renamed card, and another GPU."""
+    before = machine(gpus=[gpu(0), gpu(1)], nics=[NIC | {"virtualFunctions": FUNCTIONS}])
+    functions = [function | {"name": f"x-{function['name']}"} for function in FUNCTIONS]
+    after = machine(
+        gpus=[gpu(0, name="x0"), gpu(1, name="x1")], nics=[NIC | {"name": "x", "virtualFunctions": functions}]
+    )
+    records = prepare_all(claim("a", result("gpu-0"), result("vf-2", "net")), by=guard(before))
+    assert set(guard(after).withheld(records.values())) == {"x0", "x", "x-vf-2"}
+    free = claim("b", result("x1"), result("x-vf-3", "net"))
+    assert isinstance(guard(after).check_claim(free, reference("b"), records), Prepared)
+
+
+def test_a_device_that_is_offered_as_it_was_withholds_nothing():
+    """Its name and its counters hold it: more uses of the card, more attributes and another list of files change nothing."""
+    records = prepare_all(claim("a", share(1)), by=guard(machine(gpus=[shared_gpu(0, whole=False)])))
+    after = guard(machine(layouts=[LAYOUT], gpus=[shared_gpu(0, layout="small", product="A", place=ADDRESS)]))
+    assert after.withheld(records.values()) == {}
+    assert refusal_of(claim("b", result("gpu-0")), records, by=after).reason == "Overlap"
+    assert isinstance(after.check_claim(claim("b", share(1)), reference("b"), records), Prepared)
+
+
+def test_admin_access_and_a_deleted_device_withhold_nothing():
+    records = prepare_all(claim("admin", changed_result(adminAccess=True), admin=True), claim("a", result("gpu-2")))
+    after = guard(machine(gpus=[gpu(1, name="x")]))
+    assert after.withheld(records.values()) == {}
+
+
+def test_a_prepared_device_of_unknown_hardware_withholds_everything():
+    """An earlier version of the driver recorded only names, and the inventory has no such name."""
+    records = {
+        uid: replace(record, devices=tuple(replace(device, given=None) for device in record.devices))
+        for uid, record in prepare_all(claim("a", result("gpu-1"))).items()
+    }
+    after = guard(machine(gpus=[gpu(1, name="x"), gpu(2)]))
+    assert set(after.withheld(records.values())) == {"x", "gpu-2"}
+    answer = refusal_of(claim("b", result("gpu-2")), records, by=after)
+    assert answer.reason == "Taken"
+    assert "the hardware of gpu-1, which is prepared for ns/a, is not known" in answer.message
+
+
+def test_cpus_in_use_are_not_given_again_under_another_numa_node():
+    before = guard(machine(numaNodes=[{"number": 0, "cpus": "0-3"}, {"number": 1, "cpus": "4-7"}]))
+    after = guard(machine(numaNodes=[{"number": 0, "cpus": "4-7"}, {"number": 1, "cpus": "0-3"}]))
+    records = prepare_all(claim("a", result("cpus-numa-0", share="s", cpus="3")), by=before)
+    [device] = after.check_claim(
+        claim("b", result("cpus-numa-1", share="t", cpus="1")), reference("b"), records
+    ).devices
+    assert device.cpus == "3"
+    answer = refusal_of(claim("c", result("cpus-numa-1", share="u", cpus="2")), records, by=after)
+    assert answer == GuardRefusal("Exceeded", "the claim consumes 2 CPUs of cpus-numa-1, but only 1 of them are free")

@@ -70,7 +70,7 @@ async def test_a_force_deleted_pods_device_is_prepared_when_free(cluster, kubele
             await kubelet.unprepare(info.endpoint, first)
         else:
             guard, paths = Guard(machine(), NODE), kubelet.paths
-            store = PreparedStore(machine(), guard, Disk(), paths.state(DRIVER), paths.cdi, pods=paths.pods)
+            store = PreparedStore(guard, Disk(), paths.state(DRIVER), paths.cdi, pods=paths.pods)
             await asyncio.to_thread(store.forget, [first.uid])
         assert (await waiting)[second.uid].error == ""
 

@@ -1,18 +1,20 @@
 """The prepared store after a kill at any step, on a full disk and beside a second process: no device is prepared twice or held forever."""
 
 import fcntl
+import json
 import os
 import shutil
 import threading
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from node.checkpoint import BrokenCheckpoint, WriteFile
+from node.checkpoint import BrokenCheckpoint, Checkpoint, WriteFile, encode
 from node.guard import Guard
 from node.service.disk import Disk
 from node.service.prepared_store import PreparedStore
-from tests.node.machines import DRIVER, NODE, claim, gpu, machine, reference, result
+from tests.node.machines import DRIVER, LAYOUT, NODE, claim, gpu, machine, reference, result
 
 MACHINE = machine(gpus=[gpu(0), gpu(1)])
 
@@ -48,9 +50,9 @@ class FullDisk(Disk):
         super().take(step)
 
 
-def open_store(folder, disk=None):
+def open_store(folder, disk=None, node_machine=MACHINE):
     (folder / "cdi").mkdir(exist_ok=True)
-    return PreparedStore(MACHINE, Guard(MACHINE, NODE), disk or Disk(), str(folder), str(folder / "cdi"), pods="")
+    return PreparedStore(Guard(node_machine, NODE), disk or Disk(), str(folder), str(folder / "cdi"), pods="")
 
 
 def prepare(prepared_store, *claims):
@@ -312,3 +314,138 @@ def test_two_drivers_see_each_others_changes_to_the_checkpoint(tmp_path):
     assert "Taken" in prepare(new_store, CLAIM_B)["uid-b"].error
     new_store.unprepare([reference("a")])
     assert prepare(old_store, CLAIM_B)["uid-b"].error == ""
+
+
+CARD = {"deviceNodes": ["/dev/null:/dev/card"]}
+VISIBLE_MACHINE = machine(gpus=[gpu(0, place=CARD), gpu(1)], visibleDevices="VISIBLE")
+# By change of the inventory: the machine with which the driver starts again.
+OTHER_MACHINES = {
+    "without the device": machine(gpus=[gpu(1)], visibleDevices="VISIBLE"),
+    "without any device": machine(),
+    "without the variable": machine(gpus=[gpu(0, place=CARD)]),
+    "another name": machine(gpus=[gpu(0, name="x", place=CARD)], visibleDevices="VISIBLE"),
+    "another card of the name": machine(gpus=[gpu(0, uuid="GPU-9")], visibleDevices="VISIBLE"),
+    "partitions": machine(layouts=[LAYOUT], gpus=[gpu(0, whole=False, layout="small")]),
+    "without its files": machine(gpus=[gpu(0)], visibleDevices="VISIBLE"),
+}
+
+
+def environment_of(folder):
+    [device] = json.loads((folder / "cdi" / FILE_OF_A).read_bytes())["devices"]
+    return device["containerEdits"]["env"]
+
+
+def files_of(folder):
+    return {path: path.read_bytes() for name in ("cdi", "metadata") for path in (folder / name).iterdir()}
+
+
+@pytest.mark.parametrize("change", OTHER_MACHINES)
+def test_a_running_pod_keeps_its_files_when_the_inventory_changes(tmp_path, change):
+    """A container that restarts gets what its claim was given."""
+    first = prepare(open_store(tmp_path, node_machine=VISIBLE_MACHINE), CLAIM_A)
+    written = files_of(tmp_path)
+    assert environment_of(tmp_path) == ["DRAWBRIDGE_DEVICE_GPU_0=GPU-0", "VISIBLE=GPU-0"]
+    store = open_store(tmp_path, node_machine=OTHER_MACHINES[change])
+    store.repair()
+    assert files_of(tmp_path) == written
+    assert prepare(store, CLAIM_A) == first
+    (tmp_path / "cdi" / FILE_OF_A).write_bytes(b"{}")
+    store.repair()
+    assert files_of(tmp_path) == written
+
+
+@pytest.mark.parametrize(
+    "change", ["without the device", "another card of the name", "partitions", "without its files"]
+)
+def test_no_file_is_written_after_a_reboot_until_the_hardware_is_there(tmp_path, change):
+    """After a reboot another card can have the device file."""
+    first = prepare(open_store(tmp_path, node_machine=VISIBLE_MACHINE), CLAIM_A)
+    written = files_of(tmp_path)
+    (tmp_path / "cdi" / FILE_OF_A).unlink()
+    store = open_store(tmp_path, node_machine=OTHER_MACHINES[change])
+    store.repair()
+    assert "the machine does not offer gpu-0 now" in prepare(store, CLAIM_A)["uid-a"].error
+    assert (store.restore(), cdi_files(tmp_path)) == (False, [])
+    store.guard = Guard(VISIBLE_MACHINE, NODE)
+    assert store.restore()
+    assert files_of(tmp_path) == written
+    assert prepare(store, CLAIM_A) == first
+
+
+def test_a_card_whose_file_has_another_number_after_a_reboot_is_found_by_its_uuid(tmp_path):
+    prepare(open_store(tmp_path, node_machine=VISIBLE_MACHINE), CLAIM_A)
+    moved = machine(gpus=[gpu(0, name="x", place={"deviceNodes": ["/dev/zero:/dev/card"]})], visibleDevices="OTHER")
+    open_store(tmp_path, node_machine=moved).repair()
+    [device] = json.loads((tmp_path / "cdi" / FILE_OF_A).read_bytes())["devices"]
+    assert [node["hostPath"] for node in device["containerEdits"]["deviceNodes"]] == ["/dev/zero"]
+    assert environment_of(tmp_path) == ["DRAWBRIDGE_DEVICE_GPU_0=GPU-0", "VISIBLE=GPU-0"]
+
+
+def write_checkpoint_of_version_1(folder):
+    """Replace the checkpoint by one that has only the names of the devices."""
+    records = [
+        replace(record, devices=tuple(replace(device, given=None) for device in record.devices))
+        for record in open_store(folder).claims().values()
+    ]
+    (folder / "checkpoint").write_bytes(encode(Checkpoint().with_records(*records)))
+
+
+@pytest.mark.parametrize("has_files", [True, False])
+def test_a_record_without_hardware_is_completed_from_the_inventory(tmp_path, has_files):
+    first = prepare(open_store(tmp_path), CLAIM_A)
+    complete, written = dict(open_store(tmp_path).claims()), files_of(tmp_path)
+    write_checkpoint_of_version_1(tmp_path)
+    if not has_files:
+        (tmp_path / "cdi" / FILE_OF_A).unlink()
+    open_store(tmp_path).repair()
+    assert (open_store(tmp_path).claims(), files_of(tmp_path)) == (complete, written)
+    assert prepare(open_store(tmp_path), CLAIM_A) == first
+
+
+@pytest.mark.parametrize("change", ["without the device", "another card of the name", "another name"])
+def test_a_record_of_unknown_hardware_keeps_its_file_and_blocks_other_claims(tmp_path, change):
+    """The driver was updated after the inventory had changed: only the file shows that claim a has another card."""
+    first = prepare(open_store(tmp_path, node_machine=VISIBLE_MACHINE), CLAIM_A)
+    written = files_of(tmp_path)
+    write_checkpoint_of_version_1(tmp_path)
+    store = open_store(tmp_path, node_machine=OTHER_MACHINES[change])
+    store.repair()
+    assert files_of(tmp_path) == written
+    assert prepare(store, CLAIM_A) == first
+    other = OTHER_MACHINES[change].devices[0]
+    refused = prepare(store, claim("c", result(other.name)))["uid-c"].error
+    assert "Taken" in refused
+    store.unprepare([reference("a")])
+    assert prepare(store, claim("c", result(other.name)))["uid-c"].error == ""
+
+
+@pytest.mark.parametrize("is_old", [True, False], ids=["a checkpoint of version 1", "a moved file"])
+def test_a_kill_at_any_step_of_a_start_keeps_the_device(tmp_path, is_old):
+    moved = machine(gpus=[gpu(0, place={"deviceNodes": ["/dev/zero:/dev/card"]})])
+    kills = 0
+    for steps in range(40):
+        folder = tmp_path / f"{steps}"
+        folder.mkdir()
+        prepare(open_store(folder, node_machine=machine(gpus=[gpu(0, place=CARD)])), CLAIM_A)
+        if is_old:
+            write_checkpoint_of_version_1(folder)
+            shutil.rmtree(folder / "cdi")
+        try:
+            open_store(folder, KilledDisk(steps, writes_half=True), moved).repair()
+            break
+        except Killed:
+            kills += 1
+        assert "Taken" in prepare(open_store(folder, node_machine=moved), CLAIM_B)["uid-b"].error
+        open_store(folder, node_machine=moved).repair()
+        [device] = json.loads((folder / "cdi" / FILE_OF_A).read_bytes())["devices"]
+        assert [node["hostPath"] for node in device["containerEdits"]["deviceNodes"]] == ["/dev/zero"]
+    assert kills == 6  # a checkpoint in four steps, and a file in two
+
+
+def test_a_driver_starts_on_a_full_disk_with_a_checkpoint_of_version_1(tmp_path):
+    prepare(open_store(tmp_path), CLAIM_A)
+    written = files_of(tmp_path)
+    write_checkpoint_of_version_1(tmp_path)
+    open_store(tmp_path, FullDisk("checkpoint")).repair()
+    assert files_of(tmp_path) == written
+    assert "Taken" in prepare(open_store(tmp_path), CLAIM_B)["uid-b"].error

@@ -31,8 +31,8 @@ def preparer_and_store(cluster, kubelet, clock):
     (kubelet.folder / "cdi").mkdir(exist_ok=True)
     node_machine = machine()
     guard, paths = Guard(node_machine, NODE), kubelet.paths
-    store = PreparedStore(node_machine, guard, Disk(), str(kubelet.folder), paths.cdi, pods=paths.pods)
-    return Preparing(cluster, node_machine, store, clock=clock), store
+    store = PreparedStore(guard, Disk(), str(kubelet.folder), paths.cdi, pods=paths.pods)
+    return Preparing(cluster, store, clock=clock), store
 
 
 async def prepare(preparer, *references):

@@ -1,13 +1,16 @@
 """Hardware discovered from sysfs, on a constructed tree and on this machine."""
 
-from node.inventory import discovered, machine_of, unpublishable
-from node.service import numa_nodes, pci_devices
+from node.inventory import machine_of, unpublishable
+from node.service import discover_devices
 
 DRIVER = "devices.example.com"
 
 
-def create_sysfs(folder, files, links=()):
-    """Create a sysfs tree with these files and links, and links from the PCI bus to the devices."""
+def create_sysfs(folder, files, links=(), unbound=()):
+    """Create a sysfs tree with these files and links, and links from the PCI bus to the devices.
+
+    All PCI devices but the `unbound` ones have a kernel driver.
+    """
     for path, text in files.items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -16,6 +19,8 @@ def create_sysfs(folder, files, links=()):
     bus.mkdir(parents=True)
     for device in sorted(folder.glob("devices/pci*/**/class")):
         (bus / device.parent.name).symlink_to(device.parent)
+        if device.parent.name not in unbound:
+            (device.parent / "driver").mkdir()
     for link, target in links:
         (folder / link).symlink_to(folder / target)
     return str(folder)
@@ -39,7 +44,7 @@ SYSFS_FILES = {
 
 
 def discover(sysfs):
-    return discovered(DRIVER, pci_devices(sysfs), numa_nodes(sysfs))
+    return discover_devices(sysfs, DRIVER)
 
 
 def test_cards_virtual_functions_and_numa_nodes_are_discovered(tmp_path):
@@ -83,6 +88,15 @@ def test_a_sysfs_value_that_cannot_be_read_is_unknown(tmp_path):
     assert (gpu.place.numa_node, gpu.memory.nano) == (None, 0)
     assert list(unpublishable(machine_of(inventory))) == []
     assert discover(str(tmp_path / "nothing")).gpus == ()
+
+
+def test_a_card_without_a_kernel_driver_is_not_offered(tmp_path):
+    """After a reboot the vendor's module may be loaded later. Until then the card has no files."""
+    links = [(f"{VF_FOLDER}/physfn", NIC_FOLDER)]
+    inventory = discover(create_sysfs(tmp_path, SYSFS_FILES, links, unbound=("0000:3b:00.0",)))
+    assert (inventory.gpus, len(inventory.nics)) == ((), 1)
+    (tmp_path / GPU_FOLDER / "driver").mkdir()
+    assert [gpu.name for gpu in discover(str(tmp_path)).gpus] == ["gpu-0000-3b-00-0"]
 
 
 def test_the_machine_of_the_tests_can_be_published():
