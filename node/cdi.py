@@ -27,7 +27,6 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from dra.wire import builtins, encode
-from node.inventory import DeviceAccess
 from node.messages import PreparedClaim, PreparedDevice
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 FOLDER = "/var/run/kubernetes.io/dra-device-attributes"
 _VERSIONS = ("metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io/v1alpha1")
-NOTHING = DeviceAccess("")  # for a device whose hardware is not known
 VERSION = "0.5.0"
 PREFIX = "DRAWBRIDGE_DEVICE_"
 _INVALID_IN_VARIABLE = re.compile(r"[^A-Z0-9]+")
@@ -73,7 +71,7 @@ def spec_of(record: Prepared, driver: str, folder: str) -> bytes:
     devices: list[dict[str, Any]] = []
     for number, ((request, device), shares) in enumerate(shares_by_device.items()):
         first = shares[0]
-        offer = _access(first)
+        offer = first.access
         name = PREFIX + variable(device)
         variables = [f"{name}={first.cpus or offer.value}"]
         if first.share_id is not None:
@@ -82,9 +80,7 @@ def spec_of(record: Prepared, driver: str, folder: str) -> bytes:
                 variables.append(f"{name}_{variable(capacity)}={nano // 10**9}")
         if first.given is not None and first.given.visible:
             visible = [
-                _access(others[0])
-                for (share_request, _), others in shares_by_device.items()
-                if share_request == request
+                others[0].access for (share_request, _), others in shares_by_device.items() if share_request == request
             ]
             uuids = ",".join(other.value for other in visible if other.is_visible)
             variables.append(f"{first.given.visible}={uuids}")
@@ -100,10 +96,6 @@ def spec_of(record: Prepared, driver: str, folder: str) -> bytes:
             edits["mounts"] = [mount]
         devices.append({"name": f"{record.uid}-{number}", "containerEdits": edits})
     return encode({"cdiVersion": VERSION, "kind": kind_of(driver), "devices": devices})
-
-
-def _access(held: HeldDevice) -> DeviceAccess:
-    return held.given.access if held.given is not None else NOTHING
 
 
 def answer_of(record: Prepared, driver: str) -> PreparedClaim:
@@ -154,7 +146,7 @@ def metadata_of(record: Prepared, driver: str) -> dict[str, bytes]:
             entry: dict[str, Any] = {"driver": driver, "pool": record.pool, "name": name}
             if held.given is not None and held.given.device.attributes:
                 entry["attributes"] = builtins(held.given.device.attributes)
-            interface = _access(held).interface
+            interface = held.access.interface
             if interface:
                 entry["networkData"] = {"interfaceName": interface}
             devices.append(entry)

@@ -51,6 +51,10 @@ class HeldDevice(Wire, frozen=True, kw_only=True):
     given: Given | None = None
 
     @property
+    def access(self) -> DeviceAccess:
+        return self.given.access if self.given is not None else DeviceAccess("")
+
+    @property
     def request_name(self) -> str:
         """The request without its chosen alternative."""
         return self.request.partition("/")[0]

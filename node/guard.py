@@ -28,7 +28,7 @@ from dra.quantity import Quantity
 from dra.stock import Pool, PoolUse, Stock, available, charges
 from dra.texts import list_first
 from node.checkpoint import Given, HeldDevice, Prepared
-from node.hardware import DeviceId, Hardware, identities_of, is_same
+from node.hardware import DeviceId, Hardware, covers, identities_of, is_same
 from node.inventory import numbers_of, ranges_of
 from node.slices import pages_of
 
@@ -64,7 +64,7 @@ class Guard:
     def __init__(self, machine: Machine, node: str, rules: Rules | None = None) -> None:
         self.machine = machine
         self._node = node
-        self._devices = machine.by_name
+        self._devices = {device.name: device for device in machine.devices}
         slices = [
             ResourceSlice(metadata=ObjectMeta(name=str(number)), spec=spec)
             for number, spec in enumerate(pages_of(machine, node))
@@ -130,36 +130,26 @@ class Guard:
                 given = held.given
                 if held.admin or (given is not None and self._is_offered(held.device, given)):
                     continue
-                holder = f"{record.namespace}/{record.name}"
-                if given is None:
-                    reason = f"the hardware of {held.device}, which is prepared for {holder}, is not known"
-                else:
-                    reason = f"its hardware is prepared for {holder} as {held.device}"
+                reason = f"{'may have' if given is None else 'has'} hardware that is prepared for {record.namespace}/{record.name} as {held.device}: delete the claim's pods, or restore the inventory"
                 for name, device in self._devices.items():
                     if given is None or self._uses(device, given):
-                        reasons.setdefault(name, f"{reason}: delete the claim's pod, or restore the inventory")
+                        reasons.setdefault(name, f"{name} {reason}")
         return reasons
 
     def renewed(self, record: Prepared) -> Prepared:
         """Return a record with the files and names by which containers reach its hardware now. The hardware itself stays."""
         devices: list[HeldDevice] = []
         for held in record.devices:
-            given = held.given
-            device = self._devices.get(held.device) if given is None else self._counterpart(held.device, given)
-            if device is not None:
-                now = self._given(device)
-                held = replace(held, given=now if given is None else replace(given, access=now.access))  # noqa: PLW2901
-            devices.append(held)
+            device = self._counterpart(held)
+            now = self._given(device) if device is not None else held.given
+            if now is not None and held.given is not None:
+                now = replace(held.given, access=now.access)
+            devices.append(replace(held, given=now))
         return replace(record, devices=tuple(devices))
 
     def missing(self, record: Prepared) -> str:
         """Return a device of a record whose hardware the machine does not offer now; "" if it offers all."""
-        lacking = (
-            held.device
-            for held in record.devices
-            if held.given is None or self._counterpart(held.device, held.given) is None
-        )
-        return next(lacking, "")
+        return next((held.device for held in record.devices if self._counterpart(held) is None), "")
 
     def _given(self, device: Device) -> Given:
         access = replace(self.machine.offers[device.name], cpus=())
@@ -173,11 +163,13 @@ class Guard:
     def _is_offered(self, name: str, given: Given) -> bool:
         """Report whether the machine offers a device under its name, so that its name and counters are enough to hold it."""
         device = self._devices.get(name)
-        return device is not None and is_same(device, given.device) is not False and _covers(device, given.device)
+        return device is not None and is_same(device, given.device) is not False and covers(device, given.device)
 
-    def _counterpart(self, name: str, given: Given) -> Device | None:
+    def _counterpart(self, held: HeldDevice) -> Device | None:
         """Return the device that the machine offers for the hardware now, if containers can reach it in the same way."""
-        named = self._devices.get(name)
+        named, given = self._devices.get(held.device), held.given
+        if given is None:
+            return named
         first = () if named is None or is_same(named, given.device) is False else (named,)
         others = (device for device in self._devices.values() if is_same(device, given.device))
         # A card without its files has no kernel module yet.
@@ -277,7 +269,7 @@ class Guard:
         name = device.name
         withheld = self.withheld(holders).get(name)
         if withheld is not None:
-            raise _GuardRefused("Taken", f"{name}: {withheld}")
+            raise _GuardRefused("Taken", withheld)
         if not device.allow_multiple_allocations:
             if result.share_id is not None:
                 raise _GuardRefused("NotShared", f"{name} cannot be shared, but the status allocates a share of it")
@@ -311,19 +303,6 @@ class Guard:
                         "Overlap",
                         f"{name} needs more {counter_name} than is left of {consumption.counter_set}",
                     )
-
-
-def _covers(device: Device, given: Device) -> bool:
-    """Report whether a device consumes all that it consumed when it was given. A device without counters is the only one of its card."""
-    used, wanted = (
-        {
-            (consumption.counter_set, name): counter.value.nano
-            for consumption in item.consumes_counters
-            for name, counter in consumption.counters.items()
-        }
-        for item in (device, given)
-    )
-    return not used or all(used.get(key, 0) >= amount for key, amount in wanted.items())
 
 
 def _ids(devices: Iterable[HeldDevice | DeviceRequestAllocationResult]) -> list[tuple[str, str, str]]:

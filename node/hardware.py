@@ -72,11 +72,8 @@ class Hardware:
                 self._identities[device_id] = tuple(identities_of(device))
                 for identity in (*_numbers(device_id, device), *self._identities[device_id]):
                     self._join(self._by_identity[identity], device_id, identity)
-                uses = self._uses[device_id] = {}
-                for consumption in device.consumes_counters:
-                    for name, counter in consumption.counters.items():
-                        uses[driver, pool, consumption.counter_set, name] = counter.value.nano
-                for key in uses:
+                self._uses[device_id] = {(driver, pool, *key): amount for key, amount in _amounts(device).items()}
+                for key in self._uses[device_id]:
                     self._join(self._users[key], device_id, key)
 
     def excluded_by_plugin(self, resource: str, id_: str) -> frozenset[DeviceId]:
@@ -205,6 +202,21 @@ def identities_of(device: Device) -> Iterator[Identity]:
             yield kind, texts[kind]
     if "resource" in texts and "id" in texts:
         yield "plugin", texts["resource"], texts["id"]
+
+
+def _amounts(device: Device) -> dict[tuple[str, str], int]:
+    """Return the amount that a device consumes of each counter, by counter set and counter."""
+    return {
+        (consumption.counter_set, name): counter.value.nano
+        for consumption in device.consumes_counters
+        for name, counter in consumption.counters.items()
+    }
+
+
+def covers(device: Device, other: Device) -> bool:
+    """Report whether a device consumes all that another one consumes. A device without counters is the only one of its card."""
+    amounts = _amounts(device)
+    return not amounts or all(amounts.get(key, 0) >= amount for key, amount in _amounts(other).items())
 
 
 def is_same(device: Device, other: Device) -> bool | None:

@@ -86,7 +86,7 @@ _REST = (
     UNSERVED,
     LACKING_PODS,
     Rule(nodes.without_node, "O204", ("Node",), ("ResourceSlice",)),
-    Rule(nodes.reported_by_agents, "O221 O222 O223 O224 O225 O226 O227 O228", ("Event",)),
+    Rule(nodes.reported_by_agents, "O221 O222 O223 O224 O225 O226 O227 O228 O229", ("Event",)),
     Rule(
         claims.left_behind, "O210", ("Pod",), ("ResourceClaim",), "releases a claim that is left reserved or allocated"
     ),

@@ -19,7 +19,7 @@ from msgspec.structs import asdict, replace
 from dra.finding import Finding, make_finding
 from dra.objects import claim_name, results_of
 from node.audit.snapshot import device_id_of, plain
-from node.hardware import DeviceId
+from node.hardware import DeviceId, is_same
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -52,6 +52,7 @@ class FindingKind(StrEnum):
     UNMARKED = "not marked", "O226", 0.0
     RESERVED_ELSEWHERE = "reserved elsewhere", "O227", 0.0
     IN_DOUBT = "reserved, in doubt", "O228", 0.0
+    MOVED = "offered otherwise", "O229", SOON
 
     code: str
     seconds: float
@@ -131,6 +132,7 @@ def examine(snapshot: NodeSnapshot, hardware: Hardware) -> tuple[NodeFinding, ..
         _not_prepared(snapshot),
         _leftovers(snapshot),
         _in_doubt(snapshot),
+        _moved(snapshot, hardware.devices),
     )
     return tuple(
         # Names from drivers' files are untrusted text.
@@ -291,17 +293,43 @@ def _in_doubt(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
 
 def _not_allocated(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
     """Find prepared devices that the claim's status does not allocate."""
+    pods_of = snapshot.pods_by_claim
     for record in _without_duplicates(snapshot.all_prepared):
         claim = snapshot.claims.get((record.namespace, record.claim))
         if claim is None or (record.uid and claim.metadata.uid != record.uid):
             continue  # `_leftovers` reports deleted claims; a claim that could not be read proves nothing
-        if not record.device_id.device or record.device_id in {device_id_of(result) for result in results_of(claim)}:
+        allocated = sorted({device_id_of(result) for result in results_of(claim)})
+        if not record.device_id.device or record.device_id in allocated:
             continue
+        devices = ", ".join(map(str, allocated[:_NAMED])) or "nothing"
         yield contradiction(
             FindingKind.NOT_ALLOCATED,
             f"ResourceClaim/{record.namespace}/{record.claim}",
-            f"{record.by} has {record.device_id} prepared for this claim, but the claim's status does not allocate that device",
+            f"{record.by} has {record.device_id} prepared for this claim, but the claim's status allocates {devices}",
             "delete the pods that use the claim on this node, so that the kubelet unprepares the claim",
+            users=tuple(sorted(pods_of.get((record.namespace, record.claim), ()))),
+            pod_message=f"{record.device_id} is prepared for the ResourceClaim {record.claim}, whose status allocates {devices}",
+        )
+
+
+def _moved(snapshot: NodeSnapshot, devices: Mapping[DeviceId, Device]) -> Iterator[NodeFinding]:
+    """Find prepared devices whose hardware their driver offers no longer under this name. A driver without slices proves nothing."""
+    publishers = {(slice_.spec.driver, slice_.spec.pool.name) for slice_ in snapshot.slices}
+    pods_of = snapshot.pods_by_claim
+    for record in snapshot.prepared:
+        given, device = record.given, devices.get(record.device_id)
+        if given is None or record.device_id[:2] not in publishers:
+            continue
+        if device is not None and is_same(device, given) is not False:
+            continue
+        now = "offers other hardware under this name" if device is not None else "does not offer this device any longer"
+        yield contradiction(
+            FindingKind.MOVED,
+            f"ResourceClaim/{record.namespace}/{record.claim}",
+            f"{record.by} has {record.device_id} prepared for this claim, but {now}",
+            "restore the device in the driver's inventory, or delete the pods that use the claim; until then the driver gives the hardware to no other claim",
+            users=tuple(sorted(pods_of.get((record.namespace, record.claim), ()))),
+            pod_message=f"the driver of {record.device_id} {now}; the containers of this pod keep the hardware that they have",
         )
 
 

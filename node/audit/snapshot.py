@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from dra.objects import Pod, ResourceClaim, ResourceSlice, claim_names
+from dra.objects import Device, Pod, ResourceClaim, ResourceSlice, claim_names
 from dra.quantity import Quantity
 from node.hardware import DeviceId
 from node.messages import PodHoldings
@@ -54,6 +54,7 @@ class PreparedDeviceRecord(msgspec.Struct, frozen=True):
     share: str = ""
     admin: bool = False
     consumed: dict[str, Quantity] = {}
+    given: Device | None = None  # as the driver offered it when it was prepared
 
 
 class NodeReservedDevice(msgspec.Struct, frozen=True, rename="camel"):

@@ -61,10 +61,6 @@ class Machine(msgspec.Struct, frozen=True):
     offers: dict[str, DeviceAccess] = {}
     visible_devices: str = ""
 
-    @property
-    def by_name(self) -> dict[str, Device]:
-        return {device.name: device for device in self.devices}
-
 
 UNHEALTHY = "unhealthy"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from dra.policy import Rules
 from dra.texts import list_first
 from node.checkpoint import BrokenCheckpoint
 from node.guard import Guard
-from node.inventory import tainted, unpublishable
+from node.inventory import tainted
 from node.messages import DeviceHealth, DeviceIdentifier, HealthReport
 from node.service.disk import Disk
 from node.service.metrics import DriverMetrics
@@ -108,7 +107,8 @@ class Driver:
             "checkpoint": lambda: self._checkpoint_problem,
             "serving": str,  # while it serves
         }
-        self.metrics.notes["slices"] = self._slices_note
+        self.metrics.notes["slices"] = self.publisher.note
+        self.metrics.notes["withheld"] = lambda: list_first([*self._withheld.values()], 3, "; ")
         gauge = self.metrics.gauge
         gauge("drawbridge_driver_prepared_claims", "Prepared claims.", lambda: len(self._store.prepared))
         gauge(
@@ -117,11 +117,6 @@ class Driver:
             lambda: self._preparing.waiting,
         )
         gauge("drawbridge_driver_devices", "Devices of the node.", lambda: len(self._machine.devices))
-        gauge(
-            "drawbridge_driver_withheld_devices",
-            "Devices whose hardware claims hold under another name.",
-            lambda: len(self._withheld),
-        )
         gauge(
             "drawbridge_driver_unhealthy_devices",
             "Unhealthy devices of the node.",
@@ -166,10 +161,6 @@ class Driver:
         """Publish the devices, without those whose hardware a claim holds under another name."""
         free = (device for device in self._machine.devices if device.name not in self._withheld)
         self.publisher.update_machine(tainted(replace(self._machine, devices=tuple(free)), self._failures))
-
-    def _slices_note(self) -> str:
-        withheld = (f"{name} is not published: {why}" for name, why in sorted(self._withheld.items()))
-        return "; ".join(filter(None, (self.publisher.note(), list_first(list(withheld), 3))))
 
     def has_successor(self) -> bool:
         """Report whether a later instance answers on this node, as in a rolling update. Then only the later one publishes. May take seconds."""
@@ -236,14 +227,8 @@ class Driver:
             machine = await asyncio.to_thread(self._discover)
             if machine == self._machine or has_later(self._endpoint):
                 continue
-            problem = next((finding.message for finding in unpublishable(machine)), "")
-            if problem:
-                logger.warning("the devices that are found now cannot be published", extra={"why": problem})
-                continue
             logger.info("the devices have changed", extra={"devices": len(machine.devices)})
             self.update_machine(machine)
-            with suppress(OSError, BrokenCheckpoint):  # `_follow_files` tries again
-                await asyncio.to_thread(self._store.restore)
 
     async def _follow_claims(self) -> None:
         """Periodically read the DeviceCompatibility rules, and unprepare claims deleted long ago."""

@@ -15,6 +15,7 @@ Nothing is cached between two calls, because in a rolling update two instances o
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -108,10 +109,10 @@ class PreparedStore:
                 checkpoint_so_far = checkpoint.with_records(*records)
                 verdict = self._judge(reference, checkpoint_so_far, claims[reference.uid])
                 if isinstance(verdict, Prepared):
-                    records.append(verdict)
+                    records.append(self._renewed(verdict))
                 else:
                     answers[reference.uid] = _refused(reference, verdict)
-            new = [record for record in records if record.uid not in checkpoint.claims]
+            new = [record for record in records if record != checkpoint.claims.get(record.uid)]
             try:
                 if new:
                     self._write(checkpoint.with_records(*new))
@@ -198,11 +199,10 @@ class PreparedStore:
                     logger.warning("deleting the CDI file of a claim that is not prepared", extra={"file": name})
                     self._disk.take(Remove(f"{self._cdi}/{name}"))
             self._sweep_metadata(checkpoint)
-            for record in self._renew(checkpoint).claims.values():
-                self._repair_files(record)
+            self._repair(checkpoint, checkpoint.claims.values())
 
     def restore(self) -> bool:
-        """Write the files of claims of which a file is missing, or whose hardware moved, and report whether all files exist now.
+        """Write the files of claims of which a file is missing, and report whether all files exist now.
 
         The kubelet does not prepare the claim of a running pod again, so without the file a container of the pod could not restart. Files
         with another content are not written again: in a rolling update the other version of the driver may have written them.
@@ -211,53 +211,48 @@ class PreparedStore:
             self._disk.make_folder(folder)
         with self._disk.locked(self._lock):
             checkpoint = self._read()
-            incomplete = [
-                record
-                for uid, record in self._renew(checkpoint).claims.items()
-                if record != checkpoint.claims[uid] or self._lacks_file(record)
-            ]
-            repaired = [self._repair_files(record) for record in incomplete]
-        return all(repaired)
-
-    def _renew(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Write how containers reach the claims' hardware now, and the hardware of records of version 1.
-
-        A record of version 1 has only a name. If the claim's CDI file has something else than the device of that name, the inventory has
-        changed since, and the hardware stays unknown.
-        """
-        renewed: list[Prepared] = []
-        for record in checkpoint.claims.values():
-            new = self.guard.renewed(record)
-            if new != record and (record.is_known or (new.is_known and self._agrees(new))):
-                renewed.append(new)
-        if renewed:
-            checkpoint = checkpoint.with_records(*renewed)
-            try:
-                self._write(checkpoint)
-            except OSError as error:
-                logger.warning("cannot write the checkpoint", extra={"why": str(error)})
-        return checkpoint
-
-    def _agrees(self, record: Prepared) -> bool:
-        """Report whether a claim's CDI file, if there is one, has what the record has."""
-        current = self._disk.read(self._path(record.uid))
-        try:
-            return current is None or current == self._writer.spec(record, current)
-        except SpecUnavailable:
-            return False
+            records = checkpoint.claims.values()
+            return self._repair(
+                checkpoint, [record for record in records if not record.is_known or self._lacks_file(record)]
+            )
 
     def _lacks_file(self, record: Prepared) -> bool:
         metadata_paths = [f"{self._metadata}/{name}" for name in self._writer.metadata(record)]
         return any(self._disk.read(path) is None for path in (self._path(record.uid), *metadata_paths))
 
-    def _repair_files(self, record: Prepared) -> bool:
+    def _repair(self, checkpoint: Checkpoint, records: Iterable[Prepared]) -> bool:
+        """Write the files of records, and report whether all could be written."""
+        renewed = [self._renewed(record) for record in records]
+        changed = [record for record in renewed if record != checkpoint.claims[record.uid]]
         try:
-            self._write_files(record)
-        except (SpecUnavailable, OSError) as error:
-            extra = {"uid": record.uid, "why": str(error)}
-            logger.warning("cannot write the CDI file of a prepared claim", extra=extra)
-            return False
-        return True
+            if changed:
+                self._write(checkpoint.with_records(*changed))
+        except OSError as error:
+            logger.warning("cannot write the checkpoint", extra={"why": str(error)})
+            renewed = [checkpoint.claims[record.uid] for record in renewed]
+        repaired = True
+        for record in renewed:
+            try:
+                self._write_files(record)
+            except (SpecUnavailable, OSError) as error:
+                extra = {"uid": record.uid, "why": str(error)}
+                logger.warning("cannot write the CDI file of a prepared claim", extra=extra)
+                repaired = False
+        return repaired
+
+    def _renewed(self, record: Prepared) -> Prepared:
+        """Return the record of a claim without a CDI file, as after a reboot, with how containers reach the claim's hardware now.
+
+        Also complete a record of version 1, which has only names. If its CDI file has something else than the device of that name, the
+        inventory has changed since, and the hardware stays unknown.
+        """
+        current = self._disk.read(self._path(record.uid))
+        if current is None or not record.is_known:
+            renewed = self.guard.renewed(record)
+            with suppress(SpecUnavailable):
+                if renewed.is_known and (current is None or current == self._writer.spec(renewed, current)):
+                    return renewed
+        return record
 
     def _judge(
         self, reference: ClaimReference, checkpoint: Checkpoint, claim: ResourceClaim | str | None

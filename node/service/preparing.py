@@ -34,6 +34,7 @@ CHECK_INTERVAL = 2.0
 # A claim that was deleted this many seconds ago, and whose pods are gone from the kubelet, is unprepared without a call of the kubelet. The
 # kubelet looks every minute for claims to unprepare.
 FORGET_AFTER = 300.0
+OTHERWISE = "PreparedOtherwise"  # the reason why a device of a claim is not ready: the node has prepared another one
 logger = logging.getLogger("drawbridge.driver")
 
 
@@ -51,7 +52,6 @@ class Preparing:
         self._clock = clock
         self._metrics = metrics or DriverMetrics()
         self._released_since: dict[str, float] = {}
-        self._reported: dict[str, str] = {}  # by UID of claims: the last result of `_compare`
         # Claims of prepare calls since the last `unprepare_deleted`, which may have read an older state of these claims. So the time since
         # their deletion starts again.
         self._asked_for: set[str] = set()
@@ -129,8 +129,6 @@ class Preparing:
             self._released_since = deleted_since
             for uid in self._pods_before.keys() - claims.keys() - self._asked_for:
                 del self._pods_before[uid]
-            for uid in self._reported.keys() - claims.keys():
-                del self._reported[uid]
             self._asked_for.clear()
             expired = [
                 uid
@@ -144,18 +142,17 @@ class Preparing:
             self._wake_waiting()
 
     async def _compare(self, claim: ResourceClaim, claims: Mapping[str, Prepared]) -> None:
-        """Write into a claim's status, once, that the node has other devices prepared for the claim.
+        """Write into a claim's status that the node has other devices prepared for the claim.
 
         After a pod is deleted by force, the claim can be allocated again before the kubelet unprepares it. The kubelet prepares a claim once.
         """
         metadata = claim.metadata
         reference = ClaimReference(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid)
         verdict = self._store.guard.check_claim(claim, reference, claims)
-        problem = verdict.message if isinstance(verdict, GuardRefusal) and verdict.reason == "Changed" else ""
-        if problem and self._reported.get(metadata.uid) != problem:
-            logger.warning("prepared otherwise", extra={"claim": metadata.key, "uid": metadata.uid, "why": problem})
-            await self._write_status(claim, problem)
-        self._reported[metadata.uid] = problem
+        written = [condition.reason for device in claim.status.devices for condition in device.conditions]
+        if isinstance(verdict, GuardRefusal) and verdict.reason == "Changed" and OTHERWISE not in written:
+            logger.warning("prepared otherwise", extra={"claim": metadata.key, "why": verdict.message})
+            await self._write_status(claim, verdict.message)
 
     async def wait_for_statuses(self) -> None:
         await asyncio.gather(*self._status_writes, return_exceptions=True)
@@ -222,30 +219,25 @@ class Preparing:
         """
         metadata, driver = claim.metadata, self._store.guard.machine.driver
         record = self._store.prepared.get(metadata.uid)
-        held = record.devices if record is not None else ()
-        interfaces = {device.device: device.given.access.interface for device in held if device.given is not None}
-        ready = {
-            "type": "Ready",
-            "status": "False" if problem else "True",
-            "reason": "PreparedOtherwise" if problem else "Prepared",
-            "message": problem,
-            "lastTransitionTime": api_timestamp(),
-        }
+        interfaces = {held.device: held.access.interface for held in record.devices} if record is not None else {}
+        now = api_timestamp()
+        status, reason = ("False", OTHERWISE) if problem else ("True", "Prepared")
+        ready = {"type": "Ready", "status": status, "reason": reason, "message": problem, "lastTransitionTime": now}
         devices: list[dict[str, object]] = []
         for result in results_of(claim):
             if result.driver != driver:
                 continue
-            status: dict[str, object] = {
+            entry: dict[str, object] = {
                 "driver": result.driver,
                 "pool": result.pool,
                 "device": result.device,
                 "conditions": [ready],
             }
             if result.share_id is not None:
-                status["shareID"] = result.share_id
+                entry["shareID"] = result.share_id
             if interfaces.get(result.device):
-                status["networkData"] = {"interfaceName": interfaces[result.device]}
-            devices.append(status)
+                entry["networkData"] = {"interfaceName": interfaces[result.device]}
+            devices.append(entry)
         body = {
             "apiVersion": claim.api_version,
             "kind": claim.kind,

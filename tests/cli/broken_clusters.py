@@ -454,6 +454,11 @@ def device_given_twice(name: str) -> Fault:
 
 
 @fault
+def device_moved(name: str) -> Fault:
+    return audited(name, "DeviceMoved", "O229")
+
+
+@fault
 def device_in_doubt(name: str) -> Fault:
     return audited(name, "DeviceInDoubt", "O228")
 

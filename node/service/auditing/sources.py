@@ -116,6 +116,7 @@ def _own_records(data: bytes, driver: str) -> Iterator[PreparedDeviceRecord]:
                 prepared_device.share_id or "",
                 prepared_device.admin,
                 prepared_device.consumed,
+                prepared_device.given.device if prepared_device.given is not None else None,
             )
 
 

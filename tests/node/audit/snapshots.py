@@ -61,10 +61,17 @@ def allocated_claim(name, *devices, driver=DRIVER, **result_fields):
     return typed(objects.claim(name, objects.exactly("c"), **fields))
 
 
-def prepared_record(claim, device_name, *, uid="", share="", driver=DRIVER, **consumed):
+def prepared_record(claim, device_name, *, uid="", share="", driver=DRIVER, given=None, **consumed):
     amounts = {key: parse(value) for key, value in consumed.items()}
     return PreparedDeviceRecord(
-        "the driver", "ns", claim, device(device_name, driver), uid or f"uid-{claim}", share, consumed=amounts
+        "the driver",
+        "ns",
+        claim,
+        device(device_name, driver),
+        uid or f"uid-{claim}",
+        share,
+        consumed=amounts,
+        given=given,
     )
 
 

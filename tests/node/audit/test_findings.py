@@ -15,8 +15,9 @@ from tests.node.audit.snapshots import (
     pod,
     prepared_record,
     published_slice,
+    slices,
 )
-from tests.node.machines import DRIVER
+from tests.node.machines import DRIVER, gpu
 
 
 def findings_of(snapshot):
@@ -130,6 +131,48 @@ def test_a_prepared_device_without_an_allocation_is_found():
         (FindingKind.NOT_ALLOCATED, "ResourceClaim/ns/c"),
         (FindingKind.NOT_ALLOCATED, "ResourceClaim/ns/d"),
     ]
+
+
+def test_a_claim_prepared_with_another_device_than_it_is_allocated_is_reported_to_its_pods():
+    """After a forced deletion the claim was allocated again before the kubelet unprepared it."""
+    snapshot = make_snapshot(
+        claim_holding("p", "c", "gpu-0"),
+        pods=[pod("p", "c")],
+        claims=[allocated_claim("c", "gpu-1")],
+        prepared=(prepared_record("c", "gpu-0"),),
+    )
+    finding = findings_of(snapshot)[0]
+    assert (finding.kind, finding.users) == (FindingKind.NOT_ALLOCATED, (("ns", "p"),))
+    assert f"but the claim's status allocates {DRIVER}/node-1/gpu-1" in finding.message
+    assert finding.pod_message == f"{DRIVER}/node-1/gpu-0 is prepared for the ResourceClaim c, whose status allocates {DRIVER}/node-1/gpu-1"  # fmt: skip
+
+
+GIVEN = {device.name: device for slice_ in slices() for device in slice_.spec.devices}
+
+
+@every("name", ["gone", "renamed", "swapped"])
+def test_a_prepared_device_that_the_driver_offers_otherwise_is_reported(name):
+    """The inventory changed: the device of this name is gone, or it is other hardware."""
+    gpus = {"gone": [], "renamed": [gpu(0, name="x")], "swapped": [gpu(0, uuid="GPU-9")]}[name]
+    snapshot = make_snapshot(
+        claim_holding("p", "c", "gpu-0"),
+        pods=[pod("p", "c")],
+        claims=[CLAIM_C],
+        prepared=(prepared_record("c", "gpu-0", given=GIVEN["gpu-0"]),),
+        slices=slices(gpus=gpus),
+    )
+    [finding] = findings_of(snapshot)
+    assert (finding.kind, finding.users) == (FindingKind.MOVED, (("ns", "p"),))
+    words = "offers other hardware under this name" if name == "swapped" else "does not offer this device"
+    assert words in finding.message
+
+
+def test_a_driver_without_slices_and_an_unknown_identity_prove_nothing():
+    record = prepared_record("c", "gpu-0", given=GIVEN["gpu-0"])
+    for others in ((), [published_slice("other.example.com", ("gpu-1", {}))]):
+        assert findings_of(make_snapshot(claims=[CLAIM_C], prepared=(record,), slices=others)) == ()
+    unidentified = prepared_record("c", "gpu-0", given=replace(GIVEN["gpu-0"], attributes={}))
+    assert findings_of(make_snapshot(claims=[CLAIM_C], prepared=(unidentified, record))) == ()
 
 
 def test_an_unprepared_claim_of_a_running_pod_is_found():

@@ -11,8 +11,9 @@ from dra.policy import Rules
 from dra.wire import convert
 from node.checkpoint import Prepared
 from node.guard import Guard, GuardRefusal
-from node.messages import ClaimReference
-from tests.node.machines import LAYOUT, NODE, claim, gpu, machine, reference, result, shared_gpu
+from node.messages import ClaimReference, PluginDevice
+from node.plugins import FactSources, PluginState, machine_of_plugins
+from tests.node.machines import DRIVER, LAYOUT, NODE, claim, gpu, machine, reference, result, shared_gpu
 
 MACHINE = machine(
     layouts=[LAYOUT],
@@ -337,7 +338,7 @@ def test_a_prepared_device_of_unknown_hardware_withholds_everything():
     assert set(after.withheld(records.values())) == {"x", "gpu-2"}
     answer = refusal_of(claim("b", result("gpu-2")), records, by=after)
     assert answer.reason == "Taken"
-    assert "the hardware of gpu-1, which is prepared for ns/a, is not known" in answer.message
+    assert answer.message.startswith("gpu-2 may have hardware that is prepared for ns/a as gpu-1")
 
 
 def test_cpus_in_use_are_not_given_again_under_another_numa_node():
@@ -350,3 +351,28 @@ def test_cpus_in_use_are_not_given_again_under_another_numa_node():
     assert device.cpus == "3"
     answer = refusal_of(claim("c", result("cpus-numa-1", share="u", cpus="2")), records, by=after)
     assert answer == GuardRefusal("Exceeded", "the claim consumes 2 CPUs of cpus-numa-1, but only 1 of them are free")
+
+
+def plugin_guard(*ids):
+    plugin = PluginState(
+        resource="example.com/gpu", devices=tuple(PluginDevice(id=id_, health="Healthy") for id_ in ids)
+    )
+    return Guard(machine_of_plugins(DRIVER, [plugin], FactSources()), NODE)
+
+
+CARD = "GPU-fef8089b-4820-abfc-e83e-94318197576e"
+
+
+def test_a_card_that_becomes_replicas_stays_taken():
+    whole, replicas = plugin_guard(CARD), plugin_guard(f"{CARD}::0", f"{CARD}::1")
+    [name], names = ([device.name for device in used.machine.devices] for used in (whole, replicas))
+    records = prepare_all(claim("a", result(name)), by=whole)
+    assert set(replicas.withheld(records.values())) == set(names)
+    assert refusal_of(claim("b", result(names[0])), records, by=replicas).reason == "Taken"
+
+
+def test_replicas_stay_free_when_the_plugin_offers_fewer():
+    many, few = plugin_guard(f"{CARD}::0", f"{CARD}::1"), plugin_guard(f"{CARD}::0")
+    records = prepare_all(claim("a", result(many.machine.devices[1].name)), by=many)
+    free = claim("b", result(few.machine.devices[0].name))
+    assert isinstance(few.check_claim(free, reference("b"), records), Prepared)

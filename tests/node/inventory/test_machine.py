@@ -74,8 +74,8 @@ def test_a_nic_and_its_virtual_functions_consume_one_counter():
     }
     assert consumed == {"vf-0": 1, "vf-1": 1, "nic": 2}
     assert node_machine.offers["vf-0"].value == "e0v0"
-    assert node_machine.by_name["vf-0"].attributes["rdma"].bool_ is True
-    assert node_machine.by_name["nic"].attributes["rdma"].bool_ is False
+    rdma = {device.name: device.attributes["rdma"].bool_ for device in node_machine.devices}
+    assert rdma == {"vf-0": True, "vf-1": True, "nic": False}
 
 
 def test_a_numa_node_offers_shares_of_cpus_and_hugepages():

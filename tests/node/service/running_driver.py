@@ -64,6 +64,12 @@ async def set_allocation(cluster, name, *results):
     await cluster.patch(RESOURCE_CLAIMS, name, Merge({"status": status}), "ns", subresource="status")
 
 
+async def reallocate(cluster, name, *results):
+    """Deallocate a claim, then allocate it with these results."""
+    await set_allocation(cluster, name)
+    await set_allocation(cluster, name, *results)
+
+
 async def list_slices(cluster):
     return (await cluster.list(RESOURCE_SLICES)).items
 

@@ -327,6 +327,7 @@ OTHER_MACHINES = {
     "another card of the name": machine(gpus=[gpu(0, uuid="GPU-9")], visibleDevices="VISIBLE"),
     "partitions": machine(layouts=[LAYOUT], gpus=[gpu(0, whole=False, layout="small")]),
     "without its files": machine(gpus=[gpu(0)], visibleDevices="VISIBLE"),
+    "another file": machine(gpus=[gpu(0, place={"deviceNodes": ["/dev/zero"]})], visibleDevices="VISIBLE"),
 }
 
 
@@ -347,6 +348,7 @@ def test_a_running_pod_keeps_its_files_when_the_inventory_changes(tmp_path, chan
     assert environment_of(tmp_path) == ["DRAWBRIDGE_DEVICE_GPU_0=GPU-0", "VISIBLE=GPU-0"]
     store = open_store(tmp_path, node_machine=OTHER_MACHINES[change])
     store.repair()
+    assert store.restore()
     assert files_of(tmp_path) == written
     assert prepare(store, CLAIM_A) == first
     (tmp_path / "cdi" / FILE_OF_A).write_bytes(b"{}")
@@ -372,10 +374,15 @@ def test_no_file_is_written_after_a_reboot_until_the_hardware_is_there(tmp_path,
     assert prepare(store, CLAIM_A) == first
 
 
-def test_a_card_whose_file_has_another_number_after_a_reboot_is_found_by_its_uuid(tmp_path):
+@pytest.mark.parametrize("by", ["start", "prepare"])
+def test_a_card_whose_file_has_another_number_after_a_reboot_is_found_by_its_uuid(tmp_path, by):
     prepare(open_store(tmp_path, node_machine=VISIBLE_MACHINE), CLAIM_A)
+    (tmp_path / "cdi" / FILE_OF_A).unlink()
     moved = machine(gpus=[gpu(0, name="x", place={"deviceNodes": ["/dev/zero:/dev/card"]})], visibleDevices="OTHER")
-    open_store(tmp_path, node_machine=moved).repair()
+    if by == "start":
+        open_store(tmp_path, node_machine=moved).repair()
+    else:
+        assert prepare(open_store(tmp_path, node_machine=moved), CLAIM_A)["uid-a"].error == ""
     [device] = json.loads((tmp_path / "cdi" / FILE_OF_A).read_bytes())["devices"]
     assert [node["hostPath"] for node in device["containerEdits"]["deviceNodes"]] == ["/dev/zero"]
     assert environment_of(tmp_path) == ["DRAWBRIDGE_DEVICE_GPU_0=GPU-0", "VISIBLE=GPU-0"]
@@ -429,7 +436,7 @@ def test_a_kill_at_any_step_of_a_start_keeps_the_device(tmp_path, is_old):
         prepare(open_store(folder, node_machine=machine(gpus=[gpu(0, place=CARD)])), CLAIM_A)
         if is_old:
             write_checkpoint_of_version_1(folder)
-            shutil.rmtree(folder / "cdi")
+        shutil.rmtree(folder / "cdi")
         try:
             open_store(folder, KilledDisk(steps, writes_half=True), moved).repair()
             break

@@ -16,7 +16,7 @@ from node.service.disk import Disk
 from node.service.prepared_store import PreparedStore
 from node.service.preparing import FORGET_AFTER, Preparing
 from tests.node.machines import NODE, result
-from tests.node.service.running_driver import create_claim, machine, set_allocation
+from tests.node.service.running_driver import create_claim, machine, reallocate, set_allocation
 
 
 class Unreachable:
@@ -247,4 +247,35 @@ async def test_an_unavailable_api_server_does_not_unprepare_claims(cluster, kube
     for seconds in (0.0, 10 * FORGET_AFTER):
         now[0] = seconds
         await offline_preparer.unprepare_deleted()
+    assert set(store.claims()) == {reference.uid}
+
+
+@pytest.mark.parametrize("moved_to", [{"pool": "node-2"}, {"driver": "other.example.com"}])
+async def test_a_claim_allocated_on_another_node_is_unprepared_when_its_pod_is_gone(cluster, kubelet, moved_to):
+    """A kubelet that lost its state never unprepares the claim here."""
+    now = [0.0]
+    preparer, store = preparer_and_store(cluster, kubelet, lambda: now[0])
+    reference = await create_claim(cluster, "a", result("gpu-0"))
+    kubelet.create_pod("pod")
+    await prepare(preparer, reference)
+    await reallocate(cluster, "a", result("gpu-0") | moved_to)
+    for _ in range(3):
+        await preparer.unprepare_deleted()
+        now[0] += FORGET_AFTER
+    assert set(store.claims()) == {reference.uid}, "the device is free, although the pod may still run"
+    kubelet.remove_pod("pod")
+    await preparer.unprepare_deleted()
+    assert not store.claims()
+
+
+async def test_a_claim_that_comes_back_to_the_node_stays_prepared(cluster, kubelet):
+    now = [0.0]
+    preparer, store = preparer_and_store(cluster, kubelet, lambda: now[0])
+    reference = await create_claim(cluster, "a", result("gpu-0"))
+    await prepare(preparer, reference)
+    for pool in ("node-2", NODE):
+        await reallocate(cluster, "a", result("gpu-0") | {"pool": pool})
+        await preparer.unprepare_deleted()
+        now[0] += FORGET_AFTER
+    await preparer.unprepare_deleted()
     assert set(store.claims()) == {reference.uid}
