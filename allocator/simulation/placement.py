@@ -6,12 +6,13 @@ thousands of pods takes seconds.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from allocator.answer import NodeAnswer, with_allocation
-from allocator.strategies import Chosen, HardwareUnit, Room, room, units_of
+from allocator.strategies import Chosen, HardwareUnit, LooksAt, Room, room, units_of
 from dra.stock import PoolUse
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Placements:
     def answers(self, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None = None) -> dict[str, Chosen]:
         """Return the answers of these nodes, or of all nodes. Answers of unchanged nodes to equal claims are reused.
 
-        An answer and its score depend only on the node (`NodeView`). A reused allocation has the names of the claims for which it was first
+        An answer and its score depend only on the node, unless the strategy reads the fleet (`NodeView`). A reused allocation has the names of the claims for which it was first
         made, in the same order.
         """
         key = likeness(claims)
@@ -64,7 +65,8 @@ class Placements:
         if changed is None:
             answers_by_node.clear()
         else:
-            for node in changed:
+            read_fleet = [node for node, chosen in answers_by_node.items() if chosen.looks_at is LooksAt.FLEET]
+            for node in chain(changed, read_fleet if self.stock is not last_stock else ()):
                 answers_by_node.pop(node, None)
         self._seen[key] = self.stock
         same_claims = self._asked.setdefault(key, claims)  # the same objects each time, so that they are compiled once

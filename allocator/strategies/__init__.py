@@ -11,7 +11,7 @@ from allocator.strategies.hardware import (
     units_of,
     utilisation,
 )
-from allocator.strategies.node_view import StrategyCache, split_equal_nodes
+from allocator.strategies.node_view import LooksAt, StrategyCache, split_equal_nodes
 from allocator.strategies.placement import Placement, UnknownStrategy, read_placement
 from allocator.strategies.strategy import DEFAULT, STRATEGIES
 
@@ -20,6 +20,7 @@ __all__ = [
     "STRATEGIES",
     "Chosen",
     "HardwareUnit",
+    "LooksAt",
     "Placement",
     "Room",
     "StrategyCache",

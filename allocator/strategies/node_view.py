@@ -42,6 +42,7 @@ class LooksAt(IntEnum):
 
     USE = 1  # units and their use, which are the same on nodes with equal fingerprints
     SITES = 2  # also topology: buses, links, memory nodes
+    FLEET = 3  # also the node's labels and all other nodes; every node is rated again after each change of the fleet
 
 
 class StrategyCache:
@@ -133,9 +134,11 @@ def split_equal_nodes(
     cache: StrategyCache,
     budget: Budget,
 ) -> list[list[str]]:
-    """Split a group of nodes with equal fingerprints by their topology, if the strategy reads it."""
+    """Split a group of nodes with equal fingerprints by their topology, or into single nodes, if the strategy reads that."""
     if looks_at is LooksAt.USE:
         return [[*nodes]]
+    if looks_at is LooksAt.FLEET:
+        return [[name] for name in nodes]
     groups: dict[object, list[str]] = {}
     for name in nodes:
         sites: list[Site] = []
@@ -161,12 +164,13 @@ def _numbered(sites: Sequence[Site]) -> tuple[tuple[int, ...], ...]:
 class NodeView:
     """One node's hardware for strategies: units, topology, and what is free now.
 
-    A view shows only what the strategy declares in `looks_at`, because the caches compare nodes only by that. The only fact about other
-    nodes is the size of the largest hardware, because a simulation keeps a node's answer until that node changes.
+    A view shows only what the strategy declares in `looks_at`, because the caches compare nodes only by that. Without FLEET, the only fact
+    about other nodes is the size of the largest hardware, because a simulation keeps a node's answer until that node changes.
     """
 
-    def __init__(self, stock: Stock, pools: Sequence[Pool], cache: StrategyCache, looks_at: LooksAt) -> None:
+    def __init__(self, stock: Stock, node: str, pools: Sequence[Pool], cache: StrategyCache, looks_at: LooksAt) -> None:
         self._looks_at = looks_at
+        self._fleet = stock, node
         self.use: dict[PoolId, PoolUse] = {pool.id: stock.use(pool.id) for pool in pools}
         self.units = cache.units(stock, pools)
         self.rooms: list[Room] = []
@@ -187,6 +191,13 @@ class NodeView:
         if self._looks_at < LooksAt.SITES:
             raise LookupError("a strategy that reads sites must list them in `looks_at`")
         return self._sites
+
+    @property
+    def fleet(self) -> tuple[Stock, str]:
+        """All nodes with their labels and devices, and the name of this node."""
+        if self._looks_at < LooksAt.FLEET:
+            raise LookupError("a strategy that reads other nodes or labels must list them in `looks_at`")
+        return self._fleet
 
     def free(self, id_: DeviceId) -> float:
         """The free part of a device's unit."""

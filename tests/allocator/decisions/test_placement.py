@@ -1,6 +1,7 @@
 """Placement of a pod: the strategies that score its nodes, and nodes that can hold no further pod."""
 
 import pytest
+from msgspec.structs import replace
 
 from allocator.decisions import (
     Decider,
@@ -8,9 +9,10 @@ from allocator.decisions import (
     PlacementRules,
     placement_of,
 )
-from allocator.strategies import Placement, UnknownStrategy, read_placement
+from allocator.strategies import STRATEGIES, Placement, UnknownStrategy, read_placement
 from tests.allocator.decisions.test_decider import allocated_claim, stock_of, typed_pod
 from tests.allocator.service import sidecar
+from tests.allocator.simulation.test_placement import SpreadRacks
 
 STRATEGY_ANNOTATION = "drawbridge.dev/strategy"
 
@@ -88,3 +90,15 @@ def test_a_node_at_its_pod_limit_is_skipped():
         typed_pod("p", "one"), stock, Placement(), {"n0": "too many pods", "n1": "too many pods"}
     )
     assert outlook_without_node.outlook is Outlook.FULL
+
+
+def test_nodes_of_equal_hardware_get_scores_of_their_own_if_the_strategy_reads_other_nodes(monkeypatch):
+    """All nodes are idle and equal, except that n1 shares a rack with n0, whose only device is in use."""
+    monkeypatch.setitem(STRATEGIES, SpreadRacks.name, SpreadRacks())
+    stock = stock_of(sidecar.claim("a"), sidecar.claim("one"), nodes=3, per_node=1)
+    stock = stock.with_object(allocated_claim("a", 1, stock, "n0", "x"))
+    for name, rack in (("n0", "r0"), ("n1", "r0"), ("n2", "r1")):
+        node = stock.nodes[name]
+        stock = stock.with_object(replace(node, metadata=replace(node.metadata, labels={"rack": rack})))
+    outlook = Decider().outlook(typed_pod("p", "one"), stock, read_placement(SpreadRacks.name))
+    assert dict(outlook.nodes) == {"n1": 99, "n2": 100}

@@ -1,12 +1,30 @@
 """A simulation caches answers for nodes that have not changed: cached answers equal new answers."""
 
+from collections import Counter
+
 import pytest
 
 from allocator.simulation.placement import Placements
+from allocator.simulation.snapshot import Snapshot, simulate
 from allocator.strategies import best_node, choose_devices
+from allocator.strategies.node_view import LooksAt
 from allocator.strategies.strategy import STRATEGIES
 from tests.allocator.fleets import claim, fleet, gpu
+from tests.allocator.simulation.scenes import ONE_GPU_TEMPLATE, pending_pod
 from tests.objects import exactly
+
+
+class SpreadRacks(STRATEGIES["CompactFirst"].__class__):
+    """Prefers the rack in which the fewest claims hold devices."""
+
+    name = "SpreadRacks"
+    looks_at = LooksAt.FLEET
+
+    def score(self, view, plan):  # noqa: ARG002
+        stock, node = view.fleet
+        rack = stock.nodes[node].metadata.labels.get("rack", "")
+        in_rack = [name for name in stock.nodes if stock.nodes[name].metadata.labels.get("rack", "") == rack]
+        return 100.0 - sum(len(stock.use(pool.id).dedicated) for name in in_rack for pool in stock.pools(name))
 
 
 def device_chooser(strategy):
@@ -37,6 +55,23 @@ def test_a_cached_answer_equals_a_new_answer(strategy):
     assert nodes_with_stale_answers(strategy) == []
 
 
+@pytest.mark.parametrize("strategy", [SpreadRacks.name, "CompactFirst"])
+def test_a_strategy_that_spreads_racks_uses_all_racks(monkeypatch, strategy):
+    """Six pods get six of twelve nodes in three racks. CompactFirst, as a counter-example, fills the first rack."""
+    monkeypatch.setitem(STRATEGIES, SpreadRacks.name, SpreadRacks())
+    racks = {f"n{i:02}": {"rack": f"r{i // 4}"} for i in range(12)}
+    pods = [pending_pod(f"p{i}", templates=["single"]) for i in range(6)]
+    stock = fleet({node: (gpu("gpu-0"),) for node in racks}, labels=racks)
+    simulated = simulate(Snapshot(stock, tuple(pods), templates=(ONE_GPU_TEMPLATE,)), ask=device_chooser(strategy))
+    used_racks = Counter(racks[outcome.node]["rack"] for outcome in simulated.pods)
+    assert used_racks == ({"r0": 2, "r1": 2, "r2": 2} if strategy == SpreadRacks.name else {"r0": 4, "r1": 2})
+
+
+def test_a_cached_answer_of_a_strategy_that_reads_other_nodes_equals_a_new_answer(monkeypatch):
+    monkeypatch.setitem(STRATEGIES, SpreadRacks.name, SpreadRacks())
+    assert nodes_with_stale_answers(SpreadRacks.name) == []
+
+
 class ScoresByEarlierCalls(STRATEGIES["CompactFirst"].__class__):
     name = "by-earlier-calls"
     calls = 0
@@ -55,9 +90,15 @@ class ScoresByTopology(STRATEGIES["CompactFirst"].__class__):
         return len(view.sites)
 
 
+class SpreadsRacksUndeclared(SpreadRacks):
+    looks_at = LooksAt.SITES
+
+
 def test_a_strategy_that_reads_undeclared_data_is_detected(monkeypatch):
     monkeypatch.setitem(STRATEGIES, "by-earlier-calls", ScoresByEarlierCalls())
     assert nodes_with_stale_answers("by-earlier-calls")
     monkeypatch.setitem(STRATEGIES, "by-topology", ScoresByTopology())
-    with pytest.raises(LookupError, match="looks_at"):
-        nodes_with_stale_answers("by-topology")
+    monkeypatch.setitem(STRATEGIES, SpreadRacks.name, SpreadsRacksUndeclared())
+    for strategy in ("by-topology", SpreadRacks.name):
+        with pytest.raises(LookupError, match="looks_at"):
+            nodes_with_stale_answers(strategy)

@@ -134,7 +134,7 @@ def test_a_strategy_takes_the_alternative_that_first_fit_takes(strategy):
 
 def visible_values(stock, node, looks_at):
     """Return the text of everything that a view shows of a node."""
-    view = NodeView(stock, stock.pools(node), StrategyCache(), looks_at)
+    view = NodeView(stock, node, stock.pools(node), StrategyCache(), looks_at)
     attributes = {}
     for name in dir(view):
         if not name.startswith("_"):
@@ -145,8 +145,8 @@ def visible_values(stock, node, looks_at):
     return {name: repr(value) for name, value in values.items()}
 
 
-@pytest.mark.parametrize("looks_at", LooksAt)
-def test_a_strategy_sees_nothing_of_other_nodes(looks_at):
+@pytest.mark.parametrize("looks_at", [LooksAt.USE, LooksAt.SITES])
+def test_a_strategy_that_does_not_declare_it_sees_nothing_of_other_nodes(looks_at):
     """Otherwise the answers for a node that a simulation caches would be outdated once another node changes."""
     before = fleet({"n0": MIG_GPUS, "n1": MIG_GPUS}, taken("n0", "gpu-0-1g-0"))
     other_nodes = {"n1": (gpu("gpu-0", root="r0"),), "n2": MIG_GPUS}
