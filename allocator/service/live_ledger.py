@@ -38,6 +38,8 @@ T = TypeVar("T")
 logger = logging.getLogger("drawbridge.allocator")
 PAUSE = 0.25  # seconds before a claim is read again after a write without an answer
 UNSEEN_SECONDS = 5.0  # if the watch has not shown our write after this time, claims are listed again
+# How long a kubelet needs, beyond the grace period of a pod that was deleted by force, to end the pod and to unprepare its claims.
+UNPREPARE_SECONDS = 60.0
 PAGE = 2000  # claims in one page when a new leader lists all claims; it decides nothing until it has them
 
 
@@ -60,6 +62,9 @@ class LiveLedger(Part):
         self.unseen_seconds = UNSEEN_SECONDS
         # By uid of a pod: the keys of the claims that were generated for it.
         self._claims_of_pods: dict[str, set[str]] = {}
+        # By uid of a claim with a name of its own: the node whose kubelet may still have the claim prepared, and a message. The kubelet
+        # prepares a claim once for each uid, so a pod that gets other devices there by the same claim would run with the former devices.
+        self.may_be_prepared: dict[str, tuple[str, str]] = {}
         self._backoff = Backoff(least=PAUSE, most=10.0)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -189,6 +194,30 @@ class LiveLedger(Part):
             if not hold.informer_version and (meta.namespace, meta.name) not in listed:
                 self.run_in_background(self._reread(effects.Reread(hold.claim)))
 
+    def see_end(self, pod: Pod) -> None:
+        """Note the claims that a pod leaves on its node, if the pod was deleted before it ended."""
+        if not pod.spec.node_name or pod.has_ended:
+            return
+        names = [entry.resource_claim_name for entry in pod.spec.resource_claims if entry.resource_claim_name]
+        for name in names:
+            claim = self._knowledge.claims.objects.get((pod.metadata.namespace, name))
+            if claim is not None:
+                text = (
+                    f"node(s) may still have claim {claim.metadata.key} prepared for pod {pod.metadata.key}, "
+                    "which was deleted before it ended"
+                )
+                uid, entry = claim.metadata.uid, (pod.spec.node_name, text)
+                self.may_be_prepared[uid] = entry
+                seconds = pod.spec.termination_grace_period_seconds + UNPREPARE_SECONDS
+                asyncio.get_running_loop().call_later(seconds, self.let_go, uid, entry)
+
+    def let_go(self, claim: str, entry: tuple[str, str]) -> None:
+        """Allow a claim on its former node again, unless it has a later entry. Requeue the pods that waited for this."""
+        if self.may_be_prepared.get(claim) is entry:
+            del self.may_be_prepared[claim]
+            self._pods.waiting.note_freed()
+            self.on_freed()
+
     def see_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         """Apply a change of a claim that the informer shows."""
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
@@ -214,9 +243,19 @@ class LiveLedger(Part):
         return read if read is not None and read.metadata.uid == pod.metadata.uid else None
 
     def full_nodes(self, pod: Pod, leaving: Iterable[Pod] = ()) -> dict[str, str]:
-        """Return a message for each node that has reached its limit of pods. This pod and the pods of `leaving` do not count."""
+        """Return a message for each node that can take no pod with devices, or not this pod.
+
+        The node has reached its limit of pods, for which this pod and the pods of `leaving` do not count, or may have a claim of this pod
+        prepared.
+        """
         uids = {excluded.metadata.uid for excluded in (pod, *leaving)}
-        return full_nodes(self.reserved_nodes(), self._pods.rules.most_pods, uids)
+        claims = [self._knowledge.stock.claims.get(key) for key in claim_keys(pod)] if self.may_be_prepared else []
+        prepared = [
+            self.may_be_prepared[claim.metadata.uid]
+            for claim in claims
+            if claim is not None and claim.status.allocation is None and claim.metadata.uid in self.may_be_prepared
+        ]
+        return full_nodes(self.reserved_nodes(), self._pods.rules.most_pods, uids) | dict(prepared)
 
     def reserved_nodes(self) -> tuple[tuple[str, str], ...]:
         """Return uid and node of each pod with a reservation, or nothing if the number of pods per node has no limit."""

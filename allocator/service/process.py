@@ -171,6 +171,8 @@ class AllocatorServer:
             logger.exception("a bug while looking after waiting pods; please report it")
 
     def _see_pod(self, old: Pod | None, new: Pod | None) -> None:
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self.ledger.see_end(old)
         for event in self.pods.see(old, new):
             self.ledger.apply(event)
         self.bound_pods.see(old, new)

@@ -74,6 +74,7 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     priority: int | None = None
     priority_class_name: str = ""
     preemption_policy: str = ""
+    termination_grace_period_seconds: int = 30
 
     @property
     def all_containers(self) -> tuple[Container, ...]:
