@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.schemas.schema import NAMES, text_of
-from docs import chart_values, configuration_page, keys, kinds, metrics, sessions
+from docs import chart_values, configuration_page, keys, kinds, metrics, sessions, tensor_fusion
 from docs.layout import lay_out
 
 if TYPE_CHECKING:
@@ -56,6 +56,14 @@ def generated() -> Mapping[str, Callable[[], str]]:
         "docs/bridge.md": bridge,
         "docs/configuration.md": configuration,
         "docs/commands.md": commands,
+        "docs/comparison.md": lambda: lay_out(
+            replace_between(
+                text_at("comparison.md"),
+                "<!-- behaviours -->",
+                "<!-- end of behaviours -->",
+                tensor_fusion.comparison(),
+            )
+        ),
         "docs/findings.md": findings,
         "docs/limits.md": limits,
         "docs/operating.md": operating,
