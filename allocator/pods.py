@@ -177,6 +177,9 @@ def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
     """
     required_node = pod.spec.node_name
     amounts = [(name, amount) for name, amount in requests(pod).items() if amount and name not in ignored]
+    amounts.sort(
+        key=lambda entry: (entry[0] == "pods", entry[0])
+    )  # kube-scheduler sorts the sentences; "Too many pods" is last
     gpus = 0 if HAMI_GPU in ignored else _largest_request(pod, HAMI_GPU)
     affinity = pod.spec.affinity
     required = affinity.value() if affinity is not None else None

@@ -129,7 +129,7 @@ RUNNING_POD = in_phase(pod("runs", nodeName="n0"), "Running")
 
 
 def test_simulate_and_explain_name_all_that_a_node_lacks(tmp_path):
-    containers = [container(limits={"a.example/x": 1, "b.example/y": 1})]
+    containers = [container(limits={"b.example/y": 1, "a.example/x": 1})]
     objects = [*fleet(1, 1), claim("c"), pod("p", "c", containers=containers)]
     [simulated] = run_json("simulate", "-f", dump(tmp_path, *objects))[1]["pods"]
     answer = explain_json(tmp_path, "pod p", *objects)[1]["pod"]

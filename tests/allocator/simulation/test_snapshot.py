@@ -1,5 +1,7 @@
 """A simulation schedules the pending pods of a snapshot."""
 
+from itertools import permutations
+
 import pytest
 from msgspec.structs import replace
 
@@ -9,6 +11,7 @@ from allocator.simulation.snapshot import Snapshot, simulate
 from allocator.strategies.choose import choose_devices
 from dra.objects import PodExtendedResourceClaimStatus, PodGroup, ResourceClaim
 from dra.objects.claim import DeviceClass
+from dra.quantity import Quantity
 from dra.wire import convert
 from tests.allocator.fleets import DRIVER, claim, fleet, gpu, taken
 from tests.allocator.simulation.scenes import (
@@ -237,6 +240,17 @@ def test_init_containers_count_by_maximum_and_sidecars_add():
         initContainers=[container("1", restartPolicy="Always"), container("3")],
     )
     assert podfit.requests(pod)["cpu"] == 4 * 10**9
+
+
+@pytest.mark.parametrize("names", list(permutations(["pods", "memory", "vendor.com/gpu", "cpu"])))
+def test_lacking_resources_are_listed_in_the_order_of_kube_scheduler(names):
+    """kube-scheduler sorts the reasons (`FitError.Error` in pkg/scheduler/framework/types.go)."""
+    pod = pod_requesting("a", {name: "5" for name in names if name != "pods"})
+    allocatable = {name: Quantity.parse("0" if name == "pods" else "4") for name in names}
+    full_node = zoned_node()
+    full_node = replace(full_node, status=replace(full_node.status, allocatable=allocatable))
+    reasons = [str(barrier) for barrier in podfit.barriers(pod)(full_node, {})]
+    assert reasons == ["Insufficient cpu", "Insufficient memory", "Insufficient vendor.com/gpu", "Too many pods"]
 
 
 def gang(least):
