@@ -8,8 +8,12 @@ from collections import Counter
 
 import pytest
 
+from allocator.all_nodes import fleet
 from dra import server as gates
+from dra import wire
+from dra.objects import DeviceClass, Node, ResourceClaim, ResourceSlice
 from dra.server import CURRENT, EVERYTHING, NEWEST, OLDEST, Server, server_of
+from dra.stock import Stock
 from tests.allocator.differ import difference, ours
 from tests.allocator.generate import FAMILIES, case_of
 from tests.allocator.servers import any_server, asked_of, named_difference, server_of_case
@@ -228,6 +232,18 @@ def test_the_allocator_of_1_38_differs_from_its_predecessor(name):
     case, verdicts = CHANGED_IN_38[name]
     answers = [ours(asked_of(server_of(minor), case)) for minor in (37, 38)]
     assert [SHORT_VERDICTS[answer.verdict] for answer in answers] == verdicts.split()
+
+
+@pytest.mark.parametrize("minor", [37, 38])
+@pytest.mark.parametrize("slices", [[pool_slice("a", "p", 2, devices=[GPU])], [pool_slice("a", "p", devices=[GPU, GPU])]], ids=["incomplete", "invalid"])  # fmt: skip
+def test_a_pod_for_all_devices_is_placed_beside_a_node_whose_pool_is_not_usable(minor, slices):
+    """kube-scheduler 1.37 ends the attempt for all nodes, 1.38 excludes the node. The allocator excludes it for both."""
+    case = case_with([*slices, pool_slice("b", "q", node="n1", devices=[GPU])], allocationMode="All")
+    objects = {kind: [wire.convert(obj, type_) for obj in case[kind]] for kind, type_ in (("slices", ResourceSlice), ("classes", DeviceClass), ("claims", ResourceClaim))}  # fmt: skip
+    nodes = [wire.convert({"metadata": {"name": name}}, Node) for name in ("n0", "n1")]
+    stock = Stock.of(**objects, nodes=nodes, server=server_of(minor))
+    answers = fleet(stock, objects["claims"])
+    assert {name: SHORT_VERDICTS[answers[name].verdict] for name in answers} == {"n0": "error", "n1": "yes"}
 
 
 @pytest.mark.oracle
