@@ -243,6 +243,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "O227": FindingCode("a device that one pod uses and that is reserved for another pod", _ERROR, "run `drawbridge node-agent --once` on the node (docs/node.md)"),
     "O228": FindingCode("a claim that may or may not have devices, because the write of its allocation got no answer", _WARNING, "run `drawbridge node-agent --once` on the node (docs/node.md)"),
     "O229": FindingCode("a prepared device that its driver offers no longer, or as other hardware", _WARNING, "restore the device in the driver's inventory, or delete the claim's pods; until then no other claim gets the hardware"),
+    "O230": FindingCode("a pod on a node without the devices that it requests", _ERROR, "recreate the pod; look which scheduler placed it, and whether the pod names its node itself"),
     # Obstacles to a migration, found by survey.
     "S001": FindingCode("pools of network devices that no ConfigMap describes", _WARNING, "add the plugin's namespace to `evidence: {namespaces: […]}`, or survey a file that has the ConfigMap"),
     "S002": FindingCode("a configuration with which a network device plugin does not start", _WARNING, "correct the configuration: with it the device plugin does not start, and its pools are not known"),

@@ -125,7 +125,7 @@ class Decider:
             return FleetOutlook(Outlook.WAITING, reason=pod_claims.waits_for)
         open_ = pod_claims.open
         obstacles = dict(excluded_nodes)
-        if pod_claims.by_claim or len(open_) < len(pod_claims.claims):
+        if pod_claims.by_claim or pod_claims.uncovered or len(open_) < len(pod_claims.claims):
             # These reasons exclude a node whatever devices are free there.
             for name, node in stock.nodes.items():
                 if why := node_obstacle(pod_claims, node):

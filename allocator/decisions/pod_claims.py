@@ -32,7 +32,9 @@ from dra.objects import (
     ResourceClaim,
     asks_by_name,
     extended_claim,
+    is_extended,
     is_reserved_for,
+    mapped_resources,
     requests_of,
     served_resources,
 )
@@ -50,8 +52,10 @@ class PodClaims(msgspec.Struct, frozen=True):
     """The claims of a pod, in the order of its spec. `waits_for` is the reason why the pod cannot use one yet."""
 
     claims: tuple[ResourceClaim, ...] = ()
-    # The pod's extended resources that a DeviceClass serves. The last of `claims` is the claim for these resources.
+    # The pod's extended resources that the last of `claims` requests.
     by_claim: tuple[str, ...] = ()
+    # Extended resources that a DeviceClass serves and that the existing claim does not request: the class appeared after the claim.
+    uncovered: tuple[str, ...] = ()
     uncreated: ExtendedClaim | None = None  # the claim for these resources if it does not exist yet
     waits_for: Reason | None = None
 
@@ -91,23 +95,33 @@ def find_claims(pod: Pod, stock: Stock) -> PodClaims:
 def _add_extended(pod: Pod, claims: tuple[ResourceClaim, ...], stock: Stock) -> PodClaims:
     """Add the claim for the pod's extended resources to the pod's other claims."""
     serving = stock.serving()
-    requested_resources: set[str] = set()
-    for container in pod.spec.all_containers:
-        requested_resources.update(requests_of(container))
-    for name in sorted(requested_resources - serving.keys()):
+    names = tuple(served_resources(pod, serving))
+    amounts = [amount for container in pod.spec.all_containers for amount in requests_of(container).items()]
+    unserved = sorted({name for name, amount in amounts if amount.nano} - serving.keys())
+    for name in unserved:
         class_name = name.removeprefix(IMPLICIT)
         if name.startswith(IMPLICIT) and class_name not in stock.classes and stock.reading.enabled(server.EXTENDED):
             return PodClaims(claims, waits_for=lacks_class(f"pod {pod.metadata.name}", class_name, stock))
-    names = tuple(served_resources(pod, serving))
     status_entry = pod.status.extended_resource_claim_status
     if status_entry is not None:
         claim = stock.claims.get(f"{pod.metadata.namespace or 'default'}/{status_entry.resource_claim_name}")
         if claim is not None:
             unusable = _why_unusable(pod, claim, stock, from_template=True)
-            return PodClaims(claims if unusable else (*claims, claim), by_claim=names, waits_for=unusable)
+            covered = mapped_resources(pod)
+            return PodClaims(
+                claims if unusable else (*claims, claim),
+                by_claim=tuple(sorted(covered)),
+                uncovered=tuple(name for name in names if name not in covered),
+                waits_for=unusable,
+            )
     new_claim = extended_claim(pod, serving)
     if new_claim is None:
         return PodClaims(claims)
+    for name in filter(is_extended, unserved):
+        # A claim is immutable, so it is created once the pod's resources are all served.
+        if not any(plugin_offers(node, name) for node in stock.nodes.values()):
+            text = f"no DeviceClass serves {name}, and no node has a device plugin for it"
+            return PodClaims(claims, waits_for=Reason(text=text, actor=Actor.USER, causes=(name,)))
     # A name derived from the pod replaces the generated name.
     digest = sha256(pod.metadata.uid.encode()).hexdigest()[:10]
     name = f"{pod.metadata.name[:200].rstrip('-.')}-extended-resources-{digest}"
@@ -144,6 +158,9 @@ def node_obstacle(pod_claims: PodClaims, node: Node) -> str:
                 else "so no device is allocated for it"
             )
             return f"node(s) had a device plugin for {name}, {why}"
+    for name in pod_claims.uncovered:
+        if not plugin_offers(node, name):
+            return f"node(s) had no device plugin for {name}, which the pod's claim does not request: recreate the pod"
     return claim_obstacle(pod_claims.claims, node)
 
 

@@ -5,7 +5,7 @@ None of these functions searches for an allocation.
 """
 
 from allocator.reports.coverage import PageCoverage, coverage_of, rule_of, status_of
-from allocator.reports.drift import Drift, drift, unpublished
+from allocator.reports.drift import Drift, drift, unpublished, unserved_resources
 from allocator.reports.nodes import DeviceReport, DeviceState, device_reports
 from allocator.reports.shares import devices_by_resource, reserved_on, shares
 
@@ -23,4 +23,5 @@ __all__ = [
     "shares",
     "status_of",
     "unpublished",
+    "unserved_resources",
 ]

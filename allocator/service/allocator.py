@@ -36,11 +36,12 @@ from allocator.service.questions import Basis, Others
 from allocator.service.waiting_pods import WaitReason
 from cluster.informers import Allotment
 from dra.footprint import footprint
-from dra.objects import asks_for_devices, claim_keys, claim_names
+from dra.objects import asks_for_devices, claim_keys, claim_names, mapped_resources
 from dra.reason import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Set as AbstractSet
 
     from allocator.decisions import Decider, Serving
     from allocator.reservations import Reservation
@@ -65,6 +66,8 @@ class Progress(msgspec.Struct, frozen=True):
     message: str = ""
     # If the pod's status may soon name another claim: the version of the pod that names the written claims. Bind only this version.
     resource_version: str = ""
+    # The pod's extended resources that the written claims request.
+    resources: tuple[str, ...] = ()
 
 
 class Allocator(Part):
@@ -87,8 +90,11 @@ class Allocator(Part):
 
     # ---- which nodes can serve a pod
 
-    async def outlook(self, pod: Pod) -> tuple[str, FleetOutlook]:
-        """Return a token and the nodes that can serve a pod. The token is "" if there are no such nodes and the outlook is not FULL."""
+    async def outlook(self, pod: Pod, served: AbstractSet[str] = frozenset()) -> tuple[str, FleetOutlook]:
+        """Return a token and the nodes that can serve a pod. The token is "" if there are no such nodes and the outlook is not FULL.
+
+        `served` are the pod's extended resources that, as far as the scheduler knows, a DeviceClass serves.
+        """
         self._lead.require_ready()
         pod = self._pods.newest(pod)
         namespace = pod.metadata.namespace
@@ -100,6 +106,11 @@ class Allocator(Part):
         begun = self._clock()
         siblings = self._siblings(pod)
         basis = self.basis(pod)
+        if unseen := sorted(served - basis.stock.serving().keys()):
+            # The scheduler's other plugins leave these resources to the allocator.
+            waiting.put(pod, WaitReason.DEVICES)
+            text = f"waiting until the allocator sees the DeviceClass that serves {', '.join(unseen)}"
+            return "", FleetOutlook(Outlook.WAITING, reason=Reason(text=text))
         if missing := self._missing(pod):
             fleet_outlook = FleetOutlook(Outlook.WAITING, reason=Reason(text=missing))
         else:
@@ -324,7 +335,7 @@ class Allocator(Part):
             raise self._conflict(self.pods_by_token.get(token), outcome.sentence or "the reservation has ended")
         if not await self._resolve_overlaps(token, until):
             return Progress(False, "waits until the watch shows the allocation")
-        version = ""
+        version, resources = "", frozenset[str]()
         if known_pod is not None:
             pod = self._pods.newest(known_pod)
             if self._ledger.has_unnamed_claims(pod):
@@ -335,7 +346,9 @@ class Allocator(Part):
                     return Progress(False, "waits for the API server to return the pod")
                 version = pod.metadata.resource_version
             self._require_named(token, pod)
-        return msgspec.structs.replace(await self._wait_for_devices(token, until), resource_version=version)
+            resources = mapped_resources(pod)
+        progress = await self._wait_for_devices(token, until)
+        return msgspec.structs.replace(progress, resource_version=version, resources=tuple(sorted(resources)))
 
     def _require_named(self, token: str, pod: Pod) -> None:
         """End the reservation and raise an error if the pod's status does not name exactly the reserved claims.

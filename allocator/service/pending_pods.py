@@ -91,6 +91,9 @@ class PendingPods:
             self.waiting.put(pod, WaitReason.OBJECTS, self._lacks(pod, stock)[1].encode())
         elif outlook is Outlook.NEVER and is_current:
             self.waiting.put(pod, WaitReason.DEVICES)
+        elif outlook is Outlook.FITS and not self.waiting.waits_for(WaitReason.ROOM, pod.metadata.uid):
+            # Until devices are reserved: other plugins may refuse these nodes, and the scheduler may know nodes that the stock lacks.
+            self.waiting.put(pod, WaitReason.DEVICES)
         elif outlook in (Outlook.FULL, Outlook.UNDECIDED, Outlook.NEVER):
             self.requeue_when_devices_are_free(pod)
             if not is_current:

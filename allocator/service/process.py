@@ -108,7 +108,8 @@ class AllocatorServer:
         self.periodic_checks = checks = PeriodicChecks(knowledge, ledger, settings.sweep)
 
         def drift() -> Drift:
-            return Drift(checks.overlapping, checks.left_behind, lead.leads)
+            without_devices = tuple(sorted(self.bound_pods.without_devices))
+            return Drift(checks.overlapping, checks.left_behind, without_devices, lead.leads)
 
         metrics.follow(knowledge, drift, lambda: lead.leads)
         self._queries = Queries(

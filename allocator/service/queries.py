@@ -103,9 +103,16 @@ class Queries:
         return json(answer, status)
 
     def drift(self) -> Reply:
-        """Return the claims that hold a device together with another claim, and what was left behind. Followers search for neither."""
+        """Return claims that hold a device together with another claim, what was left behind, and bound pods without devices.
+
+        Followers search for nothing.
+        """
         inconsistencies = self._drift()
-        rows = {"overlapping": list(inconsistencies.overlapping), "leftBehind": list(inconsistencies.left_behind)}
+        rows = {
+            "overlapping": list(inconsistencies.overlapping),
+            "leftBehind": list(inconsistencies.left_behind),
+            "withoutDevices": list(inconsistencies.without_devices),
+        }
         return json(rows | {"leading": inconsistencies.leading})
 
     def server(self) -> Reply:
@@ -146,7 +153,7 @@ API_ENDPOINTS = (
         "GET",
         "/api/v1/drift",
         Queries.drift,
-        "devices that two claims hold, reservations and allocations without a pod",
+        "devices that two claims hold, reservations and allocations without a pod, pods on a node without their devices",
     ),
 )
 

@@ -37,7 +37,7 @@ class WaitReason(StrEnum):
     """What a pod waits for."""
 
     ROOM = "room"  # a free device, or a change of devices, nodes, quotas or placement rules
-    DEVICES = "devices"  # a change of devices or nodes: even if all devices were free, the pod would fit on no node
+    DEVICES = "devices"  # a change of devices, classes or nodes: no freed device helps
     OBJECTS = "objects"  # a missing claim or other object
     TURN = "turn"  # the next turn of its namespace (`NamespaceTurns`)
     SCHEDULER = "scheduler"  # its scheduler, which has not tried the pod since the requeue event

@@ -82,6 +82,7 @@ _CAUSES = (
 _OF_PODS = tuple(Rule(rule.find, rule.codes, rule.needs, rule.may_be_none) for rule in POD_RULES if rule.codes)
 _REST = (
     Rule(claims.overlapping, "O209", (), ("ResourceClaim",), "frees the device from claims whose pods have no node"),
+    Rule(waiting_pods.without_devices, "O230", ("Pod", "Node"), ("DeviceClass",)),
     Rule(nodes.on_both, "O202", ("Node",), ("ResourceSlice",)),
     UNSERVED,
     LACKING_PODS,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from allocator.reports import unserved_resources
 from analysis.autoscalers import autoscaler_findings
 from analysis.broken_parts import find_cause
 from analysis.doctor.observed import MAX_NAMED
@@ -51,6 +52,14 @@ def refused_by_webhook(observed: DoctorInput) -> Iterator[Finding]:
             reason[:QUOTED],
             basis=f"an event {FAILED_CREATE}",
         )
+
+
+def without_devices(observed: DoctorInput) -> Iterator[Finding]:
+    """Pods on nodes that have neither a claim nor a device plugin for a resource that a DeviceClass serves."""
+    for pod in observed.reading.pods.values():
+        if names := unserved_resources(pod, observed.reading.stock):
+            text = f"it is on node {pod.spec.node_name} without a claim for {', '.join(names)}, and no device plugin of the node offers it"
+            yield make_finding("O230", f"Pod/{pod.metadata.key}", text)
 
 
 def not_scaled_for(observed: DoctorInput) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -75,13 +76,18 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 }
 
 // Bind lets the allocator write the claims, unless PreBind did so. It returns Skip, so that the next plugin binds the pod. If the pod
-// has two claims for one entry, Bind itself binds the version of the pod whose status names the written claims.
+// has two claims for one entry, Bind itself binds the version of the pod whose status names the written claims. Bind rejects a pod that
+// would run without devices: the allocator's copy of a class or node may be older than the scheduler's, or the class may have appeared
+// after PreFilter.
 func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	attempt := cycleOf(state)
 	if attempt != nil && !attempt.held.committed {
 		if status := p.commit(ctx, attempt, pod, node); !status.IsSuccess() {
 			return status
 		}
+	}
+	if name := p.unserved(attempt, pod, node); name != "" {
+		return p.again(ctx, pod, fmt.Sprintf("neither a claim nor a device plugin of node %s serves %s", node, name))
 	}
 	if attempt == nil || attempt.held.version == "" {
 		return fwk.NewStatus(fwk.Skip)
@@ -97,6 +103,20 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, no
 	return fwk.AsStatus(err)
 }
 
+// unserved returns an extended resource that NodeResourcesFit left to a DeviceClass and that no written claim requests, or "".
+func (p *Plugin) unserved(attempt *cycle, pod *v1.Pod, node string) v1.ResourceName {
+	names := p.served(pod)
+	if attempt != nil {
+		names = append(names, attempt.served...)
+	}
+	for _, name := range names {
+		if (attempt == nil || !slices.Contains(attempt.held.resources, name)) && !p.offers(node, name) {
+			return name
+		}
+	}
+	return ""
+}
+
 // commit calls the allocator until the claims are written and their devices are ready, for at most the binding timeout.
 func (p *Plugin) commit(ctx context.Context, attempt *cycle, pod *v1.Pod, node string) *fwk.Status {
 	if attempt.held.reservation == "" {
@@ -110,6 +130,7 @@ func (p *Plugin) commit(ctx context.Context, attempt *cycle, pod *v1.Pod, node s
 		commit, err := p.client.Commit(ctx, attempt.held.reservation)
 		if err == nil && commit.Committed {
 			attempt.held.committed, attempt.held.version = true, commit.ResourceVersion
+			attempt.held.resources = commit.Resources
 			return nil
 		}
 		if errors.Is(context.Cause(ctx), timedOut) {

@@ -7,7 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -243,5 +246,53 @@ func TestPreBindWaitsForDevicesThatHaveToBeMadeReady(t *testing.T) {
 	}
 	if calls := len(server.Asked("commit")); calls != 1 {
 		t.Errorf("committed %d times", calls)
+	}
+}
+
+// Each row is a pod that NodeResourcesFit let pass on n1 because a class serves its resource, or because a plugin offers it.
+func TestBindRejectsAPodThatWouldRunWithoutItsDevice(t *testing.T) {
+	const gpu, nic v1.ResourceName = "vendor.example/gpu", "vendor.example/nic"
+	serves := map[v1.ResourceName]*resourcev1.DeviceClass{gpu: {}, nic: {}}
+	for title, row := range map[string]struct {
+		before, after map[v1.ResourceName]*resourcev1.DeviceClass // the classes in PreFilter, and in Bind
+		offered       v1.ResourceList                             // by device plugins of n1
+		written       []v1.ResourceName
+		bound         bool
+	}{
+		"a claim for both":                       {serves, serves, nil, []v1.ResourceName{gpu, nic}, true},
+		"no claim":                               {serves, serves, nil, nil, false},
+		"a claim for one":                        {serves, serves, nil, []v1.ResourceName{gpu}, false},
+		"a claim and a device plugin":            {serves, serves, v1.ResourceList{nic: quantity("1")}, []v1.ResourceName{gpu}, true},
+		"device plugins":                         {serves, serves, v1.ResourceList{gpu: quantity("1"), nic: quantity("1")}, nil, true},
+		"a device plugin that has lost its GPUs": {serves, serves, v1.ResourceList{gpu: quantity("0"), nic: quantity("1")}, nil, false},
+		"classes that are gone since PreFilter":  {serves, nil, nil, nil, false},
+		"classes that appeared after PreFilter":  {nil, serves, nil, nil, false},
+		"no classes":                             {nil, nil, nil, nil, true},
+	} {
+		t.Run(title, func(t *testing.T) {
+			plugin, w, server := newWorld(t, "")
+			server.On("prefilter", stub.JSON(fits))
+			server.On("reserve", stub.JSON(sidecar.Reservation{ID: "r1"}))
+			server.On("commit", stub.JSON(sidecar.Commit{Committed: true, Resources: row.written}))
+			object := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: v1.NodeStatus{Allocatable: row.offered}}
+			if err := w.factory.Core().V1().Nodes().Informer().GetIndexer().Add(object); err != nil {
+				t.Fatal(err)
+			}
+			ctx, state, me := t.Context(), &cycleState{}, withRequest(withRequest(pod("p"), gpu, "1"), nic, "1")
+			w.classes = row.before
+			plugin.PreFilter(ctx, state, me, nil)
+			if status := plugin.Reserve(ctx, state, me, "n1"); !status.IsSuccess() {
+				t.Fatal(status.Message())
+			}
+			w.woken()
+			w.classes = row.after
+			status := plugin.Bind(ctx, state, me, "n1")
+			if status.IsSkip() != row.bound || status.IsRejected() == row.bound {
+				t.Errorf("got %v %q", status.Code(), status.Message())
+			}
+			if requeued := len(w.woken()) == 1; requeued == row.bound {
+				t.Errorf("requeued: %v", requeued)
+			}
+		})
 	}
 }

@@ -20,6 +20,7 @@ const stateKey fwk.StateKey = Name
 // later extension points read it from there. For a pod that does not need the allocator there is no such state.
 type cycle struct {
 	answer *sidecar.Answer
+	served []v1.ResourceName // the pod's extended resources that a DeviceClass served in PreFilter
 	scores map[string]int64  // by name of a node that fits
 	reason map[string]string // why a node does not fit, by the node's name
 
@@ -34,12 +35,13 @@ type cycle struct {
 
 // held is the state of the pod's reservation, from Reserve to the end of the binding.
 type held struct {
-	broken      atomic.Bool // a call of Filter in this attempt failed, so Filter makes no further calls
-	attempted   bool        // Reserve was called, so the allocator may hold devices even if no answer came
-	reservation string      // "" if Reserve has not succeeded
-	unready     bool        // devices have to be made ready before the binding
-	committed   bool        // the claims are written
-	version     string      // the only resourceVersion of the pod that may be bound; "" for any
+	broken      atomic.Bool       // a call of Filter in this attempt failed, so Filter makes no further calls
+	attempted   bool              // Reserve was called, so the allocator may hold devices even if no answer came
+	reservation string            // "" if Reserve has not succeeded
+	unready     bool              // devices have to be made ready before the binding
+	committed   bool              // the claims are written
+	resources   []v1.ResourceName // the extended resources that the written claims request
+	version     string            // the only resourceVersion of the pod that may be bound; "" for any
 }
 
 // Clone copies the lists that AddPod and RemovePod change.
@@ -73,20 +75,26 @@ func (p *Plugin) PreFilter(
 	if health := p.waitForHealth(ctx); !health.Usable {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, waits(health.Message))
 	}
-	if !p.concerns(pod) {
+	served := p.served(pod)
+	if len(pod.Spec.ResourceClaims) == 0 && len(served) == 0 {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	if _, err := p.claimsOf(pod); err != nil {
+	claims, err := p.claimsOf(pod)
+	if err != nil {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
 	}
-	answer, err := p.client.PreFilter(ctx, pod, censusOf(infos), p.supposition)
+	answer, err := p.client.PreFilter(ctx, pod, served, censusOf(infos), p.supposition)
 	if err != nil {
 		return nil, p.outcome(ctx, pod, err)
 	}
 	if answer.Verdict == sidecar.Skip {
+		if len(claims) > 0 || len(served) > 0 {
+			return nil, p.again(ctx, pod, "the allocator does not see yet that the pod requests devices")
+		}
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	attempt := newCycle(answer)
+	attempt.served = served
 	state.Write(stateKey, attempt)
 	return attempt.preFilterResult(infos)
 }

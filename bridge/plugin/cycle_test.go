@@ -42,7 +42,7 @@ func TestTheVerdictDecidesTheStatusOfPreFilter(t *testing.T) {
 		"full":                     {full, fwk.Unschedulable, "all GPUs are in use", nil},
 		"never":                    {sidecar.Answer{Verdict: sidecar.Never, Message: "no such GPU"}, fwk.UnschedulableAndUnresolvable, "no such GPU", nil},
 		"waiting":                  {sidecar.Answer{Verdict: sidecar.Waiting, Message: "no class"}, fwk.UnschedulableAndUnresolvable, "no class", nil},
-		"skip":                     {sidecar.Answer{Verdict: sidecar.Skip}, fwk.Skip, "", nil},
+		"skip":                     {sidecar.Answer{Verdict: sidecar.Skip}, fwk.Unschedulable, "does not see yet that the pod requests devices", nil},
 		"undecided":                {sidecar.Answer{Verdict: sidecar.Undecided, Message: "too hard"}, fwk.Error, "too hard", nil},
 		"undecided but for a node": {sidecar.Answer{Verdict: sidecar.Undecided, Token: "t", Nodes: fits.Nodes[:1]}, fwk.Success, "", []string{"n1"}},
 		"full without words":       {sidecar.Answer{Verdict: sidecar.Full}, fwk.Unschedulable, "no node has the devices", nil},
@@ -156,6 +156,46 @@ func TestTheAllocatorIsCalledOnlyForPodsThatNeedIt(t *testing.T) {
 				t.Errorf("asked: %v, status %v", asked, status.Code())
 			}
 		})
+	}
+}
+
+func TestASkipIsFollowedOnlyIfTheSchedulerKnowsOfNoDevicesEither(t *testing.T) {
+	const name v1.ResourceName = "vendor.example/gpu"
+	withoutClaim := podWithTemplate("p", nil) // the template requests nothing
+	withoutClaim.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "gpu"}}
+	for title, row := range map[string]struct {
+		pod   *v1.Pod
+		waits bool
+	}{
+		"by name":                       {withRequest(pod("p"), name, "1"), true},
+		"a claim":                       {pod("p", "gpu"), true},
+		"a template that requests none": {withoutClaim, false},
+	} {
+		t.Run(title, func(t *testing.T) {
+			plugin, w, server := newWorld(t, "")
+			w.woken()
+			w.classes = map[v1.ResourceName]*resourcev1.DeviceClass{name: {}}
+			w.addClaims(t, claim("gpu", "gpus"))
+			server.On("prefilter", stub.JSON(sidecar.Answer{Verdict: sidecar.Skip}))
+			_, status := plugin.PreFilter(t.Context(), &cycleState{}, row.pod, nil)
+			if status.IsSkip() == row.waits || status.IsRejected() != row.waits {
+				t.Errorf("got %v %q", status.Code(), status.Message())
+			}
+			if requeued := len(w.woken()) == 1; requeued != row.waits {
+				t.Errorf("requeued: %v", requeued)
+			}
+		})
+	}
+}
+
+func TestTheQuestionNamesTheResourcesThatAClassServes(t *testing.T) {
+	plugin, w, server := newWorld(t, "")
+	w.classes = map[v1.ResourceName]*resourcev1.DeviceClass{"vendor.example/gpu": {}, "vendor.example/fpga": {}}
+	server.On("prefilter", stub.JSON(full))
+	me := withRequest(withRequest(pod("p"), "vendor.example/nic", "1"), "vendor.example/gpu", "1")
+	plugin.PreFilter(t.Context(), &cycleState{}, me, nil)
+	if served := fmt.Sprint(server.Asked("prefilter")[0].Body["served"]); served != "[vendor.example/gpu]" {
+		t.Errorf("served: %s", served)
 	}
 }
 

@@ -19,6 +19,7 @@
 //	the allocator is out of service the pod waits with the allocator's message; all waiting pods are requeued when the allocator is back
 //	no answer before a deadline     the attempt fails and is retried after backoff, because this pod may be the cause
 //	the cluster changed (409)       the pod waits with the allocator's message and is retried after backoff
+//	allocator's copies are older    the pod waits until the allocator sees the class that serves the pod; Bind binds no pod without devices
 //	any other bad answer            the attempt fails and is retried after backoff
 //	the pod does not fit now        the pod waits for an event that may help, or until the allocator requeues it
 package plugin
@@ -64,6 +65,7 @@ type Plugin struct {
 	standby  time.Duration // how long PreFilter waits, while another replica leads, before it rejects a pod
 
 	claims   resourcelisters.ResourceClaimLister
+	nodes    corelisters.NodeLister
 	pods     corelisters.PodLister
 	podIndex cache.Indexer
 	names    indexNames
@@ -124,6 +126,7 @@ func build(ctx context.Context, object runtime.Object, handle fwk.Handle) (*Plug
 		pause:    commitPause,
 		standby:  standbyPause,
 		claims:   factory.Resource().V1().ResourceClaims().Lister(),
+		nodes:    factory.Core().V1().Nodes().Lister(),
 		pods:     pods.Lister(),
 		podIndex: pods.Informer().GetIndexer(),
 		names:    names,

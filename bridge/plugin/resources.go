@@ -12,17 +12,28 @@ import (
 // With DynamicResources disabled, the allocator creates the claim for such a resource, and NodeResourcesFit ignores the
 // resource. So without the allocator the pod could be bound to a node that has no device for it.
 func (p *Plugin) concerns(pod *v1.Pod) bool {
-	if len(pod.Spec.ResourceClaims) > 0 {
-		return true
-	}
+	return len(pod.Spec.ResourceClaims) > 0 || len(p.served(pod)) > 0
+}
+
+// served returns the extended resources of a pod that a DeviceClass serves, as far as the scheduler knows.
+func (p *Plugin) served(pod *v1.Pod) []v1.ResourceName {
 	manager := p.handle.SharedDRAManager()
 	if manager == nil {
+		return nil
+	}
+	return slices.DeleteFunc(requested(pod), func(resource v1.ResourceName) bool {
+		return manager.DeviceClassResolver().GetDeviceClass(resource) == nil
+	})
+}
+
+// offers reports whether a device plugin of the node offers a resource. If so, NodeResourcesFit counts the resource.
+func (p *Plugin) offers(node string, resource v1.ResourceName) bool {
+	object, err := p.nodes.Get(node)
+	if err != nil {
 		return false
 	}
-	served := func(resource v1.ResourceName) bool {
-		return manager.DeviceClassResolver().GetDeviceClass(resource) != nil
-	}
-	return slices.ContainsFunc(requested(pod), served)
+	amount := object.Status.Allocatable[resource]
+	return !amount.IsZero()
 }
 
 // hasClaims reports whether a pod can hold devices: through the claims that it names, or through the claim for its

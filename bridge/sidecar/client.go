@@ -110,12 +110,14 @@ func (c *Client) State(ctx context.Context) (*State, error) {
 	return answer, c.do(ctx, call{name: "state", timeout: c.timeouts.State}, answer)
 }
 
-// PreFilter requests the verdict about a pod on all nodes. The census identifies the nodes that the scheduler knows. A
-// supposition is set only for a member of a group for which pods may be evicted.
-func (c *Client) PreFilter(ctx context.Context, pod *v1.Pod, nodes Census, suppose Supposition) (*Answer, error) {
+// PreFilter requests the verdict about a pod on all nodes. The census identifies the nodes that the scheduler knows, and served are the
+// pod's extended resources that a DeviceClass serves. A supposition is set only for a member of a group for which pods may be evicted.
+func (c *Client) PreFilter(
+	ctx context.Context, pod *v1.Pod, served []v1.ResourceName, nodes Census, suppose Supposition,
+) (*Answer, error) {
 	answer := &Answer{}
-	request := call{name: "prefilter", question: podQuestion{pod, nodes, suppose}, timeout: c.timeouts.Call, repeat: true}
-	return answer, c.do(ctx, request, answer)
+	question := podQuestion{pod, served, nodes, suppose}
+	return answer, c.do(ctx, call{name: "prefilter", question: question, timeout: c.timeouts.Call, repeat: true}, answer)
 }
 
 // Filter repeats the question of a PreFilter for one node, as if pods were added or removed.

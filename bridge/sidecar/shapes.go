@@ -136,6 +136,8 @@ type Commit struct {
 	// ResourceVersion is the only version of the pod that may be bound; "" for any version. The allocator sets it if the pod's status
 	// may soon name another claim.
 	ResourceVersion string `json:"resourceVersion,omitempty"`
+	// Resources are the pod's extended resources that the written claims request.
+	Resources []v1.ResourceName `json:"resources,omitempty"`
 }
 
 func (*Commit) check() error { return nil }
@@ -191,8 +193,9 @@ type Supposition struct {
 }
 
 type podQuestion struct {
-	Pod   *v1.Pod `json:"pod"`
-	Nodes Census  `json:"nodes"`
+	Pod    *v1.Pod           `json:"pod"`
+	Served []v1.ResourceName `json:"served,omitempty"`
+	Nodes  Census            `json:"nodes"`
 	Supposition
 }
 

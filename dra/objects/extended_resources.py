@@ -91,6 +91,14 @@ def served_resources(pod: Pod, serving: Mapping[str, str]) -> list[str]:
     return sorted(requested & serving.keys())
 
 
+def mapped_resources(pod: Pod) -> frozenset[str]:
+    """Return the extended resources that the claim named in the pod's status requests."""
+    status = pod.status.extended_resource_claim_status
+    return (
+        frozenset(mapping.resource_name for mapping in status.request_mappings) if status is not None else frozenset()
+    )
+
+
 def extended_claim(
     pod: Pod, serving: Mapping[str, str], allocatable: Mapping[str, Quantity] | None = None
 ) -> ExtendedClaim | None:

@@ -1,4 +1,4 @@
-"""The allocator loses its connection to the API server for a few seconds. The scheduler stays connected and asks about a new pod."""
+"""The allocator knows less of the cluster than the scheduler, which stays connected: it loses its connection, or one watch is late."""
 
 import time
 
@@ -7,7 +7,7 @@ import pytest
 from e2e.actors import fleet
 from e2e.actors.bridge import SCHEDULER, Bridge
 from e2e.actors.proxy import Proxy
-from e2e.bridge.test_by_name import gpu_pod
+from e2e.bridge.test_by_name import claims, devices, gpu_pod, wait_for_reason
 from e2e.ground.controlplane import ControlPlane
 
 pytestmark = pytest.mark.real
@@ -43,6 +43,47 @@ def test_a_pod_created_during_an_api_outage_is_placed_soon():
             restored = time.monotonic()
             cluster.wait_scheduled("default", "late", PROMISED_SECONDS)
             assert time.monotonic() - restored < PROMISED_SECONDS
+        finally:
+            bridge.remove()
+            proxy.close()
+
+
+PODS = 12
+
+
+def test_no_pod_runs_without_its_device_while_a_class_appears():
+    """The pods wait for the extended resource of a class that does not exist. The allocator's watch shows the class late.
+
+    Without a delay, the scheduler and the allocator see the class in any order.
+    """
+    with ControlPlane(name="late-class") as cluster:
+        bridge = Bridge(cluster)
+        proxy = Proxy(cluster.url, cluster.ca)
+        try:
+            bridge.prepare()
+            proxy.header = f"Authorization: Bearer {bridge.token('allocator-0')}".encode()
+            bridge.start(via=f"http://127.0.0.1:{proxy.port}")
+            bridge.start_scheduler()
+            cluster.add_fake_nodes(1, prefix="lost-")
+            cluster.create(*fleet.slices(fleet.NVIDIA, NODE, fleet.whole_gpus(2 * PODS), by_name=True))
+            for silenced in ("deviceclasses", ""):
+                proxy.silenced = silenced
+                names = [f"{silenced or 'at-once'}-{index}" for index in range(PODS)]
+                cluster.create_many([gpu_pod(name, "default", SCHEDULER) for name in names])
+                for name in names:
+                    cluster.wait_unschedulable("default", name)
+                cluster.create(*fleet.classes())
+                if silenced:
+                    for name in names:
+                        wait_for_reason(cluster, "default", name, "waiting until the allocator sees the DeviceClass")
+                    assert not claims(cluster, "default")
+                    proxy.restore()
+                for name in names:
+                    placed = cluster.wait_scheduled("default", name, 60)
+                    assert placed["status"].get("extendedResourceClaimStatus"), f"{name} runs without its device"
+                cluster.remove(*fleet.classes())
+            held = [device for claim in claims(cluster, "default").values() for device in devices(claim)]
+            assert len(set(held)) == len(held) == 2 * PODS
         finally:
             bridge.remove()
             proxy.close()

@@ -99,7 +99,7 @@ class ReadOnlyAllocator:
                     self._drift_at = now + DRIFT_SECONDS
                     pods = self.knowledge.pods.objects.values()
                     living = {pod.metadata.uid for pod in pods if not pod.has_ended}
-                    inconsistencies = drift(self.knowledge.stock, living)
+                    inconsistencies = drift(self.knowledge.stock, living, pods)
                     self.drift = self._seen.confirmed_by(inconsistencies)
                     self._seen = inconsistencies
             except Exception:

@@ -81,7 +81,7 @@ class Plugin:
         if question.suppose:
             token, fleet_outlook = await self._supposition.outlook(pod, question.suppose, question.below)
         else:
-            token, fleet_outlook = await self._allocator.outlook(pod)
+            token, fleet_outlook = await self._allocator.outlook(pod, question.served)
         return json(self._answers.answer(token, fleet_outlook, question.nodes, self._knowledge.stock.nodes))
 
     def _issuer(self, token: str) -> Allocator | Supposition:
@@ -135,6 +135,8 @@ class Plugin:
         answer: dict[str, Any] = {"committed": progress.committed, "message": progress.message}
         if progress.resource_version:
             answer["resourceVersion"] = progress.resource_version
+        if progress.resources:
+            answer["resources"] = progress.resources
         return json(answer, status)
 
     async def wake(self, query: Mapping[str, str]) -> Reply:
@@ -156,7 +158,7 @@ PLUGIN_ENDPOINTS = (
         "POST",
         "/plugin/v1/prefilter",
         Plugin.prefilter,
-        "takes pod, nodes; returns verdict, token, nodes with scores, message, reasons, and in `rest` the answer for all unnamed nodes. "
+        "takes pod, nodes, served (the pod's extended resources that a DeviceClass serves); returns verdict, token, nodes with scores, message, reasons, and in `rest` the answer for all unnamed nodes. "
         "With `suppose`, as if lower-priority pods (with `below`, pods below that priority) were gone; reservations are simulated",
         read_as(PodQuestion),
     ),
@@ -186,8 +188,8 @@ PLUGIN_ENDPOINTS = (
         "POST",
         "/plugin/v1/commit",
         Plugin.commit,
-        "takes reservation; returns committed, or 202 and what the commit waits for (call again). With `resourceVersion`, bind only this "
-        "version of the pod. 409 if another claim got the devices, or the pod's status names another claim",
+        "takes reservation; returns committed and the extended resources that the claims request (resources), or 202 and what the commit "
+        "waits for (call again). With `resourceVersion`, bind only this version of the pod. 409 if another claim got the devices, or the pod's status names another claim",
         read_as(ReservationQuestion),
     ),
     Endpoint(

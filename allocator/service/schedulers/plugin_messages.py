@@ -10,6 +10,9 @@ from dra.wire import Wire
 class PodQuestion(Wire, frozen=True, kw_only=True):
     pod: Pod
     nodes: KnownNodes | None = None  # count and checksum of the nodes that the scheduler knows
+    served: frozenset[str] = (
+        frozenset()
+    )  # the pod's extended resources that a DeviceClass serves, as far as the scheduler knows
     suppose: str = ""
     below: int = 1 << 31  # by default above every priority
 

@@ -57,7 +57,7 @@ def with_held_devices(stock, node, count):
 def plugin_of(find_outlook, stock):
     """Return the plugin's protocol over an allocator whose FleetOutlook is the result of `find_outlook`."""
 
-    async def outlook(_):
+    async def outlook(*_):
         return "t", find_outlook()
 
     return Plugin(

@@ -13,7 +13,19 @@ from allocator.service import bound_pods
 from cluster import resources
 from cluster.embedded import Embedded
 from cluster.patch import Merge
-from tests.allocator.service.sidecar import DRIVER, claim, fleet, pod, running, until, until_deallocated, until_event
+from tests.allocator.service.sidecar import (
+    DRIVER,
+    EXTENDED_RESOURCE_CLASS,
+    claim,
+    fleet,
+    node,
+    pod,
+    pod_with_extended_resource,
+    running,
+    until,
+    until_deallocated,
+    until_event,
+)
 from tests.objects import owner, template_entries
 
 
@@ -202,6 +214,18 @@ async def test_a_bound_pod_whose_node_has_no_devices_left_gets_an_event(soon):
         await until_event(sidecar.cluster, "claim default/second, which the pod's status names, has no devices, and node n0 cannot give it any")  # fmt: skip
         await until_event(sidecar.cluster, "tries again in a minute, or delete the pod")
         assert await sidecar.allocated_devices("first") == ["n0/gpu-0"]
+
+
+async def test_a_bound_pod_without_a_claim_for_its_extended_resource_is_reported_until_it_is_deleted(soon):
+    """Whoever bound it: the pod p names its node itself. The device plugin of node n1 serves the pod q."""
+    pods = pod_with_extended_resource("p", nodeName="n0"), pod_with_extended_resource("q", nodeName="n1")
+    plugin_node = node("n1", allocatable={"example.com/gpu": "1"})
+    async with running(store_of(EXTENDED_RESOURCE_CLASS, plugin_node, *pods)) as sidecar:
+        words = "the pod is on node n0 without a claim for example.com/gpu, and no device plugin of the node offers it: recreate"
+        await until_event(sidecar.cluster, words)
+        assert (await sidecar.ask("/api/v1/drift"))[1]["withoutDevices"] == ["default/p"]
+        await sidecar.cluster.delete(resources.PODS, "p", "default")
+        await until(lambda: not sidecar.service.bound_pods.without_devices)
 
 
 async def test_a_new_leader_serves_a_bound_pod(soon):

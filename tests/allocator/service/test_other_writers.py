@@ -94,7 +94,12 @@ async def test_claims_on_the_same_device_are_reported_as_drift():
         await cluster.patch(resources.RESOURCE_CLAIMS, "theirs", status, "default", subresource="status")
         await until(lambda: sidecar.service.periodic_checks.overlapping)
         _, drift = await sidecar.ask("/api/v1/drift")
-        assert drift == {"overlapping": ["default/a", "default/theirs"], "leftBehind": [], "leading": True}
+        assert drift == {
+            "overlapping": ["default/a", "default/theirs"],
+            "leftBehind": [],
+            "withoutDevices": [],
+            "leading": True,
+        }
         assert await sidecar.allocated_devices("a") == await sidecar.allocated_devices("theirs") == [device]
 
 

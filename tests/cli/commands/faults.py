@@ -128,6 +128,7 @@ def faults():
         "O114": ([claim_of_pod("a", "p"), bound_pod("p", "a")], "Pod/default/p", ""),
         "O110": ([taint_rule(DRIVER), claim("a"), waiting_pod("a")], "Pod/default/p", ""),
         "O108": ([device_class("hollow", selectors=[{"cel": {"expression": "false"}}]), claim("a", class_name="hollow"), pod("p", "a")], "DeviceClass/hollow", ""),
+        "O230": ([device_class("named", extendedResourceName="example.com/named"), pod("p", limits={"example.com/named": "1"}, nodeName="n0")], "Pod/default/p", ""),
         "O204": ([gpus("gone", 2), pod("p")], "ResourceSlice/gone-gpus", ""),
         "O107": ([claim("a", class_name="none"), pod("p", "a")], "DeviceClass/none", ""),
         "O218": ([allocated_claim("a", "p", device="gpu-99"), pod("p", "a")], "ResourceClaim/default/a", ""),
