@@ -7,11 +7,12 @@ from datetime import timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from analysis.requesting import containers_in, has_claims, requests_in
+from analysis.requesting import containers_in, has_claims
 from cluster import resources
 from dra.finding import Finding, make_finding
 from dra.raw import Object, inside, moment
 from webhook.translate import pods_in
+from webhook.unknown import container_requests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,7 +33,8 @@ def find_refused_pods(reading: Reading) -> Iterator[Finding]:
     """Find controllers that cannot create their pods with devices, because something other than drawbridge refuses them."""
     lacking: set[str] = set()
     for controller in reading.of_kinds(*_CONTROLLERS):
-        if _requests_devices(controller) and _has_too_few_pods(controller):
+        requests = any(container_requests(container) for _, container in containers_in(controller))
+        if (requests or any(map(has_claims, pods_in(controller)))) and _has_too_few_pods(controller):
             meta = inside(controller, "metadata")
             lacking.add(f"{controller.get('kind')}/{meta.get('namespace')}/{meta.get('name')}")
     messages: dict[str, str] = {}  # the last of each object
@@ -51,12 +53,6 @@ def find_refused_pods(reading: Reading) -> Iterator[Finding]:
             remedy_for(message),
             basis=f"an event {FAILED_CREATE}",
         )
-
-
-def _requests_devices(owner: Object) -> bool:
-    """Return whether the pods of a controller request devices, by any key."""
-    keys = [key for _, container in containers_in(owner) for key in requests_in(container)]
-    return any("/" in key for key in keys) or any(map(has_claims, pods_in(owner)))
 
 
 def _has_too_few_pods(owner: Object) -> bool:

@@ -10,7 +10,7 @@ from dra.raw import containers_of, items
 from webhook.dialects import Outcome
 from webhook.placement import STRANDED
 from webhook.translate import pods_in, view_pod
-from webhook.unknown import find_unrequested_access
+from webhook.unknown import find_unrequested_access, find_unrequested_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -32,6 +32,8 @@ def amounts_in(obj: Object, state: State) -> dict[tuple[str, str], str]:
         variable, value = find_unrequested_access(container, spec, state)
         if variable:
             amounts[name, variable] = value
+    for pod in pods_in(obj):
+        amounts |= {("", path): "" for path, _ in find_unrequested_files(inside(pod, "spec"))}
     return amounts
 
 

@@ -56,6 +56,7 @@ class Result(msgspec.Struct, frozen=True):
     templates: tuple[Object, ...] = ()
     foretold: tuple[Any, ...] = ()  # what quotas would answer (`analysis.quota_use.Foretold`)
     requests: bool = False  # requests devices (`analysis.requesting`)
+    counts: bool = False  # only limits, describes or offers devices
     is_own: bool = True  # not created by a controller, and not an agent of a node
 
 

@@ -130,6 +130,7 @@ class Translator(NamedTuple):
                 del made_template["metadata"]["labels"]
             obj = placed[number].object
             amounts = amounts_in(obj, self.state)
+            counts = bool(verdict.decisions) and counts_keys(obj, self.state)
             yield Result(
                 name_of(obj),
                 document,
@@ -137,7 +138,8 @@ class Translator(NamedTuple):
                 apply_json_patch(document.object, verdict.operations) if verdict.changed else document.object,
                 tuple(objects),
                 tuple(quota for quota in foretold if quota.number == number),
-                requests=requests_devices(obj, verdict.decisions, amounts, self.state.configuration),
+                requests=not counts and requests_devices(obj, verdict.decisions, amounts, self.state.configuration),
+                counts=counts,
                 is_own=number not in unchanged,
             )
 
@@ -219,13 +221,11 @@ def report(all_results: Sequence[Result]) -> Report:
             parts.append(Rows(("", "", ""), rows, title))
     asking = [result for result in results if result.requests]
     # Quotas and queues count keys, and request no device. `survey` lists them apart, too.
-    counting = sum(counts_keys(result.document.object) for result in asking)
-    outcomes = Counter(
-        outcome_of(result.translation.decisions) for result in asking if not counts_keys(result.document.object)
-    )
+    counting = sum(result.counts for result in results)
+    outcomes = Counter(outcome_of(result.translation.decisions) for result in asking)
     counts = [f"{outcomes[outcome]:,} {outcome}" for outcome in Outcome if outcomes[outcome]]
     counts += [f"{counting:,} counting keys"] if counting else []
-    counts.append(f"{len(results) - len(asking):,} without a legacy request")
+    counts.append(f"{len(results) - len(asking) - counting:,} without a legacy request")
     changed = sum(result.translation.changed and not result.translation.refusals for result in results)
     left = sum(any(decision.keep_reason for decision in result.translation.decisions) for result in results)
     to_webhook = f", {left:,} left to the webhook" if left else ""

@@ -17,6 +17,7 @@ from webhook.names import MODE_LABEL
 from webhook.refusals import REFUSALS, Code
 from webhook.state import mistake_of
 from webhook.translate import Decision, find_placeholder, group_kind, paths, resolve_pointer
+from webhook.unknown import find_unrequested_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -109,6 +110,9 @@ def _places(value: Object, decision: Decision) -> Iterator[str]:
         for kind in ("limits", "requests"):
             if not decision.container and key in mapping(resources.get(kind)):
                 yield member(f"{path}/spec/resources/{kind}", key)
+        for file, number in find_unrequested_files(spec):
+            if file == key:
+                yield f"{path}/spec/volumes/{number}/hostPath"
         metadata = mapping(pod.get("metadata"))
         for part in ("annotations", "labels"):
             if key in mapping(metadata.get(part)):

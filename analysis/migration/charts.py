@@ -121,32 +121,6 @@ DISCOVERY: Final = {
 }
 
 
-class PluginRunner(NamedTuple):
-    """What runs the device plugin of a driver. It goes, or it is an operator that stays, with a switch for the plugin."""
-
-    driver: str
-    switch: tuple[str, ...] = ()  # the path in the values or the spec; false: no plugin runs
-
-
-# By the name of a chart.
-PLUGINS: Final = {
-    "intel-device-plugins-gpu": PluginRunner("gpu.intel.com"),
-    "intel-device-plugins-operator": PluginRunner("gpu.intel.com"),
-    "nvidia-device-plugin": PluginRunner("gpu.nvidia.com"),
-    "gpu-operator": PluginRunner("gpu.nvidia.com", ("devicePlugin", "enabled")),
-    "gpu-feature-discovery": PluginRunner("gpu.nvidia.com"),
-    "amd-gpu": PluginRunner("gpu.amd.com"),
-    "amd-gpu-device-plugin": PluginRunner("gpu.amd.com"),
-    "gpu-operator-charts": PluginRunner("gpu.amd.com", ("deviceConfig", "spec", "devicePlugin", "enableDevicePlugin")),
-}
-# By the group and kind of an operator's object.
-PLUGIN_KINDS: Final = {
-    ("deviceplugin.intel.com", "GpuDevicePlugin"): PluginRunner("gpu.intel.com"),
-    ("nvidia.com", "ClusterPolicy"): PluginRunner("gpu.nvidia.com", ("devicePlugin", "enabled")),
-    ("amd.com", "DeviceConfig"): PluginRunner("gpu.amd.com", ("devicePlugin", "enableDevicePlugin")),
-}
-
-
 class Exporter(NamedTuple):
     """An exporter of metrics that names the pods of devices. The values of its chart have a switch for claims."""
 
@@ -157,11 +131,5 @@ class Exporter(NamedTuple):
 
 # By the name of a chart, and of an image. NVIDIA/dcgm-exporter 8fd6933: deployment/values.yaml.
 EXPORTERS: Final = {"dcgm-exporter": Exporter("gpu.nvidia.com", ("kubernetesDRA", "enabled"), "4.2.0")}
-# Images of device plugins that run without a chart of theirs: the last two parts of the name.
-PLUGIN_IMAGES: Final = {
-    "intel/intel-gpu-plugin": PluginRunner("gpu.intel.com"),
-    "nvidia/k8s-device-plugin": PluginRunner("gpu.nvidia.com"),
-    "rocm/k8s-device-plugin": PluginRunner("gpu.amd.com"),
-}
 # The field of an operator's settings that runs an exporter by default.
 EXPORTER_SWITCHES: Final = {"gpu.nvidia.com": "dcgmExporter"}

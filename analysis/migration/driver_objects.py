@@ -9,9 +9,9 @@ from posixpath import basename, dirname
 from typing import TYPE_CHECKING, Any, Final
 
 from analysis.gitops import dependencies, parsed
-from analysis.migration.charts import PLUGIN_KINDS
 from cluster.manifests import dump, edit
 from dra.raw import Object, inside, items, text
+from webhook.reading import PLUGIN_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

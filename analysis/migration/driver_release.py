@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from analysis.gitops import FOLDERS, is_kustomization, place_of
 from analysis.migration import driver_objects
-from analysis.migration.charts import PLUGINS
 from analysis.migration.kustomizations import entries_of, first_entry
 from dra.raw import Object, inside, strings
+from webhook.reading import PLUGINS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

@@ -12,13 +12,14 @@ from msgspec.structs import replace
 from analysis.gitops import dependencies, is_kustomization, place_of
 from analysis.migration import driver_objects
 from analysis.migration.changes import Changes
-from analysis.migration.charts import EXPORTERS, PLUGIN_KINDS, PLUGINS
+from analysis.migration.charts import EXPORTERS
 from analysis.migration.driver_release import KEPT, NAMED, Installation, Place, model_of
 from analysis.migration.layout import SOURCES, Layout
 from analysis.migration.pull_request import Step, StepName
 from analysis.printable import code_span
 from cluster.manifests import CannotEdit
 from dra.raw import Object, inside, text
+from webhook.reading import PLUGIN_KINDS, PLUGINS
 from webhook.translate import group_kind, name_of
 
 if TYPE_CHECKING:

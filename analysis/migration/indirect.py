@@ -7,13 +7,12 @@ gpu: {enabled: true, count: 1}, gpus: 1     a chart or a controller makes the re
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from analysis.check import finding_of
 from analysis.gitops import FLUX
 from analysis.migration.charts import CONSUMER_KINDS
-from dra.raw import Object, inside, items, mapping, text
+from dra.raw import Object, mapping, text
 from webhook.admission import decide_object
 from webhook.dialects import Outcome
 from webhook.translate import group_kind, paths, resolve_pointer
@@ -37,7 +36,6 @@ _DRIVERS: Final = {
     "/dev/kfd": _ALL[1:2],
     "/dev/dri": _ALL[1:],
 }
-_DEVICE_FILE: Final = re.compile(r"/dev/(?:dri|kfd|nvidia\w*)(?:/[\w-]+)?")
 _VENDORS: Final = ("nvidia", "amd", "intel")
 _VENDOR_FIELDS: Final = ("vendor", "type", "gpuVendor", "gpuType")
 
@@ -63,15 +61,6 @@ def indirect_uses(document: Document, state: State) -> Iterator[IndirectUse]:
         if use.drivers and use.key not in seen and (use.is_requested or not has_requests):
             seen.add(use.key)
             yield use
-    if has_requests:
-        return
-    for path in paths(obj):
-        for number, volume in enumerate(items(inside(resolve_pointer(obj, path), "spec"), "volumes")):
-            file = text(inside(volume, "hostPath").get("path"))
-            if _DEVICE_FILE.fullmatch(file) and file not in seen:
-                seen.add(file)
-                pointer = f"{path}/spec/volumes/{number}/hostPath"
-                yield IndirectUse(pointer, file, file, drivers_of(file))
 
 
 def _places(obj: Object, decisions: list[Decision]) -> Iterator[IndirectUse]:

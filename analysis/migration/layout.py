@@ -7,9 +7,9 @@ from posixpath import basename, dirname, join, normpath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from analysis.gitops import FLUX, is_kustomization, releases
-from analysis.migration.charts import PLUGIN_KINDS
 from analysis.migration.kustomizations import Kustomizations
 from dra.raw import inside, text
+from webhook.reading import PLUGIN_KINDS
 from webhook.translate import group_kind, name_of, paths
 
 if TYPE_CHECKING:

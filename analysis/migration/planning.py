@@ -21,7 +21,7 @@ from analysis.migration.values_files import ReleasesOfFiles
 from dra.pointer import mappings_in, member
 from dra.raw import inside, items, strings, text
 from webhook.admission import decide_object
-from webhook.translate import group_kind
+from webhook.reading import PlaceRole, place_of
 from webhook.unknown import adds_devices, counts_keys
 
 if TYPE_CHECKING:
@@ -40,9 +40,7 @@ if TYPE_CHECKING:
 
 _NAMED: Final = 4
 _MANY_NODES: Final = 3  # with devices, so that a move node by node keeps most of them in use
-# Kinds from which OpenShift AI copies a key into the workloads of users.
-_OFFERS: Final = ("HardwareProfile", "AcceleratorProfile")
-_AUTOSCALER: Final = ("autoscaling.openshift.io", "ClusterAutoscaler")
+# For kinds from which OpenShift AI copies a key into the workloads of users.
 _OFFERED: Final = "workloads of users who choose it request the key, and wait as soon as no plugin serves it"
 
 
@@ -135,17 +133,12 @@ def _counts(
     """Yield the objects that limit or count keys of the drivers."""
     for document in documents:
         obj = document.placed
-        if group_kind(obj) == _AUTOSCALER:
-            for number, limit in enumerate(items(inside(obj, "spec", "resourceLimits"), "gpus")):
-                if reader.drivers_of(reader.classes_of(text(limit.get("type")))) & moving:
-                    what = f"{limit['type']}: it limits this key of nodes, and no node has the key without its plugin: limit the nodes of the pool"
-                    yield follower_at(document, f"/spec/resourceLimits/gpus/{number}/type", what)
-        if not counts_keys(obj):
+        if not counts_keys(obj, state):
             continue
         for decision in decide_object(obj, state).decisions:
             if decision.key and reader.drivers_of(reader.classes_of(decision.key)) & moving:
                 pointer = finding_of(obj, decision, "S020").path
-                detail = _OFFERED if group_kind(obj)[1] in _OFFERS else decision.detail
+                detail = _OFFERED if place_of(obj).role is PlaceRole.OFFERS else decision.detail
                 yield follower_at(document, pointer, f"{decision.key}: {detail}")
         for group_number, group in enumerate(items(inside(obj, "spec"), "resourceGroups")):
             for number, key in enumerate(strings(group, "coveredResources")):

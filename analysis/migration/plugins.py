@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from analysis.migration.charts import PLUGIN_IMAGES, PLUGIN_KINDS, PLUGINS
 from analysis.migration.values_files import name_of_release
 from dra.pointer import mappings_in
 from dra.raw import Object, inside, mapping, text
+from webhook.reading import PLUGIN_IMAGES, PLUGIN_KINDS, PLUGINS
 from webhook.translate import group_kind, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from analysis.gitops import Release
-    from analysis.migration.charts import PluginRunner
     from cluster.manifests import Document
+    from webhook.reading import PluginRunner
 
 
 _OF_INTEL: Final = "intel-device-plugins-"

@@ -105,7 +105,7 @@ class Reader:
         """Yield the places of one object that request devices by a legacy key; `values` are those of its variables."""
         written = document.placed
         obj = filled(written, values or {}) if "${" in document.text else written
-        if counts_keys(obj):
+        if counts_keys(obj, self._state):
             return
         decisions = decide_object(obj, self._state).decisions
         amounts = amounts_in(obj, self._state)

@@ -51,7 +51,7 @@ def unread(
     for number in others:
         document = documents[number]
         obj = document.placed
-        if counts_keys(obj) or not (paths(obj) or asks_in_unknown_kind(obj, state)):
+        if counts_keys(obj, state) or not (paths(obj) or asks_in_unknown_kind(obj, state)):
             continue
         decisions = [decision for decision in decide_object(obj, state).decisions if decision.dialect]
         if decisions:

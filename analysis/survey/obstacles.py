@@ -159,7 +159,7 @@ def _renaming_operators(surveyed: Surveyed) -> Iterator[Finding]:
 def _counters(surveyed: Surveyed) -> Iterator[Finding]:
     """Yield objects that count or limit keys, except objects of a namespace that have a finding of their own."""
     for obj in surveyed.reading.non_pods:
-        if counts_keys(obj) and obj.get("kind") not in _OF_NAMESPACE:
+        if counts_keys(obj, surveyed.state) and obj.get("kind") not in _OF_NAMESPACE:
             for decision in decide_object(obj, surveyed.state).decisions:
                 yield finding_of(obj, decision, "S020")
 

@@ -620,7 +620,7 @@ spec: {resourceLimits: {gpus: [{type: amd.com/gpu, max: 1}, {type: nvidia.com/gp
 @pytest.mark.parametrize(
     ("text", "places"),
     [
-        (AUTOSCALER, ["/spec/resourceLimits/gpus/1/type"]),
+        (AUTOSCALER, ["/spec/resourceLimits/gpus/1"]),
         (QUEUE, ["/spec/resourceGroups/0/flavors/0/resources/1", "/spec/resourceGroups/0/coveredResources/1"]),
         (FLAVOR, ["/spec/nodeLabels/nvidia.com~1gpu.product"]),
         (PROFILE, ["/spec/identifiers/0"]),

@@ -18,7 +18,7 @@ from allocator.decisions import STRATEGY
 from dra import server
 from dra.budget import Budget
 from dra.objects import IMPLICIT, is_extended
-from dra.raw import inside, items, mapping, members
+from dra.raw import containers_of, inside, items, mapping, members
 from dra.reason import Reason
 from dra.validation import shape
 from webhook.dialects import REPLACED, VOCABULARIES, Outcome, Position, Role
@@ -75,6 +75,8 @@ _STANDARD = ("cpu", "memory", "ephemeral-storage")
 _REMOVED_KEY = "alpha.kubernetes.io/nvidia-gpu"
 NO_NODE_HAS_KEY = "D222"
 NO_NODE = "no node has this key, so the pod waits; the key is not translated: "  # the reason follows
+# Paths of device files, which a volume of a pod gives to its containers without a request.
+DEVICE_FILE = re.compile(r"/dev/(?:dri|kfd|infiniband|nvidia[\w-]*)(?:/[\w-]+)?").fullmatch
 UNREQUESTED = "it takes devices without a request, so no scheduler or quota counts them"
 _PRICE = 300  # steps of the budget for a key that no table has
 _AMOUNTS = ("limits", "requests")
@@ -145,12 +147,12 @@ def find_unrequested_access(container: dict[str, Json], spec: dict[str, Json], s
     Both are "" if the container requests devices, or gets none. A runtime class adds devices only to a container whose image or variable names
     them. So it is not reported for init containers, nor beside a container that requests or names its devices.
     """
-    if _requests_devices(container):
+    if container_requests(container):
         return "", ""
     if named := _named_devices(container):
         return named
     containers = items(spec, "containers")
-    if container not in containers or any(_requests_devices(other) or _named_devices(other) for other in containers):
+    if container not in containers or any(container_requests(other) or _named_devices(other) for other in containers):
         return "", ""
     values = {str(variable.get("name")) for variable in items(container, "env")}
     runtime = spec.get(_RUNTIME)
@@ -160,7 +162,18 @@ def find_unrequested_access(container: dict[str, Json], spec: dict[str, Json], s
     return (_RUNTIME, str(runtime)) if runtime_adds_devices and not is_disabled else ("", "")
 
 
-def _requests_devices(container: dict[str, Json]) -> bool:
+def find_unrequested_files(spec: dict[str, Json]) -> Iterator[tuple[str, int]]:
+    """Yield the device files that the volumes of a pod take from the node without a request, each with the number of its volume."""
+    if any(container_requests(container) for container in containers_of(spec)):
+        return
+    for number, volume in enumerate(members(spec.get("volumes"))):
+        path = inside(volume, "hostPath").get("path")
+        if isinstance(path, str) and DEVICE_FILE(path):
+            yield path, number
+
+
+def container_requests(container: dict[str, Json]) -> bool:
+    """Return whether a container requests devices, by any key or by claims."""
     resources = mapping(container.get("resources"))
     requested = {**mapping(resources.get("requests")), **mapping(resources.get("limits"))}
     return bool(resources.get("claims")) or any("/" in key and not is_own(key) for key in requested)
@@ -197,6 +210,8 @@ def _find_unanswered(
             if variable.get("value") not in _NO_DEVICE:
                 for known in configuration.word(Position.ENV, key):
                     yield _decision(known.row.outcome, key, known.row.because, slot.name)
+    for path, _ in find_unrequested_files(view.spec):
+        yield _decision(Outcome.LEFT, path, UNREQUESTED, remedy="request devices instead")
     for key in inside(view.spec, "resources", "limits"):
         # For a known key, the API server's own message is enough.
         if not configuration.resource(key) and (decision := judge_resource(key, state)):

@@ -22,8 +22,9 @@ from msgspec.structs import replace
 from dra.finding import stated
 from dra.objects import template_site
 from dra.pointer import escape
-from dra.raw import Object, mapping, members, strings
-from webhook.dialects import Outcome
+from dra.raw import Object, mapping, members, strings, text
+from webhook.dialects import Outcome, Position
+from webhook.reading import PlaceRole, place_in, place_of, repeated_members
 from webhook.translate import (
     OWN_GROUP,
     READ_BY_OTHERS,
@@ -43,6 +44,7 @@ from webhook.translate import (
 )
 from webhook.unknown.unanswered_requests import (
     BEYOND,
+    DEVICE_FILE,
     MAX_KEYS,
     RUNTIMES,
     adds_devices,
@@ -69,42 +71,6 @@ _CUSTOM = "/custom"  # in Yatai's and Dynamo's kinds, below limits and requests:
 # The part of a path of variables, pod settings or volumes below the container, pod or chart that has them.
 _PART_OF_OWNER = re.compile(r"/(?:env|pod|defaultPodOptions|persistence)/.*")
 _GPU, _GPU_TYPE = "gpu", "gpuType"
-_NODES = "it describes nodes, and requests nothing"
-_INJECTED = (
-    "pods on this network get the key from the network resources injector, and the webhook decides about these pods"
-)
-_KUEUE = "it counts the key: map the DeviceClass to a resource in Kueue's configuration"
-_NO_CLAIMS = "it counts the key, and does not count claims"
-# Kinds that name a pool without a domain; the operator adds the domain, and "" is the domain that the SR-IOV network operator has in this cluster.
-_POOLS = {
-    **dict.fromkeys(
-        [("sriovnetwork.openshift.io", kind) for kind in ("SriovNetwork", "SriovIBNetwork", "OVSNetwork")],
-        ("", _INJECTED),
-    ),
-    ("sriovnetwork.openshift.io", "SriovNetworkNodePolicy"): ("", _NODES),
-    ("mellanox.com", "HostDeviceNetwork"): ("nvidia.com", _INJECTED),
-}
-# Kinds that limit, count or describe keys and request nothing, with the reason why the key stays.
-_COUNTING: dict[tuple[str, str], str] = {
-    **{kind: reason for kind, (_, reason) in _POOLS.items()},
-    **{
-        kind: reason
-        for reason, kinds in (
-            ("it limits the key, which claims would bypass: write a DeviceQuota, or a quota of the class", [("", "ResourceQuota")]),
-            ("it limits or defaults the key: pods in its namespace keep it", [("", "LimitRange")]),
-            ("it limits the key by a ResourceQuota, which claims would bypass: write a DeviceQuota", [("kubeflow.org", "Profile")]),
-            (_KUEUE, [("kueue.x-k8s.io", "ClusterQueue"), ("kueue.x-k8s.io", "ProvisioningRequestConfig"), ("kueue.x-k8s.io", "Cohort"), ("config.kueue.x-k8s.io", "Configuration")]),
-            (_NO_CLAIMS, [("scheduling.volcano.sh", "Queue"), ("scheduling.volcano.sh", "PodGroup"), ("scheduling.sigs.k8s.io", "ElasticQuota"), ("scheduling.x-k8s.io", "ElasticQuota"), ("nos.nebuly.com", "ElasticQuota"), ("nos.nebuly.com", "CompositeElasticQuota"), ("quota.codeflare.dev", "QuotaSubtree"), ("quota.koordinator.sh", "ElasticQuotaProfile")]),
-            ("it limits the GPUs of a queue, and KAI counts claims only with its feature gate for them", [("scheduling.run.ai", "Queue")]),
-            (_NODES, [("nfd.k8s-sigs.io", "NodeFeatureRule"), ("cloud.google.com", "ComputeClass"), ("karpenter.sh", "NodeOverlay"), ("kueue.x-k8s.io", "ResourceFlavor"), ("kueue.x-k8s.io", "Topology"), ("kai.scheduler", "Topology"), ("topology.volcano.sh", "HyperNode"), ("topology.node.k8s.io", "NodeResourceTopology"), ("kind.x-k8s.io", "Cluster")]),
-            ("it limits the nodes that are created, and requests nothing", [("karpenter.sh", "NodePool")]),
-            ("it offers the key to the authors of workloads, and requests nothing", [("infrastructure.opendatahub.io", "HardwareProfile"), ("dashboard.opendatahub.io", "HardwareProfile"), ("dashboard.opendatahub.io", "AcceleratorProfile")]),
-            ("an extender of the scheduler reads it, and no claims", [("kubescheduler.config.k8s.io", "KubeSchedulerConfiguration")]),
-            ("it permits the device to virtual machines, and requests nothing", [("kubevirt.io", "KubeVirt")]),
-        )
-        for kind in kinds
-    },
-}  # fmt: skip
 # Names of fields with an amount of devices and without a resource name: `gpus`, `numGpus`, `gpu_count`, `vgpu`, `workerGPUs`, `gpusPerWorker`.
 _DEVICES = r"v?(?:gpu|npu|tpu|hpu|xpu|dcu|gcu|mlu|fpga|accelerator|neuron[-_]?core)s?"
 _FIELD = re.compile(
@@ -116,16 +82,9 @@ _FIELD = re.compile(
 )
 # Names of fields with one or more objects that describe devices, and names of fields of such an object with the number of devices.
 _OBJECT = re.compile(rf"{_DEVICES}(?:memory|portion|fraction|devices|resources)?", re.IGNORECASE)
-_NUMBERS = ("count", "number", "quantity", "value", "quota", "limit")
-# Paths of device files, which a volume of a pod gives to its containers without a request.
-_DEVICE_FILE = re.compile(r"/dev/(?:dri|kfd|infiniband|nvidia[\w-]*)(?:/[\w-]+)?")
+_NUMBERS = ("count", "number", "quantity", "value", "quota", "limit", "size")
 _POSITIVE = re.compile(r"0*(?:\.0*)?[1-9].*")
 _ANNOTATIONS = "/metadata/annotations"
-# Fields that only repeat what is requested: the objects and results that a test expects, and what MCAD counts of a template.
-_COMPARED = {
-    "chainsaw.kyverno.io": ("assert", "error", "check", "expect"),
-    "workload.codeflare.dev": ("custompodresources",),
-}
 _REMEDY = "if it creates pods, the webhook decides on them: run `drawbridge translate` on one of them"
 _RENDER = "run `drawbridge translate` on what it renders (`helm template CHART --values FILE`); otherwise the webhook decides on its pods"
 _BY_HAND = "run `drawbridge translate` on the text, saved as a file, and copy the result; otherwise the webhook decides on its pods"
@@ -139,7 +98,7 @@ _LABELS = re.compile(r"(?:label|selector|annotation|affinity)[^/]*(?:/|$)", re.I
 _NO_LABEL = re.compile(r"[^a-z0-9]+")
 _LONGEST = 63  # letters of a container's name
 _QUALIFIED = re.compile(r"[\w.-]{1,253}/[\w.-]{1,63}")  # an image may have more slashes and a colon
-_NAMES = ("name", "resourceName", "rdmaResourceName", "deviceName", "identifier", "processingResourceType")
+_NAMES = ("name", "resourceName", "rdmaResourceName", "deviceName", "identifier", "processingResourceType", "type")
 # A key and its amount in a text of YAML, JSON or a template for them. The pattern does not backtrack, so long texts take linear time.
 _IN_TEXT = re.compile(r"""(?<![\w.-])([\w.-]{1,253}/[\w.-]{1,63})["']?[ \t]*:[ \t]*["']?(?=[1-9$]|\{[{\w])""")
 # Where a comment of YAML begins; inside a string a `#` mostly has no space before it.
@@ -174,7 +133,6 @@ def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
     mentions = [mention for mention in mentions if not _is_beside_request(mention, mentions)]
     name = name_of(obj)
     full_kind = group_kind(obj)
-    counted = _COUNTING.get(full_kind)
     has_values = full_kind in RENDERED and full_kind[0] in _OF_CHARTS
     known = RENDERED[full_kind] if has_values else kind_of(obj)
     reads = known.reads_of(obj) if known else ""
@@ -190,11 +148,17 @@ def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
                 )
             )
             continue
+        place = place_in(obj, mention.where)
+        if place.role in (PlaceRole.SUPPLIES, PlaceRole.REPEATS):
+            continue
+        if not place.role.may_request:
+            verdicts.append(_left(name, mention, place.why))
+            continue
+        if mention.where == _ANNOTATIONS and state.configuration.word(Position.ANNOTATION, mention.key):
+            verdicts.append(_left(name, mention, "it is read on pods: write it into the pod template"))
+            continue
         if mention.where == _ANNOTATIONS:
             verdicts.append(_unknown_verdict(replace(not_understood(mention.key), object=name)))
-            continue
-        if counted:
-            verdicts.append(_left(name, mention, counted))
             continue
         resources = _resources(obj, mention, known.gpu) if known and not mention.text else None
         if mention.text or known is None or (has_values and resources is None):
@@ -239,13 +203,17 @@ def _is_beside_request(mention: Mention, mentions: Sequence[Mention]) -> bool:
     )
 
 
-def counts_keys(obj: Object) -> bool:
-    """Return whether an object is of a kind that limits, counts or describes keys, and requests nothing."""
-    return group_kind(obj) in _COUNTING
+def counts_keys(obj: Object, state: State) -> bool:
+    """Return whether an object only limits, describes, offers or supplies devices: nothing in it requests."""
+    if not place_of(obj).role.may_request:
+        return True
+    roles = [] if paths(obj) else [place_in(obj, mention.where).role for mention in find_outside_templates(obj, state)]
+    return bool(roles) and not any(role.may_request for role in roles)
 
 
 def asks_in_unknown_kind(obj: Object, state: State) -> bool:
-    return not counts_keys(obj) and any(find_outside_templates(obj, state))
+    mentions = find_outside_templates(obj, state) if place_of(obj).role.may_request else ()
+    return any(place_in(obj, mention.where).role.may_request for mention in mentions)
 
 
 def find_outside_templates(obj: Object, state: State, inside: Collection[str] = ()) -> Iterator[Mention]:
@@ -253,23 +221,24 @@ def find_outside_templates(obj: Object, state: State, inside: Collection[str] = 
 
     Keys in commands and arguments of containers come first, then annotations, then the rest in the order of the object.
     """
-    full_kind = group_kind(obj)
+    full_kind, (role, _, _, pool) = group_kind(obj), place_of(obj)
     known = kind_of(obj)
+    if role is PlaceRole.SUPPLIES:
+        return
     if full_kind in _OF_TEXTS:
         yield from islice(_in_texts(obj, state), MAX_KEYS)
         return
     yield from islice(_in_arguments(obj, state, inside), MAX_KEYS)
     if known or (inside and "" not in inside):
         yield from islice(_in_annotations(obj, state, inside), MAX_KEYS)
-    is_own = OWN_GROUP.fullmatch(full_kind[0]) and full_kind not in _COUNTING and known is None
+    is_own = OWN_GROUP.fullmatch(full_kind[0]) and role is PlaceRole.UNKNOWN and known is None
     if is_own or template_site(obj) is not None:
         return  # such kinds have device requests only in pod templates
     profile = known.profile if known and not inside else ""
-    pool = resolve_pointer(obj, "/spec/resourceName") if full_kind in _POOLS else None
-    if isinstance(pool, str) and "/" not in pool:
-        yield Mention("/spec", _pool_key(_POOLS[full_kind][0], pool, state))
+    if pool and (named := text(resolve_pointer(obj, pool[0]))):
+        yield Mention(pool[0].rpartition("/")[0], _pool_key(pool[1], named, state))
     unvisited: list[_Member] = [("", {name: obj[name] for name in bodies(obj)})]
-    compared = _COMPARED.get(full_kind[0], ())
+    repeated = repeated_members(obj)
     value_count = mention_count = 0
     while unvisited:
         where, value = unvisited.pop()
@@ -280,7 +249,7 @@ def find_outside_templates(obj: Object, state: State, inside: Collection[str] = 
             return
         members: list[_Member] = []
         if isinstance(value, dict):
-            members = [member for member in value.items() if member[0] not in compared]
+            members = [member for member in value.items() if member[0] not in repeated]
         elif isinstance(value, list):
             members = [(str(index), member) for index, member in enumerate(value)]
         value_count += 1 + len(members)
@@ -301,16 +270,18 @@ def find_outside_templates(obj: Object, state: State, inside: Collection[str] = 
 
 def _pool_key(domain: str, pool: str, state: State) -> str:
     """Return the key of a pool; the pool's name alone if neither the operator nor a node shows the domain."""
+    if "/" in pool:
+        return pool
     if domain := domain or state.fleet.installed.network.prefix:
         return f"{domain}/{pool}"
     offered = [key for key in state.fleet.handed_out_anywhere if key.endswith(f"/{pool}")]
     return offered[0] if len(offered) == 1 else pool
 
 
-def amounts_in(text: str) -> Iterator[tuple[str, int]]:
+def amounts_in(written: str) -> Iterator[tuple[str, int]]:
     """Yield the keys with an amount in a text of YAML, JSON or a template for them, with their offsets. Comments are skipped."""
     begin = 0
-    for line in text.split("\n"):
+    for line in written.split("\n"):
         for match in _IN_TEXT.finditer(_COMMENT.split(line, 1)[0]):
             yield match[1], begin + match.start()
         begin += len(line) + 1
@@ -319,10 +290,10 @@ def amounts_in(text: str) -> Iterator[tuple[str, int]]:
 def _in_annotations(obj: Object, state: State, templates: Collection[str]) -> Iterator[Mention]:
     """Yield the annotations of a workload that look like device requests, or whose value names a resource of devices."""
     asks = any(view_pod(resolve_pointer(obj, path), state.configuration).asks_for_devices for path in templates)
-    for name, text in mapping(mapping(obj.get("metadata")).get("annotations")).items():
+    for name, value in mapping(mapping(obj.get("metadata")).get("annotations")).items():
         if "/" not in name or is_own(name) or (asks and name in READ_BY_OTHERS):
             continue
-        named = (key for key in _QUOTED.findall(text)) if isinstance(text, str) else ()
+        named = _QUOTED.findall(text(value))
         if is_about_devices(name.partition("/")[2]) or any(state.configuration.resource(key) for key in named):
             yield Mention(_ANNOTATIONS, name)
 
@@ -370,7 +341,7 @@ def _mention(where: str, member: _Member, state: State, *, is_named: bool) -> Me
         return None
     if not is_named and where.endswith("/managedResources"):
         return Mention(where, value) if _resource(value, state) else None
-    if _DEVICE_FILE.fullmatch(value):
+    if DEVICE_FILE(value):
         return Mention(where, value)
     for key, _ in amounts_in(value):
         if state.configuration.resource(key) or key in state.fleet.extended:
@@ -393,10 +364,10 @@ def _named_amount(where: str, value: Object) -> str:
 def _in_texts(obj: Object, state: State) -> Iterator[Mention]:
     """Yield the first key of each text of a ConfigMap or Secret that contains a pod's device requests."""
     for field in ("data", "stringData"):
-        for name, text in mapping(obj.get(field)).items():
-            if not isinstance(text, str) or not _OF_POD.search(text):
+        for name, value in mapping(obj.get(field)).items():
+            if not _OF_POD.search(text(value)):
                 continue
-            keys = (key for key, _ in amounts_in(text) if state.configuration.resource(key))
+            keys = (key for key, _ in amounts_in(value) if state.configuration.resource(key))
             if key := next(keys, ""):
                 yield Mention(f"/{field}", key, text=name)
 
@@ -408,8 +379,8 @@ def _in_arguments(obj: Object, state: State, templates: Collection[str]) -> Iter
         for field in ("initContainers", "containers"):
             for number, container in enumerate(members(spec.get(field))):
                 for name in ("command", "args"):
-                    texts = [text for text in strings(mapping(container), name) if _OF_POD.search(text)]
-                    keys = (key for text in texts for key, _ in amounts_in(text) if state.configuration.resource(key))
+                    texts = [value for value in strings(mapping(container), name) if _OF_POD.search(value)]
+                    keys = (key for value in texts for key, _ in amounts_in(value) if state.configuration.resource(key))
                     if key := next(keys, ""):
                         yield Mention(f"{path}/spec/{field}/{number}", key, text=name)
 

@@ -68,7 +68,6 @@ UNCHECKED_OBJECTS: dict[str, tuple[dict[str, Any], str]] = {
         )
     },
     "an amount of GPU memory": (custom_object("Job", {"gpuMemory": {"value": "5Gi"}}), "gpuMemory: not checked"),
-    "an identifier of devices in a HardwareProfile": (custom_object("HardwareProfile", {"identifiers": [{"identifier": GPU, "minCount": 1}]}), GPU),
     "a resourceName of another prefix": (custom_object("SpiderMultusConfig", {"macvlan": {"rdmaResourceName": "spidernet.io/mellanoxrdma"}}), "spidernet.io/mellanoxrdma"),
     "a pool of virtual functions": (custom_object("SpiderMultusConfig", {"sriov": {"resourceName": "spidernet.io/sriov_netdevice"}}), "spidernet.io/sriov_netdevice"),
     "a patch of Karmada whose path contains a key": (custom_object("OverridePolicy", {"overrideRules": [{"overriders": KARMADA_PATCH}]}, "policy.karmada.io/v1alpha1"), (GPU, "Karmada, which writes it")),

@@ -44,6 +44,9 @@ _ADDRESSES = (
     ("vpc.amazonaws.com/PrivateIPv4Address", "an address on a Windows node (VPC resource controller of EKS)"),
 )
 
+# openshift/dpu-operator: internal/daemon/device-plugin.
+_DPU = ("openshift.io/dpu", "network functions of a DPU (DPU operator)")
+
 DIALECT = Dialect(
     name="nics",
     title="RDMA, SR-IOV and EFA device plugins",
@@ -75,6 +78,7 @@ DIALECT = Dialect(
             )
             for name, text in _POOLS
         ),
+        untranslated(*_DPU, "no driver publishes these devices: the DPU operator's device plugin keeps serving them"),
         *(untranslated(name, text, "it requests an address of the VPC, not a device") for name, text in _ADDRESSES),
         untranslated(
             "k8s.v1.cni.cncf.io/networks",
