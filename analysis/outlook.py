@@ -173,6 +173,7 @@ class Queue:
         self._ahead = iter(first)
         self._work = Budget()  # counts the steps, without a limit
         self._steps: int = step_limits.OUTLOOK
+        self._steps_of: dict[str, int] = {}
         self._ask = claim_allocator(DEFAULT, SearchOptions(budget=self._work))
         self._notes = _Notes(snapshot, state, self._ask)
         self._groups = reading.groups
@@ -192,6 +193,7 @@ class Queue:
             begun = self._work.spent
             if (first or key) not in self._outcomes:  # the pods of a gang are placed together
                 self._place(self._waiting[first or key], hold=first is not None)
+            self._steps_of[first or key] = self._work.spent - begun
             self._steps -= self._work.spent - begun if first else 0
         return self._outcomes[key]
 
@@ -199,14 +201,9 @@ class Queue:
         """Return the scheduler of a pod that waits, which the webhook may change before the pod is created; "" is the cluster's own."""
         return self._waiting.get(pod.metadata.key, pod).spec.scheduler_name
 
-    def outcome_of_first(self, key: str, *, search: bool) -> PodOutcome | None:
-        """Return the node of one of the first MAX_PLACED pods; None for later pods.
-
-        Without `search`, also None if the node is not known yet.
-        """
-        if key not in self._first:
-            return None
-        return self.place(key) if search else self._outcomes.get(key)
+    def outcome_of_first(self, key: str) -> tuple[PodOutcome | None, int]:
+        """Return the node of one of the first MAX_PLACED pods, None for later pods; and the steps for finding it."""
+        return (self.place(key), self._steps_of.get(key, 0)) if key in self._first else (None, 0)
 
     def _place(self, pod: Pod, *, hold: bool) -> None:
         run, gang = self._run, gang_of(pod, self._groups)

@@ -30,7 +30,6 @@ from allocator.reasons import by_text
 from analysis.capacity import pods_of, since_of, unused_claims
 from analysis.loading import inside, items
 from dra import step_limits
-from dra.budget import Budget
 from dra.objects import served_resources
 from dra.policy import lines_of_claims, quota_scope, quotas_for
 from dra.reason import Harm, Reason, by_harm
@@ -159,10 +158,10 @@ def prospect_of(pod: Pod, reading: Reading) -> Prospect | None:
             reason = replace(reason, text=f"{causes}; besides, {reason.text}" if may_go else causes)
     if certain and not plugins and not any(group.devices and not barred.issuperset(group.nodes) for group in tried):
         changes = _changes(stock, barriers_on, used)
-        remedies += _openings(stock, pod_claims.open, changes, idle=False, ending="whose devices are free")
+        remedies += _openings(reading, pod_claims.open, changes, idle=False, ending="whose devices are free")
         if not remedies:
             remedies += _openings(
-                stock, pod_claims.open, changes, idle=True, ending="and end pods that hold its devices"
+                reading, pod_claims.open, changes, idle=True, ending="and end pods that hold its devices"
             )
     return Prospect(
         outlook=decision.outlook,
@@ -185,11 +184,11 @@ def _changes(stock: Stock, barriers_on: Barriers, used: Mapping[str, Amounts]) -
 
 
 def _openings(
-    stock: Stock, claims: tuple[ResourceClaim, ...], changes: Mapping[str, str], *, idle: bool, ending: str
+    reading: Reading, claims: tuple[ResourceClaim, ...], changes: Mapping[str, str], *, idle: bool, ending: str
 ) -> list[tuple[Harm, str]]:
     """Return the changes of nodes that have devices for the claims, or would have with `idle` devices."""
-    options = SearchOptions(budget=Budget(step_limits.BLOCKERS))
-    able = [name for name in fleet(stock, claims, options=options, idle=idle).feasible if name in changes]
+    options = SearchOptions(budget=reading.work.part(step_limits.BLOCKERS))
+    able = [name for name in fleet(reading.stock, claims, options=options, idle=idle).feasible if name in changes]
     return [(Harm.IDLE_NODE, f"{changes[name]}, {ending}") for name in able[:_MAX_GROUPS]]
 
 
@@ -210,7 +209,7 @@ def _blockers(
     """
     stock = reading.stock
     used = reading.used if reading.knows_pods else {}
-    options = SearchOptions(budget=Budget(step_limits.BLOCKERS))
+    options = SearchOptions(budget=reading.work.part(step_limits.BLOCKERS))
     in_use = {key for key, claim in without_gone_pods.claims.items() if claim.status.reserved_for}
     has_unused = find_unused(without_gone_pods)
 

@@ -356,7 +356,7 @@ def waiting(view: DashboardView) -> Html:
 
 def _by_reason(waiting_pods: Sequence[Waiting]) -> Iterator[Html]:
     if unexplained := sum(not pod.actor for pod in waiting_pods):
-        words = f"For {count_of(unexplained, 'pod')} only the scheduler's message is shown, because finding the reason takes longer. The reason is on each pod's page."
+        words = f"For {count_of(unexplained, 'pod')} only the scheduler's message is shown, because finding all reasons takes too many steps. The reason is on each pod's page."
         yield el("p", words, class_="warn")
     groups = reasons(waiting_pods)
     for reason, pods in groups[:_REASONS]:

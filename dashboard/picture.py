@@ -15,7 +15,7 @@ from analysis.quota_use import QuotaReport, report
 from dashboard.waiting import Waiting, waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from analysis.loading import Reading
     from dra.finding import Finding
@@ -81,15 +81,15 @@ def draw_picture(reading: Reading, *, read_at: str, source: str) -> Picture:
         read_at=read_at,
         source=source,
         nodes=tuple(devices_of_nodes((), reading)),
-        waiting=tuple(waiting(reading, lambda: True)),
+        waiting=tuple(waiting(reading, search=False)),
         quotas=tuple(report(reading)),
         unread=reading.unread,
     )
 
 
-def with_reasons(view: DashboardView, is_late: Callable[[], bool]) -> DashboardView:
-    """Return the view with the reasons why pods wait; no search begins after `is_late` is true."""
-    rows = tuple(waiting(view.reading, is_late))
+def with_reasons(view: DashboardView) -> DashboardView:
+    """Return the view with the reasons why pods wait."""
+    rows = tuple(waiting(view.reading))
     return view._replace(picture=msgspec.structs.replace(view.picture, waiting=rows), has_reasons=True)
 
 

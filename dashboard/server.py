@@ -64,7 +64,7 @@ EVENTS_SECONDS = 5.0  # seconds that a page waits for the events of its object
 MAX_SHARE_OF_TIME = 0.2  # while a page listens, reading the cluster takes at most this part of the time
 SURVEY_LASTS = 300.0  # seconds for which a survey of a live cluster is shown
 MAX_WAITING = 2  # what-if questions of an account that wait behind its first one
-SEARCH = 3.0  # seconds for finding out why pods wait, and for one what-if question
+SEARCH = 3.0  # seconds for one what-if question
 _ALL_NAMESPACES: Final = "the move is shown to accounts that may list the pods and claims of all namespaces"
 # The kinds that a sample counts. If a reading lacks a kind that an earlier reading had, no sample is taken, because its counts would be wrong.
 _COUNTED: Final = {kind.id for kind in (NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES)}
@@ -273,7 +273,7 @@ class Dashboard:
                 reading = await finish_in_thread(tenants.for_tenant, view.reading, namespaces)
                 part = await finish_in_thread(self._view_of, reading, view.picture.read_at)
             if reasons and not part.has_reasons:
-                part = await finish_in_thread(self._find_reasons, part)
+                part = await finish_in_thread(with_reasons, part)
             self._parts.pop(namespaces, None)
             self._parts[namespaces] = part
             while len(self._parts) > MAX_PARTS:
@@ -311,10 +311,6 @@ class Dashboard:
             reading = msgspec.structs.replace(reading, unread=(*reading.unread, unread))
         picture = draw_picture(reading, read_at=read_at, source=self._source.name)
         return DashboardView(reading, picture, tenants.namespaces_of(reading))
-
-    def _find_reasons(self, view: DashboardView) -> DashboardView:
-        end = time.monotonic() + self._search
-        return with_reasons(view, lambda: time.monotonic() > end)
 
     def _page_handler(self, show: _Shower, *, reasons: bool = False) -> _Handler:
         """Return a handler that answers with the page for the sender, the login form, or the reason why the cluster could not be read."""

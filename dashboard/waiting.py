@@ -1,7 +1,7 @@
 """Pods that wait: who has to act next, why each pod waits, and what would help, found by the functions of `drawbridge explain`.
 
-Pods with equal requests share one search. The number of searches and their time are limited; pods beyond the limit are listed with the
-message of their scheduler.
+Pods with equal requests share one search. The steps of all searches are limited, so the rows do not depend on the speed of the machine; pods
+beyond the limit are listed with the message of their scheduler.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ from analysis import explain
 from analysis.loading import inside, items
 from analysis.outlook import queue_of
 from dra.objects import claim_name
+from dra.step_limits import REASONS
 from dra.wire import encode
 from webhook import names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from analysis.explain import PodStory
     from analysis.loading import Reading
     from dra.objects import Pod
 
-MAX_EXPLAINED = 200  # searches for the reason of a pod
+_SEARCH: Final = 15_000  # steps for the reason of a pod, besides those that are counted
+_NODE: Final = 20  # further steps for each node
 # A reading caches results that several pods need, and is not thread-safe.
 _READING_LOCK: Final = threading.Lock()
 # Fields that decide on which nodes a pod can run, and that the type Pod does not have.
@@ -60,33 +62,31 @@ def waits_for_node(pod: Pod) -> bool:
     return bool(pod.spec.resource_claims) or bool(requested_devices(pod))
 
 
-def waiting(reading: Reading, is_late: Callable[[], bool]) -> Iterator[Waiting]:
-    """List the pods that wait, the oldest first. No search for a reason begins after `is_late` is true."""
+def waiting(reading: Reading, *, search: bool = True) -> Iterator[Waiting]:
+    """List the pods that wait, the oldest first; without `search`, with the messages of their schedulers."""
     pending = [key for key, pod in reading.pods.items() if waits_for_node(pod)]
     pending.sort(key=lambda key: (reading.pods[key].metadata.creation_timestamp, key))
     rows: dict[object, Waiting] = {}  # by `_reason_key`
-    explained = 0
+    left: int = REASONS if search else 0
     for key in pending:
         pod = reading.pods[key]
         since = pod.metadata.creation_timestamp
-        is_too_late = is_late()
-        reason_key = None if is_too_late and not explained else _reason_key(pod, reading, search=not is_too_late)
-        row_of_equal_pod = rows.get(reason_key)
-        if row_of_equal_pod is not None:
-            yield msgspec.structs.replace(row_of_equal_pod, pod=key, since=since, owner=_owner(key, reading))
-        elif explained >= MAX_EXPLAINED or is_too_late:
+        if left <= 0:
             message = next(
                 (condition.message for condition in pod.status.conditions if condition.type == "PodScheduled"), ""
             )
-            yield Waiting(
-                pod=key,
-                since=since,
-                owner=_owner(key, reading),
-                reason=message or "its scheduler has reported no reason",
-            )
+            reason = f"its scheduler says: {message}" if message else "its scheduler has reported no reason"
+            yield Waiting(pod=key, since=since, owner=_owner(key, reading), reason=reason)
+            continue
+        reason_key, steps = _reason_key(pod, reading)
+        left -= steps
+        if (row_of_equal_pod := rows.get(reason_key)) is not None:
+            yield msgspec.structs.replace(row_of_equal_pod, pod=key, since=since, owner=_owner(key, reading))
         else:
-            explained += 1
-            row = waiting_row(pod_story(key, reading), pod)
+            with _READING_LOCK:
+                begun = reading.work.spent
+                row = waiting_row(explain.pod_story(key, reading), pod)
+                left -= reading.work.spent - begun + _SEARCH + _NODE * len(reading.stock.nodes)
             own_names = [pod.metadata.name]  # a reason that contains one of these names is not that of other pods
             for entry in pod.spec.resource_claims:
                 own_names += [entry.name, claim_name(pod, entry) or entry.name]
@@ -100,14 +100,14 @@ def _owner(key: str, reading: Reading) -> str:
     return owners[-1] if owners else ""
 
 
-def _reason_key(pod: Pod, reading: Reading, *, search: bool) -> object:
+def _reason_key(pod: Pod, reading: Reading) -> tuple[object, int]:
     """Return a value that is equal for pods with the same reason: for those that differ only in their names and in their claims' names.
 
-    Without `search`, no node is searched for the pod.
+    Also return the steps for finding the pod's node.
     """
     meta, namespace = pod.metadata, pod.metadata.namespace or "default"
     with _READING_LOCK:
-        outcome = queue_of(reading).outcome_of_first(meta.key, search=search)
+        outcome, steps = queue_of(reading).outcome_of_first(meta.key)
     claims: list[object] = []
     for entry in pod.spec.resource_claims:
         name = claim_name(pod, entry)
@@ -126,13 +126,14 @@ def _reason_key(pod: Pod, reading: Reading, *, search: bool) -> object:
     deleted = bool(meta.deletion_timestamp), meta.finalizers
     untyped = [meta.labels, annotations, conditions, placement, ports, deleted]
     status = pod.status
-    return (
+    key = (
         (namespace, bool(meta.uid), meta.key in reading.raw, outcome and (outcome.node, outcome.reason)),
         encode(msgspec.structs.replace(pod.spec, resource_claims=())),
         tuple(claims),
         (status.phase, status.nominated_node_name, status.extended_resource_claim_status),
         msgspec.json.encode(untyped, order="sorted"),
     )
+    return key, steps
 
 
 def waiting_row(story: PodStory, pod: Pod) -> Waiting:

@@ -80,6 +80,11 @@ OUTLOOK = StepLimit(
     "the remaining pods ahead of the explained pod are ignored",
 )
 BLOCKERS = StepLimit(2_000_000, "finding the claims that block a pod", "no claim is named")
+REASONS = StepLimit(
+    3_000_000,
+    "finding out why pods wait (dashboard page Waiting)",
+    "the page shows the scheduler's messages for the remaining pods",
+)
 SEARCHED_HINTS = StepLimit(3_000_000, "advice for claims that do not fit a node (`simulate --claims`)", _NO_ADVICE)
 TRIAL = StepLimit(3_000_000, "allocating claims from files on all kinds of nodes", "the answer is undecided")
 OTHER_POOLS = StepLimit(

@@ -30,6 +30,7 @@ from cluster import resources
 from cluster.manifests import Document
 from cluster.objects import Event, Lease
 from cluster.server import ServerInfo
+from dra.budget import Budget
 from dra.objects import DeviceQuota, Pod, PodGroup, ResourceClaimTemplate
 from dra.raw import Object, inside
 from dra.server import known_gates
@@ -254,6 +255,11 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def _by_name(self) -> dict[ObjectIdentity, Object]:
         return {identity_of(obj): obj for obj in self.objects}
+
+    @cached_property
+    def work(self) -> Budget:
+        """Counts the steps for finding the claims that block pods, without a limit."""
+        return Budget()
 
     @cached_property
     def queues(self) -> list[Any]:

@@ -44,7 +44,7 @@ def test_explain_and_dashboard_place_pods_in_simulated_order(tmp_path):
     assert simulated == {"default/a": "n0", "default/b": None}
     assert message_of(answers["a"]).startswith("devices for it are free, and")
     assert "pods before it in the queue" in message_of(answers["b"])
-    rows = {row.pod: row.reason for row in waiting(reading_of(objects, Features()), lambda: False)}
+    rows = {row.pod: row.reason for row in waiting(reading_of(objects, Features()))}
     assert rows == {f"default/{name}": message_of(answer) for name, answer in answers.items()}
 
 
@@ -63,16 +63,17 @@ def test_pods_ahead_cost_a_bounded_number_of_steps(monkeypatch):
     reading = reading_of([*fleet(1, 2), *CLAIM_AND_POD_A, *CLAIM_AND_POD_B, claim("c"), pod("c", "c")], Features())
     queue = queue_of(reading)
     devices_of_c = queue.place("default/c").devices
-    assert queue.outcome_of_first("default/a", search=False).devices != devices_of_c
-    assert queue.outcome_of_first("default/b", search=False) is None
+    assert queue._outcomes["default/a"].devices != devices_of_c
+    assert "default/b" not in queue._outcomes
     assert queue.place("default/b").devices == devices_of_c
 
 
-def test_no_pod_is_placed_after_the_time_limit(monkeypatch):
+def test_no_pod_is_placed_after_the_steps_for_reasons_are_spent(monkeypatch):
+    monkeypatch.setattr("dashboard.waiting.REASONS", 1)
     objects = [*fleet(1, 2), *CLAIM_AND_POD_A, *CLAIM_AND_POD_B, claim("c"), pod("c", "c")]
     placed_keys, place = [], Queue.place
     monkeypatch.setattr(Queue, "place", lambda queue, key: placed_keys.append(key) or place(queue, key))
-    rows = list(waiting(reading_of(objects, Features()), lambda: bool(placed_keys)))
+    rows = list(waiting(reading_of(objects, Features())))
     assert set(placed_keys) == {"default/a"}
     assert [row.pod for row in rows] == ["default/a", "default/b", "default/c"]
 

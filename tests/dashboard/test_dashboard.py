@@ -14,7 +14,7 @@ from analysis import explain
 from analysis.configuration import ConfigurationInForce
 from analysis.errors import Failed
 from analysis.loading import Unread, reading_of
-from dashboard import Dashboard, ReadingSource, api
+from dashboard import Dashboard, ReadingSource, api, waiting
 from tests.cli.explain.scenes import DRIVER, claim, fleet, full_fleet, held_claim, pod
 from tests.cli.running import run
 from tests.dashboard.elements import Elements
@@ -289,16 +289,17 @@ async def test_a_large_shelf_is_shown_in_pages_of_bounded_size():
         assert len(await text_of(session, "/")) < 20_000
 
 
-async def test_a_pod_without_a_search_shows_the_schedulers_message():
-    """The dashboard searches for reasons for a limited time, in this test for none."""
+async def test_a_pod_without_a_search_shows_the_schedulers_message(monkeypatch):
+    """The dashboard searches for reasons with a limited number of steps, in this test with none."""
+    monkeypatch.setattr(waiting, "REASONS", 0)
     objects = crowded_fleet()
     condition = {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}
     for obj in objects:
         if obj["metadata"]["name"] == "wants" and obj["kind"] == "Pod":
             obj["status"] = {"phase": "Pending", "conditions": [condition]}
-    async with dashboard_session(source_of(*objects), search=-1.0) as session:
+    async with dashboard_session(source_of(*objects)) as session:
         [row] = json.loads(await text_of(session, "/api/v1/waiting"))["waiting"]
-        assert (row["pod"], row["reason"]) == ("default/wants", "0/2 nodes are available")
+        assert (row["pod"], row["reason"]) == ("default/wants", "its scheduler says: 0/2 nodes are available")
 
 
 def test_listening_beyond_loopback_without_a_login_is_refused():

@@ -16,7 +16,6 @@ from tests.dashboard.test_dashboard import dashboard_session, reading_with, sour
 from tests.limits import draws
 from tests.loops import every
 
-NEVER_LATE = lambda: False  # noqa: E731
 UNSCHEDULED = {
     "type": "PodScheduled",
     "status": "False",
@@ -75,7 +74,7 @@ def test_the_list_has_the_reason_that_each_pod_has_alone(seed):
         for key, waiting_pod in reading.pods.items()
         if waits_for_node(waiting_pod)
     }
-    assert {row.pod: row for row in waiting(reading, NEVER_LATE)} == rows
+    assert {row.pod: row for row in waiting(reading)} == rows
     assert len(rows) > 30
 
 
@@ -86,7 +85,7 @@ def test_only_a_pod_with_a_device_key_is_listed(key, is_listed):
     reading = reading_with(
         *full_fleet(), in_phase(pod("p", containers=[container]), "Pending", conditions=[UNSCHEDULED])
     )
-    assert [row.pod for row in waiting(reading, NEVER_LATE)] == ["default/p"] * is_listed
+    assert [row.pod for row in waiting(reading)] == ["default/p"] * is_listed
 
 
 def test_pods_with_equal_requests_are_searched_once(monkeypatch):
@@ -96,7 +95,7 @@ def test_pods_with_equal_requests_are_searched_once(monkeypatch):
         waiting_module.explain, "pod_story", lambda key, *arguments: searches.append(key) or find_story(key, *arguments)
     )
     objects = [*full_fleet(), *(obj for i in range(300) for obj in (claim(f"w{i}", 1 + i % 2), pod(f"w{i}", f"w{i}")))]
-    rows = list(waiting(reading_with(*objects), NEVER_LATE))
+    rows = list(waiting(reading_with(*objects)))
     assert len(rows) == 300
     assert len(searches) == 2
     assert all(row.actor for row in rows)
@@ -117,12 +116,36 @@ async def test_the_fleet_page_does_not_wait_for_reasons(monkeypatch):
         assert "2 nodes can serve" in row["reason"]
 
 
-async def test_a_page_counts_pods_that_have_only_the_schedulers_reason():
-    objects = [*fleet(1, 1), claim("a", 2), pod("a", "a"), claim("b", 3), pod("b", "b")]
-    async with dashboard_session(source_of(*objects), search=-1.0) as session:
-        assert "For 2 pods only the scheduler" in await text_of(session, "/waiting")
-    async with dashboard_session(source_of(*objects)) as session:
+def two_waiting_pods():
+    unscheduled = [in_phase(pod(name, name), "Pending", conditions=[UNSCHEDULED]) for name in "ab"]
+    return [*fleet(1, 1), claim("a", 2), claim("b", 3), *unscheduled]
+
+
+async def test_a_slow_machine_finds_the_same_reasons():
+    """The search ends after a number of steps, whatever the clock says."""
+    async with dashboard_session(source_of(*two_waiting_pods()), search=-1.0) as session:
+        rows = json.loads(await text_of(session, "/api/v1/waiting"))["waiting"]
+        assert all(row["actor"] for row in rows)
         assert "only the scheduler" not in await text_of(session, "/waiting")
+
+
+async def test_a_pod_beyond_the_steps_is_marked_on_the_page_and_in_the_answer(monkeypatch):
+    monkeypatch.setattr(waiting_module, "REASONS", 1)
+    async with dashboard_session(source_of(*two_waiting_pods())) as session:
+        explained, unexplained = json.loads(await text_of(session, "/api/v1/waiting"))["waiting"]
+        assert "For 1 pod only the scheduler" in await text_of(session, "/waiting")
+    assert explained["actor"]
+    assert unexplained["actor"] == ""
+    assert unexplained["reason"] == "its scheduler says: 0/2 nodes are available"
+
+
+def test_a_list_of_reasons_is_the_same_whatever_was_explained_before(monkeypatch):
+    fresh, asked = reading_with(*two_waiting_pods()), reading_with(*two_waiting_pods())
+    [(first, _)] = [(key, explain.pod_story(key, asked)) for key in ["default/b"]]
+    assert first in asked.pods
+    for steps in (1, 20_000, 10_000_000):
+        monkeypatch.setattr(waiting_module, "REASONS", steps)
+        assert list(waiting(asked)) == list(waiting(fresh))
 
 
 def large_crowd(count=3_000):
