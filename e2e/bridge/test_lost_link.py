@@ -7,6 +7,7 @@ import pytest
 from e2e.actors import fleet
 from e2e.actors.bridge import SCHEDULER, Bridge
 from e2e.actors.proxy import Proxy
+from e2e.actors.workloads import container, limits, pod
 from e2e.bridge.test_by_name import claims, devices, gpu_pod, wait_for_reason
 from e2e.ground.controlplane import ControlPlane
 
@@ -54,7 +55,7 @@ PODS = 12
 def test_no_pod_runs_without_its_device_while_a_class_appears():
     """The pods wait for the extended resource of a class that does not exist. The allocator's watch shows the class late.
 
-    Without a delay, the scheduler and the allocator see the class in any order.
+    Another class appears without a delay, so that scheduler and allocator see it in any order.
     """
     with ControlPlane(name="late-class") as cluster:
         bridge = Bridge(cluster)
@@ -66,22 +67,21 @@ def test_no_pod_runs_without_its_device_while_a_class_appears():
             bridge.start_scheduler()
             cluster.add_fake_nodes(1, prefix="lost-")
             cluster.create(*fleet.slices(fleet.NVIDIA, NODE, fleet.whole_gpus(2 * PODS), by_name=True))
-            for silenced in ("deviceclasses", ""):
+            for name, silenced in (("at-once", ""), ("late", "deviceclasses")):
                 proxy.silenced = silenced
-                names = [f"{silenced or 'at-once'}-{index}" for index in range(PODS)]
-                cluster.create_many([gpu_pod(name, "default", SCHEDULER) for name in names])
-                for name in names:
-                    cluster.wait_unschedulable("default", name)
-                cluster.create(*fleet.classes())
+                resource, pods = f"example.com/{name}", [f"{name}-{index}" for index in range(PODS)]
+                requests = container(**limits(**{resource: 1}))
+                cluster.create_many([pod(pod_, "default", requests, schedulerName=SCHEDULER) for pod_ in pods])
+                for pod_ in pods:
+                    cluster.wait_unschedulable("default", pod_)
+                cluster.create(fleet.device_class(name, f"device.driver == '{fleet.NVIDIA}'", resource))
                 if silenced:
-                    for name in names:
-                        wait_for_reason(cluster, "default", name, "waiting until the allocator sees the DeviceClass")
-                    assert not claims(cluster, "default")
+                    for pod_ in pods:
+                        wait_for_reason(cluster, "default", pod_, "waiting until the allocator sees the DeviceClass")
                     proxy.restore()
-                for name in names:
-                    placed = cluster.wait_scheduled("default", name, 60)
-                    assert placed["status"].get("extendedResourceClaimStatus"), f"{name} runs without its device"
-                cluster.remove(*fleet.classes())
+                for pod_ in pods:
+                    placed = cluster.wait_scheduled("default", pod_, 60)
+                    assert placed["status"].get("extendedResourceClaimStatus"), f"{pod_} is bound without its device"
             held = [device for claim in claims(cluster, "default").values() for device in devices(claim)]
             assert len(set(held)) == len(held) == 2 * PODS
         finally:
