@@ -11,15 +11,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import errno
+import hmac
 import logging
 import random
 import socket
 import ssl
 import sys
 import time
+from collections import deque
 from contextlib import ExitStack, suppress
 from itertools import cycle, islice
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, NamedTuple
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from bench.webhook.admission import insecure_tls_context, server
 from bench.webhook.soak import beside, honest, sample
@@ -33,13 +38,16 @@ if TYPE_CHECKING:
     Attack = Callable[["Target"], Coroutine[None, None, str]]
 
 CROWD = 2_000  # silent connections: more than the webhook accepts
+HELLOS, OPEN = 1_000, 300  # TLS ClientHellos per second, and connections that stay open after their hello
 # Loopback addresses; each is a peer of its own for the webhook.
 MANY_PEERS = tuple(f"127.1.0.{1 + number}" for number in range(8))
 ONE_PEER = ("127.1.9.9",)
 MAX_DELAY = 0.1  # CPU seconds of the webhook before it answers an honest review on the persistent connection
 MAX_MEMORY = 512  # MiB
+HANDSHAKE, DATA = 22, 23  # content types of TLS records
+KEY_UPDATE = b"\x18\0\0\1\1"  # update_requested: the peer has to update its keys, too
 PATIENCE = 1.0  # seconds that an attacker waits for a read, a write or a handshake
-PAUSE = 0.1  # seconds after a refused connection
+PAUSE = 0.1  # seconds after a refused connection, and between bursts of records
 
 
 class Target(NamedTuple):
@@ -118,6 +126,50 @@ def drop_closed(sockets: list[socket.socket]) -> list[socket.socket]:
 def close(sockets: Iterable[socket.socket]) -> None:
     for sock in sockets:
         sock.close()
+
+
+async def send_hellos_at_once(target: Target) -> str:
+    """Open connections, and send a hello on all of them at once. The hellos have the same bytes, so they cost the client no CPU."""
+    hello_bytes, sent = client_hello(), 0
+    number = 300 if target.peers == ONE_PEER else 1_000
+    while not target.is_over:
+        attempts = (begin_connection(target, peer) for peer in islice(cycle(target.peers), number))
+        sockets = [sock for sock in attempts if sock]
+        await asyncio.sleep(0.3)
+        sent += sum([send_hello(sock, hello_bytes) for sock in sockets])
+        await asyncio.sleep(0.3)
+        close(sockets)
+    return f"{sent} hellos"
+
+
+async def send_hellos(target: Target) -> str:
+    """Send hellos, each on a new connection, and close it."""
+    hello_bytes, attempted, sent = client_hello(), 0, 0
+    peers, started = cycle(target.peers), time.monotonic()
+    silent, open_ = deque[socket.socket](), deque[socket.socket]()
+    while not target.is_over:
+        due = int((time.monotonic() - started) * HELLOS) - attempted
+        for peer in islice(peers, min(100, due)):
+            attempted += 1
+            if sock := begin_connection(target, peer):
+                silent.append(sock)
+        await asyncio.sleep(0.005)
+        while len(silent) > 10:  # the newest may not be connected yet
+            sock = silent.popleft()
+            sent += send_hello(sock, hello_bytes)
+            open_.append(sock)
+        while len(open_) > OPEN:
+            open_.popleft().close()
+    close([*silent, *open_])
+    return f"{sent} hellos"
+
+
+def send_hello(sock: socket.socket, hello_bytes: bytes) -> bool:
+    """Send a hello; report whether that succeeded."""
+    try:
+        return sock.send(hello_bytes) == len(hello_bytes)
+    except OSError:
+        return False
 
 
 class Connection(NamedTuple):
@@ -259,6 +311,95 @@ async def send_garbage(target: Target) -> str:
     return f"{sent} times"
 
 
+class Sealer:
+    """Encrypts the TLS records of a connection, because OpenSSL does not let its caller choose their number and types."""
+
+    def __init__(self, secret: bytes) -> None:
+        """Begin with the secret of the client's application data."""
+        self._use(secret)
+
+    def _use(self, secret: bytes) -> None:
+        self._secret, self._number = secret, 0
+        self._key, self._nonce = AESGCM(_expand(secret, b"key", 32)), int.from_bytes(_expand(secret, b"iv", 12), "big")
+
+    def seal(self, content: bytes, kind: int = DATA) -> bytes:
+        """Return one record of this content."""
+        header = b"\x17\x03\x03" + (len(content) + 17).to_bytes(2, "big")
+        nonce = (self._nonce ^ self._number).to_bytes(12, "big")
+        self._number += 1
+        return header + self._key.encrypt(nonce, content + bytes([kind]), header)
+
+    def update_key(self) -> bytes:
+        """Return a record after which both sides use new keys."""
+        record = self.seal(KEY_UPDATE, HANDSHAKE)
+        self._use(_expand(self._secret, b"traffic upd", 48))
+        return record
+
+
+def _expand(secret: bytes, label: bytes, length: int) -> bytes:
+    label = b"tls13 " + label
+    return hmac.digest(secret, length.to_bytes(2, "big") + bytes([len(label)]) + label + b"\0\1", "sha384")[:length]
+
+
+async def connect(target: Target, peer: str) -> tuple[socket.socket, Sealer] | None:
+    """Return a connection after its TLS handshake; None if the webhook refused it."""
+    loop, context = asyncio.get_running_loop(), insecure_tls_context()
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sock = begin_connection(target, peer)
+    if sock is None:
+        return None
+    with NamedTemporaryFile("r") as log:
+        context.keylog_filename = log.name
+        client = context.wrap_bio(incoming, outgoing)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    with suppress(ssl.SSLWantReadError):
+                        client.do_handshake()
+                        break
+                    await loop.sock_sendall(sock, outgoing.read())
+                    incoming.write(await loop.sock_recv(sock, 1 << 14) or b"-")
+                await loop.sock_sendall(sock, outgoing.read())
+        except (OSError, TimeoutError):
+            sock.close()
+            return None
+        secret = next(line.split()[2] for line in log if line.startswith("CLIENT_TRAFFIC_SECRET_0"))
+    return sock, Sealer(bytes.fromhex(secret))
+
+
+async def send_records(
+    target: Target, record: Callable[[Sealer], bytes], *, number: int = 64, size: int = 64 << 10
+) -> str:
+    """On `number` connections at once, send the headers of a request with a large body, then `size` bytes of records."""
+    sent, loop = 0, asyncio.get_running_loop()
+
+    async def send_to(connection: tuple[socket.socket, Sealer], data: bytes) -> int:
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(max(0.1, target.until - time.monotonic())):
+                await loop.sock_sendall(connection[0], data)
+                return 1
+        return 0
+
+    while not target.is_over:
+        attempts = await asyncio.gather(*(connect(target, peer) for peer in islice(cycle(target.peers), number)))
+        established = [connection for connection in attempts if connection]
+        pieces = []
+        for _, sealer in established:
+            head = sealer.seal(_LARGE_BODY)
+            pieces.append(head + b"".join([record(sealer) for _ in range(size // len(record(Sealer(bytes(48)))))]))
+            await asyncio.sleep(0)
+        sent += sum(await asyncio.gather(*map(send_to, established, pieces)))
+        await asyncio.sleep(PAUSE)
+        close(sock for sock, _ in established)
+    return f"{sent} times {size >> 10} KiB were taken"
+
+
+def body_with_key_updates(sealer: Sealer) -> bytes:
+    """Return a record of 1 KiB and fifteen key updates: on average, these records are not small."""
+    return sealer.seal(b" " * 1024) + b"".join([sealer.update_key() for _ in range(15)])
+
+
+_LARGE_BODY = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 3000000\r\n\r\n"
 _HEADERS = b"POST /mutate HTTP/1.1\r\nHost: x\r\nX-Long: " + b"y" * 60
 _BODY = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 400\r\n\r\n"
 ATTACKS: dict[str, Attack] = {
@@ -272,6 +413,11 @@ ATTACKS: dict[str, Attack] = {
     "large reviews, then hanging up": lambda target: disconnect_after_request(target, b" " * (3 << 20)),
     "pipelines and half bodies": send_pipelined,
     "garbage": send_garbage,
+    "hellos on all connections at once": send_hellos_at_once,
+    "1,000 hellos a second": send_hellos,
+    "records of one byte": lambda target: send_records(target, lambda sealer: sealer.seal(b" ")),
+    "key updates": lambda target: send_records(target, Sealer.update_key),
+    "key updates in a body": lambda target: send_records(target, body_with_key_updates),
 }
 
 

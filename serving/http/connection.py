@@ -1,12 +1,13 @@
 """One connection: aiohttp parses its requests and writes the answers, and this class adds deadlines.
 
     waits for                      time limit             then
+    the end of the TLS handshake   handshake              aborted
     the first byte of a request    quiet, later idle      closed
     the last byte of a request     deadline               aborted
     the answer                     (the handler)          -
     the peer to read the answer    flush                  aborted
 
-The listener aborts a connection whose `due` time has passed (`serving.http.listener`). asyncio limits the TLS handshake.
+The listener aborts a connection whose `due` time has passed (`serving.http.listener`).
 """
 
 from __future__ import annotations
@@ -45,21 +46,21 @@ class GuardedConnection(web.RequestHandler):
             auto_decompress=False,
         )
         self.peer = peer
-        self.due = inf
+        self._limits, self._clock = limits, loop.time
+        self.due = self._clock() + limits.handshake
         self.is_served = False  # whether the event loop owns its socket
+        self.is_made = False  # whether the TLS handshake is done
         self.is_waiting = True  # for the first byte of a request
         self.is_answering = False  # whether its request is complete and not answered yet
         self.is_outdated = False  # whether the listener has a new TLS context
         # Whether the peer showed a client certificate, and the certificate's common name.
         self.certified, self.common_name = False, ""
-        self.lost = loop.create_future()
-        self._limits = limits
-        self._clock = loop.time
-        self._wire: asyncio.Transport | None = None
+        self.lost: asyncio.Future[None] = loop.create_future()
+        self.wire: asyncio.WriteTransport | None = None  # the socket's
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._wire = self.transport
+        self.is_made = True
         shown: Mapping[str, Any] = transport.get_extra_info("peercert") or {}
         self.certified = bool(shown)
         names = [value for part in shown.get("subject", ()) for key, value in part if key == "commonName"]
@@ -95,5 +96,5 @@ class GuardedConnection(web.RequestHandler):
             self.force_close()
 
     def abort(self) -> None:
-        if self._wire is not None:
-            self._wire.abort()
+        if self.wire is not None:
+            self.wire.abort()

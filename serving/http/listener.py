@@ -1,4 +1,4 @@
-"""Accepts connections, limits them, and answers their requests with a `Handler`. aiohttp does HTTP, asyncio does TLS.
+"""Accepts connections, limits them, and answers their requests with a `Handler`. aiohttp does HTTP, `serving.http.tls` does TLS.
 
 The listener accepts connections itself, so that it counts a connection before the handshake costs CPU. To make room for a new connection, it
 aborts the one that has waited longest for a request. A connection that exceeds a deadline is aborted, too (`serving.http.connection`).
@@ -18,7 +18,7 @@ from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 from math import inf
-from time import time
+from time import thread_time, time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aiohttp import web
@@ -26,6 +26,7 @@ from aiohttp import web
 from serving.http.connection import GuardedConnection
 from serving.http.limits import Limits, listens
 from serving.http.messages import Head, Reply, text
+from serving.http.tls import TlsTransport
 
 if TYPE_CHECKING:
     import ssl
@@ -193,15 +194,18 @@ class Listener:
             self._loop.add_reader(listener, self._accept, listener)
 
     async def _serve(self, connection: GuardedConnection, sock: socket.socket) -> None:
-        """Do the handshake, and wait until the connection is lost. Cancelling this task aborts the connection."""
-        tls = self._tls
-        seconds = {"ssl_handshake_timeout": self.limits.handshake, "ssl_shutdown_timeout": self.limits.flush}
+        """Serve a connection until it is lost. Cancelling this task aborts the connection."""
+        protocol: asyncio.BaseProtocol = connection
+        if self._tls is not None:
+            protocol = TlsTransport(connection, self._tls, self._count_closure)
         try:
             connection.is_served = True
-            await self._loop.connect_accepted_socket(lambda: connection, sock, ssl=tls, **seconds if tls else {})
+            connection.wire, _ = await self._loop.connect_accepted_socket(lambda: protocol, sock)
             await connection.lost
+            if not connection.is_made:
+                raise ConnectionAbortedError("no handshake")
         except OSError:
-            # Counted, not logged: port scanners would fill the log. ssl.SSLError is an OSError.
+            # Counted, not logged: port scanners would fill the log.
             self._count_closure("handshake")
         finally:
             connection.abort()
@@ -211,15 +215,17 @@ class Listener:
         """Abort connections whose deadline has passed."""
         now = self._loop.time()
         while True:
-            expected = now + SWEEP_INTERVAL
+            expected, used = now + SWEEP_INTERVAL, thread_time()
             await asyncio.sleep(SWEEP_INTERVAL)
             now = self._loop.time()
-            # Time in which this process was stopped or had no CPU does not count against its peers.
-            blocked = now - expected if now - expected > SWEEP_INTERVAL else 0.0
+            # Time in which this process was stopped or had no CPU does not count against its peers. Time in which their data kept it busy does.
+            blocked = now - expected - (thread_time() - used)
+            blocked = blocked if blocked > SWEEP_INTERVAL else 0.0
             for connection in tuple(self.connections):
                 connection.due += blocked
                 if connection.due < now:
-                    self._count_closure("deadline")
+                    if connection.is_made:
+                        self._count_closure("deadline")
                     connection.abort()
 
     # ---- requests
@@ -272,6 +278,8 @@ class Listener:
         if head.length > self.limits.small_body and self._body_bytes > self.limits.bytes:
             self._count_closure("bytes")
             return text(503, "too many large requests at a time", ("Retry-After", "1"), close=True)
+        if not (request.content.is_eof() or connection.connected):
+            raise ConnectionResetError("the peer has disconnected before its body was read")
         body = request.content.read_nowait() if request.content.is_eof() else await request.read()
         connection.is_answering, connection.due = True, inf
         answer = self._handler.answer(head, body)

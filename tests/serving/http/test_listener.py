@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from serving.http import Limits, Listener, text
+from serving.http import listener as listener_module
 from tests.limits import PATIENCE
 from tests.serving.http.clients import REQUEST, Echo, FailingServer, YesServer, post, read_answer, read_yes_answer
 from tests.waiting import until
@@ -308,4 +309,19 @@ async def test_time_while_the_process_was_stopped_is_not_charged(monkeypatch):
         await until(lambda: connection.due > due)
         writer.write(REQUEST[-1:])
         assert (await read_yes_answer(reader))[0] == b"HTTP/1.1 200 OK"
+        writer.close()
+
+
+async def test_time_that_the_process_used_extends_no_deadline(monkeypatch):
+    """Otherwise clients that keep the process busy extend their own deadlines."""
+    loop = asyncio.get_running_loop()
+    busy_seconds, real_time = 0.0, loop.time
+    monkeypatch.setattr(loop, "time", lambda: real_time() + busy_seconds)
+    monkeypatch.setattr(listener_module, "thread_time", lambda: busy_seconds, raising=False)
+    async with listening(YesServer(), deadline=500.0) as listener:
+        reader, writer = await send(listener, REQUEST[:-1])
+        await until(lambda: [connection.is_waiting for connection in listener.connections] == [False])
+        busy_seconds = 1000.0
+        assert await wait_for_close(reader) == b""
+        assert listener.closures == {"deadline": 1}
         writer.close()
