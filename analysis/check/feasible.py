@@ -1,8 +1,9 @@
 """Finds claims that no node could serve even if no device were in use (D315), and claims for which kube-scheduler may allocate devices that a
 DeviceCompatibility rules out (D507).
 
-If the input has nodes, the webhook's decisions already cover D315. If the input has no nodes, but classes and slices that name their nodes,
-this module passes each distinct claim spec to the webhook's judge once.
+If the input has nodes, the webhook's decisions already cover D315, except for claims that wait for a slice that a driver has announced and not
+published. If the input has no nodes, but classes and slices that name their nodes, this module passes each distinct claim spec to the webhook's
+judge once.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from dra.objects import (
     defaults,
 )
 from dra.server import EVERYTHING
-from dra.validation import name, read_object
+from dra.stock import newest, usable
+from dra.validation import CODES, name, read_object
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ def find_unservable(
     added = [list(of_object) for of_object in findings]
     claims = [value for value in (*values, *known_values) if isinstance(value, ResourceClaim)]
     are_nodes_known = any(isinstance(value, Node) for value in (*values, *known_values))
+    is_judged = not are_nodes_known or len(usable(stock.slices.values())) < len(newest(stock.slices.values()))
     busy = stock.with_all(claim for claim in claims if claim.status.allocation is not None)
     for number, value in enumerate(values):
         if isinstance(value, ResourceClaim) and value.status.allocation is None:
@@ -78,11 +81,13 @@ def find_unservable(
         ):
             continue
         key = msgspec.json.encode(demand.spec, enc_hook=str)
-        if not are_nodes_known and key not in answers and len(answers) < _MAX_SEARCHED:
-            judgement = can_any_node_serve(stock, [demand])
+        if is_judged and key not in answers and len(answers) < _MAX_SEARCHED:
+            judgement = can_any_node_serve(stock, [demand], subject="claim")
             # A class that is not in the manifests may be installed with its driver; an inventory has all classes.
             never = judgement.verdict is Feasibility.NEVER and (bool(inventory) or judgement.code is not Code.NO_CLASS)
             answers[key] = (str(stated(judgement.code, judgement.text)), judgement.remedy) if never else None
+            if judgement.lacks_pool:
+                answers[key] = judgement.text, CODES["D401"].remedy
         reference = name(objects[number])
         if answer := answers.get(key):
             added[number].append(make_finding("D315", reference, *answer, path="/spec"))

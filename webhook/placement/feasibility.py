@@ -191,7 +191,10 @@ def judge_idle(demand: Demand) -> FeasibilityAnswer:
             judgement = judge_idle(demand._replace(claims=tolerant))
             if judgement.verdict is Feasibility.NEVER:
                 return judgement
-        return busy(f"no node can serve this {demand.subject} now; {nearest(demand, samples)[1]}")
+        lacks_pool = any(reason.stage is Stage.POOL for answer in kinds.values() for reason in answer.reasons)
+        return busy(
+            f"no node can serve this {demand.subject} now; {nearest(demand, samples)[1]}", lacks_pool=lacks_pool
+        )
     return _by_new_node(demand) or why_never(demand, samples, kinds)
 
 

@@ -94,6 +94,8 @@ class FeasibilityAnswer(Reason, frozen=True, kw_only=True):
     claim: str = ""
     # Whether the scheduler would stop at an error, such as that of a selector. Then the verdict is BUSY, because other devices may not cause it.
     is_fault: bool = False
+    # Whether a pool that cannot be used keeps the claims waiting, as if its driver had not published all slices.
+    lacks_pool: bool = False
     # The number of devices on the node that has the most, if too many are requested.
     most_devices: int = 0
     may_serve: MayServe = MayServe.PLUGIN | MayServe.NEW_NODE
@@ -412,5 +414,5 @@ def never(
     )
 
 
-def busy(text: str, *, is_fault: bool = False) -> FeasibilityAnswer:
-    return FeasibilityAnswer(verdict=Feasibility.BUSY, text=text, is_fault=is_fault)
+def busy(text: str, *, is_fault: bool = False, lacks_pool: bool = False) -> FeasibilityAnswer:
+    return FeasibilityAnswer(verdict=Feasibility.BUSY, text=text, is_fault=is_fault, lacks_pool=lacks_pool)

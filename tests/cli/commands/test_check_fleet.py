@@ -7,6 +7,7 @@ import pytest
 from cluster import manifests
 from tests.cli.commands.checks import INVALID_CLAIM, VALID_CLASS, check
 from tests.cli.commands.translations import TAINTED_FLEET
+from tests.cli.explain import scenes
 from tests.cli.running import manifest, run, run_json
 from tests.corpus.move import migrated_fleet, node, requesting_pod
 from tests.objects import obj, workload
@@ -190,3 +191,22 @@ def test_a_claim_is_too_large_only_if_nodes_are_known(tmp_path, missing_kind, ex
 def claim_for(count, class_name="gpu.nvidia.com"):
     requests = [{"name": "r", "exactly": {"deviceClassName": class_name, "count": count}}]
     return obj("ResourceClaim", "c", "resource.k8s.io/v1", devices={"requests": requests})
+
+
+@pytest.mark.parametrize("with_nodes", [True, False])
+def test_a_claim_that_waits_for_a_missing_slice_has_the_reason_of_translate(with_nodes, tmp_path):
+    objects = [value for value in scenes.fleet(1, 2) if with_nodes or value["kind"] != "Node"]
+    [pool] = [value["spec"]["pool"] for value in objects if value["kind"] == "ResourceSlice"]
+    pool["resourceSliceCount"] = 2
+    claim_file = manifest(tmp_path / "claim.json", scenes.claim("c"))
+    _, answer = run_json("check", "-f", claim_file, "--inventory", scenes.dump(tmp_path, *objects))
+    [finding] = answer["findings"]
+    assert (finding["code"], finding["object"]) == ("D315", "ResourceClaim/default/c")
+    assert "pool gpu.example.com/n0 is incomplete: 1 slices of generation 1 exist" in finding["message"]
+    assert "driver" in finding["remedy"]
+    if with_nodes:
+        report = run("translate", "-f", claim_file, "--inventory", tmp_path / "dump.json", "-o", "report").stdout
+        assert finding["message"] in report
+    pool["resourceSliceCount"] = 1
+    _, answer = run_json("check", "-f", claim_file, "--inventory", scenes.dump(tmp_path, *objects))
+    assert answer["findings"] == []
