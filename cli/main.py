@@ -26,7 +26,6 @@ GROUPS = {
         "quota": "Show the use of DeviceQuotas, and the keys that limit nothing.",
         "doctor": "Find what is wrong in a cluster, and repair it on request.",
         "dashboard": "Show devices, their holders and waiting pods in a browser.",
-        "observed": "Count the webhook's decisions by namespace, from its logs.",
         "snapshot": "Save what these commands read of a cluster, without Secrets.",
     },
     "Change": {

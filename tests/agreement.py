@@ -5,7 +5,6 @@
 
 import base64
 import gc
-import io
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,14 +17,12 @@ import msgspec
 from analysis.arrivals import brings_pods, created_pods
 from analysis.configuration import ConfigurationInForce, features_of, server_named
 from analysis.loading import Reading, reading_of
-from analysis.observations import summarise
 from cluster import manifests
 from dashboard.whatif import WhatIfQuestion, what_if
 from dra.codes import ACCEPTED
 from tests.cli.running import run
 from webhook.admission import decide_review
 from webhook.names import DECISION
-from webhook.service.log import Decisions
 from webhook.state import Configuration
 from webhook.state.configuration import read_configuration
 
@@ -309,19 +306,6 @@ def webhook(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     return Answer(refused=refused, codes=frozenset(codes), moved=None if refused else moved, said=" ".join(messages))
 
 
-def observed(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
-    """Read the log of a webhook that decides about a pod, as `drawbridge observed` does."""
-    if is_configured(scene) or scene.object["kind"] != "Pod" or is_unfilled(scene):
-        return Answer()
-    record = decide_review("mutate", as_review(scene.object, scene), reading_of_server(scene).state).record
-    log = io.BytesIO()
-    Decisions(log).write(record, 0.0)
-    outcomes = [str(outcome) for row in summarise(log.getvalue().splitlines(), print) for outcome in row.outcomes]
-    if not record.decisions or not outcomes:
-        return Answer()
-    return Answer(refused=outcomes == ["refused"], outcome=outcomes[0], said=str(record.decisions))
-
-
 def explained_pods(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     """Read what `explain` says about the first pod of each template of a workload."""
     if scene.object["kind"] == "Pod":
@@ -396,7 +380,7 @@ COMMANDS: Sequence[Callable[[Scene, Path, Sequence[str]], Answer]] = (
 # Servers, and other output formats of the commands. Each random case runs one of them.
 OTHERS = (webhook, dashboard, report, sarif, demo)
 # Only `tests.ask_files` runs these.
-OF_PODS = (observed, explained_pods)
+OF_PODS = (explained_pods,)
 
 
 def asked(*args: Any) -> Any:

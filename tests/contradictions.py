@@ -43,9 +43,7 @@ def _differences(name: str, answer: Answer, translate_answer: Answer, simulate_a
         yield f"fits: {name} {answer.fits}, simulate {simulate_answer.fits}"
     if name == "explained_pods" and answer.moved is not None and translate_answer.moved not in (None, answer.moved):
         yield f"moved: pods of explain {sorted(answer.moved)}, translate {sorted(translate_answer.moved or ())}"
-    if answer.refused is None or (
-        name in ("webhook", "observed") and "the API server refuses it" in translate_answer.said
-    ):
+    if answer.refused is None or (name == "webhook" and "the API server refuses it" in translate_answer.said):
         return
     if answer.refused is not translate_answer.refused:
         # translate judges only requests for devices, and reports no mistake in an object without a request.

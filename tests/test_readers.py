@@ -200,7 +200,6 @@ KUBELET_STATE = {"ClaimInfoStateList": [{"ClaimUID": "u", "ClaimName": "c", "Nam
 OTHER_CHECKPOINT = {"preparedClaims": {"0123-4567": {"checkpointState": "PrepareCompleted", "namespace": "n", "name": "c", "preparedDevices": [{"devices": [{"poolName": "p", "deviceName": "d"}]}]}}}  # fmt: skip
 RESERVATIONS = {"node": "n", "reservations": [{"namespace": "a", "claim": "c", "uid": "u", "inDoubt": False, "devices": [{"driver": "d", "pool": "p", "device": "x", "shareID": None}]}]}  # fmt: skip
 CDI = {"cdiVersion": "0.6.0", "kind": "x/y", "devices": [{"name": "u-0", "annotations": {"drawbridge.dev/request": "r"}, "containerEdits": {"env": ["A=B"]}}]}  # fmt: skip
-LOG_ENTRY = {"path": "mutate", "uid": "1", "mode": "observe", "object": "Pod/a/p", "outcome": "left", "decisions": [{"key": "k", "outcome": "left", "detail": "x"}]}  # fmt: skip
 FACTS = {"gpu-0": {"attributes": {"a": "b"}, "capacity": {"memory": "1Gi"}}}
 KUSTOMIZATION = {"resources": ["pod.json"], "namePrefix": "a-", "images": [{"name": "x"}], "patches": [{"path": "p.yaml", "target": {"kind": "Pod"}}, {"patch": "[]"}], "configMapGenerator": [{"name": "c", "files": ["a=pod.json"]}], "components": ["../c"]}  # fmt: skip
 DEPLOYMENT_OBJECTS = [
@@ -246,7 +245,6 @@ READERS = {
     "quotas": (reader_running("quota", "-f", "{file}"), shapes.examples()["DeviceQuota"]),
     "inventory": (reader_running("translate", "-f", "{pod}", "--inventory", "{file}"), [sample for kind in ("ResourceSlice", "DeviceClass", "Node") for sample in shapes.examples()[kind]]),
     "dump": (reader_running("survey", "-f", "{file}"), [{"apiVersion": "v1", "kind": "List", "items": [POD, *shapes.examples()["ResourceSlice"][:2]]}]),
-    "log": (reader_running("observed", "{file}"), [LOG_ENTRY]),
     "device inventory": (reader_calling(lambda text: [str(finding) for document in manifests.parse(text) for finding in reading.read_inventory(document.object)[1]], manifests.ManifestError), documents("inventories")),
     "facts": (read_facts, [FACTS]),
     "kubelet's state": (reader_calling(read_kubelet_state, UnreadableState), [KUBELET_STATE]),

@@ -19,7 +19,6 @@ from analysis.explain import OfClaim, OfDevice, OfPod, OfWorkload
 from analysis.loading import Unread
 from analysis.matrix import PoolMatrix
 from analysis.migration import MigrationPlan, accept
-from analysis.observations import SeenNamespace
 from analysis.quota_use import QuotaReport
 from analysis.rules import NotChecked
 from analysis.survey import Overview
@@ -254,12 +253,6 @@ class Vocabularies(msgspec.Struct, frozen=True, kw_only=True):
     dialects: list[Dialect]  # tables, in the format of a configuration
 
 
-class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """`drawbridge observed -o json`."""
-
-    namespaces: list[SeenNamespace]
-
-
 class OfCases(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge test -o json`."""
 
@@ -296,7 +289,6 @@ ANSWERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "free": (Held,),
     "migrate": (MigrationPlan, PullRequest, accept.Acceptance),
     "node-agent": (NodeAudit,),
-    "observed": (Observed,),
     "quota": (Limited,),
     "resize": (OfResize,),
     "simulate": (Simulated, SimulatedClaims),

@@ -84,7 +84,6 @@ def test_an_error_names_its_place_or_a_remedy(arguments, text):
         (["dashboard", "--port", "1"], "no such option '--port': did you mean --listen?"),
         (["check", "--port", "1"], "no such option '--port' (see `drawbridge check --help`)"),
         (["completion"], "missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish"),
-        (["observed", "/nowhere/log"], "/nowhere/log: cannot be read: No such file or directory (check the path)"),
     ],
 )
 def test_an_invalid_argument_is_reported_on_one_line(arguments, message):

@@ -1,7 +1,6 @@
 """The published schemas equal the code, and the output of the commands matches them."""
 
 import json
-import os
 import re
 import subprocess
 
@@ -35,7 +34,6 @@ CALLS = {
     "simulate SimulatedClaims": ["simulate", "-f", MODES, "--claims"],
     "simulate Simulated": ["simulate", "-f", MODES],
     "free Held": ["free", "-f", WHY],
-    "observed Observed": ["observed", os.devnull],
     "quota Limited": ["quota", "-f", WHY],
     "resize OfResize": ["resize", "deployment/training", "nvidia.com/gpu=2", "-f", PODS],
     "doctor Examined": ["doctor", "-f", MODES],
