@@ -25,10 +25,6 @@ class ConfigError(ClusterError):
     """The connection cannot be configured: a kubeconfig, context, token or certificate is missing or invalid."""
 
 
-class StoreError(ClusterError):
-    """The file behind an embedded store cannot be read or written."""
-
-
 class StatusCause(msgspec.Struct, frozen=True):
     """A detail of a refusal: a field, or a further reason."""
 

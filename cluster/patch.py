@@ -1,7 +1,7 @@
 """The three kinds of patches that we write: merge patch (RFC 7396), JSON Patch (RFC 6902) and server-side apply.
 
 The functions apply them for the embedded store and the offline commands; a real cluster applies patches itself. Documents are never
-changed in place. Server-side apply is in `cluster.embedded.apply`, because it needs each manager's last apply. The webhook applies its own operations
+changed in place. The webhook applies its own operations
 with `webhook.translate.json_patch.apply_own`.
 """
 
@@ -54,6 +54,33 @@ def apply_merge_patch(target: Json, patch: Json) -> Json:
         else:
             result[name] = apply_merge_patch(result.get(name), value)
     return result
+
+
+# The member that identifies an item of a list. An apply replaces other lists whole.
+_LIST_KEYS = {
+    "conditions": "type",
+    "containers": "name",
+    "env": "name",
+    "initContainers": "name",
+    "ownerReferences": "uid",
+    "reservedFor": "uid",
+    "resourceClaimStatuses": "name",
+    "resourceClaims": "name",
+    "volumes": "name",
+}
+
+
+def apply_configuration(old: Json, new: Json, name: str = "") -> Json:
+    """Set the fields of a server-side apply. Unlike an API server, keep fields that the manager applied before and now leaves out."""
+    if isinstance(old, dict) and isinstance(new, dict) and name != "parameters":
+        return old | {member: apply_configuration(old.get(member), value, member) for member, value in new.items()}
+    key = _LIST_KEYS.get(name)
+    if key is None or not (isinstance(old, list) and isinstance(new, list)):
+        return new
+    if not all(isinstance(item, dict) and key in item for item in [*old, *new]):
+        return new
+    items = {item[key]: item for item in old}
+    return [*(items | {item[key]: apply_configuration(items.get(item[key]), item) for item in new}).values()]
 
 
 def apply_json_patch(document: Json, operations: Iterable[dict[str, Json]]) -> Json:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.errors import Failed
 from cli import loop, options
 from cli.command import declare
 from cli.commands.demo import IGNORED, count_by_kind, read_fleet
@@ -25,11 +24,6 @@ FREE = "127.0.0.1:0"
 @options.config(
     "A file with a DrawbridgeConfiguration; reloaded when it changes. Default: the one in the input, else the built-in one."
 )
-@options.option(
-    "--data",
-    "A file that keeps the store between restarts; --inventory is read only if the file is new.",
-    metavar="FILE",
-)
 @options.listen("--listen", FREE, "The address of the webhook (TLS); port 0 chooses a free one.")
 @options.metrics_listen(FREE)
 @options.listen("--pods-listen", FREE, "The address to post pods to.")
@@ -39,7 +33,6 @@ def command(
     *,
     inventory: tuple[str, ...],
     config: str,
-    data: str,
     listen: Address,
     metrics_listen: Address,
     pods_listen: Address,
@@ -50,7 +43,6 @@ def command(
     from analysis.configuration import KIND
     from cli.configuration import watched_configuration
     from cli.playground import PodsListener, playground
-    from cluster.errors import StoreError
     from dashboard import Dashboard, ReadingSource
     from serving.process import stopping
     from webhook.service import WebhookSettings, log
@@ -64,7 +56,7 @@ def command(
 
     async def serve() -> None:
         stop = stopping()
-        product = playground(objects, source, settings, decisions, data=data)
+        product = playground(objects, source, settings, decisions)
         async with product as running, PodsListener(running).open(pods_listen.host, pods_listen.port) as url:
             pictures = ReadingSource.of_cluster(running.cluster, "the store of drawbridge standalone", in_force)
             async with Dashboard(pictures).open(dashboard_listen.host, dashboard_listen.port) as pages:
@@ -81,8 +73,5 @@ def command(
                 loop.exempt_from_collection()
                 await stop.wait()
 
-    try:
-        loop.run(serve())
-    except StoreError as error:
-        raise Failed(str(error), "give a file that drawbridge wrote, or a new one, with --data") from error
+    loop.run(serve())
     return Exit.FINE

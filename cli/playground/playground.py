@@ -191,50 +191,40 @@ async def playground(
     source: Source,
     settings: WebhookSettings | None = None,
     decisions: Decisions | None = None,
-    *,
-    data: str = "",
 ) -> AsyncIterator[Playground]:
-    """Run everything over these objects, or over the existing store in the file `data`, and stop it at the end."""
-    cluster = Embedded.open(data) if data else Embedded()
-    try:
-        ignored: list[dict[str, Any]] = []
-        # Load the objects into a new store only. Our namespace is created last, so that a start after a killed start loads them again.
+    """Run everything over these objects, and stop it at the end."""
+    cluster = Embedded()
+    ignored = add_all(cluster, (obj for obj in objects if not _is_own_secret(obj)))
+    cluster.load([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
+    free = Address(LOOPBACK, 0)
+    chosen = replace(
+        settings or WebhookSettings(identity="standalone", listen=free, metrics=free),
+        namespace=NAMESPACE,
+        names=(LOOPBACK, "localhost"),
+        notice=0.0,
+    )
+    service = WebhookServer(cluster, source, chosen, decisions)
+    controller = ClaimController(cluster)
+    scheduler = StandaloneScheduler(cluster)
+    stop = asyncio.Event()
+    open_: asyncio.Future[tuple[Address, Address | None]] = asyncio.get_running_loop().create_future()
+    async with asyncio.TaskGroup() as group:
+        serving = group.create_task(service.run(stop, lambda *where: open_.set_result(where)))
+        helpers = [
+            group.create_task(controller.run()),
+            group.create_task(scheduler.run()),
+        ]
         try:
-            await cluster.get(resources.NAMESPACES, NAMESPACE)
-        except NotFound:
-            ignored = add_all(cluster, (obj for obj in objects if not _is_own_secret(obj)))
-            cluster.load([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
-        free = Address(LOOPBACK, 0)
-        chosen = replace(
-            settings or WebhookSettings(identity="standalone", listen=free, metrics=free),
-            namespace=NAMESPACE,
-            names=(LOOPBACK, "localhost"),
-            notice=0.0,
-        )
-        service = WebhookServer(cluster, source, chosen, decisions)
-        controller = ClaimController(cluster)
-        scheduler = StandaloneScheduler(cluster)
-        stop = asyncio.Event()
-        open_: asyncio.Future[tuple[Address, Address | None]] = asyncio.get_running_loop().create_future()
-        async with asyncio.TaskGroup() as group:
-            serving = group.create_task(service.run(stop, lambda *where: open_.set_result(where)))
-            helpers = [
-                group.create_task(controller.run()),
-                group.create_task(scheduler.run()),
-            ]
-            try:
-                async with asyncio.timeout(START_SECONDS):
-                    address, metrics = await open_
-                secret = await cluster.get(resources.SECRETS, chosen.secret, NAMESPACE)
-                bundle = b64decode(secret.data["ca.crt"]).decode()
-                trust = create_default_context(cadata=bundle)
-                connector = aiohttp.TCPConnector(ssl=trust)
-                async with aiohttp.ClientSession(connector=connector) as session:
-                    yield Playground(cluster, ignored, address, metrics, session=session, state=service.follower.state)
-            finally:
-                stop.set()
-                await serving
-                for helper in helpers:
-                    helper.cancel()
-    finally:
-        await cluster.close()
+            async with asyncio.timeout(START_SECONDS):
+                address, metrics = await open_
+            secret = await cluster.get(resources.SECRETS, chosen.secret, NAMESPACE)
+            bundle = b64decode(secret.data["ca.crt"]).decode()
+            trust = create_default_context(cadata=bundle)
+            connector = aiohttp.TCPConnector(ssl=trust)
+            async with aiohttp.ClientSession(connector=connector) as session:
+                yield Playground(cluster, ignored, address, metrics, session=session, state=service.follower.state)
+        finally:
+            stop.set()
+            await serving
+            for helper in helpers:
+                helper.cancel()

@@ -1,7 +1,7 @@
 """The verbs of an API server over a store, one complete write at a time.
 
-Synchronous and without I/O; `cluster.embedded.embedded` adds time, ids, waiting and the journal. `cluster.embedded.registry` and
-`cluster.embedded.rest_strategies` decide what may be written, `cluster.embedded.deletion` what is deleted with an object.
+Synchronous and without I/O; `cluster.embedded.embedded` adds time, ids and waiting. `cluster.embedded.registry` decides
+what may be written, `cluster.embedded.deletion` what is deleted with an object.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import msgspec
 
 from cluster import resources
 from cluster.embedded import registry
-from cluster.embedded import rest_strategies as strategies
-from cluster.embedded.apply import server_side_apply
+from cluster.embedded.defaults import fill_in_defaults
 from cluster.embedded.deletion import Deletions
 from cluster.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound, StatusCause, map_exceptions
-from cluster.patch import Apply, Merge, Operations, apply_json_patch, apply_merge_patch, equal_json
+from cluster.patch import Apply, Merge, Operations, apply_configuration, apply_json_patch, apply_merge_patch, equal_json
 from cluster.resources import NAMESPACES, PODS, Raw, Resource
 from dra.objects import ObjectMeta
 from dra.pointer import field_path
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cluster.embedded.registry import Identity
-    from cluster.embedded.store import StoredObject, Writes
+    from cluster.embedded.store import Store, StoredObject
     from cluster.patch import Patch
     from cluster.resources import Key
 
@@ -48,11 +47,10 @@ _FORBIDDEN = "D116", "/status/reservedFor"
 
 
 class ApiServer:
-    def __init__(self, writes: Writes, identity: Identity) -> None:
-        self.store = writes.store
-        self._writes = writes
+    def __init__(self, store: Store, identity: Identity) -> None:
+        self.store = store
         self._identity = identity
-        self._deletions = Deletions(writes, identity.now)
+        self._deletions = Deletions(store, identity.now)
 
     def check(self, resource: Resource[Any]) -> None:
         known = resources.BY_ID.get(resource.id)
@@ -69,14 +67,12 @@ class ApiServer:
     def create(self, resource: Resource[Any], obj: Raw, namespace: str | None, *, dry_run: bool) -> bytes:
         """Create an object, and return it as stored (in a dry run, as it would be stored)."""
         self.check(resource)
-        kind = resource.id
         new = registry.prepare_for_create(resource, obj, namespace, self._identity)
-        new = strategies.prepare(kind, new, None, self._identity.now())
         key = object_namespace, name = resources.key(new)
         if resource.namespaced and self.store.get(NAMESPACES.id, ("", object_namespace)) is None:
             raise NotFound(f'namespaces "{object_namespace}" not found')
-        if self.store.get(kind, key) is not None:
-            raise AlreadyExists(f'{kind} "{name}" already exists')
+        if self.store.get(resource.id, key) is not None:
+            raise AlreadyExists(f'{resource.id} "{name}" already exists')
         self._validate(resource, new, None, "")
         stored = self._commit(resource, key, new, dry_run=dry_run)
         if not dry_run:
@@ -100,7 +96,8 @@ class ApiServer:
         record = self.store.get(resource.id, key)
         if record is None:
             if isinstance(patch, Apply) and not subresource:
-                return self._apply_new(resource, name, patch, namespace, dry_run=dry_run)
+                body = {"metadata": {"name": name}} | resource.plain(patch.body)
+                return self.create(resource, body, namespace, dry_run=dry_run)
             raise _not_found(resource, name)
         old = record.plain()
         patched: Any
@@ -110,11 +107,10 @@ class ApiServer:
             case Operations():
                 patched = apply_json_patch(old, patch.operations)
             case Apply():
-                patched = server_side_apply(old, patch, subresource)
+                patched = apply_configuration(old, patch.body)
         if not isinstance(patched, dict):
             raise Invalid(f"the result of the patch is not an object of {resource.id}, but {patched!r}")
         new = registry.prepare_for_update(resource, old, patched, subresource)
-        new = strategies.prepare(resource.id, new, old, self._identity.now())
         if equal_json(old, new):
             return record.data
         self._validate(resource, new, old, subresource)
@@ -189,43 +185,20 @@ class ApiServer:
         loaded = {**obj, "apiVersion": resource.api_version, "metadata": meta}
         with suppress(WireError):  # an object that cannot be read stays as it is
             convert(loaded, resource.type)
-            loaded = strategies.fill_in_defaults(resource.id, loaded, created=True)
+            loaded = fill_in_defaults(resource.id, loaded, created=True)
         if obj.get("status"):
             loaded = {**loaded, "status": obj["status"]}
-        self._writes.put(resource, resources.key(loaded), loaded)
+        self.store.put(resource, resources.key(loaded), loaded)
 
     def _validate(self, resource: Resource[Any], new: Raw, old: Raw | None, subresource: str) -> None:
-        kind = resource.id
-        object_namespace, _ = resources.key(new)
-        namespace = self.store.get(NAMESPACES.id, ("", object_namespace))
-        labels = namespace.meta.labels if namespace else {}
-        registry.require(resource, new, strategies.check(kind, new, old, labels))
-        if kind in _VALIDATED:
-            registry.require(resource, new, _causes(new, old, subresource))
-
-    def _apply_new(
-        self,
-        resource: Resource[Any],
-        name: str,
-        patch: Apply,
-        namespace: str | None,
-        *,
-        dry_run: bool,
-    ) -> bytes:
-        metadata = patch.body.get("metadata") or {}
-        if not isinstance(metadata, dict):
-            raise BadRequest(f"{resource.kind} {name!r}: metadata is not an object")
-        metadata = {"name": name, **metadata}
-        body = resource.plain(patch.body) | {"metadata": metadata}
-        if metadata.get("uid"):
-            raise _not_found(resource, name)
-        fresh = server_side_apply({}, Apply(body, patch.manager), "")
-        return self.create(resource, fresh, namespace, dry_run=dry_run)
+        causes = [*_causes(new, old, subresource)] if resource.id in _VALIDATED else []
+        if causes:
+            raise registry.invalid(resource, new["metadata"].get("name", ""), causes)
 
     def _commit(self, resource: Resource[Any], key: Key, new: Raw, *, dry_run: bool) -> bytes:
         if dry_run:
             return msgspec.json.encode(new)
-        return self._writes.put(resource, key, new).data
+        return self.store.put(resource, key, new).data
 
 
 def _key(resource: Resource[Any], name: str, namespace: str | None) -> Key:

@@ -16,7 +16,7 @@ from cluster.resources import NAMESPACES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cluster.embedded.store import StoredObject, Writes
+    from cluster.embedded.store import Store, StoredObject
     from cluster.resources import Key, Raw, Resource
 
 
@@ -27,9 +27,8 @@ _REMEMBERED = 10_000
 class Deletions:
     """Removes objects from a store, with all that must be deleted with them."""
 
-    def __init__(self, writes: Writes, now: Callable[[], str]) -> None:
-        self._writes = writes
-        self._store = writes.store
+    def __init__(self, store: Store, now: Callable[[], str]) -> None:
+        self._store = store
         self._now = now
         # Removed objects whose dependents are still to be handled: a list instead of recursion, because chains of owners may be long.
         self._removed: list[StoredObject] = []
@@ -65,12 +64,12 @@ class Deletions:
         elif not record.meta.deletion_timestamp:
             obj = record.plain()
             obj["metadata"] |= {"deletionTimestamp": self._now(), "deletionGracePeriodSeconds": 0}
-            self._writes.put(resource, key, obj)
+            self._store.put(resource, key, obj)
 
     def _drop(self, resource: Resource[Any], key: Key) -> None:
         record = self._store.get(resource.id, key)
         if record is not None:
-            self._writes.remove(resource, key, record)
+            self._store.remove(resource, key)
             self._removed.append(record)
             self._removed_uids[record.meta.uid] = None
             if len(self._removed_uids) > _REMEMBERED:
@@ -95,4 +94,4 @@ class Deletions:
         obj: Raw = record.plain()
         owners = [owner for owner in obj["metadata"]["ownerReferences"] if owner.get("uid") != uid]
         obj["metadata"]["ownerReferences"] = owners
-        self._writes.put(resource, key, obj)
+        self._store.put(resource, key, obj)

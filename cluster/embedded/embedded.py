@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
@@ -22,19 +22,17 @@ from cluster import resources
 from cluster.embedded.apiserver import ApiServer
 from cluster.embedded.label_selectors import ReaderView, selector
 from cluster.embedded.registry import Identity
-from cluster.embedded.store import WINDOW, Store, Writes
+from cluster.embedded.store import WINDOW, Store
 from cluster.errors import BadRequest, ClusterError, Gone, Unavailable, map_exceptions
-from cluster.protocol import ADDED, DELETED, Bookmark, ListPage, Unreadable
+from cluster.protocol import ADDED, Bookmark, ListPage, Unreadable
 from cluster.server import ServerInfo
 from dra.server import CURRENT, GATES, RELEASE
 from dra.wire import WireError, decode
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-    from os import PathLike
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 
-    from cluster.embedded.object_file import ObjectFile
-    from cluster.embedded.store import StoredChange, StoredObject
+    from cluster.embedded.store import StoredObject
     from cluster.patch import Patch
     from cluster.protocol import Change
     from cluster.resources import Key, Raw, Resource
@@ -72,25 +70,12 @@ class Embedded:
     Writes are validated as by a server. Loaded objects are not validated.
     """
 
-    def __init__(
-        self,
-        *,
-        window: int = WINDOW,
-        file: ObjectFile | None = None,
-    ) -> None:
-        self._store = Store(window=window)
-        self._writes = Writes(self._store, self._on_commit)
-        self._api = ApiServer(self._writes, _REAL)
+    def __init__(self, *, window: int = WINDOW) -> None:
         self._changed = asyncio.Event()
+        self._store = Store(self._wake, window=window)
+        self._api = ApiServer(self._store, _REAL)
         self._turned = 0.0
-        self._file = file
-        if file is not None:
-            for resource, key, version, data in file.objects():
-                self._store.put(resource, key, data, version)
-            self._store.version = max(self._store.version, file.version())
-            self._store.forget()
-        if not self._store.resources():
-            self.load({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in _NAMESPACES)
+        self.load({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in _NAMESPACES)
 
     @classmethod
     def holding(cls, objects: Iterable[Raw]) -> Embedded:
@@ -99,22 +84,10 @@ class Embedded:
         cluster.load(objects)
         return cluster
 
-    @classmethod
-    def open(cls, path: str | PathLike[str]) -> Embedded:
-        """Return a store that is kept in a file, so that its objects survive the end of this process."""
-        from cluster.embedded.object_file import ObjectFile
-
-        file = ObjectFile(path)
-        try:
-            return cls(file=file)
-        except BaseException:
-            file.close()
-            raise
-
     def load(self, objects: Iterable[Raw]) -> None:
         """Add the objects of a snapshot (`ApiServer.load`). A missing namespace becomes `default`; namespaces are created as needed."""
         for obj in objects:
-            with self._together():
+            with map_exceptions(_TOO_DEEP):
                 self._api.load(obj)
 
     async def list(
@@ -208,7 +181,7 @@ class Embedded:
         dry_run: bool = False,
     ) -> T:
         await self._turn()
-        with self._together():
+        with map_exceptions(_TOO_DEEP):
             try:
                 # A copy through JSON, so that a value that is not JSON fails here and not in storage.
                 plain: Raw = msgspec.json.decode(msgspec.json.encode(resource.plain(obj)))
@@ -228,7 +201,7 @@ class Embedded:
         dry_run: bool = False,
     ) -> T:
         await self._turn()
-        with self._together():
+        with map_exceptions(_TOO_DEEP):
             data = self._api.patch(resource, name, patch, namespace, subresource, dry_run=dry_run)
         return decode(data, resource.type)
 
@@ -246,12 +219,12 @@ class Embedded:
         """Delete an object. Without a kubelet, a pod is gone at once, whatever its grace period."""
         del grace
         await self._turn()
-        with self._together():
+        with map_exceptions(_TOO_DEEP):
             self._api.delete(resource, name, namespace, uid=uid, resource_version=resource_version, dry_run=dry_run)
 
     async def bind(self, name: str, namespace: str, node: str, *, uid: str = "", dry_run: bool = False) -> None:
         await self._turn()
-        with self._together():
+        with map_exceptions(_TOO_DEEP):
             self._api.bind(name, namespace, node, uid=uid, dry_run=dry_run)
 
     async def server(self, *, probe: bool = True) -> ServerInfo:
@@ -260,8 +233,7 @@ class Embedded:
         return ServerInfo(VERSION, MINOR, served, dict.fromkeys(GATES, True))
 
     async def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        """Do nothing: a store in memory has nothing to close."""
 
     async def _turn(self) -> None:
         """Let other tasks of the event loop run at least every TURN seconds, because no call here waits for anything."""
@@ -270,19 +242,8 @@ class Embedded:
             await asyncio.sleep(0)
             self._turned = asyncio.get_running_loop().time()
 
-    @contextmanager
-    def _together(self) -> Iterator[None]:
-        with map_exceptions(_TOO_DEEP), self._writes.together():
-            yield
-
-    def _on_commit(self, entries: Sequence[tuple[str, StoredChange]]) -> None:
-        """Write to the file, then wake the watchers, which run afterwards because nothing here awaits."""
-        if self._file is not None:
-            changes = (
-                (resource, entry.key, entry.version, None if entry.type == DELETED else entry.record.data)
-                for resource, entry in entries
-            )
-            self._file.write(entries[-1][1].version, changes)
+    def _wake(self) -> None:
+        """Wake the watchers, which run afterwards because no write awaits."""
         self._changed.set()
         self._changed = asyncio.Event()
 

@@ -1,8 +1,8 @@
 """The rules for every object before it is stored (k8s.io/apiserver pkg/registry/rest): names, uids, generations, and fields
 that only the server or only the status subresource may set.
 
-Documents are JSON values, and a refusal is an `ApiError`. Rules and defaults of single resources are in
-`cluster.embedded.rest_strategies`, the validation of fields is in `dra.validation`.
+Documents are JSON values, and a refusal is an `ApiError`. The defaults of single resources are in
+`cluster.embedded.defaults`, the validation of fields is in `dra.validation`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cluster.embedded.rest_strategies import fill_in_defaults
+from cluster.embedded.defaults import fill_in_defaults
 from cluster.errors import BadRequest, Conflict, Invalid, StatusCause
 from cluster.patch import equal_json
 from cluster.resources import BY_ID
@@ -109,11 +109,7 @@ def prepare_for_update(resource: Resource[Any], old: Raw, new: Raw, subresource:
             "please apply your changes to the latest version and try again"
         )
     if subresource == "status":
-        body = dict(old)
-        _replace_member(body, new, "status")
-        managed = {member: value for member, value in new_meta.items() if member == "managedFields"}
-        body["metadata"] = old_meta | managed
-        return body
+        return {**old, "status": _full(new.get("status") or {})}
     meta = dict(new["metadata"])
     for member in _SERVER_FIELDS:
         _replace_member(meta, old_meta, member)
@@ -130,12 +126,6 @@ def prepare_for_update(resource: Resource[Any], old: Raw, new: Raw, subresource:
     if resource.generation and not equal_json(_content(old), _content(body)):
         body["metadata"]["generation"] = int(meta.get("generation") or 0) + 1
     return body
-
-
-def require(resource: Resource[Any], obj: Raw, causes: Iterable[StatusCause]) -> None:
-    causes = tuple(causes)
-    if causes:
-        raise invalid(resource, obj["metadata"].get("name", ""), causes)
 
 
 def invalid(resource: Resource[Any], name: str, causes: Iterable[StatusCause]) -> Invalid:

@@ -17,7 +17,7 @@ from collections import OrderedDict
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from cluster.errors import ConfigError, StoreError
+from cluster.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,7 @@ REMEMBERED = 1000  # the most objects that are listed; the oldest failures are d
 _LONGEST_PROBLEM = 300
 _SHOWN = 3
 # Raised, because they are no object's fault.
-PASSED = (MemoryError, ConfigError, StoreError)
+PASSED = (MemoryError, ConfigError)
 
 
 class Quarantine:

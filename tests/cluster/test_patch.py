@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.embedded.apply import server_side_apply
 from cluster.errors import ApiError, BadRequest, Invalid
-from cluster.patch import Apply, apply_json_patch, apply_merge_patch, equal_json
+from cluster.patch import apply_configuration, apply_json_patch, apply_merge_patch, equal_json
 from tests.loops import every
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab/~0", max_size=3)
@@ -65,51 +64,19 @@ def test_json_values_are_compared_by_json_rules(left, right, are_equal):
     assert equal_json(left, right) is are_equal
 
 
-def apply(document, body, manager="me"):
-    return server_side_apply(document, Apply(body, manager), "")
-
-
-def test_finalizers_of_all_managers_form_a_set():
-    by_one = apply({}, {"metadata": {"finalizers": ["a", "b"]}})
-    by_two = apply(by_one, {"metadata": {"finalizers": ["b", "c"]}}, "you")
-    assert by_two["metadata"]["finalizers"] == ["a", "b", "c"]
-    assert apply(by_two, {"metadata": {"finalizers": ["c"]}}, "you")["metadata"]["finalizers"] == ["a", "c"]
-
-
-def test_opaque_parameters_are_owned_as_one_value():
-    parameters = {"conditions": [{"type": "x"}], "a": {"b": None}}
-    document = apply({}, {"spec": {"config": {"parameters": parameters}}})
-    assert document["spec"]["config"]["parameters"] == parameters
-    replaced = apply(document, {"spec": {"config": {"parameters": {"c": 1}}}})
-    assert replaced["spec"]["config"]["parameters"] == {"c": 1}
-
-
-def test_an_apply_without_a_field_manager_is_rejected():
-    with pytest.raises(BadRequest, match="fieldManager"):
-        apply({}, {"data": {}}, "")
-
-
-@given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 1), min_size=1), min_size=1, max_size=8))
-def test_a_document_has_exactly_the_fields_last_applied(steps):
-    document = {"data": {"theirs": 7}}
-    for data in steps:
-        document = apply(document, {"data": data})
-        assert document["data"] == {"theirs": 7} | data
-
-
-MALFORMED_MANAGED_FIELDS = [
-    [{"manager": "x", "operation": "Nope"}],
-    [{"manager": "me", "operation": "Apply", "subresource": "", "fieldsV1": {"f:data": {}}}],
-    [{"manager": "me", "operation": "Apply", "subresource": "", "fieldsV1": [7]}],
-    [None],
-    "x",
-    {},
+APPLIED = [
+    ({"data": {"theirs": "0"}}, {"data": {"a": "1"}}, {"data": {"theirs": "0", "a": "1"}}),
+    ({"list": [1, 2]}, {"list": [3]}, {"list": [3]}),
+    (
+        {"conditions": [{"type": "A", "status": "True"}, {"type": "B"}]},
+        {"conditions": [{"type": "C"}, {"type": "A", "reason": "R"}]},
+        {"conditions": [{"type": "A", "status": "True", "reason": "R"}, {"type": "B"}, {"type": "C"}]},
+    ),
+    ({"conditions": [{"no": "type"}]}, {"conditions": [{"type": "A"}]}, {"conditions": [{"type": "A"}]}),
+    ({"parameters": {"a": 1}}, {"parameters": {"b": 2}}, {"parameters": {"b": 2}}),
 ]
 
 
-@pytest.mark.parametrize("managed_fields", MALFORMED_MANAGED_FIELDS)
-def test_malformed_managed_fields_own_nothing_and_block_no_apply(managed_fields):
-    """A tenant may set malformed managedFields when it creates an object."""
-    stored = {"metadata": {"name": "a", "managedFields": managed_fields}, "data": {"a": "0"}}
-    applied = apply(stored, {"data": {"a": "1"}})
-    assert applied["data"] == {"a": "1"}
+@pytest.mark.parametrize(("old", "new", "applied"), APPLIED)
+def test_an_apply_sets_fields_and_items_and_keeps_the_others(old, new, applied):
+    assert apply_configuration(old, new) == applied

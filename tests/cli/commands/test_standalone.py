@@ -1,12 +1,8 @@
-"""`drawbridge standalone`: it serves until SIGTERM, and its store survives a kill. Also, `drawbridge webhook` without a kubeconfig."""
+"""`drawbridge standalone`: it serves until SIGTERM. Also, `drawbridge webhook` without a kubeconfig."""
 
-import os
 import signal
 import subprocess
 import urllib.request
-from pathlib import Path
-
-import pytest
 
 from cli.commands.demo import EXAMPLES
 from tests.cli.commands.playgrounds import DRAWBRIDGE, OBJECT_OF_UNKNOWN_KIND
@@ -32,58 +28,6 @@ def test_standalone_serves_until_sigterm():
     finally:
         process.kill()
         process.wait()
-
-
-def start_standalone(*options):
-    """Start `drawbridge standalone`; return the process, and the URL to which pods are posted."""
-    process = subprocess.Popen([DRAWBRIDGE, "standalone", *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)  # fmt: skip
-    lines = [process.stdout.readline() for _ in range(3)]
-    return process, lines[1].split()[1]
-
-
-@pytest.mark.whole
-def test_a_store_in_a_file_survives_a_kill(tmp_path):
-    data, pod = tmp_path / "store", (EXAMPLES / "pods/nvidia-training.yaml").read_bytes()
-    process, pods_url = start_standalone("--data", str(data))
-    try:
-        with urllib.request.urlopen(pods_url, data=pod) as answer:
-            body = answer.read().decode()
-    finally:
-        process.kill()
-        process.communicate()
-    assert "✓ training-0" in body
-    process, pods_url = start_standalone("--data", str(data))
-    try:
-        with urllib.request.urlopen(pods_url) as answer:
-            body_after_kill = answer.read().decode()
-    finally:
-        process.kill()
-        process.communicate()
-    devices = [line for line in body.splitlines() if "runs on" in line]
-    assert devices
-    assert [line for line in body_after_kill.splitlines() if "runs on" in line] == devices
-
-
-CREATE_FOREIGN_PATH = {
-    "a folder": Path.mkdir,
-    "a foreign file": lambda path: path.write_bytes(b"not ours"),
-    "a device": lambda path: path.symlink_to("/dev/zero"),
-    "a pipe": os.mkfifo,
-}
-
-
-@pytest.mark.parametrize("create_path", CREATE_FOREIGN_PATH.values(), ids=CREATE_FOREIGN_PATH)
-def test_a_path_that_is_no_store_is_refused_and_kept(tmp_path, create_path):
-    data = tmp_path / "store"
-    create_path(data)
-    mode = data.stat().st_mode
-    result = run("standalone", "--data", str(data))
-    assert data.stat().st_mode == mode
-    assert result.exit_code == 3
-    assert str(data) in result.stderr
-    assert "--data" in result.stderr
-    assert "Traceback" not in result.stderr
-    assert not data.is_file() or data.read_bytes() == b"not ours"
 
 
 def test_the_webhook_exits_with_3_without_a_kubeconfig(tmp_path, monkeypatch):

@@ -1,20 +1,13 @@
-"""Rules for claims, slices, pods and taints: the embedded store and a real API server give equal answers."""
+"""Rules for claims, slices and pods: the embedded store and a real API server give equal answers."""
 
 import pytest
 
 from cluster import Merge
 from cluster.errors import Conflict, Invalid, NotFound
 from cluster.patch import Operations
-from cluster.resources import (
-    DEVICE_TAINT_RULES,
-    NAMESPACES,
-    PODS,
-    RESOURCE_CLAIM_TEMPLATES,
-    RESOURCE_CLAIMS,
-    RESOURCE_SLICES,
-)
+from cluster.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.cluster.conftest import eventually
-from tests.cluster.objects import allocation, claim, pod, template
+from tests.cluster.objects import allocation, claim, pod
 
 
 async def test_a_change_of_a_claims_spec_is_refused(cluster, namespace):
@@ -99,28 +92,6 @@ async def test_a_missing_pod_cannot_be_bound(cluster, namespace):
         await cluster.bind("none", namespace, "node-a")
 
 
-async def test_administrative_access_needs_a_label_on_the_namespace(cluster, namespace):
-    request = {"name": "gpu", "exactly": {"deviceClassName": "c", "adminAccess": True}}
-    admin_claim = claim("admin", spec={"devices": {"requests": [request]}})
-    with pytest.raises(Invalid, match="admin access to devices requires") as caught:
-        await cluster.create(RESOURCE_CLAIMS, admin_claim, namespace)
-    assert caught.value.causes[0].field == "spec.devices.requests[0].adminAccess"
-    with pytest.raises(Invalid, match="admin access to devices requires"):
-        await cluster.create(
-            RESOURCE_CLAIM_TEMPLATES, template("admin") | {"spec": {"spec": admin_claim["spec"]}}, namespace
-        )
-    admin_allocation = allocation()
-    admin_allocation["devices"]["results"][0]["adminAccess"] = True
-    patch = Merge({"status": {"allocation": admin_allocation}})
-    await cluster.create(RESOURCE_CLAIMS, claim("one"), namespace)
-    with pytest.raises(Invalid, match="admin access to devices requires"):
-        await cluster.patch(RESOURCE_CLAIMS, "one", patch, namespace, subresource="status")
-    label = {"resource.kubernetes.io/admin-access": "true"}
-    await cluster.patch(NAMESPACES, namespace, Merge({"metadata": {"labels": label}}))
-    await eventually(lambda: cluster.create(RESOURCE_CLAIMS, admin_claim, namespace))
-    assert await cluster.patch(RESOURCE_CLAIMS, "admin", patch, namespace, subresource="status")
-
-
 async def test_only_allocated_devices_have_a_device_status(cluster, namespace):
     ready = {
         "type": "Ready",
@@ -138,24 +109,3 @@ async def test_only_allocated_devices_have_a_device_status(cluster, namespace):
     assert (await write(allocation=allocation(), devices=[device_status])).status.devices[0].device == "gpu-0"
     with pytest.raises(Invalid, match="must be an allocated device"):
         await write(devices=[device_status, {**device_status, "device": "gpu-1"}])
-    assert (await write(allocation=None)).status.devices == ()
-
-
-async def test_a_taint_contains_the_time_its_effect_began(cluster):
-    taint = {"key": "example.com/a", "effect": "NoSchedule"}
-    rule = {"metadata": {"generateName": "r-"}, "spec": {"deviceSelector": {"driver": "a.example.com"}, "taint": taint}}
-    created = await cluster.create(DEVICE_TAINT_RULES, rule)
-    assert created.spec.taint.time_added.endswith("Z")
-    earlier_time = Merge({"spec": {"taint": {"timeAdded": "2026-01-01T00:00:00Z"}}})
-    await cluster.patch(DEVICE_TAINT_RULES, created.metadata.name, earlier_time)
-    patched = await cluster.patch(
-        DEVICE_TAINT_RULES, created.metadata.name, Merge({"spec": {"taint": {"effect": "NoExecute"}}})
-    )
-    await cluster.delete(DEVICE_TAINT_RULES, created.metadata.name)
-    assert patched.spec.taint.time_added > "2026-01-01T00:00:00Z"
-    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": "a.example.com", "pool": pool, "allNodes": True, "devices": [{"name": "d", "taints": [taint]}]}
-    created_slice = await cluster.create(
-        RESOURCE_SLICES, {"metadata": {"generateName": "s-"}, "spec": spec}, dry_run=True
-    )
-    assert created_slice.spec.devices[0].taints[0].time_added.endswith("Z")

