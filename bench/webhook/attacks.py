@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from bench.webhook.admission import insecure_tls_context, server
 from bench.webhook.soak import beside, honest, sample
+from tests.webhook.hostile import crowded_pod, review
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
@@ -44,6 +45,7 @@ MANY_PEERS = tuple(f"127.1.0.{1 + number}" for number in range(8))
 ONE_PEER = ("127.1.9.9",)
 MAX_DELAY = 0.1  # CPU seconds of the webhook before it answers an honest review on the persistent connection
 MAX_MEMORY = 512  # MiB
+NAMESPACES, BURST = 32, 32 / 18  # seconds between two bursts of reviews
 HANDSHAKE, DATA = 22, 23  # content types of TLS records
 KEY_UPDATE = b"\x18\0\0\1\1"  # update_requested: the peer has to update its keys, too
 PATIENCE = 1.0  # seconds that an attacker waits for a read, a write or a handshake
@@ -311,6 +313,28 @@ async def send_garbage(target: Target) -> str:
     return f"{sent} times"
 
 
+async def send_dear_reviews(target: Target) -> str:
+    """Send small reviews that need much CPU, each another one: 18 a second, from 32 namespaces at once."""
+    answered = 0
+    body = review(crowded_pod(limits={f"nvidia.com/mig-{i % 7 + 1}g.{i}gb": "1" for i in range(1_500)}))
+    started = time.monotonic()
+
+    async def attack_from(number: int, peer: str) -> None:
+        nonlocal answered
+        own_body = body.replace(b'"namespace": "default"', b'"namespace": "team-%d"' % number)
+        async for reader, writer in connections(target, peer):
+            with suppress(OSError, asyncio.IncompleteReadError):
+                while not target.is_over:
+                    answered += 1
+                    writer.write(request(own_body.replace(b"hostile", b"%07d" % answered)))
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split()[0]))
+                    await asyncio.sleep(BURST - (time.monotonic() - started) % BURST)
+
+    await asyncio.gather(*map(attack_from, range(NAMESPACES), cycle(target.peers)))
+    return f"{answered} reviews"
+
+
 class Sealer:
     """Encrypts the TLS records of a connection, because OpenSSL does not let its caller choose their number and types."""
 
@@ -402,6 +426,7 @@ def body_with_key_updates(sealer: Sealer) -> bytes:
 _LARGE_BODY = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 3000000\r\n\r\n"
 _HEADERS = b"POST /mutate HTTP/1.1\r\nHost: x\r\nX-Long: " + b"y" * 60
 _BODY = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 400\r\n\r\n"
+IN_NAMESPACES = "dear reviews in 32 namespaces"
 ATTACKS: dict[str, Attack] = {
     "2,000 connections that say nothing": open_silent_connections,
     "a byte a second, of a hello": lambda target: send_slowly(target, client_hello(), tls=False),
@@ -418,6 +443,7 @@ ATTACKS: dict[str, Attack] = {
     "records of one byte": lambda target: send_records(target, lambda sealer: sealer.seal(b" ")),
     "key updates": lambda target: send_records(target, Sealer.update_key),
     "key updates in a body": lambda target: send_records(target, body_with_key_updates),
+    IN_NAMESPACES: send_dear_reviews,
 }
 
 
@@ -428,7 +454,7 @@ def attack(
     host, _, port = webhook.url.removeprefix("https://").partition(":")
     with ExitStack() as stack:
         stop_kept = stack.enter_context(beside(webhook))
-        stop_new = stack.enter_context(beside(webhook, "--fresh"))
+        stop_new = stack.enter_context(beside(webhook, "--fresh", *["--large"] * (name == IN_NAMESPACES)))
         target = Target((host, int(port)), time.monotonic() + seconds, peers)
         attack_summary = asyncio.run(ATTACKS[name](target))
         webhook_sample = sample(webhook.pid, 0.0)
@@ -445,7 +471,8 @@ def attack(
 def problems_of(name: str, results: Mapping[str, HonestResults], memory: float) -> Iterator[str]:
     if memory > MAX_MEMORY:
         yield f"{name}: the webhook has {memory:.0f} MiB"
-    if lost := results["kept"].lost:
+    lost = results["kept"].lost + (results["new"].lost if name == IN_NAMESPACES else [])
+    if lost:
         yield f"{name}: {len(lost)} honest reviews were lost"
     longest = results["kept"].cpu_time.longest
     if longest > MAX_DELAY * 1e3:

@@ -132,18 +132,20 @@ def sample(pid: int, second: float) -> Sample:
     return Sample(second, memory, len(os.listdir(f"/proc/{pid}/fd")))  # noqa: PTH208  as cheap as it gets
 
 
-def honest() -> bytes:
-    """Return an honest review."""
-    return review(pod({"cpu": "1", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}))
+def honest(*, large: bool = False) -> bytes:
+    """Return an honest review; a `large` one has 70 KiB, so that it is decided in its turn."""
+    honest_pod = pod({"cpu": "1", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"})
+    honest_pod["metadata"]["annotations"]["note"] = "x" * (70 << 10 if large else 200)
+    return review(honest_pod)
 
 
-def send_honest_reviews(url: str, pid: int, *, fresh: bool = False) -> HonestResults:
+def send_honest_reviews(url: str, pid: int, *, fresh: bool = False, large: bool = False) -> HonestResults:
     """Send one honest review after the other until standard input ends. With `fresh` each review has a new connection."""
     host, _, port = url.removeprefix("https://").partition(":")
     connection = HTTPSConnection(host, int(port), timeout=30, context=insecure_tls_context())
     connection.connect()
     clock, cpu_times, lost, started = list[float](), list[float](), list[str](), time.monotonic()
-    body = honest()
+    body = honest(large=large)
     # The request is sent in one piece, as API servers send it. This process has a high priority, so that it adds no delay of its own.
     request_bytes = b"POST /mutate HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body  # fmt: skip
     with suppress(PermissionError):
@@ -289,10 +291,11 @@ def main() -> int:
     parser.add_argument("--objects", type=int, default=1024, help="store so many MiB of hostile objects; 0 for none")
     parser.add_argument("--beside", nargs=2, metavar=("URL", "PID"), help="only send honest reviews to this webhook")
     parser.add_argument("--fresh", action="store_true", help="with --beside: on a new connection for each review")
+    parser.add_argument("--large", action="store_true", help="with --beside: send reviews of 70 KiB")
     options = parser.parse_args()
     if options.beside:
         url, pid = options.beside
-        print(json.dumps(send_honest_reviews(url, int(pid), fresh=options.fresh)))
+        print(json.dumps(send_honest_reviews(url, int(pid), fresh=options.fresh, large=options.large)))
         return 0
     with server("webhook") as webhook:
         run = soak(webhook, seconds=options.minutes * 60, reviews=options.reviews, share=options.share, hostile=options.hostile)  # fmt: skip

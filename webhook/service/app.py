@@ -3,8 +3,8 @@
 The API server always gets a fast answer:
 
     small review               decided at once, within a small budget of CPU time
-    large, or budget exceeded  decided in its turn, within a larger budget: one review at a time, and namespaces take turns
-    over both budgets          the object is allowed unchanged, with a warning
+    large, or budget exceeded  decided in its turn, within a larger budget: one review at a time, of the namespace with the least recent CPU
+    over both budgets          the object is allowed unchanged, with a warning; the third time at once, unless the state has changed
     refused                    decided again a moment later, because an object that it needs may just have been created
     a bug                      500, and a line in the log; the API server's failurePolicy applies
 
@@ -19,7 +19,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from time import monotonic
+from hashlib import blake2b
+from time import monotonic, thread_time
 from typing import TYPE_CHECKING, NamedTuple
 
 from serving.authentication import Callers, Credentials
@@ -45,6 +46,9 @@ PAUSE = 0.002
 # Seconds between two checks whether a template exists.
 POLL_SECONDS = 0.01
 REVIEWS = ("/mutate", "/validate")  # the paths of reviews
+# Seconds of a decision that affects no order of turns.
+CHEAP = 0.002
+MAX_EXHAUSTED = 1024  # reviews without a decision that are remembered
 BUG = "internal error, see the log of drawbridge"
 
 
@@ -76,6 +80,26 @@ class _OpenReview(NamedTuple):
     arrived: float
 
 
+class _Exhausted:
+    """Reviews that ran out of both budgets with the current state. Their uids differ, so digests do not cover the uid."""
+
+    def __init__(self) -> None:
+        self._state: State | None = None
+        self._attempts: dict[bytes, int] = {}
+
+    def includes(self, review: _OpenReview, state: State) -> bool:
+        """Report whether this review ran out of time at least twice. The first attempt may have filled caches for the second one."""
+        return self._state is state and self._attempts.get(_digest(review), 0) > 1
+
+    def add(self, review: _OpenReview, state: State) -> None:
+        if self._state is not state:
+            self._state, self._attempts = state, {}
+        digest = _digest(review)
+        self._attempts[digest] = self._attempts.pop(digest, 0) + 1
+        if len(self._attempts) > MAX_EXHAUSTED:
+            del self._attempts[next(iter(self._attempts))]
+
+
 class WebhookApp:
     """The webhook's HTTP server."""
 
@@ -97,6 +121,7 @@ class WebhookApp:
         self._limits = limits or DecisionLimits()
         self._listener = Listener(self, connections or Limits(), metrics.count_closure)
         self._turns = Turns(self._limits.waiting)
+        self._exhausted = _Exhausted()
         # The most seconds for which one review has blocked the loop.
         self.longest_hold = 0.0
 
@@ -180,6 +205,8 @@ class WebhookApp:
     async def _decide(self, review: _OpenReview) -> ReviewAnswer:
         """Decide a small review now; decide a large, slow or refused review in its turn."""
         limits, body, state = self._limits, review.body, self._decider.state()
+        if self._exhausted.includes(review, state):
+            return self._give_up(review, state, "it ran out of time before")
         # Each member has at least one byte, so most bodies need no count.
         members = count_members(body) if len(body) > limits.small_members else 0
         if members > limits.members:
@@ -206,15 +233,22 @@ class WebhookApp:
                 answer = self._decide_now(review, state, self._limits.in_turn)
         except (TimeoutError, Crowded):
             return first or self._give_up(review, state, "too many other reviews wait")
-        # A decision without enough time must not replace a refusal.
-        return first if first and first.record.outcome == REFUSED and answer.record.outcome == UNDECIDED else answer
+        if answer.record.outcome != UNDECIDED:
+            return answer
+        if first and first.record.outcome == REFUSED:  # a decision without enough time must not replace a refusal
+            return first
+        self._exhausted.add(review, state)
+        return answer
 
     def _decide_now(self, review: _OpenReview, state: State, cpu_seconds: float) -> ReviewAnswer:
-        started = monotonic()
+        started, cpu_started = monotonic(), thread_time()
         try:
             return self._decider.decide(review.path, review.body, state, cpu_seconds)
         finally:
-            self.longest_hold = max(self.longest_hold, monotonic() - started)
+            held = monotonic() - started
+            self.longest_hold = max(self.longest_hold, held)
+            if held > CHEAP:
+                self._turns.charge(_namespace(review.body), thread_time() - cpu_started)
 
     def _give_up(self, review: _OpenReview, state: State, problem: str) -> ReviewAnswer:
         """Allow the object of a review unchanged, with a warning."""
@@ -229,8 +263,9 @@ class WebhookApp:
             await asyncio.sleep(POLL_SECONDS)
 
 
-# API servers write the namespace of a review before its object, near the beginning.
+# API servers write the namespace and the uid of a review before its object, near the beginning.
 _NAMESPACE = re.compile(rb'"namespace": ?"([^"]{1,63})"')
+_UID = re.compile(rb'"uid": ?"[^"]{1,64}"')
 _OPENING = 2048
 
 
@@ -238,3 +273,12 @@ def _namespace(body: bytes) -> str:
     """Return the namespace of a review without decoding it. A wrong one is harmless: it only affects the order of answers."""
     match = _NAMESPACE.search(body, 0, _OPENING)
     return match[1].decode("latin-1") if match else ""
+
+
+def _digest(review: _OpenReview) -> bytes:
+    """Return a digest of a review without the first uid."""
+    match = _UID.search(review.body, 0, _OPENING)
+    start, end = match.span() if match else (0, 0)
+    digest = blake2b(review.path.encode() + review.body[:start], digest_size=16)
+    digest.update(memoryview(review.body)[end:])
+    return digest.digest()

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+from copy import copy
 from types import SimpleNamespace
 from typing import get_args
 
@@ -15,6 +16,7 @@ from tests.webhook.service.serving import ENFORCE, JSON, REVIEW, review_of
 from webhook.admission import Record, ReviewAnswer
 from webhook.admission import admission_review as reviews
 from webhook.admission import review as admission
+from webhook.service import app
 from webhook.service.app import DecisionLimits
 from webhook.service.decider import ReviewDecider
 from webhook.service.metrics import WebhookMetrics
@@ -123,9 +125,10 @@ async def test_a_large_review_is_decided_in_its_turn(running):
 
 
 async def test_namespaces_take_turns_with_reviews_that_take_long(running):
-    """One namespace's reviews delay another namespace by one review, and small reviews by none."""
+    """The namespace that has used less CPU time is next, and small reviews do not wait."""
     running.app._limits = running.app._limits._replace(wait=3600.0)
     async with running.app._turns.turn("another"):
+        running.app._turns.charge("theirs", 1.0)
         theirs = [asyncio.create_task(running.post(review_of("undecided", namespace="theirs"))) for _ in range(6)]
         await until(lambda: len(running.decider.budgets) == 6)
         ours = asyncio.create_task(running.post(review_of("undecided", namespace="ours")))
@@ -134,7 +137,34 @@ async def test_namespaces_take_turns_with_reviews_that_take_long(running):
         assert not any(task.done() for task in (ours, *theirs))
     assert {status for status, _ in await asyncio.gather(ours, *theirs)} == {200}
     in_turn = [namespace for namespace, seconds in running.decider.budgets if seconds == LIMITS.in_turn]
-    assert in_turn.index("ours") == 1
+    assert in_turn.index("ours") == 0
+
+
+async def test_dear_decisions_count_for_their_namespace(running, monkeypatch):
+    monkeypatch.setattr(app, "CHEAP", -1.0)
+    await running.post(review_of("p", namespace="dear"))
+    assert list(running.app._turns._used) == ["dear"]
+
+
+async def test_a_review_that_ran_out_of_time_twice_is_answered_at_once(running):
+    """A third attempt with the same state would run out of time, too. Other reviews and other states are decided."""
+    for uid in ("u", "v", "w"):
+        _, text = await running.post(review_of("undecided", uid=uid))
+        assert json.loads(text)["response"]["uid"] == uid
+    assert len(running.decider.budgets) == 4
+    assert "in time" in json.loads(text)["response"]["warnings"][0]
+    await running.post(review_of("undecided", namespace="another"))
+    assert len(running.decider.budgets) == 6
+    running.decider.current_state = copy(ENFORCE)
+    await running.post(review_of("undecided"))
+    assert len(running.decider.budgets) == 8
+
+
+async def test_few_reviews_without_a_decision_are_remembered(running, monkeypatch):
+    monkeypatch.setattr(app, "MAX_EXHAUSTED", 2)
+    for name in ("a", "b", "c", "d"):
+        await running.post(review_of(f"{name} undecided"))
+    assert len(running.app._exhausted._attempts) == 2
 
 
 @pytest.mark.parametrize("limits", [{"wait": 0.05}, {"waiting": 0}], ids=["too long", "too many"])
