@@ -70,9 +70,10 @@ class Guard:
             for number, spec in enumerate(pages_of(machine, node))
         ]
         hardware = Hardware(slices, max_beside=len(self._devices))
-        # By device: the identities of the device and of all devices that exclude it.
+        # By device: the device's identities, and those of the device and all devices that exclude it.
         self._identities = {
-            name: hardware.identities_around(DeviceId(machine.driver, node, name)) for name in self._devices
+            name: (frozenset(identities_of(device)), hardware.identities_around(DeviceId(machine.driver, node, name)))
+            for name, device in self._devices.items()
         }
         id_ = machine.driver, node
         counters = {
@@ -131,9 +132,8 @@ class Guard:
                 if held.admin or (given is not None and self._is_offered(held.device, given)):
                     continue
                 reason = f"{'may have' if given is None else 'has'} hardware that is prepared for {record.namespace}/{record.name} as {held.device}: delete the claim's pods, or restore the inventory"
-                for name, device in self._devices.items():
-                    if given is None or self._uses(device, given):
-                        reasons.setdefault(name, f"{name} {reason}")
+                for name in self._devices if given is None else self._users(given):
+                    reasons.setdefault(name, f"{name} {reason}")
         return reasons
 
     def renewed(self, record: Prepared) -> Prepared:
@@ -157,7 +157,7 @@ class Guard:
             device=replace(device, taints=()),
             access=access,
             visible=self.machine.visible_devices if access.is_visible else "",
-            hardware=tuple(sorted(self._identities[device.name])),
+            hardware=tuple(sorted(self._identities[device.name][1])),
         )
 
     def _is_offered(self, name: str, given: Given) -> bool:
@@ -177,13 +177,16 @@ class Guard:
         usable = (device for device in chain(first, others) if offers[device.name].files or not given.access.files)
         return next(usable, None)
 
-    def _uses(self, device: Device, given: Given) -> bool:
-        """Report whether a device and what a claim was given share hardware. Replicas of one card share it by the plugin's choice."""
-        card = device.attributes.get("card")
-        if card is not None and card == given.device.attributes.get("card"):
-            return False
-        own = self._identities[device.name].intersection(identities_of(given.device))
-        return bool(own) or not set(given.hardware).isdisjoint(identities_of(device))
+    def _users(self, given: Given) -> list[str]:
+        """Return the devices that share hardware with what a claim was given. Replicas of one card share it by the plugin's choice."""
+        own, hardware = frozenset(identities_of(given.device)), frozenset(given.hardware)
+        card = given.device.attributes.get("card")
+        return [
+            name
+            for name, (its_own, around) in self._identities.items()
+            if not (hardware.isdisjoint(its_own) and own.isdisjoint(around))
+            and (card is None or card != self._devices[name].attributes.get("card"))
+        ]
 
     def _results(self, claim: ResourceClaim, reference: ClaimReference) -> Results:
         """Return the allocation results for this driver and node, after checking them against the claim."""

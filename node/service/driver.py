@@ -225,10 +225,9 @@ class Driver:
         while self._discover is not None:
             await asyncio.sleep(self._discovery_interval)
             machine = await asyncio.to_thread(self._discover)
-            if machine == self._machine or has_later(self._endpoint):
-                continue
-            logger.info("the devices have changed", extra={"devices": len(machine.devices)})
-            self.update_machine(machine)
+            if machine != self._machine and not has_later(self._endpoint):
+                logger.info("the devices have changed", extra={"devices": len(machine.devices)})
+                self.update_machine(machine)
 
     async def _follow_claims(self) -> None:
         """Periodically read the DeviceCompatibility rules, and unprepare claims deleted long ago."""

@@ -211,14 +211,13 @@ class PreparedStore:
             self._disk.make_folder(folder)
         with self._disk.locked(self._lock):
             checkpoint = self._read()
-            records = checkpoint.claims.values()
-            return self._repair(
-                checkpoint, [record for record in records if not record.is_known or self._lacks_file(record)]
-            )
+            incomplete = [record for record in checkpoint.claims.values() if self._is_incomplete(record)]
+            return self._repair(checkpoint, incomplete)
 
-    def _lacks_file(self, record: Prepared) -> bool:
-        metadata_paths = [f"{self._metadata}/{name}" for name in self._writer.metadata(record)]
-        return any(self._disk.read(path) is None for path in (self._path(record.uid), *metadata_paths))
+    def _is_incomplete(self, record: Prepared) -> bool:
+        """Report whether a file of a claim is missing, or the record has no hardware."""
+        paths = [self._path(record.uid), *(f"{self._metadata}/{name}" for name in self._writer.metadata(record))]
+        return not record.is_known or any(self._disk.read(path) is None for path in paths)
 
     def _repair(self, checkpoint: Checkpoint, records: Iterable[Prepared]) -> bool:
         """Write the files of records, and report whether all could be written."""
