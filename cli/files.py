@@ -104,7 +104,9 @@ def read_files(
             replace(files, paths=files.inventory, kustomizations=(), charts=()), keep
         )
         refuse_without_fleet([document.object for document in inventory_documents])
+    folders = [path for path in files.paths if Path(path).is_dir()]
     read, problems_ = _read(files, keep)
+    problems_ = [_as_named(problem, folders) for problem in problems_]
     # A file that the user names has to be a text, and a kustomization to be readable. In a folder, other files are skipped.
     unreadable = [
         problem
@@ -123,8 +125,7 @@ def read_files(
         warn("the input holds no objects")
     in_force = configuration_in_force(given, documents, inventory_documents, judged=judged)
     with_keys = [skip.with_first_key(in_force.configuration) for skip in skipped]
-    folders = [Path(path).absolute() for path in files.paths if Path(path).is_dir()]
-    is_whole_tree = any(repository_of(folder) == folder for folder in folders)
+    is_whole_tree = any(repository_of(folder) == folder for folder in map(Path.absolute, map(Path, folders)))
     manifests = {document.index: document for document in documents}
     everything = [manifests.get(document.index, document) for document in read]
     made = tuple(made_objects(everything, tree))
@@ -175,12 +176,14 @@ def manifests_among(
     `tree` is the tree of the documents, if it is known.
     """
     from analysis.gitops import FOLDERS, PATCHES, Tree, files_of, is_kustomization, with_values
+    from cluster.manifests import is_named_template, is_named_test
 
     all_documents = list(documents)
     kustomizations = [*filter(is_kustomization, all_documents), *_kustomizations_around(all_documents)]
     patches = {absolute(path) for document in kustomizations for path in files_of(document, PATCHES)}
     resources = {absolute(path) for document in kustomizations for path in files_of(document, FOLDERS)}
     expected = _expected(all_documents)
+    folders = files.paths if files else ()
     objects: list[Document] = []
     skipped = [
         SkippedText(SkippedFile(other.file, other.line, _reason(other)), other.text, other.first_line)
@@ -194,7 +197,10 @@ def manifests_among(
         reason = "" if len(type_keys) > 1 or (type_keys and has_body) else "other"
         if is_kustomization(document) or (patches and absolute(document.file) in patches):
             reason = "patch"
-        if document.file in expected:
+        if len(type_keys) == 1 and is_named_template(document.file):
+            reason = "template"
+        is_test = len(type_keys) > 1 and _is_partial(value) and is_named_test(_within(document.file, folders))
+        if document.file in expected or is_test:
             reason = "assertion"
         if reason:
             begin, text = document.first_line, "" if reason == "assertion" else document.text
@@ -242,6 +248,30 @@ def _asserted(value: object) -> Iterator[str]:
                 yield member["file"]
             else:
                 yield from _asserted(member)
+
+
+def _as_named(problem: InputProblem, folders: Iterable[str]) -> InputProblem:
+    """Give a text in one of these folders that cannot be read the kind that its name shows. Other manifests have to be readable."""
+    from cluster.manifests import is_named_template, is_named_test
+
+    path = _within(problem.file, folders) if problem.text and not problem.apparent_kind else ""
+    if is_named_template(path):
+        return replace(problem, apparent_kind="template")
+    return replace(problem, apparent_kind="other") if is_named_test(path) else problem
+
+
+def _within(file: str, folders: Iterable[str]) -> str:
+    """Return the path of a file relative to the first of these folders that contains it; "" if none does."""
+    path = PurePath(absolute(file))
+    above = (PurePath(absolute(folder)) for folder in folders)
+    return next((path.relative_to(folder).as_posix() for folder in above if folder in path.parents), "")
+
+
+def _is_partial(obj: Object) -> bool:
+    """Return whether an object has no name, or only a status: then it is what a test expects of an object."""
+    metadata = obj.get("metadata")
+    names = metadata if isinstance(metadata, dict) else {}
+    return not (names.get("name") or names.get("generateName")) or ("status" in obj and "spec" not in obj)
 
 
 def _reason(problem: InputProblem) -> str:

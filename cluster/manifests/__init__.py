@@ -13,7 +13,7 @@ from cluster.manifests.documents import (
     read_leniently,
 )
 from cluster.manifests.places import LeadsOut, UnreadFile, bounds, opened_folder, settled, walk
-from cluster.manifests.templates import chart_of, is_of_chart
+from cluster.manifests.templates import chart_of, is_named_template, is_named_test, is_of_chart
 from cluster.manifests.yaml_editor import CannotEdit, edit
 
 __all__ = [
@@ -29,6 +29,8 @@ __all__ = [
     "chart_of",
     "dump",
     "edit",
+    "is_named_template",
+    "is_named_test",
     "is_of_chart",
     "opened_folder",
     "parse",

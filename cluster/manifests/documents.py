@@ -25,7 +25,7 @@ from cluster.manifests import yaml_reader as yamltext
 from cluster.manifests.ignore import FILE as IGNORE_FILE
 from cluster.manifests.ignore import IgnorePattern, is_excluded, patterns
 from cluster.manifests.places import LeadsOut, UnreadFile, bounds, opened, settled, walk
-from cluster.manifests.templates import is_of_chart, is_unrendered
+from cluster.manifests.templates import FORMAT, is_of_chart, is_unrendered
 from cluster.manifests.yaml_reader import DepthError, YamlError
 from cluster.manifests.yaml_writer import dump as _dump
 
@@ -66,6 +66,8 @@ def _template_pattern() -> re.Pattern[bytes]:
     begins = "|".join((r"\{\{", *broken))
     # A substitution of Sphinx: a value `|name|`.
     directives = r"%\{~? *(?:if|for)\b|^[ \t]*\{%[-+~]? *[a-z]+\b|[:-][ \t]+\|[A-Za-z][\w-]*+\|[ \t]*$"
+    # A placeholder that begins a value, and for which the parser fails: `@@IMAGE@@`, `%IMAGE%`, `{user}/image`.
+    directives += r"|[:-][ \t]+(?:@@\w++@@|%\w++%|\{\w++\}[^ \t\r\n#,}\]])"
     return re.compile(rf"^(?>{pieces})*+(?:{begins})|{directives}".encode(), re.MULTILINE)
 
 
@@ -527,7 +529,7 @@ def _collect(
     home: str = "",
 ) -> None:
     """Add the objects of one file to the documents, and its problems to the problems."""
-    has_braces = not home and b"{{" in data
+    has_braces, has_format = not home and b"{{" in data, not home and FORMAT.search(data) is not None
     if has_braces and is_of_chart(file):
         problems.append(InputProblem(file, _UNRENDERED, _RENDER, 1, apparent_kind="template", text=data))
         return
@@ -551,7 +553,7 @@ def _collect(
         for value, text in _texts(data, file, problems, keep, root, home=home):
             if isinstance(value, dict):
                 for inside, item in _flatten(value, file, text, problems):
-                    if has_braces and is_unrendered(item):
+                    if not home and is_unrendered(item, has_braces=has_braces, has_format=has_format):
                         written = text.data or json.dumps(item).encode()
                         begin = text.first_line
                         problem = InputProblem(
@@ -670,7 +672,7 @@ def _load_kept(chunk: bytes, first_line: int, keep: Keep) -> tuple[Any, _Documen
             return value, _DocumentText(b"", first_line, (), is_kept=True)
     value, duplicates = yamltext.load(chunk, first_line)
     is_object = isinstance(value, dict) and bool(value.keys() & {"apiVersion", "kind"})
-    if not is_object or _EXPRESSION.search(chunk):
+    if not is_object or _EXPRESSION.search(chunk) or FORMAT.search(chunk):
         return value, _DocumentText(chunk, first_line, duplicates)  # no Kubernetes object: the report needs its text
     source = _SOURCE.match(chunk)
     return value, _DocumentText(source.group() if source else b"", first_line, duplicates)

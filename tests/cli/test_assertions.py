@@ -22,6 +22,17 @@ SCENES = {
     "a key that is an expression": {"a.yaml": [WITH_EXPRESSION]},
     "an assertion of kuttl": {"01-assert.yaml": [EXPECTED]},
     "an error of kuttl": {"01-errors.yaml": [EXPECTED]},
+    "a part of an object in a file of assertions": {
+        "tests/assert-node.yaml": [
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": "n"},
+                "status": {"allocatable": {"nvidia.com/gpu": "8"}},
+            }
+        ]
+    },
+    "a part of an object in a golden file": {"pkg/testdata/pod.golden.yaml": [{**EXPECTED, "metadata": {}}]},
     "a TestAssert": {"x.yaml": [{"apiVersion": "kuttl.dev/v1beta1", "kind": "TestAssert", "timeout": 9}, EXPECTED]},
 }
 
@@ -30,7 +41,7 @@ SCENES = {
 def tree(tmp_path, request):
     files = {"test/pod.yaml": [gpu_pod("applied")], **SCENES[request.param]}
     for name, objects in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(yaml.safe_dump_all(objects))
     return tmp_path
 
@@ -44,6 +55,13 @@ def test_what_a_test_expects_is_skipped(tree):
     assert skipped == "assertion"
     assert not any(document["key"] for document in answer["skippedDocuments"])
     assert run("check", "-f", tree).stderr.count("expect, which is not applied") == 1
+
+
+def test_a_whole_object_in_a_folder_of_tests_is_a_manifest(tmp_path):
+    (tmp_path / "testdata").mkdir()
+    (tmp_path / "testdata/pod.yaml").write_text(yaml.safe_dump(gpu_pod("applied")))
+    _, answer = run_json("survey", "-f", tmp_path)
+    assert (len(answer["workloads"]), answer["skippedDocuments"]) == (1, [])
 
 
 def test_a_policy_of_kyverno_hides_no_pod_of_its_file(tmp_path):
