@@ -55,9 +55,10 @@ BUG = "internal error, see the log of drawbridge"
 class DecisionLimits(NamedTuple):
     """Limits of decisions in one process; the listener's limits are `serving.http.Limits`."""
 
-    # A review with more bytes or JSON members is decided in its turn. A pod with 64 KiB of variables has 4,000 members.
-    small: int = 64 * 1024
-    small_members: int = 8_000
+    # A review with more bytes or JSON members is decided in its turn only, so that it is decoded once. A pod with 32 KiB of variables has 2,000
+    # members.
+    small: int = 32 * 1024
+    small_members: int = 4_000
     # CPU seconds of a decision at once, and of a decision in its turn. Work that is not charged adds some. The first evaluation of 5,000 nodes
     # takes 40 ms; later reviews use its cached result.
     at_once: float = 0.010
