@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -90,8 +90,10 @@ class TokenReviews:
         other.pop(digest, None)
         cache[digest] = account, self._clock() + seconds
         cache.move_to_end(digest)
-        while len(cache) > MAX_CACHED:
-            cache.popitem(last=False)
+        if len(cache) > MAX_CACHED:
+            # The account with the most tokens, on one node, loses its oldest one.
+            most = Counter(cached[:2] for cached, _ in cache.values()).most_common(1)[0][0]
+            del cache[next(key for key, (cached, _) in cache.items() if cached[:2] == most)]
         return account
 
     async def _review_new(self, token: str, peer: str) -> Account:

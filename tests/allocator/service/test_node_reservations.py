@@ -206,6 +206,20 @@ async def test_invalid_tokens_push_no_valid_token_out_of_the_cache(monkeypatch):
     assert server.reviewed.count("good") == 1
 
 
+async def test_the_valid_tokens_of_one_account_push_no_token_of_another_out_of_the_cache(monkeypatch):
+    monkeypatch.setattr(accounts, "MAX_CACHED", 3)
+    cluster = ReviewingServer()
+    reviews = TokenReviews(cluster, AUDIENCE, lambda: 0.0)
+    cluster.tokens = {"other": review_of_user("n1")} | {f"t{number}": review_of_user("n2") for number in range(9)}
+    for token in cluster.tokens:
+        await reviews.account_of(token)
+    earlier_reviews = cluster.reviews
+    await reviews.account_of("other")
+    assert cluster.reviews == earlier_reviews
+    assert len(reviews._valid) == 3
+    await cluster.close()
+
+
 @pytest.mark.long
 async def test_a_flood_of_invalid_tokens_through_a_proxy_refuses_no_logged_in_viewer():
     """All requests have the proxy's address. The times of the reviews are those of an API server."""
