@@ -41,7 +41,7 @@ def paths(obj: Mapping[str, Json]) -> list[str]:
         return [site.path] if _is_pod(resolve_pointer(obj, site.path)) else []
     if right_kind(obj) or (kind_of(obj) is None and OWN_GROUP.fullmatch(group_kind(obj)[0])):
         return []
-    return [pointer for name in bodies(obj) for pointer in _search(obj[name], f"/{escape(name)}")]
+    return [pointer for name in sorted(bodies(obj)) for pointer in _search(obj[name], f"/{escape(name)}")]
 
 
 def is_unknown_kind(obj: Mapping[str, Json]) -> bool:
@@ -101,7 +101,9 @@ def _search(value: Json, path: str) -> list[str]:
         if isinstance(current, list):
             below = [(f"{pointer}/{index}", item) for index, item in enumerate(current) if _has_members(item)]
         elif isinstance(current, dict):
-            below = [(f"{pointer}/{escape(name)}", member) for name, member in current.items() if _has_members(member)]
+            # An API server stores the members in another order than a file has them.
+            names = sorted(name for name, member in current.items() if _has_members(member))
+            below = [(f"{pointer}/{escape(name)}", current[name]) for name in names]
         unvisited += reversed(below)
     return pointers
 

@@ -127,3 +127,19 @@ def test_an_object_without_a_valid_pod_template_passes_unchanged(obj):
 
 def test_names_contain_kind_namespace_and_name():
     assert name_of({"kind": "Job", "metadata": {"generateName": "j-"}}) == "Job/default/j-*"
+
+
+def test_the_order_of_the_keys_does_not_change_the_order_of_the_templates():
+    """An API server stores the keys in its own order, so the same pod is the first in the file and in the cluster."""
+    pod = {"spec": {"containers": [{"name": "c"}]}}
+    groups = {"workerGroupSpecs": [{"template": pod}, {"template": pod}], "headGroupSpec": {"template": pod}}
+    written, stored = (
+        {"apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": spec}
+        for spec in (groups, dict(sorted(groups.items())))
+    )
+    expected = [
+        "/spec/headGroupSpec/template",
+        "/spec/workerGroupSpecs/0/template",
+        "/spec/workerGroupSpecs/1/template",
+    ]
+    assert paths(written) == paths(stored) == expected
