@@ -102,8 +102,7 @@ def _search(value: Json, path: str) -> list[str]:
             below = [(f"{pointer}/{index}", item) for index, item in enumerate(current) if _has_members(item)]
         elif isinstance(current, dict):
             # An API server stores the members in another order than a file has them.
-            names = sorted(name for name, member in current.items() if _has_members(member))
-            below = [(f"{pointer}/{escape(name)}", current[name]) for name in names]
+            below = [(f"{pointer}/{escape(k)}", current[k]) for k in sorted(current) if _has_members(current[k])]
         unvisited += reversed(below)
     return pointers
 
