@@ -101,6 +101,10 @@ class Total(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     unusable: dict[str, int] = {}
     # The devices that may be free or held, because not all claims were read.
     unknown: int = 0
+    # The sums of the amounts of the devices, by the name of the capacity. Cards that are published in several ways are left out.
+    capacity: dict[str, str] = {}
+    used_capacity: dict[str, str] = {}
+    free_capacity: dict[str, str] = {}
 
 
 class NodeDevices(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -182,7 +186,9 @@ def _totals(nodes: Iterable[NodeDevices], cards: Mapping[str, str]) -> list[Tota
         states[card].append(device)
         models.setdefault(card, (device.device.partition("/")[0], device.model))
     counted: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    whole_cards: defaultdict[tuple[str, str], list[DeviceHeld]] = defaultdict(list)
     for card, parts in states.items():
+        whole_cards[models[card]] += parts if len(parts) == 1 else ()
         part_states = {part.state for part in parts}
         group = "used"
         if part_states.isdisjoint(("held", "shared", "blocked")):
@@ -199,9 +205,25 @@ def _totals(nodes: Iterable[NodeDevices], cards: Mapping[str, str]) -> list[Tota
             free=amounts["free"],
             unusable={why: number for why, number in amounts.items() if why not in _COUNTED and number},
             unknown=amounts[UNKNOWN],
+            capacity=_sums(device.capacity for device in whole_cards[name, model]),
+            used_capacity=_sums(device.used for device in whole_cards[name, model]),
+            free_capacity=_sums(device.available for device in whole_cards[name, model]),
         )
         for (name, model), amounts in sorted(counted.items())
     ]
+
+
+def _sums(amounts: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Add amounts by name. A sum has the format of its first amount that is not 0."""
+    by_name: defaultdict[str, list[Quantity]] = defaultdict(list)
+    for of_device in amounts:
+        for name, text in of_device.items():
+            by_name[name].append(parse(text))
+    sums: dict[str, str] = {}
+    for name, quantities in by_name.items():
+        first = next((quantity for quantity in quantities if quantity.nano), quantities[0])
+        sums[name] = str(Quantity.from_nano(sum(quantity.nano for quantity in quantities), first.format))
+    return sums
 
 
 def devices_of(holder: Holder) -> int:

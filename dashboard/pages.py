@@ -200,6 +200,7 @@ def fleet(view: DashboardView, label: str | None, shelf: str | None, at: int, co
             total.total,
             total.used,
             total.free,
+            "; ".join(f"{name}: {free} of {total.capacity[name]}" for name, free in total.free_capacity.items()),
             ", ".join(f"{number:,} {why}" for why, number in total.unusable.items()),
         )
         for total in totals(picture.nodes, reading.stock)
@@ -209,7 +210,7 @@ def fleet(view: DashboardView, label: str | None, shelf: str | None, at: int, co
         el("li", squares([(state, state)]), f"{meaning}, {coloured.get(state, 0):,}")
         for state, meaning in colours.legend()
     ]
-    by_model = table(("Devices of", "Model", "Total", "Used", "Free", "Not usable"), lost)
+    by_model = table(("Devices of", "Model", "Total", "Used", "Free", "Free amounts", "Not usable"), lost)
     parts: list[object] = [el("ul", *tiles, class_="tiles")]
     if view.faults:
         faults = [(fault.object, fault.message, fault.remedy) for fault in view.faults]

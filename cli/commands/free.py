@@ -81,6 +81,8 @@ def _report(nodes: Sequence[NodeDevices], by_model: Sequence[Total], *, wide: bo
             total.total,
             total.used,
             total.free,
+            "; ".join(f"{name}: {free} of {total.capacity[name]}" for name, free in total.free_capacity.items())
+            or _NONE,
             sum(total.unusable.values()),
             ", ".join(
                 [f"{number} {reason}" for reason, number in total.unusable.items()]
@@ -113,7 +115,7 @@ def _report(nodes: Sequence[NodeDevices], by_model: Sequence[Total], *, wide: bo
     }
     said = ", ".join(f"{number} {what}" for what, number in sums.items() if number or what in {"in use", "free"})
     summary = f"{count_of(len(nodes), 'node')}: {count_of(sum(sums.values()), 'device')}, {said}"
-    titles = ("Devices of", "Model", "Total", "Used", "Free", "Not usable", "Why")
+    titles = ("Devices of", "Model", "Total", "Used", "Free", "Free amounts", "Not usable", "Why")
     idle = [node.node for node in nodes if node.is_idle]
     listed = f"{count_of(len(idle), 'idle node')}: {list_first(idle, len(idle) if wide else _NAMED)}" if idle else ""
     return Report("Devices of nodes", (Rows(titles, counted, "Totals"), Rows(head, rows, "Devices"), listed), summary)

@@ -176,6 +176,9 @@ def test_free_devices_of_a_device_plugin_are_counted(tmp_path):
         "free": 5,
         "unusable": {},
         "unknown": 0,
+        "capacity": {},
+        "usedCapacity": {},
+        "freeCapacity": {},
     }
 
 
@@ -205,7 +208,13 @@ def test_each_device_and_node_has_its_amounts_and_idle_nodes_are_listed(tmp_path
     ]
     counts = [[(total["total"], total["used"], total["free"]) for total in node["totals"]] for node in answer["nodes"]]
     assert counts == [[(1, 1, 0)], [(1, 0, 1)]]
+    totals = [total for owner in (*answer["nodes"], answer) for total in owner["totals"]]
+    names = ("capacity", "usedCapacity", "freeCapacity")
+    sums = [tuple(total[name]["memory"] for name in names) for total in totals]
+    assert sums == [("80Gi", "30Gi", "50Gi"), ("80Gi", "0", "80Gi"), ("160Gi", "30Gi", "130Gi")]
     assert answer["idleNodes"] == ["n1"]
-    assert "1 idle node: n1" in run("free", "-f", file).stdout
+    printed = run("free", "-f", file).stdout
+    assert "memory: 130Gi of 160Gi" in printed
+    assert "1 idle node: n1" in printed
     cordoned = dump(tmp_path, *changed(fleet(1, 1), "Node", unschedulable=True))
     assert run_json("free", "-f", cordoned)[1]["idleNodes"] == []
