@@ -19,7 +19,7 @@ _ANY_TEXT: Final = frozenset(
 
 
 # A placeholder as a whole, where the API server needs a name: `@@NAME@@`, `%NAME%`, `__NAME__`, `POD_NAME`.
-_UNFILLED: Final = re.compile(r"[^@]*@@\w+@@[^@]*|%\w+%|__\w+__|[A-Z][A-Z0-9]*_[A-Z0-9_]+")
+_UNFILLED: Final = re.compile(r"[^@]*@@\w+@@[^@]*|%\w+%|__\w+__|[A-Z][A-Z0-9]+_[A-Z0-9_]+")
 # A value `{name}` of Python's str.format, which is a map for YAML.
 FORMAT: Final = re.compile(rb"[:-][ \t]+\{[A-Za-z_]\w*\}")
 _TEMPLATE_ENDINGS: Final = frozenset(
