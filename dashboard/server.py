@@ -11,6 +11,7 @@ from functools import partial
 from http import HTTPStatus
 from operator import itemgetter
 from pathlib import Path
+from time import thread_time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -413,10 +414,20 @@ class Dashboard:
         return _answer(api.shown(api.WhatIfShown, view, found=answer))
 
     async def _answer(self, view: DashboardView, question: WhatIfQuestion) -> WhatIf:
+        """Answer a question in a turn of its account, and charge the account the CPU time. Raise Unanswerable."""
+        loop = asyncio.get_running_loop()
+
+        def answer_and_charge() -> WhatIf:
+            begun, end = thread_time(), time.monotonic() + self._search
+            try:
+                return what_if(view.reading, question, lambda: time.monotonic() > end)
+            finally:
+                # The loop runs this call before it ends the turn, also if the client is gone.
+                loop.call_soon_threadsafe(self._turns.charge, view.viewer, thread_time() - begun)
+
         try:
             async with self._turns.turn(view.viewer):
-                end = time.monotonic() + self._search
-                return await finish_in_thread(what_if, view.reading, question, lambda: time.monotonic() > end)
+                return await finish_in_thread(answer_and_charge)
         except Crowded:
             raise StatusError(HTTPStatus.TOO_MANY_REQUESTS, ("Retry-After", "5")) from None
 

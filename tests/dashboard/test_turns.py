@@ -1,4 +1,4 @@
-"""Viewers take turns: one account's questions delay another account by one question, and questions that nobody waits for are dropped."""
+"""The account whose questions used the least CPU time recently has the next turn. Questions that nobody waits for are dropped."""
 
 import asyncio
 import threading
@@ -21,12 +21,15 @@ QUESTION = "/api/v1/what-if?add=n0%3D2"
 class Questions:
     """Replaces `what_if`: records the accounts of the questions that begin, and answers when `release` is set.
 
-    `arrived` counts the questions that wait for a turn, have begun or were refused.
+    `arrived` counts the questions that wait for a turn, have begun or were refused. A question uses the CPU seconds of its
+    account in `costs`. The CPU time of the machine does not count.
     """
 
     def __init__(self, monkeypatch):
         self.accounts, self.release, self.arrived = [], threading.Event(), 0
+        self.costs, self._cpu_seconds = {}, 0.0
         monkeypatch.setattr(server, "what_if", self._answer)
+        monkeypatch.setattr(server, "thread_time", lambda: self._cpu_seconds)
         take_turn = Turns.turn
 
         def counted(turns, account):
@@ -37,8 +40,10 @@ class Questions:
 
     def _answer(self, reading, *_):
         namespaces = {key.partition("/")[0] for key in reading.pods} - {OTHERS}
-        self.accounts.append(namespaces.pop() if len(namespaces) == 1 else "all")
+        account = namespaces.pop() if len(namespaces) == 1 else "all"
+        self.accounts.append(account)
         assert self.release.wait(PATIENCE)
+        self._cpu_seconds += self.costs.get(account, 1.0)
         return WhatIf(pods=(), placed=0)
 
 
@@ -59,6 +64,7 @@ async def ask_all(session, questions, *accounts):
 
 
 async def test_accounts_take_turns_and_an_account_has_at_most_two_waiting_questions(monkeypatch):
+    """The questions of all accounts cost the same, so an account that has not asked yet is before the account of the flood."""
     questions = Questions(monkeypatch)
     async with asyncio.timeout(PATIENCE), login_session() as session:
         flood = await ask_all(session, questions, *["all"] * 20)
@@ -69,6 +75,27 @@ async def test_accounts_take_turns_and_an_account_has_at_most_two_waiting_questi
         assert [await task for task in others] == [200, 200]
         assert questions.accounts == ["all", "mine", "secret", "all", "all"]
         assert await ask(session, "all") == 200
+
+
+async def test_the_account_whose_questions_cost_the_least_is_next(monkeypatch):
+    questions = Questions(monkeypatch)
+    questions.costs = {"all": 1e6, "mine": 1e3, "secret": 1.0}  # far apart, because costs decay
+    async with asyncio.timeout(PATIENCE), login_session() as session:
+        tasks = await ask_all(session, questions, *["all", "mine", "secret"] * 2)
+        questions.release.set()
+        assert await asyncio.gather(*tasks) == [200] * 6
+    assert questions.accounts == ["all", "mine", "secret", "secret", "mine", "all"]
+
+
+async def test_an_account_pays_for_questions_of_closed_connections(monkeypatch):
+    questions = Questions(monkeypatch)
+    async with asyncio.timeout(PATIENCE), login_session() as session:
+        [closed] = await ask_all(session, questions, "all")
+        closed.cancel()
+        tasks = await ask_all(session, questions, "all", "mine")
+        questions.release.set()
+        assert await asyncio.gather(*tasks) == [200, 200]
+    assert questions.accounts == ["all", "mine", "all"]
 
 
 @pytest.mark.long
