@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from analysis.errors import Failed
 from certs import mutual, reload
@@ -24,7 +25,7 @@ from serving.http import StatusError
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable
     from ipaddress import IPv4Network, IPv6Network
 
     from cluster.protocol import Cluster
@@ -34,10 +35,13 @@ logger = logging.getLogger("drawbridge.dashboard")
 LOOK_SECONDS = 10.0  # seconds between two reads of the certificate's files
 COOKIE: Final = "__Host-drawbridge"
 LASTS = 12 * 3600  # seconds after which a browser forgets the token
-KEPT = 60.0  # seconds for which the result of a SubjectAccessReview is cached
+KEPT = 60.0  # seconds for which a right is cached, even if it is removed
+KEPT_MISSING = (
+    300.0  # seconds for which a missing right is cached: most of the namespaces of a large cluster are of other tenants
+)
 _ASKED_AT_ONCE = 16
 MAX_NAMESPACES = 2_000
-MAX_PERMISSIONS = 4 * MAX_NAMESPACES  # cached
+MAX_PERMISSIONS = 32 * MAX_NAMESPACES  # cached
 # To see the objects of a namespace here, an account must be allowed to list all of these there.
 _LISTED: Final = (("", "pods"), ("resource.k8s.io", "resourceclaims"))
 _EVENTS: Final = (("", "events"),)
@@ -81,13 +85,22 @@ class Viewer(NamedTuple):
 class Login:
     """Finds the account of a viewer by the token of the request."""
 
-    def __init__(self, cluster: Cluster, proxies: Iterable[IPv4Network | IPv6Network] = ()) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        proxies: Iterable[IPv4Network | IPv6Network] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`proxies` are the addresses of proxies that name their client in X-Forwarded-For."""
         self._cluster = cluster
         self._proxies = tuple(proxies)
-        self._accounts = TokenReviews(cluster, "", time.monotonic)
+        self._clock = clock
+        self._accounts = TokenReviews(cluster, "", clock)
         self._review_limit = asyncio.Semaphore(_ASKED_AT_ONCE)
-        self._permissions: dict[tuple[Account, str, tuple[tuple[str, str], ...]], tuple[bool, float]] = {}
+        # By account name, so that the tokens of one account push out only its own results. The oldest results are first.
+        self._permissions: dict[str, dict[tuple[Account, str, tuple[tuple[str, str], ...]], tuple[bool, float]]] = {}
+        # Concurrent requests of an account wait for the results of the first one.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def account_of(self, request: HttpRequest) -> Account | None:
         """Return the account of a request's token; None without a valid token."""
@@ -117,13 +130,19 @@ class Login:
 
     async def viewer(self, account: Account, namespaces: Iterable[str]) -> Viewer:
         """Return which of these namespaces an account may see."""
+        tasks: list[asyncio.Task[bool]] = []
         try:
-            if await self._may_list(account, ""):
-                return Viewer(account.name)
-            checked = sorted(set(namespaces))[:MAX_NAMESPACES]
-            permissions = await asyncio.gather(*(self._may_list(account, namespace) for namespace in checked))
+            async with self._locks.setdefault(account.name, asyncio.Lock()):
+                if await self._may_list(account, ""):
+                    return Viewer(account.name)
+                checked = sorted(set(namespaces))[:MAX_NAMESPACES]
+                tasks += [asyncio.create_task(self._may_list(account, namespace)) for namespace in checked]
+                permissions = await asyncio.gather(*tasks)
         except ApiError as error:
             raise _unanswered("SubjectAccessReview", error) from None
+        finally:
+            for task in tasks:  # after the first failure, ask nothing more
+                task.cancel()
         return Viewer(
             account.name,
             frozenset(namespace for namespace, is_visible in zip(checked, permissions, strict=True) if is_visible),
@@ -138,10 +157,12 @@ class Login:
 
     async def _may_list(self, account: Account, namespace: str, kinds: tuple[tuple[str, str], ...] = _LISTED) -> bool:
         """Return whether the account may list these kinds in a namespace; "" means in all namespaces."""
-        may, until = self._permissions.get((account, namespace, kinds), (False, 0.0))
-        if time.monotonic() < until:
+        key = account, namespace, kinds
+        may, until = self._permissions.get(account.name, {}).get(key, (False, float("-inf")))
+        if self._clock() < until:
             return may
         async with self._review_limit:
+            begun = self._clock()
             user = {"user": account.name, "groups": list(account.groups), "uid": account.uid}
             extra = {key: list(values) for key, values in account.extra}
             may = True
@@ -155,10 +176,14 @@ class Login:
                 may = status.get("allowed") is True and status.get("denied") is not True
                 if not may:
                     break
-        self._permissions.pop((account, namespace, kinds), None)
-        self._permissions[account, namespace, kinds] = may, time.monotonic() + KEPT
-        if len(self._permissions) > MAX_PERMISSIONS:
-            del self._permissions[next(iter(self._permissions))]
+        permissions = self._permissions.setdefault(account.name, {})
+        permissions.pop(key, None)
+        permissions[key] = may, begun + (KEPT if may else KEPT_MISSING)
+        if sum(map(len, self._permissions.values())) > MAX_PERMISSIONS:
+            most = max(self._permissions, key=lambda name: len(self._permissions[name]))
+            del self._permissions[most][next(iter(self._permissions[most]))]
+            if not self._permissions[most]:
+                del self._permissions[most]
         return may
 
 

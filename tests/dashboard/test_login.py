@@ -21,7 +21,7 @@ from dashboard import Dashboard, Login, certificate, login
 from dashboard.tenants import for_tenant
 from dra.wire import encode
 from serving.authentication import Account, TokenReviews
-from serving.http import Head
+from serving.http import Head, StatusError
 from tests.cli.explain.scenes import DRIVER, claim, fleet, pod
 from tests.cli.running import run
 from tests.dashboard.elements import Elements
@@ -36,14 +36,17 @@ PAGES = ("/", "/?colour=namespace", "/?by=&shelf=all+nodes&colour=namespace", "/
 class ReviewServer:
     """An API server that reviews tokens and rights.
 
-    The account `all` may list everything, `half` only pods, and every other account the namespace of its own name.
+    The account `all` may list everything, `half` only pods, and every other account the namespace of its own name, unless
+    it is `removed`.
     """
 
     def __init__(self):
-        self.is_away, self.reviews = False, 0
+        self.is_away, self.reviews, self.failures, self.removed = False, 0, 0, ""
 
     async def create(self, resource, obj):
+        await asyncio.sleep(0)
         if self.is_away:
+            self.failures += 1
             raise Unavailable("down")
         self.reviews += 1
         spec = obj["spec"]
@@ -51,9 +54,9 @@ class ReviewServer:
             name = spec["token"].removeprefix("token-")
             user = {"username": name, "groups": ["people"], "uid": "1", "extra": {"a": ["b"]}}
             return {"status": {"authenticated": name != spec["token"], "user": user}}
-        assert (spec["groups"], spec["uid"], spec["extra"]) == (["people"], "1", {"a": ["b"]})
+        assert (spec["groups"], spec["uid"], spec["extra"].keys()) == (["people"], "1", {"a"})
         namespace = spec["resourceAttributes"]["namespace"]
-        may_list_all = spec["user"] == "all" or (namespace and namespace == spec["user"])
+        may_list_all = spec["user"] == "all" or (namespace and namespace == spec["user"] != self.removed)
         may_list_pods = spec["user"] == "half" and spec["resourceAttributes"]["resource"] == "pods"
         return {"status": {"allowed": bool(may_list_all or may_list_pods)}}
 
@@ -197,14 +200,83 @@ async def test_invalid_tokens_behind_a_proxy_refuse_no_new_viewer_of_another_add
     assert statuses == {401, 429}
 
 
+def account(name, token="b"):
+    """Return the account of a token. The API server adds a name of each token to `extra`."""
+    return Account(name, "", "1", ("people",), (("a", (token,)),))
+
+
+MANY_NAMESPACES = frozenset(f"n{number}" for number in range(2_000))
+
+
+async def test_concurrent_views_of_an_account_share_the_reviews_of_2000_namespaces():
+    server = ReviewServer()
+    viewers = Login(server)
+    views = await asyncio.gather(*(viewers.viewer(account("n7"), MANY_NAMESPACES) for _ in range(5)))
+    assert {view.namespaces for view in views} == {frozenset({"n7"})}
+    # One review for pods of each namespace and of all namespaces, and one for claims of n7.
+    assert server.reviews == len(MANY_NAMESPACES) + 2
+
+
+async def test_accounts_do_not_push_out_the_rights_of_other_accounts(monkeypatch):
+    """The account n0 has many tokens."""
+    monkeypatch.setattr(login, "MAX_PERMISSIONS", 1_000)
+    namespaces = frozenset(f"n{number}" for number in range(100))
+    server = ReviewServer()
+    viewers = Login(server)
+    accounts = [account(f"n{number}") for number in range(1, 6)]
+    for viewed in [*accounts, *(account("n0", f"token-{number}") for number in range(30))]:
+        await viewers.viewer(viewed, namespaces)
+    reviews = server.reviews
+    assert sum(map(len, viewers._permissions.values())) == login.MAX_PERMISSIONS
+    for viewed in accounts:
+        assert (await viewers.viewer(viewed, namespaces)).namespaces == {viewed.name}
+    assert server.reviews == reviews
+
+
+async def test_a_removed_right_ends_after_a_minute_and_a_missing_right_is_reviewed_after_five_minutes():
+    server, now = ReviewServer(), [0.0]
+    viewers = Login(server, clock=lambda: now[0])
+
+    async def view():
+        """Return the number of reviews of a view, and its namespaces."""
+        reviews = server.reviews
+        namespaces = (await viewers.viewer(account("n7"), MANY_NAMESPACES)).namespaces
+        return server.reviews - reviews, namespaces
+
+    assert await view() == (len(MANY_NAMESPACES) + 2, {"n7"})
+    now[0] = login.KEPT - 1
+    assert await view() == (0, {"n7"})
+    now[0] = login.KEPT
+    assert await view() == (2, {"n7"})
+    server.removed = "n7"
+    now[0] = 2 * login.KEPT
+    assert await view() == (1, set())
+    server.removed = ""
+    now[0] = 2 * login.KEPT + login.KEPT_MISSING
+    assert await view() == (len(MANY_NAMESPACES) + 2, {"n7"})
+
+
+async def test_a_view_without_an_answer_of_the_api_server_asks_nothing_more():
+    server = ReviewServer()
+    viewers = Login(server)
+    await viewers.viewer(account("n7"), ())
+    server.is_away = True
+    with pytest.raises(StatusError):
+        await viewers.viewer(account("n7"), MANY_NAMESPACES)
+    failures = server.failures
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert server.failures == failures
+
+
 async def test_only_the_oldest_permissions_are_forgotten(monkeypatch):
     monkeypatch.setattr(login, "MAX_PERMISSIONS", 3)
     server = ReviewServer()
     viewers = Login(server)
     for namespace in "abcd":
-        await viewers.may_see_events(Account("mine", "", "1", ("people",), (("a", ("b",)),)), namespace)
+        await viewers.may_see_events(account("mine"), namespace)
     for namespace in "dcb":
-        await viewers.may_see_events(Account("mine", "", "1", ("people",), (("a", ("b",)),)), namespace)
+        await viewers.may_see_events(account("mine"), namespace)
     assert server.reviews == 4
 
 
