@@ -209,8 +209,7 @@ MANY_NAMESPACES = frozenset(f"n{number}" for number in range(2_000))
 
 
 async def test_concurrent_views_of_an_account_share_the_reviews_of_2000_namespaces():
-    server = ReviewServer()
-    viewers = Login(server)
+    viewers = Login(server := ReviewServer())
     views = await asyncio.gather(*(viewers.viewer(account("n7"), MANY_NAMESPACES) for _ in range(5)))
     assert {view.namespaces for view in views} == {frozenset({"n7"})}
     # One review for pods of each namespace and of all namespaces, and one for claims of n7.
