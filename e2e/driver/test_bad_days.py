@@ -10,7 +10,7 @@ from e2e.actors import fleet
 from e2e.actors.proxy import Proxy
 from e2e.actors.taints import NO_DEVICE
 from e2e.actors.workloads import claim, request, template, using, using_template
-from e2e.driver.installed import GPU, ROOT, claiming_pod, device_variables, installed_driver, until_freed
+from e2e.driver.installed import GPU, PRINT_DEVICES, ROOT, claiming_pod, device_variables, installed_driver, until_freed
 from e2e.driver.mortal import DEATHS, DIES_BEFORE
 from e2e.ground.node import KUBELET
 
@@ -183,6 +183,83 @@ def test_two_versions_with_different_inventories_do_not_undo_each_other(
         old.stop()
         assert {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in driver.slices()} == versions
         delete_pods(control_plane, namespace, "a", "b")
+        until_freed(driver, set())
+
+
+LAYOUT = {
+    "name": "small",
+    "slices": 2,
+    "compute": 2,
+    "partitions": [{"profile": "1g.20gb", "memory": "20Gi", "slices": 1, "compute": 1, "at": [0, 1]}],
+}
+
+
+def cards(*names, **parts):
+    """An inventory with these cards by UUID, which containers see in a variable, too."""
+    described = [GPU | {"name": name, "uuid": uuid} | parts for name, uuid in names]
+    return {"layouts": [LAYOUT], "visibleDevices": "E2E_VISIBLE", "gpus": described}
+
+
+def test_a_pod_keeps_its_hardware_when_the_inventory_changes(control_plane, node_cluster, namespace, created):
+    """The driver starts with another inventory, and the container restarts. No second pod gets the hardware before the first pod ends."""
+    ours, others = ("gpu-0", "GPU-0"), ("gpu-1", "GPU-1")
+    inventories = {
+        "without the device": cards(others),
+        "other UUIDs": cards(("gpu-0", "GPU-1"), ("gpu-1", "GPU-0")),
+        "partitions": cards(ours, others, whole=False, layout="small"),
+        "other names": cards(("x", "GPU-0"), ("y", "GPU-1")),
+    }
+
+    def published():
+        return {
+            device["attributes"].get("parentUUID", device["attributes"]["uuid"])["string"]
+            for item in driver.slices()
+            for device in item["spec"].get("devices", ())
+        }
+
+    def environment(restart):
+        """The variables of our driver in the container after so many restarts."""
+
+        def text():
+            files = list(node_cluster.pod_logs.glob(f"{namespace}_p_*/main/{restart}.log"))
+            content = files[0].read_text() if files else ""
+            return content if "spoken=yes" in content else ""
+
+        lines = control_plane.until(f"the container has started {restart + 1} times", text, 120).splitlines()
+        variables = (line.split(" ", 3)[3].partition("=") for line in lines)
+        return {name: value for name, _, value in variables if name.startswith(("DRAWBRIDGE_", "E2E_", "card"))}
+
+    with installed_driver(node_cluster, DRIVER, cards(ours)) as driver:
+        template_, item = pods_with_devices(namespace, ["p"], node_cluster)
+        item["spec"]["restartPolicy"] = "Always"
+        item["spec"]["containers"][0]["command"][-1] = PRINT_DEVICES.replace("600", "613")
+        created(template_, item)
+        given = {"DRAWBRIDGE_DEVICE_GPU_0": "GPU-0", "E2E_VISIBLE": "GPU-0", "card": "yes"}
+        assert environment(0) == given
+        prepared = driver.prepared()
+        for restart, (change, inventory) in enumerate(inventories.items(), 1):
+            driver.running.stop()
+            driver.offer(inventory)
+            driver.start()
+            control_plane.until(f"the other card is published: {change}", lambda: published() == {"GPU-1"}, 30)
+            processes = node_cluster.box.run("ps", "-eo", "pid,args").splitlines()
+            [process] = [line.split()[0] for line in processes if line.split()[1:] == ["sleep", "613"]]
+            node_cluster.box.run("kill", "-9", process)  # the first process of a container ignores SIGTERM
+            assert environment(restart) == given, change
+            assert driver.prepared() == prepared, change
+        created(*(claiming_pod(namespace, name, node_cluster.name, [using_template("one")]) for name in ("q", "r")))
+
+        def placed():
+            pods = (control_plane.get(f"/api/v1/namespaces/{namespace}/pods/{name}") for name in ("q", "r"))
+            return [found["metadata"]["name"] for found in pods if found["spec"].get("nodeName")]
+
+        [second] = control_plane.until("one of two more pods is placed", placed, 60)
+        [third] = {"q", "r"} - {second}
+        assert NO_DEVICE in control_plane.wait_unschedulable(namespace, third)["message"]
+        assert printed_devices(driver, namespace, [second]) == ["GPU-1"]
+        delete_pods(control_plane, namespace, "p")
+        assert printed_devices(driver, namespace, [third]) == ["GPU-0"]
+        delete_pods(control_plane, namespace, "q", "r")
         until_freed(driver, set())
 
 
