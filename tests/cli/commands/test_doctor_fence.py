@@ -100,8 +100,11 @@ def test_only_a_fenced_request_for_an_extended_resource_is_reported(objects, is_
     served_class = device_class(extendedResourceName="example.com/gpu")
     dump = manifest(tmp_path / "dump.yaml", *NODE_AND_SLICE, served_class, *objects)
     _, answer = run_json("doctor", "-f", dump)
-    assert [finding["code"] for finding in answer["findings"]] == ["O110"] * is_reported
-    assert all("default-scheduler for example.com/gpu" in finding["message"] for finding in answer["findings"])
+    bound = [finding["object"] for finding in answer["findings"] if finding["code"] == "O230"]
+    assert bound == ["Pod/default/p"] * (objects[-1]["spec"].get("nodeName") == "n0")
+    others = [finding for finding in answer["findings"] if finding["code"] != "O230"]
+    assert [finding["code"] for finding in others] == ["O110"] * is_reported
+    assert all("default-scheduler for example.com/gpu" in finding["message"] for finding in others)
 
 
 CLASS_WITH_DEVICES = device_class(extendedResourceName="example.com/gpu")
@@ -126,7 +129,7 @@ EXTENDED_RESOURCES = {
     "a newer class without devices has the name": ([CLASS_WITHOUT_DEVICES, pod_waiting_for()], "O108", "DeviceClass/hollow"),
     "the class does not exist": ([pod_waiting_for("deviceclass.resource.kubernetes.io/none")], "O107", "DeviceClass/none"),
     "devices are free": ([pod_waiting_for()], "", ""),
-    "the pod has a node": ([REPAIR_TAINT, pod_waiting_for(nodeName="n0")], "", ""),
+    "the pod has a node": ([REPAIR_TAINT, pod_waiting_for(nodeName="n0")], "O230", "Pod/default/p"),
     "a device plugin serves the name": ([CLASS_WITHOUT_DEVICES, pod_waiting_for(), node("n5", allocatable={"example.com/gpu": "1"})], "", ""),
 }  # fmt: skip
 
@@ -136,7 +139,7 @@ def test_an_extended_resource_request_is_checked_like_its_implicit_claim(objects
     dump = manifest(tmp_path / "dump.yaml", *NODE_AND_SLICE, CLASS_WITH_DEVICES, *objects)
     findings = run_json("doctor", "-f", dump)[1]["findings"]
     assert [(finding["code"], finding["object"]) for finding in findings] == [(code, object_name)] * bool(code)
-    assert all("Pod/default/p" in finding["message"] for finding in findings)
+    assert all("Pod/default/p" in f"{finding['object']} {finding['message']}" for finding in findings)
 
 
 @pytest.mark.parametrize(
