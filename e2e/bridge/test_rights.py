@@ -55,6 +55,11 @@ UNUSED_RIGHTS = {
     ): "writes of claims that a patch would spell differently (e2e/bridge/test_spellings.py)",
     ("resource.k8s.io", "resourceclaims/status", "update"): "the same",
     ("resource.k8s.io", "resourceclaims/binding", "update"): "the same",
+    (
+        "scheduling.k8s.io",
+        "podgroups",
+        "watch",
+    ): "PodGroups, which this control plane does not serve (e2e/bridge/test_groups.py)",
     ("resource.k8s.io", "resourceclaims", "get"): "claims are read again after a conflict, or if an answer was lost",
 }
 

@@ -21,7 +21,7 @@ def main(root):
     cdi, filler = root / "cdi", root / "cdi" / "filler"
     cdi.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", cdi], check=True)
-    store = PreparedStore(MACHINE, Guard(MACHINE, NODE), Disk(), str(root), str(cdi), pods="")
+    store = PreparedStore(Guard(MACHINE, NODE), Disk(), str(root), str(cdi), pods="")
     first, second = claim("a", result("gpu-0")), claim("b", result("gpu-1"))
     answer = prepare(store, first)
     assert answer.error == "", answer
