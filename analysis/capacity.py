@@ -106,6 +106,10 @@ class Total(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     used_capacity: dict[str, str] = {}
     free_capacity: dict[str, str] = {}
 
+    @property
+    def free_amounts(self) -> str:
+        return "; ".join(f"{name}: {free} of {self.capacity[name]}" for name, free in self.free_capacity.items())
+
 
 class NodeDevices(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The devices that a node can reach."""

@@ -36,9 +36,8 @@ LOOK_SECONDS = 10.0  # seconds between two reads of the certificate's files
 COOKIE: Final = "__Host-drawbridge"
 LASTS = 12 * 3600  # seconds after which a browser forgets the token
 KEPT = 60.0  # seconds for which a right is cached, even if it is removed
-KEPT_MISSING = (
-    300.0  # seconds for which a missing right is cached: most of the namespaces of a large cluster are of other tenants
-)
+# Seconds for which a missing right is cached, because most namespaces of a large cluster belong to other tenants.
+KEPT_MISSING = 300.0
 _ASKED_AT_ONCE = 16
 MAX_NAMESPACES = 2_000
 MAX_PERMISSIONS = 32 * MAX_NAMESPACES  # cached

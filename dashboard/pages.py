@@ -200,7 +200,7 @@ def fleet(view: DashboardView, label: str | None, shelf: str | None, at: int, co
             total.total,
             total.used,
             total.free,
-            "; ".join(f"{name}: {free} of {total.capacity[name]}" for name, free in total.free_capacity.items()),
+            total.free_amounts,
             ", ".join(f"{number:,} {why}" for why, number in total.unusable.items()),
         )
         for total in totals(picture.nodes, reading.stock)

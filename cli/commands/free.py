@@ -81,8 +81,7 @@ def _report(nodes: Sequence[NodeDevices], by_model: Sequence[Total], *, wide: bo
             total.total,
             total.used,
             total.free,
-            "; ".join(f"{name}: {free} of {total.capacity[name]}" for name, free in total.free_capacity.items())
-            or _NONE,
+            total.free_amounts or _NONE,
             sum(total.unusable.values()),
             ", ".join(
                 [f"{number} {reason}" for reason, number in total.unusable.items()]

@@ -20,8 +20,8 @@ _ANY_TEXT: Final = frozenset(
 
 # A placeholder as a whole, where the API server needs a name: `@@NAME@@`, `%NAME%`, `__NAME__`, `POD_NAME`.
 _UNFILLED: Final = re.compile(r"[^@]*@@\w+@@[^@]*|%\w+%|__\w+__|[A-Z][A-Z0-9]+_[A-Z0-9_]+")
-# A value `{name}` of Python's str.format, which is a map for YAML.
-FORMAT: Final = re.compile(rb"[:-][ \t]+\{[A-Za-z_]\w*\}")
+# `{name}` of Python's str.format, which is a map for YAML where it is a value. Beginning with the brace, the search of a large file is fast.
+FORMAT: Final = re.compile(rb"\{[A-Za-z_]\w*\}")
 _TEMPLATE_ENDINGS: Final = frozenset(
     (".tmpl", ".tpl", ".j2", ".jinja", ".jinja2", ".gotmpl", ".erb", ".hbs", ".in", ".template")
 )

@@ -10,9 +10,8 @@ from dra.wire import Wire
 class PodQuestion(Wire, frozen=True, kw_only=True):
     pod: Pod
     nodes: KnownNodes | None = None  # count and checksum of the nodes that the scheduler knows
-    served: frozenset[str] = (
-        frozenset()
-    )  # the pod's extended resources that a DeviceClass serves, as far as the scheduler knows
+    # The pod's extended resources that a DeviceClass serves, as far as the scheduler knows.
+    served: frozenset[str] = frozenset()
     suppose: str = ""
     below: int = 1 << 31  # by default above every priority
 
