@@ -26,7 +26,7 @@ from aiohttp import web
 from serving.http.connection import GuardedConnection
 from serving.http.limits import Limits, listens
 from serving.http.messages import Head, Reply, text
-from serving.http.tls import TlsTransport
+from serving.http.tls import READ, TlsTransport
 
 if TYPE_CHECKING:
     import ssl
@@ -95,6 +95,7 @@ class Listener:
         self._count_closure = count_closure
         self._socket: socket.socket | None = None
         self._tls: ssl.SSLContext | None = None
+        self._buffer = memoryview(bytearray(READ))
         self._server = web.Server(
             self._answer,
             request_factory=self._request,
@@ -197,7 +198,7 @@ class Listener:
         """Serve a connection until it is lost. Cancelling this task aborts the connection."""
         protocol: asyncio.BaseProtocol = connection
         if self._tls is not None:
-            protocol = TlsTransport(connection, self._tls, self._count_closure)
+            protocol = TlsTransport(connection, self._tls, self._buffer, self._count_closure)
         try:
             connection.is_served = True
             connection.wire, _ = await self._loop.connect_accepted_socket(lambda: protocol, sock)

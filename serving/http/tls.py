@@ -23,17 +23,21 @@ FREE_RECORDS, BYTES_OF_RECORD = 16, 64
 HANDSHAKE_BYTES = 1 << 15  # each certificate in a handshake takes 0.12 ms of CPU
 READ = 1 << 15  # encrypted bytes of a connection after which it pauses reading; more than a record
 _HEADER, _LARGEST = 5, (1 << 14) + 256  # bytes of a record's header, and the most bytes after it
-_buffer = memoryview(bytearray(READ))  # the bytes that asyncio is reading from a socket
 
 
 class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     """The protocol of a socket's transport, and the transport of a `GuardedConnection`."""
 
     def __init__(
-        self, connection: GuardedConnection, tls: ssl.SSLContext, count_closure: Callable[[str], None]
+        self,
+        connection: GuardedConnection,
+        tls: ssl.SSLContext,
+        buffer: memoryview,
+        count_closure: Callable[[str], None],
     ) -> None:
+        """`buffer` takes the bytes that the event loop is reading from a socket. All connections of the loop can share it."""
         super().__init__()
-        self._connection, self._count_closure = connection, count_closure
+        self._connection, self._buffer, self._count_closure = connection, buffer, count_closure
         self._loop = asyncio.get_running_loop()
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = tls.wrap_bio(self._incoming, self._outgoing, server_side=True)
@@ -59,12 +63,12 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         del sizehint
-        return _buffer
+        return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._is_closing:
             return
-        self._received += _buffer[:nbytes]
+        self._received += self._buffer[:nbytes]
         if len(self._received) >= READ:
             self._socket.pause_reading()
         if not self._is_scheduled:
