@@ -21,6 +21,7 @@ from certs import mutual, reload
 from cluster.errors import ApiError, Unavailable
 from cluster.resources import SUBJECT_ACCESS_REVIEWS
 from serving.authentication import Account, TokenReviews, TooManyTokens
+from serving.fair_cache import FairCache
 from serving.http import StatusError
 
 if TYPE_CHECKING:
@@ -96,8 +97,8 @@ class Login:
         self._clock = clock
         self._accounts = TokenReviews(cluster, "", clock)
         self._review_limit = asyncio.Semaphore(_ASKED_AT_ONCE)
-        # By account name, so that the tokens of one account push out only its own results. The oldest results are first.
-        self._permissions: dict[str, dict[tuple[Account, str, tuple[tuple[str, str], ...]], tuple[bool, float]]] = {}
+        # The owner is the account's name, because an account may have many tokens.
+        self._permissions = FairCache[tuple[Account, str, tuple[tuple[str, str], ...]], tuple[bool, float]]()
         # Concurrent requests of an account wait for the results of the first one.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -157,7 +158,7 @@ class Login:
     async def _may_list(self, account: Account, namespace: str, kinds: tuple[tuple[str, str], ...] = _LISTED) -> bool:
         """Return whether the account may list these kinds in a namespace; "" means in all namespaces."""
         key = account, namespace, kinds
-        may, until = self._permissions.get(account.name, {}).get(key, (False, float("-inf")))
+        may, until = self._permissions.get(key) or (False, float("-inf"))
         if self._clock() < until:
             return may
         async with self._review_limit:
@@ -175,14 +176,8 @@ class Login:
                 may = status.get("allowed") is True and status.get("denied") is not True
                 if not may:
                     break
-        permissions = self._permissions.setdefault(account.name, {})
-        permissions.pop(key, None)
-        permissions[key] = may, begun + (KEPT if may else KEPT_MISSING)
-        if sum(map(len, self._permissions.values())) > MAX_PERMISSIONS:
-            most = max(self._permissions, key=lambda name: len(self._permissions[name]))
-            del self._permissions[most][next(iter(self._permissions[most]))]
-            if not self._permissions[most]:
-                del self._permissions[most]
+        until = begun + (KEPT if may else KEPT_MISSING)
+        self._permissions.put(key, (may, until), owner=account.name, limit=MAX_PERMISSIONS)
         return may
 
 

@@ -1,8 +1,9 @@
 """The identity of hardware: which published devices are the same hardware under other names, of a device plugin or of another inventory.
 
 Two names mean the same device if they share an identity: the UUID, the PCI address, the network interface, the plugin device that
-drawbridge's adapter publishes, or, for a driver and a resource of one vendor, the number. Two devices overlap if they share only a part of their hardware, such as a
-partition and its GPU; the shared counters of the pool show this. Overlapping devices must not be allocated together.
+drawbridge's adapter publishes, or, for a driver and a resource of one vendor, the number. Two devices overlap if they share only a part of
+their hardware, such as a partition and its GPU; the shared counters of the pool show this. Overlapping devices must not be allocated
+together.
 """
 
 from __future__ import annotations

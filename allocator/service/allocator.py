@@ -143,7 +143,7 @@ class Allocator(Part):
         self._lead.require_ready()
         pod = self.pod_of(token)
         others = Others([self._pods.newest(added) for added in add], tuple(remove))
-        if why := self._ledger.full_nodes(pod, others.removed).get(node):
+        if why := self._ledger.excluded_nodes(pod, others.removed).get(node):
             return why
         question = partial(questions.why_not_fits_beside, pod, node, self._knowledge.stock, others)
         problem = await self._runner.answer(pod.metadata.namespace, question)
@@ -157,7 +157,7 @@ class Allocator(Part):
         namespace = pod.metadata.namespace
         if self._pods.turns.seconds_until(namespace):
             return True  # `outlook` makes the pod wait for its namespace's turn
-        stock, full = self._knowledge.stock, self._ledger.full_nodes(pod)
+        stock, full = self._knowledge.stock, self._ledger.excluded_nodes(pod)
 
         def question(decider: Decider) -> bool:
             return decider.may_fit(pod, stock, full)
@@ -187,7 +187,7 @@ class Allocator(Part):
         return Basis(
             stock,
             placement,
-            self._ledger.full_nodes(pod),
+            self._ledger.excluded_nodes(pod),
             nominations.rivals(pod, state),
             kept_nodes,
             self._holders([kept_node.node for _, kept_node in kept_nodes], stock),
@@ -373,7 +373,7 @@ class Allocator(Part):
         return (
             unknown_strategy
             or self._quotas.unknown(pod.metadata.namespace)
-            or self._ledger.full_nodes(pod).get(node)
+            or self._ledger.excluded_nodes(pod).get(node)
             or next(iter(self._pods.unusable_claims(pod).values()), "")
         )
 

@@ -242,7 +242,7 @@ class LiveLedger(Part):
         read = await self._read(PODS, pod.metadata.name, pod.metadata.namespace)
         return read if read is not None and read.metadata.uid == pod.metadata.uid else None
 
-    def full_nodes(self, pod: Pod, leaving: Iterable[Pod] = ()) -> dict[str, str]:
+    def excluded_nodes(self, pod: Pod, leaving: Iterable[Pod] = ()) -> dict[str, str]:
         """Return a message for each node that can take no pod with devices, or not this pod.
 
         The node has reached its limit of pods, for which this pod and the pods of `leaving` do not count, or may have a claim of this pod

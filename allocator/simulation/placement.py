@@ -50,8 +50,8 @@ class Placements:
     def answers(self, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None = None) -> dict[str, Chosen]:
         """Return the answers of these nodes, or of all nodes. Answers of unchanged nodes to equal claims are reused.
 
-        An answer and its score depend only on the node, unless the strategy reads the fleet (`NodeView`). A reused allocation has the names of the claims for which it was first
-        made, in the same order.
+        An answer and its score depend only on the node, unless the strategy reads the fleet (`NodeView`). A reused allocation has the names of
+        the claims for which it was first made, in the same order.
         """
         key = likeness(claims)
         answers_by_node = self._answers.pop(key, {})

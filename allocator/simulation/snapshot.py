@@ -187,7 +187,8 @@ class SnapshotRun:
         if possible < least:
             text = f"PodGroup {name} places {least} of its pods together, and at most {possible} fit"
         else:
-            text = f"no placement found for {least} pods of PodGroup {name} together: placed one by one, {fitting + running} gets a node"
+            placed = fitting + running
+            text = f"no placement found for {least} pods of PodGroup {name} together: placed one by one, {placed} {'gets' if placed == 1 else 'get'} a node"
             self.undecided = undecided + len(outcomes) - len(alone)
         reason = Reason(text=text, causes=(f"PodGroup/{name}",))
         not_placed = [

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -18,6 +17,7 @@ import msgspec
 from cluster.errors import Unavailable
 from cluster.resources import TOKEN_REVIEWS
 from dra.wire import WireError, convert
+from serving.fair_cache import FairCache
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,8 +69,8 @@ class TokenReviews:
         self._audience = audience
         self._clock = clock
         # By the hash of the token. Invalid tokens have a cache of their own, so that they push no valid token out.
-        self._valid: OrderedDict[bytes, tuple[Account, float]] = OrderedDict()
-        self._invalid: OrderedDict[bytes, tuple[Account, float]] = OrderedDict()
+        self._valid = FairCache[bytes, tuple[Account, float]]()
+        self._invalid = FairCache[bytes, tuple[Account, float]]()
         # Reviews of tokens that were valid before (True) and of other tokens (False) have separate limits.
         self._turns = {was_valid: asyncio.Semaphore(CONCURRENT_REVIEWS) for was_valid in (True, False)}
         # The timeouts of the reviews of new tokens, by address, the oldest first. A timeout that expires refuses its token.
@@ -87,13 +87,9 @@ class TokenReviews:
         account = await (self._review(token, was_valid=True) if account.name else self._review_new(token, peer))
         seconds = VALID_SECONDS if account.name else INVALID_SECONDS
         cache, other = (self._valid, self._invalid) if account.name else (self._invalid, self._valid)
-        other.pop(digest, None)
-        cache[digest] = account, self._clock() + seconds
-        cache.move_to_end(digest)
-        if len(cache) > MAX_CACHED:
-            # The account with the most tokens, on one node, loses its oldest one.
-            most = Counter(cached[:2] for cached, _ in cache.values()).most_common(1)[0][0]
-            del cache[next(key for key, (cached, _) in cache.items() if cached[:2] == most)]
+        other.discard(digest)
+        owner = account.name, account.node
+        cache.put(digest, (account, self._clock() + seconds), owner=owner, limit=MAX_CACHED)
         return account
 
     async def _review_new(self, token: str, peer: str) -> Account:

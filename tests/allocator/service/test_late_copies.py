@@ -95,7 +95,10 @@ class Scheduler:
             body = {"pod": pod_, "served": sorted(served)}
             answer = (await self._sidecar.plugin("prefilter", body))[1]
             fitting, token = [fit["name"] for fit in answer["nodes"]], answer["token"]
-        offers = lambda name, key: nodes[name].get("status", {}).get("allocatable", {}).get(key, "0") != "0"  # noqa: E731
+
+        def offers(name, key):
+            return nodes[name].get("status", {}).get("allocatable", {}).get(key, "0") != "0"
+
         fitting = [
             n
             for n in fitting
@@ -215,7 +218,10 @@ async def is_current(sidecar):
     cluster, knowledge = sidecar.cluster, sidecar.service.knowledge
     stock = knowledge.stock
     copies = (stock.classes, stock.nodes, stock.slices, knowledge.claims.objects, knowledge.pods.objects)
-    versions = lambda items: {item.metadata.resource_version for item in items}  # noqa: E731
+
+    def versions(items):
+        return {item.metadata.resource_version for item in items}
+
     for kind, copy in zip(KINDS, copies, strict=True):
         if kind.kind not in cluster.late and versions((await cluster.list(kind)).items) != versions(copy.values()):
             return False
