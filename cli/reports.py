@@ -52,7 +52,7 @@ def _markdown_cell(cell: Cell) -> str:
             return f"{cell:,}"
         case CodeSpan():
             # In a table, renderers disagree about `\\|` inside a code span. An element of HTML has escapes.
-            return f"<code>{inline(cell.name)}</code>" if "|" in cell.name else code_span(cell.name)
+            return f"<code>{inline(printable(cell.name))}</code>" if "|" in cell.name else code_span(cell.name)
         case Own():
             return printable(cell.text).replace("|", "\\|")
         case Why():

@@ -4,7 +4,7 @@ import re
 from html import unescape
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -124,6 +124,7 @@ def test_a_code_span_contains_the_whole_name(name):
 
 
 @given(NAMES.filter(str.strip))
+@example("a\n|")
 def test_a_name_in_a_table_stays_in_its_cell_and_is_code(name):
     text = as_markdown(Report("r", (Rows(("A", "B"), [(CodeSpan(name), CodeSpan("b"))]),)))
     assert column_counts(text) == [[2, 2, 2]]
