@@ -10,12 +10,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from allocator.decisions import PlacementRules
 from cluster import resources
 from cluster.embedded import Embedded
-from cluster.errors import NotFound
+from cluster.errors import Conflict, NotFound
 from cluster.patch import Merge
-from dra.objects import claim_names, mapped_resources
+from dra.objects import claim_name, claim_names, mapped_resources, results_of
+from dra.server import DeclaredServer
 from tests.allocator.service.sidecar import (
+    RULES,
     claim,
     device_class,
     gpus,
@@ -25,9 +28,10 @@ from tests.allocator.service.sidecar import (
     running,
     until,
 )
-from tests.objects import container
+from tests.objects import allocated, container, owner, result, template_entries, typed
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
+CONFIGURATION = "DrawbridgeConfiguration"
 KINDS = (
     resources.DEVICE_CLASSES,
     resources.NODES,
@@ -87,14 +91,18 @@ class Scheduler:
         pod_ = pods[name]
         requested = {key for c in pod_["spec"]["containers"] for key in c["resources"].get("limits", {}) if "/" in key}
         served = requested & {class_["spec"].get("extendedResourceName") for class_ in classes.values()}
-        entries = [entry["resourceClaimName"] for entry in pod_["spec"].get("resourceClaims", ())]
-        if not claims.keys() >= set(entries):
+        entries = typed(pod_).spec.resource_claims
+        wanted = {claim_name(typed(pod_), entry) for entry in entries} - {None}  # None: the template requests nothing
+        if any(claim not in claims or "deletionTimestamp" in claims[claim]["metadata"] for claim in wanted):
             return ""  # PreEnqueue gates the pod
-        fitting, token, written = nodes.keys(), "", set()
+        fitting, token, written, version = nodes.keys(), "", set(), ""
         if served or entries:
             body = {"pod": pod_, "served": sorted(served)}
             answer = (await self._sidecar.plugin("prefilter", body))[1]
-            fitting, token = [fit["name"] for fit in answer["nodes"]], answer["token"]
+            if answer["verdict"] != "skip":
+                fitting, token = [fit["name"] for fit in answer["nodes"]], answer["token"]
+            elif wanted or served:
+                return ""  # the scheduler has seen what the allocator has not seen yet
 
         def offers(name, key):
             return nodes[name].get("status", {}).get("allocatable", {}).get(key, "0") != "0"
@@ -108,16 +116,31 @@ class Scheduler:
             return ""
         if token:
             status, reserved = await self._sidecar.plugin("reserve", {"token": token, "node": fitting[0]})
-            status, commit = await self._sidecar.plugin("commit", reserved) if status == 200 else (status, {})
+            status, commit = await self._commit(reserved) if status == 200 else (status, {})
             if status != 200:
                 return ""
-            written = set(commit.get("resources", ()))
+            written, version = set(commit.get("resources", ())), commit.get("resourceVersion", "")
         if any(not offers(fitting[0], key) for key in served - written):
             return ""  # Bind rejects the pod
-        with contextlib.suppress(NotFound):
-            await self._sidecar.cluster.bind(name, "default", fitting[0])
-            return fitting[0]
+        with contextlib.suppress(Conflict, NotFound):
+            if version in ("", (await self._sidecar.pod(name))["metadata"]["resourceVersion"]):
+                await self._sidecar.cluster.bind(name, "default", fitting[0], uid=pod_["metadata"]["uid"])
+                return fitting[0]
         return ""
+
+    async def _commit(self, reserved):
+        """Call the allocator, which waits until its watch shows the claims that it writes."""
+        cluster = self._sidecar.cluster
+        call = asyncio.create_task(self._sidecar.plugin("commit", reserved))
+
+        async def is_written():
+            claims = (await cluster.list(resources.RESOURCE_CLAIMS)).items
+            return call.done() or any(user.name == "p" for item in claims for user in item.status.reserved_for)
+
+        if resources.RESOURCE_CLAIMS.kind in cluster.late:
+            await until(is_written)
+            cluster.catch_up()
+        return await call
 
 
 class Case(NamedTuple):
@@ -125,7 +148,7 @@ class Case(NamedTuple):
 
     late: str
     before: tuple[Any, ...]
-    change: Any  # an object that is created, or a coroutine function that takes the store
+    change: Any  # an object that is created, PlacementRules, or a coroutine function that takes the store
     pod: Any
     node: str = ""
     refused: tuple[str, ...] = ()
@@ -133,6 +156,7 @@ class Case(NamedTuple):
     node_before: str = (
         ""  # the node if the allocator decides before it sees the change; the pod has its devices all the same
     )
+    rules: PlacementRules = RULES  # before the change
 
 
 def by_name(*keys):
@@ -151,6 +175,36 @@ def changing(kind, name, body, **options):
     return lambda cluster: cluster.patch(kind, name, Merge(body), **options)
 
 
+def each(*changes):
+    """Return a change that makes these changes in turn."""
+
+    async def change(cluster):
+        for part in changes:
+            await (
+                part(cluster) if callable(part) else cluster.create(resources.resource_of(part).raw, part, "default")
+            )
+
+    return change
+
+
+def changing_status(kind, name, body):
+    namespace = {} if kind in (resources.NODES, resources.DEVICE_CLASSES) else {"namespace": "default"}
+    return changing(kind, name, {"status": body}, subresource="status", **namespace)
+
+
+def naming(claim_name):
+    """Return the status of a pod whose template got this claim; None if the template requests nothing."""
+    return {"resourceClaimStatuses": [{"name": "t"} | ({"resourceClaimName": claim_name} if claim_name else {})]}
+
+
+def templated(**fields):
+    return pod("p", resourceClaims=template_entries("t"), **fields)
+
+
+def generated(name):
+    return claim(name, ownerReferences=[owner("Pod", "p", uid="pod-p")])
+
+
 def offering(name, *keys):
     return node(name, allocatable=dict.fromkeys(keys, "2"))
 
@@ -159,9 +213,20 @@ N0, DEVICES = node("n0"), gpus("n0", 1)
 CLASS = serving(GPU)
 RENAMED = changing(resources.DEVICE_CLASSES, "gpu", {"spec": {"extendedResourceName": "example.com/other"}})
 NAMED = changing(resources.DEVICE_CLASSES, "gpu", {"spec": {"extendedResourceName": GPU}})
-PLUGIN_GONE = changing(resources.NODES, "n1", {"status": {"allocatable": {GPU: "0"}}}, subresource="status")
-PLUGIN_ADDED = changing(resources.NODES, "n1", {"status": {"allocatable": {GPU: "2"}}}, subresource="status")
+NO_DEVICE = {"spec": {"selectors": [{"cel": {"expression": "device.driver == 'none'"}}]}}
+PLUGIN_GONE = changing_status(resources.NODES, "n1", {"allocatable": {GPU: "0"}})
+PLUGIN_ADDED = changing_status(resources.NODES, "n1", {"allocatable": {GPU: "2"}})
 WITH_CLAIM = pod("p", "c")
+# Another pod that holds the only device, and changes of this pod and its claim.
+HELD = allocated(result("gpu-0", pool="n0"), pods=["q"], node="n0")
+HOLDER = (claim("d", status=HELD), pod("q", "d", nodeName="n0"))
+FREED = changing_status(resources.RESOURCE_CLAIMS, "d", {"allocation": None, "reservedFor": None})
+TAKEN = each(changing_status(resources.RESOURCE_CLAIMS, "d", HELD), lambda cluster: cluster.bind("q", "default", "n0"))
+CLAIM_GONE = deleting(resources.RESOURCE_CLAIMS, "c", "default")
+POD_GONE = deleting(resources.PODS, "p", "default")
+LIMITED = PlacementRules(most_pods=1)
+TWO_DEVICES_AND_HOLDER = (N0, gpus("n0", 2), device_class(), claim("c"), *HOLDER)
+FLEET = (N0, DEVICES, device_class())
 CASES = {
     "a class is created": Case("DeviceClass", (N0, DEVICES), CLASS, by_name(GPU), "n0"),
     "a class is deleted": Case("DeviceClass", (N0, DEVICES, CLASS), deleting(resources.DEVICE_CLASSES, "gpu"), by_name(GPU)),
@@ -188,25 +253,85 @@ CASES = {
     "a node is deleted": Case("Node", (N0, DEVICES, CLASS), deleting(resources.NODES, "n0"), by_name(GPU)),
     "a device plugin ends": Case("Node", (CLASS, offering("n1", GPU)), PLUGIN_GONE, by_name(GPU)),
     "a device plugin begins": Case("Node", (device_class(), node("n1")), PLUGIN_ADDED, by_name(GPU), "n1"),
-    "a slice is created": Case("ResourceSlice", (N0, CLASS), DEVICES, by_name(GPU), "n0"),
-    "a claim is created": Case("ResourceClaim", (N0, DEVICES, device_class()), claim("c"), WITH_CLAIM, "n0"),
-    "a claim is deleted": Case(
-        "ResourceClaim", (N0, DEVICES, device_class(), claim("c")), deleting(resources.RESOURCE_CLAIMS, "c", "default"), WITH_CLAIM
+    "a second class of the name is created": Case("DeviceClass", (N0, DEVICES, CLASS), serving(GPU, "gpu2"), by_name(GPU), "n0"),
+    "the first of two classes of a name is deleted": Case(
+        "DeviceClass", (N0, DEVICES, CLASS, serving(GPU, "gpu2")), deleting(resources.DEVICE_CLASSES, "gpu"), by_name(GPU), "n0"
     ),
+    "a class selects no device any more": Case(
+        *("DeviceClass", (N0, DEVICES, CLASS), changing(resources.DEVICE_CLASSES, "gpu", NO_DEVICE), by_name(GPU)), node_before="n0"
+    ),
+    "a slice is created": Case("ResourceSlice", (N0, CLASS), DEVICES, by_name(GPU), "n0"),
+    "a slice is deleted": Case(
+        "ResourceSlice", (N0, DEVICES, CLASS), deleting(resources.RESOURCE_SLICES, "n0-gpus"), by_name(GPU), node_before="n0"
+    ),
+    "a slice loses its devices": Case(
+        *("ResourceSlice", (N0, DEVICES, CLASS), changing(resources.RESOURCE_SLICES, "n0-gpus", {"spec": {"devices": []}}), by_name(GPU)),
+        node_before="n0",
+    ),
+    "a slice gets devices": Case(
+        "ResourceSlice", (N0, gpus("n0", 0), CLASS), changing(resources.RESOURCE_SLICES, "n0-gpus", {"spec": DEVICES["spec"]}), by_name(GPU), "n0"
+    ),
+    "a claim is created": Case("ResourceClaim", FLEET, claim("c"), WITH_CLAIM, "n0"),
+    "a claim is deleted": Case("ResourceClaim", (*FLEET, claim("c")), CLAIM_GONE, WITH_CLAIM),
+    "a claim is created again": Case("ResourceClaim", (*FLEET, claim("c")), each(CLAIM_GONE, claim("c", uid="new")), WITH_CLAIM, "n0"),
+    "a claim is created again with another class": Case(
+        "ResourceClaim", (*FLEET, claim("c")), each(CLAIM_GONE, claim("c", class_name="none", uid="new")), WITH_CLAIM
+    ),
+    "a claim is being deleted": Case(
+        "ResourceClaim", (*FLEET, claim("c", finalizers=["example.com/keep"])), CLAIM_GONE, WITH_CLAIM, node_before="n0"
+    ),
+    "another claim gets the device": Case("ResourceClaim", (*FLEET, claim("c"), claim("d"), pod("q", "d")), TAKEN, WITH_CLAIM),
+    "another claim gets the device of a name": Case("ResourceClaim", (N0, DEVICES, CLASS, claim("d"), pod("q", "d")), TAKEN, by_name(GPU)),
+    "the claim gets the device from another writer": Case(
+        "ResourceClaim", (*FLEET, claim("c")), changing_status(resources.RESOURCE_CLAIMS, "c", HELD), WITH_CLAIM, "n0"
+    ),
+    "another claim is deallocated": Case(
+        "ResourceClaim", (*FLEET, claim("c"), *HOLDER), each(deleting(resources.PODS, "q", "default"), FREED), WITH_CLAIM, "n0"
+    ),
+    "a generated claim is created": Case("ResourceClaim", FLEET, generated("g"), templated(status=naming("g")), "n0"),
+    "a generated claim is deleted": Case(
+        "ResourceClaim", (*FLEET, generated("g")), deleting(resources.RESOURCE_CLAIMS, "g", "default"), templated(status=naming("g"))
+    ),
+    "a pod gets a generated claim": Case(
+        "Pod", (*FLEET, generated("g")), changing_status(resources.PODS, "p", naming("g")), templated(), "n0"
+    ),
+    "a pod gets another generated claim": Case(
+        "Pod", (*FLEET, generated("g"), generated("h")), changing_status(resources.PODS, "p", naming("h")), templated(status=naming("g")), "n0"
+    ),
+    "a pod gets a generated claim after none": Case(
+        "Pod", (*FLEET, generated("g")), changing_status(resources.PODS, "p", naming("g")), templated(status=naming(None)), "n0"
+    ),
+    "a template requests nothing": Case("Pod", FLEET, changing_status(resources.PODS, "p", naming(None)), templated(), "n0"),
     "a pod is created": Case("Pod", (N0, DEVICES, CLASS), by_name(GPU), None, "n0"),
-    "a pod is deleted": Case("Pod", (N0, DEVICES, CLASS), deleting(resources.PODS, "p", "default"), by_name(GPU)),
+    "a pod is deleted": Case("Pod", (N0, DEVICES, CLASS), POD_GONE, by_name(GPU)),
+    "a pod is created again with another claim": Case(
+        "Pod", (*FLEET, claim("c"), claim("d")), each(POD_GONE, pod("p", "d", uid="new")), WITH_CLAIM, "n0"
+    ),
+    "a pod is created again without a claim": Case("Pod", (*FLEET, claim("c")), each(POD_GONE, pod("p", uid="new")), WITH_CLAIM, "n0"),
+    "a pod gets the claim of its name from another writer": Case(
+        *("Pod", (N0, DEVICES, CLASS, generated("g"))),
+        changing_status(resources.PODS, "p", {"extendedResourceClaimStatus": {"resourceClaimName": "g", "requestMappings": [
+            {"containerName": "c", "resourceName": GPU, "requestName": "r"}]}}),
+        by_name(GPU), "n0",
+    ),
+    "a limit of pods on a node is set": Case(CONFIGURATION, TWO_DEVICES_AND_HOLDER, LIMITED, WITH_CLAIM, node_before="n0"),
+    "a limit of pods on a node is lifted": Case(CONFIGURATION, TWO_DEVICES_AND_HOLDER, RULES, WITH_CLAIM, "n0", rules=LIMITED),
 }  # fmt: skip
 
 
 async def what_bound_pods_lack(cluster):
-    """Return the claims and extended resources of bound pods that no device serves."""
+    """Return the claims and extended resources of bound pods that no device serves, and the devices of two claims."""
     claims = {item.metadata.name: item for item in (await cluster.list(resources.RESOURCE_CLAIMS)).items}
     nodes = {item.metadata.name: item for item in (await cluster.list(resources.NODES)).items}
-    lacking = set()
+    lacking, given = set(), {}
     for item in (await cluster.list(resources.PODS)).items:
         if item.spec.node_name:
             names = claim_names(item)
-            lacking |= {name for name in names if name not in claims or claims[name].status.allocation is None}
+            for name in names:
+                users = [user.uid for user in claims[name].status.reserved_for] if name in claims else ()
+                devices = {(device.pool, device.device) for device in results_of(claims[name])} if users else set()
+                if item.metadata.uid not in users or any(given.setdefault(device, name) != name for device in devices):
+                    lacking.add(name)
             offered = nodes[item.spec.node_name].status.allocatable
             limits = {key for container_ in item.spec.containers for key in container_.resources.limits}
             lacking |= {key for key in limits - mapped_resources(item) if key not in offered or not offered[key].nano}
@@ -242,7 +367,7 @@ async def attempt_often(sidecar, scheduler):
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 async def test_no_pod_is_bound_without_devices_while_one_side_is_late(case, late_side):
     cluster = loaded(*case.before, *([case.pod] if case.pod else []), cluster=LateStore())
-    async with running(cluster) as sidecar:
+    async with running(cluster, rules=case.rules) as sidecar:
         scheduler = Scheduler(sidecar, case.refused)
         await scheduler.see()
         if case.is_tried_before:
@@ -252,16 +377,20 @@ async def test_no_pod_is_bound_without_devices_while_one_side_is_late(case, late
         scheduler.is_late = late_side == "scheduler"
         if callable(case.change):
             await case.change(cluster)
-        else:
+        elif case.late != CONFIGURATION:
             cluster.load([case.change])
+        elif late_side == "scheduler":
+            sidecar.service.configure(case.change, DeclaredServer())
         await until(lambda: is_current(sidecar))
         chosen = await attempt_often(sidecar, scheduler)
         assert not await what_bound_pods_lack(cluster)
-        seq = sidecar.service.requeue_events.seq
+        seq, was_late = sidecar.service.requeue_events.seq, bool(cluster.late)
         cluster.catch_up()
         scheduler.is_late = False
+        if case.late == CONFIGURATION:
+            sidecar.service.configure(case.change, DeclaredServer())
         await until(lambda: is_current(sidecar))
-        if case.node and not chosen and late_side == "allocator":
+        if case.node and not chosen and (was_late or (case.late == CONFIGURATION and late_side == "allocator")):
             await until(lambda: "default/p" in sidecar.service.requeue_events.since(seq).pods)
         assert (chosen or await attempt_often(sidecar, scheduler)) in (case.node, case.node_before)
         assert not await what_bound_pods_lack(cluster)
