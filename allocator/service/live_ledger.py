@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
     from allocator.service.part import Shared
+    from allocator.service.prepared_claims import PreparedClaims
     from cluster.controllers import Recorder
     from cluster.resources import Resource
     from dra.objects import Pod, ResourceClaim
@@ -38,8 +39,6 @@ T = TypeVar("T")
 logger = logging.getLogger("drawbridge.allocator")
 PAUSE = 0.25  # seconds before a claim is read again after a write without an answer
 UNSEEN_SECONDS = 5.0  # if the watch has not shown our write after this time, claims are listed again
-# How long a kubelet needs, beyond the grace period of a pod that was deleted by force, to end the pod and to unprepare its claims.
-UNPREPARE_SECONDS = 60.0
 PAGE = 2000  # claims in one page when a new leader lists all claims; it decides nothing until it has them
 
 
@@ -47,6 +46,7 @@ class LiveLedger(Part):
     """Owns the state of the ledger and carries out its effects."""
 
     on_freed: Callable[[], None]  # called when devices became free
+    prepared: PreparedClaims
 
     def __init__(self, shared: Shared, recorder: Recorder) -> None:
         super().__init__(shared)
@@ -62,9 +62,6 @@ class LiveLedger(Part):
         self.unseen_seconds = UNSEEN_SECONDS
         # By uid of a pod: the keys of the claims that were generated for it.
         self._claims_of_pods: dict[str, set[str]] = {}
-        # By uid of a claim with a name of its own: the node whose kubelet may still have the claim prepared, and a message. The kubelet
-        # prepares a claim once for each uid, so a pod that gets other devices there by the same claim would run with the former devices.
-        self.may_be_prepared: dict[str, tuple[str, str]] = {}
         self._backoff = Backoff(least=PAUSE, most=10.0)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -194,30 +191,6 @@ class LiveLedger(Part):
             if not hold.informer_version and (meta.namespace, meta.name) not in listed:
                 self.run_in_background(self._reread(effects.Reread(hold.claim)))
 
-    def see_end(self, pod: Pod) -> None:
-        """Note the claims that a pod leaves on its node, if the pod was deleted before it ended."""
-        if not pod.spec.node_name or pod.has_ended:
-            return
-        names = [entry.resource_claim_name for entry in pod.spec.resource_claims if entry.resource_claim_name]
-        for name in names:
-            claim = self._knowledge.claims.objects.get((pod.metadata.namespace, name))
-            if claim is not None:
-                text = (
-                    f"node(s) may still have claim {claim.metadata.key} prepared for pod {pod.metadata.key}, "
-                    "which was deleted before it ended"
-                )
-                uid, entry = claim.metadata.uid, (pod.spec.node_name, text)
-                self.may_be_prepared[uid] = entry
-                seconds = pod.spec.termination_grace_period_seconds + UNPREPARE_SECONDS
-                asyncio.get_running_loop().call_later(seconds, self.let_go, uid, entry)
-
-    def let_go(self, claim: str, entry: tuple[str, str]) -> None:
-        """Allow a claim on its former node again, unless it has a later entry. Requeue the pods that waited for this."""
-        if self.may_be_prepared.get(claim) is entry:
-            del self.may_be_prepared[claim]
-            self._pods.waiting.note_freed()
-            self.on_freed()
-
     def see_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         """Apply a change of a claim that the informer shows."""
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
@@ -249,13 +222,10 @@ class LiveLedger(Part):
         prepared.
         """
         uids = {excluded.metadata.uid for excluded in (pod, *leaving)}
-        claims = [self._knowledge.stock.claims.get(key) for key in claim_keys(pod)] if self.may_be_prepared else []
-        prepared = [
-            self.may_be_prepared[claim.metadata.uid]
-            for claim in claims
-            if claim is not None and claim.status.allocation is None and claim.metadata.uid in self.may_be_prepared
-        ]
-        return full_nodes(self.reserved_nodes(), self._pods.rules.most_pods, uids) | dict(prepared)
+        claims = filter(None, map(self._knowledge.stock.claims.get, claim_keys(pod)))
+        unallocated = [claim.metadata.uid for claim in claims if claim.status.allocation is None]
+        prepared = self.prepared.excluded_nodes(unallocated)
+        return full_nodes(self.reserved_nodes(), self._pods.rules.most_pods, uids) | prepared
 
     def reserved_nodes(self) -> tuple[tuple[str, str], ...]:
         """Return uid and node of each pod with a reservation, or nothing if the number of pods per node has no limit."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qs
 
 from allocator.reports import reserved_on
 from allocator.service.app import HttpError, json
@@ -17,6 +18,7 @@ from serving.http import Limits
 if TYPE_CHECKING:
     from allocator.reservations import Ledger
     from allocator.service.knowledge import Lead
+    from allocator.service.prepared_claims import PreparedClaims
     from serving.authentication import TokenReviews
     from serving.http import Head, Reply
 
@@ -28,15 +30,21 @@ _MOUNTED = f"send Authorization: Bearer and a token of the audience {AUDIENCE} (
 
 
 class NodeReservations:
-    def __init__(self, ledger: Ledger, lead: Lead, accounts: TokenReviews, agent: str) -> None:
+    def __init__(
+        self, ledger: Ledger, prepared: PreparedClaims, lead: Lead, accounts: TokenReviews, agent: str
+    ) -> None:
         """Only the account `agent` gets answers."""
         self._ledger = ledger
+        self._prepared = prepared
         self._lead = lead
         self._accounts = accounts
         self._agent = agent
 
     async def answer(self, head: Head, body: bytes) -> Reply:
-        """Return the reservations on the node of the calling agent; raise HttpError for other callers."""
+        """Return the reservations on the node of the calling agent; raise HttpError for other callers.
+
+        The query parameter `prepared` has the uids of the unallocated claims that the node's kubelet has prepared.
+        """
         del body
         if not head.bearer:
             raise HttpError(HTTPStatus.UNAUTHORIZED, "the request has no bearer token", _MOUNTED)
@@ -56,4 +64,6 @@ class NodeReservations:
         problem = self._lead.unready() or ("" if self._lead.may_write() else "the lease was not renewed in time")
         if problem:
             raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, RETRY)
+        for uids in parse_qs(head.query, keep_blank_values=True).get("prepared", ()):
+            self._prepared.see_report(account.node, uids.split(","))
         return json({"node": account.node, "reservations": list(reserved_on(self._ledger, account.node))})

@@ -33,6 +33,7 @@ from allocator.service.periodic_checks import PeriodicChecks
 from allocator.service.ports import Listening, Ports
 from allocator.service.preemption.evictions import Evictions
 from allocator.service.preemption.supposition import Supposition
+from allocator.service.prepared_claims import PreparedClaims
 from allocator.service.queries import Queries, api_routes
 from allocator.service.question_runner import SWITCH_SECONDS, QuestionRunner
 from allocator.service.quota.compatibilities import Compatibilities
@@ -83,6 +84,7 @@ class AllocatorServer:
         self.compatibilities = Compatibilities(cluster, knowledge.compatibilities)
         shared = Shared(cluster, knowledge, lead, pods, quotas, runner, metrics)
         self.ledger = ledger = LiveLedger(shared, recorder)
+        self.prepared = ledger.prepared = PreparedClaims(shared, ledger, self.election)
         self.election.may_write_late = ledger.commits.may_write_late
         self.extended = ExtendedClaims(shared, ledger.record_event)
         self.allocator = Allocator(shared, ledger, self.extended.make, settings.binding)
@@ -119,7 +121,7 @@ class AllocatorServer:
             is_written=lambda claim: claim.metadata.uid not in ledger.state.ahead,
         )
         accounts = TokenReviews(cluster, AUDIENCE, clock)
-        self._node_reservations = NodeReservations(ledger.state, lead, accounts, settings.agent)
+        self._node_reservations = NodeReservations(ledger.state, self.prepared, lead, accounts, settings.agent)
         self._add_metrics()
 
     async def run(self, stop: asyncio.Event, listening: Callable[[Listening], None]) -> None:
@@ -173,7 +175,7 @@ class AllocatorServer:
 
     def _see_pod(self, old: Pod | None, new: Pod | None) -> None:
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            self.ledger.see_end(old)
+            self.prepared.see_end(old)
         for event in self.pods.see(old, new):
             self.ledger.apply(event)
         self.bound_pods.see(old, new)
@@ -181,6 +183,7 @@ class AllocatorServer:
     async def _lead(self) -> None:
         """Decide and write until cancelled. First read every claim, so that no device of an earlier leader is allocated again."""
         await self.ledger.catch_up()
+        self.prepared.recall()
         self.lead.leads = True
         self.ledger.apply(events.BecameLeader())
         self.requeue_events.add(all_pods=True)
@@ -209,6 +212,7 @@ class AllocatorServer:
             "keeping the status of DeviceCompatibilities": lambda: self.compatibilities.keep(
                 self.knowledge.stock, self.lead
             ),
+            "recording prepared claims": self.prepared.keep,
             "looking after bound pods": self.bound_pods.serve,
             "looking for a node to keep": partial(self.evictions.keep_a_node, self.allocator.is_node_useful),
         }

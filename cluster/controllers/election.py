@@ -78,7 +78,7 @@ class Election:
             0.0,
         )  # the Lease's version, and when this process first saw this version
         self._ends_on_restore = ends_on_restore
-        self._latest_version = ""  # the latest version of the Lease that the API server has answered with
+        self.lease: Lease | None = None  # the Lease as the API server has last returned it
         self._is_held_by_other = False  # whether another live holder had the lease at the last attempt
         self._renewed_at = -inf  # when the last successful renewal was started
         self._ended_at = -inf  # when this candidate last stopped leading
@@ -148,7 +148,7 @@ class Election:
         try:
             lease = await self._read()
             if lease is None:
-                self._note_version(await self._cluster.create(resources.LEASES, self._record(None), self._namespace))
+                self._note(await self._cluster.create(resources.LEASES, self._record(None), self._namespace))
                 self._renewed_at = started_at
                 return True
             version, holder = lease.metadata.resource_version, lease.spec.holder_identity
@@ -165,7 +165,7 @@ class Election:
             renewed = await self._cluster.patch(
                 resources.LEASES, self._name, Merge(self._record(lease)), self._namespace
             )
-            self._note_version(renewed)
+            self._note(renewed)
         except (AlreadyExists, Conflict):
             return False
         except ApiError as error:
@@ -179,17 +179,18 @@ class Election:
             lease = await self._cluster.get(resources.LEASES, self._name, self._namespace)
         except NotFound:
             return None
-        self._note_version(lease)
+        self._note(lease)
         return lease
 
-    def _note_version(self, lease: Lease) -> None:
+    def _note(self, lease: Lease) -> None:
         version = lease.metadata.resource_version
-        if self._ends_on_restore and is_later(self._latest_version, version):
+        latest_version = self.lease.metadata.resource_version if self.lease is not None else ""
+        if self._ends_on_restore and is_later(latest_version, version):
             raise StoreRestoredError(
-                f"Lease {self._namespace}/{self._name} has resourceVersion {version} after {self._latest_version}: "
+                f"Lease {self._namespace}/{self._name} has resourceVersion {version} after {latest_version}: "
                 "the API server's store was restored to an older copy, so this process ends and reads everything again"
             )
-        self._latest_version = version
+        self.lease = lease
 
     def _record(self, lease: Lease | None) -> resources.Raw:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dra.raw import mapping, text
-from node.audit.snapshot import PreparedDeviceRecord
+from node.audit.snapshot import MEMORY, PreparedDeviceRecord
 from node.hardware import DeviceId
 
 if TYPE_CHECKING:
@@ -104,9 +104,6 @@ def _record_of(driver: str, uid: str, namespace: str = "", name: str = "", *devi
     pool, device_name, share = device or ("", "", "")
     device_id = DeviceId(driver, pool, device_name)
     return PreparedDeviceRecord(f"the driver {driver}", namespace, name, device_id, uid, share)
-
-
-MEMORY = "the kubelet's memory"
 
 
 class UnreadableState(Exception):  # noqa: N818  what the file is

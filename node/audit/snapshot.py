@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from node.messages import ClaimDevice, ContainerHolding, PodHolding
 
 KUBELET = "the kubelet"
+MEMORY = "the kubelet's memory"  # its file
 _LONGEST = 200
 _LONGEST_NAME = 300
 ClaimName = tuple[str, str]  # namespace, name
@@ -118,6 +119,18 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
     def all_prepared(self) -> tuple[PreparedDeviceRecord, ...]:
         """The prepared devices of all sources."""
         return (*self.prepared_by_kubelet, *self.prepared)
+
+    @property
+    def left_by_pods(self) -> frozenset[str] | None:
+        """The uids of unallocated claims that the kubelet has prepared; None if its file or a claim could not be read."""
+        if any(source in ("files", "claims") or source.endswith("/dra_manager_state") for source in self.unread):
+            return None
+        left: set[str] = set()
+        for record in self.prepared:
+            claim = self.claims.get((record.namespace, record.claim)) if record.by == MEMORY else None
+            if claim is not None and claim.metadata.uid == record.uid and claim.status.allocation is None:
+                left.add(record.uid)
+        return frozenset(left)
 
     @property
     def claim_names(self) -> frozenset[ClaimName]:

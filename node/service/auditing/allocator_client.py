@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PATH = "/reservations"
 PATIENCE = 2.0  # seconds for one call; meanwhile no marks are written
 REST = 30.0  # seconds between a call without an answer and the next call
+MAX_REPORTED = 100  # uids of claims in one call
 LONGEST = 200  # characters of an answer that a message quotes
 REPLICAS = 8  # at most as many are called, one after the other, because only the leader answers
 WEBHOOK = "drawbridge"  # the MutatingWebhookConfiguration that holds the CA bundle
@@ -53,13 +54,16 @@ class AllocatorClient:
         self._context: ssl.SSLContext | None = None
         self.problem = ""
 
-    async def ask(self) -> tuple[NodeReservation, ...] | None:
-        """Read the reservations; None if there is no answer."""
+    async def ask(self, prepared: frozenset[str] | None = None) -> tuple[NodeReservation, ...] | None:
+        """Read the reservations; None if there is no answer.
+
+        Report the uids of the unallocated claims that the kubelet has prepared, unless `prepared` is None.
+        """
         if self._clock() < self._retry_at:
             return None
         try:
             async with asyncio.timeout(self._patience):
-                reservations = await self._request()
+                reservations = await self._request(prepared)
         except (Unanswered, InvalidAnswer, ApiError, OSError, ValueError, aiohttp.ClientError, TimeoutError) as error:
             self._context = None  # the CA may have changed
             self._retry_at = self._clock() + self._rest
@@ -79,7 +83,8 @@ class AllocatorClient:
             logger.info("the allocator's reservations can be read again")
         self.problem = problem
 
-    async def _request(self) -> tuple[NodeReservation, ...]:
+    async def _request(self, prepared: frozenset[str] | None) -> tuple[NodeReservation, ...]:
+        report = "" if prepared is None else f"?prepared={','.join(sorted(prepared)[:MAX_REPORTED])}"
         parsed = urlsplit(self._address.url)
         if parsed.scheme == "https" and self._context is None:
             authorities = ""
@@ -102,7 +107,7 @@ class AllocatorClient:
         async with aiohttp.ClientSession(timeout=timeouts) as session:
             for host in list(dict.fromkeys(addresses))[:REPLICAS]:
                 call = session.get(
-                    f"{parsed.scheme}://{host}:{port}{PATH}",
+                    f"{parsed.scheme}://{host}:{port}{PATH}{report}",
                     headers=headers,
                     ssl=self._context or True,
                     server_hostname=parsed.hostname if self._context else None,

@@ -135,7 +135,7 @@ class Watcher(ClusterView):
         snapshot = replace(snapshot, prepared=with_names(snapshot.prepared, claims), claims=claims, unread=unread)
         if allocator is None:
             return snapshot
-        after = await allocator.ask() if before is not None else None
+        after = await allocator.ask(snapshot.left_by_pods) if before is not None else None
         if before is None or after is None:
             return replace(snapshot, unread=unread | {"allocator": allocator.problem})
         return replace(snapshot, reservations=in_both(before, after))

@@ -6,7 +6,8 @@ deleted by force is gone from the API server before.
 
 import pytest
 
-from allocator.service import live_ledger
+from allocator.service import prepared_claims
+from allocator.service.settings import LEASE
 from allocator.service.waiting_pods import WaitReason
 from cluster import resources
 from cluster.patch import Merge
@@ -53,17 +54,17 @@ async def test_a_pod_is_requeued_once_the_kubelet_has_let_go():
         assert (await sidecar.prefilter("second"))["nodes"] == []
         waiting = sidecar.service.pods.waiting
         assert waiting.waits_for(WaitReason.ROOM, "pod-second")
-        ledger = sidecar.service.ledger
-        ledger.let_go("claim-named", ledger.may_be_prepared["claim-named"])
+        prepared = sidecar.service.prepared
+        prepared.let_go(prepared.entries["claim-named", "n0"])
         await until(lambda: not waiting.waits_for(WaitReason.ROOM, "pod-second"))
         assert await offered_nodes(sidecar) == ["n0"]
 
 
 async def test_the_kubelet_has_let_go_after_the_grace_period(monkeypatch):
-    monkeypatch.setattr(live_ledger, "UNPREPARE_SECONDS", 0)
+    monkeypatch.setattr(prepared_claims, "UNPREPARE_SECONDS", 0)
     async with running(loaded(*fleet_and_pods(terminationGracePeriodSeconds=0))) as sidecar:
         await end_first_pod(sidecar)
-        await until(lambda: not sidecar.service.ledger.may_be_prepared)
+        await until(lambda: not sidecar.service.prepared.entries)
         assert await offered_nodes(sidecar) == ["n0", "n1"]
 
 
@@ -84,4 +85,36 @@ async def test_a_new_claim_of_the_same_name_goes_to_the_node():
         await sidecar.cluster.delete(resources.RESOURCE_CLAIMS, "named", "default")
         await sidecar.cluster.create(resources.RESOURCE_CLAIMS.raw, claim("named"), "default")
         await until(lambda: sidecar.service.knowledge.stock.claims["default/named"].metadata.uid != "claim-named")
+        assert await offered_nodes(sidecar) == ["n0", "n1"]
+
+
+async def is_recorded(sidecar, expected=True):
+    lease = await sidecar.cluster.get(resources.LEASES, LEASE, "default")
+    return ("claim-named" in lease.metadata.annotations.get(prepared_claims.RECORD, "")) == expected
+
+
+async def test_a_restarted_allocator_knows_the_deletion():
+    cluster = loaded(*fleet_and_pods())
+    async with running(cluster) as sidecar:
+        await end_first_pod(sidecar)
+        await until(lambda: is_recorded(sidecar))
+    async with running(cluster, identity="two") as sidecar:
+        assert await offered_nodes(sidecar) == ["n1"]
+        for entry in tuple(sidecar.service.prepared.entries.values()):
+            sidecar.service.prepared.let_go(entry)
+        assert await offered_nodes(sidecar) == ["n0", "n1"]
+        await until(lambda: is_recorded(sidecar, False))
+
+
+async def test_the_kubelet_has_not_let_go_while_the_agent_reports_the_claim(monkeypatch):
+    monkeypatch.setattr(prepared_claims, "UNPREPARE_SECONDS", 0)
+    async with running(loaded(*fleet_and_pods(terminationGracePeriodSeconds=0))) as sidecar:
+        prepared = sidecar.service.prepared
+        await end_first_pod(sidecar)
+        await until(lambda: not prepared.entries)
+        prepared.see_report("n0", ["claim-named", "claim-unknown"])
+        assert await offered_nodes(sidecar) == ["n1"]
+        prepared.see_report("n1", [])
+        assert await offered_nodes(sidecar) == ["n1"], "another node's report has freed the claim"
+        prepared.see_report("n0", [])
         assert await offered_nodes(sidecar) == ["n0", "n1"]

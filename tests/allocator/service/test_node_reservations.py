@@ -297,3 +297,16 @@ async def test_invalid_tokens_of_many_addresses_do_not_delay_another_address():
         results = await asyncio.gather(*guesses, return_exceptions=True)
     assert sum(isinstance(result, Account) for result in results) == accounts.MAX_WAITING - len(valid_tokens)
     assert not reviews._new
+
+
+async def test_an_agent_reports_the_claims_that_its_kubelet_still_has_prepared():
+    async with serving(*fleet(), claim("a"), pod("p", "a")) as sidecar:
+
+        async def nodes_after(token, query):
+            assert (await sidecar.reservations_of(token, f"/reservations{query}"))[0] == 200
+            return sorted(node["name"] for node in (await sidecar.prefilter("p"))["nodes"])
+
+        assert await nodes_after("n0", "?prepared=claim-a,claim-b") == ["n1"]
+        assert await nodes_after("n0", "") == ["n1"], "a call without a report has freed the claim"
+        assert await nodes_after("n1", "?prepared=") == ["n1"]
+        assert await nodes_after("n0", "?prepared=") == ["n0", "n1"]

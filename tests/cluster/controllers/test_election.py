@@ -215,7 +215,7 @@ async def test_a_candidate_ends_with_an_error_on_a_restored_store(is_leader):
         await asyncio.Event().wait()
 
     task = asyncio.create_task(election.run(lead))
-    await until(lambda: election._latest_version)
+    await until(lambda: election.lease)
     await until(lambda: bool(leading) is is_leader)
     cluster.is_restored = True
     with pytest.raises(StoreRestoredError, match=r"has resourceVersion 1 after [0-9]+: .* restored to an older copy"):

@@ -10,7 +10,8 @@ from node.audit import FINDING_ENDED, ContainerDevice, FindingKind
 from node.service import AllocatorAddress, metrics
 from node.service.metrics import container_devices
 from serving.metrics import POD_DEVICE
-from tests.node.audit.snapshots import RESOURCE, claim_holding, plugin_holding, pod
+from tests.node.audit.snapshots import RESOURCE, allocated_claim, claim_holding, plugin_holding, pod
+from tests.node.audit.test_reading import state_file
 from tests.node.audit.vendor_checkpoints import completed_claim, first_format
 from tests.node.machines import DRIVER, NODE
 from tests.node.service.auditing.agents import (
@@ -22,6 +23,15 @@ from tests.node.service.auditing.agents import (
 )
 from tests.node.service.auditing.fake_allocator import Allocator
 from tests.waiting import until
+
+
+def kubelet_state(root, **uids):
+    """Write the kubelet's file of prepared claims: uids by name."""
+    states = {DRIVER: {"Devices": [{"PoolName": NODE, "DeviceName": "gpu-0"}]}}
+    claims = [
+        {"ClaimUID": uid, "ClaimName": name, "Namespace": "ns", "DriverState": states} for name, uid in uids.items()
+    ]
+    (root / "dra_manager_state").write_bytes(state_file({"ClaimInfoStateList": claims}))
 
 
 async def test_a_device_given_twice_is_reported_on_pods_and_node(cluster, kubelet, paths):
@@ -95,6 +105,22 @@ async def test_a_device_returned_and_reserved_in_one_round_is_ignored(cluster, k
     async with allocator.open() as url, watching_agent(cluster, paths, allocator=AllocatorAddress(url)) as agent:
         await agent.round()
         assert (agent.findings, len(allocator.requests)) == ((), 2)
+
+
+async def test_the_allocator_learns_which_unallocated_claims_the_kubelet_has(cluster, kubelet, root, paths):
+    """The file names a claim without devices, a claim with devices, and a claim of the same name with another uid."""
+    await allocate(cluster)
+    for name in ("left", "new"):
+        await cluster.create(RESOURCE_CLAIMS, allocated_claim(name))
+    uids = {item.metadata.name: item.metadata.uid for item in (await cluster.list(RESOURCE_CLAIMS)).items}
+    allocator = Allocator(lambda _: answer_that_reserves("gpu-1"))
+    async with allocator.open() as url, watching_agent(cluster, paths, allocator=AllocatorAddress(url)) as agent:
+        kubelet_state(root, left=uids["left"], c=uids["c"], new="former")
+        await agent.round()
+        (root / "dra_manager_state").write_text("not a state")
+        await agent.audit_once()
+    reports = [request.query.get("prepared") for request in allocator.requests]
+    assert reports == [None, uids["left"], None, None]
 
 
 async def test_an_unreachable_allocator_is_reported_and_the_agent_stays_ready(cluster, kubelet, paths):
