@@ -33,7 +33,7 @@ def find_refused_pods(reading: Reading) -> Iterator[Finding]:
     """Find controllers that cannot create their pods with devices, because something other than drawbridge refuses them."""
     lacking: set[str] = set()
     for controller in reading.of_kinds(*_CONTROLLERS):
-        requests = any(container_requests(container) for _, container in containers_in(controller))
+        requests = any(container_requests(container) for container in containers_in(controller))
         if (requests or any(map(has_claims, pods_in(controller)))) and _has_too_few_pods(controller):
             meta = inside(controller, "metadata")
             lacking.add(f"{controller.get('kind')}/{meta.get('namespace')}/{meta.get('name')}")

@@ -9,7 +9,7 @@ from dra.objects import blocks
 from dra.raw import containers_of, items
 from webhook.dialects import Outcome
 from webhook.placement import STRANDED
-from webhook.translate import pods_in, view_pod
+from webhook.translate import pods_by_template, pods_in, view_pod
 from webhook.unknown import find_unrequested_access, find_unrequested_files
 
 if TYPE_CHECKING:
@@ -21,38 +21,39 @@ if TYPE_CHECKING:
     from webhook.translate import Decision
 
 
-def amounts_in(obj: Object, state: State) -> dict[tuple[str, str], str]:
-    """Return what the containers of an object request, by container and key, and by key alone."""
-    amounts: dict[tuple[str, str], str] = {}
-    for spec, container in containers_in(obj):
-        name = text(container.get("name"))
-        for resource, amount in requests_in(container).items():
-            amounts[name, resource] = amount
-            amounts.setdefault(("", resource), amount)
-        variable, value = find_unrequested_access(container, spec, state)
-        if variable:
-            amounts[name, variable] = value
-    for pod in pods_in(obj):
-        amounts |= {("", path): "" for path, _ in find_unrequested_files(inside(pod, "spec"))}
+def amounts_in(obj: Object, state: State) -> dict[tuple[str, str, str], str]:
+    """Return what an object requests, by the place of a decision: the template, the container or "", and the key."""
+    amounts: dict[tuple[str, str, str], str] = {}
+    for template, pod in pods_by_template(obj).items():
+        spec = inside(pod, "spec")
+        for container in containers_of(spec):
+            name = text(container.get("name"))
+            for resource, amount in requests_in(container).items():
+                amounts[template, name, resource] = amount
+                amounts.setdefault((template, "", resource), amount)
+            variable, value = find_unrequested_access(container, spec, state)
+            if variable:
+                amounts[template, name, variable] = value
+        amounts |= {(template, "", path): "" for path, _ in find_unrequested_files(spec)}
     return amounts
 
 
 def requests_devices(
-    obj: Object, decisions: Sequence[Decision], amounts: Collection[tuple[str, str]], configuration: Configuration
+    obj: Object, decisions: Sequence[Decision], amounts: Collection[tuple[str, str, str]], configuration: Configuration
 ) -> bool:
     """Return whether a decision about an object is about a request, or the object's pods name claims."""
     asks = (
         decision.dialect
         or decision.potential_outcome
         or decision.outcome is not Outcome.LEFT
-        or (decision.container, decision.key) in amounts
+        or decision.place in amounts
         for decision in decisions
     )
     pods = pods_in(obj)
     if any(asks) or (decisions and any(map(has_claims, pods))):
         return True
     # Keys outside of pod templates count. All keys count if there is no pod template, or if one requests devices.
-    containers = {"", *[text(container.get("name")) for _, container in containers_in(obj)]}
+    containers = {"", *[text(container.get("name")) for container in containers_in(obj)]}
     all_keys_count = not pods or any(view_pod(pod, configuration).asks_for_devices for pod in pods)
     return any(
         decision.code in ("", STRANDED) and (all_keys_count or decision.container not in containers)
@@ -76,11 +77,10 @@ def has_claims(pod: Object) -> bool:
     return bool(inside(pod, "spec").get("resourceClaims"))
 
 
-def containers_in(obj: Object) -> Iterator[tuple[Object, Object]]:
-    """Yield the containers of an object's pods, each with the spec of its pod."""
+def containers_in(obj: Object) -> Iterator[Object]:
+    """Yield the containers of an object's pods."""
     for pod in pods_in(obj):
-        spec = inside(pod, "spec")
-        yield from ((spec, container) for container in containers_of(spec))
+        yield from containers_of(inside(pod, "spec"))
 
 
 def requests_in(container: Object) -> dict[str, str]:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from cli.in_place import FileEdits
     from cluster.manifests import Document
     from webhook.state import State
+    from webhook.translate import Decision
 
 _TEMPLATE = "ResourceClaimTemplate"
 _CLAIMS = ("ResourceClaim", _TEMPLATE)
@@ -237,7 +238,10 @@ def _decision_rows(result: Result) -> Iterator[Sequence[Cell]]:
     """Write the decisions about an object, the added objects, its warnings, and the lines of quotas."""
     verdict = result.translation
     object_kind = "claim" if result.object.get("kind") in _CLAIMS else "pod"
-    for decision, number in Counter(verdict.decisions).items():
+    templates: dict[Decision, list[str]] = {}
+    for decision in verdict.decisions:
+        templates.setdefault(msgspec.structs.replace(decision, template=""), []).append(decision.template)
+    for decision, pointers in templates.items():
         where = (
             f"{decision.container or object_kind}: {decision.key}"
             if decision.key
@@ -246,7 +250,10 @@ def _decision_rows(result: Result) -> Iterator[Sequence[Cell]]:
         detail = str(stated(decision.code, decision.reason, decision.remedy)) if decision.code else decision.reason
         detail = "; ".join(filter(None, (detail, decision.keep_reason and f"at the webhook: {decision.keep_reason}")))
         basis = f"[{decision.basis}]" if decision.basis else ""
-        where += f" ({number} templates)" if number > 1 else ""
+        if len(pointers) > 1:
+            where += f" ({len(pointers)} templates)"
+        elif pointers[0]:
+            where += f" in {pointers[0].removeprefix('/spec/').removesuffix('/template')}"
         yield Marked(decision.outcome), where, " ".join(filter(None, (detail, basis)))
     values = [operation["value"] for operation in verdict.operations if "/spec/tolerations" in operation["path"]]
     added = [record for value in values for record in (value if isinstance(value, list) else [value])]

@@ -92,7 +92,7 @@ def finding_of(value: Object, decision: Decision, code: str) -> Finding:
 def _places(value: Object, decision: Decision) -> Iterator[str]:
     """List candidate paths for the key of a decision, best first: in the pod templates, then below the spec."""
     key = decision.key
-    for path in paths(value):
+    for path in [decision.template] if decision.template else paths(value):
         pod = mapping(resolve_pointer(value, path))
         spec = mapping(pod.get("spec"))
         for part in ("containers", "initContainers"):

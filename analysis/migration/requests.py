@@ -123,7 +123,7 @@ class Reader:
             if verdict == "edit" and not has_templates:
                 verdict, why = _in_values(obj, release)
             place = _place_in(written, pointer, values or {})
-            amount = amounts.get((decision.container, decision.key)) or str(limits.get(decision.key, ""))
+            amount = amounts.get(decision.place) or str(limits.get(decision.key, ""))
             if verdict == "edit" and group_kind(obj) == _TEMPLATE:
                 verdict, why = (
                     "by hand",

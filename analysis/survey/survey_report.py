@@ -125,13 +125,12 @@ def _row(workload: Asking, *, whole: bool, with_file: bool) -> Sequence[Cell]:
     """Write a workload; with `whole`, also the decision about each key and its warnings."""
     # Each key is written once, although two containers may request it.
     amounts_by_key: dict[str, list[str]] = {}
-    listed: set[tuple[str, str]] = set()
+    listed: set[tuple[str, str, str]] = set()
     for key in [key for key in workload.keys if decides_outcome(key.enforced())] or workload.keys:
         amounts = amounts_by_key.setdefault(key.key, [])
-        container_key = key.container, key.key
-        if key.amount and container_key not in listed:
+        if key.amount and key.place not in listed:
             amounts.append(key.amount)
-        listed.add(container_key)
+        listed.add(key.place)
     keys = ", ".join(f"{key}={'+'.join(amounts)}" if amounts else key for key, amounts in amounts_by_key.items() if key)
     texts = [f"{f'would be {workload.potential_outcome}: ' if workload.potential_outcome else ''}{keys}"]
     # An object with values is long, and has requests in several places.

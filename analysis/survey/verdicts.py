@@ -131,7 +131,7 @@ def with_all_drivers(state: State, *, shares: bool = True) -> State:
     return replace(with_mode(state, Mode.ENFORCE), fleet=ready, stock=None, prospects=None)
 
 
-_Word = tuple[str, str]  # container, key
+_Place = tuple[str, str, str]  # template, container, key
 
 
 class MoveJudge:
@@ -155,7 +155,7 @@ class MoveJudge:
             if is_pod(shape):
                 pod = self._as_created(shape)
                 spec = inside(pod, "spec")
-                asks = [(container.get("name"), container.get("resources")) for _, container in containers_in(pod)]
+                asks = [(container.get("name"), container.get("resources")) for container in containers_in(pod)]
                 where = spec.get("nodeSelector"), spec.get("affinity"), spec.get("schedulerName")
                 owner = self._owner(inside(pod, "metadata"))
                 shapes.setdefault(msgspec.json.encode((asks, where, owner)), pod)
@@ -218,7 +218,7 @@ class MoveJudge:
         for spec in claimed.templates.values():
             needed |= {CLAIMS.gate, *gates.required_by("ResourceClaimTemplate", {"spec": spec})}
             classes |= classes_in(inside(mapping(spec), "spec"))
-        prepared = _Prepared(_by_word(later), _by_word(claimed), classes, needed)
+        prepared = _Prepared(_by_place(later), _by_place(claimed), classes, needed)
         keys = tuple(dict.fromkeys(self._keys(shape, now_decided, prepared)))
         # Warnings that repeat the reason of a key are left out.
         details = {key.detail for key in keys if key.detail} | {
@@ -241,7 +241,7 @@ class MoveJudge:
             return
         for decision in done.decisions:
             until, remedy = self._until(decision, prepared)
-            amount = amounts.get((decision.container, decision.key), "")
+            amount = amounts.get(decision.place, "")
             yield Key(**asdict(decision) | {"object": "", "amount": amount, "until": until, "remedy": remedy})
 
     def _until(self, decision: Decision, prepared: _Prepared) -> tuple[str, str]:
@@ -252,9 +252,8 @@ class MoveJudge:
             return f"{cause} has devices{' without such taints' if stranding.code else ''}", stranding.remedies[0]
         if decision.outcome is not Outcome.LEFT or decision.potential_outcome or decision.mode:
             return "", remedy
-        word = decision.container, decision.key
-        later = prepared.later.get(word, decision)
-        with_gates = prepared.with_gates.get(word, later)
+        later = prepared.later.get(decision.place, decision)
+        with_gates = prepared.with_gates.get(decision.place, later)
         if later.outcome in REPLACED:
             absent = sorted(
                 name for name in prepared.classes if name not in fleet.classes or not fleet.classes[name].devices
@@ -275,14 +274,14 @@ class MoveJudge:
 class _Prepared(NamedTuple):
     """The decisions about a shape on the prepared cluster, and the classes and gates of its claims."""
 
-    later: Mapping[_Word, Decision]
-    with_gates: Mapping[_Word, Decision]
+    later: Mapping[_Place, Decision]
+    with_gates: Mapping[_Place, Decision]
     classes: set[str]
     needed: set[str]
 
 
-def _by_word(verdict: PodVerdict) -> dict[_Word, Decision]:
-    return {(decision.container, decision.key): decision for decision in verdict.decisions}
+def _by_place(verdict: PodVerdict) -> dict[_Place, Decision]:
+    return {decision.place: decision for decision in verdict.decisions}
 
 
 def needs_decision(key: Key) -> bool:

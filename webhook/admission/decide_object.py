@@ -58,7 +58,7 @@ from webhook.translate import (
 from webhook.unknown import NO_NODE_HAS_KEY, decide_unknown_kind, unanswered_requests
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from dra.finding import Finding
     from webhook.admission.limit_ranges import Filled
@@ -208,6 +208,9 @@ def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewri
     decided: list[PodVerdict] = []
     for path, translation in translated.items():
         verdict = _decide_template(candidate_at(path), translation, state, mode, budget)
+        if len(translated) > 1:
+            decisions = [replace(decision, template=path) for decision in verdict.decisions]
+            verdict = replace(verdict, decisions=tuple(decisions))
         decided.append(_leave_to_webhook(verdict, translation.stays))
     # Requests outside of pod templates stay in the object. Decide about the pods that its controller will create from them.
     outside = decide_unknown_kind(obj, state)
@@ -286,7 +289,7 @@ def _judge_by_api_server(verdict: PodVerdict, filled: Filled, *, rewrite_unknown
 
 
 def _refused_by_api_server(
-    obj: Object, pointers: Iterable[str], *, extended_only: bool
+    obj: Object, pointers: Sequence[str], *, extended_only: bool
 ) -> tuple[list[Decision], Decision | None]:
     """List the fields that the API server would refuse in the pod templates at these pointers; with `extended_only`, only extended resources.
 
@@ -312,7 +315,8 @@ def _refused_by_api_server(
             if resource:
                 container, key = str(mapping(resolve_pointer(obj, container_pointer)).get("name") or ""), resource
             text = f"the API server refuses it: {fault.message}"
-            faults[refused(name, key, text, fault.code, fault.remedy, container=container)] = None
+            fault_decision = refused(name, key, text, fault.code, fault.remedy, container=container)
+            faults[replace(fault_decision, template=pointer if len(pointers) > 1 and container else "")] = None
     return list(faults), unfilled
 
 

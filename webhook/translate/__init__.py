@@ -12,6 +12,7 @@ from webhook.translate.pod_template import (
     name_of,
     namespace_of,
     paths,
+    pods_by_template,
     pods_in,
     resolve_pointer,
 )
@@ -77,6 +78,7 @@ __all__ = [
     "origin_of",
     "outcome_of",
     "paths",
+    "pods_by_template",
     "pods_in",
     "replay",
     "requests",

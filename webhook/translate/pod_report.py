@@ -50,6 +50,13 @@ class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename
     mode: str = ""
     # What must change before the key can be translated or served.
     until: str = ""
+    # The pointer to the pod template, if the object has several.
+    template: str = ""
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """The template, the container and the key."""
+        return self.template, self.container, self.key
 
     @property
     def reason(self) -> str:

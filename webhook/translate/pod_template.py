@@ -51,7 +51,13 @@ def is_unknown_kind(obj: Mapping[str, Json]) -> bool:
 
 def pods_in(obj: Mapping[str, Json]) -> list[dict[str, Json]]:
     """Return the pod templates of an object; for a pod, the pod."""
-    return [mapping(resolve_pointer(obj, path)) for path in paths(obj)]
+    return list(pods_by_template(obj).values())
+
+
+def pods_by_template(obj: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
+    """Return the pod templates of an object by their pointers; a single one by "", as `Decision.template` names it."""
+    found = {path: mapping(resolve_pointer(obj, path)) for path in paths(obj)}
+    return found if len(found) > 1 else {"": pod for pod in found.values()}
 
 
 def bodies(obj: Mapping[str, Json]) -> list[str]:

@@ -73,11 +73,11 @@ class PodVerdict(msgspec.Struct, frozen=True, kw_only=True):
         decisions = tuple(decisions)
         if not decisions:
             return self
-        keys = {(decision.container, decision.key) for decision in decisions}
+        places = {decision.place for decision in decisions}
         earlier = [
             decision
             for decision in self.decisions
-            if decision.outcome is not Outcome.SERVED or (decision.container, decision.key) not in keys
+            if decision.outcome is not Outcome.SERVED or decision.place not in places
         ]
         refusals = tuple([stated(decision.code, decision.detail, decision.remedy) for decision in decisions])
         return replace(
@@ -95,7 +95,7 @@ class PodVerdict(msgspec.Struct, frozen=True, kw_only=True):
         for doubt in doubts:
             outcome = doubt.outcome
             for index, decision in enumerate(decisions):
-                if (decision.container, decision.key) != (doubt.container, doubt.key):
+                if decision.place != doubt.place:
                     continue
                 outcome = decision.outcome
                 if not decision.code:

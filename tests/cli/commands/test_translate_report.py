@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.cli.commands.translations import CONFIG_MAP, SHARE_POD, TAINTED_FLEET, complete_pod, yaml_of
-from tests.cli.running import manifest, run
+from tests.cli.running import manifest, run, run_json
 from tests.objects import obj
 from tests.webhook.pods import EXAMPLES, pod
 
@@ -174,3 +174,43 @@ def test_equal_decisions_about_templates_of_one_object_have_one_line(tmp_path):
     report = run("translate", "-f", manifest(tmp_path / "job.yaml", job), "-o", "report").stdout
     assert report.count("  translated  ") == 1
     assert "c: nvidia.com/gpu (2 templates)" in report
+
+
+def pytorch_job(first, second):
+    return obj("PyTorchJob", "j", "kubeflow.org/v1", pytorchReplicaSpecs={"Worker": second, "Master": first}), (
+        "pytorchReplicaSpecs/Master",
+        "pytorchReplicaSpecs/Worker",
+    )
+
+
+def leader_worker_set(first, second):
+    templates = {"leaderTemplate": first["template"], "workerTemplate": second["template"]}
+    return obj("LeaderWorkerSet", "j", "leaderworkerset.x-k8s.io/v1", leaderWorkerTemplate=templates), (
+        "leaderWorkerTemplate/leaderTemplate",
+        "leaderWorkerTemplate/workerTemplate",
+    )
+
+
+def job_set(first, second):
+    jobs = [{"name": name, "template": {"spec": job}} for name, job in (("a", first), ("b", second))]
+    return obj("JobSet", "j", "jobset.x-k8s.io/v1alpha2", replicatedJobs=jobs), (
+        "replicatedJobs/0/template/spec",
+        "replicatedJobs/1/template/spec",
+    )
+
+
+@pytest.mark.parametrize("made", [pytorch_job, leader_worker_set, job_set])
+def test_containers_of_one_name_in_two_templates_are_two(tmp_path, made):
+    def written(*amounts):
+        containers = [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": n}}} for n in amounts]
+        job, places = made(*({"template": {"spec": {"containers": [container]}}} for container in containers))
+        return manifest(tmp_path / "job.yaml", job), places
+
+    file, places = written(1, 8)
+    report = run("translate", "-f", file, "-o", "report").stdout
+    assert [f"c: nvidia.com/gpu in {place}" in report for place in places] == [True, True]
+    assert "nvidia.com/gpu=1+8" in run("survey", "-f", file).stdout
+    file, _ = written("0.3", "0.7")  # both refused: each finding has the place of its own container
+    _, report = run_json("check", file)
+    paths = [finding["path"] for finding in report["findings"] if finding["code"] == "R001"]
+    assert [any(f"/{place}/" in path for path in paths) for place in places] == [True, True], paths
