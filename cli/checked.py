@@ -19,7 +19,7 @@ from analysis.findings import ObjectFindings
 from analysis.gitops import Tree, mistakes
 from analysis.quota_use import findings_of_quotas, foretell
 from cli.applied import find_controlled, in_namespace
-from cli.files import absolute, problems_of_unreadable
+from cli.files import absolute, problems_of_unreadable, repository_root
 from dra.validation import findings, name, review
 from node import inventory as machines
 from webhook.admission import decide_object, out_of_bounds
@@ -110,7 +110,7 @@ def check_input(subject: Input, whole: Reading, mode: str | None) -> CheckFindin
 def _mistakes_of_tree(subject: Input) -> Iterator[tuple[int, Finding]]:
     """Yield the mistakes between the files of a tree, with the number of the object."""
     if subject.tree:
-        tree = Tree(subject.tree, absolute)
+        tree = Tree(subject.tree, absolute, repository_root)
         numbers = {document.index: number for number, document in enumerate(subject.tree)}
         places = [numbers[document.index] for document in subject.documents]
         yield from mistakes(subject.documents, tree, places)

@@ -13,7 +13,7 @@ import re
 import shlex
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -117,7 +117,7 @@ def read_files(
     ]
     report_problems(unreadable)
     others = [problem for problem in problems_ if problem not in unreadable]
-    tree = Tree(read, absolute)
+    tree = Tree(read, absolute, repository_root)
     if tree.is_too_large:
         warn("kustomizations include each other too often: only the first builds of the tree were followed")
     documents, skipped = manifests_among(read, others, files, tree)
@@ -189,7 +189,7 @@ def manifests_among(
         SkippedText(SkippedFile(other.file, other.line, _reason(other)), other.text, other.first_line)
         for other in others
     ]
-    tree = tree or Tree(all_documents, absolute)
+    tree = tree or Tree(all_documents, absolute, repository_root)
     for number, document in enumerate(all_documents):
         value, namespace = document.object, tree.namespace_of(number)
         type_keys = value.keys() & {"apiVersion", "kind"}
@@ -308,6 +308,13 @@ def absolute(path: str) -> str:
 def repository_of(folder: Path) -> Path:
     """Return the folder with .git above an absolute folder, or else the folder itself."""
     return next((above for above in (folder, *folder.parents) if (above / ".git").exists()), folder)
+
+
+@cache
+def repository_root(folder: str) -> str:
+    """Return the folder with .git at or above an absolute folder; "" if there is none."""
+    root = repository_of(Path(folder))
+    return str(root) if (root / ".git").exists() else ""
 
 
 def kustomizations_in(folders: Iterable[Path]) -> Iterator[Document]:

@@ -14,7 +14,7 @@ from dra.raw import Object, inside, items, text
 from webhook.translate import group_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
 FLUX: Final = ("kustomize.toolkit.fluxcd.io", "Kustomization")
 RELEASE: Final = ("helm.toolkit.fluxcd.io", "HelmRelease")
@@ -66,8 +66,8 @@ def place_of(obj: Object) -> tuple[str, str]:
     return text(metadata.get("namespace")) or "default", text(metadata.get("name"))
 
 
-def sources_of(obj: Object, folders: Collection[str] = ()) -> Iterator[Source]:
-    """Yield the folders that an object of Flux or Argo CD builds; `folders` are those of the repository, from its root."""
+def sources_of(obj: Object, folders: Iterable[Collection[str]] = ()) -> Iterator[Source]:
+    """Yield the folders that an object of Flux or Argo CD builds; `folders` are those of the repository, from each root that it may have."""
     spec = inside(obj, "spec")
     match group_kind(obj):
         case kind if kind == FLUX:
@@ -98,7 +98,7 @@ def _repository(url: str) -> str:
     return host_and_path.removesuffix("/").removesuffix(".git").replace(":", "/", 1)
 
 
-def _parameters(spec: Object, folders: Collection[str]) -> Iterator[dict[str, str]]:
+def _parameters(spec: Object, folders: Iterable[Collection[str]]) -> Iterator[dict[str, str]]:
     """Yield the parameters of each application that an ApplicationSet generates."""
     for generator in items(spec, "generators"):
         for element in items(inside(generator, "list"), "elements")[:_MAX]:
@@ -106,13 +106,14 @@ def _parameters(spec: Object, folders: Collection[str]) -> Iterator[dict[str, st
         entries = items(inside(generator, "git"), "directories")
         patterns = [text(entry.get("path")) for entry in entries if entry.get("exclude") is not True]
         excluded = [text(entry.get("path")) for entry in entries if entry.get("exclude") is True]
-        for folder in sorted(folders)[:_MAX] if patterns else ():
-            if any(_matches(folder, pattern) for pattern in patterns) and not any(
-                _matches(folder, pattern) for pattern in excluded
-            ):
-                name = folder.rpartition("/")[2]
-                segments = {f"path[{number}]": segment for number, segment in enumerate(folder.split("/"))}
-                yield {"path": folder, "path.path": folder, "path.basename": name, **segments}
+        matching = (
+            [folder for folder in of_root if _matches(folder, patterns) and not _matches(folder, excluded)]
+            for of_root in (folders if patterns else ())
+        )
+        for folder in sorted(next(filter(None, matching), []))[:_MAX]:
+            name = folder.rpartition("/")[2]
+            segments = {f"path[{number}]": segment for number, segment in enumerate(folder.split("/"))}
+            yield {"path": folder, "path.path": folder, "path.basename": name, **segments}
 
 
 def _flat(element: Object, start: str) -> Iterator[tuple[str, Any]]:
@@ -124,9 +125,12 @@ def _flat(element: Object, start: str) -> Iterator[tuple[str, Any]]:
             yield f"{start}{name}", value
 
 
-def _matches(folder: str, pattern: str) -> bool:
-    parts, patterns = folder.split("/"), pattern.strip("/").split("/")
-    return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
+def _matches(folder: str, patterns: Iterable[str]) -> bool:
+    parts = folder.split("/")
+    return any(
+        len(parts) == len(names) and all(map(fnmatchcase, parts, names))
+        for names in (pattern.strip("/").split("/") for pattern in patterns)
+    )
 
 
 def _filled(value: Any, parameters: dict[str, str]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from posixpath import dirname, join, normpath
+from posixpath import commonpath, dirname, join, normpath
 from typing import TYPE_CHECKING
 
 from analysis.gitops.argo_values import merged, parsed
@@ -31,10 +31,16 @@ def _name(obj: Object) -> str:
 class Tree:
     """The folders of a tree, with the namespaces that are set for each document."""
 
-    def __init__(self, documents: Sequence[Document], absolute: Callable[[str], str]) -> None:
-        """Visit the folders of these documents; `absolute` returns the absolute path of a file."""
+    def __init__(
+        self, documents: Sequence[Document], absolute: Callable[[str], str], repository: Callable[[str], str]
+    ) -> None:
+        """Visit the folders of these documents.
+
+        `absolute` returns the absolute path of a file, and `repository` the root of the repository of an absolute folder; "" if it has none.
+        """
         self._documents = documents
         self.absolute = absolute
+        self._repository = repository
         self._kustomizations: dict[str, Document] = {}
         self._positions: dict[str, int] = {}  # of the kustomizations among the documents
         self._by_file: defaultdict[str, list[int]] = defaultdict(list)
@@ -55,6 +61,7 @@ class Tree:
                 self._below[above].add(path)
                 path = above  # noqa: PLW2901
         self._folders = frozenset((*self._below, *self._kustomizations))
+        self._common = commonpath(files) if (files := {*map(dirname, self._numbers), *self._kustomizations}) else ""
         self._replaced: defaultdict[int, set[str]] = defaultdict(set)  # the namespaces that replace that of a document
         self._added: defaultdict[int, set[str]] = defaultdict(set)  # the namespaces of documents that have none
         self._included: set[int] = set()
@@ -131,26 +138,34 @@ class Tree:
 
     def _sources(self, number: int, obj: Object) -> Iterator[Source]:
         document = self._documents[number]
-        folders: list[str] = []
-        if group_kind(obj) == APPLICATION_SET:
-            root = dirname(self.absolute(document.file))
-            while root not in ("/", ""):
-                start = f"{root.rstrip('/')}/"
-                folders += [folder.removeprefix(start) for folder in self._folders if folder.startswith(start)]
-                root = dirname(root)
-        yield from sources_of(obj, frozenset(folders))
+        starts = [f"{root}/" for root in self._roots(document)]
+        yield from sources_of(
+            obj,
+            ([name.removeprefix(start) for name in self._folders if name.startswith(start)] for start in starts),
+        )
+
+    def _roots(self, document: Document) -> list[str]:
+        """Return the folders that may be the root of the repository of a document, the likeliest first.
+
+        Without a repository, that is the highest folder of the input; then come the folders above it, because the input may be a part of a tree.
+        """
+        folder = dirname(self.absolute(document.file))
+        repository = self._repository(folder)
+        above = [folder]
+        while (parent := dirname(above[-1])) not in ("/", ""):
+            above.append(parent)
+        count = sum(name.startswith(repository or self._common) for name in above)
+        return [*reversed(above[:count]), *([] if repository else above[count:])]
 
     @staticmethod
     def _namespace_set(source: Source) -> str:
         return text(source.options.get("namespace")) or source.namespace
 
     def _folder_of(self, number: int, source: Source) -> str:
-        """Return the folder of a source; "" if the tree has none. The root of the repository is the highest folder that has the path."""
-        above, folders = dirname(self.absolute(self._documents[number].file)), []
-        while above != dirname(above):
-            folders.append(normpath(join(above, source.path.lstrip("/"))))
-            above = dirname(above)
-        return next((folder for folder in reversed(folders) if folder in self._folders), "")
+        """Return the folder of a source; "" if the tree has none."""
+        roots = self._roots(self._documents[number])
+        folders = (normpath(join(root, source.path.lstrip("/"))) for root in roots)
+        return next((folder for folder in folders if folder in self._folders), "")
 
     def _visit(self, folder: str, namespace: str, added: str, *, recurses: bool) -> set[int]:
         """Set the namespace of all documents that the build of a folder includes, and return their numbers.

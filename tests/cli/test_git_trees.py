@@ -493,3 +493,30 @@ def test_an_application_set_builds_what_its_patches_name(repository, overlay):
     code, answer = run_json("migrate", "plan")
     assert code == 0
     assert [consumer["object"] for consumer in answer["consumers"]] == ["Pod/media/plex"]
+
+
+APPLICATION_SET = """\
+apiVersion: argoproj.io/v1alpha1
+kind: ApplicationSet
+metadata: {name: apps, namespace: argocd}
+spec:
+  generators: [{git: {directories: [{path: 'apps/*'}]}}]
+  template:
+    spec: {source: {path: '{{.path.path}}'}, destination: {namespace: '{{.path.basename}}', name: x}}
+"""
+
+
+@pytest.mark.parametrize("is_clone", [True, False])
+@pytest.mark.parametrize("above", [".", "apps", "apps/in/a/deep/folder"])
+def test_an_answer_does_not_depend_on_where_the_tree_lies(tmp_path, monkeypatch, above, is_clone):
+    """Argo CD's pattern and Flux's path begin at the root of the repository, and other folders do not use up the limit."""
+    monkeypatch.setattr("analysis.gitops.sources._MAX", 9)
+    tree = tmp_path / above / "apps" / "tree"
+    tree.mkdir(parents=True)
+    if is_clone:
+        (tree / ".git").mkdir()
+    write(tree, TREE | {f"aaa/{number}/service.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n" for number in range(9)})  # fmt: skip
+    write(tree, {"clusters/home/plex.yaml": APPLICATION_SET, "apps/other/release.yaml": release("other")})
+    monkeypatch.chdir(tree)
+    workloads = run_json("survey", "-f", ".")[1]["workloads"]
+    assert [(workload["namespace"], workload["name"]) for workload in workloads] == [("other", "other"), ("plex", "plex")]  # fmt: skip
