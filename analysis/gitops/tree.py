@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from functools import cached_property
 from posixpath import commonpath, dirname, join, normpath
 from typing import TYPE_CHECKING
 
@@ -214,6 +215,13 @@ class Tree:
     def includes(self, number: int) -> bool:
         """Return whether Flux, Argo CD, or in a tree without them a kustomization includes a document."""
         return number in self._included
+
+    @cached_property
+    def reached(self) -> frozenset[int]:
+        """The numbers of the documents that a build includes, and of the builders that nothing includes; of all, in a tree without builds."""
+        if not self._included:
+            return frozenset(range(len(self._documents)))
+        return frozenset(self._included.union([number for number, built in self._built.items() if built]))
 
     def built_by(self, number: int) -> frozenset[int]:
         """Return the numbers of the documents that an object of Flux or Argo CD builds."""

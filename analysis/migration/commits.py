@@ -49,7 +49,7 @@ def pull_request(documents: Sequence[Document], tree: Tree, plan: MigrationPlan,
         current = parts[0].applied(current)
         if name == "prepare":
             parts += [add_rules(current, tree, plan)[0], label_namespaces(current, tree, plan)]
-            parts.append(edit_node_files(current, plan))
+            parts.append(edit_node_files(current, tree, plan))
         if name == "switch":
             parts.append(consumer_edits(current, tree, plan, state))
         for part in parts[1:]:

@@ -17,6 +17,7 @@ from dra.raw import inside, members
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from analysis.gitops import Tree
     from analysis.migration.plan import Family, MigrationPlan
     from cluster.manifests import Document
 
@@ -33,18 +34,18 @@ _OF_CONTROL_PLANE: Final = "cluster:\n" + "".join(
 _SAME: Final = re.compile(r"[\"'](?:/var)?/run/cdi/?[\"']")
 
 
-def edit_node_files(documents: Sequence[Document], plan: MigrationPlan) -> Step:
+def edit_node_files(documents: Sequence[Document], tree: Tree, plan: MigrationPlan) -> Step:
     """Return the step that changes what the drivers of a plan need on nodes."""
     folders = _folders(documents, plan)
-    gate = _gate(folders.applied(documents), plan)
+    gate = _gate(folders.applied(documents), tree, plan)
     return Step("prepare", (*folders.edits, *gate.edits), (), (*folders.notes, *gate.notes))
 
 
-def _gate(documents: Sequence[Document], plan: MigrationPlan) -> Step:
+def _gate(documents: Sequence[Document], tree: Tree, plan: MigrationPlan) -> Step:
     """Enable the gate without which Kubernetes before 1.36 does not share devices: in the configuration of talhelper, if no file sets gates."""
     sharing = [family for family in plan.families if family.sharing is not None and family.sharing.decision == "shares"]
     near = {consumer.file for consumer in plan.consumers}
-    platform = platform_of(documents, near)
+    platform = platform_of(documents, tree.reached, near)
     if not sharing or not 0 < platform.minor < _ON_BY_DEFAULT:
         return Step("prepare")
     why = f"Kubernetes {platform.version} ({platform.where}) shares no device without the gate {_GATE}"

@@ -52,11 +52,8 @@ def make_plan(
     nodes: Sequence[Object] = (),
 ) -> MigrationPlan:
     """Plan the move of everything that the tree's builds include; `documents` are those of the tree, `nodes` those of a snapshot."""
-    all_numbers = range(len(documents))
-    has_builds = any(map(tree.includes, all_numbers))
-    # Nothing in the tree builds the entry of a cluster.
-    included = [number for number in all_numbers if not has_builds or tree.includes(number) or tree.built_by(number)]
-    reached = frozenset(included)
+    reached = tree.reached
+    included = sorted(reached)
     all_releases = [release for release in releases(documents, tree) if release.number in reached]
     by_number = {release.number: release for release in all_releases}
     reader = Reader(state)
@@ -85,7 +82,7 @@ def make_plan(
     requests += [use for use in uses if use.drivers & moving or use.consumer.verdict == "cannot"]
     fleet = fleet_of(nodes, reader, state)
     files = {request.consumer.file for request in requests} | {documents[plugin.number].file for plugin in plugins}
-    platform = platform_of(documents, files)
+    platform = platform_of(documents, reached, files)
     platform = platform.of_snapshot(fleet.version) if fleet.version else platform
     read = ReadTree(documents, requests, all_releases, plugins, platform, fleet, state)
     of_drivers = tuple(families(read, reader.drivers_of))

@@ -26,6 +26,7 @@ _TALOS: Final = re.compile(
     r"^talos:|talosVersion:|siderolabs/(?:kubelet|installer)|factory\.talos\.dev|kind:[ \t]*TalosUpgrade\b",
     re.MULTILINE,
 )
+_COMMENTS: Final = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 _CDI: Final = re.compile(r"enable_cdi[ \t]*=[ \t]*true|cdi_spec_dirs")
 _CDI_FOLDERS: Final = re.compile(r"cdi_spec_dirs[ \t]*=[ \t]*\[([^\]\n]*)\]")
 _FOLDER: Final = re.compile(r"/[\w./-]+")
@@ -74,15 +75,20 @@ class Platform(NamedTuple):
             yield f"Kubernetes {self.version} serves no `extendedResourceName` without the gate DRAExtendedResource, so each consumer has to be edited"
 
 
-def platform_of(documents: Sequence[Document], near: Collection[str] = ()) -> Platform:
-    """Read the versions from the texts of a tree. A tree may have several clusters: the lowest version next to the files `near` counts."""
+def platform_of(documents: Sequence[Document], reached: Collection[int], near: Collection[str] = ()) -> Platform:
+    """Read the versions from the texts of a tree, except of objects that no build includes: `reached` are the numbers of the others.
+
+    A tree may have several clusters: the lowest version next to the files `near` counts.
+    """
     versions: list[tuple[int, str, str]] = []
     folders: dict[tuple[str, ...], str] = {}
     is_talos = has_cdi = False
-    for document in documents:
+    for number, document in enumerate(documents):
         if document.object.get("kind") == "MigrationPlan":
             continue  # its sentences name what is missing
-        content = document.text
+        if number not in reached and inside(document.object, "metadata"):
+            continue  # configurations of machines have no metadata, and no build
+        content = _COMMENTS.sub("", document.text)
         is_talos = is_talos or bool(_TALOS.search(content))
         has_cdi = has_cdi or bool(_CDI.search(content))
         for listed in _CDI_FOLDERS.findall(content):

@@ -234,6 +234,12 @@ def test_a_quota_of_the_key_follows(repository):
             "no file of the tree tells the version",
         ),
         ("other: true\n", "no file of the tree tells the version"),
+        ("# kubernetesVersion: v1.33.4\nother: true\n", "no file of the tree tells the version"),
+        # Nothing includes this object.
+        (
+            "kind: KubernetesUpgrade\nmetadata: {name: next}\nspec: {kubernetes: {version: v1.32.0}}\n",
+            "no file of the tree tells the version",
+        ),
     ],
 )
 def test_the_version_of_kubernetes_is_read_from_the_tree(repository, text, blocker):
