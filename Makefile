@@ -36,8 +36,8 @@ pytest_suite = -$(BIN)/python -m pytest -q -rfEs --continue-on-collection-errors
 # `make test` leaves out the tests with the mark `whole`.
 CI_MARKS := not (live or real or node or long)
 UNIT_MARKS := $(CI_MARKS) and not whole
-# In `make test-all`: all random cases, skipped tests fail, and the packages of Debian bring the browser. Programs of Kubernetes run for minutes, so their garbage collectors may run rarely.
-EVERYTHING := UNIT_MARKS="$(CI_MARKS)" BROWSER_FROM=gate-machine GOGC=400 PYTEST_OPTIONS="--no-skips --hypothesis-profile=all" --output-sync=target
+# In `make test-all`: all random cases, which share two cores with builds, so their time limit is longer; skipped tests fail; the packages of Debian bring the browser. Programs of Kubernetes run for minutes, so their garbage collectors may run rarely.
+EVERYTHING := UNIT_MARKS="$(CI_MARKS)" BROWSER_FROM=gate-machine GOGC=400 PYTEST_OPTIONS="--no-skips --hypothesis-profile=all --timeout=600" --output-sync=target
 
 .PHONY: help setup run test test-all record fmt lint lint-python type arch generate e2e cluster cluster-down binaries bridge bench soak chaos fuzz long never lock release clean browser warm $(GATES) $(CLUSTERS) $(UNIT) suite-oracle gate-machine gate-programs gate-referees gate-go
 

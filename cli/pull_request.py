@@ -153,6 +153,7 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     base: str  # the branch of HEAD
     state: BranchState
     commits: list[StepCommit]
+    stays: list[str]  # why plugins stay, by driver
     not_moved: list[str]  # consumers that keep their keys, with the reasons
     not_rendered: list[str]  # charts and kustomizations whose objects were not compared
 
@@ -168,7 +169,7 @@ def commit_of(step: Step, commit: str, message: str, files: StepFiles) -> StepCo
 
 def report(answer: PullRequest, nothing: str) -> Report:
     """Make the report for people; `nothing` says why there is nothing to change."""
-    parts: list[ReportPart] = []
+    parts: list[ReportPart] = [Screen(answer.stays, "The device plugin stays")] if answer.stays else []
     for commit in answer.commits:
         subject = commit.message.partition("\n")[0]
         rows = [(file.change, CodeSpan(file.path)) for file in commit.files]

@@ -39,19 +39,21 @@ def pull_request(documents: Sequence[Document], tree: Tree, plan: MigrationPlan,
 
     `documents` are those of the tree.
     """
-    _, plan_of_drivers = add_rules(documents, tree, plan)
-    step_of_drivers = driver_steps(documents, tree, plan_of_drivers)
+    everything, moving = plan.with_all(), plan.of_moving()
     current = list(documents)
     steps = []
     notes: list[str] = []
     for name in get_args(StepName):
-        parts = [step_of_drivers(name, current)]
+        # What a driver needs may be prepared although its plugin stays for now.
+        of_step = everything if name == "prepare" else moving
+        _, plan_of_drivers = add_rules(documents, tree, of_step)
+        parts = [driver_steps(documents, tree, plan_of_drivers)(name, current)]
         current = parts[0].applied(current)
         if name == "prepare":
-            parts += [add_rules(current, tree, plan)[0], label_namespaces(current, tree, plan)]
-            parts.append(edit_node_files(current, tree, plan))
+            parts += [add_rules(current, tree, of_step)[0], label_namespaces(current, tree, of_step)]
+            parts.append(edit_node_files(current, tree, of_step))
         if name == "switch":
-            parts.append(consumer_edits(current, tree, plan, state))
+            parts.append(consumer_edits(current, tree, of_step, state))
         for part in parts[1:]:
             current = part.applied(current)
         edits = {edit.number: edit for part in parts for edit in part.edits}
@@ -92,7 +94,7 @@ def not_moved(steps: Sequence[Step], plan: MigrationPlan) -> list[str]:
     switch = next((step for step in steps if step.name == "switch"), None)
     if switch is None:
         return []
-    others = [consumer for consumer in plan.consumers if consumer not in switch.moved]
+    others = [consumer for consumer in plan.of_moving().consumers if consumer not in switch.moved]
     reasons = ((f"{_request(consumer)}: {consumer.why or 'see the notes'}", consumer.object) for consumer in others)
     return list(_grouped(reasons))
 
@@ -103,7 +105,7 @@ def message(step: Step, steps: Sequence[Step], plan: MigrationPlan, not_rendered
     match step.name:
         case "prepare":
             subject = "Prepare the move from device plugins to DRA"
-            what = "This commit adds what the DRA drivers need before the next one. It changes nothing that runs."
+            what = "This commit adds what the DRA drivers need. It changes nothing that runs."
             return _message(subject, what, *notes)
         case "tidy":
             subject = "Remove what only the device plugins used"
@@ -133,11 +135,10 @@ def message(step: Step, steps: Sequence[Step], plan: MigrationPlan, not_rendered
 
 
 def _drivers(plan: MigrationPlan) -> Iterator[str]:
-    for family in plan.families:
+    for family in plan.staying:
+        yield f"{family.driver}: the device plugin stays"
+    for family in plan.of_moving().families:
         new, sharing = family.replacement, family.sharing
-        if sharing is not None and sharing.decision == "stay":
-            yield f"{family.driver}: the device plugin stays"
-            continue
         if new is not None:
             chart = (
                 f"chart {new.chart} {new.version}" if new.installed is None else f"installed by {new.installed.object}"

@@ -5,7 +5,6 @@ The claims are those of the webhook's translation, with names as people write th
     exclusive, shares  a ResourceClaimTemplate for each workload
     named claim        one ResourceClaim in a namespace, which all of its workloads name
     admin access       a template whose claims have all devices of the node, and count nowhere
-    stay               no edit
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from analysis.gitops import Release, Tree
-    from analysis.migration.plan import Consumer, Decision, MigrationPlan
+    from analysis.migration.plan import Consumer, MigrationPlan, SharingDecision
     from analysis.migration.values import Requests
     from cluster.manifests import Document
     from webhook.state import State
@@ -104,7 +103,7 @@ class _Switch:
         self._documents = documents
         self._tree = tree
         self._state = with_drivers(state)
-        self._decisions: dict[str, Decision] = {
+        self._decisions: dict[str, SharingDecision] = {
             device_class: family.sharing.decision
             for family in plan.families
             if family.sharing is not None
@@ -141,11 +140,7 @@ class _Switch:
 
     def move(self, number: int, consumers: Sequence[Consumer]) -> None:
         """Edit the consumers of one document, as far as the plan says so."""
-        edited = [
-            consumer
-            for consumer in consumers
-            if consumer.verdict == "edit" and self._decision(consumer.device_class.split(" or ")) != "stay"
-        ]
+        edited = [consumer for consumer in consumers if consumer.verdict == "edit"]
         if not edited:
             return
         document, release = self._documents[number], self._in_files.release_at(number, edited[0].place)
@@ -174,7 +169,7 @@ class _Switch:
         place = f"{consumer.file}:{consumer.line}: {consumer.object}"
         self._notes[f"{place} still requests {consumer.key}, change it by hand: {why}"] = None
 
-    def _decision(self, device_classes: Iterable[str]) -> Decision:
+    def _decision(self, device_classes: Iterable[str]) -> SharingDecision:
         return next(filter(None, map(self._decisions.get, device_classes)), "exclusive")
 
     def _now(self, number: int) -> Object:
@@ -261,7 +256,7 @@ class _Switch:
         for consumer in edited:
             if consumer.key not in removed:
                 self._note(consumer, "its chart makes no such claim")
-        patch = make_patch(values, removed, template) if decision != "stay" else ()
+        patch = make_patch(values, removed, template)
         return _Moved(_with_values(now, pointer, patch), named)
 
     def _with_claims(self, obj: Object, verdict: PodVerdict, number: int, namespace: str) -> _Moved:

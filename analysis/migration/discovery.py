@@ -44,11 +44,7 @@ _LABELS: Final = {
 
 def add_rules(documents: Sequence[Document], tree: Tree, plan: MigrationPlan) -> tuple[Step, MigrationPlan]:
     """Return the step that adds the rules, and the plan without the followers that need nothing more."""
-    replaced = {
-        family.driver
-        for family in plan.families
-        if family.replacement is not None and (family.sharing is None or family.sharing.decision != "stay")
-    }
+    replaced = {family.driver for family in plan.families if family.replacement is not None}
     needed: dict[str, list[Follower]] = {}
     for label, follower in _selecting(documents, plan):
         if label in _LABELS and _LABELS[label].driver in replaced:

@@ -60,8 +60,8 @@ class _Move:
     def replace(self, family: Family) -> None:
         """Replace the plugins of a family by its driver."""
         new, sharing = family.replacement, family.sharing
-        if new is None or (sharing is not None and sharing.decision == "stay"):
-            why = "drawbridge knows no chart of this driver" if new is None else "the plan decides so"
+        if new is None:
+            why = "drawbridge knows no chart of this driver"
             self._switch.notes.append(f"{family.driver}: the device plugin stays, because {why}")
             return
         in_charts = [plugin for plugin in family.plugins if basename(plugin.file) == "Chart.yaml"]

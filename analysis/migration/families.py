@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from analysis.migration.charts import DRIVERS
-from analysis.migration.plan import Decision, Family, Installed, Plugin, Replacement, Sharing
+from analysis.migration.plan import Family, Installed, Plugin, Replacement, Sharing, SharingDecision
+from analysis.migration.platform import FIRST_MINOR
 from analysis.migration.plugins import object_of
 from dra.raw import inside, text
 from dra.texts import count_of, list_first
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from analysis.gitops import Release
     from analysis.migration.charts import DriverChart
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from webhook.state import State
 
 _NAMED: Final = 4
+_SHARES_MINOR: Final = 36  # the first minor version of Kubernetes that shares devices by default
 _DRIVER_FOLDER: Final = (
     "/run/nvidia/driver"  # the default of NVIDIA's GPU operator (values.yaml: hostPaths.driverInstallDir)
 )
@@ -42,8 +44,13 @@ class ReadTree(NamedTuple):
     state: State
 
 
-def families(read: ReadTree, drivers_of: Callable[[Iterable[str]], frozenset[str]]) -> Iterator[Family]:
-    """Yield the families of a tree; `drivers_of` returns the drivers of DeviceClasses."""
+def families(
+    read: ReadTree, drivers_of: Callable[[Iterable[str]], frozenset[str]], in_texts: Mapping[str, str]
+) -> Iterator[Family]:
+    """Yield the families of a tree.
+
+    `drivers_of` returns the drivers of DeviceClasses. `in_texts` has by driver a place that may request its devices, and is not read as an object.
+    """
     keys: dict[str, dict[str, set[str]]] = {}  # classes by driver and key
     for request in read.requests:
         for device_class in request.classes:
@@ -52,8 +59,12 @@ def families(read: ReadTree, drivers_of: Callable[[Iterable[str]], frozenset[str
     for plugin in read.plugins:  # a plugin without consumers is replaced, too
         keys.setdefault(plugin.runner.driver, {})
     for driver, of_driver in sorted(keys.items()):
+        sharing, users = _sharing(driver, of_driver, read)
+        reasons = tuple(_reasons_to_stay(driver, sharing, users, read, in_texts.get(driver, "")))
         yield Family(
             driver=driver,
+            decision="stay" if reasons else "move",
+            reasons=reasons,
             keys=tuple(sorted(of_driver)),
             device_classes=tuple(sorted(set().union(*of_driver.values()))),
             plugins=tuple(
@@ -62,16 +73,41 @@ def families(read: ReadTree, drivers_of: Callable[[Iterable[str]], frozenset[str
                 if plugin.runner.driver == driver
             ),
             replacement=_replacement(driver, read),
-            sharing=_sharing(driver, of_driver, read),
+            sharing=sharing,
         )
+
+
+def _reasons_to_stay(driver: str, sharing: Sharing | None, users: int, read: ReadTree, in_text: str) -> Iterator[str]:
+    """Yield why the plugin of a driver should stay for now: consumers that would lose their devices, and what the driver needs."""
+    requests = [request for request in read.requests if driver in request.consumer.drivers]
+    consumers = [request.consumer for request in requests if not request.is_free]
+    minor, present = read.platform.minor, read.fleet.devices_of(driver)
+    if 0 < minor < FIRST_MINOR:
+        yield f"Kubernetes {read.platform.version} ({read.platform.where}) has no claims: update it to 1.34 or newer"
+    if driver not in DRIVERS:
+        yield "drawbridge knows no chart of this driver"
+    for verdict, what in (("by hand", "a person has to edit"), ("cannot", "no claim can replace")):
+        objects = list(dict.fromkeys(consumer.object for consumer in consumers if consumer.verdict == verdict))
+        if objects:
+            yield f"{count_of(len(objects), 'consumer')} would lose {'its' if len(objects) == 1 else 'their'} devices, because {what} the request: {list_first(objects, _NAMED)}"
+    if in_text:
+        yield f"{in_text}, in a patch that is not read as an object"
+    if not requests:
+        yield "no object of the tree uses its devices, so the tree does not show what would lose them"
+    if sharing is None:
+        return
+    if sharing.decision == "shares" and 0 < minor < _SHARES_MINOR:
+        yield f"Kubernetes {read.platform.version} shares no devices without the gate DRAConsumableCapacity"
+    if sharing.decision == "exclusive" and users > 1 and users > present:
+        nodes = f"the nodes have {present}" if present else "no file shows how many the nodes have"
+        yield f"{users} consumers share devices now, and would need {count_of(users, 'device')}: {nodes}"
 
 
 def stops(of_drivers: Iterable[Family]) -> Iterator[str]:
     """Yield how a person stops the consumers of plugins that go, so that no plugin and driver allocate the same device."""
     for family in of_drivers:
         keys = list_first(family.keys, _NAMED)
-        stays = family.sharing is not None and family.sharing.decision == "stay"
-        if family.plugins and keys and not stays:
+        if family.plugins and keys and family.decision == "move":
             yield f"before the switch: suspend Flux or Argo CD for the consumers of {keys}, scale them to 0, and wait until no pod holds a device"
             yield (
                 f"after the switch, before the consumers start: wait until `kubectl get node -o yaml` shows 0 allocatable {keys}; "
@@ -82,10 +118,9 @@ def stops(of_drivers: Iterable[Family]) -> Iterator[str]:
 def lost(of_drivers: Iterable[Family], follow: Sequence[Follower]) -> Iterator[str]:
     """Yield what works with the plugins that go and not with their drivers."""
     for family in of_drivers:
-        decision = "" if family.sharing is None else family.sharing.decision
-        if decision == "stay":
+        if family.decision == "stay":
             continue
-        if family.sharing is not None and decision != "shares":
+        if family.sharing is not None and family.sharing.decision != "shares":
             yield f"{family.driver}: sharing ({family.sharing.now}); see the decision about sharing"
         needs = DRIVERS[family.driver].exporter if family.driver in DRIVERS else ""
         if needs and any(needs in follower.what for follower in follow):
@@ -101,9 +136,9 @@ def _plugin(plugin: InstalledPlugin, document: Document) -> Plugin:
         line=document.line,
         chart=plugin.chart,
         version=plugin.version,
-        how=f"it stays, and stops running the plugin (`{'.'.join(plugin.runner.switch)}: false`)"
+        how=f"with the move, it stops running the plugin (`{'.'.join(plugin.runner.switch)}: false`)"
         if plugin.stays
-        else "it goes",
+        else "it goes with the move",
     )
 
 
@@ -152,26 +187,23 @@ def _driver_root(driver: str, read: ReadTree) -> Object:
     return {}
 
 
-def _sharing(driver: str, keys: Collection[str], read: ReadTree) -> Sharing | None:
-    """Return how pods share devices, and a proposal; None if each pod gets devices of its own."""
+def _sharing(driver: str, keys: Collection[str], read: ReadTree) -> tuple[Sharing | None, int]:
+    """Return how pods share devices with a proposal, and how many workloads do; None if each pod gets devices of its own."""
+    requests = [
+        request
+        for request in read.requests
+        if driver in request.consumer.drivers and request.consumer.verdict != "cannot"
+    ]
     usually = read.state.fleet.installed.usually
     shared = {key: of_key for key in sorted(keys) if (of_key := usually(key)) is not None}
     # NVIDIA's plugin gives replicas a key with this end; how many they are, the tree does not tell.
     uncounted = [key for key in sorted(keys) if key.endswith(".shared") and key not in shared]
     # An object may have several places without a request.
-    of_objects = {
-        request.consumer.object: request
-        for request in read.requests
-        if driver in request.drivers and not request.classes
-    }
+    of_objects = {request.consumer.object: request for request in requests if not request.classes}
     without = list(of_objects.values())
     if not shared and not uncounted and not without:
-        return None
-    users = [
-        request
-        for request in read.requests
-        if driver in request.drivers and (request in without or request.consumer.key in (*shared, *uncounted))
-    ]
+        return None, 0
+    users = [request for request in requests if request in without or request.consumer.key in (*shared, *uncounted)]
     now = [*map(str, shared.values()), *[f"{key} counts replicas of devices" for key in uncounted]]
     if without:
         now.append(f"{count_of(len(without), 'workload')} without a request can use every device of their nodes")
@@ -189,7 +221,6 @@ def _sharing(driver: str, keys: Collection[str], read: ReadTree) -> Sharing | No
             "claims with adminAccess and allocationMode All: each pod sees all devices of its node, no claim counts them, and the namespace "
             "needs the label resource.kubernetes.io/admin-access=true"
         ),
-        "stay": "the device plugin stays, and nothing moves",
     }
     values: Object = {}
     if chart is not None and (shares := chart.shares) is not None:
@@ -206,7 +237,7 @@ def _sharing(driver: str, keys: Collection[str], read: ReadTree) -> Sharing | No
     else:
         why = f"workloads in {homes} share devices, and a claim belongs to one namespace"
     if len(users) <= 1:
-        decision: Decision = "exclusive"
+        decision: SharingDecision = "exclusive"
         because = "at most one workload of the tree shares devices"
     elif any(request.is_of_ray for request in users):
         decision, because = "exclusive", "Ray counts a device for each of its pods"
@@ -219,8 +250,6 @@ def _sharing(driver: str, keys: Collection[str], read: ReadTree) -> Sharing | No
     elif "shares" in choices:
         decision, because = "shares", why
     else:
-        decision = "stay"
-        because = f"{why}; the driver has no shares: " + (
-            of_nodes if present else f"choose exclusive if there are {devices} or more"
-        )
-    return Sharing(now="; ".join(now), decision=decision, because=because, choices=choices, values_for_shares=values)
+        decision, because = "exclusive", f"{why}, and the driver has no shares"
+    sharing = Sharing(now="; ".join(now), decision=decision, because=because, choices=choices, values_for_shares=values)
+    return sharing, len(users)

@@ -14,7 +14,7 @@ from dra.raw import Object, inside, text
 from webhook.translate import group_kind, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from analysis.gitops import Release, Tree
     from analysis.migration.plugins import InstalledPlugin
@@ -32,6 +32,7 @@ class Follower(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     line: int
     place: str
     what: str
+    drivers: tuple[str, ...] = ()  # whose plugins it depends on
 
 
 def followers(
@@ -44,24 +45,29 @@ def followers(
     labels: Collection[tuple[str, int]],
 ) -> Iterator[Follower]:
     """Yield what depends on these plugins among the included documents; `labels` are those that documents give to nodes."""
-    drivers = {plugin.runner.driver for plugin in plugins}
+    drivers = {plugin.number: plugin.runner.driver for plugin in plugins}
     # An operator that stays keeps the labels of its discovery.
-    discovered = drivers - {plugin.runner.driver for plugin in plugins if plugin.stays}
-    prefixes = tuple([prefix for driver in discovered for prefix in DISCOVERY.get(driver, ())])
-    of_plugins = {plugin.number for plugin in plugins}
+    discovered = {*drivers.values()} - {plugin.runner.driver for plugin in plugins if plugin.stays}
+    prefixes = {prefix: driver for driver in sorted(discovered) for prefix in DISCOVERY.get(driver, ())}
     leaving = {plugin.number for plugin in plugins if not plugin.stays}
-    gone = {(text(documents[number].object.get("kind")), *place_of(documents[number].placed)) for number in leaving}
+    # By kind, namespace and name: the driver whose plugin goes.
+    gone = {
+        (text(documents[number].object.get("kind")), *place_of(documents[number].placed)): drivers[number]
+        for number in leaving
+    }
     # A Kustomization of Flux goes if all that it builds with a release or an object of a plugin is of plugins.
-    released = {release.number for release in all_releases} | of_plugins
+    released = {release.number for release in all_releases} | drivers.keys()
     for number in included:
         built = tree.built_by(number) & released
         if group_kind(documents[number].object) == FLUX and built and built <= leaving:
-            gone.add(("Kustomization", *place_of(documents[number].placed)))
+            of_build = [drivers[other] for other in sorted(built) if other in drivers]
+            if of_build:
+                gone["Kustomization", *place_of(documents[number].placed)] = of_build[0]
             leaving |= tree.built_by(number)
     kept = {label for label, number in labels if number not in leaving}
     for number in included:
         document = documents[number]
-        if number not in of_plugins and (text(document.object.get("kind")), *place_of(document.placed)) not in gone:
+        if number not in drivers and (text(document.object.get("kind")), *place_of(document.placed)) not in gone:
             yield from _in_object(document, gone, prefixes, kept)
 
 
@@ -94,23 +100,24 @@ def exporters(
     names_of_plugins = {plugin.number: plugin.name for plugin in plugins}
     for number, driver in sorted(exporting.items()):
         what = f"it exports metrics of devices: {DRIVERS[driver].exporter}"
-        follower = follower_at(documents[number], "/spec", what)
+        follower = follower_at(documents[number], "/spec", what, [driver])
         named = msgspec.structs.replace(follower, object=names_of_plugins.get(number, follower.object))
         yield InstalledExporter(number, driver, named)
 
 
 def _in_object(
-    document: Document, gone: Collection[tuple[str, str, str]], prefixes: tuple[str, ...], kept: Collection[str]
+    document: Document, gone: Mapping[tuple[str, str, str], str], prefixes: Mapping[str, str], kept: Collection[str]
 ) -> Iterator[Follower]:
     obj = document.placed
     for needed in dependencies(obj):
-        if (needed.kind, needed.namespace, needed.name) in gone:
+        if driver := gone.get((needed.kind, needed.namespace, needed.name)):
             what = f"{needed.field} names {needed.namespace}/{needed.name}, which goes with the plugin"
-            yield follower_at(document, needed.pointer, what)
+            yield follower_at(document, needed.pointer, what, [driver])
     for pointer, label in _labels(obj) if prefixes else ():
-        if label.startswith(prefixes) and label not in kept:
+        of_label = [driver for prefix, driver in prefixes.items() if label.startswith(prefix)]
+        if of_label and label not in kept:
             what = f"it selects nodes by {label}, a label that goes with the plugin's discovery"
-            yield follower_at(document, pointer, what)
+            yield follower_at(document, pointer, what, of_label)
 
 
 def _labels(obj: Object) -> Iterator[tuple[str, str]]:
@@ -124,7 +131,9 @@ def _labels(obj: Object) -> Iterator[tuple[str, str]]:
                 yield member(pointer, name), value
 
 
-def follower_at(document: Document, pointer: str, what: str) -> Follower:
-    """Return the follower at a pointer of a document."""
-    line = document.line_of(pointer)
-    return Follower(object=name_of(document.placed), file=document.file, line=line, place=pointer, what=what)
+def follower_at(document: Document, pointer: str, what: str, drivers: Iterable[str]) -> Follower:
+    """Return the follower at a pointer of a document, which depends on the plugins of these drivers."""
+    line, name = document.line_of(pointer), name_of(document.placed)
+    return Follower(
+        object=name, file=document.file, line=line, place=pointer, what=what, drivers=tuple(sorted(drivers))
+    )

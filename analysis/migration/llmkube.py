@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from analysis.gitops import place_of
 from dra.raw import inside, text
 from webhook.translate import group_kind
@@ -36,4 +38,4 @@ class ModelVendors:
         if group_kind(obj) != (_GROUP, "InferenceService"):
             return use
         vendor = self._vendors.get((use.namespace, text(inside(obj, "spec").get("modelRef"))))
-        return use._replace(drivers=frozenset((f"gpu.{vendor}.com",))) if vendor else use
+        return use._replace(consumer=replace(use.consumer, drivers=(f"gpu.{vendor}.com",))) if vendor else use

@@ -84,8 +84,7 @@ def _folders(documents: Sequence[Document], plan: MigrationPlan) -> Step:
 
 
 def _writes_to_default(family: Family) -> bool:
-    decision = "" if family.sharing is None else family.sharing.decision
-    return family.replacement is not None and decision != "stay" and "cdi" not in family.replacement.values
+    return family.replacement is not None and "cdi" not in family.replacement.values
 
 
 def _with_default(value: Any) -> Any:

@@ -7,7 +7,7 @@
     blockers   what has to be true before, as far as the tree shows it
     byHand     what a person does before and after
 
-A person decides about `sharing.decision` and `verdict`; everything else is made again by `plan --check`.
+A person decides about `decision`, `sharing.decision` and `verdict`; everything else is made again by `plan --check`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from analysis.migration.followers import Follower
 from dra.raw import Object
 
 Verdict = Literal["edit", "by hand", "cannot"]
-Decision = Literal["exclusive", "named claim", "shares", "admin access", "stay"]
+Decision = Literal["move", "stay"]
+SharingDecision = Literal["exclusive", "named claim", "shares", "admin access"]
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -37,6 +39,7 @@ class Consumer(_Part, frozen=True, kw_only=True):
     key: str
     amount: str = ""
     device_class: str = ""
+    drivers: tuple[str, ...] = ()  # that the devices may belong to
     verdict: Verdict
     why: str = ""  # why the program cannot edit it, or the lines to write by hand
 
@@ -75,7 +78,7 @@ class Sharing(_Part, frozen=True, kw_only=True):
     """How pods share devices now, and the decision about it."""
 
     now: str
-    decision: Decision
+    decision: SharingDecision
     because: str
     choices: dict[str, str]
     # What the decision `shares` adds to the values of the driver's chart.
@@ -83,9 +86,11 @@ class Sharing(_Part, frozen=True, kw_only=True):
 
 
 class Family(_Part, frozen=True, kw_only=True):
-    """The keys that one driver serves."""
+    """The keys that one driver serves, and whether its devices move to the driver now."""
 
     driver: str
+    decision: Decision
+    reasons: tuple[str, ...] = ()  # why it is `stay`
     keys: tuple[str, ...]
     device_classes: tuple[str, ...]
     plugins: tuple[Plugin, ...]
@@ -105,3 +110,22 @@ class MigrationPlan(_Part, frozen=True, kw_only=True):
     blockers: tuple[str, ...]
     by_hand: tuple[str, ...]
     skipped: tuple[str, ...]
+
+    @property
+    def staying(self) -> tuple[Family, ...]:
+        """The families whose plugins stay."""
+        return tuple(family for family in self.families if family.decision == "stay")
+
+    def with_all(self) -> MigrationPlan:
+        """Return the plan as if all families moved."""
+        return replace(self, families=tuple(replace(family, decision="move") for family in self.families))
+
+    def of_moving(self) -> MigrationPlan:
+        """Return the part of the plan that is about families that move."""
+        moving = {family.driver for family in self.families if family.decision == "move"}
+        return replace(
+            self,
+            families=tuple(family for family in self.families if family.driver in moving),
+            consumers=tuple(entry for entry in self.consumers if moving.intersection(entry.drivers)),
+            follow=tuple(entry for entry in self.follow if moving.intersection(entry.drivers)),
+        )

@@ -68,7 +68,9 @@ def make_plan(
             requesting.append(documents[number])
     in_files = ReleasesOfFiles(documents, all_releases)
     requests += in_files.requests(reader.requests_in)
-    moving = {plugin.runner.driver for plugin in plugins}.union(*[request.drivers for request in requests])
+    moving = {plugin.runner.driver for plugin in plugins}.union(
+        *[request.consumer.drivers for request in requests if request.classes]
+    )
     # Plugins, drivers and exporters reach all devices of their node on purpose.
     known = {plugin.number for plugin in plugins} | {exporter.number for exporter in found_exporters}
     known |= {release.number for release in all_releases if release.chart in DRIVER_CHARTS}
@@ -79,13 +81,15 @@ def make_plan(
             of_document = reader.indirect_uses(documents[number], by_number.get(number))
             uses += [vendors.with_vendor(documents[number], use) for use in of_document]
     uses += in_files.requests(reader.indirect_uses, without=known)
-    requests += [use for use in uses if use.drivers & moving or use.consumer.verdict == "cannot"]
+    requests += [use for use in uses if moving.intersection(use.consumer.drivers) or use.consumer.verdict == "cannot"]
     fleet = fleet_of(nodes, reader, state)
     files = {request.consumer.file for request in requests} | {documents[plugin.number].file for plugin in plugins}
     platform = platform_of(documents, reached, files)
     platform = platform.of_snapshot(fleet.version) if fleet.version else platform
     read = ReadTree(documents, requests, all_releases, plugins, platform, fleet, state)
-    of_drivers = tuple(families(read, reader.drivers_of))
+    not_read = tuple(unread(documents, tree, reached, skipped, state=state, reader=reader))
+    in_texts = _requests_in_texts(skipped, reader)
+    of_drivers = tuple(families(read, reader.drivers_of, in_texts))
     follow = (
         *followers(documents, included, tree, all_releases, plugins, labels=platform.labels),
         *[exporter.follower for exporter in found_exporters if exporter.driver in moving],
@@ -105,8 +109,17 @@ def make_plan(
             *_node_by_node(fleet, of_drivers),
             *stops(of_drivers),
         ),
-        skipped=tuple(unread(documents, tree, reached, skipped, state=state, reader=reader)),
+        skipped=not_read,
     )
+
+
+def _requests_in_texts(skipped: Sequence[SkippedFile], reader: Reader) -> dict[str, str]:
+    """Return by driver the first place with one of its keys in a patch, which a build may add to an object."""
+    places: dict[str, str] = {}
+    for skip in skipped:
+        for driver in reader.drivers_of(reader.classes_of(skip.key)) if skip.key and skip.reason == "patch" else ():
+            places.setdefault(driver, f"{skip.file}:{skip.line} requests {skip.key}")
+    return places
 
 
 def _all_visible(document: Document, moving: AbstractSet[str]) -> Iterator[Follower]:
@@ -119,9 +132,9 @@ def _all_visible(document: Document, moving: AbstractSet[str]) -> Iterator[Follo
         if file.startswith("/dev/") and part.get("enabled") is not False:
             ways.append((member(pointer, "hostPath"), file))
         for place, name in ways:
-            if moving & set(drivers_of(name)):
+            if of_name := moving & set(drivers_of(name)):
                 what = f"with {name}, its containers may reach all devices of their node beside that of their claim: remove it"
-                yield follower_at(document, place, what)
+                yield follower_at(document, place, what, of_name)
 
 
 def _counts(
@@ -133,17 +146,17 @@ def _counts(
         if not counts_keys(obj, state):
             continue
         for decision in decide_object(obj, state).decisions:
-            if decision.key and reader.drivers_of(reader.classes_of(decision.key)) & moving:
+            if decision.key and (of_key := reader.drivers_of(reader.classes_of(decision.key)) & moving):
                 pointer = finding_of(obj, decision, "S020").path
                 detail = _OFFERED if place_of(obj).role is PlaceRole.OFFERS else decision.detail
-                yield follower_at(document, pointer, f"{decision.key}: {detail}")
+                yield follower_at(document, pointer, f"{decision.key}: {detail}", of_key)
         for group_number, group in enumerate(items(inside(obj, "spec"), "resourceGroups")):
             for number, key in enumerate(strings(group, "coveredResources")):
                 classes = reader.classes_of(key)
-                if reader.drivers_of(classes) & moving:
+                if of_key := reader.drivers_of(classes) & moving:
                     pointer = f"/spec/resourceGroups/{group_number}/coveredResources/{number}"
                     what = f"{key}: name the resource to which Kueue's configuration maps DeviceClass {' or '.join(sorted(classes))}"
-                    yield follower_at(document, pointer, what)
+                    yield follower_at(document, pointer, what, of_key)
 
 
 def _node_by_node(fleet: Fleet, of_drivers: Sequence[Family]) -> Iterator[str]:

@@ -35,7 +35,7 @@ _NODE_LABELS: Final = re.compile(
     r"^([ \t]*)(?:-[ \t]*)?(?:nodeLabels|node-label):[ \t]*\n((?:\1[ \t-]+.*\n?|[ \t]*\n)+)", re.MULTILINE
 )
 _LABEL: Final = re.compile(r"^[ \t]*(?:-[ \t]*)?[\"']?([\w.-]+/[\w./-]+)[\"']?[ \t]*[:=]", re.MULTILINE)
-_FIRST: Final = 34  # the first minor version with claims
+FIRST_MINOR: Final = 34  # the first minor version with claims
 _NAMES: Final = 36  # the first minor version in which `extendedResourceName` works by default
 
 
@@ -59,7 +59,7 @@ class Platform(NamedTuple):
         """Yield what has to be true before the move, and is not or is not known."""
         if not self.minor:
             yield "Kubernetes 1.34 or newer is necessary; no file of the tree tells the version: see `kubectl version`"
-        elif self.minor < _FIRST:
+        elif self.minor < FIRST_MINOR:
             yield f"Kubernetes 1.34 or newer is necessary, and {self.where} has {self.version}"
         if not self.has_cdi:
             yield "the container runtime has to read CDI files: containerd 2.0 does by default, 1.7 with `enable_cdi = true`, CRI-O from 1.28"

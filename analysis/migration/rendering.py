@@ -62,7 +62,9 @@ def changed_releases(
         after = step.applied(after)
     moved = [consumer for step in steps for consumer in step.moved]
     variables = variables_of(documents, tree)
-    version = lowest_version(nodes) or platform_of(documents, tree.reached, {consumer.file for consumer in moved}).version
+    version = (
+        lowest_version(nodes) or platform_of(documents, tree.reached, {consumer.file for consumer in moved}).version
+    )
     new_values = {_identity(release): release.values for release in releases(after, tree)}
     for release in releases(documents, tree):
         new = new_values.get(_identity(release))

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from analysis.report import Part
 
 _NAMED = 5
+_DECISIONS = {
+    "move": "`migrate pr` replaces the plugin, and all requests of the tree become claims",
+    "stay": "the plugin stays for now, and `migrate pr` only prepares the move",
+}
 # By part of a plan: the fields that tell its entries apart.
 _IDENTITY = {"families": ("driver",), "consumers": ("object", "place", "key"), "follow": ("object", "place")}
 # What a person decides: a difference is no change of the tree.
@@ -32,6 +36,8 @@ def report(plan: MigrationPlan) -> Report:
         head = f"{family.driver}: {list_first(family.keys, _NAMED) or 'no key is requested'}"
         classes = f", DeviceClass {' or '.join(family.device_classes)}" if family.device_classes else ""
         rows: list[tuple[str, str]] = []
+        rows.append(("decide", f"{family.decision}: {_DECISIONS[family.decision]}"))
+        rows += [("because", reason) for reason in family.reasons]
         for plugin in family.plugins:
             chart = f"chart {plugin.chart} {plugin.version}, " if plugin.chart else ""
             rows.append(("now", f"{plugin.object} ({chart}{plugin.file}:{plugin.line}): {plugin.how}"))
@@ -41,12 +47,13 @@ def report(plan: MigrationPlan) -> Report:
             rows += [("note", note) for note in new.notes]
         if sharing := family.sharing:
             rows.append(("sharing", sharing.now))
-            rows.append(("decide", f"{sharing.decision}: {sharing.because}"))
+            rows.append(("share as", f"{sharing.decision}: {sharing.because}"))
             rows += [("choice", f"{name}: {meaning}") for name, meaning in sharing.choices.items()]
         parts.append(Rows(("", ""), rows, head))
     parts.append(Rows(("Verdict", "Object", "Requests", "Place", "Why"), list(_consumers(plan)), "Consumers"))
     follow = [
-        (follower.object, CodeSpan(f"{follower.file}:{follower.line}"), follower.what) for follower in plan.follow
+        (follower.object, CodeSpan(f"{follower.file}:{follower.line}"), follower.what)
+        for follower in plan.of_moving().follow
     ]
     parts.append(Rows(("Object", "Place", "What"), follow, "What follows"))
     for title, lines in (
@@ -102,6 +109,7 @@ def with_decisions(plan: MigrationPlan, decided: MigrationPlan) -> MigrationPlan
     """Return a plan with the decisions of another plan of the same tree. Raises Broken if one is none of its choices."""
     verdicts = {(consumer.object, consumer.place, consumer.key): consumer.verdict for consumer in decided.consumers}
     decisions = {family.driver: family.sharing.decision for family in decided.families if family.sharing is not None}
+    moves = {family.driver: family.decision for family in decided.families}
     for family in plan.families:
         if family.sharing is not None and decisions[family.driver] not in family.sharing.choices:
             choices = ", ".join(family.sharing.choices)
@@ -109,9 +117,11 @@ def with_decisions(plan: MigrationPlan, decided: MigrationPlan) -> MigrationPlan
                 f"{family.driver}: the driver has no `{decisions[family.driver]}`", f"decide for one of {choices}"
             )
     families = tuple(
-        family
-        if family.sharing is None
-        else replace(family, sharing=replace(family.sharing, decision=decisions[family.driver]))
+        replace(
+            family,
+            decision=moves[family.driver],
+            sharing=family.sharing and replace(family.sharing, decision=decisions[family.driver]),
+        )
         for family in plan.families
     )
     proposed = list(stops(plan.families))

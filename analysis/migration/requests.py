@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from analysis.check import finding_of
 from analysis.gitops import filled
-from analysis.migration.charts import CONSUMER_KINDS, CONSUMERS
+from analysis.migration.charts import CONSUMER_KINDS, CONSUMERS, DRIVERS
 from analysis.migration.indirect import indirect_uses
 from analysis.migration.ollama import CHART as OLLAMA
 from analysis.migration.ollama import uses_of_ollama
@@ -61,9 +61,9 @@ class Request(NamedTuple):
     """A consumer, with what the families need to know about it."""
 
     consumer: Consumer
-    drivers: frozenset[str]  # that the devices may belong to
     classes: frozenset[str]  # of the claims that replace the request; none of a use without a request
     namespace: str  # of the pods
+    is_free: bool = False  # its pods use devices without a request, so they lose none with the plugin
     is_of_ray: bool = False  # KubeRay counts the devices of each pod
     apart_from: frozenset[str] = frozenset()  # labels of pods with which its pods share no node
 
@@ -138,6 +138,7 @@ class Reader:
                 )
             # A key that means something only beside other keys has the classes of all.
             classes = self.classes_of(decision.key) or _classes_in(later)
+            drivers = self.drivers_of(classes) or _drivers_by_domain(decision.key)
             if verdict == "cannot":
                 classes = frozenset()
             consumer = Consumer(
@@ -148,12 +149,13 @@ class Reader:
                 key=decision.key,
                 amount=amount,
                 device_class=" or ".join(sorted(classes)),
+                drivers=tuple(sorted(drivers)),
                 verdict=verdict,
                 why=why,
             )
             is_of_ray = group_kind(obj)[0] == _RAY or (release is not None and release.chart == RAY_CHART)
             apart_from = _apart_from(obj) if "podAntiAffinity" in document.text else frozenset()
-            yield Request(consumer, self.drivers_of(classes), classes, namespace_of(obj), is_of_ray, apart_from)
+            yield Request(consumer, classes, namespace_of(obj), is_of_ray=is_of_ray, apart_from=apart_from)
 
     def indirect_uses(self, document: Document, release: Release | None) -> Iterator[Request]:
         """Yield the places by which one object gets devices without naming a key."""
@@ -163,12 +165,11 @@ class Reader:
             if not _is_accelerator(use.key):
                 continue
             verdict, why = _in_values(obj, release) if use.is_requested else ("by hand", _WITHOUT_REQUEST)
-            drivers = frozenset(use.drivers)
             if use.is_requested and "/" in use.key:
                 later = decide_object(_pod_with({use.key: "1"}, namespace_of(obj)), self._moved)
                 keeps, detail = _why_not_moved(later, use.key)
                 if keeps == "cannot":
-                    verdict, why, drivers = keeps, detail, frozenset()
+                    verdict, why = keeps, detail
             consumer = Consumer(
                 object=name_of(obj),
                 file=document.file,
@@ -176,10 +177,17 @@ class Reader:
                 place=use.pointer,
                 key=use.key,
                 amount="" if use.value == use.key else use.value,
+                drivers=use.drivers,
                 verdict=verdict,
                 why=why,
             )
-            yield Request(consumer, drivers, frozenset(), namespace_of(obj))
+            yield Request(consumer, frozenset(), namespace_of(obj), is_free=not use.is_requested)
+
+
+def _drivers_by_domain(key: str) -> frozenset[str]:
+    """Return the drivers of the devices of a key that no claim replaces."""
+    domain, slash, _ = key.partition("/")
+    return frozenset(driver for driver in DRIVERS if slash and f".{driver}".endswith(f".{domain}"))
 
 
 def _apart_from(obj: Object) -> frozenset[str]:

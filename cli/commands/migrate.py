@@ -256,6 +256,7 @@ def _make_pull_request(
 
     documents, tree = files.everything, files.tree
     assert tree is not None
+    done = Exit.REFUSED if plan.staying else Exit.FINE
     steps = pull_request(documents, tree, plan, state)
     if steps and not dry_run and (problems := unread()):
         unread_places = f"{count_of(len(problems), 'place')} of the tree cannot be read and may have consumers"
@@ -276,14 +277,19 @@ def _make_pull_request(
         branch_state = "existed" if existed else "created"
     if shown == "diff":
         print_diff("".join(line for of_step in written for edited in of_step.edits.values() for line in diff(edited)))
-        return Exit.FINE
+        return done
     answer = PullRequest(
         branch=branch,
         base=repository.branch,
         state=branch_state,
         commits=list(map(commit_of, steps, names, messages, written)),
+        stays=[
+            f"{family.driver}: {reason}"
+            for family in plan.staying
+            for reason in family.reasons or ("the plan decides so",)
+        ],
         not_moved=not_moved(steps, plan),
         not_rendered=not_rendered,
     )
     write(shown, lambda: report(answer, summary(plan)), lambda: msgspec.to_builtins(answer))
-    return Exit.FINE
+    return done

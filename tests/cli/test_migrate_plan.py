@@ -68,6 +68,7 @@ def test_a_consumer_has_its_place_amount_and_device_class(repository):
         "key": "gpu.intel.com/i915",
         "amount": "1",
         "deviceClass": "gpu.intel.com",
+        "drivers": ["gpu.intel.com"],
         "verdict": "edit",
     }
     [family] = answer["families"]
@@ -113,22 +114,62 @@ def apart(name, other):
 
 
 @pytest.mark.parametrize(
-    ("files", "decision"),
+    ("files", "decision", "reasons"),
     [
-        (app("plex", "media"), "exclusive"),
-        (app("plex", "media") | app("jellyfin", "media"), "named claim"),
-        (app("plex", "media") | app("frigate", "home"), "stay"),
-        (apart("plex", "jellyfin") | app("jellyfin", "media"), "exclusive"),
-        (apart("plex", "jellyfin") | app("jellyfin", "media") | app("tdarr", "media"), "stay"),
-        (apart("plex", "postgres") | app("jellyfin", "media"), "named claim"),
+        (app("plex", "media"), "exclusive", []),
+        (app("plex", "media") | app("jellyfin", "media"), "named claim", []),
+        (app("plex", "media") | app("frigate", "home"), "exclusive", ["2 consumers"]),
+        (apart("plex", "jellyfin") | app("jellyfin", "media"), "exclusive", ["2 consumers"]),
+        (apart("plex", "jellyfin") | app("jellyfin", "media") | app("tdarr", "media"), "exclusive", ["3 consumers"]),
+        (apart("plex", "postgres") | app("jellyfin", "media"), "named claim", []),
     ],
     ids=["one consumer", "one namespace", "two namespaces", "two nodes", "two nodes or one", "away from others"],
 )
-def test_sharing_is_a_question_whose_proposal_depends_on_the_namespaces(repository, files, decision):
+def test_sharing_is_a_question_whose_proposal_depends_on_the_namespaces(repository, files, decision, reasons):
     [family] = plan(repository, files | plugin())["families"]
     assert family["sharing"]["decision"] == decision
     assert "5 shared replicas" in family["sharing"]["now"]
-    assert family["sharing"]["choices"].keys() >= {decision, "stay"}
+    assert decision in family["sharing"]["choices"]
+    # Each needs a device of its own then, and no file shows how many there are.
+    assert family["decision"] == ("stay" if reasons else "move")
+    assert [reason.partition(" share devices")[0] for reason in family.get("reasons", [])] == reasons
+
+
+NO_PLACE = {"apps/frigate/repository.yaml": APP_TEMPLATE.format(version="3.7.1").replace("name: app", "name: old")}
+PATCH = (
+    "spec:\n  values:\n    controllers: {main: {containers: {app: {resources: {limits: {gpu.intel.com/i915: 1}}}}}}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({}, ""),
+        (
+            app("frigate", "media") | NO_PLACE | {"apps/frigate/release.yaml": release("frigate").replace("name: app-", "name: old-")},
+            "1 consumer would lose its devices, because a person has to edit the request: HelmRelease/media/frigate",
+        ),
+        (
+            app("cam", "media", key="gpu.intel.com/millicores"),
+            "1 consumer would lose its devices, because no claim can replace the request: HelmRelease/media/cam",
+        ),
+        ({"talconfig.yaml": "kubernetesVersion: v1.33.4\n"}, "Kubernetes 1.33.4 (talconfig.yaml) has no claims"),
+        (
+            {"apps/plex/kustomization.yaml": "resources: [release.yaml, repository.yaml]\npatches: [{path: more.yaml, target: {kind: HelmRelease}}]\n", "apps/plex/more.yaml": PATCH},
+            "apps/plex/more.yaml:3 requests gpu.intel.com/i915, in a patch",
+        ),
+        (dict.fromkeys(app("plex", "media"), "# nothing\n"), "no object of the tree uses its devices"),
+    ],
+    ids=["nothing", "by hand", "cannot", "old Kubernetes", "a patch", "no consumer"],
+)  # fmt: skip
+def test_a_plugin_stays_while_something_would_lose_its_devices(repository, files, reason):
+    answer = plan(repository, app("plex", "media") | plugin() | files)
+    [family] = answer["families"]
+    assert family["decision"] == ("stay" if reason else "move"), family
+    assert [line.startswith(reason) for line in family.get("reasons", [])] == [True] * bool(reason), family
+    # No sentence says that the plugin goes.
+    assert bool(answer["lost"]) is not bool(reason)
+    assert any("before the switch" in line for line in answer["byHand"]) is not bool(reason)
 
 
 def test_a_driver_with_shares_is_proposed_for_several_namespaces(repository):
@@ -155,7 +196,7 @@ def test_a_plugin_without_sharing_asks_no_question(repository):
 
 
 @pytest.mark.parametrize(
-    ("text", "how"), [(INTEL, "it goes"), (OPERATOR % "true", "it stays"), (OPERATOR % "false", "")]
+    ("text", "how"), [(INTEL, "it goes with the move"), (OPERATOR % "true", "with the move"), (OPERATOR % "false", "")]
 )
 def test_a_plugin_goes_and_an_operator_stays(repository, text, how):
     families = plan(repository, plugin(text))["families"]
@@ -176,7 +217,7 @@ def test_the_switch_of_an_operator_is_read_from_a_file_of_values(repository, cha
     files = {"base/kustomization.yaml": kustomization, "base/values.yaml": values % is_on + "\n"}
     families = plan(repository, files)["families"]
     plugins = [installed["how"] for family in families for installed in family["plugins"]]
-    assert [how.partition(",")[0] for how in plugins] == (["it stays"] if is_on == "true" else [])
+    assert [how.partition(",")[0] for how in plugins] == (["with the move"] if is_on == "true" else [])
 
 
 def test_the_namespace_of_the_pods_counts_for_sharing(repository):
@@ -690,14 +731,15 @@ def plan_with(repository, files, snapshot):
 
 @pytest.mark.parametrize(
     ("names", "amount", "decision"),
-    [("n1", 5, "stay"), ("n1", 10, "exclusive"), ("n1 n2", 5, "exclusive")],
+    [("n1", 5, "stay"), ("n1", 10, "move"), ("n1 n2", 5, "move")],
     ids=["one device", "two devices of a node", "two nodes"],
 )
 def test_pods_in_two_namespaces_move_if_a_snapshot_has_a_device_for_each(repository, names, amount, decision):
     files = app("plex", "media") | app("frigate", "home") | plugin()
     [family] = plan_with(repository, files, nodes(names, amount))["families"]
-    assert family["sharing"]["decision"] == decision
-    assert f"the nodes have {2 if decision == 'exclusive' else 1} device" in family["sharing"]["because"]
+    assert (family["decision"], family["sharing"]["decision"]) == (decision, "exclusive")
+    because = [*family.get("reasons", []), family["sharing"]["because"]]
+    assert f"the nodes have {2 if decision == 'move' else 1}" in because[0]
 
 
 @pytest.mark.parametrize(("version", "is_old"), [("v1.33.4+k3s1", True), ("v1.35.0", False)])
@@ -798,7 +840,7 @@ def test_sharing_is_read_from_the_values_of_a_chart_in_the_tree(repository):
     files |= {"clusters/apps.yaml": SET, "apps/llm/pod.yaml": DEVICE_FILE}
     [family] = plan(repository, files)["families"]
     assert [(installed["object"], installed["how"]) for installed in family["plugins"]] == [
-        ("Chart/media/gpu", "it goes")
+        ("Chart/media/gpu", "it goes with the move")
     ]
     assert "1 workload" in family["sharing"]["now"]
 

@@ -545,7 +545,7 @@ def test_a_move_of_an_example_builds(more, change):
     shutil.copytree(EXAMPLE, "apps/example")
     write(more)
     commit()
-    assert run("migrate", "pr").exit_code == 0
+    move()
     assert change in [line for lines in branch().values() for line in lines]
 
 
@@ -571,9 +571,11 @@ def test_without_a_program_that_builds_nothing_is_compared(monkeypatch, tmp_path
 # Whole moves
 
 
-def move(*arguments):
-    """Return the message of the commit `switch`, as one line."""
-    code, answer = run_json("migrate", "pr", *arguments)
+def move(*arguments, text=""):
+    """Return the message of the commit `switch`, as one line, where a person decides that each plugin goes; `text` is that of the plan."""
+    plan = Path("..", "moving.yaml")
+    plan.write_text((text or run("migrate", "plan").stdout).replace("decision: stay", "decision: move"))
+    code, answer = run_json("migrate", "pr", "--plan", plan, *arguments)
     assert code == 0
     [message] = [made["message"] for made in answer["commits"] if made["step"] == "switch"]
     return " ".join(message.split())
@@ -617,9 +619,27 @@ def test_names_that_a_terminal_or_a_forge_would_interpret_are_escaped_in_message
 
 @pytest.mark.usefixtures("moving")
 def test_the_answer_names_what_keeps_its_key():
-    [line] = run_json("migrate", "pr", "--dry-run")[1]["notMoved"]
+    move("--dry-run")
+    arguments = ("migrate", "pr", "--dry-run", "--plan", Path("..", "moving.yaml"))
+    [line] = run_json(*arguments)[1]["notMoved"]
     assert line.startswith("HelmRelease/media/frigate: 1 gpu.intel.com/i915: update chart")
-    assert line in run("migrate", "pr", "--dry-run").stdout
+    assert line in run(*arguments).stdout
+
+
+@pytest.mark.usefixtures("moving")
+def test_a_plugin_stays_beside_a_consumer_that_cannot_follow():
+    code, answer = run_json("migrate", "pr")
+    assert (code, [commit["step"] for commit in answer["commits"]]) == (1, ["prepare"])
+    [why] = answer["stays"]
+    assert why.startswith("gpu.intel.com: 1 consumer would lose its devices")
+    assert "HelmRelease/media/frigate" in why
+    text = run("migrate", "pr").stdout
+    assert text.startswith(f"The device plugin stays\n{why}\n")
+    # The branch takes the devices of no pod, and says nowhere that the plugin goes.
+    assert not {name for names in branch().values() for name in names if name.startswith("D ")}
+    assert "goes" not in f"{text}{git('log', '-p', 'main..move-to-dra')}"
+    for file in ("apps/plugin/release.yaml", "apps/plex/release.yaml"):
+        assert git("show", f"move-to-dra:{file}") == git("show", f"main:{file}")
 
 
 @pytest.mark.usefixtures("moving")
@@ -635,11 +655,8 @@ def test_a_moved_tree_has_nothing_more_to_move_and_the_switch_can_be_reverted():
 @pytest.mark.usefixtures("moving")
 def test_the_decisions_of_a_plan_are_followed(tmp_path):
     plan = run("migrate", "plan").stdout
+    assert "with the driver: exclusive" in move(text=plan.replace("decision: named claim", "decision: exclusive"))
     file = tmp_path / "plan.yaml"
-    file.write_text(plan.replace("decision: named claim", "decision: stay"))
-    assert run_json("migrate", "pr", "--plan", file)[1]["commits"] == []
-    file.write_text(plan.replace("decision: named claim", "decision: exclusive"))
-    assert "with the driver: exclusive" in move("--plan", file)
     file.write_text(plan.replace("decision: named claim", "decision: shares"))
     assert "has no `shares`" in run("migrate", "pr", "--plan", str(file)).stderr
     file.write_text(plan.replace("decision: named claim", "decision: often"))
@@ -649,12 +666,11 @@ def test_the_decisions_of_a_plan_are_followed(tmp_path):
 
 @pytest.mark.parametrize(("decision", "is_lost"), [("shares", False), ("exclusive", True)])
 @pytest.mark.usefixtures("home")
-def test_what_is_lost_follows_the_decision_about_sharing(tmp_path, decision, is_lost):
+def test_what_is_lost_follows_the_decision_about_sharing(decision, is_lost):
     write(app("llm", "ai", "nvidia.com/gpu") | app("tts", "voice", "nvidia.com/gpu") | plugin(GPU_OPERATOR % "true"))
     commit()
-    file = tmp_path / "plan.yaml"
-    file.write_text(run("migrate", "plan").stdout.replace("decision: shares", f"decision: {decision}"))
-    text = move("--plan", file, "--dry-run")
+    plan = run("migrate", "plan").stdout
+    text = move("--dry-run", text=plan.replace("decision: shares", f"decision: {decision}"))
     assert ("What is lost: - gpu.nvidia.com: sharing" in text) is is_lost
     assert text.count("wait until no pod holds a device") == 1
     assert (f"with the driver: {decision}" in text, "up to 4 claims share" in text) == (True, not is_lost)
@@ -694,9 +710,7 @@ def test_an_option_of_another_step_is_refused(arguments, message):
 
 
 @pytest.mark.usefixtures("home")
-def test_consumers_are_stopped_where_a_person_decides_that_the_plugin_goes(tmp_path):
+def test_consumers_are_stopped_where_a_person_decides_that_the_plugin_goes():
     write(app("plex", "media") | app("frigate", "home") | plugin())
     commit()
-    file = tmp_path / "plan.yaml"
-    file.write_text(run("migrate", "plan").stdout.replace("decision: stay", "decision: exclusive"))
-    assert "wait until no pod holds a device" in move("--plan", file, "--dry-run")
+    assert "wait until no pod holds a device" in move("--dry-run")

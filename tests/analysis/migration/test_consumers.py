@@ -237,7 +237,6 @@ def shared_apps():
             ["resourceClaimName: gpu", "resourceClaimName: gpu"],
             {"apps/llm/resourceclaim.yaml": ["ResourceClaim//gpu"]},
         ),
-        ("stay", [], {}),
     ],
 )
 def test_the_decision_about_sharing_says_what_a_claim_is(repository, decision, entries, claims):
@@ -501,11 +500,10 @@ def test_the_chart_of_ollama_makes_its_claim(repository, files, decision, gpu, c
 @pytest.mark.parametrize(
     ("files", "decision", "notes"),
     [
-        (ollama(), "stay", 0),
         (ollama(), "named claim", 1),
         (ollama(enabled="false", limits="nvidia.com/gpu: 1"), "", 1),
     ],
-    ids=["stay", "the chart names templates only", "the chart makes no request"],
+    ids=["the chart names templates only", "the chart makes no request"],
 )
 def test_the_chart_of_ollama_is_left_where_it_makes_no_such_claim(repository, files, decision, notes):
     edits = Edits(repository, files, decision)

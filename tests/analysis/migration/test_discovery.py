@@ -20,12 +20,11 @@ NFD = {"clusters/home/nfd.yaml": flux("nfd"), "apps/nfd/kustomization.yaml": "re
         (SELECTOR, NFD, "exclusive", ("apps/nfd/nodefeaturerule.yaml", "")),
         (EXPRESSION, NFD, "exclusive", ("apps/nfd/nodefeaturerule.yaml", "")),
         ("", NFD, "exclusive", ("", "")),
-        (SELECTOR, NFD, "stay", ("", "")),
         (SELECTOR, {}, "exclusive", ("", "label the nodes")),
         (SELECTOR, {"apps/plugin/rule.yaml": RULE}, "exclusive", ("", "")),
         (SELECTOR, {"apps/plugin/rule.yaml": OTHER_RULE}, "exclusive", ("", "label the nodes")),
     ],
-    ids=["selector", "expression", "no selector", "the plugin stays", "no rule in the tree", "rule of the plugin", "other rule of the plugin"],
+    ids=["selector", "expression", "no selector", "no rule in the tree", "rule of the plugin", "other rule of the plugin"],
 )  # fmt: skip
 def test_a_label_that_selectors_need_gets_a_rule_beside_those_of_the_tree(
     repository, selector, files, decision, outcome

@@ -501,14 +501,6 @@ def test_an_operator_with_values_in_a_file_is_switched_off_by_hand(repository):
     assert "devicePlugin.enabled: false" in moved.notes["switch"]
 
 
-@pytest.mark.parametrize("decision", ["stay", "exclusive"])
-def test_a_plugin_stays_if_a_person_decides_so(repository, decision):
-    files = UNIT | app("plex", "media")
-    moved = Moved(repository, files, decision=decision)
-    assert bool(moved.switch) == (decision != "stay")
-    assert ("stays" in moved.notes["switch"]) == (decision == "stay")
-
-
 def test_a_driver_that_is_there_already_is_not_installed_again(repository):
     installed = RELEASE.replace("name: intel-gpu", f"name: {DRIVER}")
     source = SOURCE.replace("name: intel-gpu", f"name: {DRIVER}").replace("intel-device-plugins-gpu", f"{DRIVER}-chart")

@@ -54,9 +54,8 @@ def test_the_folders_of_the_nearest_cluster_count(repository):
         ("exclusive", FOLDERS, '["/var/cdi/static", "/var/cdi/dynamic", "/var/run/cdi"]'),
         ("exclusive", "[]", '["/var/run/cdi"]'),
         ("exclusive", '["/run/cdi"]', ""),
-        ("stay", FOLDERS, ""),
     ],
-    ids=["other folders", "no folder", "its folder", "the plugin stays"],
+    ids=["other folders", "no folder", "its folder"],
 )
 def test_containerd_reads_the_folder_of_a_driver_without_a_value_for_it(repository, decision, before, after):
     documents, steps = steps_of(repository, shared_apps() | {"talos/files.yaml": PATCH % before}, decision)
