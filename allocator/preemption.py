@@ -185,7 +185,7 @@ def holders_below(
     """
     by_pool: dict[PoolId, list[Unit]] = {}
     by_node: dict[str, list[Unit]] = {}
-    for unit in _units_of(others, groups):
+    for unit in units_of(others, groups):
         if unit.priority >= priority(pod):
             continue
         for node in sorted({member.spec.node_name for member in unit.pods}):
@@ -199,7 +199,7 @@ def holders_below(
     return Holders(by_pool, by_node, by_namespace, {})
 
 
-def _units_of(pods: Iterable[Pod], groups: Mapping[str, PodGroup]) -> Iterator[Unit]:
+def units_of(pods: Iterable[Pod], groups: Mapping[str, PodGroup]) -> Iterator[Unit]:
     """Yield the units of the running pods.
 
     Pods below a CompositePodGroup are left out, because this object may require that other PodGroups are evicted too.

@@ -214,6 +214,7 @@ class AllocatorServer:
             ),
             "recording prepared claims": self.prepared.keep,
             "looking after bound pods": self.bound_pods.serve,
+            "finishing evictions": self.evictions.finish,
             "looking for a node to keep": partial(self.evictions.keep_a_node, self.allocator.is_node_useful),
         }
         while True:

@@ -4,8 +4,9 @@ A victim is evicted as kube-scheduler does it. First the victim gets the conditi
 it still has the uid that was seen. Nothing is reserved for the preempting pod: its node is nominated instead (`nominations`).
 
 Preemptions run one at a time. Before each eviction, the choice is checked again: while the API server handles an eviction, devices can
-vanish or become free, so that the choice no longer suffices or is no longer needed. A crash between two evictions needs no recovery. The
-next leader counts the devices of pods that are being deleted as free, and evicts only the pods that are still needed.
+vanish or become free, so that the choice no longer suffices or is no longer needed. A crash between the evictions of two units needs no
+recovery. The next leader counts the devices of pods that are being deleted as free, and evicts only the pods that are still needed. A
+PodGroup whose eviction has begun is evicted to its end (`finish`), also by the next leader.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -21,7 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.decisions import name_pods
-from allocator.preemption import may_preempt, pods_of, priority
+from allocator.preemption import may_preempt, pods_of, priority, units_of
 from allocator.service.app import HttpError
 from allocator.service.part import Part
 from allocator.service.preemption import choices
@@ -30,17 +32,17 @@ from cluster.controllers import api_timestamp
 from cluster.errors import ApiError, Conflict, NotFound
 from cluster.patch import Apply
 from cluster.resources import PODS
-from dra.objects import Pod, protects
+from dra.objects import Pod, pod_group_key, protects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from allocator.preemption import Unit, Victims
     from allocator.service.live_ledger import LiveLedger
     from allocator.service.part import Shared
     from allocator.service.preemption.choices import Places, VictimChoice
     from allocator.service.preemption.nominations import KeptNode
-    from dra.objects import PodDisruptionBudget
+    from dra.objects import Condition, PodDisruptionBudget
 
 logger = logging.getLogger("drawbridge.allocator")
 MANAGER = "drawbridge-allocator"
@@ -195,21 +197,75 @@ class Evictions(Part):
             if already_fits:
                 break
             evicted_units += (unit,)
-            # The other pods of a unit are evicted even if one cannot be.
-            outcomes = await asyncio.gather(*[self._evict(victim, pod) for victim in unit.pods], return_exceptions=True)
-            for victim, outcome in zip(unit.pods, outcomes, strict=True):
-                if isinstance(outcome, BaseException):
-                    raise outcome
-                evicted += [victim] if outcome else []
+            why = f"preempted by {name_pods(unit.pods[0], (pod,))}, which has a higher priority"
+            try:
+                evicted += await self._evict_unit(unit, why)
+            except ApiError as error:
+                problem = f"{name_pods(pod, unit.pods)} could not be evicted: {error.message}"
+                raise HttpError(
+                    HTTPStatus.SERVICE_UNAVAILABLE, problem, "check the allocator's rights, or wait"
+                ) from None
         message = (
             f"evicted {name_pods(pod, evicted)}" if evicted else "no pod is evicted: devices are being freed already"
         )
         return Preemption(tuple(places), tuple(evicted), message)
 
-    async def _evict(self, victim: Pod, pod: Pod) -> bool:
-        """Evict a pod; return whether the pod still existed."""
+    async def finish(self) -> None:
+        """Evict the rest of each group whose eviction began, but stopped because a write failed or the leader crashed."""
+        groups = {
+            group.metadata.key: group for group in self._knowledge.groups.objects.values() if group.is_disrupted_whole
+        }
+        if not groups:
+            return
+        async with self._one_at_a_time:
+            leaving = {eviction.uid for eviction in self._evicted}
+            staying = [
+                pod
+                for pod in self._knowledge.pods.objects.values()
+                if pod_group_key(pod) in groups
+                and not pod.metadata.deletion_timestamp
+                and pod.metadata.uid not in leaving
+            ]
+            for unit in units_of(staying, groups):
+                marks = [mark for pod in unit.pods for mark in pod.status.conditions if _is_ours(mark)]
+                if marks:
+                    with suppress(ApiError, HttpError):  # the next tick tries again
+                        await self._evict_unit(unit, marks[0].message)
+
+    async def _evict_unit(self, unit: Unit, why: str) -> list[Pod]:
+        """Evict the pods of a unit; return those that still existed.
+
+        All pods get the condition before the first of them is deleted, so that `finish` finds the others by it.
+        """
+        marked = await self._write_all(self._mark, unit.pods, why)
+        return await self._write_all(self._delete, marked, why)
+
+    async def _write_all(
+        self, write: Callable[[Pod, str], Awaitable[None]], victims: Iterable[Pod], why: str
+    ) -> list[Pod]:
+        """Write to each pod, also if the write to another fails; return the pods that exist."""
+
+        async def attempt(victim: Pod) -> list[Pod]:
+            self._lead.require_lead()
+            try:
+                await write(victim, why)
+            except (NotFound, Conflict):
+                self._metrics.evictions.labels("gone").inc()  # another pod may have the name now
+                return []
+            except ApiError:
+                self._metrics.evictions.labels("failed").inc()
+                raise
+            return [victim]
+
+        existing: list[Pod] = []
+        for outcome in await asyncio.gather(*[attempt(victim) for victim in victims], return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+            existing += outcome
+        return existing
+
+    async def _mark(self, victim: Pod, why: str) -> None:
         meta = victim.metadata
-        why = f"preempted by {name_pods(victim, (pod,))}, which has a higher priority"
         condition = {"type": TARGET, "status": "True", "reason": REASON, "message": why}
         condition["lastTransitionTime"] = api_timestamp()
         body = {
@@ -218,25 +274,21 @@ class Evictions(Part):
             "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
             "status": {"conditions": [condition]},
         }
-        self._lead.require_lead()
-        try:
-            patch = Apply(body, MANAGER)
-            await self._cluster.patch(PODS, meta.name, patch, meta.namespace, subresource="status")
-            self._lead.require_lead()
-            await self._cluster.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
-        except (NotFound, Conflict):
-            self._metrics.evictions.labels("gone").inc()  # another pod may have the name now
-            return False
-        except ApiError as error:
-            self._metrics.evictions.labels("failed").inc()
-            problem = f"{name_pods(pod, (victim,))} could not be evicted: {error.message}"
-            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, "check the allocator's rights, or wait") from None
+        await self._cluster.patch(PODS, meta.name, Apply(body, MANAGER), meta.namespace, subresource="status")
+
+    async def _delete(self, victim: Pod, why: str) -> None:
+        meta = victim.metadata
+        await self._cluster.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
         budgets = self._knowledge.budgets.objects.values()
         versions = {
             budget.metadata.key: budget.metadata.resource_version for budget in budgets if protects(budget, victim)
         }
         self._evicted.append(_Evicted(meta.uid, api_timestamp(), versions))
         self._metrics.evictions.labels("evicted").inc()
-        logger.info("a pod is evicted", extra={"pod": meta.key, "for": pod.metadata.key})
+        logger.info("a pod is evicted", extra={"pod": meta.key, "reason": why})
         await self._ledger.record_event(victim, why)
-        return True
+
+
+def _is_ours(condition: Condition) -> bool:
+    """Return whether a pod with this condition is being evicted for a pod with a higher priority."""
+    return condition.type == TARGET and condition.status == "True" and condition.reason == REASON

@@ -1,8 +1,12 @@
 """A PodGroup whose pods are disrupted together is evicted as a whole or not at all."""
 
+from operator import attrgetter
+
 import pytest
 
 from cluster.errors import ApiError
+from cluster.patch import Merge
+from cluster.resources import PODS
 from tests.allocator.service.preemptors import (
     StoreWithDeletionHooks,
     existing_pods,
@@ -12,6 +16,7 @@ from tests.allocator.service.preemptors import (
 )
 from tests.allocator.service.sidecar import claim, fleet, gpus, loaded, node, pod, pods_with_claims, running, until
 
+TYPE = attrgetter("type")
 MEMBERS = ("m0", "m1", "m2", "m3")
 ALL, SINGLE = {"all": {}}, {"single": {}}
 
@@ -82,13 +87,15 @@ async def test_a_single_pod_is_evicted_before_a_group_of_the_same_priority():
 
 
 async def test_a_group_is_evicted_to_its_end():
-    """The first deleted member frees enough devices, and the API server fails to delete one member."""
+    """The first deleted member frees enough devices, and the API server fails to delete one member at first."""
     cluster = StoreWithDeletionHooks(*full_nodes(pod_group(ALL)))
+    marked = []
     async with running(cluster) as sidecar:
         await start_group(sidecar)
 
         async def wait_until_seen():
             stored = await remaining_members(sidecar)
+            marked.append([name for name in stored if await has_mark(sidecar, name)] == stored)
             pods = sidecar.service.knowledge.pods.objects
             await until(lambda: all(name in stored for _, name in pods if name != "urgent"))
 
@@ -98,4 +105,37 @@ async def test_a_group_is_evicted_to_its_end():
         cluster.before_deletion = dict.fromkeys(MEMBERS, wait_until_seen) | {"m1": fail}
         status, _ = await postfilter(sidecar, "urgent", "n0", "n1")
         assert status == 503
-        assert await remaining_members(sidecar) == ["m1"]
+        assert marked == [True] * 3
+        await until(lambda: [key for key in sidecar.service.knowledge.pods.objects if key[1] != "urgent"] == [])
+
+
+async def has_mark(sidecar, name):
+    conditions = (await sidecar.cluster.get(PODS, name, "default")).status.conditions
+    return "PreemptionByScheduler" in {condition.reason for condition in conditions}
+
+
+@pytest.mark.parametrize(
+    ("mode", "condition", "remaining"),
+    [
+        (ALL, {}, 0),
+        (SINGLE, {}, 4),
+        (ALL, {"reason": "EvictionByEvictionAPI"}, 4),
+        (ALL, {"status": "False"}, 4),
+    ],
+    ids=["the rest is evicted", "pods are disrupted one by one", "another eviction", "withdrawn"],
+)
+async def test_the_next_leader_finishes_the_eviction_of_a_group(mode, condition, remaining):
+    """The former leader has deleted one member, and one of the others has the condition."""
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", **condition}
+    async with running(loaded(*full_nodes(pod_group(mode)))) as sidecar:
+        await start_group(sidecar)
+        await sidecar.cluster.delete(PODS, "m0", "default")
+        status = Merge({"status": {"conditions": [condition]}})
+        await sidecar.cluster.patch(PODS, "m1", status, "default", subresource="status")
+        # A tick may already have evicted the pod.
+        pods = sidecar.service.pods
+        await until(
+            lambda: (pod := pods.find("pod-m1")) is None or condition["type"] in map(TYPE, pod.status.conditions)
+        )
+        await sidecar.service.evictions.finish()
+        assert len(await remaining_members(sidecar)) == remaining
