@@ -1,1 +1,0 @@
-"""Dialects of device plugins, whose resource names the kubelet counts."""
