@@ -1,18 +1,18 @@
 """The keys by which pods request accelerators from device plugins, and from systems with their own scheduler.
 
-Each system has one module with a table of its keys, and the code that reads them if the table is not enough.
+Each folder is the dialect of one system or device plugin: a table of its keys, the targets that they request, and the code that reads them if the
+table is not enough.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 from webhook.dialects import plain
 from webhook.dialects.plain import compile_expression, too_costly
-from webhook.dialects.plugins import amazon, amd, ascend, google, hygon, intel, nics, nvidia, rebellions, undriven
 from webhook.dialects.supply import NUMBER, Product, Served, Supply, assumed
-from webhook.dialects.systems import cloud, hami, kai, llmd, one_card, tensor_fusion, volcano
-from webhook.dialects.systems.koordinator import reader as koordinator
 from webhook.dialects.table import (
     ALTERNATIVES,
     CLAIMS,
@@ -32,7 +32,7 @@ from webhook.dialects.table import (
     pattern,
     pattern_of_any,
 )
-from webhook.dialects.targets import DRANET_NUMA_NODE, NETWORK_RESOURCE, NUMA_NODE, PCIE_ROOT, TARGETS, Target
+from webhook.dialects.targets import DRANET_NUMA_NODE, NETWORK_RESOURCE, NUMA_NODE, PCIE_ROOT, Target
 from webhook.dialects.vocabulary import (
     AUTO,
     MIB,
@@ -64,27 +64,10 @@ from webhook.dialects.vocabulary import (
 )
 
 # `Any`, because each vocabulary has its own type of options.
-VOCABULARIES: tuple[Vocabulary[Any], ...] = (
-    nvidia.VOCABULARY,
-    hami.VOCABULARY,
-    koordinator.VOCABULARY,
-    volcano.VOCABULARY,
-    one_card.VOLCANO_SHARE,
-    one_card.VOCABULARY,
-    kai.VOCABULARY,
-    tensor_fusion.VOCABULARY,
-    llmd.VOCABULARY,
-    cloud.VOCABULARY,
-    amd.VOCABULARY,
-    intel.VOCABULARY,
-    google.VOCABULARY,
-    hygon.VOCABULARY,
-    ascend.VOCABULARY,
-    amazon.VOCABULARY,
-    nics.VOCABULARY,
-    rebellions.VOCABULARY,
-    undriven.VOCABULARY,
+VOCABULARIES: tuple[Vocabulary[Any], ...] = tuple(
+    import_module(f"{__name__}.{module.name}").VOCABULARY for module in iter_modules(__path__) if module.ispkg
 )
+TARGETS = {target.name: target for dialect in VOCABULARIES for target in dialect.targets}
 
 __all__ = [
     "ALTERNATIVES",

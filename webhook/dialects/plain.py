@@ -20,7 +20,6 @@ from dra.errors import OutOfBudget, QuantityError, SelectorError
 from dra.quantity import MAX, NANO, parse
 from dra.reason import Reason
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit
-from webhook.dialects.targets import TARGETS
 from webhook.dialects.vocabulary import (
     UNREADABLE,
     Amount,
@@ -77,11 +76,17 @@ def cel_types(role: Role) -> tuple[str, ...]:
     return ("string", "list(string)") if role in _TEXTS else ()
 
 
-def vocabulary_of(table: Dialect, targets: Mapping[str, Target] = TARGETS) -> Vocabulary[DialectOptions]:
-    """Return the vocabulary of a dialect that consists of a table only."""
+def vocabulary_of(table: Dialect, *targets: Target) -> Vocabulary[DialectOptions]:
+    """Return the vocabulary of a dialect that consists of a table only, and of targets that its keys may request."""
+    by_name = {target.name: target for target in targets}
     texts = {row.expression for row in table.keys if row.expression}
     expressions = {text: compile_expression(text) for text in texts}
-    return Vocabulary(table=table, read=lambda request: read(request, targets, expressions), options=DialectOptions)
+    return Vocabulary(
+        table=table,
+        targets=targets,
+        read=lambda request: read(request, by_name, expressions),
+        options=DialectOptions,
+    )
 
 
 class _HintValues(msgspec.Struct, frozen=True):

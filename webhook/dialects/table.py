@@ -254,6 +254,10 @@ class Dialect(
     # Whether the legacy system refuses pods with a privileged container.
     refuses_privileged: bool = False
 
+    def target_of(self, key: str) -> str:
+        """Return the target that a key requests if nothing shows another meaning of its unit."""
+        return next((row.target for row in self.keys if row.name == key), "") or self.target
+
 
 class KnownRow(msgspec.Struct, frozen=True, gc=False):
     """The row of a key on a pod, with its dialect and the part that matched `<…>`."""

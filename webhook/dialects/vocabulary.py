@@ -1,8 +1,8 @@
 """A vocabulary describes one dialect completely. This module also has the arguments and the results of a dialect's reader.
 
-A dialect is one module with a `VOCABULARY`, and one line in `webhook.dialects`. No other module names the dialect: the vocabulary defines its options
-in the configuration file, its schedulers, its keys for the webhook configurations, and the meaning of its vendor's node labels. CONTRIBUTING.md
-describes how to add one.
+A dialect is one folder with a `VOCABULARY` in its `__init__.py`. No other module names the dialect: the vocabulary defines its targets, its options in
+the configuration file, its schedulers, its keys for the webhook configurations, and the meaning of its vendor's node labels. CONTRIBUTING.md describes
+how to add one.
 
 A reader is a pure function of a `DialectRequest`. It does not see the pod, the fleet or other dialects, so its tests are tables of cases.
 `webhook.translate.translate` finds the keys, removes them and makes the claims. A reader returns demands, and claims depend on nothing else:
@@ -21,6 +21,7 @@ import msgspec
 from dra.finding import Finding, finding_at
 from dra.reason import Reason
 from webhook.dialects.table import Dialect, Outcome, Role, Row, SchedulerSupport, Unit, dropped_detail
+from webhook.dialects.targets import Target
 from webhook.refusals import Code
 
 MIB = 1 << 20
@@ -340,8 +341,6 @@ class AnnotatedPod(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=Fal
 class BareKey(msgspec.Struct, frozen=True, gc=False):
     """How to find the meaning of one unit of a common key (`Row.common`) if nothing shows which system the pod uses."""
 
-    # The target of a unit if nothing shows another meaning (`webhook.dialects.targets`).
-    target: str
     # The texts that an administrator may declare under `meanings`, for a message.
     choices: str
     # Returns the meaning of such a text other than `whole`; None if it is not one of the choices.
@@ -350,8 +349,6 @@ class BareKey(msgspec.Struct, frozen=True, gc=False):
     selected_meaning: Callable[[Selected], Meaning | None] = lambda _: None
     # Returns the label by which a node shows that its units are not whole devices; "" if none does.
     sharing_label: Callable[[Mapping[str, str]], str] = lambda _: ""
-    # The targets of keys whose target is not `target`.
-    targets: Mapping[str, str] = {}
     # Whether a node that publishes devices of the class, but none of the target, is evidence that a unit is a part of a device.
     parts: bool = False
 
@@ -361,9 +358,11 @@ class BareKey(msgspec.Struct, frozen=True, gc=False):
 
 
 class Vocabulary(msgspec.Struct, Generic[O], frozen=True, kw_only=True):
-    """A dialect with its reader, options and schedulers."""
+    """A dialect with its targets, reader, options and schedulers."""
 
     table: Dialect
+    # The kinds of device that its keys may request, unless another dialect describes them.
+    targets: tuple[Target, ...] = ()
     # Reads the keys of one container, or of all containers in pod scope.
     read: Callable[[DialectRequest[O]], DialectAnswer | Reason]
     # The type of its options in the configuration file.

@@ -76,11 +76,8 @@ def _publishing(key: str, fleet: Inventory, configuration: Configuration) -> fro
         return fleet.classes[class_name].nodes
     # If several dialects have the key, its target is the kind of device that a unit is if nothing shows another meaning (`BareKey`).
     count_rows = [known for known in configuration.resource(key) if known.row.role is Role.COUNT]
+    count_rows.sort(key=lambda known: configuration.vocabularies[known.dialect.name].bare is None)
     target_names = [known.row.target or known.dialect.target for known in count_rows]
-    for known in count_rows:
-        if bare := configuration.vocabularies[known.dialect.name].bare:
-            target_names = [bare.targets.get(key, bare.target)]
-            break
     target = configuration.targets.get(target_names[0]) if target_names else None
     if target is None:
         return None

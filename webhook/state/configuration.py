@@ -127,7 +127,7 @@ class Configuration:
         self.file = file
         self.claims_cpus = file.cpu_claims.anywhere
         self.targets: Mapping[str, Target] = TARGETS | {target.name: target for target in file.targets}
-        own_vocabularies = [plain.vocabulary_of(table, self.targets) for table in file.dialects]
+        own_vocabularies = [plain.vocabulary_of(table, *self.targets.values()) for table in file.dialects]
         all_vocabularies = (*VOCABULARIES, *own_vocabularies)
         # Enabled vocabularies by name, with this cluster's key names.
         self.vocabularies: dict[str, Vocabulary[Any]] = {}

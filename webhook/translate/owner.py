@@ -264,7 +264,7 @@ def unit_meaning(key: str, dialect: Dialect, configuration: Configuration, fleet
     if declared_meaning := bare.declared(declared):
         shared = fleet.labelled.get(dialect.name) if declared_meaning == WHOLE else None
         parts = (
-            _leave_part_pools(key, shared, configuration.targets[bare.targets.get(key, bare.target)], fleet, owners)
+            _leave_part_pools(key, shared, configuration.targets[dialect.target_of(key)], fleet, owners)
             if shared
             else None
         )
@@ -338,7 +338,7 @@ def _judge_by_nodes(
 
     It is a whole device if more nodes publish whole devices than publish parts, share devices or serve the key by a device plugin.
     """
-    target = configuration.targets[bare.targets.get(key, bare.target)]
+    target = configuration.targets[dialect.target_of(key)]
     shared = shared_by_plugin(key, fleet, owners) if fleet.installed.plugins else None
     if shared and not fleet.nodes:
         return _replica(key, shared, bare)

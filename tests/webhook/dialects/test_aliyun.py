@@ -4,14 +4,14 @@ import pytest
 
 from tests.webhook.dialects.rows import Row, rows_not_translated
 from tests.webhook.pods import exactly, pod, refused, share, untouched, verdict_of
-from webhook.dialects.systems.one_card import ALIYUN
+from webhook.dialects.aliyun import DIALECT
 
 MEMORY, CORES, WHOLE_GPUS = "aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage", "aliyun.com/gpu"
 ROWS = {
     MEMORY: Row(pod({MEMORY: 3}), "approximated"),
     CORES: Row(pod({MEMORY: 8, CORES: 30}), "translated"),
     WHOLE_GPUS: Row(pod({WHOLE_GPUS: 2}), "translated"),
-    **rows_not_translated(ALIYUN, {MEMORY: 3}),
+    **rows_not_translated(DIALECT, {MEMORY: 3}),
 }
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.webhook.dialects.rows import Row, rows_not_translated
 from tests.webhook.pods import devices, exactly, outcomes, pod, untouched, verdict_of
-from webhook.dialects.plugins.amazon import DIALECT
+from webhook.dialects.amazon import DIALECT
 
 NEURON, CORES = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"
 ONE_DEVICE = [{"class": "neuron.aws.com", "count": 1, "cel": ['device.attributes["neuron.aws.com"].?resourceType.orValue("") == "neuron_device"']}]  # fmt: skip

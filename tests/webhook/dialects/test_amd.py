@@ -4,7 +4,7 @@ import pytest
 
 from tests.webhook.dialects.rows import Row, rows_not_translated
 from tests.webhook.pods import exactly, expression, outcomes, pod, required_affinity, selected, untouched, verdict_of
-from webhook.dialects.plugins.amd import DIALECT
+from webhook.dialects.amd import DIALECT
 
 GPU = {"amd.com/gpu": 1}
 WHOLE_AMD_GPUS = {"meanings": {"amd.com/gpu": "whole"}}

@@ -6,7 +6,7 @@ from dra import cel
 from dra.objects.device import Device, DeviceAttribute
 from tests.webhook.dialects.rows import Row, rows_not_translated
 from tests.webhook.pods import devices, exactly, outcomes, pod, refused, selected, untouched, verdict_of
-from webhook.dialects.plugins.ascend import DIALECT
+from webhook.dialects.ascend import DIALECT
 
 DRIVER = "ascend.project-hami.io"
 CARD = "huawei.com/Ascend310P"

@@ -2,7 +2,7 @@
 
 from tests.webhook.dialects.rows import Row, rows_not_translated
 from tests.webhook.pods import exactly, patched, pod, verdict_of
-from webhook.dialects.plugins.google import DIALECT
+from webhook.dialects.google import DIALECT
 
 TPU = {"google.com/tpu": 4}
 ROWS = {"google.com/tpu": Row(pod(TPU), "translated"), **rows_not_translated(DIALECT, TPU)}

@@ -4,7 +4,7 @@ import pytest
 
 from tests.webhook.dialects.rows import Row, rows_not_translated
 from tests.webhook.pods import exactly, outcomes, pod, selected, untouched, verdict_of
-from webhook.dialects.plugins.intel import DIALECT
+from webhook.dialects.intel import DIALECT
 
 I915, XE, GAUDI = "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi"
 QAT = "qat.intel.com/"

@@ -32,7 +32,7 @@ from tests.webhook.pods import (
 )
 from webhook import registration
 from webhook.admission import decide_object
-from webhook.dialects.systems.kai import KAI
+from webhook.dialects.kai import KAI
 from webhook.state.state import State
 
 KAI_SCHEDULER = {"scheduler": "kai-scheduler"}

@@ -22,7 +22,7 @@ from tests.webhook.pods import (
     untouched,
     verdict_of,
 )
-from webhook.dialects.plugins.nics import DIALECT
+from webhook.dialects.nics import DIALECT
 from webhook.state import Inventory, installed
 
 EFA, POOL, RDMA = "vpc.amazonaws.com/efa", "openshift.io/mlxnics", "rdma/hca_shared_devices_a"

@@ -18,7 +18,7 @@ from tests.webhook.pods import (
     untouched,
     verdict_of,
 )
-from webhook.dialects.plugins.gfd import profile_of
+from webhook.dialects.nvidia.gfd import profile_of
 
 ONE_GPU = {"nvidia.com/gpu": 1}
 

@@ -24,7 +24,7 @@ from tests.webhook.pods import (
     verdict_of,
 )
 from webhook import registration
-from webhook.dialects.systems.tensor_fusion import TENSOR_FUSION
+from webhook.dialects.tensorfusion import TENSOR_FUSION
 
 ROWS = rows_not_translated(TENSOR_FUSION, {}, scheduler="tensor-fusion-scheduler")
 DOMAIN = "tensor-fusion.ai"

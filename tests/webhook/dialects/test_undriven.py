@@ -4,7 +4,7 @@ import pytest
 
 from tests.webhook.dialects.rows import rows_not_translated
 from tests.webhook.pods import WHOLE_GPUS, exactly, outcomes, patched, pod, untouched, verdict_of
-from webhook.dialects.plugins.undriven import DIALECT
+from webhook.dialects.undriven import DIALECT
 
 ROWS = rows_not_translated(DIALECT, {"hygon.com/dcunum": 1})
 HAMI_SHARE = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000}

@@ -17,7 +17,7 @@ from tests.webhook.pods import (  # fmt: skip
     untouched,
     verdict_of,
 )
-from webhook.dialects.systems.volcano import DIALECT
+from webhook.dialects.volcano import DIALECT
 
 PREFIX = "volcano.sh/vgpu-"
 ONE_VGPU = {PREFIX + "number": 1}

@@ -2,13 +2,13 @@
 
 from tests.webhook.dialects.rows import Row, rows_not_translated
 from tests.webhook.pods import container, exactly, outcomes, patched, pod, refused, share, untouched, verdict_of
-from webhook.dialects.systems.one_card import SHARE
+from webhook.dialects.volcanoshare import DIALECT
 
 MEMORY, NUMBER = "volcano.sh/gpu-memory", "volcano.sh/gpu-number"
 ROWS = {
     MEMORY: Row(pod({MEMORY: 1024}), "approximated"),
     NUMBER: Row(pod({NUMBER: 1}), "translated"),
-    **rows_not_translated(SHARE, {MEMORY: 1}),
+    **rows_not_translated(DIALECT, {MEMORY: 1}),
 }
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta
 
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, node_label, row, untranslated
+from webhook.dialects.targets import Target
 from webhook.dialects.vocabulary import Demand, DialectOptions, Vocabulary, count_of, leave, read_each
 from webhook.names import CONFIGURATION_PAGE
 
@@ -85,4 +86,21 @@ def ask(amount: Amount, request: DialectRequest[AmazonOptions]) -> KeyAnswer | R
     return Demand(target="neuron", count=count, same_attribute=same_attribute), outcome, text
 
 
-VOCABULARY = Vocabulary(table=DIALECT, read=lambda request: read_each(request, ask), options=AmazonOptions)
+VOCABULARY = Vocabulary(
+    table=DIALECT,
+    targets=(
+        Target(
+            name="neuron",
+            title="Neuron device",
+            driver="neuron.aws.com",
+            classes=("neuron.aws.com",),
+            type="neuron_device",
+            where={"resourceType": "neuron_device"},
+            unique="neuron.aws.com/deviceId",
+            attributes=tuple(f"resource.aws.com/devicegroup{size}_id" for size in (1, 4, 8, 16)),
+            request="neuron",
+        ),
+    ),
+    read=lambda request: read_each(request, ask),
+    options=AmazonOptions,
+)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, node_label, row, untranslated
+from webhook.dialects.targets import PCIE_ROOT, Target
 from webhook.dialects.vocabulary import (
     BareKey,
     Demand,
@@ -135,10 +136,34 @@ def partition_label(labels: Mapping[str, str]) -> str:
 
 VOCABULARY = Vocabulary(
     table=DIALECT,
+    targets=(
+        Target(
+            name="amdGpu",
+            title="whole AMD GPU",
+            driver="gpu.amd.com",
+            classes=("gpu.amd.com",),
+            type="amdgpu",
+            where={"type": "amdgpu"},
+            unique="gpu.amd.com/deviceID",
+            product="gpu.amd.com/productName",
+            profile="partitionProfile",
+            attributes=(PCIE_ROOT, "gpu.amd.com/productName"),
+        ),
+        Target(
+            name="amdPartition",
+            title="partition of an AMD GPU",
+            driver="gpu.amd.com",
+            classes=("gpu.amd.com",),
+            type="amdgpu-partition",
+            product="gpu.amd.com/productName",
+            profile="partitionProfile",
+            attributes=(PCIE_ROOT,),
+            request="partition",
+        ),
+    ),
     read=lambda request: read_each(request, ask),
     options=DialectOptions,
     bare=BareKey(
-        target="amdGpu",
         choices="whole, partition:<profile>",
         declared_part=read_part,
         selected_meaning=read_selected,

@@ -19,7 +19,7 @@ from msgspec import Meta
 
 from dra.reason import Reason
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, row, untranslated
-from webhook.dialects.targets import TARGETS
+from webhook.dialects.targets import Target
 from webhook.dialects.vocabulary import (
     MAX_MIB,
     MIB,
@@ -41,8 +41,29 @@ if TYPE_CHECKING:
 
     from webhook.dialects.vocabulary import Amount, DialectRequest, Hint
 
-_TARGET = TARGETS["ascend"]
-_WHOLE = TARGETS["ascendNpu"]
+_TARGET = Target(
+    name="ascend",
+    title="share of an Ascend card",
+    driver="ascend.project-hami.io",
+    classes=("hami-vnpu-core.project-hami.io",),
+    type="HAMivNPUCore",
+    unique="ascend.project-hami.io/uuid",
+    product="ascend.project-hami.io/productName",
+    # The driver writes the limits of each claim into the same variables of the container.
+    separable=False,
+    attributes=("ascend.project-hami.io/uuid", "ascend.project-hami.io/productName"),
+    request="npu",
+)
+_WHOLE = Target(
+    name="ascendNpu",
+    title="whole Ascend NPU",
+    driver="npu.huawei.com",
+    classes=("npu.huawei.com",),
+    unique="npu.huawei.com/physicId",
+    product="npu.huawei.com/deviceType",
+    attributes=("npu.huawei.com/deviceType", "npu.huawei.com/physicId"),
+    request="npu",
+)
 _ANY_910 = "Ascend910"
 # The chip names of Huawei's driver for the cards that its plugin counts as Ascend910.
 _CHIPS = (_ANY_910, "Ascend910B", "Ascend910A3")
@@ -239,4 +260,4 @@ def _template(
     return part, Note(memory.key, Outcome.APPROXIMATED, text)
 
 
-VOCABULARY = Vocabulary(table=DIALECT, read=read, options=AscendOptions)
+VOCABULARY = Vocabulary(table=DIALECT, targets=(_TARGET, _WHOLE), read=read, options=AscendOptions)

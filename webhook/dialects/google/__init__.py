@@ -6,6 +6,7 @@ pod. Keys follow GKE's documentation of TPU workloads; the target follows kubern
 
 from webhook.dialects.plain import vocabulary_of
 from webhook.dialects.table import Dialect, Position, Role, node_label, row, untranslated
+from webhook.dialects.targets import Target
 
 DIALECT = Dialect(
     name="google",
@@ -38,4 +39,16 @@ DIALECT = Dialect(
         ),
     ),
 )
-VOCABULARY = vocabulary_of(DIALECT)
+
+
+VOCABULARY = vocabulary_of(
+    DIALECT,
+    Target(
+        name="tpu",
+        title="TPU chip",
+        driver="tpu.google.com",
+        classes=("tpu.google.com",),
+        unique="tpu.google.com/index",
+        request="tpu",
+    ),
+)

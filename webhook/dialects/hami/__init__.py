@@ -24,7 +24,7 @@ from webhook.dialects.table import (
     row,
     untranslated,
 )
-from webhook.dialects.targets import NUMA_NODE
+from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT, Target
 from webhook.dialects.vocabulary import (
     MAX_MIB,
     MIB,
@@ -357,6 +357,23 @@ def _narrow(demand: Demand, hints: Mapping[Role, Hint], notes: list[Note]) -> De
 
 VOCABULARY = Vocabulary(
     table=DIALECT,
+    targets=(
+        Target(
+            name="vgpu",
+            title="share of a GPU",
+            driver="hami-core-gpu.project-hami.io",
+            classes=("hami-core-gpu.project-hami.io",),
+            type="hami-gpu",
+            unique="hami-core-gpu.project-hami.io/uuid",
+            product="hami-core-gpu.project-hami.io/productName",
+            separable=False,
+            attributes=(PCIE_ROOT, "hami-core-gpu.project-hami.io/uuid", "hami-core-gpu.project-hami.io/productName"),
+            instead="gpu",
+            vendor="NVIDIA",
+            one_product=True,
+            prepares_once=True,
+        ),
+    ),
     read=read,
     options=HamiOptions,
     schedulers={"hami-scheduler": SchedulerSupport(like_cluster=True)},

@@ -6,6 +6,7 @@ cards HCU. `undriven` has the keys for parts of a card, with the reason why they
 
 from webhook.dialects.plain import vocabulary_of
 from webhook.dialects.table import Dialect, Role, row
+from webhook.dialects.targets import Target
 
 DIALECT = Dialect(
     name="hygon",
@@ -17,4 +18,19 @@ DIALECT = Dialect(
         row("hygon.cn/hcu", "whole cards, the newer name", Role.COUNT),
     ),
 )
-VOCABULARY = vocabulary_of(DIALECT)
+
+
+VOCABULARY = vocabulary_of(
+    DIALECT,
+    Target(
+        name="hcu",
+        title="whole Hygon HCU",
+        driver="dra.hygon.com",
+        classes=("dra.hygon.com",),
+        type="hcu",
+        where={"type": "hcu"},
+        unique="dra.hygon.com/uuid",
+        product="dra.hygon.com/productName",
+        request="hcu",
+    ),
+)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Dialect, Outcome, Position, Role, placed, row, untranslated
+from webhook.dialects.targets import PCIE_ROOT, Target
 from webhook.dialects.vocabulary import BareKey, Demand, DialectOptions, Vocabulary, count_of, read_each
 
 if TYPE_CHECKING:
@@ -126,11 +127,42 @@ def ask(amount: Amount, _: DialectRequest[DialectOptions]) -> KeyAnswer:
 
 VOCABULARY = Vocabulary(
     table=DIALECT,
+    targets=(
+        *(
+            Target(
+                name=name,
+                title=f"GPU on {kernel}",
+                driver="gpu.intel.com",
+                classes=("gpu.intel.com",),
+                type=kernel,
+                where={"type": "gpu", "driver": kernel},
+                unique="resource.kubernetes.io/pciBusID",
+                product="gpu.intel.com/model",
+                attributes=(PCIE_ROOT, "gpu.intel.com/model"),
+            )
+            for name, kernel in (("intelI915", "i915"), ("intelXe", "xe"))
+        ),
+        Target(
+            name="gaudi",
+            title="Gaudi accelerator",
+            driver="gaudi.intel.com",
+            classes=("gaudi.intel.com",),
+            true=("healthy",),
+            unique="gaudi.intel.com/serial",
+            product="gaudi.intel.com/model",
+            attributes=(PCIE_ROOT,),
+            request="gaudi",
+        ),
+        Target(
+            name="qat",
+            title="QAT virtual function",
+            driver="qat.intel.com",
+            classes=("qat.intel.com",),
+            profile="services",
+            request="qat",
+        ),
+    ),
     read=lambda request: read_each(request, ask),
     options=DialectOptions,
-    bare=BareKey(
-        target="intelI915",
-        targets={"gpu.intel.com/i915": "intelI915", "gpu.intel.com/xe": "intelXe"},
-        choices="whole",
-    ),
+    bare=BareKey(choices="whole"),
 )

@@ -16,8 +16,7 @@ import msgspec
 from dra.errors import QuantityError
 from dra.quantity import NANO, parse
 from dra.reason import Reason
-from webhook.dialects.plain import vocabulary_of
-from webhook.dialects.systems.annotated import (
+from webhook.dialects.annotated import (
     OUTPUT,
     SHOWN,
     UNLIMITED,
@@ -29,6 +28,7 @@ from webhook.dialects.systems.annotated import (
     number_of_gpus,
     opt_in,
 )
+from webhook.dialects.plain import vocabulary_of
 from webhook.dialects.table import Dialect, Outcome, Position, Role, untranslated
 from webhook.dialects.vocabulary import (
     MAX_MIB,

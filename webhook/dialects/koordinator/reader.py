@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from dra.quantity import MAX, NANO
 from dra.reason import Reason
-from webhook.dialects.systems.koordinator.pod_request import (
+from webhook.dialects.koordinator.pod_request import (
     CORE,
     COUNT,
     GPU,
@@ -29,9 +29,9 @@ from webhook.dialects.systems.koordinator.pod_request import (
     select,
     shorten,
 )
-from webhook.dialects.systems.koordinator.table import DIALECT
+from webhook.dialects.koordinator.table import DIALECT
 from webhook.dialects.table import Outcome, Role, SchedulerSupport
-from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT
+from webhook.dialects.targets import DRANET_NUMA_NODE, NUMA_NODE, PCIE_ROOT, Target
 from webhook.dialects.vocabulary import (
     AUTO,
     MIB,
@@ -453,8 +453,23 @@ STEPS: Final[tuple[Callable[[Draft], Reason | None], ...]] = (
     note_amounts,
 )
 
+
 VOCABULARY = Vocabulary(
     table=DIALECT,
+    targets=(
+        Target(
+            name="cpu",
+            title="CPU",
+            driver="dra.cpu",
+            classes=("dra.cpu",),
+            unique="dra.cpu/cpuID",
+            cores="dra.cpu/cpu",
+            # The driver allows a claim in only one container.
+            separable=False,
+            attributes=(DRANET_NUMA_NODE, "dra.cpu/numaNodeID", "dra.cpu/socketID"),
+            request="cpus",
+        ),
+    ),
     read=read,
     options=KoordinatorOptions,
     schedulers={"koord-scheduler": SchedulerSupport(claims=True, prioritized_list=True)},

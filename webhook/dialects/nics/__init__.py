@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from dra.pointer import escape
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, pattern, row, untranslated
+from webhook.dialects.targets import DRANET_NUMA_NODE, NUMA_NODE, PCIE_ROOT, Target
 from webhook.dialects.vocabulary import Demand, DialectOptions, Vocabulary, count_of, leave, mistake, read_each
 from webhook.names import CONFIGURATION_PAGE
 
@@ -147,4 +148,48 @@ def _why_left(amount: Amount, devices: str) -> str:
     return f"{_UNDECLARED}: if it does, an administrator can declare {declaration}"
 
 
-VOCABULARY = Vocabulary(table=DIALECT, read=lambda request: read_each(request, ask), options=NicOptions)
+VOCABULARY = Vocabulary(
+    table=DIALECT,
+    targets=(
+        Target(
+            name="nic",
+            title="network device",
+            driver="dra.net",
+            classes=("dranet", "dranet.net", "rdma-net", "multinic"),
+            unique="dra.net/pciAddress",
+            product="dra.net/pciDevice",
+            attributes=(PCIE_ROOT, NUMA_NODE, DRANET_NUMA_NODE),
+            request="nic",
+            virtual="vf",
+            virtual_flag="isSriovVf",
+            rdma_flags=("rdma", "rdmaCapable"),
+            moved=True,
+        ),
+        Target(
+            name="efa",
+            title="Elastic Fabric Adapter",
+            driver="dra.net",
+            classes=("efa.networking.k8s.aws",),
+            type="efa",
+            unique="dra.net/pciAddress",
+            attributes=(PCIE_ROOT, NUMA_NODE, DRANET_NUMA_NODE),
+            request="efa",
+            moved=True,
+        ),
+        Target(
+            name="vf",
+            title="virtual function",
+            driver="sriovnetwork.k8snetworkplumbingwg.io",
+            classes=("sriovnetwork.k8snetworkplumbingwg.io",),
+            unique="sriovnetwork.k8snetworkplumbingwg.io/pciAddress",
+            product="sriovnetwork.k8snetworkplumbingwg.io/deviceID",
+            attributes=(PCIE_ROOT, DRANET_NUMA_NODE),
+            request="nic",
+            rdma_flags=("rdma", "rdmaCapable"),
+            rootless=True,
+            pooled=True,
+        ),
+    ),
+    read=lambda request: read_each(request, ask),
+    options=NicOptions,
+)

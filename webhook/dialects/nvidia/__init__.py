@@ -9,18 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.dialects.plugins.gfd import profile_of, read_selected, sharing_label
+from webhook.dialects.nvidia.gfd import profile_of, read_selected, sharing_label
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, node_label, row, untranslated
-from webhook.dialects.vocabulary import (
-    BareKey,
-    Demand,
-    DialectOptions,
-    Meaning,
-    Vocabulary,
-    count_of,
-    leave,
-    read_each,
-)
+from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT, Target
+from webhook.dialects.vocabulary import BareKey, Demand, DialectOptions, Meaning, Vocabulary, count_of, leave, read_each
 from webhook.names import CONFIGURATION_PAGE
 
 if TYPE_CHECKING:
@@ -185,10 +177,34 @@ def read_part(text: str) -> Meaning | None:
 
 VOCABULARY = Vocabulary(
     table=DIALECT,
+    targets=(
+        Target(
+            name="gpu",
+            title="whole GPU",
+            driver="gpu.nvidia.com",
+            classes=("gpu.nvidia.com",),
+            type="gpu",
+            unique="gpu.nvidia.com/uuid",
+            product="gpu.nvidia.com/productName",
+            attributes=(PCIE_ROOT, NUMA_NODE, "gpu.nvidia.com/uuid", "gpu.nvidia.com/productName"),
+            instead="vgpu",
+            vendor="NVIDIA",
+        ),
+        Target(
+            name="mig",
+            title="MIG device",
+            driver="gpu.nvidia.com",
+            classes=("mig.nvidia.com",),
+            type="mig",
+            product="gpu.nvidia.com/productName",
+            attributes=(PCIE_ROOT, NUMA_NODE, "gpu.nvidia.com/productName", "gpu.nvidia.com/profile"),
+            request="mig",
+            vendor="NVIDIA",
+        ),
+    ),
     read=lambda request: read_each(request, ask),
     options=NvidiaOptions,
     bare=BareKey(
-        target="gpu",
         choices="whole, shared, mig:<profile>",
         declared_part=read_part,
         selected_meaning=read_selected,

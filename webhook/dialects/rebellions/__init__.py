@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Dialect, Role, row
+from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT, Target
 from webhook.dialects.vocabulary import Demand, DialectOptions, Vocabulary, count_of, read_each
 
 if TYPE_CHECKING:
@@ -36,4 +37,20 @@ def ask(amount: Amount, _: DialectRequest[DialectOptions]) -> KeyAnswer:
     return demand, amount.row.outcome, f"{count_of(amount.value, 'whole device')}{which}"
 
 
-VOCABULARY = Vocabulary(table=DIALECT, read=lambda request: read_each(request, ask), options=DialectOptions)
+VOCABULARY = Vocabulary(
+    table=DIALECT,
+    targets=(
+        Target(
+            name="rbln",
+            title="Rebellions NPU",
+            driver="npu.rebellions.ai",
+            classes=("npu.rebellions.ai",),
+            unique="npu.rebellions.ai/uuid",
+            product="npu.rebellions.ai/productName",
+            attributes=(PCIE_ROOT, NUMA_NODE, "npu.rebellions.ai/productName"),
+            request="npu",
+        ),
+    ),
+    read=lambda request: read_each(request, ask),
+    options=DialectOptions,
+)
