@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.schemas.schema import NAMES, text_of
-from docs import chart_values, configuration_page, keys, kinds, metrics, sessions, tensor_fusion
+from docs import chart_values, configuration_page, dialects, keys, kinds, metrics, sessions, tensor_fusion
 from docs.layout import lay_out
 
 if TYPE_CHECKING:
@@ -64,6 +64,11 @@ def generated() -> Mapping[str, Callable[[], str]]:
                 tensor_fusion.comparison(),
             )
         ),
+        "docs/drivers.md": lambda: lay_out(
+            replace_between(
+                text_at("drivers.md"), "<!-- drivers -->", "<!-- end of drivers -->", dialects.driver_list()
+            )
+        ),
         "docs/findings.md": findings,
         "docs/limits.md": limits,
         "docs/operating.md": operating,
@@ -76,6 +81,7 @@ def generated() -> Mapping[str, Callable[[], str]]:
         **{f"docs/schemas/{name}.json": lambda name=name: text_of(name) for name in NAMES},  # type: ignore[misc]
         "manifests/chart/values.yaml": chart_values.values_file,
         "manifests/chart/values.schema.json": chart_values.values_schema,
+        **{f"manifests/examples/{name}": lambda text=text: text for name, text in dialects.examples().items()},  # type: ignore[misc]
         "manifests/base/webhooks.yaml": lambda: (
             header.format("") + manifests.dump(configurations(Configuration().dialects, options))
         ),
@@ -225,6 +231,7 @@ def write() -> None:
     for name, generate_text in {**wrapped_pages(), **generated()}.items():
         path, text = ROOT / name, generate_text()
         if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
             print(f"generate: {name} is written")
 

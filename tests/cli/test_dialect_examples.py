@@ -77,9 +77,8 @@ def findings(configuration: Path) -> list[dict]:
     return json.loads(result.stdout)["findings"]
 
 
-def test_every_dialect_has_two_manifests_and_all_names_differ():
-    count_by_dialect = Counter(path.parent.name for path in FILES)
-    assert [name for name in DIALECTS if count_by_dialect[name] < 2] == []
+def test_every_dialect_has_a_manifest_and_all_names_differ():
+    assert {path.parent.name for path in FILES} == set(DIALECTS)
     names = Counter((case.object["kind"], case.object["metadata"]["namespace"], case.object["metadata"]["name"]) for case in EXAMPLES.values())  # fmt: skip
     assert max(names.values()) == 1
 
@@ -157,8 +156,6 @@ def test_attributes_that_a_target_names_are_published_in_the_inventory(target):
     attributes_of_target = {name.removeprefix(f"{target.driver}/") for name in (target.unique, target.product, *target.where, *target.true) if name}  # fmt: skip
     attributes_of_target |= {target.profile} if target.profile not in ("profile", "") else set()
     assert attributes_of_target <= {name.removeprefix(f"{target.driver}/") for name in published}
-    page = (DRIVERS.parents[2] / "docs" / "drivers.md").read_text()
-    assert f"- `{target.driver}`\n" in page
 
 
 def test_the_drivers_inventory_is_valid_for_the_api_server():

@@ -40,3 +40,12 @@ def rows_not_translated(table: Dialect, limits: dict, config: dict | None = None
             manifest["spec"]["containers"][0]["env"] = [{"name": key, "value": value}]
         rows[row.name] = Row(manifest, "left" if is_left else "", config or {}, key)
     return rows
+
+
+def default_rows(table: Dialect) -> dict[str, Row]:
+    """Return a case for each row whose pod follows from the row: resources, of which the pod requests one, and rows that are not translated."""
+    names = [row.name for row in table.keys if row.place is Position.RESOURCE and row.outcome is not Outcome.LEFT]
+    requested = [name for name in names if "<" not in name]
+    outcomes = {row.name: str(row.outcome) for row in table.keys}
+    cases = {name: Row(pod({name: 1}), outcomes[name]) for name in requested}
+    return rows_not_translated(table, dict.fromkeys(requested[:1], 1)) | cases

@@ -2,18 +2,12 @@
 
 import pytest
 
-from tests.webhook.dialects.rows import Row, rows_not_translated
+from tests.webhook.dialects.rows import Row
 from tests.webhook.pods import devices, exactly, outcomes, pod, untouched, verdict_of
-from webhook.dialects.amazon import DIALECT
 
 NEURON, CORES = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"
 ONE_DEVICE = [{"class": "neuron.aws.com", "count": 1, "cel": ['device.attributes["neuron.aws.com"].?resourceType.orValue("") == "neuron_device"']}]  # fmt: skip
-ROWS = {
-    NEURON: Row(pod({NEURON: 1}), "translated"),
-    "aws.amazon.com/neurondevice": Row(pod({"aws.amazon.com/neurondevice": 1}), "translated"),
-    CORES: Row(pod({CORES: 2}), "approximated", {"amazon": {"coresPerDevice": 2}}),
-    **rows_not_translated(DIALECT, {NEURON: 1}),
-}
+ROWS = {CORES: Row(pod({CORES: 2}), "approximated", {"amazon": {"coresPerDevice": 2}})}
 
 
 def test_a_single_device_is_requested():

@@ -1,11 +1,8 @@
 """Google TPUs: a claim requests a number of chips, and the node selectors stay."""
 
-from tests.webhook.dialects.rows import Row, rows_not_translated
 from tests.webhook.pods import exactly, patched, pod, verdict_of
-from webhook.dialects.google import DIALECT
 
 TPU = {"google.com/tpu": 4}
-ROWS = {"google.com/tpu": Row(pod(TPU), "translated"), **rows_not_translated(DIALECT, TPU)}
 
 
 def test_chips_are_requested_by_count_and_node_selectors_stay():

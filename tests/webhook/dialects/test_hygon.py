@@ -2,11 +2,9 @@
 
 import pytest
 
-from tests.webhook.dialects.rows import Row
 from tests.webhook.pods import exactly, pod, selected, untouched, verdict_of
 
 DCU, HCU = "hygon.com/dcu", "hygon.cn/hcu"
-ROWS = {DCU: Row(pod({DCU: 1}), "translated"), HCU: Row(pod({HCU: 2}), "translated")}
 
 
 def test_a_request_for_whole_cards_has_no_capacity():

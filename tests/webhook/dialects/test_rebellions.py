@@ -2,11 +2,9 @@
 
 import pytest
 
-from tests.webhook.dialects.rows import Row
 from tests.webhook.pods import exactly, pod, selected, verdict_of
 
 NPU, ATOM, REBEL = "rebellions.ai/npu", "rebellions.ai/ATOM", "rebellions.ai/REBEL"
-ROWS = {key: Row(pod({key: 1}), "translated") for key in (NPU, ATOM, REBEL)}
 
 
 @pytest.mark.parametrize(

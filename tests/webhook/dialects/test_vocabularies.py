@@ -1,45 +1,63 @@
 """Properties of every dialect (the table of one system's keys): each row has a case, and each key has the outcome of its case.
 
-These tests fail for a new dialect until `test_<name>.py` exists and its `ROWS` has a case for every row of the table.
+The case of a resource, and of a key that is not translated, is made from its row. `ROWS` in `test_<name>.py` has the cases that need other pods or a
+configuration.
 """
 
 import copy
 import importlib
+from typing import NamedTuple
 
+from docs.dialects import PUBLISHED
 from tests.loops import every
-from tests.webhook.dialects.rows import Row
-from tests.webhook.dialects.vocabulary_keys import KEYS
+from tests.webhook.dialects.rows import Row, default_rows
 from tests.webhook.pods import configured, outcomes, untouched, verdict_of
 from webhook.dialects import VOCABULARIES
-from webhook.dialects.table import Outcome, Position, Role
+from webhook.dialects.table import Dialect, Outcome, Position, Role
 from webhook.state.schema import File
 
 
-def cases_of(name: str) -> dict[str, Row]:
-    """Return the cases of a dialect; {} if it has no test module."""
+def cases_of(table: Dialect) -> dict[str, Row]:
     try:
-        module = importlib.import_module(f"tests.webhook.dialects.test_{name}")
+        module = importlib.import_module(f"tests.webhook.dialects.test_{table.name}")
     except ModuleNotFoundError:
-        return {}
-    return getattr(module, "ROWS", {})
+        return default_rows(table)
+    return default_rows(table) | getattr(module, "ROWS", {})
 
 
 CASES = {
     f"{dialect.table.name}: {name}": (name, row)
     for dialect in VOCABULARIES
-    for name, row in cases_of(dialect.table.name).items()
+    for name, row in cases_of(dialect.table).items()
 }
+
+
+class Key(NamedTuple):
+    """A key in the documentation or the sources of a system, and its outcome."""
+
+    dialect: str
+    place: str
+    outcome: str
+    name: str
+
+
+KEYS = [
+    Key(dialect, place, outcome, name)
+    for dialect, published in PUBLISHED.items()
+    for place, outcome, *names in map(str.split, published["keys"].splitlines())
+    for name in names
+]
 
 # Keys that leave a pod its scheduler, not its requests.
 SCHEDULED = {row.name for dialect in VOCABULARIES for row in dialect.table.keys if row.role is Role.SCHEDULED}
 
 
-@every("name", [dialect.table.name for dialect in VOCABULARIES])
-def test_every_row_of_a_dialect_has_a_case(name):
-    table = next(dialect.table for dialect in VOCABULARIES if dialect.table.name == name)
-    rows_without_case = {row.name for row in table.keys} - cases_of(name).keys()
-    assert not rows_without_case, f"ROWS in tests/webhook/dialects/test_{name}.py lacks cases for rows of the table"
-    assert not cases_of(name).keys() - {row.name for row in table.keys}, "a case is for no row of the table"
+@every("table", [dialect.table for dialect in VOCABULARIES])
+def test_every_row_of_a_dialect_has_a_case(table):
+    cases, rows = cases_of(table).keys(), {row.name for row in table.keys}
+    assert not rows - cases, f"ROWS in tests/webhook/dialects/test_{table.name}.py lacks cases for rows of the table"
+    assert not cases - rows, "a case is for no row of the table"
+    assert any(key.dialect == table.name for key in KEYS), "published.yaml has no key of the dialect"
 
 
 @every("case", CASES)
