@@ -16,7 +16,7 @@ from dra.policy import Rules
 from dra.texts import list_first
 from node.checkpoint import BrokenCheckpoint
 from node.guard import Guard
-from node.inventory import tainted
+from node.inventory import tainted, unpublishable
 from node.messages import DeviceHealth, DeviceIdentifier, HealthReport
 from node.service.disk import Disk
 from node.service.metrics import DriverMetrics
@@ -99,6 +99,7 @@ class Driver:
         self.publisher = Publisher(cluster, machine, paths.node, has_successor=self.has_successor, metrics=self.metrics)
         self.registration = DriverRegistration(machine.driver, self._endpoint)
         self._checkpoint_problem = ""
+        self._discovery_problem = ""
         self._failures: Mapping[str, str] = {}  # why devices have failed, by device name
         self._withheld: Mapping[str, str] = {}  # why devices are not published, by device name
         self.metrics.checks = {
@@ -109,6 +110,7 @@ class Driver:
         }
         self.metrics.notes["slices"] = self.publisher.note
         self.metrics.notes["withheld"] = lambda: list_first([*self._withheld.values()], 3, "; ")
+        self.metrics.notes["discovery"] = lambda: self._discovery_problem
         gauge = self.metrics.gauge
         gauge("drawbridge_driver_prepared_claims", "Prepared claims.", lambda: len(self._store.prepared))
         gauge(
@@ -206,28 +208,40 @@ class Driver:
         self._publish()
 
     async def _follow_files(self) -> None:
-        """Periodically write missing files of prepared claims again. After a failure the next attempt comes later."""
-        interval = self._health_interval
+        """Periodically write missing files of prepared claims again. After a failure the next attempt comes later, or with other devices."""
+        failed_with, retry_at = None, 0.0
         while True:
-            await asyncio.sleep(interval)
-            interval = self._health_interval
+            await asyncio.sleep(self._health_interval)
             if has_later(self._endpoint):
                 continue  # the later instance restores the files
+            machine = self._machine
+            if machine is failed_with and time.monotonic() < retry_at:
+                continue
             try:
                 complete = await asyncio.to_thread(self._store.restore)
             except (OSError, BrokenCheckpoint):  # `_follow_claims` reports it
                 complete = False
-            if not complete:
-                interval = SETTLE_INTERVAL
+            failed_with, retry_at = None if complete else machine, time.monotonic() + SETTLE_INTERVAL
 
     async def _follow_machine(self) -> None:
-        """Periodically discover the devices again, and publish those that appeared."""
+        """Periodically discover the devices again, and publish those that appeared. If this fails, the last devices stay."""
         while self._discover is not None:
             await asyncio.sleep(self._discovery_interval)
-            machine = await asyncio.to_thread(self._discover)
-            if machine != self._machine and not has_later(self._endpoint):
+            machine, problem = self._machine, ""
+            try:
+                machine = await asyncio.to_thread(self._discover)
+                if machine != self._machine:
+                    problem = list_first([finding.message for finding in unpublishable(machine)], 3, "; ")
+            except Exception as error:  # noqa: BLE001  the last devices stay
+                problem = str(error) or type(error).__name__
+            if problem:
+                self.metrics.failed_discoveries.inc()
+                if problem != self._discovery_problem:
+                    logger.warning("the devices cannot be discovered again; the last ones stay", extra={"why": problem})
+            elif machine != self._machine and not has_later(self._endpoint):
                 logger.info("the devices have changed", extra={"devices": len(machine.devices)})
                 self.update_machine(machine)
+            self._discovery_problem = problem
 
     async def _follow_claims(self) -> None:
         """Periodically read the DeviceCompatibility rules, and unprepare claims deleted long ago."""

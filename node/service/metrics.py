@@ -37,6 +37,9 @@ class DriverMetrics(MetricsPort):
         self.publications = self.counter(
             "drawbridge_driver_publications", "Attempts to publish slices, by outcome.", ("outcome",)
         )
+        self.failed_discoveries = self.counter(
+            "drawbridge_driver_failed_discoveries", "Attempts to discover the devices again that failed."
+        )
         self.closed = self.counter(
             "drawbridge_driver_closed_connections",
             "Connections and large requests refused or ended at a limit or a deadline, by its name.",

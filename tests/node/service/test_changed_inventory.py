@@ -1,5 +1,7 @@
 """A driver whose machine changes while claims hold devices: held hardware is not offered, and devices that appear are published."""
 
+from msgspec.structs import replace
+
 from cluster import Merge
 from cluster.resources import RESOURCE_CLAIMS
 from tests.node.machines import gpu, result
@@ -90,6 +92,38 @@ async def test_only_the_latest_driver_takes_over_what_it_discovers(cluster, kube
             await until(lambda: len(calls) > seen + 2)
             assert [device.name for device in earlier._machine.devices] == ["gpu-0"]
         await wait_until_published(cluster, "gpu-1")
+
+
+async def test_a_failed_discovery_keeps_the_last_devices(cluster, kubelet, caplog):
+    """A discovery that fails, and a discovery whose devices the API server would reject, are each logged once and counted."""
+    before = machine(gpus=[gpu(0)])
+    found = [OSError("sysfs is away")]
+
+    def discover():
+        if isinstance(found[0], OSError):
+            raise found[0]
+        return found[0]
+
+    async with running_driver(cluster, kubelet, before, discover=discover, discovery_interval=0.01) as driver:
+
+        async def until_noted(problem):
+            def failures():
+                return driver.metrics.registry.get_sample_value("drawbridge_driver_failed_discoveries_total")
+
+            await until(lambda: problem in driver.metrics.readiness()[1]["discovery"])
+            seen = failures()
+            await until(lambda: failures() > seen + 2)
+            assert caplog.text.count("cannot be discovered") == len(set(problems))
+            assert await published(cluster) == ["gpu-0"]
+
+        problems = ["sysfs is away"]
+        await until_noted(problems[0])
+        found[0] = replace(before, devices=before.devices * 2)
+        problems.append("gpu-0 is used 2 times")
+        await until_noted(problems[1])
+        found[0] = machine(gpus=[gpu(0), gpu(1)])
+        await wait_until_published(cluster, "gpu-0", "gpu-1")
+        assert driver.metrics.readiness()[1]["discovery"] == ""
 
 
 async def test_the_status_of_a_claim_names_the_interface_that_the_claim_was_given(cluster, kubelet):
