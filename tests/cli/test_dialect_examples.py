@@ -15,6 +15,7 @@ from analysis.arrivals import created_pods
 from analysis.loading import GeneratedNames
 from cli.playground import Playground, playground
 from cluster import resources
+from docs.dialects import examples
 from dra import validation
 from tests.cli.dialect_examples import (
     CONFIGURATION,
@@ -81,6 +82,12 @@ def test_every_dialect_has_a_manifest_and_all_names_differ():
     assert {path.parent.name for path in FILES} == set(DIALECTS)
     names = Counter((case.object["kind"], case.object["metadata"]["namespace"], case.object["metadata"]["name"]) for case in EXAMPLES.values())  # fmt: skip
     assert max(names.values()) == 1
+
+
+def test_every_example_comes_from_the_folder_of_its_dialect():
+    """`make generate` writes these files, and deletes none."""
+    paths = [path for name in ("drivers", *DIALECTS) for path in (DRIVERS.parent / name).iterdir()]
+    assert {str(path.relative_to(DRIVERS.parent)) for path in paths} == examples().keys()
 
 
 @every("name", EXAMPLES)

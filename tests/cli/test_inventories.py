@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from cluster import manifests
+from tests.cli.dialect_examples import DIALECTS
 from tests.cli.running import manifest, run, run_json
 
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
-POD_FOLDERS = ("pods", "nvidia", "hami", "koordinator", "amd", "intel", "amazon", "nics", "volcano")
+POD_FOLDERS = ("pods", *DIALECTS)
 INVENTORIES = sorted((*EXAMPLES.glob("inventories/*.yaml"), EXAMPLES / "fleet", EXAMPLES / "drivers"))
 # The first characters of codes about keys, amounts and fields, and about rules of legacy systems. These findings depend on no device.
 CODES_WITHOUT_DEVICES = ("D0", "D1", "D211", "D213", "D214", "D215", "R001", "R002", "R004", "C0")

@@ -17,7 +17,9 @@ ROWS = [row for dialect in VOCABULARIES for row in dialect.table.keys]
 PARTS_OF_NAMES = st.sampled_from(["x1", "1g.5gb", "1g.5gb.me", "nps1", "nps4", "a10_24g", "..", "-", "X" * 200])
 AMOUNTS = st.sampled_from([0, 1, 2, 3, 33, 50, 100, 129, 150, 1024, 2**31, 2**63, -1, "1k", "0.5", "1500m", "3Gi", "", "9" * 70, None, True, [], 1.0])  # fmt: skip
 TEXTS = st.sampled_from(["true", "false", "", ",", "A100,", "a, b", "mig", "{}", "[]", '{"gpu":', '{"rdma":{"allocateStrategy":"ApplyForAll"}}', "1g.5gb", "huawei", "in\x00side", "\ud800", '"]) || true // "', "x" * 20_000, None, 7, {"a": 1}])  # fmt: skip
-SCHEDULERS = st.sampled_from(["", "default-scheduler", "volcano", "koord-scheduler", "hami-scheduler", "kai-scheduler"])
+SCHEDULERS = st.sampled_from(
+    ["", "default-scheduler", *sorted(set().union(*[dialect.table.schedulers for dialect in VOCABULARIES]))]
+)
 CONFIGURATIONS = st.sampled_from(
     [
         configured(),
