@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import suppress
 from secrets import token_hex
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ _KINDS = (resources.NODES, resources.RESOURCE_SLICES, resources.DEVICE_CLASSES)
 _RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", Raw, namespaced=False)
 # The kinds of the created objects, in the order of their deletion.
 _CREATED = (resources.PODS.raw, resources.RESOURCE_CLAIMS.raw, resources.NAMESPACES.raw)
+_NAME = re.compile(r"drawbridge-accept-[0-9a-f]{6}(?:-\d+)?")  # of objects that the command creates
 _POLL_SECONDS = 1.0
 _GONE_SECONDS = 60
 _LOG_SECONDS = 30.0
@@ -82,10 +84,10 @@ def accept_nodes(
 
 
 async def _clean_up(cluster: Kubernetes) -> None:
-    """Delete the objects of this command. A namespace stays until the kubelet has ended its pods."""
+    """Delete the objects of this command, by label and name. A namespace stays until the kubelet has ended its pods."""
     for kind in _CREATED:
         objects = [obj async for page in pages(cluster, kind, labels=accept_pods.LABEL) for obj in page.items]
-        for obj in objects:
+        for obj in [obj for obj in objects if _NAME.fullmatch(obj["metadata"]["name"])]:
             with suppress(NotFound):
                 await cluster.delete(kind, obj["metadata"]["name"], obj["metadata"].get("namespace"))
 

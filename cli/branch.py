@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from analysis.errors import Broken, Failed
+from cli.outside import installed
 from cluster.manifests import InputProblem, ManifestError
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ _ERROR: Final = re.compile(r"^(?:error|fatal): (.+)", re.MULTILINE)
 # Git must not write the user's index, ask for passwords, load objects from a server, or run programs of the repository. A folder of the tree
 # may have the form of a bare repository, with settings that name programs.
 _ENVIRONMENT: Final = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1"}
+# Attributes with which the working tree has another text than HEAD.
+_CONVERTING: Final = ("filter", "ident", "working-tree-encoding")
+_UNSET: Final = (b"unspecified", b"unset")
 _SETTINGS: Final = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -100,14 +104,18 @@ class Repository:
         all_paths = sorted(set(paths))
         if problems := [*self._unchangeable(all_paths), *self._differing({*all_paths, *read})]:
             raise ManifestError(problems)
-        tracked = [path for path in all_paths if path in self._entries]
+        return self._in_head(path for path in all_paths if path in self._entries)
+
+    def _in_head(self, paths: Iterable[str]) -> dict[str, bytes]:
+        """Return the contents of files of HEAD."""
+        tracked = list(paths)
         asked = "".join(f"{self._entries[path].blob}\n" for path in tracked).encode()
-        answer = self._git("cat-file", "--batch", data=asked)
+        answer, begin = self._git("cat-file", "--batch", data=asked), 0
         texts: dict[str, bytes] = {}
         for path in tracked:
-            head, _, rest = answer.partition(b"\n")
-            size = int(head.split()[2])
-            texts[path], answer = rest[:size], rest[size + 1 :]
+            end_of_head = answer.index(b"\n", begin)
+            end = end_of_head + 1 + int(answer[begin:end_of_head].split()[2])
+            texts[path], begin = answer[end_of_head + 1 : end], end + 1
         return texts
 
     def _unchangeable(self, paths: Sequence[str]) -> Iterator[InputProblem]:
@@ -128,14 +136,24 @@ class Repository:
                 yield InputProblem(file, "HEAD does not have this file", "commit the file, or remove it")
 
     def _differing(self, paths: Collection[str]) -> Iterator[InputProblem]:
-        """Yield the files of HEAD that differ in the index or the working tree."""
-        changed = self._git(
-            "status", "--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=all"
-        )
-        for path in [os.fsdecode(line[3:]) for line in changed.split(b"\0")[:-1]]:
-            if path in paths and path in self._entries:
-                file = os.path.relpath(Path(self.root, path))
-                yield InputProblem(file, "differs from HEAD", "commit the change, or `git stash` it")
+        """Yield the files of HEAD that differ in the index or the working tree.
+
+        Git itself would run the filters of the repository to compare the working tree. A file with a filter is compared only if it is edited.
+        """
+        heads = self._in_head(sorted(self._entries.keys() & set(paths)))
+        arguments = ("--cached", "--name-only", "-z", "--no-renames", "--ignore-submodules=all")
+        staged = {os.fsdecode(name) for name in self._git("diff-index", *arguments, self.head).split(b"\0")}
+        names = b"".join(os.fsencode(path) + b"\0" for path in heads)
+        facts = self._git("check-attr", "-z", "--stdin", *_CONVERTING, data=names).split(b"\0")[:-1]
+        converted = {
+            os.fsdecode(path) for path, _, value in zip(*[iter(facts)] * 3, strict=True) if value not in _UNSET
+        }
+        for path, head in heads.items():
+            file = Path(self.root, path)
+            data = file.read_bytes() if file.is_file() else b""
+            is_same = path in converted or data == head or data.replace(b"\r\n", b"\n") == head
+            if path in staged or not is_same:
+                yield InputProblem(os.path.relpath(file), "differs from HEAD", "commit the change, or `git stash` it")
 
     def _ignored(self, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
         """Yield the ignored files among these, with the rules that ignore them."""
@@ -196,11 +214,11 @@ class Repository:
 
 def _run(folder: str, *arguments: str, data: bytes = b"", index: str = "") -> subprocess.CompletedProcess[bytes]:
     environment = {**os.environ, **_ENVIRONMENT, **({"GIT_INDEX_FILE": index} if index else {})}
-    command = ["git", "-C", folder, *[part for setting in _SETTINGS for part in ("-c", setting)], *arguments]
-    try:
-        return subprocess.run(command, input=data, capture_output=True, check=False, env=environment)
-    except FileNotFoundError as error:
-        raise Failed("git is not installed", "install git, or add it to PATH") from error
+    program = installed("git")
+    if not program:
+        raise Failed("git is not installed", "install git, or add it to PATH")
+    command = [program, "-C", folder, *[part for setting in _SETTINGS for part in ("-c", setting)], *arguments]
+    return subprocess.run(command, input=data, capture_output=True, check=False, env=environment)
 
 
 def _reason(message: bytes) -> str:

@@ -129,7 +129,7 @@ def _refuse(error: OSError) -> NoReturn:
 
 def can_build() -> bool:
     """Return whether a program that builds kustomizations is installed."""
-    return bool(_installed("kustomize") or _installed("kubectl"))
+    return bool(installed("kustomize") or installed("kubectl"))
 
 
 def build_offline(path: str, name: str) -> bytes:
@@ -144,7 +144,7 @@ def build_offline(path: str, name: str) -> bytes:
 
 def can_render() -> bool:
     """Return whether helm is installed."""
-    return bool(_installed("helm"))
+    return bool(installed("helm"))
 
 
 def render_offline(chart: str, name: str, namespace: str, kubernetes: str, values: str) -> bytes:
@@ -186,7 +186,7 @@ def _built(
     folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str] = os.environ, limits: _Limits = _OF_BUILD
 ) -> bytes:
     """Run the first of these programs that is installed, within limits and without a network."""
-    commands_found = [[path, *arguments] for program, *arguments in commands if (path := _installed(program))]
+    commands_found = [[path, *arguments] for program, *arguments in commands if (path := installed(program))]
     if not commands_found:
         names = [program for program, *_ in commands]
         missing_programs = f"neither {' nor '.join(names)} is" if len(names) > 1 else f"{names[0]} is not"
@@ -248,7 +248,7 @@ def _failure(program: str, stderr: str) -> tuple[str, str]:
     return last, "name a folder with a kustomization.yaml" if "kustomization.yaml" in last else _ELSEWHERE
 
 
-def _installed(program: str) -> str:
+def installed(program: str) -> str:
     """Find an installed program. A program in the working directory, or in a relative folder of PATH, may be untrusted, and is not used."""
     working_folder = Path.cwd()
     anywhere = working_folder in (Path(working_folder.anchor), Path.home())

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from analysis.migration import accept_pods
 from cluster.embedded import Embedded
 from cluster.kubernetes import Kubernetes
 from cluster.resources import NAMESPACES
@@ -35,7 +36,10 @@ def namespaces(cluster):
 def test_an_unknown_node_fails_and_the_namespace_is_deleted(monkeypatch):
     cluster = Embedded()
     monkeypatch.setattr(Kubernetes, "connect", lambda **_: cluster)
-    before = namespaces(cluster)
+    # Objects of a person that have the label, and the namespace of a run that was killed.
+    for name in ("production", "drawbridge-accept-1a2b3c"):
+        asyncio.run(cluster.create(NAMESPACES.raw, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {accept_pods.LABEL: ""}}}))  # fmt: skip
+    before = namespaces(cluster) - {"drawbridge-accept-1a2b3c"}
     code, answer = run_json("migrate", "accept", "n0")
     assert (code, answer["passed"]) == (1, False)
     assert [check["check"] for check in answer["checks"]] == ["devices"]

@@ -324,15 +324,22 @@ def test_a_file_may_be_read_by_links_too():
 
 @pytest.mark.usefixtures("steps", "home")
 @pytest.mark.parametrize(("tree", "code"), [(".", 0), ("apps/plex", 2)])
-def test_git_runs_no_program_of_the_repository_or_of_a_bare_one_in_its_tree(tmp_path, tree, code):
+def test_git_runs_no_program_of_the_repository_or_of_a_bare_one_in_its_tree(tmp_path, monkeypatch, tree, code):
     program = f"touch {tmp_path}/ran; false"
+    write({".gitattributes": "* filter=run\n", "bin/git": f"#!/bin/sh\n{program}\n"})
+    commit()
     if tree != ".":
         git("init", "-q", "--bare", tree)
         git("--git-dir", tree, "config", "core.bare", "false")
         git("--git-dir", tree, "config", "core.worktree", str(Path(tree).absolute()))
         git("--git-dir", tree, "fetch", "-q", ".", "main:main")
         git("--git-dir", tree, "symbolic-ref", "HEAD", "refs/heads/main")
-    git("--git-dir", ".git" if tree == "." else tree, "config", "core.fsmonitor", program)
+    for name in ("core.fsmonitor", "filter.run.clean", "filter.run.smudge", "filter.run.process"):
+        git("--git-dir", ".git" if tree == "." else tree, "config", name, program)
+    Path("bin/git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"bin:.:{Path('bin').absolute()}:{os.environ['PATH']}")
+    for file in Path("apps").rglob("*.yaml"):
+        os.utime(file, (1, 1))  # git has to read it again
     assert run("migrate", "pr", tree).exit_code == code
     assert not (tmp_path / "ran").exists()
 
