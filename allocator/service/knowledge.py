@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from allocator.service.app import HttpError
 from cluster import resources
-from cluster.errors import ApiError, NotFound
+from cluster.errors import ApiError, Forbidden, NotFound
 from cluster.informers import ClusterView
 from cluster.outlines import without_environment
 from dra.objects import DeviceCompatibility, Node
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dra.objects import DeviceQuota, Pod, ResourceClaim
 
 logger = logging.getLogger("drawbridge.allocator")
+ROLE = "allow the allocator to list and watch it (manifests/bridge/rbac.yaml)"
 NEEDED = (
     resources.NODES,
     resources.RESOURCE_SLICES,
@@ -82,25 +83,29 @@ class Knowledge(ClusterView):
     async def run(self) -> None:
         """Follow the cluster until cancelled."""
         deciding: list[Informer[Any]] = []
+        extra: list[Informer[Any]] = []
         server = await self.learn_server()
         self.stock = Stock.of(server=self.server.server)
         limited = server.serves(resources.DEVICE_QUOTAS.api_version)
         if self._decides:
             deciding += [self.namespaces, self.budgets]
-            for kind in (resources.POD_GROUPS, resources.POD_GROUPS_OF_1_36):
-                if server.serves(kind.api_version) and await self._has(kind):
+            versions = (resources.POD_GROUPS, resources.POD_GROUPS_OF_1_36)
+            for kind in [kind for kind in versions if server.serves(kind.api_version)]:
+                refusal = await self._refusal(kind)
+                if not isinstance(refusal, NotFound):
                     self.groups = self.informer(kind)
-                    deciding.append(self.groups)
+                    (deciding if refusal is None else extra).append(self.groups)
                     break
             # Before the quotas are read, a decision would admit every pod.
-            if limited and await self._has(resources.DEVICE_QUOTAS):
+            if limited and await self._refusal(resources.DEVICE_QUOTAS, needed=True) is None:
                 deciding.append(self.quotas)
         needed = (self.claims, self.pods, *deciding, *self._others)
         taints = self.informer(resources.DEVICE_TAINT_RULES)
-        extra = [
+        rules = [
             informer for informer in (taints, self.compatibilities) if server.serves(informer.resource.api_version)
         ]
-        self._others += extra
+        self._others += rules
+        extra += rules
         if limited and self.quotas not in needed:
             extra.append(self.quotas)
         self.claims.listen(self._take_claims)
@@ -166,18 +171,31 @@ class Knowledge(ClusterView):
             self.stock = rebuilt.caught_up(earlier, self.stock)
             self.on_devices()
 
-    async def _has(self, kind: resources.Resource[Any]) -> bool:
-        """Return whether the API server serves a resource. Retry until the API server answers."""
+    async def _refusal(self, kind: resources.Resource[Any], *, needed: bool = False) -> ApiError | None:
+        """Return NotFound if the API server does not serve a resource, and Forbidden if it must not be read, unless it is `needed`.
+
+        Retry after other errors. None means that the resource can be read.
+        """
         while True:
             try:
                 await self._cluster.list(kind, limit=1)
-            except NotFound:
-                return False
+            except NotFound as error:
+                return error
             except ApiError as error:
-                logger.warning("a resource cannot be read", extra={"kind": kind.kind, "problem": str(error)})
+                logger.warning(
+                    "a resource cannot be read", extra={"kind": kind.kind, "problem": str(error), "remedy": ROLE}
+                )
+                if isinstance(error, Forbidden) and not needed:
+                    return error
                 await asyncio.sleep(self._retry)
             else:
-                return True
+                return None
+
+    def missing_rights(self) -> str:
+        """Return which optional resource this process has no right to read; "" if there is none."""
+        groups = self.groups
+        refused = groups.error if not groups.is_synced else ""
+        return f"{groups.resource.id}: {refused}: preemption can split groups: {ROLE}" if refused else ""
 
     def _take_claims(self, batch: Batch[ResourceClaim]) -> None:
         claims = [claim for delta in batch.deltas if (claim := delta.new or delta.old) is not None]

@@ -230,6 +230,7 @@ class AllocatorServer:
         ledger, lead, gauge = self.ledger, self.lead, self.metrics.gauge
         self.metrics.checks["rights"] = ledger.commits.missing_rights
         self.metrics.checks["watch"] = lambda: ledger.unseen() if lead.leads else ""
+        self.metrics.notes["rights"] = self.knowledge.missing_rights
         self.metrics.notes["lease"] = lambda: "" if lead.leads else "another replica leads"
         gauge("drawbridge_allocator_leader", "1 on the leader, 0 on the other replicas.", lambda: lead.leads)
         gauge(

@@ -3,12 +3,14 @@
 The stock is the allocator's copy of all devices and claims, read as a server with these gates reads them.
 """
 
+import contextlib
 import threading
 
 import msgspec
 
 from cluster.embedded import Embedded
-from cluster.resources import RESOURCE_CLAIMS
+from cluster.errors import Forbidden
+from cluster.resources import POD_GROUPS, RESOURCE_CLAIMS
 from dra.server import DeclaredServer
 from dra.stock import Stock
 from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running, until
@@ -44,6 +46,39 @@ async def test_the_stock_follows_the_servers_gates_and_guesses_are_reported():
         assert f"{SHARES_GATE}=false: it is true" in answer["doubts"]
         _, notes = sidecar.service.metrics.readiness()
         assert notes["server"] == answer["doubts"]
+
+
+class ServerWithOlderRole(Embedded):
+    """A cluster whose role for the allocator has no right to read PodGroups until `allowed` is set."""
+
+    allowed = False
+
+    def require(self, resource):
+        if resource.kind == POD_GROUPS.kind and not self.allowed:
+            raise Forbidden("cannot list resource podgroups")
+
+    async def list(self, resource, *args, **options):
+        self.require(resource)
+        return await super().list(resource, *args, **options)
+
+    @contextlib.asynccontextmanager
+    async def watch(self, resource, *args, **options):
+        self.require(resource)
+        async with super().watch(resource, *args, **options) as events:
+            yield events
+
+
+async def test_without_the_right_to_read_groups_pods_are_placed(caplog):
+    cluster = loaded(*fleet(1, 1), claim("a"), pod("p", "a"), cluster=ServerWithOlderRole())
+    async with running(cluster) as sidecar:
+        assert (await sidecar.place("p"))[0] == 200
+        problems, notes = sidecar.service.metrics.readiness()
+        assert not any(problems.values())
+        assert "podgroups" in notes["rights"]
+        assert "manifests/bridge/rbac.yaml" in notes["rights"]
+        assert caplog.text.count("a resource cannot be read") == 1
+        cluster.allowed = True
+        await until(lambda: sidecar.service.metrics.readiness()[1]["rights"] == "")
 
 
 async def test_the_age_of_the_stock_is_exported():
