@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
 NOT_MOVED: Final = "Not moved. Pods that request a key of a plugin that goes do not start again"
 _COLUMNS: Final = 72
-# Forges notify the user or team whose name follows an @.
-_MENTION: Final = re.compile(r"(?<!\w)@(?=\w)")
+# What forges act on in a message: a mention of a user or a team, the number or address of an issue, a link or a picture.
+_ACTED_ON: Final = re.compile(
+    r"(?<!\w)@(?=\w)|#(?=\d)|(?<=/)(?:i(?=ssues/\d)|m(?=erge_requests/\d)|p(?=ull/\d))|\[(?=[^\]\n]*\]\()"
+)
 
 
 def pull_request(documents: Sequence[Document], tree: Tree, plan: MigrationPlan, state: State) -> tuple[Step, ...]:
@@ -177,7 +179,7 @@ def _message(subject: str, *parts: str) -> str:
 def _wrapped(text: str, dash: str = "") -> str:
     indent = " " * len(dash)
     lines = wrap(
-        _MENTION.sub(r"\\x40", printable(text.replace("\n", " "))),
+        _ACTED_ON.sub(lambda match: f"\\x{ord(match[0]):02x}", printable(text.replace("\n", " "))),
         _COLUMNS,
         initial_indent=dash,
         subsequent_indent=indent,

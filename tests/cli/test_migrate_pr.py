@@ -617,7 +617,16 @@ def test_the_message_of_the_switch_has_what_a_reviewer_decides_about():
 
 
 @pytest.mark.usefixtures("moving")
-@pytest.mark.parametrize(("name", "shown"), [(r'"\e[31mred"', r"\x1b[31mred"), ('"@team"', r"\x40team")])
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (r'"\e[31mred"', r"\x1b[31mred"),
+        ('"@team"', r"\x40team"),
+        ('"closes #1"', r"closes \x231"),
+        ('"fixes https://example.com/a/b/issues/7"', r"fixes https://example.com/a/b/\x69ssues/7"),
+        ('"![](//a)"', r"!\x5b](//a)"),
+    ],
+)
 def test_names_that_a_terminal_or_a_forge_would_interpret_are_escaped_in_messages(name, shown):
     write({"apps/frigate/release.yaml": Path("apps/frigate/release.yaml").read_text().replace("frigate", name, 1)})
     commit()
