@@ -20,6 +20,7 @@ from analysis.errors import Failed
 from certs import mutual, reload
 from cluster.errors import ApiError, Unavailable
 from cluster.resources import SUBJECT_ACCESS_REVIEWS
+from dra.texts import count_of
 from serving.authentication import Account, TokenReviews, TooManyTokens
 from serving.fair_cache import FairCache
 from serving.http import StatusError
@@ -80,6 +81,7 @@ class Viewer(NamedTuple):
 
     name: str
     namespaces: frozenset[str] | None = None
+    notice: str = ""  # what the pages do not show
 
 
 class Login:
@@ -135,7 +137,8 @@ class Login:
             async with self._locks.setdefault(account.name, asyncio.Lock()):
                 if await self._may_list(account, ""):
                     return Viewer(account.name)
-                checked = sorted(set(namespaces))[:MAX_NAMESPACES]
+                names = sorted(set(namespaces))
+                checked = names[:MAX_NAMESPACES]
                 tasks += [asyncio.create_task(self._may_list(account, namespace)) for namespace in checked]
                 permissions = await asyncio.gather(*tasks)
         except ApiError as error:
@@ -143,10 +146,12 @@ class Login:
         finally:
             for task in tasks:  # after the first failure, ask nothing more
                 task.cancel()
-        return Viewer(
-            account.name,
-            frozenset(namespace for namespace, is_visible in zip(checked, permissions, strict=True) if is_visible),
-        )
+        visible = frozenset(name for name, is_visible in zip(checked, permissions, strict=True) if is_visible)
+        if len(names) == len(checked):
+            return Viewer(account.name, visible)
+        unchecked = count_of(len(names) - len(checked), "namespace")
+        why = f"The dashboard checks an account's rights in the first {MAX_NAMESPACES:,} namespaces by name."
+        return Viewer(account.name, visible, f"Not shown: {unchecked}. {why}")
 
     async def may_see_events(self, account: Account, namespace: str) -> bool:
         """Return whether an account may list the events of a namespace."""

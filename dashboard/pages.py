@@ -81,6 +81,8 @@ def layout(title: str, view: DashboardView | None, *content: object, current: st
     if view is not None:
         if view.problem:
             notices.append(el("p", f"This page is out of date: {view.problem}", class_="warn", role="alert"))
+        if view.notice:
+            notices.append(el("p", view.notice, class_="warn"))
         unread = [f"{missed.kind}: {missed.reason}" for missed in view.picture.unread]
         if unread:
             notices.append(

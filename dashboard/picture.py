@@ -60,6 +60,8 @@ class DashboardView(NamedTuple):
     problem: str = ""
     # The account that is logged in; "" without --login.
     viewer: str = ""
+    # What the pages do not show this account.
+    notice: str = ""
     # Whether the waiting pods have the reasons that `with_reasons` finds.
     has_reasons: bool = False
     # Whether the names of namespaces that the viewer may not list were removed.

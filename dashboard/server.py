@@ -254,7 +254,8 @@ class Dashboard:
                 account, view.namespaces | ({request.names["namespace"]} if is_of_pod else set())
             )
         part = await self._part_of(view, viewer.namespaces, reasons=reasons)
-        return part._replace(viewer=viewer.name, problem=view.problem, narrowed=viewer.namespaces is not None)
+        narrowed = viewer.namespaces is not None
+        return part._replace(viewer=viewer.name, notice=viewer.notice, problem=view.problem, narrowed=narrowed)
 
     async def _part_of(self, view: DashboardView, namespaces: frozenset[str] | None, *, reasons: bool) -> DashboardView:
         """Return the part of a view in these namespaces, with the reasons why pods wait if `reasons`. One part is computed at a time."""

@@ -316,6 +316,15 @@ async def test_the_login_form_sets_a_cookie_that_scripts_cannot_read():
                 assert answer.status == status
 
 
+async def test_a_page_says_how_many_namespaces_it_does_not_show(monkeypatch):
+    monkeypatch.setattr(login, "MAX_NAMESPACES", 1)
+    async with login_session() as session:
+        assert "Not shown: 1 namespace." in Elements(await read_as("mine", session, "/")).text
+        assert "Not shown" not in Elements(await read_as("all", session, "/")).text
+        monkeypatch.setattr(login, "MAX_NAMESPACES", 2)
+        assert "Not shown" not in Elements(await read_as("mine", session, "/")).text
+
+
 async def test_an_unreachable_api_server_lets_no_account_in():
     server = ReviewServer()
     async with login_session(server) as session:
