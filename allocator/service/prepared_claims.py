@@ -83,8 +83,7 @@ class PreparedClaims(Part):
         """Allow a claim on its former node again, unless it has a later entry. Requeue the pods that waited for this."""
         if self.entries.get((entry.uid, entry.node)) is entry:
             del self.entries[entry.uid, entry.node]
-            self._pods.waiting.note_freed()
-            self._ledger.on_freed()
+            self._pods.devices_changed()  # a pod may wait because other plugins refuse the other nodes
 
     def excluded_nodes(self, uids: Collection[str]) -> dict[str, str]:
         """Return a message for each node that may have one of these claims prepared."""

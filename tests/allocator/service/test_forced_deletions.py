@@ -8,7 +8,6 @@ import pytest
 
 from allocator.service import prepared_claims
 from allocator.service.settings import LEASE
-from allocator.service.waiting_pods import WaitReason
 from cluster import resources
 from cluster.patch import Merge
 from tests.allocator.service.preemptors import start_pod
@@ -47,17 +46,17 @@ async def test_a_claim_of_a_pod_deleted_by_force_does_not_return_to_the_node():
         assert (await sidecar.place("second", "n1"))[0] == 200
 
 
-async def test_a_pod_is_requeued_once_the_kubelet_has_let_go():
-    """The grace period is over as soon as the test says so."""
-    async with running(loaded(*fleet_and_pods(nodes=1))) as sidecar:
+@pytest.mark.parametrize("nodes", [1, 2])
+async def test_a_pod_is_requeued_once_the_kubelet_has_let_go(nodes):
+    """The grace period is over as soon as the test says so. A second node has devices, but other plugins may refuse it."""
+    async with running(loaded(*fleet_and_pods(nodes=nodes))) as sidecar:
         await end_first_pod(sidecar)
-        assert (await sidecar.prefilter("second"))["nodes"] == []
-        waiting = sidecar.service.pods.waiting
-        assert waiting.waits_for(WaitReason.ROOM, "pod-second")
+        assert await offered_nodes(sidecar) == ["n1"][: nodes - 1]
+        seq = sidecar.service.requeue_events.seq
         prepared = sidecar.service.prepared
         prepared.let_go(prepared.entries["claim-named", "n0"])
-        await until(lambda: not waiting.waits_for(WaitReason.ROOM, "pod-second"))
-        assert await offered_nodes(sidecar) == ["n0"]
+        await until(lambda: "default/second" in sidecar.service.requeue_events.since(seq).pods)
+        assert "n0" in await offered_nodes(sidecar)
 
 
 async def test_the_kubelet_has_let_go_after_the_grace_period(monkeypatch):
