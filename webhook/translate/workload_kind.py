@@ -224,7 +224,7 @@ KINDS: Mapping[tuple[str, str], WorkloadKind] = {
     ("kubeflow.org", "PyTorchJob"): WorkloadKind(_OPERATOR, "the training operator, which counts processes by them (`nprocPerNode: auto`)"),
     **{("kubeflow.org", kind): WorkloadKind(_OPERATOR, drops=("v1",)) for kind in ("TFJob", "XGBoostJob", "PaddleJob")},
     ("kubeflow.org", "JAXJob"): WorkloadKind(_OPERATOR),
-    ("kubeflow.org", "MPIJob"): WorkloadKind(Published("MPI operator 0.8.0", "manifests/base/kubeflow.org_mpijobs.yaml", Keeps.YES, "v2beta1 of MPI operator 0.6"), drops=("v1", "v1alpha1", "v1alpha2")),
+    ("kubeflow.org", "MPIJob"): WorkloadKind(Published("MPI operator 0.8.0", "manifests/base/kubeflow.org_mpijobs.yaml", Keeps.YES, "v2beta1 of MPI operator 0.6"), drops=("v1",)),
     ("kubeflow.org", "Notebook"): WorkloadKind(Published("Kubeflow Notebooks 1.11", "components/notebook-controller/config/crd/bases", Keeps.NO), drops=("v1", "v1beta1", "v1alpha1")),
     **{("trainer.kubeflow.org", kind): _TRAINER for kind in ("TrainJob", "TrainingRuntime", "ClusterTrainingRuntime")},
     **{("serving.knative.dev", kind): _KNATIVE for kind in ("Service", "Configuration", "Revision")},

@@ -87,6 +87,8 @@ CASES = (
     Case("a JobSet with claims, no definition", object_with_claims(JOBSET, "v1alpha2"), "silent"),
     whole_gpu_case("a Notebook, no definition", custom_object(NOTEBOOK, {"template": GPU_POD}), "drops claims (Kubeflow Notebooks 1.11)"),
     whole_gpu_case("an MPIJob v1, no definition", custom_object(MPI, {"mpiReplicaSpecs": {"Worker": {"template": GPU_POD}}}), "drops claims before"),
+    # Its CRD is from before structural schemas, and prunes nothing.
+    whole_gpu_case("an MPIJob v1alpha2, no definition", custom_object(MPI, {"mpiReplicaSpecs": {"Worker": {"template": GPU_POD}}}, "v1alpha2")),
     whole_gpu_case("an MPIJob v2beta1, no definition", custom_object(MPI, {"mpiReplicaSpecs": {"Worker": {"template": GPU_POD}}}, "v2beta1")),
     Case("an InferenceService that requests no GPU", custom_object(("serving.kserve.io", "InferenceService"), {"predictor": {"model": {"resources": {"limits": {GPU: "0"}}}}}, "v1beta1"), "silent"),
     whole_gpu_case("an AppWrapper around a Job", custom_object(("workload.codeflare.dev", "AppWrapper"), {"components": [{"template": {"kind": "Job", "spec": {"template": GPU_POD}}}]}), "AppWrapper, which keeps its pods off nodes"),
