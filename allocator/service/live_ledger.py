@@ -26,10 +26,9 @@ from cluster.resources import PODS, RESOURCE_CLAIMS
 from dra.objects import claim_keys, is_later, owning_pods
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Collection, Coroutine, Iterable
 
     from allocator.service.part import Shared
-    from allocator.service.prepared_claims import PreparedClaims
     from cluster.controllers import Recorder
     from cluster.resources import Resource
     from dra.objects import Pod, ResourceClaim
@@ -46,7 +45,9 @@ class LiveLedger(Part):
     """Owns the state of the ledger and carries out its effects."""
 
     on_freed: Callable[[], None]  # called when devices became free
-    prepared: PreparedClaims
+    prepared_on: Callable[
+        [Collection[str]], dict[str, str]
+    ]  # a message for each node that may have one of these claims prepared
 
     def __init__(self, shared: Shared, recorder: Recorder) -> None:
         super().__init__(shared)
@@ -224,7 +225,7 @@ class LiveLedger(Part):
         uids = {excluded.metadata.uid for excluded in (pod, *leaving)}
         claims = filter(None, map(self._knowledge.stock.claims.get, claim_keys(pod)))
         unallocated = [claim.metadata.uid for claim in claims if claim.status.allocation is None]
-        prepared = self.prepared.excluded_nodes(unallocated)
+        prepared = self.prepared_on(unallocated)
         return full_nodes(self.reserved_nodes(), self._pods.rules.most_pods, uids) | prepared
 
     def reserved_nodes(self) -> tuple[tuple[str, str], ...]:

@@ -84,7 +84,8 @@ class AllocatorServer:
         self.compatibilities = Compatibilities(cluster, knowledge.compatibilities)
         shared = Shared(cluster, knowledge, lead, pods, quotas, runner, metrics)
         self.ledger = ledger = LiveLedger(shared, recorder)
-        self.prepared = ledger.prepared = PreparedClaims(shared, ledger, self.election)
+        self.prepared = PreparedClaims(shared, ledger, self.election)
+        ledger.prepared_on = self.prepared.excluded_nodes
         self.election.may_write_late = ledger.commits.may_write_late
         self.extended = ExtendedClaims(shared, ledger.record_event)
         self.allocator = Allocator(shared, ledger, self.extended.make, settings.binding)
