@@ -103,9 +103,10 @@ def command(
     """Move a Git tree from device plugins to DRA drivers.
 
     `plan` begins at what Flux and Argo CD build, or else at the kustomizations, and lists what they do not reach under `skipped`. It is a
-    YAML file with decisions for a person: how pods share devices, and what happens to each consumer. It changes nothing.
+    YAML file with decisions for a person: whether a plugin goes, how pods share devices, and what happens to each consumer. It changes nothing.
 
-    `pr` writes the commits of a plan on a new branch: `prepare`, `switch` and `tidy`. The working tree and the index do not change.
+    `pr` writes the commits of a plan on a new branch: `prepare`, `switch` and `tidy`. The working tree and the index do not change. Exit code
+    1: a plugin stays, because something would lose its devices.
 
     `accept` checks nodes of a cluster before workloads move to them, and after updates of drivers. For one device of each kind it creates a
     claim and a pod, and deletes them again. Exit code 1: a check failed.
