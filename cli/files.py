@@ -13,7 +13,7 @@ import re
 import shlex
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -306,15 +306,13 @@ def absolute(path: str) -> str:
 
 
 def repository_of(folder: Path) -> Path:
-    """Return the folder with .git above an absolute folder, or else the folder itself."""
-    return next((above for above in (folder, *folder.parents) if (above / ".git").exists()), folder)
+    """Return the root of the repository of an absolute folder, or else the folder itself."""
+    return Path(repository_root(str(folder)) or folder)
 
 
-@cache
 def repository_root(folder: str) -> str:
     """Return the folder with .git at or above an absolute folder; "" if there is none."""
-    root = repository_of(Path(folder))
-    return str(root) if (root / ".git").exists() else ""
+    return next((str(above) for above in (Path(folder), *Path(folder).parents) if (above / ".git").exists()), "")
 
 
 def kustomizations_in(folders: Iterable[Path]) -> Iterator[Document]:

@@ -45,9 +45,8 @@ class LiveLedger(Part):
     """Owns the state of the ledger and carries out its effects."""
 
     on_freed: Callable[[], None]  # called when devices became free
-    prepared_on: Callable[
-        [Collection[str]], dict[str, str]
-    ]  # a message for each node that may have one of these claims prepared
+    # Returns a message for each node that may have one of these claims prepared (`PreparedClaims`).
+    prepared_on: Callable[[Collection[str]], dict[str, str]]
 
     def __init__(self, shared: Shared, recorder: Recorder) -> None:
         super().__init__(shared)

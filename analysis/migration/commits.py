@@ -41,21 +41,22 @@ def pull_request(documents: Sequence[Document], tree: Tree, plan: MigrationPlan,
 
     `documents` are those of the tree.
     """
+    # What a driver needs may be prepared although its plugin stays for now.
     everything, moving = plan.with_all(), plan.of_moving()
+    prepared, switched = [
+        driver_steps(documents, tree, add_rules(documents, tree, part)[1]) for part in (everything, moving)
+    ]
     current = list(documents)
     steps = []
     notes: list[str] = []
     for name in get_args(StepName):
-        # What a driver needs may be prepared although its plugin stays for now.
-        of_step = everything if name == "prepare" else moving
-        _, plan_of_drivers = add_rules(documents, tree, of_step)
-        parts = [driver_steps(documents, tree, plan_of_drivers)(name, current)]
+        parts = [(prepared if name == "prepare" else switched)(name, current)]
         current = parts[0].applied(current)
         if name == "prepare":
-            parts += [add_rules(current, tree, of_step)[0], label_namespaces(current, tree, of_step)]
-            parts.append(edit_node_files(current, tree, of_step))
+            parts += [add_rules(current, tree, everything)[0], label_namespaces(current, tree, everything)]
+            parts.append(edit_node_files(current, tree, everything))
         if name == "switch":
-            parts.append(consumer_edits(current, tree, of_step, state))
+            parts.append(consumer_edits(current, tree, moving, state))
         for part in parts[1:]:
             current = part.applied(current)
         edits = {edit.number: edit for part in parts for edit in part.edits}

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from webhook.state import State
 
 _NAMED: Final = 4
-_SHARES_MINOR: Final = 36  # the first minor version of Kubernetes that shares devices by default
 _DRIVER_FOLDER: Final = (
     "/run/nvidia/driver"  # the default of NVIDIA's GPU operator (values.yaml: hostPaths.driverInstallDir)
 )
@@ -96,8 +95,8 @@ def _reasons_to_stay(driver: str, sharing: Sharing | None, users: int, read: Rea
         yield "no object of the tree uses its devices, so the tree does not show what would lose them"
     if sharing is None:
         return
-    if sharing.decision == "shares" and 0 < minor < _SHARES_MINOR:
-        yield f"Kubernetes {read.platform.version} shares no devices without the gate DRAConsumableCapacity"
+    if sharing.decision == "shares" and (why := read.platform.why_no_sharing()):
+        yield why
     if sharing.decision == "exclusive" and users > 1 and users > present:
         nodes = f"the nodes have {present}" if present else "no file shows how many the nodes have"
         yield f"{users} consumers share devices now, and would need {count_of(users, 'device')}: {nodes}"

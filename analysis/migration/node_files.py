@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from analysis.migration.platform import platform_of
+from analysis.migration.platform import SHARING_GATE, platform_of
 from analysis.migration.pull_request import Edit, Step
 from dra.raw import inside, members
 
@@ -24,11 +24,9 @@ if TYPE_CHECKING:
 _FOLDERS: Final = re.compile(r"(?P<begin>cdi_spec_dirs[ \t]*=[ \t]*\[)(?P<folders>[^\]\n]*)(?=\])")
 _TALHELPER: Final = {"clusterName", "nodes", "endpoint"}
 _DEFAULT: Final = "/var/run/cdi"
-_GATE: Final = "DRAConsumableCapacity"
-_ON_BY_DEFAULT: Final = 36  # the minor version of Kubernetes
 _GATES: Final = re.compile(r"feature-?gates", re.IGNORECASE)
 _OF_CONTROL_PLANE: Final = "cluster:\n" + "".join(
-    f"  {component}:\n    extraArgs:\n      feature-gates: {_GATE}=true\n"
+    f"  {component}:\n    extraArgs:\n      feature-gates: {SHARING_GATE}=true\n"
     for component in ("apiServer", "controllerManager", "scheduler")
 )
 _SAME: Final = re.compile(r"[\"'](?:/var)?/run/cdi/?[\"']")
@@ -45,10 +43,9 @@ def _gate(documents: Sequence[Document], tree: Tree, plan: MigrationPlan) -> Ste
     """Enable the gate without which Kubernetes before 1.36 does not share devices: in the configuration of talhelper, if no file sets gates."""
     sharing = [family for family in plan.families if family.sharing is not None and family.sharing.decision == "shares"]
     near = {consumer.file for consumer in plan.consumers}
-    platform = platform_of(documents, tree.reached, near)
-    if not sharing or not 0 < platform.minor < _ON_BY_DEFAULT:
+    why = platform_of(documents, tree.reached, near).why_no_sharing()
+    if not (sharing and why):
         return Step("prepare")
-    why = f"Kubernetes {platform.version} ({platform.where}) shares no device without the gate {_GATE}"
     configurations = [number for number, document in enumerate(documents) if document.object.keys() >= _TALHELPER]
     has_gates = any(
         _GATES.search(document.text) for document in documents if not document.object.keys() >= {"apiVersion", "kind"}
@@ -62,7 +59,7 @@ def _gate(documents: Sequence[Document], tree: Tree, plan: MigrationPlan) -> Ste
         }
         note = f"by hand, before the switch: apply {document.file} to its nodes: {why}"
         return Step("prepare", (Edit(configurations[0], wanted),), (), (note,))
-    lines = f"add `{_GATE}=true` to `feature-gates` of API server, controller manager and scheduler"
+    lines = f"add `{SHARING_GATE}=true` to `feature-gates` of API server, controller manager and scheduler"
     return Step("prepare", notes=(f"by hand, before the switch: {why}: {lines}",))
 
 

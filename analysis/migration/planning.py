@@ -87,9 +87,7 @@ def make_plan(
     platform = platform_of(documents, reached, files)
     platform = platform.of_snapshot(fleet.version) if fleet.version else platform
     read = ReadTree(documents, requests, all_releases, plugins, platform, fleet, state)
-    not_read = tuple(unread(documents, tree, reached, skipped, state=state, reader=reader))
-    in_texts = _requests_in_texts(skipped, reader)
-    of_drivers = tuple(families(read, reader.drivers_of, in_texts))
+    of_drivers = tuple(families(read, reader.drivers_of, _requests_in_texts(skipped, reader)))
     follow = (
         *followers(documents, included, tree, all_releases, plugins, labels=platform.labels),
         *[exporter.follower for exporter in found_exporters if exporter.driver in moving],
@@ -109,7 +107,7 @@ def make_plan(
             *_node_by_node(fleet, of_drivers),
             *stops(of_drivers),
         ),
-        skipped=not_read,
+        skipped=tuple(unread(documents, tree, reached, skipped, state=state, reader=reader)),
     )
 
 

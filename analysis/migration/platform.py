@@ -37,6 +37,8 @@ _NODE_LABELS: Final = re.compile(
 _LABEL: Final = re.compile(r"^[ \t]*(?:-[ \t]*)?[\"']?([\w.-]+/[\w./-]+)[\"']?[ \t]*[:=]", re.MULTILINE)
 FIRST_MINOR: Final = 34  # the first minor version with claims
 _NAMES: Final = 36  # the first minor version in which `extendedResourceName` works by default
+_SHARES: Final = 36  # the first minor version in which claims share devices by default
+SHARING_GATE: Final = "DRAConsumableCapacity"
 
 
 class Platform(NamedTuple):
@@ -63,6 +65,11 @@ class Platform(NamedTuple):
             yield f"Kubernetes 1.34 or newer is necessary, and {self.where} has {self.version}"
         if not self.has_cdi:
             yield "the container runtime has to read CDI files: containerd 2.0 does by default, 1.7 with `enable_cdi = true`, CRI-O from 1.28"
+
+    def why_no_sharing(self) -> str:
+        """Return why claims cannot share devices unless a gate is enabled; "" if they can, or if the version is not known."""
+        why = f"Kubernetes {self.version} ({self.where}) shares no device without the gate {SHARING_GATE}"
+        return why if 0 < self.minor < _SHARES else ""
 
     def by_hand(self) -> Iterator[str]:
         """Yield what a person changes on the nodes."""

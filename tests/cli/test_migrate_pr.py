@@ -579,7 +579,7 @@ def test_without_a_program_that_builds_nothing_is_compared(monkeypatch, tmp_path
 
 
 def move(*arguments, text=""):
-    """Return the message of the commit `switch`, as one line, where a person decides that each plugin goes; `text` is that of the plan."""
+    """Let a person decide that each plugin goes, and return the message of the commit `switch` as one line. `text` is the plan's."""
     plan = Path("..", "moving.yaml")
     plan.write_text((text or run("migrate", "plan").stdout).replace("decision: stay", "decision: move"))
     code, answer = run_json("migrate", "pr", "--plan", plan, *arguments)

@@ -56,8 +56,8 @@ def pods_in(obj: Mapping[str, Json]) -> list[dict[str, Json]]:
 
 def pods_by_template(obj: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
     """Return the pod templates of an object by their pointers; a single one by "", as `Decision.template` names it."""
-    found = {path: mapping(resolve_pointer(obj, path)) for path in paths(obj)}
-    return found if len(found) > 1 else dict(zip([""], found.values(), strict=False))
+    templates = {path: mapping(resolve_pointer(obj, path)) for path in paths(obj)}
+    return templates if len(templates) > 1 else dict(zip([""], templates.values(), strict=False))
 
 
 def bodies(obj: Mapping[str, Json]) -> list[str]:

@@ -97,7 +97,7 @@ async def test_only_the_latest_driver_takes_over_what_it_discovers(cluster, kube
 async def test_a_failed_discovery_keeps_the_last_devices(cluster, kubelet, caplog):
     """A discovery that fails, and a discovery whose devices the API server would reject, are each logged once and counted."""
     before = machine(gpus=[gpu(0)])
-    found = [OSError("sysfs is away")]
+    found = [OSError("sysfs is not mounted")]
 
     def discover():
         if isinstance(found[0], OSError):
@@ -116,7 +116,7 @@ async def test_a_failed_discovery_keeps_the_last_devices(cluster, kubelet, caplo
             assert caplog.text.count("cannot be discovered") == len(set(problems))
             assert await published(cluster) == ["gpu-0"]
 
-        problems = ["sysfs is away"]
+        problems = ["sysfs is not mounted"]
         await until_noted(problems[0])
         found[0] = replace(before, devices=before.devices * 2)
         problems.append("gpu-0 is used 2 times")
