@@ -1,4 +1,4 @@
-"""Two hundred pods wait for devices of two kinds, with the plugin: a pod is retried only when a device that it can use is freed."""
+"""Two hundred pods wait for devices of two kinds, with the plugin: when a device is freed, one pod that can use it is retried."""
 
 import re
 import ssl
@@ -17,6 +17,7 @@ pytestmark = pytest.mark.real
 KINDS = ("near", "far")
 NODE = "wakes-0"
 PODS_PER_KIND = 100  # waiting pods of each kind
+MOST_ATTEMPTS = 2  # after one device is freed
 
 
 class Counts:
@@ -110,7 +111,8 @@ def newly_placed(cluster, namespace, before):
 
 
 @pytest.mark.timeout(300)
-def test_a_freed_device_requeues_only_pods_that_could_use_it(cluster, counts):
+def test_a_freed_device_requeues_one_pod_that_can_use_it(cluster, counts):
+    """Not the other pods with equal requests, and no pods that wait for the other kind."""
     namespace = cluster.namespace("wakes")
     cluster.create(*[template(kind, namespace, request("gpu", f"wakes-{kind}")) for kind in KINDS])
     cluster.create(*[claim_pod(f"{kind}-first-{index}", namespace, kind) for kind in KINDS for index in range(2)])
@@ -121,18 +123,14 @@ def test_a_freed_device_requeues_only_pods_that_could_use_it(cluster, counts):
         [claim_pod(f"{kind}-{index}", namespace, kind) for index in range(PODS_PER_KIND) for kind in KINDS]
     )
     cluster.until("all others wait", lambda: counts.all_wait(2 * PODS_PER_KIND), 60)
-    for waiting in range(PODS_PER_KIND, PODS_PER_KIND - 3, -1):
-        attempts, requeues, placed_before = (
-            counts.attempts(),
-            counts.requeues(),
-            placed_pods(cluster, namespace, "near"),
-        )
+    for placed in range(1, 4):
+        attempts, requeues = counts.attempts(), counts.requeues()
+        placed_before = placed_pods(cluster, namespace, "near")
         cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{min(placed_before)}", gracePeriodSeconds=0)
-        one_more_placed = partial(newly_placed, cluster, namespace, placed_before)
-        cluster.until("one more pod is placed", one_more_placed)
-        all_wait = partial(counts.all_wait, PODS_PER_KIND + waiting - 1)
-        cluster.until("the others wait again", all_wait)
-        cluster.until("each attempt is counted", partial(counts.has_attempts, attempts + waiting))
-        assert counts.attempts() - attempts == waiting
-        assert counts.requeues() - requeues == waiting
+        cluster.until("one more pod is placed", partial(newly_placed, cluster, namespace, placed_before))
+        cluster.until("the others wait", partial(counts.all_wait, 2 * PODS_PER_KIND - placed))
+        cluster.until("the attempt is counted", partial(counts.has_attempts, attempts + 1))
+        # A second pod may have been requeued before the first one had its device.
+        assert counts.attempts() - attempts <= MOST_ATTEMPTS
+        assert counts.requeues() - requeues <= MOST_ATTEMPTS
     assert len(placed_pods(cluster, namespace, "far")) == 2

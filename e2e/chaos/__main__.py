@@ -16,14 +16,15 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=100, help="fake nodes, with five devices each")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--only", default="", metavar="WORD", help="only troubles whose name contains this")
+    parser.add_argument("--no-node", dest="node", action="store_false", help="without the real node, which needs root")
     options = parser.parse_args()
     program("drawbridge-scheduler")  # the control plane builds its own programs
     print(
-        f"seed {options.seed}: repeat with --seed {options.seed} --nodes {options.nodes} --only={options.only!r}",
+        f"seed {options.seed}: repeat with --seed {options.seed} --nodes {options.nodes} --only={options.only!r}{'' if options.node else ' --no-node'}",
         flush=True,
     )
-    with stage(options.nodes) as stage_:
-        troubles = rounds(random.Random(options.seed), options.only)
+    with stage(options.nodes, node=options.node) as stage_:
+        troubles = rounds(random.Random(options.seed), options.only, node=options.node)
         report = run(stage_, troubles, namespace="chaos", seed=options.seed, seconds=options.minutes * 60)
     counts = ", ".join(f"{number} {what}" for what, number in report.verdict.counts.items())
     print(*table(report), sep="\n")

@@ -5,26 +5,42 @@ while the API server is away are repeated in the next round; each round starts w
 """
 
 import http.client
+import itertools
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from e2e.actors import fleet
+from e2e.actors.bridge import SCHEDULER
 from e2e.actors.client import BUSY_FACTOR, ApiError, Client, Object
-from e2e.actors.workloads import claim, pod, request, template, using, using_template
-from e2e.chaos.judge import FICKLE, FINAL
+from e2e.actors.workloads import claim, container, group, limits, pod, request, template, using, using_template
+from e2e.chaos.hardware import ANY, SHARE, WAYS, node_pod
+from e2e.chaos.judge import BROKEN, FICKLE, FINAL, gang_of
 
 WHOLE, SHARED, HALF, QUARTER = "chaos-gpu", "chaos-share", "chaos-half", "chaos-quarter"
 GPUS, SHARES = 4, 1  # devices of a node
 PARTS = "parts.example.com"  # a driver whose one GPU per node is partitioned into halves or quarters, never both
-SHARE = {"requests": {"memory": "16Gi", "cores": "30"}}  # two of them fit on a device
-KINDS = {"one": 6, "two": 2, "share": 4, "half": 1, "quarter": 2}  # templates, and their weights
-PODS_PER_GROUP = 3  # pods per shared claim
+RACK = "rack.example.com"  # a driver for gangs, urgent pods and pods that request its devices by name; also its class
+NAMED, NAME = "chaos-named", "rack.example.com/device"  # the class with a name
+RACK_DEVICES = 4  # of a node
+URGENT = "chaos-urgent"
+TEMPLATES: dict[str, tuple[str, Object]] = {
+    "one": (WHOLE, {}),
+    "two": (WHOLE, {"count": 2}),
+    "share": (SHARED, {"capacity": SHARE}),
+    "half": (HALF, {}),
+    "quarter": (QUARTER, {}),
+    "rack": (RACK, {}),
+    **{way: (f"chaos-own-{way}", {"capacity": SHARE} if way == "shared" else {}) for way in WAYS},
+}
+PODS_PER_GROUP = 3  # pods per shared claim, and per gang
 GROUP = "group-"
-ROUND_SECONDS = 0.5
+EVICTION_SECONDS = 90.0  # in which all members of a gang have to be evicted, also by a new leader
+ROUND_SECONDS, NODE_ROUND_SECONDS = 0.5, 2.0
 TURNOVER = 0.08  # share of the bound pods that are deleted in a round
 THREADS = 4
 TRANSIENT_ERRORS = (OSError, http.client.HTTPException, ApiError)
@@ -37,12 +53,22 @@ def devices(nodes: Iterable[str]) -> list[Object]:
         fleet.device_class(SHARED, f"device.driver == '{fleet.HAMI}'"),
         fleet.device_class(HALF, part_expression("half")),
         fleet.device_class(QUARTER, part_expression("quarter")),
+        fleet.device_class(RACK, f"device.driver == '{RACK}'"),
+        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": URGENT}, "value": 1000},
+        named_class(),
     ]
     for name in nodes:
         objects += fleet.slices(fleet.NVIDIA, name, fleet.whole_gpus(GPUS), by_name=True)
         objects += fleet.slices(fleet.HAMI, name, fleet.hami_gpus(SHARES), by_name=True)
         objects += fleet.counted_slices(PARTS, name, {"gpu": {"memory": "40Gi"}}, parts(), by_name=True)
+        objects += fleet.slices(
+            RACK, name, [fleet.device(f"rack-{at}", {}) for at in range(RACK_DEVICES)], by_name=True
+        )
     return objects
+
+
+def named_class() -> Object:
+    return fleet.device_class(NAMED, f"device.driver == '{RACK}'", NAME)
 
 
 def parts() -> list[Object]:
@@ -63,11 +89,33 @@ def crowd(nodes: int) -> int:
     return max(8, round(nodes * (GPUS + 3 * SHARES) * 0.95))
 
 
+class Kind(NamedTuple):
+    """A row of a crowd: how often such pods arrive, and the objects of one arrival."""
+
+    weight: int
+    arrive: Callable[["Churn", str], list[Object]]
+
+
 class Churn:
     """Runs in a thread from `start()` to `stop()`. At the end of `drain()` all pods were placed and deleted."""
 
-    def __init__(self, cluster: Client, namespace: str, scheduler: str, *, pods: int, seed: int, **fields: Any) -> None:
-        """`pods` is the number of pods at a time; `fields` are added to every request for devices."""
+    def __init__(
+        self,
+        cluster: Client,
+        namespace: str,
+        scheduler: str,
+        *,
+        pods: int,
+        seed: int,
+        kinds: dict[str, Kind] | None = None,
+        has_kubelet: bool = False,
+        **fields: Any,
+    ) -> None:
+        """`pods` is the number of pods at a time; `fields` are added to every request for devices. A kubelet ends some pods in their grace period."""
+        self.kinds = kinds or CLAIMING
+        self.pause = NODE_ROUND_SECONDS if has_kubelet else ROUND_SECONDS
+        self.has_kubelet = has_kubelet
+        self.incomplete: dict[str, float] = {}  # since when gangs lack a member
         self.cluster = cluster
         self.path = f"/api/v1/namespaces/{namespace}/pods"
         self.claims_path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
@@ -85,13 +133,9 @@ class Churn:
         self.thread = threading.Thread(target=self.run)
 
     def start(self) -> None:
-        self.cluster.create(
-            template("one", self.namespace, self.device_request(WHOLE)),
-            template("two", self.namespace, self.device_request(WHOLE, 2)),
-            template("share", self.namespace, self.device_request(SHARED, capacity=SHARE)),
-            template("half", self.namespace, self.device_request(HALF)),
-            template("quarter", self.namespace, self.device_request(QUARTER)),
-        )
+        for name, (device_class, fields) in TEMPLATES.items():
+            self.cluster.create(template(name, self.namespace, self.device_request(device_class, **fields)))
+        self.cluster.create(template("any", self.namespace, ANY))
         self.thread.start()
 
     def stop(self) -> None:
@@ -103,7 +147,7 @@ class Churn:
         self.executor.shutdown()
 
     def run(self) -> None:
-        while not self.stopped.wait(ROUND_SECONDS):
+        while not self.stopped.wait(self.pause):
             self.round(self.target)
 
     def round(self, target: int, turnover: float = TURNOVER) -> int:
@@ -114,22 +158,25 @@ class Churn:
             self.keep_claims(pods)
         except TRANSIENT_ERRORS:
             return target
-        bound = [pod for pod in pods if pod["spec"].get("nodeName") and phase(pod) not in FINAL]
-        pending = [pod for pod in pods if not pod["spec"].get("nodeName")]
+        gangs = [pod for pod in pods if gang_of(pod)]
+        work = [*self.end_gangs(gangs, turnover, draining=not target)]
+        alone = [pod for pod in pods if not gang_of(pod)]
+        bound = [pod for pod in alone if pod["spec"].get("nodeName") and phase(pod) not in FINAL]
+        pending = [pod for pod in alone if not pod["spec"].get("nodeName")]
         self.record_bound(bound, begun)
         ended = self.random.sample(bound, min(len(bound), round(len(bound) * turnover + 0.5)))
         fickle = [pod for pod in pending if FICKLE in pod["metadata"].get("labels", {})]
-        work = [lambda pod=pod: self.end(pod) for pod in ended]
+        work += [lambda pod=pod: self.end(pod) for pod in ended]
         work += [lambda pod=pod: self.delete(pod) for pod in pods if phase(pod) in FINAL]
         work += [lambda pod=pod: self.delete(pod) for pod in fickle if self.random.random() < 0.1]
-        missing = target - len(bound) - len(pending)
+        missing = target - len(bound) - len(pending) - len(gangs)
         if missing > 0 and (latecomer := self.latecomer(bound)):
             work.append(lambda: self.cluster.create(latecomer))
             missing -= 1
         while missing > 0:
-            items = self.next_pods()
+            items = self.next_objects()
             work.append(lambda items=items: self.cluster.create(*items))
-            missing -= len(items)
+            missing -= sum(item["kind"] == "Pod" for item in items)
         self.attempt_all(work)
         return len(pods)
 
@@ -158,14 +205,33 @@ class Churn:
         for name in sorted(existing - wanted):
             self.cluster.delete(f"{self.claims_path}/{name}")
 
-    def next_pods(self) -> list[Object]:
-        """Return a pod with its own claim, or several pods that share a claim, which is created after them."""
+    def next_objects(self) -> list[Object]:
+        """Return a pod, or several pods that belong together."""
         self.created += 1
-        if self.created % 5 == 0:
-            name = f"{GROUP}{self.created}"
-            return [self.pod(f"{name}-{index}", using(name)) for index in range(PODS_PER_GROUP)]
-        kind = self.random.choices(tuple(KINDS), tuple(KINDS.values()))[0]
-        return [self.pod(f"{kind}-{self.created}", using_template(kind))]
+        weights = [kind.weight for kind in self.kinds.values()]
+        [name] = self.random.choices(tuple(self.kinds), weights)
+        return self.kinds[name].arrive(self, f"{name}-{self.created}")
+
+    def end_gangs(self, members: list[Object], turnover: float, *, draining: bool) -> Iterator[Callable[[], Any]]:
+        """Yield the deletions of some complete gangs, and of gangs that have lacked a member for long, whose other members get a label."""
+        now = time.monotonic()
+        for name, group_ in itertools.groupby(members, key=gang_of):
+            pods = [*group_]
+            if len(pods) < PODS_PER_GROUP:
+                broken = now - self.incomplete.setdefault(name, now) > EVICTION_SECONDS
+                ends = broken or draining
+            else:
+                broken = False
+                ends = all(pod["spec"].get("nodeName") for pod in pods) and self.random.random() < turnover
+            if ends:
+                yield partial(self.end_gang, name, pods, broken=broken)
+
+    def end_gang(self, name: str, pods: list[Object], *, broken: bool) -> None:
+        for member in pods if broken else ():
+            self.cluster.patch(f"{self.path}/{member['metadata']['name']}", {"metadata": {"labels": {BROKEN: ""}}})
+        for member in pods:
+            self.delete(member)
+        self.cluster.delete(f"/apis/scheduling.k8s.io/v1beta1/namespaces/{self.namespace}/podgroups/{name}")
 
     def latecomer(self, bound: list[Object]) -> Object | None:
         """Return a pod for a claim that other pods already use, which needs a write of its own: for the first pods, one write served all."""
@@ -174,22 +240,24 @@ class Churn:
             return None
         self.created += 1
         name = self.random.choice(names)
-        return self.pod(f"{name}-{self.created}", using(name))
+        return self.pod(f"{name}-{self.created}", resourceClaims=[using(name)])
 
-    def device_request(self, device_class: str, count: int = 1, **fields: Any) -> Object:
-        return request("gpu", device_class, count, **fields, **self.fields)
+    def device_request(self, device_class: str, **fields: Any) -> Object:
+        return request("gpu", device_class, **fields, **self.fields)
 
-    def pod(self, name: str, entry: Object) -> Object:
-        item = pod(name, self.namespace, schedulerName=self.scheduler, resourceClaims=[entry])
-        if self.random.random() < 0.1:
+    def pod(self, name: str, *containers: Object, **spec: Any) -> Object:
+        item = pod(name, self.namespace, *containers, schedulerName=self.scheduler, **spec)
+        if "schedulingGroup" in spec or self.random.random() < 0.1:
             item["metadata"]["labels"] = {FICKLE: ""}
         return item
 
     def end(self, pod: Object) -> None:
-        if self.random.random() < 0.7:
+        if self.has_kubelet and self.random.random() < 0.5:
+            self.cluster.delete(f"{self.path}/{pod['metadata']['name']}")
+        elif self.has_kubelet or self.random.random() < 0.7:
             self.delete(pod)
-            return
-        self.cluster.patch(f"{self.path}/{pod['metadata']['name']}/status", {"status": {"phase": "Succeeded"}})
+        else:
+            self.cluster.patch(f"{self.path}/{pod['metadata']['name']}/status", {"status": {"phase": "Succeeded"}})
 
     def delete(self, pod: Object) -> None:
         """Delete a pod; a pod that had no node is deleted only if it has not changed since it was listed."""
@@ -219,3 +287,63 @@ def group_of(item: Object) -> str:
 
 def phase(item: Object) -> str:
     return str(item.get("status", {}).get("phase", ""))
+
+
+def from_template(churn: Churn, name: str) -> list[Object]:
+    """A pod with a claim of its own."""
+    return [churn.pod(name, resourceClaims=[using_template(name.partition("-")[0])])]
+
+
+def with_shared_claim(churn: Churn, name: str) -> list[Object]:
+    """Several pods that share a claim, which is created after them."""
+    return [churn.pod(f"{name}-{index}", resourceClaims=[using(name)]) for index in range(PODS_PER_GROUP)]
+
+
+def by_name(churn: Churn, name: str) -> list[Object]:
+    """A pod that requests a device by an extended resource name."""
+    return [churn.pod(name, container(**limits(**{NAME: 1})))]
+
+
+def on_real_node(churn: Churn, name: str) -> list[Object]:
+    """A pod whose container prints its hardware."""
+    spec = node_pod(using_template(name.partition("-")[0]))
+    return [churn.pod(name, *spec.pop("containers"), **spec)]
+
+
+def gang(churn: Churn, name: str) -> list[Object]:
+    """Pods that are placed and evicted together."""
+    fields = {"schedulingGroup": {"podGroupName": name}, "terminationGracePeriodSeconds": 0}
+    members = [
+        churn.pod(f"{name}-{index}", resourceClaims=[using_template("rack")], **fields)
+        for index in range(PODS_PER_GROUP)
+    ]
+    return [group(name, churn.namespace, PODS_PER_GROUP, disruptionMode={"all": {}}), *members]
+
+
+def urgent(churn: Churn, name: str) -> list[Object]:
+    """A pod that may evict gangs."""
+    return [churn.pod(name, resourceClaims=[using_template("rack")], priorityClassName=URGENT)]
+
+
+CLAIMING = {
+    "one": Kind(12, from_template),
+    "two": Kind(4, from_template),
+    "share": Kind(8, from_template),
+    "half": Kind(2, from_template),
+    "quarter": Kind(4, from_template),
+    "group": Kind(8, with_shared_claim),
+}
+ON_RACKS = {"gang": Kind(2, gang), "urgent": Kind(1, urgent), "named": Kind(5, by_name)}
+ON_REAL_NODE = {
+    kind: Kind(weight, on_real_node) for kind, weight in {"any": 5, "gpu": 2, "mig": 1, "shared": 1}.items()
+}
+
+
+def crowds(cluster: Client, namespace: str, nodes: int, seed: int, *, real_node: bool) -> list[Churn]:
+    """Return the crowds of a run, each with devices and a namespace of its own. The first is the largest."""
+    on_racks = nodes * RACK_DEVICES * 3 // 2
+    return [
+        Churn(cluster, namespace, SCHEDULER, pods=crowd(nodes), seed=seed),
+        Churn(cluster, f"{namespace}-racks", SCHEDULER, kinds=ON_RACKS, pods=on_racks, seed=seed + 1),
+        *([Churn(cluster, f"{namespace}-node", SCHEDULER, kinds=ON_REAL_NODE, pods=10, seed=seed + 2, has_kubelet=True)] if real_node else ()),
+    ]  # fmt: skip

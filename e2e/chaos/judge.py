@@ -15,6 +15,7 @@ from e2e.chaos.record import Change
 Object = dict[str, Any]
 Device = tuple[str, str, str]  # driver, pool, name
 FICKLE = "chaos.drawbridge.dev/fickle"  # label of pods that may be deleted before they are bound
+BROKEN = "chaos.drawbridge.dev/broken"  # label of the members of a gang that were left long after one was evicted
 FINAL = ("Succeeded", "Failed")
 
 TWICE = "held twice"
@@ -26,6 +27,7 @@ WITHOUT_DEVICES = "bound without its devices"
 ON_ANOTHER_NODE = "bound to a node without its devices"
 TAKEN = "devices taken from a bound pod"
 OVER_QUOTA = "quota exceeded"
+DISMEMBERED = "only some members of a gang evicted"
 LEAK = "left behind"
 STUCK = "never bound"
 
@@ -56,7 +58,10 @@ class Pod(NamedTuple):
     node: str
     is_final: bool
     fickle: bool
-    claims: tuple[str, ...]  # keys
+    claims: tuple[str, ...]  # keys; "" for a claim that does not exist yet
+    gang: str
+    evicted: bool
+    broken: bool
 
     @property
     def runs(self) -> bool:
@@ -102,17 +107,19 @@ class State:
         self.capacity: dict[Device, dict[str, int]] = {}
         self.counters: dict[tuple[str, str, str], dict[str, int]] = {}  # driver, pool, counter set
         self.draws: dict[Device, dict[str, Draw]] = {}  # by counter set
+        self.slices: dict[str, list[Device]] = {}  # by key
         self.claims: dict[str, Claim] = {}
         self.generated: set[tuple[str, str]] = set()  # uid of a pod, and its entry for which a claim was generated
         self.holders: defaultdict[Device, set[str]] = defaultdict(set)  # keys of claims
         self.pods: dict[str, Pod] = {}  # by key
         self.by_uid: dict[str, Pod] = {}
+        self.evicted: set[str] = set()  # gangs with an evicted member
 
     def apply(self, change: Change) -> None:
         self.revision = change.revision
         match change.kind:
             case "ResourceSlice":
-                self.publish(change.object)
+                self.publish(change.key, change.object)
             case "ResourceClaim":
                 self.allocate(change.key, change.object)
             case "Pod":
@@ -123,12 +130,15 @@ class State:
 
     # Slices
 
-    def publish(self, slice_: Object | None) -> None:
-        """Record a slice. If a slice is deleted, claims keep its devices."""
+    def publish(self, key: str, slice_: Object | None) -> None:
+        """Record a slice. Claims keep devices that it no longer has, but these consume no counters, as in Kubernetes."""
+        for device in self.slices.pop(key, ()):
+            self.draws.pop(device, None)  # another slice may have had it too, while a pool was renewed
         if slice_ is None:
             return
         spec = slice_["spec"]
         pool = (spec["driver"], spec["pool"]["name"])
+        self.slices[key] = [(*pool, device["name"]) for device in spec.get("devices", ())]
         self.nodes[pool] = spec.get("nodeName", "")
         for shared in spec.get("sharedCounters", ()):
             self.counters[*pool, shared["name"]] = amounts(shared["counters"])
@@ -243,6 +253,11 @@ class State:
             self.counts["claims changed after the binding"] += 1
         if new.node and (old is None or not old.node):
             self.bind(new)
+        if new.evicted and not (old is not None and old.evicted):
+            self.counts["evicted"] += 1
+            self.evicted.add(new.gang)
+        if new.broken and not (old is not None and old.broken) and new.gang in self.evicted:
+            self.add_fault(DISMEMBERED, f"pod {new.key} on {new.node} of gang {new.gang} was left")
 
     def remove(self, pod: Pod) -> None:
         del self.by_uid[pod.uid]
@@ -299,6 +314,10 @@ def pod_of(key: str, pod: Object) -> Pod:
     meta, spec, status = pod["metadata"], pod["spec"], pod.get("status", {})
     generated = {status["name"]: status.get("resourceClaimName") for status in status.get("resourceClaimStatuses", ())}
     names = [entry.get("resourceClaimName") or generated.get(entry["name"]) for entry in spec.get("resourceClaims", ())]
+    limits = [name for container in spec["containers"] for name in container.get("resources", {}).get("limits", ())]
+    if any("/" in name for name in limits):  # a device by name; no device plugin serves these pods
+        names.append(status.get("extendedResourceClaimStatus", {}).get("resourceClaimName"))
+    conditions = {condition["type"]: condition["status"] for condition in status.get("conditions", ())}
     return Pod(
         key,
         meta["uid"],
@@ -306,7 +325,15 @@ def pod_of(key: str, pod: Object) -> Pod:
         status.get("phase") in FINAL,
         FICKLE in meta.get("labels", {}),
         tuple(f"{meta['namespace']}/{name}" if name else "" for name in names),
+        gang_of(pod),
+        conditions.get("DisruptionTarget") == "True",
+        BROKEN in meta.get("labels", {}),
     )
+
+
+def gang_of(pod: Object) -> str:
+    """Return the name of a pod's PodGroup; "" if it has none."""
+    return str(pod["spec"].get("schedulingGroup", {}).get("podGroupName", ""))
 
 
 def amounts(values: Object) -> dict[str, int]:

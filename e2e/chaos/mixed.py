@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from typing import NamedTuple
 
 from dra.policy import FENCE_TOLERATION
@@ -43,7 +43,7 @@ def mixed(stage: Stage, *, fenced: bool, seconds: float, seed: int) -> Mixed:
         stage.cluster.namespace(name)
     our_churn = Churn(stage.cluster, our_namespace, SCHEDULER, pods=half, seed=seed, **fields)
     their_churn = Churn(stage.cluster, their_namespace, IN_TREE, pods=half, seed=seed + 1)
-    with fence(stage) if fenced else no_fence(), closing(our_churn), closing(their_churn):
+    with fence(stage) if fenced else nullcontext(), closing(our_churn), closing(their_churn):
         for churn in (our_churn, their_churn):
             churn.start()
         time.sleep(seconds)
@@ -80,11 +80,6 @@ def fence(stage: Stage) -> Iterator[None]:
         yield
     finally:
         stage.cluster.remove(*rules)
-
-
-@contextmanager
-def no_fence() -> Iterator[None]:
-    yield
 
 
 def reported_overlaps(pairs: Pairs) -> list[frozenset[str]]:

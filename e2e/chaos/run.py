@@ -8,18 +8,20 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import NamedTuple
 
 from e2e.actors import fleet
-from e2e.actors.bridge import SCHEDULER, Bridge
-from e2e.actors.client import Object
+from e2e.actors.bridge import Bridge
+from e2e.actors.client import ApiError, Object
 from e2e.actors.proxy import Proxy
 from e2e.bridge.gpu_nodes import quota
-from e2e.chaos.churn import GPUS, WHOLE, Churn, crowd, devices
-from e2e.chaos.judge import LEAK, Fault, Verdict, judge
+from e2e.chaos.churn import GPUS, WHOLE, Churn, crowds, devices
+from e2e.chaos.containers import judge_containers
+from e2e.chaos.hardware import DRIVER, FILES, INSTALLED, MEMORY, Hardware
+from e2e.chaos.judge import LEAK, STUCK, Fault, Verdict, judge
 from e2e.chaos.pairs import Pair, Pairs, until
 from e2e.chaos.record import FULL_HISTORY, Change, history
 from e2e.chaos.troubles import Scene, Trouble
-from e2e.ground.controlplane import ControlPlane
+from e2e.ground.controlplane import GROUP_GATES, ControlPlane
 
-PAUSE = (1.0, 4.0)  # seconds between two troubles
+PAUSE = (0.5, 2.0)  # seconds between two troubles
 REBIND_SECONDS = 60.0  # until pods are bound again, on a quiet machine
 DRAIN_SECONDS = 120.0
 QUIET_SECONDS = 60.0  # a new leader waits a minute before it repairs
@@ -49,6 +51,7 @@ class Stage(NamedTuple):
     controllers: Proxy
     pairs: Pairs
     nodes: int
+    hardware: Hardware | None
 
     def record(self, *namespaces: str) -> Iterator[Change]:
         """Return the record of the devices, and of the claims and pods of some namespaces."""
@@ -58,10 +61,10 @@ class Stage(NamedTuple):
 
 
 @contextmanager
-def stage(nodes: int) -> Iterator[Stage]:
-    """A control plane with the bridge on it, and fake nodes with devices."""
+def stage(nodes: int, *, node: bool = False) -> Iterator[Stage]:
+    """A control plane with the bridge on it, and fake nodes with devices; with `node` also a real node."""
     with ExitStack() as stack:
-        cluster = stack.enter_context(ControlPlane(name="chaos", api_args=FULL_HISTORY))
+        cluster = stack.enter_context(ControlPlane(name="chaos", api_args=FULL_HISTORY, feature_gates=GROUP_GATES))
         controllers = Proxy(cluster.url, cluster.ca, cluster.token)
         stack.callback(controllers.close)
         cluster.restart_controllers(f"http://127.0.0.1:{controllers.port}")
@@ -73,26 +76,44 @@ def stage(nodes: int) -> Iterator[Stage]:
         cluster.create(*devices(cluster.add_fake_nodes(nodes)))
         pairs.start()
         cluster.until("claim writes are refused to pods that do not hold the lease", bridge.is_fenced)
-        yield Stage(cluster, controllers, pairs, nodes)
+        hardware = Hardware(cluster) if node else None
+        if hardware is not None:
+            stack.callback(hardware.close)
+        yield Stage(cluster, controllers, pairs, nodes, hardware)
 
 
 def run(stage_: Stage, troubles: Iterable[Trouble], *, namespace: str, seed: int, seconds: float) -> Report:
     """Run churn and troubles for this long, or until no trouble is left. A quota allows nine of ten whole GPUs."""
     begun = time.monotonic()
-    stage_.cluster.namespace(namespace)
+    churns = crowds(stage_.cluster, namespace, stage_.nodes, seed, real_node=stage_.hardware is not None)
+    namespaces = [*(churn.namespace for churn in churns), f"{namespace}-troubles"]
+    for name in namespaces:
+        stage_.cluster.namespace(name)
     allowed = round(0.9 * GPUS * stage_.nodes)
     stage_.cluster.create(quota(namespace, allowed, WHOLE))
-    churn = Churn(stage_.cluster, namespace, SCHEDULER, pods=crowd(stage_.nodes), seed=seed)
-    with closing(churn):
-        churn.start()
-        scene = Scene(stage_.cluster, stage_.controllers, stage_.pairs, random.Random(seed))
-        until("the first pods are bound", lambda: churn.bound_uids, REBIND_SECONDS)
-        rows = tuple(run_troubles(scene, churn, troubles, time.monotonic() + seconds))
-        churn.stop()
-        churn.drain(DRAIN_SECONDS)
-    leftover_faults = tuple(Fault(0, LEAK, words) for words in leftovers(stage_, namespace))
-    verdict = judge(stage_.record(namespace), {fleet.NVIDIA: allowed})
-    return Report(time.monotonic() - begun, rows, verdict, verdict.faults + leftover_faults)
+    faults: list[Fault] = []
+    with ExitStack() as stack:
+        for churn in churns:
+            stack.enter_context(closing(churn))
+            churn.start()
+        hardware = stage_.hardware
+        scene = Scene(stage_.cluster, stage_.controllers, stage_.pairs, random.Random(seed), hardware, namespaces[-1], faults)  # fmt: skip
+        until("the first pods are bound", lambda: all(churn.bound_uids for churn in churns), REBIND_SECONDS)
+        rows = tuple(run_troubles(scene, churns[0], troubles, time.monotonic() + seconds))
+        if hardware is not None:
+            hardware.offer(INSTALLED)
+        for churn in churns:
+            churn.stop()
+        for churn in churns:
+            churn.drain(DRAIN_SECONDS)
+    faults += (Fault(0, LEAK, words) for words in leftovers(stage_, *namespaces))
+    verdict = judge(stage_.record(*namespaces), {fleet.NVIDIA: allowed})
+    faults += verdict.faults
+    if hardware is not None:
+        sights = judge_containers(stage_.record(*namespaces), hardware.seen, DRIVER, {uuid: number for uuid, (_, number) in FILES.items()}, MEMORY)  # fmt: skip
+        faults += sights.faults
+        verdict.counts.update(sights.counts)
+    return Report(time.monotonic() - begun, rows, verdict, tuple(faults))
 
 
 def run_troubles(scene: Scene, churn: Churn, troubles: Iterable[Trouble], deadline: float) -> Iterator[Row]:
@@ -101,7 +122,11 @@ def run_troubles(scene: Scene, churn: Churn, troubles: Iterable[Trouble], deadli
             return
         time.sleep(scene.seconds(*PAUSE))
         begun = time.monotonic()
-        note = trouble.do(scene)
+        try:
+            note = trouble.do(scene)
+        except (AssertionError, ApiError, OSError) as error:  # the other troubles still count
+            note = str(error)
+            scene.faults.append(Fault(0, STUCK, f"{trouble.name}: {note}"))
         ended = time.monotonic()
         until(
             f"pods are bound again after: {trouble.name}", lambda ended=ended: churn.last_bound > ended, REBIND_SECONDS
@@ -114,6 +139,8 @@ def run_troubles(scene: Scene, churn: Churn, troubles: Iterable[Trouble], deadli
 def leftovers(stage_: Stage, *namespaces: str) -> Iterator[str]:
     """Wait until nothing is held. On timeout, yield the reason, and what the leader still knows or reports."""
     try:
+        if stage_.hardware is not None:
+            until("the driver has released all claims", lambda: not stage_.hardware.driver.prepared(), QUIET_SECONDS)
         until(
             "no claim is left", lambda: not any(claims_of(stage_.cluster, name) for name in namespaces), QUIET_SECONDS
         )
@@ -134,7 +161,8 @@ def remaining_in(leader: Pair, *namespaces: str) -> Iterator[str]:
         if row["claim"].partition("/")[0] in namespaces:
             yield f"the leader still knows claim {row['claim']} with {row['devices']}"
     drift = leader.ask("/api/v1/drift")
-    yield from (f"drift: {entry}" for entry in (*drift["overlapping"], *drift["leftBehind"]))
+    entries = (*drift["overlapping"], *drift["leftBehind"], *drift["withoutDevices"])
+    yield from (f"drift: {entry}" for entry in entries)
 
 
 def claims_of(cluster: ControlPlane, namespace: str) -> list[Object]:

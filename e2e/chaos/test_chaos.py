@@ -3,7 +3,6 @@
 The judge reads etcd's history, revision by revision.
 """
 
-import math
 import time
 
 import pytest
@@ -11,11 +10,12 @@ import pytest
 from e2e.actors import fleet
 from e2e.actors.bridge import POLICY, SCHEDULER
 from e2e.actors.workloads import claim, pod, request, template, using, using_template
-from e2e.chaos.churn import WHOLE
+from e2e.chaos.churn import URGENT, WHOLE
+from e2e.chaos.hardware import Hardware
 from e2e.chaos.mixed import mixed
 from e2e.chaos.pairs import until
 from e2e.chaos.run import run, stage
-from e2e.chaos.troubles import LEASE_SECONDS, MISSED, SHORT
+from e2e.chaos.troubles import LEASE_SECONDS, MISSED, SHORT, SHORT_NODE
 from tests.limits import PATIENCE
 
 pytestmark = pytest.mark.real
@@ -26,6 +26,14 @@ def chaos_stage():
     """A control plane whose API server and etcd may be killed, with two replicas and ten fake nodes."""
     with stage(10) as running:
         yield running
+
+
+@pytest.fixture
+def node_stage(chaos_stage):
+    """The same with a real node and our driver."""
+    hardware = Hardware(chaos_stage.cluster)
+    yield chaos_stage._replace(hardware=hardware)
+    hardware.close()
 
 
 def claim_and_pod(name, namespace):
@@ -78,8 +86,9 @@ def test_the_api_server_refuses_a_paused_leaders_late_write(chaos_stage):
     assert chaos_stage.cluster.get("/apis/resource.k8s.io/v1/namespaces/late/resourceclaims/p") == before
 
 
+SHORT_SECONDS = 360.0  # after which no further trouble begins; a quiet machine needs a third
 SCARCE = "chaos-scarce"
-URGENT, USUAL = "chaos-urgent", "chaos-usual"
+USUAL = "chaos-usual"
 # The two writes of an eviction: the connection breaks after the API server has processed one of them, and the response is lost.
 EVICTION = {
     "the condition": lambda write: write.verb == "PATCH" and "/pods/low/status" in write.path,
@@ -89,14 +98,10 @@ EVICTION = {
 
 @pytest.fixture(scope="module")
 def scarce(chaos_stage):
-    """A node with two devices that no other test uses, and three priorities: none, usual, urgent."""
-    priorities = [
-        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
-        for name, value in ((USUAL, 500), (URGENT, 1000))
-    ]
+    """A node with two devices that no other test uses, and a priority between none and urgent."""
     driver = f"{SCARCE}.example.com"
     chaos_stage.cluster.create(
-        *priorities,
+        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": USUAL}, "value": 500},
         fleet.device_class(SCARCE, f"device.driver == '{driver}'"),
         *fleet.slices(driver, "fake-0", [fleet.device(f"gpu-{at}", {}) for at in range(2)], by_name=True),
     )
@@ -168,8 +173,17 @@ def test_two_schedulers_hold_no_device_twice_behind_a_fence(chaos_stage, fenced)
 
 @pytest.mark.timeout(600)
 def test_no_failure_leaks_a_device_or_leaves_a_pod_stuck(chaos_stage):
-    report = run(chaos_stage, SHORT, namespace="short", seed=1, seconds=math.inf)
+    report = run(chaos_stage, SHORT, namespace="short", seed=1, seconds=SHORT_SECONDS)
     assert report.faults == ()
     assert [row.trouble for row in report.rows if row.note == MISSED] == []
     assert [row.trouble for row in report.rows] == [trouble.name for trouble in SHORT]
     assert report.verdict.counts["bound"] >= 50
+
+
+@pytest.mark.node
+@pytest.mark.timeout(600)
+def test_containers_keep_their_hardware_while_the_inventory_changes(node_stage):
+    report = run(node_stage, SHORT_NODE, namespace="node", seed=1, seconds=SHORT_SECONDS)
+    assert report.faults == ()
+    assert [row.trouble for row in report.rows] == [trouble.name for trouble in SHORT_NODE]
+    assert report.verdict.counts["containers"] >= 10

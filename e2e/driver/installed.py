@@ -15,6 +15,13 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = Path(sys.executable).with_name("drawbridge")
 GPU = {"memory": "40Gi", "product": fleet.A100, "place": {"deviceNodes": ["/dev/zero:/dev/card"]}}
 STARTS = itertools.count(1)
+# A driver that soon forgets claims that were deleted, or given to another node.
+HASTY = """
+from cli.main import main
+from node.service import driver, preparing
+driver.SETTLE_INTERVAL, preparing.FORGET_AFTER = 1.0, 5.0
+main()
+"""
 
 
 class Driver:
@@ -30,6 +37,7 @@ class Driver:
 
     def offer(self, parts):
         """Change the devices that drivers offer; drivers that run already do not read the change."""
+        self.is_empty = parts.get("gpus") == []
         head = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceInventory", "driver": self.driver}
         self.file.write_text(dump([head | parts]))
 
@@ -47,7 +55,9 @@ class Driver:
 
         def registered():
             process.check()
-            return "the kubelet has registered this driver" in process.log.read_text() and self.slices()
+            return "the kubelet has registered this driver" in process.log.read_text() and (
+                self.slices() or self.is_empty
+            )
 
         self.cluster.until(f"{self.driver} is registered", registered, 60)
         return process

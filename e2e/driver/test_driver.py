@@ -10,7 +10,15 @@ from cluster.manifests import read
 from e2e.actors import fleet
 from e2e.actors.webhook import known
 from e2e.actors.workloads import claim, container, limits, pod, request, template, using, using_template
-from e2e.driver.installed import GPU, PRINT_DEVICES, claiming_pod, device_variables, installed_driver, until_freed
+from e2e.driver.installed import (
+    GPU,
+    HASTY,
+    PRINT_DEVICES,
+    claiming_pod,
+    device_variables,
+    installed_driver,
+    until_freed,
+)
 from e2e.ground.node import KUBELET
 
 pytestmark = [pytest.mark.real, pytest.mark.node]
@@ -135,14 +143,6 @@ def test_a_pod_deleted_without_a_driver_is_freed_later(control_plane, driver, na
     control_plane.delete(f"/api/v1/namespaces/{namespace}/pods/p", gracePeriodSeconds=0)
     driver.start()
     until_freed(driver, before)
-
-
-HASTY = """
-from cli.main import main
-from node.service import driver, preparing
-driver.SETTLE_INTERVAL, preparing.FORGET_AFTER = 1.0, 5.0
-main()
-"""
 
 
 def test_a_claim_deleted_while_its_pod_runs_stays_prepared(control_plane, node_cluster, namespace, created):

@@ -3,9 +3,12 @@
 import pytest
 
 from e2e.actors import fleet
-from e2e.actors.workloads import claim, pod, request, using, using_template
+from e2e.actors.workloads import claim, container, limits, pod, request, using, using_template
+from e2e.chaos.containers import BLIND, OTHER_HARDWARE, TWO_CONTAINERS, judge_containers, read_sight
 from e2e.chaos.judge import (
+    BROKEN,
     COUNTERS_EXCEEDED,
+    DISMEMBERED,
     EXCEEDED,
     FICKLE,
     INCOMPATIBLE,
@@ -21,6 +24,7 @@ from e2e.chaos.judge import (
 from e2e.chaos.record import Change
 
 GPU, SHARED, PARTS = "gpu.example.com", "shared.example.com", "parts.example.com"
+CARDS = "cards.example.com"
 
 
 class Tale:
@@ -111,22 +115,41 @@ def test_a_share_of_a_device_held_whole_is_reported(tale):
     assert TWICE in tale.faults()
 
 
-def faults_of_parts(tale, *groups):
-    """Allocate partitions with these groups, of a GPU that has room for two partitions; return the faults."""
+def publish_parts(tale, groups):
+    """Publish partitions of a GPU that has room for two of them: their compatibility groups, by number."""
     devices = [
         fleet.device(f"part-{index}", {}, consumesCounters=[fleet.consumes("gpu", group, memory="20Gi")])
-        for index, group in enumerate(groups)
+        for index, group in groups.items()
     ]
     for slice_ in fleet.counted_slices(PARTS, "n0", {"gpu": {"memory": "40Gi"}}, devices, by_name=True):
         tale.add("ResourceSlice", slice_["metadata"]["name"], slice_)
-    for index in range(len(groups)):
+
+
+def allocate_parts(tale, *numbers):
+    for index in numbers:
         tale.claim(f"c{index}", f"c{index}", device=f"n0/part-{index}", driver=PARTS)
     return tale.faults()
+
+
+def faults_of_parts(tale, *groups):
+    """Allocate partitions with these groups; return the faults."""
+    publish_parts(tale, dict(enumerate(groups)))
+    return allocate_parts(tale, *range(len(groups)))
 
 
 def test_partitions_of_a_device_are_valid_up_to_its_counters(tale):
     assert COUNTERS_EXCEEDED not in faults_of_parts(tale, (), ())
     assert faults_of_parts(Tale(), (), (), ()).count(COUNTERS_EXCEEDED) == 1
+
+
+def test_a_partition_that_is_no_longer_published_consumes_nothing(tale):
+    """As in Kubernetes. Its claim keeps it, and the containers show whether two pods have its hardware."""
+    publish_parts(tale, dict.fromkeys(range(3), ()))
+    allocate_parts(tale, 0)
+    publish_parts(tale, {1: (), 2: ()})
+    assert COUNTERS_EXCEEDED not in allocate_parts(tale, 1, 2)
+    publish_parts(tale, dict.fromkeys(range(4), ()))
+    assert COUNTERS_EXCEEDED in allocate_parts(tale, 3)
 
 
 def test_partitions_without_a_common_group_are_reported(tale):
@@ -218,3 +241,137 @@ def test_second_claims_of_an_entry_and_later_changes_of_the_status_are_counted()
         tale.pod("p", uses=name, node=node)
     counts = judge(tale.record).counts
     assert (counts["second claims of an entry"], counts["claims changed after the binding"]) == (1, 1)
+
+
+def test_a_pod_by_name_is_bound_with_a_claim(tale):
+    def by_name(name, status):
+        item = pod(name, "ns", container(**limits(**{"example.com/gpu": 1})))
+        item["metadata"]["uid"] = f"uid-{name}"
+        item["spec"]["nodeName"] = "n0"
+        tale.add("Pod", f"ns/{name}", item | {"status": status})
+
+    tale.claim("a", "a", device="n0/gpu")
+    by_name("a", {"extendedResourceClaimStatus": {"resourceClaimName": "a"}})
+    assert WITHOUT_DEVICES not in tale.faults()
+    by_name("b", {})
+    assert WITHOUT_DEVICES in tale.faults()
+
+
+@pytest.mark.parametrize(("evicted", "faults"), [(1, [DISMEMBERED]), (0, []), (2, [])])
+def test_members_of_a_gang_that_outlive_an_evicted_one_are_reported(tale, evicted, faults):
+    for name in ("a", "b"):
+        tale.start(name)
+    for number, name in enumerate(("a", "b")):
+        item = pod(name, "ns", resourceClaims=[using(name)], schedulingGroup={"podGroupName": "gang"})
+        item["metadata"] |= {"uid": f"uid-{name}", "labels": {} if number < evicted else {BROKEN: ""}}
+        item["spec"]["nodeName"] = "n0"
+        item["status"] = {"conditions": [{"type": "DisruptionTarget", "status": "True"}] if number < evicted else []}
+        tale.add("Pod", f"ns/{name}", item)
+    assert [fault for fault in tale.faults() if fault == DISMEMBERED] == faults
+
+
+class Containers(Tale):
+    """A record with containers, and what they have printed."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = {}
+
+    def publish(self, **uuids):
+        devices = [fleet.device(name.replace("_", "-"), {"uuid": uuid}) for name, uuid in uuids.items()]
+        for slice_ in fleet.slices(CARDS, "n0", devices, by_name=True):
+            self.add("ResourceSlice", slice_["metadata"]["name"], slice_)
+
+    def run(self, name, printed, *, file="1:5", restarts=0, visible=None):
+        values = [line.partition("=")[2] for line in printed.split() if "MEMORY" not in line]
+        text = "\n".join([*printed.split(), f"CHAOS_VISIBLE={','.join(values) if visible is None else visible}"])
+        self.seen[f"uid-{name}", restarts] = read_sight(f"{text}\nfile={file}" if file else text)
+        item = pod(name, "ns", resourceClaims=[using(name)])
+        item["metadata"]["uid"] = f"uid-{name}"
+        item["spec"]["nodeName"] = "n0"
+        item["status"] = {"containerStatuses": [{"restartCount": restarts, "state": {"running": {}}}]}
+        self.add("Pod", f"ns/{name}", item)
+
+    def kinds(self):
+        verdict = judge_containers(self.record, self.seen, CARDS, {"GPU-a": "1:5", "GPU-b": "1:7"}, 40 << 30)
+        assert verdict.counts["containers"] == len(self.seen)
+        return [fault.kind for fault in verdict.faults]
+
+
+@pytest.fixture
+def containers():
+    tale = Containers()
+    tale.publish(gpu_0="GPU-a", gpu_1="GPU-b")
+    tale.claim("a", "a", device="n0/gpu-0", driver=CARDS)
+    return tale
+
+
+A = "DRAWBRIDGE_DEVICE_GPU_0=GPU-a"
+
+
+def test_a_container_that_sees_the_hardware_of_its_claim_is_valid(containers):
+    containers.run("a", A)
+    containers.run("a", A, restarts=1)
+    assert containers.kinds() == []
+
+
+@pytest.mark.parametrize(
+    "sight", [{"printed": "A=b"}, {"printed": "DRAWBRIDGE_DEVICE_GPU_0="}, {"printed": A, "file": ""}, {"printed": A, "visible": "all"}]
+)  # fmt: skip
+def test_a_container_without_hardware_is_reported(containers, sight):
+    containers.run("a", **sight)
+    assert containers.kinds() == [BLIND]
+
+
+@pytest.mark.parametrize(
+    "sight",
+    [
+        {"printed": "DRAWBRIDGE_DEVICE_GPU_1=GPU-b", "file": "1:7"},
+        {"printed": "DRAWBRIDGE_DEVICE_GPU_0=GPU-b", "file": "1:7"},
+        {"printed": A, "file": "1:7"},
+        {"printed": A, "visible": "GPU-b"},
+    ],
+)
+def test_a_container_with_other_hardware_than_its_claim_is_reported(containers, sight):
+    containers.run("a", **sight)
+    assert containers.kinds() == [OTHER_HARDWARE]
+
+
+def test_a_name_may_mean_other_hardware_later_but_not_for_a_running_pod(containers):
+    containers.run("a", A)
+    containers.publish(gpu_0="GPU-b")
+    containers.run("a", "DRAWBRIDGE_DEVICE_GPU_0=GPU-b", file="1:7", restarts=1)
+    assert containers.kinds() == [OTHER_HARDWARE]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "faults"),
+    [
+        (A, "DRAWBRIDGE_DEVICE_CARD_0=GPU-a", [TWO_CONTAINERS]),
+        (A, "DRAWBRIDGE_DEVICE_CARD_0=GPU-a/half/0", [TWO_CONTAINERS]),
+        ("DRAWBRIDGE_DEVICE_GPU_0=GPU-a/half/0", "DRAWBRIDGE_DEVICE_CARD_0=GPU-a/half/0", [TWO_CONTAINERS]),
+        ("DRAWBRIDGE_DEVICE_GPU_0=GPU-a/half/0", "DRAWBRIDGE_DEVICE_CARD_0=GPU-a/half/1", []),
+        (f"{A} {A.replace('=GPU-a', '_MEMORY=1')}", "DRAWBRIDGE_DEVICE_CARD_0=GPU-a", [TWO_CONTAINERS]),
+        *(
+            (f"{A} {A.replace('=GPU-a', f'_MEMORY={20 << 30}')}", f"DRAWBRIDGE_DEVICE_CARD_0=GPU-a DRAWBRIDGE_DEVICE_CARD_0_MEMORY={memory}", faults)
+            for memory, faults in ((20 << 30, []), ((20 << 30) + 1, [TWO_CONTAINERS]))
+        ),
+    ],
+)  # fmt: skip
+def test_two_containers_never_have_the_same_hardware(first, second, faults):
+    containers = Containers()
+    value_of = {name: line.split()[0].partition("=")[2] for name, line in (("gpu_0", first), ("card_0", second))}
+    containers.publish(**value_of)
+    for name, device, printed in (("a", "gpu-0", first), ("b", "card-0", second)):
+        containers.claim(name, name, device=f"n0/{device}", driver=CARDS)
+        containers.run(name, printed)
+    assert containers.kinds() == faults
+
+
+def test_a_pod_that_is_deleted_gives_its_hardware_to_the_next(containers):
+    containers.publish(card_0="GPU-a")
+    containers.run("a", A)
+    containers.delete("Pod", "a")
+    containers.claim("b", "b", device="n0/card-0", driver=CARDS)
+    containers.run("b", "DRAWBRIDGE_DEVICE_CARD_0=GPU-a")
+    assert containers.kinds() == []
