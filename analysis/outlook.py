@@ -6,6 +6,7 @@ Claims, device plugins and extended resources are judged together, by the engine
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -42,12 +43,7 @@ MAX_PLACED = 1_000
 
 def claim_allocator(strategy: str, options: SearchOptions) -> Ask:
     """Make a function that allocates claims on a node by a strategy."""
-    cache = StrategyCache()
-
-    def ask(now: Stock, node: str, claims: Sequence[ResourceClaim]) -> Chosen:
-        return choose_devices(now, node, claims, strategy=strategy, options=options, cache=cache)
-
-    return ask
+    return partial(choose_devices, strategy=strategy, options=options, cache=StrategyCache())
 
 
 def arriving(reading: Reading, state: State) -> Arrivals:
@@ -71,9 +67,8 @@ def beside(
     """Return a snapshot of the running pods and the arriving ones; `claims` and `templates` arrive with them."""
     running = [pod for pod in reading.running if pod.metadata.key not in arrived.pods]
     return Snapshot(
-        reading.stock,
+        reading.stock.with_all([claim for claim in claims if claim.metadata.key not in reading.stock.claims]),
         (*running, *arrived.pods.values()),
-        (*reading.stock.claims.values(), *claims),
         (*reading.templates.values(), *arrived.templates, *templates),
         tuple(reading.typed.of_type(PodDisruptionBudget)),
         tuple(reading.quotas),
@@ -133,7 +128,9 @@ class _Notes:
         templates = state.configuration.file.node_templates
         prospective_stock = prospects(templates, snapshot.stock) if templates else None
         # The snapshot with the nodes that an autoscaler can create, instead of the existing nodes.
-        self._coming = replace(snapshot, stock=prospective_stock) if prospective_stock is not None else None
+        self._coming: Snapshot | None = None
+        if prospective_stock is not None:
+            self._coming = replace(snapshot, stock=prospective_stock.with_all(snapshot.stock.claims.values()))
 
     def add(self, outcome: PodOutcome, pod: Pod) -> PodOutcome:
         """Add the note for this pod, if there is one."""
@@ -141,7 +138,7 @@ class _Notes:
             return replace(outcome, note=self._shared_devices(pod, self._nodes[outcome.node]))
         if self._coming is None or outcome.exceeded_quota:
             return outcome
-        new = SnapshotRun(replace(self._coming, pods=(pod,)), self._ask).schedule(pod)
+        [new] = SnapshotRun(replace(self._coming, pods=(pod,), groups={}), self._ask).place([pod])
         if new.node is None:
             return outcome
         text = f"{outcome.reason.text}; a node of template {new.node} could serve it (`nodeTemplates`)"
@@ -177,12 +174,7 @@ class Queue:
         self._ask = claim_allocator(DEFAULT, SearchOptions(budget=self._work))
         self._notes = _Notes(snapshot, state, self._ask)
         self._groups = reading.groups
-        self._problem = Reason(text="")
-        self._run: SnapshotRun | None = None
-        try:
-            self._run = SnapshotRun(snapshot, self._ask, self._explain)
-        except NodeSelectorError as error:  # a node selector of a slice is invalid
-            self._problem = Reason(text=f"the node is not known: {error}")
+        self._run = SnapshotRun(snapshot, self._ask, self._explain)
 
     def place(self, key: str) -> PodOutcome:
         """Return the node of a pod, after the pods before it in the queue are placed."""
@@ -206,12 +198,13 @@ class Queue:
         return (self.place(key), self._steps_of.get(key, 0)) if key in self._first else (None, 0)
 
     def _place(self, pod: Pod, *, hold: bool) -> None:
-        run, gang = self._run, gang_of(pod, self._groups)
-        if run is None:
-            self._outcomes[pod.metadata.key] = PodOutcome(pod=pod.metadata.key, node=None, reason=self._problem)
-            return
+        gang = gang_of(pod, self._groups)
         pods = [member for member in self._waiting.values() if gang_of(member, self._groups) == gang] if gang else [pod]
-        placed = run.schedule_gang(gang, pods) if gang else [run.schedule(pod, hold=hold)]
+        try:
+            placed = self._run.place(pods, hold=hold)
+        except NodeSelectorError as error:  # a node selector of a slice is invalid
+            problem = Reason(text=f"the node is not known: {error}")
+            placed = [PodOutcome(pod=member.metadata.key, node=None, reason=problem) for member in pods]
         for outcome, member in zip(placed, pods, strict=True):
             self._outcomes[outcome.pod] = self._notes.add(outcome, member)
 

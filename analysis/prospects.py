@@ -13,14 +13,14 @@ from msgspec.structs import replace
 from allocator import SearchOptions, allocate, fleet
 from allocator.answer import SearchVerdict, Stage
 from allocator.decisions import (
-    Decider,
     NodeGroup,
     Outlook,
-    Serving,
+    Placed,
     advice,
     find_claims,
     find_unused,
     node_obstacle,
+    place,
     plugin_nodes,
     try_out,
 )
@@ -318,7 +318,6 @@ def quota_of(pod: Pod, prospect: Prospect | None, reading: Reading) -> tuple[Quo
     allocated: tuple[ResourceClaim, ...] = ()
     if prospect is not None and prospect.outlook is Outlook.FITS:
         nodes = [group.nodes[0] for group in prospect.groups if group.verdict is SearchVerdict.FEASIBLE]
-        serving = Decider().serve(pod, nodes[0], stock) if nodes else None
-        allocated = serving.allocated_claims() if isinstance(serving, Serving) else ()
+        allocated = place([[(pod, node)] for node in nodes[:1]], Placed(stock)).granted(pod)
     lines = lines_of_claims(quotas, pod, allocated, stock, reading.find_pod, unrequested=True)
     return tuple(msgspec.convert({**line.facts(), "exceeded": line.exceeded}, QuotaUse) for line in lines)

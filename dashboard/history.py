@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator.strategies import fragmentation, room, units_of
+from allocator.strategies import fragmentation, rooms_of
 from analysis.capacity import count_devices, in_use
 from dashboard.html import el
 from dashboard.lines import WAITING, Line, draw
@@ -43,7 +43,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def sample_of(picture: Picture, stock: Stock) -> Sample:
     """Return the sample of a reading."""
-    rooms = [(unit, room(unit, stock.use(pool))) for pool, units in units_of(stock).items() for unit in units]
+    rooms = rooms_of(stock)
     return Sample(
         at=picture.read_at,
         devices=count_devices(picture.nodes),

@@ -14,11 +14,12 @@ from allocator.decisions.decider import (
     Serving,
     demand_key,
 )
+from allocator.decisions.place import Placed, place
 from allocator.decisions.placement import STRATEGY, PlacementRules, full_nodes, placement_of
 from allocator.decisions.pod_claims import find_claims, node_obstacle, plugin_nodes
 from allocator.decisions.readiness import latest_binding, unusable, why_unready
 from allocator.decisions.redaction import name_pods, redact
-from allocator.decisions.trial import NodeGroup, reaches_shared_pool, try_out, with_pods
+from allocator.decisions.trial import NodeGroup, try_out
 
 __all__ = [
     "BY_DEFAULT",
@@ -29,6 +30,7 @@ __all__ = [
     "KnownNodes",
     "NodeGroup",
     "Outlook",
+    "Placed",
     "PlacementRules",
     "Serving",
     "advice",
@@ -41,12 +43,11 @@ __all__ = [
     "name_pods",
     "node_obstacle",
     "other_nodes",
+    "place",
     "placement_of",
     "plugin_nodes",
-    "reaches_shared_pool",
     "redact",
     "try_out",
     "unusable",
     "why_unready",
-    "with_pods",
 ]

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator import allocate
 from allocator.all_nodes import FleetAnswer, FleetMemo, fleet
 from allocator.answer import NodeAnswer, SearchVerdict, as_granted, fail
-from allocator.decisions.pod_claims import find_claims, node_obstacle, plugin_nodes
+from allocator.decisions.place import TAKEN, Placed, place, unaccounted
+from allocator.decisions.pod_claims import claims_on, find_claims, node_obstacle, plugin_nodes
 from allocator.one_node import SearchOptions
 from allocator.pods import barriers
 from allocator.reasons import MAX_EXPLAINED, by_text, cannot_serve, summary
@@ -30,7 +30,7 @@ from allocator.strategies import STRATEGIES, Chosen, Placement, StrategyCache, c
 from dra import step_limits
 from dra.budget import Budget
 from dra.errors import NodeSelectorError, OutOfBudget
-from dra.objects import ResourceClaim, node_of
+from dra.objects import ResourceClaim
 from dra.reason import Reason
 from dra.wire import encode
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     _ByNode = Mapping[str, str]  # node name → why the node does not fit
 
 BY_DEFAULT = Placement()
+MAX_COUNTED = 64  # pods that are counted one by one
 MAX_SCORED = 64  # kinds of fitting nodes that a strategy scores; the others score 0
 _HOPEFUL = frozenset({SearchVerdict.FEASIBLE, SearchVerdict.UNDECIDED})
 
@@ -74,15 +75,10 @@ class FleetOutlook(msgspec.Struct, frozen=True):
 
 
 class Serving(msgspec.Struct, frozen=True):
-    """The allocations that a pod gets on one node. `open` are the unallocated claims; `answer` has an allocation for each, in order."""
+    """The claims of a pod on one node. `allocated` has the unallocated ones again, in the same order, with their new allocations."""
 
     claims: tuple[ResourceClaim, ...]
-    open: tuple[ResourceClaim, ...]
-    answer: NodeAnswer
-
-    def allocated_claims(self) -> tuple[ResourceClaim, ...]:
-        """Return the open claims with their new allocations."""
-        return as_granted(self.open, self.answer)
+    allocated: tuple[ResourceClaim, ...] = ()
 
 
 class Decider:
@@ -172,51 +168,40 @@ class Decider:
             reason = replace(reason, text=f"no node could serve it, even with all devices free: {reason.text}")
         return FleetOutlook(outlook, {}, reason, reasons)
 
-    def may_fit(self, pod: Pod, stock: Stock, excluded_nodes: _ByNode = MappingProxyType({})) -> bool:
-        """Return whether some node that is not excluded may serve a pod now.
+    def count_fitting(self, pods: Sequence[Pod], stock: Stock, excluded_nodes: _ByNode = MappingProxyType({})) -> int:
+        """Return how many of these pods, which have equal open claims, fit now on nodes that are not excluded.
 
-        Return True as well if the decision depends on more than the pod's open claims.
+        Return the number of all pods if more than `MAX_COUNTED` fit, or if the answer is not known or depends on more than the open claims.
         """
-        pod_claims = find_claims(pod, stock)
+        pod_claims = find_claims(pods[0], stock)
         if not demand_key(pod_claims):
-            return True
+            return len(pods)
         answers = self._search_fleet(stock, pod_claims.open)
         candidates = [name for name in answers if name not in excluded_nodes]
-        return not _HOPEFUL.isdisjoint(_verdicts(answers, candidates))
+        if SearchVerdict.UNDECIDED in _verdicts(answers, candidates):
+            return len(pods)
+        nodes = [name for name in candidates if answers.verdict(name) is SearchVerdict.FEASIBLE]
+        placed = Placed(stock)
+        for number, pod in enumerate(pods[:MAX_COUNTED]):
+            while nodes and (after := place([[(pod, nodes[-1])]], placed, self.options())).problems[-1]:
+                nodes.pop()
+            if not nodes:
+                return number
+            placed = after
+        return len(pods)
 
-    def serve(
-        self,
-        pod: Pod,
-        node: str,
-        stock: Stock,
-        placement: Placement = BY_DEFAULT,
-        *,
-        uncached: SearchOptions | None = None,
-    ) -> Serving | str:
-        """Return the allocations that a pod gets on one node, or a message why it gets none now.
-
-        For a hypothetical stock, pass options in `uncached`, because the answer for such a stock must not be cached.
-        """
-        pod_claims = find_claims(pod, stock)
-        if pod_claims.waits_for is not None:
-            return str(pod_claims.waits_for)
-        node_object = stock.nodes.get(node)
-        if node_object is None:
-            return f"node {node} does not exist"
-        pod_claims = pod_claims.on_node(node_object)
-        if why := node_obstacle(pod_claims, node_object):
-            return why
+    def serve(self, pod: Pod, node: str, stock: Stock, placement: Placement = BY_DEFAULT) -> Serving | str:
+        """Return the allocations that a pod gets on one node, or a message why it gets none now. `place` answers for hypothetical stocks."""
+        pod_claims = claims_on(pod, node, stock)
+        if isinstance(pod_claims, str):
+            return pod_claims
         if not pod_claims.open:
-            return Serving(pod_claims.claims, (), NodeAnswer(SearchVerdict.FEASIBLE))
-        if uncached is None:
-            answer = self._choose_on(node, stock, pod_claims.open, placement, self._budget()).answer
-        else:
-            answer = allocate(stock, node, pod_claims.open, options=uncached)
+            return Serving(pod_claims.claims)
+        answer = self._choose_on(node, stock, pod_claims.open, placement, self._budget()).answer
         if answer.feasible:
-            serving = Serving(pod_claims.claims, pod_claims.open, answer)
-            unaccounted = _unaccounted(serving.allocated_claims(), stock)
-            return unaccounted or serving
-        return answer.error or "node(s) had no free devices left: another pod took them"
+            allocated = as_granted(pod_claims.open, answer)
+            return unaccounted(allocated, stock) or Serving(pod_claims.claims, allocated)
+        return answer.error or TAKEN
 
     # ---- one node
 
@@ -340,24 +325,3 @@ def _node_reasons(
 
 def _verdicts(answers: FleetAnswer, nodes: Iterable[str]) -> set[SearchVerdict]:
     return {answers.verdict(name) for name in nodes}
-
-
-def _unaccounted(claims: Iterable[ResourceClaim], stock: Stock) -> str:
-    """Return a message about an allocated device that uses cpu or memory of its node; "" if there is no such device.
-
-    Gate DRANodeAllocatableResources (KEP-5517, alpha): in-tree, DynamicResources adds these amounts to the pod's requests
-    (nodeallocatabledynamicresources.go). drawbridge does not, so the node would get more pods than it has cpu for.
-    """
-    for claim in claims:
-        allocation = claim.status.allocation
-        assert allocation is not None
-        node = node_of(allocation)
-        for result in allocation.devices.results:
-            published = stock.devices((result.driver, result.pool)).find(result.device, node)
-            node_resources = ", ".join(sorted(published[1].node_allocatable_resources)) if published is not None else ""
-            if node_resources:
-                return (
-                    f"device {result.driver}/{result.pool}/{result.device} uses {node_resources} of the node "
-                    "(nodeAllocatableResources, alpha), which this scheduler does not count: let the default scheduler place the pod"
-                )
-    return ""

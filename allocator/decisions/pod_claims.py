@@ -73,11 +73,6 @@ class PodClaims(msgspec.Struct, frozen=True):
         """Return the claims without the claim that does not exist yet. A node whose device plugins offer the resources needs none."""
         return self if self.uncreated is None else PodClaims(self.claims[:-1], waits_for=self.waits_for)
 
-    def on_node(self, node: Node) -> PodClaims:
-        """Return the claims that the pod needs on one node."""
-        is_served_by_plugin = self.uncreated is not None and all(plugin_offers(node, name) for name in self.by_claim)
-        return self.without_uncreated() if is_served_by_plugin else self
-
 
 def find_claims(pod: Pod, stock: Stock) -> PodClaims:
     claims: dict[str, ResourceClaim] = {}
@@ -90,6 +85,19 @@ def find_claims(pod: Pod, stock: Stock) -> PodClaims:
         claims[claim.metadata.name] = claim
     existing = tuple(claims.values())
     return _add_extended(pod, existing, stock) if asks_by_name(pod) else PodClaims(existing)
+
+
+def claims_on(pod: Pod, node: str, stock: Stock) -> PodClaims | str:
+    """Return the claims that a pod needs on one node, or a message why the pod cannot use the node, whatever devices are free there."""
+    pod_claims = find_claims(pod, stock)
+    if pod_claims.waits_for is not None:
+        return str(pod_claims.waits_for)
+    node_object = stock.nodes.get(node)
+    if node_object is None:
+        return f"node {node} does not exist"
+    if pod_claims.uncreated is not None and all(plugin_offers(node_object, name) for name in pod_claims.by_claim):
+        pod_claims = pod_claims.without_uncreated()
+    return node_obstacle(pod_claims, node_object) or pod_claims
 
 
 def _add_extended(pod: Pod, claims: tuple[ResourceClaim, ...], stock: Stock) -> PodClaims:

@@ -1,7 +1,4 @@
-"""Hypothetical answers: which nodes could serve unallocated claims, and the stock (snapshot) as it would be with other pods placed.
-
-Nothing is reserved: stocks are immutable.
-"""
+"""Which nodes could serve unallocated claims. Nothing is reserved."""
 
 from __future__ import annotations
 
@@ -9,18 +6,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator import allocate
 from allocator.all_nodes import fleet
-from allocator.answer import Rejection, SearchVerdict, with_allocation
-from allocator.decisions.pod_claims import find_claims
-from allocator.one_node import DEFAULTS, SearchOptions
+from allocator.answer import Rejection, SearchVerdict
+from allocator.one_node import SearchOptions
 from dra import step_limits
 from dra.budget import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dra.objects import Pod, ResourceClaim
+    from dra.objects import ResourceClaim
     from dra.stock import Stock
 
 _Names = tuple[str, ...]
@@ -65,21 +60,3 @@ def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] 
         devices = tuple(f"{result.driver}/{result.pool}/{result.device}" for result in answer.results)
         groups.append(NodeGroup(answer.verdict, group, answer.reasons, answer.error or "", devices))
     return tuple(groups)
-
-
-def reaches_shared_pool(stock: Stock, node: str) -> bool:
-    """Return whether a node can use devices of a pool that other nodes may use as well."""
-    if node not in stock.nodes or not stock.pages_on.get(""):
-        return False
-    pages = (page for pool in stock.pools(node) for page in stock.pages_of.get(pool.id, ()))
-    return any(not page.node_name for page in pages)
-
-
-def with_pods(stock: Stock, node: str, pods: Sequence[Pod], options: SearchOptions = DEFAULTS) -> Stock:
-    """Return the stock as it would be after the claims of these pods were allocated on a node. A pod that does not fit gets nothing."""
-    for pod in pods:
-        open_claims = find_claims(pod, stock).on_node(stock.nodes[node]).open if node in stock.nodes else ()
-        answer = allocate(stock, node, open_claims, options=options) if open_claims else None
-        for claim, granted in zip(open_claims, answer.allocations if answer else (), strict=False):
-            stock = stock.with_object(with_allocation(claim, granted.allocation))
-    return stock

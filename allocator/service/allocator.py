@@ -23,16 +23,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.decisions import FleetOutlook, Outlook, find_claims, latest_binding, unusable, why_unready
+from allocator.decisions import FleetOutlook, Outlook, Placed, find_claims, latest_binding, unusable, why_unready
 from allocator.pods import claim_obstacle
-from allocator.preemption import claims_in_reach
+from allocator.preemption import claims_in_reach, without_pods
 from allocator.reservations import ReservationState, effects, events, overlaps, pools_of
 from allocator.service import questions
 from allocator.service.app import HttpError
 from allocator.service.live_ledger import PAUSE
 from allocator.service.part import Part
 from allocator.service.preemption.nominations import OUTBID
-from allocator.service.questions import Basis, Others
+from allocator.service.questions import Basis
 from allocator.service.waiting_pods import WaitReason
 from cluster.informers import Allotment
 from dra.footprint import footprint
@@ -40,7 +40,7 @@ from dra.objects import asks_for_devices, claim_keys, claim_names, mapped_resour
 from dra.reason import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from allocator.decisions import Decider, Serving
@@ -142,31 +142,32 @@ class Allocator(Part):
         """Return why a pod would not fit on a node with the pods of `add` and without the pods of `remove`; "" if it would fit."""
         self._lead.require_ready()
         pod = self.pod_of(token)
-        others = Others([self._pods.newest(added) for added in add], tuple(remove))
-        if why := self._ledger.excluded_nodes(pod, others.removed).get(node):
+        removed, added = tuple(remove), [self._pods.newest(other) for other in add]
+        if why := self._ledger.excluded_nodes(pod, removed).get(node):
             return why
-        question = partial(questions.why_not_fits_beside, pod, node, self._knowledge.stock, others)
+        placed = Placed(without_pods(self._knowledge.stock, removed))
+        question = partial(questions.why_not_fits, pod, node, placed, added)
         problem = await self._runner.answer(pod.metadata.namespace, question)
-        if problem and others.added:
+        if problem and added:
             self._pods.nominations.give_way(pod)
         return self._pods.redact(pod, problem)
 
-    def may_fit(self, pod: Pod) -> bool:
-        """Return whether a waiting pod may fit now. Also return True if the decision takes longer than a turn."""
-        pod = self._pods.newest(pod)
-        namespace = pod.metadata.namespace
+    def count_fitting(self, pods: Sequence[Pod]) -> int:
+        """Return how many waiting pods with equal requests fit now. Return the number of all if the decision takes longer than a turn."""
+        pods = [self._pods.newest(pod) for pod in pods]
+        namespace = pods[0].metadata.namespace
         if self._pods.turns.seconds_until(namespace):
-            return True  # `outlook` makes the pod wait for its namespace's turn
-        stock, full = self._knowledge.stock, self._ledger.excluded_nodes(pod)
+            return len(pods)  # `outlook` makes the pods wait for their namespace's turn
+        stock, full = self._knowledge.stock, self._ledger.excluded_nodes(pods[0])
 
-        def question(decider: Decider) -> bool:
-            return decider.may_fit(pod, stock, full)
+        def question(decider: Decider) -> int:
+            return decider.count_fitting(pods, stock, full)
 
-        return self._runner.answer_within_turn(namespace, question, default=True)
+        return self._runner.answer_within_turn(namespace, question, default=len(pods))
 
     def requeue_fitting(self) -> None:
-        """Requeue the pods that may fit, if a device became free since the last check."""
-        self._ledger.run_in_background(self._pods.waiting.requeue_fitting(self.may_fit))
+        """Requeue as many pods as fit, if a device became free."""
+        self._ledger.run_in_background(self._pods.waiting.requeue_fitting(self.count_fitting))
 
     def is_node_useful(self, pod: Pod, kept_node: KeptNode) -> bool:
         """Return whether a pod would fit on the node that is kept for it once the awaited pods are gone.
@@ -386,10 +387,9 @@ class Allocator(Part):
             return ""  # the pod has no claims
         if not all(claim.metadata.uid for claim in serving.claims):
             raise self._conflict(pod, f"waiting for claim {serving.claims[-1].metadata.name} to be created")
-        allocated_claims = serving.allocated_claims()
-        allocations = {claim.metadata.uid: claim.status.allocation for claim in allocated_claims}
+        allocations = {claim.metadata.uid: claim.status.allocation for claim in serving.allocated}
         parts = tuple(events.ClaimPart(claim, allocations.get(claim.metadata.uid)) for claim in serving.claims)
-        lines = self._quotas.lines(pod, allocated_claims, self._knowledge.stock)
+        lines = self._quotas.lines(pod, serving.allocated, self._knowledge.stock)
         for effect in self._ledger.apply(events.Assume(token, pod, node, parts, generation, lines, bound)):
             if isinstance(effect, effects.Declined):
                 return effect.sentence

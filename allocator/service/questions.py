@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from allocator.decisions import FleetOutlook, Outlook, find_claims, reaches_shared_pool, with_pods
+from allocator.decisions import FleetOutlook, Outlook, Placed, find_claims, place
 from allocator.one_node import SearchOptions
 from allocator.pods import reaches
 from allocator.preemption import claims_in_reach, without_pods, without_unused_claims
@@ -20,7 +20,7 @@ from dra.budget import Budget
 from dra.reason import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from allocator.decisions import Decider, Serving
     from allocator.service.preemption.nominations import KeptNode
@@ -46,13 +46,6 @@ class Basis(NamedTuple):
             (self.placement, self.full.get(node), self.rivals, self.kept_nodes)
             == (later.placement, later.full.get(node), later.rivals, later.kept_nodes)
         )
-
-
-class Others(NamedTuple):
-    """Pods that the scheduler assumes to be added to a node, and pods that it assumes to be removed."""
-
-    added: Sequence[Pod]
-    removed: Sequence[Pod]
 
 
 class PrefilterAnswer(NamedTuple):
@@ -88,7 +81,7 @@ def find_serving_nodes(pod: Pod, basis: Basis, decider: Decider) -> PrefilterAns
     for reason in fleet_outlook.reasons:
         node = reason.nodes[0]
         may_run = reaches_node(current_stock.nodes[node]) and node not in basis.full
-        is_free = may_run and not why_not_fits(pod, node, current_stock, decider)
+        is_free = may_run and not why_not_fits(pod, node, Placed(current_stock), (), decider)
         reasons.append(replace(reason, text=OUTBID) if is_free else reason)
     gives_way = any(reason.text == OUTBID for reason in reasons)
     reason = summary(reasons, len(current_stock.nodes)) if gives_way else fleet_outlook.reason
@@ -100,21 +93,33 @@ def serve(pod: Pod, node: str, basis: Basis, decider: Decider) -> Serving | str:
     """Return the allocations that a pod gets on a node, or why it gets none."""
     stock = _with_nominated(basis, decider)
     serving = decider.serve(pod, node, stock, basis.placement)
-    if not isinstance(serving, str) and _is_outbid(node, serving.allocated_claims(), basis, stock, decider):
+    rivals = each_on({node: basis.rivals.get(node, ())})
+    if rivals and not isinstance(serving, str):
+        # Other devices may leave enough for the pods that are nominated to this node.
+        nominated = place(rivals, Placed(stock), decider.options())
+        beside = place(rivals, Placed(stock.with_all(serving.allocated)), decider.options())
+        together = place([[(pod, node)]], nominated, decider.options())
+        if beside.problems != nominated.problems and not together.problems[-1]:
+            claims = together.stock.claims
+            serving = replace(serving, allocated=tuple([claims[claim.metadata.key] for claim in serving.allocated]))
+    if not isinstance(serving, str) and _is_outbid(node, serving.allocated, basis, stock, decider):
         return OUTBID
     return serving
 
 
-def why_not_fits(pod: Pod, node: str, stock: Stock, decider: Decider) -> str:
-    """Return why a pod does not fit on a node of a hypothetical stock; "" if it fits."""
-    serving = decider.serve(pod, node, stock, uncached=decider.options())
-    return serving if isinstance(serving, str) else ""
+def why_not_fits(pod: Pod, node: str, placed: Placed, added: Sequence[Pod], decider: Decider) -> str:
+    """Return why a pod would not fit on a node beside the pods `added`; "" if it would fit."""
+    return place(each_on({node: [*added, pod]}), placed, decider.options()).problems[-1]
 
 
-def why_not_fits_beside(pod: Pod, node: str, stock: Stock, others: Others, decider: Decider) -> str:
-    """Return why a pod would not fit on a node with the pods `others.added` and without the pods `others.removed`; "" if it would fit."""
-    stock = with_pods(without_pods(stock, others.removed), node, others.added, decider.options())
-    return why_not_fits(pod, node, stock, decider)
+def without(placed: Placed, pods: Iterable[Pod]) -> Placed:
+    """Return the stock as if these pods were gone."""
+    return replace(placed, stock=without_pods(placed.stock, pods))
+
+
+def each_on(pods: Mapping[str, Sequence[Pod]]) -> list[list[tuple[Pod, str]]]:
+    """Return a queue in which each of these pods, given by node, is placed if it fits."""
+    return [[(pod, node)] for node, pods_there in pods.items() for pod in pods_there]
 
 
 def is_node_useful(pod: Pod, kept_node: KeptNode, basis: Basis, decider: Decider) -> bool:
@@ -124,7 +129,15 @@ def is_node_useful(pod: Pod, kept_node: KeptNode, basis: Basis, decider: Decider
 
 def nominated_in_shared_pools(rivals: Mapping[str, Sequence[Pod]], stock: Stock) -> dict[str, Sequence[Pod]]:
     """Return the nominated pods whose nominated node can use a pool of several nodes."""
-    return {node: others for node, others in rivals.items() if reaches_shared_pool(stock, node)}
+    return {node: others for node, others in rivals.items() if _reaches_shared_pool(stock, node)}
+
+
+def _reaches_shared_pool(stock: Stock, node: str) -> bool:
+    """Return whether a node can use devices of a pool that other nodes may use as well."""
+    if node not in stock.nodes or not stock.pages_on.get(""):
+        return False
+    pages = (page for pool in stock.pools(node) for page in stock.pages_of.get(pool.id, ()))
+    return any(not page.node_name for page in pages)
 
 
 def _with_nominated(basis: Basis, decider: Decider) -> Stock:
@@ -132,10 +145,8 @@ def _with_nominated(basis: Basis, decider: Decider) -> Stock:
 
     `_without_outbid_nodes` handles the other nominated pods.
     """
-    stock = basis.stock
-    for node, others in nominated_in_shared_pools(basis.rivals, stock).items():
-        stock = with_pods(stock, node, others, decider.options())
-    return stock
+    queue = each_on(nominated_in_shared_pools(basis.rivals, basis.stock))
+    return place(queue, Placed(basis.stock), decider.options()).stock
 
 
 def _by_plugins(pod: Pod, basis: Basis, stock: Stock, decider: Decider) -> FleetOutlook | None:
@@ -164,11 +175,11 @@ def _without_outbid_nodes(
     outbid_nodes = {
         node
         for node in basis.rivals.keys() & fleet_outlook.nodes.keys() - handled_nodes.keys()
-        if why_not_fits(pod, node, with_pods(stock, node, basis.rivals[node], decider.options()), decider)
+        if why_not_fits(pod, node, Placed(stock), basis.rivals[node], decider)
     }
     for node in {kept_node.node for _, kept_node in basis.kept_nodes} & fleet_outlook.nodes.keys() - outbid_nodes:
-        serving = decider.serve(pod, node, stock, basis.placement, uncached=decider.options())
-        if not isinstance(serving, str) and _is_outbid(node, serving.allocated_claims(), basis, stock, decider):
+        after = place([[(pod, node)]], Placed(stock), decider.options())
+        if not after.problems[-1] and _is_outbid(node, after.granted(pod), basis, stock, decider):
             outbid_nodes.add(node)
     if not outbid_nodes:
         return PrefilterAnswer(fleet_outlook)
@@ -183,7 +194,7 @@ def _without_outbid_nodes(
 def _is_outbid(node: str, given: Sequence[ResourceClaim], basis: Basis, stock: Stock, decider: Decider) -> bool:
     """Return whether the claims `given` on a node would keep a pod from fitting on its kept node, once the pods that it awaits are gone."""
     for other_pod, kept_node in basis.kept_nodes:
-        if node != kept_node.node and not reaches_shared_pool(stock, kept_node.node):
+        if node != kept_node.node and not _reaches_shared_pool(stock, kept_node.node):
             continue
         later = _stock_once_ended(kept_node, basis, stock)
         if _would_fit(other_pod, kept_node.node, later, decider) and not _would_fit(
@@ -202,7 +213,7 @@ def _stock_once_ended(kept_node: KeptNode, basis: Basis, stock: Stock) -> Stock:
 def _would_fit(pod: Pod, node: str, stock: Stock, decider: Decider) -> bool:
     """Return whether a pod is found to fit with a small budget, because keeping a node must not delay the questions of other pods."""
     options = SearchOptions(steps=step_limits.KEPT_NODE, budget=Budget(step_limits.KEPT_NODE, decider.is_abandoned))
-    return not isinstance(decider.serve(pod, node, stock, uncached=options), str)
+    return not place([[(pod, node)]], Placed(stock), options).problems[-1]
 
 
 def _seen_from(node: str, stock: Stock) -> tuple[object, ...]:

@@ -6,7 +6,7 @@ requeues the pod at once; `PendingPods.tick` requeues pods for which no change w
 If another plugin gates a pod, as DefaultPreemption does while it evicts, the scheduler drops the pod's requeue event. So a requeued pod
 stays in the table, and the event is repeated every `CHECK_SECONDS` until the scheduler tries the pod again.
 
-When a device becomes free, only pods that may fit are requeued. Pods with equal requests are checked once.
+When a device becomes free, only as many pods as fit are requeued. Pods with equal requests are checked together.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from allocator.preemption import priority
 from dra.objects import Pod
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from allocator.service.requeue_events import RequeueEvents
 
@@ -47,7 +48,8 @@ class WaitingPod(msgspec.Struct, frozen=True):
     pod: Pod
     since: float
     checked_at: float
-    # ROOM: equal for pods with equal requests; empty if the pod has to be checked on its own. OBJECTS: the object that it lacks.
+    # ROOM: equal for pods with equal requests; empty if the pod has to be checked on its own. OBJECTS: the object that it lacks. SCHEDULER:
+    # as before the first requeue event; empty if the event was repeated, because the pod then may never be tried.
     shape: bytes = b""
 
 
@@ -58,17 +60,23 @@ class WaitingPods:
         # For each reason, the rows by uid of the pod, least recently checked first.
         self._rows: dict[WaitReason, dict[str, WaitingPod]] = {reason: {} for reason in WaitReason}
         self._freed = False
+        self._untried: set[str] = set()  # uids of the pods to requeue if other pods do not take the free devices
+        self._tried = False  # whether a requeued pod was tried, or is gone, since the last check
         self.is_checking = False
 
     def put(self, pod: Pod, reason: WaitReason, shape: bytes = b"") -> None:
         """Set the reason why a pod waits."""
         now = self._clock()
+        is_repeated = self.waits_for(WaitReason.SCHEDULER, pod.metadata.uid)
         earlier = self.pop(pod.metadata.uid)
         since = now if earlier is None else earlier.since
+        if earlier is not None and reason is WaitReason.SCHEDULER and not is_repeated:
+            shape = earlier.shape
         self._rows[reason][pod.metadata.uid] = WaitingPod(pod, since, now, shape)
 
     def pop(self, uid: str) -> WaitingPod | None:
         """Remove a pod and return its row."""
+        self._tried = self._tried or uid in self._rows[WaitReason.SCHEDULER]
         popped = [row for rows in self._rows.values() if (row := rows.pop(uid, None)) is not None]
         return popped[0] if popped else None
 
@@ -116,28 +124,38 @@ class WaitingPods:
         """Record that a device became free, or may have become free during a decision. A running `requeue_fitting` then checks again."""
         self._freed = True
 
-    async def requeue_fitting(self, may_fit: Callable[[Pod], bool]) -> None:
-        """If a device became free since the last check, requeue the pods that may fit. Pods with equal requests share one check."""
+    async def requeue_fitting(self, count_fitting: Callable[[Sequence[Pod]], int]) -> None:
+        """After a device became free, requeue as many pods as fit, those with the highest priority first.
+
+        `count_fitting` returns how many of several pods with equal requests fit. If the requeued pods do not take the devices, a later call
+        requeues the next pods, so that each pod which waited when the device became free is requeued once.
+        """
         if self.is_checking:
             return
         self.is_checking = True
         rows = self._rows[WaitReason.ROOM]
         try:
-            while self._freed:
-                self._freed = False
-                groups: defaultdict[bytes | str, list[str]] = defaultdict(list)
+            while self._freed or (self._untried and self._tried):
+                if self._freed:
+                    self._untried = set(rows)
+                self._freed = self._tried = False
+                self._untried &= rows.keys()
+                groups: defaultdict[bytes | str, list[Pod]] = defaultdict(list)
                 for uid, row in rows.items():
-                    groups[row.shape or uid].append(uid)
-                for uids in groups.values():
-                    pods = [rows[uid].pod for uid in uids if uid in rows]
+                    if uid in self._untried:
+                        groups[row.shape or uid].append(row.pod)
+                for shape, group in groups.items():
+                    await asyncio.sleep(0)
+                    pods = sorted([pod for pod in group if pod.metadata.uid in rows], key=lambda pod: -priority(pod))
+                    requeued = [row.pod for row in self._rows[WaitReason.SCHEDULER].values() if row.shape == shape]
                     try:
-                        fits = bool(pods) and may_fit(pods[0])
+                        number = count_fitting([*requeued, *pods]) if pods else 0
                     except Exception:
                         pod = pods[0].metadata.key
                         logger.exception("a bug while checking for free devices; please report it", extra={"pod": pod})
-                        fits = True
-                    if fits:
-                        self.requeue(pods)
-                    await asyncio.sleep(0)
+                        number = len(requeued) + len(pods)
+                    if not number:
+                        self._untried.difference_update([pod.metadata.uid for pod in pods])
+                    self.requeue(pods[: max(0, number - len(requeued))])
         finally:
             self.is_checking = False

@@ -45,8 +45,7 @@ def without_nodes(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
         spec = replace(pod.spec, node_name="")
         status = replace(pod.status, phase="Pending", extended_resource_claim_status=None)
         pods.append(replace(pod, spec=spec, status=status))
-    claims = tuple(stock.claims.get(claim.metadata.key, claim) for claim in snapshot.claims)
-    return replace(snapshot, stock=stock.with_all((), removed=(*removed, *slices)), pods=tuple(pods), claims=claims)
+    return replace(snapshot, stock=stock.with_all((), removed=(*removed, *slices)), pods=tuple(pods))
 
 
 def with_more_nodes(snapshot: Snapshot, template: str, number: int) -> Snapshot:

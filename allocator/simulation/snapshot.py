@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import chain, islice, takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ from allocator.pods import future_claims, missing_classes
 from allocator.preemption import holders_below, make_room, may_preempt, without_pods
 from allocator.reasons import by_text, cannot_serve, sentence, summary
 from allocator.simulation.placement import Placements
-from allocator.strategies import Chosen, best_node, fragmentation, utilisation
+from allocator.strategies import Chosen, best_node, fragmentation, rooms_of, utilisation
 from dra.objects import (
     DeviceQuota,
     Node,
@@ -84,11 +84,10 @@ class Simulation(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """The input of a simulation; `claims` are all claims, allocated or not."""
+    """The input of a simulation."""
 
     stock: Stock
     pods: tuple[Pod, ...]
-    claims: tuple[ResourceClaim, ...] = ()
     templates: tuple[ResourceClaimTemplate, ...] = ()
     budgets: tuple[PodDisruptionBudget, ...] = ()
     quotas: tuple[DeviceQuota, ...] = ()
@@ -110,30 +109,26 @@ def simulate(
     run = SnapshotRun(snapshot, ask, why)
     waiting = podfit.pending(snapshot.pods)
     outcomes: list[PodOutcome] = []
-    members: dict[tuple[str, str], list[Pod]] = {}
+    together: dict[tuple[str, str], list[Pod]] = {}
     for pod in waiting:
         gang = gang_of(pod, snapshot.groups)
-        members.setdefault((gang, "" if gang else pod.metadata.key), []).append(pod)
+        together.setdefault((gang, "" if gang else pod.metadata.key), []).append(pod)
     done = 0
-    for (gang, _), together in members.items():
-        undecided = run.undecided
-        placed_pods = run.schedule_gang(gang, together) if gang else [run.schedule(together[0])]
-        reported = [outcome for outcome in placed_pods if outcome.pod not in unreported]
-        outcomes += reported
-        if not reported:
-            run.undecided = undecided
-        done += len(together)
+    for pods in together.values():
+        outcomes += [outcome for outcome in run.place(pods) if outcome.pod not in unreported]
+        done += len(pods)
         if progress:
             progress(done, len(waiting))
-    rooms = list(run.fleet.rooms())
+    rooms = rooms_of(run.fleet.stock)
     placed = sum(outcome.node is not None for outcome in outcomes)
+    undecided = len(run.undecided - unreported)
     return Simulation(
         tuple(outcomes),
         Totals(
             len(outcomes),
             placed,
-            len(outcomes) - placed - run.undecided,
-            run.undecided,
+            len(outcomes) - placed - undecided,
+            undecided,
             sum(len(outcome.devices) for outcome in outcomes),
             round(utilisation(rooms), 4),
             round(fragmentation(rooms), 4),
@@ -147,40 +142,60 @@ def gang_of(pod: Pod, groups: Mapping[str, PodGroup]) -> str:
     return name if name in groups and groups[name].min_count else ""
 
 
+class _Wanted(NamedTuple):
+    """The claims of a pod, and the filters that its nodes must pass."""
+
+    pod: Pod
+    allocated: Sequence[ResourceClaim]
+    open: Sequence[ResourceClaim]
+    serving: Mapping[str, str]  # the DeviceClasses of extended resources for which the pod has no claim
+    barriers_on: podfit.Barriers
+
+    def obstacle(self, node: Node, used: Mapping[str, int]) -> str:
+        """Return why the pod cannot use a node, whatever devices are free there; "" if it can."""
+        return " and ".join(map(str, self.barriers_on(node, used))) or podfit.claim_obstacle(self.allocated, node)
+
+    def open_on(self, node: Node) -> Sequence[ResourceClaim]:
+        """Return the open claims, with one for those extended resources for which the node has no device plugin."""
+        new_claim = extended_claim(self.pod, self.serving, node.status.allocatable)
+        return self.open if new_claim is None else [*self.open, new_claim.claim]
+
+
 class SnapshotRun:
     """Places pods of a snapshot one after another. The devices of a pod are in use for the pods after it."""
 
     def __init__(self, snapshot: Snapshot, ask: Ask, why: Why | None = None) -> None:
+        self.snapshot = snapshot
         self.fleet = Placements(snapshot.stock, ask)
         self.why = why
-        self.claims = {claim.metadata.key: claim for claim in snapshot.claims}
         self.templates = {template.metadata.key: template for template in snapshot.templates}
-        self.pods = snapshot.pods
         self.by_key = {pod.metadata.key: pod for pod in snapshot.pods}
-        self.budgets = snapshot.budgets
-        self.quotas = snapshot.quotas
-        self.groups = snapshot.groups
         self.used = podfit.total(snapshot.pods)
         self.trials_left = MAX_TRIALS
         # By the identity of a refusal: the refusal, which keeps the identity, and its explanation.
         self.explained: dict[int, tuple[NodeAnswer, NodeAnswer]] = {}
         self.serving = snapshot.stock.serving()
-        self.undecided = 0
+        self.undecided: set[str] = set()  # pods by namespace/name
 
-    def schedule_gang(self, name: str, pods: Sequence[Pod]) -> list[PodOutcome]:
-        """Place the waiting pods of a gang, or none of them if with the running ones they are fewer than its minimum.
+    def place(self, pods: Sequence[Pod], *, hold: bool = True) -> list[PodOutcome]:
+        """Place a pod, or the waiting pods of a gang: none of them if with the running ones they are fewer than its minimum.
 
-        The pods are placed one by one. So if they do not fit, another placement may exist, unless too many pods fit no node at all.
+        The pods of a gang are placed one by one. So if they do not fit, another placement may exist, unless too many pods fit no node at all.
+        With `hold=False`, the devices of a pod without a gang stay free for later pods.
         """
-        before = self.fleet.stock, dict(self.claims), {node: dict(used) for node, used in self.used.items()}
-        undecided = self.undecided
-        outcomes = [self.schedule(pod) for pod in pods]
+        groups = self.snapshot.groups
+        name = gang_of(pods[0], groups)
+        before = self.fleet.stock, {node: dict(used) for node, used in self.used.items()} if name else {}
+        undecided = set(self.undecided)
+        outcomes = [self._place(pod, hold=hold or bool(name)) for pod in pods]
+        if not name:
+            return outcomes
         fitting = sum(outcome.node is not None for outcome in outcomes)
-        running = sum(bool(pod.spec.node_name) and gang_of(pod, self.groups) == name for pod in self.pods)
-        least = self.groups[name].min_count
+        running = sum(bool(pod.spec.node_name) and gang_of(pod, groups) == name for pod in self.snapshot.pods)
+        least = groups[name].min_count
         if fitting + running >= least:
             return outcomes
-        self.fleet.stock, self.claims, self.used = before
+        self.fleet.stock, self.used = before
         # No pod of the gang was placed before these pods, so they fit no node.
         alone = list(takewhile(lambda outcome: outcome.node is None, outcomes))
         possible = len(outcomes) - len(alone) + running
@@ -189,7 +204,7 @@ class SnapshotRun:
         else:
             placed = fitting + running
             text = f"no placement found for {least} pods of PodGroup {name} together: placed one by one, {placed} {'gets' if placed == 1 else 'get'} a node"
-            self.undecided = undecided + len(outcomes) - len(alone)
+            self.undecided = undecided.union(outcome.pod for outcome in outcomes[len(alone) :])
         reason = Reason(text=text, causes=(f"PodGroup/{name}",))
         not_placed = [
             PodOutcome(
@@ -201,75 +216,73 @@ class SnapshotRun:
         ]
         return [*alone, *not_placed]
 
-    def schedule(self, pod: Pod, *, hold: bool = True) -> PodOutcome:
-        """Place one pod. With `hold=False`, its devices stay free for later pods."""
+    def _place(self, pod: Pod, *, hold: bool) -> PodOutcome:
         pod_name = pod.metadata.key
-        future = future_claims(pod, self.templates, self.claims)
-        missing = chain(future.missing, *[missing_classes(claim, self.fleet.stock) for claim in future.claims])
-        if reason := next(missing, None):
-            return PodOutcome(pod_name, None, reason=reason)
-        existing_claim = self._existing_extended_claim(pod)
-        wanted = future.claims if existing_claim is None else (*future.claims, existing_claim)
-        allocated = [claim for claim in wanted if claim.status.allocation is not None]
-        open_claims = [claim for claim in wanted if claim.status.allocation is None]
-        resources = served_resources(pod, self.serving)
-        barriers_on = podfit.barriers_by_name(pod, resources)
-        claims_by_lacking: dict[tuple[str, ...], Sequence[ResourceClaim]] = {}
+        stock = self.fleet.stock
+        wanted = self._wanted(pod)
+        if isinstance(wanted, Reason):
+            return PodOutcome(pod_name, None, reason=wanted)
+        resources = served_resources(pod, wanted.serving)
         excluded: dict[str, str] = {}
-        claims_by_node: dict[str, Sequence[ResourceClaim]] = {}
-        for name, node in self.fleet.stock.nodes.items():
-            allocatable = node.status.allocatable
-            lacking = tuple([resource for resource in resources if not allocatable.get(resource)])
-            used = self.used.get(name, {})
-            why = " and ".join(map(str, barriers_on(node, used))) or podfit.claim_obstacle(allocated, node)
-            if why:
+        nodes_by_lacking: dict[tuple[str, ...], list[str]] = {}
+        for name, node in stock.nodes.items():
+            if why := wanted.obstacle(node, self.used.get(name, {})):
                 excluded[name] = why
             else:
-                if lacking not in claims_by_lacking:
-                    claims_by_lacking[lacking] = self._with_extended(pod, open_claims, node)
-                claims_by_node[name] = claims_by_lacking[lacking]
+                lacking = tuple([resource for resource in resources if not node.status.allocatable.get(resource)])
+                nodes_by_lacking.setdefault(lacking, []).append(name)
+        claims_by_node: dict[str, Sequence[ResourceClaim]] = {}
         choices: dict[str, Chosen] = {}
-        distinct = {id(claims): claims for claims in claims_by_node.values()}
-        for claims in distinct.values():
-            nodes = [node for node, claims_there in claims_by_node.items() if claims_there is claims]
+        for nodes in nodes_by_lacking.values():
+            claims = wanted.open_on(stock.nodes[nodes[0]])
+            claims_by_node |= dict.fromkeys(nodes, claims)
             choices |= self.fleet.answers(claims, nodes)
         chosen = best_node(choices)
         if chosen is None:
-            refused = self._refuse(pod_name, excluded, choices, claims_by_node)
-            return self._with_victims(refused, pod, allocated, open_claims)
+            return self._with_victims(self._refuse(pod_name, excluded, choices, claims_by_node), wanted)
         answer = choices[chosen].answer
-        placed_claims = claims_by_node[chosen]
-        exceeded_line = self._exceeded_line(pod, placed_claims, answer, self.fleet.stock)
+        granted = as_granted(claims_by_node[chosen], answer)
+        exceeded_line = self._exceeded_line(pod, granted, stock)
         if exceeded_line is not None:
             reason = Reason(text=str(exceeded_line), code="D216")
             refused = PodOutcome(pod_name, None, reason=reason, exceeded_quota=exceeded_line.facts())
-            return self._with_victims(refused, pod, allocated, open_claims)
+            return self._with_victims(refused, wanted)
         if hold:
-            self._hold(pod, chosen, placed_claims, answer)
+            self.fleet.stock = stock.with_all(granted)
+            used = self.used.setdefault(chosen, {})
+            for resource, amount in podfit.requests(pod).items():
+                used[resource] = used.get(resource, 0) + amount
         devices = [f"{result.driver}/{result.pool}/{result.device}" for result in answer.results]
         return PodOutcome(pod_name, chosen, tuple(devices))
 
-    def _hold(self, pod: Pod, node: str, claims: Sequence[ResourceClaim], answer: NodeAnswer) -> None:
-        self.fleet.hold(claims, answer)
-        stored = self.fleet.stock.claims
-        for claim in claims:
-            key = claim.metadata.key
-            self.claims[key] = stored[key]
-        used = self.used.setdefault(node, {})
-        for resource, amount in podfit.requests(pod).items():
-            used[resource] = used.get(resource, 0) + amount
+    def _wanted(self, pod: Pod) -> _Wanted | Reason:
+        """Return the claims of a pod, or the first missing object."""
+        claims = self.fleet.stock.claims
+        future = future_claims(pod, self.templates, claims)
+        missing = chain(future.missing, *[missing_classes(claim, self.fleet.stock) for claim in future.claims])
+        if reason := next(missing, None):
+            return reason
+        status = pod.status.extended_resource_claim_status
+        name = status.resource_claim_name if status is not None else ""
+        existing_claim = claims.get(f"{pod.metadata.namespace or 'default'}/{name}")
+        wanted = future.claims if existing_claim is None else (*future.claims, existing_claim)
+        return _Wanted(
+            pod,
+            [claim for claim in wanted if claim.status.allocation is not None],
+            [claim for claim in wanted if claim.status.allocation is None],
+            self.serving if existing_claim is None else {},
+            podfit.barriers_by_name(pod, served_resources(pod, self.serving)),
+        )
 
-    def _with_victims(
-        self, refused: PodOutcome, pod: Pod, allocated: Sequence[ResourceClaim], free: Sequence[ResourceClaim]
-    ) -> PodOutcome:
+    def _with_victims(self, refused: PodOutcome, wanted: _Wanted) -> PodOutcome:
         """Add to a refusal the pods that would have to be evicted so that the pod fits, if there are such pods."""
+        pod = wanted.pod
         if not may_preempt(pod):
             return refused
-        stock = self.fleet.stock
-        holders = holders_below(pod, self.pods, stock, self.budgets, self.groups)
+        snapshot, stock = self.snapshot, self.fleet.stock
+        holders = holders_below(pod, snapshot.pods, stock, snapshot.budgets, snapshot.groups)
         if not holders.by_node:  # no pod has a lower priority
             return refused
-        barriers_on = podfit.barriers_by_name(pod, served_resources(pod, self.serving))
 
         def suffices(victims: Victims) -> bool:
             self.trials_left -= 1
@@ -282,11 +295,11 @@ class SnapshotRun:
                 if victim.spec.node_name == victims.node:
                     for resource, amount in podfit.requests(victim).items():
                         used[resource] = used.get(resource, 0) - amount
-            if next(barriers_on(node, used), None) or podfit.claim_obstacle(allocated, node):
+            if wanted.obstacle(node, used):
                 return False
-            claims = self._with_extended(pod, free, node)
+            claims = wanted.open_on(node)
             answer = self.fleet.ask(after, victims.node, claims).answer
-            return answer.feasible and self._exceeded_line(pod, claims, answer, after) is None
+            return answer.feasible and self._exceeded_line(pod, as_granted(claims, answer), after) is None
 
         reachable = [node for node in stock.nodes if holders.potential_victims((node,), stock).has_pods]
         chosen = make_room(reachable, holders, stock, suffices)
@@ -301,13 +314,11 @@ class SnapshotRun:
         reason = replace(refused.reason, text=f"{refused.reason.text}; would fit on {chosen.node} {condition}")
         return replace(refused, victims=victims, reason=reason)
 
-    def _exceeded_line(
-        self, pod: Pod, claims: Sequence[ResourceClaim], answer: NodeAnswer, stock: Stock
-    ) -> QuotaLine | None:
-        """Return the limit of a quota that this allocation would exceed; None if there is none."""
-        allocated = as_granted(claims, answer)
+    def _exceeded_line(self, pod: Pod, granted: Sequence[ResourceClaim], stock: Stock) -> QuotaLine | None:
+        """Return the limit of a quota that these allocations would exceed; None if there is none."""
+        find_pod = self.by_key.get
         lines = lines_of_claims(
-            self.quotas, pod, allocated, stock, lambda namespace, name: self.by_key.get(f"{namespace}/{name}")
+            self.snapshot.quotas, pod, granted, stock, lambda namespace, name: find_pod(f"{namespace}/{name}")
         )
         return next((line for line in lines if line.exceeded), None)
 
@@ -323,7 +334,8 @@ class SnapshotRun:
         if self.why:
             for node, answer in list(islice(answers.items(), EXPLAINED)):
                 answers[node] = self._explain(self.why, node, claims_by_node[node], answer)
-        self.undecided += any(answer.verdict is SearchVerdict.UNDECIDED for answer in answers.values())
+        if any(answer.verdict is SearchVerdict.UNDECIDED for answer in answers.values()):
+            self.undecided.add(name)
         refusing = by_text({node: cannot_serve(answer) for node, answer in answers.items()})
         reason = summary((*refusing, *by_text(unfit)), node_count, "the pod")
         return PodOutcome(name, None, reason=reason if node_count else Reason(text="unknown: the input has no Nodes"))
@@ -336,16 +348,14 @@ class SnapshotRun:
         Searches with the same error and the same claims are repeated once. The claims may differ between nodes.
         """
         repeated: dict[tuple[str, ...], NodeAnswer] = {}
-        result: dict[str, NodeAnswer] = {}
         for node, answer in answers.items():
-            result[node] = answer
             if answer.error:
                 claims = claims_by_node[node]
                 question = (answer.error, *(claim.metadata.key for claim in claims))
                 if question not in repeated:
                     repeated[question] = self.fleet.ask(self.fleet.stock, node, claims).answer
-                result[node] = repeated[question]
-        return result
+                answers[node] = repeated[question]
+        return answers
 
     def _explain(self, why: Why, node: str, claims: Sequence[ResourceClaim], refused: NodeAnswer) -> NodeAnswer:
         """Return a refusal with its reasons. They are cached by the identity of the answer, which pods with equal claims share.
@@ -361,19 +371,3 @@ class SnapshotRun:
                 self.explained.clear()
             self.explained[id(refused)] = refused, explained
         return explained
-
-    # ---- the claim for extended resources
-
-    def _existing_extended_claim(self, pod: Pod) -> ResourceClaim | None:
-        status = pod.status.extended_resource_claim_status
-        name = status.resource_claim_name if status is not None else ""
-        return self.claims.get(f"{pod.metadata.namespace or 'default'}/{name}")
-
-    def _with_extended(self, pod: Pod, claims: Sequence[ResourceClaim], node: Node) -> Sequence[ResourceClaim]:
-        """Add a claim for those extended resources for which the node has no device plugin."""
-        new_claim = (
-            extended_claim(pod, self.serving, node.status.allocatable)
-            if self._existing_extended_claim(pod) is None
-            else None
-        )
-        return claims if new_claim is None else [*claims, new_claim.claim]

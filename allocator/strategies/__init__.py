@@ -2,13 +2,11 @@
 
 from allocator.strategies.choose import Chosen, best_node, choose_devices
 from allocator.strategies.hardware import (
-    HardwareUnit,
-    Room,
     fragmentation,
     room,
+    rooms_of,
     scale_of,
     units,
-    units_of,
     utilisation,
 )
 from allocator.strategies.node_view import LooksAt, StrategyCache, split_equal_nodes
@@ -19,10 +17,8 @@ __all__ = [
     "DEFAULT",
     "STRATEGIES",
     "Chosen",
-    "HardwareUnit",
     "LooksAt",
     "Placement",
-    "Room",
     "StrategyCache",
     "UnknownStrategy",
     "best_node",
@@ -30,9 +26,9 @@ __all__ = [
     "fragmentation",
     "read_placement",
     "room",
+    "rooms_of",
     "scale_of",
     "split_equal_nodes",
     "units",
-    "units_of",
     "utilisation",
 ]

@@ -95,15 +95,14 @@ def units(pool: Pool, scale: Scale | None = None) -> tuple[HardwareUnit, ...]:
     return tuple(units)
 
 
-def units_of(stock: Stock) -> dict[PoolId, tuple[HardwareUnit, ...]]:
-    """Group the devices of a fleet into units, by pool."""
+def rooms_of(stock: Stock) -> list[tuple[HardwareUnit, Room]]:
+    """List the units of a fleet, each with its free part."""
     scale = scale_of(stock.pages.values())
-    units_by_pool: dict[PoolId, tuple[HardwareUnit, ...]] = {}
+    pools: dict[PoolId, Pool] = {}
     for node in stock.nodes:
         for pool in stock.pools(node):
-            if pool.id not in units_by_pool:
-                units_by_pool[pool.id] = units(pool, scale)
-    return units_by_pool
+            pools.setdefault(pool.id, pool)
+    return [(unit, room(unit, stock.use(id_))) for id_, pool in pools.items() for unit in units(pool, scale)]
 
 
 def room(unit: HardwareUnit, use: PoolUse) -> Room:

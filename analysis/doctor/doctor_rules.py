@@ -71,7 +71,7 @@ _INSTALLATION = tuple(
 _CAUSES = (
     Rule(control_plane.not_reached, "O015", ("MutatingWebhookConfiguration", DRY_RUN)),
     Rule(nodes.nodes_away, "O201", ("Node", "Pod")),
-    Rule(waiting_pods.not_created, "O101", ("Event",)),
+    Rule(waiting_pods.not_created, "O101", ("Event", "ReplicaSet"), each=True),
     Rule(misspelt_settings, "O019", (CONFIGURATION,), ("ResourceSlice", "Namespace")),
     Rule(classes.without_class, "O107", (), ("DeviceClass",)),
     Rule(classes.without_devices, "O108", ("ResourceSlice",), ("DeviceClass",)),

@@ -24,7 +24,7 @@ from analysis.object_events import events_in, shown
 from analysis.outlook import queue_of
 from analysis.prospects import NO_NODE_READ, prospect_of, scheduler_message, unchecked_conditions
 from analysis.refused_pods import AGAIN, QUOTED, remedy_for
-from analysis.requesting import amounts_in, kept_by, requests_devices
+from analysis.requesting import kept_by, requests_devices
 from cluster.objects import ResourceQuota
 from cluster.patch import apply_json_patch
 from dra.budget import Budget
@@ -553,9 +553,7 @@ def _is_not_placed(facts: Facts) -> Iterator[Reason]:
 def _without_claims(facts: Facts) -> Reason:
     room, state, webhook = _room_text(facts), facts.state, facts.webhook
     raw = facts.reading.raw.get(facts.pod.metadata.key, {})
-    if not webhook.predicted or not requests_devices(
-        raw, webhook.decisions, amounts_in(raw, state), facts.configuration
-    ):
+    if not webhook.predicted or not requests_devices(raw, webhook.decisions, facts.configuration):
         last_message = scheduler_message(facts.pod)
         says = f"; {facts.admitted_scheduler} says: {last_message}" if last_message else ""
         return Reason(actor=facts.actor, text=f"it has no claims: {room}{says}")

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.simulation.placement import Placements, likeness
-from allocator.strategies import best_node, fragmentation, utilisation
+from allocator.answer import as_granted
+from allocator.simulation.placement import Ask, Placements, likeness
+from allocator.strategies import best_node, fragmentation, rooms_of, utilisation
 from dra.objects import ResourceClaim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from allocator.simulation.placement import Ask
     from dra.stock import Stock
 
 
@@ -137,14 +137,14 @@ class _Player:
             if node is None:
                 refused.add(self.likeness[number])
                 continue
-            self.fleet.hold(arrival.claims, answers[node].answer)
+            self.fleet.stock = self.fleet.stock.with_all(as_granted(arrival.claims, answers[node].answer))
             self.waiting.remove(number)
             self.waited[number] = now - arrival.at
             self.running += 1
             if arrival.lasts is not None:
                 heappush(self.leaving, (now + arrival.lasts, number))
         self.peak = max(self.peak, self.running)
-        rooms = list(self.fleet.rooms())
+        rooms = rooms_of(self.fleet.stock)
         self.samples.append(Sample(now, self.running, len(self.waiting), utilisation(rooms), fragmentation(rooms)))
 
     def _average(self, value: Callable[[Sample], float]) -> float:

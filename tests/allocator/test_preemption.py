@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from allocator import allocate
 from allocator.answer import with_allocation
-from allocator.decisions import Decider
-from allocator.one_node import SearchOptions
+from allocator.decisions import Placed, place
 from allocator.preemption import (
     Enough,
     Unit,
@@ -66,7 +65,7 @@ def frees_enough_for(pending_pod, stock):
 
     def frees_enough(victims):
         later_stock = without_pods(stock, victims.pods)
-        return not isinstance(Decider().serve(pending_pod, victims.node, later_stock, uncached=SearchOptions()), str)
+        return not place([[(pending_pod, victims.node)]], Placed(later_stock)).problems[-1]
 
     return frees_enough
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from allocator.decisions import full_nodes, with_pods
+from allocator.decisions import Placed, full_nodes, place
 from allocator.one_node import SearchOptions
 from allocator.pods import barriers, requests
 from allocator.preemption import (
@@ -22,13 +22,10 @@ from allocator.preemption import (
     fewest_to_end,
     holders_below,
     make_room,
-    make_room_on,
-    pods_of,
     priority,
-    without_pods,
     without_unused_claims,
 )
-from allocator.service.questions import nominated_in_shared_pools
+from allocator.service.questions import each_on, nominated_in_shared_pools, without
 from dra import step_limits
 from dra.budget import Budget
 from dra.objects import claim_names
@@ -39,7 +36,6 @@ if TYPE_CHECKING:
     from allocator.decisions import Decider
     from allocator.preemption import Choice, Holders
     from allocator.service.quota.quotas import QuotaLines
-    from allocator.strategies import Placement
     from dra.objects import Pod, PodDisruptionBudget, PodGroup
     from dra.stock import Stock
 
@@ -58,7 +54,6 @@ class Scene(NamedTuple):
     budgets: Sequence[PodDisruptionBudget]
     groups: Mapping[str, PodGroup]  # by namespace/name
     rivals: Mapping[str, Sequence[Pod]]  # nominated pods of the same or a higher priority, by node
-    placements: Mapping[str, Placement]  # by uid of the pods to place
     quota_lines: QuotaLines
     most_pods: int  # on a node
     occupied: Sequence[tuple[str, str]]  # uid and node of each pod that counts towards `most_pods`
@@ -108,7 +103,7 @@ def choose(places: Places, awaited: Places, scene: Scene, decider: Decider, *, t
     existing = [node for _, node in places if node in stock.nodes]
     if not existing:
         return VictimChoice()
-    trial = Trial(places, stock, scene, decider, together=together)
+    trial = Trial(places, Placed(stock), scene, decider, together=together)
     victims = make_room(existing, holders, stock, trial.suffices, together=together)
     return VictimChoice(victims, give_way=tuple(trial.give_way.values()))
 
@@ -123,7 +118,7 @@ def fewest(pod: Pod, scene: Scene, decider: Decider) -> PotentialVictims | None:
     stock = scene.without_ended()
     holders = scene._replace(groups={}).holders_below(raised, stock)  # the pods of a group need not end together
     may_run = barriers(pod, [name for name in requests(pod) if "/" in name])
-    trial = Trial([(pod, node) for node in stock.nodes], stock, scene, decider)
+    trial = Trial([(pod, node) for node in stock.nodes], Placed(stock), scene, decider)
 
     def suffices(victims: Victims) -> bool:
         return next(may_run(stock.nodes[victims.node], {}), None) is None and trial.suffices(victims)
@@ -148,31 +143,11 @@ def still_suffice(
     stock = without_unused_claims(scene.stock, claims, scene.pods)
     holders = holders_below(places[0][0], scene.leaving_pods(), stock)
     leaving = holders.potential_victims(nodes, stock).leaving
-    trial = Trial(places, stock, scene, decider, together=True)
+    trial = Trial(places, Placed(stock), scene, decider, together=True)
     sufficient: list[bool] = []
     with suppress(Enough):
         sufficient += [trial.suffices(Victims(nodes[0], choice, leaving)) for choice in choices]
     return sufficient or [False] * len(choices), tuple(trial.give_way.values())
-
-
-def stock_and_preemptable(pod: Pod, scene: Scene) -> tuple[Stock, Holders]:
-    """Return the stock without the pods that are being deleted, and the pods that could be evicted for a pod."""
-    stock = scene.without_ended()
-    holders = scene.holders_below(pod, stock)
-    leaving = [pod for pod in pods_of(holders.units()) if pod.metadata.deletion_timestamp]
-    return without_pods(stock, leaving), holders
-
-
-def stock_with_room(
-    pod_and_node: tuple[Pod, str], stock: Stock, holders: Holders, scene: Scene, decider: Decider
-) -> Stock:
-    """Return the stock without the victims of a pod on a node, or the unchanged stock if the pod would not fit even without them."""
-    trial = Trial([pod_and_node], stock, scene, decider)
-    try:
-        victims = make_room_on(holders.potential_victims((pod_and_node[1],), stock), holders, trial.suffices)
-    except Enough:
-        return stock
-    return stock if victims is None else without_pods(stock, victims.pods)
 
 
 class Trial:
@@ -181,14 +156,14 @@ class Trial:
     def __init__(
         self,
         places: Places,
-        stock: Stock,
+        placed: Placed,
         scene: Scene,
         decider: Decider,
         *,
         together: bool = False,
     ) -> None:
         self._places = places
-        self._stock = stock
+        self._placed = placed
         self._scene = scene
         self._decider = decider
         self._together = together
@@ -205,24 +180,20 @@ class Trial:
         scene = self._scene
         pod = self._places[0][0]
         chosen = self._places if self._together else [(pod, victims.node)]
-        after = without_pods(self._stock, victims.pods)
         nodes = dict.fromkeys(node for _, node in chosen)
         nominated = self._nominated_elsewhere | {node: scene.rivals.get(node, ()) for node in nodes}
-        for node, nominated_pods in nominated.items():
-            after = with_pods(after, node, nominated_pods, self._decider.options())
+        beside = place(each_on(nominated), without(self._placed, victims.pods), self._decider.options())
         leaving = {gone.metadata.uid for gone in (pod, *victims.pods)}
         full = full_nodes(scene.occupied, scene.most_pods, leaving)
-        for member, node in chosen:
-            placement = scene.placements[member.metadata.uid]
-            serving = (
-                None if node in full else self._decider.serve(member, node, after, placement, uncached=self._options)
-            )
-            if serving is None or isinstance(serving, str):
-                if any(nominated.values()):
-                    self.give_way[member.metadata.uid] = member
+        after = place([chosen], beside, self._options)
+        if after.problems[-1] or not full.keys().isdisjoint(nodes):
+            if any(nominated.values()):
+                self.give_way |= {member.metadata.uid: member for member, _ in chosen}
+            return False
+        stock = beside.stock
+        for member, _ in chosen:
+            allocated = after.granted(member)
+            if any(line.exceeded for line in scene.quota_lines(member, allocated, stock)):
                 return False
-            allocated = serving.allocated_claims()
-            if any(line.exceeded for line in scene.quota_lines(member, allocated, after)):
-                return False
-            after = after.with_all(allocated)
+            stock = stock.with_all(allocated)
         return True

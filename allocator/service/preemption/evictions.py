@@ -154,7 +154,6 @@ class Evictions(Part):
             budgets=self._current_budgets(),
             groups={group.metadata.key: group for group in self._knowledge.groups.objects.values()},
             rivals=self._pods.nominations.rivals(places[0][0], state, group),
-            placements={pod.metadata.uid: self._pods.placement_of(pod)[0] for pod, _ in places},
             quota_lines=self._quotas.lines_among(pods),
             most_pods=self._pods.rules.most_pods,
             occupied=self._ledger.reserved_nodes(),

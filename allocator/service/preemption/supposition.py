@@ -8,42 +8,43 @@ simulation (a supposition) is stored.
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from allocator.decisions import full_nodes, with_pods
-from allocator.preemption import Holders, pods_of, without_pods
-from allocator.service import questions
+from allocator.decisions import FleetOutlook, Outlook, Placed, full_nodes, place
+from allocator.preemption import Enough, Holders, make_room_on, pods_of, without_pods
 from allocator.service.app import HttpError
 from allocator.service.part import Part
-from allocator.service.preemption import choices
-from allocator.service.questions import Others, nominated_in_shared_pools
+from allocator.service.preemption.choices import Trial
+from allocator.service.questions import each_on, nominated_in_shared_pools, why_not_fits, without
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from allocator.decisions import Decider, FleetOutlook, Serving
+    from allocator.decisions import Decider
     from allocator.service.part import Shared
     from allocator.service.preemption.choices import Scene
     from allocator.service.preemption.evictions import Evictions
-    from allocator.strategies import Placement
     from dra.objects import Pod
-    from dra.stock import Stock
 
 SUPPOSED = "supposed-"
 MAX_SCORE = 100  # the highest score of the scheduler framework
 
 
 class Supposed(NamedTuple):
-    """Two stocks with the members placed so far, and the pods of lower priority."""
+    """The members placed so far, in a stock without their victims, and the pods of lower priority."""
 
-    without_lower: Stock  # without all pods of lower priority
-    without_victims: Stock  # with the pods of lower priority, except the victims of the members placed so far
-    holders: Holders
+    placed: Placed
+    holders: Holders = Holders({}, {}, {})
     removed: tuple[Pod, ...] = ()
+
+    def without_lower(self) -> Placed:
+        """Return the stock without all pods of lower priority."""
+        return without(self.placed, self.removed)
 
 
 class Supposition(Part):
@@ -53,7 +54,7 @@ class Supposition(Part):
         super().__init__(shared)
         self._evictions = evictions
         self._name = ""
-        self._supposed = Supposed(shared.knowledge.stock, shared.knowledge.stock, Holders({}, {}, {}))
+        self._supposed = Supposed(Placed(shared.knowledge.stock))
         self._last_attempt: tuple[str, Pod] | None = None  # the member of the last outlook, with its token
         self._before: dict[str, Supposed] = {}  # the state before a member was placed, by the member's token
 
@@ -75,8 +76,8 @@ class Supposition(Part):
     async def why_not_fits(self, token: str, node: str, add: Iterable[Pod], remove: Iterable[Pod]) -> str:
         """Return why a member does not fit on a node with the pods of `add` and without the pods of `remove`; "" if it fits."""
         pod = self._pod_of(token)
-        others = Others([self._pods.newest(added) for added in add], tuple(remove))
-        question = partial(questions.why_not_fits_beside, pod, node, self._supposed.without_lower, others)
+        placed = without(self._supposed.without_lower(), remove)
+        question = partial(why_not_fits, pod, node, placed, [self._pods.newest(added) for added in add])
         return self._pods.redact(pod, await self._runner.answer(pod.metadata.namespace, question))
 
     async def reserve(self, token: str, node: str) -> None:
@@ -105,35 +106,36 @@ def _outlook(
     pod: Pod, supposed: Supposed | None, below: int, scene: Scene, decider: Decider
 ) -> tuple[Supposed, FleetOutlook]:
     if supposed is None:
-        now, holders = choices.stock_and_preemptable(pod, scene)
-        for node, others in nominated_in_shared_pools(scene.rivals, scene.stock).items():
-            now = with_pods(now, node, others, decider.options())
-        removed = pods_of([unit for unit in holders.units() if unit.priority < below])
-        supposed = Supposed(without_pods(now, removed), now, holders, removed)
+        stock = scene.without_ended()
+        holders = scene.holders_below(pod, stock)
+        units = holders.units()
+        stock = without_pods(stock, [lower for lower in pods_of(units) if lower.metadata.deletion_timestamp])
+        nominated = each_on(nominated_in_shared_pools(scene.rivals, scene.stock))
+        now = Placed(place(nominated, Placed(stock), decider.options()).stock)
+        supposed = Supposed(now, holders, pods_of([unit for unit in units if unit.priority < below]))
     leaving = {gone.metadata.uid for gone in (pod, *supposed.removed)}
     full = full_nodes(scene.occupied, scene.most_pods, leaving)
-    placement = scene.placements[pod.metadata.uid]
-    fleet_outlook = decider.outlook(pod, supposed.without_lower, placement, full)
-    now_fits = decider.outlook(pod, supposed.without_victims, placement, full).nodes
-    return supposed, replace(
-        fleet_outlook, nodes={node: MAX_SCORE if node in now_fits else 0 for node in fleet_outlook.nodes}
-    )
+    fleet_outlook, nodes = _fitting(pod, supposed.without_lower(), full, decider)
+    _, now_fitting = _fitting(pod, supposed.placed, full, decider)
+    outlook = Outlook.FITS if nodes else fleet_outlook.outlook
+    scores = {node: MAX_SCORE if node in now_fitting else 0 for node in nodes}
+    return supposed, replace(fleet_outlook, outlook=outlook, nodes=scores)
+
+
+def _fitting(pod: Pod, placed: Placed, full: Mapping[str, str], decider: Decider) -> tuple[FleetOutlook, list[str]]:
+    """Return the nodes where a member fits. On nodes with earlier members, these may get other devices."""
+    fleet_outlook = decider.outlook(pod, placed.stock, excluded_nodes=full)
+    others = sorted(placed.claims.keys() - fleet_outlook.nodes.keys() - full.keys())
+    fitting = [node for node in others if not why_not_fits(pod, node, placed, (), decider)]
+    return fleet_outlook, [*fleet_outlook.nodes, *fitting]
 
 
 def _place(pod: Pod, node: str, supposed: Supposed, scene: Scene, decider: Decider) -> Supposed | str:
-    placement = scene.placements[pod.metadata.uid]
-    now = supposed.without_victims
-    serving = _serve(pod, node, now, placement, decider)
-    if isinstance(serving, str):
-        now = choices.stock_with_room((pod, node), now, supposed.holders, scene, decider)
-        serving = _serve(pod, node, now, placement, decider)
-    if isinstance(serving, str):
-        return serving
-    allocated = serving.allocated_claims()
-    return supposed._replace(
-        without_lower=supposed.without_lower.with_all(allocated), without_victims=now.with_all(allocated)
-    )
-
-
-def _serve(pod: Pod, node: str, stock: Stock, placement: Placement, decider: Decider) -> Serving | str:
-    return decider.serve(pod, node, stock, placement, uncached=decider.options())
+    placed, holders = supposed.placed, supposed.holders
+    if why_not_fits(pod, node, placed, (), decider):
+        trial = Trial([(pod, node)], placed, scene, decider)
+        with suppress(Enough):
+            victims = make_room_on(holders.potential_victims((node,), placed.stock), holders, trial.suffices)
+            placed = without(placed, victims.pods if victims is not None else ())
+    placed = place([[(pod, node)]], placed, decider.options())
+    return placed.problems[-1] or supposed._replace(placed=placed)

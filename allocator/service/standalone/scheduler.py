@@ -15,13 +15,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import Counter
 from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from allocator import pods as podfit
 from allocator.decisions import BY_DEFAULT, Decider, Outlook, find_claims
+from allocator.reasons import by_text, summary
 from allocator.reservations import FINALIZER, effects
 from allocator.service.commits import write
 from allocator.service.extended_claims import create_extended_claim
@@ -128,11 +128,11 @@ class StandaloneScheduler:
     async def _bind(self, pod: Pod, node: str, serving: Serving) -> None:
         """Write the claims of a pod with their allocations on a node, and bind the pod."""
         meta = pod.metadata
-        for claim, granted in zip(serving.open, serving.allocated_claims(), strict=True):
-            await self._write(claim, granted.status.allocation, pod)
+        allocations = {claim.metadata.key: claim.status.allocation for claim in serving.allocated}
         for claim in serving.claims:
-            if claim.status.allocation is not None and not is_reserved_for(claim, meta.uid):
-                await self._write(claim, None, pod)
+            allocation = allocations.get(claim.metadata.key)
+            if allocation is not None or not is_reserved_for(claim, meta.uid):
+                await self._write(claim, allocation, pod)
         await self._cluster.bind(meta.name, meta.namespace, node, uid=meta.uid)
         await self._until_seen(self._knowledge.pods, meta, lambda seen: bool(seen.spec.node_name))
         logger.info("pod placed", extra={"pod": meta.name, "node": node})
@@ -148,10 +148,11 @@ class StandaloneScheduler:
         pod_claims = find_claims(pod, stock)
         used = podfit.total(self._knowledge.pods.objects.values())
         barriers_on = podfit.barriers_by_name(pod, pod_claims.by_claim)
-        refusals: dict[str, str] = {}
-        for name, node in stock.nodes.items():
-            if barrier := next(barriers_on(node, used.get(name, {})), None):
-                refusals[name] = str(barrier)
+        refusals = {
+            name: str(barrier)
+            for name, node in stock.nodes.items()
+            if (barrier := next(barriers_on(node, used.get(name, {})), None))
+        }
         answer = find_serving_nodes(pod, Basis(stock, BY_DEFAULT, refusals, {}, (), {}), self._decider)
         if answer.lacks_claim and pod_claims.uncreated is not None:
             return pod_claims.uncreated
@@ -160,9 +161,7 @@ class StandaloneScheduler:
         message = str(fleet_outlook.reason)
         if fleet_outlook.outlook is Outlook.SKIP:
             nodes = [name for name in stock.nodes if name not in refusals]
-            counts = Counter(refusals.values()).most_common()
-            why = ", ".join(f"{number} {text}" for text, number in counts)
-            message = f"0 of {len(refusals)} nodes: {why}" if refusals else "there are no nodes"
+            message = str(summary(by_text(refusals), len(refusals), "the pod"))
         if not nodes:
             return _WaitReason(message, WITHOUT_CLAIMS if fleet_outlook.outlook is Outlook.WAITING else UNSCHEDULABLE)
         node_name = min(nodes)

@@ -10,14 +10,15 @@ from msgspec.structs import replace
 from allocator.decisions import (
     Decider,
     Outlook,
+    Placed,
     Serving,
     advice,
     find_claims,
+    place,
     why_unready,
-    with_pods,
 )
 from allocator.decisions import decider as decider_module
-from allocator.one_node import SearchOptions
+from allocator.decisions.place import TAKEN
 from allocator.preemption import without_pods
 from allocator.strategies import DEFAULT, STRATEGIES, StrategyCache, choose_devices, node_view, read_placement
 from dra import step_limits
@@ -45,7 +46,7 @@ def typed_pod(name, *claims, **fields):
 def allocated_claim(name, count, stock, node, *pods):
     """Return a claim that is allocated on a node and reserved for some pods."""
     requesting_pod = typed_pod("x", name)
-    allocation = Decider().serve(requesting_pod, node, stock).answer.allocations[0].allocation
+    allocation = Decider().serve(requesting_pod, node, stock).allocated[0].status.allocation
     consumers = [{"resource": "pods", "name": pod, "uid": f"pod-{pod}"} for pod in pods]
     raw = sidecar.claim(name, count) | {"status": {"reservedFor": consumers}}
     claim = typed(raw)
@@ -149,15 +150,13 @@ def test_a_claim_has_room_for_256_pods(pod_count, is_full):
 
 def test_earlier_pods_take_devices_and_leaving_pods_return_them():
     stock = stock_of(sidecar.claim("a"), sidecar.claim("b"), nodes=1, per_node=1)
-    stock_with_p = with_pods(stock, "n0", [typed_pod("p", "a")])
-    decider = Decider()
-    # The text of a refusal is a str.
-    assert isinstance(decider.serve(typed_pod("q", "b"), "n0", stock_with_p, uncached=SearchOptions()), str)
+    first, second = [(typed_pod("p", "a"), "n0")], [(typed_pod("q", "b"), "n0")]
+    assert place([first, second], Placed(stock)).problems == ("", TAKEN)
     stock_with_both = stock.with_object(allocated_claim("a", 1, stock, "n0", "p", "other"))
     stock_without_p = without_pods(stock_with_both, [typed_pod("p", "a")])
-    assert isinstance(decider.serve(typed_pod("q", "b"), "n0", stock_without_p, uncached=SearchOptions()), str)
+    assert place([second], Placed(stock_without_p)).problems == (TAKEN,)
     stock_without_both = without_pods(stock_with_both, [typed_pod("p", "a"), typed_pod("other", "a")])
-    assert not isinstance(decider.serve(typed_pod("q", "b"), "n0", stock_without_both, uncached=SearchOptions()), str)
+    assert place([second], Placed(stock_without_both)).problems == ("",)
 
 
 CLASS_WITH_EXTENDED_RESOURCE = {"kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": sidecar.device_class()["spec"] | {"extendedResourceName": "example.com/gpu"}}  # fmt: skip

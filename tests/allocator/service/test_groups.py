@@ -4,9 +4,21 @@ import itertools
 import math
 import random
 
+from tests import objects
 from tests.allocator.service.preemptors import existing_pods, important_pod, pod_exists, start_pod
-from tests.allocator.service.sidecar import claim, fleet, loaded, pod, pods_with_claims, running
+from tests.allocator.service.sidecar import (
+    DRIVER,
+    claim,
+    device_class,
+    fleet,
+    loaded,
+    node,
+    pod,
+    pods_with_claims,
+    running,
+)
 from tests.limits import draws
+from tests.objects import exactly, resource_slice
 
 
 async def prefilter_in_supposition(sidecar, name, **fields):
@@ -100,11 +112,11 @@ def least_cost(evictable, per_node, protected_pods, requested):
     costs = []
     for nodes in itertools.product(evictable, repeat=len(requested)):
         victims = []
-        for node, node_victims in evictable.items():
+        for fleet_node, node_victims in evictable.items():
             needed_devices = sum(
-                count for count, members_node in zip(requested, nodes, strict=True) if members_node == node
+                count for count, members_node in zip(requested, nodes, strict=True) if members_node == fleet_node
             )
-            missing_devices = max(0, needed_devices + protected_pods[node] + len(node_victims) - per_node)
+            missing_devices = max(0, needed_devices + protected_pods[fleet_node] + len(node_victims) - per_node)
             victims += (
                 sorted(node_victims)[:missing_devices]
                 if missing_devices <= len(node_victims)
@@ -164,3 +176,61 @@ async def test_victims_of_a_group_have_the_lowest_possible_priority():
             surplus_victims += actual_cost[1] - lowest_cost[1]
     assert surplus_victims <= fleet_count // 20
     assert sum(lowest_cost is not None and lowest_cost[1] > 0 for _, lowest_cost in costs) > fleet_count // 3
+
+
+def whole_and_halves(*gpus_by_node):
+    """Return nodes with these numbers of GPUs. Each GPU is published as one whole device and as two halves."""
+    published = [device_class()]
+    for number, gpu_count in enumerate(gpus_by_node):
+        name = f"n{number}"
+        devices, counter_sets = [], []
+        for gpu in map(str, range(gpu_count)):
+            counter_sets.append({"name": gpu, "counters": {"halves": {"value": "2"}}})
+            for device, halves in (("whole", 2), ("half-a", 1), ("half-b", 1)):
+                consumes = [{"counterSet": gpu, "counters": {"halves": {"value": str(halves)}}}]
+                attributes = {"halves": {"int": halves}}
+                devices.append({"name": f"{gpu}-{device}", "attributes": attributes, "consumesCounters": consumes})
+        fields = {"driver": DRIVER, "pool": name, "nodeName": name, "resourceSliceCount": 2}
+        published += [
+            node(name),
+            resource_slice(f"{name}-counters", sharedCounters=counter_sets, **fields),
+            resource_slice(f"{name}-devices", *devices, **fields),
+        ]
+    return published
+
+
+def gpu_claim(name, *sizes):
+    """Return a claim for a GPU of one of these sizes, in halves; the first is preferred."""
+    bodies = [exactly(selector=f"device.attributes['{DRIVER}'].halves == {size}")["exactly"] for size in sizes]
+    alternatives = [body | {"name": f"of-{size}"} for body, size in zip(bodies, sizes, strict=True)]
+    return objects.claim(name, {"name": "r", "firstAvailable": alternatives}, uid=f"claim-{name}")
+
+
+async def test_a_group_that_fits_only_with_other_devices_finds_its_victims():
+    """Each member may get a whole GPU or half of it. Both fit on one GPU only if the first leaves half of it (kubernetes#138765)."""
+    members = ("g0", "g1")
+    pods = [*pods_with_claims("low", priority=1), *(gpu_claim(name, 2, 1) for name in members), *(important_pod(name, name) for name in members)]  # fmt: skip
+    async with running(loaded(*whole_and_halves(1), *pods)) as sidecar:
+        await start_pod(sidecar, "low", "n0")
+        assert await sidecar.allocated_devices("low") == ["n0/0-whole"]
+        places = await place_in_supposition(sidecar, members)
+        assert places == [("g0", "n0"), ("g1", "n0")]
+        answer = await make_room(sidecar, places)
+        assert [victim["name"] for victim in answer["victims"]] == ["low"]
+        assert {entry["name"]: entry["node"] for entry in answer["nominations"]} == dict.fromkeys(members, "n0")
+        await sidecar.free_claim("low")
+        for name in members:
+            assert (await sidecar.place(name, "n0"))[0] == 200
+        devices = [await sidecar.allocated_devices(name) for name in members]
+        assert sorted(devices) == [["n0/0-half-a"], ["n0/0-half-b"]]
+
+
+async def test_a_group_of_which_only_a_part_fits_evicts_nobody():
+    """Two of the three members fit on one GPU."""
+    members = ("g0", "g1", "g2")
+    pods = [*pods_with_claims("low", priority=1), *(gpu_claim(name, 2, 1) for name in members), *(important_pod(name, name) for name in members)]  # fmt: skip
+    async with running(loaded(*whole_and_halves(1), *pods)) as sidecar:
+        await start_pod(sidecar, "low", "n0")
+        assert await place_in_supposition(sidecar, members) == [("g0", "n0"), ("g1", "n0")]
+        answer = await make_room(sidecar, [(name, "n0") for name in members])
+        assert (answer["victims"], answer["nominations"], await pod_exists(sidecar, "low")) == ([], [], True)

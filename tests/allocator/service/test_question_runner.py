@@ -81,7 +81,7 @@ async def answer_concurrently(questions):
     while not all(task.done() for task in tasks):
         await asyncio.sleep(TURN / 20)  # a loop that never rests can keep the thread waiting
         for pod, stock in questions:
-            runner._on_loop.may_fit(pod, stock)
+            runner._on_loop.count_fitting([pod], stock)
     return [task.result() for task in tasks]
 
 

@@ -65,6 +65,48 @@ def test_a_pod_is_requeued_once_per_check_interval(events, clock, table):
         assert requeue_due_pods(events, table, seq) == ()
 
 
+async def test_a_free_device_requeues_one_pod_at_a_time_until_one_takes_it(events, clock):
+    """The pod with the highest priority is the first. A pod that does not take the device is followed by the next."""
+    table = WaitingPods(events, clock)
+    pods = {name: convert(pod(name, priority=5 * (name == "q")), Pod) for name in "pqrs"}
+    for name in "pqr":
+        table.put(pods[name], WaitReason.ROOM, shape=b"one")
+
+    async def requeued_with(fitting):
+        seq = events.seq
+        await table.requeue_fitting(lambda counted: min(fitting, len(counted)))
+        return events.since(seq).pods
+
+    assert await requeued_with(3) == (), "no device became free"
+    table.note_freed()
+    assert await requeued_with(1) == ("default/q",)
+    assert await requeued_with(1) == (), "the scheduler has not tried q yet"
+    table.note_attempt("pod-q")
+    table.put(pods["q"], WaitReason.DEVICES)
+    assert await requeued_with(1) == ("default/p",)
+    table.note_attempt("pod-p")
+    assert await requeued_with(0) == (), "p took the device"
+    assert table.pods_waiting_for(WaitReason.ROOM) == [pods["r"]]
+    table.put(pods["s"], WaitReason.ROOM, shape=b"one")
+    assert await requeued_with(1) == (), "no other device became free"
+    table.note_freed()
+    assert await requeued_with(1) == ("default/r",)
+
+
+async def test_a_pod_that_its_scheduler_does_not_try_is_followed_by_the_next(events, clock):
+    table = WaitingPods(events, clock)
+    for name in "pq":
+        table.put(convert(pod(name), Pod), WaitReason.ROOM, shape=b"one")
+    table.note_freed()
+    await table.requeue_fitting(lambda _: 1)
+    assert events.since(events.seq - 1).pods == ("default/p",)
+    clock.now += CHECK_SECONDS
+    seq = events.seq
+    table.requeue(table.due(WaitReason.SCHEDULER, lambda _: True))
+    await table.requeue_fitting(lambda _: 1)
+    assert events.since(seq).pods == ("default/p", "default/q")
+
+
 @pytest.mark.parametrize("method", ["note_attempt", "pop"])
 def test_a_retried_or_deleted_pod_is_not_requeued_again(events, clock, table, method):
     seq = events.seq

@@ -18,7 +18,7 @@ def pod_requesting(name, amounts, **fields):
 
 
 def run(stock, *pods, claims=(), templates=(), strategy="first-fit"):
-    snapshot = Snapshot(stock, pods, tuple(claims), tuple(templates))
+    snapshot = Snapshot(stock.with_all(claims), pods, tuple(templates))
 
     def ask(stock, node, claims):
         return choose_devices(stock, node, claims, strategy=strategy)

@@ -12,7 +12,7 @@ from tests.objects import claim_template, exactly, typed
 
 
 def simulate_snapshot(snapshot):
-    return run(snapshot.stock, *snapshot.pods, claims=snapshot.claims, templates=snapshot.templates)
+    return run(snapshot.stock, *snapshot.pods, templates=snapshot.templates)
 
 
 def pod_with_device(name, node, device, **metadata):
@@ -34,7 +34,7 @@ def pod_with_device(name, node, device, **metadata):
 
 def snapshot_of(nodes, *pods_with_claims, other_pods=()):
     pods, claims = zip(*pods_with_claims, strict=True) if pods_with_claims else ((), ())
-    return Snapshot(fleet(nodes, *claims), (*pods, *other_pods), tuple(claims), (ONE_GPU_TEMPLATE,))
+    return Snapshot(fleet(nodes, *claims), (*pods, *other_pods), (ONE_GPU_TEMPLATE,))
 
 
 TWO_NODES = {"n0": (gpu("gpu-0"),), "n1": (gpu("gpu-0"), gpu("gpu-1"))}
@@ -54,7 +54,7 @@ def test_a_claim_shared_with_a_pod_elsewhere_keeps_its_allocation():
         claim, status=replace(claim.status, reserved_for=(*claim.status.reserved_for, second_consumer))
     )
     remaining = without_nodes(snapshot_of(TWO_NODES, (pod_on_n0, shared_claim), other_pods=(pod_on_n1,)), ["n0"])
-    assert [claim.status.allocation for claim in remaining.claims] == [shared_claim.status.allocation]
+    assert [claim.status.allocation for claim in remaining.stock.claims.values()] == [shared_claim.status.allocation]
 
 
 def test_pods_that_no_controller_recreates_elsewhere_vanish_with_their_node():

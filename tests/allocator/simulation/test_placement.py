@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from allocator.answer import as_granted
 from allocator.simulation.placement import Placements
 from allocator.simulation.snapshot import Snapshot, simulate
 from allocator.strategies import best_node, choose_devices
@@ -46,7 +47,7 @@ def nodes_with_stale_answers(strategy):
             new_answer = choose_devices(placements.stock, node, [claim_of_pod], strategy=strategy)
             stale_nodes += [node] if answer != (new_answer.answer.verdict, new_answer.score) else []
         chosen = placements.answers([claim_of_pod])
-        placements.hold([claim_of_pod], chosen[best_node(chosen)].answer)
+        placements.stock = placements.stock.with_all(as_granted([claim_of_pod], chosen[best_node(chosen)].answer))
     return stale_nodes
 
 

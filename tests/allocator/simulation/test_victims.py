@@ -97,7 +97,7 @@ def test_a_quota_counts_allocations_of_the_same_simulation():
     pods = [
         pending_pod(f"p-{waiting_claim.metadata.name}", waiting_claim.metadata.name) for waiting_claim in waiting_claims
     ]
-    snapshot = Snapshot(stock, tuple(pods), tuple(waiting_claims), quotas=(convert(quota, DeviceQuota),))
+    snapshot = Snapshot(stock.with_all(waiting_claims), tuple(pods), quotas=(convert(quota, DeviceQuota),))
     simulated = simulate(
         snapshot, ask=lambda stock_, node, claims: choose_devices(stock_, node, claims, strategy="first-fit")
     )
@@ -123,7 +123,7 @@ def test_victims_of_the_namespace_make_room_in_its_quota():
     quota = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {"gpu/devices": 1}}}
     pods = (pending_pod("low", "low", nodeName="n0", phase="Running"), pending_pod("urgent", "want", priority=5))
     claims = (low_claim, claim("want", exactly("gpu")))
-    snapshot = Snapshot(stock.with_object(low_claim), pods, claims, quotas=(convert(quota, DeviceQuota),))
+    snapshot = Snapshot(stock.with_all(claims), pods, quotas=(convert(quota, DeviceQuota),))
     [outcome] = simulate(
         snapshot, ask=lambda stock_, node, claims_: choose_devices(stock_, node, claims_, strategy="first-fit")
     ).pods
