@@ -35,7 +35,7 @@ from bench.row import Row
 from bench.webhook import hami
 from certs import authority
 from e2e.actors import fleet
-from e2e.actors.webhook import Webhook
+from e2e.actors.webhook import MODE, Webhook
 from e2e.actors.workloads import container, pod, request, template, using_template
 from e2e.ground.controlplane import ControlPlane
 
@@ -278,7 +278,7 @@ class Installation:
         devices = fleet.slices(fleet.HAMI, "node-0", fleet.hami_gpus(8), by_name=True)
         cluster.add_fake_nodes(1, prefix="node-")
         cluster.create(*devices, *fleet.classes(extended=False))
-        cluster.namespace(NAMESPACE)
+        cluster.namespace(NAMESPACE, {MODE: "enforce"})  # the registration is opt-in
         cluster.create(hand_written_template())
         self.webhook.install()
         self.webhook.stop()

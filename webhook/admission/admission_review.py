@@ -7,9 +7,10 @@ apiserver/pkg/admission/plugin/webhook/request.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict, cast
+from typing import TYPE_CHECKING, TypeAlias, TypedDict, cast
 
 import msgspec
+from msgspec import UNSET
 
 from dra import wire
 from dra.finding import Finding
@@ -103,49 +104,71 @@ class _AnsweredReview(Wire, frozen=True, kw_only=True, omit_defaults=False):
     kind: str = KIND
 
 
-class _VariableParts(TypedDict, total=False):
-    name: Json
-    value: Json
-    valueFrom: Json
+_Opaque: TypeAlias = msgspec.Raw | msgspec.UnsetType
 
 
-class _VolumeParts(TypedDict, total=False):
-    hostPath: Json
+class _Parts(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
+    """Fields of an object that are decoded. All others are skipped."""
 
 
-class _ContainerParts(TypedDict, total=False):
-    env: list[_VariableParts]
-    name: Json
-    resources: Json
-    restartPolicy: Json
-    securityContext: Json
+class _VariableParts(_Parts):
+    name: str | msgspec.UnsetType = UNSET
+    value: str | msgspec.UnsetType = UNSET
+    value_from: _Opaque = UNSET
 
 
-class _SpecParts(TypedDict, total=False):
-    affinity: Json
-    containers: list[_ContainerParts]
-    hostNetwork: Json
-    initContainers: list[_ContainerParts]
-    nodeName: Json
-    nodeSelector: Json
-    priorityClassName: Json
-    resourceClaims: Json
-    resources: Json
-    schedulerName: Json
-    serviceAccountName: Json
-    tolerations: Json
-    volumes: list[_VolumeParts]
+class _VolumeParts(_Parts):
+    host_path: _Opaque = UNSET
 
 
-class _PodParts(TypedDict, total=False):
-    """The fields of a pod that are decoded; mounts, probes, ports and most of the volumes are skipped."""
+class ResourceParts(_Parts):
+    limits: dict[str, msgspec.Raw] | msgspec.UnsetType = UNSET
+    requests: dict[str, msgspec.Raw] | msgspec.UnsetType = UNSET
+    claims: _Opaque = UNSET
 
-    metadata: Json
-    spec: _SpecParts
+
+class _ContainerParts(_Parts):
+    env: list[_VariableParts] | msgspec.UnsetType = UNSET
+    name: _Opaque = UNSET
+    resources: ResourceParts | msgspec.UnsetType = UNSET
+    restart_policy: _Opaque = UNSET
+    security_context: _Opaque = UNSET
+
+
+class _SpecParts(_Parts):
+    affinity: _Opaque = UNSET
+    containers: list[_ContainerParts] | msgspec.UnsetType = UNSET
+    host_network: _Opaque = UNSET
+    init_containers: list[_ContainerParts] | msgspec.UnsetType = UNSET
+    node_name: _Opaque = UNSET
+    node_selector: _Opaque = UNSET
+    os: _Opaque = UNSET
+    priority_class_name: _Opaque = UNSET
+    resource_claims: _Opaque = UNSET
+    resources: _Opaque = UNSET
+    scheduler_name: _Opaque = UNSET
+    service_account_name: _Opaque = UNSET
+    tolerations: _Opaque = UNSET
+    volumes: list[_VolumeParts] | msgspec.UnsetType = UNSET
+
+
+class _MetadataParts(TypedDict, total=False):
+    annotations: dict[str, str]
+    generateName: str
+    labels: dict[str, str]
+    name: str
+    ownerReferences: Json
+
+
+class PodParts(_Parts):
+    """The fields of a pod that are decoded; mounts, probes, ports and most of the volumes are skipped. Values of the spec stay raw."""
+
+    metadata: _MetadataParts | msgspec.UnsetType = UNSET
+    spec: _SpecParts | msgspec.UnsetType = UNSET
 
 
 class _PodAdmissionRequest(AdmissionRequest, frozen=True, kw_only=True):
-    object: _PodParts  # type: ignore[assignment]
+    object: PodParts  # type: ignore[assignment]
 
 
 class _PodReview(Review, frozen=True, kw_only=True):
@@ -208,14 +231,14 @@ def decode(body: bytes) -> AdmissionRequest:
     return _request(review)
 
 
-def decode_pod(body: bytes) -> tuple[AdmissionRequest, dict[str, Json] | None]:
+def decode_pod(body: bytes) -> tuple[AdmissionRequest, PodParts | None]:
     """Decode a review, and those fields of its pod that decisions read. The pod is None if a field has an unexpected type."""
     try:
         review = _pod_review.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return decode(body), None
     request = _request(review)
-    return request, cast("dict[str, Json]", request.object)
+    return request, cast("PodParts", request.object)
 
 
 def decode_head(body: bytes) -> tuple[AdmissionRequest, Json]:
@@ -241,7 +264,12 @@ def _request(review: Review) -> AdmissionRequest:
     return review.request
 
 
-def read(raw: msgspec.Raw) -> dict[str, Json]:
+def whole(parts: PodParts) -> dict[str, Json]:
+    """Decode the parts of a pod as plain JSON; raise WireError if they are malformed."""
+    return read(_encoder.encode(parts))
+
+
+def read(raw: msgspec.Raw | bytes) -> dict[str, Json]:
     """Decode the object of a review as plain JSON; raise WireError if it is not a JSON object."""
     try:
         value = msgspec.json.decode(raw)

@@ -74,6 +74,11 @@ class ReviewedPod(NamedTuple):
 
 def decide_pod(candidate: ReviewedPod, state: State, budget: Budget) -> PodVerdict:
     """Translate the pod of a review and sign the record of the translation, then judge whether a node can serve the pod."""
+    return translate_and_judge(candidate, state, budget)[1]
+
+
+def translate_and_judge(candidate: ReviewedPod, state: State, budget: Budget) -> tuple[PodVerdict, PodVerdict]:
+    """Return what the translation of a pod is before `judge_pod`, and the verdict on the pod."""
     pod, namespace = candidate.pod, candidate.namespace
     origin = candidate.origin
     try:
@@ -87,16 +92,18 @@ def decide_pod(candidate: ReviewedPod, state: State, budget: Budget) -> PodVerdi
             origin=origin,
             judge_others=partial(unknown_resources, state=state, budget=budget),
         )
-        verdict = translated()
-        if reason := why_cpus_left(candidate, verdict, state, budget):
-            verdict = translated(cpus_left=reason)
-        if not verdict.refusals:
+        translation = translated()
+        if reason := why_cpus_left(candidate, translation, state, budget):
+            translation = translated(cpus_left=reason)
+        if not translation.refusals:
             budget.confirm()
     except OutOfBudget:
-        return give_up(f"drawbridge left this pod as it is: {TOO_LATE}", clean(pod, state, namespace=namespace))
+        verdict = give_up(f"drawbridge left this pod as it is: {TOO_LATE}", clean(pod, state, namespace=namespace))
+        return verdict, verdict
     judge_budget = budget.separate(step_limits.REVIEW)
-    verdict = judge_pod(candidate, verdict, state, judge_budget)
-    return replace(verdict, is_late=True) if budget.is_late or judge_budget.is_late else verdict
+    verdict = judge_pod(candidate, translation, state, judge_budget)
+    is_late = budget.is_late or judge_budget.is_late
+    return translation, replace(verdict, is_late=True) if is_late else verdict
 
 
 def give_up(text: str, cleaning: tuple[Operation, ...] = ()) -> PodVerdict:

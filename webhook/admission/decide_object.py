@@ -55,10 +55,10 @@ from webhook.translate import (
     scheduler_of,
     translate_template,
 )
-from webhook.unknown import NO_NODE_HAS_KEY, decide_unknown_kind, unanswered_requests
+from webhook.unknown import NO_NODE_HAS_KEY, decide_unknown_kind, located, unanswered_requests
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dra.finding import Finding
     from webhook.admission.limit_ranges import Filled
@@ -91,9 +91,14 @@ def decide_object(
     """Decide about a pod, the pods of a workload, or a claim. Pod templates in unknown kinds are rewritten only if `rewrite_unknown`.
 
     A refused object has no operations. If an object requests no device, only its extended resources are checked by the API server's rules.
-    A `stored` object is not checked by these rules, because the API server has accepted it.
+    A `stored` object is not checked by these rules, because the API server has accepted it. Its decisions have no pointers.
     """
     budget = budget or Budget(step_limits.REVIEW)
+    verdict = _decide_object(obj, state, budget, rewrite_unknown=rewrite_unknown, stored=stored)
+    return verdict if stored else replace(verdict, decisions=located(obj, verdict.decisions))
+
+
+def _decide_object(obj: Object, state: State, budget: Budget, *, rewrite_unknown: bool, stored: bool) -> PodVerdict:
     if group_kind(obj) in _CLAIM_KINDS:
         return _decide_claim(obj, state, budget)
     runtime_operations, conflict = changes_by_runtime_class(obj, state)
@@ -216,10 +221,10 @@ def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewri
     outside = decide_unknown_kind(obj, state)
     if outside.verdict.decisions or outside.verdict.warnings:
         decided.append(apply_mode(outside.verdict, mode, namespace, state))
-    for container, pod in outside.pods.items():
-        pod_verdict = _decide_pods(pod, state, mode, budget)
+    for container, made in outside.pods.items():
+        pod_verdict = _decide_pods(made.pod, state, mode, budget)
         verdict = PodVerdict(
-            decisions=_for_object(pod_verdict.decisions, name, container),
+            decisions=_for_object(located(made.pod, pod_verdict.decisions), name, container, made.pointers),
             refusals=pod_verdict.refusals,
             problem_warnings=pod_verdict.problem_warnings,
             notes=pod_verdict.notes,
@@ -254,13 +259,16 @@ def _decide_template(
     return apply_mode(verdict, mode, candidate.namespace, state)
 
 
-def _for_object(decisions: Iterable[Decision], name: str, container: str) -> tuple[Decision, ...]:
+def _for_object(
+    decisions: Iterable[Decision], name: str, container: str, pointers: Mapping[str, str]
+) -> tuple[Decision, ...]:
     """Return the decisions about a pod as decisions about the object that creates the pod. `container` replaces the container of each."""
     moved: list[Decision] = []
     for decision in decisions:
         # A pointer into the pod means nothing in the object.
         key = split(decision.key)[-1] if decision.key.startswith("/") else decision.key
-        moved.append(replace(decision, object=name, container=container, key=key))
+        pointer = pointers.get(key, pointers[""])
+        moved.append(replace(decision, object=name, container=container, key=key, pointer=pointer))
     return tuple(moved)
 
 

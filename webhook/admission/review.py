@@ -56,7 +56,8 @@ from webhook.translate import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from webhook.admission.admission_review import AdmissionRequest
+    from webhook.admission.admission_review import AdmissionRequest, PodParts
+    from webhook.admission.replicas import Replicas
     from webhook.state import PodOwner, State
     from webhook.translate import PodClaim
 
@@ -140,14 +141,18 @@ class ObjectReview(NamedTuple):
     request: AdmissionRequest
     object: dict[str, Json]
     name: str  # the object's kind, namespace and name, for the record
+    # The decoded parts of a pod, from which its spec may still be decoded; `object` then has the metadata only.
+    parts: PodParts | None = None
 
     @classmethod
-    def from_request(cls, path: str, request: AdmissionRequest, obj: dict[str, Json]) -> ObjectReview:
+    def from_request(
+        cls, path: str, request: AdmissionRequest, obj: dict[str, Json], parts: PodParts | None = None
+    ) -> ObjectReview:
         """Return the review, with the name of its object."""
         metadata = mapping(obj.get("metadata"))
         name = request.name or metadata.get("name") or f"{metadata.get('generateName', '')}*"
         where = f"{request.namespace}/" if request.namespace else ""
-        return cls(path, request, obj, f"{request.kind.kind}/{where}{name}")
+        return cls(path, request, obj, f"{request.kind.kind}/{where}{name}", parts)
 
     @property
     def kind(self) -> str:
@@ -155,32 +160,39 @@ class ObjectReview(NamedTuple):
 
 
 def decide_review(
-    path: str, body: bytes, state: State, *, is_out_of_time: IsOutOfTime = None, max_call_steps: int = UNBOUNDED
+    path: str,
+    body: bytes,
+    state: State,
+    *,
+    replicas: Replicas | None = None,
+    is_out_of_time: IsOutOfTime = None,
+    max_call_steps: int = UNBOUNDED,
 ) -> ReviewAnswer:
     """Answer a review at the path "mutate" or "validate"; raise ReviewError if it is not a review.
 
-    `max_call_steps` limits the steps of one uninterruptible call.
+    `replicas` remembers verdicts on pods for later reviews. `max_call_steps` limits the steps of one uninterruptible call.
     """
-    obj: dict[str, Json] | None = None
+    parts: PodParts | None = None
     if path == "validate" or state.configuration.reads_all:
         request = reviews.decode(body)
     else:
-        request, obj = reviews.decode_pod(body)
+        request, parts = reviews.decode_pod(body)
+    obj: dict[str, Json] = {"metadata": parts.metadata} if parts and parts.metadata else {}
     if not _is_in_scope(path, request):
-        return _answer(ObjectReview.from_request(path, request, obj or {}), NOTHING, OUT_OF_SCOPE, Mode.OFF)
-    if obj is None:
+        return _answer(ObjectReview.from_request(path, request, obj), NOTHING, OUT_OF_SCOPE, Mode.OFF)
+    if parts is None:
         try:
             obj = reviews.read(request.object)
         except WireError as error:
             return _answer_unreadable(ObjectReview.from_request(path, request, {}), error)
-    review = ObjectReview.from_request(path, request, obj)
+    review = ObjectReview.from_request(path, request, obj, parts)
     owner = workload(request.namespace, mapping(obj.get("metadata")))
     mode = mode_of(state, owner)
     if mode is Mode.OFF:
         return _answer(review, NOTHING, OFF, mode)
     budget = Budget(step_limits.REVIEW, is_out_of_time, max_call_steps=max_call_steps)
     try:
-        verdict = _decide(review, owner, state, budget)
+        verdict = _decide(review, owner, state, budget, replicas)
         outcome = _outcome_of(verdict, request.operation)
     except WireError as error:
         # The API server has decoded the object, so the object is valid, and is allowed.
@@ -212,7 +224,9 @@ def _answer_unreadable(review: ObjectReview, error: WireError) -> ReviewAnswer:
     )
 
 
-def _decide(review: ObjectReview, owner: PodOwner, state: State, budget: Budget) -> PodVerdict:
+def _decide(
+    review: ObjectReview, owner: PodOwner, state: State, budget: Budget, replicas: Replicas | None
+) -> PodVerdict:
     """Decide about the object, as if the mode were `enforce`."""
     request = review.request
     if review.path == "validate":
@@ -222,7 +236,12 @@ def _decide(review: ObjectReview, owner: PodOwner, state: State, budget: Budget)
         return verdict
     if request.operation == "UPDATE":
         return _replay(review, state)
-    return decide_pod(ReviewedPod(review.object, request.namespace, owner, review.name), state, budget)
+    candidate = ReviewedPod(review.object, request.namespace, owner, review.name)
+    if review.parts is None:
+        return decide_pod(candidate, state, budget)
+    if replicas is None:
+        return decide_pod(candidate._replace(pod=reviews.whole(review.parts)), state, budget)
+    return replicas.decide(review.parts, candidate, state, budget)
 
 
 def _outcome_of(verdict: PodVerdict, operation: str) -> ReviewOutcome:
@@ -245,7 +264,8 @@ def _replay(review: ObjectReview, state: State) -> PodVerdict:
         old = reviews.read(review.request.old_object)
     except WireError:
         return NOTHING  # API servers always send the old object with an update
-    return replay(review.object, old, state, namespace=review.request.namespace)
+    obj = reviews.whole(review.parts) if review.parts else review.object
+    return replay(obj, old, state, namespace=review.request.namespace)
 
 
 # The answer

@@ -7,7 +7,7 @@ from time import thread_time
 from typing import TYPE_CHECKING
 
 from dra import cel
-from webhook.admission import ReviewError, decide_review
+from webhook.admission import Replicas, ReviewError, decide_review
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +38,7 @@ class ReviewDecider:
         # The latest state, and the variant of it on which nothing is refused, for decisions while the state is stale. The variant is cached,
         # because memos compare states by identity.
         self._stale: tuple[State, State] | None = None
+        self._replicas = Replicas()
 
     def state(self) -> State:
         latest = self._follower.state()
@@ -62,7 +63,14 @@ class ReviewDecider:
             return now > until
 
         def attempt() -> ReviewAnswer:
-            return decide_review(path, body, state, is_out_of_time=is_out_of_time, max_call_steps=max_call_steps)
+            return decide_review(
+                path,
+                body,
+                state,
+                replicas=self._replicas,
+                is_out_of_time=is_out_of_time,
+                max_call_steps=max_call_steps,
+            )
 
         try:
             return attempt()
@@ -74,6 +82,7 @@ class ReviewDecider:
             else:
                 logger.exception("a bug while deciding; the review is decided again without cached results")
             state.memo.clear()  # an interrupted decision may have left incomplete results in it
+            self._replicas.clear()
             return attempt()
 
     def awaits_template(self, answer: ReviewAnswer) -> bool:

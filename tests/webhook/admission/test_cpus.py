@@ -62,6 +62,12 @@ def test_a_guaranteed_pod_gets_a_signed_claim_for_cpus_once():
     assert answer(update).get("patch") is None
 
 
+def test_a_review_makes_no_claims_for_cpus_of_windows_pods():
+    _, outcome = reviewed(pod(TWO_CPUS, os={"name": "windows"}), world())
+    assert outcome.record.outcome == "left"
+    assert answer(outcome).get("patch") is None
+
+
 @pytest.mark.parametrize("impossible_setting", ["refuse", "warn"])
 @pytest.mark.parametrize("mode", MODES)
 def test_cpus_that_no_claim_can_serve_stay_with_the_kubelet(mode, impossible_setting):

@@ -24,6 +24,8 @@ LIMITS = (
     {GPU: "99"},
     {GPU: "1.5"},
     {GPU: 1, "cpu": "2"},
+    {GPU: 1, "cpu": "2", "memory": "1Gi"},
+    {"cpu": "2", "memory": "1Gi"},
     {GPU: "1", MEMORY: "3000", CORES: "30"},
     {GPU: "1", "nvidia.com/gpumem-percentage": "50"},
     {GPU: "1", "nvidia.com/gpumen": "5"},
@@ -115,7 +117,8 @@ class ChangingCluster:
             case 7:
                 self.fresh = not self.fresh
             case _:
-                node = rng.choice([obj for obj in self.objects.values() if isinstance(obj, Node)])
+                nodes = [obj for obj in self.objects.values() if isinstance(obj, Node)]
+                node = rng.choice(nodes or [obj for obj in FLEET.values() if isinstance(obj, Node)])
                 plain = {"metadata": {"name": node.metadata.name}, "spec": {"unschedulable": rng.random() < 0.5}}
                 self.put(wire.convert(plain, Node))
 
