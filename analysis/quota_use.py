@@ -131,7 +131,7 @@ def foretell(objects: Sequence[Object], inventory: Sequence[Object], state: Stat
     """Return what each object would add to the quotas in `objects` and `inventory`, in the order of the objects."""
     if not any(obj.get("kind") == "DeviceQuota" for obj in (*objects, *inventory)):
         return []
-    existing = [obj for obj in objects if not _requests_devices(obj)]
+    existing = [obj for obj in objects if not _is_new(obj)]
     reading = reading_of([*inventory, *existing], state.features)
     return foretell_in(reading, objects, {name(obj): obj for obj in inventory}, state)
 
@@ -152,7 +152,7 @@ def foretell_in(
         waiting[key] = waits(quota)
     foretold_quotas: list[Foretold] = []
     for number, obj in enumerate(objects):
-        if not _requests_devices(obj):
+        if not _is_new(obj):
             continue
         with suppress(WireError):  # an invalid object has findings of its own
             for path, scope, amounts, replicas in _arrivals(obj, existing.get(name(obj)), state, reading):
@@ -312,7 +312,7 @@ def _times(amounts: Amounts, count: int) -> Amounts:
     return {key: amount * count for key, amount in amounts.items()}
 
 
-def _requests_devices(obj: Object) -> bool:
+def _is_new(obj: Object) -> bool:
     """Return whether an object will request devices once it is applied: new pods and workloads, and claims without an allocation."""
     if mapping(obj.get("metadata")).get("uid"):
         return False

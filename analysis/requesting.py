@@ -9,56 +9,32 @@ from dra.objects import blocks
 from dra.raw import containers_of, items
 from webhook.dialects import Outcome
 from webhook.placement import STRANDED
-from webhook.translate import pods_by_template, pods_in, view_pod
-from webhook.unknown import find_unrequested_access, find_unrequested_files
+from webhook.translate import paths, pods_in, view_pod
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from dra.objects import DeviceRequest, DeviceToleration
     from dra.stock import Stock
-    from webhook.state import Configuration, State
+    from webhook.state import Configuration
     from webhook.translate import Decision
 
 
-def amounts_in(obj: Object, state: State) -> dict[tuple[str, str, str], str]:
-    """Return what an object requests, by the place of a decision: the template, the container or "", and the key."""
-    amounts: dict[tuple[str, str, str], str] = {}
-    for template, pod in pods_by_template(obj).items():
-        spec = inside(pod, "spec")
-        for container in containers_of(spec):
-            name = text(container.get("name"))
-            for resource, amount in requests_in(container).items():
-                amounts[template, name, resource] = amount
-                amounts.setdefault((template, "", resource), amount)
-            variable, value = find_unrequested_access(container, spec, state)
-            if variable:
-                amounts[template, name, variable] = value
-        amounts |= {(template, "", path): "" for path, _ in find_unrequested_files(spec)}
-    return amounts
-
-
-def requests_devices(
-    obj: Object, decisions: Sequence[Decision], amounts: Collection[tuple[str, str, str]], configuration: Configuration
-) -> bool:
+def requests_devices(obj: Object, decisions: Sequence[Decision], configuration: Configuration) -> bool:
     """Return whether a decision about an object is about a request, or the object's pods name claims."""
-    asks = (
+    pods, templates = pods_in(obj), tuple(paths(obj))
+    # Keys outside of pod templates count. All keys count if there is no pod template, or if one requests devices.
+    all_keys_count = not pods or any(view_pod(pod, configuration).asks_for_devices for pod in pods)
+    is_request = (
         decision.dialect
         or decision.potential_outcome
         or decision.outcome is not Outcome.LEFT
-        or decision.place in amounts
+        or decision.amount
+        or decision.key.startswith("/dev/")
+        or (decision.code in ("", STRANDED) and (all_keys_count or not decision.pointer.startswith(templates)))
         for decision in decisions
     )
-    pods = pods_in(obj)
-    if any(asks) or (decisions and any(map(has_claims, pods))):
-        return True
-    # Keys outside of pod templates count. All keys count if there is no pod template, or if one requests devices.
-    containers = {"", *[text(container.get("name")) for container in containers_in(obj)]}
-    all_keys_count = not pods or any(view_pod(pod, configuration).asks_for_devices for pod in pods)
-    return any(
-        decision.code in ("", STRANDED) and (all_keys_count or decision.container not in containers)
-        for decision in decisions
-    )
+    return any(is_request) or (bool(decisions) and any(map(has_claims, pods)))
 
 
 def bodies_in(claim_spec: Object) -> Iterator[Object]:
@@ -81,13 +57,6 @@ def containers_in(obj: Object) -> Iterator[Object]:
     """Yield the containers of an object's pods."""
     for pod in pods_in(obj):
         yield from containers_of(inside(pod, "spec"))
-
-
-def requests_in(container: Object) -> dict[str, str]:
-    """Return the requests of a container as they are written; limits come before requests. The API server stores null as 0."""
-    resources = inside(container, "resources")
-    requested = {**inside(resources, "requests"), **inside(resources, "limits")}
-    return {key: "0" if value is None else str(value) for key, value in requested.items()}
 
 
 def kept_by(

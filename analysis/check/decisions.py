@@ -10,17 +10,16 @@ from analysis.findings import APPROXIMATED, AT_WEBHOOK, STAYS, USUAL_MEANING, Ob
 from dra.codes import CODES
 from dra.finding import Finding, Place, Severity, make_finding
 from dra.pointer import member, split
-from dra.raw import Object, inside, mapping, members
+from dra.raw import Object, inside
 from dra.validation import name
 from webhook.dialects import Outcome
 from webhook.names import MODE_LABEL
 from webhook.refusals import REFUSALS, Code
 from webhook.state import mistake_of
-from webhook.translate import Decision, find_placeholder, group_kind, paths, resolve_pointer
-from webhook.unknown import find_unrequested_files
+from webhook.translate import Decision, find_placeholder, group_kind, resolve_pointer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from analysis.skipped import SkippedFile
     from cluster.manifests import Document
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
 # Findings about a key, whatever its amount is.
 _OF_KEYS = ("D211", "D221", "D222")
-# Where requests may be, relative to a container.
-_REQUESTS = ("", "/limits", "/requests", "/resources/limits", "/resources/requests")
 
 
 def add_webhook_findings(
@@ -72,9 +69,7 @@ def finding_of(value: Object, decision: Decision, code: str) -> Finding:
     """Make a finding of a decision, at the path of its key."""
     page = CODES[code]
     container = f"container {decision.container}: " if decision.container else ""
-    # The path of a fault that the API server finds outside of requests; a key may also be the path of a device file.
-    is_place = decision.key.startswith("/") and not decision.key.startswith("/dev/")
-    key = f"{decision.key}: " if decision.key and not is_place else ""
+    key = f"{decision.key}: " if decision.key not in ("", decision.pointer) else ""
     severity = page.severity
     if decision.outcome is not Outcome.REFUSED and severity is Severity.ERROR:
         severity = Severity.WARNING  # the namespace's mode admits the pod
@@ -82,57 +77,11 @@ def finding_of(value: Object, decision: Decision, code: str) -> Finding:
         code=code,
         severity=severity,
         object=name(value),
-        path=decision.key if is_place else next(_places(value, decision), ""),
+        path=decision.pointer,
         message=f"{container}{key}{decision.reason}",
         remedy=decision.remedy or page.remedy,
         basis=decision.basis or (USUAL_MEANING if decision.meaning_assumed else ""),
     )
-
-
-def _places(value: Object, decision: Decision) -> Iterator[str]:
-    """List candidate paths for the key of a decision, best first: in the pod templates, then below the spec."""
-    key = decision.key
-    for path in [decision.template] if decision.template else paths(value):
-        pod = mapping(resolve_pointer(value, path))
-        spec = mapping(pod.get("spec"))
-        for part in ("containers", "initContainers"):
-            for index, raw in enumerate(members(spec.get(part))):
-                container = mapping(raw)
-                if container.get("name", "") != decision.container:
-                    continue
-                resources = mapping(container.get("resources"))
-                container_path = f"{path}/spec/{part}/{index}"
-                for kind in ("limits", "requests"):
-                    if key in mapping(resources.get(kind)):
-                        yield member(f"{container_path}/resources/{kind}", key)
-                yield container_path
-        resources = mapping(spec.get("resources"))  # of the whole pod
-        for kind in ("limits", "requests"):
-            if not decision.container and key in mapping(resources.get(kind)):
-                yield member(f"{path}/spec/resources/{kind}", key)
-        for file, number in find_unrequested_files(spec):
-            if file == key:
-                yield f"{path}/spec/volumes/{number}/hostPath"
-        metadata = mapping(pod.get("metadata"))
-        for part in ("annotations", "labels"):
-            if key in mapping(metadata.get(part)):
-                yield member(f"{path}/metadata/{part}", key)
-        if key in mapping(spec.get("nodeSelector")):
-            yield member(f"{path}/spec/nodeSelector", key)
-        if key in mapping(spec.get("affinity")):
-            yield member(f"{path}/spec/affinity", key)
-        if key in spec:
-            yield member(f"{path}/spec", key)
-    inside = decision.container
-    for pointer in (f"/spec/{inside}", f"/{inside}"):
-        for requests in _REQUESTS:
-            where = f"{pointer}{requests}"
-            if key in mapping(resolve_pointer(value, where)):
-                yield member(where, key)
-        if inside and resolve_pointer(value, pointer) is not None:
-            yield pointer
-    for path in (*paths(value), ""):
-        yield f"{path}/spec"
 
 
 def findings_of_decisions(value: Object, decisions: Iterable[Decision]) -> list[Finding]:

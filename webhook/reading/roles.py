@@ -81,14 +81,14 @@ _ROWS: Final = (
     (Place(PlaceRole.LIMITS, "it permits the device to virtual machines, and requests nothing"), "kubevirt.io/KubeVirt"),
     (_NODE_LIMITS, "karpenter.sh/NodePool"),
     (_NODE_LIMITS._replace(versions=("v1alpha5",)), "karpenter.sh/Provisioner"),  # aws/karpenter v0.32 and before
-    (_NODES, "nfd.k8s-sigs.io/NodeFeatureRule nfd.k8s-sigs.io/NodeFeature cloud.google.com/ComputeClass karpenter.sh/NodeOverlay kueue.x-k8s.io/ResourceFlavor kueue.x-k8s.io/Topology kai.scheduler/Topology topology.volcano.sh/HyperNode topology.node.k8s.io/NodeResourceTopology kind.x-k8s.io/Cluster"),
+    (_NODES, "nfd.k8s-sigs.io/NodeFeatureRule nfd.k8s-sigs.io/NodeFeature cloud.google.com/ComputeClass karpenter.sh/NodeOverlay kueue.x-k8s.io/ResourceFlavor kueue.x-k8s.io/Topology kai.scheduler/Topology topology.volcano.sh/HyperNode topology.node.k8s.io/NodeResourceTopology kind.x-k8s.io/Cluster machine.openshift.io/MachineSet machine.openshift.io/Machine machine.openshift.io/ControlPlaneMachineSet"),
     (_NODES._replace(pool=_NETWORK.pool), "sriovnetwork.openshift.io/SriovNetworkNodePolicy"),
     (_OFFERS, "infrastructure.opendatahub.io/HardwareProfile dashboard.opendatahub.io/HardwareProfile dashboard.opendatahub.io/AcceleratorProfile"),
     (_WEIGHS, "kubescheduler.config.k8s.io/KubeSchedulerConfiguration /Policy"),  # kube-scheduler read a Policy before 1.23
     (_NETWORK, "sriovnetwork.openshift.io/SriovNetwork sriovnetwork.openshift.io/SriovIBNetwork sriovnetwork.openshift.io/OVSNetwork"),
     (_NETWORK._replace(pool=("/spec/resourceName", "nvidia.com")), "mellanox.com/HostDeviceNetwork"),
     (_NETWORK._replace(pool=("/metadata/annotations/k8s.v1.cni.cncf.io~1resourceName", "")), "k8s.cni.cncf.io/NetworkAttachmentDefinition"),
-    (_SUPPLIES, "nvidia.com/NVIDIADriver mellanox.com/NicClusterPolicy pci.resource.kubevirt.io/DeviceClassParameters cro.hpsys.ibm.ie.com/ComposabilityRequest cro.hpsys.ibm.ie.com/ComposableResource inference.codeflare.dev/Instaslice inference.redhat.com/Instaslice"),
+    (_SUPPLIES, "nvidia.com/NVIDIADriver mellanox.com/NicClusterPolicy pci.resource.kubevirt.io/DeviceClassParameters cro.hpsys.ibm.ie.com/ComposabilityRequest cro.hpsys.ibm.ie.com/ComposableResource inference.codeflare.dev/Instaslice inference.redhat.com/Instaslice tensor-fusion.ai/ProviderConfig tensor-fusion.ai/GPUNode tensor-fusion.ai/GPU"),
 )  # fmt: skip
 _KINDS: Final[dict[tuple[str, ...], Place]] = {
     **dict.fromkeys(PLUGIN_KINDS, _SUPPLIES),
@@ -137,9 +137,14 @@ def place_in(obj: Object, pointer: str) -> Place:
             if name in repeated:
                 return repeated[name]
             of_form = of_form or _FORMS.get(name.lower())
-        if isinstance(value, dict) and isinstance(value.get("apiVersion"), str) and isinstance(value.get("kind"), str):
-            place, of_form, repeated = place_of(value), None, repeated_members(value)
+        if is_object(value):
+            place, of_form, repeated = place_of(mapping(value)), None, repeated_members(mapping(value))
     return of_form if of_form is not None and place.role is PlaceRole.UNKNOWN else place
+
+
+def is_object(value: Json) -> bool:
+    """Return whether a value is an object of the API, such as one in a Template."""
+    return isinstance(value, dict) and isinstance(value.get("apiVersion"), str) and isinstance(value.get("kind"), str)
 
 
 def repeated_members(obj: Mapping[str, Json]) -> dict[str, Place]:

@@ -51,7 +51,7 @@ PLUGIN_IMAGES: Final = {
 OTHER_CHARTS: Final = frozenset((
     *("hami", "generic-device-plugin", "network-operator", "sriov-network-operator", "node-feature-discovery"),
     *("intel-gpu-resource-driver", "intel-gpu-resource-driver-chart", "dra-driver-nvidia-gpu", "nvidia-dra-driver-gpu"),
-    *("k8s-gpu-dra-driver", "dranet", "dcgm-exporter"),
+    *("k8s-gpu-dra-driver", "dranet", "dcgm-exporter", "nvidia-gpu-exporter", "device-metrics-exporter-charts"),
 ))  # fmt: skip
 
 

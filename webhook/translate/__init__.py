@@ -1,6 +1,6 @@
 """Translates a pod: finds the dialect of each key and its meaning, and writes a patch with claims."""
 
-from webhook.translate.checks import served_by
+from webhook.translate.checks import HABANA, served_by
 from webhook.translate.json_patch import apply_own
 from webhook.translate.known_keys import keys_of, near_key, rows_at
 from webhook.translate.pod_report import Decision, decides_outcome, outcome_of
@@ -31,6 +31,7 @@ from webhook.translate.rewrite import Operation, PodClaim
 from webhook.translate.translate import claims_added_earlier, clean, replay, translate, translate_template
 from webhook.translate.verdict import NOTHING, PodVerdict, merge
 from webhook.translate.workload_kind import (
+    QUEUE,
     READ_BY_OTHERS,
     RENDERED,
     STANDALONE,
@@ -44,10 +45,12 @@ from webhook.translate.workload_kind import (
 )
 
 __all__ = [
+    "HABANA",
     "MIRROR",
     "NOTHING",
     "OWN_GROUP",
     "PLACEHOLDER",
+    "QUEUE",
     "READ_BY_OTHERS",
     "RENDERED",
     "STANDALONE",

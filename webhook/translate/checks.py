@@ -154,8 +154,8 @@ def _read_by_others(pod: PodView, origin: Provenance, budget: Budget) -> dict[st
                     key = path.removeprefix(_ANNOTATION).rstrip("']")
                     name = variable.get("name")
                     readers[key] = f"variable {name} is the annotation {key}, which the scheduler of the key writes"
-            elif variable.get("name") == _HABANA and variable.get("value") not in (None, "", "none", "void"):
-                readers["habana.ai/"] = f"by variable {_HABANA}, Habana's runtime chooses the cards itself"
+            elif variable.get("name") == HABANA and variable.get("value") not in (None, "", "none", "void"):
+                readers["habana.ai/"] = f"by variable {HABANA}, Habana's runtime chooses the cards itself"
     return readers
 
 
@@ -174,7 +174,7 @@ class CheckedPod(NamedTuple):
         return tuple([case for case in self.cases if case.open])
 
 
-_HABANA = "HABANA_VISIBLE_DEVICES"
+HABANA = "HABANA_VISIBLE_DEVICES"
 _ANNOTATION = "metadata.annotations['"  # how a variable names an annotation of its pod
 _NEAREST = "topology"  # a strategy of the bridge
 

@@ -52,6 +52,10 @@ class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename
     until: str = ""
     # The pointer to the pod template, if the object has several.
     template: str = ""
+    # The requested amount as it is written; "" for a key that requests nothing by itself.
+    amount: str = ""
+    # The pointer to the key, or to what has it.
+    pointer: str = ""
 
     @property
     def place(self) -> tuple[str, str, str]:

@@ -7,7 +7,6 @@ name contains a word such as gpu, or if a node or a DeviceClass offers it.
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ from dra.objects import IMPLICIT, is_extended
 from dra.raw import containers_of, inside, items, mapping, members
 from dra.reason import Reason
 from dra.validation import shape
-from webhook.dialects import REPLACED, VOCABULARIES, Outcome, Position, Role
+from webhook.dialects import REPLACED, Outcome, Position, Role
 from webhook.names import ANNOTATIONS, DOMAIN, EXTENDED_RESOURCES, MODE_LABEL, SKIP_LABEL, TRANSLATED_LABEL, WAITS_LABEL
 from webhook.state import node_constraints, node_index, reach_ignoring_taints, reach_templates
 from webhook.translate import (
@@ -36,6 +35,7 @@ from webhook.translate import (
     served_by,
     view_pod,
 )
+from webhook.unknown import words
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -48,41 +48,13 @@ if TYPE_CHECKING:
 # The maximum of keys that are reported for one pod; real pods have fewer.
 MAX_KEYS = 64
 BEYOND = f"not checked: drawbridge checks {MAX_KEYS} such keys of an object"
-_DEVICE = re.compile(
-    r"(?:^|[-_./])v?(?:gpu|npu|tpu|dcu|mlu|ppu|fpga|accelerator|neuron|cuda|(?:mig|vf|hca)(?![a-z]))|rdma|sriov",
-    re.IGNORECASE,
-)
-# Domains whose unknown keys have nothing to do with devices, with a dot before them.
-_OWN = (".kubernetes.io", ".k8s.io", ".drawbridge.dev", ".opendatahub.io")
-_RESOURCE_ROWS = [
-    row
-    for vocabulary in VOCABULARIES
-    for row in vocabulary.table.keys
-    if row.place is Position.RESOURCE and "/" in row.name
-]
-# Domains of device vendors, with a dot before them. Their device plugins also use names that no table has.
-_VENDORS = (
-    *(".gke.io", ".llm-d.io", ".qualcomm.com", ".run.ai", ".volcengine.com"),
-    *{domain for row in _RESOURCE_ROWS if not (domain := f".{row.name.partition('/')[0]}").endswith(_OWN)},
-)
-# Values of these variables that add no device.
-_NO_DEVICE = ("", "none", "void")
-# Variables and runtime classes by which a vendor's container runtime adds devices without a request.
-_VARIABLES = tuple(f"{vendor}_VISIBLE_DEVICES" for vendor in ("NVIDIA", "HABANA", "ASCEND", "AMD", "MTHREADS"))
-RUNTIMES = ("nvidia", "nvidia-cdi", "nvidia-legacy", "habana", "ascend", "amd", "mthreads")
-_RUNTIME = "runtimeClassName"
 _STANDARD = ("cpu", "memory", "ephemeral-storage")
 _REMOVED_KEY = "alpha.kubernetes.io/nvidia-gpu"
 NO_NODE_HAS_KEY = "D222"
 NO_NODE = "no node has this key, so the pod waits; the key is not translated: "  # the reason follows
-# Paths of device files, which a volume of a pod gives to its containers without a request.
-DEVICE_FILE = re.compile(r"/dev/(?:dri|kfd|infiniband|nvidia[\w-]*)(?:/[\w-]+)?").fullmatch
 UNREQUESTED = "it takes devices without a request, so no scheduler or quota counts them"
 _PRICE = 300  # steps of the budget for a key that no table has
-_AMOUNTS = ("limits", "requests")
-_FIELDS = (*_AMOUNTS, "claims")
-# Matches values of unknown labels and annotations that may be requests: an amount, a model or a switch. Words only describe the pod.
-_MAY_REQUEST = re.compile(r"[0-9]|(?i:true|enabled?)$").search
+_FIELDS = (*words.PARTS, "claims")
 # drawbridge's own keys that a pod may have.
 _OURS = {
     Position.LABEL: (SKIP_LABEL, WAITS_LABEL, TRANSLATED_LABEL),
@@ -133,7 +105,7 @@ def unknown_resources(view: PodView, state: State, budget: Budget) -> list[Decis
     decisions: list[Decision] = []
     for slot in view.slots:
         for key in {**slot.limits, **slot.requests}:
-            if key in _STANDARD or state.configuration.resource(key) or is_own(key) or len(decisions) == MAX_KEYS:
+            if key in _STANDARD or state.configuration.resource(key) or words.is_own(key) or len(decisions) == MAX_KEYS:
                 continue
             budget.charge(_PRICE)
             if decision := _judge_amount(key, slot.name, view, state):
@@ -141,53 +113,48 @@ def unknown_resources(view: PodView, state: State, budget: Budget) -> list[Decis
     return decisions
 
 
-def find_unrequested_access(container: dict[str, Json], spec: dict[str, Json], state: State) -> tuple[str, str]:
-    """Return the variable, or else the runtime class, by which a container gets devices that it does not request, with its value.
+def _unrequested_access(container: dict[str, Json], spec: dict[str, Json], state: State) -> str:
+    """Return the variable, or else `runtimeClassName`, by which a container gets devices that it does not request; else "".
 
-    Both are "" if the container requests devices, or gets none. A runtime class adds devices only to a container whose image or variable names
+    A runtime class adds devices only to a container whose image or variable names
     them. So it is not reported for init containers, nor beside a container that requests or names its devices.
     """
     if container_requests(container):
-        return "", ""
+        return ""
     if named := _named_devices(container):
         return named
     containers = items(spec, "containers")
     if container not in containers or any(container_requests(other) or _named_devices(other) for other in containers):
-        return "", ""
+        return ""
     values = {str(variable.get("name")) for variable in items(container, "env")}
-    runtime = spec.get(_RUNTIME)
+    runtime = spec.get(words.RUNTIME)
     declared = state.fleet.installed.runtimes.get(runtime) if isinstance(runtime, str) else None
-    is_disabled = any(name in values for name in _VARIABLES)  # by a value that adds no device
-    runtime_adds_devices = (declared.handler if declared else runtime) in RUNTIMES
-    return (_RUNTIME, str(runtime)) if runtime_adds_devices and not is_disabled else ("", "")
+    is_disabled = any(name in values for name in words.VARIABLES)  # by a value that adds no device
+    runtime_adds_devices = (declared.handler if declared else runtime) in words.RUNTIMES
+    return words.RUNTIME if runtime_adds_devices and not is_disabled else ""
 
 
-def find_unrequested_files(spec: dict[str, Json]) -> Iterator[tuple[str, int]]:
-    """Yield the device files that the volumes of a pod take from the node without a request, each with the number of its volume."""
+def _unrequested_files(spec: dict[str, Json]) -> Iterator[str]:
+    """Yield the device files that the volumes of a pod take from the node without a request."""
     if any(container_requests(container) for container in containers_of(spec)):
         return
-    for number, volume in enumerate(members(spec.get("volumes"))):
+    for volume in members(spec.get("volumes")):
         path = inside(volume, "hostPath").get("path")
-        if isinstance(path, str) and DEVICE_FILE(path):
-            yield path, number
+        if isinstance(path, str) and words.DEVICE_FILE(path):
+            yield path
 
 
 def container_requests(container: dict[str, Json]) -> bool:
     """Return whether a container requests devices, by any key or by claims."""
     resources = mapping(container.get("resources"))
     requested = {**mapping(resources.get("requests")), **mapping(resources.get("limits"))}
-    return bool(resources.get("claims")) or any("/" in key and not is_own(key) for key in requested)
+    return bool(resources.get("claims")) or any("/" in key and not words.is_own(key) for key in requested)
 
 
-def _named_devices(container: dict[str, Json]) -> tuple[str, str] | None:
-    """Return the variable with which a container names devices, and its value."""
+def _named_devices(container: dict[str, Json]) -> str:
+    """Return the variable with which a container names devices; "" if there is none."""
     values = {str(variable.get("name")): variable.get("value") for variable in items(container, "env")}
-    return next(((name, str(values[name])) for name in _VARIABLES if adds_devices(name, values.get(name))), None)
-
-
-def adds_devices(name: Json, value: Json) -> bool:
-    """Return whether a vendor's container runtime adds devices to a container with this variable and value."""
-    return name in _VARIABLES and isinstance(value, str) and value not in _NO_DEVICE
+    return next((name for name in words.VARIABLES if words.adds_devices(name, values.get(name))), "")
 
 
 def _find_unanswered(
@@ -201,16 +168,15 @@ def _find_unanswered(
         for key in {**slot.limits, **slot.requests}:
             if decision := _judge_amount(key, slot.name, view, state):
                 yield decision
-        access, _ = find_unrequested_access(slot.raw, view.spec, state)
-        if access:
+        if access := _unrequested_access(slot.raw, view.spec, state):
             remedy = "request devices instead, or configure the nodes' container runtime to ignore variables that name devices"
             yield _decision(Outcome.LEFT, access, UNREQUESTED, slot.name, remedy=remedy)
         for variable in items(slot.raw, "env"):
             key = str(variable.get("name"))
-            if variable.get("value") not in _NO_DEVICE:
+            if variable.get("value") not in words.NO_DEVICE:
                 for known in configuration.word(Position.ENV, key):
                     yield _decision(known.row.outcome, key, known.row.because, slot.name)
-    for path, _ in find_unrequested_files(view.spec):
+    for path in _unrequested_files(view.spec):
         yield _decision(Outcome.LEFT, path, UNREQUESTED, remedy="request devices instead")
     for key in inside(view.spec, "resources", "limits"):
         # For a known key, the API server's own message is enough.
@@ -225,7 +191,7 @@ def _find_unanswered(
         for key, value in keys.items():
             if key in READ_BY_OTHERS and view.asks_for_devices:
                 continue  # the decisions about the pod's device keys already give the reason
-            rows = () if is_own(key) else configuration.word(position, key)
+            rows = () if words.is_own(key) else configuration.word(position, key)
             if decision := _judge_own_key(key, position):
                 yield decision
             elif rows and rows[0].row.role is Role.REQUESTS_DEVICES and rows[0].row.when not in ("", value):
@@ -237,7 +203,7 @@ def _find_unanswered(
                 if decision := _judge_known_key(key, rows[0].row, is_rewritten=is_rewritten):
                     yield decision
             elif decision := _judge_unknown_key(
-                key, position, configuration, foreign_names=foreign_names and bool(_MAY_REQUEST(str(value)))
+                key, position, configuration, foreign_names=foreign_names and bool(words.MAY_REQUEST(str(value)))
             ):
                 yield decision
 
@@ -266,11 +232,11 @@ def _find_misplaced_keys(container: dict[str, Json]) -> Iterator[tuple[str, str]
     for field, value in container.items():
         parts = mapping(value)
         meant, amounts = "", {}
-        if field in _AMOUNTS:
+        if field in words.PARTS:
             meant, amounts = f"resources.{field}", parts
-        elif field != "resources" and not parts.keys().isdisjoint(_AMOUNTS):
+        elif field != "resources" and not parts.keys().isdisjoint(words.PARTS):
             meant = shape.nearest_name(field, ["resources"])
-            amounts = {key: amount for part in _AMOUNTS for key, amount in mapping(parts.get(part)).items()}
+            amounts = {key: amount for part in words.PARTS for key, amount in mapping(parts.get(part)).items()}
         for key in amounts if meant else ():
             yield key, f"it is under {field}, which is not a field of a container: did you mean {meant}?"
 
@@ -293,7 +259,7 @@ def judge_resource(key: str, state: State, container: str = "") -> Decision | No
     if key == _REMOVED_KEY:
         removed = "Kubernetes 1.11 removed this key: no scheduler counts it, so the pod gets no GPU"
         return _decision(Outcome.UNKNOWN, key, removed, container, code="D211", remedy="request nvidia.com/gpu")
-    if is_own(key):
+    if words.is_own(key):
         return None
     name = state.fleet.extended.get(key)
     if name and not unserved:
@@ -312,7 +278,7 @@ def judge_resource(key: str, state: State, container: str = "") -> Decision | No
         detail = f"network devices of the pool in {maker}: their device plugin keeps serving them"
         return _decision(Outcome.LEFT, key, detail, container)
     suggestion = suggest_resource(key, state)
-    if suggestion or _is_vendors(key) or is_about_devices(key):
+    if suggestion or words.is_vendors(key) or words.is_about_devices(key):
         return not_understood(key, suggestion, container, remedy="" if suggestion else _remedy_of(key, state))
     return None
 
@@ -338,7 +304,7 @@ def suggest_resource(key: str, state: State) -> str:
     spellings = (f"{domain}/{spelt}" for spelt in (end.lower(), end.capitalize(), end.upper()))
     if other := next((spelt for spelt in spellings if spelt != key and state.configuration.resource(spelt)), ""):
         return other
-    if not is_about_devices(key):
+    if not words.is_about_devices(key):
         return ""
     names = _names(state.configuration, Position.RESOURCE)
     if nearest := _nearest_resource(key, names):
@@ -395,24 +361,19 @@ def _judge_unknown_key(
     key: str, position: Position, configuration: Configuration, *, foreign_names: bool
 ) -> Decision | None:
     """Judge an annotation, a label or a node selector that no table has; a name of an unknown program only if `foreign_names`."""
-    if is_own(key):
+    if words.is_own(key):
         return None
     domain, slash, end = key.partition("/")
-    if slash and (_is_vendors(key) or domain in _domains(configuration)):
+    if slash and (words.is_vendors(key) or domain in _domains(configuration)):
         # Only the part after the slash can be misspelt, so only those parts are compared.
         start = f"{domain}/"
         ends = [name.removeprefix(start) for name in _names(configuration, position) if name.startswith(start)]
         if meant := shape.nearest_name(end, ends):
             return not_understood(key, f"{start}{meant}")
     # Node labels work with claims too. Labels and annotations of other programs mention devices without a request for them.
-    if position is Position.NODE_SELECTOR or not (foreign_names or key in READ_BY_OTHERS or _is_vendors(key)):
+    if position is Position.NODE_SELECTOR or not (foreign_names or key in READ_BY_OTHERS or words.is_vendors(key)):
         return None
-    return not_understood(key) if is_about_devices(end or key) else None
-
-
-def is_about_devices(name: str) -> bool:
-    """Return whether a name looks like an accelerator or an RDMA device."""
-    return bool(_DEVICE.search(name))
+    return not_understood(key) if words.is_about_devices(end or key) else None
 
 
 def _judge_own_key(key: str, position: Position) -> Decision | None:
@@ -529,18 +490,3 @@ def _names(configuration: Configuration, position: Position) -> list[str]:
 def _domains(configuration: Configuration) -> frozenset[str]:
     rows = [row for position in Position for row in rows_at(configuration, position)]
     return frozenset(row.name.partition("/")[0] for row in rows if "/" in row.name)
-
-
-def _is_vendors(key: str) -> bool:
-    return _is_below(key, _VENDORS)
-
-
-def is_own(key: str) -> bool:
-    """Return whether a key is one of Kubernetes or of drawbridge."""
-    return _is_below(key, _OWN)
-
-
-def _is_below(key: str, domains: tuple[str, ...]) -> bool:
-    """Return whether the domain of a key is one of these, or below one."""
-    domain, slash, _ = key.partition("/")
-    return bool(slash) and f".{domain}".endswith(domains)

@@ -8,7 +8,7 @@ from tests.objects import config_map, obj
 from tests.webhook.admission.test_verdict import GPU, STATE, pod_in_n
 from tests.webhook.translate.custom_resources import custom_resource, outcomes_of
 from webhook.admission import decide_object
-from webhook.unknown import asks_in_unknown_kind
+from webhook.unknown import requests_outside
 from webhook.unknown.unanswered_requests import MAX_KEYS
 
 TEXTS = {
@@ -34,7 +34,7 @@ def test_a_key_with_an_amount_in_text_is_reported(version_and_kind, field):
         assert f"not checked: it is part of the text in {text}" in verdict.warnings[0]
         assert "[D211]" in verdict.warnings[0]
         assert not verdict.operations
-        assert asks_in_unknown_kind(item, STATE)
+        assert requests_outside(item, STATE)
 
 
 TEXTS_WITHOUT_REQUEST = (
@@ -78,7 +78,7 @@ def test_texts_and_fields_without_devices_are_not_reported(spec):
     for version, kind in (("x.io/v1", "Odd"), ("helm.toolkit.fluxcd.io/v2", "HelmRelease")):
         item = custom_resource(version, kind, spec)
         assert outcomes_of(item) == {}
-        assert not asks_in_unknown_kind(item, STATE)
+        assert not requests_outside(item, STATE)
 
 
 @pytest.mark.long
@@ -128,7 +128,7 @@ def test_only_requests_in_config_maps_and_secrets_are_reported(kind, text, is_re
         "the text in pod.yaml" in decision.detail and "saved as a file" in decision.remedy
         for decision in verdict.decisions
     )
-    assert asks_in_unknown_kind(config, STATE) is is_reported
+    assert requests_outside(config, STATE) is is_reported
 
 
 def test_only_the_first_of_many_texts_are_reported():

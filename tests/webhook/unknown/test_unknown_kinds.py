@@ -11,9 +11,9 @@ from tests.webhook.translate.custom_resources import ONE_GPU, custom_resource, o
 from webhook.admission import decide_object
 from webhook.state.state import State
 from webhook.translate.workload_kind import KINDS
-from webhook.unknown import asks_in_unknown_kind
+from webhook.unknown import requests_outside
 from webhook.unknown.unanswered_requests import MAX_KEYS
-from webhook.unknown.unknown_kinds import VALUES
+from webhook.unknown.uses import VALUES
 
 APP = {"resources": ONE_GPU}
 KSERVE = custom_resource("serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"model": APP}})
@@ -191,7 +191,7 @@ def test_a_quota_or_a_list_of_devices_is_not_a_request(version, kind, spec, reas
     [decision] = verdict.decisions
     assert (str(decision.outcome), decision.code, verdict.warnings) == ("left", "", ())
     assert reason_part in decision.detail
-    assert not asks_in_unknown_kind(item, STATE)
+    assert not requests_outside(item, STATE)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_quota_or_a_list_of_devices_is_not_a_request(version, kind, spec, reas
 )  # fmt: skip
 def test_an_object_that_requests_no_devices_is_not_reported(resource):
     assert outcomes_of(resource) == {}
-    assert not asks_in_unknown_kind(resource, STATE)
+    assert not requests_outside(resource, STATE)
 
 
 def unexamined_places(item, **options):
@@ -234,7 +234,7 @@ def test_a_warning_names_where_reading_ended():
     )
     key_in_later_field = custom_resource("x.io/v1", "Odd", {"a": [0] * VALUES, "b": {"gpus": 1}})
     assert unexamined_places(key_in_later_field) == [("b", "")]
-    assert asks_in_unknown_kind(key_in_later_field, STATE), (
+    assert requests_outside(key_in_later_field, STATE), (
         "an object that was not read to its end counts as one without requests"
     )
     assert unexamined_places(custom_resource("x.io/v1", "Odd", {"a": [0] * VALUES, "b": 1})) == [], (
@@ -243,7 +243,7 @@ def test_a_warning_names_where_reading_ended():
     nested = {"gpus": 1}
     for _ in range(3000):
         nested = {"a": nested}
-    assert asks_in_unknown_kind(custom_resource("x.io/v1", "Odd", nested), STATE)
+    assert requests_outside(custom_resource("x.io/v1", "Odd", nested), STATE)
     assert outcomes_of(custom_resource("x.io/v1", "Odd", nested))
 
 
