@@ -39,7 +39,7 @@ _LOG_SECONDS = 30.0
 class _NotRun(Exception):  # noqa: N818  a result
     """A pod does not start, or is not deleted."""
 
-    def __init__(self, fault: accept.Fault) -> None:
+    def __init__(self, fault: accept.DriverFault) -> None:
         super().__init__(fault.message)
         self.fault = fault
 
@@ -107,7 +107,7 @@ class _Run:
         checks: list[accept.Check] = []
 
         def add(
-            check: accept.CheckName, fault: accept.Fault | None, message: str = "", runtime_class: str = ""
+            check: accept.CheckName, fault: accept.DriverFault | None, message: str = "", runtime_class: str = ""
         ) -> None:
             checks.append(accept.result(node, kind, check, fault, message, runtime_class=runtime_class))
 

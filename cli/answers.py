@@ -19,14 +19,23 @@ if TYPE_CHECKING:
     from cluster.manifests import InputProblem
 
 
+_WITH_PROBLEMS = ("sarif", "github", "junit", "markdown")  # formats that are written also if nothing was read
 UNREAD, OUTCOME = f"{__name__}.unread", f"{__name__}.outcome"  # keys of `click.Context.meta`
 
 
-def report_problems(problems: Iterable[InputProblem]) -> None:
-    """Print problems of the input, and keep them for the JSON answer. The exit code will be 2."""
-    errors = [as_dict(problem) for problem in problems]
+def report_problems(problems: Iterable[InputProblem], *, are_all: bool = False) -> None:
+    """Print problems of the input, and keep them for the answer. The exit code will be 2.
+
+    If they are all that was read, raise ManifestError: a person would read an answer about nothing beside the error.
+    """
+    from cluster.manifests import ManifestError
+
+    ctx, listed = click.get_current_context(), list(problems)
+    if listed and are_all and ctx.params.get("output") not in _WITH_PROBLEMS:
+        raise ManifestError(listed)
+    errors = [as_dict(problem) for problem in listed]
     print_errors(errors)
-    errors_of(click.get_current_context()).extend(errors)
+    errors_of(ctx).extend(errors)
 
 
 def conclude(outcome: str) -> None:

@@ -29,6 +29,7 @@ _ENVIRONMENT: Final = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_P
 # Attributes with which the working tree has another text than HEAD.
 _CONVERTING: Final = ("filter", "ident", "working-tree-encoding")
 _UNSET: Final = (b"unspecified", b"unset")
+_CHANGED: Final = "a filter of git changes this file (.gitattributes), so its text in a commit is not known"
 _SETTINGS: Final = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -37,7 +38,7 @@ _SETTINGS: Final = (
 )
 
 
-class Commit(NamedTuple):
+class NewCommit(NamedTuple):
     """A commit to make: its message, and the new texts of files; None removes a file. Paths are relative to the repository."""
 
     message: str
@@ -96,15 +97,17 @@ class Repository:
             if not path.startswith("../"):
                 yield path
 
-    def texts(self, paths: Iterable[str], read: Iterable[str]) -> dict[str, bytes]:
-        """Return the contents of files in HEAD. A path that neither HEAD nor the working tree has is a new file, and has no content.
+    def texts(self, paths: Iterable[str], read: Iterable[str]) -> dict[str, tuple[bytes, bytes]]:
+        """Return the contents of files in HEAD and in the working tree. A path that neither has is a new file, and has no content.
 
-        Raises ManifestError if one cannot be changed, or if HEAD has other contents of the `read` files, from which the changes were made.
+        Raises ManifestError if a file cannot be changed, or if HEAD has other contents of the `read` files, from which the changes were made.
         """
-        all_paths = sorted(set(paths))
-        if problems := [*self._unchangeable(all_paths), *self._differing({*all_paths, *read})]:
+        edited = sorted(set(paths))
+        heads = self._in_head(sorted(self._entries.keys() & {*edited, *read}))
+        working = {path: file.read_bytes() if (file := Path(self.root, path)).is_file() else b"" for path in heads}
+        if problems := [*self._unchangeable(edited), *self._differing(heads, working, edited)]:
             raise ManifestError(problems)
-        return self._in_head(path for path in all_paths if path in self._entries)
+        return {path: (heads[path], working[path]) for path in edited if path in heads}
 
     def _in_head(self, paths: Iterable[str]) -> dict[str, bytes]:
         """Return the contents of files of HEAD."""
@@ -135,12 +138,13 @@ class Repository:
             elif os.path.lexists(Path(self.root, path)):
                 yield InputProblem(file, "HEAD does not have this file", "commit the file, or remove it")
 
-    def _differing(self, paths: Collection[str]) -> Iterator[InputProblem]:
-        """Yield the files of HEAD that differ in the index or the working tree.
+    def _differing(
+        self, heads: Mapping[str, bytes], working: Mapping[str, bytes], edited: Collection[str]
+    ) -> Iterator[InputProblem]:
+        """Yield the files of HEAD that differ in the index or the working tree, other than by the ends of lines.
 
         Git itself would run the filters of the repository to compare the working tree. A file with a filter is compared only if it is edited.
         """
-        heads = self._in_head(sorted(self._entries.keys() & set(paths)))
         arguments = ("--cached", "--name-only", "-z", "--no-renames", "--ignore-submodules=all")
         staged = {os.fsdecode(name) for name in self._git("diff-index", *arguments, self.head).split(b"\0")}
         names = b"".join(os.fsencode(path) + b"\0" for path in heads)
@@ -149,11 +153,12 @@ class Repository:
             os.fsdecode(path) for path, _, value in zip(*[iter(facts)] * 3, strict=True) if value not in _UNSET
         }
         for path, head in heads.items():
-            file = Path(self.root, path)
-            data = file.read_bytes() if file.is_file() else b""
-            is_same = path in converted or data == head or data.replace(b"\r\n", b"\n") == head
-            if path in staged or not is_same:
-                yield InputProblem(os.path.relpath(file), "differs from HEAD", "commit the change, or `git stash` it")
+            file = os.path.relpath(Path(self.root, path))
+            is_same = head in (working[path], working[path].replace(b"\r\n", b"\n"))
+            if path in staged or not (is_same or path in converted):
+                yield InputProblem(file, "differs from HEAD", "commit the change, or `git stash` it")
+            elif not is_same and path in edited:
+                yield InputProblem(file, _CHANGED, "edit it by hand first, or set `verdict: by hand` in a plan")
 
     def _ignored(self, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
         """Yield the ignored files among these, with the rules that ignore them."""
@@ -164,7 +169,7 @@ class Repository:
             if not rule.startswith("!"):
                 yield path, f"{rule} in {source}:{line}"
 
-    def write_branch(self, name: str, commits: Sequence[Commit]) -> tuple[list[str], bool]:
+    def write_branch(self, name: str, commits: Sequence[NewCommit]) -> tuple[list[str], bool]:
         """Make commits from HEAD, and a branch of them. Return their names, and whether the branch had the same commits already.
 
         Raises Broken if it has others.
@@ -192,7 +197,7 @@ class Repository:
     def _contents(self, commits: Iterable[str]) -> list[bytes]:
         return [self._git("show", "--no-patch", "--format=%T%n%B", commit) for commit in commits]
 
-    def _commits(self, commits: Sequence[Commit], index: str) -> Iterator[str]:
+    def _commits(self, commits: Sequence[NewCommit], index: str) -> Iterator[str]:
         """Write the objects of commits, each on top of the one before, and yield their names."""
         parent, absent = self.head, "0" * len(self.head)
         self._git("read-tree", parent, index=index)

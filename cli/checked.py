@@ -24,6 +24,7 @@ from dra.validation import findings, name, review
 from node import inventory as machines
 from webhook.admission import decide_object, out_of_bounds
 from webhook.state import configuration as configurations
+from webhook.unknown import located
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,7 +83,7 @@ def check_input(subject: Input, whole: Reading, mode: str | None) -> CheckFindin
     decided: list[Sequence[Decision]] = []
     for value in objects:
         key_decisions = [with_taint_finding(decision, state) for decision in decide_object(value, state).decisions]
-        decided.append((*key_decisions, *out_of_bounds(value, state)))
+        decided.append((*key_decisions, *located(value, out_of_bounds(value, state))))
     by_object = add_webhook_findings(objects, decided, by_object)
     if any(obj.get("kind") == "ResourceSlice" for obj in (*objects, *known_objects)):
         by_object = find_unservable(objects, known_objects, by_object, features.server)

@@ -47,7 +47,9 @@ _PLAIN_TYPES = {
 }
 
 
-def declare(name: str, *, examples: Sequence[str] = (), **settings: Any) -> Callable[[_Body], Command]:
+def declare(
+    name: str, *, examples: Sequence[str] = (), cls: type[Command] | None = None, **settings: Any
+) -> Callable[[_Body], Command]:
     """Declare a command, with the options of all commands."""
 
     def add(function: _Body) -> Command:
@@ -60,7 +62,7 @@ def declare(name: str, *, examples: Sequence[str] = (), **settings: Any) -> Call
             callback=remember(COLOUR),
             help="When to use colour; `auto`: on a terminal, unless NO_COLOR is set.",
         )
-        command = click.command(name, cls=Command, **settings)(all_of((silence, colour))(function))
+        command = click.command(name, cls=cls or Command, **settings)(all_of((silence, colour))(function))
         command.examples = examples
         return command
 
@@ -80,7 +82,8 @@ class Command(click.Command):
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.UsageError as error:
-            problem = complain_of_usage(error, f"{info_name} ")
+            of_group = f"{parent.info_name} " if parent is not None and isinstance(parent.command, Command) else ""
+            problem = complain_of_usage(error, f"{of_group}{info_name} ")
             self._answer_errors(json_wanted, [problem])
             raise click.exceptions.Exit(Exit.BROKEN) from error
 
@@ -150,6 +153,10 @@ class Command(click.Command):
         answer = {key: (value == "" and parameters.get(key)) or value for key, value in empty.items()}
         answer["errors"] = errors
         write_json(answer)
+
+
+class Steps(Command, click.Group):
+    """A command whose steps have their own options. Each step has the name of the command, by which its answers have a schema."""
 
 
 def _refuse_misspelt_namespace(ctx: click.Context) -> None:

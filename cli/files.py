@@ -115,7 +115,7 @@ def read_files(
         or (problem.is_no_text and problem.file in files.paths)
         or (problem.apparent_kind != "template" and Path(problem.file).name in NAMES)
     ]
-    report_problems(unreadable)
+    report_problems(unreadable, are_all=not read)
     others = [problem for problem in problems_ if problem not in unreadable]
     tree = Tree(read, absolute, repository_root)
     if tree.is_too_large:

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -162,8 +162,7 @@ def _edit_group(
     # of several containers needs the long name of the claim.
     tries = []
     for short, tolerations, references in product((True, False), (True, False), (False, True)):
-        form = _Form(short=short, tolerations=tolerations)
-        after = _texts_after(trees, parts, translate, form, references=references)
+        after = _texts_after(trees, parts, translate, short=short, tolerations=tolerations, references=references)
         wrong = _compare(trees, expected, after)
         if not wrong:
             return trees.edits(after), list(_not_compared(trees, builds, broken))
@@ -225,25 +224,19 @@ def _compare(
     return wrong
 
 
-class _Form(NamedTuple):
-    """What an edit writes: short names of claims if they are unique in each pod, and tolerations in patches."""
-
-    short: bool = True
-    tolerations: bool = True
-
-
-_DEFAULT_FORM: Final = _Form()
-
-
 def _texts_after(
     trees: Trees,
     parts: Iterable[Part],
     translate: Translate,
-    form: _Form = _DEFAULT_FORM,
     *,
+    short: bool = True,
+    tolerations: bool = True,
     references: bool = False,
 ) -> dict[str, str]:
-    """Return the new texts of all files that a translation of these parts changes. Raises ManifestError if one cannot be edited."""
+    """Return the new texts of all files that a translation of these parts changes. Raises ManifestError if one cannot be edited.
+
+    Claims have `short` names if these are unique in each pod. Patches get tolerations only with `tolerations`.
+    """
     after: dict[str, str] = {}
     templates: dict[str, list[Object]] = {}  # a patch cannot contain them, so they are in a file of their own
     operations: dict[str, list[Object]] = {}
@@ -257,8 +250,8 @@ def _texts_after(
             continue
         fields.setdefault(folder, set()).update(field for result in results for field in _fields_of(result))
         overlay = Path(folder).name if part.is_patch else ""
-        of_part = form if part.is_patch else form._replace(tolerations=True)
-        changes = [_change(result, names, overlay, of_part) for result in results]
+        with_tolerations = tolerations or not part.is_patch
+        changes = [_change(result, names, overlay, short=short, tolerations=with_tolerations) for result in results]
         if part.is_patch:
             made = templates.setdefault(folder, [])
             made += [new for change in changes for new in change.new if new not in made]
@@ -308,15 +301,17 @@ def _listing(kustomization: Kustomization, field: str, name: str) -> Iterator[Ob
 # Objects
 
 
-def _change(result: Result, names: TemplateNames, overlay: str = "", form: _Form = _DEFAULT_FORM) -> Change:
+def _change(
+    result: Result, names: TemplateNames, overlay: str = "", *, short: bool = True, tolerations: bool = True
+) -> Change:
     """Return the change of an object, with names as people write them; `overlay` is the folder of a patch."""
     before = result.document.object
     operations = result.translation.operations
-    if not form.tolerations:
+    if not tolerations:
         operations = tuple(operation for operation in operations if "/tolerations" not in operation["path"])
     translated = apply_json_patch(before, operations)
     wanted, new = with_plain_names(
-        before, translated, result.templates, names, result.document, suffix=overlay, short=form.short
+        before, translated, result.templates, names, result.document, suffix=overlay, short=short
     )
     return Change(result.document, wanted, new)
 

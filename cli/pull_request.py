@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 
 from analysis.migration import NOT_MOVED, StepName
 from analysis.report import CodeSpan, Report, Rows, Screen
-from cli.edited import Change, Edited, edit_text, new_text, text_at
+from cli.edited import Change, Edited, edit_text, new_text
 from cluster import manifests
 from cluster.manifests import InputProblem, ManifestError
 from dra.texts import count_of
@@ -44,7 +43,6 @@ class StepFiles(NamedTuple):
 class _File(NamedTuple):
     """A file of HEAD, as the working tree has it."""
 
-    path: str  # in the repository
     name: str  # for messages
     text: str
     has_line_feeds: bool  # in HEAD, although the working tree has CRLF
@@ -56,7 +54,7 @@ def write_steps(steps: Sequence[Step], documents: Sequence[Document], repository
     new_paths = {new.path for step in steps for new in step.new}
     names = {repository.path_of(name): name for name in (*(documents[number].file for number in numbers), *new_paths)}
     heads = repository.texts(names, repository.paths_of(document.file for document in documents))
-    files = {path: _read(path, names[path], repository.root, head) for path, head in heads.items()}
+    files = {path: _File(names[path], working.decode(), working != head) for path, (head, working) in heads.items()}
     texts: dict[str, str | None] = {path: file.text for path, file in files.items()}
     changes: dict[str, dict[int, Change]] = {}  # by file and first line of the document
     written = []
@@ -74,16 +72,6 @@ def write_steps(steps: Sequence[Step], documents: Sequence[Document], repository
             texts[path] = _new_text(new, documents)
         written.append(_step_files(before, texts, files, names))
     return written
-
-
-def _read(path: str, name: str, root: str, head: bytes) -> _File:
-    """Return a file of HEAD. Raises ManifestError if the working tree has another text, other than the ends of lines."""
-    text = text_at(str(Path(root, path)), root)
-    data = text.encode()
-    if data != head and data.replace(b"\r\n", b"\n") != head:
-        why = "a filter of git changes this file (.gitattributes), so its text in a commit is not known"
-        raise ManifestError([InputProblem(name, why, REMEDY)])
-    return _File(path, name, text, data != head)
 
 
 def _edited(file: _File, changes: Sequence[Change]) -> str | None:
@@ -167,9 +155,11 @@ def commit_of(step: Step, commit: str, message: str, files: StepFiles) -> StepCo
     return StepCommit(step=step.name, commit=commit, message=message, files=changed)
 
 
-def report(answer: PullRequest, nothing: str) -> Report:
-    """Make the report for people; `nothing` says why there is nothing to change."""
-    parts: list[ReportPart] = [Screen(answer.stays, "The device plugin stays")] if answer.stays else []
+def report(answer: PullRequest, first: Sequence[str], nothing: str) -> Report:
+    """Make the report for people: the first lines, and the commits; `nothing` says why there is nothing to change."""
+    parts: list[ReportPart] = [Screen(first)] if first else []
+    if len(answer.stays) > 1:
+        parts.append(Screen(answer.stays, "The device plugin stays"))
     for commit in answer.commits:
         subject = commit.message.partition("\n")[0]
         rows = [(file.change, CodeSpan(file.path)) for file in commit.files]

@@ -17,7 +17,7 @@ from analysis.findings import ObjectFindings
 from analysis.loading import serves_node
 from analysis.quota_use import findings_of_quotas, foretell
 from analysis.report import Marked, Report, Rows
-from analysis.requesting import amounts_in, requests_devices
+from analysis.requesting import requests_devices
 from cli.applied import find_controlled, in_namespace, state_of_files
 from cli.edited import diff
 from cli.in_place import Result, edits, lines_of_helm
@@ -130,7 +130,6 @@ class Translator(NamedTuple):
             for made_template in objects:
                 del made_template["metadata"]["labels"]
             obj = placed[number].object
-            amounts = amounts_in(obj, self.state)
             counts = bool(verdict.decisions) and counts_keys(obj, self.state)
             yield Result(
                 name_of(obj),
@@ -139,7 +138,7 @@ class Translator(NamedTuple):
                 apply_json_patch(document.object, verdict.operations) if verdict.changed else document.object,
                 tuple(objects),
                 tuple(quota for quota in foretold if quota.number == number),
-                requests=not counts and requests_devices(obj, verdict.decisions, amounts, self.state.configuration),
+                requests=not counts and requests_devices(obj, verdict.decisions, self.state.configuration),
                 counts=counts,
                 is_own=number not in unchanged,
             )
@@ -240,7 +239,9 @@ def _decision_rows(result: Result) -> Iterator[Sequence[Cell]]:
     object_kind = "claim" if result.object.get("kind") in _CLAIMS else "pod"
     templates: dict[Decision, list[str]] = {}
     for decision in verdict.decisions:
-        templates.setdefault(msgspec.structs.replace(decision, template=""), []).append(decision.template)
+        templates.setdefault(msgspec.structs.replace(decision, template="", amount="", pointer=""), []).append(
+            decision.template
+        )
     for decision, pointers in templates.items():
         where = (
             f"{decision.container or object_kind}: {decision.key}"

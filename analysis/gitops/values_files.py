@@ -106,12 +106,16 @@ class ValuesFiles:
         """Yield the name and version of each chart with values in values.yaml beside a Chart.yaml."""
         for file in self.at(join(dirname(chart.file), "values.yaml")):
             rest = file.values
+            own = text(chart.object.get("name")), text(chart.object.get("version"))
             for dependency in items(chart.object, "dependencies"):
                 name = text(dependency.get("name"))
+                # The values of a chart are also those of its library.
+                if name == "common" and "bjw-s" in text(dependency.get("repository")):
+                    own = name, text(dependency.get("version"))
                 key = text(dependency.get("alias")) or name
                 if key in rest:
                     values = mapping(rest[key])
                     yield name, text(dependency.get("version")), file._replace(pointer=member("", key), values=values)
                 rest = {other: value for other, value in rest.items() if other != key}
             if rest:
-                yield text(chart.object.get("name")), text(chart.object.get("version")), file._replace(values=rest)
+                yield *own, file._replace(values=rest)

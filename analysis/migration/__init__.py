@@ -2,7 +2,14 @@
 
 from analysis.migration import accept, accept_pods
 from analysis.migration.chart_versions import newest
-from analysis.migration.commits import NOT_MOVED, message, not_moved, pull_request, uncompared_charts
+from analysis.migration.commits import (
+    NOT_MOVED,
+    message,
+    not_moved,
+    pull_request,
+    uncompared_charts,
+    without_failed_edits,
+)
 from analysis.migration.plan import MigrationPlan
 from analysis.migration.planning import make_plan
 from analysis.migration.pull_request import NewFile, Step, StepName
@@ -12,7 +19,7 @@ from analysis.migration.rendering import (
     loses_a_key,
     unplanned_changes,
 )
-from analysis.migration.report import changes, report, summary, with_decisions
+from analysis.migration.report import changes, done, first_lines, report, summary, with_decisions
 
 __all__ = [
     "NOT_MOVED",
@@ -25,6 +32,8 @@ __all__ = [
     "accept_pods",
     "changed_releases",
     "changes",
+    "done",
+    "first_lines",
     "loses_a_key",
     "make_plan",
     "message",
@@ -36,4 +45,5 @@ __all__ = [
     "uncompared_charts",
     "unplanned_changes",
     "with_decisions",
+    "without_failed_edits",
 ]

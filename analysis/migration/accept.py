@@ -73,7 +73,7 @@ class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
     checks: tuple[Check, ...]
 
 
-class Edits(NamedTuple):
+class CdiEdits(NamedTuple):
     """What the CDI devices of a claim add to a container, and the host paths that this needs, each with its CDI file."""
 
     devices: frozenset[str]
@@ -87,7 +87,7 @@ class Edits(NamedTuple):
         return not (self.devices or self.environment or self.mounts)
 
 
-class Fault(NamedTuple):
+class DriverFault(NamedTuple):
     """A message and its remedy."""
 
     message: str
@@ -118,10 +118,10 @@ def check_offers(node: str, kinds: Sequence[Kind], reading: Reading) -> Iterator
     """Check that drivers publish devices on the node, and that no device plugin offers the same devices."""
     all_devices = Kind("", "")
     if node not in reading.stock.nodes:
-        yield result(node, all_devices, "devices", Fault("the cluster has no such node"))
+        yield result(node, all_devices, "devices", DriverFault("the cluster has no such node"))
         return
     if not kinds:
-        fault = Fault(
+        fault = DriverFault(
             "no DRA driver publishes a device that a DeviceClass selects",
             f"read the log of the driver's pod on this node; if it does not find the GPU driver, {_DRIVER_ROOT}",
         )
@@ -132,7 +132,7 @@ def check_offers(node: str, kinds: Sequence[Kind], reading: Reading) -> Iterator
     state = reading.state
     groups = group_nodes([reading.stock.nodes[node]], state.fleet, state.configuration)
     keys = [group.key for group in groups if group.both]
-    still_offered = Fault(
+    still_offered = DriverFault(
         f"a device plugin still offers {', '.join(keys)} for devices that a driver publishes",
         "remove the device plugin from this node, and wait until status.allocatable has 0 of the key",
     )
@@ -141,10 +141,10 @@ def check_offers(node: str, kinds: Sequence[Kind], reading: Reading) -> Iterator
 
 
 def result(
-    node: str, kind: Kind, check: CheckName, fault: Fault | None, message: str = "", *, runtime_class: str = ""
+    node: str, kind: Kind, check: CheckName, fault: DriverFault | None, message: str = "", *, runtime_class: str = ""
 ) -> Check:
     """Return the result of a check; `message` is that of a check that passed, with the runtime class of its pod."""
-    said = fault or Fault(message)
+    said = fault or DriverFault(message)
     return Check(
         node=node,
         device_class=kind.device_class,
@@ -157,24 +157,24 @@ def result(
     )
 
 
-def start_fault(pod: Object, events: Iterable[Event], waited: float) -> Fault | None:
+def start_fault(pod: Object, events: Iterable[Event], waited: float) -> DriverFault | None:
     """Return why a pod does not start; None if it may still start."""
     for status in items(inside(pod, "status"), "containerStatuses"):
         waiting = inside(status, "state", "waiting")
         reason, message = text(waiting.get("reason")), text(waiting.get("message"))
         if reason in _NO_IMAGE:
-            return Fault(f"the image is not available: {message}", _IMAGE)
+            return DriverFault(f"the image is not available: {message}", _IMAGE)
         if reason in _NOT_STARTED:
             ended = inside(status, "lastState", "terminated")
             return _runtime_fault(text(ended.get("message")) or message or reason)
     status = inside(pod, "status")
     if status.get("phase") == "Failed":
         message = text(status.get("message")) or text(status.get("reason")) or "a container has ended with an error"
-        return Fault(f"the pod has failed: {message}", _IMAGE)
+        return DriverFault(f"the pod has failed: {message}", _IMAGE)
     warnings = [event for event in events if event.type == "Warning"]
     prepare = [event for event in warnings if event.reason == _UNPREPARED]
     if prepare and (waited > _STARTED_SECONDS / 2 or sum(max(event.count, 1) for event in prepare) > 1):
-        return Fault(
+        return DriverFault(
             f"the driver does not prepare the claim: {prepare[-1].message}",
             "restart the driver's pod on this node and read its log: the kubelet calls the driver through a socket in its plugins folder",
         )
@@ -184,24 +184,24 @@ def start_fault(pod: Object, events: Iterable[Event], waited: float) -> Fault | 
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False"
     ]
     if scheduled and waited > _PLACED_SECONDS:
-        return Fault(
+        return DriverFault(
             f"the scheduler does not place the pod: {text(scheduled[0].get('message'))}",
             "the check needs one free device of this kind: end a pod that holds one, or untaint the device",
         )
     if waited > _STARTED_SECONDS:
         last = warnings[-1].message if warnings else "the kubelet reports no event"
-        return Fault(
+        return DriverFault(
             f"the pod has not started after {_STARTED_SECONDS} s: {last}", "read the kubelet's log on this node"
         )
     return None
 
 
-def _runtime_fault(message: str) -> Fault:
+def _runtime_fault(message: str) -> DriverFault:
     if "CDI support is explicitly disabled" in message:
-        return Fault(f"CDI is off in the container runtime: {message}", _CDI_OFF)
+        return DriverFault(f"CDI is off in the container runtime: {message}", _CDI_OFF)
     if "unresolvable CDI device" in message:
-        return Fault(f"the container runtime does not find the claim's CDI file: {message}", _CDI_FOLDER)
-    return Fault(f"the container does not start: {message}", "see the check of the CDI files")
+        return DriverFault(f"the container runtime does not find the claim's CDI file: {message}", _CDI_FOLDER)
+    return DriverFault(f"the container does not start: {message}", "see the check of the CDI files")
 
 
 def cdi_devices(claim_uid: str, read: NodeFiles) -> list[str] | None:
@@ -216,7 +216,7 @@ def cdi_devices(claim_uid: str, read: NodeFiles) -> list[str] | None:
     return None
 
 
-def edits_of(cdi_names: Iterable[str], read: NodeFiles) -> Edits:
+def edits_of(cdi_names: Iterable[str], read: NodeFiles) -> CdiEdits:
     """Return what CDI devices add to a container, by the CDI files of the node."""
     wanted = dict.fromkeys(cdi_names)
     devices, environment, mounts = set[str](), set[str](), set[str]()
@@ -238,29 +238,33 @@ def edits_of(cdi_names: Iterable[str], read: NodeFiles) -> Edits:
             paths += [text(hook.get("path")) for hook in items(edits, "hooks")]
             host_paths.update(dict.fromkeys([path for path in paths if path.startswith("/")], file))
     undefined = tuple(name for name in wanted if name not in defined)
-    return Edits(frozenset(devices), frozenset(environment), frozenset(mounts), host_paths, frozenset(files), undefined)
+    return CdiEdits(
+        frozenset(devices), frozenset(environment), frozenset(mounts), host_paths, frozenset(files), undefined
+    )
 
 
-def files_fault(cdi_names: Sequence[str] | None, edits: Edits, missing: frozenset[str]) -> Fault | None:
+def files_fault(cdi_names: Sequence[str] | None, edits: CdiEdits, missing: frozenset[str]) -> DriverFault | None:
     """Return what is wrong with the CDI files of a prepared claim; None if nothing is."""
     if cdi_names is None:
-        return Fault(
+        return DriverFault(
             f"the kubelet does not list the claim as prepared in {CHECKPOINTS[0]}",
             "read the kubelet's log on this node",
         )
     if edits.undefined:
         folders = ", ".join(CDI_FOLDERS)
-        return Fault(f"no CDI file in {folders} defines {', '.join(edits.undefined)}", _CDI_FOLDER)
+        return DriverFault(f"no CDI file in {folders} defines {', '.join(edits.undefined)}", _CDI_FOLDER)
     absent = [f"{path} (in {edits.host_paths[path]})" for path in sorted(missing & edits.host_paths.keys())]
     if absent:
-        return Fault(
+        return DriverFault(
             f"{count_of(len(absent), 'host path')} of the CDI files missing on the node: {list_first(absent, _NAMED)}",
             _DRIVER_ROOT,
         )
     return None
 
 
-def isolation_fault(edits: Edits, claimed: ContainerView, bare: ContainerView, usual: frozenset[str]) -> Fault | None:
+def isolation_fault(
+    edits: CdiEdits, claimed: ContainerView, bare: ContainerView, usual: frozenset[str]
+) -> DriverFault | None:
     """Return how the devices in the containers differ from the claim; None if they do not.
 
     `usual` are the device nodes of every container. A driver without CDI adds device nodes by another way, which is not judged.
@@ -269,36 +273,38 @@ def isolation_fault(edits: Edits, claimed: ContainerView, bare: ContainerView, u
         edits.devices & claimed.devices or edits.environment & claimed.environment or edits.mounts & claimed.mounts
     )
     if not edits.is_empty() and not sees_any:
-        return Fault(
+        return DriverFault(
             "CDI is off in the container runtime: the container has nothing that the claim's CDI devices add", _CDI_OFF
         )
     if absent := sorted(edits.devices - claimed.devices):
-        return Fault(f"the container lacks device nodes of its claim: {list_first(absent, _NAMED)}", _CDI_OFF)
+        return DriverFault(f"the container lacks device nodes of its claim: {list_first(absent, _NAMED)}", _CDI_OFF)
     if extra := sorted(bare.devices - usual):
-        return Fault(f"a container without a claim sees device nodes: {list_first(extra, _NAMED)}", _ENVIRONMENT)
+        return DriverFault(f"a container without a claim sees device nodes: {list_first(extra, _NAMED)}", _ENVIRONMENT)
     extra = sorted(claimed.devices - usual - edits.devices)
     if extra and not edits.is_empty():
-        return Fault(
+        return DriverFault(
             f"the container sees device nodes that are not of its claim: {list_first(extra, _NAMED)}", _ENVIRONMENT
         )
     return None
 
 
-def release_fault(claim_uid: str, edits: Edits, before: NodeFiles, after: NodeFiles) -> Fault | None:
+def release_fault(claim_uid: str, edits: CdiEdits, before: NodeFiles, after: NodeFiles) -> DriverFault | None:
     """Return what is left of a claim after its pod; None if nothing is. A file that was there before the claim may stay."""
     left = sorted((edits.files & after.files.keys()) - before.files.keys())
     if left:
-        return Fault(
+        return DriverFault(
             f"CDI files of the claim are left: {list_first(left, _NAMED)}", "update the driver, and delete these files"
         )
     if cdi_devices(claim_uid, after) is not None:
-        return Fault("the kubelet still lists the claim as prepared", "read the log of the driver's pod on this node")
+        return DriverFault(
+            "the kubelet still lists the claim as prepared", "read the log of the driver's pod on this node"
+        )
     return None
 
 
-def stuck_fault(kind: str, name: str) -> Fault:
+def stuck_fault(kind: str, name: str) -> DriverFault:
     """Return the fault of an object that is not deleted: the driver does not unprepare the claim."""
-    return Fault(
+    return DriverFault(
         f"{kind} {name} is not deleted", "read the log of the driver's pod on this node: it has to release the claim"
     )
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from analysis.migration.kustomizations import Entry
-    from analysis.migration.layout import Layout
+    from analysis.migration.layout import TreeLayout
     from cluster.manifests import Document
     from dra.raw import Object
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Changes:
     """The edits, the new files and the notes of a step."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: TreeLayout) -> None:
         self._layout = layout
         self.edits: dict[int, Object | None] = {}
         self.notes: list[str] = []

@@ -20,6 +20,12 @@ _FIRST: Final[_Release] = (0, 0, 0)
 _END: Final[_Release] = (1 << 63, 0, 0)
 
 
+def minor_version(version: str) -> tuple[int, int]:
+    """Return the first two numbers of a version; a high number for another text, such as a range."""
+    parts = [part for part in version.lstrip("v").split(".")[:2] if part.isdecimal()]
+    return (int(parts[0]), int(parts[1])) if len(parts) == 2 else (1 << 30, 0)
+
+
 def newest(wanted: str, versions: Iterable[str]) -> str:
     """Return a version of a chart: exactly this one, or the newest release in this range; "" if there is none."""
     available = list(versions)

@@ -1,8 +1,7 @@
-"""The charts that a plan knows: DRA drivers, and charts whose values have a place for claims.
+"""The charts and kinds that a plan knows: DRA drivers, exporters, and kinds with a place for claims.
 
 Follows intel/intel-resource-drivers-for-kubernetes 1ec8d68: charts/intel-gpu-resource-driver; kubernetes-sigs/dra-driver-nvidia-gpu 95932046:
-deployments/helm; NVIDIA/gpu-operator a22dbf671, which installs 0.5.0 of it; ROCm/k8s-gpu-dra-driver and ROCm/gpu-operator 009f334: helm-charts-k8s; kubernetes-sigs/dranet; bjw-s-labs/helm-charts: app-template 4.3.0; otwld/ollama-helm
-1.25.0; ray-project/kuberay feeaf72: helm-chart/ray-cluster; llm-d-incubation/llm-d-modelservice 3051935.
+deployments/helm; NVIDIA/gpu-operator a22dbf671, which installs 0.5.0 of it; ROCm/k8s-gpu-dra-driver and ROCm/gpu-operator 009f334: helm-charts-k8s; kubernetes-sigs/dranet.
 """
 
 from __future__ import annotations
@@ -82,27 +81,6 @@ DRIVER_CHARTS: Final = frozenset(
 )
 
 
-class ClaimPlaces(NamedTuple):
-    """The first version of a chart whose values have a place for claims, and the place."""
-
-    since: tuple[int, int]
-    place: str
-
-
-# By the name of a chart.
-CONSUMERS: Final = {
-    "app-template": ClaimPlaces(
-        (4, 3), "`controllers.NAME.pod.resourceClaims` and `controllers.NAME.containers.NAME.resources.claims`"
-    ),
-    "ollama": ClaimPlaces((1, 25), "`ollama.gpu.draEnabled: true`, which creates and names a claim template"),
-    "ray-cluster": ClaimPlaces(
-        (1, 6),
-        "`resourceClaims`, `resources.claims` and `rayStartParams.num-gpus` of `head`, `worker` or `additionalWorkerGroups.NAME`",
-    ),
-    "llm-d-modelservice": ClaimPlaces(
-        (0, 4), "`accelerator.dra: true`, which creates and names a claim template for each role"
-    ),
-}
 # By the group and kind of an object with a place for claims: what a person writes. defilantech/LLMKube 907ac8d: api/v1alpha1/model_types.go,
 # internal/controller/deployment_builder.go. No edit removes `count`, because LLMKube makes options of the runtime from it.
 _LLMKUBE: Final = "inference.llmkube.dev"

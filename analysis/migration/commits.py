@@ -9,6 +9,8 @@ import re
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final, get_args
 
+from msgspec.structs import replace
+
 from analysis.gitops import releases
 from analysis.migration.admin_namespaces import label_namespaces
 from analysis.migration.consumers import consumer_edits
@@ -66,9 +68,35 @@ def pull_request(documents: Sequence[Document], tree: Tree, plan: MigrationPlan,
         if edits or new:
             moved = [consumer for part in parts for consumer in part.moved]
             in_order = tuple(edit for _, edit in sorted(edits.items()))
-            steps.append(Step(name, in_order, tuple(new), tuple(notes), tuple(moved)))
+            unmoved = [entry for part in parts for entry in part.unmoved]
+            steps.append(Step(name, in_order, tuple(new), tuple(notes), tuple(moved), tuple(unmoved)))
             notes = []
     return tuple(steps)
+
+
+def without_failed_edits(
+    documents: Sequence[Document], tree: Tree, plan: MigrationPlan, state: State
+) -> tuple[MigrationPlan, tuple[Step, ...]]:
+    """Return the plan in which a plugin stays if an edit of its consumers fails, and its steps.
+
+    If the plan had reasons to stay and a person decided to move, the plugin goes nevertheless.
+    """
+    while True:
+        steps = pull_request(documents, tree, plan, state)
+        unmoved = [entry for step in steps for entry in step.unmoved]
+        reasons = {
+            family.driver: tuple([why for consumer, why in unmoved if family.driver in consumer.drivers])
+            for family in plan.of_moving().families
+            if not family.reasons
+        }
+        if not any(reasons.values()):
+            return plan, steps
+        # With them, edits of consumers that use several drivers may fail.
+        families = [
+            replace(family, decision="stay", reasons=why) if (why := reasons.get(family.driver)) else family
+            for family in plan.families
+        ]
+        plan = replace(plan, families=tuple(families))
 
 
 def uncompared_charts(

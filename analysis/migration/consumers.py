@@ -9,7 +9,6 @@ The claims are those of the webhook's translation, with names as people write th
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from posixpath import dirname
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -19,25 +18,17 @@ import msgspec
 from analysis.claim_names import TemplateNames, with_plain_names
 from analysis.gitops import PATCHES, files_of, is_kustomization, parsed, releases
 from analysis.migration.claim_files import ClaimFiles
-from analysis.migration.components import shared_component
-from analysis.migration.llm_d import CHART as LLM_D
-from analysis.migration.llm_d import class_of_llm_d, patch_of_llm_d
-from analysis.migration.ollama import CHART as OLLAMA
-from analysis.migration.ollama import class_of_ollama, patch_of_ollama
+from analysis.migration.lenses import CHARTS, pod_at, put
 from analysis.migration.pull_request import Edit, Step
-from analysis.migration.ray_cluster import CHART as RAY
-from analysis.migration.ray_cluster import patch_of_group, place_in_group, pod_of_group
 from analysis.migration.requests import with_drivers
 from analysis.migration.shared_claims import (
     CLAIM,
     NamedClaims,
     as_admin,
     claim_object,
-    with_named_claim,
     with_one_claim,
     without_shares,
 )
-from analysis.migration.values import Requested, patch_of, place_of_container, pod_of
 from analysis.migration.values_files import ReleasesOfFiles, name_of_release
 from analysis.requesting import classes_in
 from cluster.manifests import CannotEdit, edit
@@ -51,17 +42,11 @@ if TYPE_CHECKING:
 
     from analysis.gitops import Release, Tree
     from analysis.migration.plan import Consumer, MigrationPlan, SharingDecision
-    from analysis.migration.values import Requests
     from cluster.manifests import Document
     from webhook.state import State
     from webhook.translate import PodVerdict
 
 _TEMPLATE: Final = "ResourceClaimTemplate"
-_OWN_PLACES: Final = re.compile(
-    r"/(?:ollama/gpu|(?:(?:decode|prefill)/containers/\d+/)?resources/(?:limits|requests)/)"
-)
-# Charts that make claims: the class of the claims and the patch of the values.
-_OWN_CLAIMS: Final = {OLLAMA: (class_of_ollama, patch_of_ollama), LLM_D: (class_of_llm_d, patch_of_llm_d)}
 
 
 def consumer_edits(documents: Sequence[Document], tree: Tree, plan: MigrationPlan, state: State) -> Step:
@@ -118,8 +103,7 @@ class _Switch:
         self._claims = NamedClaims(documents)
         self._patches = tuple(_patches(documents, tree))
         self._edits: dict[int, Object] = {}
-        self._notes: dict[str, None] = {}
-        self._unmoved: list[Consumer] = []
+        self._unmoved: dict[Consumer, str] = {}
         self._moved: list[Consumer] = []
 
     def step(self) -> Step:
@@ -129,14 +113,11 @@ class _Switch:
         for namespace, numbers, claim in self._claims.used():
             place = files.common_place(numbers, namespace)
             files.add(place, _in_file(claim, self._written_namespace(place, namespace)))
-        component = shared_component(self._documents, self._tree, self._templates)
-        for position, (number, template) in enumerate(self._templates):
-            if position not in component.replaced:
-                files.add(number, template)
-        edits |= {edit.number: edit for edit in (*component.edits, *files.edits())}
-        return Step(
-            "switch", tuple(edits.values()), (*component.new, *files.new()), tuple(self._notes), tuple(self._moved)
-        )
+        for number, template in self._templates:
+            files.add(number, template)
+        edits |= {edit.number: edit for edit in files.edits()}
+        moved, unmoved = tuple(self._moved), tuple(self._unmoved.items())
+        return Step("switch", tuple(edits.values()), tuple(files.new()), tuple(self._unmoved.values()), moved, unmoved)
 
     def move(self, number: int, consumers: Sequence[Consumer]) -> None:
         """Edit the consumers of one document, as far as the plan says so."""
@@ -162,15 +143,14 @@ class _Switch:
         self._edits[number] = moved.object
         self._moved += [consumer for consumer in edited if consumer not in self._unmoved]
         for obj, written_namespace in named:
-            self._add(place, obj, written_namespace)
+            if obj["kind"] == CLAIM:
+                self._claims.use(obj, place)
+            else:
+                self._templates.append((place, _in_file(obj, written_namespace)))
 
     def _note(self, consumer: Consumer, why: str) -> None:
-        self._unmoved.append(consumer)
         place = f"{consumer.file}:{consumer.line}: {consumer.object}"
-        self._notes[f"{place} still requests {consumer.key}, change it by hand: {why}"] = None
-
-    def _decision(self, device_classes: Iterable[str]) -> SharingDecision:
-        return next(filter(None, map(self._decisions.get, device_classes)), "exclusive")
+        self._unmoved[consumer] = f"{place} still requests {consumer.key}, change it by hand: {why}"
 
     def _now(self, number: int) -> Object:
         """Return a document as it is so far."""
@@ -204,60 +184,26 @@ class _Switch:
         return self._with_claims(document.object, verdict, number, namespace_of(document.placed))
 
     def _values(self, number: int, release: Release | None, edited: Sequence[Consumer]) -> _Moved:
-        """Return a document with claims in the values of a release's controllers."""
-        if release is None:
+        """Return a document with claims in the values of a release."""
+        chart = CHARTS.get(release.chart) if release else None
+        if release is None or chart is None:
             raise CannotEdit("drawbridge does not know its chart")
-        if release.chart in _OWN_CLAIMS:
-            return self._own_claims(number, edited, release)
-        is_ray = release.chart == RAY
-        place_of, make_pod, make_patch = (
-            (place_in_group, pod_of_group, patch_of_group) if is_ray else (place_of_container, pod_of, patch_of)
-        )
-        controllers: dict[tuple[str, str], Requests] = {}
+        pods: dict[tuple[str, str], dict[str, list[Consumer]]] = {}
         for consumer in edited:
-            if place := place_of(consumer.place):
-                pointer, container, key = place
-                requests = controllers.setdefault((pointer, container.controller), {})
-                requests.setdefault(container, {})[key] = Requested(consumer.key, consumer.amount)
+            if place := chart.place_of(consumer.place):
+                pointer, pod, container = place
+                pods.setdefault((pointer, pod), {}).setdefault(container, []).append(consumer)
             else:
                 self._note(consumer, f"it is no place of a container in the values of {release.chart}")
         wanted, named = self._now(number), dict[str, Object]()
         beside = self._place_of_claims(number, release)
-        for (pointer, _), requests in controllers.items():
+        for (pointer, pod), requests in pods.items():
             values = _values_at(wanted, pointer)
-            before = make_pod(values, requests, release.name, release.namespace)
+            before = pod_at(chart, values, pod, requests, release)
             moved = self._with_claims(before, decide_object(before, self._state), beside, release.namespace)
             named |= {name_of(obj): obj for obj in moved.named}
-            wanted = _with_values(wanted, pointer, make_patch(values, requests, moved.object))
+            wanted = _with_values(wanted, pointer, put(chart, values, pod, requests, moved.object))
         return _Moved(wanted, tuple(named.values()))
-
-    def _own_claims(self, number: int, edited: Sequence[Consumer], release: Release) -> _Moved:
-        """Return a release whose chart makes the claims."""
-        now = self._now(number)
-        class_of, make_patch = _OWN_CLAIMS[release.chart]
-        pointer = _OWN_PLACES.split(edited[0].place)[0]
-        values = _values_at(now, pointer)
-        device_class = class_of(values)
-        decision = self._decision([device_class])
-        removed = {consumer.key for consumer in edited if consumer.device_class in ("", device_class)}
-        # Only the chart of Ollama takes the name of another template.
-        if (
-            not (device_class and removed)
-            or decision == "named claim"
-            or (decision == "admin access" and release.chart != OLLAMA)
-        ):
-            raise CannotEdit("its chart makes no such claim")
-        named: tuple[Object, ...] = ()
-        if decision == "admin access":
-            request = {"name": "gpu", "exactly": {"deviceClassName": device_class}}
-            spec = as_admin({"spec": {"devices": {"requests": [request]}}})
-            named = (claim_object(_TEMPLATE, release.name, release.namespace, spec),)
-        template = release.name if named else ""
-        for consumer in edited:
-            if consumer.key not in removed:
-                self._note(consumer, "its chart makes no such claim")
-        patch = make_patch(values, removed, template)
-        return _Moved(_with_values(now, pointer, patch), named)
 
     def _with_claims(self, obj: Object, verdict: PodVerdict, number: int, namespace: str) -> _Moved:
         """Return a translated object with claims as the decisions about sharing want them."""
@@ -267,26 +213,18 @@ class _Switch:
         templates, claims = [], []
         for reserved, translated_spec in verdict.templates.items():
             spec = without_shares(mapping(translated_spec))
-            decision = self._decision(classes_in(spec["spec"]))
-            if decision in ("named claim", "admin access"):
-                translated = with_one_claim(translated, reserved)
+            decision = next(filter(None, map(self._decisions.get, classes_in(spec["spec"]))), "exclusive")
             if decision == "named claim":
                 claim = self._claims.claim(spec["spec"], namespace)
-                translated = with_named_claim(translated, reserved, claim["metadata"]["name"])
+                translated = with_one_claim(translated, reserved, claim["metadata"]["name"])
                 claims.append(claim)
             else:
+                translated = with_one_claim(translated, reserved) if decision == "admin access" else translated
                 wanted = as_admin(spec) if decision == "admin access" else spec
                 templates.append(claim_object(_TEMPLATE, reserved, namespace, wanted))
         document = _as_placed(self._documents[number])
         named, new = with_plain_names(obj, translated, templates, self._names, document)
         return _Moved(named, (*claims, *new))
-
-    def _add(self, number: int, obj: Object, written_namespace: str) -> None:
-        """Add a claim or template that an edited document names."""
-        if obj["kind"] == CLAIM:
-            self._claims.use(obj, number)
-        else:
-            self._templates.append((number, _in_file(obj, written_namespace)))
 
     def _written_namespace(self, number: int, namespace: str) -> str:
         """Return the namespace that an object beside a document has in its file, so that a build puts the object into `namespace`."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from analysis.gitops import Release
     from analysis.migration.changes import Changes
     from analysis.migration.kustomizations import Entry
-    from analysis.migration.layout import Folder, Layout
+    from analysis.migration.layout import Folder, TreeLayout
     from analysis.migration.plan import Replacement
 
 Place = tuple[str, str]  # namespace and name
@@ -43,7 +43,7 @@ class Model(NamedTuple):
         return self.release.number
 
 
-def model_of(layout: Layout, numbers: Collection[int], name: str) -> Model | None:
+def model_of(layout: TreeLayout, numbers: Collection[int], name: str) -> Model | None:
     """Return the release to follow among these: that of a plugin rather than that of an operator. `name` is that of a new folder."""
     candidates = [release for release in layout.releases if release.number in numbers and release.chart in PLUGINS]
     if not candidates:
@@ -57,7 +57,7 @@ def model_of(layout: Layout, numbers: Collection[int], name: str) -> Model | Non
 class Installation:
     """Adds the release of a driver to the steps of a move."""
 
-    def __init__(self, layout: Layout, prepare: Changes, switch: Changes, new: Replacement, model: Model) -> None:
+    def __init__(self, layout: TreeLayout, prepare: Changes, switch: Changes, new: Replacement, model: Model) -> None:
         self._layout, self._prepare, self._switch = layout, prepare, switch
         self._new, self._model = new, model
         self._names = {layout.name(model.number): new.chart, model.release.name: new.chart}

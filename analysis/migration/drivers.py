@@ -14,7 +14,7 @@ from analysis.migration import driver_objects
 from analysis.migration.changes import Changes
 from analysis.migration.charts import EXPORTERS
 from analysis.migration.driver_release import KEPT, NAMED, Installation, Place, model_of
-from analysis.migration.layout import SOURCES, Layout
+from analysis.migration.layout import SOURCES, TreeLayout
 from analysis.migration.pull_request import Step, StepName
 from analysis.printable import code_span
 from cluster.manifests import CannotEdit
@@ -37,7 +37,7 @@ def driver_steps(
 
     `documents` are those of the tree.
     """
-    layout = Layout(documents, tree)
+    layout = TreeLayout(documents, tree)
     changes: dict[StepName, Changes] = {name: Changes(layout) for name in get_args(StepName)}
     move = _Move(layout, changes)
     for family in plan.families:
@@ -49,7 +49,7 @@ def driver_steps(
 class _Move:
     """Collects the steps of a move."""
 
-    def __init__(self, layout: Layout, changes: dict[StepName, Changes]) -> None:
+    def __init__(self, layout: TreeLayout, changes: dict[StepName, Changes]) -> None:
         self._layout = layout
         self._documents = layout.documents
         self._changes = changes

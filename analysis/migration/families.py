@@ -1,46 +1,38 @@
-"""Groups what a tree requests by driver: the plugins that serve it now, the chart that replaces them, and how pods share devices."""
+"""Groups what a tree requests by driver: the plugins that serve it now, the chart that replaces them, and whether it moves now."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from analysis.migration.chart_versions import minor_version
 from analysis.migration.charts import DRIVERS
-from analysis.migration.plan import Family, Installed, Plugin, Replacement, Sharing, SharingDecision
+from analysis.migration.plan import Family, Installed, Plugin, Replacement
 from analysis.migration.platform import FIRST_MINOR
 from analysis.migration.plugins import object_of
+from analysis.migration.sharing import sharing_of
 from dra.raw import inside, text
 from dra.texts import count_of, list_first
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from analysis.gitops import Release
     from analysis.migration.charts import DriverChart
-    from analysis.migration.fleet import Fleet
     from analysis.migration.followers import Follower
+    from analysis.migration.plan import Sharing
     from analysis.migration.platform import Platform
     from analysis.migration.plugins import InstalledPlugin
-    from analysis.migration.requests import Request
+    from analysis.migration.sharing import ReadTree
     from cluster.manifests import Document
     from dra.raw import Object
-    from webhook.state import State
 
 _NAMED: Final = 4
 _DRIVER_FOLDER: Final = (
     "/run/nvidia/driver"  # the default of NVIDIA's GPU operator (values.yaml: hostPaths.driverInstallDir)
 )
-
-
-class ReadTree(NamedTuple):
-    """What the builds of a tree include."""
-
-    documents: Sequence[Document]
-    requests: Sequence[Request]
-    releases: Sequence[Release]
-    plugins: Sequence[InstalledPlugin]
-    platform: Platform
-    fleet: Fleet
-    state: State
+# By driver and name of the hardware: the version from which the driver serves it.
+_NVIDIA: Final = "gpu.nvidia.com"
+_UNSERVED: Final = {(_NVIDIA, name): "never" for name in ("jetson", "tegra", "l4t-")} | {(_NVIDIA, "gb10"): "0.4"}
 
 
 def families(
@@ -58,8 +50,8 @@ def families(
     for plugin in read.plugins:  # a plugin without consumers is replaced, too
         keys.setdefault(plugin.runner.driver, {})
     for driver, of_driver in sorted(keys.items()):
-        sharing, users = _sharing(driver, of_driver, read)
-        reasons = tuple(_reasons_to_stay(driver, sharing, users, read, in_texts.get(driver, "")))
+        sharing = sharing_of(driver, of_driver, read)
+        reasons = tuple(_reasons_to_stay(driver, sharing, read, in_texts.get(driver, "")))
         yield Family(
             driver=driver,
             decision="stay" if reasons else "move",
@@ -76,7 +68,7 @@ def families(
         )
 
 
-def _reasons_to_stay(driver: str, sharing: Sharing | None, users: int, read: ReadTree, in_text: str) -> Iterator[str]:
+def _reasons_to_stay(driver: str, sharing: Sharing | None, read: ReadTree, in_text: str) -> Iterator[str]:
     """Yield why the plugin of a driver should stay for now: consumers that would lose their devices, and what the driver needs."""
     requests = [request for request in read.requests if driver in request.consumer.drivers]
     consumers = [request.consumer for request in requests if not request.is_free]
@@ -85,6 +77,13 @@ def _reasons_to_stay(driver: str, sharing: Sharing | None, users: int, read: Rea
         yield f"Kubernetes {read.platform.version} ({read.platform.where}) has no claims: update it to 1.34 or newer"
     if driver not in DRIVERS:
         yield "drawbridge knows no chart of this driver"
+    release = _release_of(driver, read)
+    for name, place in {**read.platform.hardware, **read.fleet.hardware}.items():
+        since = _UNSERVED.get((driver, name.lower()))
+        if since == "never":
+            yield f"{place} names {name}, whose GPU the driver does not serve"
+        elif since and release and minor_version(release.version) < minor_version(since):
+            yield f"{place} names {name}, which the driver serves from {since} on, and the tree installs {release.version}"
     for verdict, what in (("by hand", "a person has to edit"), ("cannot", "no claim can replace")):
         objects = list(dict.fromkeys(consumer.object for consumer in consumers if consumer.verdict == verdict))
         if objects:
@@ -97,9 +96,11 @@ def _reasons_to_stay(driver: str, sharing: Sharing | None, users: int, read: Rea
         return
     if sharing.decision == "shares" and (why := read.platform.why_no_sharing()):
         yield why
-    if sharing.decision == "exclusive" and users > 1 and users > present:
+    if sharing.decision == "undecided":
+        yield f"`sharing.decision` is open: {sharing.because}"
+    if sharing.decision == "exclusive" and sharing.devices > max(1, present):
         nodes = f"the nodes have {present}" if present else "no file shows how many the nodes have"
-        yield f"{users} consumers share devices now, and would need {count_of(users, 'device')}: {nodes}"
+        yield f"{sharing.devices} consumers share devices now, and would need {count_of(sharing.devices, 'device')}: {nodes}"
 
 
 def stops(of_drivers: Iterable[Family]) -> Iterator[str]:
@@ -145,8 +146,7 @@ def _replacement(driver: str, read: ReadTree) -> Replacement | None:
     chart = DRIVERS.get(driver)
     if chart is None:
         return None
-    names = (chart.name, chart.url.rpartition("/")[2])
-    installed = next((release for release in read.releases if release.chart in names), None)
+    installed = _release_of(driver, read)
     return Replacement(
         chart=chart.name,
         url=chart.url,
@@ -160,6 +160,13 @@ def _replacement(driver: str, read: ReadTree) -> Replacement | None:
         notes=chart.notes,
         installed=None if installed is None else _installed(installed, read.documents[installed.number]),
     )
+
+
+def _release_of(driver: str, read: ReadTree) -> Release | None:
+    """Return the release of the tree that installs a driver."""
+    chart = DRIVERS.get(driver)
+    names = (chart.name, chart.url.rpartition("/")[2]) if chart else ()
+    return next((release for release in read.releases if release.chart in names), None)
 
 
 def _cdi(chart: DriverChart, platform: Platform) -> Object:
@@ -176,7 +183,7 @@ def _installed(release: Release, document: Document) -> Installed:
 def _driver_root(driver: str, read: ReadTree) -> Object:
     """Return the value with the folder of the GPU driver, as the GPU operator has it; without a container of the operator's, its default means none."""
     for plugin in read.plugins:
-        if driver == "gpu.nvidia.com" == plugin.runner.driver and plugin.stays:
+        if driver == _NVIDIA == plugin.runner.driver and plugin.stays:
             folder = text(inside(plugin.settings, "hostPaths").get("driverInstallDir")) or _DRIVER_FOLDER
             is_on_host = inside(plugin.settings, "driver").get("enabled") is False
             if read.platform.is_talos and is_on_host:
@@ -184,71 +191,3 @@ def _driver_root(driver: str, read: ReadTree) -> Object:
             if folder != _DRIVER_FOLDER or not is_on_host:
                 return {"nvidiaDriverRoot": folder}
     return {}
-
-
-def _sharing(driver: str, keys: Collection[str], read: ReadTree) -> tuple[Sharing | None, int]:
-    """Return how pods share devices with a proposal, and how many workloads do; None if each pod gets devices of its own."""
-    requests = [
-        request
-        for request in read.requests
-        if driver in request.consumer.drivers and request.consumer.verdict != "cannot"
-    ]
-    usually = read.state.fleet.installed.usually
-    shared = {key: of_key for key in sorted(keys) if (of_key := usually(key)) is not None}
-    # NVIDIA's plugin gives replicas a key with this end; how many they are, the tree does not tell.
-    uncounted = [key for key in sorted(keys) if key.endswith(".shared") and key not in shared]
-    # An object may have several places without a request.
-    of_objects = {request.consumer.object: request for request in requests if not request.classes}
-    without = list(of_objects.values())
-    if not shared and not uncounted and not without:
-        return None, 0
-    users = [request for request in requests if request in without or request.consumer.key in (*shared, *uncounted)]
-    now = [*map(str, shared.values()), *[f"{key} counts replicas of devices" for key in uncounted]]
-    if without:
-        now.append(f"{count_of(len(without), 'workload')} without a request can use every device of their nodes")
-    namespaces = sorted({request.namespace for request in users})
-    homes = " and ".join(namespaces)
-    chart = DRIVERS.get(driver)
-    names = list_first([request.consumer.object for request in users], _NAMED)
-    devices = count_of(len(users), "device")
-    present = read.fleet.devices_of(driver)
-    of_nodes = f"the nodes have {count_of(present, 'device')}"
-    choices = {
-        "exclusive": f"each pod gets a device of its own: {devices} for {names}" + (f"; {of_nodes}" if present else ""),
-        "named claim": "one ResourceClaim that all pods of one namespace name: they share its device, and run on one node",
-        "admin access": (
-            "claims with adminAccess and allocationMode All: each pod sees all devices of its node, no claim counts them, and the namespace "
-            "needs the label resource.kubernetes.io/admin-access=true"
-        ),
-    }
-    values: Object = {}
-    if chart is not None and (shares := chart.shares) is not None:
-        # A workload without a request took no replica.
-        replicas = [] if without else [of_key.sharing.replicas for of_key in shared.values()]
-        several = f"up to {max(replicas)} claims share" if replicas else "any number of claims share"
-        values = {**shares.values, shares.number: max(replicas, default="unlimited")}
-        choices["shares"] = f"{several} a device, also of several namespaces: {shares.needs}"
-    of_names = {request.consumer.object.rpartition("/")[2]: request.apart_from for request in users}
-    pairs = [{name, other} for name, others in of_names.items() for other in others & of_names.keys() - {name}]
-    apart = set[str]().union(*pairs)
-    if apart:
-        why = f"a podAntiAffinity keeps {' and '.join(sorted(apart))} on different nodes, and all pods of a named claim run on one"
-    else:
-        why = f"workloads in {homes} share devices, and a claim belongs to one namespace"
-    if len(users) <= 1:
-        decision: SharingDecision = "exclusive"
-        because = "at most one workload of the tree shares devices"
-    elif any(request.is_of_ray for request in users):
-        decision, because = "exclusive", "Ray counts a device for each of its pods"
-    elif present >= len(users):
-        decision, because = "exclusive", f"{of_nodes} for {count_of(len(users), 'workload')}"
-    elif apart == of_names.keys():
-        decision, because = "exclusive", why
-    elif len(namespaces) == 1 and not apart:
-        decision, because = "named claim", f"all workloads are in namespace {namespaces[0]}"
-    elif "shares" in choices:
-        decision, because = "shares", why
-    else:
-        decision, because = "exclusive", f"{why}, and the driver has no shares"
-    sharing = Sharing(now="; ".join(now), decision=decision, because=because, choices=choices, values_for_shares=values)
-    return sharing, len(users)

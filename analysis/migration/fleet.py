@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from analysis.migration.platform import hardware_in
 from dra.raw import Object, inside, text
 
 if TYPE_CHECKING:
@@ -16,22 +17,26 @@ if TYPE_CHECKING:
 _VERSION: Final = re.compile(r"v?(1\.(\d{1,3})(?:\.\d+)?)")
 
 
-class Fleet(NamedTuple):
+class SnapshotNodes(NamedTuple):
     """The nodes of a snapshot."""
 
     devices: Mapping[str, Mapping[str, int]] = {}  # by driver and node
     version: str = ""  # the lowest version of a kubelet; "" without a snapshot
+    hardware: Mapping[str, str] = {}  # by name: a node whose labels have it
 
     def devices_of(self, driver: str) -> int:
         """Return the number of devices of a driver; 0 if there is no snapshot."""
         return sum(self.devices.get(driver, {}).values())
 
 
-def fleet_of(nodes: Sequence[Object], reader: Reader, state: State) -> Fleet:
+def fleet_of(nodes: Sequence[Object], reader: Reader, state: State) -> SnapshotNodes:
     """Read the nodes of a snapshot. A replica that a device plugin makes is no device of its own."""
     devices: dict[str, dict[str, int]] = {}
+    hardware: dict[str, str] = {}
     for node in nodes:
         name = text(inside(node, "metadata").get("name"))
+        products = " ".join(map(str, inside(node, "metadata", "labels").values()))
+        hardware |= {of_label: f"node {name}" for of_label, _ in hardware_in(products)}
         for key, amount in inside(node, "status", "allocatable").items():
             if "/" not in key or not str(amount).isdecimal():
                 continue
@@ -40,7 +45,7 @@ def fleet_of(nodes: Sequence[Object], reader: Reader, state: State) -> Fleet:
             for driver in reader.drivers_of(reader.classes_of(key)) if count else ():
                 of_driver = devices.setdefault(driver, {})
                 of_driver[name] = of_driver.get(name, 0) + count
-    return Fleet(devices, lowest_version(nodes))
+    return SnapshotNodes(devices, lowest_version(nodes), hardware)
 
 
 def lowest_version(nodes: Sequence[Object]) -> str:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from analysis.check import finding_of
 from analysis.gitops import FLUX
 from analysis.migration.charts import CONSUMER_KINDS
 from dra.raw import Object, mapping, text
 from webhook.admission import decide_object
 from webhook.dialects import Outcome
 from webhook.translate import group_kind, paths, resolve_pointer
+from webhook.unknown import gives_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,44 +54,33 @@ def indirect_uses(document: Document, state: State) -> Iterator[IndirectUse]:
     """Yield the first place of each key by which the pods of an object get devices that no container requests."""
     obj = document.placed
     decisions = decide_object(obj, state).decisions
-    seen: set[str] = set()
     has_requests = any(decision.dialect for decision in decisions)
-    for use in _places(obj, [decision for decision in decisions if not decision.dialect]):
+    seen: set[str] = set()
+    for decision in decisions:
+        use = None if decision.dialect or decision.key in seen else _use(obj, decision)
         # A variable or a device file beside a request is of the same device.
-        if use.drivers and use.key not in seen and (use.is_requested or not has_requests):
+        if use and use.drivers and (use.is_requested or not has_requests):
             seen.add(use.key)
             yield use
 
 
-def _places(obj: Object, decisions: list[Decision]) -> Iterator[IndirectUse]:
-    is_known = group_kind(obj) in CONSUMER_KINDS
-    for decision in decisions:
-        pointer, key = finding_of(obj, decision, "D211").path, decision.key
-        if key == _RUNTIME:
-            pod = resolve_pointer(obj, pointer.partition("/containers/")[0])
-            name = text(resolve_pointer(obj, pointer)) or text(mapping(pod).get(_RUNTIME))
-            yield IndirectUse(pointer, key, name, drivers_of(name))
-        elif key.endswith("_VISIBLE_DEVICES") or key.startswith("/dev/"):
-            yield IndirectUse(pointer, key, key, drivers_of(key))
-        elif (
-            (is_known or "/" not in key)
-            and decision.outcome is Outcome.UNKNOWN
-            and not paths(obj)
-            and group_kind(obj) != FLUX
-        ):
-            value = resolve_pointer(obj, pointer)
-            switches = mapping(value)
-            # With `draEnabled`, the chart of Ollama makes a claim.
-            if value is None or switches.get("enabled") is False or switches.get("draEnabled") is True:
-                continue
-            # Ray's own count of devices, which KubeRay does not request.
-            if "/rayStartParams/" in pointer:
-                continue
-            described = mapping(value) or mapping(resolve_pointer(obj, pointer.rpartition("/")[0]))
-            vendors = {text(described.get(field)).lower() for field in _VENDOR_FIELDS}.intersection(_VENDORS)
-            drivers = tuple(f"gpu.{vendor}.com" for vendor in vendors) or _ALL
-            amount = "" if isinstance(value, dict | list) else str(value)
-            yield IndirectUse(pointer, key, amount, drivers, is_requested=True)
+def _use(obj: Object, decision: Decision) -> IndirectUse | None:
+    pointer, key = decision.pointer, decision.key
+    if gives_devices(key):
+        name = decision.amount if key == _RUNTIME else key
+        return IndirectUse(pointer, key, name, drivers_of(name))
+    is_known = group_kind(obj) in CONSUMER_KINDS or ("/" not in key and group_kind(obj) != FLUX)
+    # Ray counts devices, which KubeRay does not request.
+    if not is_known or decision.outcome is not Outcome.UNKNOWN or paths(obj) or "/rayStartParams/" in pointer:
+        return None
+    switches = mapping(resolve_pointer(obj, pointer))
+    # With `draEnabled`, the chart of Ollama makes a claim.
+    if switches.get("enabled") is False or switches.get("draEnabled") is True:
+        return None
+    described = switches or mapping(resolve_pointer(obj, pointer.rpartition("/")[0]))
+    vendors = {text(described.get(field)).lower() for field in _VENDOR_FIELDS}.intersection(_VENDORS)
+    drivers = tuple(f"gpu.{vendor}.com" for vendor in vendors) or _ALL
+    return IndirectUse(pointer, key, decision.amount, drivers, is_requested=True)
 
 
 def drivers_of(value: str) -> tuple[str, ...]:

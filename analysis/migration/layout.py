@@ -40,7 +40,7 @@ class Folder(NamedTuple):
         return normpath(join(self.new, (self.part[1] if first == self.part[0] else first) + separator + below))
 
 
-class Layout:
+class TreeLayout:
     """The places of the documents of a tree."""
 
     def __init__(self, documents: Sequence[Document], tree: Tree) -> None:

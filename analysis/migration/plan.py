@@ -22,7 +22,7 @@ from dra.raw import Object
 
 Verdict = Literal["edit", "by hand", "cannot"]
 Decision = Literal["move", "stay"]
-SharingDecision = Literal["exclusive", "named claim", "shares", "admin access"]
+SharingDecision = Literal["exclusive", "named claim", "shares", "admin access", "undecided"]
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -78,6 +78,7 @@ class Sharing(_Part, frozen=True, kw_only=True):
     """How pods share devices now, and the decision about it."""
 
     now: str
+    devices: int  # that `exclusive` needs
     decision: SharingDecision
     because: str
     choices: dict[str, str]

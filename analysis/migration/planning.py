@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from analysis.check import finding_of
 from analysis.gitops import releases, variables_of
 from analysis.migration.charts import DRIVER_CHARTS
-from analysis.migration.families import ReadTree, families, lost, stops
+from analysis.migration.families import families, lost, stops
 from analysis.migration.fleet import fleet_of
 from analysis.migration.followers import exporters, follower_at, followers
 from analysis.migration.indirect import drivers_of
-from analysis.migration.llmkube import ModelVendors
 from analysis.migration.plan import MigrationPlan
 from analysis.migration.platform import platform_of
 from analysis.migration.plugins import installed_plugins
 from analysis.migration.requests import Reader
+from analysis.migration.sharing import ReadTree
 from analysis.migration.unread import unread
 from analysis.migration.values_files import ReleasesOfFiles
 from dra.pointer import mappings_in, member
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from analysis.gitops import Tree
-    from analysis.migration.fleet import Fleet
+    from analysis.migration.fleet import SnapshotNodes
     from analysis.migration.followers import Follower
     from analysis.migration.plan import Family
     from analysis.migration.requests import Request
@@ -75,11 +74,9 @@ def make_plan(
     known = {plugin.number for plugin in plugins} | {exporter.number for exporter in found_exporters}
     known |= {release.number for release in all_releases if release.chart in DRIVER_CHARTS}
     uses: list[Request] = []
-    vendors = ModelVendors(documents)
     for number in included:
         if number not in known:
-            of_document = reader.indirect_uses(documents[number], by_number.get(number))
-            uses += [vendors.with_vendor(documents[number], use) for use in of_document]
+            uses += reader.indirect_uses(documents[number], by_number.get(number))
     uses += in_files.requests(reader.indirect_uses, without=known)
     requests += [use for use in uses if moving.intersection(use.consumer.drivers) or use.consumer.verdict == "cannot"]
     fleet = fleet_of(nodes, reader, state)
@@ -145,9 +142,8 @@ def _counts(
             continue
         for decision in decide_object(obj, state).decisions:
             if decision.key and (of_key := reader.drivers_of(reader.classes_of(decision.key)) & moving):
-                pointer = finding_of(obj, decision, "S020").path
                 detail = _OFFERED if place_of(obj).role is PlaceRole.OFFERS else decision.detail
-                yield follower_at(document, pointer, f"{decision.key}: {detail}", of_key)
+                yield follower_at(document, decision.pointer, f"{decision.key}: {detail}", of_key)
         for group_number, group in enumerate(items(inside(obj, "spec"), "resourceGroups")):
             for number, key in enumerate(strings(group, "coveredResources")):
                 classes = reader.classes_of(key)
@@ -157,7 +153,7 @@ def _counts(
                     yield follower_at(document, pointer, what, of_key)
 
 
-def _node_by_node(fleet: Fleet, of_drivers: Sequence[Family]) -> Iterator[str]:
+def _node_by_node(fleet: SnapshotNodes, of_drivers: Sequence[Family]) -> Iterator[str]:
     for family in of_drivers:
         nodes = fleet.devices.get(family.driver, {})
         if len(nodes) >= _MANY_NODES:

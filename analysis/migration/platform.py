@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from itertools import takewhile
+from posixpath import dirname
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from dra.pointer import mappings_in
 from dra.raw import Object, inside, items, text
 from webhook.translate import group_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from cluster.manifests import Document
 
@@ -35,10 +37,28 @@ _NODE_LABELS: Final = re.compile(
     r"^([ \t]*)(?:-[ \t]*)?(?:nodeLabels|node-label):[ \t]*\n((?:\1[ \t-]+.*\n?|[ \t]*\n)+)", re.MULTILINE
 )
 _LABEL: Final = re.compile(r"^[ \t]*(?:-[ \t]*)?[\"']?([\w.-]+/[\w./-]+)[\"']?[ \t]*[:=]", re.MULTILINE)
+_HARDWARE: Final = re.compile(r"\b(?:jetson|tegra|l4t-|gb10\b)", re.IGNORECASE)
+_ANSIBLE: Final = frozenset(("children", "hosts", "vars"))  # the fields of a group of an inventory
 FIRST_MINOR: Final = 34  # the first minor version with claims
 _NAMES: Final = 36  # the first minor version in which `extendedResourceName` works by default
 _SHARES: Final = 36  # the first minor version in which claims share devices by default
 SHARING_GATE: Final = "DRAConsumableCapacity"
+
+
+class _Told(NamedTuple):
+    """A place that tells the version of Kubernetes."""
+
+    version: str
+    file: str
+    line: int
+
+    @property
+    def minor(self) -> int:
+        return int(self.version.split(".")[1])
+
+    def __str__(self) -> str:
+        folder = dirname(self.file)
+        return f"{self.file}:{self.line} has {self.version} (for {f'{folder}/' if folder else 'the whole tree'})"
 
 
 class Platform(NamedTuple):
@@ -52,10 +72,13 @@ class Platform(NamedTuple):
     cdi_folders: tuple[str, ...] = ()  # that containerd reads in place of /etc/cdi and /var/run/cdi
     # Of nodes, by configurations of machines and by rules of Node Feature Discovery, with the numbers of the documents.
     labels: frozenset[tuple[str, int]] = frozenset()
+    nodes: tuple[int, str] = (0, "")  # their number, and the file that lists them
+    differing: str = ""  # the files that tell different versions
+    hardware: Mapping[str, str] = {}  # the first place of each name in `_HARDWARE`
 
     def of_snapshot(self, version: str) -> Platform:
         """Return the same with the version of a snapshot, which is more certain than the tree's."""
-        return self._replace(version=version, minor=int(version.split(".")[1]), where="the snapshot")
+        return self._replace(version=version, minor=int(version.split(".")[1]), where="the snapshot", differing="")
 
     def blockers(self) -> Iterator[str]:
         """Yield what has to be true before the move, and is not or is not known."""
@@ -63,6 +86,8 @@ class Platform(NamedTuple):
             yield "Kubernetes 1.34 or newer is necessary; no file of the tree tells the version: see `kubectl version`"
         elif self.minor < FIRST_MINOR:
             yield f"Kubernetes 1.34 or newer is necessary, and {self.where} has {self.version}"
+        if self.differing:
+            yield f"files tell different versions of Kubernetes; the lowest next to the consumers and plugins counts: {self.differing}"
         if not self.has_cdi:
             yield "the container runtime has to read CDI files: containerd 2.0 does by default, 1.7 with `enable_cdi = true`, CRI-O from 1.28"
 
@@ -87,8 +112,10 @@ def platform_of(documents: Sequence[Document], reached: Collection[int], near: C
 
     A tree may have several clusters: the lowest version next to the files `near` counts.
     """
-    versions: list[tuple[int, str, str]] = []
+    told: list[_Told] = []
+    hardware: dict[str, str] = {}
     folders: dict[tuple[str, ...], str] = {}
+    lists: list[tuple[int, str]] = []  # numbers of nodes, with their files
     is_talos = has_cdi = False
     for number, document in enumerate(documents):
         if document.object.get("kind") == "MigrationPlan":
@@ -100,24 +127,58 @@ def platform_of(documents: Sequence[Document], reached: Collection[int], near: C
         has_cdi = has_cdi or bool(_CDI.search(content))
         for listed in _CDI_FOLDERS.findall(content):
             folders.setdefault(tuple(_FOLDER.findall(listed)), document.file)
-        in_document = (*_VERSION.findall(content), *_UPGRADE.findall(_upgraded_to(document.object)))
-        versions += [(int(version.split(".")[1]), version, document.file) for version in in_document]
+        lists += [(len(names), document.file)] if (names := set(_nodes_in(document.object))) else []
+        for name, position in hardware_in(content):
+            hardware.setdefault(name, f"{document.file}:{_line_at(document, content, position)}")
+        positions = [(match[1], match.start(1)) for match in _VERSION.finditer(content)]
+        positions += [(match, content.find(match)) for match in _UPGRADE.findall(_upgraded_to(document.object))]
+        told += [_Told(version, document.file, _line_at(document, content, at)) for version, at in positions]
     labels = frozenset((label, number) for number, document in enumerate(documents) for label in _labels_in(document))
-    depths = {where: max((_shared_folders(where, file) for file in near), default=0) for _, _, where in versions}
-    nearest = max(depths.values(), default=0)
-    versions = [version for version in versions if depths[version[2]] == nearest]
-    minor, version, where = min(versions) if versions else (0, "", "")
-    read = max(
-        folders,
-        key=lambda of_file: max((_shared_folders(folders[of_file], file) for file in near), default=0),
-        default=(),
+
+    def depth(file: str) -> int:
+        return max((_shared_folders(file, other) for other in near), default=0)
+
+    nearest = max((depth(entry.file) for entry in told), default=0)
+    lowest = min((entry for entry in told if depth(entry.file) == nearest), key=lambda entry: entry.minor, default=None)
+    read = max(folders, key=lambda of_file: depth(folders[of_file]), default=())
+    nodes = max(lists, key=lambda of_file: (depth(of_file[1]), of_file[0]), default=(0, ""))
+    differing = ", ".join(map(str, told)) if len({entry.version for entry in told}) > 1 else ""
+    return Platform(
+        lowest.version if lowest else "",
+        lowest.minor if lowest else 0,
+        f"{lowest.file}:{lowest.line}" if lowest else "",
+        is_talos=is_talos,
+        has_cdi=has_cdi,
+        cdi_folders=read,
+        labels=labels,
+        nodes=nodes,
+        differing=differing,
+        hardware=hardware,
     )
-    return Platform(version, minor, where, is_talos, has_cdi, read, labels)
+
+
+def hardware_in(content: str) -> Iterator[tuple[str, int]]:
+    """Yield the names of hardware in a text that not all drivers serve, with their positions."""
+    for match in _HARDWARE.finditer(content):
+        yield match[0], match.start()
+
+
+def _line_at(document: Document, content: str, position: int) -> int:
+    return document.first_line + content.count("\n", 0, position)
 
 
 def _shared_folders(file: str, other: str) -> int:
     pairs = zip(file.split("/")[:-1], other.split("/")[:-1], strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _nodes_in(obj: Object) -> Iterator[str]:
+    """Yield the names of the nodes that Talos' talconfig or an inventory of Ansible lists."""
+    for node in items(obj, "nodes"):
+        yield text(node.get("hostname"))
+    if obj and all(isinstance(group, dict) and group.keys() <= _ANSIBLE for group in obj.values()):
+        for _, group in mappings_in(obj, ""):
+            yield from inside(group, "hosts")
 
 
 def _labels_in(document: Document) -> Iterator[str]:

@@ -44,6 +44,7 @@ class Step(NamedTuple):
     new: tuple[NewFile, ...] = ()
     notes: tuple[str, ...] = ()
     moved: tuple[Consumer, ...] = ()  # that get claims
+    unmoved: tuple[tuple[Consumer, str], ...] = ()  # that the plan wants edited and no edit moves, with the reasons
 
     def applied(self, documents: Sequence[Document]) -> list[Document]:
         """Return the documents after the step, with an empty object for a document that goes."""

@@ -112,8 +112,8 @@ def unplanned_changes(
         *[change for change in _other_changes(changed, before, after) if change not in random],
         *[
             f"{name}: {mistake}"
-            for name, place, pod in _pods_of(after)
-            for mistake in _mistakes(changed, _pod_at(before, name, place), pod, known)
+            for name, old_pod, pod in _pods(before, after)
+            for mistake in _mistakes(changed, old_pod, pod, known)
         ],
     ]
 
@@ -121,9 +121,7 @@ def unplanned_changes(
 def loses_a_key(changed: ChangedRelease, before: Mapping[str, Object], after: Mapping[str, Object]) -> bool:
     """Return whether any container requests fewer keys after the move."""
     return any(
-        _lost(changed, old, new)
-        for name, place, pod in _pods_of(after)
-        for old, new in _containers(_pod_at(before, name, place), pod)
+        _lost(changed, old, new) for _, old_pod, pod in _pods(before, after) for old, new in _containers(old_pod, pod)
     )
 
 
@@ -212,14 +210,12 @@ def _containers(old_pod: Object, pod: Object) -> Iterator[tuple[Object, Object]]
         yield old.get(container.get("name"), {}), container
 
 
-def _pods_of(objects: Mapping[str, Object]) -> Iterator[tuple[str, str, Object]]:
-    """Yield the pods and the templates of pods, with the names of their objects and their places."""
-    for name, obj in objects.items():
-        yield from ((name, place, part) for place, part in mappings_in(obj, "") if _is_pod(part))
-
-
-def _pod_at(objects: Mapping[str, Object], name: str, place: str) -> Object:
-    return mapping(resolve_pointer(objects.get(name, {}), place))
+def _pods(before: Mapping[str, Object], after: Mapping[str, Object]) -> Iterator[tuple[str, Object, Object]]:
+    """Yield the pods and the templates of pods after a move, each behind the name of its object and the pod at its place before."""
+    for name, obj in after.items():
+        for place, pod in mappings_in(obj, ""):
+            if _is_pod(pod):
+                yield name, mapping(resolve_pointer(before.get(name, {}), place)), pod
 
 
 def _is_pod(value: Object) -> bool:

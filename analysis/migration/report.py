@@ -10,12 +10,13 @@ from analysis.errors import Broken
 from analysis.migration.families import lost, stops
 from analysis.migration.plan import Verdict
 from analysis.report import CodeSpan, Report, Rows, Screen
+from dra.raw import Object, items, strings
 from dra.texts import count_of, joined, list_first
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
-    from analysis.migration.plan import MigrationPlan
+    from analysis.migration.plan import Consumer, MigrationPlan
     from analysis.report import Part
 
 _NAMED = 5
@@ -29,9 +30,54 @@ _IDENTITY = {"families": ("driver",), "consumers": ("object", "place", "key"), "
 _DECIDED = frozenset(("decision", "verdict", "line", "because"))
 
 
+def first_lines(plan: MigrationPlan, moved: Collection[Consumer] | None = None) -> list[str]:
+    """Return whether to move now, what stops it, and who loses devices; `moved` are the consumers that commits move, if they are made."""
+    staying = [family.driver for family in plan.staying]
+    moving = [family.driver for family in plan.families if family.decision == "move"]
+    decisions = [f"move now: {', '.join(moving)}"] * bool(moving)
+    decisions += [f"do not move now: {', '.join(staying)}"] * bool(staying)
+    reasons = [
+        f"{family.driver}: {reason}" for family in plan.staying for reason in family.reasons or ("the plan decides so",)
+    ]
+    more = f" (and {len(reasons) - 1} more below)" if len(reasons) > 1 else ""
+    losses: dict[str, list[str]] = {}
+    for consumer in plan.consumers:
+        stays = not set(consumer.drivers).intersection(moving)
+        keeps_key = consumer.verdict != "edit" or (moved is not None and not stays and consumer not in moved)
+        # A consumer without an amount has no device from the plugin.
+        if keeps_key and consumer.amount and consumer.drivers:
+            losers = losses.setdefault("would lose devices" if stays else "loses devices", [])
+            losers.append(f"{consumer.object} ({consumer.key})")
+    lost = [f"{what}: {list_first(list(dict.fromkeys(losers)), _NAMED)}" for what, losers in losses.items()]
+    lines = (
+        "; ".join(decisions),
+        f"stops it: {reasons[0]}{more}" if reasons else "stops it: nothing in the tree",
+        "; ".join(lost) or "loses devices: no consumer",
+    )
+    return [line[:1].upper() + line[1:] for line in lines]
+
+
+def tasks(plan: MigrationPlan) -> Iterator[str]:
+    """Yield what a person does, in order."""
+    for family in plan.families:
+        if family.sharing is not None:
+            choices = " or ".join(family.sharing.choices)
+            yield f"decide `sharing.decision` of {family.driver}: {choices} (now {family.sharing.decision})"
+    for consumer in plan.consumers:
+        if consumer.verdict == "by hand":
+            yield f"edit {consumer.object} by hand, as its row below tells: {consumer.file}:{consumer.line}"
+    yield from (f"check: {line}" for line in plan.blockers)
+    yield "write the branch: drawbridge migrate plan > migration.yaml; drawbridge migrate pr --plan migration.yaml"
+    if plan.of_moving().families:
+        yield from plan.by_hand
+
+
 def report(plan: MigrationPlan) -> Report:
-    """Make the report for people: decisions first, then what is edited, and what is done by hand."""
+    """Make the report for people: whether to move, the tasks, and then the details."""
     parts: list[Part] = []
+    if plan.families:
+        in_order = [f"{number}. {task}" for number, task in enumerate(dict.fromkeys(tasks(plan)), 1)]
+        parts = [Screen(first_lines(plan)), Screen(in_order, "To do")]
     for family in plan.families:
         head = f"{family.driver}: {list_first(family.keys, _NAMED) or 'no key is requested'}"
         classes = f", DeviceClass {' or '.join(family.device_classes)}" if family.device_classes else ""
@@ -57,9 +103,7 @@ def report(plan: MigrationPlan) -> Report:
     ]
     parts.append(Rows(("Object", "Place", "What"), follow, "What follows"))
     for title, lines in (
-        ("In the way", plan.blockers),
         ("What is lost", plan.lost),
-        ("By hand", plan.by_hand),
         ("Skipped", plan.skipped),
     ):
         if lines:
@@ -91,18 +135,22 @@ def summary(plan: MigrationPlan) -> str:
     return f"{consumers}, {count_of(len(plan.follow), 'follower')}, {decisions} about sharing"
 
 
+def done(before: Object) -> str:
+    """Return the sentence about a tree that has nothing left of a plan."""
+    keys = {str(key) for family in items(before, "families") for key in strings(family, "keys")}
+    of_keys = list_first(sorted(keys), _NAMED) or "a device by a legacy key"
+    return f"done: no build of the tree requests {of_keys} or installs its device plugin"
+
+
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Yield what differs between a plan and the plan of the tree now, without what a person decides."""
     before, now = _without_decisions(before), _without_decisions(now)
     for part in dict.fromkeys((*before, *now)):
-        old, new = before.get(part), now.get(part)
-        if part in _IDENTITY:
-            yield from _entries(part, _by_identity(part, old), _by_identity(part, new))
-        elif isinstance(old, list) or isinstance(new, list):
-            yield from (f"{part}: no longer: {line}" for line in old or () if line not in (new or ()))
-            yield from (f"{part}: new: {line}" for line in new or () if line not in (old or ()))
-        elif old != new:
-            yield f"{part}: {old!r} became {new!r}"
+        old, new = (_entries(part, of_plan.get(part)) for of_plan in (before, now))
+        for name in dict.fromkeys((*old, *new)):
+            if old.get(name) != new.get(name):
+                word = "no longer" if name not in new else "changed" if name in old else "new"
+                yield f"{part}: {word}: {name}"
 
 
 def with_decisions(plan: MigrationPlan, decided: MigrationPlan) -> MigrationPlan:
@@ -111,11 +159,11 @@ def with_decisions(plan: MigrationPlan, decided: MigrationPlan) -> MigrationPlan
     decisions = {family.driver: family.sharing.decision for family in decided.families if family.sharing is not None}
     moves = {family.driver: family.decision for family in decided.families}
     for family in plan.families:
-        if family.sharing is not None and decisions[family.driver] not in family.sharing.choices:
+        sharing = decisions.get(family.driver)
+        is_open = sharing == "undecided" and moves[family.driver] == "stay"
+        if family.sharing is not None and sharing not in family.sharing.choices and not is_open:
             choices = ", ".join(family.sharing.choices)
-            raise Broken(
-                f"{family.driver}: the driver has no `{decisions[family.driver]}`", f"decide for one of {choices}"
-            )
+            raise Broken(f"{family.driver}: `sharing.decision` cannot be `{sharing}`", f"decide for one of {choices}")
     families = tuple(
         replace(
             family,
@@ -137,24 +185,13 @@ def with_decisions(plan: MigrationPlan, decided: MigrationPlan) -> MigrationPlan
     )
 
 
-def _by_identity(part: str, entries: Any) -> dict[str, Mapping[str, Any]]:
-    named: dict[str, Mapping[str, Any]] = {}
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, dict):
-            named[" ".join(str(entry.get(field)) for field in _IDENTITY[part])] = entry
-    return named
-
-
-def _entries(part: str, old: Mapping[str, Mapping[str, Any]], new: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    for name in dict.fromkeys((*old, *new)):
-        if name not in new:
-            yield f"{part}: no longer: {name}"
-        elif name not in old:
-            yield f"{part}: new: {name}"
-        else:
-            all_fields = dict.fromkeys((*old[name], *new[name]))
-            if fields := [field for field in all_fields if old[name].get(field) != new[name].get(field)]:
-                yield f"{part}: {name}: changed: {', '.join(fields)}"
+def _entries(part: str, value: Any) -> dict[str, Any]:
+    """Return the entries of a part of a plan by what tells them apart."""
+    fields = _IDENTITY.get(part, ())
+    return {
+        " ".join(str(entry.get(field)) for field in fields) if fields and isinstance(entry, dict) else str(entry): entry
+        for entry in (value if isinstance(value, list) else [value])
+    }
 
 
 def _without_decisions(value: Any) -> Any:

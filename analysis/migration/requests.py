@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
-from analysis.check import finding_of
 from analysis.gitops import filled
-from analysis.migration.charts import CONSUMER_KINDS, CONSUMERS, DRIVERS
+from analysis.migration.charts import CONSUMER_KINDS, DRIVERS
 from analysis.migration.indirect import indirect_uses
-from analysis.migration.ollama import CHART as OLLAMA
-from analysis.migration.ollama import uses_of_ollama
+from analysis.migration.lenses import CHARTS, OTHER_WAYS, why_by_hand
 from analysis.migration.plan import Consumer
-from analysis.migration.ray_cluster import CHART as RAY_CHART
-from analysis.requesting import amounts_in, classes_in, requests_devices
 from analysis.survey import with_all_drivers
+from cluster.patch import apply_json_patch
 from dra.pointer import mappings_in, member, split
-from dra.raw import Object, inside, items, mapping
+from dra.raw import Object, inside, items, mapping, strings, text
 from webhook.admission import decide_object
 from webhook.dialects import Outcome
+from webhook.names import DEVICES
 from webhook.state import Configuration
 from webhook.translate import (
     decides_outcome,
@@ -29,6 +29,7 @@ from webhook.translate import (
     name_of,
     namespace_of,
     paths,
+    pods_by_template,
     resolve_pointer,
 )
 from webhook.unknown import counts_keys
@@ -42,13 +43,15 @@ if TYPE_CHECKING:
     from webhook.state import State
     from webhook.translate import PodVerdict
 
-_OTHER_WAYS: Final = "use `extendedResourceName` (Kubernetes 1.36), a patch of its output, or ask its authors"
 _WITHOUT_REQUEST: Final = (
     "no request: its pods can use every GPU of their node, also one that a claim gives to another pod; add a claim"
 )
+_CONTAINER: Final = "app"  # of a pod that is made from the limits of a container
 _TEMPLATE: Final = ("template.openshift.io", "Template")
 _NVIDIA: Final = "nvidia"  # the dialect
+_SCHEDULING: Final = "DuringSchedulingIgnoredDuringExecution"
 _RAY: Final = "ray.io"  # the group of KubeRay's objects
+_RAY_CHART: Final = "ray-cluster"
 _MOVES: Final = (Outcome.TRANSLATED, Outcome.APPROXIMATED)
 
 
@@ -65,7 +68,8 @@ class Request(NamedTuple):
     namespace: str  # of the pods
     is_free: bool = False  # its pods use devices without a request, so they lose none with the plugin
     is_of_ray: bool = False  # KubeRay counts the devices of each pod
-    apart_from: frozenset[str] = frozenset()  # labels of pods with which its pods share no node
+    is_parked: bool = False  # it makes no pod now
+    apart_from: frozenset[str] = frozenset()  # labels of pods with which its pods share no node, or rather none
 
 
 def with_drivers(state: State) -> State:
@@ -92,8 +96,13 @@ class Reader:
     def classes_of(self, key: str) -> frozenset[str]:
         """Return the DeviceClasses of the claims that replace a key."""
         if key not in self._classes:
-            self._classes[key] = _classes_in(decide_object(_pod_with({key: "1"}, "default"), self._moved))
+            self._classes[key] = self._classes_beside(key, {key: "1"})
         return self._classes[key]
+
+    def _classes_beside(self, key: str, limits: Object) -> frozenset[str]:
+        """Return the DeviceClasses of the claims that replace a key among the limits of a container."""
+        pod = _pod_with(limits, "default")
+        return _classes_at(pod, decide_object(pod, self._moved), ("", _CONTAINER, key))
 
     def drivers_of(self, classes: Iterable[str]) -> frozenset[str]:
         """Return the drivers of these DeviceClasses."""
@@ -107,37 +116,30 @@ class Reader:
         obj = filled(written, values or {}) if "${" in document.text else written
         if counts_keys(obj, self._state):
             return
-        decisions = decide_object(obj, self._state).decisions
-        amounts = amounts_in(obj, self._state)
-        if not decisions or not requests_devices(obj, decisions, amounts, self._state.configuration):
-            return
-        has_templates = bool(paths(obj))
-        of_templates = decide_object(obj, self._moved) if has_templates else None
-        for decision in decisions:
+        of_templates = decide_object(obj, self._moved) if paths(obj) else None
+        for decision in decide_object(obj, self._state).decisions:
             if not decision.dialect or not decides_outcome(decision) or not _is_accelerator(decision.key):
                 continue
-            pointer = finding_of(obj, decision, "D211").path
+            pointer, amount = decision.pointer, decision.amount
             limits = mapping(resolve_pointer(obj, pointer.rpartition("/")[0]))
-            later = of_templates or decide_object(_pod_with(limits, namespace_of(obj)), self._moved)
-            verdict, why = _why_not_moved(later, decision.key)
-            if verdict == "edit" and not has_templates:
-                verdict, why = _in_values(obj, release)
+            made, later, at = obj, of_templates, decision.place
+            if later is None:
+                made, at = _pod_with(limits, namespace_of(obj)), ("", _CONTAINER, decision.key)
+                later = decide_object(made, self._moved)
+            verdict, why = _why_not_moved(later, at)
+            # A template that keeps its keys has no claims.
+            classes = _classes_at(made, later, at) or self._classes_beside(decision.key, limits)
+            classes = classes or self.classes_of(decision.key)
             place = _place_in(written, pointer, values or {})
-            amount = amounts.get(decision.place) or str(limits.get(decision.key, ""))
-            if verdict == "edit" and group_kind(obj) == _TEMPLATE:
-                verdict, why = (
-                    "by hand",
-                    "the namespace of what it makes is not known: add the ResourceClaimTemplate to its objects",
-                )
             if find_placeholder(amount):
                 verdict, why = "by hand", f"no file of the tree has the value of {amount}"
+            elif verdict == "edit" and (by_hand := _why_by_hand(obj, release, place, decision.key)):
+                verdict, why = "by hand", by_hand
             elif verdict == "edit" and (variable := _variable_at(written, place)):
                 verdict, why = (
                     "by hand",
                     f"it is written as {variable}, which postBuild replaces: edit the variable, too",
                 )
-            # A key that means something only beside other keys has the classes of all.
-            classes = self.classes_of(decision.key) or _classes_in(later)
             drivers = self.drivers_of(classes) or _drivers_by_domain(decision.key)
             if verdict == "cannot":
                 classes = frozenset()
@@ -153,23 +155,26 @@ class Reader:
                 verdict=verdict,
                 why=why,
             )
-            is_of_ray = group_kind(obj)[0] == _RAY or (release is not None and release.chart == RAY_CHART)
+            is_of_ray = group_kind(obj)[0] == _RAY or (release is not None and release.chart == _RAY_CHART)
             apart_from = _apart_from(obj) if "podAntiAffinity" in document.text else frozenset()
-            yield Request(consumer, classes, namespace_of(obj), is_of_ray=is_of_ray, apart_from=apart_from)
+            parked = _is_parked(obj, pointer)
+            yield Request(
+                consumer, classes, namespace_of(obj), is_of_ray=is_of_ray, is_parked=parked, apart_from=apart_from
+            )
 
     def indirect_uses(self, document: Document, release: Release | None) -> Iterator[Request]:
         """Yield the places by which one object gets devices without naming a key."""
         obj = document.placed
-        of_chart = uses_of_ollama(obj) if release is not None and release.chart == OLLAMA else ()
-        for use in (*indirect_uses(document, self._state), *of_chart):
+        switch = release and release.chart in CHARTS and CHARTS[release.chart].switch
+        for use in (*indirect_uses(document, self._state), *(switch.uses_in(obj) if switch else ())):
             if not _is_accelerator(use.key):
                 continue
-            verdict, why = _in_values(obj, release) if use.is_requested else ("by hand", _WITHOUT_REQUEST)
+            why = _why_by_hand(obj, release, use.pointer, use.key) if use.is_requested else _WITHOUT_REQUEST
+            verdict: Verdict = "by hand" if why else "edit"
             if use.is_requested and "/" in use.key:
                 later = decide_object(_pod_with({use.key: "1"}, namespace_of(obj)), self._moved)
-                keeps, detail = _why_not_moved(later, use.key)
-                if keeps == "cannot":
-                    verdict, why = keeps, detail
+                keeps = _why_not_moved(later, ("", _CONTAINER, use.key))
+                verdict, why = keeps if keeps[0] == "cannot" else (verdict, why)
             consumer = Consumer(
                 object=name_of(obj),
                 file=document.file,
@@ -181,7 +186,8 @@ class Reader:
                 verdict=verdict,
                 why=why,
             )
-            yield Request(consumer, frozenset(), namespace_of(obj), is_free=not use.is_requested)
+            parked = _is_parked(obj, use.pointer)
+            yield Request(consumer, frozenset(), namespace_of(obj), is_free=not use.is_requested, is_parked=parked)
 
 
 def _drivers_by_domain(key: str) -> frozenset[str]:
@@ -190,15 +196,28 @@ def _drivers_by_domain(key: str) -> frozenset[str]:
     return frozenset(driver for driver in DRIVERS if slash and f".{driver}".endswith(f".{domain}"))
 
 
+def _is_parked(obj: Object, pointer: str) -> bool:
+    """Return whether an object makes no pods for a place in it: the object is suspended, or has 0 replicas."""
+    above = accumulate(split(pointer), member, initial="")
+    return inside(obj, "spec").get("suspend") is True or any(
+        mapping(resolve_pointer(obj, part)).get("replicas") == 0 for part in above
+    )
+
+
 def _apart_from(obj: Object) -> frozenset[str]:
-    """Return the values of labels of the pods that must not be on the node of an object's pods."""
-    terms = [
-        term
-        for _, part in mappings_in(obj, "")
-        for term in items(inside(part, "podAntiAffinity"), "requiredDuringSchedulingIgnoredDuringExecution")
-        if term.get("topologyKey") == "kubernetes.io/hostname"
+    """Return the values of labels of the pods that must or should not be on the node of an object's pods."""
+    affinities = [inside(part, "podAntiAffinity") for _, part in mappings_in(obj, "")]
+    terms = [term for of_part in affinities for term in items(of_part, f"required{_SCHEDULING}")]
+    terms += [
+        inside(entry, "podAffinityTerm")
+        for of_part in affinities
+        for entry in items(of_part, f"preferred{_SCHEDULING}")
     ]
-    return frozenset(str(value) for term in terms for value in inside(term, "labelSelector", "matchLabels").values())
+    selectors = [inside(term, "labelSelector") for term in terms if term.get("topologyKey") == "kubernetes.io/hostname"]
+    values = [value for selector in selectors for value in inside(selector, "matchLabels").values()]
+    expressions = [entry for selector in selectors for entry in items(selector, "matchExpressions")]
+    values += [value for entry in expressions if entry.get("operator") == "In" for value in strings(entry, "values")]
+    return frozenset(map(str, values))
 
 
 def _place_in(written: Object, pointer: str, values: Mapping[str, str]) -> str:
@@ -217,9 +236,17 @@ def _variable_at(written: Object, place: str) -> str:
     return next((part for part in (name, str(value)) if "${" in part), "")
 
 
-def _classes_in(verdict: PodVerdict) -> frozenset[str]:
-    specs = [inside(mapping(template), "spec") for template in verdict.templates.values()]
-    return frozenset[str]().union(*map(classes_in, specs))
+def _classes_at(obj: Object, verdict: PodVerdict, place: tuple[str, str, str]) -> frozenset[str]:
+    """Return the DeviceClasses of the claims with which a verdict on an object replaces a key, by the annotation that records them."""
+    template, container, key = place
+    pod = pods_by_template(mapping(apply_json_patch(obj, verdict.operations))).get(template)
+    devices = msgspec.json.decode(text(inside(pod, "metadata", "annotations").get(DEVICES)) or "{}")
+    entries = [entry for name in ([container] if container else devices) for entry in items(devices, name)]
+    # The annotation names one of several keys that describe the same devices.
+    dialects = {decision.key: decision.dialect for decision in verdict.decisions if decision.place[:2] == place[:2]}
+    own = [entry for entry in entries if entry["key"] == key]
+    of_dialect = [entry for entry in entries if dialects.get(entry["key"]) == dialects.get(key)]
+    return frozenset(text(entry["class"]) for entry in own or of_dialect)
 
 
 def _is_accelerator(key: str) -> bool:
@@ -233,31 +260,33 @@ def _pod_with(limits: Object, namespace: str) -> Object:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "app", "namespace": namespace},
-        "spec": {"containers": [{"name": "app", "image": "app", "resources": {"limits": limits}}]},
+        "spec": {"containers": [{"name": _CONTAINER, "image": "app", "resources": {"limits": limits}}]},
     }
 
 
-def _why_not_moved(later: PodVerdict, key: str) -> tuple[Verdict, str]:
+def _why_not_moved(later: PodVerdict, place: tuple[str, str, str]) -> tuple[Verdict, str]:
     """Return whether claims can replace a key, and why not; `later` is decided as if all drivers were installed."""
-    decided = next((decision for decision in later.decisions if decision.key == key), None)
+    of_key = [decision for decision in later.decisions if decision.key == place[2]]
+    # If one key keeps the whole pod as it is, the decision about that key is without a container.
+    decided = next((decision for decision in of_key if decision.place == place), next(iter(of_key), None))
     if decided is None:
         return "cannot", "drawbridge does not know what its chart makes of it"
-    return ("edit", "") if decided.outcome in _MOVES else ("cannot", decided.detail)
-
-
-def _in_values(obj: Object, release: Release | None) -> tuple[Verdict, str]:
-    """Return whether the values of a chart have a known place for claims, and what a person does otherwise."""
-    if group_kind(obj) in CONSUMER_KINDS:
-        return "by hand", CONSUMER_KINDS[group_kind(obj)]
-    if release is None or (places := CONSUMERS.get(release.chart)) is None:
-        chart = f"chart {release.chart}" if release is not None else f"kind {obj.get('kind')}"
-        return "by hand", f"drawbridge knows no place for claims in {chart}: {_OTHER_WAYS}"
-    if release.version and _version(release.version) < places.since:
-        since = ".".join(map(str, places.since))
-        return "by hand", f"update chart {release.chart} {release.version} to {since} or newer: {places.place}"
+    if decided.outcome not in _MOVES:
+        return "cannot", decided.detail
+    if decided.keep_reason:
+        return "by hand", f"its template keeps the key: {decided.keep_reason}; the webhook translates its pods"
     return "edit", ""
 
 
-def _version(version: str) -> tuple[int, int]:
-    parts = [part for part in version.lstrip("v").split(".")[:2] if part.isdecimal()]
-    return (int(parts[0]), int(parts[1])) if len(parts) == 2 else (1 << 30, 0)
+def _why_by_hand(obj: Object, release: Release | None, pointer: str, key: str) -> str:
+    """Return why a person moves a use, and where the claims go; "" if a lens leads to the pod."""
+    kind = group_kind(obj)
+    if kind == _TEMPLATE:
+        return "the namespace of what it makes is not known: add the ResourceClaimTemplate to its objects"
+    if paths(obj):
+        return ""
+    if kind in CONSUMER_KINDS:
+        return CONSUMER_KINDS[kind]
+    if release is None:
+        return f"drawbridge knows no place for claims in kind {kind[1]}: {OTHER_WAYS}"
+    return why_by_hand(release, obj, pointer, key)

@@ -11,7 +11,7 @@ from webhook.names import PREFIX
 from webhook.translate import name_of, namespace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from cluster.manifests import Document
 
@@ -57,67 +57,49 @@ def claim_object(kind: str, name: str, namespace: str, spec: Object) -> Object:
 
 def without_shares(template_spec: Object) -> Object:
     """Return the spec of a template without a number of shares, so that each claim gets the driver's default: one share, or a whole device."""
-    requests = [
-        {**request, "exactly": _without(request["exactly"], "capacity")}
-        if "shares" in inside(request, "exactly", "capacity", "requests")
-        else request
-        for request in template_spec["spec"]["devices"]["requests"]
-    ]
-    return _with_requests(template_spec, requests)
+    return _with_bodies(
+        template_spec,
+        lambda body: _without(body, "capacity") if "shares" in inside(body, "capacity", "requests") else body,
+    )
 
 
 def as_admin(template_spec: Object) -> Object:
     """Return the spec of a template whose claims have all devices of the class on the node, and count nowhere."""
-    requests = [
-        {**request, "exactly": {**_without(request["exactly"], "count"), "allocationMode": "All", "adminAccess": True}}
-        for request in template_spec["spec"]["devices"]["requests"]
-    ]
-    return _with_requests(template_spec, requests)
+    everything = {"allocationMode": "All", "adminAccess": True}
+    return _with_bodies(template_spec, lambda body: _without(body, "count") | everything)
 
 
 def _without(obj: Object, member: str) -> Object:
     return {name: value for name, value in obj.items() if name != member}
 
 
-def _with_requests(template_spec: Object, requests: list[Object]) -> Object:
-    spec = template_spec["spec"]
-    return {**template_spec, "spec": {**spec, "devices": {**spec["devices"], "requests": requests}}}
+def _with_bodies(template_spec: Object, change: Callable[[Object], Object]) -> Object:
+    devices = template_spec["spec"]["devices"]
+    requests = [{**request, "exactly": change(request["exactly"])} for request in devices["requests"]]
+    return {**template_spec, "spec": {**template_spec["spec"], "devices": {**devices, "requests": requests}}}
 
 
-def with_one_claim(translated: Object, template: str) -> Object:
-    """Return an object of which each pod has one claim of a template; all containers use it."""
-    first: dict[str, str] = {}
-    for spec in pod_specs(translated):
-        names = [
-            entry["name"]
-            for entry in items(spec, "resourceClaims")
-            if entry.get("resourceClaimTemplateName") == template
-        ]
-        first |= dict.fromkeys(names, *names[:1])
-    copy = renamed(translated, first)
-    for spec in pod_specs(copy):
-        resources = [inside(container, "resources") for container in containers_of(spec)]
-        for owner, field in ((spec, "resourceClaims"), *[(of_container, "claims") for of_container in resources]):
-            if entries := items(owner, field):
-                owner[field] = [entry for index, entry in enumerate(entries) if entry not in entries[:index]]
-    return mapping(copy)
-
-
-def with_named_claim(translated: Object, template: str, claim: str) -> Object:
-    """Return an object whose pods name a claim in place of a template."""
+def with_one_claim(translated: Object, template: str, claim: str = "") -> Object:
+    """Return an object of which each pod has one claim of a template, or in its place a named claim; all containers use it."""
     names: dict[str, str] = {}
     for spec in pod_specs(translated):
-        entries = items(spec, "resourceClaims")
-        for entry in entries:
-            if entry.get("resourceClaimTemplateName") == template:
-                is_free = all(other.get("name") != claim for other in entries)
-                names[entry["name"]] = claim if is_free else entry["name"].removeprefix(PREFIX)
+        entries = {entry["name"]: entry.get("resourceClaimTemplateName") for entry in items(spec, "resourceClaims")}
+        same = [name for name, source in entries.items() if source == template]
+        first = (
+            (claim if claim not in entries else same[0].removeprefix(PREFIX)) if same and claim else "".join(same[:1])
+        )
+        names |= dict.fromkeys(same, first)
     copy = renamed(translated, names)
     for spec in pod_specs(copy):
-        spec["resourceClaims"] = [
-            {"name": entry["name"], "resourceClaimName": claim}
-            if entry.get("resourceClaimTemplateName") == template
-            else entry
-            for entry in items(spec, "resourceClaims")
-        ]
+        if claim:
+            spec["resourceClaims"] = [
+                {"name": entry["name"], "resourceClaimName": claim}
+                if entry.get("resourceClaimTemplateName") == template
+                else entry
+                for entry in items(spec, "resourceClaims")
+            ]
+        resources = [inside(container, "resources") for container in containers_of(spec)]
+        for owner, field in ((spec, "resourceClaims"), *[(of_container, "claims") for of_container in resources]):
+            if listed := items(owner, field):
+                owner[field] = [entry for index, entry in enumerate(listed) if entry not in listed[:index]]
     return mapping(copy)

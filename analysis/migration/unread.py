@@ -10,9 +10,8 @@ from analysis.migration.values_files import as_release
 from dra.pointer import mappings_in, member
 from dra.raw import text
 from dra.texts import list_first
-from webhook.admission import decide_object
-from webhook.translate import group_kind, name_of, paths
-from webhook.unknown import amounts_in, asks_in_unknown_kind, counts_keys
+from webhook.translate import group_kind, name_of
+from webhook.unknown import amounts_in
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -50,13 +49,8 @@ def unread(
         yield f"{document.file}: no build includes {plugin.name or name_of(document.placed)}, which runs a device plugin"
     for number in others:
         document = documents[number]
-        obj = document.placed
-        if counts_keys(obj, state) or not (paths(obj) or asks_in_unknown_kind(obj, state)):
-            continue
-        decisions = [decision for decision in decide_object(obj, state).decisions if decision.dialect]
-        if decisions:
-            keys = list_first(sorted({decision.key for decision in decisions}), _NAMED)
-            yield f"{document.file}: no build includes {name_of(obj)}, which requests {keys}"
+        if keys := sorted({request.consumer.key for request in reader.requests_in(document, None)}):
+            yield f"{document.file}: no build includes {name_of(document.placed)}, which requests {list_first(keys, _NAMED)}"
     read = {
         documents[file.number].file for release in all_releases if release.number in reached for file in release.files
     }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from analysis.migration.charts import CONSUMERS
+from analysis.migration.lenses import CHARTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -53,7 +53,7 @@ class ReleasesOfFiles:
                     place = file.pointer + consumer.place.removeprefix(_VALUES)
                     moved = replace(consumer, object=name, place=place, line=document.line_of(place))
                     if consumer.verdict == "edit" and (why := self._why_by_hand(release, file)):
-                        why = f"{why}; write the claim into the values of {name}: {CONSUMERS[release.chart].place}"
+                        why = f"{why}; write the claim into the values of {name}: {CHARTS[release.chart].place}"
                         moved = replace(moved, verdict="by hand", why=why)
                     yield request._replace(consumer=moved)
 

@@ -37,6 +37,7 @@ class PluginStock(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     freed_devices: int  # on nodes on which no pod keeps this key
     stranded_devices: int  # unused, on nodes with a pod that keeps this key
     mixed_nodes: tuple[str, ...] = ()  # nodes that publish the same devices to a driver
+    needed_by: tuple[str, ...] = ()  # why the plugin must not be deleted yet
 
 
 class DriverStock(msgspec.Struct, frozen=True, kw_only=True):

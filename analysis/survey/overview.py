@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -20,19 +20,22 @@ from analysis.survey.pools import PoolDeclarations, declare_pools
 from analysis.survey.verdicts import JudgedWorkload, Key, MoveJudge, MoveReason, is_on_claims
 from cluster import resources
 from dra.finding import Finding
+from dra.texts import count_of
 from webhook import names
 from webhook.dialects import Outcome
 from webhook.placement import NodesOfName, group_nodes
 from webhook.state import Mode, mode_in
 from webhook.translate import pods_in
-from webhook.unknown import asks_in_unknown_kind
+from webhook.unknown import requests_outside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from analysis.loading import Object
 
     Test = Callable[[Mapping[str, str]], bool]
+
+_KEPT: Final = (Outcome.LEFT, Outcome.UNKNOWN)  # outcomes of keys that new pods have
 
 
 class Asking(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -115,11 +118,16 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
     staying_keys: set[str] = set()
     moving: Counter[Use] = Counter()
     staying: Counter[Use] = Counter()
+    keeping: Counter[str] = Counter()  # workloads whose new pods would have a key
     of_reason: Counter[MoveReason] = Counter()
     pods_of_reason: Counter[MoveReason] = Counter()
 
+    is_installed = any(
+        identity_of(obj).name.startswith(names.NAME) for obj in reading.of_kinds("MutatingWebhookConfiguration")
+    )
+
     def asks(obj: Object) -> bool:
-        return asks_in_unknown_kind(obj, state) or any(claims_in_values(obj))
+        return requests_outside(obj, state) or any(claims_in_values(obj))
 
     for family in families(reading.objects, asks, reading.places):
         judged = move_judge.judge_workload(family)
@@ -131,6 +139,7 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
         judged = needs.settled(judged, own)
         # The use of nodes counts all workloads, not only the selected ones.
         (staying if judged.stays else moving).update(uses(family.pods))
+        keeping.update({key.key for key in judged.keys if not is_installed or key.outcome in _KEPT})
         if scope.holds(family):
             workloads.append(_asking(family, judged, *(reading.places[family.number] if reading.places else ("", 0))))
             concerned.append(family)
@@ -142,9 +151,6 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
         key=lambda workload: (workload.namespace, workload.kind, workload.name, workload.file, workload.line)
     )
     plugins = plugin_stocks(stock, moving, staying, configuration) if stock is not None else []
-    is_installed = any(
-        identity_of(obj).name.startswith(names.NAME) for obj in reading.of_kinds("MutatingWebhookConfiguration")
-    )
     modes = {name: mode_in(state, name) for name in sorted({workload.namespace for workload in workloads} - {CLUSTER})}
     pools_by_name = state.fleet.installed.network.pools
     pools = [pool for name, pool in pools_by_name.items() if name in staying_keys and configuration.resource(name)]
@@ -157,6 +163,7 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
     surveyed = Surveyed(reading, state, concerned, plugins, needs, classes, unread_pools, scope.namespaces)
     kinds = {kind.id: kind.kind for kind in resources.ALL}
     missing = {kinds[missed.kind]: missed.reason for missed in reading.unread if missed.kind in kinds}
+    findings = obstacles(surveyed, missing)
     return Overview(
         server=reading.server.version if reading.server else "",
         features={gate: features.enabled(gate) for gate in features.known()},
@@ -166,8 +173,8 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
         reasons=tuple(
             _sorted([replace(reason, workloads=of_reason[reason], pods=pods_of_reason[reason]) for reason in of_reason])
         ),
-        obstacles=obstacles(surveyed, missing),
-        plugins=tuple(plugins),
+        obstacles=findings,
+        plugins=tuple([replace(plugin, needed_by=tuple(_needed_by(plugin, keeping, findings))) for plugin in plugins]),
         drivers=tuple(published(stock)) if stock is not None else (),
         nodes_by_key=group_nodes(stock.nodes.values(), state.fleet, configuration) if stock is not None else (),
         network=declare_pools(pools, configuration),
@@ -176,6 +183,17 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
         unread=reading.unread,
         not_checked=not_checked(RULES, reading, missing),
     )
+
+
+def _needed_by(plugin: PluginStock, keeping: Counter[str], findings: Iterable[Finding]) -> Iterator[str]:
+    """Yield why a device plugin must not be deleted yet."""
+    if in_use := plugin.migrating_devices + plugin.staying_devices:
+        yield f"pods use {count_of(in_use, 'device')} of it"
+    if workloads := keeping[plugin.key]:
+        yield f"new pods of {count_of(workloads, 'workload')} would request the key"
+    for finding in findings:  # about objects that limit or count the key, and not the claims that replace it
+        if finding.code in ("S012", "S020", "S021") and plugin.key in finding.message:
+            yield f"{finding.object} [{finding.code}]"
 
 
 def _asking(family: Family, judged: JudgedWorkload, file: str, line: int) -> Asking:

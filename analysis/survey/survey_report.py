@@ -76,6 +76,9 @@ def report(overview: Overview, skipped: Sequence[SkippedFile] = (), *, whole: bo
         )
         for plugin in overview.plugins
     ]
+    deletable = [
+        (plugin.key, "no" if plugin.needed_by else "yes", "; ".join(plugin.needed_by)) for plugin in overview.plugins
+    ]
     drivers = [(driver.driver, driver.nodes, driver.devices) for driver in overview.drivers]
     sides: list[Sequence[Cell]] = []
     for side in overview.nodes_by_key if plugins or drivers else ():
@@ -90,6 +93,7 @@ def report(overview: Overview, skipped: Sequence[SkippedFile] = (), *, whole: bo
         table_of_findings(by_object(overview.obstacles), title="In the way"),
         table_of_not_checked(overview.not_checked),
         Rows(("Key", "Nodes", "Devices", *used), plugins, "Devices of device plugins"),
+        Rows(("Key", "Safe", "Because"), deletable, "Is it safe to delete the device plugin?"),
         Rows(("Driver", "Nodes", "Devices"), drivers, "Devices of drivers"),
         Rows(("Key", "Nodes", "with", "Names"), sides, "Nodes of each key"),
     ]

@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 from analysis.check import why_stranded
 from analysis.gitops import claims_in_values
 from analysis.loading import Object, inside, is_pod
-from analysis.requesting import amounts_in, classes_in, containers_in, has_claims, requests_devices
+from analysis.requesting import classes_in, containers_in, has_claims, requests_devices
 from analysis.survey.remedies import remedy_of
 from dra import server
 from dra.raw import mapping
@@ -45,10 +45,9 @@ _WRITTEN_LATER = ("nodeName", "ephemeralContainers")
 
 
 class Key(Decision, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """The decision about one key of one container ("" for the whole pod), and the requested amount."""
+    """The decision about one key of one container ("" for the whole pod)."""
 
     object: str = ""  # not written: the key is listed with its workload
-    amount: str = ""
     line: int = 0  # in values of a chart
 
 
@@ -236,13 +235,11 @@ class MoveJudge:
 
     def _keys(self, shape: Object, done: PodVerdict, prepared: _Prepared) -> Iterator[Key]:
         """Yield the decisions about a shape, with `until`; none if it requests no device."""
-        amounts = amounts_in(shape, self._now)
-        if not requests_devices(shape, done.decisions, amounts, self._now.configuration):
+        if not requests_devices(shape, done.decisions, self._now.configuration):
             return
         for decision in done.decisions:
             until, remedy = self._until(decision, prepared)
-            amount = amounts.get(decision.place, "")
-            yield Key(**asdict(decision) | {"object": "", "amount": amount, "until": until, "remedy": remedy})
+            yield Key(**asdict(decision) | {"object": "", "until": until, "remedy": remedy})
 
     def _until(self, decision: Decision, prepared: _Prepared) -> tuple[str, str]:
         """Return what has to change before a key that stays can be translated, or a key that a class serves gets devices, and the remedy."""

@@ -4,15 +4,16 @@ and whether the drivers of nodes serve pods.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from analysis.errors import Broken
 from cli import options
 from cli.answers import unread, write
-from cli.command import declare
+from cli.command import Steps, declare
 from cli.configuration import given_configuration
 from cli.exits import Exit
 from cli.files import InputFiles, without_collection
@@ -20,7 +21,7 @@ from cli.output import print_diff
 from dra.texts import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from analysis.migration import MigrationPlan
     from cli.branch import Repository
@@ -29,109 +30,124 @@ if TYPE_CHECKING:
     from dra.raw import Object
     from webhook.state import State
 
-# The output formats of each step, with its default first, and its own options.
-_FORMATS: Final = {
-    "plan": ("yaml", "text", "json", "markdown"),
-    "pr": ("text", "diff", "json"),
-    "accept": ("text", "json", "markdown"),
-}
-_OPTIONS: Final = {
-    "plan": ("check",),
-    "pr": ("plan_file", "branch", "charts", "dry_run"),
-    "accept": ("image", "namespace", "kubeconfig", "context"),
-}
 _BRANCH: Final = "move-to-dra"
 
 
 @declare(
     "migrate",
+    cls=Steps,
+    no_args_is_help=False,
     examples=(
         "drawbridge migrate plan > migration.yaml",
         "drawbridge migrate plan deploy/ --inventory fleet.yaml -o markdown",
     ),
 )
-@click.argument("step", type=click.Choice(tuple(_FORMATS)))
-@click.argument("places", nargs=-1, metavar="[TREE|NODE...]")
-@options.option("--check", "plan: compare a plan with the tree; exit code 1: they differ.", metavar="FILE")
-@options.option("--plan", "pr: the plan to follow. Default: the plan of the tree.", metavar="FILE", called="plan_file")
-@options.option("--branch", f"pr: the new branch. [default: {_BRANCH}]", metavar="NAME")
+def command() -> None:
+    """Move a Git tree from device plugins to DRA drivers."""
+
+
+def _step(name: str, *examples: str) -> Callable[[Callable[..., Exit]], None]:
+    """Declare a step of the command."""
+
+    def add(function: Callable[..., Exit]) -> None:
+        assert isinstance(command, Steps)
+        command.add_command(declare("migrate", examples=examples)(function), name)
+
+    return add
+
+
+def _of_tree() -> options.Decorator:
+    """Add the tree, and what a plan of it reads."""
+    excluded = "Files to skip, as a pattern of .gitignore. May be repeated."
+    return options.all_of(
+        (
+            click.argument("tree", default=".", metavar="[TREE]", type=click.Path(exists=True, file_okay=False)),
+            options.option("--exclude", excluded, metavar="PATTERN", multiple=True, called="excluded"),
+            options.inventory("It tells sharing, devices and the version. "),
+            options.config(),
+        )
+    )
+
+
+def is_terminal() -> bool:
+    """Return whether a person reads the output."""
+    return sys.stdout.isatty()
+
+
+@_step("plan", "drawbridge migrate plan > migration.yaml", "drawbridge migrate plan --check migration.yaml")
+@_of_tree()
+@options.option("--check", "Compare a plan with the tree; exit code 1: they differ.", metavar="FILE")
+@options.output("yaml", "text", "json", "markdown", default=None)
+def _plan(*, check: str, output: str | None, **read: Any) -> Exit:
+    """Print the plan of a tree.
+
+    A terminal gets `text`, a file or a pipe `yaml`. The plan begins at what Flux and Argo CD build, or else at the kustomizations, and lists what they do not reach under `skipped`. The YAML file has
+    decisions for a person: whether a plugin goes, how pods share devices, and what happens to each consumer. It changes nothing.
+    """
+    plan, _, _ = _read_tree(**read)
+    return _print_plan(plan, check, output or ("text" if is_terminal() else "yaml"))
+
+
+@_step("pr", "drawbridge migrate pr --dry-run -o diff", "drawbridge migrate pr --plan migration.yaml")
+@_of_tree()
+@options.option("--plan", "The plan to follow. Default: the plan of the tree.", metavar="FILE", called="plan_file")
+@options.option("--branch", "The new branch.", metavar="NAME", default=_BRANCH)
 @options.option(
     "--charts",
-    "pr: a directory with packed or unpacked charts, to render and compare changed releases. [default: helm's cache]",
+    "A directory with packed or unpacked charts, to render and compare changed releases. [default: helm's cache]",
     metavar="DIR",
 )
-@options.option("--dry-run", "pr: print what the branch would have; make none.")
-@options.option(
-    "--exclude",
-    "Files to skip, as a pattern of .gitignore. May be repeated.",
-    metavar="PATTERN",
-    multiple=True,
-    called="excluded",
-)
+@options.option("--dry-run", "Print what the branch would have; make none.")
+@options.output("text", "diff", "json", default="text")
+def _pr(*, plan_file: str, branch: str, charts: str, dry_run: bool, output: str, **read: Any) -> Exit:
+    """Write the commits of a plan.
+
+    They are `prepare`, `switch` and `tidy`, on a new branch. The working tree and the index do not change. Exit code 1: a plugin stays, because something would lose its devices.
+    """
+    from cli.branch import Repository
+
+    if charts and not Path(charts).is_dir():
+        raise click.UsageError(f"--charts {charts!r} is not a directory")
+    repository = Repository(read["tree"])
+    plan, state, files = _read_tree(**read)
+    if plan_file:
+        plan = _decided(plan, plan_file)
+    return _make_pull_request(
+        plan, state, files, repository, branch=branch, charts=charts, shown=output, dry_run=dry_run
+    )
+
+
+@_step("accept", "drawbridge migrate accept gpu-1 gpu-2", "drawbridge migrate accept gpu-1 -o json")
+@click.argument("nodes", nargs=-1, metavar="NODE...")
 @options.option(
     "--image",
-    "accept: an image with sh, echo, env, readlink, sed and sleep. [default: busybox from Docker Hub, by digest]",
+    "An image with sh, echo, env, readlink, sed and sleep. [default: busybox from Docker Hub, by digest]",
     metavar="IMAGE",
 )
 @options.option(
-    "--namespace",
-    "accept: an existing namespace for the pods. [default: a new one, deleted at the end]",
-    metavar="NAME",
+    "--namespace", "An existing namespace for the pods. [default: a new one, deleted at the end]", metavar="NAME"
 )
 @options.cluster_access()
-@options.inventory("It tells sharing, devices and the version. ")
 @options.config()
-@options.output("yaml", "text", "json", "markdown", "diff", default=None)
-def command(
-    *,
-    step: str,
-    places: tuple[str, ...],
-    check: str,
-    plan_file: str,
-    branch: str,
-    charts: str,
-    dry_run: bool,
-    excluded: tuple[str, ...],
-    image: str,
-    namespace: str,
-    kubeconfig: str,
-    context: str,
-    inventory: tuple[str, ...],
-    config: str,
-    output: str | None,
-) -> Exit:
-    """Move a Git tree from device plugins to DRA drivers.
+@options.output("text", "json", "markdown", default="text")
+def _accept(*, nodes: tuple[str, ...], config: str, output: str, **access: Any) -> Exit:
+    """Check the drivers of nodes.
 
-    `plan` begins at what Flux and Argo CD build, or else at the kustomizations, and lists what they do not reach under `skipped`. It is a
-    YAML file with decisions for a person: whether a plugin goes, how pods share devices, and what happens to each consumer. It changes nothing.
-
-    `pr` writes the commits of a plan on a new branch: `prepare`, `switch` and `tidy`. The working tree and the index do not change. Exit code
-    1: a plugin stays, because something would lose its devices.
-
-    `accept` checks nodes of a cluster before workloads move to them, and after updates of drivers. For one device of each kind it creates a
-    claim and a pod, and deletes them again. Exit code 1: a check failed.
+    Run it before workloads move to nodes, and after updates of drivers. For one device of each kind it creates a claim and a pod, and deletes them again. Exit code 1: a check failed.
     """
-    _refuse_options_of_others(step)
-    shown = output or _FORMATS[step][0]
-    if step == "accept":
-        from analysis.migration import accept
-        from cli.accept import accept_nodes
-        from dra.wire import builtins
+    from analysis.migration import accept
+    from cli.accept import accept_nodes
+    from dra.wire import builtins
 
-        given = given_configuration(config)
-        acceptance = accept_nodes(
-            places, kubeconfig=kubeconfig, context=context, namespace=namespace, image=image, given=given
-        )
-        write(shown, lambda: accept.report(acceptance), lambda: builtins(acceptance))
-        return Exit.FINE if acceptance.passed else Exit.REFUSED
-    tree = _tree_of(places)
-    if charts and not Path(charts).is_dir():
-        raise click.UsageError(f"--charts {charts!r} is not a directory")
-    repository = None
-    if step == "pr":
-        from cli.branch import Repository
+    acceptance = accept_nodes(nodes, given=given_configuration(config), **access)
+    write(output, lambda: accept.report(acceptance), lambda: builtins(acceptance))
+    return Exit.FINE if acceptance.passed else Exit.REFUSED
 
-        repository = Repository(tree)
+
+def _read_tree(
+    *, tree: str, excluded: tuple[str, ...], inventory: tuple[str, ...], config: str
+) -> tuple[MigrationPlan, State, ReadFiles]:
+    """Return the plan of a tree, and what it was made from."""
     from analysis.migration import make_plan
     from cli.loading import read_whole
 
@@ -140,13 +156,7 @@ def command(
     assert files.tree is not None
     with without_collection():
         plan = make_plan(files.everything, files.tree, reading.state, files.skipped, _nodes(files))
-    if repository is None:
-        return _print_plan(plan, check, shown)
-    if plan_file:
-        plan = _decided(plan, plan_file)
-    return _make_pull_request(
-        plan, reading.state, files, repository, branch=branch or _BRANCH, charts=charts, shown=shown, dry_run=dry_run
-    )
+    return plan, reading.state, files
 
 
 def _nodes(files: ReadFiles) -> list[Object]:
@@ -154,38 +164,17 @@ def _nodes(files: ReadFiles) -> list[Object]:
     return [document.object for document in files.inventory if document.object.get("kind") == "Node"]
 
 
-def _refuse_options_of_others(step: str) -> None:
-    """Refuse the options and formats of the other step."""
-    ctx = click.get_current_context()
-    for other in _OPTIONS.keys() - {step}:
-        for parameter in ctx.command.params:
-            if parameter.name in _OPTIONS[other] and ctx.params[parameter.name]:
-                raise click.UsageError(f"{parameter.opts[0]} is an option of `migrate {other}`", ctx)
-    if (output := ctx.params["output"]) and output not in _FORMATS[step]:
-        raise click.UsageError(f"`migrate {step}` has no output format {output}: {', '.join(_FORMATS[step])}", ctx)
-
-
-def _tree_of(places: Sequence[str]) -> str:
-    """Return the only folder among the arguments, or the current one."""
-    if len(places) > 1:
-        raise click.UsageError("name one TREE")
-    [tree] = places or (".",)
-    if not Path(tree).is_dir():
-        raise click.UsageError(f"TREE {tree!r} is not a directory")
-    return tree
-
-
 def _print_plan(plan: MigrationPlan, check: str, shown: str) -> Exit:
-    from analysis.migration import changes, report
+    from analysis.migration import changes, done, report
     from cluster.manifests import dump
 
     if check:
-        differences = list(changes(_read_plan(check), _as_document(plan)))
-        for line in differences:
+        before = _read_plan(check)
+        differences = list(changes(before, _as_document(plan)))
+        is_done = bool(before.get("families")) and not (plan.families or plan.consumers)
+        for line in [done(before)] if is_done else differences or ["the plan is still true"]:
             click.echo(line)
-        if not differences:
-            click.echo("the plan is still true")
-        return Exit.REFUSED if differences else Exit.FINE
+        return Exit.REFUSED if differences and not is_done else Exit.FINE
     if shown == "yaml":
         click.echo(dump([_as_document(plan)]), nl=False)
     else:
@@ -243,13 +232,14 @@ def _make_pull_request(
 
     from analysis.migration import (
         changed_releases,
+        first_lines,
         message,
         not_moved,
-        pull_request,
         summary,
         uncompared_charts,
+        without_failed_edits,
     )
-    from cli.branch import Commit
+    from cli.branch import NewCommit
     from cli.charts import ChartFolder, compare_charts
     from cli.compared import compare_builds
     from cli.edited import diff
@@ -257,8 +247,8 @@ def _make_pull_request(
 
     documents, tree = files.everything, files.tree
     assert tree is not None
+    plan, steps = without_failed_edits(documents, tree, plan, state)
     done = Exit.REFUSED if plan.staying else Exit.FINE
-    steps = pull_request(documents, tree, plan, state)
     if steps and not dry_run and (problems := unread()):
         unread_places = f"{count_of(len(problems), 'place')} of the tree cannot be read and may have consumers"
         raise Broken(f"no branch was made: {unread_places}", "mend the files, or leave them out with --exclude PATTERN")
@@ -273,7 +263,7 @@ def _make_pull_request(
     names: Sequence[str] = [""] * len(steps)
     branch_state: BranchState = "dry run" if steps else "nothing to change"
     if steps and not dry_run:
-        commits = [Commit(text, of_step.contents) for text, of_step in zip(messages, written, strict=True)]
+        commits = [NewCommit(text, of_step.contents) for text, of_step in zip(messages, written, strict=True)]
         names, existed = repository.write_branch(branch, commits)
         branch_state = "existed" if existed else "created"
     if shown == "diff":
@@ -292,5 +282,7 @@ def _make_pull_request(
         not_moved=not_moved(steps, plan),
         not_rendered=not_rendered,
     )
-    write(shown, lambda: report(answer, summary(plan)), lambda: msgspec.to_builtins(answer))
+    moved = [consumer for step in steps for consumer in step.moved]
+    first = first_lines(plan, moved) if plan.families else []
+    write(shown, lambda: report(answer, first, summary(plan)), lambda: msgspec.to_builtins(answer))
     return done

@@ -95,7 +95,7 @@ def command(
         warn(admitted.warning)
     snapshot = simulated.change_nodes(admitted.snapshot, removed, added)
     if of_claims:
-        chosen = allocated.choose_claims(snapshot.claims, claims)
+        chosen = allocated.choose_claims(tuple(snapshot.stock.claims.values()), claims)
         if not chosen:
             warn("no unallocated claim in the input; without --claims this command schedules pods")
         if not snapshot.stock.nodes:

@@ -127,7 +127,6 @@ def _with_lines(result: Overview) -> Overview:
     """Add the lines of keys in values of charts. A survey keeps no texts, so the files of these objects are read again."""
     from msgspec.structs import replace
 
-    from analysis.check import finding_of
     from cluster.manifests import read_leniently
 
     workloads = list(result.workloads)
@@ -136,7 +135,7 @@ def _with_lines(result: Overview) -> Overview:
             continue
         for document in read_leniently([workload.file])[0]:
             if document.first_line == workload.line and document.object.get("kind") == workload.kind:
-                lines = [document.line_of(finding_of(document.object, key, "D211").path) for key in workload.keys]
+                lines = [document.line_of(key.pointer) for key in workload.keys]
                 keys = tuple(replace(key, line=line) for key, line in zip(workload.keys, lines, strict=True))
                 workloads[number] = replace(workload, keys=keys)
     return replace(result, workloads=tuple(workloads))

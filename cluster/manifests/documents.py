@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -30,7 +31,7 @@ from cluster.manifests.yaml_reader import DepthError, YamlError
 from cluster.manifests.yaml_writer import dump as _dump
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from typing import BinaryIO
 
 # A snapshot of thousands of nodes has tens of MiB.
@@ -85,6 +86,8 @@ _LISTED: Final = b"\nkind: List\n"
 _ENDS_HERE: Final = re.compile(r"""[:-][ \t]+(?:\{[^{}]*\}|\[[^\[\]]*\]|"[^"]*"|'[^']*')[ \t]*$""")
 # A key that is an expression in parentheses.
 _EXPRESSION: Final = re.compile(rb"^[ -]*[\"']?\(.*\)[\"']? *:", re.MULTILINE)
+# A key or an entry of a list whose value is a text on the next lines.
+_BLOCK: Final = re.compile(rb"[:-][ \t]+\|[-+\d]*[ \t]*(?:#.*)?\r?$")
 # A word that is a boolean in YAML 1.1 and a text in YAML 1.2.
 _WORD: Final = re.compile(rb"[ \[,:-](?:on|off|yes|no|y|n)[ \t]*(?:[\r\n,#}\]]|\Z)", re.IGNORECASE)
 # A mark of a merge conflict.
@@ -175,6 +178,22 @@ class _DocumentText:
         return yamltext.positions(self.data, self.first_line)
 
     @cached_property
+    def _lines(self) -> list[bytes]:
+        return self.data.split(b"\n")
+
+    def positions_in_text(self, line: int) -> dict[str, tuple[int, int]]:
+        """Return the positions in the block of text (`key: |`) that begins on a line; none if no block does."""
+        row = line - self.first_line
+        if not _BLOCK.search(self._lines[row]):
+            return {}
+        lines = self._lines[row + 1 :]
+        content = next((other for other in lines if other.strip()), b"")
+        indent = len(content) - len(content.lstrip(b" "))
+        block = takewhile(lambda other: not other.strip() or other.startswith(content[:indent]), lines)
+        text = b"\n".join([other[indent:] for other in block])
+        return {place: (row, column + indent) for place, (row, column) in yamltext.positions(text, line + 1).items()}
+
+    @cached_property
     def repeated(self) -> tuple[tuple[str, int], ...]:
         """The duplicate keys. JSON is read by a faster parser, and searched for duplicates only on demand."""
         if self.duplicates is not None:
@@ -261,16 +280,14 @@ class Document:
         return self.position_of(pointer)[0]
 
     def position_of(self, pointer: str) -> tuple[int, int]:
-        """Return line and column of a JSON pointer into the object, or of its nearest written parent."""
+        """Return line and column of a JSON pointer into the object, or of its nearest written parent. A text in the object may be YAML, too."""
         whole_pointer = self._inside + pointer
-        if not whole_pointer:
+        parent = _nearest(whole_pointer, self._text.positions) if whole_pointer else ""
+        if not parent:
             return self._text.begin
-        positions = self._text.positions
-        while whole_pointer not in positions:
-            if not whole_pointer:
-                return self._text.begin
-            whole_pointer = whole_pointer.rpartition("/")[0]
-        return positions[whole_pointer]
+        at = self._text.positions[parent]
+        in_text = self._text.positions_in_text(at[0]) if parent != whole_pointer else {}
+        return in_text.get(_nearest(whole_pointer.removeprefix(parent), in_text), at)
 
     @property
     def duplicates(self) -> tuple[tuple[str, int], ...]:
@@ -295,6 +312,13 @@ class Document:
         """The line of a second `kind` in this object, because `---` before a second object is missing; 0 if there is none."""
         lines = [line for key, line in self._text.duplicates or () if key == "kind"]
         return lines[0] if lines and self._inside in ("", "/items/0") else 0
+
+
+def _nearest(pointer: str, positions: Collection[str]) -> str:
+    """Return the longest beginning of a pointer that has a position; "" if none has."""
+    while pointer and pointer not in positions:
+        pointer = pointer.rpartition("/")[0]
+    return pointer
 
 
 def read(paths: Iterable[str | Path]) -> list[Document]:

@@ -115,3 +115,13 @@ def test_no_option_is_hidden_or_has_a_second_long_name():
         (name, option.opts) for name, option in options if sum(opt.startswith("--") for opt in option.opts) > 1
     ]
     assert (with_two_names, [(name, option.opts) for name, option in options if option.hidden]) == ([], [])
+
+
+OF_STEPS = {"plan": "--check", "pr": "--branch", "accept": "--image"}
+
+
+@pytest.mark.parametrize("step", OF_STEPS)
+def test_the_help_of_a_step_of_a_move_lists_only_its_own_options(step):
+    text = run("migrate", step, "--help").stdout
+    assert [option for option in OF_STEPS.values() if f" {option} " in text] == [OF_STEPS[step]]
+    assert f"drawbridge migrate {step} " in text

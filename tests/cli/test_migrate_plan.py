@@ -3,6 +3,8 @@
 import pytest
 import yaml
 
+from cli.commands import migrate
+from cluster import manifests
 from tests.cli.running import run, run_json
 from tests.cli.test_git_trees import CONSUMER, flux, release, repository, write
 
@@ -135,10 +137,71 @@ def test_sharing_is_a_question_whose_proposal_depends_on_the_namespaces(reposito
     assert [reason.partition(" share devices")[0] for reason in family.get("reasons", [])] == reasons
 
 
+TWO_APPS = app("plex", "media") | app("jellyfin", "media")
+TALOS = "clusterName: home\nkubernetesVersion: v1.36.1\nnodes: [%s]\n"
+TWO_NODES = TALOS % "{hostname: a, controlPlane: true}, {hostname: b}"
+HOSTS = "all: {children: {servers: {hosts: {a: {}}}, workers: {hosts: {b: {}, c: {}}}, gpus: {hosts: {c: {}}}}}\n"
+PREFERRED = APART.replace(
+    "requiredDuringSchedulingIgnoredDuringExecution: [{",
+    "preferredDuringSchedulingIgnoredDuringExecution: [{weight: 9, podAffinityTerm: {",
+).replace(
+    "matchLabels: {app.kubernetes.io/name: %s}}}",
+    "matchExpressions: [{key: app.kubernetes.io/name, operator: In, values: [%s]}]}}}",
+)
+BALANCED = INTEL.replace("sharedDevNum: 5", "sharedDevNum: 5, allocationPolicy: balanced")
+
+
+@pytest.mark.parametrize(
+    ("files", "decision", "because"),
+    [
+        ({"talconfig.yaml": TWO_NODES}, "undecided", "2 nodes (talconfig.yaml)"),
+        ({"talconfig.yaml": TALOS % "{hostname: a}"}, "named claim", "namespace media"),
+        ({"ansible/hosts.yaml": HOSTS}, "undecided", "3 nodes (ansible/hosts.yaml)"),
+        (plugin(BALANCED), "undecided", "balanced"),
+        ({"apps/plex/release.yaml": release("plex") + PREFERRED % "jellyfin"}, "exclusive", "podAntiAffinity"),
+    ],
+    ids=["two nodes", "one node", "inventory", "a plugin that spreads pods", "preferred anti-affinity"],
+)
+def test_a_claim_for_one_node_of_several_is_a_question(repository, files, decision, because):
+    [family] = plan(repository, TWO_APPS | plugin() | files)["families"]
+    assert family["sharing"]["decision"] == decision
+    assert because in family["sharing"]["because"]
+    assert family["decision"] == ("move" if decision == "named claim" else "stay")
+    asks = [reason for reason in family.get("reasons", []) if "`sharing.decision`" in reason]
+    assert len(asks) == (decision == "undecided")
+    assert decision in (*family["sharing"]["choices"], "undecided")
+
+
+PARKED = CONSUMER.format(key="gpu.intel.com/i915").replace("main:\n", "main:\n        replicas: 0\n")
+SUSPENDED = """\
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: jellyfin}
+spec:
+  suspend: true
+  schedule: "@daily"
+  jobTemplate: {spec: {template: {spec: {restartPolicy: Never, containers: [{name: a, image: a, resources: {limits: {gpu.intel.com/i915: 1}}}]}}}}
+"""
+
+
+@pytest.mark.parametrize("text", [release("jellyfin", values=PARKED), SUSPENDED], ids=["parked", "suspended"])
+def test_a_workload_that_makes_no_pod_shares_no_device(repository, text):
+    files = TWO_APPS | plugin() | {"apps/jellyfin/release.yaml": text, "talconfig.yaml": TWO_NODES}
+    [family] = plan(repository, files)["families"]
+    assert (family["decision"], family["sharing"]["decision"]) == ("move", "exclusive")
+    assert family["sharing"]["devices"] == 1
+
+
 NO_PLACE = {"apps/frigate/repository.yaml": APP_TEMPLATE.format(version="3.7.1").replace("name: app", "name: old")}
 PATCH = (
     "spec:\n  values:\n    controllers: {main: {containers: {app: {resources: {limits: {gpu.intel.com/i915: 1}}}}}}\n"
 )
+QUEUED = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: plex, labels: {kueue.x-k8s.io/queue-name: main}}
+spec: {template: {spec: {restartPolicy: Never, containers: [{name: a, image: a, resources: {limits: {gpu.intel.com/i915: 1}}}]}}}
+"""
 
 
 @pytest.mark.parametrize(
@@ -153,14 +216,18 @@ PATCH = (
             app("cam", "media", key="gpu.intel.com/millicores"),
             "1 consumer would lose its devices, because no claim can replace the request: HelmRelease/media/cam",
         ),
-        ({"talconfig.yaml": "kubernetesVersion: v1.33.4\n"}, "Kubernetes 1.33.4 (talconfig.yaml) has no claims"),
+        (
+            {"apps/plex/release.yaml": QUEUED},
+            "1 consumer would lose its devices, because a person has to edit the request: Job/media/plex",
+        ),
+        ({"talconfig.yaml": "kubernetesVersion: v1.33.4\n"}, "Kubernetes 1.33.4 (talconfig.yaml:1) has no claims"),
         (
             {"apps/plex/kustomization.yaml": "resources: [release.yaml, repository.yaml]\npatches: [{path: more.yaml, target: {kind: HelmRelease}}]\n", "apps/plex/more.yaml": PATCH},
             "apps/plex/more.yaml:3 requests gpu.intel.com/i915, in a patch",
         ),
         (dict.fromkeys(app("plex", "media"), "# nothing\n"), "no object of the tree uses its devices"),
     ],
-    ids=["nothing", "by hand", "cannot", "old Kubernetes", "a patch", "no consumer"],
+    ids=["nothing", "by hand", "cannot", "counted by Kueue", "old Kubernetes", "a patch", "no consumer"],
 )  # fmt: skip
 def test_a_plugin_stays_while_something_would_lose_its_devices(repository, files, reason):
     answer = plan(repository, app("plex", "media") | plugin() | files)
@@ -525,13 +592,17 @@ def test_a_model_with_devices_of_a_generic_plugin_stays(repository, key, expecte
     assert consumers(repository, files) == expected
 
 
-@pytest.mark.parametrize(("vendor", "is_of_driver"), [("nvidia", True), ("intel", False)])
-def test_a_service_of_llmkube_has_devices_of_the_vendor_of_its_model(repository, vendor, is_of_driver):
+@pytest.mark.parametrize("vendor", ["nvidia", "intel"])
+def test_a_service_of_llmkube_may_have_devices_of_any_vendor(repository, vendor):
     model = OF_LLMKUBE % ("Model", f"{{hardware: {{gpu: {{enabled: true, count: 1, vendor: {vendor}}}}}}}")
     service = OF_LLMKUBE % ("InferenceService", "{modelRef: qwen, resources: {gpu: 1}}")
     files = app("qwen", "ai") | {"apps/qwen/release.yaml": f"{model}---\n{service}"} | plugin(NVIDIA)
-    objects = ["Model/ai/qwen", "InferenceService/ai/qwen"] if is_of_driver else []
-    assert [consumer["object"] for consumer in plan(repository, files)["consumers"]] == objects
+    answer = plan(repository, files)
+    assert [(consumer["object"], consumer["verdict"]) for consumer in answer["consumers"]] == [
+        *[("Model/ai/qwen", "by hand")] * (vendor == "nvidia"),
+        ("InferenceService/ai/qwen", "by hand"),
+    ]
+    assert "its Model" in answer["consumers"][-1]["why"]
 
 
 @pytest.mark.parametrize("key", ["squat.ai/tun", "devic.es/dvb"])
@@ -667,11 +738,11 @@ spec: {resourceLimits: {gpus: [{type: amd.com/gpu, max: 1}, {type: nvidia.com/gp
 @pytest.mark.parametrize(
     ("text", "places"),
     [
-        (AUTOSCALER, ["/spec/resourceLimits/gpus/1"]),
-        (QUEUE, ["/spec/resourceGroups/0/flavors/0/resources/1", "/spec/resourceGroups/0/coveredResources/1"]),
+        (AUTOSCALER, ["/spec/resourceLimits/gpus/1/type"]),
+        (QUEUE, ["/spec/resourceGroups/0/flavors/0/resources/1/name", "/spec/resourceGroups/0/coveredResources/1"]),
         (FLAVOR, ["/spec/nodeLabels/nvidia.com~1gpu.product"]),
-        (PROFILE, ["/spec/identifiers/0"]),
-        (QUOTA, ["/spec/hard"]),
+        (PROFILE, ["/spec/identifiers/0/identifier"]),
+        (QUOTA, ["/spec/hard/requests.nvidia.com~1gpu"]),
     ],
     ids=["autoscaler", "queue", "flavor", "profile", "quota"],
 )
@@ -690,6 +761,52 @@ def test_the_version_of_the_cluster_with_the_consumers_counts(repository):
         "edge/talconfig.yaml": "kubernetesVersion: v1.33.1\n",
     }
     assert not [line for line in plan(repository, files)["blockers"] if "1.34" in line]
+
+
+@pytest.mark.parametrize(
+    ("other", "places"),
+    [
+        ("kubernetesVersion: v1.36.1\n", []),
+        ("kubernetesVersion: v1.35.2\n", ["infra/upgrade.yaml:5 has 1.36.1 (for infra/)", "talconfig.yaml:1 has 1.35.2 (for the whole tree)"]),
+    ],
+    ids=["same", "different"],
+)  # fmt: skip
+def test_every_file_that_tells_another_version_is_named_with_its_line(repository, other, places):
+    upgrade = "# the next one\nkind: Other\n---\nkind: KubernetesUpgrade\nspec: {kubernetes: {version: v1.36.1}}\n"
+    files = app("plex", "media") | {"infra/upgrade.yaml": upgrade, "talconfig.yaml": other}
+    differing = [line for line in plan(repository, files)["blockers"] if "different versions" in line]
+    assert len(differing) == bool(places)
+    assert all(place in differing[0] for place in places)
+
+
+DRA_DRIVER = NVIDIA.replace("nvidia-device-plugin", "dra-driver-nvidia-gpu").replace("0.34.0", "%s")
+JETSON = app("llm", "ai", "nvidia.com/gpu")["apps/llm/release.yaml"] + "    image: nvcr.io/nvidia/l4t-jetpack\n"
+SPARK = {"talconfig.yaml": "# a\nnodes: [{hostname: spark, nodeLabels: {nvidia.com/gpu.product: NVIDIA-GB10}}]\n"}
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({}, ""),
+        ({"apps/llm/release.yaml": JETSON}, "apps/llm/release.yaml:15 names l4t-"),
+        (SPARK, ""),
+        (SPARK | {"apps/plugin/driver.yaml": DRA_DRIVER % "0.3.1"}, "talconfig.yaml:2 names GB10"),
+        (SPARK | {"apps/plugin/driver.yaml": DRA_DRIVER % "0.4.0"}, ""),
+        (plugin() | {"apps/llm/release.yaml": JETSON.replace("nvidia.com/gpu", "gpu.intel.com/i915")}, ""),
+    ],
+    ids=["other", "Jetson", "new driver", "old driver", "driver in the tree", "another driver"],
+)
+def test_a_plugin_stays_on_hardware_that_the_driver_does_not_serve(repository, files, reason):
+    [family] = plan(repository, app("llm", "ai", "nvidia.com/gpu") | plugin(NVIDIA) | files)["families"]
+    assert [line.startswith(reason) for line in family.get("reasons", [])] == [True] * bool(reason), family
+
+
+def test_hardware_is_read_from_a_snapshot(repository):
+    snapshot = nodes(key="nvidia.com/gpu").replace(
+        "{name: n1}", "{name: n1, labels: {nvidia.com/gpu.product: Jetson-AGX-Orin}}"
+    )
+    [family] = plan_with(repository, app("llm", "ai", "nvidia.com/gpu") | plugin(NVIDIA), snapshot)["families"]
+    assert ["node n1 names Jetson" in reason for reason in family["reasons"]] == [True]
 
 
 def test_resources_are_read_as_kustomize_reads_them(repository):
@@ -866,3 +983,111 @@ def test_variables_of_flux_are_followed(repository, limits, build, amount, why):
     assert (consumer["key"], consumer["amount"], consumer["line"]) == ("gpu.intel.com/i915", amount, 8)
     assert consumer["verdict"] == "by hand"
     assert why in consumer["why"]
+
+
+IN_TEXT = """\
+apiVersion: argoproj.io/v1alpha1
+kind: Application
+metadata: {name: plex}
+spec:
+  destination: {namespace: media}
+  source:
+    chart: app-template
+    targetRevision: 4.3.0
+    helm:
+      # of the chart
+      values: |%s
+
+        # a comment
+        controllers:
+          main:
+            containers:
+              app:
+                resources:
+                  limits:
+                    gpu.intel.com/i915: 1
+        other: 1
+      releaseName: plex
+"""
+
+
+@pytest.mark.parametrize("header", ["", "-", "2", "- # a text"])
+def test_the_line_in_a_text_of_values_is_that_of_the_file(repository, header):
+    files = {"apps/plex.yaml": IN_TEXT % header, "apps/kustomization.yaml": "resources: [plex.yaml]\n"}
+    [consumer] = plan(repository, files)["consumers"]
+    assert (consumer["verdict"], consumer["line"]) == ("edit", 20)
+
+
+def test_the_line_in_a_text_of_a_list_is_that_of_the_file():
+    document = manifests.parse(
+        "kind: A\n---\nspec:\n  list:\n    - a\n    - |\n      x: 1\n      limits:\n        {gpu: 1}\n\n  last: 1\n"
+    )[1]
+    pointers = (
+        "/spec/list/1/limits/gpu",
+        "/spec/list/1/limits",
+        "/spec/list/1/unknown",
+        "/spec/list/0/x",
+        "/spec/last",
+    )
+    assert [document.line_of(pointer) for pointer in pointers] == [9, 8, 7, 5, 11]
+
+
+OWNER = app("plex", "media") | plugin(INTEL.replace(", sharedDevNum: 5", ""))
+BY_HAND = app("cam", "media", version="3.7.1") | {
+    "apps/cam/repository.yaml": APP_TEMPLATE.format(version="3.7.1").replace("name: app", "name: old"),
+    "apps/cam/release.yaml": release("cam").replace("name: app-", "name: old-"),
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "lines"),
+    [
+        ({}, ["Move now: gpu.intel.com", "Stops it: nothing", "Loses devices: no consumer"]),
+        (BY_HAND, ["Do not move now: gpu.intel.com", "Stops it: gpu.intel.com: 1 consumer would lose", "Would lose devices: HelmRelease/media/cam (gpu.intel.com/i915)"]),
+        (
+            BY_HAND | app("llm", "ai", "nvidia.com/gpu"),
+            ["Move now: gpu.nvidia.com; do not move now: gpu.intel.com", "Stops it: gpu.intel.com: 1 consumer", "Would lose devices: HelmRelease/media/cam (gpu.intel.com/i915)"],
+        ),
+    ],
+    ids=["move", "stay", "both"],
+)  # fmt: skip
+def test_a_plan_begins_with_whether_to_move_what_stops_it_and_who_loses_what(repository, files, lines):
+    write(repository, OWNER | files)
+    first = run("migrate", "plan", "-o", "text").stdout.splitlines()
+    assert [line.startswith(wanted) for line, wanted in zip(first, lines, strict=False)] == [True] * 3, first[:3]
+    assert first[4] == "To do"
+
+
+def test_the_tasks_come_in_order_after_the_first_lines(repository):
+    write(repository, OWNER | TWO_APPS | plugin() | BY_HAND | {"talconfig.yaml": TWO_NODES})
+    text = run("migrate", "plan", "-o", "text").stdout
+    tasks = text[text.index("To do") : text.index("gpu.intel.com: gpu.intel.com/i915")]
+    positions = [
+        tasks.index(part)
+        for part in ("1. ", "decide `sharing.decision`", "apps/cam/release.yaml:14", "CDI files", "migrate pr")
+    ]
+    assert positions == sorted(positions)
+    assert "In the way" not in text
+    assert "By hand" not in text
+
+
+def test_the_check_of_a_finished_migration_says_done(repository):
+    files = app("plex", "media") | plugin()
+    write(repository, files)
+    (repository / "../plan.yaml").write_text(run("migrate", "plan").stdout)
+    write(repository, {"apps/plex/release.yaml": release("plex", values="    {}\n")})
+    partly = run("migrate", "plan", "--check", "../plan.yaml")
+    assert (partly.exit_code, "done" in partly.stdout) == (1, False)
+    write(repository, {"apps/plugin/release.yaml": "# nothing\n"})
+    finished = run("migrate", "plan", "--check", "../plan.yaml")
+    assert (finished.exit_code, finished.stdout) == (
+        0,
+        "done: no build of the tree requests gpu.intel.com/i915 or installs its device plugin\n",
+    )
+
+
+@pytest.mark.parametrize(("is_terminal", "begins"), [(True, "Move now"), (False, "apiVersion")])
+def test_a_plan_on_a_terminal_is_for_people_and_in_a_file_for_programs(repository, monkeypatch, is_terminal, begins):
+    write(repository, OWNER)
+    monkeypatch.setattr(migrate, "is_terminal", lambda: is_terminal)
+    assert run("migrate", "plan").stdout.startswith(begins)

@@ -1,11 +1,13 @@
 """`drawbridge migrate pr`: the commits, the branch, and the comparison of builds, with small steps in place of the real ones."""
 
+import json
 import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from analysis.migration import commits
 from analysis.migration.pull_request import Edit, NewFile, Step
@@ -13,7 +15,7 @@ from cli import compared, trees
 from tests.analysis.migration.test_consumers import several, with_component
 from tests.cli.running import run, run_json
 from tests.cli.test_migrate_plan import OPERATOR as GPU_OPERATOR
-from tests.cli.test_migrate_plan import app, plugin
+from tests.cli.test_migrate_plan import TWO_APPS, TWO_NODES, app, plugin
 
 KUSTOMIZATION = "apps/plex/kustomization.yaml"
 RELEASE = "apps/plex/release.yaml"
@@ -540,12 +542,12 @@ OPERATOR = {
     [
         ({}, "M apps/example/gpu-plugin.yaml"),
         (OPERATOR, "D apps/operator/release.yaml"),
-        (several(*map(with_component, ("a", "b", "c"))), "A components/gpu/kustomization.yaml"),
+        (several(*map(with_component, ("a", "b", "c"))), "A apps/a/resourceclaimtemplate.yaml"),
     ],
     ids=[
         "the plugin's release becomes the driver's",
         "a folder goes with the object of Flux that builds it",
-        "a component of three apps",
+        "three apps with components",
     ],
 )
 def test_a_move_of_an_example_builds(more, change):
@@ -650,12 +652,36 @@ def test_a_plugin_stays_beside_a_consumer_that_cannot_follow():
     assert why.startswith("gpu.intel.com: 1 consumer would lose its devices")
     assert "HelmRelease/media/frigate" in why
     text = run("migrate", "pr").stdout
-    assert text.startswith(f"The device plugin stays\n{why}\n")
+    assert text.split("\n")[:2] == ["Do not move now: gpu.intel.com", f"Stops it: {why}"]
     # The branch takes the devices of no pod, and says nowhere that the plugin goes.
     assert not {name for names in branch().values() for name in names if name.startswith("D ")}
     assert "goes" not in f"{text}{git('log', '-p', 'main..move-to-dra')}"
     for file in ("apps/plugin/release.yaml", "apps/plex/release.yaml"):
         assert git("show", f"move-to-dra:{file}") == git("show", f"main:{file}")
+
+
+@pytest.mark.parametrize("decides", [False, True])
+@pytest.mark.usefixtures("home")
+def test_a_plugin_stays_if_the_edit_of_a_consumer_fails(decides):
+    """The editor does not write JSON. A person may let the plugin go nevertheless, if the plan says that the consumer is edited by hand."""
+    limits = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
+    pod = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "i", **limits}]}}
+    spec = {"selector": {"matchLabels": {"app": "a"}}, "template": pod}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": spec}
+    files = app("plex", "media", "nvidia.com/gpu")
+    files["apps/plex/kustomization.yaml"] = files["apps/plex/kustomization.yaml"].replace("[", "[deployment.json, ")
+    write(files | plugin(GPU_OPERATOR % "true") | {"apps/plex/deployment.json": json.dumps(deployment)})
+    commit()
+    written = yaml.safe_load(run("migrate", "plan").stdout)
+    assert [consumer["verdict"] for consumer in written["consumers"]] == ["edit", "edit"]
+    assert [family["decision"] for family in written["families"]] == ["move"]
+    if decides:
+        [consumer] = [consumer for consumer in written["consumers"] if consumer["object"].startswith("Deployment")]
+        consumer |= {"verdict": "by hand"}
+    Path("../plan.yaml").write_text(yaml.safe_dump(written))
+    code, answer = run_json("migrate", "pr", "--plan", "../plan.yaml", "--dry-run")
+    assert (code, "switch" in [made["step"] for made in answer["commits"]]) == (int(not decides), decides)
+    assert any("Deployment/media/a still requests nvidia.com/gpu" in why for why in answer["stays"]) is not decides
 
 
 @pytest.mark.usefixtures("moving")
@@ -674,7 +700,7 @@ def test_the_decisions_of_a_plan_are_followed(tmp_path):
     assert "with the driver: exclusive" in move(text=plan.replace("decision: named claim", "decision: exclusive"))
     file = tmp_path / "plan.yaml"
     file.write_text(plan.replace("decision: named claim", "decision: shares"))
-    assert "has no `shares`" in run("migrate", "pr", "--plan", str(file)).stderr
+    assert "cannot be `shares`" in run("migrate", "pr", "--plan", str(file)).stderr
     file.write_text(plan.replace("decision: named claim", "decision: often"))
     result = run("migrate", "pr", "--plan", file)
     assert (result.exit_code, "decision" in result.stderr) == (2, True)
@@ -715,9 +741,11 @@ def test_a_plan_of_another_tree_is_an_error_that_names_the_difference(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["plan", "--branch", "x"], "--branch is an option of `migrate pr`"),
-        (["pr", "--check", "x"], "--check is an option of `migrate plan`"),
+        (["plan", "--branch", "x"], "no such option '--branch' (see `drawbridge migrate plan --help`)"),
+        (["pr", "--check", "x"], "no such option '--check' (see `drawbridge migrate pr --help`)"),
         (["pr", "-o", "yaml"], "yaml"),
+        (["plam"], "Did you mean 'plan'?"),
+        ([], "Missing command"),
     ],
 )
 def test_an_option_of_another_step_is_refused(arguments, message):
@@ -730,3 +758,34 @@ def test_consumers_are_stopped_where_a_person_decides_that_the_plugin_goes():
     write(app("plex", "media") | app("frigate", "home") | plugin())
     commit()
     assert "wait until no pod holds a device" in move("--dry-run")
+
+
+@pytest.mark.usefixtures("home")
+def test_a_driver_does_not_move_before_its_question_is_decided():
+    write(TWO_APPS | plugin() | {"talconfig.yaml": TWO_NODES})
+    commit()
+    written = yaml.safe_load(run("migrate", "plan").stdout)
+    [family] = written["families"]
+    family["decision"] = "move"
+    codes = []
+    for decision in ("undecided", "named claim"):
+        family["sharing"]["decision"] = decision
+        Path("../plan.yaml").write_text(yaml.safe_dump(written))
+        result = run("migrate", "pr", "--plan", "../plan.yaml", "--dry-run")
+        codes.append((result.exit_code, "exclusive, named claim" in result.stderr))
+    assert codes == [(2, True), (0, False)]
+
+
+@pytest.mark.usefixtures("home")
+def test_the_answer_begins_with_whether_to_move_what_stops_it_and_who_loses_what():
+    write(app("plex", "media", "nvidia.com/gpu") | plugin(GPU_OPERATOR % "true"))
+    commit()
+    written = yaml.safe_load(run("migrate", "plan").stdout)
+    written["consumers"][0]["verdict"] = "by hand"
+    Path("../plan.yaml").write_text(yaml.safe_dump(written))
+    first = run("migrate", "pr", "--plan", "../plan.yaml", "--dry-run").stdout.splitlines()[:3]
+    assert first == [
+        "Move now: gpu.nvidia.com",
+        "Stops it: nothing in the tree",
+        "Loses devices: HelmRelease/media/plex (nvidia.com/gpu)",
+    ]

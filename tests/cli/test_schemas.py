@@ -57,7 +57,9 @@ def test_the_schema_command_prints_the_published_schemas(name):
 
 
 def answers_in_json(name):
-    forms = [option.type for option in command_of(name).params if option.name == "output"]
+    command = command_of(name)
+    steps = getattr(command, "commands", {"": command}).values()
+    forms = [option.type for step in steps for option in step.params if option.name == "output"]
     return any("json" in form.choices for form in forms)
 
 

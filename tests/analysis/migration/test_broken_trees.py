@@ -64,7 +64,8 @@ class Committed:
 
     @staticmethod
     def texts(paths, _):
-        return {path: Path(path).read_bytes() for path in paths if Path(path).exists()}
+        contents = {path: Path(path).read_bytes() for path in paths if Path(path).exists()}
+        return {path: (content, content) for path, content in contents.items()}
 
 
 @pytest.mark.parametrize("seed", range(CASES))

@@ -414,43 +414,24 @@ def test_a_workload_to_which_a_patch_gives_the_key_again_is_left_to_a_person(
 COMPONENT = {"components/volsync/kustomization.yaml": "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\n"}
 
 
-def with_component(name, variable="APP", component="volsync", key="nvidia.com/gpu"):
-    more = f", components: [../../components/{component}], postBuild: {{substitute: {{{variable}: {name}}}}}"
-    return app(name, f"ns-{name}", key, flux_more=more) | COMPONENT
+def with_component(name):
+    more = f", components: [../../components/volsync], postBuild: {{substitute: {{APP: {name}}}}}"
+    return app(name, f"ns-{name}", "nvidia.com/gpu", flux_more=more) | COMPONENT
 
 
 def several(*apps):
     return {file: text for files in apps for file, text in files.items()}
 
 
-def test_three_apps_share_a_component_in_a_tree_with_components(repository):
+def test_apps_of_a_tree_with_components_have_templates_of_their_own(repository):
     edits = Edits(repository, several(*map(with_component, ("a", "b", "c"))))
     assert edits.claims == {
-        "components/gpu/kustomization.yaml": ["Component//"],
-        "components/gpu/resourceclaimtemplate.yaml": ["ResourceClaimTemplate//${APP}"],
+        f"apps/{name}/resourceclaimtemplate.yaml": [f"ResourceClaimTemplate//{name}"] for name in ("a", "b", "c")
     }
     for name in ("a", "b", "c"):
         values = edits.read(f"apps/{name}/release.yaml")["spec"]["values"]
         assert values["defaultPodOptions"]["resourceClaims"][0]["resourceClaimTemplateName"] == name
-        components = edits.read(f"clusters/home/{name}.yaml")["spec"]["components"]
-        assert components == ["../../components/gpu", "../../components/volsync"]
-
-
-@pytest.mark.parametrize(
-    "third",
-    [
-        {},
-        with_component("c", variable="NAME"),
-        with_component("c", component="other"),
-        app("c", "media", "nvidia.com/gpu"),
-        with_component("c", key="gpu.intel.com/i915"),
-    ],
-    ids=["two apps", "other variable", "no component of the tree", "without components", "other device"],
-)
-def test_other_apps_have_templates_of_their_own(repository, third):
-    edits = Edits(repository, several(with_component("a"), with_component("b"), third))
-    assert not [path for path in edits.new if path.startswith("components/")]
-    assert {path.split("/")[1] for path in edits.new} >= {"a", "b"}
+        assert f"clusters/home/{name}.yaml" not in edits.texts
 
 
 OLLAMA = """\
@@ -459,8 +440,11 @@ kind: HelmRelease
 metadata: {name: ollama, namespace: ai}
 spec:
   chart: {spec: {chart: ollama, version: 1.30.0}}
-  values: {ollama: {gpu: {enabled: %s, type: %s, number: 1}}, resources: {limits: {%s}}}
+  values: {ollama: {gpu: {enabled: %s, number: 1, type: %s}}, resources: {limits: {%s}}}
 """
+
+
+EVERYTHING = {"allocationMode": "All", "adminAccess": True}
 
 
 def ollama(enabled="true", vendor="nvidia", limits=""):
@@ -469,51 +453,48 @@ def ollama(enabled="true", vendor="nvidia", limits=""):
 
 
 @pytest.mark.parametrize(
-    ("files", "decision", "gpu", "claims"),
+    ("files", "decision", "body"),
     [
-        (ollama(), "", {"draEnabled": True}, {}),
-        (
-            ollama(vendor="amd", limits="amd.com/gpu: 1"),
-            "",
-            {"draEnabled": True, "draDriverClass": "gpu.amd.com"},
-            {},
-        ),
-        (
-            ollama(),
-            "admin access",
-            {"draEnabled": True, "draExistingClaimTemplate": "ollama"},
-            {"apps/ollama/resourceclaimtemplate.yaml": ["ResourceClaimTemplate/ai/ollama"]},
-        ),
+        (ollama(), "", {"deviceClassName": "gpu.nvidia.com"}),
+        (ollama(vendor="nvidia, number: 2"), "", {"deviceClassName": "gpu.nvidia.com", "count": 2}),
+        (ollama(vendor="amd", limits="amd.com/gpu: 1"), "", {"deviceClassName": "gpu.amd.com"}),
+        (ollama(), "admin access", EVERYTHING | {"deviceClassName": "gpu.nvidia.com"}),
     ],
 )
-def test_the_chart_of_ollama_makes_its_claim(repository, files, decision, gpu, claims):
+def test_the_chart_of_ollama_names_a_template(repository, files, decision, body):
     edits = Edits(repository, files, decision)
     values = edits.read("apps/ollama/release.yaml")["spec"]["values"]
-    assert {
-        key: values["ollama"]["gpu"][key] for key in values["ollama"]["gpu"].keys() - {"enabled", "type", "number"}
-    } == gpu
+    gpu = {name: value for name, value in values["ollama"]["gpu"].items() if name.startswith("dra")}
+    assert gpu == {"draEnabled": True, "draExistingClaimTemplate": "ollama"}
     assert not values.get("resources", {}).get("limits")
-    assert edits.claims == claims
+    assert edits.claims == {"apps/ollama/resourceclaimtemplate.yaml": ["ResourceClaimTemplate/ai/ollama"]}
+    [template] = edits.new["apps/ollama/resourceclaimtemplate.yaml"]
+    [request] = template["spec"]["spec"]["devices"]["requests"]
+    assert {name: value for name, value in request["exactly"].items() if name != "selectors"} == body
     assert Edits(repository, edits.texts).keys == set()
 
 
-@pytest.mark.parametrize(
-    ("files", "decision", "notes"),
-    [
-        (ollama(), "named claim", 1),
-        (ollama(enabled="false", limits="nvidia.com/gpu: 1"), "", 1),
-    ],
-    ids=["the chart names templates only", "the chart makes no request"],
-)
-def test_the_chart_of_ollama_is_left_where_it_makes_no_such_claim(repository, files, decision, notes):
-    edits = Edits(repository, files, decision)
+def test_the_chart_of_ollama_names_no_claim(repository):
+    edits = Edits(repository, ollama(), "named claim")
     assert edits.texts == {}
-    assert len(edits.notes) == notes
+    assert len(edits.notes) == 1
 
 
-def test_a_key_that_the_chart_makes_no_claim_for_is_not_moved_with_its_neighbour(repository):
-    edits = Edits(repository, ollama(limits="gpu.intel.com/i915: 1"))
-    assert (edits.moved, len(edits.notes)) == ({"gpu"}, 1)
+@pytest.mark.parametrize(
+    ("files", "verdicts"),
+    [
+        (ollama(enabled="false", limits="nvidia.com/gpu: 1"), ["by hand"]),
+        (ollama(vendor="nvidia, mig: {enabled: true}"), ["by hand"]),
+        (ollama(limits="gpu.intel.com/i915: 1"), ["by hand", "edit"]),
+    ],
+    ids=["the chart makes no request", "no such claim", "another device beside the claim"],
+)
+def test_a_key_that_the_chart_of_ollama_makes_no_claim_for_is_left_to_a_person(repository, files, verdicts):
+    edits = Edits(repository, files)
+    assert sorted(verdict for verdict, _ in edits.verdicts) == verdicts
+    assert [why for verdict, why in edits.verdicts if verdict == "by hand" and "draEnabled" not in why] == []
+    assert edits.moved == ({"gpu"} if "edit" in verdicts else set())
+    assert edits.notes == ()
 
 
 RELEASE = """\
@@ -538,35 +519,21 @@ def llm_d(limits="nvidia.com/gpu: 2", parallelism="tensor: 2", more="", version=
     return release_of("llm-d-modelservice", version, values)
 
 
-def test_the_chart_of_llm_d_makes_its_claims(repository):
-    files = llm_d("nvidia.com/gpu: 2, memory: 9Gi", more="accelerator: {type: nvidia},")
-    edits = Edits(repository, files)
-    values = edits.read("apps/llm/release.yaml")["spec"]["values"]
-    assert values["accelerator"] == {"type": "nvidia", "dra": True}
-    assert values["decode"]["containers"] == [{"name": "vllm", "resources": {"limits": {"memory": "9Gi"}}}]
-    assert (edits.claims, edits.notes) == ({}, ())
-    assert Edits(repository, edits.texts).keys == set()
-
-
 @pytest.mark.parametrize(
-    ("files", "decision"),
+    "files",
     [
-        (llm_d(), "named claim"),
-        (llm_d(), "admin access"),
-        (llm_d("nvidia.com/gpu: 1"), ""),
-        (llm_d(parallelism="tensor: '${SIZE}'"), ""),
-        (llm_d("nvidia.com/mig-1g.5gb: 1"), ""),
-        (llm_d(more="accelerator: {type: google},"), ""),
-        (llm_d(more="accelerator: {resources: {nvidia: example.com/gpu}},"), ""),
-        (llm_d(more="accelerator: {resourceClaimTemplates: {nvidia: {count: 1}}},"), ""),
-        (llm_d(more="prefill: {accelerator: {dra: false}},"), ""),
-        (llm_d(more="prefill: {containers: [{name: a}, {name: b}]},"), ""),
+        llm_d(),
+        llm_d("nvidia.com/gpu: 1"),
+        llm_d(parallelism="tensor: '${SIZE}'"),
+        llm_d(more="accelerator: {resources: {nvidia: example.com/gpu}},"),
     ],
 )
-def test_the_chart_of_llm_d_is_left_where_it_makes_other_claims(repository, files, decision):
-    edits = Edits(repository, files, decision)
-    assert edits.texts == {}
-    assert len(edits.notes) == 1
+def test_a_chart_without_a_lens_is_left_to_a_person_with_what_to_write(repository, files):
+    edits = Edits(repository, files)
+    assert (edits.texts, edits.notes) == ({}, ())
+    [(verdict, why)] = edits.verdicts
+    assert verdict == "by hand"
+    assert "`accelerator.dra: true`" in why
 
 
 def ray(values, version="1.6.2"):
@@ -624,5 +591,74 @@ def test_a_key_elsewhere_in_the_values_is_left_to_a_person(repository):
     after = edits.read("apps/llm/release.yaml")["spec"]["values"]
     assert after["defaultContainerOptions"] == yaml.safe_load(elsewhere)["defaultContainerOptions"]
     assert after["controllers"]["a"]["containers"]["b"]["resources"] == {"claims": GPU}
-    [note] = edits.notes
-    assert "nvidia.com/gpu" in note
+    assert sorted(verdict for verdict, _ in edits.verdicts) == ["by hand", "edit"]
+    assert edits.notes == ()
+
+
+LEARNING = f"machine-learning: {{enabled: true, {VALUES}}}"
+
+
+def test_values_of_the_common_library_are_edited_below_a_prefix(repository):
+    edits = Edits(repository, release_of("immich", "0.10.3", f"{{{LEARNING}}}"), "exclusive")
+    after = edits.read("apps/llm/release.yaml")["spec"]["values"]
+    assert after == {
+        "machine-learning": {
+            "enabled": True,
+            "controllers": {"a": {"containers": {"b": {"resources": {"claims": GPU}}}}},
+            "defaultPodOptions": {"resourceClaims": CLAIM},
+        }
+    }
+    assert edits.claims == {"apps/llm/resourceclaimtemplate.yaml": ["ResourceClaimTemplate/ai/llm"]}
+
+
+def chart_of_tree(version):
+    """Return a chart in the tree with the library common of bjw-s."""
+    library = f"{{name: common, version: {version}, repository: https://bjw-s-labs.github.io/helm-charts}}"
+    chart = f"apiVersion: v2\nname: llm\nversion: 0.1.0\ndependencies: [{library}]\n"
+    application = APPLICATION.format(values="{}").replace("chart: app-template\n    targetRevision: 4.3.0", "path: llm")
+    return {"apps/llm.yaml": application, "llm/Chart.yaml": chart, "llm/values.yaml": VALUES}
+
+
+@pytest.mark.parametrize(
+    ("files", "verdict", "why"),
+    [
+        (release_of("immich", "0.10.0", f"{{{LEARNING}}}"), "edit", ""),
+        (release_of("immich", "0.9.3", f"{{{LEARNING}}}"), "by hand", "to 0.10 or newer"),
+        (release_of("homemade", "1.0.0", f"{{{LEARNING}}}"), "by hand", "library common"),
+        (release_of("homemade", "1.0.0", f"{{{VALUES.replace('containers', 'pods')}}}"), "by hand", "no place for claims"),
+        (chart_of_tree("4.3.0"), "edit", ""),
+        (chart_of_tree("3.7.1"), "by hand", "to 4.3 or newer"),
+    ],
+    ids=["prefix", "prefix, old", "unknown chart", "unknown shape", "library in the tree", "old library in the tree"],
+)  # fmt: skip
+def test_a_chart_of_the_common_library_is_known_by_its_shape(repository, files, verdict, why):
+    edits = Edits(repository, files)
+    [(of_consumer, reason)] = edits.verdicts
+    assert (of_consumer, why in reason) == (verdict, True)
+    assert bool(edits.texts) is (verdict == "edit")
+
+
+RESOURCES = "resources: {limits: {nvidia.com/gpu: 1}}"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        VALUES,
+        f"a: {{{VALUES}}}",
+        f"head: {{{RESOURCES}}}",
+        f"additionalWorkerGroups: {{a: {{{RESOURCES}}}}}",
+        f"decode: {{containers: [{{name: a, {RESOURCES}}}]}}",
+        "ollama: {gpu: {enabled: true, type: nvidia, number: 1}}",
+        f"ollama: {{gpu: {{enabled: true}}}}, {RESOURCES}",
+        RESOURCES,
+        f"defaultContainerOptions: {{{RESOURCES}}}",
+    ],
+)
+@pytest.mark.parametrize("chart", ["app-template", "immich", "ollama", "ray-cluster", "llm-d-modelservice", "other"])
+def test_what_the_plan_edits_is_what_moves(repository, chart, values):
+    edits = Edits(repository, release_of(chart, "9.0.0", f"{{{values}}}"), "exclusive")
+    edited = [verdict for verdict, _ in edits.verdicts if verdict == "edit"]
+    assert (bool(edited), edits.notes) == (bool(edits.texts), ())
+    again = Edits(repository, edits.texts)
+    assert "edit" not in [verdict for verdict, _ in again.verdicts]

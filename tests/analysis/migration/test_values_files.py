@@ -82,7 +82,7 @@ def test_a_file_whose_values_count_elsewhere_too_is_left_to_a_person(repository,
 
 INLINE = """\
 helmCharts:
-- {name: ollama, version: 1.25.0, releaseName: ollama, namespace: ai, valuesInline: {ollama: {gpu: {enabled: true, type: nvidia, number: 1}}}}
+- {name: ollama, version: 1.25.0, releaseName: ollama, namespace: media, valuesInline: {ollama: {gpu: {enabled: true, type: nvidia, number: 1}}}}
 - name: app-template
   version: 4.3.0
   releaseName: plex

@@ -15,7 +15,7 @@ from cli.formats import junit
 from dra.finding import Finding, Place, Severity
 from tests import objects
 from tests.cli.commands.checks import INVALID_CLAIM, VALID_CLASS, check
-from tests.cli.running import run_json
+from tests.cli.running import run, run_json
 from tests.objects import obj, workload
 from webhook.dialects import Outcome
 from webhook.translate import Decision
@@ -308,3 +308,11 @@ def test_more_than_all_cores_of_a_device_are_reported_as_the_system_means_them(l
     manifest = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {{containers: [{container}]}}\n"
     findings = json.loads(check("-f", "-", "-o", "json", stdin=manifest).stdout)["findings"]
     assert [finding["code"] for finding in findings] == [code] * bool(code)
+
+
+@pytest.mark.parametrize("command", ["check", "doctor", "free", "survey", "simulate", "explain pod p", "translate"])
+def test_an_unreadable_file_prints_its_error_alone(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run(*command.split(), "-f", "none.yaml")
+    expected = "error: none.yaml: cannot be read: No such file or directory (check the path)\n"
+    assert (result.exit_code, result.output) == (2, expected)

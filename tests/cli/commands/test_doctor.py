@@ -1,6 +1,8 @@
 """`drawbridge doctor`: each fault of a cluster is reported with a remedy, and a healthy cluster has no findings."""
 
+import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -285,3 +287,16 @@ def test_doctor_and_check_name_an_object_alike(code, tmp_path):
     names = {finding["object"] for finding in doctor_answer["findings"] if finding["code"] == code}
     assert names
     assert names <= {finding["object"] for finding in check_answer["findings"] if finding["code"] == "D002"}
+
+
+def test_the_dump_line_of_the_docs_has_what_doctor_reads(tmp_path):
+    """All that is missing in such a dump is in no cluster's API by default, or only in a live cluster."""
+    page = Path("docs/commands.md").read_text(encoding="utf-8")
+    plurals = re.search(r"^kubectl get (\S+) -A -o yaml", page, re.MULTILINE)[1].split(",")
+    dumped = [(resource.api_version, resource.kind) for resource in resources.ALL if resource.plural in plurals]
+    dumped += [("v1", "ServiceAccount")] if "serviceaccounts" in plurals else []
+    metadata = {"name": "x", "namespace": "x"}
+    objects = [{"apiVersion": version, "kind": kind, "metadata": metadata} for version, kind in dumped]
+    answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *objects))[1]
+    missing = [entry["inputs"] for entry in answer["notChecked"] if "kubectl get" in entry["reason"]]
+    assert missing == []

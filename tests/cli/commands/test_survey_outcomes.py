@@ -179,6 +179,32 @@ def test_devices_beside_a_pod_that_stays_are_stranded():
     assert (plugin.devices, plugin.migrating_devices, plugin.stranded_devices, plugin.freed_devices) == (8, 1, 0, 8)
 
 
+WEBHOOK = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration", "metadata": {"name": "drawbridge"}}  # fmt: skip
+WHOLE = workload_object("Deployment", "train", with_limits(nvidia_gpu=1))
+SERVED = (WHOLE, CLASS_WITH_RESOURCE_NAME, SLICE)
+QUOTA = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few", "namespace": "default"}, "spec": {"hard": {"requests.nvidia.com/gpu": "4"}}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("objects", "reasons"),
+    [
+        ((), []),
+        ((*SERVED, WEBHOOK), []),
+        (SERVED, ["new pods of 1 workload would request the key"]),
+        ((WHOLE, WEBHOOK), ["new pods of 1 workload would request the key"]),
+        (
+            (running_pod("p", with_limits(nvidia_gpu=1), node="n0"), *SERVED[1:], WEBHOOK),
+            ["pods use 1 device of it"],
+        ),
+        ((QUOTA, WEBHOOK), ["ResourceQuota/default/few [S012]"]),
+    ],
+    ids=("unused", "served", "without a webhook", "without a driver", "in use", "quota"),
+)
+def test_a_device_plugin_may_be_deleted_if_nothing_needs_it(objects, reasons):
+    [plugin] = survey_of(plugin_node("n0", nvidia_gpu=8), *objects).plugins
+    assert list(plugin.needed_by) == reasons
+
+
 def test_devices_of_init_containers_and_sidecars_are_counted_like_kubelet():
     init_container = with_limits("init", nvidia_gpu=3)
     sidecar = {**with_limits("side", nvidia_gpu=1), "restartPolicy": "Always"}

@@ -70,7 +70,8 @@ def test_json_is_one_document_with_items_and_decisions():
     result = run("translate", "-f", "-", "-o", "json", stdin=yaml_of(SHARE_POD))
     answer = json.loads(result.stdout)
     assert [item["kind"] for item in answer["items"]] == ["ResourceClaimTemplate", "Pod"]
-    assert set(answer["decisions"][0]) == {"object", "container", "dialect", "key", "outcome", "detail"}
+    names = {"object", "container", "dialect", "key", "outcome", "detail", "amount", "pointer"}
+    assert set(answer["decisions"][0]) == names
     assert {decision["outcome"] for decision in answer["decisions"]} <= {"translated", "approximated"}
 
 
