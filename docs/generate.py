@@ -37,9 +37,9 @@ UNITS = {" KiB": 1 << 10, " MiB": 1 << 20, "": 1}
 # Pages whose commands are run; their output is written below each command.
 RECORDED_PAGES = (
     "migrate.md",
+    "node.md",
     "tutorial-admin.md",
     "tutorial-developer.md",
-    "tutorial-driver.md",
     "tutorial-sre.md",
 )
 
