@@ -17,7 +17,7 @@ from dra.objects import template_site
 from dra.pointer import split
 from dra.raw import mapping
 from webhook.reading.suppliers import PLUGIN_KINDS, is_supplying_release
-from webhook.translate import RENDERED, group_kind, kind_of
+from webhook.translate import COPIES, RENDERED, group_kind, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,6 +92,7 @@ _ROWS: Final = (
 )  # fmt: skip
 _KINDS: Final[dict[tuple[str, ...], Place]] = {
     **dict.fromkeys(PLUGIN_KINDS, _SUPPLIES),
+    **dict.fromkeys(COPIES, _REPEATS),
     **{tuple(full_kind.split("/")): place for place, kinds in _ROWS for full_kind in kinds.split()},
 }
 # By group: members that only repeat what is requested: the objects and results that a test expects, and what MCAD counts of a template.

@@ -5,6 +5,7 @@ from webhook.translate.json_patch import apply_own
 from webhook.translate.known_keys import keys_of, near_key, rows_at
 from webhook.translate.pod_report import Decision, decides_outcome, outcome_of
 from webhook.translate.pod_template import (
+    COPIES,
     OWN_GROUP,
     bodies,
     controller_kind,
@@ -45,6 +46,7 @@ from webhook.translate.workload_kind import (
 )
 
 __all__ = [
+    "COPIES",
     "HABANA",
     "MIRROR",
     "NOTHING",

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _ABOUT = frozenset(("apiVersion", "kind", "metadata", "status"))
 # API groups of Kubernetes and of drawbridge. Their kinds request no devices, unless the table KINDS has the kind.
 OWN_GROUP = re.compile(r"[a-z]*|.*\.k8s\.io|drawbridge\.dev")
+# Kinds with copies of pod templates, from which no controller creates pods. Kueue copies the templates of a Job, with amounts that it adds.
+COPIES = frozenset((("kueue.x-k8s.io", "Workload"),))
 # By kind of workload: the kind of the controller between the workload and its pods.
 _BETWEEN: Mapping[str, str] = {"Deployment": "ReplicaSet", "CronJob": "Job"}
 
@@ -35,11 +37,15 @@ def name_of(obj: Mapping[str, Json]) -> str:
 
 
 def paths(obj: Mapping[str, Json]) -> list[str]:
-    """Return the pointers to the pod templates of an object; none for a misspelt kind."""
+    """Return the pointers to the pod templates of an object; none for a misspelt kind, and for copies."""
     site = template_site(obj)
     if site is not None:
         return [site.path] if _is_pod(resolve_pointer(obj, site.path)) else []
-    if right_kind(obj) or (kind_of(obj) is None and OWN_GROUP.fullmatch(group_kind(obj)[0])):
+    if (
+        right_kind(obj)
+        or group_kind(obj) in COPIES
+        or (kind_of(obj) is None and OWN_GROUP.fullmatch(group_kind(obj)[0]))
+    ):
         return []
     return [pointer for name in sorted(bodies(obj)) for pointer in _search(obj[name], f"/{escape(name)}")]
 

@@ -66,6 +66,7 @@ CASES = [
     # Requests.
     Case("the size of a request in an unknown kind", obj("example.com/v1", "Composition", {"gpu": {"size": 2, "model": "A100"}}), "unknown", "gpu: not checked"),
     Case("an annotation of Tensor Fusion on a workload", obj("apps/v1", "Deployment", {"selector": {}, "template": {"spec": pod({})["spec"]}}, {"tensor-fusion.ai/gpu-count": "1"}), "left", "it is read on pods", never="no dialect knows it"),
+    Case("Kueue's copy of a Job", obj("kueue.x-k8s.io/v1beta1", "Workload", {"podSets": [{"name": "main", "count": 2, "template": {"spec": {"containers": [{"name": "c", "image": "x", "resources": {"requests": {GPU: 1}}}]}}}]}), "silent"),
     Case("what MCAD counts", obj("workload.codeflare.dev/v1beta1", "AppWrapper", {"resources": {"GenericItems": [{"custompodresources": [{"limits": {GPU: 1}}]}]}}), "silent"),
     Case("a member of the same name in a later version", obj("workload.codeflare.dev/v1beta2", "AppWrapper", {"components": [{"custompodresources": [{"limits": {GPU: 1}}]}]}), "left", "1 whole GPU"),
     *(
