@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dra.raw import Object
 
 
@@ -31,6 +33,10 @@ class DriverChart(NamedTuple):
     values_on_talos: Object = {}
     notes: tuple[str, ...] = ()
     shares: Shares | None = None
+    by_name: Mapping[
+        str, str
+    ] = {}  # by key of whole devices: the selector of a DeviceClass with this `extendedResourceName`
+    has_named_class: bool = False  # the chart creates such a DeviceClass
     exporter: str = ""  # what an exporter of metrics needs to see the pods of claims
 
 
@@ -45,6 +51,10 @@ DRIVERS: Final = {
             "since chart 0.10.0 health monitoring is on by default and needs xpumd, without which no device is published; the values turn it off",
             "with `nodeFeatureRules.enabled: true`, the chart labels nodes `intel.feature.node.kubernetes.io/gpu`, as the operator of the device plugin does",
         ),
+        by_name={
+            f"gpu.intel.com/{module}": f"device.driver == 'gpu.intel.com' && device.attributes['gpu.intel.com'].?driver.orValue('') == '{module}'"
+            for module in ("i915", "xe")
+        },
     ),
     "gpu.nvidia.com": DriverChart(
         "dra-driver-nvidia-gpu",
@@ -61,7 +71,9 @@ DRIVERS: Final = {
             "nothing limits the memory and the compute of a share, and MPS is refused; the driver's gate ConsumableShares is alpha, and "
             "Kubernetes 1.34 and 1.35 need the gate DRAConsumableCapacity",
         ),
-        "dcgm-exporter needs `kubernetesDRA.enabled: true` (chart 4.2.0), or KUBERNETES_ENABLE_DRA=true and the right to list ResourceSlices",
+        {"nvidia.com/gpu": "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"},
+        has_named_class=True,
+        exporter="dcgm-exporter needs `kubernetesDRA.enabled: true` (chart 4.2.0), or KUBERNETES_ENABLE_DRA=true and the right to list ResourceSlices",
     ),
     "gpu.amd.com": DriverChart(
         "k8s-gpu-dra-driver",
@@ -70,6 +82,8 @@ DRIVERS: Final = {
         {},
         {"cdi": {"dynamicPath": "/run/cdi"}},
         ("the chart writes its DeviceClass as resource.k8s.io/v1beta1, which Kubernetes 1.37 does not serve by default",),
+        by_name={"amd.com/gpu": "device.driver == 'gpu.amd.com' && device.attributes['gpu.amd.com'].type == 'amdgpu'"},
+        has_named_class=True,
     ),
     "dra.net": DriverChart("dranet", "oci://registry.k8s.io/networking/charts/dranet", "1.4.0"),
 }  # fmt: skip

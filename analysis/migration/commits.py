@@ -16,6 +16,7 @@ from analysis.migration.admin_namespaces import label_namespaces
 from analysis.migration.consumers import consumer_edits
 from analysis.migration.discovery import add_rules
 from analysis.migration.drivers import driver_steps
+from analysis.migration.first_step import add_device_classes
 from analysis.migration.node_files import edit_node_files
 from analysis.migration.pull_request import Step, StepName
 from analysis.migration.values_files import name_of_release
@@ -56,6 +57,7 @@ def pull_request(documents: Sequence[Document], tree: Tree, plan: MigrationPlan,
         current = parts[0].applied(current)
         if name == "prepare":
             parts += [add_rules(current, tree, everything)[0], label_namespaces(current, tree, everything)]
+            parts.append(add_device_classes(current, tree, everything))
             parts.append(edit_node_files(current, tree, everything))
         if name == "switch":
             parts.append(consumer_edits(current, tree, moving, state))
@@ -125,7 +127,8 @@ def not_moved(steps: Sequence[Step], plan: MigrationPlan) -> list[str]:
     switch = next((step for step in steps if step.name == "switch"), None)
     if switch is None:
         return []
-    others = [consumer for consumer in plan.of_moving().consumers if consumer not in switch.moved]
+    moving = plan.of_moving()
+    others = [entry for entry in moving.consumers if entry not in switch.moved and not moving.keeps(entry)]
     reasons = ((f"{_request(consumer)}: {consumer.why or 'see the notes'}", consumer.object) for consumer in others)
     return list(_grouped(reasons))
 
@@ -150,11 +153,13 @@ def message(step: Step, steps: Sequence[Step], plan: MigrationPlan, not_rendered
     claims = (
         (f"{_request(consumer)} becomes a claim of {consumer.device_class}", consumer.object) for consumer in step.moved
     )
+    kept = ((_request(consumer), consumer.object) for consumer in plan.of_moving().consumers if plan.keeps(consumer))
     return _message(
         subject if step.moved else "Replace device plugins with DRA drivers",
         "Plugins, drivers, consumers and what depends on them change in one commit, because half of it is an outage.",
         *_list("Drivers:", _drivers(plan)),
         *_list("Claims instead of keys:", _grouped(claims)),
+        *_list("Keys that stay, because a DeviceClass serves them by name:", _grouped(kept)),
         *_list(f"{NOT_MOVED}:", not_moved(steps, plan)),
         *_list("What has to be true before the merge:", plan.blockers),
         *_list("What is lost:", plan.lost),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.migration.chart_versions import minor_version
 from analysis.migration.charts import DRIVERS
+from analysis.migration.first_step import first_step_of
 from analysis.migration.plan import Family, Installed, Plugin, Replacement
 from analysis.migration.platform import FIRST_MINOR
 from analysis.migration.plugins import object_of
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from analysis.gitops import Release
     from analysis.migration.charts import DriverChart
     from analysis.migration.followers import Follower
-    from analysis.migration.plan import Sharing
+    from analysis.migration.plan import FirstStep, Sharing
     from analysis.migration.platform import Platform
     from analysis.migration.plugins import InstalledPlugin
     from analysis.migration.sharing import ReadTree
@@ -51,7 +52,9 @@ def families(
         keys.setdefault(plugin.runner.driver, {})
     for driver, of_driver in sorted(keys.items()):
         sharing = sharing_of(driver, of_driver, read)
-        reasons = tuple(_reasons_to_stay(driver, sharing, read, in_texts.get(driver, "")))
+        installed = _release_of(driver, read)
+        first_step = first_step_of(driver, sharing, read, installed)
+        reasons = tuple(_reasons_to_stay(driver, sharing, first_step, read, in_texts.get(driver, "")))
         yield Family(
             driver=driver,
             decision="stay" if reasons else "move",
@@ -65,13 +68,20 @@ def families(
             ),
             replacement=_replacement(driver, read),
             sharing=sharing,
+            first_step=first_step,
         )
 
 
-def _reasons_to_stay(driver: str, sharing: Sharing | None, read: ReadTree, in_text: str) -> Iterator[str]:
+def _reasons_to_stay(
+    driver: str, sharing: Sharing | None, first_step: FirstStep | None, read: ReadTree, in_text: str
+) -> Iterator[str]:
     """Yield why the plugin of a driver should stay for now: consumers that would lose their devices, and what the driver needs."""
     requests = [request for request in read.requests if driver in request.consumer.drivers]
-    consumers = [request.consumer for request in requests if not request.is_free]
+    consumers = [
+        request.consumer
+        for request in requests
+        if not request.is_free and not (first_step and first_step.serves(request.consumer))
+    ]
     minor, present = read.platform.minor, read.fleet.devices_of(driver)
     if 0 < minor < FIRST_MINOR:
         yield f"Kubernetes {read.platform.version} ({read.platform.where}) has no claims: update it to 1.34 or newer"

@@ -22,6 +22,7 @@ from dra.raw import Object
 
 Verdict = Literal["edit", "by hand", "cannot"]
 Decision = Literal["move", "stay"]
+FirstStepState = Literal["in force", "prepare", "gate", "unknown version"]
 SharingDecision = Literal["exclusive", "named claim", "shares", "admin access", "undecided"]
 
 
@@ -86,6 +87,21 @@ class Sharing(_Part, frozen=True, kw_only=True):
     values_for_shares: Object = {}
 
 
+class FirstStep(_Part, frozen=True, kw_only=True):
+    """DeviceClasses with `extendedResourceName`, by which pods that request a key get devices of the driver without an edit."""
+
+    keys: tuple[str, ...]
+    objects: tuple[str, ...]  # the consumers
+    state: FirstStepState  # `prepare`: that step of `migrate pr` adds the missing classes
+    what: str
+    limits: str  # what it does not do
+    device_classes: tuple[Object, ...] = ()  # that neither the tree nor the driver's chart has
+
+    def serves(self, consumer: Consumer) -> bool:
+        """Return whether a consumer can keep its key now."""
+        return self.state == "in force" and consumer.object in self.objects and consumer.key in self.keys
+
+
 class Family(_Part, frozen=True, kw_only=True):
     """The keys that one driver serves, and whether its devices move to the driver now."""
 
@@ -97,6 +113,7 @@ class Family(_Part, frozen=True, kw_only=True):
     plugins: tuple[Plugin, ...]
     replacement: Replacement | None = None
     sharing: Sharing | None = None
+    first_step: FirstStep | None = None
 
 
 class MigrationPlan(_Part, frozen=True, kw_only=True):
@@ -111,6 +128,11 @@ class MigrationPlan(_Part, frozen=True, kw_only=True):
     blockers: tuple[str, ...]
     by_hand: tuple[str, ...]
     skipped: tuple[str, ...]
+
+    def keeps(self, consumer: Consumer) -> bool:
+        """Return whether a consumer needs no edit, because a DeviceClass serves its key by name."""
+        steps = [family.first_step for family in self.families if family.driver in consumer.drivers]
+        return consumer.verdict == "by hand" and any(step is not None and step.serves(consumer) for step in steps)
 
     @property
     def staying(self) -> tuple[Family, ...]:

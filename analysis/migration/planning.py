@@ -83,7 +83,9 @@ def make_plan(
     files = {request.consumer.file for request in requests} | {documents[plugin.number].file for plugin in plugins}
     platform = platform_of(documents, reached, files)
     platform = platform.of_snapshot(fleet.version) if fleet.version else platform
-    read = ReadTree(documents, requests, all_releases, plugins, platform, fleet, state)
+    classes = [obj for number in included if (obj := documents[number].object).get("kind") == "DeviceClass"]
+    named_classes = {text(inside(obj, "spec").get("extendedResourceName")) for obj in classes}
+    read = ReadTree(documents, requests, all_releases, plugins, platform, fleet, state, named_classes)
     of_drivers = tuple(families(read, reader.drivers_of, _requests_in_texts(skipped, reader)))
     follow = (
         *followers(documents, included, tree, all_releases, plugins, labels=platform.labels),

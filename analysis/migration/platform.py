@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dra.pointer import mappings_in
 from dra.raw import Object, inside, items, text
+from dra.server import EXTENDED
 from webhook.translate import group_kind
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ FIRST_MINOR: Final = 34  # the first minor version with claims
 _NAMES: Final = 36  # the first minor version in which `extendedResourceName` works by default
 _SHARES: Final = 36  # the first minor version in which claims share devices by default
 SHARING_GATE: Final = "DRAConsumableCapacity"
+_NAMES_GATE: Final = re.compile(rf"{EXTENDED}[\"']?[ \t]*[=:][ \t]*[\"']?true\b")
 
 
 class _Told(NamedTuple):
@@ -69,6 +71,7 @@ class Platform(NamedTuple):
     where: str = ""
     is_talos: bool = False
     has_cdi: bool = False
+    has_names_gate: bool = False  # a file enables `extendedResourceName`
     cdi_folders: tuple[str, ...] = ()  # that containerd reads in place of /etc/cdi and /var/run/cdi
     # Of nodes, by configurations of machines and by rules of Node Feature Discovery, with the numbers of the documents.
     labels: frozenset[tuple[str, int]] = frozenset()
@@ -79,6 +82,11 @@ class Platform(NamedTuple):
     def of_snapshot(self, version: str) -> Platform:
         """Return the same with the version of a snapshot, which is more certain than the tree's."""
         return self._replace(version=version, minor=int(version.split(".")[1]), where="the snapshot", differing="")
+
+    @property
+    def serves_names(self) -> bool:
+        """Whether DeviceClasses with `extendedResourceName` serve pods."""
+        return self.minor >= (FIRST_MINOR if self.has_names_gate else _NAMES)
 
     def blockers(self) -> Iterator[str]:
         """Yield what has to be true before the move, and is not or is not known."""
@@ -103,7 +111,7 @@ class Platform(NamedTuple):
                 "before the switch: no file that is read sets containerd's `cdi_spec_dirs`, so Talos' containerd reads CDI files in /var/run/cdi "
                 "(/run/cdi), and /etc is read-only: the driver's values have to name this folder"
             )
-        if self.minor and self.minor < _NAMES:
+        if self.minor and not self.serves_names:
             yield f"Kubernetes {self.version} serves no `extendedResourceName` without the gate DRAExtendedResource, so each consumer has to be edited"
 
 
@@ -116,7 +124,7 @@ def platform_of(documents: Sequence[Document], reached: Collection[int], near: C
     hardware: dict[str, str] = {}
     folders: dict[tuple[str, ...], str] = {}
     lists: list[tuple[int, str]] = []  # numbers of nodes, with their files
-    is_talos = has_cdi = False
+    is_talos = has_cdi = has_names_gate = False
     for number, document in enumerate(documents):
         if document.object.get("kind") == "MigrationPlan":
             continue  # its sentences name what is missing
@@ -125,6 +133,7 @@ def platform_of(documents: Sequence[Document], reached: Collection[int], near: C
         content = _COMMENTS.sub("", document.text)
         is_talos = is_talos or bool(_TALOS.search(content))
         has_cdi = has_cdi or bool(_CDI.search(content))
+        has_names_gate = has_names_gate or bool(_NAMES_GATE.search(content))
         for listed in _CDI_FOLDERS.findall(content):
             folders.setdefault(tuple(_FOLDER.findall(listed)), document.file)
         lists += [(len(names), document.file)] if (names := set(_nodes_in(document.object))) else []
@@ -149,6 +158,7 @@ def platform_of(documents: Sequence[Document], reached: Collection[int], near: C
         f"{lowest.file}:{lowest.line}" if lowest else "",
         is_talos=is_talos,
         has_cdi=has_cdi,
+        has_names_gate=has_names_gate,
         cdi_folders=read,
         labels=labels,
         nodes=nodes,

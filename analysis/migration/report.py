@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, get_args
 
+import msgspec
 from msgspec.structs import replace
 
 from analysis.errors import Broken
@@ -43,6 +44,8 @@ def first_lines(plan: MigrationPlan, moved: Collection[Consumer] | None = None) 
     losses: dict[str, list[str]] = {}
     for consumer in plan.consumers:
         stays = not set(consumer.drivers).intersection(moving)
+        if plan.keeps(consumer):
+            continue
         keeps_key = consumer.verdict != "edit" or (moved is not None and not stays and consumer not in moved)
         # A consumer without an amount has no device from the plugin.
         if keeps_key and consumer.amount and consumer.drivers:
@@ -63,8 +66,11 @@ def tasks(plan: MigrationPlan) -> Iterator[str]:
         if family.sharing is not None:
             choices = " or ".join(family.sharing.choices)
             yield f"decide `sharing.decision` of {family.driver}: {choices} (now {family.sharing.decision})"
+    for family in plan.families:
+        if family.first_step is not None and family.first_step.state != "in force":
+            yield f"{family.first_step.what}: {list_first(family.first_step.objects, _NAMED)}"
     for consumer in plan.consumers:
-        if consumer.verdict == "by hand":
+        if consumer.verdict == "by hand" and not plan.keeps(consumer):
             yield f"edit {consumer.object} by hand, as its row below tells: {consumer.file}:{consumer.line}"
     yield from (f"check: {line}" for line in plan.blockers)
     yield "write the branch: drawbridge migrate plan > migration.yaml; drawbridge migrate pr --plan migration.yaml"
@@ -91,6 +97,10 @@ def report(plan: MigrationPlan) -> Report:
             place = f"in the tree already: {new.installed.file}:{new.installed.line}" if new.installed else new.url
             rows.append(("driver", f"chart {new.chart} {new.version} ({place}){classes}"))
             rows += [("note", note) for note in new.notes]
+        if first := family.first_step:
+            rows.append(("first", f"{first.what}: {list_first(first.objects, _NAMED)}"))
+            rows += [("apply", msgspec.json.encode(obj).decode()) for obj in first.device_classes]
+            rows.append(("but", first.limits))
         if sharing := family.sharing:
             rows.append(("sharing", sharing.now))
             rows.append(("share as", f"{sharing.decision}: {sharing.because}"))

@@ -52,6 +52,7 @@ _NVIDIA: Final = "nvidia"  # the dialect
 _SCHEDULING: Final = "DuringSchedulingIgnoredDuringExecution"
 _RAY: Final = "ray.io"  # the group of KubeRay's objects
 _RAY_CHART: Final = "ray-cluster"
+_USUAL: Final = "default-scheduler"
 _MOVES: Final = (Outcome.TRANSLATED, Outcome.APPROXIMATED)
 
 
@@ -69,6 +70,7 @@ class Request(NamedTuple):
     is_free: bool = False  # its pods use devices without a request, so they lose none with the plugin
     is_of_ray: bool = False  # KubeRay counts the devices of each pod
     is_parked: bool = False  # it makes no pod now
+    has_other_scheduler: bool = False  # than kube-scheduler
     apart_from: frozenset[str] = frozenset()  # labels of pods with which its pods share no node, or rather none
 
 
@@ -80,7 +82,9 @@ def with_drivers(state: State) -> State:
     file = state.configuration.file
     file = replace(file, **{_NVIDIA: replace(file.options(_NVIDIA), consumable_shares=True)})
     with_shares = replace(state, configuration=Configuration(file))
-    return replace(with_all_drivers(with_shares, shares=False), quotas={}, limit_ranges={})
+    moved = with_all_drivers(with_shares, shares=False)
+    # A class that serves a key by name is no reason to keep the key.
+    return replace(moved, fleet=replace(moved.fleet, extended={}), quotas={}, limit_ranges={})
 
 
 class Reader:
@@ -157,9 +161,16 @@ class Reader:
             )
             is_of_ray = group_kind(obj)[0] == _RAY or (release is not None and release.chart == _RAY_CHART)
             apart_from = _apart_from(obj) if "podAntiAffinity" in document.text else frozenset()
-            parked = _is_parked(obj, pointer)
             yield Request(
-                consumer, classes, namespace_of(obj), is_of_ray=is_of_ray, is_parked=parked, apart_from=apart_from
+                consumer,
+                classes,
+                namespace_of(obj),
+                is_of_ray=is_of_ray,
+                is_parked=_is_parked(obj, pointer),
+                has_other_scheduler=any(
+                    part.get("schedulerName", _USUAL) != _USUAL for _, part in mappings_in(obj, "")
+                ),
+                apart_from=apart_from,
             )
 
     def indirect_uses(self, document: Document, release: Release | None) -> Iterator[Request]:

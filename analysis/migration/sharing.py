@@ -41,6 +41,7 @@ class ReadTree(NamedTuple):
     platform: Platform
     fleet: SnapshotNodes
     state: State
+    named_classes: Collection[str] = ()  # the keys that DeviceClasses of the builds serve by name
 
 
 def sharing_of(driver: str, keys: Collection[str], read: ReadTree) -> Sharing | None:

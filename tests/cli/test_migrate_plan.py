@@ -192,6 +192,9 @@ def test_a_workload_that_makes_no_pod_shares_no_device(repository, text):
     assert family["sharing"]["devices"] == 1
 
 
+NVIDIA = INTEL.replace("intel-device-plugins-gpu", "nvidia-device-plugin").replace(
+    "{name: i915, sharedDevNum: 5}", "{}"
+)
 NO_PLACE = {"apps/frigate/repository.yaml": APP_TEMPLATE.format(version="3.7.1").replace("name: app", "name: old")}
 PATCH = (
     "spec:\n  values:\n    controllers: {main: {containers: {app: {resources: {limits: {gpu.intel.com/i915: 1}}}}}}\n"
@@ -237,6 +240,57 @@ def test_a_plugin_stays_while_something_would_lose_its_devices(repository, files
     # No sentence says that the plugin goes.
     assert bool(answer["lost"]) is not bool(reason)
     assert any("before the switch" in line for line in answer["byHand"]) is not bool(reason)
+
+
+def without_place(key="gpu.intel.com/i915", values=""):
+    """Return a release whose chart has no place for claims, on nodes whose plugin shares no device."""
+    files = app("frigate", "media", key, values=values) | NO_PLACE
+    files["apps/frigate/release.yaml"] = files["apps/frigate/release.yaml"].replace("name: app-", "name: old-")
+    intel = plugin(INTEL.replace(", sharedDevNum: 5", ""))
+    return files | (intel if key.startswith("gpu.intel.com") else plugin(NVIDIA))
+
+
+SCHEDULED = CONSUMER.format(key="nvidia.com/gpu") + "    schedulerName: volcano\n"
+K36, K35 = [{"talconfig.yaml": f"kubernetesVersion: v1.{minor}.1\n"} for minor in (36, 35)]
+GATE = {"machine.yaml": "cluster: {apiServer: {extraArgs: {feature-gates: DRAExtendedResource=true}}}\n"}
+NAMED_CLASS = {
+    "apps/frigate/kustomization.yaml": "resources: [release.yaml, repository.yaml, class.yaml]\n",
+    "apps/frigate/class.yaml": "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: i915}\nspec: {extendedResourceName: gpu.intel.com/i915}\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "state", "decision"),
+    [
+        (without_place(), "unknown version", "stay"),
+        (without_place() | K35, "gate", "stay"),
+        (without_place() | K35 | GATE, "prepare", "stay"),
+        (without_place() | K36, "prepare", "stay"),
+        (without_place() | NAMED_CLASS, "unknown version", "stay"),
+        (without_place() | NAMED_CLASS | K35, "gate", "stay"),
+        (without_place() | NAMED_CLASS | K35 | GATE, "in force", "move"),
+        (without_place() | NAMED_CLASS | K36, "in force", "move"),
+        (without_place("nvidia.com/gpu") | K36, "in force", "move"),  # by the class of the driver's chart
+        (without_place("nvidia.com/gpu") | K35, "gate", "stay"),
+        (without_place("nvidia.com/mig-1g.5gb") | K36, None, "stay"),
+        (without_place("nvidia.com/gpu", SCHEDULED) | K36, None, "stay"),
+        (without_place() | plugin() | NAMED_CLASS | K36, None, "stay"),  # 5 replicas
+        (without_place() | app("cam", "media", "gpu.intel.com/millicores") | NAMED_CLASS | K36, "in force", "stay"),
+        (without_place() | {"talconfig.yaml": "kubernetesVersion: v1.33.4\n"}, None, "stay"),
+    ],
+)
+def test_a_device_class_that_serves_the_key_needs_no_edit(repository, files, state, decision):
+    answer = plan(repository, files)
+    [family] = answer["families"]
+    first = family.get("firstStep", {})
+    assert (first.get("state"), family["decision"]) == (state, decision), family
+    has_class = state == "in force" or "class.yaml" in str(files.keys()) or "nvidia" in family["driver"]
+    names = [obj["spec"]["extendedResourceName"] for obj in first.get("deviceClasses", [])]
+    assert names == ([] if state is None or has_class else first["keys"])
+    text = run("migrate", "plan", "-o", "text").stdout
+    assert ("edit HelmRelease/media/frigate by hand" in text) is (state != "in force")
+    assert ("frigate (" in "\n".join(text.splitlines()[:3])) is (state != "in force")
+    assert ("no MIG devices" in text) is (state is not None)
 
 
 def test_a_driver_with_shares_is_proposed_for_several_namespaces(repository):
@@ -452,9 +506,6 @@ def test_a_report_begins_with_what_a_person_decides(repository, form):
     assert "2 consumers (2 edit)" in text
 
 
-NVIDIA = INTEL.replace("intel-device-plugins-gpu", "nvidia-device-plugin").replace(
-    "{name: i915, sharedDevNum: 5}", "{}"
-)
 WITHOUT_REQUEST = """\
     controllers: {main: {containers: {app: {image: {repository: app}}}, pod: {runtimeClassName: nvidia}}}
 """

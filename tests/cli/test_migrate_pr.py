@@ -14,8 +14,8 @@ from analysis.migration.pull_request import Edit, NewFile, Step
 from cli import compared, trees
 from tests.analysis.migration.test_consumers import several, with_component
 from tests.cli.running import run, run_json
+from tests.cli.test_migrate_plan import K36, TWO_APPS, TWO_NODES, app, plugin, without_place
 from tests.cli.test_migrate_plan import OPERATOR as GPU_OPERATOR
-from tests.cli.test_migrate_plan import TWO_APPS, TWO_NODES, app, plugin
 
 KUSTOMIZATION = "apps/plex/kustomization.yaml"
 RELEASE = "apps/plex/release.yaml"
@@ -658,6 +658,22 @@ def test_a_plugin_stays_beside_a_consumer_that_cannot_follow():
     assert "goes" not in f"{text}{git('log', '-p', 'main..move-to-dra')}"
     for file in ("apps/plugin/release.yaml", "apps/plex/release.yaml"):
         assert git("show", f"move-to-dra:{file}") == git("show", f"main:{file}")
+
+
+@pytest.mark.usefixtures("home")
+def test_a_plugin_goes_once_the_class_of_the_first_step_is_merged():
+    write(without_place() | K36)
+    commit()
+    assert run("migrate", "pr").exit_code == 1
+    [names] = branch().values()
+    assert {"M apps/frigate/kustomization.yaml", "A apps/frigate/deviceclass.yaml"} <= set(names)
+    git("merge", "-q", "move-to-dra")
+    code, answer = run_json("migrate", "pr", "--branch", "second")
+    assert (code, answer["notMoved"], answer["stays"]) == (0, [], [])
+    assert "stay, because a DeviceClass serves them by name: - HelmRelease/media/frigate" in " ".join(
+        answer["commits"][-1]["message"].split()
+    )
+    assert git("diff", "--name-only", "main", "second", "--", "apps/frigate") == ""
 
 
 @pytest.mark.parametrize("decides", [False, True])
