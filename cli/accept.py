@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 from contextlib import suppress
+from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from analysis.errors import Broken
 from analysis.loading import Needs, read_cluster
@@ -25,8 +28,8 @@ if TYPE_CHECKING:
     from analysis.configuration import ConfigurationInForce
     from cluster.kubernetes import Kubernetes
 
-_PAGE = "docs/commands.md#drawbridge-migrate"
-_KINDS = (resources.NODES, resources.RESOURCE_SLICES, resources.DEVICE_CLASSES)
+PAGE = "docs/commands.md#drawbridge-migrate"
+KINDS = (resources.NODES, resources.RESOURCE_SLICES, resources.DEVICE_CLASSES)
 _RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", Raw, namespaced=False)
 # The kinds of the created objects, in the order of their deletion.
 _CREATED = (resources.PODS.raw, resources.RESOURCE_CLAIMS.raw, resources.NAMESPACES.raw)
@@ -62,7 +65,7 @@ def accept_nodes(
 
     async def check(cluster: Kubernetes) -> accept.Acceptance:
         with progress() as report_progress:
-            reading = await read_cluster(cluster, Needs(_KINDS, _PAGE), report_progress, given=given)
+            reading = await read_cluster(cluster, Needs(KINDS, PAGE), report_progress, given=given)
             await _clean_up(cluster)
             name = f"drawbridge-accept-{token_hex(3)}"
             run = _Run(cluster, name, namespace or name, image or accept_pods.IMAGE)
@@ -80,7 +83,16 @@ def accept_nodes(
                 await _clean_up(cluster)
         return accept.Acceptance(passed=all(check.passed for check in checks), checks=tuple(checks))
 
-    return loop.visit(kubeconfig, context, check, _PAGE)
+    return loop.visit(kubeconfig, context, check, PAGE)
+
+
+def read_acceptance(file: str) -> accept.Acceptance:
+    """Return the results that an earlier run wrote as JSON."""
+    try:
+        return msgspec.json.decode(Path(file).read_bytes(), type=accept.Acceptance)
+    except (OSError, msgspec.MsgspecError) as error:
+        remedy = "write one: drawbridge migrate accept NODE -o json > FILE"
+        raise Broken(f"{file}: this is no result of `migrate accept`: {error}", remedy) from error
 
 
 async def _clean_up(cluster: Kubernetes) -> None:

@@ -217,6 +217,13 @@ class Repository:
             yield parent
 
 
+def unmerged_branch(folder: str, name: str) -> str:
+    """Return a branch of this name, here or of a remote, that HEAD does not contain; "" if there is none."""
+    places = (f"refs/heads/{name}", f"refs/remotes/*/{name}")
+    listed = _run(folder, "for-each-ref", "--format=%(refname:short)", "--no-merged=HEAD", *places)
+    return listed.stdout.decode().partition("\n")[0]
+
+
 def _run(folder: str, *arguments: str, data: bytes = b"", index: str = "") -> subprocess.CompletedProcess[bytes]:
     environment = {**os.environ, **_ENVIRONMENT, **({"GIT_INDEX_FILE": index} if index else {})}
     program = installed("git")

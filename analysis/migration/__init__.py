@@ -1,6 +1,6 @@
 """`drawbridge migrate`: the move from device plugins to DRA drivers, as a plan and as commits, and the checks of drivers before it."""
 
-from analysis.migration import accept, accept_pods
+from analysis.migration import accept, accept_pods, status
 from analysis.migration.chart_versions import newest
 from analysis.migration.commits import (
     NOT_MOVED,
@@ -41,6 +41,7 @@ __all__ = [
     "not_moved",
     "pull_request",
     "report",
+    "status",
     "summary",
     "uncompared_charts",
     "unplanned_changes",

@@ -52,7 +52,7 @@ def families(
         keys.setdefault(plugin.runner.driver, {})
     for driver, of_driver in sorted(keys.items()):
         sharing = sharing_of(driver, of_driver, read)
-        installed = _release_of(driver, read)
+        installed = release_of(driver, read.releases)
         first_step = first_step_of(driver, sharing, read, installed)
         reasons = tuple(_reasons_to_stay(driver, sharing, first_step, read, in_texts.get(driver, "")))
         yield Family(
@@ -87,7 +87,7 @@ def _reasons_to_stay(
         yield f"Kubernetes {read.platform.version} ({read.platform.where}) has no claims: update it to 1.34 or newer"
     if driver not in DRIVERS:
         yield "drawbridge knows no chart of this driver"
-    release = _release_of(driver, read)
+    release = release_of(driver, read.releases)
     for name, place in {**read.platform.hardware, **read.fleet.hardware}.items():
         since = _UNSERVED.get((driver, name.lower()))
         if since == "never":
@@ -156,7 +156,7 @@ def _replacement(driver: str, read: ReadTree) -> Replacement | None:
     chart = DRIVERS.get(driver)
     if chart is None:
         return None
-    installed = _release_of(driver, read)
+    installed = release_of(driver, read.releases)
     return Replacement(
         chart=chart.name,
         url=chart.url,
@@ -172,11 +172,11 @@ def _replacement(driver: str, read: ReadTree) -> Replacement | None:
     )
 
 
-def _release_of(driver: str, read: ReadTree) -> Release | None:
+def release_of(driver: str, releases: Iterable[Release]) -> Release | None:
     """Return the release of the tree that installs a driver."""
     chart = DRIVERS.get(driver)
     names = (chart.name, chart.url.rpartition("/")[2]) if chart else ()
-    return next((release for release in read.releases if release.chart in names), None)
+    return next((release for release in releases if release.chart in names), None)
 
 
 def _cdi(chart: DriverChart, platform: Platform) -> Object:

@@ -12,13 +12,16 @@ A person decides about `decision`, `sharing.decision` and `verdict`; everything 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from analysis.migration.followers import Follower
 from dra.raw import Object
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Verdict = Literal["edit", "by hand", "cannot"]
 Decision = Literal["move", "stay"]
@@ -133,6 +136,20 @@ class MigrationPlan(_Part, frozen=True, kw_only=True):
         """Return whether a consumer needs no edit, because a DeviceClass serves its key by name."""
         steps = [family.first_step for family in self.families if family.driver in consumer.drivers]
         return consumer.verdict == "by hand" and any(step is not None and step.serves(consumer) for step in steps)
+
+    def left_of(self, family: Family) -> Iterator[str]:
+        """Yield the plugins of a family, and the consumers that still need them."""
+        yield from (plugin.object for plugin in family.plugins)
+        yield from (
+            entry.object for entry in self.consumers if family.driver in entry.drivers and not self.keeps(entry)
+        )
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the tree has all drivers, and nothing is left of the device plugins."""
+        new = [family.replacement for family in self.families if not family.plugins]
+        are_installed = len(new) == len(self.families) and all(entry and entry.installed for entry in new)
+        return are_installed and all(map(self.keeps, self.consumers))
 
     @property
     def staying(self) -> tuple[Family, ...]:

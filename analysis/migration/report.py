@@ -33,6 +33,8 @@ _DECIDED = frozenset(("decision", "verdict", "line", "because"))
 
 def first_lines(plan: MigrationPlan, moved: Collection[Consumer] | None = None) -> list[str]:
     """Return whether to move now, what stops it, and who loses devices; `moved` are the consumers that commits move, if they are made."""
+    if plan.is_done:
+        return [f"Done: {', '.join(family.driver for family in plan.families)}"]
     staying = [family.driver for family in plan.staying]
     moving = [family.driver for family in plan.families if family.decision == "move"]
     decisions = [f"move now: {', '.join(moving)}"] * bool(moving)

@@ -23,6 +23,7 @@ from dra.texts import count_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from analysis.loading import Reading
     from analysis.migration import MigrationPlan
     from cli.branch import Repository
     from cli.files import ReadFiles
@@ -109,11 +110,11 @@ def _pr(*, plan_file: str, branch: str, charts: str, dry_run: bool, output: str,
     if charts and not Path(charts).is_dir():
         raise click.UsageError(f"--charts {charts!r} is not a directory")
     repository = Repository(read["tree"])
-    plan, state, files = _read_tree(**read)
+    plan, reading, files = _read_tree(**read)
     if plan_file:
         plan = _decided(plan, plan_file)
     return _make_pull_request(
-        plan, state, files, repository, branch=branch, charts=charts, shown=output, dry_run=dry_run
+        plan, reading.state, files, repository, branch=branch, charts=charts, shown=output, dry_run=dry_run
     )
 
 
@@ -144,9 +145,44 @@ def _accept(*, nodes: tuple[str, ...], config: str, output: str, **access: Any) 
     return Exit.FINE if acceptance.passed else Exit.REFUSED
 
 
+@_step("status", "drawbridge migrate status", "drawbridge migrate status --context home --accepted accepted.json")
+@_of_tree()
+@options.option("--branch", "The branch of the move.", metavar="NAME", default=_BRANCH)
+@options.option(
+    "--accepted",
+    "The output of `migrate accept -o json`. May be repeated; later files take precedence.",
+    metavar="FILE",
+    multiple=True,
+)
+@options.cluster_access()
+@options.output("text", "json", "markdown", default="text")
+def _status(*, branch: str, accepted: tuple[str, ...], kubeconfig: str, context: str, output: str, **read: Any) -> Exit:
+    """Print how far a move is, by driver and node.
+
+    It reads the tree and its branches, and nodes from `--inventory`, or from a cluster with `--context` or `--kubeconfig`. Exit code 1: the move is not done.
+    """
+    from analysis.gitops import releases
+    from analysis.loading import Needs
+    from analysis.migration import status
+    from cli.accept import KINDS, PAGE, read_acceptance
+    from cli.branch import unmerged_branch
+    from cli.loading import read_live
+    from dra.wire import builtins
+
+    plan, reading, files = _read_tree(**read)
+    assert files.tree is not None
+    if kubeconfig or context:
+        reading = read_live(kubeconfig, context, Needs(KINDS, PAGE), given=given_configuration(read["config"]))
+    nodes = [*status.node_progress(reading.stock, reading.state, [read_acceptance(file) for file in accepted])]
+    built = [release for release in releases(files.everything, files.tree) if release.number in files.tree.reached]
+    answer = status.status_of(plan, built, unmerged_branch(read["tree"], branch), nodes)
+    write(output, lambda: status.report(answer), lambda: builtins(answer))
+    return Exit.FINE if answer.done else Exit.REFUSED
+
+
 def _read_tree(
     *, tree: str, excluded: tuple[str, ...], inventory: tuple[str, ...], config: str
-) -> tuple[MigrationPlan, State, ReadFiles]:
+) -> tuple[MigrationPlan, Reading, ReadFiles]:
     """Return the plan of a tree, and what it was made from."""
     from analysis.migration import make_plan
     from cli.loading import read_whole
@@ -156,7 +192,7 @@ def _read_tree(
     assert files.tree is not None
     with without_collection():
         plan = make_plan(files.everything, files.tree, reading.state, files.skipped, _nodes(files))
-    return plan, reading.state, files
+    return plan, reading, files
 
 
 def _nodes(files: ReadFiles) -> list[Object]:
@@ -171,7 +207,7 @@ def _print_plan(plan: MigrationPlan, check: str, shown: str) -> Exit:
     if check:
         before = _read_plan(check)
         differences = list(changes(before, _as_document(plan)))
-        is_done = bool(before.get("families")) and not (plan.families or plan.consumers)
+        is_done = bool(before.get("families")) and plan.is_done
         for line in [done(before)] if is_done else differences or ["the plan is still true"]:
             click.echo(line)
         return Exit.REFUSED if differences and not is_done else Exit.FINE

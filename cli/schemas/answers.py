@@ -18,7 +18,7 @@ from analysis.configuration import ConfigurationSource
 from analysis.explain import OfClaim, OfDevice, OfPod, OfWorkload
 from analysis.loading import Unread
 from analysis.matrix import PoolMatrix
-from analysis.migration import MigrationPlan, accept
+from analysis.migration import MigrationPlan, accept, status
 from analysis.quota_use import QuotaReport
 from analysis.rules import NotChecked
 from analysis.survey import Overview
@@ -287,7 +287,7 @@ ANSWERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "doctor": (Examined,),
     "explain": (Explained, OfPod, OfWorkload, OfClaim, OfDevice),
     "free": (Held,),
-    "migrate": (MigrationPlan, PullRequest, accept.Acceptance),
+    "migrate": (MigrationPlan, PullRequest, accept.Acceptance, status.MigrationStatus),
     "node-agent": (NodeAudit,),
     "quota": (Limited,),
     "resize": (OfResize,),

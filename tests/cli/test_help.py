@@ -117,7 +117,7 @@ def test_no_option_is_hidden_or_has_a_second_long_name():
     assert (with_two_names, [(name, option.opts) for name, option in options if option.hidden]) == ([], [])
 
 
-OF_STEPS = {"plan": "--check", "pr": "--branch", "accept": "--image"}
+OF_STEPS = {"plan": "--check", "pr": "--charts", "accept": "--image", "status": "--accepted"}
 
 
 @pytest.mark.parametrize("step", OF_STEPS)

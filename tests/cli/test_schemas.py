@@ -44,6 +44,7 @@ CALLS = {
     "migrate MigrationPlan": ["migrate", "plan", str(EXAMPLES / "pods")],
     "migrate PullRequest": ["migrate", "pr"],
     "migrate Acceptance": ["migrate", "accept", "n0"],
+    "migrate MigrationStatus": ["migrate", "status", str(EXAMPLES / "homelab")],
     "test OfCases": ["test", str(EXAMPLES / "cases")],
     "version OfVersion": ["version"],
 }

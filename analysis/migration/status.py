@@ -1,0 +1,115 @@
+"""How far a move is: each driver by the tree, and each of its nodes by a cluster or a snapshot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from analysis.migration.charts import DRIVERS
+from analysis.migration.families import release_of
+from analysis.migration.requests import Reader
+from analysis.report import Report, Rows
+from dra.texts import count_of, list_first
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from analysis.gitops import Release
+    from analysis.migration.accept import Acceptance, Check
+    from analysis.migration.plan import MigrationPlan
+    from dra.stock import Stock
+    from webhook.state import State
+
+MoveState = Literal["plan", "branch", "merged in part", "merged", "allocatable 0", "accepted", "done"]
+_NAMED = 4
+_FINAL: tuple[MoveState, ...] = ("accepted", "done")
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How far a driver is in the tree, or on a node."""
+
+    driver: str
+    node: str = ""  # empty: the tree
+    state: MoveState
+    next: str = ""  # what is left to do
+
+
+class MigrationStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """`drawbridge migrate status -o json`."""
+
+    done: bool
+    progress: tuple[Progress, ...]
+
+
+def status_of(
+    plan: MigrationPlan, releases: Collection[Release], branch: str, nodes: Sequence[Progress]
+) -> MigrationStatus:
+    """Return how far a move is, with the progress of its nodes; `branch` is a branch that is not merged, or ""."""
+    installed = {driver for driver in DRIVERS if release_of(driver, releases) is not None}
+    drivers = sorted({family.driver for family in plan.families} | installed | {entry.driver for entry in nodes})
+    progress = []
+    for driver in drivers:
+        of_driver = [entry for entry in nodes if entry.driver == driver]
+        progress += [_in_tree(driver, plan, branch, of_driver, is_installed=driver in installed), *of_driver]
+    return MigrationStatus(done=all(entry.state in _FINAL for entry in progress), progress=tuple(progress))
+
+
+def _in_tree(
+    driver: str, plan: MigrationPlan, branch: str, nodes: Sequence[Progress], *, is_installed: bool
+) -> Progress:
+    family = next((family for family in plan.families if family.driver == driver), None)
+    left = [*plan.left_of(family)] if family else []
+    waiting = [entry.node for entry in nodes if entry.state not in _FINAL]
+    if is_installed and left:
+        return Progress(driver=driver, state="merged in part", next=f"left: {list_first(left, _NAMED)}")
+    if is_installed:
+        if waiting:
+            return Progress(driver=driver, state="merged", next=f"{count_of(len(waiting), 'node')} not accepted")
+        return Progress(driver=driver, state="done")
+    if branch:
+        return Progress(driver=driver, state="branch", next=f"merge {branch}")
+    reasons = family.reasons if family else ("the tree does not install the driver",)
+    return Progress(driver=driver, state="plan", next=reasons[0] if reasons else "drawbridge migrate pr")
+
+
+def node_progress(stock: Stock, state: State, acceptances: Sequence[Acceptance]) -> Iterator[Progress]:
+    """Yield the progress of the nodes that have a device plugin or a driver; later acceptances of a node take precedence."""
+    reader = Reader(state)
+    checks: dict[str, list[Check]] = {}
+    for acceptance in acceptances:
+        for checked in {check.node for check in acceptance.checks}:
+            checks[checked] = [check for check in acceptance.checks if check.node == checked]
+    for name, node in sorted(stock.nodes.items()):
+        published = {pool.id[0] for pool in stock.pools(name)} & DRIVERS.keys()
+        keys: dict[str, list[str]] = {driver: [] for driver in published}
+        for key, amount in node.status.allocatable.items():
+            for driver in reader.drivers_of(reader.classes_of(key)) if "/" in key else ():
+                keys.setdefault(driver, []).extend([key] if amount.nano > 0 else [])
+        for driver, offered in sorted(keys.items()):
+            move_state, what = _on_node(name, offered, checks.get(name, ()), driver if driver in published else "")
+            yield Progress(driver=driver, node=name, state=move_state, next=what)
+
+
+def _on_node(name: str, offered: Sequence[str], checks: Sequence[Check], published: str) -> tuple[MoveState, str]:
+    if offered and published:
+        return "merged in part", f"a device plugin still offers {', '.join(offered)}: remove it from this node"
+    if offered:
+        return "plan", f"the device plugin offers {', '.join(offered)}"
+    if not published:
+        return "allocatable 0", "the driver publishes no device: read the log of its pod on this node"
+    of_driver = [check for check in checks if check.driver in (published, "")]
+    failed = [check for check in of_driver if not check.passed]
+    if failed:
+        return "allocatable 0", f"`drawbridge migrate accept` failed: {failed[0].check}: {failed[0].message}"
+    if not of_driver:
+        return "allocatable 0", f"drawbridge migrate accept {name}"
+    return "accepted", ""
+
+
+def report(status: MigrationStatus) -> Report:
+    """Make the table for people."""
+    rows = [(entry.driver, entry.node or "(tree)", entry.state, entry.next) for entry in status.progress]
+    left = sum(entry.state not in _FINAL for entry in status.progress)
+    summary = f"not done: {left} of {count_of(len(rows), 'row')}" if left else "done"
+    return Report("drawbridge migrate status", [Rows(("Driver", "Node", "State", "Next"), rows)], summary)
