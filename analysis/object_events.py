@@ -59,15 +59,12 @@ def newest(events: Iterable[Event]) -> datetime | None:
 def time_of_dump(leases: Iterable[Lease], events: Iterable[Event], now: datetime) -> datetime:
     """Return when a dump was made: at the last renewal of a Lease of Kubernetes itself. Nodes renew their Leases every ten seconds.
 
-    A dump without Leases was made `now`, unless its newest event would not exist any more.
+    A dump without Leases was made at its newest event, so the findings do not depend on the clock; without events, `now`.
     """
     others = [lease for lease in leases if lease.metadata.name not in LEASES]
     system = [lease for lease in others if lease.metadata.namespace in ("kube-node-lease", "kube-system")] or others
     renewed = max(filter(None, (moment(lease.spec.renew_time) for lease in system)), default=None)
-    last_event = newest(events)
-    if renewed is None and last_event is not None and now - last_event > KEPT:
-        return last_event
-    return min(now, renewed or now)
+    return min(now, renewed or newest(events) or now)
 
 
 def shown(events: Iterable[Event], uid: str) -> Events:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.requesting import containers_in, has_claims
 from cluster import resources
 from dra.finding import Finding, make_finding
-from dra.raw import Object, inside, moment
+from dra.raw import Object, inside, items, moment, text
 from webhook.translate import pods_in
 from webhook.unknown import container_requests
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from analysis.loading import Reading
 
-FAILED_CREATE = "FailedCreate"
+FAILED_CREATE, FAILURE = "FailedCreate", "ReplicaFailure"
 OUR_DOMAIN_SUFFIX = ".drawbridge.dev"
 QUOTED = 400  # characters that a finding quotes from the message of an event
 FRESH = timedelta(minutes=20)  # controllers try again after 17 minutes at the latest
@@ -32,17 +32,27 @@ _POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)'")
 def find_refused_pods(reading: Reading) -> Iterator[Finding]:
     """Find controllers that cannot create their pods with devices, because something other than drawbridge refuses them."""
     lacking: set[str] = set()
-    for controller in reading.of_kinds(*_CONTROLLERS):
+    messages: dict[str, tuple[str, str]] = {}  # the last of each object, and where it is from
+    # A Deployment repeats the condition of its ReplicaSet.
+    for controller in sorted(
+        reading.of_kinds(*_CONTROLLERS), key=lambda controller: controller["kind"] == "Deployment"
+    ):
         requests = any(container_requests(container) for container in containers_in(controller))
         if (requests or any(map(has_claims, pods_in(controller)))) and _has_too_few_pods(controller):
             meta = inside(controller, "metadata")
-            lacking.add(f"{controller.get('kind')}/{meta.get('namespace')}/{meta.get('name')}")
-    messages: dict[str, str] = {}  # the last of each object
+            name = f"{controller.get('kind')}/{meta.get('namespace')}/{meta.get('name')}"
+            lacking.add(name)
+            for condition in items(inside(controller, "status"), "conditions"):
+                failure = text(condition.get("message")), f"its condition {FAILURE}"
+                is_failure = (condition.get("type"), condition.get("status")) == (FAILURE, "True")
+                if is_failure and failure not in messages.values():
+                    messages[name] = failure
     for event in sorted(chain(*reading.events_of.values()), key=lambda event: event.last_timestamp):
         last, about = moment(event.last_timestamp), event.involved_object
-        if event.reason == FAILED_CREATE and (last is None or reading.time - last <= FRESH):
-            messages[f"{about.kind}/{about.namespace}/{about.name}"] = event.message.removeprefix(AGAIN)
-    for controller_name, message in messages.items():
+        if event.reason == FAILED_CREATE and (last is None or abs(reading.time - last) <= FRESH):
+            message, basis = event.message.removeprefix(AGAIN), f"an event {FAILED_CREATE}"
+            messages[f"{about.kind}/{about.namespace}/{about.name}"] = message, basis
+    for controller_name, (message, basis) in messages.items():
         match = _DENIED.search(message)
         if controller_name not in lacking or (match and (match[1] or "").endswith(OUR_DOMAIN_SUFFIX)):
             continue
@@ -51,7 +61,7 @@ def find_refused_pods(reading: Reading) -> Iterator[Finding]:
             controller_name,
             f"its pods cannot be created: {message[:QUOTED]}",
             remedy_for(message),
-            basis=f"an event {FAILED_CREATE}",
+            basis=basis,
         )
 
 

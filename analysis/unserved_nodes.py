@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from analysis.container_states import failing_containers
 from analysis.installation import is_labelled
-from analysis.loading import host_paths, identity_of, inside
+from analysis.loading import host_paths, identity_of, inside, owner_of
 from analysis.rules import Rule
 from dra.finding import Finding, make_finding
-from dra.texts import count_of
+from dra.raw import text
+from dra.texts import count_of, list_first
 from webhook.dialects import TARGETS
 from webhook.names import PLUGIN_FOLDER
 from webhook.placement import group_nodes
@@ -17,7 +19,7 @@ from webhook.state import Inventory
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
-    from analysis.loading import Object, Reading
+    from analysis.loading import Object, ObjectIdentity, Reading
     from analysis.rules import Observed
     from dra.stock import Stock
     from webhook.placement import NodesOfName
@@ -77,19 +79,37 @@ def _lacking_pods(observed: Observed) -> Iterator[Finding]:
     for daemon_set in observed.reading.of_kinds("DaemonSet"):
         status, name = inside(daemon_set, "status"), identity_of(daemon_set)
         desired, ready = status.get("desiredNumberScheduled") or 0, status.get("numberReady") or 0
-        if is_labelled(daemon_set) or not _serves_devices(daemon_set) or not isinstance(ready, int):
+        pod_template = inside(daemon_set, "spec", "template", "spec")
+        if is_labelled(daemon_set) or not _serves_devices(pod_template) or not isinstance(ready, int):
             continue
         if isinstance(desired, int) and ready < desired:
+            faults = [fault for owner, _, fault in _failing_pods(observed.reading) if owner == name]
+            why = f"; {list_first(faults, 1)}" if faults else ""
             yield make_finding(
                 "O203",
                 f"DaemonSet/{name.namespace}/{name.name}",
-                f"it shall run on {count_of(desired, 'node')}, and is ready on {ready}: it serves no devices of the other {desired - ready}",
+                f"it shall run on {count_of(desired, 'node')}, and is ready on {ready}: it serves no devices of the other {desired - ready}{why}",
                 f"`kubectl get pods -n {name.namespace} -o wide` shows on which nodes its pods are not ready; look at their events and logs",
             )
 
 
-def _serves_devices(daemon_set: Object) -> bool:
-    paths = [path.rstrip("/") for path in host_paths(inside(daemon_set, "spec", "template", "spec"))]
+def driver_fault(node: str, reading: Reading) -> str:
+    """Return which pod of a driver or device plugin does not run on a node, and why; "" if none is known."""
+    return next((fault for _, placed_on, fault in _failing_pods(reading) if placed_on == node), "")
+
+
+def _failing_pods(reading: Reading) -> Iterator[tuple[ObjectIdentity, str, str]]:
+    """Yield the DaemonSet, the node and the fault of each pod of a driver or device plugin whose container does not run."""
+    for pod in reading.raw.values():
+        owner, spec = owner_of(pod), inside(pod, "spec")
+        if owner is not None and owner.kind == "DaemonSet" and _serves_devices(spec):
+            for words in failing_containers(pod):
+                node = text(spec.get("nodeName"))
+                yield owner, node, f"pod {owner.namespace}/{identity_of(pod).name} on {node}: {words}"
+
+
+def _serves_devices(spec: Object) -> bool:
+    paths = [path.rstrip("/") for path in host_paths(spec)]
     if any(path.startswith(PLUGIN_FOLDER) for path in paths):
         return True
     return any(path.startswith(_REGISTRY) for path in paths) and any(path.endswith(_OF_DRIVERS) for path in paths)

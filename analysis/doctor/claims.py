@@ -1,4 +1,4 @@
-"""Findings about claims and templates that hold devices wrongly, or that outlived their pods.
+"""Findings about claims, templates and restarting pods that hold devices wrongly, or that outlived their pods.
 
 Wrong reservations are found by the functions that the allocator runs every few minutes (`allocator.reservations`).
 """
@@ -15,6 +15,7 @@ from analysis.doctor.observed import (
     DoctorInput,
 )
 from analysis.doctor.repair import Release, Removal
+from analysis.explain import RULES, facts_of, first_reasons
 from analysis.refused_pods import QUOTED
 from cluster.objects import Namespace
 from dra.finding import Finding, make_finding
@@ -182,6 +183,21 @@ def in_deletion(observed: DoctorInput) -> Iterator[Finding]:
             f"it was deleted at {meta.deletion_timestamp}, but still exists with claims in it: {'; '.join(messages)[:QUOTED] or 'its status gives no reason'}",
             "correct what prevents the deletion (see the findings about its claims); until then the namespace admits no new pod",
         )
+
+
+def restarting(observed: DoctorInput) -> Iterator[Finding]:
+    """Running pods with devices whose containers fail, each workload once. Other pods that do not start are waiting pods."""
+    reading = observed.reading
+    failing: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for key, pod in reading.pods.items():
+        facts = facts_of(key, reading)
+        if pod.status.phase == "Running" and facts.uses_devices and facts.failing:
+            owners = reading.owners(reading.raw[key])
+            failing[facts.namespace, owners[-1] if owners else key].append(key)
+    for first, *others in failing.values():
+        also = f" (also {list_first(others, MAX_NAMED)})" if others else ""
+        for reason in first_reasons(facts_of(first, reading), RULES)[1]:
+            yield make_finding("O117", f"Pod/{first}", f"{reason.text}{also}", reason.remedy)
 
 
 def unused_templates(observed: DoctorInput) -> Iterator[Repairable]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from analysis.configuration import ConfigurationInForce
+from analysis.container_states import failing_containers
 from analysis.installation import LEASES
 from analysis.refused_pods import number
 from certs import authority
@@ -55,7 +56,6 @@ _WITHOUT = {
     "allocator": "the bridge's scheduler places no pods with devices",
     "scheduler": "no pod of the bridge's scheduler is placed",
 }
-_STARTING = frozenset(("", "ContainerCreating", "PodInitializing"))
 _SKEW = timedelta(minutes=1)
 _TOKEN = timedelta(hours=1)  # the lifetime of a pod's token
 _MAX = 6  # if more objects have the same fault, one finding names them together
@@ -492,16 +492,7 @@ def _not_ready_reasons(workload: Object, parts: Parts) -> str:
             for condition in items(status, "conditions")
             if condition.get("type") == "PodScheduled" and condition.get("status") == "False"
         ]
-        for container in items(status, "containerStatuses"):
-            waiting = inside(container, "state", "waiting")
-            ended = inside(container, "state", "terminated") or inside(container, "lastState", "terminated")
-            causes = {text(state.get("reason")) for state in (waiting, ended)} - _STARTING
-            if causes and not container.get("ready"):
-                # With terminationMessagePolicy FallbackToLogsOnError, the message has the last lines of the log.
-                last_line = text(ended.get("message") or waiting.get("message")).strip().rpartition("\n")[2]
-                reasons.append(
-                    f"container {text(container.get('name'))}: {', '.join(sorted(causes))}: {last_line[:_QUOTED]}"
-                )
+        reasons += failing_containers(pod, restarts=0)
         for answer in parts.answers:
             if answer.pod == metadata["name"]:
                 reasons += [line for line in answer.lines if "[-]" in line]

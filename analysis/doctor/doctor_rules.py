@@ -84,6 +84,7 @@ _REST = (
     Rule(claims.overlapping, "O209", (), ("ResourceClaim",), "frees the device from claims whose pods have no node"),
     Rule(waiting_pods.without_devices, "O230", ("Pod", "Node"), ("DeviceClass",)),
     Rule(nodes.on_both, "O202", ("Node",), ("ResourceSlice",)),
+    Rule(claims.restarting, "O117", ("Pod",)),
     UNSERVED,
     LACKING_PODS,
     Rule(nodes.without_node, "O204", ("Node",), ("ResourceSlice",)),

@@ -33,8 +33,7 @@ MAX_SEARCHED = 200  # different pods for which nodes are searched, each in tens 
 
 def not_created(observed: DoctorInput) -> Iterator[Finding]:
     """Pods with devices that their controllers cannot create, because something other than drawbridge refuses them."""
-    if "Event" not in observed.missing:
-        yield from find_refused_pods(observed.reading)
+    yield from find_refused_pods(observed.reading)
 
 
 def refused_by_webhook(observed: DoctorInput) -> Iterator[Finding]:

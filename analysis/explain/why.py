@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from functools import cached_property
 from itertools import chain
@@ -16,6 +17,7 @@ from allocator.decisions import Outlook, find_claims, why_unready
 from allocator.pods import lacks, missing_classes, plugin_offers, requested_devices, requests
 from allocator.simulation import gang_of
 from analysis.configuration import KIND as CONFIGURATION
+from analysis.container_states import failing_containers
 from analysis.explain.claim_story import FALSE, claim_story
 from analysis.explain.stories import ClaimState, ClaimStory, PodState, Step
 from analysis.explain.webhook_record import webhook_story
@@ -25,6 +27,7 @@ from analysis.outlook import queue_of
 from analysis.prospects import NO_NODE_READ, prospect_of, scheduler_message, unchecked_conditions
 from analysis.refused_pods import AGAIN, QUOTED, remedy_for
 from analysis.requesting import kept_by, requests_devices
+from analysis.unserved_nodes import driver_fault
 from cluster.objects import ResourceQuota
 from cluster.patch import apply_json_patch
 from dra.budget import Budget
@@ -61,9 +64,11 @@ FAILED_PREPARE = "FailedPrepareDynamicResources"
 FAILED_TEMPLATE = "FailedTemplateCreation"  # of drawbridge's own controller
 FAILED_OF_PODS = (FAILED_CLAIM, FAILED_PREPARE, FAILED_TEMPLATE)
 TEMPLATES = "count/resourceclaimtemplates.resource.k8s.io"
+# Words of kube-scheduler about volumes, and about a PersistentVolumeClaim that does not exist.
+_VOLUME = re.compile(r"volume|pvc\(s\)|available disk|enough free storage", re.IGNORECASE)
+_IN_USE = re.compile(r"cannot allocate all claims|Insufficient |Too many pods")  # other pods can free these
+_MISSING_VOLUME = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 _SEE_EVENTS = "; if its creation is refused, the pod's events say why (kubectl describe pod)"
-# Reasons of a container that the kubelet has not started to create.
-_STARTING = ("", "ContainerCreating", "PodInitializing")
 _CHANGING = frozenset((Outcome.TRANSLATED, Outcome.APPROXIMATED))
 # These outlooks are only about claims. A node whose device plugin serves the extended resources may still have room for the pod.
 REFUSING = (Outlook.FULL, Outlook.NEVER)
@@ -132,6 +137,11 @@ class Facts:
     def warned(self, reason: str) -> str:
         """Return the message of the newest event with a reason; "" if there is none."""
         return _quote(next((event.message for event in self.events if event.reason == reason), ""))
+
+    @cached_property
+    def failing(self) -> str:
+        """The first container that does not run, and why; "" if there is none."""
+        return next(failing_containers(self.reading.raw.get(self.pod.metadata.key, {})), "")
 
     @cached_property
     def newest_of_kubelet(self) -> Happening | None:
@@ -235,7 +245,7 @@ def _why_over(facts: Facts) -> Reason | None:
         finalizers = ", ".join(pod.metadata.finalizers)
         waits = f", and waits for its finalizers: {finalizers}" if finalizers else ""
         return Reason(actor=Actor.NONE, text=f"it is being deleted since {deleted}{waits}")
-    if node and pod.status.phase == "Running":
+    if node and pod.status.phase == "Running" and not facts.failing:
         return Reason(actor=Actor.NONE, text=f"it runs on {node}")
     return None
 
@@ -514,9 +524,17 @@ def _lacks_members(facts: Facts) -> Iterator[Reason]:
 
 
 def _scheduler_says(facts: Facts) -> Iterator[Reason]:
-    """Conditions that only kube-scheduler checks, and the volumes of the pod that are not bound."""
+    """Conditions that only kube-scheduler checks."""
     last_message = scheduler_message(facts.pod)
-    if not last_message or last_message != unchecked_conditions(facts.pod, facts.reading):
+    is_unchecked = last_message == unchecked_conditions(facts.pod, facts.reading) or _VOLUME.search(last_message)
+    if last_message and is_unchecked:
+        yield Reason(actor=facts.actor, text=f"{facts.admitted_scheduler} says: {last_message}")
+
+
+def _lacks_a_volume(facts: Facts) -> Iterator[Reason]:
+    """A volume that does not exist, is not bound, or cannot be used on any node. Only kube-scheduler checks volumes."""
+    last_message = scheduler_message(facts.pod)
+    if not _VOLUME.search(last_message) or _IN_USE.search(last_message):
         return
     spec = inside(facts.reading.raw.get(facts.pod.metadata.key, {}), "spec")
     named = {text(inside(volume, "persistentVolumeClaim").get("claimName")) for volume in items(spec, "volumes")}
@@ -528,8 +546,11 @@ def _scheduler_says(facts: Facts) -> Iterator[Reason]:
     message = f"{facts.admitted_scheduler} says: {last_message}"
     if unbound:
         message = f"{message}; {', '.join(unbound)} is Pending"
-    remedies = tuple([f"see why {name} is not bound (kubectl describe pvc)" for name in unbound])
-    yield Reason(actor=facts.actor, text=message, causes=tuple(unbound), remedies=remedies)
+    remedies = [f"see why {name} is not bound (kubectl describe pvc)" for name in unbound]
+    if missing := _MISSING_VOLUME.search(last_message):
+        absent = f"PersistentVolumeClaim {facts.namespace}/{missing[1]}"
+        remedies.append(f"create {absent}, or correct the name in the pod's volumes")
+    yield Reason(code="O118", actor=Actor.USER, text=message, causes=tuple(unbound), remedies=tuple(remedies))
 
 
 def _is_not_placed(facts: Facts) -> Iterator[Reason]:
@@ -654,16 +675,11 @@ def _has_a_device_that_is_not_ready(facts: Facts) -> Iterator[Reason]:
 
 
 def _has_a_container_that_waits(facts: Facts) -> Iterator[Reason]:
-    """A container that the kubelet cannot start. Images are pulled once the devices are prepared."""
-    raw = facts.reading.raw.get(facts.pod.metadata.key, {})
-    for part in ("initContainerStatuses", "containerStatuses"):
-        for status in items(inside(raw, "status"), part):
-            waiting = inside(status, "state", "waiting")
-            if (reason := text(waiting.get("reason"))) not in _STARTING:
-                detail = f": {message}" if (message := _quote(text(waiting.get("message")))) else ""
-                words = f"container {text(status.get('name'))} waits: {reason}{detail}"
-                yield Reason(actor=Actor.KUBELET, text=f"it is bound to {facts.node}, and {words}")
-                return
+    """A container that the kubelet cannot start, or starts again and again. Images are pulled once the devices are prepared."""
+    if facts.failing:
+        log = f"look at its log: kubectl -n {facts.namespace} logs {facts.pod.metadata.name} --previous"
+        remedies = (log,) if facts.pod.status.phase == "Running" else ()
+        yield Reason(actor=Actor.KUBELET, text=f"it is bound to {facts.node}, and {facts.failing}", remedies=remedies)
 
 
 def _is_not_prepared(facts: Facts) -> Iterator[Reason]:
@@ -673,6 +689,8 @@ def _is_not_prepared(facts: Facts) -> Iterator[Reason]:
         return
     message, node = facts.warned(FAILED_PREPARE), facts.node
     text_ = f"on node {node}, {_drivers_of(facts) or 'its driver'} does not prepare its devices: {message}"
+    if fault := driver_fault(node, facts.reading):
+        text_ = f"{text_}; {fault}"
     yield Reason(code="O112", actor=Actor.DRIVER, text=text_, causes=(f"Node/{node}",))
 
 
@@ -792,6 +810,7 @@ RULES: tuple[PodRule, ...] = (
     PodRule(Step.CLAIM, _names_no_claim, "O115", ("Pod", "ResourceClaim"), (), _MADE),
     PodRule(Step.CLAIM, _cannot_have_a_claim, "O106", ("Pod", "Event")),
     PodRule(Step.CLAIM, _lacks_a_claim, *_WAITS),
+    PodRule(Step.SCHEDULED, _lacks_a_volume, "O118", ("Pod",), (), _LONG),
     PodRule(Step.SCHEDULED, _lacks_a_class, "O107", ("Pod", "DeviceClass"), ("ResourceClaim",), _LONG),
     PodRule(
         Step.SCHEDULED,

@@ -17,9 +17,9 @@ from analysis.explain.claim_story import FALSE
 from analysis.explain.pod_story import pod_story
 from analysis.explain.stories import PodsAlike, WebhookStory, WorkloadStory
 from analysis.explain.webhook_record import decide_now
-from analysis.loading import ObjectIdentity, identity_of, inside, items, owner_of, read_object, text
+from analysis.loading import ObjectIdentity, identity_of, owner_of, read_object
 from analysis.naming import find
-from analysis.refused_pods import QUOTED, find_refused_pods
+from analysis.refused_pods import find_refused_pods
 from cluster.resources import JOBS, REPLICA_SETS, STATEFUL_SETS, WORKLOADS
 from dra.objects import Pod
 from dra.validation import shape
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from cluster.resources import Raw, Resource
 
 _SHORT = {"deploy": "Deployment", "sts": "StatefulSet", "ds": "DaemonSet", "rs": "ReplicaSet", "cj": "CronJob"}
-_FAILED = "ReplicaFailure"
 # Every word for a built-in kind: its name, its plural, its short name in kubectl.
 KIND_OF = {word: resource.kind for resource in WORKLOADS for word in (resource.kind.lower(), resource.plural)} | _SHORT
 # Kinds between a workload and its pods.
@@ -142,22 +141,10 @@ def workload_story(kind_name: str, name: str, namespace: str, reading: Reading) 
 
 
 def _failures(workload: ObjectIdentity, reading: Reading) -> Iterator[str]:
-    """Yield why the controllers of a workload create no pods: from their events, as `doctor` does, and from further conditions."""
-    objects = {identity_of(obj): obj for obj in reading.objects}
-    own = {
-        f"{identity.kind}/{identity.namespace}/{identity.name}": obj
-        for identity, obj in objects.items()
-        if identity == workload or owner_of(obj) == workload
-    }
+    """Yield why the controllers of a workload create no pods: from their events and conditions, as `doctor` does."""
     findings = {finding.object: finding for finding in find_refused_pods(reading)}
-    reported: list[str] = []
-    for name in own:
-        if finding := findings.get(name):
-            reported.append(finding.message)
+    for obj in reading.objects:
+        _, kind, namespace, name = identity = identity_of(obj)
+        finding = findings.get(f"{kind}/{namespace}/{name}")
+        if finding is not None and workload in (identity, owner_of(obj)):
             yield f"{finding.object} {finding.code}: {finding.message} ({finding.remedy})"
-    for obj in own.values():
-        for condition in items(inside(obj, "status"), "conditions"):
-            if condition.get("type") == _FAILED and condition.get("status") == "True":
-                why = text(condition.get("message")) or text(condition.get("reason"))
-                if not any(why[:QUOTED] in message for message in reported):
-                    yield f"{text(obj.get('kind'))} {identity_of(obj).name}: {why}"

@@ -202,13 +202,20 @@ def _typed_pod(stored: Callable[[Pod], bool], obj: Any) -> Any:
         pod = read_object(obj)
     except WireError:
         return obj
-    return obj if pod is None or stored(pod) else pod
+    return obj if pod is None or stored(pod) or _is_unready(pod) else pod
+
+
+def _is_unready(pod: Pod) -> bool:
+    """Return whether a pod on a node is not ready. Its JSON has the states of its containers."""
+    unready = any(condition.type == "Ready" and condition.status == "False" for condition in pod.status.conditions)
+    return bool(pod.spec.node_name) and not pod.has_ended and unready
 
 
 class Visit(Generic[T]):
     """Reads collections, a few concurrently, and records those that the user may not read. `keep` transforms each object.
 
-    With `typed`, objects are decoded as the type of their kind, and objects of kinds without a type are kept whole or left out.
+    With `typed`, objects other than pods are decoded as the type of their kind, and objects of kinds without a type are kept whole or left
+    out. `keep` decodes pods.
     """
 
     def __init__(
@@ -287,7 +294,7 @@ class Visit(Generic[T]):
         fields: str = "",
         labels: str = "",
     ) -> list[U]:
-        listed = resource if self._typed else resource.raw
+        listed = resource if self._typed and resource.kind != "Pod" else resource.raw
         portion = Portion(resource, whole=self._typed and is_plain(resource.type))
         objects: list[U] = []
         unreadable: list[Unread] = []

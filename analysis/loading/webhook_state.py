@@ -41,7 +41,7 @@ def state_of(reading: Reading) -> State:
     missing = [type_.__name__ for type_ in _REFERRED if not typed.by_key(type_)] if unsure else ()
     around = installed(unfold(document, IN_CONFIG_MAPS) for document in reading.installed)
     builder.learn(features=reading.features, installed=around, incomplete=frozenset(missing))
-    builder.settle(reading.stock)
+    builder.settle()
     ranges: dict[str, list[LimitRange]] = {}
     for limit_range in typed.of_type(LimitRange):
         ranges.setdefault(limit_range.metadata.namespace or "default", []).append(limit_range)

@@ -123,8 +123,7 @@ class ResourceSliceSpec(Wire, frozen=True, kw_only=True):
 
     def node_of(self, device: Device) -> str:
         """Return the single node that may use a device of the slice; "" if several nodes may use the device."""
-        node = device.node_name if self.per_device_node_selection else self.node_name
-        return node or ""
+        return (device.node_name if self.per_device_node_selection else self.node_name) or ""
 
 
 class ResourceSlice(Wire, frozen=True, kw_only=True):

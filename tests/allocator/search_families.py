@@ -3,6 +3,7 @@
 import random
 
 from tests.allocator.fleet_maker import ROOT
+from tests.allocator.hard import class_
 
 
 def _node() -> dict:
@@ -12,13 +13,6 @@ def _node() -> dict:
 def _slice(driver: str, pool: str, name: str, slice_count: int = 1, **spec) -> dict:
     pool_ = {"name": pool, "generation": 1, "resourceSliceCount": slice_count}
     return {"metadata": {"name": name}, "spec": {"driver": driver, "pool": pool_, "nodeName": "n0", **spec}}
-
-
-def _class(name: str, driver: str) -> dict:
-    return {
-        "metadata": {"name": name},
-        "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{driver}"'}}]},
-    }
 
 
 def _exactly(class_: str, count: int = 1, selector: str = "", **further_fields) -> dict:
@@ -109,7 +103,7 @@ def mig(rng: random.Random) -> dict:
     return {
         "node": _node(),
         "slices": [_slice("g", "p", "a", 2, sharedCounters=counter_sets), _slice("g", "p", "b", 2, devices=devices)],
-        "classes": [_class("gpu", "g")],
+        "classes": [class_("gpu", "g")],
         "claims": claims,
         "allocatedClaims": allocated_claims,
     }
@@ -161,7 +155,7 @@ def pairs(rng: random.Random) -> dict:
     return {
         "node": _node(),
         "slices": [_slice("g", "p", "a", devices=gpus), _slice("n", "p", "b", devices=nics)],
-        "classes": [_class("gpu", "g"), _class("nic", "n")],
+        "classes": [class_("gpu", "g"), class_("nic", "n")],
         "claims": claims,
         "allocatedClaims": allocated_claims,
     }
@@ -208,7 +202,7 @@ def bins(rng: random.Random) -> dict:
     return {
         "node": _node(),
         "slices": [_slice("g", "p", "a", devices=devices)],
-        "classes": [_class("gpu", "g")],
+        "classes": [class_("gpu", "g")],
         "claims": claims,
         "allocatedClaims": allocated_claims,
     }
@@ -262,7 +256,7 @@ def over(rng: random.Random) -> dict:
     return {
         "node": _node(),
         "slices": [_slice("g", "p", "a", devices=devices)],
-        "classes": [_class("gpu", "g"), _class("nobody", "nobody")],
+        "classes": [class_("gpu", "g"), class_("nobody", "nobody")],
         "claims": claims,
         "allocatedClaims": [],
         "deadlineMs": 150,  # with more time, Kubernetes' own allocator would not end either

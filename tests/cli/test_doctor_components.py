@@ -68,8 +68,7 @@ def test_an_hour_after_an_account_was_recreated_pods_are_healthy():
 
 
 def test_without_an_installation_there_are_no_parts():
-    objects = [{"kind": "Namespace", "metadata": {"name": "default"}}]
-    assert installed.parts_of(objects, frozenset()) is None
+    assert installed.parts_of([{"kind": "Namespace", "metadata": {"name": "default"}}], frozenset()) is None
 
 
 def set_webhook_status(objects, **status):
@@ -80,10 +79,9 @@ def webhook_pod(**status):
     return pod("p", namespace=NAMESPACE, labels={"app.kubernetes.io/component": "webhook"}, status=status)
 
 
-def waiting_pod(reason):
-    return webhook_pod(
-        containerStatuses=[{"name": "webhook", "state": {"waiting": {"reason": reason, "message": "no such image"}}}]
-    )
+def waiting_pod(reason, **status):
+    state = {"waiting": {"reason": reason, "message": "no such image"}}
+    return webhook_pod(containerStatuses=[{"name": "webhook", "state": state, **status}])
 
 
 def image_not_pulled(objects):
@@ -94,9 +92,7 @@ def image_not_pulled(objects):
 def out_of_memory(objects):
     """Let a container that ran out of memory wait for a restart. The kubelet's message does not mention the memory."""
     set_webhook_status(objects, readyReplicas=0)
-    objects.append(waiting_pod("CrashLoopBackOff"))
-    [status] = objects[-1]["status"]["containerStatuses"]
-    status["lastState"] = {"terminated": {"reason": "OOMKilled"}}
+    objects.append(waiting_pod("CrashLoopBackOff", lastState={"terminated": {"reason": "OOMKilled"}}))
 
 
 def between_restarts(objects):

@@ -46,6 +46,7 @@ def test_a_rule_declares_the_codes_that_it_reports(rule):
         "_is_not_translated": {"O104"},
         **{name: set() for name in ("_names_no_template", "_names_no_claim", "_lacks_a_class")},
         "not_scaled_for": set(),
+        "restarting": {"O117"},
     }
     by_default = set() if rule.codes in ("O116", "O117") else set(rule.codes.split())
     assert codes_in(rule) == codes_in_source.get(rule.find.__name__, by_default)

@@ -40,7 +40,7 @@ from tests.objects import (
 from webhook.claims import taint_rule as fence
 
 NOW = datetime.now(UTC)
-KUBELET_LEASE = "kube-node-lease/n0"
+OF_KUBERNETES = KUBELET_LEASE, _ = "kube-node-lease/n0", "kube-system/kube-controller-manager"
 
 
 def time_ago(seconds):
@@ -102,8 +102,19 @@ def tried_by_a_scheduler(obj):
     return obj | {"status": {"conditions": [{"type": "PodScheduled", "status": "False"}]}}
 
 
+def unschedulable(message):
+    return created_ago(waiting_pod("a", schedulerName="default-scheduler"), 600) | {"status": {"conditions": [{"type": "PodScheduled", "status": "False", "message": message}]}}  # fmt: skip
+
+
 def pod_on_node(phase="Pending"):
     return pod("p", "a", nodeName="n0") | {"status": {"phase": phase}}
+
+
+def restarted(times, obj, **state):
+    """The pod on a node, with a container that is in this state and has ended with an error this often."""
+    container = {"name": "c", "restartCount": times, "lastState": {"terminated": {"reason": "Error"}}, "state": state}
+    condition = {"type": "Ready", "status": "False"}
+    return obj | {"status": {"phase": "Running", "conditions": [condition], "containerStatuses": [container]}}
 
 
 def template_quota(used):
@@ -147,6 +158,10 @@ WEBHOOK_ERROR = 'Internal error occurred: failed calling webhook "guard.example.
 POLICY_ERROR = "a template for this pod cannot be created: ValidatingAdmissionPolicy 'labels' denied request: no owner"
 DRIVER_ERROR = "Failed to prepare: DRA driver is not registered"
 
+CRASH_LOOP = {"waiting": {"reason": "CrashLoopBackOff"}}
+DRIVER_PODS = {"volumes": [{"name": "sockets", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]}
+DRIVER_POD = restarted(5, pod("driver-x", nodeName="n0", ownerReferences=[owner("DaemonSet", "driver", "apps/v1")], **DRIVER_PODS), **CRASH_LOOP)  # fmt: skip
+RESTARTING_POD = [allocated_claim("a"), restarted(3, pod("p", "a", nodeName="n0"), **CRASH_LOOP)]
 # The objects, the code of the first finding, and a text of its message.
 FAULTS = {
     "no controller manager leads": ([lease(KUBELET_LEASE, 0), lease("kube-system/kube-controller-manager", 60), pod("p")], "O017", "no kube-controller-manager has renewed it"),
@@ -154,6 +169,12 @@ FAULTS = {
     "a node is not ready, for a reason that is not a text": ([node("n9", conditions=[{"type": "Ready", "status": "False", "reason": 5}]), gpus("n9", 1), pod("p")], "O201", "it is not ready, and no pod"),
     "a node with claims is not ready": ([node_with_readiness("n9"), allocated_claim("a"), pod("p", "a", nodeName="n9")], "O201", "claims default/a keep its devices"),
     "no controller manager leads, and another Lease is in the future": ([lease(KUBELET_LEASE, 0), lease("kube-system/kube-controller-manager", 60), lease("other/ahead", -3600), pod("p")], "O017", "no kube-controller-manager has renewed it"),
+    "a volume is in another zone": ([claim("a"), unschedulable("2 node(s) had volume node affinity conflict.")], "O118", "volume node affinity conflict"),
+    "a volume claim does not exist": ([claim("a"), unschedulable('persistentvolumeclaim "d" not found')], "O118", 'says: persistentvolumeclaim "d" not found'),
+    "a container restarts again and again": (RESTARTING_POD, "O117", "it is bound to n0, and container c: CrashLoopBackOff, Error after 3 restarts"),
+    "a driver's pod restarts again and again": ([workload("DaemonSet", "driver", DRIVER_PODS, status={"desiredNumberScheduled": 1, "numberReady": 0}), DRIVER_POD, pod("p")], "O203", "pod default/driver-x on n0: container c: CrashLoopBackOff"),
+    "a driver's pod restarts, and a pod waits for it": ([DRIVER_POD, allocated_claim("a"), pod_on_node(), event("FailedPrepareDynamicResources", "Pod/p", DRIVER_ERROR)], "O112", f"{DRIVER_ERROR}; pod default/driver-x on n0: container c: CrashLoopBackOff"),
+    "a quota refuses pods, and the events are gone": ([replica_set() | {"status": {"replicas": 0, "conditions": [{"type": "ReplicaFailure", "status": "True", "message": QUOTA_ERROR}]}}, pod("p")], "O101", f"its pods cannot be created: {QUOTA_ERROR}"),
     "a quota refuses pods of a Job": ([event("FailedCreate", "Job/set", QUOTA_ERROR), job(), pod("p")], "O101", "exceeded quota: few"),
     "another webhook refuses pods": ([event("FailedCreate", "ReplicaSet/set", f"(combined from similar events): {WEBHOOK_ERROR}"), replica_set(), pod("p")], "O101", f"its pods cannot be created: {WEBHOOK_ERROR}"),
     "a quota has no room for a template": ([template_quota("2"), translated_pod()], "O105", "ResourceQuota default/few has count/resourceclaimtemplates.resource.k8s.io used up"),
@@ -164,6 +185,7 @@ FAULTS = {
     "a deletion of a namespace does not end": ([ending_namespace(40), claim("b"), pod("p")], "O215", "something remains"),
 }  # fmt: skip
 HEALTHY_STATES = {
+    "a container that has restarted twice": [allocated_claim("a"), restarted(2, pod("p", "a", nodeName="n0"), running={})],
     "a renewed lease of the controller manager": [lease(KUBELET_LEASE, 0), lease("kube-system/kube-controller-manager", 10), pod("p")],
     "a lease without a holder": [lease(KUBELET_LEASE, 0), lease("kube-system/kube-controller-manager", 900, ""), pod("p")],
     "a renewed lease, and another in the future": [lease(KUBELET_LEASE, 0), lease("kube-system/kube-controller-manager", 2), lease("other/ahead", -3600), pod("p")],
@@ -240,10 +262,17 @@ def test_a_state_that_only_resembles_a_fault_is_not_reported(state, tmp_path):
     assert [finding for finding in answer["findings"] if finding["code"] not in (WAITS, DOES_NOT_START)] == []
 
 
-@pytest.mark.parametrize(("age", "expected"), [(40, []), (60, ["O020"])])
-async def test_leases_are_reported_once_all_are_a_minute_old(age, expected):
-    cluster = loaded(*FLEET, pod("p"), lease(KUBELET_LEASE, age), lease("kube-system/kube-controller-manager", age))
-    assert [finding.code for finding in diagnose(await survey(cluster, NOW))] == expected
+@pytest.mark.parametrize(
+    ("objects", "expected"),
+    [
+        pytest.param([pod("p"), *map(lease, OF_KUBERNETES, (40, 40))], [], id="leases of 40 seconds ago"),
+        pytest.param([pod("p"), *map(lease, OF_KUBERNETES, (60, 60))], ["O020"], id="leases of a minute ago"),
+        pytest.param([pod("p"), lease("drawbridge-system/drawbridge", 50)], [], id="an old lease of drawbridge alone"),
+        pytest.param(RESTARTING_POD, ["O117"], id="a container that restarts again and again"),
+    ],
+)  # fmt: skip
+async def test_a_live_cluster_is_read_for_leases_and_states_of_containers(objects, expected):
+    assert [finding.code for finding in diagnose(await survey(loaded(*FLEET, *objects), NOW))] == expected
 
 
 def test_a_dump_does_not_show_whether_the_api_server_stores(tmp_path):
@@ -251,20 +280,11 @@ def test_a_dump_does_not_show_whether_the_api_server_stores(tmp_path):
     assert "O020" in {code for entry in answer["notChecked"] for code in entry["codes"]}
 
 
-async def test_an_old_lease_of_drawbridge_alone_is_not_reported():
-    cluster = loaded(*FLEET, pod("p"), lease("drawbridge-system/drawbridge", 50))
-    assert diagnose(await survey(cluster, NOW)) == {}
-
-
 def webhook_configuration(**hook):
-    webhook = {
-        "name": "pods.mutate.drawbridge.dev",
-        "clientConfig": {"url": "https://h/", "caBundle": "eA=="},
-        "rules": [{}],
-    }
-    meta = {"name": "drawbridge", "labels": {"app.kubernetes.io/name": "drawbridge"}}
-    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
-    return kind | {"metadata": meta, "webhooks": [webhook | hook]}
+    client_config = {"url": "https://h/", "caBundle": "eA=="}
+    webhook = {"name": "pods.mutate.drawbridge.dev", "clientConfig": client_config, "rules": [{}]}
+    configuration = obj("MutatingWebhookConfiguration", "drawbridge", labels={"app.kubernetes.io/name": "drawbridge"})
+    return configuration | {"apiVersion": "admissionregistration.k8s.io/v1", "webhooks": [webhook | hook]}
 
 
 def team_namespace(mode="enforce", **metadata):
@@ -272,15 +292,10 @@ def team_namespace(mode="enforce", **metadata):
 
 
 INVALID_POD = Invalid("Pod is invalid: must be an integer")
-WEBHOOK_DENIAL = Invalid(
-    'admission webhook "pods.mutate.drawbridge.dev" denied the request: 1500m is not a whole number'
-)
-WEBHOOK_TIMEOUT = ApiError(
-    'Internal error occurred: failed calling webhook "pods.mutate.drawbridge.dev": deadline exceeded'
-)
-OTHER_WEBHOOK_TIMEOUT = ApiError(
-    'Internal error occurred: failed calling webhook "guard.example.com": deadline exceeded'
-)
+WEBHOOK_DENIAL = Invalid('admission webhook "pods.mutate.drawbridge.dev" denied the request: 1500m is not whole')
+NO_ANSWER = 'Internal error occurred: failed calling webhook "{}": deadline exceeded'
+WEBHOOK_TIMEOUT = ApiError(NO_ANSWER.format("pods.mutate.drawbridge.dev"))
+OTHER_WEBHOOK_TIMEOUT = ApiError(NO_ANSWER.format("guard.example.com"))
 
 
 @pytest.mark.parametrize(
@@ -359,8 +374,9 @@ def test_a_webhook_called_by_url_needs_no_secret(tmp_path):
         (0, 4000, "67 minutes older than the dump"),
         (2000, 5, "33 minutes newer than the other objects"),
         (None, 90_000, ""),
+        (None, 2700, ""),
     ],
-    ids=("of the dump", "too old", "read later", "an old dump without Leases"),
+    ids=("of the dump", "too old", "read later", "an old dump without Leases", "a younger dump without Leases"),
 )
 def test_events_of_another_time_are_listed_as_missing(lease_age, event_age, reason, tmp_path):
     refusal = event("FailedCreate", "ReplicaSet/set", QUOTA_ERROR, event_age)

@@ -220,12 +220,12 @@ class StateBuilder:
         if stock is not None and stock.reading.server != known.server:
             self._fleet_is_old = True  # a server with another version or other feature gates allocates differently
 
-    def settle(self, stock: Stock | None = None) -> None:
-        """Make the stock, or take this one of the same objects, after everything has been read once."""
+    def settle(self) -> None:
+        """Make the stock, after everything has been read once."""
         if self._stock is not None:
             return
         objects = self._collected.values()
-        self._stock = stock or Stock.of(
+        self._stock = Stock.of(
             slices=[o for o in objects if isinstance(o, ResourceSlice)],
             classes=[o for o in objects if isinstance(o, DeviceClass)],
             nodes=[o for o in objects if isinstance(o, Node)],

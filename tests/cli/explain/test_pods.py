@@ -33,6 +33,7 @@ TAINT_RULE = obj("DeviceTaintRule", "broken", RESOURCE_API, deviceSelector={"dri
 
 
 IMAGE_PULL_BACK_OFF = {"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "403 Forbidden"}}}
+CRASH_LOOP = {"name": "main", "restartCount": 80, "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"reason": "Error", "message": "no such model"}}}  # fmt: skip
 CONTAINER_CREATING = {"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}}
 
 
@@ -106,7 +107,8 @@ NEXT_STEPS = {
     "is not bound yet": ([*fleet(), held_claim("c", "p"), pod("p", "c")], "bridge", "its claims are allocated; drawbridge has not bound it yet"),
     "waits for prepared devices": ([*fleet(), held_claim("c", "p"), in_phase(pod("p", "c", nodeName="n0"), "Pending")], "driver", f"waits for {DRIVER} to prepare its devices"),
     "has a device that is not ready": ([*fleet(), with_device_status(held_claim("c", "p"), status="False", reason="Broken"), in_phase(pod("p", "c", nodeName="n0"), "Pending")], "driver", "gpu-0 reports Ready=False (Broken)"),
-    "has an image that cannot be pulled": ([*fleet(), held_claim("c", "p"), in_phase(pod("p", "c", nodeName="n0"), "Pending", containerStatuses=[IMAGE_PULL_BACK_OFF])], "kubelet", "it is bound to n0, and container main waits: ImagePullBackOff: 403 Forbidden"),
+    "has an image that cannot be pulled": ([*fleet(), held_claim("c", "p"), in_phase(pod("p", "c", nodeName="n0"), "Pending", containerStatuses=[IMAGE_PULL_BACK_OFF])], "kubelet", "it is bound to n0, and container main: ImagePullBackOff: 403 Forbidden"),
+    "restarts again and again": ([*fleet(), with_device_status(held_claim("c", "p")), in_phase(pod("p", "c", nodeName="n0"), "Running", containerStatuses=[CRASH_LOOP])], "kubelet", "container main: CrashLoopBackOff, Error after 80 restarts: no such model"),
     "is creating containers and waits for devices": ([*fleet(), held_claim("c", "p"), in_phase(pod("p", "c", nodeName="n0"), "Pending", containerStatuses=[CONTAINER_CREATING])], "driver", f"waits for {DRIVER} to prepare its devices"),
     "has prepared devices and is not started": ([*fleet(), with_device_status(held_claim("c", "p")), in_phase(pod("p", "c", nodeName="n0"), "Pending")], "kubelet", "whose kubelet starts it"),
     "has a warning of the kubelet": ([*BOUND, NO_SANDBOX], "kubelet", 'FailedCreatePodSandBox at 2026-11-20T10:00:00Z: no runtime for "nvidia"'),

@@ -102,7 +102,7 @@ def test_without_pods_the_first_pod_to_be_created_is_explained(tmp_path):
     output = explain(
         tmp_path, "deploy/train", *fleet(), workload("Deployment", "train", replicas=2), replica_set
     ).stdout
-    assert "  problem     ReplicaSet train-5d: exceeded quota" in output
+    assert "  problem     ReplicaSet/default/train-5d O101: its pods cannot be created: exceeded quota" in output
     assert "none is created yet; the first would be train-0" in output
     assert "pod default/train-0: in no cluster yet" in output
 

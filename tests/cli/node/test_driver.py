@@ -17,24 +17,20 @@ def write_inventory(tmp_path, text):
     return file
 
 
-def test_a_misspelt_inventory_field_is_reported_with_its_line(tmp_path):
-    file = write_inventory(
-        tmp_path, "gpus:\n- {name: gpu-0, uuid: u, memory: 40Gi}\n- {name: gpu-1, uuid: v, memmory: 40Gi}\n"
-    )
-    result = run("driver", "--inventory", file, "--node-name", "n")
-    assert result.exit_code == 2
-    assert f"{file}:6" in result.stderr
-    assert "memory" in result.stderr
+FIRST_GPU = "name: gpu-0, uuid: u, memory: 40Gi"
 
 
-def test_two_inventory_errors_are_reported_together(tmp_path):
-    file = write_inventory(
-        tmp_path, "gpus:\n- {name: gpu-0, uuid: u, memory: 40Gi, layout: a}\n- {name: g, uuid: u, memory: 1Gi}\n"
-    )
-    result = run("driver", "--inventory", file, "--node-name", "n")
-    assert result.exit_code == 2
-    assert "there is no layout 'a'" in result.stderr
-    assert "u is used 2 times" in result.stderr
+@pytest.mark.parametrize(
+    ("gpus", "errors"),
+    [
+        (f"- {{{FIRST_GPU}}}\n- {{name: g, uuid: v, memmory: 40Gi}}", ("i.yaml:6", "memory")),
+        (f"- {{{FIRST_GPU}, layout: a}}\n- {{name: g, uuid: u, memory: 1Gi}}", ("no layout 'a'", "u is used 2 times")),
+    ],
+    ids=("a misspelt field, with its line", "two errors"),
+)
+def test_errors_of_an_inventory_are_reported(gpus, errors, tmp_path):
+    result = run("driver", "--inventory", write_inventory(tmp_path, f"gpus:\n{gpus}\n"), "--node-name", "n")
+    assert (result.exit_code, [error in result.stderr for error in errors]) == (2, [True, True])
 
 
 @pytest.mark.parametrize(
