@@ -28,6 +28,7 @@ from allocator.problem import (
     selector_results,
     signature_of,
 )
+from allocator.reasons import cannot_serve
 from dra.cache import Cache
 from dra.errors import NodeSelectorError, OutOfBudget
 from dra.policy import Rules
@@ -89,6 +90,20 @@ class FleetAnswer(Mapping[str, NodeAnswer]):
     def verdict(self, node: str) -> SearchVerdict:
         """Return the verdict for a node without composing its answer."""
         return self._results[node].verdict
+
+    def refusal(self, node: str) -> str:
+        """Return why a node cannot serve the claims, in kube-scheduler's form.
+
+        A text that names none of the claims is kept for pods with equal claims, until the node changes.
+        """
+        is_current = self._stock is self._query.answered_stock
+        if is_current and node in self._query.refusals:
+            return self._query.refusals[node]
+        answer = self[node]
+        text = cannot_serve(answer)
+        if is_current and answer.explained and not any(claim.metadata.name in text for claim in self._claims):
+            self._query.refusals[node] = text
+        return text
 
     @property
     def feasible(self) -> list[str]:
@@ -303,6 +318,7 @@ class _Query:
         self.classes = tuple(stock.classes.values())
         self.fault: NodeResult | None = None
         self.results: dict[str, NodeResult] = {}
+        self.refusals: dict[str, str] = {}  # by node: why it cannot serve the claims
         self.by_fingerprint: dict[object, NodeResult] = {}
         self.pinned: dict[int, object] = {}  # objects that fingerprints compare by identity
         self.answered_stock: Stock | None = None
@@ -344,6 +360,7 @@ class _Query:
         for number, name in enumerate(self._due_nodes(stock, changed)):
             if options.budget is not None and number % _PIECE == 0:
                 is_abandoned = is_abandoned or options.budget.is_abandoned()
+            self.refusals.pop(name, None)
             node = stock.nodes.get(name)
             if node is None:
                 self.results.pop(name, None)

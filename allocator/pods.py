@@ -362,6 +362,11 @@ def _tolerates(by: Toleration, taint: Taint) -> bool:
     )
 
 
+def plus(used: Mapping[str, int], pod: Pod, times: int = 1) -> Amounts:
+    """Return the amounts in use with those that a pod requests; with `times=-1`, without them."""
+    return {**used, **{name: used.get(name, 0) + times * amount for name, amount in requests(pod).items()}}
+
+
 def total(pods: Iterable[Pod]) -> dict[str, Amounts]:
     """Return the requests of bound, unfinished pods, summed by node."""
     used: dict[str, Amounts] = {}
@@ -369,7 +374,5 @@ def total(pods: Iterable[Pod]) -> dict[str, Amounts]:
         node = pod.spec.node_name
         if not node or pod.has_ended:
             continue
-        on_node = used.setdefault(node, {})
-        for name, amount in requests(pod).items():
-            on_node[name] = on_node.get(name, 0) + amount
+        used[node] = plus(used.get(node, {}), pod)
     return used

@@ -6,19 +6,19 @@ Claims, device plugins and extended resources are judged together, by the engine
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from allocator.one_node import SearchOptions, explain, options_within
+from allocator.decisions import Decider
+from allocator.one_node import SearchOptions, options_within
 from allocator.pods import HAMI_GPU, hami_gpus, pending, plugin_offers, requests
-from allocator.simulation import PodOutcome, Snapshot, SnapshotRun, gang_of, simulate
-from allocator.strategies import DEFAULT, StrategyCache, choose_devices
+from allocator.simulation import PodOutcome, Snapshot, SnapshotRun, by_gang, simulate
+from allocator.strategies import DEFAULT, read_placement
 from analysis.arrivals import Arrivals, arrivals
 from dra import step_limits
-from dra.budget import Budget
+from dra.budget import UNBOUNDED, Budget
 from dra.errors import NodeSelectorError
 from dra.objects import Pod, PodDisruptionBudget
 from dra.reason import Reason
@@ -28,22 +28,14 @@ from webhook.state import prospects, shared_by_labels
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from allocator.answer import NodeAnswer
-    from allocator.simulation import Ask, Simulation
-    from allocator.strategies import Chosen
+    from allocator.simulation import Simulation
     from analysis.loading import Reading
     from dra.objects import Node, ResourceClaim, ResourceClaimTemplate
-    from dra.stock import Stock
     from webhook.state import State
 
 # This many waiting pods are placed one after the other, and each takes its devices from the following pods. Every later pod is placed as if
 # it came directly after them.
 MAX_PLACED = 1_000
-
-
-def claim_allocator(strategy: str, options: SearchOptions) -> Ask:
-    """Make a function that allocates claims on a node by a strategy."""
-    return partial(choose_devices, strategy=strategy, options=options, cache=StrategyCache())
 
 
 def arriving(reading: Reading, state: State) -> Arrivals:
@@ -90,25 +82,23 @@ def place(
     """Schedule the pods of a snapshot that have no node; return their nodes, or why there is none.
 
     `refused` has the pods that the webhook refuses, with the reasons; they are listed last. `ahead` are other waiting pods, whose outcomes
-    are not returned: the first MAX_PLACED of them take devices from pods that come later in the queue. `check_time` is called before each
+    are not returned: the first MAX_PLACED of them take devices from pods that come later in the queue. `check_time` is called during each
     search, and may raise.
     """
     waiting = pending(ahead)[:MAX_PLACED]
     snapshot = replace(snapshot, pods=(*snapshot.pods, *waiting))
-    allocate = claim_allocator(strategy, options_within(budget_ms))
 
-    def ask(now: Stock, node: str, claims: Sequence[ResourceClaim]) -> Chosen:
+    def is_out_of_time() -> bool:
         check_time()
-        return allocate(now, node, claims)
+        return False
 
-    def why(now: Stock, node: str, claims: Sequence[ResourceClaim], refused: NodeAnswer) -> NodeAnswer:
-        check_time()
-        return explain(refused, now, node, claims, SearchOptions())
-
+    options = replace(options_within(budget_ms), budget=Budget(UNBOUNDED, is_out_of_time))
     unreported = frozenset([pod.metadata.key for pod in waiting])
-    simulation = simulate(snapshot, ask=ask, why=why, progress=progress, unreported=unreported)
+    simulation = simulate(
+        snapshot, Decider(options), read_placement(strategy), progress=progress, unreported=unreported
+    )
     pods = {pod.metadata.key: pod for pod in snapshot.pods}
-    notes = _Notes(snapshot, state, ask)
+    notes = _Notes(snapshot, state, options)
     outcomes = [notes.add(outcome, pods[outcome.pod]) for outcome in simulation.pods]
     outcomes += [PodOutcome(pod=pod, node=None, reason=reason) for pod, reason in refused.items()]
     totals = simulation.totals
@@ -121,10 +111,10 @@ def place(
 class _Notes:
     """Adds to the outcome of a pod what the simulation does not know: device plugins that share devices, and nodes of an autoscaler."""
 
-    def __init__(self, snapshot: Snapshot, state: State, ask: Ask) -> None:
+    def __init__(self, snapshot: Snapshot, state: State, options: SearchOptions) -> None:
         self._nodes = snapshot.stock.nodes
         self._installed = state.fleet.installed
-        self._ask = ask
+        self._decider = Decider(options)
         templates = state.configuration.file.node_templates
         prospective_stock = prospects(templates, snapshot.stock) if templates else None
         # The snapshot with the nodes that an autoscaler can create, instead of the existing nodes.
@@ -138,7 +128,7 @@ class _Notes:
             return replace(outcome, note=self._shared_devices(pod, self._nodes[outcome.node]))
         if self._coming is None or outcome.exceeded_quota:
             return outcome
-        [new] = SnapshotRun(replace(self._coming, pods=(pod,), groups={}), self._ask).place([pod])
+        [new] = SnapshotRun(replace(self._coming, pods=(pod,), groups={}), self._decider).place([pod])
         if new.node is None:
             return outcome
         text = f"{outcome.reason.text}; a node of template {new.node} could serve it (`nodeTemplates`)"
@@ -171,10 +161,11 @@ class Queue:
         self._work = Budget()  # counts the steps, without a limit
         self._steps: int = step_limits.OUTLOOK
         self._steps_of: dict[str, int] = {}
-        self._ask = claim_allocator(DEFAULT, SearchOptions(budget=self._work))
-        self._notes = _Notes(snapshot, state, self._ask)
-        self._groups = reading.groups
-        self._run = SnapshotRun(snapshot, self._ask, self._explain)
+        options = SearchOptions(budget=self._work)
+        self._notes = _Notes(snapshot, state, options)
+        gangs = by_gang(self._waiting.values(), reading.groups)
+        self._gangs = {pod.metadata.key: pods for pods in gangs for pod in pods}
+        self._run = SnapshotRun(snapshot, Decider(options))
 
     def place(self, key: str) -> PodOutcome:
         """Return the node of a pod, after the pods before it in the queue are placed."""
@@ -184,7 +175,7 @@ class Queue:
             first = next(self._ahead, None) if self._steps > 0 else None
             begun = self._work.spent
             if (first or key) not in self._outcomes:  # the pods of a gang are placed together
-                self._place(self._waiting[first or key], hold=first is not None)
+                self._place(self._gangs[first or key], hold=first is not None)
             self._steps_of[first or key] = self._work.spent - begun
             self._steps -= self._work.spent - begun if first else 0
         return self._outcomes[key]
@@ -197,9 +188,7 @@ class Queue:
         """Return the node of one of the first MAX_PLACED pods, None for later pods; and the steps for finding it."""
         return (self.place(key), self._steps_of.get(key, 0)) if key in self._first else (None, 0)
 
-    def _place(self, pod: Pod, *, hold: bool) -> None:
-        gang = gang_of(pod, self._groups)
-        pods = [member for member in self._waiting.values() if gang_of(member, self._groups) == gang] if gang else [pod]
+    def _place(self, pods: Sequence[Pod], *, hold: bool) -> None:
         try:
             placed = self._run.place(pods, hold=hold)
         except NodeSelectorError as error:  # a node selector of a slice is invalid
@@ -207,9 +196,6 @@ class Queue:
             placed = [PodOutcome(pod=member.metadata.key, node=None, reason=problem) for member in pods]
         for outcome, member in zip(placed, pods, strict=True):
             self._outcomes[outcome.pod] = self._notes.add(outcome, member)
-
-    def _explain(self, now: Stock, node: str, claims: Sequence[ResourceClaim], refused: NodeAnswer) -> NodeAnswer:
-        return explain(refused, now, node, claims, SearchOptions(budget=self._work))
 
 
 def queue_of(reading: Reading) -> Queue:

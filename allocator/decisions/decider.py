@@ -23,7 +23,7 @@ from allocator.all_nodes import FleetAnswer, FleetMemo, fleet
 from allocator.answer import NodeAnswer, SearchVerdict, as_granted, fail
 from allocator.decisions.place import TAKEN, Placed, place, unaccounted
 from allocator.decisions.pod_claims import claims_on, find_claims, node_obstacle, plugin_nodes
-from allocator.one_node import SearchOptions
+from allocator.one_node import SearchOptions, budget_of
 from allocator.pods import barriers
 from allocator.reasons import MAX_EXPLAINED, by_text, cannot_serve, summary
 from allocator.strategies import STRATEGIES, Chosen, Placement, StrategyCache, choose_devices, split_equal_nodes
@@ -35,7 +35,7 @@ from dra.reason import Reason
 from dra.wire import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from allocator.decisions.pod_claims import PodClaims
     from dra.objects import Pod
@@ -84,7 +84,9 @@ class Serving(msgspec.Struct, frozen=True):
 class Decider:
     """Answers questions about successive stocks, one at a time. Not thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: SearchOptions | None = None) -> None:
+        """`options` apply to all questions together. By default, each question has its own budget."""
+        self._options = options
         # Returns whether to abandon the question; called every few hundred steps.
         self.is_abandoned: Callable[[], bool] = lambda: False
         self._memo = FleetMemo()
@@ -134,7 +136,7 @@ class Decider:
                 return FleetOutlook(Outlook.FITS, dict.fromkeys(fitting, 0), reasons=reasons)
             reason = summary(reasons, len(stock.nodes))
             return FleetOutlook(Outlook.FULL if may_fit_later else Outlook.NEVER, {}, reason, reasons)
-        answers = self._search_fleet(stock, open_)
+        answers = self.search_fleet(stock, open_)
         fitting = answers.feasible
         if obstacles:
             fitting = [name for name in fitting if name not in obstacles]
@@ -148,15 +150,15 @@ class Decider:
                     barred[name] = words
         candidates = [name for name in answers if name not in obstacles and name not in barred]
         if fitting and not (barred and candidates):
-            scores = self._scores(answers, fitting, stock, open_, placement)
+            scores = self.scores(answers, stock, open_, placement, fitting)
             reasons = ()
             if len(fitting) < len(answers):  # without details, because the pod fits elsewhere
                 refusals = dict(obstacles)
                 for name, verdict in answers.refusing.items():
                     refusals.setdefault(name, cannot_serve(NodeAnswer(verdict)))
                 reasons = by_text(refusals)
-            return FleetOutlook(Outlook.FITS, scores, reasons=reasons)
-        idle = self._search_fleet(stock, open_, idle=True)
+            return FleetOutlook(Outlook.FITS, {name: round(score) for name, score in scores.items()}, reasons=reasons)
+        idle = self.search_fleet(stock, open_, idle=True)
         reasons = _node_reasons(answers, idle, candidates, obstacles | barred)
         outlook = Outlook.FULL
         if SearchVerdict.UNDECIDED in _verdicts(answers, candidates):
@@ -176,7 +178,7 @@ class Decider:
         pod_claims = find_claims(pods[0], stock)
         if not demand_key(pod_claims):
             return len(pods)
-        answers = self._search_fleet(stock, pod_claims.open)
+        answers = self.search_fleet(stock, pod_claims.open)
         candidates = [name for name in answers if name not in excluded_nodes]
         if SearchVerdict.UNDECIDED in _verdicts(answers, candidates):
             return len(pods)
@@ -197,7 +199,7 @@ class Decider:
             return pod_claims
         if not pod_claims.open:
             return Serving(pod_claims.claims)
-        answer = self._choose_on(node, stock, pod_claims.open, placement, self._budget()).answer
+        answer = self.choose_on(node, stock, pod_claims.open, placement).answer
         if answer.feasible:
             allocated = as_granted(pod_claims.open, answer)
             return unaccounted(allocated, stock) or Serving(pod_claims.claims, allocated)
@@ -206,30 +208,43 @@ class Decider:
     # ---- one node
 
     def options(self) -> SearchOptions:
-        """Return the options of one question, with a budget that ends when `is_abandoned` returns True."""
-        return SearchOptions(budget=self._budget())
+        """Return the options of one question. By default, its budget ends when `is_abandoned` returns True."""
+        if self._options is not None:
+            return self._options
+        budget = Budget(step_limits.QUESTION, self.is_abandoned, max_call_steps=step_limits.WHOLE_CALL)
+        return SearchOptions(budget=budget)
 
-    def _budget(self) -> Budget:
-        return Budget(step_limits.QUESTION, self.is_abandoned, max_call_steps=step_limits.WHOLE_CALL)
+    def search_fleet(
+        self,
+        stock: Stock,
+        claims: Sequence[ResourceClaim],
+        *,
+        idle: bool = False,
+        within: Collection[str] | None = None,
+    ) -> FleetAnswer:
+        """Return whether each node, or each node in `within`, can serve claims; with `idle`, as if no device were in use."""
+        return fleet(stock, claims, options=self.options(), idle=idle, memo=self._memo, within=within)
 
-    def _search_fleet(self, stock: Stock, claims: Sequence[ResourceClaim], *, idle: bool = False) -> FleetAnswer:
-        """Return whether each node can serve claims; with `idle`, as if no device were in use."""
-        return fleet(stock, claims, options=self.options(), idle=idle, memo=self._memo)
-
-    def _choose_on(
-        self, node: str, stock: Stock, claims: Sequence[ResourceClaim], placement: Placement, budget: Budget
+    def choose_on(
+        self,
+        node: str,
+        stock: Stock,
+        claims: Sequence[ResourceClaim],
+        placement: Placement,
+        options: SearchOptions | None = None,
     ) -> Chosen:
+        """Return the allocation of claims on one node, with the score of the node."""
         if _takes_the_first(placement, claims):
-            everywhere = self._search_fleet(stock, claims)
+            everywhere = self.search_fleet(stock, claims)
             return Chosen(everywhere[node])
         self._forget_other_classes(stock)
+        options = options or self.options()
         try:
-            pools = self._memo.pools(stock, node, budget)
+            pools = self._memo.pools(stock, node, budget_of(options))
         except NodeSelectorError as error:
             return Chosen(fail(error))
         except OutOfBudget as reason:
             return Chosen(NodeAnswer(SearchVerdict.UNDECIDED, error=str(reason)))
-        options = SearchOptions(budget=budget)
         weighted_sum = 0.0
         weights = 0
         answers: list[NodeAnswer] = []
@@ -251,31 +266,35 @@ class Decider:
         self._classes = classes
         self._strategy_cache = StrategyCache()
 
-    def _scores(
+    def scores(
         self,
         answers: FleetAnswer,
-        fitting: Sequence[str],
         stock: Stock,
         claims: Sequence[ResourceClaim],
         placement: Placement,
-    ) -> dict[str, int]:
-        """Return a score for each fitting node. Nodes that look equal to the strategies form a kind; one node of each kind is scored."""
-        scores = dict.fromkeys(fitting, 0)
+        nodes: Sequence[str] | None = None,
+    ) -> dict[str, float]:
+        """Return a score for each fitting node, or for each in `nodes`.
+
+        Nodes that look equal to the strategies form a kind; one node of each kind is scored.
+        """
+        scores = dict.fromkeys(answers.feasible if nodes is None else nodes, 0.0)
         if _takes_the_first(placement, claims):
             return scores
         looks_at = max(STRATEGIES[part.strategy].looks_at for part in placement.parts)
         self._forget_other_classes(stock)
         kinds: list[list[str]] = []
-        budget = self._budget()
+        options = self.options()
+        budget = options.budget or Budget()
         pools = partial(self._memo.pools, stock, budget=budget)
         with suppress(OutOfBudget):  # the remaining nodes score 0
-            for nodes in answers.equal_nodes():
-                if fits := [name for name in nodes if name in scores]:
+            for equal in answers.equal_nodes():
+                if fits := [name for name in equal if name in scores]:
                     kinds += split_equal_nodes(pools, fits, looks_at, self._strategy_cache, budget)
         kinds.sort(key=len, reverse=True)
-        for nodes in kinds[:MAX_SCORED]:
-            chosen = self._choose_on(nodes[0], stock, claims, placement, budget)
-            scores.update(dict.fromkeys(nodes, round(chosen.score)))
+        for kind in kinds[:MAX_SCORED]:
+            chosen = self.choose_on(kind[0], stock, claims, placement, options)
+            scores.update(dict.fromkeys(kind, chosen.score))
         return scores
 
 
@@ -313,9 +332,7 @@ def _node_reasons(
     hopeless: dict[str, bool] = {}
     for rank, (is_hopeless, nodes) in enumerate(refusing):
         first = nodes[0]
-        verdict = answers.verdict(first)
-        is_explained = rank < MAX_EXPLAINED and verdict is not SearchVerdict.UNDECIDED
-        text = cannot_serve(answers[first] if is_explained else NodeAnswer(verdict))
+        text = answers.refusal(first) if rank < MAX_EXPLAINED else cannot_serve(NodeAnswer(answers.verdict(first)))
         refusals |= dict.fromkeys(nodes, text)
         hopeless.setdefault(text, is_hopeless)
     # If time ran out, equal nodes may be in separate groups; `by_text` merges groups with the same text.

@@ -10,19 +10,20 @@ than its `minCount` get a node, none of them is placed. That no placement was fo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import chain, islice, takewhile
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from allocator import allocate
 from allocator import pods as podfit
 from allocator.answer import NodeAnswer, SearchVerdict, as_granted
+from allocator.decisions import BY_DEFAULT
 from allocator.pods import future_claims, missing_classes
 from allocator.preemption import holders_below, make_room, may_preempt, without_pods
-from allocator.reasons import by_text, cannot_serve, sentence, summary
-from allocator.simulation.placement import Placements
-from allocator.strategies import Chosen, best_node, fragmentation, rooms_of, utilisation
+from allocator.reasons import by_text, cannot_serve, summary
+from allocator.strategies import Placement, fragmentation, rooms_of, utilisation
 from dra.objects import (
     DeviceQuota,
     Node,
@@ -40,18 +41,16 @@ from dra.reason import Reason
 from dra.stock import Stock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from allocator import FleetAnswer
+    from allocator.decisions import Decider
     from allocator.preemption import Victims
-    from allocator.simulation.placement import Ask
     from dra.policy import QuotaLine
-
-    Why = Callable[[Stock, str, Sequence[ResourceClaim], NodeAnswer], NodeAnswer]
 
 
 MAX_TRIALS = 20_000  # sets of victims that are tried in a simulation; after that no victims are named
-REMEMBERED = 4096  # explained refusals in the cache
-EXPLAINED = 24  # refusing nodes that are explained for a pod; other refusing nodes are only counted
+EXPLAINED = 24  # refusing nodes that are explained for a pod; a node equal to one of them has its reason, others are only counted
 
 
 class PodOutcome(msgspec.Struct, frozen=True, rename="camel"):
@@ -96,30 +95,26 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 def simulate(
     snapshot: Snapshot,
+    decider: Decider,
+    placement: Placement = BY_DEFAULT,
     *,
-    ask: Ask,
-    why: Why | None = None,
     progress: Callable[[int, int], None] | None = None,
     unreported: frozenset[str] = frozenset(),
 ) -> Simulation:
-    """Schedule the pending pods of a snapshot. `ask` allocates claims on a node, `why` explains a refusal.
+    """Schedule the pending pods of a snapshot.
 
     Pods in `unreported` get devices, which later pods cannot use, but are left out of the answer.
     """
-    run = SnapshotRun(snapshot, ask, why)
+    run = SnapshotRun(snapshot, decider, placement)
     waiting = podfit.pending(snapshot.pods)
     outcomes: list[PodOutcome] = []
-    together: dict[tuple[str, str], list[Pod]] = {}
-    for pod in waiting:
-        gang = gang_of(pod, snapshot.groups)
-        together.setdefault((gang, "" if gang else pod.metadata.key), []).append(pod)
     done = 0
-    for pods in together.values():
+    for pods in by_gang(waiting, snapshot.groups):
         outcomes += [outcome for outcome in run.place(pods) if outcome.pod not in unreported]
         done += len(pods)
         if progress:
             progress(done, len(waiting))
-    rooms = rooms_of(run.fleet.stock)
+    rooms = rooms_of(run.stock)
     placed = sum(outcome.node is not None for outcome in outcomes)
     undecided = len(run.undecided - unreported)
     return Simulation(
@@ -140,6 +135,15 @@ def gang_of(pod: Pod, groups: Mapping[str, PodGroup]) -> str:
     """Return the gang of a pod, by namespace/name of its PodGroup; "" if it has none."""
     name = pod_group_key(pod)
     return name if name in groups and groups[name].min_count else ""
+
+
+def by_gang(pods: Iterable[Pod], groups: Mapping[str, PodGroup]) -> list[list[Pod]]:
+    """Return the pods that are placed together: those of a gang, or one pod alone."""
+    together: dict[tuple[str, str], list[Pod]] = {}
+    for pod in pods:
+        gang = gang_of(pod, groups)
+        together.setdefault((gang, "" if gang else pod.metadata.key), []).append(pod)
+    return list(together.values())
 
 
 class _Wanted(NamedTuple):
@@ -164,16 +168,15 @@ class _Wanted(NamedTuple):
 class SnapshotRun:
     """Places pods of a snapshot one after another. The devices of a pod are in use for the pods after it."""
 
-    def __init__(self, snapshot: Snapshot, ask: Ask, why: Why | None = None) -> None:
+    def __init__(self, snapshot: Snapshot, decider: Decider, placement: Placement = BY_DEFAULT) -> None:
         self.snapshot = snapshot
-        self.fleet = Placements(snapshot.stock, ask)
-        self.why = why
+        self.stock = snapshot.stock
+        self.decider = decider
+        self.placement = placement
         self.templates = {template.metadata.key: template for template in snapshot.templates}
         self.by_key = {pod.metadata.key: pod for pod in snapshot.pods}
         self.used = podfit.total(snapshot.pods)
         self.trials_left = MAX_TRIALS
-        # By the identity of a refusal: the refusal, which keeps the identity, and its explanation.
-        self.explained: dict[int, tuple[NodeAnswer, NodeAnswer]] = {}
         self.serving = snapshot.stock.serving()
         self.undecided: set[str] = set()  # pods by namespace/name
 
@@ -185,7 +188,7 @@ class SnapshotRun:
         """
         groups = self.snapshot.groups
         name = gang_of(pods[0], groups)
-        before = self.fleet.stock, {node: dict(used) for node, used in self.used.items()} if name else {}
+        before = self.stock, self.used
         undecided = set(self.undecided)
         outcomes = [self._place(pod, hold=hold or bool(name)) for pod in pods]
         if not name:
@@ -195,7 +198,7 @@ class SnapshotRun:
         least = groups[name].min_count
         if fitting + running >= least:
             return outcomes
-        self.fleet.stock, self.used = before
+        self.stock, self.used = before
         # No pod of the gang was placed before these pods, so they fit no node.
         alone = list(takewhile(lambda outcome: outcome.node is None, outcomes))
         possible = len(outcomes) - len(alone) + running
@@ -218,7 +221,7 @@ class SnapshotRun:
 
     def _place(self, pod: Pod, *, hold: bool) -> PodOutcome:
         pod_name = pod.metadata.key
-        stock = self.fleet.stock
+        stock = self.stock
         wanted = self._wanted(pod)
         if isinstance(wanted, Reason):
             return PodOutcome(pod_name, None, reason=wanted)
@@ -231,35 +234,35 @@ class SnapshotRun:
             else:
                 lacking = tuple([resource for resource in resources if not node.status.allocatable.get(resource)])
                 nodes_by_lacking.setdefault(lacking, []).append(name)
-        claims_by_node: dict[str, Sequence[ResourceClaim]] = {}
-        choices: dict[str, Chosen] = {}
+        searched: list[FleetAnswer] = []
+        scores: dict[str, float] = {}
         for nodes in nodes_by_lacking.values():
             claims = wanted.open_on(stock.nodes[nodes[0]])
-            claims_by_node |= dict.fromkeys(nodes, claims)
-            choices |= self.fleet.answers(claims, nodes)
-        chosen = best_node(choices)
-        if chosen is None:
-            return self._with_victims(self._refuse(pod_name, excluded, choices, claims_by_node), wanted)
-        answer = choices[chosen].answer
-        granted = as_granted(claims_by_node[chosen], answer)
+            answers = self.decider.search_fleet(stock, claims, within=frozenset(nodes))
+            scores |= self.decider.scores(answers, stock, claims, self.placement)
+            searched.append(answers)
+        if not scores:
+            return self._with_victims(self._refuse(pod_name, excluded, searched), wanted)
+        chosen = max(scores, key=scores.__getitem__)
+        claims = wanted.open_on(stock.nodes[chosen])
+        answer = self.decider.choose_on(chosen, stock, claims, self.placement).answer
+        granted = as_granted(claims, answer)
         exceeded_line = self._exceeded_line(pod, granted, stock)
         if exceeded_line is not None:
             reason = Reason(text=str(exceeded_line), code="D216")
             refused = PodOutcome(pod_name, None, reason=reason, exceeded_quota=exceeded_line.facts())
             return self._with_victims(refused, wanted)
         if hold:
-            self.fleet.stock = stock.with_all(granted)
-            used = self.used.setdefault(chosen, {})
-            for resource, amount in podfit.requests(pod).items():
-                used[resource] = used.get(resource, 0) + amount
+            self.stock = stock.with_all(granted)
+            self.used = {**self.used, chosen: podfit.plus(self.used.get(chosen, {}), pod)}
         devices = [f"{result.driver}/{result.pool}/{result.device}" for result in answer.results]
         return PodOutcome(pod_name, chosen, tuple(devices))
 
     def _wanted(self, pod: Pod) -> _Wanted | Reason:
         """Return the claims of a pod, or the first missing object."""
-        claims = self.fleet.stock.claims
+        claims = self.stock.claims
         future = future_claims(pod, self.templates, claims)
-        missing = chain(future.missing, *[missing_classes(claim, self.fleet.stock) for claim in future.claims])
+        missing = chain(future.missing, *[missing_classes(claim, self.stock) for claim in future.claims])
         if reason := next(missing, None):
             return reason
         status = pod.status.extended_resource_claim_status
@@ -279,7 +282,7 @@ class SnapshotRun:
         pod = wanted.pod
         if not may_preempt(pod):
             return refused
-        snapshot, stock = self.snapshot, self.fleet.stock
+        snapshot, stock = self.snapshot, self.stock
         holders = holders_below(pod, snapshot.pods, stock, snapshot.budgets, snapshot.groups)
         if not holders.by_node:  # no pod has a lower priority
             return refused
@@ -290,15 +293,14 @@ class SnapshotRun:
                 return False
             after = without_pods(stock, victims.pods)
             node = after.nodes[victims.node]
-            used = dict(self.used.get(victims.node, {}))
+            used = self.used.get(victims.node, {})
             for victim in victims.pods:
                 if victim.spec.node_name == victims.node:
-                    for resource, amount in podfit.requests(victim).items():
-                        used[resource] = used.get(resource, 0) - amount
+                    used = podfit.plus(used, victim, -1)
             if wanted.obstacle(node, used):
                 return False
             claims = wanted.open_on(node)
-            answer = self.fleet.ask(after, victims.node, claims).answer
+            answer = allocate(after, victims.node, claims, options=self.decider.options())
             return answer.feasible and self._exceeded_line(pod, as_granted(claims, answer), after) is None
 
         reachable = [node for node in stock.nodes if holders.potential_victims((node,), stock).has_pods]
@@ -322,52 +324,17 @@ class SnapshotRun:
         )
         return next((line for line in lines if line.exceeded), None)
 
-    def _refuse(
-        self,
-        name: str,
-        unfit: Mapping[str, str],
-        choices: Mapping[str, Chosen],
-        claims_by_node: Mapping[str, Sequence[ResourceClaim]],
-    ) -> PodOutcome:
-        answers = self._with_own_errors({node: chosen.answer for node, chosen in choices.items()}, claims_by_node)
-        node_count = len(unfit) + len(answers)
-        if self.why:
-            for node, answer in list(islice(answers.items(), EXPLAINED)):
-                answers[node] = self._explain(self.why, node, claims_by_node[node], answer)
-        if any(answer.verdict is SearchVerdict.UNDECIDED for answer in answers.values()):
-            self.undecided.add(name)
-        refusing = by_text({node: cannot_serve(answer) for node, answer in answers.items()})
-        reason = summary((*refusing, *by_text(unfit)), node_count, "the pod")
+    def _refuse(self, name: str, unfit: Mapping[str, str], searched: Sequence[FleetAnswer]) -> PodOutcome:
+        refusals: dict[str, str] = {}
+        for answers in searched:
+            equal_nodes = {node: nodes[0] for nodes in answers.equal_nodes() for node in nodes}
+            for node in answers:
+                if answers.verdict(node) is SearchVerdict.UNDECIDED:
+                    self.undecided.add(name)
+                if len(refusals) < EXPLAINED:
+                    refusals[node] = answers.refusal(node)
+                else:
+                    refusals[node] = refusals.get(equal_nodes[node]) or cannot_serve(NodeAnswer(answers.verdict(node)))
+        node_count = len(unfit) + len(refusals)
+        reason = summary((*by_text(refusals), *by_text(unfit)), node_count, "the pod")
         return PodOutcome(name, None, reason=reason if node_count else Reason(text="unknown: the input has no Nodes"))
-
-    def _with_own_errors(
-        self, answers: dict[str, NodeAnswer], claims_by_node: Mapping[str, Sequence[ResourceClaim]]
-    ) -> dict[str, NodeAnswer]:
-        """Repeat searches that ended in an error: the error names a claim, and in a cached answer this is the claim of another pod.
-
-        Searches with the same error and the same claims are repeated once. The claims may differ between nodes.
-        """
-        repeated: dict[tuple[str, ...], NodeAnswer] = {}
-        for node, answer in answers.items():
-            if answer.error:
-                claims = claims_by_node[node]
-                question = (answer.error, *(claim.metadata.key for claim in claims))
-                if question not in repeated:
-                    repeated[question] = self.fleet.ask(self.fleet.stock, node, claims).answer
-                answers[node] = repeated[question]
-        return answers
-
-    def _explain(self, why: Why, node: str, claims: Sequence[ResourceClaim], refused: NodeAnswer) -> NodeAnswer:
-        """Return a refusal with its reasons. They are cached by the identity of the answer, which pods with equal claims share.
-
-        Reasons whose text names a claim are not cached, because the claims of other pods have other names.
-        """
-        if cached := self.explained.get(id(refused)):
-            return cached[1]
-        explained = why(self.fleet.stock, node, claims, refused)
-        text = sentence(explained)
-        if explained.explained and not any(claim.metadata.name in text for claim in claims):
-            if len(self.explained) >= REMEMBERED:
-                self.explained.clear()
-            self.explained[id(refused)] = refused, explained
-        return explained

@@ -1,6 +1,6 @@
 """Strategies: which devices and node to choose if several would do."""
 
-from allocator.strategies.choose import Chosen, best_node, choose_devices
+from allocator.strategies.choose import Chosen, choose_devices
 from allocator.strategies.hardware import (
     fragmentation,
     room,
@@ -9,7 +9,7 @@ from allocator.strategies.hardware import (
     units,
     utilisation,
 )
-from allocator.strategies.node_view import LooksAt, StrategyCache, split_equal_nodes
+from allocator.strategies.node_view import StrategyCache, split_equal_nodes
 from allocator.strategies.placement import Placement, UnknownStrategy, read_placement
 from allocator.strategies.strategy import DEFAULT, STRATEGIES
 
@@ -17,11 +17,9 @@ __all__ = [
     "DEFAULT",
     "STRATEGIES",
     "Chosen",
-    "LooksAt",
     "Placement",
     "StrategyCache",
     "UnknownStrategy",
-    "best_node",
     "choose_devices",
     "fragmentation",
     "read_placement",

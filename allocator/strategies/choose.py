@@ -19,7 +19,7 @@ from dra.policy import Rules
 from dra.wire import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from allocator.problem import DeviceCandidate
     from allocator.strategies.strategy import Cost, Order
@@ -131,12 +131,6 @@ class _NodeSearch:
             steps += chosen.steps
             stock = stock.with_object(with_allocation(claim, chosen.allocations[0].allocation))
         return NodeAnswer(SearchVerdict.FEASIBLE, tuple(granted), steps=steps)
-
-
-def best_node(choices: Mapping[str, Chosen]) -> str | None:
-    """Return the node with the best score, or the first of several; None if no node can serve the claims."""
-    fitting = [node for node, chosen in choices.items() if chosen.answer.verdict is SearchVerdict.FEASIBLE]
-    return max(fitting, key=lambda node: choices[node].score, default=None)
 
 
 def _preference(claims: Sequence[ResourceClaim], answer: NodeAnswer) -> float:

@@ -19,11 +19,10 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
+from allocator import SearchOptions
+from allocator.decisions import Decider
 from allocator.strategies.choose import choose_devices
-from allocator.strategies.node_view import StrategyCache
-from allocator.strategies.strategy import STRATEGIES
+from allocator.strategies.strategy import DEFAULT, STRATEGIES
 from bench import chart
 from bench.allocator.generate import GPU, KINDS, request
 from bench.allocator.replay import replay
@@ -34,8 +33,8 @@ from dra.wire import convert
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from allocator.simulation.placement import Ask
-    from allocator.strategies.choose import Chosen
+    from allocator import FleetAnswer
+    from allocator.strategies import Placement
     from bench.allocator.generate import Workload
     from bench.allocator.replay import Replay
     from dra.stock.stock import Stock
@@ -105,19 +104,27 @@ def _workload(kind: str, seed: int, load: float) -> Workload:
 
 
 def _replay(workload: Workload, strategy: str, seed: int, *, patience: float | None) -> Replay:
-    choose = _ask(strategy, random.Random(seed))
-    return replay(workload.stock, workload.arrivals, strategy=strategy, ask=choose, patience=patience)
+    decider = _RandomNodes(seed) if strategy == BASELINE else None
+    strategy = DEFAULT if strategy == BASELINE else strategy
+    return replay(workload.stock, workload.arrivals, strategy=strategy, decider=decider, patience=patience)
 
 
-def _ask(strategy: str, random_numbers: random.Random) -> Ask:
-    cache = StrategyCache()
+class _RandomNodes(Decider):
+    """Scores the nodes that fit at random."""
 
-    def ask(now: Stock, node: str, claims: Sequence[ResourceClaim]) -> Chosen:
-        if strategy == BASELINE:
-            return replace(choose_devices(now, node, claims, cache=cache), score=random_numbers.random())
-        return choose_devices(now, node, claims, strategy=strategy, cache=cache)
+    def __init__(self, seed: int) -> None:
+        super().__init__(SearchOptions())
+        self._random_numbers = random.Random(seed)
 
-    return ask
+    def scores(
+        self,
+        answers: FleetAnswer,
+        stock: Stock,  # noqa: ARG002
+        claims: Sequence[ResourceClaim],  # noqa: ARG002
+        placement: Placement,  # noqa: ARG002
+        nodes: Sequence[str] | None = None,
+    ) -> dict[str, float]:
+        return {node: self._random_numbers.random() for node in (answers.feasible if nodes is None else nodes)}
 
 
 def _idle(replayed: Replay) -> float:

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from allocator import SearchOptions
 from allocator.answer import as_granted
-from allocator.simulation.placement import Ask, Placements, likeness
-from allocator.strategies import best_node, fragmentation, rooms_of, utilisation
+from allocator.decisions import Decider
+from allocator.strategies import fragmentation, read_placement, rooms_of, utilisation
 from dra.objects import ResourceClaim
+from dra.wire import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,11 +66,11 @@ def replay(
     arrivals: Sequence[Arrival],
     *,
     strategy: str,
-    ask: Ask,
+    decider: Decider | None = None,
     patience: float | None = None,
 ) -> Replay:
     """Replay arrivals on a stock; a pod that waits longer than `patience` is dropped."""
-    return _Player(stock, arrivals, ask, patience).report(strategy)
+    return _Player(stock, arrivals, strategy, decider or Decider(SearchOptions()), patience).report()
 
 
 class _Player:
@@ -76,12 +78,16 @@ class _Player:
         self,
         stock: Stock,
         arrivals: Sequence[Arrival],
-        ask: Ask,
+        strategy: str,
+        decider: Decider,
         patience: float | None,
     ) -> None:
-        self.fleet = Placements(stock, ask)
+        self.stock = stock
+        self.strategy = strategy
+        self.placement = read_placement(strategy)
+        self.decider = decider
         self.arrivals = sorted(arrivals, key=lambda arrival: arrival.at)
-        self.likeness = [likeness(arrival.claims) for arrival in self.arrivals]
+        self.specs = [encode([claim.spec for claim in arrival.claims]) for arrival in self.arrivals]
         self.patience = patience
         self.waiting: list[int] = []  # numbers of arrivals, in the order in which they are tried
         self.leaving: list[tuple[float, int]] = []
@@ -94,10 +100,10 @@ class _Player:
             self._place_pods(arrival.at, [number])
         self._end_pods_until(float("inf"))
 
-    def report(self, strategy: str) -> Replay:
+    def report(self) -> Replay:
         waits = list(self.waited.values())
         return Replay(
-            strategy,
+            self.strategy,
             len(self.arrivals),
             len(waits),
             sum(wait == 0 for wait in waits),
@@ -119,7 +125,7 @@ class _Player:
                 _, number = heappop(leaving)
                 arrival = self.arrivals[number]
                 for claim in arrival.claims:
-                    self.fleet.stock = self.fleet.stock.without("ResourceClaim", claim.metadata.key)
+                    self.stock = self.stock.without("ResourceClaim", claim.metadata.key)
                 self.running -= 1
             if self.patience is not None:
                 self.waiting = [number for number in self.waiting if at - self.arrivals[number].at <= self.patience]
@@ -130,21 +136,23 @@ class _Player:
         refused: set[bytes] = set()
         for number in numbers:
             arrival = self.arrivals[number]
-            if self.likeness[number] in refused:
+            if self.specs[number] in refused:
                 continue
-            answers = self.fleet.answers(arrival.claims)
-            node = best_node(answers)
-            if node is None:
-                refused.add(self.likeness[number])
+            question = self.stock, arrival.claims, self.placement
+            scores = self.decider.scores(self.decider.search_fleet(*question[:2]), *question)
+            if not scores:
+                refused.add(self.specs[number])
                 continue
-            self.fleet.stock = self.fleet.stock.with_all(as_granted(arrival.claims, answers[node].answer))
+            node = max(scores, key=scores.__getitem__)
+            granted = as_granted(arrival.claims, self.decider.choose_on(node, *question).answer)
+            self.stock = self.stock.with_all(granted)
             self.waiting.remove(number)
             self.waited[number] = now - arrival.at
             self.running += 1
             if arrival.lasts is not None:
                 heappush(self.leaving, (now + arrival.lasts, number))
         self.peak = max(self.peak, self.running)
-        rooms = rooms_of(self.fleet.stock)
+        rooms = rooms_of(self.stock)
         self.samples.append(Sample(now, self.running, len(self.waiting), utilisation(rooms), fragmentation(rooms)))
 
     def _average(self, value: Callable[[Sample], float]) -> float:

@@ -1,7 +1,6 @@
 """Caches do not grow with the number of different questions."""
 
 from allocator import FleetMemo, fleet
-from allocator.simulation.placement import Placements
 from allocator.strategies import StrategyCache, choose_devices
 from tests.allocator import fleets
 from tests.objects import exactly
@@ -31,12 +30,3 @@ def test_a_strategy_cache_keeps_a_bounded_number_of_questions():
     for number in range(QUESTIONS):
         choose_devices(fleet_stock, "n0", numbered_question(number), strategy="CompactFirst", cache=cache)
     assert len(cache._compiled) == 64  # the maximum
-
-
-def test_placements_keep_answers_to_a_bounded_number_of_questions():
-    fleet_stock = two_nodes_with_shared_gpus()
-    cache = StrategyCache()
-    placements = Placements(fleet_stock, lambda now, node, claims: choose_devices(now, node, claims, cache=cache))
-    for number in range(QUESTIONS):
-        placements.answers(numbered_question(number))
-    assert len(placements._questions) == 256  # the maximum

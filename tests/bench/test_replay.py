@@ -12,12 +12,8 @@ from tests.allocator.fleets import claim, fleet, gpu, shared
 from tests.objects import exactly
 
 
-def device_chooser(strategy):
-    return lambda stock, node, claims: choose_devices(stock, node, claims, strategy=strategy)
-
-
 def replay_on(stock, *arrivals, strategy="first-fit", **options):
-    return replay(stock, arrivals, strategy=strategy, ask=device_chooser(strategy), **options)
+    return replay(stock, arrivals, strategy=strategy, **options)
 
 
 def arrival(name, at, lasts=None, *, count=1, priority=0):
@@ -74,9 +70,7 @@ def test_utilisation_and_fragmentation_are_averaged_over_time():
 
 def test_no_device_is_held_after_all_pods_have_left():
     workload = KINDS["mig"](random.Random(3).random, nodes=1, pods=40, load=1.5)
-    result = replay(
-        workload.stock, workload.arrivals, strategy="CompactFirst", ask=device_chooser("CompactFirst"), patience=50.0
-    )
+    result = replay(workload.stock, workload.arrivals, strategy="CompactFirst", patience=50.0)
     last = result.samples[-1]
     assert (last.running, last.utilisation) == (0, 0.0)
     assert result.placed + len(result.never) == 40
@@ -111,9 +105,7 @@ def test_every_pod_fits_an_idle_fleet_under_every_strategy(kind, strategy):
 def test_compact_first_uses_more_hardware_than_first_fit():
     workload = KINDS["mig"](random.Random(5).random, nodes=1, pods=80, load=1.4)
     utilisation = {
-        strategy: replay(
-            workload.stock, workload.arrivals, strategy=strategy, ask=device_chooser(strategy), patience=0
-        ).utilisation
+        strategy: replay(workload.stock, workload.arrivals, strategy=strategy, patience=0).utilisation
         for strategy in ("first-fit", "CompactFirst")
     }
     assert utilisation["CompactFirst"] > utilisation["first-fit"]

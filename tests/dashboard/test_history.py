@@ -8,6 +8,7 @@ import aiohttp
 import msgspec
 import pytest
 
+from allocator.decisions import Decider
 from allocator.simulation import Snapshot, simulate
 from analysis.capacity import in_use
 from analysis.loading import Unread, reading_of
@@ -53,7 +54,7 @@ def test_recorded_fragmentation_equals_that_of_simulate():
             device |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "40Gi"}}}
     objects.append(held_claim("c", on="n0/gpu-0", share={"memory": "10Gi"}))
     recorded = sample(0, *objects)
-    simulation = simulate(Snapshot(reading_with(*objects).stock, ()), ask=lambda *_: None)
+    simulation = simulate(Snapshot(reading_with(*objects).stock, ()), Decider())
     assert recorded.fragmentation == simulation.totals.fragmentation == 0.2  # 30 of 150 free GiB
 
 

@@ -1,8 +1,8 @@
 """Pods, fleets and templates of simulations, and a simulation of them."""
 
-from allocator import allocate
+from allocator.decisions import Decider
 from allocator.simulation.snapshot import Snapshot, simulate
-from allocator.strategies.choose import choose_devices
+from allocator.strategies import read_placement
 from tests.allocator.fleets import fleet, gpu
 from tests.objects import claim_entries, claim_template, exactly, pod, template_entries, typed
 
@@ -19,14 +19,7 @@ def pod_requesting(name, amounts, **fields):
 
 def run(stock, *pods, claims=(), templates=(), strategy="first-fit"):
     snapshot = Snapshot(stock.with_all(claims), pods, tuple(templates))
-
-    def ask(stock, node, claims):
-        return choose_devices(stock, node, claims, strategy=strategy)
-
-    def why(stock, node, claims, answer):
-        return allocate(stock, node, claims, reasons=True) if answer.verdict == "infeasible" else answer
-
-    return simulate(snapshot, ask=ask, why=why)
+    return simulate(snapshot, Decider(), read_placement(strategy))
 
 
 def places(simulated):

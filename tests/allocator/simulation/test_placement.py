@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 
 from allocator.answer import as_granted
-from allocator.simulation.placement import Placements
+from allocator.decisions import Decider
 from allocator.simulation.snapshot import Snapshot, simulate
-from allocator.strategies import best_node, choose_devices
+from allocator.strategies import choose_devices, read_placement
 from allocator.strategies.node_view import LooksAt
 from allocator.strategies.strategy import STRATEGIES
 from tests.allocator.fleets import claim, fleet, gpu
@@ -28,26 +28,21 @@ class SpreadRacks(STRATEGIES["CompactFirst"].__class__):
         return 100.0 - sum(len(stock.use(pool.id).dedicated) for name in in_rack for pool in stock.pools(name))
 
 
-def device_chooser(strategy):
-    return lambda stock, node, claims: choose_devices(stock, node, claims, strategy=strategy)
-
-
 def nodes_with_stale_answers(strategy):
     """Place six pods, one after the other; return the nodes whose cached answer differs from a new answer."""
     stock = fleet({f"n{i}": (gpu("gpu-0", root="r0"), gpu("gpu-1", root=f"r{i}")) for i in range(3)})
-    placements = Placements(stock, device_chooser(strategy))
+    decider, placement = Decider(), read_placement(strategy)
     stale_nodes = []
     for i in range(6):
-        claim_of_pod = claim(f"c{i}", exactly("gpu"))
-        cached_answers = {
-            node: (placement.answer.verdict, placement.score)
-            for node, placement in placements.answers([claim_of_pod]).items()
-        }
-        for node, answer in cached_answers.items():
-            new_answer = choose_devices(placements.stock, node, [claim_of_pod], strategy=strategy)
-            stale_nodes += [node] if answer != (new_answer.answer.verdict, new_answer.score) else []
-        chosen = placements.answers([claim_of_pod])
-        placements.stock = placements.stock.with_all(as_granted([claim_of_pod], chosen[best_node(chosen)].answer))
+        claims = [claim(f"c{i}", exactly("gpu"))]
+        scores = decider.scores(decider.search_fleet(stock, claims), stock, claims, placement)
+        for node in stock.nodes:
+            new_answer = choose_devices(stock, node, claims, strategy=strategy)
+            stale_nodes += (
+                [node] if scores.get(node) != (new_answer.score if new_answer.answer.feasible else None) else []
+            )
+        chosen_node = max(scores, key=scores.get)
+        stock = stock.with_all(as_granted(claims, decider.choose_on(chosen_node, stock, claims, placement).answer))
     return stale_nodes
 
 
@@ -63,7 +58,8 @@ def test_a_strategy_that_spreads_racks_uses_all_racks(monkeypatch, strategy):
     racks = {f"n{i:02}": {"rack": f"r{i // 4}"} for i in range(12)}
     pods = [pending_pod(f"p{i}", templates=["single"]) for i in range(6)]
     stock = fleet({node: (gpu("gpu-0"),) for node in racks}, labels=racks)
-    simulated = simulate(Snapshot(stock, tuple(pods), templates=(ONE_GPU_TEMPLATE,)), ask=device_chooser(strategy))
+    snapshot = Snapshot(stock, tuple(pods), templates=(ONE_GPU_TEMPLATE,))
+    simulated = simulate(snapshot, Decider(), read_placement(strategy))
     used_racks = Counter(racks[outcome.node]["rack"] for outcome in simulated.pods)
     assert used_racks == ({"r0": 2, "r1": 2, "r2": 2} if strategy == SpreadRacks.name else {"r0": 4, "r1": 2})
 

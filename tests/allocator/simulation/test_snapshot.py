@@ -5,10 +5,10 @@ from itertools import permutations
 import pytest
 from msgspec.structs import replace
 
-from allocator import allocate
+from allocator import all_nodes
 from allocator import pods as podfit
+from allocator.decisions import Decider
 from allocator.simulation.snapshot import Snapshot, simulate
-from allocator.strategies.choose import choose_devices
 from dra.objects import PodExtendedResourceClaimStatus, PodGroup, ResourceClaim
 from dra.objects.claim import DeviceClass
 from dra.quantity import Quantity
@@ -77,12 +77,14 @@ def test_waiting_pods_get_the_same_reasons_together_and_alone():
     assert "given to default/z-single" in outcomes[3].reason.text
 
 
-def test_a_refusal_is_explained_once_until_its_node_changes():
-    explained_nodes = []
+def test_a_refusal_is_explained_once_until_its_node_changes(monkeypatch):
+    explained_nodes, explain = [], all_nodes.explain
 
-    def why(stock, node, claims, answer):
+    def recorded(answer, stock, node, claims, options):
         explained_nodes.append(node)
-        return allocate(stock, node, claims, reasons=True)
+        return explain(answer, stock, node, claims, options)
+
+    monkeypatch.setattr(all_nodes, "explain", recorded)
 
     waiting_pods = (
         *WAITING_PODS[:2],
@@ -90,7 +92,7 @@ def test_a_refusal_is_explained_once_until_its_node_changes():
         pending_pod("z", templates=["double"], priority=-2),
     )
     snapshot = Snapshot(ONE_GPU_FLEET, waiting_pods, templates=(ONE_GPU_TEMPLATE, TWO_GPUS_TEMPLATE))
-    simulated = simulate(snapshot, ask=choose_devices, why=why)
+    simulated = simulate(snapshot, Decider())
     assert [outcome.node for outcome in simulated.pods] == [None, None, "n0", None]
     assert explained_nodes == ["n0", "n0"], "n0 must be explained once before and once after the pod `small` is placed"
     assert simulated.pods[3].reason != simulated.pods[0].reason
@@ -267,7 +269,7 @@ def test_a_gang_is_placed_together_or_not_at_all(least, placed):
     snapshot = Snapshot(
         ONE_GPU_FLEET, (*members, other), templates=(ONE_GPU_TEMPLATE,), groups={"default/g": gang(least)}
     )
-    simulated = simulate(snapshot, ask=choose_devices)
+    simulated = simulate(snapshot, Decider())
     assert [name for name, (node, _) in places(simulated).items() if node] == (placed or ["other"])
     if not placed:
         found = "no placement found for 2 pods of PodGroup default/g together: placed one by one, 1 gets a node"
@@ -286,7 +288,7 @@ def test_a_gang_whose_pods_fit_no_node_is_unschedulable():
     ]
     templates = (ONE_GPU_TEMPLATE, TWO_GPUS_TEMPLATE)
     simulated = simulate(
-        Snapshot(ONE_GPU_FLEET, tuple(members), templates=templates, groups={"default/g": gang(2)}), ask=choose_devices
+        Snapshot(ONE_GPU_FLEET, tuple(members), templates=templates, groups={"default/g": gang(2)}), Decider()
     )
     assert [outcome.reason.text.partition(": ")[0] for outcome in simulated.pods] == [
         *["0 of 1 nodes can serve the pod"] * 2,
@@ -300,5 +302,5 @@ def test_a_gang_counts_its_running_pods():
     running = pending_pod("runs", phase="Running", nodeName="n0", **group)
     waiting = pending_pod("waits", templates=["single"], **group)
     snapshot = Snapshot(ONE_GPU_FLEET, (running, waiting), templates=(ONE_GPU_TEMPLATE,), groups={"default/g": gang(2)})
-    simulated = simulate(snapshot, ask=choose_devices)
+    simulated = simulate(snapshot, Decider())
     assert simulated.totals.placed == 1

@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
+from allocator.decisions import Decider
 from allocator.simulation.snapshot import Snapshot, simulate
-from allocator.strategies.choose import choose_devices
 from dra.objects import DeviceQuota
 from dra.objects.claim import ResourceClaimConsumerReference
 from dra.quantity import Quantity
@@ -98,9 +98,7 @@ def test_a_quota_counts_allocations_of_the_same_simulation():
         pending_pod(f"p-{waiting_claim.metadata.name}", waiting_claim.metadata.name) for waiting_claim in waiting_claims
     ]
     snapshot = Snapshot(stock.with_all(waiting_claims), tuple(pods), quotas=(convert(quota, DeviceQuota),))
-    simulated = simulate(
-        snapshot, ask=lambda stock_, node, claims: choose_devices(stock_, node, claims, strategy="first-fit")
-    )
+    simulated = simulate(snapshot, Decider())
     assert [pod.node for pod in simulated.pods] == ["n0", None, "n0"]
     refused = simulated.pods[1]
     assert refused.exceeded_quota == {
@@ -124,7 +122,5 @@ def test_victims_of_the_namespace_make_room_in_its_quota():
     pods = (pending_pod("low", "low", nodeName="n0", phase="Running"), pending_pod("urgent", "want", priority=5))
     claims = (low_claim, claim("want", exactly("gpu")))
     snapshot = Snapshot(stock.with_all(claims), pods, quotas=(convert(quota, DeviceQuota),))
-    [outcome] = simulate(
-        snapshot, ask=lambda stock_, node, claims_: choose_devices(stock_, node, claims_, strategy="first-fit")
-    ).pods
+    [outcome] = simulate(snapshot, Decider()).pods
     assert (outcome.node, outcome.victims, outcome.exceeded_quota["remaining"]) == (None, ("default/low",), "0")

@@ -5,7 +5,9 @@ from contextlib import suppress
 import pytest
 
 from allocator import SearchOptions
-from allocator.strategies.choose import best_node, choose_devices
+from allocator.decisions import Decider
+from allocator.strategies import read_placement
+from allocator.strategies.choose import choose_devices
 from allocator.strategies.node_view import LooksAt, NodeView, StrategyCache
 from allocator.strategies.strategy import STRATEGIES
 from dra.objects.claim import ResourceClaim
@@ -158,7 +160,9 @@ def test_a_strategy_that_does_not_declare_it_sees_nothing_of_other_nodes(looks_a
 
 
 def chosen_node(stock, wanted, strategy):
-    return best_node({node: choose_devices(stock, node, [wanted], strategy=strategy) for node in stock.nodes})
+    decider, placement = Decider(), read_placement(strategy)
+    scores = decider.scores(decider.search_fleet(stock, [wanted]), stock, [wanted], placement)
+    return max(scores, key=scores.get, default=None)
 
 
 TWO_MIG_NODES = {"n0": MIG_GPUS, "n1": MIG_GPUS}
