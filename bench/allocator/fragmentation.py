@@ -19,10 +19,9 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING
 
-from allocator import SearchOptions
-from allocator.decisions import Decider
 from allocator.strategies.choose import choose_devices
-from allocator.strategies.strategy import DEFAULT, STRATEGIES
+from allocator.strategies.node_view import LooksAt
+from allocator.strategies.strategy import STRATEGIES, Strategy
 from bench import chart
 from bench.allocator.generate import GPU, KINDS, request
 from bench.allocator.replay import replay
@@ -33,11 +32,10 @@ from dra.wire import convert
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from allocator import FleetAnswer
-    from allocator.strategies import Placement
+    from allocator.strategies.node_view import NodeView
+    from allocator.strategies.strategy import DevicePlan
     from bench.allocator.generate import Workload
     from bench.allocator.replay import Replay
-    from dra.stock.stock import Stock
 
 NODES, PODS, SEEDS, CALM, CROWDED = 4, 240, 4, 0.6, 1.3
 DEVICES = 16
@@ -104,27 +102,22 @@ def _workload(kind: str, seed: int, load: float) -> Workload:
 
 
 def _replay(workload: Workload, strategy: str, seed: int, *, patience: float | None) -> Replay:
-    decider = _RandomNodes(seed) if strategy == BASELINE else None
-    strategy = DEFAULT if strategy == BASELINE else strategy
-    return replay(workload.stock, workload.arrivals, strategy=strategy, decider=decider, patience=patience)
+    if strategy == BASELINE:
+        STRATEGIES[BASELINE] = _RandomNodes(seed)
+    return replay(workload.stock, workload.arrivals, strategy=strategy, patience=patience)
 
 
-class _RandomNodes(Decider):
-    """Scores the nodes that fit at random."""
+class _RandomNodes(Strategy):
+    """Scores nodes at random, and takes the devices of first-fit."""
+
+    name = BASELINE
+    looks_at = LooksAt.FLEET  # every node is scored
 
     def __init__(self, seed: int) -> None:
-        super().__init__(SearchOptions())
         self._random_numbers = random.Random(seed)
 
-    def scores(
-        self,
-        answers: FleetAnswer,
-        stock: Stock,  # noqa: ARG002
-        claims: Sequence[ResourceClaim],  # noqa: ARG002
-        placement: Placement,  # noqa: ARG002
-        nodes: Sequence[str] | None = None,
-    ) -> dict[str, float]:
-        return {node: self._random_numbers.random() for node in (answers.feasible if nodes is None else nodes)}
+    def score(self, view: NodeView, plan: DevicePlan) -> float:  # noqa: ARG002
+        return self._random_numbers.uniform(0, 100)
 
 
 def _idle(replayed: Replay) -> float:
@@ -151,7 +144,7 @@ def main() -> int:
             )
             in_use = f"{own_figures.in_use:>7.1%} {gain(own_figures.in_use, baseline.in_use):>7}"
             print(f"{kind:<8} {name:<22} {idle} {in_use} {own_figures.served:>7.1f}", flush=True)
-    for name in STRATEGIES:
+    for name in names[1:]:
         print(f"two GPUs on one PCIe root, {name}: {share_of_neighbours(name):.0%}")
     PLOT.parent.mkdir(parents=True, exist_ok=True)
     PLOT.write_text(stack([_chart(figures_by_kind, names, *chart_arguments) for chart_arguments in _CHARTS]))

@@ -61,31 +61,17 @@ class Replay(msgspec.Struct, frozen=True, rename="camel"):
     samples: tuple[Sample, ...]
 
 
-def replay(
-    stock: Stock,
-    arrivals: Sequence[Arrival],
-    *,
-    strategy: str,
-    decider: Decider | None = None,
-    patience: float | None = None,
-) -> Replay:
+def replay(stock: Stock, arrivals: Sequence[Arrival], *, strategy: str, patience: float | None = None) -> Replay:
     """Replay arrivals on a stock; a pod that waits longer than `patience` is dropped."""
-    return _Player(stock, arrivals, strategy, decider or Decider(SearchOptions()), patience).report()
+    return _Player(stock, arrivals, strategy, patience).report()
 
 
 class _Player:
-    def __init__(
-        self,
-        stock: Stock,
-        arrivals: Sequence[Arrival],
-        strategy: str,
-        decider: Decider,
-        patience: float | None,
-    ) -> None:
+    def __init__(self, stock: Stock, arrivals: Sequence[Arrival], strategy: str, patience: float | None) -> None:
         self.stock = stock
         self.strategy = strategy
         self.placement = read_placement(strategy)
-        self.decider = decider
+        self.decider = Decider(SearchOptions())
         self.arrivals = sorted(arrivals, key=lambda arrival: arrival.at)
         self.specs = [encode([claim.spec for claim in arrival.claims]) for arrival in self.arrivals]
         self.patience = patience
