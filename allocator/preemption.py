@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
+from dra.errors import NodeSelectorError
 from dra.objects import (
     Pod,
     PodDisruptionBudget,
@@ -121,7 +122,8 @@ class Holders(msgspec.Struct, frozen=True):
         pools: set[PoolId] = set()
         for node in nodes:
             holding += self.by_node.get(node, ())
-            pools.update(pool.id for pool in stock.pools(node))
+            with suppress(NodeSelectorError):  # no device is allocated on such a node
+                pools.update(pool.id for pool in stock.pools(node))
         for id_ in pools:
             holding += self.by_pool.get(id_, ())
         distinct = {unit.pods[0].metadata.uid: unit for unit in holding}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from allocator import allocate, fleet
-from allocator.one_node import SearchOptions, explain, options_within
+from allocator import fleet
+from allocator.decisions import Decider
+from allocator.one_node import SearchOptions, options_within
 from allocator.reasons import equal_answers, lines, nearest_fits
-from allocator.strategies import DEFAULT, StrategyCache, choose_devices
+from allocator.strategies import choose_devices, read_placement
 from analysis.errors import Broken
 from analysis.report import Report, Rows, Screen
 from dra import step_limits
@@ -78,17 +78,18 @@ def allocate_claims(
 
     If no node is feasible, search for changes with which the claims would fit.
     """
-    if node or budget_ms is not None:
-        options = options_within(budget_ms)
-        answers: Mapping[str, NodeAnswer] = {
-            name: explain(
-                allocate(stock, name, claims, strategy=strategy, options=options), stock, name, claims, options
-            )
-            for name in ([node] if node else stock.nodes)
-        }
-        scores: dict[str, float] = {}
-    else:
-        answers, scores = _allocate_on_all(stock, claims, strategy)
+    decider, placement = Decider(options_within(budget_ms)), read_placement(strategy)
+    searched = decider.search_fleet(stock, claims, within=(node,) if node else None)
+    scores = {} if placement.is_default else decider.scores(searched, stock, claims, placement)
+    by_node: dict[str, NodeAnswer] = {}
+    for equal_nodes in searched.equal_nodes():
+        for name in equal_nodes:
+            if name in scores:
+                by_node[name] = decider.choose_on(name, stock, claims, placement).answer
+            else:  # a refusal holds for all equivalent nodes; an allocation names devices of its node
+                first = by_node.get(equal_nodes[0])
+                by_node[name] = searched[name] if first is None or first.feasible else first
+    answers = {name: by_node[name] for name in searched}
     if any(answer.feasible for answer in answers.values()):
         return ClaimsOnNodes(answers, scores)
     feasible_nodes = tuple(fleet(stock, claims).feasible) if node else ()
@@ -97,27 +98,6 @@ def allocate_claims(
         if group.answer.verdict == "infeasible":
             hints[group.nodes[0]] = _hints(stock, group.nodes[0], claims, feasible_nodes)
     return ClaimsOnNodes(answers, scores, hints)
-
-
-def _allocate_on_all(
-    stock: Stock, claims: tuple[ResourceClaim, ...], strategy: str
-) -> tuple[Mapping[str, NodeAnswer], dict[str, float]]:
-    """Search once for equivalent nodes; then, with a strategy other than the default, choose the devices on each feasible node."""
-    first = fleet(stock, claims)
-    cache = StrategyCache()
-    feasible_answers: dict[str, NodeAnswer] = {}
-    scores: dict[str, float] = {}
-    for node in first.feasible if strategy != DEFAULT else ():
-        chosen = choose_devices(stock, node, claims, strategy=strategy, cache=cache)
-        feasible_answers[node] = chosen.answer
-        scores[node] = chosen.score
-    answers = ChainMap(feasible_answers, first)  # type: ignore[arg-type]  # never written
-    by_node: dict[str, NodeAnswer] = {}
-    for first_node, *equal_nodes in first.equal_nodes():
-        by_node[first_node] = answers[first_node]
-        for node in equal_nodes:  # a refusal holds for all equivalent nodes; an allocation names devices of its node
-            by_node[node] = answers[node] if by_node[first_node].feasible else by_node[first_node]
-    return {node: by_node[node] for node in stock.nodes}, scores
 
 
 def _hints(

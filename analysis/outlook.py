@@ -19,7 +19,6 @@ from allocator.strategies import DEFAULT, read_placement
 from analysis.arrivals import Arrivals, arrivals
 from dra import step_limits
 from dra.budget import UNBOUNDED, Budget
-from dra.errors import NodeSelectorError
 from dra.objects import Pod, PodDisruptionBudget
 from dra.reason import Reason
 from dra.texts import count_of
@@ -189,13 +188,8 @@ class Queue:
         return (self.place(key), self._steps_of.get(key, 0)) if key in self._first else (None, 0)
 
     def _place(self, pods: Sequence[Pod], *, hold: bool) -> None:
-        try:
-            placed = self._run.place(pods, hold=hold)
-        except NodeSelectorError as error:  # a node selector of a slice is invalid
-            problem = Reason(text=f"the node is not known: {error}")
-            placed = [PodOutcome(pod=member.metadata.key, node=None, reason=problem) for member in pods]
-        for outcome, member in zip(placed, pods, strict=True):
-            self._outcomes[outcome.pod] = self._notes.add(outcome, member)
+        for outcome, pod in zip(self._run.place(pods, hold=hold), pods, strict=True):
+            self._outcomes[outcome.pod] = self._notes.add(outcome, pod)
 
 
 def queue_of(reading: Reading) -> Queue:

@@ -7,10 +7,12 @@ here are fractions for comparing plans, never for deciding whether a claim fits.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from dra.errors import NodeSelectorError
 from dra.objects import Device
 from dra.stock import PoolId
 
@@ -100,8 +102,8 @@ def rooms_of(stock: Stock) -> list[tuple[HardwareUnit, Room]]:
     scale = scale_of(stock.pages.values())
     pools: dict[PoolId, Pool] = {}
     for node in stock.nodes:
-        for pool in stock.pools(node):
-            pools.setdefault(pool.id, pool)
+        with suppress(NodeSelectorError):  # no device is allocated on such a node
+            pools |= {pool.id: pool for pool in stock.pools(node) if pool.id not in pools}
     return [(unit, room(unit, stock.use(id_))) for id_, pool in pools.items() for unit in units(pool, scale)]
 
 

@@ -158,6 +158,17 @@ def test_only_changed_nodes_are_searched_again():
     assert [later_answers._results[node] is first_answers._results[node] for node in ("n2", "n3")] == [True, False]
 
 
+def test_a_refusal_names_the_holder_in_its_own_stock():
+    """The answer about the first stock is read after the one about the second stock, in which another claim holds the device."""
+    memo, claims = FleetMemo(), [fleets.claim("asked", exactly("gpu"))]
+    first_stock = fleets.fleet({"n0": gpus("n0", 1)}, fleets.taken("n0", "gpu-0", name="first"))
+    second_stock = first_stock.without("ResourceClaim", "default/first")
+    second_stock = second_stock.with_object(fleets.taken("n0", "gpu-0", name="second"))
+    first, second = [fleet(stock, claims, memo=memo) for stock in (first_stock, second_stock)]
+    assert "held by claim default/second" in second.refusal("n0")
+    assert "held by claim default/first" in first.refusal("n0")
+
+
 def test_a_feasibility_check_on_idle_nodes_ignores_current_holders():
     stock = fleets.fleet({"n0": [fleets.gpu("a")]}, fleets.taken("n0", "a"))
     claim_of_one, claim_of_two = [fleets.claim("c", exactly("gpu", count=count)) for count in (1, 2)]

@@ -6,7 +6,7 @@ from allocator.strategies import STRATEGIES
 from tests.allocator.fleets import gpu
 from tests.cli.commands.fleets import allocated_claim, class_of, node_slice, pod_of_template
 from tests.cli.running import MODES, manifest, run, run_json
-from tests.objects import claim_template, exactly, node
+from tests.objects import claim_template, exactly, node, pod, resource_slice
 
 
 @pytest.fixture
@@ -43,6 +43,18 @@ def test_a_pod_that_fits_nowhere_is_printed_with_the_reasons(fleet, tmp_path):
     (outcome,) = answer["pods"]
     assert (code, outcome["node"]) == (1, None)
     assert "devices are in use" in outcome["reason"]["text"]
+
+
+def test_a_slice_with_an_invalid_node_selector_does_not_end_the_search_for_victims(fleet, tmp_path):
+    expression = {"key": "zone", "operator": "Near", "values": ["a"]}
+    node_selector = {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
+    shared_slice = resource_slice("shared", gpu("gpu-0"), driver="gpu.example.com", **node_selector)
+    pods = pod("low", phase="Running", nodeName="n0"), pod_of_template("high", "one")
+    pods[1]["spec"]["priority"] = 9
+    code, answer = run_json("simulate", "-f", fleet, "-f", manifest(tmp_path / "more.yaml", shared_slice, *pods))
+    (outcome,) = answer["pods"]
+    assert (code, outcome["node"], outcome["victims"]) == (1, None, [])
+    assert "Near" in outcome["reason"]["text"]
 
 
 @pytest.mark.parametrize(("scope", "nodes"), [("node", ["n0", None]), ("pool", ["n0", "n0"])])

@@ -260,6 +260,8 @@ def test_a_strategy_lists_the_best_node_first_with_its_score(tmp_path):
     assert {name: verdict["score"] for name, verdict in answer["nodes"].items()} == {"n0": 50.0, "n1": 100.0}
     text = run("simulate", "--claims", "-f", fleet, "--strategy", "CompactFirst").stdout
     assert text.index("n1: feasible  (score 100)") < text.index("n0: feasible  (score 50)")
+    _, answer = run_json("simulate", "--claims", "-f", fleet, "--strategy", "CompactFirst", "--node", "n1")
+    assert {name: verdict["score"] for name, verdict in answer["nodes"].items()} == {"n1": 100.0}
 
 
 def test_a_large_fleet_is_not_listed_node_by_node(tmp_path):
