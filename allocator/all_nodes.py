@@ -427,9 +427,9 @@ class _Query:
         if result.verdict is SearchVerdict.INFEASIBLE:
             refused = NodeAnswer(result.verdict, steps=result.steps)
             return explain(refused, answered, name, claims, options)
+        if result.verdict is SearchVerdict.UNDECIDED:
+            return NodeAnswer(result.verdict, error=result.error, steps=result.steps)
         question = question_of(claims, stock)
-        if result.verdict is not SearchVerdict.FEASIBLE:
-            return compose(question, stock.nodes[name], result)
         leaves = question.leaves
         candidates = candidates_of(stock.pools(name))
         with_device_names = msgspec.structs.replace(
