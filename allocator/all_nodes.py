@@ -101,7 +101,8 @@ class FleetAnswer(Mapping[str, NodeAnswer]):
             return self._query.refusals[node]
         answer = self[node]
         text = cannot_serve(answer)
-        if is_current and answer.explained and not any(claim.metadata.name in text for claim in self._claims):
+        is_complete = answer.explained and answer.verdict is not SearchVerdict.UNDECIDED
+        if is_current and is_complete and not any(claim.metadata.name in text for claim in self._claims):
             self._query.refusals[node] = text
         return text
 
