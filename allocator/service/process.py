@@ -32,7 +32,6 @@ from allocator.service.pending_pods import PendingPods
 from allocator.service.periodic_checks import PeriodicChecks
 from allocator.service.ports import Listening, Ports
 from allocator.service.preemption.evictions import Evictions
-from allocator.service.preemption.supposition import Supposition
 from allocator.service.prepared_claims import PreparedClaims
 from allocator.service.queries import Queries, api_routes
 from allocator.service.question_runner import SWITCH_SECONDS, QuestionRunner
@@ -101,7 +100,6 @@ class AllocatorServer:
         self._plugin = Plugin(
             allocator=self.allocator,
             evictions=self.evictions,
-            supposition=Supposition(shared, self.evictions),
             requeue_events=self.requeue_events,
             knowledge=knowledge,
             lead=lead,

@@ -7,25 +7,30 @@ enough devices, and whether quotas and the limit of pods on a node allow it.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from allocator.decisions import Placed, full_nodes, place
+from allocator.decisions import FleetOutlook, Outlook, Placed, full_nodes, place
 from allocator.one_node import SearchOptions
 from allocator.pods import barriers, requests
 from allocator.preemption import (
     Enough,
+    Holders,
     PotentialVictims,
     Victims,
     claims_in_reach,
     fewest_to_end,
     holders_below,
     make_room,
+    make_room_on,
+    pods_of,
     priority,
+    without_pods,
     without_unused_claims,
 )
-from allocator.service.questions import each_on, nominated_in_shared_pools, without
+from allocator.service.questions import each_on, nominated_in_shared_pools, why_not_fits, without
 from dra import step_limits
 from dra.budget import Budget
 from dra.objects import claim_names
@@ -34,12 +39,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from allocator.decisions import Decider
-    from allocator.preemption import Choice, Holders
+    from allocator.preemption import Choice
     from allocator.service.quota.quotas import QuotaLines
     from dra.objects import Pod, PodDisruptionBudget, PodGroup
     from dra.stock import Stock
 
 
+MAX_SCORE = 100  # the highest score of the scheduler framework
 # Pairs of a pod and a node: one pod with each of its candidate nodes, or the members of a group in the order in which they are placed.
 Places: TypeAlias = "Sequence[tuple[Pod, str]]"
 
@@ -150,42 +156,36 @@ def still_suffice(
     return sufficient or [False] * len(choices), tuple(trial.give_way.values())
 
 
+@dataclass
 class Trial:
     """Checks whether pods fit once certain victims are gone: one pod on the victims' node, or all pods `together`."""
 
-    def __init__(
-        self,
-        places: Places,
-        placed: Placed,
-        scene: Scene,
-        decider: Decider,
-        *,
-        together: bool = False,
-    ) -> None:
-        self._places = places
-        self._placed = placed
-        self._scene = scene
-        self._decider = decider
-        self._together = together
-        pods = {pod.metadata.uid for pod, _ in places}
-        budget = Budget(step_limits.PREEMPTION * len(pods), decider.is_abandoned)
-        self._options = SearchOptions(steps=step_limits.PREEMPTION_SEARCH, budget=budget)
-        self._nominated_elsewhere = nominated_in_shared_pools(scene.rivals, scene.stock)
+    places: Places
+    placed: Placed
+    scene: Scene
+    decider: Decider
+    together: bool = False
+
+    def __post_init__(self) -> None:
+        pods = {pod.metadata.uid for pod, _ in self.places}
+        budget = Budget(step_limits.PREEMPTION * len(pods), self.decider.is_abandoned)
+        self.options = SearchOptions(steps=step_limits.PREEMPTION_SEARCH, budget=budget)
+        self.nominated_elsewhere = nominated_in_shared_pools(self.scene.rivals, self.scene.stock)
         self.give_way: dict[str, Pod] = {}  # by uid
 
     def suffices(self, victims: Victims) -> bool:
         """Return whether the pods fit once these victims are gone; raise Enough when the time is over."""
-        if self._decider.is_abandoned():
+        if self.decider.is_abandoned():
             raise Enough
-        scene = self._scene
-        pod = self._places[0][0]
-        chosen = self._places if self._together else [(pod, victims.node)]
+        scene = self.scene
+        pod = self.places[0][0]
+        chosen = self.places if self.together else [(pod, victims.node)]
         nodes = dict.fromkeys(node for _, node in chosen)
-        nominated = self._nominated_elsewhere | {node: scene.rivals.get(node, ()) for node in nodes}
-        beside = place(each_on(nominated), without(self._placed, victims.pods), self._decider.options())
+        nominated = self.nominated_elsewhere | {node: scene.rivals.get(node, ()) for node in nodes}
+        beside = place(each_on(nominated), without(self.placed, victims.pods), self.decider.options())
         leaving = {gone.metadata.uid for gone in (pod, *victims.pods)}
         full = full_nodes(scene.occupied, scene.most_pods, leaving)
-        after = place([chosen], beside, self._options)
+        after = place([chosen], beside, self.options)
         if after.problems[-1] or not full.keys().isdisjoint(nodes):
             if any(nominated.values()):
                 self.give_way |= {member.metadata.uid: member for member, _ in chosen}
@@ -197,3 +197,62 @@ class Trial:
                 return False
             stock = stock.with_all(allocated)
         return True
+
+
+class Supposed(NamedTuple):
+    """The members of a group that are placed so far, in a stock without their victims, and the pods of lower priority.
+
+    A scheduler that cannot place a group simulates the placement once more, with all of its plugins but without the pods of lower priority.
+    The result is a node for each member. Victims are then chosen on these nodes.
+    """
+
+    attempt: str
+    placed: Placed
+    holders: Holders
+    removed: tuple[Pod, ...]
+
+    def without_lower(self) -> Placed:
+        """Return the stock without all pods of lower priority."""
+        return without(self.placed, self.removed)
+
+
+def suppose(pod: Pod, attempt: str, below: int, scene: Scene, decider: Decider) -> Supposed:
+    """Return the state in which no member is placed, with the pods that have a lower priority than the first member and than `below`."""
+    stock = scene.without_ended()
+    holders = scene.holders_below(pod, stock)
+    units = holders.units()
+    stock = without_pods(stock, [lower for lower in pods_of(units) if lower.metadata.deletion_timestamp])
+    nominated = each_on(nominated_in_shared_pools(scene.rivals, scene.stock))
+    placed = Placed(place(nominated, Placed(stock), decider.options()).stock)
+    return Supposed(attempt, placed, holders, pods_of([unit for unit in units if unit.priority < below]))
+
+
+def outlook(pod: Pod, supposed: Supposed, scene: Scene, decider: Decider) -> FleetOutlook:
+    """Return the nodes that could serve the next member. Nodes that need no further victim score highest."""
+    leaving = {gone.metadata.uid for gone in (pod, *supposed.removed)}
+    full = full_nodes(scene.occupied, scene.most_pods, leaving)
+
+    def fitting(placed: Placed) -> tuple[FleetOutlook, list[str]]:
+        fleet_outlook = decider.outlook(pod, placed.stock, excluded_nodes=full)
+        # On nodes with earlier members, these may get other devices.
+        others = sorted(placed.claims.keys() - fleet_outlook.nodes.keys() - full.keys())
+        return fleet_outlook, [
+            *fleet_outlook.nodes,
+            *[node for node in others if not why_not_fits(pod, node, placed, (), decider)],
+        ]
+
+    fleet_outlook, nodes = fitting(supposed.without_lower())
+    _, now_fitting = fitting(supposed.placed)
+    scores = {node: MAX_SCORE if node in now_fitting else 0 for node in nodes}
+    return replace(fleet_outlook, outlook=Outlook.FITS if nodes else fleet_outlook.outlook, nodes=scores)
+
+
+def place_member(pod: Pod, node: str, supposed: Supposed, scene: Scene, decider: Decider) -> Supposed | str:
+    """Place a member on a node, without its victims there; return why it does not fit if it does not."""
+    placed, holders = supposed.placed, supposed.holders
+    trial = Trial([(pod, node)], placed, scene, decider)
+    with suppress(Enough):
+        victims = make_room_on(holders.potential_victims((node,), placed.stock), holders, trial.suffices)
+        placed = without(placed, victims.pods if victims is not None else ())
+    placed = place([[(pod, node)]], placed, decider.options())
+    return placed.problems[-1] or supposed._replace(placed=placed)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections import deque
 from contextlib import suppress
 from functools import partial
@@ -28,6 +29,7 @@ from allocator.service.app import HttpError
 from allocator.service.part import Part
 from allocator.service.preemption import choices
 from allocator.service.preemption.choices import Scene
+from allocator.service.questions import why_not_fits, without
 from cluster.controllers import api_timestamp
 from cluster.errors import ApiError, Conflict, NotFound
 from cluster.patch import Apply
@@ -37,10 +39,11 @@ from dra.objects import Pod, pod_group_key, protects
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
+    from allocator.decisions import FleetOutlook
     from allocator.preemption import Unit, Victims
     from allocator.service.live_ledger import LiveLedger
     from allocator.service.part import Shared
-    from allocator.service.preemption.choices import Places, VictimChoice
+    from allocator.service.preemption.choices import Places, Supposed, VictimChoice
     from allocator.service.preemption.nominations import KeptNode
     from dra.objects import Condition, PodDisruptionBudget
 
@@ -52,6 +55,7 @@ TRUSTED = 60.0  # no pod is evicted if a cached collection was not confirmed for
 REMEMBERED = 1024  # the latest evictions, which the status of budgets may not count yet
 TARGET = "DisruptionTarget"
 REASON = "PreemptionByScheduler"
+SUPPOSED = "supposed-"  # the tokens of supposed placements begin with it
 NO_ROOM = "evicting lower-priority pods would not free enough devices"
 
 
@@ -85,6 +89,9 @@ class Evictions(Part):
         self._ledger = ledger
         self._one_at_a_time = asyncio.Lock()
         self._evicted: deque[_Evicted] = deque(maxlen=REMEMBERED)
+        # A scheduler places one group at a time, so only the latest attempt is kept.
+        self._supposed: Supposed | None = None
+        self._members: dict[str, tuple[Pod, Supposed]] = {}  # by token: a member, and the state before it was placed
 
     async def make_room(self, places: Places, *, together: bool = False) -> Preemption:
         """Choose and evict the victims: for a pod, on one of its candidate nodes; for a group, on the nodes of its members."""
@@ -128,6 +135,46 @@ class Evictions(Part):
                 nominations.nominate(waiting_pod, node, choice.leaving)
             return Preemption(awaited, (), f"waits for {name_pods(pod, choice.leaving)} to end")
         return choice.victims or Preemption(message=NO_ROOM)
+
+    async def suppose(self, pod: Pod, attempt: str, below: int) -> tuple[str, FleetOutlook]:
+        """Return a token for the next member of a group, and the nodes that could serve it if pods with a priority below `below` were gone."""
+        self._lead.require_ready()
+        pod = self._pods.newest(pod)
+        namespace, scene, supposed = pod.metadata.namespace, self.scene([(pod, "")]), self._supposed
+        if supposed is None or supposed.attempt != attempt:
+            supposed = await self._runner.answer(namespace, partial(choices.suppose, pod, attempt, below, scene))
+            self._members.clear()
+        fleet_outlook = await self._runner.answer(namespace, partial(choices.outlook, pod, supposed, scene))
+        self._supposed = supposed
+        token = SUPPOSED + secrets.token_hex(12)
+        self._members[token] = pod, supposed
+        return token if fleet_outlook.nodes else "", fleet_outlook.with_texts(partial(self._pods.redact, pod))
+
+    async def why_not_fits(self, token: str, node: str, add: Iterable[Pod], remove: Iterable[Pod]) -> str:
+        """Return why a member does not fit on a node with the pods of `add` and without the pods of `remove`; "" if it fits."""
+        pod, supposed = self._member(token)
+        placed, added = without(supposed.without_lower(), remove), [self._pods.newest(other) for other in add]
+        question = partial(why_not_fits, pod, node, placed, added)
+        return self._pods.redact(pod, await self._runner.answer(pod.metadata.namespace, question))
+
+    async def reserve(self, token: str, node: str) -> None:
+        """Suppose that a member is placed on a node: it holds its devices, and its victims are gone. Nothing is reserved, nobody evicted."""
+        pod, supposed = self._member(token)
+        question = partial(choices.place_member, pod, node, supposed, self.scene([(pod, node)]))
+        result = await self._runner.answer(pod.metadata.namespace, question)
+        if isinstance(result, str):
+            raise HttpError(HTTPStatus.CONFLICT, result, "schedule the pod again")
+        self._supposed = result
+
+    def release(self, token: str) -> None:
+        """Undo the supposed placement of a member and of all members placed after it. A scheduler undoes the last placement first."""
+        if token in self._members:
+            _, self._supposed = self._members.pop(token)
+
+    def _member(self, token: str) -> tuple[Pod, Supposed]:
+        if token not in self._members or self._members[token][1] is not self._supposed:
+            raise HttpError(HTTPStatus.GONE, "the token is no longer known", "schedule the pod again")
+        return self._members[token]
 
     async def keep_a_node(self, is_useful: Callable[[Pod, KeptNode], bool]) -> None:
         """Keep a node for the next starved pod. `is_useful` returns whether the node that is kept for a pod still helps it."""

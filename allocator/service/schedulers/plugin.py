@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from allocator.decisions import CompactAnswers
 from allocator.service.app import Endpoint, HttpError, json, query, read_as
-from allocator.service.preemption.supposition import SUPPOSED
+from allocator.service.preemption.evictions import SUPPOSED
 from allocator.service.schedulers.plugin_messages import (
     FilterQuestion,
     NodeQuestion,
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from allocator.service.allocator import Allocator
     from allocator.service.knowledge import Knowledge, Lead
     from allocator.service.preemption.evictions import Evictions
-    from allocator.service.preemption.supposition import Supposition
     from allocator.service.requeue_events import RequeueEvents
     from dra.objects import Pod
     from serving.http import Reply
@@ -49,7 +48,6 @@ class Plugin:
         *,
         allocator: Allocator,
         evictions: Evictions,
-        supposition: Supposition,
         requeue_events: RequeueEvents,
         knowledge: Knowledge,
         lead: Lead,
@@ -59,7 +57,6 @@ class Plugin:
         """A reservation that is not committed expires after `expires` seconds."""
         self._allocator = allocator
         self._evictions = evictions
-        self._supposition = supposition
         self._requeue_events = requeue_events
         self._knowledge = knowledge
         self._lead = lead
@@ -79,14 +76,14 @@ class Plugin:
     async def prefilter(self, question: PodQuestion) -> Reply:
         pod = question.pod
         if question.suppose:
-            token, fleet_outlook = await self._supposition.outlook(pod, question.suppose, question.below)
+            token, fleet_outlook = await self._evictions.suppose(pod, question.suppose, question.below)
         else:
             token, fleet_outlook = await self._allocator.outlook(pod, question.served)
         return json(self._answers.answer(token, fleet_outlook, question.nodes, self._knowledge.stock.nodes))
 
-    def _issuer(self, token: str) -> Allocator | Supposition:
+    def _issuer(self, token: str) -> Allocator | Evictions:
         """Return the object that issued a token. Both kinds have `why_not_fits`, `reserve` and `release`."""
-        return self._supposition if token.startswith(SUPPOSED) else self._allocator
+        return self._evictions if token.startswith(SUPPOSED) else self._allocator
 
     async def filter(self, question: FilterQuestion) -> Reply:
         issuer = self._issuer(question.token)

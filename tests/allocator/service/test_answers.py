@@ -63,7 +63,6 @@ def plugin_of(find_outlook, stock):
     return Plugin(
         allocator=SimpleNamespace(outlook=outlook),
         evictions=None,
-        supposition=None,
         requeue_events=None,
         knowledge=SimpleNamespace(stock=stock),
         lead=None,

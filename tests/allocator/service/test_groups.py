@@ -74,11 +74,12 @@ async def test_no_pod_is_evicted_for_a_group_that_cannot_fit():
         assert (answer["nominations"], answer["victims"], await pod_exists(sidecar, "a")) == ([], [], True)
 
 
-async def test_a_supposition_refuses_the_token_of_an_earlier_prefilter_call():
+async def test_a_supposition_refuses_the_token_of_a_member_before_whose_placement_another_was_placed():
     async with running(loaded(*fleet(1, 2), *pods_with_claims("g0", "g1", priority=100))) as sidecar:
-        earlier_token = (await prefilter_in_supposition(sidecar, "g0"))["token"]
-        await prefilter_in_supposition(sidecar, "g1")
-        assert (await sidecar.plugin("reserve", {"token": earlier_token, "node": "n0"}))[0] == 410
+        tokens = [(await prefilter_in_supposition(sidecar, name))["token"] for name in ("g0", "g1")]
+        assert [(await sidecar.plugin("reserve", {"token": token, "node": "n0"}))[0] for token in tokens] == [200, 410]
+        await prefilter_in_supposition(sidecar, "g0", suppose="next attempt")
+        assert (await sidecar.plugin("reserve", {"token": tokens[0], "node": "n0"}))[0] == 410
 
 
 async def test_a_group_keeps_its_nominations_while_its_victims_terminate():
