@@ -10,6 +10,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from cryptography.x509 import Certificate, load_pem_x509_certificates
 
 from analysis.configuration import ConfigurationInForce
 from analysis.container_states import failing_containers
@@ -17,6 +18,7 @@ from analysis.installation import LEASES
 from analysis.refused_pods import number
 from certs import authority
 from certs.annotations import BUNDLE_KEEPER, OTHER_KEEPERS, RULES
+from certs.material import AUTHORITY_NAME
 from cluster.manifests import ManifestError, parse
 from dra.finding import Finding, make_finding
 from dra.raw import Object, inside, items, moment, text
@@ -271,20 +273,13 @@ def about_webhooks(parts: Parts, _: datetime) -> Iterator[Finding]:
             if not (webhook.get("rules") and inside(webhook, "clientConfig").get("caBundle"))
         ]
         if uncalled:
-            yield make_finding(
-                "O008",
-                configuration_name,
-                f"{list_first(uncalled, 3)} have no rules or no CA bundle yet, so the API server does not call the webhook",
-            )
+            message = f"{list_first(uncalled, 3)} have no rules or no CA bundle yet, so the API server does not call the webhook"
+            yield make_finding("O008", configuration_name, message)
         # Do not compare a webhook configuration of a snapshot: the snapshot keeps only the parts that decide about devices.
         is_complete = all(webhook.get("admissionReviewVersions") for webhook in webhooks)
         if is_complete and (path := _closest_difference(configuration, parts)):
-            yield make_finding(
-                "O004",
-                configuration_name,
-                f"it is not as `drawbridge manifests` generates it, at {path}",
-                WEBHOOKS_AGAIN,
-            )
+            message = f"it is not as `drawbridge manifests` generates it, at {path}"
+            yield make_finding("O004", configuration_name, message, WEBHOOKS_AGAIN)
 
 
 def _closest_difference(actual: Object, parts: Parts) -> str:
@@ -350,34 +345,57 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
         by_service = not hooks or any(inside(hook, "clientConfig", "service") for hook in hooks)
         if configuration["metadata"]["name"] == names.NAME and by_service:
             registered.append(configuration)
-    annotations = [inside(configuration, "metadata", "annotations") for configuration in registered]
-    has_other_keeper = any(
-        annotation.get(BUNDLE_KEEPER) == "other" or any(key in annotation for key in OTHER_KEEPERS)
-        for annotation in annotations
-    )
-    if not registered or has_other_keeper:
+    if not registered or any(map(_has_other_keeper, registered)):
+        return
+    if "Secret" in parts.unread:
         return
     secret = parts.find("Secret", names.NAME, parts.home)
     secret_name = f"Secret/{parts.home}/{names.NAME}"
     data = {key: _decoded(value) for key, value in inside(secret, "data").items()}
     problem = _certificate_problem(data, f"{names.NAME}.{parts.home}.svc", now) if secret else "it does not exist"
     if problem:
-        yield make_finding(
-            "O006",
-            secret_name,
-            f"{problem}, so the API server cannot call the webhook",
-            f"check that Deployment {parts.home}/drawbridge-authority runs: the authority issues a new certificate",
-        )
+        remedy = f"check that Deployment {parts.home}/drawbridge-authority runs: the authority issues a new certificate"
+        yield make_finding("O006", secret_name, f"{problem}, so the API server cannot call the webhook", remedy)
         return
     for configuration in registered:
-        bundles = {text(inside(hook, "clientConfig").get("caBundle")) for hook in items(configuration, "webhooks")}
-        if not all(_trusts(_decoded(bundle), data["tls.crt"]) for bundle in bundles - {""}):
-            yield make_finding(
-                "O007",
-                name_of(configuration),
-                f"its caBundle does not contain the CA that signed the serving certificate in {secret_name}",
-                f"check that Deployment {parts.home}/drawbridge-authority runs: the authority corrects the bundle within a second",
-            )
+        if not all(_trusts(bundle, data["tls.crt"]) for bundle in _bundles(configuration)):
+            problem = f"its caBundle does not contain the CA that signed the serving certificate in {secret_name}"
+            yield make_finding("O007", name_of(configuration), problem, _remedy_for_bundle(parts))
+
+
+def about_bundles(parts: Parts, now: datetime) -> Iterator[Finding]:
+    """CA bundles that have expired or are not from our authority, unless the Secrets show whether the API server trusts the webhook."""
+    others = [configuration for configuration in parts.of_kinds(*WEBHOOKS) if _has_other_keeper(configuration)]
+    for configuration in parts.of_kinds(*WEBHOOKS) if "Secret" in parts.unread else others:
+        for bundle in _bundles(configuration):
+            authorities: list[Certificate] = []
+            with suppress(ValueError):
+                authorities = load_pem_x509_certificates(bundle)
+            ends = [authority.not_valid_after_utc for authority in authorities]
+            subjects = [authority.subject.rfc4514_string() for authority in authorities]
+            is_foreign = not any(subject.startswith(f"CN={AUTHORITY_NAME} ") for subject in subjects)
+            problem = ""
+            if ends and max(ends) <= now:
+                problem = f"its caBundle expired at {max(ends):%Y-%m-%d %H:%M}"
+            elif ends and is_foreign and configuration not in others:
+                problem = f"its caBundle has the CA {subjects[0]}, which is not drawbridge's authority"
+            if problem:
+                yield make_finding("O007", name_of(configuration), problem, _remedy_for_bundle(parts))
+
+
+def _bundles(configuration: Object) -> list[bytes]:
+    bundles = {text(inside(hook, "clientConfig").get("caBundle")) for hook in items(configuration, "webhooks")}
+    return [_decoded(bundle) for bundle in sorted(bundles - {""})]
+
+
+def _has_other_keeper(configuration: Object) -> bool:
+    """Return whether another program than our authority writes the CA bundle."""
+    annotations = inside(configuration, "metadata", "annotations")
+    return annotations.get(BUNDLE_KEEPER) == "other" or any(key in annotations for key in OTHER_KEEPERS)
+
+
+def _remedy_for_bundle(parts: Parts) -> str:
+    return f"check that Deployment {parts.home}/drawbridge-authority runs: the authority corrects the bundle within a second"
 
 
 def served_certificates(parts: Parts, _: datetime) -> Iterator[Finding]:
@@ -437,30 +455,20 @@ def not_running(parts: Parts, _: datetime) -> Iterator[Finding]:
         else:
             desired, ready = number(status, "desiredNumberScheduled"), number(status, "numberReady")
         component = _component(workload)
+        code, meta = "O010" if ready else "O009", workload["metadata"]
         if workload["kind"] == "Deployment" and not desired:
-            finding = make_finding(
-                "O009",
-                name_of(workload),
-                f"it has 0 replicas: {_WITHOUT.get(component, 'its work is not done')}",
-                f"kubectl -n {workload['metadata'].get('namespace')} scale deployment {workload['metadata']['name']} --replicas=2",
-            )
+            code, message = "O009", f"it has 0 replicas: {_WITHOUT.get(component, 'its work is not done')}"
+            remedy = f"kubectl -n {meta.get('namespace')} scale deployment {meta['name']} --replicas=2"
         elif not desired and status.get("observedGeneration"):
             labels = ",".join(f"{key}={value}" for key, value in inside(_pod_of(workload), "nodeSelector").items())
-            finding = make_finding(
-                "O009",
-                name_of(workload),
-                f"it selects no node: no node that its pods may use has the labels {labels or '(none required)'}",
-                f"label each node on which it is to run (kubectl label node NAME {labels or 'KEY=VALUE'}), or delete the DaemonSet",
-            )
+            message = f"it selects no node: no node that its pods may use has the labels {labels or '(none required)'}"
+            remedy = f"label each node on which it is to run (kubectl label node NAME {labels or 'KEY=VALUE'}), or delete the DaemonSet"
         elif "observedGeneration" in status and (ready < desired or status.get("unavailableReplicas")):
-            finding = make_finding(
-                "O010" if ready else "O009",
-                name_of(workload),
-                f"{ready} of {desired} replicas are ready: {_not_ready_reasons(workload, parts)}",
-                "correct what prevents readiness (docs/commands.md#drawbridge-doctor); the pods' log says more",
-            )
+            message = f"{ready} of {desired} replicas are ready: {_not_ready_reasons(workload, parts)}"
+            remedy = "correct what prevents readiness (docs/commands.md#drawbridge-doctor); the pods' log says more"
         else:
             continue
+        finding = make_finding(code, name_of(workload), message, remedy)
         ranked.append((1 + min(ready, 1) if desired else 0, component != "authority", finding))
     # Order: no replica wanted, no replica ready, some replicas ready. In each group the authority comes first, because other
     # workloads do not start without its certificates.

@@ -59,6 +59,7 @@ _INSTALLATION = tuple(
         Rule(components.changed_objects, "O004", _INSTALLED, each=True),
         Rule(components.replaced_accounts, "O005", ("ServiceAccount", "Pod")),
         Rule(components.without_authority, "O009", ("Deployment", STATUS), each=True),
+        Rule(components.about_bundles, "O007", ("MutatingWebhookConfiguration",)),
         Rule(components.about_certificates, "O006 O007 O003", ("Secret", "MutatingWebhookConfiguration")),
         Rule(components.served_certificates, "O006", (REPLICAS,)),
         Rule(components.about_webhooks, "O008 O004", ("MutatingWebhookConfiguration",)),

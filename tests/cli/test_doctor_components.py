@@ -3,7 +3,9 @@
 import asyncio
 import copy
 import json
+from base64 import b64encode
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,12 +15,13 @@ from msgspec.structs import replace
 from analysis.doctor import components, installed
 from analysis.doctor.doctor_rules import examine
 from analysis.loading import reading_of
+from certs import authority
 from dra.validation import CODES
 from tests.allocator.service.sidecar import loaded
 from tests.cli.installations import IMAGE, NAMESPACE, NOW, installation, object_named
 from tests.cli.running import run_manifests
 from tests.loops import every
-from tests.objects import config_map, pod
+from tests.objects import config_map, pod, workload
 from webhook.state import Features
 
 ROOT = Path(__file__).parents[2]
@@ -64,6 +67,7 @@ def test_an_hour_after_an_account_was_recreated_pods_are_healthy():
     recreated_account(objects)
     object_named(objects, "ServiceAccount", "drawbridge-webhook")["metadata"]["creationTimestamp"] = (NOW - timedelta(minutes=61)).isoformat()  # fmt: skip
     object_named(objects, "Pod", "older")["metadata"]["creationTimestamp"] = (NOW - timedelta(minutes=90)).isoformat()
+    set_bundle(objects, "drawbridge", 9)
     assert findings_about(objects) == []
 
 
@@ -102,9 +106,8 @@ def between_restarts(objects):
 
 
 def pods_not_created(objects):
-    set_webhook_status(
-        objects, readyReplicas=0, conditions=[{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}]
-    )
+    condition = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
+    set_webhook_status(objects, readyReplicas=0, conditions=[condition])
 
 
 def pod_without_node(objects):
@@ -152,10 +155,15 @@ def scaled_down(objects):
 
 
 def daemon_set_without_node(objects):
-    spec = {"template": {"spec": {"nodeSelector": {"drawbridge.dev/driver": "reference"}}}}
-    status = {"observedGeneration": 1, "desiredNumberScheduled": 0}
-    meta = {"name": "others", "namespace": "gpu-tools"}
-    objects.append({"kind": "DaemonSet", "metadata": meta, "spec": spec, "status": status})
+    pod_spec, status = {"nodeSelector": {"drawbridge.dev/driver": "reference"}}, {"observedGeneration": 1}
+    objects.append(workload("DaemonSet", "others", pod_spec, namespace="gpu-tools", status=status))
+
+
+def set_bundle(objects, name, years):
+    """Set the CA of this name, created two years ago, for this many years."""
+    signer = authority.authority(name, now=NOW - timedelta(days=730), life=timedelta(days=365 * years))
+    hooks = object_named(objects, "MutatingWebhookConfiguration", "drawbridge")["webhooks"]
+    hooks[0]["clientConfig"]["caBundle"] = b64encode(signer.certificate).decode()
 
 
 PROFILE_WITH_PLUGIN = {"schedulerName": "drawbridge", "plugins": {"multiPoint": {"enabled": [{"name": "Drawbridge"}]}}}
@@ -197,6 +205,8 @@ FAULTS = [
     (pod_without_node, "O010", "Deployment/drawbridge-system/drawbridge-webhook", "not scheduled: 0/1 nodes"),
     (two_installations, "O001", "Namespace/gpu-tools", "run in drawbridge-system, gpu-tools"),
     (two_versions, "O011", "Deployment/drawbridge-system/drawbridge-controller", "drawbridge:0"),
+    (partial(set_bundle, name="drawbridge", years=1), "O007", "MutatingWebhookConfiguration/drawbridge", "its caBundle expired at 2025-01-01 12:00"),
+    (partial(set_bundle, name="other", years=9), "O007", "MutatingWebhookConfiguration/drawbridge", "its caBundle has the CA CN=other 2024-01-02T12:00:00Z, which is not"),
     (missing_lease, "O012", "Lease/drawbridge-system/drawbridge", "does not exist"),
     (recreated_account, "O005", "ServiceAccount/drawbridge-system/drawbridge-webhook", "created again after the pods older, whose tokens"),
     (misspelt_mode, "D214", "Namespace/a", "'enforced'"),
@@ -250,19 +260,14 @@ def test_a_fault_in_a_replicas_answer_is_reported(readiness, metrics, code, mess
 
 def test_a_missing_config_map_of_the_administrator_is_reported():
     printed = list(yaml.safe_load_all(run_manifests("--image", IMAGE, driver=True).stdout))
-    driver_objects = [obj for obj in printed if obj["metadata"].get("namespace") == "drawbridge-driver"]
-    for obj in driver_objects:
-        if obj["kind"] == "DaemonSet":
-            obj["status"] = {"desiredNumberScheduled": 1, "numberReady": 1}
-    cluster_wide = [
-        obj for obj in printed if "drawbridge-driver" in obj["metadata"]["name"] and obj not in driver_objects
-    ]
-    objects = [*installation(), *driver_objects, *cluster_wide]
+    driver_objects = [obj for obj in printed if "drawbridge-driver" in components.name_of(obj)]
+    ready_everywhere = {"desiredNumberScheduled": 1, "numberReady": 1}
+    object_named(driver_objects, "DaemonSet", "drawbridge-driver")["status"] = ready_everywhere
+    objects = [*installation(), *driver_objects]
     [finding] = findings_about(objects)
     assert (finding.code, finding.object) == ("O003", "ConfigMap/drawbridge-driver/drawbridge-inventory")
     assert "DeviceInventory" in finding.remedy
-    meta = {"name": "drawbridge-inventory", "namespace": "drawbridge-driver"}
-    inventory = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {}}
+    inventory = config_map("drawbridge-inventory", "drawbridge-driver")
     assert findings_about([*objects, inventory]) == []
     for stored_objects, finding_count in (((), 1), ((inventory,), 0)):
         parts = asyncio.run(installed.read_parts(loaded(*stored_objects), objects, frozenset({"Secret"}), None))
@@ -277,10 +282,8 @@ def test_an_unreadable_kind_is_not_reported_as_missing(kind):
 
 def test_only_additional_fields_are_no_difference():
     printed = {"rules": [{"verbs": ["get", "list"], "resources": ["pods"]}], "empty": {}, "no": False}
-    stored = {
-        "rules": [{"verbs": ["watch", "list", "get"], "resources": ["pods", "nodes"]}, {"verbs": ["*"]}],
-        "more": 1,
-    }
+    stored_rule = {"verbs": ["watch", "list", "get"], "resources": ["pods", "nodes"]}
+    stored = {"rules": [stored_rule, {"verbs": ["*"]}], "more": 1}
     assert components.differs(printed, stored, "x") == ""
     assert components.differs(stored, printed, "x") == "x.rules[0]"
     assert components.differs({"a": [{"name": "n", "v": 1}]}, {"a": [{"name": "n", "v": 2}]}, "x") == "x.a[0].v"
