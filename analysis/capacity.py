@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -21,13 +21,12 @@ from webhook.dialects import Role
 from webhook.state import Configuration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 
     from allocator.pods import Amounts
     from allocator.reports import DeviceReport
     from analysis.loading import Reading
     from dra.objects import DeviceRequestAllocationResult, Node, Pod, ResourceClaim
-    from dra.stock import Stock
 
 # The states of a device, in the order in which they are shown.
 STATE_TEXTS = {
@@ -40,10 +39,13 @@ STATE_TEXTS = {
     "unknown": "not known, as not all claims were read",
 }
 STATES = tuple(STATE_TEXTS)
+FREE = "free"
 PLUGIN = "plugin"  # the state of devices that a device plugin has allocated
 UNKNOWN = "unknown"
 UNUSABLE = "unusable"
-_COUNTED = ("used", "free", UNKNOWN)
+_COUNTED = ("used", FREE, UNKNOWN)
+# The states of devices with a holder, or blocked by a device that has one.
+IN_USE = frozenset(("held", "shared", PLUGIN, "blocked"))
 # Taints of nodes on which no pod starts, whatever it tolerates.
 _AWAY = {
     "node.kubernetes.io/not-ready": "its node is not ready",
@@ -77,6 +79,8 @@ class DeviceHeld(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     device: str
     state: str
     model: str = ""
+    # The card that the device is a part of, by its first counter set. "" if the device is a whole card.
+    card: str = ""
     # Why no pod can use the device now, although no pod holds it.
     reason: str = ""
     # The devices of a device plugin that the node has, held or not.
@@ -126,6 +130,25 @@ class NodeDevices(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         )
 
 
+class Card(NamedTuple):
+    """What counts as one device: a device, all devices that are parts of one card, or `number` devices of a plugin in one state."""
+
+    node: NodeDevices
+    state: str
+    devices: tuple[DeviceHeld, ...]
+    number: int = 1
+
+    @property
+    def holders(self) -> tuple[Holder, ...]:
+        return tuple([holder for device in self.devices for holder in device.holders])
+
+    @property
+    def product(self) -> tuple[str, str]:
+        """The driver and the model, or the resource of device plugins."""
+        first = self.devices[0]
+        return (first.device, "") if first.state == PLUGIN else (first.device.partition("/")[0], first.model)
+
+
 @lru_cache(maxsize=1024)
 def is_count(key: str) -> bool:
     """Return whether a device plugin's resource counts devices, and not an amount or a percentage of a device."""
@@ -137,69 +160,51 @@ def _clear_roles(key: str) -> set[Role]:
     return {configured.row.role for configured in Configuration().resource(key)}.difference(_UNCLEAR_ROLES)
 
 
-def count_devices(
-    nodes: Iterable[NodeDevices], state_of: Callable[[NodeDevices, DeviceHeld], str] = lambda _, device: device.state
-) -> dict[str, int]:
-    """Count devices by state, or by the result of `state_of`.
-
-    A device that several nodes reach counts once. For a device plugin, the devices that its pods hold are counted.
-    """
-    counted: Counter[str] = Counter()
-    for node, device in _each_once(nodes):
-        counted[state_of(node, device)] += sum(map(devices_of, device.holders)) if device.state == PLUGIN else 1
-    ordered = sorted(counted, key=lambda state: STATES.index(state) if state in STATES else len(STATES))
-    return {state: counted[state] for state in ordered if counted[state]}
-
-
-def _each_once(nodes: Iterable[NodeDevices]) -> Iterable[tuple[NodeDevices, DeviceHeld]]:
-    """Return each device with a node that reaches it: if possible, a node on which a pod can use it."""
+def cards_of(nodes: Iterable[NodeDevices]) -> Iterator[Card]:
+    """Yield the cards of nodes. A device that several nodes reach counts once, if possible on a node where a pod can use it."""
     devices: dict[tuple[str, str], tuple[NodeDevices, DeviceHeld]] = {}
     for node in nodes:
         for device in node.devices:
             key = (node.node if device.state == PLUGIN else "", device.device)
             if key not in devices or devices[key][1].state == UNUSABLE:
                 devices[key] = (node, device)
-    return devices.values()
-
-
-def totals(nodes: Iterable[NodeDevices], stock: Stock) -> list[Total]:
-    """Count the devices by driver and model, and the devices of plugins by resource."""
-    return _totals(nodes, _cards(stock))
-
-
-def _cards(stock: Stock) -> dict[str, str]:
-    """Return the first counter set of each device. Devices with a common counter set are parts of one card, or the card itself."""
-    return {
-        "/".join((*page.pool, device.name)): "/".join((*page.pool, device.consumes_counters[0].counter_set))
-        for page in stock.every_newest_page()
-        for device in page.devices
-        if device.consumes_counters
-    }
-
-
-def _totals(nodes: Iterable[NodeDevices], cards: Mapping[str, str]) -> list[Total]:
-    models: dict[str, tuple[str, str]] = {}
-    states: defaultdict[str, list[DeviceHeld]] = defaultdict(list)
-    plugins: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for _, device in _each_once(nodes):
+    cards: defaultdict[str, list[tuple[NodeDevices, DeviceHeld]]] = defaultdict(list)
+    for node, device in devices.values():
         if device.state == PLUGIN:
-            held = sum(map(devices_of, device.holders))
-            plugins[device.device].update({"used": held, device.reason or "free": max(device.of_plugin - held, 0)})
-            continue
-        card = cards.get(device.device, device.device)
-        states[card].append(device)
-        models.setdefault(card, (device.device.partition("/")[0], device.model))
+            yield from _cards_of_plugin(node, device)
+        else:
+            cards[device.card or device.device].append((node, device))
+    for parts in cards.values():
+        yield Card(parts[0][0], _state_of_card({part.state for _, part in parts}), tuple([part for _, part in parts]))
+
+
+def _cards_of_plugin(node: NodeDevices, device: DeviceHeld) -> Iterator[Card]:
+    """Yield a card for the devices of each holder, and a card for the devices without a holder."""
+    for holder in device.holders:
+        yield Card(node, PLUGIN, (replace(device, holders=(holder,)),), devices_of(holder))
+    if (left := device.of_plugin - sum(map(devices_of, device.holders))) > 0:
+        yield Card(node, UNUSABLE if device.reason else FREE, (replace(device, holders=()),), left)
+
+
+def _state_of_card(states: Collection[str]) -> str:
+    """Return the state of a card from the states of its parts."""
+    if len(states) == 1:
+        return next(iter(states))
+    if not IN_USE.isdisjoint(states):
+        return "held" if {FREE, "shared"}.isdisjoint(states) else "shared"
+    return next(state for state in (UNUSABLE, UNKNOWN, FREE) if state in states)
+
+
+def totals(nodes: Iterable[NodeDevices]) -> list[Total]:
+    """Count the devices by driver and model, and the devices of plugins by resource."""
     counted: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     whole_cards: defaultdict[tuple[str, str], list[DeviceHeld]] = defaultdict(list)
-    for card, parts in states.items():
-        whole_cards[models[card]] += parts if len(parts) == 1 else ()
-        part_states = {part.state for part in parts}
-        group = "used"
-        if part_states.isdisjoint(("held", "shared", "blocked")):
-            known = UNKNOWN if UNKNOWN in part_states else "free"
-            group = next((part.reason for part in parts if part.reason), known)
-        counted[models[card]][group] += 1
-    counted.update({(key, ""): amounts for key, amounts in plugins.items()})
+    for card in cards_of(nodes):
+        group = "used" if card.state in IN_USE else card.state
+        if card.state == UNUSABLE:
+            group = next(part.reason for part in card.devices if part.reason)
+        counted[card.product][group] += card.number
+        whole_cards[card.product] += card.devices if len(card.devices) == 1 else ()
     return [
         Total(
             name=name,
@@ -235,11 +240,6 @@ def devices_of(holder: Holder) -> int:
     if holder.claim:
         return 0 if holder.admin_access else 1
     return sum(parse(amount).whole() or 0 for key, amount in holder.share.items() if is_count(key))
-
-
-def in_use(counts: Mapping[str, int]) -> int:
-    """Return how many devices have a holder."""
-    return sum(counts.get(state, 0) for state in ("held", "shared", PLUGIN))
 
 
 def held_of_plugins(pod: Pod) -> Amounts:
@@ -343,7 +343,6 @@ def devices_of_nodes(node_names: Collection[str], reading: Reading) -> Iterator[
             share = {key: str(Quantity.from_nano(amount))}
             holder = Holder(claim="", pods=(pod.metadata.key,), since=since, share=share)
             by_plugin[pod.spec.node_name][key].append(holder)
-    cards = _cards(stock)
     shared_values: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}  # equal amounts of devices are one value
     for name in node_names or sorted(stock.nodes):
         node = stock.nodes[name]
@@ -358,6 +357,7 @@ def devices_of_nodes(node_names: Collection[str], reading: Reading) -> Iterator[
                     device=f"{report.driver}/{report.pool}/{report.device}",
                     state=state,
                     model=report.model,
+                    card=report.card,
                     reason=reason,
                     holders=tuple(holders[report.driver, report.pool, report.device]),
                     capacity=capacity,
@@ -383,7 +383,7 @@ def devices_of_nodes(node_names: Collection[str], reading: Reading) -> Iterator[
         ]
         if devices or node_names:
             node_devices = NodeDevices(node=name, devices=tuple(devices))
-            yield replace(node_devices, totals=tuple(_totals((node_devices,), cards)))
+            yield replace(node_devices, totals=tuple(totals((node_devices,))))
 
 
 def _away(node: Node) -> str:

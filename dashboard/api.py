@@ -149,7 +149,7 @@ def _fleet(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any]
     del parameters
     nodes = view.picture.nodes
     idle_nodes = tuple(node.node for node in nodes if node.is_idle)
-    return {"nodes": nodes, "totals": tuple(totals(nodes, view.reading.stock)), "idle_nodes": idle_nodes}
+    return {"nodes": nodes, "totals": tuple(totals(nodes)), "idle_nodes": idle_nodes}
 
 
 def _pod(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any] | None:

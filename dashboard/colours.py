@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from analysis.capacity import STATE_TEXTS, STATES, count_devices
+from analysis.capacity import PLUGIN, STATE_TEXTS, STATES
+from dashboard.picture import count_devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from analysis.capacity import DeviceHeld, NodeDevices
+    from analysis.capacity import Card, NodeDevices
     from analysis.loading import Reading
     from dra.objects import Device, DeviceAttribute
     from dra.stock import Stock
@@ -37,33 +38,33 @@ class Colours(NamedTuple):
     # For health and attributes, the value of each device by name; for owners, the owner of each pod by key.
     known: dict[str, str] = {}
 
-    def css_class(self, node: NodeDevices, device: DeviceHeld) -> str:
-        """Return the CSS class of a device on a node."""
+    def css_class(self, card: Card) -> str:
+        """Return the CSS class of a card."""
         if self.by == STATE:
-            return device.state
-        value = self.value(node, device)
+            return card.state
+        value = self.value(card)
         return self.classes.get(value, _LAST) if value else _FREE
 
-    def value(self, node: NodeDevices, device: DeviceHeld) -> str:
-        """Return the value by which a device is coloured; "" without a holder or without the attribute."""
-        is_plugin = device.state == "plugin"
+    def value(self, card: Card) -> str:
+        """Return the value by which a card is coloured; "" without a holder or without the attribute."""
+        is_plugin = card.devices[0].state == PLUGIN
         match self.by:
             case "namespace":
-                holders = (holder.claim or next(iter(holder.pods), "") for holder in device.holders)
+                holders = (holder.claim or next(iter(holder.pods), "") for holder in card.holders)
                 return next((holder.partition("/")[0] for holder in holders if holder), "")
             case "owner":
-                holders = (pod for holder in device.holders for pod in holder.pods)
-                return next((owner for holder in holders if (owner := self.known.get(holder))), "")
+                pods = (pod for holder in card.holders for pod in holder.pods)
+                return next((owner for pod in pods if (owner := self.known.get(pod))), "")
             case "driver":
-                return _PLUGIN if is_plugin else device.device.partition("/")[0]
+                return _PLUGIN if is_plugin else card.product[0]
             case "mechanism":
-                if not device.holders:
+                if not card.holders:
                     return ""
-                both = len({device.state == "plugin" for device in node.devices if device.holders}) > 1
+                both = len({device.state == PLUGIN for device in card.node.devices if device.holders}) > 1
                 return f"{_PLUGIN if is_plugin else 'claim'}{', on a node with both' if both else ''}"
             case "model":
-                return device.model
-        return self.known.get(device.device, "")
+                return card.product[1]
+        return next((value for device in card.devices if (value := self.known.get(device.device))), "")
 
     def legend(self) -> list[tuple[str, str]]:
         """Return each class with its text."""
@@ -99,10 +100,8 @@ def colours_of(nodes: Iterable[NodeDevices], by: str, reading: Reading) -> Colou
     if by == STATE or (by not in CHOICES and not known):
         return Colours(STATE, dict.fromkeys(count_devices(nodes), ""))
     without_classes = Colours(by, {}, known)
-    counted = Counter(
-        value for node in nodes for device in node.devices if (value := without_classes.value(node, device))
-    )
-    ranked = [value for value, _ in sorted(counted.items(), key=lambda item: (-item[1], item[0]))]
+    counted = count_devices(nodes, without_classes.value)
+    ranked = sorted(filter(None, counted), key=lambda value: (-counted[value], value))
     return without_classes._replace(classes={value: f"k{min(rank, _OWN) + 1}" for rank, value in enumerate(ranked)})
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from allocator.strategies import room, scale_of, units
+from allocator.strategies import room, units
 from dashboard.colours import text_of
 from dashboard.html import concatenated, el, link, strip, table
 
@@ -47,10 +47,9 @@ class HardwareUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 def hardware_of(stock: Stock, node: str) -> tuple[HardwareUsage, ...]:
     """List the hardware of a node in the order of its places on the bus."""
-    scale = scale_of(stock.pages.values())
     cards: list[HardwareUsage] = []
     for pool in stock.pools(node):
-        for unit in units(pool, scale):
+        for unit in units(pool):
             parts = {part.device.name: part for part in unit.parts}
             held_parts: list[PartHeld] = []
             for claim, results in stock.results.get(pool.id, {}).items():

@@ -12,10 +12,10 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.strategies import fragmentation, rooms_of
-from analysis.capacity import count_devices, in_use
 from dashboard.html import el
 from dashboard.lines import WAITING, Line, draw
-from dashboard.timeline import ago
+from dashboard.picture import count_devices, in_use
+from dashboard.timeline import age
 from dra.raw import moment
 
 if TYPE_CHECKING:
@@ -110,5 +110,5 @@ def page_of(samples: Sequence[Sample], begun: str) -> Iterator[Html]:
         yield el("p", hint, f" It began at {begun}.")
         return
     first, last = samples[0], samples[-1]
-    yield el("p", f"{len(samples):,} readings since {first.at}, {ago(first.at, moment(last.at))}.")
+    yield el("p", f"{len(samples):,} readings since {first.at}, {age(first.at, moment(last.at))} ago.")
     yield from draw(lines_of(samples))

@@ -16,12 +16,11 @@ if TYPE_CHECKING:
 
 _EMPTY: Final = frozenset({"input", "link", "meta", "rect", "br"})
 _CHART_WIDTH, _CHART_HEIGHT = 1000, 120
-_SQUARE, _GAP = 16, 3
 _WORD: Final = 32  # characters; longer words of a table may be broken
-# The text in a square, so that colour is never the only sign.
+# The text in a cell, so that colour is never the only sign.
 LETTERS: Final = {
     "free": "",
-    "shared": "S",
+    "shared": "%",
     "held": "H",
     "plugin": "P",
     "blocked": "×",
@@ -56,9 +55,14 @@ def concatenated(content: Iterable[object]) -> Html:
 
 
 def link(text: object, *path: str, **query: str) -> Html:
-    """Link to a page; each part of the path and the query is escaped, so that it cannot lead to another path."""
-    address = "/" + "/".join(quote(part, safe="") for part in path)
-    return el("a", text, href=f"{address}?{urlencode(query)}" if query else address)
+    """Link to a page."""
+    return el("a", text, href=address(*path, **query))
+
+
+def address(*path: str, **query: str) -> str:
+    """Return the address of a page; each part of the path and the query is escaped, so that it cannot lead to another path."""
+    escaped_path = "/" + "/".join(quote(part, safe="") for part in path)
+    return f"{escaped_path}?{urlencode(query)}" if query else escaped_path
 
 
 def lines(texts: Iterable[str]) -> Html:
@@ -166,14 +170,9 @@ def chart(points: Sequence[tuple[float, float]], maximum: float, label: str) -> 
     return el("svg", path, class_="chart", role="img", aria_label=label, viewBox=box, preserveAspectRatio="none")
 
 
-def squares(devices: Sequence[tuple[str, str]]) -> Html:
-    """Draw devices, each by its state and with its name as a title."""
-    elements: list[Html] = []
-    for index, (state, title) in enumerate(devices):
-        x = index * (_SQUARE + _GAP)
-        letter = el("text", LETTERS[state], x=x + _SQUARE / 2, y=12)
-        mark = el("rect", x=x + 0.5, y=0.5, width=_SQUARE - 1, height=_SQUARE - 1, rx=3, class_=state)
-        elements.append(el("g", el("title", title), mark, letter))
-    width = len(devices) * (_SQUARE + _GAP)
-    label = f"{len(devices)} devices"
-    return el("svg", *elements, class_="squares", role="img", aria_label=label, width=width, height=_SQUARE)
+def cell(state: str, title: str = "", *path: str, used: int = 0) -> Html:
+    """Draw a device by its state; if it is shared, with the used percentage. With a path, the device is a link, so that it can have the focus."""
+    css_class = f"cell {state} u{used // 10}" if used else f"cell {state}"
+    if path:
+        return el("a", used or LETTERS[state], class_=css_class, href=address(*path), aria_label=title)
+    return el("span", LETTERS[state], class_=css_class, title=title)

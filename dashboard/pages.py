@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from allocator.strategies import DEFAULT
 from analysis import explain
-from analysis.capacity import STATE_TEXTS, count_devices, in_use, totals
+from analysis.capacity import PLUGIN, STATE_TEXTS, cards_of, totals
 from analysis.errors import MissingObject
 from analysis.matrix import group_equal, report
 from analysis.naming import find_device
@@ -17,16 +17,29 @@ from analysis.report import Rows
 from analysis.simulated import devices_of
 from cluster.manifests import dump
 from dashboard import api
-from dashboard.colours import CHOICES, STATE, attributes_of, colours_of
+from dashboard.colours import CHOICES, STATE, Colours, attributes_of, colours_of
 from dashboard.hardware import hardware_of
 from dashboard.hardware import page_of as to_scale
 from dashboard.history import page_of as history_of
-from dashboard.html import Html, area, bar, concatenated, el, lines, link, part_as_html, squares, table, text_of_counts
+from dashboard.html import (
+    Html,
+    area,
+    bar,
+    cell,
+    concatenated,
+    el,
+    lines,
+    link,
+    part_as_html,
+    table,
+    text_of_counts,
+)
 from dashboard.lines import draw
 from dashboard.move import mechanisms_of, page_of
-from dashboard.picture import devices_by_namespace, labels_of, reading_of, shelves, value_of
-from dashboard.timeline import ago, steps_of, steps_of_claim
-from dashboard.waiting import pod_story, reasons
+from dashboard.picture import count_devices, devices_by_namespace, in_use, labels_of, reading_of, shelves
+from dashboard.timeline import age, steps_of, steps_of_claim
+from dashboard.waiting import by_cause, pod_story
+from dashboard.whatif import EXAMPLE, WhatIfQuestion
 from dra.quantity import Quantity
 from dra.raw import moment
 from dra.texts import count_of, list_first
@@ -35,25 +48,28 @@ from dra.wire import builtins
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from analysis.capacity import DeviceHeld, Holder, NodeDevices
+    from analysis.capacity import Card, Holder, NodeDevices, Total
     from analysis.quota_use import QuotaReport
     from analysis.survey import Overview
-    from dashboard.colours import Colours
     from dashboard.history import Sample
     from dashboard.lines import Line
-    from dashboard.picture import DashboardView
+    from dashboard.picture import DashboardView, Shelf
     from dashboard.timeline import TimelineStep
     from dashboard.waiting import Waiting
-    from dashboard.whatif import WhatIf, WhatIfQuestion
+    from dashboard.whatif import WhatIf
     from dra.objects import Pod, ResourceClaim
 
 NODES_A_PAGE = 100
+NODES_DRAWN = 200  # a larger fleet is drawn as a tile for each group of nodes
+_CELLS = 64  # drawn for a product of a node
+_QUEUE, _WORDS = 12, 12  # waiting pods on the first page, and words of their reasons
 _PODS_OF_A_REASON = 20
 _REASONS = 50
 _FAULTS = 10
 # The most that is shown: holders of a device, names in a list, lines of a command's output.
 _HOLDERS, _NAMED, _LINES = 20, 5, 400
 _NAMESPACES = 12
+_OFFERS = 10  # waiting pods that the page What if offers
 _AGAIN = 30  # seconds after which a page reloads if it runs no script, or if its event stream has failed
 _NAV = (
     ("Fleet", ""),
@@ -160,7 +176,20 @@ def what_if(view: DashboardView, question: WhatIfQuestion, answer: WhatIf | None
             for quota in answer.quotas[:NODES_A_PAGE]
         ]
         parts += [el("h2", "Quotas that count these pods"), table(("Line", ""), quotas)] if quotas else []
-    return layout("What if", view, *parts, form, current="what-if", again=False)
+    offers = _offers(view) if question.is_empty else ()
+    return layout("What if", view, *parts, form, *offers, current="what-if", again=False)
+
+
+def _offers(view: DashboardView) -> Iterator[Html]:
+    """Link to questions about an example and about pods that wait."""
+    yield el("h2", "Questions to start with")
+    questions = [("an example: a pod that requests nvidia.com/gpu", EXAMPLE)]
+    questions += [
+        (f"{row.pod}, which waits", _manifest(view.reading.pods[row.pod], view))
+        for row in view.picture.waiting[:_OFFERS]
+    ]
+    offers = [link(text, "what-if", **WhatIfQuestion(manifest).as_query()) for text, manifest in questions]
+    yield el("ul", *(el("li", offer) for offer in offers))
 
 
 def _lines(texts: Iterable[str]) -> Html:
@@ -180,68 +209,123 @@ def login(problem: str) -> Html:
 def fleet(view: DashboardView, label: str | None, shelf: str | None, at: int, colour: str = STATE) -> Html:
     """Return the page of all devices: the nodes grouped by the value of a label ("shelves"), or the nodes with one value (`shelf`)."""
     picture, reading = view.picture, view.reading
-    labels = labels_of(reading, picture.nodes)
-    by = label if label is not None else (labels[0] if labels else "")
-    counts = count_devices(picture.nodes)
-    colours = colours_of(picture.nodes, colour, reading)
-    colour_query = {"colour": colours.by} if colours.by != STATE else {}
     if not picture.nodes:
         hint = "Drivers publish devices as ResourceSlices: `kubectl get resourceslices` lists them, and docs/install.md says which driver to install."
         return layout("No devices", view, el("p", hint), current="")
-    figures = (
-        (len(picture.nodes), "nodes with devices"),
-        (counts.get("free", 0), "devices free"),
-        (in_use(counts), "devices in use"),
-        (len(picture.waiting), "pods waiting"),
-    )
-    tiles = [el("li", el("b", f"{number:,}"), el("span", word)) for number, word in figures]
-    lost = [
-        (
-            total.name,
-            total.model,
-            total.total,
-            total.used,
-            total.free,
-            total.free_amounts,
-            ", ".join(f"{number:,} {why}" for why, number in total.unusable.items()),
-        )
-        for total in totals(picture.nodes, reading.stock)
-    ]
+    labels, is_small = labels_of(reading, picture.nodes), len(picture.nodes) <= NODES_DRAWN
+    by = label if label is not None else next(iter([] if is_small else labels), "")
+    colours = colours_of(picture.nodes, colour, reading)
+    colour_query = {"colour": colours.by} if colours.by != STATE else {}
     coloured = colours.counts(picture.nodes)
-    legend = [
-        el("li", squares([(state, state)]), f"{meaning}, {coloured.get(state, 0):,}")
-        for state, meaning in colours.legend()
+    legend = [el("li", cell(state), f"{meaning}, {coloured.get(state, 0):,}") for state, meaning in colours.legend()]
+    drawn: list[object] = [
+        _choice(labels, by, colours.by, attributes_of(reading.stock)),
+        el("ul", *legend, class_="legend"),
     ]
-    by_model = table(("Devices of", "Model", "Total", "Used", "Free", "Free amounts", "Not usable"), lost)
-    parts: list[object] = [el("ul", *tiles, class_="tiles")]
-    if view.faults:
-        faults = [(fault.object, fault.message, fault.remedy) for fault in view.faults]
-        command = el("p", "The same on a terminal: ", el("code", "drawbridge doctor"), class_="soft")
-        parts += [el("h2", "Faults"), table(("Object", "What is wrong", "Remedy"), faults, _FAULTS), command]
-    parts += [by_model, el("ul", *legend, class_="legend")]
-    if shelf is None:
-        rows: list[Sequence[object]] = []
-        for group in shelves(reading, picture.nodes, by):
-            state_counts = colours.counts(group.nodes)
-            words = colours.words(state_counts)
-            to_shelf = link(group.value, "", by=by, shelf=group.value, **colour_query)
-            rows.append((to_shelf, len(group.nodes), sum(state_counts.values()), bar(state_counts, words), words))
-        parts += [
-            el("h2", "Nodes"),
-            _choice(labels, by, colours.by, attributes_of(reading.stock)),
-            table((by or "Nodes", "Nodes", "Devices", "", ""), rows),
-        ]
+    groups = shelves(reading, picture.nodes, by)
+    if shelf is not None:
+        nodes = next((group.nodes for group in groups if group.value == shelf or not by), [])
+        drawn += [el("h2", f"{by}: {shelf}" if by else "All nodes"), el("p", link("All of the fleet", "", by=by, **colour_query))]  # fmt: skip
+        drawn += _nodes(view, nodes, at, colours, {"by": by, "shelf": shelf, **colour_query})
+    elif is_small:
+        for group in groups:
+            drawn += [el("h3", link(group.value, "", by=by, shelf=group.value, **colour_query))] if by else []
+            drawn += _nodes(view, group.nodes, 0, colours, {})
     else:
-        nodes = [node for node in picture.nodes if not by or value_of(reading, node.node, by) == shelf]
+        drawn.append(el("ul", *(_tile(group, colours, {"by": by, **colour_query}) for group in groups), class_="heat"))
+    all_totals = totals(picture.nodes)
+    picture_and_queue = el("div", el("section", el("h2", "Nodes"), *drawn), *_queue(view), class_="beside")
+    parts = [*_headline(view, all_totals), picture_and_queue]
+    if view.faults:
+        faults = [(el("b", fault.severity, class_=fault.severity), _object_link(view, fault.object), fault.message, fault.remedy) for fault in view.faults]  # fmt: skip
+        command = el("p", "The same on a terminal: ", el("code", "drawbridge doctor"), class_="soft")
         parts += [
-            el("h2", f"{by}: {shelf}" if by else "All nodes"),
-            el("p", link("All of the fleet", "", by=by, **colour_query)),
+            el("h2", "Faults", id="faults"),
+            table(("Severity", "Object", "What is wrong", "Remedy"), faults, _FAULTS),
+            command,
         ]
-        parts += _nodes(nodes, at, colours, {"by": by, "shelf": shelf, **colour_query})
     holders = [(link(name, "namespaces", name), number) for name, number in devices_by_namespace(picture).items()]
     if holders:
-        parts += [el("h2", "Who holds devices"), table(("Namespace", "Devices"), holders, _NAMESPACES)]
+        head = ("Namespace", "Devices, partitions and shares")
+        parts += [el("h2", "Who holds devices"), table(head, holders, _NAMESPACES)]
     return layout("Fleet", view, *parts, current="")
+
+
+def _headline(view: DashboardView, all_totals: Sequence[Total]) -> Iterator[Html]:
+    """Show how many devices there are, then the same by product."""
+    devices = sum(total.total for total in all_totals)
+    unusable = sum(sum(total.unusable.values()) for total in all_totals)
+    figures = [
+        (f"{len(view.picture.nodes):,}", "nodes with devices"),
+        (f"{sum(total.used for total in all_totals):,} of {devices:,}", "devices in use"),
+        (f"{sum(total.free for total in all_totals):,}", "devices free"),
+        (f"{unusable:,}" if unusable else "", "devices not usable"),
+        (f"{len(view.picture.waiting):,}", "pods waiting"),
+        (el("a", len(view.faults), href="#faults") if view.faults else "", "faults"),
+    ]
+    yield el("ul", *(el("li", el("b", number), el("span", word)) for number, word in figures if number), class_="tiles")
+    products: list[Html] = []
+    for total in all_totals:
+        parts = {
+            "held": total.used,
+            "free": total.free,
+            "unusable": sum(total.unusable.values()),
+            "unknown": total.unknown,
+        }
+        amounts = (f"{name}: {used} of {total.capacity[name]}" for name, used in total.used_capacity.items())
+        words = (total.name if total.model else "", *amounts, _reasons(total))
+        texts = [el("small", text) for text in words if text]
+        heading = el("b", total.model or total.name), f" {total.used:,} of {total.total:,} used"
+        products.append(el("li", *heading, bar(parts, text_of_counts(parts)), *texts))
+    yield el("ul", *products, class_="nodes")
+
+
+def _reasons(total: Total) -> str:
+    return ", ".join(f"{number:,} {why}" for why, number in total.unusable.items())
+
+
+def _tile(group: Shelf, colours: Colours, query: Mapping[str, str]) -> Html:
+    """Draw a group of nodes as a tile, in a colour that shows how much is used."""
+    counts, state_counts = colours.counts(group.nodes), count_devices(group.nodes)
+    used = in_use(state_counts) / (sum(state_counts.values()) or 1)
+    heading = link(group.value, "", shelf=group.value, **query)
+    size = f"{used:.0%} used, {count_of(len(group.nodes), 'node')}"
+    words = colours.words(counts)
+    return el(
+        "li", heading, el("b", size), bar(counts, words), el("small", words), class_=f"heat{-int(-5 * used // 1)}"
+    )
+
+
+def _queue(view: DashboardView) -> Iterator[Html]:
+    """List the waiting pods, the worst first, in one line each."""
+    waiting_pods = [row for rows in by_cause(view.picture.waiting) for row in rows]
+    if not waiting_pods:
+        return
+    items = [el("li", el("code", row.code), " ", link(row.pod, "pods", *row.pod.split("/", 1)), " ", _age(row.since, view), " ", el("small", _shortened(row.reason))) for row in waiting_pods[:_QUEUE]]  # fmt: skip
+    more = link("All waiting pods, with remedies", "waiting")
+    yield el("section", el("h2", "Waiting"), el("ol", *items, class_="queue"), el("p", more))
+
+
+def _shortened(text: str) -> str:
+    words = text.split()
+    return f"{' '.join(words[:_WORDS])} …" if len(words) > _WORDS else text
+
+
+def _age(at: str, view: DashboardView) -> Html:
+    return el("time", age(at, moment(view.picture.read_at)), datetime=at, title=at)
+
+
+def _object_link(view: DashboardView, reference: str) -> object:
+    """Link to the page of the object Kind/namespace/name, if the object has a page."""
+    kind, _, key = reference.partition("/")
+    match kind:
+        case "Pod" if key in view.reading.pods:
+            return link(reference, "pods", *key.split("/", 1))
+        case "ResourceClaim" if key in view.reading.stock.claims:
+            return link(reference, "claims", *key.split("/", 1))
+        case "Node" if any(node.node == key for node in view.picture.nodes):
+            return link(reference, "nodes", key)
+    return reference
 
 
 def _choice(labels: Sequence[str], by: str, colour: str, attributes: Sequence[str]) -> Html:
@@ -264,13 +348,13 @@ def _choice(labels: Sequence[str], by: str, colour: str, attributes: Sequence[st
     )
 
 
-def _nodes(nodes: Sequence[NodeDevices], at: int, colours: Colours, query: Mapping[str, str]) -> Iterator[Html]:
-    rows: list[Sequence[object]] = []
-    for node in nodes[at : at + NODES_A_PAGE]:
-        drawn = squares([(colours.css_class(node, device), _title(device)) for device in node.devices])
-        rows.append((link(node.node, "nodes", node.node), drawn, colours.words(colours.counts([node]))))
-    yield table(("Node", "Devices", ""), rows)
-    if len(nodes) > NODES_A_PAGE:
+def _nodes(
+    view: DashboardView, nodes: Sequence[NodeDevices], at: int, colours: Colours, query: Mapping[str, str]
+) -> Iterator[Html]:
+    """Draw nodes as cards; with a query, one page of them."""
+    shown = nodes[at : at + NODES_A_PAGE] if query else nodes
+    yield el("ul", *(el("li", link(node.node, "nodes", node.node), *_cells(view, node, colours)) for node in shown), class_="nodes")  # fmt: skip
+    if len(nodes) > len(shown):
         steps: list[object] = []
         for first in range(0, len(nodes), NODES_A_PAGE):
             number = first // NODES_A_PAGE + 1
@@ -278,11 +362,37 @@ def _nodes(nodes: Sequence[NodeDevices], at: int, colours: Colours, query: Mappi
         yield el("p", f"{len(nodes):,} nodes, pages: ", concatenated(steps))
 
 
-def _title(device: DeviceHeld) -> str:
-    holders = list_first(
-        [list_first(holder.pods, _NAMED) or f"claim {holder.claim}" for holder in device.holders], _NAMED
-    )
-    return ", ".join(filter(None, (f"{device.device}: {device.state}", device.reason, holders, device.model)))
+def _cells(view: DashboardView, node: NodeDevices, colours: Colours) -> Iterator[Html]:
+    """Draw the devices of a node by product, each as a cell."""
+    cards = list(cards_of([node]))
+    is_shared = colours.by == STATE and any(card.state == "shared" for card in cards)
+    free = {unit.name: unit.free for unit in hardware_of(view.reading.stock, node.node)} if is_shared else {}
+    products: defaultdict[tuple[str, str], list[Html]] = defaultdict(list)
+    for card in cards:
+        first = next((device for device in card.devices if device.holders), card.devices[0])
+        used = round(100 - 100 * free.get(first.card or first.device, 0)) if is_shared and card.state == "shared" else 0
+        path: tuple[str, ...] = ()
+        if card.holders:
+            path = ("nodes", node.node) if card.state == PLUGIN else ("devices", *first.device.split("/"))
+        cells = products[card.product]
+        drawn = cell(colours.css_class(card), _title(card), *path, used=used)
+        cells += [drawn] * min(card.number, _CELLS - len(cells))
+    for total in node.totals:
+        cells = products[total.name, total.model]
+        left = [el("span", f"and {total.total - len(cells):,} more")] if total.total > len(cells) else []
+        unusable = _reasons(total)
+        yield el(
+            "small",
+            f"{total.model or total.name}: {total.used:,} of {total.total:,} used{unusable and f', {unusable}'}",
+        )
+        yield el("div", *cells, *left, class_="cells")
+
+
+def _title(card: Card) -> str:
+    holders = [list_first(holder.pods, _NAMED) or f"claim {holder.claim}" for holder in card.holders]
+    device = card.devices[0]
+    name = device.device if len(card.devices) == 1 else device.card
+    return ", ".join(filter(None, (f"{name}: {card.state}", device.reason, list_first(holders, _NAMED))))
 
 
 def node(view: DashboardView, name: str) -> Html | None:
@@ -300,20 +410,21 @@ def node(view: DashboardView, name: str) -> Html | None:
             holder_links = "" if holder is None else _links_of(view, holder)
             state = concatenated(
                 (
-                    squares([(device.state, STATE_TEXTS.get(device.state, ""))]),
+                    cell(device.state, STATE_TEXTS.get(device.state, "")),
                     " ",
                     f"{device.state}: {device.reason}" if device.reason else device.state,
                 )
             )
-            rows.append((device_link, state, holder_links, share, holder.since if holder else "", device.model))
+            rows.append(
+                (device_link, state, holder_links, share, _age(holder.since, view) if holder else "", device.model)
+            )
         if len(device.holders) > _HOLDERS:
             rows.append(("", "", f"and {len(device.holders) - _HOLDERS:,} more", "", "", ""))
-    drawn = squares([(device.state, _title(device)) for device in node_devices.devices])
     together_link = link("Which devices can be used together", "nodes", name, "together")
     body = (
-        drawn,
+        *_cells(view, node_devices, Colours(STATE, {})),
         el("p", text_of_counts(count_devices([node_devices])), ". ", together_link),
-        table(("Device", "State", "Holder", "Share", "Since", "Model"), rows),
+        table(("Device", "State", "Holder", "Share", "Age", "Model"), rows),
         *to_scale(hardware_of(view.reading.stock, name)),
     )
     return layout(f"Node {name}", view, *body)
@@ -350,39 +461,34 @@ def _holder_links(view: DashboardView, pods: Sequence[str], claim: str) -> Html:
 
 
 def waiting(view: DashboardView) -> Html:
-    """Return the page of waiting pods, grouped by reason."""
+    """Return the page of waiting pods, as one table, a row for each cause."""
     pods = view.picture.waiting
     if not pods:
         return layout("Waiting", view, el("p", "No pod that requests devices waits for a node."), current="waiting")
-    return layout(f"{count_of(len(pods), 'pod')} waiting", view, *_by_reason(pods), current="waiting")
+    return layout(f"{count_of(len(pods), 'pod')} waiting", view, *_by_reason(view, pods), current="waiting")
 
 
-def _by_reason(waiting_pods: Sequence[Waiting]) -> Iterator[Html]:
+def _by_reason(view: DashboardView, waiting_pods: Sequence[Waiting]) -> Iterator[Html]:
     if unexplained := sum(not pod.actor for pod in waiting_pods):
         words = f"For {count_of(unexplained, 'pod')} only the scheduler's message is shown, because finding all reasons takes too many steps. The reason is on each pod's page."
         yield el("p", words, class_="warn")
-    groups = reasons(waiting_pods)
-    for reason, pods in groups[:_REASONS]:
-        yield el("h2", f"{count_of(len(pods), 'pod')}, next: {pods[0].actor or 'scheduler'}")
-        yield el("p", reason)
-        remedies = {pod.remedies for pod in pods}
-        for remedy in remedies.pop() if len(remedies) == 1 else ():
-            yield el("p", remedy)
-        columns = (
-            ("Waits since", [pod.since for pod in pods]),
-            ("Made by", [pod.owner for pod in pods]),
-            ("In the way", [", ".join(pod.in_the_way) for pod in pods]),
-        )
-        # Pods from manifests lack some values.
-        filled_columns = [(word, values) for word, values in columns if any(values)]
-        rows = [
-            (link(pod.pod, "pods", *pod.pod.split("/", 1)), *(values[at] for _, values in filled_columns))
-            for at, pod in enumerate(pods)
-        ]
-        head = ("Pod", *(word for word, _ in filled_columns))
-        yield table(head, rows, _PODS_OF_A_REASON, ", which /api/v1/waiting lists")
-    if rest := groups[_REASONS:]:
-        pods_left = count_of(sum(len(pods) for _, pods in rest), "pod")
+    causes = by_cause(waiting_pods)
+    rows: list[Sequence[object]] = []
+    for first, *more in causes[:_REASONS]:
+        severity = el("b", first.severity, class_=first.severity)
+        links = [link(row.pod, "pods", *row.pod.split("/", 1)) for row in (first, *more[: _PODS_OF_A_REASON - 1])]
+        names: list[object] = [_lines(links[:_NAMED])]
+        if len(links) > _NAMED:
+            names.append(el("details", el("summary", f"and {1 + len(more) - _NAMED:,} more"), _lines(links[_NAMED:])))
+        if len(more) >= _PODS_OF_A_REASON:
+            names.append(el("p", f"/api/v1/waiting lists all {1 + len(more):,}", class_="soft"))
+        why = concatenated((first.reason, el("br"), el("small", f"next: {first.actor or 'scheduler'}")))
+        oldest = min(row.since for row in (first, *more))
+        remedy = next(iter(first.remedies), "")
+        rows.append((concatenated((severity, " ", first.code)), concatenated(names), why, remedy, _age(oldest, view)))
+    yield table(("Severity", "Pods", "Why", "First remedy", "Age"), rows)
+    if rest := causes[_REASONS:]:
+        pods_left = count_of(sum(map(len, rest)), "pod")
         yield el("p", f"and {pods_left} for {len(rest):,} other reasons, which /api/v1/waiting lists", class_="soft")
 
 
@@ -457,11 +563,16 @@ def pod(view: DashboardView, key: str) -> Html | None:
         exists = claim.name in view.reading.stock.claims
         claim_link = link(claim.name, "claims", *claim.name.split("/", 1)) if exists else claim.name
         claims.append(
-            (claim_link, claim.state.value, claim.since, ", ".join(claimed.device for claimed in claim.devices))
+            (
+                claim_link,
+                claim.state.value,
+                _age(claim.since, view),
+                ", ".join(claimed.device for claimed in claim.devices),
+            )
         )
     parts = [el("p", el("strong", story.state.reasons[0].text))]
     if claims:
-        parts += [el("h2", "Claims"), table(("Claim", "State", "Since", "Devices"), claims)]
+        parts += [el("h2", "Claims"), table(("Claim", "State", "Age", "Devices"), claims)]
     if story.node:
         parts.append(el("p", "On node ", link(story.node, "nodes", story.node)))
     parts += _timeline(steps_of(view.reading.pods[key], view.reading), view)
@@ -490,34 +601,36 @@ def claim(view: DashboardView, key: str) -> Html | None:
 
 def _timeline(steps: Iterable[TimelineStep], view: DashboardView) -> Iterator[Html]:
     now = moment(view.picture.read_at)
-    rows = [(el("time", step.at, datetime=step.at), ago(step.at, now), step.description) for step in steps]
+    rows = [(el("time", step.at, datetime=step.at), age(step.at, now), step.description) for step in steps]
     if rows:
         yield el("h2", "In time")
-        yield table(("When", "", "What"), rows)
+        yield table(("When", "Age", "What"), rows)
     events = view.events
     event_rows = [
-        (el("time", event.at, datetime=event.at), ago(event.at, now), f"{event.times} ×" if event.times > 1 else "", event.type, event.reason, event.message, event.source)
+        (el("time", event.at, datetime=event.at), age(event.at, now), f"{event.times} ×" if event.times > 1 else "", event.type, event.reason, event.message, event.source)
         for event in events.shown
     ]  # fmt: skip
     if event_rows:
         yield el("h2", "Events")
-        yield table(("When", "", "Times", "Type", "Reason", "Message", "From"), event_rows)
+        yield table(("When", "Age", "Times", "Type", "Reason", "Message", "From"), event_rows)
     elif events.problem:
         yield el("p", f"The events could not be read: {events.problem}", class_="soft")
 
 
 def _as_yaml(obj: Pod | ResourceClaim, view: DashboardView) -> Iterator[Html]:
     """Show the fields that decide about devices, as in a snapshot: without environment variables and arguments, which may hold passwords."""
-    redacted = Redaction(view.reading.configuration).redact(
-        {"apiVersion": obj.api_version, "kind": obj.kind} | builtins(obj)
-    )
     command = f"kubectl get {obj.kind.lower()} {obj.metadata.name} -n {obj.metadata.namespace} -o yaml"
     yield el(
         "details",
         el("summary", "YAML"),
-        lines(dump([redacted]).splitlines()),
+        lines(_manifest(obj, view).splitlines()),
         el("p", "Only the fields that decide about devices. For all fields: ", el("code", command), class_="soft"),
     )
+
+
+def _manifest(obj: Pod | ResourceClaim, view: DashboardView) -> str:
+    document = {"apiVersion": obj.api_version, "kind": obj.kind} | builtins(obj)
+    return dump([Redaction(view.reading.configuration).redact(document)])
 
 
 def device(view: DashboardView, name: str) -> Html | None:
@@ -528,12 +641,12 @@ def device(view: DashboardView, name: str) -> Html | None:
     holders = [
         (
             _links_of(view, holder),
-            holder.since,
+            _age(holder.since, view),
             ", ".join(f"{key}={amount}" for key, amount in holder.share.items()),
         )
         for holder in story.holders
     ]
-    parts = [table(("Holder", "Since", "Share"), holders, NODES_A_PAGE)] if holders else []
+    parts = [table(("Holder", "Age", "Share"), holders, NODES_A_PAGE)] if holders else []
     node_link = [el("p", "On node ", link(story.node, "nodes", story.node))] if story.node else []
     return layout(
         f"Device {name}",
@@ -565,16 +678,16 @@ def namespace(view: DashboardView, name: str) -> Html:
             _links_of(view, held[0][0]),
             list_first([device for _, device in held], _NAMED),
             link(node_name, "nodes", node_name),
-            held[0][0].since,
+            _age(held[0][0].since, view),
         )
         for (_, _, node_name), held in devices.items()
     ]
     parts: list[object] = [el("p", "Its pods hold no device.")]
     if rows:
-        parts = [table(("Holder", "Devices", "Node", "Since"), rows, NODES_A_PAGE)]
+        parts = [table(("Holder", "Devices", "Node", "Age"), rows, NODES_A_PAGE)]
     queued = [row for row in view.picture.waiting if row.pod.partition("/")[0] == name]
     if queued:
-        parts += [el("h2", f"{count_of(len(queued), 'pod')} waiting"), *_by_reason(queued)]
+        parts += [el("h2", f"{count_of(len(queued), 'pod')} waiting"), *_by_reason(view, queued)]
     quotas = [quota for quota in view.picture.quotas if quota.quota.partition("/")[0] == name]
     return layout(f"Namespace {name}", view, *parts, *_quota_tables(quotas))
 

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from analysis.capacity import NodeDevices, devices_of, devices_of_nodes
+from analysis.capacity import IN_USE, STATES, NodeDevices, cards_of, devices_of, devices_of_nodes
 from analysis.loading import Unread
 from analysis.object_events import Events
 from analysis.quota_use import QuotaReport, report
 from dashboard.waiting import Waiting, waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
+    from analysis.capacity import Card
     from analysis.loading import Reading
     from dra.finding import Finding
 
@@ -95,6 +96,22 @@ def with_reasons(view: DashboardView) -> DashboardView:
     return view._replace(picture=msgspec.structs.replace(view.picture, waiting=rows), has_reasons=True)
 
 
+def count_devices(
+    nodes: Iterable[NodeDevices], state_of: Callable[[Card], str] = lambda card: card.state
+) -> dict[str, int]:
+    """Count devices by state, or by the result of `state_of`, as `totals` counts them: the parts of a card count once."""
+    counted: Counter[str] = Counter()
+    for card in cards_of(nodes):
+        counted[state_of(card)] += card.number
+    ordered = sorted(counted, key=lambda state: STATES.index(state) if state in STATES else len(STATES))
+    return {state: counted[state] for state in ordered if counted[state]}
+
+
+def in_use(counts: Mapping[str, int]) -> int:
+    """Return how many devices have a holder, or are blocked by a device that has one."""
+    return sum(counts.get(state, 0) for state in IN_USE)
+
+
 def labels_of(reading: Reading, nodes: Iterable[NodeDevices]) -> list[str]:
     """List the labels by which nodes with devices can be grouped, the usual labels first."""
     values: defaultdict[str, set[str]] = defaultdict(set)
@@ -120,7 +137,7 @@ def _as_counted(name: str) -> list[tuple[str, int]]:
 def shelves(reading: Reading, nodes: Iterable[NodeDevices], label: str) -> list[Shelf]:
     """Group nodes by the value of a label; without a label, return one group."""
     groups: defaultdict[str, list[NodeDevices]] = defaultdict(list)
-    for node in nodes:
+    for node in sorted(nodes, key=lambda node: _as_counted(node.node)):
         groups[value_of(reading, node.node, label) if label else "all nodes"].append(node)
     return [Shelf(value, group) for value, group in sorted(groups.items(), key=lambda item: _as_counted(item[0]))]
 

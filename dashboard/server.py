@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
 from contextlib import asynccontextmanager
@@ -179,8 +180,8 @@ class Dashboard:
             Route("POST", "/api/v1/simulate", self._json_handler(self._what_if_json)),
             Route("POST", "/login", self._log_in),
             Route("POST", "/logout", _constant(lambda: _to_first_page("", 0))),
-            Route("GET", "/", self._page(self._fleet, faults=True)),
-            Route("GET", "/waiting", self._page(_whole(pages.waiting), reasons=True)),
+            Route("GET", "/", self._page(self._fleet, reasons_up_to=pages.NODES_DRAWN, faults=True)),
+            Route("GET", "/waiting", self._page(_whole(pages.waiting), reasons_up_to=math.inf)),
             Route("GET", "/move", self._page_handler(self._move)),
             Route("GET", "/api/v1/move", self._json_handler(self._move_json)),
             Route("GET", "/history", self._page_handler(self._show_history)),
@@ -195,7 +196,7 @@ class Dashboard:
             Route("GET", "/nodes/{name}", self._page(_named(pages.node, _NAME))),
             Route("GET", "/together", self._page(_whole(pages.combinations))),
             Route("GET", "/nodes/{name}/together", self._page(_named(pages.combinations, _NAME))),
-            Route("GET", "/namespaces/{name}", self._page(_named(pages.namespace, _NAME), reasons=True)),
+            Route("GET", "/namespaces/{name}", self._page(_named(pages.namespace, _NAME), reasons_up_to=math.inf)),
             Route("GET", "/api", self._page(_whole(pages.index))),
             Route("GET", "/api/v1/openapi.json", _constant(lambda: _answer(api.openapi()))),
             *(
@@ -238,7 +239,7 @@ class Dashboard:
             await asyncio.shield(self._reading)
         return self._view
 
-    async def _view_for(self, request: HttpRequest, *, reasons: bool = False) -> DashboardView | None:
+    async def _view_for(self, request: HttpRequest, *, reasons_up_to: float = 0) -> DashboardView | None:
         """Return the part of the current view that the sender of a request may see. Raises Refused without a token."""
         account = None if self._login is None else await self._login.account_of(request)
         if self._login is not None and account is None:
@@ -253,12 +254,14 @@ class Dashboard:
             viewer = await self._login.viewer(
                 account, view.namespaces | ({request.names["namespace"]} if is_of_pod else set())
             )
-        part = await self._part_of(view, viewer.namespaces, reasons=reasons)
+        part = await self._part_of(view, viewer.namespaces, reasons_up_to=reasons_up_to)
         narrowed = viewer.namespaces is not None
         return part._replace(viewer=viewer.name, notice=viewer.notice, problem=view.problem, narrowed=narrowed)
 
-    async def _part_of(self, view: DashboardView, namespaces: frozenset[str] | None, *, reasons: bool) -> DashboardView:
-        """Return the part of a view in these namespaces, with the reasons why pods wait if `reasons`. One part is computed at a time."""
+    async def _part_of(
+        self, view: DashboardView, namespaces: frozenset[str] | None, *, reasons_up_to: float
+    ) -> DashboardView:
+        """Return the part of a view in these namespaces, with the reasons why pods wait if the fleet has at most so many nodes. One part is computed at a time."""
 
         def cached() -> DashboardView | None:
             part = self._parts.get(namespaces)
@@ -266,6 +269,7 @@ class Dashboard:
                 return part
             return view if namespaces is None else None
 
+        reasons = len(view.picture.nodes) <= reasons_up_to
         part = cached()
         if part is not None and (part.has_reasons or not reasons):
             return part
@@ -314,12 +318,12 @@ class Dashboard:
         picture = draw_picture(reading, read_at=read_at, source=self._source.name)
         return DashboardView(reading, picture, tenants.namespaces_of(reading))
 
-    def _page_handler(self, show: _Shower, *, reasons: bool = False) -> _Handler:
+    def _page_handler(self, show: _Shower, *, reasons_up_to: float = 0) -> _Handler:
         """Return a handler that answers with the page for the sender, the login form, or the reason why the cluster could not be read."""
 
         async def answer(request: HttpRequest) -> Reply:
             try:
-                view = await self._view_for(request, reasons=reasons)
+                view = await self._view_for(request, reasons_up_to=reasons_up_to)
             except _NoTokenError:
                 return _ask_for_token()
             if view is not None:
@@ -329,16 +333,16 @@ class Dashboard:
 
         return answer
 
-    def _json_handler(self, write: _Shower, *, reasons: bool = False) -> _Handler:
+    def _json_handler(self, write: _Shower, *, reasons_up_to: float = 0) -> _Handler:
         """Return a handler that answers with the JSON of what the sender may see, or with an error."""
 
         async def answer(request: HttpRequest) -> Reply:
-            view = await self._view_for(request, reasons=reasons)
+            view = await self._view_for(request, reasons_up_to=reasons_up_to)
             return _answer({"error": self._problem}, 503) if view is None else await write(view, request)
 
         return answer
 
-    def _page(self, write: _Writer, *, reasons: bool = False, faults: bool = False, about: str = "") -> _Handler:
+    def _page(self, write: _Writer, *, reasons_up_to: float = 0, faults: bool = False, about: str = "") -> _Handler:
         async def answer(view: DashboardView, request: HttpRequest) -> Reply:
             view = await self._with_events(view, about, request)
             if faults and not view.narrowed:
@@ -350,7 +354,7 @@ class Dashboard:
             nothing = el("p", why, link("Look at the fleet"))
             return html(pages.layout("Not found", view, nothing), 404)
 
-        return self._page_handler(answer, reasons=reasons)
+        return self._page_handler(answer, reasons_up_to=reasons_up_to)
 
     async def _faults_of(self, reading: Reading) -> tuple[Finding, ...]:
         """Return the findings of doctor about the whole cluster, computed once for each reading."""
@@ -390,7 +394,7 @@ class Dashboard:
                 else _answer({"error": "the object did not exist when the cluster was read"}, 404)
             )
 
-        return self._json_handler(answer, reasons=endpoint.type is api.WaitingShown)
+        return self._json_handler(answer, reasons_up_to=math.inf if endpoint.type is api.WaitingShown else 0)
 
     async def _what_if(self, view: DashboardView, request: HttpRequest) -> Reply:
         """Answer the question in a form or in an address. Nothing is created."""

@@ -25,7 +25,7 @@ _CONDITIONS: Final = {
     ("ContainersReady", "True"): "its containers are ready",
 }
 _READY: Final = "Ready"
-_STEPS: Final = (86400, "d"), (3600, "h"), (60, "min"), (1, "s")
+_STEPS: Final = (86400 * 365, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s")
 
 
 class TimelineStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -77,8 +77,8 @@ def _events_of(claim: ResourceClaim) -> Iterator[tuple[str, str]]:
                 )
 
 
-def ago(at: str, now: datetime | None) -> str:
-    """Return how long ago a time was, in the largest unit that fits."""
+def age(at: str, now: datetime | None) -> str:
+    """Return how long ago a time was, in the largest unit that fits, as kubectl writes ages."""
     time = moment(at)
     if time is None or now is None:
         return ""
@@ -86,4 +86,4 @@ def ago(at: str, now: datetime | None) -> str:
     if seconds < 0:
         return ""
     amount, unit = next(((seconds // size, unit) for size, unit in _STEPS if seconds >= size), (0, "s"))
-    return f"{amount} {unit} ago"
+    return f"{amount}{unit}"

@@ -16,6 +16,7 @@ from allocator.pods import requested_devices
 from analysis import explain
 from analysis.loading import inside, items
 from analysis.outlook import queue_of
+from dra.codes import CODES, Severity
 from dra.objects import claim_name
 from dra.step_limits import REASONS
 from dra.wire import encode
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _SEARCH: Final = 15_000  # steps for the reason of a pod, besides those that are counted
 _NODE: Final = 20  # further steps for each node
+_SEVERITIES: Final = (*Severity, "")  # the worst first
 # A reading caches results that several pods need, and is not thread-safe.
 _READING_LOCK: Final = threading.Lock()
 # Fields that decide on which nodes a pod can run, and that the type Pod does not have.
@@ -43,6 +45,11 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     since: str
     owner: str = ""
     actor: str = ""
+    # The code and the severity of the finding that doctor has about the reason; "" if none.
+    code: str = ""
+    severity: str = ""
+    # Whether waiting cannot help.
+    never: bool = False
     reason: str
     remedies: tuple[str, ...] = ()
     # The first claims that hold devices which this pod could use.
@@ -85,7 +92,7 @@ def waiting(reading: Reading, *, search: bool = True) -> Iterator[Waiting]:
         else:
             with _READING_LOCK:
                 begun = reading.work.spent
-                row = waiting_row(explain.pod_story(key, reading), pod)
+                row = waiting_row(key, reading)
                 left -= reading.work.spent - begun + _SEARCH + _NODE * len(reading.stock.nodes)
             own_names = [pod.metadata.name]  # a reason that contains one of these names is not that of other pods
             for entry in pod.spec.resource_claims:
@@ -136,25 +143,36 @@ def _reason_key(pod: Pod, reading: Reading) -> tuple[object, int]:
     return key, steps
 
 
-def waiting_row(story: PodStory, pod: Pod) -> Waiting:
+def waiting_row(key: str, reading: Reading) -> Waiting:
     """Return the row of a pod from its story."""
+    story = explain.pod_story(key, reading)
     prospect = story.prospect
     blockers = prospect.blockers if prospect else ()
     reason = story.state.reasons[0]
+    rule, _ = explain.first_reasons(explain.facts_of(key, reading), explain.RULES)
+    code = reason.code or (rule.codes if rule else "")
+    finding = CODES.get(code)
     return Waiting(
         pod=story.name,
-        since=pod.metadata.creation_timestamp,
+        since=reading.pods[key].metadata.creation_timestamp,
         owner=story.owners[-1] if story.owners else "",
         actor=reason.actor.value,
+        code=code,
+        severity=finding.severity if finding else "",
+        never=reason.never,
         reason=reason.text,
-        remedies=reason.remedies,
+        remedies=reason.remedies or ((finding.remedy,) if finding else ()),
         in_the_way=tuple(blocker.text for blocker in blockers[:3]),
     )
 
 
-def reasons(rows: Iterable[Waiting]) -> list[tuple[str, list[Waiting]]]:
-    """Group pods that wait for the same reason, the most frequent first."""
-    groups: defaultdict[str, list[Waiting]] = defaultdict(list)
+def by_cause(rows: Iterable[Waiting]) -> list[list[Waiting]]:
+    """Group pods that wait for the same reason, the worst first: pods that waiting cannot help, then by severity and number of pods."""
+    groups: defaultdict[tuple[str, str], list[Waiting]] = defaultdict(list)
     for row in rows:
-        groups[row.reason].append(row)
-    return sorted(groups.items(), key=lambda pair: (-len(pair[1]), pair[0]))
+        groups[row.code, row.reason].append(row)
+    return sorted(groups.values(), key=lambda pods: (_badness(pods[0]), -len(pods), pods[0].reason))
+
+
+def _badness(row: Waiting) -> tuple[bool, int]:
+    return not row.never, _SEVERITIES.index(row.severity)

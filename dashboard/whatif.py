@@ -39,6 +39,16 @@ LONGEST = 32 << 10  # bytes of a question
 MAX_PODS = 200
 MAX_NAMES = 100  # of nodes
 TOO_LONG: Final = f"a question has at most {LONGEST >> 10} KiB: leave other objects out, or use `drawbridge simulate`"
+EXAMPLE: Final = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: example}
+spec:
+  containers:
+  - name: main
+    image: example
+    resources: {limits: {nvidia.com/gpu: 1}}
+"""
 _NOT_WHOLE: Final = "the address is cut off: copy all of it, or paste the manifest"
 
 

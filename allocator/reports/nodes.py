@@ -39,6 +39,8 @@ class DeviceReport(msgspec.Struct, frozen=True):
     device: str
     state: DeviceState
     model: str = ""
+    # The card that the device is a part of, by its first counter set; "" without counters.
+    card: str = ""
     capacity: Amounts = {}
     available: Amounts = {}
     taints: tuple[str, ...] = ()
@@ -78,6 +80,7 @@ def device_reports(stock: Stock, node: str) -> tuple[DeviceReport, ...]:
                 device=device.name,
                 state=state,
                 model=next((text for key in _MODEL if (text := device.own_text(driver, key))), ""),
+                card=next((f"{driver}/{pool_name}/{part.counter_set}" for part in device.consumes_counters), ""),
                 capacity=capacity,
                 available=left,
                 taints=tuple(f"{taint.key}:{taint.effect}" for taint in device.taints),

@@ -54,7 +54,7 @@ def command(
     if files:
         refuse_without_fleet(reading.objects, FLEET_KINDS)
     nodes = list(devices_of_nodes(names, reading))
-    by_model = totals(nodes, reading.stock)
+    by_model = totals(nodes)
     stock = reading.stock
     matrices = build_matrices(reachable(stock, [node.node for node in nodes]).values(), stock) if together else []
 

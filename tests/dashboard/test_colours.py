@@ -5,9 +5,10 @@ Every device has a colour, each colour has a name and a count, and links keep th
 
 import pytest
 
-from analysis.capacity import devices_of_nodes
+from analysis.capacity import cards_of, devices_of_nodes
 from dashboard.colours import CHOICES, attributes_of, colours_of
 from tests.cli.explain.scenes import fleet, held_claim, pod
+from tests.dashboard.browser.fleets import plugin_pod
 from tests.dashboard.elements import Elements
 from tests.dashboard.test_dashboard import dashboard_session, reading_with, source_of, text_of
 
@@ -52,7 +53,7 @@ def test_every_device_is_counted_once_with_each_colouring(by):
     counts = colours.counts(nodes)
     assert sum(counts.values()) == 48  # six nodes with eight devices each
     assert counts.keys() <= legend.keys()
-    assert {colours.css_class(node, device) for node in nodes for device in node.devices} == counts.keys()
+    assert {colours.css_class(card) for card in cards_of(nodes)} == counts.keys()
 
 
 def test_an_unknown_choice_colours_by_state():
@@ -62,11 +63,11 @@ def test_an_unknown_choice_colours_by_state():
 
 async def test_links_keep_the_choice_and_squares_have_the_chosen_colours():
     async with dashboard_session(source_of(*fleet_of_teams(3, 2))) as session:
-        page = Elements(await text_of(session, "/?colour=namespace"))
+        page = Elements(await text_of(session, "/?by=zone&colour=namespace"))
         assert any("colour=namespace" in target and "shelf=" in target for target in page.targets())
         shelf = await text_of(session, "/?by=&shelf=all%20nodes&colour=namespace")
-        assert shelf.count('class="k1"') == 3 + 1  # once more in the legend
-        assert shelf.count('class="k2"') == 2 + 1
+        assert shelf.count('class="cell k1"') == 3 + 1  # once more in the legend
+        assert shelf.count('class="cell k2"') == 2 + 1
         assert "team-0" in Elements(shelf).text
         assert "colour=" not in "".join(Elements(await text_of(session, "/")).targets())
 
@@ -88,11 +89,6 @@ def change_devices(objects, change):
             for i, device in enumerate(obj["spec"]["devices"]):
                 change(i, device)
     return objects
-
-
-def plugin_pod(name, node, amount):
-    limits = {"example.com/card": str(amount)}
-    return pod(name, nodeName=node) | {"spec": {"nodeName": node, "containers": [{"name": "c", "image": "x", "resources": {"limits": limits}}]}}  # fmt: skip
 
 
 def test_health_colours_devices_by_taint():

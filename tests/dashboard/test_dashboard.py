@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+from collections import Counter
 from contextlib import asynccontextmanager
 from urllib.parse import quote
 
@@ -14,9 +15,10 @@ from analysis import explain
 from analysis.configuration import ConfigurationInForce
 from analysis.errors import Failed
 from analysis.loading import Unread, reading_of
-from dashboard import Dashboard, ReadingSource, api, waiting
+from dashboard import Dashboard, ReadingSource, api, pages, waiting
 from tests.cli.explain.scenes import DRIVER, claim, fleet, full_fleet, held_claim, pod
 from tests.cli.running import run
+from tests.dashboard.browser.fleets import busy_fleet
 from tests.dashboard.elements import Elements
 from tests.limits import PATIENCE
 from tests.webhook.pods import configured
@@ -105,10 +107,54 @@ async def test_the_first_page_names_the_faults_of_the_cluster():
         assert "Faults" not in await text_of(session, "/")
 
 
-async def test_a_heading_of_waiting_pods_is_short():
-    async with dashboard_session(source_of(*crowded_fleet())) as session:
-        page = await text_of(session, "/waiting")
-    assert re.findall("<h2>(.*?)</h2>", page) == ["1 pod, next: bridge"]
+def numbers_in(texts):
+    """Add up the used devices, and all devices, of texts such as `3 of 8 used`."""
+    pairs = [re.search(r"([0-9,]+) of ([0-9,]+)", text).groups() for text in texts]
+    return tuple(sum(int(number.replace(",", "")) for number in column) for column in zip(*pairs, strict=True))
+
+
+async def test_the_headline_the_products_the_nodes_and_the_cells_have_one_count():
+    """The fleet has partitioned cards, shares, devices of a plugin, and a cordoned node."""
+    async with dashboard_session(source_of(*busy_fleet())) as session:
+        page = await text_of(session, "/")
+        total = json.loads(await text_of(session, "/api/v1/fleet"))["totals"]
+    headline, products, nodes = re.findall(r'<ul class="(?:tiles|nodes)">.*?</ul>', page)
+    used, devices = numbers_in(re.findall("<b>([0-9]+ of [0-9]+)</b>", headline))
+    assert (used, devices) == (84, 176) == tuple(sum(row[key] for row in total) for key in ("used", "total"))
+    assert numbers_in(re.findall("</b>(.*? used)", products)) == (used, devices)
+    assert numbers_in(re.findall("<small>(.*? used)", nodes)) == (used, devices)
+    cells = Counter(re.findall('class="cell ([a-z]+)', nodes))
+    assert cells == {"held": 68, "shared": 10, "plugin": 6, "free": 84, "unusable": 8}
+    legend = page[page.index('class="legend"') : page.index(nodes)]
+    assert {int(number) for number in re.findall(", ([0-9]+)</li>", legend)} == set(cells.values())
+    assert f"<b>{cells['free']}</b><span>devices free" in headline
+    assert f"<b>{cells['unusable']}</b><span>devices not usable" in headline
+
+
+async def test_a_cell_of_a_shared_device_has_its_used_percentage_and_its_holder():
+    async with dashboard_session(source_of(*busy_fleet())) as session:
+        page = Elements(await text_of(session, "/"))
+    labels = {attributes["aria-label"]: attributes["class"] for tag, attributes in page.seen if "aria-label" in attributes and tag == "a"}  # fmt: skip
+    assert labels[f"{DRIVER}/n3/gpu-0: shared, default/train-3-0"] == "cell shared u3"  # 30 of 80 GiB
+    assert labels["example.com/card: plugin, default/batch-1"] == "cell plugin"
+    [partitioned] = [label for label in labels if "default/slice" in label]
+    assert partitioned.startswith("gpu.nvidia.com/slice-1/gpu-0-counter-set: shared")
+
+
+async def test_a_fleet_of_many_nodes_is_a_tile_for_each_group(monkeypatch):
+    monkeypatch.setattr(pages, "NODES_DRAWN", 3)
+    objects = [*fleet(4, 4), *(held_claim(f"c{i}", on=f"n0/gpu-{i}") for i in range(3))]
+    for i, obj in enumerate(obj for obj in objects if obj["kind"] == "Node"):
+        obj["metadata"]["labels"] = {"topology.kubernetes.io/rack": f"rack-{i % 2}"}
+    async with dashboard_session(source_of(*objects)) as session:
+        page = await text_of(session, "/")
+        assert re.findall('<li class="(heat[0-9])">', page) == ["heat2", "heat0"]
+        assert "<b>38% used, 2 nodes</b>" in page
+        [opened] = [target for target in Elements(page).targets() if "shelf=rack-0" in target]
+        assert {"/nodes/n0", "/nodes/n2"} <= set(
+            Elements(await text_of(session, opened.replace("&amp;", "&"))).targets()
+        )
+        assert "/nodes/n0" not in Elements(page).targets()
 
 
 async def test_the_waiting_page_names_a_configuration_other_than_the_default():

@@ -10,11 +10,10 @@ import pytest
 
 from allocator.decisions import Decider
 from allocator.simulation import Snapshot, simulate
-from analysis.capacity import in_use
 from analysis.loading import Unread, reading_of
 from dashboard import Dashboard, Login, ReadingSource
 from dashboard.history import Sample, Samples, page_of, sample_of
-from dashboard.picture import draw_picture
+from dashboard.picture import draw_picture, in_use
 from tests.cli.explain.scenes import claim, fleet, full_fleet, held_claim, in_phase, pod
 from tests.dashboard.test_dashboard import dashboard_session, reading_with, source_of, text_of
 from tests.dashboard.test_login import ReviewServer, read_as, two_tenants
@@ -143,13 +142,13 @@ async def test_an_incomplete_reading_is_sampled_only_before_a_complete_one(unrea
     assert {sum(recorded.devices.values()) for recorded in dashboard._history.samples()} == device_counts
 
 
-async def test_blocked_and_unknown_devices_do_not_count_as_used():
-    """A blocked device is, for example, a partition that overlaps an allocated partition."""
+async def test_a_blocked_card_counts_as_used_and_an_unknown_one_does_not():
+    """A card is blocked if a device of another card uses its hardware."""
     first = sample(0, *full_fleet())
     counts = {"free": 1, "held": 1, "blocked": 2, "unknown": 1, "shared": 1, "plugin": 4}
-    assert in_use(counts) == 6
+    assert in_use(counts) == 8
     samples = [Sample(at=first.at, devices=counts, nodes=1, idle_nodes=0, waiting=0)] * 2
-    assert "Devices in use: 6 of 10" in "".join(page_of(samples, ""))
+    assert "Devices in use: 8 of 10" in "".join(page_of(samples, ""))
 
 
 def test_after_the_clock_moves_back_later_samples_are_replaced():

@@ -30,7 +30,7 @@ from tests.waiting import until
 from tests.webhook.pods import configured
 from webhook.state import Features
 
-PAGES = ("/", "/?colour=namespace", "/?by=&shelf=all+nodes&colour=namespace", "/waiting", "/quota", "/move", "/api/v1/move", "/history", "/api/v1/history", "/find?q=secret", "/find?q=a", "/nodes/n0", "/namespaces/secret", "/pods/mine/wants", "/claims/mine/wants", "/devices/{driver}/n0/gpu-0", "/api/v1/fleet", "/api/v1/waiting", "/api/v1/quotas", "/api/v1/pods/mine/wants", "/api/v1/devices/{driver}/n0/gpu-0", "/api/v1/claims/secret/secret-claim", "/api/v1/pods/secret/secret-holder", "/pods/secret/secret-holder", "/what-if?remove=n0", "/api/v1/what-if?add=n0%3D2&remove=n0")  # fmt: skip
+PAGES = ("/", "/?colour=namespace", "/?by=&shelf=all+nodes&colour=namespace", "/waiting", "/quota", "/move", "/api/v1/move", "/history", "/api/v1/history", "/find?q=secret", "/find?q=a", "/nodes/n0", "/namespaces/secret", "/pods/mine/wants", "/claims/mine/wants", "/devices/{driver}/n0/gpu-0", "/api/v1/fleet", "/api/v1/waiting", "/api/v1/quotas", "/api/v1/pods/mine/wants", "/api/v1/devices/{driver}/n0/gpu-0", "/api/v1/claims/secret/secret-claim", "/api/v1/pods/secret/secret-holder", "/pods/secret/secret-holder", "/what-if", "/what-if?remove=n0", "/api/v1/what-if?add=n0%3D2&remove=n0")  # fmt: skip
 
 
 class ReviewServer:

@@ -152,4 +152,4 @@ async def test_only_pages_that_show_reasons_search_for_them(monkeypatch, path, a
     async with asyncio.timeout(PATIENCE), login_session() as session:
         for _ in range(2):
             await read_as(account, session, path)
-    assert len(searches) == ("waiting" in path or "namespaces" in path)
+    assert len(searches) == (path == "/" or "waiting" in path or "namespaces" in path)

@@ -3,15 +3,18 @@
 import asyncio
 import json
 import random
+import re
 import threading
 
 import pytest
 
 from analysis import explain
-from dashboard import server
+from dashboard import pages, server
 from dashboard import waiting as waiting_module
+from dashboard.html import escaped
 from dashboard.waiting import waiting, waiting_row, waits_for_node
-from tests.cli.explain.scenes import DRIVER, claim, fleet, full_fleet, held_claim, in_phase, pod
+from tests.cli.explain.scenes import DRIVER, claim, dump, fleet, full_fleet, held_claim, in_phase, pod
+from tests.cli.running import run_json
 from tests.dashboard.test_dashboard import dashboard_session, reading_with, source_of, text_of
 from tests.limits import draws
 from tests.loops import every
@@ -69,11 +72,7 @@ def reading_with_varied_pods(seed, count=40):
 def test_the_list_has_the_reason_that_each_pod_has_alone(seed):
     """`waiting` shares searches between pods, and `pod_story` explains one pod."""
     reading = reading_with_varied_pods(seed)
-    rows = {
-        key: waiting_row(explain.pod_story(key, reading), waiting_pod)
-        for key, waiting_pod in reading.pods.items()
-        if waits_for_node(waiting_pod)
-    }
+    rows = {key: waiting_row(key, reading) for key, waiting_pod in reading.pods.items() if waits_for_node(waiting_pod)}
     assert {row.pod: row for row in waiting(reading)} == rows
     assert len(rows) > 30
 
@@ -101,7 +100,8 @@ def test_pods_with_equal_requests_are_searched_once(monkeypatch):
     assert all(row.actor for row in rows)
 
 
-async def test_the_fleet_page_does_not_wait_for_reasons(monkeypatch):
+async def test_the_page_of_a_fleet_that_is_not_drawn_does_not_wait_for_reasons(monkeypatch):
+    monkeypatch.setattr(pages, "NODES_DRAWN", 1)
     release, find_reasons = threading.Event(), server.with_reasons
     monkeypatch.setattr(server, "with_reasons", lambda *arguments: release.wait(120) and find_reasons(*arguments))
     objects = [*full_fleet(), claim("wants", 3), pod("wants", "wants")]
@@ -114,6 +114,32 @@ async def test_the_fleet_page_does_not_wait_for_reasons(monkeypatch):
         release.set()
         [row] = json.loads(await list_request)["waiting"]
         assert "2 nodes can serve" in row["reason"]
+
+
+async def test_the_pages_have_the_code_severity_remedy_and_age_that_doctor_has(tmp_path):
+    """Both pages list the worst first. The first page has at most twelve words of a reason."""
+    objects = [*full_fleet(), *two_waiting_pods()[2:]]
+    for obj in objects:
+        obj["metadata"]["creationTimestamp"] = "2026-11-20T09:00:00Z"
+    objects += [claim("c9", 1), in_phase(pod("c9", "c9"), "Pending", conditions=[UNSCHEDULED])]
+    objects[-1]["metadata"]["creationTimestamp"] = "2026-11-20T09:00:00Z"
+    findings = {
+        finding["object"]: finding for finding in run_json("doctor", "-f", dump(tmp_path, *objects))[1]["findings"]
+    }
+    async with dashboard_session(source_of(*objects)) as session:
+        rows = json.loads(await text_of(session, "/api/v1/waiting"))["waiting"]
+        table, queue = await text_of(session, "/waiting"), await text_of(session, "/")
+    assert [row["pod"] for row in rows] == ["default/a", "default/b", "default/c9"]
+    for row in rows:
+        finding = findings[f"Pod/{row['pod']}"]
+        assert finding["message"].startswith(row["reason"])
+        assert (row["code"], row["severity"], "; or ".join(row["remedies"])) == (finding["code"], finding["severity"], finding["remedy"])  # fmt: skip
+        assert escaped(row["remedies"][0]) in table
+        assert escaped(" ".join(row["reason"].split()[:12])) in queue
+        assert escaped(" ".join(row["reason"].split()[:13])) not in queue
+    for page in (table, queue):
+        assert re.findall("/pods/(default/(?:a|b|c9))", page) == ["default/b", "default/c9", "default/a"]
+        assert len(re.findall('<time datetime="2026-11-20T09:00:00Z"[^>]*>[0-9]+d</time>', page)) == 3
 
 
 def two_waiting_pods():

@@ -13,6 +13,7 @@ from dashboard.whatif import LONGEST, MAX_NAMES, MAX_PODS, Unanswerable, pack, u
 from tests.cli.explain.scenes import fleet, held_claim
 from tests.cli.running import manifest, run_json
 from tests.corpus.move.plugins import GPU, config_map, sharing
+from tests.dashboard.browser.fleets import example_fleet
 from tests.dashboard.elements import Elements
 from tests.dashboard.test_dashboard import HOSTILE_TEXT, crowded_fleet, dashboard_session, source_of, text_of
 from tests.limits import PATIENCE
@@ -66,6 +67,15 @@ async def test_pasted_pods_have_the_places_of_simulate_and_a_link(tmp_path):
         assert "3 of 3 pods would fit" in await text_of(session, link)
         answer = json.loads(await text_of(session, f"/api/v1{link}"))["found"]
         assert [(outcome["pod"], outcome["node"], outcome["devices"]) for outcome in answer["pods"]] == [(outcome["pod"], outcome["node"], outcome["devices"]) for outcome in simulated["pods"]]  # fmt: skip
+
+
+async def test_the_empty_page_offers_an_example_and_the_waiting_pods():
+    async with dashboard_session(source_of(*example_fleet())) as session:
+        offers = [target for target in Elements(await text_of(session, "/what-if")).targets() if "what-if?q=" in target]
+        answers = [Elements(await text_of(session, offer)).text for offer in offers]
+    assert len(offers) == 1 + 10
+    assert "1 of 1 pod would fit" in answers[0]
+    assert all(" pod would fit" in answer for answer in answers)
 
 
 async def test_a_posted_manifest_has_the_answer_of_simulate(tmp_path):

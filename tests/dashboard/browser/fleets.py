@@ -53,6 +53,41 @@ def large_fleet(nodes=5_000, devices_per_node=8, holders=2_000, waiting=500):
     return [*objects, DEVICE_QUOTA]
 
 
+def plugin_pod(name, node, amount):
+    limits = {"example.com/card": str(amount)}
+    return pod(name, nodeName=node) | {"spec": {"nodeName": node, "containers": [{"name": "c", "image": "x", "resources": {"limits": limits}}]}}  # fmt: skip
+
+
+def busy_fleet():
+    """Return 24 nodes in racks: held and shared devices, devices of a plugin, a cordoned node, partitioned cards, and pods that wait for minutes to days."""
+    objects = [*example_fleet(), *fleet(17, 8), node("plugin-1", allocatable={"nvidia.com/gpu": "8"})]
+    objects += [in_phase(plugin_pod(f"batch-{i}", "plugin-1", amount), "Running") for i, amount in enumerate((4, 2))]
+    for i, count in enumerate((8, 8, 8, 6, 4, 8, 1, 0, 3, 8, 8, 2, 0, 8, 5)):
+        for j in range(count):
+            name, share = f"train-{i}-{j}", {"memory": f"{30 + 4 * j}Gi"} if i in (3, 8) else None
+            objects += [
+                held_claim(name, name, on=f"n{i}/gpu-{j}", share=share, since="2026-12-01T08:00:00Z"),
+                in_phase(pod(name, name, nodeName=f"n{i}"), "Running"),
+            ]
+    partition = held_claim("slice", "slice", on="slice-1/gpu-0-mig-1g-5gb-0", since="2026-11-30T09:00:00Z")
+    partition["status"]["allocation"]["devices"]["results"][0]["driver"] = "gpu.nvidia.com"
+    objects += [partition, in_phase(pod("slice", "slice", nodeName="slice-1"), "Running")]
+    for i, created in enumerate(("2026-11-28T08:00:00Z", "2026-12-01T05:00:00Z", "2026-12-01T08:55:00Z")):
+        objects += [claim(f"wants-{i}", count=4 * i + 6), pod(f"wants-{i}", f"wants-{i}")]
+        objects[-1]["metadata"]["creationTimestamp"] = created
+    for i, obj in enumerate(obj for obj in objects if obj["kind"] == "Node"):
+        obj["metadata"].setdefault("labels", {})["topology.kubernetes.io/rack"] = f"rack-{i // 8 + 1}"
+        if obj["metadata"]["name"] == "n15":
+            obj["spec"] = {"unschedulable": True}
+    for slice_ in (
+        obj for obj in objects if obj["kind"] == "ResourceSlice" and obj["spec"].get("nodeName", "")[:1] == "n"
+    ):
+        for device in slice_["spec"]["devices"]:
+            device["attributes"] = {"productName": {"string": "NVIDIA H100 80GB HBM3"}}
+            device.update(allowMultipleAllocations=True, capacity={"memory": {"value": "80Gi"}})
+    return objects
+
+
 def fleet_with_waiting_pod():
     """Return a node of which one of two devices is held, and a pod that waits for two devices."""
     return [*fleet(1, 2), held_claim("c0", "p0"), in_phase(pod("p0", "c0", nodeName="n0"), "Running"), claim("wants", 2), pod("wants", "wants"), DEVICE_QUOTA]  # fmt: skip
@@ -88,7 +123,7 @@ def hostile_fleet(waiting=10_000):
     return objects
 
 
-FLEETS = {"example": example_fleet, "large": large_fleet, "empty": list, "hostile": hostile_fleet}
+FLEETS = {"busy": busy_fleet, "example": example_fleet, "large": large_fleet, "empty": list, "hostile": hostile_fleet}
 
 
 @cache
