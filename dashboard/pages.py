@@ -273,11 +273,10 @@ def _headline(view: DashboardView, all_totals: Sequence[Total]) -> Iterator[Html
             "unknown": total.unknown,
         }
         amounts = (f"{name}: {used} of {total.capacity[name]}" for name, used in total.used_capacity.items())
-        words = (total.name if total.model else "", *amounts, _reasons(total))
-        texts = [el("small", text) for text in words if text]
+        details = ", ".join(filter(None, (total.name if total.model else "", *amounts, _reasons(total))))
         heading = el("b", total.model or total.name), f" {total.used:,} of {total.total:,} used"
-        products.append(el("li", *heading, bar(parts, text_of_counts(parts)), *texts))
-    yield el("ul", *products, class_="nodes")
+        products.append(el("li", *heading, bar(parts, text_of_counts(parts)), el("small", details)))
+    yield el("ul", *products, class_="products")
 
 
 def _reasons(total: Total) -> str:

@@ -118,7 +118,7 @@ async def test_the_headline_the_products_the_nodes_and_the_cells_have_one_count(
     async with dashboard_session(source_of(*busy_fleet())) as session:
         page = await text_of(session, "/")
         total = json.loads(await text_of(session, "/api/v1/fleet"))["totals"]
-    headline, products, nodes = re.findall(r'<ul class="(?:tiles|nodes)">.*?</ul>', page)
+    headline, products, nodes = re.findall(r'<ul class="(?:tiles|products|nodes)">.*?</ul>', page)
     used, devices = numbers_in(re.findall("<b>([0-9]+ of [0-9]+)</b>", headline))
     assert (used, devices) == (84, 176) == tuple(sum(row[key] for row in total) for key in ("used", "total"))
     assert numbers_in(re.findall("</b>(.*? used)", products)) == (used, devices)

@@ -4,7 +4,7 @@ import pytest
 
 from analysis.loading import reading_of
 from dashboard import Login
-from tests.cli.explain.scenes import claim, fleet, held_claim, in_phase, pod
+from tests.cli.explain.scenes import DRIVER, claim, fleet, held_claim, in_phase, pod
 from tests.dashboard import test_login
 from tests.dashboard.browser.fleets import fleet_with_waiting_pod
 from tests.dashboard.browser.looking import dashboard_url, open_page
@@ -92,7 +92,7 @@ async def test_a_page_is_not_updated_while_a_field_has_focus(chromium):
         await page.wait_for_timeout(3_000)  # readings come every second
         assert await page.locator("main").get_attribute("data-reading") == earlier_reading
         await choice.blur()
-        await page.get_by_text("2 free, 2 held").wait_for(timeout=TIMEOUT)
+        await page.get_by_text("2 of 4", exact=True).wait_for(timeout=TIMEOUT)
 
 
 async def test_pages_work_without_script(chromium):
@@ -102,7 +102,7 @@ async def test_pages_work_without_script(chromium):
     ):
         await page.goto("/")
         assert await page.locator("meta[http-equiv=refresh]").count() == 1
-        await page.get_by_role("link", name="Waiting").click()
+        await page.get_by_role("link", name="Waiting", exact=True).click()
         await page.get_by_role("link", name="default/wants").click()
         await page.locator("summary", has_text="YAML").click()
         assert await page.get_by_text("resourceClaimName: wants").is_visible()
@@ -123,11 +123,13 @@ async def test_the_tab_key_reaches_the_skip_link_before_the_content(chromium):
         assert await page.evaluate(FOCUSED_TEXT) == "Skip to the content"
         await page.keyboard.press("Enter")
         await page.keyboard.press("Tab")
+        shown = await page.evaluate("getComputedStyle(document.activeElement, '::after').content")
+        assert shown == f'"{DRIVER}/n0/gpu-0: held, default/p0"'  # the holder is visible on focus
         focused_texts = []
         for _ in range(12):
             focused_texts.append(await page.evaluate(FOCUSED_TEXT))
             await page.keyboard.press("Tab")
-        assert focused_texts[0] == "Which devices can be used together"
+        assert focused_texts[:2] == ["H", "Which devices can be used together"]
         assert "default/p0" in focused_texts
 
 

@@ -20,7 +20,7 @@ LANDMARKS = (
 # Each page has the time limit of the browser. The test has one for 15 pages of 5,000 nodes on a busy machine.
 @pytest.mark.timeout(600)
 @pytest.mark.whole
-@pytest.mark.parametrize("fleet", ["example", "large", "empty", "hostile"])
+@pytest.mark.parametrize("fleet", ["busy", "large", "empty", "hostile"])
 async def test_each_page_fits_and_is_accessible_on_desktop_and_phone(chromium, axe, fleet):
     problems = []
     async with (
