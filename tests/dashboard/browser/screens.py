@@ -6,12 +6,12 @@ from pathlib import Path
 
 from e2e.ground import packages
 from tests.dashboard.browser.fleets import reading_of_fleet
-from tests.dashboard.browser.looking import DESKTOP, FLAGS, PHONE, dashboard_url, open_page
+from tests.dashboard.browser.looking import FLAGS, PHONE, dashboard_url, open_page
 
-SMALL_SCREEN = {"width": 1120, "height": 640}
+SMALL_SCREEN = {"width": 1120, "height": 700}
 # The file, the fleet, the page, its size, and the colour scheme.
 PICTURES = (
-    ("dashboard-fleet.png", "busy", "/", DESKTOP, "light"),
+    ("dashboard-fleet.png", "busy", "/", SMALL_SCREEN, "light"),
     ("dashboard-zone.png", "large", "/?by=topology.kubernetes.io%2Fzone&shelf=zone-3", SMALL_SCREEN, "dark"),
     ("dashboard-phone.png", "busy", "/waiting", PHONE, "light"),
 )
