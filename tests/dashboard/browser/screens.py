@@ -8,10 +8,10 @@ from e2e.ground import packages
 from tests.dashboard.browser.fleets import reading_of_fleet
 from tests.dashboard.browser.looking import FLAGS, PHONE, dashboard_url, open_page
 
-SMALL_SCREEN = {"width": 1120, "height": 700}
+SMALL_SCREEN, README_SCREEN = {"width": 1120, "height": 640}, {"width": 1280, "height": 1000}
 # The file, the fleet, the page, its size, and the colour scheme.
 PICTURES = (
-    ("dashboard-fleet.png", "busy", "/", SMALL_SCREEN, "light"),
+    ("dashboard-fleet.png", "busy", "/", README_SCREEN, "light"),
     ("dashboard-zone.png", "large", "/?by=topology.kubernetes.io%2Fzone&shelf=zone-3", SMALL_SCREEN, "dark"),
     ("dashboard-phone.png", "busy", "/waiting", PHONE, "light"),
 )
