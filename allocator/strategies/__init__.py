@@ -5,7 +5,6 @@ from allocator.strategies.hardware import (
     fragmentation,
     room,
     rooms_of,
-    scale_of,
     units,
     utilisation,
 )
@@ -25,7 +24,6 @@ __all__ = [
     "read_placement",
     "room",
     "rooms_of",
-    "scale_of",
     "split_equal_nodes",
     "units",
     "utilisation",
