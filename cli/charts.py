@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from analysis.migration import loses_a_key, newest, unplanned_changes
+from analysis.migration import newest, rendering
 from cli.outside import can_render, render_offline
 from cluster.manifests import InputProblem, ManifestError, parse
 from dra.raw import Object, text
@@ -31,7 +31,6 @@ from webhook.translate import name_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from analysis.migration import ChangedRelease
 
 _ALL_SECONDS: Final = 60.0  # for all charts of a command
 _READ: Final = 1 << 20  # bytes of a packed chart; helm writes Chart.yaml first
@@ -116,7 +115,7 @@ def _packed(file: Path) -> bytes:
     return b""
 
 
-def compare_charts(changed: Sequence[ChangedRelease], charts: ChartFolder) -> list[tuple[str, str]]:
+def compare_charts(changed: Sequence[rendering.ChangedRelease], charts: ChartFolder) -> list[tuple[str, str]]:
     """Render releases before and after a move. Return the reasons why some were not compared, each with the release.
 
     Raises ManifestError if a release would change otherwise than the plan says.
@@ -131,7 +130,7 @@ def compare_charts(changed: Sequence[ChangedRelease], charts: ChartFolder) -> li
     return uncompared
 
 
-def _compare(release: ChangedRelease, charts: ChartFolder, until: float) -> None:
+def _compare(release: rendering.ChangedRelease, charts: ChartFolder, until: float) -> None:
     if not release.keys:
         raise _UncomparedError(f"chart {release.chart}: only charts of consumers are rendered")
     if not can_render():
@@ -144,19 +143,19 @@ def _compare(release: ChangedRelease, charts: ChartFolder, until: float) -> None
         after = _render(chart, release, release.new_values)
     except ManifestError as error:
         raise _problem(release, f"cannot be rendered after the move: {_reason(error)}") from error
-    changes = unplanned_changes(release, before, after)
+    changes = rendering.unplanned_changes(release, before, after)
     if changes:
         again = _render_before(chart, release)
         if again.keys() != before.keys():
             raise _UncomparedError(f"chart {release.chart}: its objects have other names each time")
-        changes = unplanned_changes(release, before, after, again)
+        changes = rendering.unplanned_changes(release, before, after, again)
     if changes:
         raise _problem(release, f"would change otherwise than the plan says: {list_first(changes, _LISTED, '; ')}")
-    if not loses_a_key(release, before, after):
+    if not rendering.loses_a_key(release, before, after):
         raise _UncomparedError(f"chart {release.chart}: no container requests {', '.join(sorted(release.keys))}")
 
 
-def _render_before(chart: str, release: ChangedRelease) -> dict[str, Object]:
+def _render_before(chart: str, release: rendering.ChangedRelease) -> dict[str, Object]:
     """Return the objects of a chart before the move. Raises _UncomparedError if they are not known."""
     try:
         return _render(chart, release, release.values)
@@ -164,7 +163,7 @@ def _render_before(chart: str, release: ChangedRelease) -> dict[str, Object]:
         raise _UncomparedError(f"chart {release.chart}: {_reason(error)}") from error
 
 
-def _render(chart: str, release: ChangedRelease, values: Object) -> dict[str, Object]:
+def _render(chart: str, release: rendering.ChangedRelease, values: Object) -> dict[str, Object]:
     """Return the objects of a chart, by their names. Raises ManifestError."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         file.write(msgspec.json.encode(values))
@@ -180,5 +179,5 @@ def _reason(error: ManifestError) -> str:
     return message if len(message) <= _LONGEST else f"{message[:_LONGEST]}…"
 
 
-def _problem(release: ChangedRelease, why: str) -> ManifestError:
+def _problem(release: rendering.ChangedRelease, why: str) -> ManifestError:
     return ManifestError([InputProblem(release.file, f"{release.name}: chart {release.chart} {why}", _REMEDY)])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 
-from analysis.migration import NOT_MOVED, StepName
+from analysis.migration import StepName, commits
 from analysis.report import CodeSpan, Report, Rows, Screen
 from cli.edited import Change, Edited, edit_text, new_text
 from cluster import manifests
@@ -165,24 +165,24 @@ def report(answer: PullRequest, first: Sequence[str], nothing: str) -> Report:
         rows = [(file.change, CodeSpan(file.path)) for file in commit.files]
         parts.append(Rows(("", ""), rows, " ".join(filter(None, (commit.commit[:7], f"{commit.step}: {subject}")))))
     for title, lines in (
-        (NOT_MOVED, answer.not_moved),
+        (commits.NOT_MOVED, answer.not_moved),
         ("Not rendered, so their objects were not compared", answer.not_rendered),
     ):
         if lines:
             parts.append(Screen([f"- {line}" for line in lines], title))
     of_branch = f"branch {answer.branch}, from {answer.base}"
     files = count_of(sum(len(commit.files) for commit in answer.commits), "file")
-    commits = count_of(len(answer.commits), "commit")
+    number = count_of(len(answer.commits), "commit")
     match answer.state:
         case "nothing to change":
             return Report("drawbridge migrate pr", parts, nothing)
         case "dry run":
-            return Report("drawbridge migrate pr", parts, f"{of_branch}: would have {commits} with {files}")
+            return Report("drawbridge migrate pr", parts, f"{of_branch}: would have {number} with {files}")
     steps = [
         f"git log -p --reverse {answer.base}..{answer.branch}",
         f"git push -u origin {answer.branch}",
         f"open a pull request to {answer.base}; the commit `switch` has the text for it",
     ]
     parts.append(Screen(steps, "Next"))
-    is_old = " has these commits already" if answer.state == "existed" else f": {commits} with {files}"
+    is_old = " has these commits already" if answer.state == "existed" else f": {number} with {files}"
     return Report("drawbridge migrate pr", parts, f"{of_branch}{is_old}")

@@ -119,9 +119,8 @@ class Exporter(NamedTuple):
     driver: str
     switch: tuple[str, ...]
     since: str  # the first version of the chart with the switch
+    field: str  # of an operator's settings, which runs the exporter by default
 
 
 # By the name of a chart, and of an image. NVIDIA/dcgm-exporter 8fd6933: deployment/values.yaml.
-EXPORTERS: Final = {"dcgm-exporter": Exporter("gpu.nvidia.com", ("kubernetesDRA", "enabled"), "4.2.0")}
-# The field of an operator's settings that runs an exporter by default.
-EXPORTER_SWITCHES: Final = {"gpu.nvidia.com": "dcgmExporter"}
+EXPORTERS: Final = {"dcgm-exporter": Exporter("gpu.nvidia.com", ("kubernetesDRA", "enabled"), "4.2.0", "dcgmExporter")}

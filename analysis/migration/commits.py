@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Final, get_args
 from msgspec.structs import replace
 
 from analysis.gitops import releases
-from analysis.migration.admin_namespaces import label_namespaces
 from analysis.migration.consumers import consumer_edits
-from analysis.migration.discovery import add_rules
 from analysis.migration.drivers import driver_steps
 from analysis.migration.first_step import add_device_classes
-from analysis.migration.node_files import edit_node_files
+from analysis.migration.preparations import add_rules, edit_node_files, label_namespaces
 from analysis.migration.pull_request import Step, StepName
 from analysis.migration.values_files import name_of_release
 from analysis.printable import printable

@@ -17,7 +17,7 @@ import msgspec
 
 from analysis.claim_names import TemplateNames, with_plain_names
 from analysis.gitops import PATCHES, files_of, is_kustomization, parsed, releases
-from analysis.migration.claim_files import ClaimFiles
+from analysis.migration.kustomizations import ClaimFiles
 from analysis.migration.lenses import CHARTS, pod_at, put
 from analysis.migration.pull_request import Edit, Step
 from analysis.migration.requests import with_drivers

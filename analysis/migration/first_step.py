@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.migration.chart_versions import minor_version
 from analysis.migration.charts import DRIVERS
-from analysis.migration.claim_files import ClaimFiles
+from analysis.migration.kustomizations import ClaimFiles
 from analysis.migration.plan import FirstStep
 from analysis.migration.platform import FIRST_MINOR
 from analysis.migration.pull_request import Step

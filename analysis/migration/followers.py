@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from analysis.gitops import FLUX, dependencies, place_of
-from analysis.migration.charts import DISCOVERY, DRIVERS, EXPORTER_SWITCHES, EXPORTERS
+from analysis.migration.charts import DISCOVERY, DRIVERS, EXPORTERS
 from analysis.migration.plugins import images_in
 from dra.pointer import mappings_in, member
 from dra.raw import Object, inside, text
@@ -89,9 +89,9 @@ def exporters(
     drivers = {name: exporter.driver for name, exporter in EXPORTERS.items()}
     exporting = {release.number: drivers[release.chart] for release in all_releases if release.chart in drivers}
     for plugin in plugins:
-        field = EXPORTER_SWITCHES.get(plugin.runner.driver, "")
-        if plugin.stays and field and inside(plugin.settings, field).get("enabled") is not False:
-            exporting[plugin.number] = plugin.runner.driver
+        for field in [entry.field for entry in EXPORTERS.values() if entry.driver == plugin.runner.driver]:
+            if plugin.stays and inside(plugin.settings, field).get("enabled") is not False:
+                exporting[plugin.number] = plugin.runner.driver
     for number in included:
         if number not in exporting and any(name in documents[number].text for name in drivers):
             names = (image.rpartition("/")[2] for image in images_in(documents[number].object))

@@ -156,6 +156,12 @@ class MigrationPlan(_Part, frozen=True, kw_only=True):
         """The families whose plugins stay."""
         return tuple(family for family in self.families if family.decision == "stay")
 
+    @property
+    def why_staying(self) -> list[str]:
+        """The reasons for which plugins stay."""
+        decided = ("the plan decides so",)
+        return [f"{family.driver}: {reason}" for family in self.staying for reason in family.reasons or decided]
+
     def with_all(self) -> MigrationPlan:
         """Return the plan as if all families moved."""
         return replace(self, families=tuple(replace(family, decision="move") for family in self.families))

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Final
 from analysis.gitops import releases, variables_of
 from analysis.migration.charts import DRIVER_CHARTS
 from analysis.migration.families import families, lost, stops
-from analysis.migration.fleet import fleet_of
 from analysis.migration.followers import exporters, follower_at, followers
 from analysis.migration.indirect import drivers_of
 from analysis.migration.plan import MigrationPlan
-from analysis.migration.platform import platform_of
+from analysis.migration.platform import fleet_of, platform_of
 from analysis.migration.plugins import installed_plugins
 from analysis.migration.requests import Reader
 from analysis.migration.sharing import ReadTree
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from analysis.gitops import Tree
-    from analysis.migration.fleet import SnapshotNodes
     from analysis.migration.followers import Follower
     from analysis.migration.plan import Family
+    from analysis.migration.platform import SnapshotNodes
     from analysis.migration.requests import Request
     from analysis.skipped import SkippedFile
     from cluster.manifests import Document

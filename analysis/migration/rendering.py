@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from analysis.gitops import filled, releases, variables_of
-from analysis.migration.fleet import lowest_version
-from analysis.migration.platform import platform_of
+from analysis.migration.platform import lowest_version, platform_of
 from analysis.migration.values_files import name_of_release
 from dra.pointer import mappings_in, member, values_in
 from dra.raw import Object, containers_of, inside, items, mapping, members, text

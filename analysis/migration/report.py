@@ -39,9 +39,7 @@ def first_lines(plan: MigrationPlan, moved: Collection[Consumer] | None = None) 
     moving = [family.driver for family in plan.families if family.decision == "move"]
     decisions = [f"move now: {', '.join(moving)}"] * bool(moving)
     decisions += [f"do not move now: {', '.join(staying)}"] * bool(staying)
-    reasons = [
-        f"{family.driver}: {reason}" for family in plan.staying for reason in family.reasons or ("the plan decides so",)
-    ]
+    reasons = plan.why_staying
     more = f" (and {len(reasons) - 1} more below)" if len(reasons) > 1 else ""
     losses: dict[str, list[str]] = {}
     for consumer in plan.consumers:

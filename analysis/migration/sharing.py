@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from analysis.gitops import Release
-    from analysis.migration.fleet import SnapshotNodes
-    from analysis.migration.platform import Platform
+    from analysis.migration.platform import Platform, SnapshotNodes
     from analysis.migration.plugins import InstalledPlugin
     from analysis.migration.requests import Request
     from cluster.manifests import Document

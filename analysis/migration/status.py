@@ -26,7 +26,7 @@ _NAMED = 4
 _FINAL: tuple[MoveState, ...] = ("accepted", "done")
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class MoveProgress(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How far a driver is in the tree, or on a node."""
 
     driver: str
@@ -39,11 +39,11 @@ class MigrationStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     """`drawbridge migrate status -o json`."""
 
     done: bool
-    progress: tuple[Progress, ...]
+    progress: tuple[MoveProgress, ...]
 
 
 def status_of(
-    plan: MigrationPlan, releases: Collection[Release], branch: str, nodes: Sequence[Progress]
+    plan: MigrationPlan, releases: Collection[Release], branch: str, nodes: Sequence[MoveProgress]
 ) -> MigrationStatus:
     """Return how far a move is, with the progress of its nodes; `branch` is a branch that is not merged, or ""."""
     installed = {driver for driver in DRIVERS if release_of(driver, releases) is not None}
@@ -56,24 +56,24 @@ def status_of(
 
 
 def _in_tree(
-    driver: str, plan: MigrationPlan, branch: str, nodes: Sequence[Progress], *, is_installed: bool
-) -> Progress:
+    driver: str, plan: MigrationPlan, branch: str, nodes: Sequence[MoveProgress], *, is_installed: bool
+) -> MoveProgress:
     family = next((family for family in plan.families if family.driver == driver), None)
     left = [*plan.left_of(family)] if family else []
     waiting = [entry.node for entry in nodes if entry.state not in _FINAL]
     if is_installed and left:
-        return Progress(driver=driver, state="merged in part", next=f"left: {list_first(left, _NAMED)}")
+        return MoveProgress(driver=driver, state="merged in part", next=f"left: {list_first(left, _NAMED)}")
     if is_installed:
         if waiting:
-            return Progress(driver=driver, state="merged", next=f"{count_of(len(waiting), 'node')} not accepted")
-        return Progress(driver=driver, state="done")
+            return MoveProgress(driver=driver, state="merged", next=f"{count_of(len(waiting), 'node')} not accepted")
+        return MoveProgress(driver=driver, state="done")
     if branch:
-        return Progress(driver=driver, state="branch", next=f"merge {branch}")
+        return MoveProgress(driver=driver, state="branch", next=f"merge {branch}")
     reasons = family.reasons if family else ("the tree does not install the driver",)
-    return Progress(driver=driver, state="plan", next=reasons[0] if reasons else "drawbridge migrate pr")
+    return MoveProgress(driver=driver, state="plan", next=reasons[0] if reasons else "drawbridge migrate pr")
 
 
-def node_progress(stock: Stock, state: State, acceptances: Sequence[Acceptance]) -> Iterator[Progress]:
+def node_progress(stock: Stock, state: State, acceptances: Sequence[Acceptance]) -> Iterator[MoveProgress]:
     """Yield the progress of the nodes that have a device plugin or a driver; later acceptances of a node take precedence."""
     reader = Reader(state)
     checks: dict[str, list[Check]] = {}
@@ -88,7 +88,7 @@ def node_progress(stock: Stock, state: State, acceptances: Sequence[Acceptance])
                 keys.setdefault(driver, []).extend([key] if amount.nano > 0 else [])
         for driver, offered in sorted(keys.items()):
             move_state, what = _on_node(name, offered, checks.get(name, ()), driver if driver in published else "")
-            yield Progress(driver=driver, node=name, state=move_state, next=what)
+            yield MoveProgress(driver=driver, node=name, state=move_state, next=what)
 
 
 def _on_node(name: str, offered: Sequence[str], checks: Sequence[Check], published: str) -> tuple[MoveState, str]:

@@ -25,11 +25,9 @@ if TYPE_CHECKING:
 
     from analysis.loading import Reading
     from analysis.migration import MigrationPlan
-    from cli.branch import Repository
     from cli.files import ReadFiles
     from cli.pull_request import BranchState
     from dra.raw import Object
-    from webhook.state import State
 
 _BRANCH: Final = "move-to-dra"
 
@@ -85,8 +83,23 @@ def _plan(*, check: str, output: str | None, **read: Any) -> Exit:
     A terminal gets `text`, a file or a pipe `yaml`. The plan begins at what Flux and Argo CD build, or else at the kustomizations, and lists what they do not reach under `skipped`. The YAML file has
     decisions for a person: whether a plugin goes, how pods share devices, and what happens to each consumer. It changes nothing.
     """
+    from analysis.migration import report
+    from cluster.manifests import dump
+
+    output = output or ("text" if is_terminal() else "yaml")
     plan, _, _ = _read_tree(**read)
-    return _print_plan(plan, check, output or ("text" if is_terminal() else "yaml"))
+    if check:
+        before = _read_plan(check)
+        differences = list(report.changes(before, _as_document(plan)))
+        is_done = bool(before.get("families")) and plan.is_done
+        for line in [report.done(before)] if is_done else differences or ["the plan is still true"]:
+            click.echo(line)
+        return Exit.REFUSED if differences and not is_done else Exit.FINE
+    if output == "yaml":
+        click.echo(dump([_as_document(plan)]), nl=False)
+    else:
+        write(output, lambda: report.report(plan), lambda: _as_document(plan))
+    return Exit.FINE
 
 
 @_step("pr", "drawbridge migrate pr --dry-run -o diff", "drawbridge migrate pr --plan migration.yaml")
@@ -105,7 +118,14 @@ def _pr(*, plan_file: str, branch: str, charts: str, dry_run: bool, output: str,
 
     They are `prepare`, `switch` and `tidy`, on a new branch. The working tree and the index do not change. Exit code 1: a plugin stays, because something would lose its devices.
     """
-    from cli.branch import Repository
+    import msgspec
+
+    from analysis.migration import commits, rendering, report
+    from cli import pull_request
+    from cli.branch import NewCommit, Repository
+    from cli.charts import ChartFolder, compare_charts
+    from cli.compared import compare_builds
+    from cli.edited import diff
 
     if charts and not Path(charts).is_dir():
         raise click.UsageError(f"--charts {charts!r} is not a directory")
@@ -113,9 +133,43 @@ def _pr(*, plan_file: str, branch: str, charts: str, dry_run: bool, output: str,
     plan, reading, files = _read_tree(**read)
     if plan_file:
         plan = _decided(plan, plan_file)
-    return _make_pull_request(
-        plan, reading.state, files, repository, branch=branch, charts=charts, shown=output, dry_run=dry_run
+    documents, tree = files.everything, files.tree
+    assert tree is not None
+    plan, steps = commits.without_failed_edits(documents, tree, plan, reading.state)
+    done = Exit.REFUSED if plan.staying else Exit.FINE
+    if steps and not dry_run and (problems := unread()):
+        unread_places = f"{count_of(len(problems), 'place')} of the tree cannot be read and may have consumers"
+        raise Broken(f"no branch was made: {unread_places}", "mend the files, or leave them out with --exclude PATTERN")
+    written = pull_request.write_steps(steps, documents, repository)
+    changed = [*rendering.changed_releases(steps, documents, tree, plan, _nodes(files))]
+    uncompared = compare_charts(changed, ChartFolder(charts))
+    not_rendered = [
+        *commits.uncompared_charts(steps, documents, tree, uncompared),
+        *(compare_builds(steps, written, documents, repository) if steps else ()),
+    ]
+    messages = [commits.message(step, steps, plan, not_rendered) for step in steps]
+    names: Sequence[str] = [""] * len(steps)
+    branch_state: BranchState = "dry run" if steps else "nothing to change"
+    if steps and not dry_run:
+        new_commits = [NewCommit(text, of_step.contents) for text, of_step in zip(messages, written, strict=True)]
+        names, existed = repository.write_branch(branch, new_commits)
+        branch_state = "existed" if existed else "created"
+    if output == "diff":
+        print_diff("".join(line for of_step in written for edited in of_step.edits.values() for line in diff(edited)))
+        return done
+    answer = pull_request.PullRequest(
+        branch=branch,
+        base=repository.branch,
+        state=branch_state,
+        commits=list(map(pull_request.commit_of, steps, names, messages, written)),
+        stays=plan.why_staying,
+        not_moved=commits.not_moved(steps, plan),
+        not_rendered=not_rendered,
     )
+    moved = [consumer for step in steps for consumer in step.moved]
+    first = report.first_lines(plan, moved) if plan.families else []
+    write(output, lambda: pull_request.report(answer, first, report.summary(plan)), lambda: msgspec.to_builtins(answer))
+    return done
 
 
 @_step("accept", "drawbridge migrate accept gpu-1 gpu-2", "drawbridge migrate accept gpu-1 -o json")
@@ -200,24 +254,6 @@ def _nodes(files: ReadFiles) -> list[Object]:
     return [document.object for document in files.inventory if document.object.get("kind") == "Node"]
 
 
-def _print_plan(plan: MigrationPlan, check: str, shown: str) -> Exit:
-    from analysis.migration import changes, done, report
-    from cluster.manifests import dump
-
-    if check:
-        before = _read_plan(check)
-        differences = list(changes(before, _as_document(plan)))
-        is_done = bool(before.get("families")) and plan.is_done
-        for line in [done(before)] if is_done else differences or ["the plan is still true"]:
-            click.echo(line)
-        return Exit.REFUSED if differences and not is_done else Exit.FINE
-    if shown == "yaml":
-        click.echo(dump([_as_document(plan)]), nl=False)
-    else:
-        write(shown, lambda: report(plan), lambda: _as_document(plan))
-    return Exit.FINE
-
-
 def _as_document(plan: MigrationPlan) -> dict[str, object]:
     import msgspec
 
@@ -240,85 +276,14 @@ def _decided(plan: MigrationPlan, file: str) -> MigrationPlan:
     """Return the plan of the tree with the decisions of a file. Raises ManifestError if the file's plan is one of another tree."""
     import msgspec
 
-    from analysis.migration import MigrationPlan, changes, with_decisions
+    from analysis.migration import MigrationPlan, report
     from cluster.manifests import InputProblem, ManifestError
 
     document = _read_plan(file)
-    if differences := list(changes(document, _as_document(plan))):
+    if differences := list(report.changes(document, _as_document(plan))):
         remedy = "write the plan again: drawbridge migrate plan > FILE"
         raise ManifestError(InputProblem(file, f"the tree changed: {line}", remedy) for line in differences)
     try:
-        return with_decisions(plan, msgspec.convert(document, MigrationPlan))
+        return report.with_decisions(plan, msgspec.convert(document, MigrationPlan))
     except msgspec.ValidationError as error:
         raise Broken(f"{file}: {error}", "take one of the values that docs/commands.md names") from error
-
-
-def _make_pull_request(
-    plan: MigrationPlan,
-    state: State,
-    files: ReadFiles,
-    repository: Repository,
-    *,
-    branch: str,
-    charts: str,
-    shown: str,
-    dry_run: bool,
-) -> Exit:
-    import msgspec
-
-    from analysis.migration import (
-        changed_releases,
-        first_lines,
-        message,
-        not_moved,
-        summary,
-        uncompared_charts,
-        without_failed_edits,
-    )
-    from cli.branch import NewCommit
-    from cli.charts import ChartFolder, compare_charts
-    from cli.compared import compare_builds
-    from cli.edited import diff
-    from cli.pull_request import PullRequest, commit_of, report, write_steps
-
-    documents, tree = files.everything, files.tree
-    assert tree is not None
-    plan, steps = without_failed_edits(documents, tree, plan, state)
-    done = Exit.REFUSED if plan.staying else Exit.FINE
-    if steps and not dry_run and (problems := unread()):
-        unread_places = f"{count_of(len(problems), 'place')} of the tree cannot be read and may have consumers"
-        raise Broken(f"no branch was made: {unread_places}", "mend the files, or leave them out with --exclude PATTERN")
-    written = write_steps(steps, documents, repository)
-    changed = [*changed_releases(steps, documents, tree, plan, _nodes(files))]
-    uncompared = compare_charts(changed, ChartFolder(charts))
-    not_rendered = [
-        *uncompared_charts(steps, documents, tree, uncompared),
-        *(compare_builds(steps, written, documents, repository) if steps else ()),
-    ]
-    messages = [message(step, steps, plan, not_rendered) for step in steps]
-    names: Sequence[str] = [""] * len(steps)
-    branch_state: BranchState = "dry run" if steps else "nothing to change"
-    if steps and not dry_run:
-        commits = [NewCommit(text, of_step.contents) for text, of_step in zip(messages, written, strict=True)]
-        names, existed = repository.write_branch(branch, commits)
-        branch_state = "existed" if existed else "created"
-    if shown == "diff":
-        print_diff("".join(line for of_step in written for edited in of_step.edits.values() for line in diff(edited)))
-        return done
-    answer = PullRequest(
-        branch=branch,
-        base=repository.branch,
-        state=branch_state,
-        commits=list(map(commit_of, steps, names, messages, written)),
-        stays=[
-            f"{family.driver}: {reason}"
-            for family in plan.staying
-            for reason in family.reasons or ("the plan decides so",)
-        ],
-        not_moved=not_moved(steps, plan),
-        not_rendered=not_rendered,
-    )
-    moved = [consumer for step in steps for consumer in step.moved]
-    first = first_lines(plan, moved) if plan.families else []
-    write(shown, lambda: report(answer, first, summary(plan)), lambda: msgspec.to_builtins(answer))
-    return done

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from analysis.gitops import Release
-from analysis.migration import ChangedRelease
+from analysis.migration.rendering import ChangedRelease
 from cli import charts, outside
 from cluster.manifests import ManifestError
 from tests.analysis.migration.test_consumers import APPLICATION

@@ -4,7 +4,7 @@ import click
 import pytest
 from msgspec.structs import replace
 
-from analysis.migration import make_plan, pull_request
+from analysis.migration import commits, make_plan
 from cli.configuration import given_configuration
 from cli.files import InputFiles
 from cli.loading import read_whole
@@ -29,7 +29,7 @@ def steps_of(repository, files, decision):
     plan = make_plan(documents, read.tree, reading.state, read.skipped)
     families = [replace(family, sharing=replace(family.sharing, decision=decision)) for family in plan.families]
     plan = replace(plan, families=tuple(families))
-    return documents, {step.name: step for step in pull_request(documents, read.tree, plan, reading.state)}
+    return documents, {step.name: step for step in commits.pull_request(documents, read.tree, plan, reading.state)}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import click
 import pytest
 import yaml
 
-from analysis.migration import make_plan, message, pull_request, report
+from analysis.migration import commits, make_plan, report
 from cli.configuration import given_configuration
 from cli.files import InputFiles
 from cli.loading import read_whole
@@ -75,11 +75,11 @@ def test_an_unexpected_value_is_no_crash(repository, seed):
         with click.Context(click.Command("migrate")):
             reading, read = read_whole(InputFiles(paths=(".",)), given_configuration(""), None)
         plan = make_plan(read.everything, read.tree, reading.state, read.skipped)
-        steps = pull_request(read.everything, read.tree, plan, reading.state)
+        steps = commits.pull_request(read.everything, read.tree, plan, reading.state)
         written = write_steps(steps, read.everything, Committed())
     except ManifestError:
         return
-    assert report(plan).summary
-    assert all(message(step, steps, plan, ()) for step in steps)
+    assert report.report(plan).summary
+    assert all(commits.message(step, steps, plan, ()) for step in steps)
     for text in [text for step in written for text in step.contents.values() if text]:
         assert any(yaml.safe_load_all(text))
