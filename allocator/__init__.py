@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from allocator.all_nodes import FleetAnswer, FleetMemo, best_verdict, fleet
+from allocator.all_nodes import FleetAnswer, FleetMemo, fleet
 from allocator.answer import Granted, NodeAnswer, Rejection, SearchVerdict, Stage
 from allocator.one_node import DEFAULTS, SearchOptions, decide, explain
 
@@ -24,7 +24,6 @@ __all__ = [
     "SearchVerdict",
     "Stage",
     "allocate",
-    "best_verdict",
     "fleet",
 ]
 
@@ -34,18 +33,12 @@ def allocate(
     node_name: str,
     claims: Sequence[ResourceClaim],
     *,
-    strategy: str = "first-fit",
     options: SearchOptions = DEFAULTS,
     reasons: bool = False,
 ) -> NodeAnswer:
-    """Allocate claims on one node; with first-fit, exactly as the in-tree allocator does.
+    """Allocate claims on one node, exactly as the in-tree allocator does.
 
     Reasons for a refusal take several more searches.
     """
-    if strategy == "first-fit":
-        answer = decide(stock, node_name, claims, options)
-    else:
-        from allocator.strategies import choose_devices
-
-        answer = choose_devices(stock, node_name, claims, strategy=strategy, options=options).answer
+    answer = decide(stock, node_name, claims, options)
     return explain(answer, stock, node_name, claims, options) if reasons else answer

@@ -117,6 +117,13 @@ class FleetAnswer(Mapping[str, NodeAnswer]):
         results = self._results.items()
         return {node: result.verdict for node, result in results if result.verdict is not SearchVerdict.FEASIBLE}
 
+    @property
+    def best_verdict(self) -> SearchVerdict:
+        """The best verdict of all nodes: feasible, else undecided, else infeasible (or an error)."""
+        verdicts = {result.verdict for result in self._results.values()}
+        hopeful = [verdict for verdict in (SearchVerdict.FEASIBLE, SearchVerdict.UNDECIDED) if verdict in verdicts]
+        return (*hopeful, SearchVerdict.INFEASIBLE)[0]
+
     def samples(self) -> dict[str, NodeAnswer]:
         """Compose one answer for each group of nodes that share a result. The key is the name of the group's first node."""
         first = {id(result): node for node, result in reversed(self._results.items())}
@@ -277,28 +284,6 @@ def fleet(
     query = used_memo.query(stock, claims, options, idle=idle)
     query.update(stock, options)
     return FleetAnswer(query, stock, claims, options, within)
-
-
-def best_verdict(
-    stock: Stock,
-    claims: Sequence[ResourceClaim],
-    *,
-    options: SearchOptions = DEFAULTS,
-    idle: bool = False,
-    memo: FleetMemo,
-    within: Collection[str] | None = None,
-) -> SearchVerdict:
-    """Return the best verdict of all nodes, or of those in `within`: feasible, else undecided, else infeasible (or an error)."""
-    query = memo.query(stock, claims, options, idle=idle)
-    query.update(stock, options)
-    undecided = False
-    for name, result in query.results.items():
-        if within is not None and name not in within:
-            continue
-        if result.verdict is SearchVerdict.FEASIBLE:
-            return result.verdict
-        undecided = undecided or result.verdict is SearchVerdict.UNDECIDED
-    return SearchVerdict.UNDECIDED if undecided else SearchVerdict.INFEASIBLE
 
 
 class _Query:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from allocator.answer import AllocateError, Granted, NodeAnswer, SearchVerdict, fail, with_allocation
 from allocator.one_node import SearchOptions, budget_of, compose, search_node
 from allocator.problem import CompileCache, question_of
-from allocator.strategies.node_view import LooksAt, NodeView, StrategyCache
+from allocator.strategies.node_view import NodeView, StrategyCache
 from allocator.strategies.strategy import DEFAULT, STRATEGIES, DevicePlan
 from dra.errors import NodeSelectorError, OutOfBudget
 from dra.policy import Rules
@@ -34,7 +34,6 @@ class Chosen(msgspec.Struct, frozen=True):
 
     answer: NodeAnswer
     score: float = 0.0
-    looks_at: LooksAt = LooksAt.USE  # what the strategy read
 
 
 def choose_devices(
@@ -80,7 +79,7 @@ def choose_devices(
     if any(request.first_available for claim in claims for request in claim.spec.devices.requests):
         # The claim's order of alternatives weighs more than the strategy's score.
         score = 0.75 * _preference(claims, best.answer) + 0.25 * score
-    return Chosen(replace(best.answer, steps=sum(answer.steps for answer in answers)), score, chosen.looks_at)
+    return Chosen(replace(best.answer, steps=sum(answer.steps for answer in answers)), score)
 
 
 class _NodeSearch:
