@@ -106,16 +106,14 @@ class FleetAnswer(Mapping[str, NodeAnswer]):
             self._query.refusals[node] = text
         return text
 
+    def kept_scores(self, node: str) -> dict[object, float]:
+        """Return the scores that the caller computed for a node and these claims. The caller may add scores, which are kept until the node changes."""
+        return self._query.scores.setdefault(node, {}) if self._stock is self._query.answered_stock else {}
+
     @property
     def feasible(self) -> list[str]:
         """The nodes that can serve the claims."""
         return [node for node, result in self._results.items() if result.verdict is SearchVerdict.FEASIBLE]
-
-    @property
-    def refusing(self) -> dict[str, SearchVerdict]:
-        """The verdict for each node without a feasible result, which includes nodes that are undecided."""
-        results = self._results.items()
-        return {node: result.verdict for node, result in results if result.verdict is not SearchVerdict.FEASIBLE}
 
     @property
     def best_verdict(self) -> SearchVerdict:
@@ -305,6 +303,7 @@ class _Query:
         self.fault: NodeResult | None = None
         self.results: dict[str, NodeResult] = {}
         self.refusals: dict[str, str] = {}  # by node: why it cannot serve the claims
+        self.scores: dict[str, dict[object, float]] = {}  # by node: what `FleetAnswer.kept_scores` returned
         self.by_fingerprint: dict[object, NodeResult] = {}
         self.pinned: dict[int, object] = {}  # objects that fingerprints compare by identity
         self.answered_stock: Stock | None = None
@@ -347,6 +346,7 @@ class _Query:
             if options.budget is not None and number % _PIECE == 0:
                 is_abandoned = is_abandoned or options.budget.is_abandoned()
             self.refusals.pop(name, None)
+            self.scores.pop(name, None)
             node = stock.nodes.get(name)
             if node is None:
                 self.results.pop(name, None)

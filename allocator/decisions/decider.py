@@ -20,13 +20,21 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.all_nodes import FleetAnswer, FleetMemo, fleet
-from allocator.answer import NodeAnswer, SearchVerdict, as_granted, fail
-from allocator.decisions.place import TAKEN, Placed, place, unaccounted
+from allocator.answer import NodeAnswer, SearchVerdict, fail
+from allocator.decisions.place import Placed, granted_or_why, place
 from allocator.decisions.pod_claims import claims_on, find_claims, node_obstacle, plugin_nodes
 from allocator.one_node import SearchOptions, budget_of
 from allocator.pods import barriers
 from allocator.reasons import MAX_EXPLAINED, by_text, cannot_serve, summary
-from allocator.strategies import STRATEGIES, Chosen, Placement, StrategyCache, choose_devices, split_equal_nodes
+from allocator.strategies import (
+    STRATEGIES,
+    Chosen,
+    LooksAt,
+    Placement,
+    StrategyCache,
+    choose_devices,
+    split_equal_nodes,
+)
 from dra import step_limits
 from dra.budget import Budget
 from dra.errors import NodeSelectorError, OutOfBudget
@@ -85,7 +93,11 @@ class Decider:
     """Answers questions about successive stocks, one at a time. Not thread-safe."""
 
     def __init__(self, options: SearchOptions | None = None) -> None:
-        """`options` apply to all questions together. By default, each question has its own budget."""
+        """By default, each question has its own budget.
+
+        `options` are for a simulation: they apply to all questions together, whose stocks have the same slices. So all kinds of nodes are scored, and
+        a score is kept until its node changes.
+        """
         self._options = options
         # Returns whether to abandon the question; called every few hundred steps.
         self.is_abandoned: Callable[[], bool] = lambda: False
@@ -154,8 +166,9 @@ class Decider:
             reasons = ()
             if len(fitting) < len(answers):  # without details, because the pod fits elsewhere
                 refusals = dict(obstacles)
-                for name, verdict in answers.refusing.items():
-                    refusals.setdefault(name, cannot_serve(NodeAnswer(verdict)))
+                for name in answers:
+                    if name not in scores:
+                        refusals.setdefault(name, cannot_serve(NodeAnswer(answers.verdict(name))))
                 reasons = by_text(refusals)
             return FleetOutlook(Outlook.FITS, {name: round(score) for name, score in scores.items()}, reasons=reasons)
         idle = self.search_fleet(stock, open_, idle=True)
@@ -199,11 +212,10 @@ class Decider:
             return pod_claims
         if not pod_claims.open:
             return Serving(pod_claims.claims)
-        answer = self.choose_on(node, stock, pod_claims.open, placement).answer
-        if answer.feasible:
-            allocated = as_granted(pod_claims.open, answer)
-            return unaccounted(allocated, stock) or Serving(pod_claims.claims, allocated)
-        return answer.error or TAKEN
+        allocated = granted_or_why(
+            pod_claims.open, self.choose_on(node, stock, pod_claims.open, placement).answer, stock
+        )
+        return allocated if isinstance(allocated, str) else Serving(pod_claims.claims, allocated)
 
     # ---- one node
 
@@ -292,9 +304,12 @@ class Decider:
                 if fits := [name for name in equal if name in scores]:
                     kinds += split_equal_nodes(pools, fits, looks_at, self._strategy_cache, budget)
         kinds.sort(key=len, reverse=True)
-        for kind in kinds[:MAX_SCORED]:
-            chosen = self.choose_on(kind[0], stock, claims, placement, options)
-            scores.update(dict.fromkeys(kind, chosen.score))
+        keeps = self._options is not None and looks_at is not LooksAt.FLEET
+        for kind in kinds if keeps else kinds[:MAX_SCORED]:
+            kept = answers.kept_scores(kind[0]) if keeps else {}
+            if placement not in kept:
+                kept[placement] = self.choose_on(kind[0], stock, claims, placement, options).score
+            scores.update(dict.fromkeys(kind, kept[placement]))
         return scores
 
 

@@ -24,6 +24,8 @@ from dra.stock import Stock
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from allocator.answer import NodeAnswer
+
     Group: TypeAlias = Sequence[tuple[Pod, str]]  # pods, each with its node
 
 TAKEN = "node(s) had no free devices left: another pod took them"
@@ -63,27 +65,27 @@ def _place_group(group: Group, before: Placed, options: SearchOptions) -> Placed
         earlier = claims.get(node, ())
         claims[node] = (*earlier, *pod_claims.open)
         keys[pod.metadata.uid] = tuple([claim.metadata.key for claim in pod_claims.open])
-        granted = _allocate(pod_claims.open, node, stock, options)
+        granted = granted_or_why(pod_claims.open, allocate(stock, node, pod_claims.open, options=options), stock)
         if isinstance(granted, str) and earlier:
             stock = stock.with_all(earlier)
-            granted = _allocate(claims[node], node, stock, options)
+            granted = granted_or_why(claims[node], allocate(stock, node, claims[node], options=options), stock)
         if isinstance(granted, str):
             return granted
         stock = stock.with_all(granted)
     return Placed(stock, before.problems, claims, keys)
 
 
-def _allocate(
-    claims: Sequence[ResourceClaim], node: str, stock: Stock, options: SearchOptions
+def granted_or_why(
+    claims: Sequence[ResourceClaim], answer: NodeAnswer, stock: Stock
 ) -> tuple[ResourceClaim, ...] | str:
-    answer = allocate(stock, node, claims, options=options)
+    """Return the claims with the allocations of an answer, or why the claims get none."""
     if not answer.feasible:
         return answer.error or TAKEN
     granted = as_granted(claims, answer)
-    return unaccounted(granted, stock) or granted
+    return _unaccounted(granted, stock) or granted
 
 
-def unaccounted(claims: Iterable[ResourceClaim], stock: Stock) -> str:
+def _unaccounted(claims: Iterable[ResourceClaim], stock: Stock) -> str:
     """Return a message about an allocated device that uses cpu or memory of its node; "" if there is no such device.
 
     Gate DRANodeAllocatableResources (KEP-5517, alpha): in-tree, DynamicResources adds these amounts to the pod's requests

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 MAX_TRIALS = 20_000  # sets of victims that are tried in a simulation; after that no victims are named
-EXPLAINED = 24  # refusing nodes that are explained for a pod; a node equal to one of them has its reason, others are only counted
+EXPLAINED = 24  # refusing nodes that are explained for a pod; other refusing nodes are only counted
 
 
 class PodOutcome(msgspec.Struct, frozen=True, rename="camel"):
@@ -327,14 +327,12 @@ class SnapshotRun:
     def _refuse(self, name: str, unfit: Mapping[str, str], searched: Sequence[FleetAnswer]) -> PodOutcome:
         refusals: dict[str, str] = {}
         for answers in searched:
-            equal_nodes = {node: nodes[0] for nodes in answers.equal_nodes() for node in nodes}
             for node in answers:
-                if answers.verdict(node) is SearchVerdict.UNDECIDED:
+                verdict = answers.verdict(node)
+                if verdict is SearchVerdict.UNDECIDED:
                     self.undecided.add(name)
-                if len(refusals) < EXPLAINED:
-                    refusals[node] = answers.refusal(node)
-                else:
-                    refusals[node] = refusals.get(equal_nodes[node]) or cannot_serve(NodeAnswer(answers.verdict(node)))
+                is_explained = len(refusals) < EXPLAINED or verdict is SearchVerdict.ERROR
+                refusals[node] = answers.refusal(node) if is_explained else cannot_serve(NodeAnswer(verdict))
         node_count = len(unfit) + len(refusals)
         reason = summary((*by_text(refusals), *by_text(unfit)), node_count, "the pod")
         return PodOutcome(name, None, reason=reason if node_count else Reason(text="unknown: the input has no Nodes"))

@@ -8,7 +8,7 @@ from allocator.strategies.hardware import (
     units,
     utilisation,
 )
-from allocator.strategies.node_view import StrategyCache, split_equal_nodes
+from allocator.strategies.node_view import LooksAt, StrategyCache, split_equal_nodes
 from allocator.strategies.placement import Placement, UnknownStrategy, read_placement
 from allocator.strategies.strategy import DEFAULT, STRATEGIES
 
@@ -16,6 +16,7 @@ __all__ = [
     "DEFAULT",
     "STRATEGIES",
     "Chosen",
+    "LooksAt",
     "Placement",
     "StrategyCache",
     "UnknownStrategy",

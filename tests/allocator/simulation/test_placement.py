@@ -4,13 +4,14 @@ from collections import Counter
 
 import pytest
 
+from allocator import SearchOptions
 from allocator.answer import as_granted
-from allocator.decisions import Decider
+from allocator.decisions import Decider, decider
 from allocator.simulation.snapshot import Snapshot, simulate
 from allocator.strategies import choose_devices, read_placement
 from allocator.strategies.node_view import LooksAt
 from allocator.strategies.strategy import STRATEGIES
-from tests.allocator.fleets import claim, fleet, gpu
+from tests.allocator.fleets import claim, fleet, gpu, taken
 from tests.allocator.simulation.scenes import ONE_GPU_TEMPLATE, pending_pod
 from tests.objects import exactly
 
@@ -31,18 +32,20 @@ class SpreadRacks(STRATEGIES["CompactFirst"].__class__):
 def nodes_with_stale_answers(strategy):
     """Place six pods, one after the other; return the nodes whose cached answer differs from a new answer."""
     stock = fleet({f"n{i}": (gpu("gpu-0", root="r0"), gpu("gpu-1", root=f"r{i}")) for i in range(3)})
-    decider, placement = Decider(), read_placement(strategy)
+    fleet_decider, placement = Decider(SearchOptions()), read_placement(strategy)
     stale_nodes = []
     for i in range(6):
         claims = [claim(f"c{i}", exactly("gpu"))]
-        scores = decider.scores(decider.search_fleet(stock, claims), stock, claims, placement)
+        scores = fleet_decider.scores(fleet_decider.search_fleet(stock, claims), stock, claims, placement)
         for node in stock.nodes:
             new_answer = choose_devices(stock, node, claims, strategy=strategy)
             stale_nodes += (
                 [node] if scores.get(node) != (new_answer.score if new_answer.answer.feasible else None) else []
             )
         chosen_node = max(scores, key=scores.get)
-        stock = stock.with_all(as_granted(claims, decider.choose_on(chosen_node, stock, claims, placement).answer))
+        stock = stock.with_all(
+            as_granted(claims, fleet_decider.choose_on(chosen_node, stock, claims, placement).answer)
+        )
     return stale_nodes
 
 
@@ -99,3 +102,11 @@ def test_a_strategy_that_reads_undeclared_data_is_detected(monkeypatch):
     for strategy in ("by-topology", SpreadRacks.name):
         with pytest.raises(LookupError, match="looks_at"):
             nodes_with_stale_answers(strategy)
+
+
+def test_a_simulation_scores_every_kind_of_node(monkeypatch):
+    monkeypatch.setattr(decider, "MAX_SCORED", 1)
+    stock = fleet({node: (gpu("gpu-0"), gpu("gpu-1")) for node in ("n0", "n1")}, taken("n1", "gpu-0"))
+    snapshot = Snapshot(stock, (pending_pod("p", templates=["single"]),), templates=(ONE_GPU_TEMPLATE,))
+    [outcome] = simulate(snapshot, Decider(SearchOptions()), read_placement("CompactFirst")).pods
+    assert outcome.node == "n1"
