@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -17,6 +18,7 @@ from dra.objects import results_of
 from dra.policy import FENCE_TOLERATION
 from dra.quantity import Quantity, parse
 from dra.stock import PoolStatus
+from node.hardware import identities_of
 from webhook.dialects import Role
 from webhook.state import Configuration
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from allocator.reports import DeviceReport
     from analysis.loading import Reading
     from dra.objects import DeviceRequestAllocationResult, Node, Pod, ResourceClaim
+    from dra.stock import Stock
+    from node.hardware import Identity
 
 # The states of a device, in the order in which they are shown.
 STATE_TEXTS = {
@@ -79,7 +83,7 @@ class DeviceHeld(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     device: str
     state: str
     model: str = ""
-    # The card that the device is a part of, by its first counter set. "" if the device is a whole card.
+    # The card that the device is a part of, by its first counter set or another device with its uuid or PCI address. "" if it is a whole card.
     card: str = ""
     # Why no pod can use the device now, although no pod holds it.
     reason: str = ""
@@ -348,16 +352,21 @@ def devices_of_nodes(node_names: Collection[str], reading: Reading) -> Iterator[
         node = stock.nodes[name]
         pools = {pool.id: pool.status for pool in stock.pools(name)}
         devices: list[DeviceHeld] = []
+        hardware = _hardware_of(stock, name)
+        first_of: dict[Identity, str] = {}
         for report in device_reports(stock, name):
             state, reason = state_of_device(report, node, pools[report.driver, report.pool], reading)
             written = [texts(amounts) for amounts in _amounts_of(report, state)]
             capacity, used, available = [shared_values.setdefault(tuple(text.items()), text) for text in written]
+            device = f"{report.driver}/{report.pool}/{report.device}"
+            card = next((first_of[identity] for identity in hardware[device] if identity in first_of), report.card)
+            first_of |= dict.fromkeys(hardware[device], card or device)
             devices.append(
                 DeviceHeld(
-                    device=f"{report.driver}/{report.pool}/{report.device}",
+                    device=device,
                     state=state,
                     model=report.model,
-                    card=report.card,
+                    card=card,
                     reason=reason,
                     holders=tuple(holders[report.driver, report.pool, report.device]),
                     capacity=capacity,
@@ -384,6 +393,16 @@ def devices_of_nodes(node_names: Collection[str], reading: Reading) -> Iterator[
         if devices or node_names:
             node_devices = NodeDevices(node=name, devices=tuple(devices))
             yield replace(node_devices, totals=tuple(totals((node_devices,))))
+
+
+def _hardware_of(stock: Stock, node: str) -> defaultdict[str, list[Identity]]:
+    """Return the uuid and the PCI address of each device that a node reaches. A partition has those of its card, too."""
+    hardware: defaultdict[str, list[Identity]] = defaultdict(list)
+    for pool in stock.pools(node):
+        for device in chain.from_iterable([page.devices for page in pool.accessible]):
+            identities = [identity for identity in identities_of(device) if identity[0] in ("uuid", "pci")]
+            hardware["/".join((*pool.id, device.name))] = identities
+    return hardware
 
 
 def _away(node: Node) -> str:

@@ -7,26 +7,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from datetime import timedelta
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from allocator.reservations import FINALIZER, Hold, Ledger, invalidate_lost_write, overlaps, sweep
-from analysis.doctor.observed import (
-    MAX_NAMED,
-    DoctorInput,
-)
+from analysis.capacity import cards_of, devices_of_nodes
+from analysis.doctor.observed import MAX_NAMED, DoctorInput
 from analysis.doctor.repair import Release, Removal
 from analysis.explain import RULES, facts_of, first_reasons
 from analysis.refused_pods import QUOTED
 from cluster.objects import Namespace
 from dra.finding import Finding, make_finding
-from dra.objects import (
-    Pod,
-    ResourceClaim,
-    claim_keys,
-    owning_pods,
-    results_of,
-    why_orphaned,
-)
+from dra.objects import Pod, ResourceClaim, claim_keys, owning_pods, results_of, why_orphaned
 from dra.raw import Object, inside, moment, text
 from dra.texts import count_of, list_first
 from webhook.claims import template_lifecycle
@@ -35,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from analysis.doctor.repair import Repairable
+    from analysis.loading import Reading
 
 _UNUSED = timedelta(hours=1)  # age of a template; the controller's default grace period is an hour without a pod
 _TAKEN_UP = timedelta(minutes=10)  # if a claim is created before its pod, the pod names the claim within this time
@@ -55,8 +48,9 @@ def overlapping(observed: DoctorInput) -> Iterator[Repairable]:
         stamp = allocation.allocation_timestamp if allocation is not None else None
         return stamp or "", claim.metadata.key
 
-    for overlap in overlaps(observed.reading.stock):
-        claims = sorted((by_uid[uid] for uid in overlap.claims), key=lambda claim: claim.metadata.key)
+    conflicts = {overlap.claims: "" for overlap in overlaps(observed.reading.stock)}
+    for uids, why in {**dict(_of_one_card(observed.reading)), **conflicts}.items():
+        claims = sorted((by_uid[uid] for uid in uids), key=lambda claim: claim.metadata.key)
         users: list[str] = []
         idle: list[ResourceClaim] = []
         for claim in claims:
@@ -68,12 +62,22 @@ def overlapping(observed: DoctorInput) -> Iterator[Repairable]:
                 idle.append(claim)
         if len(idle) == len(claims):
             idle.remove(min(idle, key=allocated_at))
-        finding = make_finding(
-            "O209",
-            f"ResourceClaim/{claims[0].metadata.key}",
-            f"these claims must not hold their devices at the same time: {'; '.join(users)}",
-        )
+        message = f"these claims must not hold their devices at the same time{why}: {'; '.join(users)}"
+        finding = make_finding("O209", f"ResourceClaim/{claims[0].metadata.key}", message)
         yield finding, Release(tuple(idle)) if idle and "Pod" not in observed.missing else None
+
+
+def _of_one_card(reading: Reading) -> Iterator[tuple[frozenset[str], str]]:
+    """Yield claims that hold devices of two drivers that are one card, and name these devices."""
+    for card in cards_of(devices_of_nodes((), reading)):
+        held = {
+            device.device: [holder.claim for holder in device.holders if holder.claim and not holder.admin_access]
+            for device in card.devices
+        }
+        names = sorted(name for name, claims in held.items() if claims)
+        uids = {reading.stock.claims[claim].metadata.uid for claim in chain.from_iterable(held.values())}
+        if len(uids) > 1 and len({name.partition("/")[0] for name in names}) > 1:
+            yield frozenset(uids), f", because {' and '.join(names)} are one card"
 
 
 def left_behind(observed: DoctorInput) -> Iterator[Repairable]:
@@ -93,11 +97,7 @@ def left_behind(observed: DoctorInput) -> Iterator[Repairable]:
             continue
         second = sweep(ledger, alive, first.suspects)
         [effect] = second.effects
-        finding = make_finding(
-            "O210",
-            f"ResourceClaim/{claim.metadata.key}",
-            "; ".join(second.sentences),
-        )
+        finding = make_finding("O210", f"ResourceClaim/{claim.metadata.key}", "; ".join(second.sentences))
         yield finding, effect
 
 
@@ -124,11 +124,8 @@ def idle_finalizers(observed: DoctorInput) -> Iterator[Repairable]:
         # The claim of a pod may have the finalizer from the beginning (manifests/protected-claims), before the pod's status names the claim.
         if not claim.metadata.deletion_timestamp and any(owner.uid in pod_uids for owner in owning_pods(claim)):
             continue
-        finding = make_finding(
-            "O212",
-            f"ResourceClaim/{claim.metadata.key}",
-            "it has the finalizer of an allocation, but no allocation",
-        )
+        message = "it has the finalizer of an allocation, but no allocation"
+        finding = make_finding("O212", f"ResourceClaim/{claim.metadata.key}", message)
         yield finding, repair
 
 
@@ -139,11 +136,8 @@ def with_negative_amounts(observed: DoctorInput) -> Iterator[Finding]:
             negative = [f"{name} {amount}" for name, amount in result.consumed_capacity.items() if amount.nano < 0]
             if negative:
                 device = f"{result.driver}/{result.pool}/{result.device}"
-                yield make_finding(
-                    "O219",
-                    f"ResourceClaim/{claim.metadata.key}",
-                    f"device {device}: consumedCapacity must not be negative: {', '.join(negative)}",
-                )
+                message = f"device {device}: consumedCapacity must not be negative: {', '.join(negative)}"
+                yield make_finding("O219", f"ResourceClaim/{claim.metadata.key}", message)
 
 
 def in_deletion(observed: DoctorInput) -> Iterator[Finding]:

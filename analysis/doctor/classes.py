@@ -7,12 +7,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from allocator.reports import unpublished
-from analysis.doctor.observed import (
-    MAX_NAMED,
-    DoctorInput,
-    classes_of,
-    drivers_of_classes,
-)
+from analysis.doctor.observed import MAX_NAMED, DoctorInput, classes_of, drivers_of_classes
 from analysis.doctor.open_claims import classes_named, open_claims
 from analysis.requesting import kept_by, taint_on_all
 from dra.finding import Finding, make_finding

@@ -5,17 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from analysis.doctor.observed import (
-    MAX_NAMED,
-    DoctorInput,
-)
+from analysis.doctor.observed import MAX_NAMED, DoctorInput
 from analysis.doctor.repair import ConditionRemoval, Removal
 from analysis.unserved_nodes import keys_of_nodes
 from cluster.objects import Event
 from dra.finding import Finding, make_finding
-from dra.objects import (
-    claim_keys,
-)
+from dra.objects import claim_keys
 from dra.raw import Object, inside, items, moment, text
 from dra.texts import list_first
 from node.audit import CONDITION, FINDING_ENDED, MARKED_ON, FindingKind, condition_on, renewed_at, seen_at
@@ -64,11 +59,8 @@ def on_both(observed: DoctorInput) -> Iterator[Finding]:
     """Nodes on which a device plugin and a driver serve the same devices."""
     for key_nodes in keys_of_nodes(observed.reading):
         for node in key_nodes.both:
-            yield make_finding(
-                "O202",
-                f"Node/{node}",
-                f"a device plugin serves {key_nodes.key}, and a driver publishes the same devices: two pods could get the same device",
-            )
+            message = f"a device plugin serves {key_nodes.key}, and a driver publishes the same devices: two pods could get the same device"
+            yield make_finding("O202", f"Node/{node}", message)
 
 
 def without_node(observed: DoctorInput) -> Iterator[Finding]:
@@ -94,12 +86,8 @@ def reported_by_agents(observed: DoctorInput) -> Iterator[Finding]:
             continue
         last = moment(event.last_timestamp)
         if last is not None and observed.now - last <= _FRESH:
-            yield make_finding(
-                code,
-                f"Node/{subject.name}",
-                event.message,
-                basis="an event of the node's audit agent",
-            )
+            basis = "an event of the node's audit agent"
+            yield make_finding(code, f"Node/{subject.name}", event.message, basis=basis)
 
 
 def stale_marks(observed: DoctorInput) -> Iterator[Repairable]:

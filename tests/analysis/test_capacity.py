@@ -72,14 +72,8 @@ def test_only_amounts_of_devices_count_as_devices_in_use(key, device_count):
 def test_the_dashboard_counts_plugin_devices_like_commands_survey_and_free(tmp_path):
     file = dump(tmp_path, *fleet_with_plugin_node(*PODS))
     [plugin] = run_json("survey", "-f", file)[1]["plugins"]
-    reported_nodes = run_json("free", "-f", file)[1]["nodes"]
-    devices_in_free = sum(
-        int(holder["share"][PLUGIN_KEY])
-        for reported_node in reported_nodes
-        for device in reported_node["devices"]
-        if device["state"] == "plugin"
-        for holder in device["holders"]
-    )
+    totals_in_free = run_json("free", "-f", file)[1]["totals"]
+    [devices_in_free] = [total["used"] for total in totals_in_free if total["name"] == PLUGIN_KEY]
     picture = draw_picture(reading_of(fleet_with_plugin_node(*PODS), Features()), read_at="", source="")
     devices_in_dashboard = in_use(count_devices(picture.nodes))
     devices_in_survey = plugin["migratingDevices"] + plugin["stayingDevices"]

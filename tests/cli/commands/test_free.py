@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.cli.explain.scenes import DRIVER, dump, fleet, full_fleet, held_claim, in_phase, pod
+from tests.cli.explain.scenes import DRIVER, claim, dump, fleet, full_fleet, held_claim, in_phase, node, pod
 from tests.cli.running import run, run_json
+from tests.objects import allocated, resource_slice, result
 
 SINCE = "2026-11-20T08:00:00Z"
 
@@ -162,24 +163,30 @@ def test_the_parts_of_a_card_count_once(tmp_path):
     assert (total["total"], total["used"], total["free"]) == (2, 1, 1)
 
 
+@pytest.mark.parametrize(
+    ("attribute", "value"), [("uuid", "GPU-1"), ("resource.kubernetes.io/pciBusID", "0000:3b:00.0")]
+)
+def test_a_card_of_two_drivers_counts_once_and_has_one_holder(attribute, value, tmp_path):
+    """During a move both drivers publish the card. Each of the claims holds it through one of them."""
+    device, objects = {"name": "gpu-0", "attributes": {attribute: {"string": value}}}, [node("n0")]
+    for driver, name in (("a.example.com", "p"), ("b.example.com", "q")):
+        held = claim(name) | {"status": allocated(result("gpu-0", driver=driver, pool="n0"), pods=[name])}
+        devices = resource_slice(driver, device, driver=driver, pool="n0", nodeName="n0")
+        objects += [devices, held, in_phase(pod(name, name, nodeName="n0"), "Running")]
+    file = dump(tmp_path, *objects)
+    [total] = run_json("free", "-f", file)[1]["totals"]
+    [finding] = run_json("doctor", "-f", file)[1]["findings"]
+    assert (total["total"], total["used"], finding["code"], finding["severity"]) == (1, 1, "O209", "error")
+    assert "a.example.com/n0/gpu-0 and b.example.com/n0/gpu-0 are one card" in finding["message"]
+
+
 def test_free_devices_of_a_device_plugin_are_counted(tmp_path):
     objects = [obj for obj in fleet(1, 1) if obj["kind"] == "Node"]
     objects[0]["status"] = {"allocatable": {"nvidia.com/gpu": "8", "cpu": "64", "devices.kubevirt.io/kvm": "1k"}}
     holder = plugin_pod("old", "n0")
     holder["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 3}
     [total] = run_json("free", "-f", dump(tmp_path, *objects, holder))[1]["totals"]
-    assert total == {
-        "name": "nvidia.com/gpu",
-        "model": "",
-        "total": 8,
-        "used": 3,
-        "free": 5,
-        "unusable": {},
-        "unknown": 0,
-        "capacity": {},
-        "usedCapacity": {},
-        "freeCapacity": {},
-    }
+    assert [total[key] for key in ("name", "total", "used", "free")] == ["nvidia.com/gpu", 8, 3, 5]
 
 
 def test_a_pod_that_is_gone_is_no_holder(tmp_path):
