@@ -319,7 +319,8 @@ class _Query:
 
     @property
     def size(self) -> int:
-        return self.cache.size + len(self.by_fingerprint) + len(self.results)
+        kept = self.by_fingerprint, self.results, self.refusals, self.scores
+        return self.cache.size + sum(map(len, kept))
 
     def update(self, stock: Stock, options: SearchOptions) -> None:
         """Update the results for this stock."""

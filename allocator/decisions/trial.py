@@ -15,10 +15,10 @@ from dra.budget import Budget
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from allocator.all_nodes import FleetAnswer
     from dra.objects import ResourceClaim
     from dra.stock import Stock
 
-_Names = tuple[str, ...]
 MAX_GROUPS = 32  # that get detailed reasons
 
 
@@ -37,26 +37,17 @@ def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] 
 
     Feasible groups come before the others, and larger groups before smaller ones.
     """
-    options = SearchOptions(budget=Budget(step_limits.TRIAL))
-    answers = fleet(stock, claims, options=options)
-    candidate_nodes = set(answers if nodes is None else nodes)
-    fitting: list[_Names] = []
-    refusing: list[_Names] = []
-    for names in answers.equal_nodes():
-        group = tuple(name for name in names if name in candidate_nodes)
-        if not group:
-            continue
-        fits = answers.verdict(group[0]) is SearchVerdict.FEASIBLE
-        (fitting if fits else refusing).append(group)
-    fitting.sort(key=len, reverse=True)
-    refusing.sort(key=len, reverse=True)
-    groups: list[NodeGroup] = []
-    for index, group in enumerate((*fitting, *refusing)):
-        first = group[0]
-        if index >= MAX_GROUPS:
-            groups.append(NodeGroup(answers.verdict(first), group))
-            continue
-        answer = answers[first]
-        devices = tuple(f"{result.driver}/{result.pool}/{result.device}" for result in answer.results)
-        groups.append(NodeGroup(answer.verdict, group, answer.reasons, answer.error or "", devices))
-    return tuple(groups)
+    answers = fleet(stock, claims, options=SearchOptions(budget=Budget(step_limits.TRIAL)))
+    candidates = set(answers if nodes is None else nodes)
+    groups = [tuple([name for name in names if name in candidates]) for names in answers.equal_nodes()]
+    feasible = set(answers.feasible)
+    groups = sorted(filter(None, groups), key=lambda group: (group[0] not in feasible, -len(group)))
+    return tuple([_group(answers, group, explain=number < MAX_GROUPS) for number, group in enumerate(groups)])
+
+
+def _group(answers: FleetAnswer, nodes: tuple[str, ...], *, explain: bool) -> NodeGroup:
+    if not explain:
+        return NodeGroup(answers.verdict(nodes[0]), nodes)
+    answer = answers[nodes[0]]
+    devices = tuple(f"{result.driver}/{result.pool}/{result.device}" for result in answer.results)
+    return NodeGroup(answer.verdict, nodes, answer.reasons, answer.error or "", devices)

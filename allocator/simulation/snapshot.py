@@ -150,19 +150,19 @@ class _Wanted(NamedTuple):
     """The claims of a pod, and the filters that its nodes must pass."""
 
     pod: Pod
-    allocated: Sequence[ResourceClaim]
-    open: Sequence[ResourceClaim]
+    claims: Sequence[ResourceClaim]
     serving: Mapping[str, str]  # the DeviceClasses of extended resources for which the pod has no claim
     barriers_on: podfit.Barriers
 
     def obstacle(self, node: Node, used: Mapping[str, int]) -> str:
         """Return why the pod cannot use a node, whatever devices are free there; "" if it can."""
-        return " and ".join(map(str, self.barriers_on(node, used))) or podfit.claim_obstacle(self.allocated, node)
+        return " and ".join(map(str, self.barriers_on(node, used))) or podfit.claim_obstacle(self.claims, node)
 
     def open_on(self, node: Node) -> Sequence[ResourceClaim]:
         """Return the open claims, with one for those extended resources for which the node has no device plugin."""
         new_claim = extended_claim(self.pod, self.serving, node.status.allocatable)
-        return self.open if new_claim is None else [*self.open, new_claim.claim]
+        open_claims = [claim for claim in self.claims if claim.status.allocation is None]
+        return open_claims if new_claim is None else [*open_claims, new_claim.claim]
 
 
 class SnapshotRun:
@@ -271,8 +271,7 @@ class SnapshotRun:
         wanted = future.claims if existing_claim is None else (*future.claims, existing_claim)
         return _Wanted(
             pod,
-            [claim for claim in wanted if claim.status.allocation is not None],
-            [claim for claim in wanted if claim.status.allocation is None],
+            wanted,
             self.serving if existing_claim is None else {},
             podfit.barriers_by_name(pod, served_resources(pod, self.serving)),
         )

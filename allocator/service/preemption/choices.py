@@ -1,7 +1,8 @@
 """Choose the victims of a preemption. These functions change nothing; `evictions` evicts the pods that they return.
 
 `allocator.preemption` searches for sets of victims. This module tests whether the pods fit once such a set is gone: whether there are
-enough devices, and whether quotas and the limit of pods on a node allow it.
+enough devices, and whether quotas and the limit of pods on a node allow it. It also places the members of a PodGroup, one after another, as
+if all pods of lower priority were gone.
 """
 
 from __future__ import annotations

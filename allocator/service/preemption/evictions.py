@@ -7,6 +7,8 @@ Preemptions run one at a time. Before each eviction, the choice is checked again
 vanish or become free, so that the choice no longer suffices or is no longer needed. A crash between the evictions of two units needs no
 recovery. The next leader counts the devices of pods that are being deleted as free, and evicts only the pods that are still needed. A
 PodGroup whose eviction has begun is evicted to its end (`finish`), also by the next leader.
+
+Before a PodGroup preempts, its scheduler asks for a node for each member as if all pods of lower priority were gone (`choices.Supposed`).
 """
 
 from __future__ import annotations

@@ -46,9 +46,8 @@ def test_a_pod_that_fits_nowhere_is_printed_with_the_reasons(fleet, tmp_path):
 
 
 def test_a_slice_with_an_invalid_node_selector_does_not_end_the_search_for_victims(fleet, tmp_path):
-    expression = {"key": "zone", "operator": "Near", "values": ["a"]}
-    node_selector = {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
-    shared_slice = resource_slice("shared", gpu("gpu-0"), driver="gpu.example.com", **node_selector)
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "Near", "values": ["a"]}]}]
+    shared_slice = resource_slice("shared", "gpu-0", nodeSelector={"nodeSelectorTerms": terms})
     pods = pod("low", phase="Running", nodeName="n0"), pod_of_template("high", "one")
     pods[1]["spec"]["priority"] = 9
     code, answer = run_json("simulate", "-f", fleet, "-f", manifest(tmp_path / "more.yaml", shared_slice, *pods))
