@@ -319,8 +319,8 @@ class _Query:
 
     @property
     def size(self) -> int:
-        kept = self.by_fingerprint, self.results, self.refusals, self.scores
-        return self.cache.size + sum(map(len, kept))
+        by_node = len(self.results) + len(self.refusals) + len(self.scores)
+        return self.cache.size + len(self.by_fingerprint) + by_node
 
     def update(self, stock: Stock, options: SearchOptions) -> None:
         """Update the results for this stock."""
