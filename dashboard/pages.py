@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from math import ceil
 from typing import TYPE_CHECKING
 
 from allocator.strategies import DEFAULT
@@ -46,7 +47,7 @@ from dra.texts import count_of, list_first
 from dra.wire import builtins
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from analysis.capacity import Card, Holder, NodeDevices, Total
     from analysis.quota_use import QuotaReport
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
 
 NODES_A_PAGE = 100
 NODES_DRAWN = 200  # a larger fleet is drawn as a tile for each group of nodes
-_CELLS = 64  # drawn for a product of a node
+_CELLS = 6000  # drawn for each product on a page of nodes
 _QUEUE, _WORDS = 12, 12  # waiting pods on the first page, and words of their reasons
 _PODS_OF_A_REASON = 20
 _REASONS = 50
@@ -211,7 +212,7 @@ def fleet(view: DashboardView, label: str | None, shelf: str | None, at: int, co
     picture, reading = view.picture, view.reading
     if not picture.nodes:
         hint = "Drivers publish devices as ResourceSlices: `kubectl get resourceslices` lists them, and docs/install.md says which driver to install."
-        return layout("No devices", view, el("p", hint), current="")
+        return layout("No devices", view, el("p", hint), *_queue(view), current="")
     labels, is_small = labels_of(reading, picture.nodes), len(picture.nodes) <= NODES_DRAWN
     by = label if label is not None else next(iter([] if is_small else labels), "")
     colours = colours_of(picture.nodes, colour, reading)
@@ -233,11 +234,14 @@ def fleet(view: DashboardView, label: str | None, shelf: str | None, at: int, co
             drawn += _nodes(view, group.nodes, 0, colours, {})
     else:
         drawn.append(el("ul", *(_tile(group, colours, {"by": by, **colour_query}) for group in groups), class_="heat"))
-    all_totals = totals(picture.nodes)
     picture_and_queue = el("div", el("section", el("h2", "Nodes"), *drawn), *_queue(view), class_="beside")
-    parts = [*_headline(view, all_totals), picture_and_queue]
+    parts = [*_headline(view, totals(picture.nodes)), picture_and_queue]
     if view.faults:
-        faults = [(el("b", fault.severity, class_=fault.severity), _object_link(view, fault.object), fault.message, fault.remedy) for fault in view.faults]  # fmt: skip
+        names = {node.node for node in picture.nodes}
+        faults = [
+            (el("b", fault.severity, class_=fault.severity), _object_link(view, fault.object, names), fault.message, fault.remedy)
+            for fault in view.faults
+        ]  # fmt: skip
         command = el("p", "The same on a terminal: ", el("code", "drawbridge doctor"), class_="soft")
         parts += [
             el("h2", "Faults", id="faults"),
@@ -290,9 +294,7 @@ def _tile(group: Shelf, colours: Colours, query: Mapping[str, str]) -> Html:
     heading = link(group.value, "", shelf=group.value, **query)
     size = f"{used:.0%} used, {count_of(len(group.nodes), 'node')}"
     words = colours.words(counts)
-    return el(
-        "li", heading, el("b", size), bar(counts, words), el("small", words), class_=f"heat{-int(-5 * used // 1)}"
-    )
+    return el("li", heading, el("b", size), bar(counts, words), el("small", words), class_=f"heat{ceil(5 * used)}")
 
 
 def _queue(view: DashboardView) -> Iterator[Html]:
@@ -314,15 +316,15 @@ def _age(at: str, view: DashboardView) -> Html:
     return el("time", age(at, moment(view.picture.read_at)), datetime=at, title=at)
 
 
-def _object_link(view: DashboardView, reference: str) -> object:
-    """Link to the page of the object Kind/namespace/name, if the object has a page."""
+def _object_link(view: DashboardView, reference: str, nodes: Container[str]) -> object:
+    """Link to the page of the object Kind/namespace/name, if the object has a page. `nodes` are the nodes with a page."""
     kind, _, key = reference.partition("/")
     match kind:
         case "Pod" if key in view.reading.pods:
             return link(reference, "pods", *key.split("/", 1))
         case "ResourceClaim" if key in view.reading.stock.claims:
             return link(reference, "claims", *key.split("/", 1))
-        case "Node" if any(node.node == key for node in view.picture.nodes):
+        case "Node" if key in nodes:
             return link(reference, "nodes", key)
     return reference
 
@@ -352,7 +354,9 @@ def _nodes(
 ) -> Iterator[Html]:
     """Draw nodes as cards; with a query, one page of them."""
     shown = nodes[at : at + NODES_A_PAGE] if query else nodes
-    yield el("ul", *(el("li", link(node.node, "nodes", node.node), *_cells(view, node, colours)) for node in shown), class_="nodes")  # fmt: skip
+    most = _CELLS // max(len(shown), 1)
+    cards = [el("li", link(node.node, "nodes", node.node), *_cells(view, node, colours, most)) for node in shown]
+    yield el("ul", *cards, class_="nodes")
     if len(nodes) > len(shown):
         steps: list[object] = []
         for first in range(0, len(nodes), NODES_A_PAGE):
@@ -361,8 +365,8 @@ def _nodes(
         yield el("p", f"{len(nodes):,} nodes, pages: ", concatenated(steps))
 
 
-def _cells(view: DashboardView, node: NodeDevices, colours: Colours) -> Iterator[Html]:
-    """Draw the devices of a node by product, each as a cell."""
+def _cells(view: DashboardView, node: NodeDevices, colours: Colours, most: int) -> Iterator[Html]:
+    """Draw the devices of a node by product, each as a cell, and at most so many of a product."""
     cards = list(cards_of([node]))
     is_shared = colours.by == STATE and any(card.state == "shared" for card in cards)
     free = {unit.name: unit.free for unit in hardware_of(view.reading.stock, node.node)} if is_shared else {}
@@ -375,7 +379,7 @@ def _cells(view: DashboardView, node: NodeDevices, colours: Colours) -> Iterator
             path = ("nodes", node.node) if card.state == PLUGIN else ("devices", *first.device.split("/"))
         cells = products[card.product]
         drawn = cell(colours.css_class(card), _title(card), *path, used=used)
-        cells += [drawn] * min(card.number, _CELLS - len(cells))
+        cells += [drawn] * min(card.number, most - len(cells))
     for total in node.totals:
         cells = products[total.name, total.model]
         left = [el("span", f"and {total.total - len(cells):,} more")] if total.total > len(cells) else []
@@ -421,7 +425,7 @@ def node(view: DashboardView, name: str) -> Html | None:
             rows.append(("", "", f"and {len(device.holders) - _HOLDERS:,} more", "", "", ""))
     together_link = link("Which devices can be used together", "nodes", name, "together")
     body = (
-        *_cells(view, node_devices, Colours(STATE, {})),
+        *_cells(view, node_devices, Colours(STATE, {}), _CELLS),
         el("p", text_of_counts(count_devices([node_devices])), ". ", together_link),
         table(("Device", "State", "Holder", "Share", "Age", "Model"), rows),
         *to_scale(hardware_of(view.reading.stock, name)),

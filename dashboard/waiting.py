@@ -167,12 +167,12 @@ def waiting_row(key: str, reading: Reading) -> Waiting:
 
 
 def by_cause(rows: Iterable[Waiting]) -> list[list[Waiting]]:
-    """Group pods that wait for the same reason, the worst first: pods that waiting cannot help, then by severity and number of pods."""
-    groups: defaultdict[tuple[str, str], list[Waiting]] = defaultdict(list)
+    """Group pods with one reason and one remedy, the worst first: pods that waiting cannot help, then by severity and number of pods."""
+    groups: defaultdict[object, list[Waiting]] = defaultdict(list)
     for row in rows:
-        groups[row.code, row.reason].append(row)
-    return sorted(groups.values(), key=lambda pods: (_badness(pods[0]), -len(pods), pods[0].reason))
+        groups[_urgency(row), row.code, row.reason, row.remedies].append(row)
+    return sorted(groups.values(), key=lambda pods: (_urgency(pods[0]), -len(pods), pods[0].reason))
 
 
-def _badness(row: Waiting) -> tuple[bool, int]:
+def _urgency(row: Waiting) -> tuple[bool, int]:
     return not row.never, _SEVERITIES.index(row.severity)

@@ -102,7 +102,9 @@ async def test_a_namespace_has_one_row_for_each_holder_and_node():
 async def test_the_first_page_names_the_faults_of_the_cluster():
     objects = [obj for obj in full_fleet() if obj["metadata"]["name"] != "p0"]
     async with dashboard_session(source_of(*objects)) as session:
-        assert "ResourceClaim/default/c0" in await text_of(session, "/")
+        page = await text_of(session, "/")
+        assert '<b class="warning">warning</b>' in page
+        assert '<a href="/claims/default/c0">ResourceClaim/default/c0</a>' in page
     async with dashboard_session(source_of(*full_fleet())) as session:
         assert "Faults" not in await text_of(session, "/")
 
@@ -139,6 +141,14 @@ async def test_a_cell_of_a_shared_device_has_its_used_percentage_and_its_holder(
     assert labels["example.com/card: plugin, default/batch-1"] == "cell plugin"
     [partitioned] = [label for label in labels if "default/slice" in label]
     assert partitioned.startswith("gpu.nvidia.com/slice-1/gpu-0-counter-set: shared")
+
+
+async def test_a_page_of_nodes_draws_a_limited_number_of_cells(monkeypatch):
+    monkeypatch.setattr(pages, "_CELLS", 10)
+    async with dashboard_session(source_of(*fleet(2, 8))) as session:
+        page = await text_of(session, "/")
+    assert page.count('<span class="cell free" title="gpu.example.com/n') == 10
+    assert page.count("and 3 more") == 2
 
 
 async def test_a_fleet_of_many_nodes_is_a_tile_for_each_group(monkeypatch):
@@ -319,8 +329,11 @@ async def test_a_not_found_page_mentions_an_unread_kind():
 
 
 async def test_pages_without_entries_explain_why():
+    async with dashboard_session(source_of(pod("web"), claim("wants"), pod("wants", "wants"))) as session:
+        page = await text_of(session, "/")
+        assert "kubectl get resourceslices" in page
+        assert "/pods/default/wants" in page
     async with dashboard_session(source_of(pod("web"))) as session:
-        assert "kubectl get resourceslices" in await text_of(session, "/")
         assert "No pod that requests devices waits" in await text_of(session, "/waiting")
         assert "the use of devices is not limited" in await text_of(session, "/quota")
 

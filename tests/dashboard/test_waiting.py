@@ -6,13 +6,14 @@ import random
 import re
 import threading
 
+import msgspec
 import pytest
 
 from analysis import explain
 from dashboard import pages, server
 from dashboard import waiting as waiting_module
 from dashboard.html import escaped
-from dashboard.waiting import waiting, waiting_row, waits_for_node
+from dashboard.waiting import Waiting, by_cause, waiting, waiting_row, waits_for_node
 from tests.cli.explain.scenes import DRIVER, claim, dump, fleet, full_fleet, held_claim, in_phase, pod
 from tests.cli.running import run_json
 from tests.dashboard.test_dashboard import dashboard_session, reading_with, source_of, text_of
@@ -140,6 +141,13 @@ async def test_the_pages_have_the_code_severity_remedy_and_age_that_doctor_has(t
     for page in (table, queue):
         assert re.findall("/pods/(default/(?:a|b|c9))", page) == ["default/b", "default/c9", "default/a"]
         assert len(re.findall('<time datetime="2026-11-20T09:00:00Z"[^>]*>[0-9]+d</time>', page)) == 3
+
+
+def test_a_row_has_pods_with_one_reason_and_one_remedy_and_the_worst_is_first():
+    row = Waiting(pod="a/a", since="", code="O116", severity="info", reason="full", remedies=("wait",))
+    change = lambda **fields: msgspec.structs.replace(row, **fields)  # noqa: E731
+    rows = [row, change(pod="a/b"), change(pod="a/c", remedies=("end a pod",)), change(pod="a/d", code="O107", severity="error"), change(pod="a/e", never=True)]  # fmt: skip
+    assert [[pod.pod[-1] for pod in pods] for pods in by_cause(rows)] == [["e"], ["d"], ["a", "b"], ["c"]]
 
 
 def two_waiting_pods():
