@@ -284,6 +284,9 @@ _BY_POD = frozenset(
 )
 
 
+_FOLDED = {(group, kind.casefold()): kind for group, kind in KINDS}
+
+
 def kind_of(obj: Mapping[str, Json]) -> WorkloadKind | None:
     return KINDS.get(group_kind(obj))
 
@@ -291,8 +294,8 @@ def kind_of(obj: Mapping[str, Json]) -> WorkloadKind | None:
 def right_kind(obj: Mapping[str, Json]) -> str:
     """Return the kind with the right capital letters if an object misspells one of KINDS; "" otherwise."""
     group, kind = group_kind(obj)
-    folded = kind.casefold()
-    return next((known for of, known in KINDS if of == group and known != kind and known.casefold() == folded), "")
+    known = _FOLDED.get((group, kind.casefold()), "")
+    return "" if known == kind else known
 
 
 def scheduler_of(obj: Mapping[str, Json]) -> str:
