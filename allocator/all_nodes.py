@@ -106,9 +106,9 @@ class FleetAnswer(Mapping[str, NodeAnswer]):
             self._query.refusals[node] = text
         return text
 
-    def kept_scores(self, node: str) -> dict[object, float]:
-        """Return the scores that the caller computed for a node and these claims. The caller may add scores, which are kept until the node changes."""
-        return self._query.scores.setdefault(node, {}) if self._stock is self._query.answered_stock else {}
+    def kept_scores(self, placement: object) -> dict[str, float]:
+        """Return the nodes' scores for these claims. The caller computes and adds them; a score is kept until its node changes."""
+        return self._query.scores.setdefault(placement, {}) if self._stock is self._query.answered_stock else {}
 
     @property
     def feasible(self) -> list[str]:
@@ -303,7 +303,7 @@ class _Query:
         self.fault: NodeResult | None = None
         self.results: dict[str, NodeResult] = {}
         self.refusals: dict[str, str] = {}  # by node: why it cannot serve the claims
-        self.scores: dict[str, dict[object, float]] = {}  # by node: what `FleetAnswer.kept_scores` returned
+        self.scores: dict[object, dict[str, float]] = {}  # by placement and node
         self.by_fingerprint: dict[object, NodeResult] = {}
         self.pinned: dict[int, object] = {}  # objects that fingerprints compare by identity
         self.answered_stock: Stock | None = None
@@ -319,7 +319,7 @@ class _Query:
 
     @property
     def size(self) -> int:
-        by_node = len(self.results) + len(self.refusals) + len(self.scores)
+        by_node = len(self.results) + len(self.refusals) + sum(map(len, self.scores.values()))
         return self.cache.size + len(self.by_fingerprint) + by_node
 
     def update(self, stock: Stock, options: SearchOptions) -> None:
@@ -347,7 +347,8 @@ class _Query:
             if options.budget is not None and number % _PIECE == 0:
                 is_abandoned = is_abandoned or options.budget.is_abandoned()
             self.refusals.pop(name, None)
-            self.scores.pop(name, None)
+            for scores in self.scores.values():
+                scores.pop(name, None)
             node = stock.nodes.get(name)
             if node is None:
                 self.results.pop(name, None)

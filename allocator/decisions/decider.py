@@ -299,18 +299,16 @@ class Decider:
         options = self.options()
         budget = options.budget or Budget()
         pools = partial(self._memo.pools, stock, budget=budget)
+        keeps = self._options is not None and looks_at is not LooksAt.FLEET
+        kept = answers.kept_scores(placement) if keeps else {}
         with suppress(OutOfBudget):  # the remaining nodes score 0
             for equal in answers.equal_nodes():
-                if fits := [name for name in equal if name in scores]:
+                if fits := [name for name in equal if name in scores and name not in kept]:
                     kinds += split_equal_nodes(pools, fits, looks_at, self._strategy_cache, budget)
         kinds.sort(key=len, reverse=True)
-        keeps = self._options is not None and looks_at is not LooksAt.FLEET
         for kind in kinds if keeps else kinds[:MAX_SCORED]:
-            kept = answers.kept_scores(kind[0]) if keeps else {}
-            if placement not in kept:
-                kept[placement] = self.choose_on(kind[0], stock, claims, placement, options).score
-            scores.update(dict.fromkeys(kind, kept[placement]))
-        return scores
+            kept |= dict.fromkeys(kind, self.choose_on(kind[0], stock, claims, placement, options).score)
+        return {name: kept.get(name, 0.0) for name in scores}
 
 
 def demand_key(pod_claims: PodClaims) -> bytes:
