@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from analysis.gitops import Release
-    from analysis.migration.changes import Changes
-    from analysis.migration.kustomizations import Entry
+    from analysis.migration.kustomizations import Changes, Entry
     from analysis.migration.layout import Folder, TreeLayout
     from analysis.migration.plan import Replacement
 

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from analysis.gitops import dependencies, is_kustomization, place_of
 from analysis.migration import driver_objects
-from analysis.migration.changes import Changes
 from analysis.migration.charts import EXPORTERS
 from analysis.migration.driver_release import KEPT, NAMED, Installation, Place, model_of
+from analysis.migration.kustomizations import Changes
 from analysis.migration.layout import SOURCES, TreeLayout
 from analysis.migration.pull_request import Step, StepName
 from analysis.printable import code_span

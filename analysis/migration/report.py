@@ -66,11 +66,11 @@ def tasks(plan: MigrationPlan) -> Iterator[str]:
         if family.sharing is not None:
             choices = " or ".join(family.sharing.choices)
             yield f"decide `sharing.decision` of {family.driver}: {choices} (now {family.sharing.decision})"
-    for family in plan.families:
-        if family.first_step is not None and family.first_step.state != "in force":
-            yield f"{family.first_step.what}: {list_first(family.first_step.objects, _NAMED)}"
+    first_steps = [family.first_step for family in plan.families if family.first_step is not None]
+    yield from (f"{step.what}: {list_first(step.objects, _NAMED)}" for step in first_steps if step.state != "in force")
+    prepared = {name for step in first_steps if step.state == "prepare" for name in step.objects}
     for consumer in plan.consumers:
-        if consumer.verdict == "by hand" and not plan.keeps(consumer):
+        if consumer.verdict == "by hand" and consumer.object not in prepared and not plan.keeps(consumer):
             yield f"edit {consumer.object} by hand, as its row below tells: {consumer.file}:{consumer.line}"
     yield from (f"check: {line}" for line in plan.blockers)
     yield "write the branch: drawbridge migrate plan > migration.yaml; drawbridge migrate pr --plan migration.yaml"

@@ -51,26 +51,25 @@ def status_of(
     progress = []
     for driver in drivers:
         of_driver = [entry for entry in nodes if entry.driver == driver]
-        progress += [_in_tree(driver, plan, branch, of_driver, is_installed=driver in installed), *of_driver]
+        state, what = _in_tree(driver, plan, branch, of_driver, is_installed=driver in installed)
+        progress += [MoveProgress(driver=driver, state=state, next=what), *of_driver]
     return MigrationStatus(done=all(entry.state in _FINAL for entry in progress), progress=tuple(progress))
 
 
 def _in_tree(
     driver: str, plan: MigrationPlan, branch: str, nodes: Sequence[MoveProgress], *, is_installed: bool
-) -> MoveProgress:
+) -> tuple[MoveState, str]:
     family = next((family for family in plan.families if family.driver == driver), None)
     left = [*plan.left_of(family)] if family else []
     waiting = [entry.node for entry in nodes if entry.state not in _FINAL]
     if is_installed and left:
-        return MoveProgress(driver=driver, state="merged in part", next=f"left: {list_first(left, _NAMED)}")
+        return "merged in part", f"left: {list_first(left, _NAMED)}"
     if is_installed:
-        if waiting:
-            return MoveProgress(driver=driver, state="merged", next=f"{count_of(len(waiting), 'node')} not accepted")
-        return MoveProgress(driver=driver, state="done")
+        return ("merged", f"{count_of(len(waiting), 'node')} not accepted") if waiting else ("done", "")
     if branch:
-        return MoveProgress(driver=driver, state="branch", next=f"merge {branch}")
+        return "branch", f"merge {branch}"
     reasons = family.reasons if family else ("the tree does not install the driver",)
-    return MoveProgress(driver=driver, state="plan", next=reasons[0] if reasons else "drawbridge migrate pr")
+    return "plan", next(iter(reasons), "drawbridge migrate pr")
 
 
 def node_progress(stock: Stock, state: State, acceptances: Sequence[Acceptance]) -> Iterator[MoveProgress]:
