@@ -161,7 +161,7 @@ class _Run:
             add("release" if checks else "start", error.fault)
         return checks
 
-    async def _read_node(self, node: str, paths: Iterable[str] = ()) -> accept_pods.NodeFiles:
+    async def _read_node(self, node: str, paths: Iterable[str] = ()) -> accept_pods.HostFiles:
         name = self._new_name()
         [log] = await self._logs(accept_pods.reader_pod(name, node, self._image, paths))
         await self._delete(resources.PODS.raw, name)

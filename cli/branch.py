@@ -45,7 +45,7 @@ class NewCommit(NamedTuple):
     files: Mapping[str, bytes | None]
 
 
-class _Entry(NamedTuple):
+class _TreeEntry(NamedTuple):
     mode: str
     blob: str
 
@@ -71,11 +71,11 @@ class Repository:
                 "switch to the branch that the pull request goes to",
             )
         self.branch = branch.stdout.decode().strip()
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, _TreeEntry] = {}
         for line in self._git("ls-tree", "-r", "-z", "--full-tree", self.head).split(b"\0")[:-1]:
             facts, _, path = line.partition(b"\t")
             mode, _, blob = facts.decode().split()
-            self._entries[os.fsdecode(path)] = _Entry(mode, blob)
+            self._entries[os.fsdecode(path)] = _TreeEntry(mode, blob)
 
     def _git(self, *arguments: str, data: bytes = b"", index: str = "") -> bytes:
         """Return what a git command prints. Raises Failed with git's own message."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from analysis.loading import Reading
-    from analysis.migration.accept_pods import ContainerView, NodeFiles
+    from analysis.migration.accept_pods import ContainerView, HostFiles
     from cluster.objects import Event
     from dra.raw import Object
     from dra.stock import Stock
@@ -204,7 +204,7 @@ def _runtime_fault(message: str) -> DriverFault:
     return DriverFault(f"the container does not start: {message}", "see the check of the CDI files")
 
 
-def cdi_devices(claim_uid: str, read: NodeFiles) -> list[str] | None:
+def cdi_devices(claim_uid: str, read: HostFiles) -> list[str] | None:
     """Return the CDI devices that the driver has named to the kubelet for a claim; None if the kubelet has not prepared the claim."""
     for name in CHECKPOINTS:
         with suppress(msgspec.DecodeError, KeyError, TypeError):
@@ -216,7 +216,7 @@ def cdi_devices(claim_uid: str, read: NodeFiles) -> list[str] | None:
     return None
 
 
-def edits_of(cdi_names: Iterable[str], read: NodeFiles) -> CdiEdits:
+def edits_of(cdi_names: Iterable[str], read: HostFiles) -> CdiEdits:
     """Return what CDI devices add to a container, by the CDI files of the node."""
     wanted = dict.fromkeys(cdi_names)
     devices, environment, mounts = set[str](), set[str](), set[str]()
@@ -288,7 +288,7 @@ def isolation_fault(
     return None
 
 
-def release_fault(claim_uid: str, edits: CdiEdits, before: NodeFiles, after: NodeFiles) -> DriverFault | None:
+def release_fault(claim_uid: str, edits: CdiEdits, before: HostFiles, after: HostFiles) -> DriverFault | None:
     """Return what is left of a claim after its pod; None if nothing is. A file that was there before the claim may stay."""
     left = sorted((edits.files & after.files.keys()) - before.files.keys())
     if left:

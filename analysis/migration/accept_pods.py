@@ -82,7 +82,7 @@ exec sleep 3600
 """
 
 
-class NodeFiles(NamedTuple):
+class HostFiles(NamedTuple):
     """What a reader pod has read: files by path, the device nodes that every container has, and the host paths that do not exist."""
 
     files: Mapping[str, str]
@@ -177,11 +177,11 @@ def is_complete(log: str) -> bool:
     return log.rstrip("\n").endswith(f"# {END}")
 
 
-def node_files(log: str) -> NodeFiles:
+def node_files(log: str) -> HostFiles:
     """Return what a reader pod has printed."""
     parts = dict(_parts(log))
     files = {name.removeprefix("file "): text for name, text in parts.items() if name.startswith("file ")}
-    return NodeFiles(files, _lines(parts, "devices"), _lines(parts, "missing"))
+    return HostFiles(files, _lines(parts, "devices"), _lines(parts, "missing"))
 
 
 def container_view(log: str) -> ContainerView:

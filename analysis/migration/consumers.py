@@ -73,7 +73,7 @@ class _Moved(NamedTuple):
     named: tuple[Object, ...]
 
 
-class _Patch(NamedTuple):
+class _KeyPatch(NamedTuple):
     """A patch of a kustomization, with the name of the object that it changes."""
 
     file: str
@@ -236,18 +236,18 @@ class _Switch:
         return namespace
 
 
-def _patches(documents: Sequence[Document], tree: Tree) -> Iterator[_Patch]:
+def _patches(documents: Sequence[Document], tree: Tree) -> Iterator[_KeyPatch]:
     """Yield the patches of the kustomizations of a tree."""
     kustomizations = list(filter(is_kustomization, documents))
     files = {tree.absolute(path) for kustomization in kustomizations for path in files_of(kustomization, PATCHES)}
     for document in documents if files else ():
         if tree.absolute(document.file) in files:
-            yield _Patch(document.file, text(inside(document.object, "metadata").get("name")), document.text)
+            yield _KeyPatch(document.file, text(inside(document.object, "metadata").get("name")), document.text)
     for kustomization in kustomizations:
         for entry in [entry for field in PATCHES for entry in members(kustomization.object.get(field))]:
             content = text(mapping(entry).get("patch")) or text(entry)
             target = inside(entry, "target") or inside(parsed(content), "metadata")
-            yield _Patch(kustomization.file, text(target.get("name")), content)
+            yield _KeyPatch(kustomization.file, text(target.get("name")), content)
 
 
 def _values_at(obj: Object, pointer: str) -> Object:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from analysis.gitops import Tree
-    from analysis.migration.plan import Family, Installed, MigrationPlan, Plugin, Replacement, Sharing
+    from analysis.migration.plan import DeviceSharing, Family, InstalledRelease, MigrationPlan, Replacement
     from cluster.manifests import Document
 
 
@@ -88,7 +88,7 @@ class _Move:
     def _note_by_hand(self, note: str) -> None:
         self._switch.notes.append(f"by hand, in the same commit: {note}")
 
-    def _with_shares(self, new: Replacement, sharing: Sharing) -> Replacement:
+    def _with_shares(self, new: Replacement, sharing: DeviceSharing) -> Replacement:
         """Return the chart of a driver that shares devices between claims."""
         self._switch.notes.append(f"{new.chart}: {sharing.choices['shares']}")
         values = sharing.values_for_shares
@@ -100,14 +100,14 @@ class _Move:
             )
         return replace(new, values={**new.values, **values})
 
-    def _number_of(self, plugin: Plugin) -> int:
+    def _number_of(self, plugin: InstalledRelease) -> int:
         """Return the document of a plugin; a release of `helmCharts` is named after its chart, and in a kustomization."""
         number = self._layout.by_name.get((plugin.file, plugin.object))
         if number is not None:
             return number
         return next(other for other in self._layout.at(plugin.file) if is_kustomization(self._documents[other]))
 
-    def _switch_off(self, number: int, plugin: Plugin) -> bool:
+    def _switch_off(self, number: int, plugin: InstalledRelease) -> bool:
         """Switch off the plugin that an operator runs. Return False if the plugin has no operator that stays."""
         runner = PLUGINS[plugin.chart] if plugin.chart else PLUGIN_KINDS.get(group_kind(self._documents[number].object))
         if runner is None or not runner.switch:
@@ -143,7 +143,7 @@ class _Move:
                     )
         return new
 
-    def _places_of(self, installed: Installed) -> dict[str, Place]:
+    def _places_of(self, installed: InstalledRelease) -> dict[str, Place]:
         """Return the places of a driver's release, and of what builds it."""
         number = self._layout.by_name.get((installed.file, installed.object))
         if number is None:  # of `helmCharts` or another chart: nothing waits for it

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from analysis.migration.chart_versions import minor_version
 from analysis.migration.charts import DRIVERS
 from analysis.migration.first_step import first_step_of
-from analysis.migration.plan import Family, Installed, Plugin, Replacement
+from analysis.migration.plan import Family, InstalledRelease, Replacement
 from analysis.migration.platform import FIRST_MINOR
 from analysis.migration.plugins import object_of
 from analysis.migration.sharing import sharing_of
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from analysis.gitops import Release
     from analysis.migration.charts import DriverChart
     from analysis.migration.followers import Follower
-    from analysis.migration.plan import FirstStep, Sharing
+    from analysis.migration.plan import DeviceSharing, FirstStep
     from analysis.migration.platform import Platform
     from analysis.migration.plugins import InstalledPlugin
     from analysis.migration.sharing import ReadTree
@@ -73,7 +73,7 @@ def families(
 
 
 def _reasons_to_stay(
-    driver: str, sharing: Sharing | None, first_step: FirstStep | None, read: ReadTree, in_text: str
+    driver: str, sharing: DeviceSharing | None, first_step: FirstStep | None, read: ReadTree, in_text: str
 ) -> Iterator[str]:
     """Yield why the plugin of a driver should stay for now: consumers that would lose their devices, and what the driver needs."""
     requests = [request for request in read.requests if driver in request.consumer.drivers]
@@ -139,8 +139,8 @@ def lost(of_drivers: Iterable[Family], follow: Sequence[Follower]) -> Iterator[s
             yield f"{family.driver}: `kubectl describe node` counts no {list_first(family.keys, _NAMED)}; `drawbridge free` counts the devices"
 
 
-def _plugin(plugin: InstalledPlugin, document: Document) -> Plugin:
-    return Plugin(
+def _plugin(plugin: InstalledPlugin, document: Document) -> InstalledRelease:
+    return InstalledRelease(
         object=plugin.name,
         file=document.file,
         line=document.line,
@@ -186,8 +186,8 @@ def _cdi(chart: DriverChart, platform: Platform) -> Object:
     return {"cdi": {name: folders[0 if name == "staticPath" else -1] for name in names}} if names else {}
 
 
-def _installed(release: Release, document: Document) -> Installed:
-    return Installed(object=object_of(release, document), file=document.file, line=document.line)
+def _installed(release: Release, document: Document) -> InstalledRelease:
+    return InstalledRelease(object=object_of(release, document), file=document.file, line=document.line)
 
 
 def _driver_root(driver: str, read: ReadTree) -> Object:

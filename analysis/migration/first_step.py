@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from analysis.gitops import Release, Tree
-    from analysis.migration.plan import FirstStepState, MigrationPlan, Sharing
+    from analysis.migration.plan import DeviceSharing, FirstStepState, MigrationPlan
     from analysis.migration.sharing import ReadTree
     from cluster.manifests import Document
     from dra.raw import Object
@@ -37,7 +37,9 @@ _LIMITS: Final = (
 )
 
 
-def first_step_of(driver: str, sharing: Sharing | None, read: ReadTree, installed: Release | None) -> FirstStep | None:
+def first_step_of(
+    driver: str, sharing: DeviceSharing | None, read: ReadTree, installed: Release | None
+) -> FirstStep | None:
     """Return the first step for the consumers of a driver that a person has to edit; None if it would serve none of them.
 
     `installed` is the release of the tree that installs the driver.

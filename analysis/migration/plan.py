@@ -48,23 +48,15 @@ class Consumer(_Part, frozen=True, kw_only=True):
     why: str = ""  # why the program cannot edit it, or the lines to write by hand
 
 
-class Plugin(_Part, frozen=True, kw_only=True):
-    """A release that runs the device plugin of a family, or its operator."""
+class InstalledRelease(_Part, frozen=True, kw_only=True):
+    """A release of the tree that runs a device plugin, or its operator, or installs a driver."""
 
     object: str
     file: str
     line: int
     chart: str = ""
     version: str = ""
-    how: str  # what becomes of it
-
-
-class Installed(_Part, frozen=True, kw_only=True):
-    """A release of the tree that installs a driver."""
-
-    object: str
-    file: str
-    line: int
+    how: str = ""  # what becomes of a plugin
 
 
 class Replacement(_Part, frozen=True, kw_only=True):
@@ -75,10 +67,10 @@ class Replacement(_Part, frozen=True, kw_only=True):
     version: str
     values: Object
     notes: tuple[str, ...] = ()
-    installed: Installed | None = None  # if the tree has it already
+    installed: InstalledRelease | None = None  # if the tree has it already
 
 
-class Sharing(_Part, frozen=True, kw_only=True):
+class DeviceSharing(_Part, frozen=True, kw_only=True):
     """How pods share devices now, and the decision about it."""
 
     now: str
@@ -113,9 +105,9 @@ class Family(_Part, frozen=True, kw_only=True):
     reasons: tuple[str, ...] = ()  # why it is `stay`
     keys: tuple[str, ...]
     device_classes: tuple[str, ...]
-    plugins: tuple[Plugin, ...]
+    plugins: tuple[InstalledRelease, ...]
     replacement: Replacement | None = None
-    sharing: Sharing | None = None
+    sharing: DeviceSharing | None = None
     first_step: FirstStep | None = None
 
 

@@ -12,7 +12,7 @@ from analysis.migration.indirect import drivers_of
 from analysis.migration.plan import MigrationPlan
 from analysis.migration.platform import fleet_of, platform_of
 from analysis.migration.plugins import installed_plugins
-from analysis.migration.requests import Reader
+from analysis.migration.requests import RequestReader
 from analysis.migration.sharing import ReadTree
 from analysis.migration.unread import unread
 from analysis.migration.values_files import ReleasesOfFiles
@@ -54,7 +54,7 @@ def make_plan(
     included = sorted(reached)
     all_releases = [release for release in releases(documents, tree) if release.number in reached]
     by_number = {release.number: release for release in all_releases}
-    reader = Reader(state)
+    reader = RequestReader(state)
     plugins = tuple(installed_plugins(documents, included, all_releases))
     found_exporters = tuple(exporters(documents, included, all_releases, plugins))
     values = variables_of(documents, tree)
@@ -109,7 +109,7 @@ def make_plan(
     )
 
 
-def _requests_in_texts(skipped: Sequence[SkippedFile], reader: Reader) -> dict[str, str]:
+def _requests_in_texts(skipped: Sequence[SkippedFile], reader: RequestReader) -> dict[str, str]:
     """Return by driver the first place with one of its keys in a patch, which a build may add to an object."""
     places: dict[str, str] = {}
     for skip in skipped:
@@ -134,7 +134,7 @@ def _all_visible(document: Document, moving: AbstractSet[str]) -> Iterator[Follo
 
 
 def _counts(
-    documents: Sequence[Document], moving: AbstractSet[str], reader: Reader, state: State
+    documents: Sequence[Document], moving: AbstractSet[str], reader: RequestReader, state: State
 ) -> Iterator[Follower]:
     """Yield the objects that limit or count keys of the drivers."""
     for document in documents:

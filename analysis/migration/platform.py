@@ -17,7 +17,7 @@ from webhook.translate import group_kind
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from analysis.migration.requests import Reader
+    from analysis.migration.requests import RequestReader
     from cluster.manifests import Document
     from webhook.state import State
 
@@ -229,7 +229,7 @@ class SnapshotNodes(NamedTuple):
         return sum(self.devices.get(driver, {}).values())
 
 
-def fleet_of(nodes: Sequence[Object], reader: Reader, state: State) -> SnapshotNodes:
+def fleet_of(nodes: Sequence[Object], reader: RequestReader, state: State) -> SnapshotNodes:
     """Read the nodes of a snapshot. A replica that a device plugin makes is no device of its own."""
     devices: dict[str, dict[str, int]] = {}
     hardware: dict[str, str] = {}

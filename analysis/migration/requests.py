@@ -87,7 +87,7 @@ def with_drivers(state: State) -> State:
     return replace(moved, fleet=replace(moved.fleet, extended={}), quotas={}, limit_ranges={})
 
 
-class Reader:
+class RequestReader:
     """Reads the requests of objects: now, and as if all drivers were installed."""
 
     def __init__(self, state: State) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from analysis.migration.charts import DRIVERS
-from analysis.migration.plan import Sharing, SharingDecision
+from analysis.migration.plan import DeviceSharing, SharingDecision
 from dra.texts import count_of, list_first
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class ReadTree(NamedTuple):
     named_classes: Collection[str] = ()  # the keys that DeviceClasses of the builds serve by name
 
 
-def sharing_of(driver: str, keys: Collection[str], read: ReadTree) -> Sharing | None:
+def sharing_of(driver: str, keys: Collection[str], read: ReadTree) -> DeviceSharing | None:
     """Return how pods share the devices of a driver, with a proposal; None if each pod gets devices of its own."""
     usually = read.state.fleet.installed.usually
     shared = {key: of_key for key in sorted(keys) if (of_key := usually(key)) is not None}
@@ -76,7 +76,7 @@ def sharing_of(driver: str, keys: Collection[str], read: ReadTree) -> Sharing | 
         choices["shares"] = f"{several} a device, also of several namespaces: {shares.needs}"
     enough = f"{of_nodes} for {count_of(len(users), 'workload')}" if present >= len(users) else ""
     decision, because = _proposal(users, enough, "" if present else _why_not_one_node(driver, read), choices)
-    return Sharing(
+    return DeviceSharing(
         now="; ".join(now),
         devices=len(users),
         decision=decision,

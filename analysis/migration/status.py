@@ -8,7 +8,7 @@ import msgspec
 
 from analysis.migration.charts import DRIVERS
 from analysis.migration.families import release_of
-from analysis.migration.requests import Reader
+from analysis.migration.requests import RequestReader
 from analysis.report import Report, Rows
 from dra.texts import count_of, list_first
 
@@ -74,7 +74,7 @@ def _in_tree(
 
 def node_progress(stock: Stock, state: State, acceptances: Sequence[Acceptance]) -> Iterator[MoveProgress]:
     """Yield the progress of the nodes that have a device plugin or a driver; later acceptances of a node take precedence."""
-    reader = Reader(state)
+    reader = RequestReader(state)
     checks: dict[str, list[Check]] = {}
     for acceptance in acceptances:
         for checked in {check.node for check in acceptance.checks}:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from analysis.gitops import Release, Tree
-    from analysis.migration.requests import Reader
+    from analysis.migration.requests import RequestReader
     from analysis.skipped import SkippedFile
     from cluster.manifests import Document
     from webhook.state import State
@@ -32,7 +32,7 @@ def unread(
     skipped: Sequence[SkippedFile],
     *,
     state: State,
-    reader: Reader,
+    reader: RequestReader,
 ) -> Iterator[str]:
     """Yield the files with plugins or requests that nothing builds, that are not read as objects, or whose release is not read."""
     kustomizations = filter(is_kustomization, documents)
@@ -79,7 +79,7 @@ def _text_in_place_of_values(document: Document, state: State) -> Iterator[str]:
 
 
 def _values_of_templates(
-    documents: Sequence[Document], all_releases: Sequence[Release], with_keys: Collection[str], reader: Reader
+    documents: Sequence[Document], all_releases: Sequence[Release], with_keys: Collection[str], reader: RequestReader
 ) -> Iterator[str]:
     """Yield the files that may be values of an Application that a template makes."""
     of_releases = {file.number for release in all_releases for file in release.files}

@@ -8,7 +8,7 @@ import pytest
 from analysis.loading import reading_of
 from analysis.migration import accept, accept_pods
 from analysis.migration.accept import Kind
-from analysis.migration.accept_pods import CHECKPOINTS, ContainerView, NodeFiles
+from analysis.migration.accept_pods import CHECKPOINTS, ContainerView, HostFiles
 from cluster.objects import Event
 from dra import cel
 from tests.objects import device_class, node, resource_slice
@@ -55,10 +55,10 @@ def checkpoint(*cdi_names, uid=UID):
 
 
 def files():
-    return NodeFiles({CDI_FILE: SPEC, CHECKPOINTS[0]: checkpoint(CDI_NAME)}, USUAL, frozenset())
+    return HostFiles({CDI_FILE: SPEC, CHECKPOINTS[0]: checkpoint(CDI_NAME)}, USUAL, frozenset())
 
 
-EMPTY = NodeFiles({}, USUAL, frozenset())
+EMPTY = HostFiles({}, USUAL, frozenset())
 EDITS = accept.edits_of([CDI_NAME], files())
 
 

@@ -276,7 +276,6 @@ NAMED_CLASS = {
             "in force",
             "move",
         ),
-        (without_place("nvidia.com/gpu") | K35, "gate", "stay"),
         (without_place("nvidia.com/mig-1g.5gb") | K36, None, "stay"),
         (without_place("nvidia.com/gpu", SCHEDULED) | K36, None, "stay"),
         (without_place() | plugin() | NAMED_CLASS | K36, None, "stay"),  # 5 replicas
